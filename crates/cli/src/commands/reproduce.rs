@@ -1,0 +1,105 @@
+//! `bandmaster reproduce`, and the papers that it knows.
+
+use bandmaster_core::scenario::Options;
+use clap::builder::PossibleValuesParser;
+
+use super::execute::{Experiment, execute};
+use super::scenario_file::{ScenarioFile, all_or_every_error};
+use crate::args::{CaptureArgs, ReproduceArgs, WorkArgs};
+use crate::console::Console;
+use crate::exit::{Exit, Failure};
+
+/// A paper's evaluation as scenario files.
+#[derive(Debug)]
+pub(crate) struct Reproduction {
+    /// Name on the command line.
+    pub(crate) name: &'static str,
+    /// One line about it.
+    pub(crate) about: &'static str,
+    /// Path in the source and content of each file.
+    pub(crate) files: &'static [(&'static str, &'static str)],
+}
+
+macro_rules! scenario_files {
+    ($($path:literal),+ $(,)?) => {
+        &[$(($path, include_str!(concat!("../../../../", $path)))),+]
+    };
+}
+
+/// Every paper that can be redone.
+pub(crate) static REPRODUCTIONS: &[Reproduction] = &[Reproduction {
+    name: "bas",
+    about: "Ito, Koga, Iida 2018: bandwidth allocation by fair windows, Figs. 6 to 14",
+    files: scenario_files!["scenarios/bas/fixed.toml", "scenarios/bas/variable.toml", "scenarios/bas/max-min.toml"],
+}];
+
+/// The names, for the command line.
+pub(crate) fn names() -> PossibleValuesParser {
+    REPRODUCTIONS.iter().map(|r| r.name).collect::<Vec<_>>().into()
+}
+
+/// Redoes one paper, or all.
+pub(crate) fn reproduce(args: &ReproduceArgs, console: Console) -> Result<Exit, Failure> {
+    let asked = |r: &&Reproduction| args.name.as_ref().is_none_or(|name| name == r.name);
+    let mut worst = Exit::Success;
+    for reproduction in REPRODUCTIONS.iter().filter(asked) {
+        let out = match &args.name {
+            Some(_) => args.work.out.clone(),
+            None => args.work.out.as_ref().map(|out| out.join(reproduction.name)),
+        };
+        let work = WorkArgs { out, ..args.work.clone() };
+        worst = worst.max(reproduce_one(reproduction, args.quick, &work, console)?);
+        if worst == Exit::Interrupted {
+            break;
+        }
+    }
+    Ok(worst)
+}
+
+fn reproduce_one(
+    reproduction: &Reproduction,
+    quick: bool,
+    work: &WorkArgs,
+    console: Console,
+) -> Result<Exit, Failure> {
+    let options = Options { quick, ..Options::default() };
+    let sources: Vec<ScenarioFile> = reproduction
+        .files
+        .iter()
+        .map(|(path, text)| ScenarioFile { path: (*path).to_owned(), text: (*text).to_owned() })
+        .collect();
+    let studies = all_or_every_error(sources.iter().map(|file| file.study(&options)))?;
+    let mut command = vec!["reproduce".to_owned(), reproduction.name.to_owned()];
+    command.extend(quick.then(|| "--quick".to_owned()));
+    execute(
+        Experiment {
+            name: reproduction.name.to_owned(),
+            title: reproduction.about.to_owned(),
+            sources,
+            studies,
+            command,
+            capture: &CaptureArgs::default(),
+        },
+        work,
+        console,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reproduction_is_valid_in_full_and_quick() {
+        for reproduction in REPRODUCTIONS {
+            for (path, text) in reproduction.files {
+                let file = ScenarioFile { path: (*path).to_owned(), text: (*text).to_owned() };
+                let full = file.study(&Options::default()).map_err(|e| e.message).expect(path);
+                let quick = Options { quick: true, ..Options::default() };
+                let quick = file.study(&quick).map_err(|e| e.message).expect(path);
+                assert!(!full.claims.is_empty(), "{path} claims nothing");
+                assert!(quick.cases.len() <= full.cases.len(), "{path} has more cases in quick mode");
+            }
+        }
+    }
+}

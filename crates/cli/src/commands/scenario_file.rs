@@ -1,0 +1,108 @@
+//! Reading scenario files.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use bandmaster_core::scenario::{ExtraSweep, Options, Override, Study, parse};
+
+use crate::args::{Settings, SweptKey};
+use crate::exit::{Exit, Failure};
+
+/// Larger files are not scenarios.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// A scenario file as read.
+#[derive(Debug)]
+pub(crate) struct ScenarioFile {
+    /// Path as the command line gives it.
+    pub(crate) path: String,
+    /// Content.
+    pub(crate) text: String,
+}
+
+impl ScenarioFile {
+    /// Reads a file that a person named.
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let place = path.display();
+        let unreadable = |e: io::Error| match e.kind() {
+            io::ErrorKind::NotFound => Failure::usage(format!("{place}: no such file")),
+            _ => Failure::usage(format!("{place}: cannot be read: {e}")),
+        };
+        if path.is_dir() {
+            return Err(Failure::usage(format!("{place}: is a folder{}", scenarios_in(path))));
+        }
+        let mut bytes = Vec::new();
+        File::open(path).map_err(unreadable)?.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(Failure::usage(format!("{place}: is larger than {} MiB", MAX_BYTES >> 20)));
+        }
+        let text = String::from_utf8(bytes).map_err(|e| {
+            let good = &e.as_bytes()[..e.utf8_error().valid_up_to()];
+            let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+            let column = good.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
+            Failure::usage(format!("{place}:{line}:{column}: is not UTF-8 text"))
+        })?;
+        if text.trim().is_empty() {
+            return Err(Failure::usage(format!(
+                "{place}: is empty; a scenario starts with `version = 1` (see `bandmaster schema`)"
+            )));
+        }
+        Ok(Self { path: place.to_string(), text })
+    }
+
+    /// Checks the file and gives what it describes.
+    pub(crate) fn study(&self, options: &Options) -> Result<Study, Failure> {
+        Ok(parse(&self.path, &self.text, options)?)
+    }
+}
+
+/// The reader's options for changes and extra sweeps from the command line.
+pub(crate) fn options(settings: &Settings, sweeps: &[SweptKey]) -> Options {
+    Options {
+        overrides: settings
+            .set
+            .iter()
+            .map(|(key, value)| Override { key: key.clone(), value: value.clone() })
+            .collect(),
+        extra_sweeps: sweeps
+            .iter()
+            .map(|sweep| ExtraSweep { key: sweep.key.clone(), values: sweep.values.clone() })
+            .collect(),
+        trials: settings.trials,
+        seed: settings.seed,
+        quick: settings.quick,
+    }
+}
+
+/// Reads and checks several files; all their errors together.
+pub(crate) fn all_or_every_error<T>(results: impl IntoIterator<Item = Result<T, Failure>>) -> Result<Vec<T>, Failure> {
+    let (mut good, mut messages, mut worst) = (Vec::new(), Vec::new(), Exit::Success);
+    for result in results {
+        match result {
+            Ok(value) => good.push(value),
+            Err(failure) => {
+                worst = worst.max(failure.exit);
+                messages.push(failure.message);
+            }
+        }
+    }
+    if messages.is_empty() { Ok(good) } else { Err(Failure { exit: worst, message: messages.join("\n") }) }
+}
+
+fn scenarios_in(folder: &Path) -> String {
+    let Ok(entries) = folder.read_dir() else { return String::new() };
+    let mut names: Vec<String> = entries
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with(".toml"))
+        .collect();
+    names.sort();
+    match names.as_slice() {
+        [] => String::new(),
+        [first, rest @ ..] if rest.len() < 8 => {
+            format!("; it holds {first}{}", rest.iter().map(|n| format!(", {n}")).collect::<String>())
+        }
+        [first, rest @ ..] => format!("; it holds {first} and {} more scenarios", rest.len()),
+    }
+}

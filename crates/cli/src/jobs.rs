@@ -1,0 +1,207 @@
+//! Every trial of every case on all cores, with results in the same order for any number of threads.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+use std::thread;
+
+use bandmaster_core::report::RunRecord;
+use bandmaster_core::scenario::{Case, FlowGroup, Pairing, Scenario, Study};
+use bandmaster_core::topology::Topology;
+use bandmaster_sim::RunError;
+
+use crate::progress::Progress;
+
+/// One trial of one case of one study.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job<'a> {
+    /// Position of the study.
+    pub(crate) study: usize,
+    /// Position of the case in the study.
+    pub(crate) case: usize,
+    /// Trial number from 0.
+    pub(crate) trial: u32,
+    /// What to run.
+    pub(crate) scenario: &'a Scenario,
+    weight: u64,
+}
+
+/// A trial without a record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct FailedTrial {
+    /// Position of the study.
+    pub(crate) study: usize,
+    /// Position of the case in the study.
+    pub(crate) case: usize,
+    /// Trial number from 0.
+    pub(crate) trial: u32,
+    /// Why.
+    pub(crate) why: FailedWhy,
+}
+
+/// Why a trial has no record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum FailedWhy {
+    /// The runtime cannot run the scenario.
+    Unrunnable(String),
+    /// The program has a bug: place and message.
+    Panicked(String),
+}
+
+/// What came out of all jobs.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// Records of each study, ordered by case and trial.
+    pub(crate) records: Vec<Vec<RunRecord>>,
+    /// Failed trials in the same order.
+    pub(crate) failed: Vec<FailedTrial>,
+    /// Number of trials that were asked for.
+    pub(crate) planned: usize,
+    /// True when the stop flag ended the work early.
+    pub(crate) stopped: bool,
+}
+
+impl Outcome {
+    /// Number of trials with a record.
+    pub(crate) fn finished(&self) -> usize {
+        self.records.iter().map(Vec::len).sum()
+    }
+
+    /// True when every trial has a record.
+    pub(crate) fn complete(&self) -> bool {
+        self.finished() == self.planned
+    }
+}
+
+/// Every job of the studies, ordered by study, case and trial.
+pub(crate) fn plan<'a>(studies: impl IntoIterator<Item = &'a Study>) -> Vec<Job<'a>> {
+    let of_case = |study: usize, case: usize, Case { scenario, .. }: &'a Case| {
+        let weight = weight(scenario);
+        (0..scenario.run.trials).map(move |trial| Job { study, case, trial, scenario, weight })
+    };
+    let of_study = |(study, content): (usize, &'a Study)| {
+        content.cases.iter().enumerate().flat_map(move |(case, content)| of_case(study, case, content))
+    };
+    studies.into_iter().enumerate().flat_map(of_study).collect()
+}
+
+/// The work of all jobs, in the unit of the progress bar.
+pub(crate) fn total_weight(jobs: &[Job<'_>]) -> u64 {
+    jobs.iter().map(|job| job.weight).sum()
+}
+
+/// Runs `jobs` by `run_trial` on up to `threads` threads, heavy ones first, until all are done or `stop` is set.
+/// A trial that panics is a failed trial, not the end of the program.
+pub(crate) fn run_all<F>(
+    jobs: &[Job<'_>],
+    studies: usize,
+    threads: NonZeroUsize,
+    stop: &AtomicBool,
+    progress: &Progress,
+    run_trial: F,
+) -> Outcome
+where
+    F: Fn(&Job<'_>) -> Result<RunRecord, RunError> + Sync,
+{
+    catch_trial_panics();
+    let mut heavy_first: Vec<usize> = (0..jobs.len()).collect();
+    heavy_first.sort_by_key(|&index| std::cmp::Reverse(jobs[index].weight));
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<Result<RunRecord, FailedWhy>>>> = jobs.iter().map(|_| Mutex::default()).collect();
+
+    let work = || {
+        while !stop.load(Ordering::Relaxed) {
+            let Some(&index) = heavy_first.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+            let job = &jobs[index];
+            let result = match unpanicked(|| run_trial(job)) {
+                Ok(Err(RunError::Stopped)) => return,
+                Ok(Ok(record)) => Ok(record),
+                Ok(Err(RunError::Unrunnable(why))) => Err(FailedWhy::Unrunnable(why)),
+                Err(panic) => Err(FailedWhy::Panicked(panic)),
+            };
+            *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            progress.advance(job.weight);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..threads.get().min(jobs.len()) {
+            scope.spawn(work);
+        }
+    });
+
+    let mut outcome = Outcome {
+        records: (0..studies).map(|_| Vec::new()).collect(),
+        failed: Vec::new(),
+        planned: jobs.len(),
+        stopped: false,
+    };
+    for (job, result) in jobs.iter().zip(results) {
+        match result.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(Ok(record)) => outcome.records[job.study].push(record),
+            Some(Err(why)) => {
+                outcome.failed.push(FailedTrial { study: job.study, case: job.case, trial: job.trial, why });
+            }
+            None => outcome.stopped = true,
+        }
+    }
+    outcome
+}
+
+/// Flows times simulated milliseconds: enough to start the long ones first.
+fn weight(scenario: &Scenario) -> u64 {
+    let flows: u64 = scenario.flows.iter().map(|group| flow_count(group, &scenario.topology)).sum();
+    (flows.max(1)).saturating_mul(scenario.run.duration.as_nanos() / 1_000_000).max(1)
+}
+
+/// Number of flows of a group.
+pub(crate) fn flow_count(group: &FlowGroup, topology: &Topology) -> u64 {
+    let hosts = |names: &[String]| -> Vec<_> { names.iter().filter_map(|n| topology.members(n)).flatten().collect() };
+    let (senders, receivers) = (hosts(&group.from), hosts(&group.to));
+    let pairs = match group.pairing {
+        Pairing::OneToOne => senders.len(),
+        Pairing::AllToAll => {
+            senders.iter().map(|sender| receivers.iter().filter(|receiver| *receiver != sender).count()).sum()
+        }
+    };
+    pairs as u64 * u64::from(group.count)
+}
+
+thread_local! {
+    /// The panic of the trial that this thread runs; none outside trials.
+    static TRIAL_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Keeps a trial's panic for its failure message; any other panic is shown as usual.
+fn catch_trial_panics() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let kept = TRIAL_PANIC.with_borrow_mut(|slot| {
+                slot.as_mut().map(|text| {
+                    let place = info.location().map(|l| format!("{l}: ")).unwrap_or_default();
+                    *text = format!("{place}{}", panic_message(info.payload()));
+                })
+            });
+            if kept.is_none() {
+                usual(info);
+            }
+        }));
+    });
+}
+
+fn panic_message(payload: &dyn Any) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+fn unpanicked<T>(trial: impl FnOnce() -> T) -> Result<T, String> {
+    TRIAL_PANIC.set(Some(String::new()));
+    // A trial's whole state is made inside it, so nothing half-changed can be seen after a panic.
+    let result = catch_unwind(AssertUnwindSafe(trial));
+    let panic = TRIAL_PANIC.take().unwrap_or_default();
+    result.map_err(|_| panic)
+}

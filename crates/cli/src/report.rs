@@ -1,0 +1,292 @@
+//! What a run leaves for people and programs: tables on the terminal, and a folder with `report.html`,
+//! `figures/*.svg`, `series.parquet`, `summary.json` and `manifest.json`.
+//!
+//! Nothing here looks at a clock or at the machine: the same results give the same bytes.
+
+pub(crate) mod axis;
+pub(crate) mod figure;
+pub(crate) mod folder;
+pub(crate) mod html;
+pub(crate) mod manifest;
+pub(crate) mod number;
+pub(crate) mod parquet;
+pub(crate) mod pcapng;
+pub(crate) mod plot;
+pub(crate) mod svg;
+pub(crate) mod table;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use bandmaster_core::report::claims::{ClaimResult, Status, evaluate};
+use bandmaster_core::report::summary::{Summary, SummaryRow};
+use bandmaster_core::report::{Provenance, RunRecord, Work};
+use bandmaster_core::scenario::{Study, Sweep, Variant};
+use serde::Serialize;
+
+use self::folder::OutputFolder;
+use self::manifest::Manifest;
+
+/// Version of `summary.json` and `manifest.json`.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+/// Version of the program.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Commit that the program is built from, when it is built in its own repository.
+pub(crate) const COMMIT: Option<&str> = option_env!("BANDMASTER_COMMIT");
+
+/// A study and what came out.
+#[derive(Clone, Debug)]
+pub(crate) struct StudyResults<'a> {
+    /// The study.
+    pub(crate) study: &'a Study,
+    /// Records of the finished trials, in any order.
+    pub(crate) records: Vec<RunRecord>,
+    /// Where the records come from.
+    pub(crate) provenance: Provenance,
+}
+
+/// The content of `summary.json`, which is also what `--json` prints.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct ReportSummary {
+    /// [`FORMAT_VERSION`].
+    pub(crate) version: u32,
+    /// Title of the report.
+    pub(crate) title: String,
+    /// True when every planned trial finished.
+    pub(crate) complete: bool,
+    /// Finished and planned trials.
+    pub(crate) trials: Trials,
+    /// What was studied.
+    pub(crate) studies: Vec<StudyOutline>,
+    /// One row per case of every study.
+    pub(crate) rows: Vec<ReportRow>,
+    /// Every claim of every study.
+    pub(crate) claims: Vec<ReportClaim>,
+    /// Work of all trials together.
+    pub(crate) work: Work,
+}
+
+/// Finished and planned trials.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct Trials {
+    /// With a record.
+    pub(crate) finished: usize,
+    /// Asked for.
+    pub(crate) planned: usize,
+}
+
+/// A study without its scenarios.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct StudyOutline {
+    /// Short name, unique in the report.
+    pub(crate) name: String,
+    /// One line for people.
+    pub(crate) title: String,
+    /// Variants in file order.
+    pub(crate) variants: Vec<Variant>,
+    /// Sweeps in file order.
+    pub(crate) sweeps: Vec<Sweep>,
+    /// For each sweep, the figures that the study's claims and pictures look at.
+    #[serde(skip)]
+    pub(crate) focus: Vec<Vec<String>>,
+}
+
+/// Statistics of one case.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct ReportRow {
+    /// Name of the study.
+    pub(crate) study: String,
+    /// The statistics.
+    #[serde(flatten)]
+    pub(crate) row: SummaryRow,
+}
+
+/// A claim and what became of it.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct ReportClaim {
+    /// The result; its id is unique in the report.
+    #[serde(flatten)]
+    pub(crate) result: ClaimResult,
+    /// Name of the study.
+    pub(crate) study: String,
+}
+
+/// Why a report cannot be written.
+#[derive(Debug)]
+pub(crate) enum ReportError {
+    /// The output folder has content.
+    Occupied(PathBuf),
+    /// The output path is a file.
+    NotAFolder(PathBuf),
+    /// The system refused.
+    Io {
+        /// What was attempted, as in "cannot ...".
+        doing: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+}
+
+impl ReportError {
+    /// True when the command line asks for the impossible and nothing was touched.
+    pub(crate) fn is_usage(&self) -> bool {
+        matches!(self, Self::Occupied(_) | Self::NotAFolder(_))
+    }
+}
+
+impl core::fmt::Display for ReportError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Occupied(path) => write!(
+                f,
+                "output folder `{}` is not empty: give another one, or --force to replace the report in it",
+                path.display()
+            ),
+            Self::NotAFolder(path) => {
+                write!(f, "output folder `{}` is a file: give the path of a folder", path.display())
+            }
+            Self::Io { doing, path, error } => write!(f, "cannot {doing} `{}`: {error}", path.display()),
+        }
+    }
+}
+
+impl core::error::Error for ReportError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Io { error, .. } => Some(error),
+            Self::Occupied(_) | Self::NotAFolder(_) => None,
+        }
+    }
+}
+
+impl ReportSummary {
+    /// Statistics and judged claims of `results`.
+    pub(crate) fn new(title: &str, results: &[StudyResults<'_>]) -> Self {
+        let names = study_names(results);
+        let mut summary = Self {
+            version: FORMAT_VERSION,
+            title: title.to_owned(),
+            complete: false,
+            trials: Trials { finished: 0, planned: 0 },
+            studies: Vec::new(),
+            rows: Vec::new(),
+            claims: Vec::new(),
+            work: Work::default(),
+        };
+        let mut claim_ids = Vec::new();
+        for (StudyResults { study, records, .. }, name) in results.iter().zip(&names) {
+            summary.trials.finished += records.len();
+            summary.trials.planned += study.cases.iter().map(|case| case.scenario.run.trials as usize).sum::<usize>();
+            for record in records {
+                summary.work.events += record.work.events;
+                summary.work.packet_hops += record.work.packet_hops;
+            }
+            let statistics = Summary::new(study, records);
+            for result in evaluate(study, &statistics) {
+                claim_ids.push((name.clone(), result.id.clone()));
+                summary.claims.push(ReportClaim { result, study: name.clone() });
+            }
+            summary.rows.extend(statistics.rows.into_iter().map(|row| ReportRow { study: name.clone(), row }));
+            summary.studies.push(StudyOutline {
+                name: name.clone(),
+                title: study.title.clone(),
+                variants: study.variants.clone(),
+                sweeps: study.sweeps.clone(),
+                focus: study.sweeps.iter().map(|sweep| table::focus(study, sweep)).collect(),
+            });
+        }
+        for (claim, id) in summary.claims.iter_mut().zip(unique_ids(&claim_ids)) {
+            claim.result.id = id;
+        }
+        summary.complete = summary.trials.finished == summary.trials.planned;
+        summary
+    }
+
+    /// Number of claims with this outcome.
+    pub(crate) fn claims_that(&self, status: Status) -> usize {
+        self.claims.iter().filter(|claim| claim.result.status == status).count()
+    }
+
+    /// True when a claim fails or lacks data.
+    pub(crate) fn claims_fail(&self) -> bool {
+        self.claims.iter().any(|claim| claim.result.status.is_failure())
+    }
+
+    /// Writes `summary.json`: an item a line in the long lists.
+    ///
+    /// # Errors
+    /// When `out` refuses.
+    pub(crate) fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Self { version, title, complete, trials, studies, rows, claims, work } = self;
+        let mut object = manifest::LineObject::new(out)?;
+        object.field("version", version)?;
+        object.field("title", title)?;
+        object.field("complete", complete)?;
+        object.field("trials", trials)?;
+        object.list("studies", studies)?;
+        object.list("rows", rows)?;
+        object.list("claims", claims)?;
+        object.field("work", work)?;
+        object.end()
+    }
+
+    /// The text of `summary.json`.
+    pub(crate) fn to_json(&self) -> String {
+        let mut text = Vec::new();
+        self.write_json(&mut text).expect("memory takes every byte and the summary has no keys but texts");
+        String::from_utf8(text).expect("JSON is UTF-8")
+    }
+}
+
+/// Writes every file of the report into `folder`, which the caller then finishes.
+///
+/// # Errors
+/// When the system refuses; the folder then keeps its mark `INCOMPLETE`.
+pub(crate) fn write_all(
+    folder: &OutputFolder,
+    title: &str,
+    results: &[StudyResults<'_>],
+    manifest: &Manifest,
+) -> Result<ReportSummary, ReportError> {
+    let summary = ReportSummary::new(title, results);
+    let figures = figure::draw_all(results);
+    for figure in &figures {
+        let Some(plot) = &figure.plot else { continue };
+        folder.write(&figure.file, |out| out.write_all(svg::document(plot, &figure.id).as_bytes()))?;
+    }
+    folder.write("report.html", |out| {
+        out.write_all(html::page(&summary, results, &figures, manifest).as_bytes())
+    })?;
+    folder.write("series.parquet", |out| parquet::write_series(out, results))?;
+    folder.write("summary.json", |out| summary.write_json(out))?;
+    folder.write("manifest.json", |out| manifest.write(out, &summary, results))?;
+    Ok(summary)
+}
+
+/// Names of the studies, made different where two are the same.
+fn study_names(results: &[StudyResults<'_>]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for StudyResults { study, .. } in results {
+        let mut name = study.name.clone();
+        let mut copy = 2;
+        while names.contains(&name) {
+            name = format!("{}-{copy}", study.name);
+            copy += 1;
+        }
+        names.push(name);
+    }
+    names
+}
+
+/// One id for each (study, id): the id alone where it is unique in the report, otherwise `study.id`.
+fn unique_ids(ids: &[(String, String)]) -> Vec<String> {
+    let unique = |id: &str| ids.iter().filter(|(_, other)| other == id).count() == 1;
+    ids.iter().map(|(study, id)| if unique(id) { id.clone() } else { format!("{study}.{id}") }).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

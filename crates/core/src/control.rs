@@ -1,0 +1,203 @@
+//! The one loop of every scheme: observe, decide, act.
+//!
+//! A [`Controller`] is one role of a scheme at one node. Runtimes feed it [`Observation`]s and apply the [`Action`]s
+//! it puts in the outbox before they call it again. It has no clock, no sockets and no randomness but what it was
+//! given at construction.
+
+use crate::id::{FlowId, NodeId, PortId};
+use crate::time::{Span, Time};
+use crate::units::{Bytes, Rate};
+
+/// One role of a scheme.
+pub trait Controller: Send {
+    /// Takes an observation at `now`; what to do goes into `out`.
+    fn on(&mut self, now: Time, observation: &Observation<'_>, out: &mut Outbox);
+
+    /// When to be called with [`Observation::Tick`] next.
+    fn wakeup(&self) -> Option<Wakeup>;
+}
+
+/// A request to be called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wakeup {
+    /// When.
+    pub at: Time,
+    /// Why, for traces.
+    pub why: &'static str,
+}
+
+/// What networks tell.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Observation<'a> {
+    /// The time asked for has come; the runtime has fresh statistics of the ports and flows that the role watches.
+    Tick {
+        /// Ports of the role's node, in port order.
+        ports: &'a [PortStats],
+        /// Flows that end at the role's node, in flow order.
+        flows: &'a [FlowStats],
+    },
+    /// A flow begins at the role's node; the answer still applies to the first window that the node offers or uses.
+    FlowStarted(FlowStats),
+    /// A flow at the role's node has ended.
+    FlowEnded(FlowId),
+    /// Another role says something.
+    Message(&'a Message),
+}
+
+/// Statistics of one port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PortStats {
+    /// The port.
+    pub port: PortId,
+    /// Its rate.
+    pub capacity: Rate,
+    /// Flows that passed since this role's last tick.
+    pub flows_seen: u32,
+    /// Flows between their SYN and their FIN.
+    pub flows_open: u32,
+}
+
+/// Statistics of one flow, at its receiver or sender.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct FlowStats {
+    /// The flow.
+    pub flow: FlowId,
+    /// The node's part in it.
+    pub end: FlowEnd,
+    /// Payload bytes delivered in order (receiver) or acknowledged (sender) since the flow began.
+    pub delivered: Bytes,
+    /// Smoothed round-trip time, once measured.
+    pub srtt: Option<Span>,
+    /// Least round-trip time, once measured.
+    pub min_rtt: Option<Span>,
+    /// Payload bytes of a full segment.
+    pub mss: Bytes,
+    /// Bytes that a full segment takes on a link.
+    pub frame: Bytes,
+}
+
+/// Which end of a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlowEnd {
+    /// Data leaves here.
+    Sender,
+    /// Data arrives here.
+    Receiver,
+}
+
+/// What roles tell each other. Runtimes delay and lose messages between nodes.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Message {
+    /// A router's count of the flows on its links (BAS: the notification).
+    LinkReport {
+        /// Count per port.
+        links: Vec<LinkCount>,
+    },
+    /// A host's measurements (BAS: throughput and round-trip time of each flow).
+    FlowReport {
+        /// The reporting node.
+        host: NodeId,
+        /// One entry per live flow.
+        flows: Vec<FlowMeasurement>,
+    },
+    /// The allocator's decision for the flows of one host.
+    Allocation {
+        /// One entry per flow.
+        shares: Vec<Share>,
+    },
+}
+
+/// Flows on a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkCount {
+    /// The port.
+    pub port: PortId,
+    /// Its rate.
+    pub capacity: Rate,
+    /// Flows on it.
+    pub flows: u32,
+}
+
+/// One flow's measurement interval.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct FlowMeasurement {
+    /// The flow.
+    pub flow: FlowId,
+    /// Throughput over the interval, as payload.
+    pub throughput: Rate,
+    /// Payload of a full segment over its size on a link.
+    pub efficiency: f64,
+    /// The flow existed for the whole interval.
+    pub whole: bool,
+}
+
+/// One flow's allocation.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Share {
+    /// The flow.
+    pub flow: FlowId,
+    /// Rate on the link, headers included.
+    pub rate: Rate,
+}
+
+/// What a scheme may do. Each action carries a reason.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Action {
+    /// Bounds the data in flight of `flow`: the congestion window at its sender, the advertised window at its
+    /// receiver. The right edge already offered never moves back.
+    SetWindow {
+        /// The flow.
+        flow: FlowId,
+        /// Window in payload bytes.
+        window: Bytes,
+        /// Why.
+        reason: Reason,
+    },
+    /// Paces `flow` from the node at hand: a sender spaces its segments, a receiver lets the right edge of the window
+    /// move on at this rate (credit), with `window` as the most that is ever outstanding.
+    SetRate {
+        /// The flow.
+        flow: FlowId,
+        /// Payload rate.
+        rate: Rate,
+        /// Most payload bytes outstanding.
+        window: Bytes,
+        /// Why.
+        reason: Reason,
+    },
+    /// Says something to a role at another (or the same) node.
+    Send {
+        /// Node of the role addressed.
+        to: NodeId,
+        /// The message.
+        message: Message,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+/// Why a scheme acts, in a few words.
+pub type Reason = &'static str;
+
+/// Actions of one call, applied in order before the next.
+#[derive(Clone, Debug, Default)]
+pub struct Outbox {
+    actions: Vec<Action>,
+}
+
+impl Outbox {
+    /// Adds an action.
+    pub fn push(&mut self, action: Action) {
+        self.actions.push(action);
+    }
+
+    /// Takes all actions out, leaving the outbox empty.
+    pub fn drain(&mut self) -> std::vec::Drain<'_, Action> {
+        self.actions.drain(..)
+    }
+
+    /// The actions so far.
+    pub fn actions(&self) -> &[Action] {
+        &self.actions
+    }
+}

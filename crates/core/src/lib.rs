@@ -1,0 +1,24 @@
+//! The schemes, queue disciplines, scenarios and reports of bandmaster.
+//!
+//! Nothing here knows a clock, a file, a socket or the system's randomness: time is an argument, random streams come
+//! from a seed and a name, and the crate builds for wasm32 without a single host import. Runtimes feed the plain
+//! values of this crate: the simulator, and later the Linux lab and daemon.
+//!
+//! Reading order: [`time`], [`units`], [`control`] (the loop of every scheme), [`scheme`], [`qdisc`], [`port`],
+//! [`topology`], [`scenario`], [`report`].
+
+pub mod capture;
+pub mod control;
+pub mod fairness;
+pub mod filter;
+pub mod id;
+pub mod params;
+pub mod port;
+pub mod qdisc;
+pub mod report;
+pub mod rng;
+pub mod scenario;
+pub mod scheme;
+pub mod time;
+pub mod topology;
+pub mod units;

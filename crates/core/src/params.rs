@@ -1,0 +1,386 @@
+//! Parameters as data: one list of keys per table of a file gives parsing, defaults, errors, the JSON Schema,
+//! `explain` and the documentation.
+
+use serde::Serialize;
+
+use crate::time::Span;
+use crate::topology::SpanDraw;
+use crate::units::{Bytes, Dimension, QuantityError, Rate, parse_quantity};
+
+/// A key that a table may have.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Name as written.
+    pub name: &'static str,
+    /// What values it takes.
+    pub kind: Kind,
+    /// Default as written in a file; none: the key is required or its absence has a meaning of its own.
+    pub default: Option<&'static str>,
+    /// True when a file must give it.
+    pub required: bool,
+    /// What it means, in one line.
+    pub doc: &'static str,
+    /// Where the default comes from.
+    pub origin: &'static str,
+}
+
+impl Key {
+    /// A key with a default and where the default comes from.
+    pub const fn new(
+        name: &'static str,
+        kind: Kind,
+        default: &'static str,
+        doc: &'static str,
+        origin: &'static str,
+    ) -> Self {
+        Self { name, kind, default: Some(default), required: false, doc, origin }
+    }
+
+    /// A key that must be given.
+    pub const fn required(name: &'static str, kind: Kind, doc: &'static str) -> Self {
+        Self { name, kind, default: None, required: true, doc, origin: "" }
+    }
+
+    /// A key that may be absent; `doc` says what that means.
+    pub const fn optional(name: &'static str, kind: Kind, doc: &'static str) -> Self {
+        Self { name, kind, default: None, required: false, doc, origin: "" }
+    }
+}
+
+/// The values that a key takes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Kind {
+    /// A quantity with a unit.
+    Quantity(Dimension),
+    /// A queue limit: packets, bytes or `unlimited`.
+    Limit,
+    /// A span, or `uniform(a, b)`, or `exponential(mean)`.
+    Draw,
+    /// A whole number in [min, max].
+    Integer {
+        /// Smallest.
+        min: i64,
+        /// Largest.
+        max: i64,
+    },
+    /// A number in [min, max].
+    Float {
+        /// Smallest.
+        min: f64,
+        /// Largest.
+        max: f64,
+    },
+    /// `true` or `false`.
+    Bool,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// Any text.
+    Text,
+    /// A list of texts, or one text.
+    TextList,
+    /// A list of whole numbers from 1.
+    IntegerList,
+    /// A table or list of tables that the caller reads by itself.
+    Nested,
+}
+
+impl Kind {
+    /// What may be written, for messages.
+    pub fn allowed(self) -> String {
+        match self {
+            Self::Quantity(dimension) => dimension.example().to_owned(),
+            Self::Limit => "\"200pkt\", \"64KiB\" or \"unlimited\"".to_owned(),
+            Self::Draw => "a time such as \"25ms\", or \"uniform(2ms, 6ms)\", or \"exponential(15s)\"".to_owned(),
+            Self::Integer { min, max } if max == i64::MAX => format!("a whole number of at least {min}"),
+            Self::Integer { min, max } => format!("a whole number from {min} to {max}"),
+            Self::Float { min, max } if max == f64::INFINITY => format!("a number of at least {min}"),
+            Self::Float { min, max } => format!("a number from {min} to {max}"),
+            Self::Bool => "true or false".to_owned(),
+            Self::Choice(words) => {
+                let quoted: Vec<String> = words.iter().map(|w| format!("\"{w}\"")).collect();
+                match quoted.split_last() {
+                    Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+                    _ => quoted.join(""),
+                }
+            }
+            Self::Text => "a text".to_owned(),
+            Self::TextList => "a text or a list of texts".to_owned(),
+            Self::IntegerList => "a list of whole numbers from 1".to_owned(),
+            Self::Nested => "a table".to_owned(),
+        }
+    }
+
+    /// Reads a text or number as written; `Err` says what is wrong with it, as the rest of "`value` ...".
+    ///
+    /// # Errors
+    /// When the value is not of this kind or outside its range.
+    pub fn parse(self, written: &Written) -> Result<Value, String> {
+        let wrong = || Err(format!("is not {}", self.allowed()));
+        match (self, written) {
+            (Self::Quantity(dimension), Written::Text(text)) => {
+                let amount = parse_quantity(text, dimension).map_err(|e| e.to_string())?;
+                Ok(match dimension {
+                    Dimension::Rate => Value::Rate(Rate::from_bits_per_sec(amount)),
+                    Dimension::Span => Value::Span(Span::from_nanos(amount)),
+                    Dimension::Bytes => Value::Bytes(Bytes::new(amount)),
+                    Dimension::Packets => Value::Integer(i64::try_from(amount).map_err(|_| "is too large")?),
+                })
+            }
+            (Self::Quantity(_) | Self::Limit | Self::Draw, Written::Integer(_) | Written::Float(_)) => {
+                Err(QuantityError::NoUnit.to_string())
+            }
+            (Self::Limit, Written::Text(text)) => parse_limit(text).map(Value::Limit),
+            (Self::Draw, Written::Text(text)) => parse_draw(text).map(Value::Draw),
+            (Self::Integer { min, max }, Written::Integer(n)) if (min..=max).contains(n) => Ok(Value::Integer(*n)),
+            (Self::Float { min, max }, Written::Float(x)) if *x >= min && *x <= max => Ok(Value::Float(*x)),
+            (Self::Float { min, max }, Written::Integer(n)) if *n as f64 >= min && *n as f64 <= max => {
+                Ok(Value::Float(*n as f64))
+            }
+            (Self::Bool, Written::Bool(b)) => Ok(Value::Bool(*b)),
+            (Self::Choice(words), Written::Text(text)) if words.contains(&text.as_str()) => {
+                Ok(Value::Text(text.clone()))
+            }
+            (Self::Text, Written::Text(text)) => Ok(Value::Text(text.clone())),
+            (Self::TextList, Written::Text(text)) => Ok(Value::List(vec![text.clone()])),
+            _ => wrong(),
+        }
+    }
+}
+
+fn parse_limit(text: &str) -> Result<Limit, String> {
+    if text.trim() == "unlimited" {
+        return Ok(Limit::Unlimited);
+    }
+    match parse_quantity(text, Dimension::Packets) {
+        Ok(packets) => u32::try_from(packets).map(Limit::Packets).map_err(|_| "is too large".to_owned()),
+        Err(QuantityError::UnknownUnit(..)) => {
+            parse_quantity(text, Dimension::Bytes).map(|b| Limit::Bytes(Bytes::new(b))).map_err(|e| e.to_string())
+        }
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+fn parse_draw(text: &str) -> Result<SpanDraw, String> {
+    let span = |s: &str| parse_quantity(s, Dimension::Span).map(Span::from_nanos).map_err(|e| e.to_string());
+    let call = |name: &str| text.trim().strip_prefix(name)?.trim().strip_prefix('(')?.strip_suffix(')');
+    if let Some(arguments) = call("uniform") {
+        let Some((low, high)) = arguments.split_once(',') else {
+            return Err("needs two times, as in \"uniform(2ms, 6ms)\"".to_owned());
+        };
+        let (low, high) = (span(low)?, span(high)?);
+        if low > high {
+            return Err("has its ends in the wrong order".to_owned());
+        }
+        return Ok(SpanDraw::Uniform { low, high });
+    }
+    if let Some(mean) = call("exponential") {
+        return Ok(SpanDraw::Exponential { mean: span(mean)? });
+    }
+    span(text).map(SpanDraw::fixed)
+}
+
+/// A scalar as it stands in a file or on the command line.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Written {
+    /// Text.
+    Text(String),
+    /// Whole number.
+    Integer(i64),
+    /// Number with a point.
+    Float(f64),
+    /// Truth value.
+    Bool(bool),
+}
+
+impl Written {
+    /// Reads a bare word as it is written in a default or on the command line: a number, a truth value, or text.
+    pub fn from_word(word: &str) -> Self {
+        if let Ok(n) = word.parse() {
+            Self::Integer(n)
+        } else if let Ok(b) = word.parse() {
+            Self::Bool(b)
+        } else if let Some(x) = word.parse::<f64>().ok().filter(|x| x.is_finite()) {
+            Self::Float(x)
+        } else {
+            Self::Text(word.to_owned())
+        }
+    }
+}
+
+impl core::fmt::Display for Written {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Integer(n) => write!(f, "{n}"),
+            Self::Float(x) => write!(f, "{x}"),
+            Self::Bool(b) => write!(f, "{b}"),
+        }
+    }
+}
+
+/// A typed value.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// Bit rate in bit/s.
+    Rate(Rate),
+    /// Span in ns.
+    Span(Span),
+    /// Bytes.
+    Bytes(Bytes),
+    /// Queue limit.
+    Limit(Limit),
+    /// Drawn span.
+    Draw(SpanDraw),
+    /// Whole number (packets too).
+    Integer(i64),
+    /// Number.
+    Float(f64),
+    /// Truth value.
+    Bool(bool),
+    /// Word or text.
+    Text(String),
+    /// Texts.
+    List(Vec<String>),
+}
+
+/// A queue's capacity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Limit {
+    /// So many packets waiting.
+    Packets(u32),
+    /// So many bytes waiting.
+    Bytes(Bytes),
+    /// No limit.
+    Unlimited,
+}
+
+impl core::fmt::Display for Limit {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Packets(n) => write!(f, "{n}pkt"),
+            Self::Bytes(b) => write!(f, "{b}"),
+            Self::Unlimited => f.write_str("unlimited"),
+        }
+    }
+}
+
+/// Valid parameters of a registry entry, one value per key that has one, in the order of the entry's keys.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Params(Vec<(&'static str, Value)>);
+
+impl Serialize for Params {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(k, v)| (k, v)))
+    }
+}
+
+macro_rules! getter {
+    ($(#[$doc:meta])* $name:ident, $variant:ident, $type:ty) => {
+        $(#[$doc])*
+        /// # Panics
+        /// When the entry has no such key: a bug of the entry, found by the registry test.
+        pub fn $name(&self, key: &str) -> $type {
+            match self.get(key) {
+                Some(Value::$variant(value)) => value.clone(),
+                other => panic!("parameter {key} is {other:?}, not {}", stringify!($variant)),
+            }
+        }
+    };
+}
+
+impl Params {
+    /// Parameters as read; the reader has checked them against `keys`.
+    pub fn new(values: Vec<(&'static str, Value)>) -> Self {
+        Self(values)
+    }
+
+    /// The defaults of `keys`.
+    ///
+    /// # Panics
+    /// When a default is not a value of its own key: a bug of the entry.
+    pub fn defaults(keys: &[Key]) -> Self {
+        let parse = |key: &Key| {
+            let written = Written::from_word(key.default?);
+            let value = key.kind.parse(&written).unwrap_or_else(|e| panic!("default of {}: {e}", key.name));
+            Some((key.name, value))
+        };
+        Self(keys.iter().filter_map(parse).collect())
+    }
+
+    /// The value of `key`, when it has one.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.0.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+
+    /// Replaces or adds a value.
+    pub fn set(&mut self, key: &'static str, value: Value) {
+        match self.0.iter_mut().find(|(name, _)| *name == key) {
+            Some(entry) => entry.1 = value,
+            None => self.0.push((key, value)),
+        }
+    }
+
+    getter!(
+        /// A rate.
+        rate, Rate, Rate);
+    getter!(
+        /// A span.
+        span, Span, Span);
+    getter!(
+        /// A number of bytes.
+        bytes, Bytes, Bytes);
+    getter!(
+        /// A queue limit.
+        limit, Limit, Limit);
+    getter!(
+        /// A drawn span.
+        draw, Draw, SpanDraw);
+    getter!(
+        /// A whole number, or a number of packets.
+        integer, Integer, i64);
+    getter!(
+        /// A number.
+        float, Float, f64);
+    getter!(
+        /// A truth value.
+        bool, Bool, bool);
+    getter!(
+        /// A word or text.
+        text, Text, String);
+    getter!(
+        /// A list of texts.
+        list, List, Vec<String>);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_and_limits_parse() {
+        let draw = |s: &str| Kind::Draw.parse(&Written::Text(s.to_owned()));
+        assert_eq!(
+            draw("uniform(2ms, 6ms)"),
+            Ok(Value::Draw(SpanDraw::Uniform { low: Span::from_millis(2), high: Span::from_millis(6) }))
+        );
+        assert_eq!(draw("exponential(15s)"), Ok(Value::Draw(SpanDraw::Exponential { mean: Span::from_secs(15) })));
+        assert_eq!(draw("1ms"), Ok(Value::Draw(SpanDraw::fixed(Span::from_millis(1)))));
+        assert!(draw("uniform(6ms, 2ms)").unwrap_err().contains("wrong order"));
+        let limit = |s: &str| Kind::Limit.parse(&Written::Text(s.to_owned()));
+        assert_eq!(limit("200pkt"), Ok(Value::Limit(Limit::Packets(200))));
+        assert_eq!(limit("64KiB"), Ok(Value::Limit(Limit::Bytes(Bytes::new(65_536)))));
+        assert_eq!(limit("unlimited"), Ok(Value::Limit(Limit::Unlimited)));
+    }
+
+    #[test]
+    fn numbers_need_units_where_the_key_has_a_dimension() {
+        let kind = Kind::Quantity(Dimension::Rate);
+        assert_eq!(kind.parse(&Written::Integer(5)), Err("has no unit".to_owned()));
+        let kind = Kind::Float { min: 0.0, max: 1.0 };
+        assert_eq!(kind.parse(&Written::Integer(1)), Ok(Value::Float(1.0)));
+        assert_eq!(kind.parse(&Written::Float(1.5)), Err("is not a number from 0 to 1".to_owned()));
+    }
+}

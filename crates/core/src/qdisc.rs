@@ -1,0 +1,123 @@
+//! Queue disciplines. The same code runs in the simulator and in the forwarder that real packets pass.
+//!
+//! A discipline is either an [`Admission`] rule over one first-in-first-out queue (drop-tail; RED decides there too),
+//! or a full [`Qdisc`] that chooses what leaves. Runtimes that know a packet's departure when it arrives use the
+//! admission rule alone; everyone else wraps it in [`fifo::Fifo`].
+
+pub mod fifo;
+
+use crate::id::FlowId;
+use crate::params::{Key, Params};
+use crate::rng::Stream;
+use crate::time::Time;
+
+/// What a discipline sees of a packet. The payload stays with the runtime.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pkt {
+    /// The runtime's handle.
+    pub key: u32,
+    /// Bytes on the link.
+    pub len: u32,
+    /// Flow that it belongs to.
+    pub flow: FlowId,
+    /// RFC 3168: the packet may be marked instead of dropped.
+    pub ect: bool,
+}
+
+/// What waits in a queue, without the packet that is being transmitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Backlog {
+    /// Packets.
+    pub packets: u32,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// The fate of an arriving packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Queued.
+    Accept,
+    /// Queued, and marked with congestion experienced (RFC 3168).
+    Mark,
+    /// Dropped.
+    Drop,
+}
+
+/// Decides at arrival whether a packet joins a first-in-first-out queue.
+pub trait Admission: Send {
+    /// Judges `pkt`, which arrives at `now` to find `backlog` waiting.
+    fn admit(&mut self, now: Time, backlog: Backlog, pkt: &Pkt) -> Verdict;
+}
+
+/// A queue discipline that orders packets itself.
+///
+/// Counter identities, checked over the whole registry: arrived = dropped at enqueue + enqueued;
+/// enqueued = dequeued + dropped at dequeue + backlog; the same in bytes.
+pub trait Qdisc: Send {
+    /// Takes `pkt`, or drops it.
+    fn enqueue(&mut self, now: Time, pkt: Pkt) -> Verdict;
+
+    /// The next packet to transmit, when there is one and it may leave now. Packets that the discipline drops on the
+    /// way are added to `dropped`.
+    fn dequeue(&mut self, now: Time, dropped: &mut Vec<Pkt>) -> Option<Pkt>;
+
+    /// When a packet may leave: `None` when empty, a time in the past or present when at once.
+    fn next_ready(&self, now: Time) -> Option<Time>;
+
+    /// What waits.
+    fn backlog(&self) -> Backlog;
+}
+
+/// A discipline as built for one port.
+pub enum Discipline {
+    /// One first-in-first-out queue behind an admission rule.
+    Fifo(Box<dyn Admission>),
+    /// Anything else.
+    Ordered(Box<dyn Qdisc>),
+}
+
+/// An entry of the registry.
+#[derive(Debug)]
+pub struct QdiscDef {
+    /// Name in scenario files.
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// Paper or RFC.
+    pub source: &'static str,
+    /// Parameters.
+    pub keys: &'static [Key],
+    /// Builds one for a port; the stream is the port's own.
+    pub build: fn(&Params, Stream) -> Discipline,
+}
+
+impl PartialEq for QdiscDef {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+/// Every queue discipline.
+pub static REGISTRY: &[&QdiscDef] = &[&fifo::DEF];
+
+/// A discipline with its parameters, as a scenario states it.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct QueueConfig {
+    /// The entry.
+    #[serde(serialize_with = "name_of_def")]
+    pub discipline: &'static QdiscDef,
+    /// Its parameters.
+    pub params: Params,
+}
+
+impl QueueConfig {
+    /// Builds the discipline for one port.
+    pub fn build(&self, stream: Stream) -> Discipline {
+        (self.discipline.build)(&self.params, stream)
+    }
+}
+
+fn name_of_def<S: serde::Serializer>(def: &&'static QdiscDef, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(def.name)
+}

@@ -1,0 +1,124 @@
+//! What is wrong with a scenario file, and where.
+
+use core::fmt;
+
+use super::raw::{Place, Source};
+
+/// Everything that is wrong with a file, in the order of the file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Errors(Vec<Error>);
+
+/// One thing that is wrong.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Error {
+    /// The command-line option that brought the value, as typed (`--set run.sample=0s`); none: it stands in the file.
+    pub flag: Option<String>,
+    /// Line from 1; 0 for an option.
+    pub line: u32,
+    /// Column from 1, in characters; 0 for an option.
+    pub column: u32,
+    /// The file as the caller named it.
+    pub file: String,
+    /// Dotted path of the key or table, as `--set` takes it; empty for the file as a whole.
+    pub path: String,
+    /// What is wrong, with the value.
+    pub message: String,
+    /// What to write instead.
+    pub hint: Option<String>,
+    /// The variant and sweep point in which it is wrong; none: in all of them.
+    pub case: Option<String>,
+}
+
+impl Error {
+    pub(super) fn at(file: &str, place: &Place, path: &str, message: impl Into<String>) -> Self {
+        let (flag, case) = match &place.source {
+            Source::File => (None, None),
+            Source::Flag(flag) => (Some(flag.to_string()), None),
+            Source::Variant(name) => (None, Some(format!("variant `{name}`"))),
+            Source::Sweep(point) => (None, Some(point.to_string())),
+        };
+        Self {
+            flag,
+            line: place.line,
+            column: place.column,
+            file: file.to_owned(),
+            path: path.to_owned(),
+            message: message.into(),
+            hint: None,
+            case,
+        }
+    }
+
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// True when both say the same about the same place, whatever the case.
+    pub(super) fn repeats(&self, other: &Self) -> bool {
+        Self { case: None, ..self.clone() } == Self { case: None, ..other.clone() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.flag {
+            Some(flag) => write!(f, "{flag}: error: ")?,
+            None => write!(f, "{}:{}:{}: error: ", self.file, self.line, self.column)?,
+        }
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)?;
+        if let Some(hint) = &self.hint {
+            write!(f, "; {hint}")?;
+        }
+        if let Some(case) = &self.case {
+            write!(f, " ({case})")?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for Error {}
+
+impl Errors {
+    /// Sorts by place, keeps the first of those that repeat each other. `None` when there are none.
+    pub(super) fn new(mut errors: Vec<Error>) -> Option<Self> {
+        errors.sort_by(|a, b| (&a.flag, a.line, a.column).cmp(&(&b.flag, b.line, b.column)));
+        let mut kept: Vec<Error> = Vec::new();
+        for error in errors {
+            if !kept.iter().any(|k| k.repeats(&error)) {
+                kept.push(error);
+            }
+        }
+        (!kept.is_empty()).then_some(Self(kept))
+    }
+
+    /// The errors, first place first.
+    pub fn iter(&self) -> core::slice::Iter<'_, Error> {
+        self.0.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Errors {
+    type Item = &'a Error;
+    type IntoIter = core::slice::Iter<'a, Error>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl fmt::Display for Errors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, error) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str("\n")?;
+            }
+            write!(f, "{error}")?;
+        }
+        Ok(())
+    }
+}
+
+impl core::error::Error for Errors {}

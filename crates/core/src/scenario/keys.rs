@@ -1,0 +1,617 @@
+//! Every table of a scenario file, as data: parsing, defaults, errors, the JSON Schema and `explain` come from here.
+
+use crate::params::{Key, Kind};
+use crate::units::Dimension;
+
+/// A table of the file.
+#[derive(Debug)]
+pub(super) struct TableDef {
+    /// As in the file: `[run]`, `[[flows]]`.
+    pub(super) header: &'static str,
+    /// What it is, in one line.
+    pub(super) doc: &'static str,
+    /// Its keys; those of a [`Selector`] come on top.
+    pub(super) keys: &'static [&'static [Key]],
+    /// A key whose value decides which further keys there are.
+    pub(super) selector: Option<Selector>,
+    /// What the keys of kind [`Kind::Nested`] hold.
+    pub(super) nested: &'static [(&'static str, Shape)],
+}
+
+/// A key whose value decides which further keys a table has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Selector {
+    /// One of the table's keys, a [`Kind::Choice`].
+    pub(super) key: &'static str,
+    /// The choices and their keys.
+    pub(super) choices: &'static [(&'static str, &'static [Key])],
+}
+
+/// What a key of kind [`Kind::Nested`] holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Shape {
+    /// One table.
+    Table(&'static TableDef),
+    /// A list of tables.
+    Tables(&'static TableDef),
+    /// A queue: a limit, or a table with the name of a discipline and its parameters.
+    Queue,
+    /// A table per scheme of the registry.
+    Schemes,
+    /// Dotted keys with any values.
+    Overrides,
+    /// A list of any values.
+    Values,
+    /// Any value.
+    Value,
+    /// The name of a sweep and one of its values.
+    Point,
+    /// A list of numbers.
+    Numbers,
+}
+
+impl TableDef {
+    /// The keys for a choice of the selector; all keys when `choice` is none.
+    pub(super) fn keys_for(&self, choice: Option<&str>) -> Vec<&'static Key> {
+        let mut keys: Vec<&Key> = self.keys.iter().copied().flatten().collect();
+        for (name, more) in self.selector.iter().flat_map(|s| s.choices) {
+            if choice.is_none_or(|choice| choice == *name) {
+                keys.extend(more.iter().filter(|k| !keys.iter().any(|have| have.name == k.name)).collect::<Vec<_>>());
+            }
+        }
+        keys
+    }
+
+    /// What a nested key holds.
+    pub(super) fn shape(&self, key: &str) -> Option<Shape> {
+        self.nested.iter().find(|(name, _)| *name == key).map(|(_, shape)| *shape)
+    }
+}
+
+const RATE: Kind = Kind::Quantity(Dimension::Rate);
+const SPAN: Kind = Kind::Quantity(Dimension::Span);
+const BYTES: Kind = Kind::Quantity(Dimension::Bytes);
+const PACKETS: Kind = Kind::Quantity(Dimension::Packets);
+const SHARE: Kind = Kind::Float { min: 0.0, max: 1.0 };
+const BAND: Kind = Kind::Float { min: -1e9, max: 1e9 };
+const COUNT: Kind = Kind::Integer { min: 1, max: 1_000_000 };
+
+const HOUSE: &str = "";
+
+/// The whole file.
+pub(super) static FILE: TableDef = TableDef {
+    header: "the file",
+    doc: "A bandmaster scenario: a network, its traffic, the schemes in charge, and what must come out",
+    keys: &[&[
+        Key::required("version", Kind::Integer { min: 0, max: i64::MAX }, "Version of the file format: 1"),
+        Key::required("name", Kind::Text, "Short name, also of the output folder: a-z, 0-9 and -"),
+        Key::optional("title", Kind::Text, "One line for people; absent: the name"),
+        Key::new("description", Kind::Text, "", "A paragraph for people", HOUSE),
+        Key::optional("clients", COUNT, "Number of which each group's `share` is a part"),
+        Key::required("run", Kind::Nested, "How long, how often, with which seed"),
+        Key::required("network", Kind::Nested, "Nodes and links"),
+        Key::optional("tcp", Kind::Nested, "TCP settings of every flow; absent: today's Linux"),
+        Key::required("flows", Kind::Nested, "Who sends what to whom"),
+        Key::optional("schemes", Kind::Nested, "Bandwidth-control schemes; absent: none"),
+        Key::optional("control", Kind::Nested, "How messages between the roles of a scheme travel"),
+        Key::optional("measure", Kind::Nested, "What is recorded and summarised"),
+        Key::optional("compare", Kind::Nested, "Variants of the scenario; absent: one, called base"),
+        Key::optional("sweeps", Kind::Nested, "Keys that take several values"),
+        Key::optional("claims", Kind::Nested, "What must come out"),
+        Key::optional("figures", Kind::Nested, "Pictures of the report"),
+    ]],
+    selector: None,
+    nested: &[
+        ("run", Shape::Table(&RUN)),
+        ("network", Shape::Table(&NETWORK)),
+        ("tcp", Shape::Table(&TCP)),
+        ("flows", Shape::Tables(&FLOW)),
+        ("schemes", Shape::Schemes),
+        ("control", Shape::Table(&CONTROL)),
+        ("measure", Shape::Table(&MEASURE)),
+        ("compare", Shape::Tables(&VARIANT)),
+        ("sweeps", Shape::Tables(&SWEEP)),
+        ("claims", Shape::Tables(&CLAIM)),
+        ("figures", Shape::Tables(&FIGURE)),
+    ],
+};
+
+/// `[run]`.
+pub(super) static RUN: TableDef = TableDef {
+    header: "[run]",
+    doc: "How long, how often, with which seed",
+    keys: &[&[
+        Key::required("duration", SPAN, "Simulated time"),
+        Key::new("warm-up", SPAN, "0s", "Time at the start that no summary figure includes", HOUSE),
+        Key::new("sample", SPAN, "100ms", "Sampling interval of series and of the fairness index", HOUSE),
+        Key::new("trials", Kind::Integer { min: 1, max: 100_000 }, "10", "Independent repetitions", HOUSE),
+        Key::new("quick-trials", Kind::Integer { min: 1, max: 100_000 }, "2", "Repetitions of a quick run", HOUSE),
+        Key::new("seed", Kind::Integer { min: 0, max: i64::MAX }, "1", "Seed of every random stream", HOUSE),
+    ]],
+    selector: None,
+    nested: &[],
+};
+
+const LINK_KEYS: &[Key] = &[
+    Key::optional("rate", RATE, "Transmission rate of each direction; must stand here or in the defaults"),
+    Key::new("delay", Kind::Draw, "1ms", "One-way propagation delay, fixed or drawn per trial", HOUSE),
+    Key::new("queue", Kind::Nested, "200pkt", "Queue at a router's end", HOUSE),
+    Key::new("host-queue", Kind::Nested, "unlimited", "Queue at a host's end", "hosts hold back, not drop"),
+    Key::new("loss", SHARE, "0.0", "Probability that a packet is lost on the wire, each direction", HOUSE),
+];
+
+/// Link settings that stand for several links: `[network.link]` and the links of builders.
+pub(super) static LINK_DEFAULTS: TableDef = TableDef {
+    header: "[network.link]",
+    doc: "Settings of every link that does not say otherwise",
+    keys: &[LINK_KEYS],
+    selector: None,
+    nested: QUEUES,
+};
+
+/// `[network.access]`.
+pub(super) static ACCESS: TableDef = TableDef {
+    header: "[network.access]",
+    doc: "The builder's links between hosts and routers",
+    keys: &[LINK_KEYS],
+    selector: None,
+    nested: QUEUES,
+};
+
+/// `[network.bottleneck]`.
+pub(super) static BOTTLENECK: TableDef = TableDef {
+    header: "[network.bottleneck]",
+    doc: "The builder's links that the flows share",
+    keys: &[LINK_KEYS],
+    selector: None,
+    nested: QUEUES,
+};
+
+/// `[network.fabric]`.
+pub(super) static FABRIC: TableDef = TableDef {
+    header: "[network.fabric]",
+    doc: "The builder's links between routers",
+    keys: &[LINK_KEYS],
+    selector: None,
+    nested: QUEUES,
+};
+
+/// `[[network.links]]`.
+pub(super) static LINK: TableDef = TableDef {
+    header: "[[network.links]]",
+    doc: "A duplex link",
+    keys: &[
+        &[Key::required("ends", Kind::TextList, "The two nodes")],
+        LINK_KEYS,
+        &[Key::optional(
+            "drop-packets",
+            Kind::IntegerList,
+            "Scripted losses: ordinal numbers, from 1, of the data packets from the first end to the second",
+        )],
+    ],
+    selector: None,
+    nested: QUEUES,
+};
+
+/// `[[network.groups]]`.
+pub(super) static GROUP: TableDef = TableDef {
+    header: "[[network.groups]]",
+    doc: "Hosts that are named together, each with a link of its own to one router; member i is `name.i`",
+    keys: &[
+        &[
+            Key::required("name", Kind::Text, "Name in flows and reports"),
+            Key::required("attach", Kind::Text, "Router at the other end of the members' links"),
+            Key::optional("count", COUNT, "Number of hosts; this or `share`"),
+            Key::optional("share", SHARE, "Number of hosts as a part of `clients`; this or `count`"),
+        ],
+        LINK_KEYS,
+    ],
+    selector: None,
+    nested: QUEUES,
+};
+
+const QUEUES: &[(&str, Shape)] = &[("queue", Shape::Queue), ("host-queue", Shape::Queue)];
+
+const SIZE: Key = Key::required("size", COUNT, "Hosts at each place that has hosts");
+const ACCESS_KEY: Key = Key::optional("access", Kind::Nested, "Links of hosts; absent: as `link`");
+const FABRIC_KEY: Key = Key::optional("fabric", Kind::Nested, "Links between routers; absent: as `link`");
+const BOTTLENECK_KEY: Key = Key::optional("bottleneck", Kind::Nested, "Shared links; absent: as `link`");
+
+/// `[network]`.
+pub(super) static NETWORK: TableDef = TableDef {
+    header: "[network]",
+    doc: "Nodes and links; what a builder makes can be added to",
+    keys: &[&[
+        Key::new(
+            "builder",
+            Kind::Choice(&["custom", "dumbbell", "star", "parking-lot", "leaf-spine", "fat-tree"]),
+            "custom",
+            "Shape that is built first",
+            HOUSE,
+        ),
+        Key::optional("routers", Kind::TextList, "Nodes that forward"),
+        Key::optional("hosts", Kind::TextList, "Nodes that end flows and never forward"),
+        Key::new("frame-overhead", BYTES, "14B", "Bytes that a link adds to an IP packet", "Ethernet as Linux counts"),
+        Key::new(
+            "host-delay",
+            Kind::Float { min: 0.0, max: 100.0 },
+            "1.0",
+            "Random processing delay of hosts, uniform up to this share of the packet's time on the link; 0: none",
+            "against phase effects",
+        ),
+        Key::new(
+            "rate-tolerance",
+            Kind::Float { min: 0.0, max: 0.1 },
+            "0.0",
+            "Each transmitter's rate is off by a uniform share up to this, drawn per trial",
+            HOUSE,
+        ),
+        Key::optional("link", Kind::Nested, "Settings of every link that does not say otherwise"),
+        Key::optional("links", Kind::Nested, "Links"),
+        Key::optional("groups", Kind::Nested, "Groups of hosts"),
+    ]],
+    selector: Some(Selector {
+        key: "builder",
+        choices: &[
+            ("custom", &[]),
+            (
+                "dumbbell",
+                &[
+                    Key::required("left", COUNT, "Hosts of the group `left`, at router r1"),
+                    Key::required("right", COUNT, "Hosts of the group `right`, at router r2"),
+                    ACCESS_KEY,
+                    BOTTLENECK_KEY,
+                ],
+            ),
+            ("star", &[SIZE, ACCESS_KEY]),
+            (
+                "parking-lot",
+                &[
+                    Key::required("hops", Kind::Integer { min: 1, max: 1_000 }, "Shared links in a row"),
+                    SIZE,
+                    ACCESS_KEY,
+                    BOTTLENECK_KEY,
+                ],
+            ),
+            (
+                "leaf-spine",
+                &[
+                    Key::required("leaves", Kind::Integer { min: 1, max: 1_000 }, "Routers leaf1, leaf2, ..."),
+                    Key::required("spines", Kind::Integer { min: 1, max: 1_000 }, "Routers spine1, spine2, ..."),
+                    SIZE,
+                    ACCESS_KEY,
+                    FABRIC_KEY,
+                ],
+            ),
+            (
+                "fat-tree",
+                &[
+                    Key::required("k", Kind::Integer { min: 2, max: 64 }, "Ports per router, even: k^3/4 hosts"),
+                    ACCESS_KEY,
+                    FABRIC_KEY,
+                ],
+            ),
+        ],
+    }),
+    nested: &[
+        ("link", Shape::Table(&LINK_DEFAULTS)),
+        ("access", Shape::Table(&ACCESS)),
+        ("bottleneck", Shape::Table(&BOTTLENECK)),
+        ("fabric", Shape::Table(&FABRIC)),
+        ("links", Shape::Tables(&LINK)),
+        ("groups", Shape::Tables(&GROUP)),
+    ],
+};
+
+const LINUX: &str = "Linux";
+
+/// `[tcp]`, and `tcp` of a flow. Defaults are those of [`super::TcpSettings`].
+pub(super) static TCP: TableDef = TableDef {
+    header: "[tcp]",
+    doc: "TCP settings of both ends",
+    keys: &[&[
+        Key::new("congestion-control", Kind::Choice(&["newreno", "cubic"]), "cubic", "Congestion control", LINUX),
+        Key::new("mss", BYTES, "1448B", "Payload of a full segment, without options", "1500 B with timestamps"),
+        Key::new("initial-window", PACKETS, "10pkt", "Initial congestion window", "RFC 6928"),
+        Key::new("sack", Kind::Bool, "true", "Selective acknowledgements", "RFC 2018, Linux"),
+        Key::new("timestamps", Kind::Bool, "true", "Timestamps, 12 bytes in every segment", "RFC 7323, Linux"),
+        Key::new("window-scaling", Kind::Bool, "true", "Window scaling", "RFC 7323, Linux"),
+        Key::new("delayed-ack", PACKETS, "2pkt", "Segments per acknowledgement; 1pkt acknowledges each", "RFC 1122"),
+        Key::new("delayed-ack-timeout", SPAN, "40ms", "Longest delay of an acknowledgement", LINUX),
+        Key::new("limited-transmit", Kind::Bool, "true", "Limited transmit", "RFC 3042, Linux"),
+        Key::new(
+            "recovery",
+            Kind::Choice(&["prr", "rfc6675"]),
+            "prr",
+            "How the window falls in fast recovery: proportional rate reduction, or at once to ssthresh",
+            "RFC 6937, Linux",
+        ),
+        Key::new("byte-counting", Kind::Bool, "true", "Grow by bytes acknowledged, not per acknowledgement", LINUX),
+        Key::new("cwnd-validation", Kind::Bool, "true", "No growth of a window that is not the limit", "RFC 7661, Linux"),
+        Key::new("initial-rto", SPAN, "1s", "Retransmission timeout before the first measurement", "RFC 6298"),
+        Key::new("min-rto", SPAN, "200ms", "Least retransmission timeout", LINUX),
+        Key::new(
+            "rto-floor",
+            Kind::Choice(&["variance", "rto"]),
+            "variance",
+            "What `min-rto` bounds: the variance term, or the whole timeout (RFC 6298)",
+            LINUX,
+        ),
+        Key::new("max-rto", SPAN, "120s", "Largest retransmission timeout", LINUX),
+        Key::new("receive-buffer", BYTES, "6MiB", "Largest window that is offered", "Linux tcp_rmem"),
+        Key::optional("read-rate", RATE, "Rate at which the receiver reads; absent: at once"),
+        Key::new("ecn", Kind::Bool, "false", "Explicit congestion notification", "RFC 3168; Linux: only if asked"),
+        Key::new("pacing", Kind::Bool, "false", "Pace segments over the round-trip time", LINUX),
+        Key::new(
+            "pacing-gain-slow-start",
+            Kind::Float { min: 0.1, max: 100.0 },
+            "2.0",
+            "Pacing rate in slow start, in cwnd / srtt",
+            LINUX,
+        ),
+        Key::new(
+            "pacing-gain",
+            Kind::Float { min: 0.1, max: 100.0 },
+            "1.2",
+            "Pacing rate in congestion avoidance, in cwnd / srtt",
+            LINUX,
+        ),
+        Key::optional("cwnd-clamp", PACKETS, "Upper bound of the congestion window; absent: none"),
+        Key::new("hystart", Kind::Bool, "true", "HyStart's delay-increase part, for cubic", LINUX),
+    ]],
+    selector: None,
+    nested: &[],
+};
+
+/// `[[flows]]`.
+pub(super) static FLOW: TableDef = TableDef {
+    header: "[[flows]]",
+    doc: "Flows of one kind between two sets of hosts",
+    keys: &[&[
+        Key::required("name", Kind::Text, "Name in reports"),
+        Key::required("from", Kind::TextList, "Groups or hosts that send"),
+        Key::required("to", Kind::TextList, "Groups or hosts that receive"),
+        Key::new(
+            "pairing",
+            Kind::Choice(&["one-to-one", "all-to-all"]),
+            "one-to-one",
+            "Sender i to receiver i modulo their number, or every sender to every receiver but itself",
+            HOUSE,
+        ),
+        Key::new("count", COUNT, "1", "Flows per pair", HOUSE),
+        Key::new("transport", Kind::Choice(&["tcp", "udp"]), "tcp", "Transport", HOUSE),
+        Key::new("start", Kind::Draw, "0s", "When each flow starts, fixed or drawn per flow and trial", HOUSE),
+        Key::optional("stop", SPAN, "When each flow stops sending; absent: at the end of the run"),
+        Key::optional("timeline", Kind::Nested, "Stops and restarts of parts of the flows"),
+        Key::optional("on", Kind::Draw, "Sending for so long, drawn anew each time; with `off`"),
+        Key::optional("off", Kind::Draw, "Silent for so long, drawn anew each time; with `on`"),
+    ]],
+    selector: Some(Selector {
+        key: "transport",
+        choices: &[
+            (
+                "tcp",
+                &[
+                    Key::optional("size", BYTES, "Bytes to send; absent: without end"),
+                    Key::new("measured", Kind::Bool, "true", "Counts in fairness and throughput figures", "TCP"),
+                    Key::optional("tcp", Kind::Nested, "TCP settings of these flows; absent: as [tcp]"),
+                ],
+            ),
+            (
+                "udp",
+                &[
+                    Key::required("rate", RATE, "Rate, counted in IP packets"),
+                    Key::new("packet", BYTES, "1500B", "Size of an IP packet", HOUSE),
+                    Key::new("measured", Kind::Bool, "false", "Counts in fairness and throughput figures", "UDP"),
+                ],
+            ),
+        ],
+    }),
+    nested: &[("timeline", Shape::Tables(&STEP)), ("tcp", Shape::Table(&TCP))],
+};
+
+/// `timeline` of a flow.
+pub(super) static STEP: TableDef = TableDef {
+    header: "timeline",
+    doc: "At one moment, a share of the flows stops or starts again",
+    keys: &[&[
+        Key::required("at", SPAN, "When, from the start of the run"),
+        Key::new("stop", SHARE, "0.0", "Share of the flows that stop", HOUSE),
+        Key::new("start", SHARE, "0.0", "Share of the flows that start again", HOUSE),
+    ]],
+    selector: None,
+    nested: &[],
+};
+
+/// Common to every scheme.
+pub(super) const SCHEME_ENABLED: &[Key] = &[Key::new("enabled", Kind::Bool, "true", "Whether the scheme acts", HOUSE)];
+
+/// `[control]`.
+pub(super) static CONTROL: TableDef = TableDef {
+    header: "[control]",
+    doc: "How messages between the roles of a scheme travel",
+    keys: &[&[
+        Key::new("delay", SPAN, "1ms", "One-way delay of a message between two nodes", HOUSE),
+        Key::new("loss", SHARE, "0.0", "Probability that a message between two nodes is lost", HOUSE),
+    ]],
+    selector: None,
+    nested: &[],
+};
+
+/// `[measure]`.
+pub(super) static MEASURE: TableDef = TableDef {
+    header: "[measure]",
+    doc: "What is recorded and summarised",
+    keys: &[&[
+        Key::optional("queue", Kind::Text, "Port `from->to` of the queue figures; absent: the one that queued most"),
+        Key::new(
+            "record",
+            Kind::Choice(&["none", "groups", "flows"]),
+            "groups",
+            "Recorded series: none, those of groups, or those of each flow too",
+            HOUSE,
+        ),
+        Key::new("long-interval", SPAN, "1s", "Interval of the long-term fairness indices", HOUSE),
+        Key::optional("windows", Kind::Nested, "Parts of the run with figures of their own"),
+    ]],
+    selector: None,
+    nested: &[("windows", Shape::Tables(&WINDOW))],
+};
+
+/// `[[measure.windows]]`.
+pub(super) static WINDOW: TableDef = TableDef {
+    header: "[[measure.windows]]",
+    doc: "A part of the run with summary figures of its own, `name.figure`",
+    keys: &[&[
+        Key::required("name", Kind::Text, "Prefix of the figures' names"),
+        Key::required("from", SPAN, "Start"),
+        Key::required("to", SPAN, "End"),
+    ]],
+    selector: None,
+    nested: &[],
+};
+
+/// `[[compare]]`.
+pub(super) static VARIANT: TableDef = TableDef {
+    header: "[[compare]]",
+    doc: "A variant of the scenario",
+    keys: &[&[
+        Key::required("name", Kind::Text, "Short name"),
+        Key::optional("title", Kind::Text, "Name for people; absent: the name"),
+        Key::optional("set", Kind::Nested, "Dotted keys and the values they have in this variant; absent: none"),
+    ]],
+    selector: None,
+    nested: &[("set", Shape::Overrides)],
+};
+
+/// `[[sweeps]]`.
+pub(super) static SWEEP: TableDef = TableDef {
+    header: "[[sweeps]]",
+    doc: "A key that takes several values, one case each",
+    keys: &[&[
+        Key::required("name", Kind::Text, "Short name"),
+        Key::optional("title", Kind::Text, "Axis label; absent: the key"),
+        Key::required("key", Kind::Text, "Dotted path; elements of lists by name or position, as `flows.uploads.count`"),
+        Key::required("values", Kind::Nested, "Values"),
+        Key::optional("quick", Kind::Nested, "Values of a quick run; absent: all"),
+        Key::optional("variants", Kind::TextList, "Variants that are swept; absent: all"),
+    ]],
+    selector: None,
+    nested: &[("values", Shape::Values), ("quick", Shape::Values)],
+};
+
+/// `[[claims]]`.
+pub(super) static CLAIM: TableDef = TableDef {
+    header: "[[claims]]",
+    doc: "A two-sided statement about a summary figure",
+    keys: &[&[
+        Key::required("id", Kind::Text, "Unique name; with several variants the claims are `id/variant`"),
+        Key::required("text", Kind::Text, "The statement in words"),
+        Key::required("figure", Kind::Text, "Summary figure, or `window.figure`"),
+        Key::required("variant", Kind::TextList, "Variants that are judged, a claim each"),
+        Key::optional("minus", Kind::Text, "Variant whose figure is subtracted"),
+        Key::optional("over", Kind::Text, "Variant by whose figure is divided"),
+        Key::optional("against-figure", Kind::Text, "Figure of the other side; absent: the same"),
+        Key::optional("against-point", Kind::Nested, "Value of the same sweep on the other side; absent: the same"),
+        Key::optional("at", Kind::Nested, "One point: name of a sweep = value; without `at` and `sweep`: the base"),
+        Key::optional("sweep", Kind::Text, "Sweep of which every point must hold"),
+        Key::optional("points", Kind::Nested, "Only these values of `sweep`"),
+        Key::required("low", BAND, "Least value"),
+        Key::required("high", BAND, "Largest value"),
+        Key::new("paper", Kind::Text, "", "What the paper reports", HOUSE),
+        Key::new("source", Kind::Text, "", "Figure, table or section of the paper", HOUSE),
+        Key::optional("not-reproduced", Kind::Text, "Why the claim is known not to hold"),
+    ]],
+    selector: None,
+    nested: &[("at", Shape::Point), ("against-point", Shape::Value), ("points", Shape::Values)],
+};
+
+/// `[[figures]]`.
+pub(super) static FIGURE: TableDef = TableDef {
+    header: "[[figures]]",
+    doc: "A picture of the report",
+    keys: &[&[
+        Key::required("id", Kind::Text, "Unique name, also of the file"),
+        Key::required("title", Kind::Text, "Caption"),
+        Key::new("source", Kind::Text, "", "Figure or table of the paper", HOUSE),
+        Key::required("kind", Kind::Choice(&["sweep", "series"]), "A figure over a sweep, or a measure over time"),
+        Key::optional("variants", Kind::TextList, "Variants drawn, in order; absent: all"),
+        Key::optional("references", Kind::Nested, "Curves from elsewhere"),
+    ]],
+    selector: Some(Selector {
+        key: "kind",
+        choices: &[
+            (
+                "sweep",
+                &[
+                    Key::required("sweep", Kind::Text, "Sweep on the x axis"),
+                    Key::required("y", Kind::Text, "Summary figure on the y axis"),
+                    Key::new("log-x", Kind::Bool, "false", "Logarithmic x axis", HOUSE),
+                ],
+            ),
+            (
+                "series",
+                &[
+                    Key::required(
+                        "y",
+                        Kind::Choice(&["throughput", "jain", "jain_normalised", "queue"]),
+                        "Measure on the y axis",
+                    ),
+                    Key::new("entities", Kind::TextList, "all", "`all`, or names of groups; a panel each", HOUSE),
+                    Key::optional("sweep", Kind::Text, "A curve for each point of this sweep"),
+                    Key::optional("at", Kind::Nested, "One point: name of a sweep = value; absent: the base"),
+                ],
+            ),
+        ],
+    }),
+    nested: &[("references", Shape::Tables(&REFERENCE)), ("at", Shape::Point)],
+};
+
+/// `[[figures.references]]`.
+pub(super) static REFERENCE: TableDef = TableDef {
+    header: "[[figures.references]]",
+    doc: "A curve that another source gives",
+    keys: &[&[
+        Key::required("label", Kind::Text, "Legend"),
+        Key::required("x", Kind::Nested, "Positions"),
+        Key::required("y", Kind::Nested, "Values, one per position"),
+        Key::optional("low", Kind::Nested, "Lower ends of interval bars, one per position; with `high`"),
+        Key::optional("high", Kind::Nested, "Upper ends of interval bars, one per position; with `low`"),
+    ]],
+    selector: None,
+    nested: &[
+        ("x", Shape::Numbers),
+        ("y", Shape::Numbers),
+        ("low", Shape::Numbers),
+        ("high", Shape::Numbers),
+    ],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::Written;
+
+    fn check(def: &'static TableDef) {
+        for key in def.keys_for(None) {
+            assert!(!key.doc.is_empty() && !key.doc.ends_with('.'), "{}: {}", def.header, key.name);
+            if key.kind == Kind::Nested {
+                match def.shape(key.name) {
+                    Some(Shape::Table(inner) | Shape::Tables(inner)) => check(inner),
+                    Some(_) => {}
+                    None => panic!("{} has no shape for {}", def.header, key.name),
+                }
+            } else if let Some(default) = key.default.filter(|_| key.kind != Kind::Text) {
+                key.kind.parse(&Written::from_word(default)).unwrap_or_else(|e| panic!("{}: {e}", key.name));
+            }
+        }
+        for (name, _) in def.nested {
+            assert!(def.keys_for(None).iter().any(|k| k.name == *name), "{} has no key {name}", def.header);
+        }
+    }
+
+    #[test]
+    fn defaults_are_values_of_their_keys_and_every_nested_key_has_a_shape() {
+        check(&FILE);
+    }
+}

@@ -1,0 +1,449 @@
+//! The valid, complete description of an experiment.
+
+use crate::scheme::SchemeConfig;
+use crate::time::{Span, Time};
+use crate::topology::{SpanDraw, Topology};
+use crate::units::{Bytes, Rate};
+
+/// One runnable experiment: a network, its traffic, the schemes in charge and what to measure.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct Scenario {
+    /// Short name, also of the output folder.
+    pub name: String,
+    /// How long, how often, with which seed.
+    pub run: RunPlan,
+    /// The network.
+    pub topology: Topology,
+    /// Who sends what to whom.
+    pub flows: Vec<FlowGroup>,
+    /// Schemes that are switched on, in registry order.
+    pub schemes: Vec<SchemeConfig>,
+    /// How messages between roles of a scheme travel.
+    pub control: ControlPlane,
+    /// What is recorded.
+    pub measure: Measure,
+}
+
+/// Duration, warm-up, sampling, trials, seed.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct RunPlan {
+    /// Simulated time.
+    pub duration: Span,
+    /// Time at the start that no summary figure includes.
+    pub warm_up: Span,
+    /// Sampling interval of series and of the fairness index.
+    pub sample: Span,
+    /// Independent repetitions.
+    pub trials: u32,
+    /// Seed of every random stream.
+    pub seed: u64,
+}
+
+/// The modelled control plane: delay and loss of messages between different nodes.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct ControlPlane {
+    /// One-way delay of a message between two nodes; messages inside a node take no time.
+    pub delay: Span,
+    /// Probability that a message between two nodes is lost.
+    pub loss: f64,
+}
+
+/// What is recorded and summarised.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Measure {
+    /// Port (`from->to`) whose queue is the summary figure `queue`; none: the router port that queued most.
+    pub queue: Option<String>,
+    /// Detail of the recorded series.
+    pub record: RecordDetail,
+    /// Named parts of the run with summary figures of their own (`window.figure`).
+    pub windows: Vec<Window>,
+    /// Interval of the long-term indices `jain_long` and `jain_normalised_long`; a multiple of the sampling interval.
+    pub long_interval: Span,
+}
+
+/// Detail of the recorded series.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecordDetail {
+    /// Summary only.
+    None,
+    /// All flows together, each group, and the measured port.
+    Groups,
+    /// Each flow too.
+    Flows,
+}
+
+/// A named part of the run.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Window {
+    /// Prefix of the figures' names.
+    pub name: String,
+    /// Start.
+    pub from: Time,
+    /// End.
+    pub to: Time,
+}
+
+/// Flows of one kind between two sets of hosts.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct FlowGroup {
+    /// Name in reports.
+    pub name: String,
+    /// Names of groups or hosts that send.
+    pub from: Vec<String>,
+    /// Names of groups or hosts that receive.
+    pub to: Vec<String>,
+    /// Who sends to whom.
+    pub pairing: Pairing,
+    /// Flows per pair.
+    pub count: u32,
+    /// When each flow starts.
+    pub start: SpanDraw,
+    /// When each flow stops sending; none: at the end of the run.
+    pub stop: Option<Time>,
+    /// Stops and restarts of parts of the group.
+    pub timeline: Vec<TimelineStep>,
+    /// On and off times; none: always on.
+    pub on_off: Option<OnOff>,
+    /// TCP or UDP, and how much.
+    pub transport: Transport,
+    /// Whether the flows count in fairness and throughput figures (background traffic does not).
+    pub measured: bool,
+}
+
+/// Who sends to whom.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pairing {
+    /// Sender i to receiver i modulo the number of receivers.
+    OneToOne,
+    /// Every sender to every receiver but itself.
+    AllToAll,
+}
+
+/// Part of a timeline. `stop` ends flows that run, lowest number first; `start` restarts, as new connections, those
+/// that stopped longest ago. Shares are of the members that each `from` name contributes; the sum of the shares so
+/// far is rounded down to whole flows.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct TimelineStep {
+    /// When.
+    pub at: Time,
+    /// Share of the flows that stop.
+    pub stop: f64,
+    /// Share of the flows that start again.
+    pub start: f64,
+}
+
+/// On and off times, drawn anew each time.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct OnOff {
+    /// Sending for so long.
+    pub on: SpanDraw,
+    /// Silent for so long.
+    pub off: SpanDraw,
+}
+
+/// The transport of a flow.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase", tag = "kind")]
+pub enum Transport {
+    /// A TCP connection.
+    Tcp {
+        /// Bytes to send; none: without end.
+        size: Option<Bytes>,
+        /// Settings of both ends.
+        settings: TcpSettings,
+    },
+    /// Constant bit rate over UDP.
+    Udp {
+        /// Rate, counted in IP packets.
+        rate: Rate,
+        /// Size of an IP packet.
+        packet: Bytes,
+    },
+}
+
+/// Every switch of the TCP model. Defaults are today's Linux.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct TcpSettings {
+    /// Name in the registry of congestion controls.
+    pub congestion_control: String,
+    /// Payload bytes of a full segment (excluding options).
+    pub mss: Bytes,
+    /// RFC 6928: initial congestion window in segments.
+    pub initial_window: u32,
+    /// RFC 2018 and 6675: selective acknowledgements.
+    pub sack: bool,
+    /// RFC 7323: timestamps, 12 bytes in every segment.
+    pub timestamps: bool,
+    /// RFC 7323: window scaling.
+    pub window_scaling: bool,
+    /// RFC 1122: segments per acknowledgement; 1 acknowledges each.
+    pub delayed_ack: u32,
+    /// Longest delay of an acknowledgement.
+    pub delayed_ack_timeout: Span,
+    /// RFC 3042: limited transmit.
+    pub limited_transmit: bool,
+    /// How the window falls in fast recovery.
+    pub recovery: Recovery,
+    /// RFC 3465: grow by bytes acknowledged (Linux) instead of once per acknowledgement (RFC 5681, ns-3).
+    pub byte_counting: bool,
+    /// RFC 7661 and Linux: no growth of the window while it is not the limit.
+    pub cwnd_validation: bool,
+    /// RFC 6298: retransmission timeout before the first measurement, and of the SYN.
+    pub initial_rto: Span,
+    /// Least retransmission timeout.
+    pub min_rto: Span,
+    /// What `min_rto` bounds.
+    pub rto_floor: RtoFloor,
+    /// Largest retransmission timeout.
+    pub max_rto: Span,
+    /// Receive buffer, the largest window that is offered.
+    pub receive_buffer: Bytes,
+    /// Rate at which the receiving application reads; none: at once.
+    pub read_rate: Option<Rate>,
+    /// RFC 3168: explicit congestion notification.
+    pub ecn: bool,
+    /// Pace segments over the round-trip time.
+    pub pacing: bool,
+    /// Pacing rate in slow start, as a multiple of cwnd / srtt.
+    pub pacing_gain_slow_start: f64,
+    /// Pacing rate in congestion avoidance, as a multiple of cwnd / srtt.
+    pub pacing_gain: f64,
+    /// Upper bound of the congestion window in segments; none: unbounded.
+    pub cwnd_clamp: Option<u32>,
+    /// HyStart, delay-increase part only (CUBIC).
+    pub hystart: bool,
+}
+
+/// How the window falls in fast recovery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Recovery {
+    /// RFC 6937: proportional rate reduction (Linux).
+    Prr,
+    /// RFC 6675 section 5: at once to ssthresh; RFC 6582 inflation without SACK.
+    Rfc6675,
+}
+
+/// What the least retransmission timeout bounds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RtoFloor {
+    /// RFC 6298: RTO >= min.
+    Rto,
+    /// Linux: RTO = SRTT + max(min, 4 RTTVAR).
+    Variance,
+}
+
+impl Default for TcpSettings {
+    fn default() -> Self {
+        Self {
+            congestion_control: "cubic".to_owned(),
+            mss: Bytes::new(1448),
+            initial_window: 10,
+            sack: true,
+            timestamps: true,
+            window_scaling: true,
+            delayed_ack: 2,
+            delayed_ack_timeout: Span::from_millis(40),
+            limited_transmit: true,
+            recovery: Recovery::Prr,
+            byte_counting: true,
+            cwnd_validation: true,
+            initial_rto: Span::from_secs(1),
+            min_rto: Span::from_millis(200),
+            rto_floor: RtoFloor::Variance,
+            max_rto: Span::from_secs(120),
+            receive_buffer: Bytes::new(6 << 20),
+            read_rate: None,
+            ecn: false,
+            pacing: false,
+            pacing_gain_slow_start: 2.0,
+            pacing_gain: 1.2,
+            cwnd_clamp: None,
+            hystart: true,
+        }
+    }
+}
+
+/// A file's worth of experiments.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct Study {
+    /// Short name.
+    pub name: String,
+    /// One line for people.
+    pub title: String,
+    /// A paragraph for people.
+    pub description: String,
+    /// Variants in file order; at least one (`base` when the file names none).
+    pub variants: Vec<Variant>,
+    /// Sweeps in file order.
+    pub sweeps: Vec<Sweep>,
+    /// What must come out.
+    pub claims: Vec<Claim>,
+    /// Pictures of the report.
+    pub figures: Vec<Figure>,
+    /// Every scenario to run: the base point of each variant, and each point of each sweep.
+    pub cases: Vec<Case>,
+}
+
+/// A named set of overrides.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Variant {
+    /// Short name.
+    pub name: String,
+    /// Name for people.
+    pub title: String,
+}
+
+/// Values of one key.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Sweep {
+    /// Short name.
+    pub name: String,
+    /// Axis label.
+    pub title: String,
+    /// Dotted path of the key.
+    pub key: String,
+    /// Values as written.
+    pub values: Vec<String>,
+    /// Names of the variants that are swept; the others have their base point only.
+    pub variants: Vec<String>,
+}
+
+/// One scenario of a study.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct Case {
+    /// Name of the variant.
+    pub variant: String,
+    /// Points that this case stands for: (sweep, value). Empty: the base point only. The base point of a sweep (the
+    /// value that the file itself gives to the key) is one case together with the base point of the variant.
+    pub points: Vec<(String, String)>,
+    /// True when this is the variant's base point.
+    pub base: bool,
+    /// What to run.
+    pub scenario: Scenario,
+}
+
+/// A two-sided statement about a summary figure.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct Claim {
+    /// Unique in the file.
+    pub id: String,
+    /// The statement in words.
+    pub text: String,
+    /// Summary figure, e.g. `jain` or `burst.throughput`.
+    pub figure: String,
+    /// Variant that is judged.
+    pub variant: String,
+    /// Subtract or divide by the same figure elsewhere.
+    pub against: Option<Against>,
+    /// Where: base point, one point, or every point of a sweep.
+    pub at: ClaimAt,
+    /// Least value.
+    pub low: f64,
+    /// Largest value.
+    pub high: f64,
+    /// What the paper reports, as text.
+    pub paper: String,
+    /// Figure, table or section of the paper.
+    pub source: String,
+    /// Why the claim is known not to be reproduced, when it is not.
+    pub not_reproduced: Option<String>,
+}
+
+/// The other side of a comparing claim.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct Against {
+    /// Difference or ratio.
+    pub relation: Relation,
+    /// Variant; none: the judged one.
+    pub variant: Option<String>,
+    /// Point (sweep, value); none: the same point (or that variant's base when it is not swept).
+    pub point: Option<(String, String)>,
+    /// Figure; none: the judged one.
+    pub figure: Option<String>,
+}
+
+/// Difference or ratio.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Relation {
+    /// Judged minus other.
+    Minus,
+    /// Judged over other.
+    Over,
+}
+
+/// Where a claim looks.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClaimAt {
+    /// The variant's base point.
+    Base,
+    /// One point of a sweep.
+    Point(String, String),
+    /// Each point of a sweep; the value farthest out is reported.
+    Every(String),
+    /// Stated points of a sweep; the value farthest out is reported.
+    Points(String, Vec<String>),
+}
+
+/// A picture of the report.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct Figure {
+    /// Unique in the file.
+    pub id: String,
+    /// Caption.
+    pub title: String,
+    /// Figure or table of the paper.
+    pub source: String,
+    /// What is drawn.
+    pub content: FigureContent,
+    /// Variants drawn, in order.
+    pub variants: Vec<String>,
+    /// Curves from elsewhere (a paper, ns-3).
+    pub references: Vec<ReferenceCurve>,
+}
+
+/// What a figure draws.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum FigureContent {
+    /// A summary figure over the values of a sweep, mean and 95 % interval per variant.
+    Sweep {
+        /// Sweep on the x axis.
+        sweep: String,
+        /// Summary figure on the y axis.
+        y: String,
+        /// Logarithmic x axis.
+        log_x: bool,
+    },
+    /// A recorded measure over time, mean over the trials.
+    Series {
+        /// Measure: `throughput`, `jain`, `jain_normalised` or `queue`.
+        y: String,
+        /// `all`, or names of groups; a panel each. For `queue`: ignored.
+        entities: Vec<String>,
+        /// A curve for each point of this sweep; none: base point (or `at`).
+        sweep: Option<String>,
+        /// One point of a sweep instead of the base.
+        at: Option<(String, String)>,
+    },
+}
+
+/// A curve that another source gives.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct ReferenceCurve {
+    /// Legend.
+    pub label: String,
+    /// Positions.
+    pub x: Vec<f64>,
+    /// Values.
+    pub y: Vec<f64>,
+    /// Lower ends of the interval bars; empty: none.
+    pub low: Vec<f64>,
+    /// Upper ends of the interval bars; empty: none.
+    pub high: Vec<f64>,
+}

@@ -1,0 +1,311 @@
+//! `[network]`: a builder's graph, and what the file adds to it.
+
+use std::collections::BTreeMap;
+
+use super::keys;
+use super::raw::{Item, Place};
+use super::section::{Layer, Reader, Section, joined};
+use super::words;
+use crate::id::NodeId;
+use crate::time::Span;
+use crate::topology::builders::{self, Graph, LinkSettings};
+use crate::topology::{NodeKind, SpanDraw, Topology};
+use crate::units::Rate;
+
+/// The least rate of a link or source: below it a packet takes longer than any run.
+pub(super) const LEAST_RATE: Rate = Rate::from_bits_per_sec(1_000);
+
+/// Reads the network; `None` when something is wrong with it.
+pub(super) fn read(reader: &mut Reader, file: &Section<'_>, clients: Option<i64>) -> Option<Topology> {
+    file.item("network")?;
+    let errors_before = reader.errors.len();
+    let layer = reader.table(file, "network");
+    let network = reader.section(&keys::NETWORK, &layer);
+    let defaults = reader.table(&network, "link");
+    if network.item("link").is_some() {
+        let section = reader.section(&keys::LINK_DEFAULTS, &defaults);
+        for key in ["queue", "host-queue"] {
+            let _ = reader.queue(&section, key);
+        }
+    }
+    let mut draft = Draft { names: BTreeMap::new(), graph: Graph::default() };
+    draft.graph = build(reader, &network, &defaults).unwrap_or_default();
+    let built = draft.graph.nodes.iter().enumerate();
+    draft.names = built.map(|(i, n)| (n.name.clone(), (NodeId(i as u32), network.place.clone()))).collect();
+    draft.nodes(reader, &network, "routers", NodeKind::Router);
+    draft.nodes(reader, &network, "hosts", NodeKind::Host);
+    for layer in reader.tables(&network, "groups") {
+        draft.group(reader, &[layer, defaults.clone()], clients);
+    }
+    for layer in reader.tables(&network, "links") {
+        draft.link(reader, &[layer, defaults.clone()]);
+    }
+    for (i, group) in draft.graph.groups.iter().enumerate() {
+        let taken = draft.names.contains_key(&group.name);
+        if taken || draft.graph.groups[..i].iter().any(|g| g.name == group.name) {
+            let path = format!("{}.groups.{}", network.path, group.name);
+            let place = group_place(&network, &group.name).unwrap_or_else(|| network.place.clone());
+            let what = if taken { "node" } else { "group" };
+            reader.fail(&place, &path, format!("the name `{}` is already that of a {what}", group.name));
+        }
+    }
+    if draft.graph.nodes.is_empty() && reader.errors.len() == errors_before {
+        reader.fail_with(
+            &network.place,
+            &network.path,
+            "has no nodes",
+            "name some in `hosts` and `routers`, or choose a `builder`",
+        );
+    }
+    let overhead = network.bytes("frame-overhead")?;
+    if overhead.get() > 1_000 {
+        reader.fail_key(&network, "frame-overhead", format!("\"{overhead}\" is more than 1000B"));
+    }
+    let (host_delay, tolerance) = (network.float("host-delay")?, network.float("rate-tolerance")?);
+    (reader.errors.len() == errors_before).then(|| draft.graph.into_topology(overhead, host_delay, tolerance))
+}
+
+fn group_place(network: &Section<'_>, name: &str) -> Option<Place> {
+    let path = [String::from("groups"), name.to_owned(), String::from("name")];
+    network.item("groups")?.find(&path[1..]).map(|i| i.place.clone())
+}
+
+/// Runs the builder that the file names.
+fn build(reader: &mut Reader, network: &Section<'_>, defaults: &Layer<'_>) -> Option<Graph> {
+    let mut links = |reader: &mut Reader, key: &str| -> Option<LinkSettings> {
+        let layer = reader.table(network, key);
+        let def = match key {
+            "access" => &keys::ACCESS,
+            "bottleneck" => &keys::BOTTLENECK,
+            _ => &keys::FABRIC,
+        };
+        let section = reader.section_over(def, &[layer, defaults.clone()]);
+        link_settings(reader, &section)
+    };
+    let number = |key: &str| network.integer(key).and_then(|n| u32::try_from(n).ok());
+    match network.text("builder")?.as_str() {
+        "dumbbell" => {
+            let (access, bottleneck) = (links(reader, "access"), links(reader, "bottleneck"));
+            Some(builders::dumbbell(number("left")?, number("right")?, &access?, &bottleneck?))
+        }
+        "star" => {
+            let access = links(reader, "access");
+            Some(builders::star(number("size")?, &access?))
+        }
+        "parking-lot" => {
+            let (access, bottleneck) = (links(reader, "access"), links(reader, "bottleneck"));
+            let size = limited(reader, network, "size", number("hops")?.saturating_add(1))?;
+            Some(builders::parking_lot(number("hops")?, size, &access?, &bottleneck?))
+        }
+        "leaf-spine" => {
+            let (access, fabric) = (links(reader, "access"), links(reader, "fabric"));
+            let size = limited(reader, network, "size", number("leaves")?)?;
+            Some(builders::leaf_spine(number("leaves")?, number("spines")?, size, &access?, &fabric?))
+        }
+        "fat-tree" => {
+            let (access, fabric) = (links(reader, "access"), links(reader, "fabric"));
+            let k = number("k")?;
+            if !k.is_multiple_of(2) {
+                reader.fail_key(network, "k", format!("{k} is odd; a fat tree needs an even number of ports"));
+                return None;
+            }
+            Some(builders::fat_tree(k, &access?, &fabric?))
+        }
+        _ => None,
+    }
+}
+
+/// The number of hosts at each of `places`, when there are not absurdly many in all.
+fn limited(reader: &mut Reader, network: &Section<'_>, key: &str, places: u32) -> Option<u32> {
+    const MOST: u64 = 1_000_000;
+    let size = u32::try_from(network.integer(key)?).ok()?;
+    let all = u64::from(size) * u64::from(places);
+    if all > MOST {
+        reader.fail_key(network, key, format!("{size} at each of {places} routers makes {all} hosts; at most {MOST}"));
+        return None;
+    }
+    Some(size)
+}
+
+/// The network as far as it is read.
+struct Draft {
+    graph: Graph,
+    names: BTreeMap<String, (NodeId, Place)>,
+}
+
+impl Draft {
+    fn take_name(&mut self, reader: &mut Reader, name: &str, node: NodeId, place: &Place, path: &str) {
+        if let Some((_, first)) = self.names.get(name) {
+            let there = if first.line > 0 { format!(" (line {})", first.line) } else { String::new() };
+            reader.fail(place, path, format!("the name `{name}` is taken{there}"));
+        } else {
+            self.names.insert(name.to_owned(), (node, place.clone()));
+        }
+    }
+
+    fn nodes(&mut self, reader: &mut Reader, network: &Section<'_>, key: &str, kind: NodeKind) {
+        let names = network.list(key).unwrap_or_default();
+        let path = network.key_path(key).to_owned();
+        for (i, name) in names.iter().enumerate() {
+            let item = network.item(key);
+            let place = item.and_then(|item| item.find(&[i.to_string()])).or(item);
+            let place = place.map_or(&network.place, |i| &i.place);
+            if !words::is_name(name) {
+                let message = format!("\"{name}\" is not a name of letters, digits, - and _");
+                reader.fail(place, &path, message);
+                continue;
+            }
+            let node = match kind {
+                NodeKind::Host => self.graph.host(name),
+                NodeKind::Router => self.graph.router(name),
+            };
+            self.take_name(reader, name, node, place, &path);
+        }
+    }
+
+    fn group(&mut self, reader: &mut Reader, layers: &[Layer<'_>], clients: Option<i64>) {
+        let section = reader.section_over(&keys::GROUP, layers);
+        let settings = link_settings(reader, &section);
+        let name = reader.name(&section, "name");
+        let count = member_count(reader, &section, clients);
+        let router = section.text("attach").and_then(|attach| {
+            let node = self.names.get(&attach).map(|(node, _)| *node);
+            match node.map(|n| self.graph.nodes[n.index()].kind) {
+                Some(NodeKind::Router) => node,
+                Some(NodeKind::Host) => {
+                    let message = format!("`{attach}` is a host, and hosts do not forward");
+                    reader.fail_key(&section, "attach", message);
+                    None
+                }
+                None => {
+                    let routers = self.names_of(|kind| kind == NodeKind::Router);
+                    let hint = words::suggestion(&attach, &routers);
+                    reader.fail_with(
+                        section.place("attach"),
+                        section.key_path("attach"),
+                        format!("unknown router `{attach}`"),
+                        hint,
+                    );
+                    None
+                }
+            }
+        });
+        let (Some(name), Some(count), Some(router), Some(settings)) = (name, count, router, settings) else { return };
+        let members = self.graph.group(&name, count, router, &settings);
+        for member in members {
+            let member_name = self.graph.nodes[member.index()].name.clone();
+            self.names.entry(member_name).or_insert_with(|| (member, section.place("name").clone()));
+        }
+    }
+
+    fn link(&mut self, reader: &mut Reader, layers: &[Layer<'_>]) {
+        let section = reader.section_over(&keys::LINK, layers);
+        let settings = link_settings(reader, &section);
+        let Some(names) = section.list("ends") else { return };
+        let [a, b] = names.as_slice() else {
+            let message = format!("names {} nodes; a link has two ends, as in [\"r1\", \"r2\"]", names.len());
+            reader.fail_key(&section, "ends", message);
+            return;
+        };
+        if a == b {
+            reader.fail_key(&section, "ends", format!("links `{a}` to itself"));
+            return;
+        }
+        let ends = [a, b].map(|name| {
+            let node = self.names.get(name).map(|(node, _)| *node);
+            if node.is_none() {
+                let all = self.names_of(|_| true);
+                reader.fail_with(
+                    section.place("ends"),
+                    section.key_path("ends"),
+                    format!("unknown node `{name}`"),
+                    words::suggestion(name, &all),
+                );
+            }
+            node
+        });
+        let [Some(a), Some(b)] = ends else { return };
+        if let Some(settings) = settings {
+            self.graph.link(a, b, &settings);
+            if let Some(link) = self.graph.links.last_mut() {
+                link.drop_packets = section.ordinals("drop-packets");
+                link.drop_packets.sort_unstable();
+                link.drop_packets.dedup();
+            }
+        }
+    }
+
+    /// Names of nodes, those of groups' members left out.
+    fn names_of(&self, wanted: impl Fn(NodeKind) -> bool) -> Vec<&str> {
+        let nodes = self.graph.nodes.iter().filter(|n| wanted(n.kind) && !n.name.contains('.'));
+        nodes.map(|n| n.name.as_str()).collect()
+    }
+}
+
+fn member_count(reader: &mut Reader, section: &Section<'_>, clients: Option<i64>) -> Option<u32> {
+    match (section.item("count"), section.item("share")) {
+        (Some(_), Some(_)) => {
+            reader.fail_key(section, "share", "stands beside `count`; a group has one of them");
+            None
+        }
+        (None, None) => {
+            let path = section.path.clone();
+            reader.fail_with(&section.place, &path, "has no number of hosts", "write `count` or `share`");
+            None
+        }
+        (Some(_), None) => u32::try_from(section.integer("count")?).ok(),
+        (None, Some(_)) => {
+            let share = section.float("share")?;
+            let Some(clients) = clients else {
+                reader.fail_key(section, "share", "is a part of `clients`, which the file does not give");
+                return None;
+            };
+            let members = share * clients as f64;
+            let whole = libm::round(members);
+            if (members - whole).abs() > 1e-6 || whole < 1.0 {
+                let message = format!("{share} of {clients} clients is {members} hosts; it must be a whole number, 1 or more");
+                reader.fail_key(section, "share", message);
+                return None;
+            }
+            Some(whole as u32)
+        }
+    }
+}
+
+/// The settings of a link, checked.
+fn link_settings(reader: &mut Reader, section: &Section<'_>) -> Option<LinkSettings> {
+    let queue = reader.queue(section, "queue");
+    let host_queue = reader.queue(section, "host-queue");
+    if section.item("rate").is_none() {
+        reader.fail_with(
+            &section.place,
+            &joined(&section.path, "rate"),
+            "is missing",
+            "write it here or in [network.link]",
+        );
+    }
+    let rate = rate(reader, section, "rate");
+    let loss = section.float("loss");
+    if loss.is_some_and(|loss| loss >= 1.0) {
+        reader.fail_key(section, "loss", "1 would lose every packet; write a number from 0 to below 1");
+    }
+    let delay = section.draw("delay");
+    if delay.is_some_and(|delay| delay.upper_bound().is_some_and(|most| most > Span::from_secs(3600))) {
+        reader.fail_key(section, "delay", "is longer than an hour");
+    }
+    if let Some(SpanDraw::Exponential { .. }) = delay {
+        reader.fail_key(section, "delay", "an exponential delay has no bound; write a time or uniform(a, b)");
+    }
+    Some(LinkSettings { rate: rate?, delay: delay?, queue: queue?, host_queue: host_queue?, loss: loss? })
+}
+
+/// A rate that something can be sent at.
+pub(super) fn rate(reader: &mut Reader, section: &Section<'_>, key: &str) -> Option<Rate> {
+    let rate = section.rate(key)?;
+    if rate < LEAST_RATE {
+        let shown = section.item(key).map_or_else(String::new, Item::to_string);
+        reader.fail_key(section, key, format!("{shown} is below {LEAST_RATE}, the least rate"));
+        return None;
+    }
+    Some(rate)
+}

@@ -1,0 +1,473 @@
+//! Reads one table by its keys: unknown keys, missing keys, wrong values, defaults, and where each value came from.
+
+use std::rc::Rc;
+
+use super::error::Error;
+use super::keys::{Shape, TableDef};
+use super::raw::{Content, Item, Place, Source, Table, scalar_text};
+use super::words;
+use crate::params::{Key, Kind, Params, Value, Written};
+use crate::qdisc::{self, QdiscDef, QueueConfig};
+use crate::time::Span;
+use crate::topology::SpanDraw;
+use crate::units::{Bytes, Rate};
+
+/// A key of the effective scenario, its value and where that came from.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Explained {
+    /// Dotted path, as `--set` takes it.
+    pub path: String,
+    /// Value as in TOML.
+    pub value: String,
+    /// `file:line`, `default (reason)`, `--set` or `variant x`.
+    pub origin: String,
+}
+
+/// Collects what is wrong and what was read.
+pub(super) struct Reader {
+    file: Rc<str>,
+    pub(super) errors: Vec<Error>,
+    pub(super) explained: Vec<Explained>,
+}
+
+/// A table and what stands behind it where it has no value.
+#[derive(Clone)]
+pub(super) struct Layer<'a> {
+    pub(super) path: String,
+    pub(super) place: Place,
+    pub(super) table: Option<&'a Table>,
+}
+
+/// A table as read.
+pub(super) struct Section<'a> {
+    pub(super) path: String,
+    pub(super) place: Place,
+    /// True when nothing was wrong with the table's own keys.
+    pub(super) sound: bool,
+    found: Vec<Found<'a>>,
+}
+
+struct Found<'a> {
+    key: &'static Key,
+    path: String,
+    place: Place,
+    item: Option<&'a Item>,
+    value: Option<Value>,
+}
+
+impl<'a> Layer<'a> {
+    pub(super) fn new(path: impl Into<String>, item: &'a Item) -> Self {
+        Self { path: path.into(), place: item.place.clone(), table: item.table() }
+    }
+
+    /// A table that the file does not have.
+    pub(super) fn absent(path: impl Into<String>, place: &Place) -> Self {
+        Self { path: path.into(), place: place.clone(), table: None }
+    }
+}
+
+impl Reader {
+    pub(super) fn new(file: &str) -> Self {
+        Self { file: file.into(), errors: Vec::new(), explained: Vec::new() }
+    }
+
+    /// Notes that something is wrong.
+    pub(super) fn fail(&mut self, place: &Place, path: &str, message: impl Into<String>) {
+        self.errors.push(Error::at(&self.file, place, path, message));
+    }
+
+    /// Notes that something is wrong, and what to write instead.
+    pub(super) fn fail_with(
+        &mut self,
+        place: &Place,
+        path: &str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        self.errors.push(Error::at(&self.file, place, path, message).hint(hint));
+    }
+
+    /// Notes that the value of `key` is wrong.
+    pub(super) fn fail_key(&mut self, section: &Section<'_>, key: &str, message: impl Into<String>) {
+        let found = section.entry(key);
+        self.errors.push(Error::at(&self.file, &found.place, &found.path, message));
+    }
+
+    /// Notes where a value came from.
+    pub(super) fn explain(&mut self, path: &str, value: String, item: Option<&Item>, origin: &str) {
+        let origin = match item.map(|i| &i.place) {
+            None if origin.is_empty() => "default".to_owned(),
+            None => format!("default ({origin})"),
+            Some(place) => match &place.source {
+                Source::File => format!("{}:{}", self.file, place.line),
+                Source::Variant(name) => format!("variant {name}"),
+                Source::Sweep(point) => point.to_string(),
+                Source::Flag(flag) => flag.split_whitespace().next().unwrap_or(flag).to_owned(),
+            },
+        };
+        self.explained.push(Explained { path: path.to_owned(), value, origin });
+    }
+
+    /// Reads the table of `layer`.
+    pub(super) fn section<'a>(&mut self, def: &'static TableDef, layer: &Layer<'a>) -> Section<'a> {
+        self.section_over(def, core::slice::from_ref(layer))
+    }
+
+    /// Reads the first of `layers`; a key that it lacks has the value of the next layer that has it.
+    pub(super) fn section_over<'a>(&mut self, def: &'static TableDef, layers: &[Layer<'a>]) -> Section<'a> {
+        let choice = def.selector.map(|selector| {
+            let written = layers[0].table.and_then(|t| t.get(selector.key)).and_then(Item::text);
+            let default = def.keys_for(None).into_iter().find(|k| k.name == selector.key).and_then(|k| k.default);
+            let known = |name: &str| selector.choices.iter().any(|(choice, _)| *choice == name);
+            (selector, written.or(default).filter(|name| known(name)))
+        });
+        let keys = match choice {
+            Some((_, None)) => def.keys_for(Some("")),
+            Some((_, choice)) => def.keys_for(choice),
+            None => def.keys_for(None),
+        };
+        let foreign = |name: &str| {
+            let (selector, choice) = choice?;
+            let owner = selector.choices.iter().find(|(_, keys)| keys.iter().any(|k| k.name == name))?.0;
+            Some(choice.map(|choice| {
+                format!("`{name}` goes with {} = \"{owner}\", not with \"{choice}\"", selector.key)
+            }))
+        };
+        self.read(&keys, layers, def.header, &foreign)
+    }
+
+    /// Reads a table of a registry entry: the first of `layers` with `keys`.
+    pub(super) fn entry_section<'a>(
+        &mut self,
+        keys: &[&'static [Key]],
+        layer: &Layer<'a>,
+        header: &str,
+    ) -> Section<'a> {
+        let keys: Vec<&Key> = keys.iter().copied().flatten().collect();
+        self.read(&keys, core::slice::from_ref(layer), header, &|_| None)
+    }
+
+    fn read<'a>(
+        &mut self,
+        keys: &[&'static Key],
+        layers: &[Layer<'a>],
+        header: &str,
+        foreign: &dyn Fn(&str) -> Option<Option<String>>,
+    ) -> Section<'a> {
+        let errors_before = self.errors.len();
+        let own = &layers[0];
+        for entry in own.table.iter().flat_map(|t| &t.entries) {
+            if keys.iter().any(|k| k.name == entry.key) {
+                continue;
+            }
+            match foreign(&entry.key) {
+                Some(Some(message)) => self.fail(&entry.place, &own.path, message),
+                Some(None) => {}
+                None => {
+                    let names: Vec<&str> = keys.iter().map(|k| k.name).collect();
+                    self.fail_with(
+                        &entry.place,
+                        &own.path,
+                        format!("unknown key `{}` in {header}", entry.key),
+                        words::suggestion(&entry.key, &names),
+                    );
+                }
+            }
+        }
+        let mut found = Vec::new();
+        for key in keys.iter().copied() {
+            let written = layers.iter().find_map(|l| Some((l, l.table?.get(key.name)?)));
+            let path = joined(written.map_or(&own.path, |(layer, _)| &layer.path), key.name);
+            let item = written.map(|(_, item)| item);
+            if item.is_none() && key.required {
+                let hint = match key.kind {
+                    Kind::Nested => "it must be given".to_owned(),
+                    kind => format!("write {}", kind.allowed()),
+                };
+                self.fail_with(&own.place, &path, "is missing", hint);
+            }
+            let value = self.value(key, &path, item);
+            if key.kind != Kind::Nested {
+                let shown = item.map(Item::to_string).or_else(|| Some(default_text(key)?));
+                if let Some(shown) = shown {
+                    self.explain(&joined(&own.path, key.name), shown, item, key.origin);
+                }
+            }
+            let place = item.map_or(&own.place, |i| &i.place).clone();
+            found.push(Found { key, path, place, item, value });
+        }
+        let sound = self.errors.len() == errors_before;
+        Section { path: own.path.clone(), place: own.place.clone(), sound, found }
+    }
+
+    fn value(&mut self, key: &'static Key, path: &str, item: Option<&Item>) -> Option<Value> {
+        let Some(item) = item else {
+            let default = key.default?;
+            return match key.kind {
+                Kind::Nested => None,
+                Kind::Text => Some(Value::Text(default.to_owned())),
+                kind => kind.parse(&Written::from_word(default)).ok(),
+            };
+        };
+        match (key.kind, &item.content) {
+            (Kind::Nested, _) => None,
+            (Kind::TextList, Content::List(items)) => {
+                let texts: Option<Vec<String>> = items.iter().map(|i| i.text().map(str::to_owned)).collect();
+                if texts.is_none() {
+                    self.fail(&item.place, path, format!("{item} is not {}", key.kind.allowed()));
+                }
+                texts.map(Value::List)
+            }
+            (Kind::IntegerList, Content::List(items)) => {
+                if let Some(wrong) = items.iter().find(|i| ordinal(i).is_none()) {
+                    self.fail(&wrong.place, path, format!("{wrong} is not a whole number from 1"));
+                }
+                None
+            }
+            (kind, Content::Scalar(written)) => match kind.parse(written) {
+                Ok(value) => Some(value),
+                Err(why) => {
+                    let message = format!("{} {why}", scalar_text(written));
+                    match (kind, written) {
+                        (Kind::Choice(words), Written::Text(text)) if words::nearest(text, words).is_some() => {
+                            let name = words::nearest(text, words).unwrap_or_default();
+                            self.fail_with(&item.place, path, message, format!("did you mean \"{name}\"?"));
+                        }
+                        _ if why.starts_with("is not ") => self.fail(&item.place, path, message),
+                        _ => self.fail_with(&item.place, path, message, format!("write {}", kind.allowed())),
+                    }
+                    None
+                }
+            },
+            (kind, Content::Date(_) | Content::List(_) | Content::Table(_)) => {
+                self.fail(&item.place, path, format!("{item} is not {}", kind.allowed()));
+                None
+            }
+        }
+    }
+
+    /// The table at a nested key, or a layer without one.
+    pub(super) fn table<'a>(&mut self, section: &Section<'a>, key: &str) -> Layer<'a> {
+        let path = joined(&section.path, key);
+        match section.item(key) {
+            None => Layer::absent(path, &section.place),
+            Some(item) => {
+                if item.table().is_none() {
+                    self.fail(&item.place, &path, format!("{item} is not a table"));
+                }
+                Layer::new(path, item)
+            }
+        }
+    }
+
+    /// The tables in the list at a nested key.
+    pub(super) fn tables<'a>(&mut self, section: &Section<'a>, key: &str) -> Vec<Layer<'a>> {
+        let path = joined(&section.path, key);
+        let Some(item) = section.item(key) else { return Vec::new() };
+        let Content::List(items) = &item.content else {
+            let header = if path.contains('.') || section.path.is_empty() { path.as_str() } else { key };
+            self.fail(&item.place, &path, format!("is not a list of tables; each starts with [[{header}]]"));
+            return Vec::new();
+        };
+        let mut layers = Vec::new();
+        for (position, element) in items.iter().enumerate() {
+            let path = joined(&path, &element.name_in_list(position));
+            if element.table().is_some() {
+                layers.push(Layer::new(path, element));
+            } else {
+                self.fail(&element.place, &path, format!("{element} is not a table"));
+            }
+        }
+        layers
+    }
+
+    /// The items of the list at a nested key; none when the key is absent or wrong.
+    pub(super) fn items<'a>(&mut self, section: &Section<'a>, key: &str) -> Option<&'a [Item]> {
+        let item = section.item(key)?;
+        match &item.content {
+            Content::List(items) => Some(items),
+            Content::Scalar(_) | Content::Date(_) | Content::Table(_) => {
+                self.fail_key(section, key, format!("{item} is not a list"));
+                None
+            }
+        }
+    }
+
+    /// The queue at `key`: a limit, or a discipline with its parameters.
+    pub(super) fn queue(&mut self, section: &Section<'_>, key: &str) -> Option<QueueConfig> {
+        let found = section.entry(key);
+        let Some(table) = found.item.and_then(Item::table) else {
+            let default = Written::Text(found.key.default.unwrap_or("unlimited").to_owned());
+            let written = match found.item.map(|i| &i.content) {
+                None => &default,
+                Some(Content::Scalar(written)) => written,
+                Some(_) => &Written::Bool(false),
+            };
+            let path = joined(&section.path, key);
+            self.explain(&path, scalar_text(written), found.item, found.key.origin);
+            return match Kind::Limit.parse(written) {
+                Ok(Value::Limit(limit)) => Some(qdisc::fifo::config(limit)),
+                Ok(_) => None,
+                Err(why) => {
+                    let shown = found.item.map_or_else(|| scalar_text(written), Item::to_string);
+                    let hint = "write \"200pkt\", \"64KiB\", \"unlimited\", or a table such as { discipline = \"fifo\", \
+                                limit = \"200pkt\" }";
+                    let why = if why.starts_with("is not ") { "is not a queue".to_owned() } else { why };
+                    self.fail_with(&found.place, &found.path, format!("{shown} {why}"), hint);
+                    None
+                }
+            };
+        };
+        let layer = Layer { path: found.path.clone(), place: found.place.clone(), table: Some(table) };
+        let names: Vec<&str> = qdisc::REGISTRY.iter().map(|d| d.name).collect();
+        let Some(name) = table.get("discipline").and_then(Item::text) else {
+            let place = table.get("discipline").map_or(&layer.place, |i| &i.place);
+            let hint = format!("write the name of one: {}", words::list(&names));
+            self.fail_with(place, &joined(&layer.path, "discipline"), "is missing or not a text", hint);
+            return None;
+        };
+        let Some(discipline) = qdisc::REGISTRY.iter().copied().find(|d| d.name == name) else {
+            let place = table.get("discipline").map_or(&layer.place, |i| &i.place);
+            let path = joined(&layer.path, "discipline");
+            self.fail_with(place, &path, format!("unknown discipline \"{name}\""), words::suggestion(name, &names));
+            return None;
+        };
+        self.discipline(discipline, &layer)
+    }
+
+    fn discipline(&mut self, discipline: &'static QdiscDef, layer: &Layer<'_>) -> Option<QueueConfig> {
+        const NAME: &[Key] = &[Key::required("discipline", Kind::Text, "Name of the discipline")];
+        let header = format!("a queue with discipline \"{}\"", discipline.name);
+        let section = self.entry_section(&[NAME, discipline.keys], layer, &header);
+        let params = section.params(discipline.keys)?;
+        Some(QueueConfig { discipline, params })
+    }
+
+    /// Checks that the text at `key` is a name of letters, digits, `-` and `_`, and returns it.
+    pub(super) fn name(&mut self, section: &Section<'_>, key: &str) -> Option<String> {
+        let name = section.text(key)?;
+        if words::is_name(&name) {
+            return Some(name);
+        }
+        self.fail_key(section, key, format!("\"{name}\" is not a name of letters, digits, - and _"));
+        None
+    }
+
+    /// Notes names that occur twice, at the later place.
+    pub(super) fn unique(&mut self, names: &[(String, Place, String)]) {
+        let mut seen = std::collections::BTreeMap::new();
+        for (name, place, path) in names {
+            if let Some(first) = seen.insert(name, place) {
+                let there = if first.line > 0 { format!(" (line {})", first.line) } else { String::new() };
+                self.fail(place, path, format!("the name `{name}` is taken{there}"));
+                seen.insert(name, first);
+            }
+        }
+    }
+}
+
+macro_rules! typed {
+    ($(#[$doc:meta])* $name:ident, $variant:ident, $type:ty) => {
+        $(#[$doc])*
+        pub(super) fn $name(&self, key: &str) -> Option<$type> {
+            match self.entry(key).value.as_ref()? {
+                Value::$variant(value) => Some(value.clone()),
+                other => panic!("key {key} holds {other:?}, not {}", stringify!($variant)),
+            }
+        }
+    };
+}
+
+impl<'a> Section<'a> {
+    fn entry(&self, key: &str) -> &Found<'a> {
+        self.found.iter().find(|f| f.key.name == key).unwrap_or_else(|| panic!("{} has no key {key}", self.path))
+    }
+
+    /// True when the section has the key, written or not.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.found.iter().any(|f| f.key.name == key)
+    }
+
+    /// What was written at `key`.
+    pub(super) fn item(&self, key: &str) -> Option<&'a Item> {
+        self.entry(key).item
+    }
+
+    /// Where `key` was written, or else where its table is.
+    pub(super) fn place(&self, key: &str) -> &Place {
+        &self.entry(key).place
+    }
+
+    /// Dotted path of `key`, where it was written.
+    pub(super) fn key_path(&self, key: &str) -> &str {
+        &self.entry(key).path
+    }
+
+    /// The table as a layer behind another.
+    pub(super) fn name_entry(&self, key: &str) -> Option<(String, Place, String)> {
+        Some((self.text(key)?, self.place(key).clone(), self.key_path(key).to_owned()))
+    }
+
+    /// The values of a registry entry, when all are right.
+    pub(super) fn params(&self, keys: &'static [Key]) -> Option<Params> {
+        let value = |key: &'static Key| Some((key.name, self.entry(key.name).value.clone()?));
+        self.sound.then(|| Params::new(keys.iter().filter_map(value).collect()))
+    }
+
+    /// A list of ordinal numbers; empty when absent or wrong.
+    pub(super) fn ordinals(&self, key: &str) -> Vec<u64> {
+        match self.item(key).map(|i| &i.content) {
+            Some(Content::List(items)) => items.iter().filter_map(ordinal).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    typed!(
+        /// A rate.
+        rate, Rate, Rate);
+    typed!(
+        /// A span.
+        span, Span, Span);
+    typed!(
+        /// A number of bytes.
+        bytes, Bytes, Bytes);
+    typed!(
+        /// A drawn span.
+        draw, Draw, SpanDraw);
+    typed!(
+        /// A whole number or a number of packets.
+        integer, Integer, i64);
+    typed!(
+        /// A number.
+        float, Float, f64);
+    typed!(
+        /// A truth value.
+        bool, Bool, bool);
+    typed!(
+        /// A word or text.
+        text, Text, String);
+    typed!(
+        /// Texts.
+        list, List, Vec<String>);
+}
+
+/// `table.key`; `key` at the top of the file.
+pub(super) fn joined(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+/// The default of `key` as in TOML.
+pub(super) fn default_text(key: &Key) -> Option<String> {
+    let written = match key.kind {
+        Kind::Text | Kind::TextList => Written::Text(key.default?.to_owned()),
+        _ => Written::from_word(key.default?),
+    };
+    Some(scalar_text(&written))
+}
+
+fn ordinal(item: &Item) -> Option<u64> {
+    match &item.content {
+        Content::Scalar(Written::Integer(n)) if *n >= 1 => u64::try_from(*n).ok(),
+        _ => None,
+    }
+}

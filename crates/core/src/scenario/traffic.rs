@@ -1,0 +1,434 @@
+//! `[tcp]` and `[[flows]]`: who sends what to whom.
+
+use std::collections::BTreeSet;
+
+use super::keys;
+use super::model::{
+    FlowGroup, OnOff, Pairing, Recovery, RtoFloor, TcpSettings, TimelineStep, Transport,
+};
+use super::network;
+use super::raw::Item;
+use super::section::{Layer, Reader, Section};
+use super::words;
+use crate::id::NodeId;
+use crate::time::{Span, Time};
+use crate::topology::{NodeKind, SpanDraw, Topology};
+use crate::units::{Bytes, Rate};
+
+/// The most flows of one scenario.
+const MOST_FLOWS: u64 = 1_000_000;
+
+/// Reads every flow group. `topology` is absent when the network is wrong; names are not checked then.
+pub(super) fn read(
+    reader: &mut Reader,
+    file: &Section<'_>,
+    topology: Option<&Topology>,
+    duration: Option<Span>,
+) -> Vec<FlowGroup> {
+    let defaults = reader.table(file, "tcp");
+    if file.item("tcp").is_some() {
+        let section = reader.section(&keys::TCP, &defaults);
+        let _ = tcp_settings(reader, &section);
+    }
+    let reach = topology.map(Reach::new);
+    let layers = reader.tables(file, "flows");
+    if file.item("flows").is_some_and(|i| i.to_string() == "[]") {
+        reader.fail_key(file, "flows", "is empty; nothing would be sent");
+    }
+    let mut flows = Vec::new();
+    let mut names = Vec::new();
+    let mut total = 0;
+    for layer in layers {
+        let section = reader.section(&keys::FLOW, &layer);
+        names.extend(section.name_entry("name"));
+        let group = flow_group(reader, &section, &defaults, duration);
+        let count = section.integer("count").unwrap_or(1);
+        if let Some(reach) = &reach {
+            total += ends(reader, &section, reach) * u64::try_from(count).unwrap_or(1);
+            if total > MOST_FLOWS {
+                reader.fail_key(&section, "count", format!("makes {total} flows in all; at most {MOST_FLOWS}"));
+                break;
+            }
+        }
+        flows.extend(group);
+    }
+    reader.unique(&names);
+    flows
+}
+
+fn flow_group(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    tcp: &Layer<'_>,
+    duration: Option<Span>,
+) -> Option<FlowGroup> {
+    let name = reader.name(section, "name");
+    let transport = transport(reader, section, tcp);
+    let start = start(reader, section, duration);
+    let latest_start = start.and_then(SpanDraw::upper_bound).unwrap_or_default();
+    let stop = section.span("stop");
+    if let Some(stop) = stop {
+        if stop <= latest_start {
+            let shown = section.item("start").map_or_else(|| "\"0s\"".to_owned(), Item::to_string);
+            reader.fail_key(section, "stop", format!("\"{stop}\" is not after the start, {shown}"));
+        } else if let Some(duration) = duration.filter(|d| stop > *d) {
+            reader.fail_key(section, "stop", format!("\"{stop}\" is after the end of the run, {duration}"));
+        }
+    }
+    let timeline = timeline(reader, section, duration, stop);
+    let on_off = on_off(reader, section);
+    let measured = section.has("measured").then(|| section.bool("measured")).flatten();
+    Some(FlowGroup {
+        name: name?,
+        from: section.list("from")?,
+        to: section.list("to")?,
+        pairing: match section.text("pairing")?.as_str() {
+            "all-to-all" => Pairing::AllToAll,
+            _ => Pairing::OneToOne,
+        },
+        count: u32::try_from(section.integer("count")?).ok()?,
+        start: start?,
+        stop: stop.map(|s| Time::ZERO + s),
+        timeline,
+        on_off,
+        transport: transport?,
+        measured: measured?,
+    })
+}
+
+fn start(reader: &mut Reader, section: &Section<'_>, duration: Option<Span>) -> Option<SpanDraw> {
+    let start = section.draw("start")?;
+    if let (Some(latest), Some(duration)) = (start.upper_bound(), duration)
+        && latest >= duration
+    {
+        let shown = section.item("start").map_or_else(String::new, Item::to_string);
+        reader.fail_key(section, "start", format!("{shown} is not before the end of the run, {duration}"));
+    }
+    Some(start)
+}
+
+fn timeline(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    duration: Option<Span>,
+    stop: Option<Span>,
+) -> Vec<TimelineStep> {
+    const ROUNDING: f64 = 1e-9;
+    let mut steps = Vec::new();
+    let mut stopped = 0.0;
+    let mut last = None;
+    for layer in reader.tables(section, "timeline") {
+        let step = reader.section(&keys::STEP, &layer);
+        let (Some(at), Some(stop_share), Some(start_share)) =
+            (step.span("at"), step.float("stop"), step.float("start"))
+        else {
+            continue;
+        };
+        if let Some(duration) = duration.filter(|d| at >= *d) {
+            reader.fail_key(&step, "at", format!("\"{at}\" is not before the end of the run, {duration}"));
+        }
+        if let Some(stop) = stop.filter(|stop| at >= *stop) {
+            reader.fail_key(&step, "at", format!("\"{at}\" is not before the flows' stop, {stop}"));
+        }
+        if let Some(last) = last.filter(|last| at <= *last) {
+            reader.fail_key(&step, "at", format!("\"{at}\" is not after the step before, {last}"));
+        }
+        if stop_share == 0.0 && start_share == 0.0 {
+            reader.fail_with(&step.place, &step.path, "changes nothing", "write `stop` or `start`, or both");
+        }
+        last = Some(at);
+        stopped += stop_share;
+        if stopped > 1.0 + ROUNDING {
+            reader.fail_key(&step, "stop", format!("{stop_share} more would stop {stopped:.3} of the flows"));
+        }
+        stopped -= start_share;
+        if stopped < -ROUNDING {
+            let most = stopped + start_share;
+            reader.fail_key(&step, "start", format!("{start_share} is more than the share that stands still, {most:.3}"));
+        }
+        steps.push(TimelineStep { at: Time::ZERO + at, stop: stop_share, start: start_share });
+    }
+    steps
+}
+
+fn on_off(reader: &mut Reader, section: &Section<'_>) -> Option<OnOff> {
+    for (given, missing) in [("on", "off"), ("off", "on")] {
+        if section.item(given).is_some() && section.item(missing).is_none() {
+            reader.fail_key(section, given, format!("needs `{missing}` beside it"));
+        }
+    }
+    let (on, off) = (section.draw("on")?, section.draw("off")?);
+    if on.upper_bound().is_some_and(Span::is_zero) {
+        reader.fail_key(section, "on", "\"0s\" would never send");
+    }
+    Some(OnOff { on, off })
+}
+
+fn transport(reader: &mut Reader, section: &Section<'_>, tcp: &Layer<'_>) -> Option<Transport> {
+    match section.text("transport")?.as_str() {
+        "udp" => {
+            let packet = section.bytes("packet");
+            if let Some(packet) = packet.filter(|p| !(28..=65_535).contains(&p.get())) {
+                let message = format!("\"{packet}\" is not an IP packet with UDP; write a size from 28B to 65535B");
+                reader.fail_key(section, "packet", message);
+            }
+            let rate = network::rate(reader, section, "rate");
+            Some(Transport::Udp { rate: rate?, packet: packet? })
+        }
+        _ => {
+            let size = section.bytes("size");
+            if size == Some(Bytes::ZERO) {
+                reader.fail_key(section, "size", "\"0B\" is nothing to send; leave `size` out to send without end");
+            }
+            let own = reader.table(section, "tcp");
+            let settings = reader.section_over(&keys::TCP, &[own, tcp.clone()]);
+            Some(Transport::Tcp { size, settings: tcp_settings(reader, &settings)? })
+        }
+    }
+}
+
+fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSettings> {
+    let packets = |reader: &mut Reader, key: &str, most: i64| -> Option<u32> {
+        let packets = section.integer(key)?;
+        if !(1..=most).contains(&packets) {
+            reader.fail_key(section, key, format!("\"{packets}pkt\" is not from 1pkt to {most}pkt"));
+        }
+        u32::try_from(packets).ok()
+    };
+    let initial_window = packets(reader, "initial-window", 10_000);
+    let delayed_ack = packets(reader, "delayed-ack", 64);
+    let cwnd_clamp = packets(reader, "cwnd-clamp", 10_000_000);
+    let mss = section.bytes("mss");
+    if let Some(mss) = mss.filter(|mss| !(64..=65_000).contains(&mss.get())) {
+        reader.fail_key(section, "mss", format!("\"{mss}\" is not from 64B to 65000B"));
+    }
+    let buffer = section.bytes("receive-buffer");
+    if let (Some(buffer), Some(mss)) = (buffer, mss)
+        && (buffer < mss || buffer > Bytes::new(1 << 30))
+    {
+        reader.fail_key(section, "receive-buffer", format!("\"{buffer}\" is not from one segment, {mss}, to 1GiB"));
+    }
+    let read_rate = match section.rate("read-rate") {
+        Some(rate) if rate == Rate::ZERO => {
+            reader.fail_key(section, "read-rate", "\"0bit\" would never read; leave it out to read at once");
+            None
+        }
+        rate => rate,
+    };
+    for key in ["initial-rto", "min-rto", "max-rto"] {
+        if section.span(key).is_some_and(Span::is_zero) {
+            reader.fail_key(section, key, "must be longer than 0s");
+        }
+    }
+    if let Some(most) = section.span("max-rto").filter(|most| !most.is_zero()) {
+        for key in ["initial-rto", "min-rto"] {
+            if let Some(span) = section.span(key).filter(|span| *span > most) {
+                reader.fail_key(section, key, format!("\"{span}\" is above `max-rto`, {most}"));
+            }
+        }
+    }
+    Some(TcpSettings {
+        congestion_control: section.text("congestion-control")?,
+        mss: mss?,
+        initial_window: initial_window?,
+        sack: section.bool("sack")?,
+        timestamps: section.bool("timestamps")?,
+        window_scaling: section.bool("window-scaling")?,
+        delayed_ack: delayed_ack?,
+        delayed_ack_timeout: section.span("delayed-ack-timeout")?,
+        limited_transmit: section.bool("limited-transmit")?,
+        recovery: match section.text("recovery")?.as_str() {
+            "rfc6675" => Recovery::Rfc6675,
+            _ => Recovery::Prr,
+        },
+        byte_counting: section.bool("byte-counting")?,
+        cwnd_validation: section.bool("cwnd-validation")?,
+        initial_rto: section.span("initial-rto")?,
+        min_rto: section.span("min-rto")?,
+        rto_floor: match section.text("rto-floor")?.as_str() {
+            "rto" => RtoFloor::Rto,
+            _ => RtoFloor::Variance,
+        },
+        max_rto: section.span("max-rto")?,
+        receive_buffer: buffer?,
+        read_rate,
+        ecn: section.bool("ecn")?,
+        pacing: section.bool("pacing")?,
+        pacing_gain_slow_start: section.float("pacing-gain-slow-start")?,
+        pacing_gain: section.float("pacing-gain")?,
+        cwnd_clamp,
+        hystart: section.bool("hystart")?,
+    })
+}
+
+/// Checks who sends to whom; the number of pairs.
+fn ends(reader: &mut Reader, section: &Section<'_>, reach: &Reach<'_>) -> u64 {
+    let from = hosts(reader, section, "from", reach.topology);
+    let to = hosts(reader, section, "to", reach.topology);
+    let (Some(from), Some(to)) = (from, to) else { return 0 };
+    let all_to_all = section.text("pairing").as_deref() == Some("all-to-all");
+    let name = |node: NodeId| reach.topology.nodes[node.index()].name.as_str();
+    let mut judged = BTreeSet::new();
+    let mut pairs = 0;
+    for (i, &a) in from.iter().enumerate() {
+        let partner = i % to.len();
+        let receivers = if all_to_all { &to[..] } else { &to[partner..=partner] };
+        for &b in receivers {
+            if a == b {
+                if !all_to_all {
+                    let message = format!("pairs `{}` with itself", name(a));
+                    reader.fail_key(section, "from", message);
+                    return pairs;
+                }
+                continue;
+            }
+            pairs += 1;
+            if pairs > MOST_FLOWS {
+                return pairs;
+            }
+            if !judged.insert((reach.class(a), reach.class(b))) {
+                continue;
+            }
+            if let Some(why) = reach.obstacle(a, b) {
+                let hint = "link the nodes through routers";
+                let message = format!("no path from `{}` to `{}`: {why}", name(a), name(b));
+                reader.fail_with(section.place("from"), section.key_path("from"), message, hint);
+                return pairs;
+            }
+        }
+    }
+    if pairs == 0 {
+        reader.fail_key(section, "from", "every sender is also the only receiver, so there are no flows");
+    }
+    pairs
+}
+
+fn hosts(reader: &mut Reader, section: &Section<'_>, key: &str, topology: &Topology) -> Option<Vec<NodeId>> {
+    let names = section.list(key)?;
+    if names.is_empty() {
+        reader.fail_key(section, key, "is empty");
+        return None;
+    }
+    let mut hosts = Vec::new();
+    let mut sound = true;
+    for (i, name) in names.iter().enumerate() {
+        if let Some(members) = topology.members(name) {
+            hosts.extend(members);
+            continue;
+        }
+        sound = false;
+        let item = section.item(key);
+        let place = item.and_then(|list| list.find(&[i.to_string()])).or(item);
+        let place = place.map_or(&section.place, |i| &i.place);
+        let path = section.key_path(key);
+        if topology.node(name).is_some() {
+            reader.fail_with(place, path, format!("`{name}` is a router"), "flows end at hosts");
+        } else {
+            let known: Vec<&str> = known_ends(topology);
+            reader.fail_with(
+                place,
+                path,
+                format!("unknown group or host `{name}`"),
+                words::suggestion(name, &known),
+            );
+        }
+    }
+    sound.then_some(hosts)
+}
+
+/// Names of groups, and of hosts that are in none.
+fn known_ends(topology: &Topology) -> Vec<&str> {
+    let groups = topology.groups.iter().map(|g| g.name.as_str());
+    let single = topology.nodes.iter().filter(|n| n.kind == NodeKind::Host && !n.name.contains('.'));
+    groups.chain(single.map(|n| n.name.as_str())).collect()
+}
+
+/// Which hosts reach which, when only routers forward.
+struct Reach<'a> {
+    topology: &'a Topology,
+    /// Of each node: the connected sets of routers that it is in or linked to.
+    areas: Vec<Vec<u32>>,
+    /// Links between hosts, both ways.
+    direct: BTreeSet<(NodeId, NodeId)>,
+}
+
+impl<'a> Reach<'a> {
+    fn new(topology: &'a Topology) -> Self {
+        let is_router = |n: NodeId| topology.nodes[n.index()].kind == NodeKind::Router;
+        let mut area: Vec<u32> = (0..topology.nodes.len() as u32).collect();
+        for link in topology.links.iter().filter(|l| is_router(l.a) && is_router(l.b)) {
+            let (a, b) = (root(&mut area, link.a.0), root(&mut area, link.b.0));
+            area[a.max(b) as usize] = a.min(b);
+        }
+        let mut areas = vec![Vec::new(); topology.nodes.len()];
+        let mut direct = BTreeSet::new();
+        for link in &topology.links {
+            for (host, other) in [(link.a, link.b), (link.b, link.a)] {
+                match (is_router(host), is_router(other)) {
+                    (false, true) => areas[host.index()].push(root(&mut area, other.0)),
+                    (false, false) => {
+                        direct.insert((host, other));
+                    }
+                    (true, _) => {}
+                }
+            }
+        }
+        for list in &mut areas {
+            list.sort_unstable();
+            list.dedup();
+        }
+        Self { topology, areas, direct }
+    }
+
+    /// Hosts of one class reach the same others. A host that is linked to a host is a class of its own.
+    fn class(&self, host: NodeId) -> (&[u32], Option<NodeId>) {
+        let linked = self.direct.range((host, NodeId(0))..=(host, NodeId(u32::MAX))).next();
+        (&self.areas[host.index()], linked.map(|_| host))
+    }
+
+    /// Why `a` does not reach `b`.
+    fn obstacle(&self, a: NodeId, b: NodeId) -> Option<String> {
+        let (from, to) = (&self.areas[a.index()], &self.areas[b.index()]);
+        if self.direct.contains(&(a, b)) || from.iter().any(|area| to.contains(area)) {
+            return None;
+        }
+        for host in [a, b] {
+            if self.areas[host.index()].is_empty() && self.class(host).1.is_none() {
+                return Some(format!("`{}` has no link", self.topology.nodes[host.index()].name));
+            }
+        }
+        let mut linked: Vec<u32> = (0..self.topology.nodes.len() as u32).collect();
+        for link in &self.topology.links {
+            let (x, y) = (root(&mut linked, link.a.0), root(&mut linked, link.b.0));
+            linked[x.max(y) as usize] = x.min(y);
+        }
+        if root(&mut linked, a.0) == root(&mut linked, b.0) {
+            Some("it leads through a host, and hosts do not forward".to_owned())
+        } else {
+            Some("they are in separate parts of the network".to_owned())
+        }
+    }
+}
+
+/// The representative of a node's set.
+fn root(parent: &mut [u32], mut node: u32) -> u32 {
+    while parent[node as usize] != node {
+        parent[node as usize] = parent[parent[node as usize] as usize];
+        node = parent[node as usize];
+    }
+    node
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::raw::Place;
+
+    #[test]
+    fn defaults_in_the_keys_are_those_of_the_model() {
+        let mut reader = Reader::new("f");
+        let section = reader.section(&keys::TCP, &Layer::absent("tcp", &Place::start()));
+        assert_eq!(tcp_settings(&mut reader, &section), Some(TcpSettings::default()));
+        assert_eq!(reader.errors, []);
+    }
+}

@@ -1,0 +1,98 @@
+//! Schemes: the registry, and how a runtime asks for the roles of one.
+
+pub mod bas;
+
+use crate::control::Controller;
+use crate::id::{FlowId, NodeId, PortId};
+use crate::params::{Key, Params};
+use crate::units::Rate;
+
+/// An entry of the registry.
+#[derive(Debug)]
+pub struct SchemeDef {
+    /// Name in scenario files: `[schemes.<name>]`.
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// Paper.
+    pub source: &'static str,
+    /// Parameters. `enabled` is common to all and not listed.
+    pub keys: &'static [Key],
+    /// Checks parameters against each other and against the network's node names; `Err` is (key, message).
+    pub check: fn(&Params, &dyn Fn(&str) -> Option<NodeId>) -> Result<(), (&'static str, String)>,
+    /// Builds the roles.
+    pub build: fn(&Params, &World) -> Vec<Role>,
+}
+
+impl PartialEq for SchemeDef {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+/// Every scheme.
+pub static REGISTRY: &[&SchemeDef] = &[&bas::DEF];
+
+/// A scheme with its parameters, as a scenario states it.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct SchemeConfig {
+    /// The entry.
+    #[serde(serialize_with = "name_of_def")]
+    pub scheme: &'static SchemeDef,
+    /// Its parameters.
+    pub params: Params,
+}
+
+fn name_of_def<S: serde::Serializer>(def: &&'static SchemeDef, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(def.name)
+}
+
+/// One role of a scheme at one node.
+pub struct Role {
+    /// Where it runs: messages to this node reach it, and its observations are of this node.
+    pub node: NodeId,
+    /// Name of the role.
+    pub name: &'static str,
+    /// Ticks bring the statistics of the node's ports; otherwise of the flows that end there.
+    pub wants_ports: bool,
+    /// The brain.
+    pub controller: Box<dyn Controller>,
+}
+
+/// What an operator knows of the network before it runs: names, links and routes.
+#[derive(Clone, Debug, Default)]
+pub struct World {
+    /// Node names; `NodeId` is the position.
+    pub nodes: Vec<String>,
+    /// Ports; `PortId` is the position.
+    pub ports: Vec<PortInfo>,
+    /// Routes of the data of every TCP flow, by flow.
+    pub routes: Vec<Route>,
+}
+
+/// A port as an operator knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct PortInfo {
+    /// Transmitting node.
+    pub from: NodeId,
+    /// Receiving node.
+    pub to: NodeId,
+    /// Rate.
+    pub capacity: Rate,
+}
+
+/// The route of a flow's data.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// The flow.
+    pub flow: FlowId,
+    /// Ports in order.
+    pub ports: Vec<PortId>,
+}
+
+impl World {
+    /// The node called `name`.
+    pub fn node(&self, name: &str) -> Option<NodeId> {
+        self.nodes.iter().position(|n| n == name).map(|i| NodeId(i as u32))
+    }
+}

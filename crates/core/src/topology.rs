@@ -1,0 +1,149 @@
+//! The network as a graph: nodes, links, groups of hosts, and what is drawn anew in each trial.
+
+use crate::id::NodeId;
+use crate::qdisc::QueueConfig;
+use crate::rng::Stream;
+use crate::time::Span;
+use crate::units::{Bytes, Rate};
+
+/// What a node does with packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeKind {
+    /// Ends flows; never forwards.
+    Host,
+    /// Forwards by the routing table; its ports have limited queues.
+    Router,
+}
+
+/// A host or router.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Node {
+    /// Unique name; members of a group are `group.0`, `group.1`, ...
+    pub name: String,
+    /// Host or router.
+    pub kind: NodeKind,
+}
+
+/// A span that is fixed or drawn once per trial (or once per use, for on and off times).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase", tag = "draw")]
+pub enum SpanDraw {
+    /// Always the same.
+    Fixed {
+        /// The value.
+        value: Span,
+    },
+    /// Uniform in [low, high].
+    Uniform {
+        /// Smallest value.
+        low: Span,
+        /// Largest value.
+        high: Span,
+    },
+    /// Exponential.
+    Exponential {
+        /// Mean value.
+        mean: Span,
+    },
+}
+
+impl SpanDraw {
+    /// A fixed span.
+    pub const fn fixed(value: Span) -> Self {
+        Self::Fixed { value }
+    }
+
+    /// Draws a value.
+    pub fn draw(self, stream: &mut Stream) -> Span {
+        match self {
+            Self::Fixed { value } => value,
+            Self::Uniform { low, high } => stream.span_between(low, high),
+            Self::Exponential { mean } => stream.exponential(mean),
+        }
+    }
+
+    /// The largest value that can be drawn; `None` without bound.
+    pub const fn upper_bound(self) -> Option<Span> {
+        match self {
+            Self::Fixed { value } => Some(value),
+            Self::Uniform { high, .. } => Some(high),
+            Self::Exponential { .. } => None,
+        }
+    }
+}
+
+/// A duplex link. Direction `a` to `b` is port 2i of link i, `b` to `a` port 2i + 1.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct Link {
+    /// One end.
+    pub a: NodeId,
+    /// The other end.
+    pub b: NodeId,
+    /// Transmission rate of each direction.
+    pub rate: Rate,
+    /// One-way propagation delay.
+    pub delay: SpanDraw,
+    /// Queue at a router's end of the link.
+    pub queue: QueueConfig,
+    /// Queue at a host's end; hosts normally hold back instead of dropping, so the default is unlimited.
+    pub host_queue: QueueConfig,
+    /// Probability that a packet is lost on the wire, each direction independently.
+    pub loss: f64,
+    /// Scripted losses: ordinal numbers (from 1) of the data packets, counted in direction `a` to `b`, that vanish.
+    pub drop_packets: Vec<u64>,
+}
+
+/// Hosts that are named together.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Group {
+    /// Name in scenario files and reports.
+    pub name: String,
+    /// Members in order.
+    pub members: Vec<NodeId>,
+}
+
+/// A complete network.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct Topology {
+    /// Every node; `NodeId` is the position.
+    pub nodes: Vec<Node>,
+    /// Every duplex link.
+    pub links: Vec<Link>,
+    /// Groups of hosts, in file order.
+    pub groups: Vec<Group>,
+    /// Bytes that a link adds to each IP packet (2 for PPP, 14 as Linux counts Ethernet).
+    pub frame_overhead: Bytes,
+    /// Random processing delay of hosts, as a share of the time that the packet takes on the access link: uniform
+    /// in [0, share]. Zero turns it off. Order within a host is kept.
+    pub host_delay: f64,
+    /// Each transmitter's rate is off by a uniform share in [-tolerance, tolerance], drawn per trial.
+    pub rate_tolerance: f64,
+}
+
+impl Topology {
+    /// The node called `name`.
+    pub fn node(&self, name: &str) -> Option<NodeId> {
+        self.nodes.iter().position(|n| n.name == name).map(|i| NodeId(i as u32))
+    }
+
+    /// The group called `name`, or the single host of that name as a group of one.
+    pub fn members(&self, name: &str) -> Option<Vec<NodeId>> {
+        match self.groups.iter().find(|g| g.name == name) {
+            Some(group) => Some(group.members.clone()),
+            None => self.node(name).filter(|n| self.nodes[n.index()].kind == NodeKind::Host).map(|n| vec![n]),
+        }
+    }
+
+    /// Name of a port: `from->to`.
+    pub fn port_name(&self, port: crate::id::PortId) -> String {
+        let link = &self.links[port.index() / 2];
+        let (from, to) = if port.index().is_multiple_of(2) { (link.a, link.b) } else { (link.b, link.a) };
+        format!("{}->{}", self.nodes[from.index()].name, self.nodes[to.index()].name)
+    }
+
+    /// The port called `from->to`.
+    pub fn port(&self, name: &str) -> Option<crate::id::PortId> {
+        (0..self.links.len() as u32 * 2).map(crate::id::PortId).find(|p| self.port_name(*p) == name)
+    }
+}

@@ -1,0 +1,256 @@
+//! Builds the world of a trial from a scenario.
+
+use std::collections::BTreeMap;
+
+use bandmaster_core::id::{FlowId, PortId};
+use bandmaster_core::params::Value;
+use bandmaster_core::port::flow_counter::FlowCounter;
+use bandmaster_core::rng::Stream;
+use bandmaster_core::scenario::{Scenario, Transport};
+use bandmaster_core::scheme::{PortInfo, Route, World};
+use bandmaster_core::time::Time;
+use bandmaster_core::topology::{Link, NodeKind, Topology};
+use bandmaster_core::units::Rate;
+
+use crate::RunError;
+use crate::events::EventQueue;
+use crate::link::{Port, QueueWatch};
+use crate::measure::Meter;
+use crate::net::{Net, ROUTE_END};
+use crate::packet::Slab;
+use crate::roles::Roles;
+use crate::routing::Router;
+use crate::simulation::Simulation;
+use crate::tcp::Profile;
+use crate::tcp::receiver::Receiver;
+use crate::tcp::sender::Sender;
+use crate::workload::{self, FlowPlan, Toggle, UdpSource};
+
+/// Builds trial `trial` of `scenario`; `capture` names a port to copy packets from.
+pub(crate) fn build<'a>(
+    scenario: &'a Scenario,
+    trial: u32,
+    capture: Option<&str>,
+) -> Result<Simulation<'a>, RunError> {
+    let topology = &scenario.topology;
+    let seed = scenario.run.seed;
+    let mut ports = build_ports(topology, seed, trial);
+    let port_owner = topology.links.iter().flat_map(|link| [link.a, link.b]).collect::<Vec<_>>();
+
+    let mut plans = workload::plan(&scenario.flows, topology, &scenario.run, trial);
+    let is_tcp = |plan: &FlowPlan| matches!(scenario.flows[plan.group].transport, Transport::Tcp { .. });
+    plans.sort_by_key(|plan| !is_tcp(plan));
+    let tcp_flows = plans.iter().filter(|plan| is_tcp(plan)).count();
+
+    let mut table = RouteTable::new(topology);
+    let mut data_routes = Vec::with_capacity(plans.len());
+    let mut ack_routes = Vec::with_capacity(tcp_flows);
+    for (i, plan) in plans.iter().enumerate() {
+        data_routes.push(table.insert(plan, i, false)?);
+        if i < tcp_flows {
+            ack_routes.push(table.insert(plan, i, true)?);
+        }
+    }
+    let routes = table.ports;
+
+    let overhead = topology.frame_overhead.get() as u32;
+    let mut profiles = Vec::new();
+    let profile_of_group: Vec<u32> = scenario
+        .flows
+        .iter()
+        .map(|group| {
+            if let Transport::Tcp { settings, .. } = &group.transport {
+                profiles.push(Profile::new(settings.clone(), overhead));
+            }
+            profiles.len().saturating_sub(1) as u32
+        })
+        .collect();
+    let mut senders = Vec::with_capacity(tcp_flows);
+    let mut receivers = Vec::with_capacity(tcp_flows);
+    let mut profile_of = Vec::with_capacity(tcp_flows);
+    for (i, plan) in plans[..tcp_flows].iter().enumerate() {
+        let Transport::Tcp { size, settings } = &scenario.flows[plan.group].transport else { continue };
+        let profile = profile_of_group[plan.group];
+        senders.push(Sender::new(i as u32, data_routes[i], size.map(|s| s.get()), settings));
+        receivers.push(Receiver::new(i as u32, ack_routes[i], &profiles[profile as usize]));
+        profile_of.push(profile);
+    }
+    let udp = plans
+        .iter()
+        .enumerate()
+        .filter_map(|(i, plan)| {
+            UdpSource::new(i as u32, data_routes[i], &scenario.flows[plan.group].transport)
+        })
+        .collect();
+    let toggles = plans
+        .iter()
+        .map(|plan| {
+            let times = scenario.flows[plan.group].on_off.clone()?;
+            let stream = Stream::new(seed, trial, &format!("flow/{}/on-off", plan.name));
+            Some(Box::new(Toggle { on: false, times, stream }))
+        })
+        .collect();
+
+    let world = world(topology, &ports, &routes, &data_routes[..tcp_flows]);
+    let roles: Vec<_> = scenario
+        .schemes
+        .iter()
+        .flat_map(|config| (config.scheme.build)(&config.params, &world))
+        .collect();
+    for role in roles.iter().filter(|role| role.wants_ports) {
+        for (port, _) in ports.iter_mut().zip(&port_owner).filter(|(_, owner)| **owner == role.node) {
+            port.extras().flow_counter = Some(FlowCounter::new());
+        }
+    }
+    let roles = Roles::new(roles, scenario.control.clone(), Stream::new(seed, trial, "control-plane"));
+
+    let measured_port = match &scenario.measure.queue {
+        Some(name) => Some(find_port(topology, name)?),
+        None => busiest_router_port(topology, &routes, &data_routes[..tcp_flows]),
+    };
+    if let Some(port) = measured_port {
+        ports[port as usize].extras().watch = Some(QueueWatch::default());
+    }
+    let captured_port = capture.map(|name| find_port(topology, name)).transpose()?;
+    if let Some(port) = captured_port {
+        ports[port as usize].extras().capture = Some(Vec::new());
+    }
+    let meter = Meter::new(scenario, &plans, |i| route_ports(&routes, data_routes[i]).to_vec());
+    let inelastic = vec![0.0; ports.len()];
+    let net = Net { now: Time::ZERO, events: EventQueue::new(), ports, slab: Slab::default(), routes };
+    Ok(Simulation {
+        scenario,
+        net,
+        plans,
+        senders,
+        receivers,
+        profile_of,
+        profiles,
+        udp,
+        toggles,
+        roles,
+        meter,
+        measured_port,
+        captured_port,
+        port_owner,
+        inelastic,
+    })
+}
+
+fn build_ports(topology: &Topology, seed: u64, trial: u32) -> Vec<Port> {
+    let mut ports = Vec::with_capacity(2 * topology.links.len());
+    for (i, link) in topology.links.iter().enumerate() {
+        let name = topology.port_name(PortId(2 * i as u32));
+        let delay = link.delay.draw(&mut Stream::new(seed, trial, &format!("link/{name}/delay")));
+        for direction in 0..2 {
+            let name = topology.port_name(PortId(2 * i as u32 + direction));
+            let stream = |what: &str| Stream::new(seed, trial, &format!("port/{name}/{what}"));
+            let owner = if direction == 0 { link.a } else { link.b };
+            let is_host = topology.nodes[owner.index()].kind == NodeKind::Host;
+            let queue = if is_host { &link.host_queue } else { &link.queue };
+            let limit = match queue.params.get("limit") {
+                Some(Value::Limit(limit)) if queue.discipline.name == "fifo" => Some(*limit),
+                _ => None,
+            };
+            let rate = tolerated(link, topology.rate_tolerance, stream("rate"));
+            let mut port = Port::new(rate, delay, queue.build(stream("queue")), limit);
+            if is_host {
+                let host = &topology.nodes[owner.index()].name;
+                let jitter = Stream::new(seed, trial, &format!("host/{host}/{name}/processing"));
+                port.set_jitter(topology.host_delay, jitter);
+            }
+            let script = if direction == 0 { link.drop_packets.clone() } else { Vec::new() };
+            if link.loss > 0.0 || !script.is_empty() {
+                let loss = (link.loss > 0.0).then(|| (link.loss, stream("loss")));
+                port.set_losses(loss, script);
+            }
+            ports.push(port);
+        }
+    }
+    ports
+}
+
+fn tolerated(link: &Link, tolerance: f64, mut stream: Stream) -> Rate {
+    let off = tolerance * (2.0 * stream.unit() - 1.0);
+    Rate::from_bits_per_sec_f64(link.rate.bits_per_sec() as f64 * (1.0 + off))
+}
+
+fn find_port(topology: &Topology, name: &str) -> Result<u32, RunError> {
+    match topology.port(name) {
+        Some(port) => Ok(port.0),
+        None => Err(RunError::Unrunnable(format!("there is no port `{name}`; a port is written `from->to`"))),
+    }
+}
+
+/// The router port that most flows' data cross; the slowest, then the first, of equals.
+fn busiest_router_port(topology: &Topology, routes: &[u32], flows: &[u32]) -> Option<u32> {
+    let mut crossing = vec![0u64; 2 * topology.links.len()];
+    for &route in flows {
+        for &port in route_ports(routes, route) {
+            crossing[port as usize] += 1;
+        }
+    }
+    let is_router = |port: usize| {
+        let link = &topology.links[port / 2];
+        let owner = if port.is_multiple_of(2) { link.a } else { link.b };
+        topology.nodes[owner.index()].kind == NodeKind::Router
+    };
+    let rank = |port: &usize| {
+        (crossing[*port], std::cmp::Reverse(topology.links[*port / 2].rate), std::cmp::Reverse(*port))
+    };
+    (0..crossing.len()).filter(|&p| is_router(p) && crossing[p] > 0).max_by_key(rank).map(|p| p as u32)
+}
+
+/// Ports of the route that starts at `route` in the table.
+pub(crate) fn route_ports(table: &[u32], route: u32) -> &[u32] {
+    let rest = &table[route as usize..];
+    let end = rest.iter().position(|port| *port == ROUTE_END).unwrap_or(rest.len());
+    &rest[..end]
+}
+
+fn world(topology: &Topology, ports: &[Port], routes: &[u32], flows: &[u32]) -> World {
+    let ends = topology.links.iter().flat_map(|link| [(link.a, link.b), (link.b, link.a)]);
+    World {
+        nodes: topology.nodes.iter().map(|node| node.name.clone()).collect(),
+        ports: ends.zip(ports).map(|((from, to), port)| PortInfo { from, to, capacity: port.rate }).collect(),
+        routes: flows
+            .iter()
+            .enumerate()
+            .map(|(i, &route)| Route {
+                flow: FlowId(i as u32),
+                ports: route_ports(routes, route).iter().map(|p| PortId(*p)).collect(),
+            })
+            .collect(),
+    }
+}
+
+/// Routes as runs in one table; equal routes share a run.
+struct RouteTable<'a> {
+    topology: &'a Topology,
+    router: Router<'a>,
+    ports: Vec<u32>,
+    known: BTreeMap<Vec<u32>, u32>,
+}
+
+impl<'a> RouteTable<'a> {
+    fn new(topology: &'a Topology) -> Self {
+        Self { topology, router: Router::new(topology), ports: Vec::new(), known: BTreeMap::new() }
+    }
+
+    fn insert(&mut self, plan: &FlowPlan, flow: usize, reverse: bool) -> Result<u32, RunError> {
+        let (from, to) = if reverse { (plan.dst, plan.src) } else { (plan.src, plan.dst) };
+        let Some(route) = self.router.route(from, to, flow as u64) else {
+            let name = |node: bandmaster_core::id::NodeId| &self.topology.nodes[node.index()].name;
+            let why = format!("flow {}: no route from {} to {}", plan.name, name(from), name(to));
+            return Err(RunError::Unrunnable(why));
+        };
+        if let Some(&at) = self.known.get(&route) {
+            return Ok(at);
+        }
+        let at = self.ports.len() as u32;
+        self.ports.extend(&route);
+        self.ports.push(ROUTE_END);
+        self.known.insert(route, at);
+        Ok(at)
+    }
+}

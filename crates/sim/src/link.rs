@@ -1,0 +1,358 @@
+//! Ports: a transmitter, its queue and the wire behind it.
+//!
+//! On a first-in-first-out port the departure of a packet is known when it arrives, so a packet costs one event per
+//! hop: its arrival at the other end. The ring holds packets that wait, are being transmitted or are on the wire; only
+//! the first has a pending event. Other disciplines need a second event when the transmitter becomes free.
+
+use std::collections::VecDeque;
+
+use bandmaster_core::id::FlowId;
+use bandmaster_core::params::Limit;
+use bandmaster_core::port::{Header, PortProgram, flow_counter::FlowCounter};
+use bandmaster_core::qdisc::{Admission, Backlog, Discipline, Pkt, Qdisc, Verdict};
+use bandmaster_core::rng::Stream;
+use bandmaster_core::time::{Span, Time};
+use bandmaster_core::units::Rate;
+
+use crate::events::{Event, EventQueue};
+use crate::packet::{Packet, Slab, ecn, flag};
+
+/// Marks a packet key in the ring whose packet does not arrive.
+const LOST: u32 = 1 << 31;
+
+#[derive(Clone, Copy)]
+struct Transit {
+    /// Start of transmission.
+    start: Time,
+    /// Arrival at the other end.
+    arrive: Time,
+    key: u32,
+    len: u32,
+}
+
+/// How a port queues.
+enum Queue {
+    /// Everything fits: nothing to account for.
+    Unlimited,
+    /// First in, first out behind a rule.
+    Fifo(Box<dyn Admission>),
+    /// The discipline picks.
+    Ordered(Box<Ordered>),
+}
+
+struct Ordered {
+    qdisc: Box<dyn Qdisc>,
+    busy: bool,
+    dropped: Vec<Pkt>,
+}
+
+/// What a port does besides forwarding; most ports have none of it.
+#[derive(Default)]
+pub(crate) struct Extras {
+    /// Random loss on the wire.
+    loss: Option<(f64, Stream)>,
+    /// Ordinals of data packets that vanish, ascending.
+    script: Vec<u64>,
+    data_packets: u64,
+    /// BAS's flow counts.
+    pub(crate) flow_counter: Option<FlowCounter>,
+    /// Queue-length statistics.
+    pub(crate) watch: Option<QueueWatch>,
+    /// Copies of packets with the start of their transmission.
+    pub(crate) capture: Option<Vec<(Time, Packet)>>,
+}
+
+/// Time average and maximum of a queue.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct QueueWatch {
+    /// Packet-nanoseconds of waiting, known at enqueue.
+    waited: u64,
+    reported: u64,
+    pub(crate) max: u32,
+}
+
+/// Counters of a port. Every packet has one fate: `offered = sent + dropped + waiting`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PortCounters {
+    pub(crate) offered: u64,
+    pub(crate) sent: u64,
+    pub(crate) dropped: u64,
+    pub(crate) delivered: u64,
+    pub(crate) lost: u64,
+    pub(crate) sent_bytes: u64,
+}
+
+pub(crate) struct Port {
+    ring: VecDeque<Transit>,
+    /// Packets at the back of the ring whose transmission has not started, as of `last_look`.
+    waiting: u32,
+    waiting_bytes: u64,
+    /// When the transmitter becomes free, and the part of a nanosecond that it owes.
+    free_at: Time,
+    fraction: u32,
+    /// Nanoseconds per byte, 32 binary places.
+    nanos_per_byte: u64,
+    delay: Span,
+    queue: Queue,
+    /// Host ports: random processing delay.
+    jitter: Option<Jitter>,
+    pub(crate) extras: Option<Box<Extras>>,
+    pub(crate) counters: PortCounters,
+    pub(crate) rate: Rate,
+}
+
+struct Jitter {
+    /// Upper bound as a share of the packet's transmission time, 16 binary places.
+    share: u64,
+    last: Time,
+    stream: Stream,
+}
+
+impl Port {
+    pub(crate) fn new(rate: Rate, delay: Span, discipline: Discipline, limit: Option<Limit>) -> Self {
+        let nanos_per_byte = ((8_000_000_000u128 << 32) / u128::from(rate.bits_per_sec().max(1))) as u64;
+        let queue = match (discipline, limit) {
+            (_, Some(Limit::Unlimited)) => Queue::Unlimited,
+            (Discipline::Fifo(rule), _) => Queue::Fifo(rule),
+            (Discipline::Ordered(qdisc), _) => {
+                Queue::Ordered(Box::new(Ordered { qdisc, busy: false, dropped: Vec::new() }))
+            }
+        };
+        Self {
+            ring: VecDeque::new(),
+            waiting: 0,
+            waiting_bytes: 0,
+            free_at: Time::ZERO,
+            fraction: 0,
+            nanos_per_byte,
+            delay,
+            queue,
+            jitter: None,
+            extras: None,
+            counters: PortCounters::default(),
+            rate,
+        }
+    }
+
+    /// Adds the random processing delay of a host that sends through this port.
+    pub(crate) fn set_jitter(&mut self, share: f64, stream: Stream) {
+        if share > 0.0 {
+            self.jitter = Some(Jitter { share: (share * 65536.0) as u64, last: Time::ZERO, stream });
+        }
+    }
+
+    /// Adds losses on the wire: random, and the data packets with these ordinal numbers.
+    pub(crate) fn set_losses(&mut self, random: Option<(f64, Stream)>, script: Vec<u64>) {
+        let extras = self.extras();
+        extras.loss = random;
+        extras.script = script;
+    }
+
+    pub(crate) fn extras(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
+    }
+
+    /// Takes a packet; the port is number `id`.
+    #[inline]
+    pub(crate) fn enqueue(&mut self, id: u32, now: Time, key: u32, slab: &mut Slab, events: &mut EventQueue) {
+        let packet = slab.at(key);
+        let len = packet.len;
+        self.counters.offered += 1;
+        let mut fate = key;
+        if self.extras.is_some() {
+            fate |= self.pass_extras(now, packet);
+        }
+        match &mut self.queue {
+            Queue::Unlimited => {}
+            Queue::Fifo(rule) => {
+                while self.waiting > 0 {
+                    let first = self.ring[self.ring.len() - self.waiting as usize];
+                    if first.start > now {
+                        break;
+                    }
+                    self.waiting -= 1;
+                    self.waiting_bytes -= u64::from(first.len);
+                }
+                let backlog = Backlog { packets: self.waiting, bytes: self.waiting_bytes };
+                match rule.admit(now, backlog, &pkt_view(key, packet)) {
+                    Verdict::Accept => {}
+                    Verdict::Mark => packet.ecn = ecn::CE,
+                    Verdict::Drop => {
+                        self.counters.dropped += 1;
+                        slab.remove(key);
+                        return;
+                    }
+                }
+            }
+            Queue::Ordered(ordered) => {
+                let view = pkt_view(fate, packet);
+                match ordered.qdisc.enqueue(now, view) {
+                    Verdict::Accept => {}
+                    Verdict::Mark => packet.ecn = ecn::CE,
+                    Verdict::Drop => {
+                        self.counters.dropped += 1;
+                        slab.remove(key);
+                        return;
+                    }
+                }
+                if !ordered.busy {
+                    self.start_next(id, now, slab, events);
+                }
+                return;
+            }
+        }
+        let ready = match &mut self.jitter {
+            None => now,
+            Some(jitter) => {
+                let transmission = (u64::from(len) * self.nanos_per_byte) >> 32;
+                let delay = jitter.stream.below((transmission * jitter.share >> 16) + 1);
+                jitter.last = (now + Span::from_nanos(delay)).max(jitter.last);
+                jitter.last
+            }
+        };
+        self.counters.sent += 1;
+        self.counters.sent_bytes += u64::from(len);
+        let start = self.transmit(id, ready, now, fate, len, events);
+        if self.extras.is_some() {
+            self.watch(start, now, slab.at(key));
+        }
+    }
+
+    /// Puts a packet on the wire as soon as the transmitter is free after `ready`; returns when that is.
+    #[inline]
+    fn transmit(&mut self, id: u32, ready: Time, now: Time, key: u32, len: u32, events: &mut EventQueue) -> Time {
+        let start = if self.free_at > ready {
+            self.free_at
+        } else {
+            self.fraction = 0;
+            ready
+        };
+        let owed = u128::from(len) * u128::from(self.nanos_per_byte) + u128::from(self.fraction);
+        self.fraction = owed as u32;
+        self.free_at = start + Span::from_nanos((owed >> 32) as u64);
+        let arrive = self.free_at + self.delay;
+        if self.ring.is_empty() {
+            events.push(arrive, Event::Arrival(id));
+        }
+        self.ring.push_back(Transit { start, arrive, key, len });
+        if start > now && !matches!(self.queue, Queue::Unlimited) {
+            self.waiting += 1;
+            self.waiting_bytes += u64::from(len);
+        }
+        start
+    }
+
+    /// The discipline picks the next packet, when the transmitter is free.
+    pub(crate) fn start_next(&mut self, id: u32, now: Time, slab: &mut Slab, events: &mut EventQueue) {
+        let Queue::Ordered(ordered) = &mut self.queue else { return };
+        let next = ordered.qdisc.dequeue(now, &mut ordered.dropped);
+        for pkt in ordered.dropped.drain(..) {
+            self.counters.dropped += 1;
+            slab.remove(pkt.key & !LOST);
+        }
+        ordered.busy = true;
+        match next {
+            Some(pkt) => {
+                self.counters.sent += 1;
+                self.counters.sent_bytes += u64::from(pkt.len);
+                self.transmit(id, now, now, pkt.key, pkt.len, events);
+                if self.extras.is_some() {
+                    self.watch(now, now, slab.at(pkt.key & !LOST));
+                }
+                events.push(self.free_at, Event::PortFree(id));
+            }
+            None => match ordered.qdisc.next_ready(now) {
+                // A shaper holds packets back.
+                Some(at) => events.push(at.max(now + Span::from_nanos(1)), Event::PortFree(id)),
+                None => ordered.busy = false,
+            },
+        }
+    }
+
+    /// Takes the packet that arrives now at the other end; `None` when the wire lost it.
+    #[inline]
+    pub(crate) fn arrive(&mut self, id: u32, slab: &mut Slab, events: &mut EventQueue) -> Option<u32> {
+        let head = self.ring.pop_front()?;
+        if self.waiting as usize > self.ring.len() {
+            self.waiting -= 1;
+            self.waiting_bytes -= u64::from(head.len);
+        }
+        if let Some(next) = self.ring.front() {
+            events.push(next.arrive, Event::Arrival(id));
+        }
+        if head.key & LOST != 0 {
+            self.counters.lost += 1;
+            slab.remove(head.key & !LOST);
+            return None;
+        }
+        self.counters.delivered += 1;
+        Some(head.key)
+    }
+
+    /// Packets between acceptance and arrival, waiting included.
+    pub(crate) fn in_transit(&self) -> u64 {
+        self.ring.len() as u64
+    }
+
+    /// Packets that an ordering discipline holds.
+    pub(crate) fn held(&self) -> u64 {
+        match &self.queue {
+            Queue::Ordered(ordered) => u64::from(ordered.qdisc.backlog().packets),
+            _ => 0,
+        }
+    }
+
+    /// Packet-nanoseconds waited since the last call.
+    pub(crate) fn take_waited(&mut self, now: Time) -> u64 {
+        // What waiting packets will still wait was added at their enqueue.
+        let ahead: u64 =
+            self.ring.iter().rev().map(|t| t.start.since(now).as_nanos()).take_while(|w| *w > 0).sum();
+        let Some(watch) = self.extras.as_mut().and_then(|e| e.watch.as_mut()) else { return 0 };
+        let until_now = watch.waited - ahead;
+        let since_last = until_now - watch.reported;
+        watch.reported = until_now;
+        since_last
+    }
+
+    #[cold]
+    fn watch(&mut self, start: Time, now: Time, packet: &Packet) {
+        let Some(extras) = &mut self.extras else { return };
+        if let Some(watch) = &mut extras.watch {
+            watch.waited += start.since(now).as_nanos();
+            watch.max = watch.max.max(self.waiting);
+        }
+        if let Some(capture) = &mut extras.capture {
+            capture.push((start, *packet));
+        }
+    }
+
+    #[cold]
+    fn pass_extras(&mut self, now: Time, packet: &Packet) -> u32 {
+        let Some(extras) = &mut self.extras else { return 0 };
+        if let Some(counter) = &mut extras.flow_counter {
+            let header = Header {
+                flow: FlowId(packet.flow),
+                syn: packet.flags & flag::SYN != 0,
+                fin: packet.flags & flag::FIN != 0,
+            };
+            counter.on_packet(now, &header);
+        }
+        let mut fate = 0;
+        if !extras.script.is_empty() && packet.payload > 0 {
+            extras.data_packets += 1;
+            if extras.script.binary_search(&extras.data_packets).is_ok() {
+                fate = LOST;
+            }
+        }
+        if let Some((p, stream)) = &mut extras.loss
+            && stream.chance(*p)
+        {
+            fate = LOST;
+        }
+        fate
+    }
+}
+
+fn pkt_view(key: u32, packet: &Packet) -> Pkt {
+    Pkt { key, len: packet.len, flow: FlowId(packet.flow), ect: packet.ecn != ecn::NOT_ECT }
+}

@@ -1,0 +1,94 @@
+//! The packet plane: clock, events, ports, packets, routes.
+
+use bandmaster_core::time::Time;
+
+use crate::events::{Event, EventQueue};
+use crate::link::Port;
+use crate::packet::{Packet, Slab};
+
+/// Ends a route in the table.
+pub(crate) const ROUTE_END: u32 = u32::MAX;
+
+pub(crate) struct Net {
+    pub(crate) now: Time,
+    pub(crate) events: EventQueue,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) slab: Slab,
+    /// Routes as runs of port numbers, each closed by [`ROUTE_END`].
+    pub(crate) routes: Vec<u32>,
+}
+
+impl Net {
+    /// A host hands a packet to the first port of its route.
+    #[inline]
+    pub(crate) fn send(&mut self, packet: Packet) {
+        let key = self.slab.insert(packet);
+        self.forward(key);
+    }
+
+    /// Hands a packet to the next port of its route; false when it is at the end.
+    #[inline]
+    pub(crate) fn forward(&mut self, key: u32) -> bool {
+        let packet = self.slab.at(key);
+        let port = self.routes[packet.hop as usize];
+        if port == ROUTE_END {
+            return false;
+        }
+        packet.hop += 1;
+        self.ports[port as usize].enqueue(port, self.now, key, &mut self.slab, &mut self.events);
+        true
+    }
+
+    pub(crate) fn schedule(&mut self, at: Time, event: Event) {
+        self.events.push(at, event);
+    }
+}
+
+/// A timer that costs one pending event: moving the deadline later is free, and a stale event re-arms itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timer {
+    deadline: Time,
+    pending: Time,
+}
+
+impl Timer {
+    pub(crate) const fn new() -> Self {
+        Self { deadline: Time::MAX, pending: Time::MAX }
+    }
+
+    /// Sets the deadline.
+    #[inline]
+    pub(crate) fn set(&mut self, deadline: Time, event: Event, events: &mut EventQueue) {
+        self.deadline = deadline;
+        if self.pending > deadline {
+            self.pending = deadline;
+            events.push(deadline, event);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn cancel(&mut self) {
+        self.deadline = Time::MAX;
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.deadline != Time::MAX
+    }
+
+    /// An event has come: true when the deadline is now.
+    pub(crate) fn fires(&mut self, event: Event, net: &mut Net) -> bool {
+        if self.pending != net.now {
+            return false;
+        }
+        self.pending = Time::MAX;
+        if self.deadline <= net.now {
+            self.deadline = Time::MAX;
+            return true;
+        }
+        if self.is_set() {
+            self.pending = self.deadline;
+            net.events.push(self.deadline, event);
+        }
+        false
+    }
+}

@@ -1,0 +1,79 @@
+//! Packets in a slab: no allocation per packet.
+
+/// Flags of a segment, with the values of the TCP header.
+pub(crate) mod flag {
+    pub(crate) const FIN: u8 = 1;
+    pub(crate) const SYN: u8 = 2;
+    pub(crate) const ACK: u8 = 16;
+    pub(crate) const ECE: u8 = 64;
+    pub(crate) const CWR: u8 = 128;
+}
+
+/// ECN field of the IP header (RFC 3168).
+pub(crate) mod ecn {
+    pub(crate) const NOT_ECT: u8 = 0;
+    pub(crate) const ECT0: u8 = 2;
+    pub(crate) const CE: u8 = 3;
+}
+
+/// A packet on its way. Sequence numbers are offsets into the stream; the SYN has none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Packet {
+    /// Position of the next port in the table of routes.
+    pub(crate) hop: u32,
+    pub(crate) flow: u32,
+    /// Bytes on a link.
+    pub(crate) len: u32,
+    /// Payload bytes.
+    pub(crate) payload: u32,
+    /// Offset of the first payload byte.
+    pub(crate) seq: u64,
+    /// Next offset expected (with `flag::ACK`).
+    pub(crate) ack: u64,
+    /// Window in bytes, as the other end will read it after scaling.
+    pub(crate) window: u32,
+    /// Timestamps option in microseconds; `ts_echo` 0: none.
+    pub(crate) ts_value: u32,
+    pub(crate) ts_echo: u32,
+    pub(crate) flags: u8,
+    pub(crate) ecn: u8,
+    /// From receiver to sender of the flow.
+    pub(crate) reverse: bool,
+    pub(crate) sack_count: u8,
+    /// SACK blocks: left edge relative to `ack`, length.
+    pub(crate) sack: [(u32, u32); 4],
+}
+
+/// Packets by key, with reuse of freed places.
+#[derive(Default)]
+pub(crate) struct Slab {
+    packets: Vec<Packet>,
+    free: Vec<u32>,
+}
+
+impl Slab {
+    #[inline]
+    pub(crate) fn insert(&mut self, packet: Packet) -> u32 {
+        if let Some(key) = self.free.pop() {
+            self.packets[key as usize] = packet;
+            return key;
+        }
+        self.packets.push(packet);
+        (self.packets.len() - 1) as u32
+    }
+
+    #[inline]
+    pub(crate) fn remove(&mut self, key: u32) {
+        self.free.push(key);
+    }
+
+    #[inline]
+    pub(crate) fn at(&mut self, key: u32) -> &mut Packet {
+        &mut self.packets[key as usize]
+    }
+
+    /// Packets alive.
+    pub(crate) fn live(&self) -> usize {
+        self.packets.len() - self.free.len()
+    }
+}

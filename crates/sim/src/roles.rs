@@ -1,0 +1,94 @@
+//! Runs the roles of schemes: observations in, actions out, messages over the modelled control plane.
+
+use bandmaster_core::control::{Message, Outbox};
+use bandmaster_core::id::NodeId;
+use bandmaster_core::rng::Stream;
+use bandmaster_core::scenario::ControlPlane;
+use bandmaster_core::scheme::Role;
+use bandmaster_core::time::{Span, Time};
+
+use crate::events::{Event, EventQueue};
+
+/// Bytes of IP, UDP and message header that each message costs on the control plane.
+const MESSAGE_HEADER: u64 = 44;
+
+/// A role and its pending wake-up.
+pub(crate) struct RunningRole {
+    pub(crate) role: Role,
+    pub(crate) wake_at: Option<Time>,
+}
+
+/// All roles of all schemes.
+pub(crate) struct Roles {
+    pub(crate) running: Vec<RunningRole>,
+    plane: ControlPlane,
+    stream: Stream,
+    /// Messages on their way, by number; delivered ones are taken out.
+    messages: Vec<Option<(NodeId, Message)>>,
+    free: Vec<u32>,
+    pub(crate) bytes_sent: u64,
+    pub(crate) outbox: Outbox,
+}
+
+impl Roles {
+    pub(crate) fn new(roles: Vec<Role>, plane: ControlPlane, stream: Stream) -> Self {
+        let running = roles.into_iter().map(|role| RunningRole { role, wake_at: None }).collect();
+        Self { running, plane, stream, messages: Vec::new(), free: Vec::new(), bytes_sent: 0, outbox: Outbox::default() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Schedules the wake-up that role `index` asks for.
+    pub(crate) fn plan_wakeup(&mut self, index: usize, now: Time, events: &mut EventQueue) {
+        let entry = &mut self.running[index];
+        let wanted = entry.role.controller.wakeup().map(|wakeup| wakeup.at.max(now));
+        if wanted != entry.wake_at {
+            entry.wake_at = wanted;
+            if let Some(at) = wanted {
+                events.push(at, Event::Wakeup(index as u32));
+            }
+        }
+    }
+
+    /// Puts a message on its way from `from`.
+    pub(crate) fn send(&mut self, from: NodeId, to: NodeId, message: Message, now: Time, events: &mut EventQueue) {
+        let delay = if from == to {
+            Span::ZERO
+        } else {
+            self.bytes_sent += MESSAGE_HEADER + size(&message);
+            if self.plane.loss > 0.0 && self.stream.chance(self.plane.loss) {
+                return;
+            }
+            self.plane.delay
+        };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.messages[number as usize] = Some((to, message));
+                number
+            }
+            None => {
+                self.messages.push(Some((to, message)));
+                (self.messages.len() - 1) as u32
+            }
+        };
+        events.push(now + delay, Event::Deliver(number));
+    }
+
+    /// Takes message `number` out.
+    pub(crate) fn receive(&mut self, number: u32) -> Option<(NodeId, Message)> {
+        let message = self.messages[number as usize].take();
+        self.free.push(number);
+        message
+    }
+}
+
+/// Bytes of a message's entries, with 32-bit identifiers and rates.
+fn size(message: &Message) -> u64 {
+    match message {
+        Message::LinkReport { links } => 12 * links.len() as u64,
+        Message::FlowReport { flows, .. } => 12 * flows.len() as u64,
+        Message::Allocation { shares } => 8 * shares.len() as u64,
+    }
+}

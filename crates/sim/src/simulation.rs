@@ -1,0 +1,495 @@
+//! The world of one trial and its event loop.
+
+use bandmaster_core::capture::CapturedPacket;
+use bandmaster_core::control::{Action, FlowEnd, FlowStats, Observation, PortStats};
+use bandmaster_core::id::{FlowId, NodeId, PortId};
+use bandmaster_core::report::{RunRecord, Work};
+use bandmaster_core::scenario::{Scenario, Transport};
+use bandmaster_core::time::{Span, Time};
+use bandmaster_core::units::Bytes;
+
+use crate::events::Event;
+use crate::measure::{FlowSample, Load, Meter};
+use crate::net::Net;
+use crate::packet::{Packet, flag};
+use crate::roles::Roles;
+use crate::tcp::Profile;
+use crate::tcp::receiver::Receiver;
+use crate::tcp::sender::Sender;
+use crate::workload::{FlowPlan, Toggle, UdpSource};
+use crate::{RunError, RunOptions};
+
+/// Events between two looks at the caller's stop flag.
+const STOP_CHECK: u64 = 1 << 14;
+
+/// Everything that one trial needs.
+pub(crate) struct Simulation<'a> {
+    pub(crate) scenario: &'a Scenario,
+    pub(crate) net: Net,
+    /// TCP flows first: plan i is TCP flow i below `senders.len()`, then UDP.
+    pub(crate) plans: Vec<FlowPlan>,
+    pub(crate) senders: Vec<Sender>,
+    pub(crate) receivers: Vec<Receiver>,
+    /// Profile of each TCP flow.
+    pub(crate) profile_of: Vec<u32>,
+    pub(crate) profiles: Vec<Profile>,
+    pub(crate) udp: Vec<UdpSource>,
+    /// On/off behaviour, by flow.
+    pub(crate) toggles: Vec<Option<Box<Toggle>>>,
+    pub(crate) roles: Roles,
+    pub(crate) meter: Meter,
+    /// Port whose queue is reported.
+    pub(crate) measured_port: Option<u32>,
+    /// Port that is captured.
+    pub(crate) captured_port: Option<u32>,
+    /// Node of each port's transmitter.
+    pub(crate) port_owner: Vec<NodeId>,
+    /// Rate of inelastic traffic that is on, per port, in bit/s; changes with UDP sources.
+    pub(crate) inelastic: Vec<f64>,
+}
+
+impl Simulation<'_> {
+    /// Runs to the end of the scenario.
+    pub(crate) fn run(
+        mut self,
+        case: usize,
+        trial: u32,
+        options: &mut RunOptions<'_>,
+    ) -> Result<RunRecord, RunError> {
+        let end = Time::ZERO + self.scenario.run.duration;
+        self.schedule_start();
+        while let Some((at, event)) = self.net.events.pop() {
+            if at > end {
+                break;
+            }
+            self.net.now = at;
+            if self.net.events.taken().is_multiple_of(STOP_CHECK)
+                && options.stop.is_some_and(|stop| stop.load(std::sync::atomic::Ordering::Relaxed))
+            {
+                return Err(RunError::Stopped);
+            }
+            self.handle(event);
+            if matches!(event, Event::Sample) {
+                self.flush_capture(options);
+            }
+        }
+        self.net.now = end;
+        self.flush_capture(options);
+        self.check_conservation();
+        Ok(self.record(case, trial))
+    }
+
+    fn schedule_start(&mut self) {
+        let run = &self.scenario.run;
+        self.net.schedule(Time::ZERO + run.sample, Event::Sample);
+        for (i, plan) in self.plans.iter().enumerate() {
+            self.net.events.push(plan.start, Event::Start(i as u32));
+            if let Some(stop) = plan.stop {
+                self.net.events.push(stop, Event::Stop(i as u32));
+            }
+        }
+        for i in 0..self.roles.running.len() {
+            self.roles.plan_wakeup(i, Time::ZERO, &mut self.net.events);
+        }
+    }
+
+    #[inline]
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Arrival(port) => {
+                let net = &mut self.net;
+                let Some(key) = net.ports[port as usize].arrive(port, &mut net.slab, &mut net.events) else {
+                    return;
+                };
+                if !net.forward(key) {
+                    self.deliver(key);
+                }
+            }
+            Event::PortFree(port) => {
+                let net = &mut self.net;
+                net.ports[port as usize].start_next(port, net.now, &mut net.slab, &mut net.events);
+            }
+            Event::Retransmit(flow) => {
+                let (sender, profile) = self.sender(flow);
+                sender.on_retransmit_timer(profile.0, profile.1);
+            }
+            Event::DelayedAck(flow) => {
+                let (receiver, profile) = self.receiver(flow);
+                receiver.on_delayed_ack_timer(profile.0, profile.1);
+            }
+            Event::Pace(flow) => {
+                let (sender, profile) = self.sender(flow);
+                sender.on_pace_timer(profile.0, profile.1);
+            }
+            Event::Credit(flow) => {
+                let (receiver, profile) = self.receiver(flow);
+                receiver.on_credit_timer(profile.0, profile.1);
+            }
+            Event::Read(flow) => {
+                let (receiver, profile) = self.receiver(flow);
+                receiver.on_read_timer(profile.0, profile.1);
+            }
+            Event::Start(flow) => self.start(flow),
+            Event::Stop(flow) => self.stop(flow),
+            Event::Toggle(flow) => self.toggle(flow),
+            Event::Datagram(source) => self.datagram(source),
+            Event::Sample => self.sample(),
+            Event::Wakeup(role) => self.wake(role as usize),
+            Event::Deliver(number) => self.deliver_message(number),
+        }
+    }
+
+    /// A TCP flow's sender with what its methods need.
+    #[inline]
+    fn sender(&mut self, flow: u32) -> (&mut Sender, (&Profile, &mut Net)) {
+        let profile = &self.profiles[self.profile_of[flow as usize] as usize];
+        (&mut self.senders[flow as usize], (profile, &mut self.net))
+    }
+
+    /// A TCP flow's receiver with what its methods need.
+    #[inline]
+    fn receiver(&mut self, flow: u32) -> (&mut Receiver, (&Profile, &mut Net)) {
+        let profile = &self.profiles[self.profile_of[flow as usize] as usize];
+        (&mut self.receivers[flow as usize], (profile, &mut self.net))
+    }
+
+    /// A packet is at the end of its route.
+    #[inline]
+    fn deliver(&mut self, key: u32) {
+        let packet = *self.net.slab.at(key);
+        self.net.slab.remove(key);
+        let flow = packet.flow;
+        if flow as usize >= self.senders.len() {
+            self.udp[flow as usize - self.senders.len()].received += 1;
+            return;
+        }
+        if packet.reverse {
+            let (sender, (profile, net)) = self.sender(flow);
+            sender.on_ack(&packet, profile, net);
+            return;
+        }
+        if packet.flags & flag::SYN != 0 && !self.roles.is_empty() {
+            let dst = self.plans[flow as usize].dst;
+            let stats = self.flow_stats(flow, FlowEnd::Receiver);
+            self.observe(dst, &Observation::FlowStarted(stats));
+        }
+        let was_open = self.receivers[flow as usize].is_open();
+        let (receiver, (profile, net)) = self.receiver(flow);
+        receiver.on_segment(&packet, profile, net);
+        if was_open && !self.roles.is_empty() && !self.receivers[flow as usize].is_open() {
+            let plan = &self.plans[flow as usize];
+            let (src, dst) = (plan.src, plan.dst);
+            self.observe(dst, &Observation::FlowEnded(FlowId(flow)));
+            self.observe(src, &Observation::FlowEnded(FlowId(flow)));
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------ traffic
+
+    fn start(&mut self, flow: u32) {
+        if let Some(toggle) = &mut self.toggles[flow as usize] {
+            toggle.on = true;
+            let on = toggle.times.on.draw(&mut toggle.stream);
+            self.net.schedule(self.net.now + on, Event::Toggle(flow));
+        }
+        if flow as usize >= self.senders.len() {
+            self.set_udp(flow as usize - self.senders.len(), true);
+            return;
+        }
+        if !self.roles.is_empty() {
+            let src = self.plans[flow as usize].src;
+            let stats = self.flow_stats(flow, FlowEnd::Sender);
+            self.observe(src, &Observation::FlowStarted(stats));
+        }
+        let (sender, (profile, net)) = self.sender(flow);
+        sender.open(profile, net);
+    }
+
+    fn stop(&mut self, flow: u32) {
+        self.toggles[flow as usize] = None;
+        if flow as usize >= self.senders.len() {
+            self.set_udp(flow as usize - self.senders.len(), false);
+        } else {
+            let (sender, (profile, net)) = self.sender(flow);
+            sender.close(profile, net);
+        }
+    }
+
+    fn toggle(&mut self, flow: u32) {
+        let Some(toggle) = &mut self.toggles[flow as usize] else { return };
+        toggle.on = !toggle.on;
+        let on = toggle.on;
+        let times = if on { toggle.times.on } else { toggle.times.off };
+        let length = times.draw(&mut toggle.stream);
+        self.net.schedule(self.net.now + length, Event::Toggle(flow));
+        if flow as usize >= self.senders.len() {
+            self.set_udp(flow as usize - self.senders.len(), on);
+        } else {
+            let (sender, (profile, net)) = self.sender(flow);
+            sender.set_paused(!on, profile, net);
+        }
+    }
+
+    fn set_udp(&mut self, index: usize, on: bool) {
+        let source = &mut self.udp[index];
+        if source.on == on {
+            return;
+        }
+        source.on = on;
+        let overhead = self.scenario.topology.frame_overhead.get() as f64;
+        let wire = source.rate as f64 * (1.0 + overhead / f64::from(source.packet));
+        let mut hop = source.route as usize;
+        while self.net.routes[hop] != crate::net::ROUTE_END {
+            self.inelastic[self.net.routes[hop] as usize] += if on { wire } else { -wire };
+            hop += 1;
+        }
+        if on {
+            source.since = self.net.now;
+            source.sent = 0;
+            self.net.events.push(source.next_at(), Event::Datagram(index as u32));
+        }
+    }
+
+    fn datagram(&mut self, index: u32) {
+        let source = &mut self.udp[index as usize];
+        // A stale event of an earlier on time comes at another time than the source expects.
+        if !source.on || source.next_at() != self.net.now {
+            return;
+        }
+        source.sent += 1;
+        let overhead = self.scenario.topology.frame_overhead.get() as u32;
+        let packet = Packet {
+            hop: source.route,
+            flow: source.flow,
+            len: source.packet + overhead,
+            payload: source.packet - 28,
+            ..Packet::default()
+        };
+        self.net.events.push(source.next_at(), Event::Datagram(index));
+        self.net.send(packet);
+    }
+
+    // ------------------------------------------------------------------------------------------------ schemes
+
+    fn flow_stats(&self, flow: u32, end: FlowEnd) -> FlowStats {
+        let profile = &self.profiles[self.profile_of[flow as usize] as usize];
+        let (delivered, rtt) = match end {
+            FlowEnd::Sender => (self.senders[flow as usize].acknowledged(), &self.senders[flow as usize].rtt),
+            FlowEnd::Receiver => (self.receivers[flow as usize].delivered(), self.receivers[flow as usize].rtt()),
+        };
+        FlowStats {
+            flow: FlowId(flow),
+            end,
+            delivered: Bytes::new(delivered),
+            srtt: rtt.srtt(),
+            min_rtt: rtt.min(),
+            mss: Bytes::new(profile.mss),
+            frame: Bytes::new(profile.mss + u64::from(profile.overhead)),
+        }
+    }
+
+    /// Flows that end at `node` and are open.
+    fn flows_at(&self, node: NodeId) -> Vec<FlowStats> {
+        let at = |i: usize| {
+            let plan = &self.plans[i];
+            if plan.dst == node && self.receivers[i].is_open() {
+                Some(self.flow_stats(i as u32, FlowEnd::Receiver))
+            } else if plan.src == node && self.senders[i].is_open() {
+                Some(self.flow_stats(i as u32, FlowEnd::Sender))
+            } else {
+                None
+            }
+        };
+        (0..self.senders.len()).filter_map(at).collect()
+    }
+
+    fn ports_at(&mut self, node: NodeId) -> Vec<PortStats> {
+        let mut stats = Vec::new();
+        for (i, owner) in self.port_owner.iter().enumerate() {
+            if *owner != node {
+                continue;
+            }
+            let port = &mut self.net.ports[i];
+            let rate = port.rate;
+            let counts = port.extras.as_mut().and_then(|e| e.flow_counter.as_mut()).map(|c| c.take());
+            let (flows_seen, flows_open) = counts.unwrap_or_default();
+            stats.push(PortStats { port: PortId(i as u32), capacity: rate, flows_seen, flows_open });
+        }
+        stats
+    }
+
+    fn wake(&mut self, index: usize) {
+        let entry = &mut self.roles.running[index];
+        if entry.wake_at != Some(self.net.now) {
+            return;
+        }
+        entry.wake_at = None;
+        let node = entry.role.node;
+        let wants_ports = entry.role.wants_ports;
+        let ports = if wants_ports { self.ports_at(node) } else { Vec::new() };
+        let flows = if wants_ports { Vec::new() } else { self.flows_at(node) };
+        self.call(index, &Observation::Tick { ports: &ports, flows: &flows });
+    }
+
+    fn deliver_message(&mut self, number: u32) {
+        if let Some((to, message)) = self.roles.receive(number) {
+            self.observe(to, &Observation::Message(&message));
+        }
+    }
+
+    /// Tells every role at `node`.
+    fn observe(&mut self, node: NodeId, observation: &Observation<'_>) {
+        for index in 0..self.roles.running.len() {
+            if self.roles.running[index].role.node == node {
+                self.call(index, observation);
+            }
+        }
+    }
+
+    fn call(&mut self, index: usize, observation: &Observation<'_>) {
+        let now = self.net.now;
+        let mut outbox = std::mem::take(&mut self.roles.outbox);
+        let role = &mut self.roles.running[index].role;
+        let node = role.node;
+        role.controller.on(now, observation, &mut outbox);
+        for action in outbox.drain() {
+            self.apply(node, action);
+        }
+        self.roles.outbox = outbox;
+        self.roles.plan_wakeup(index, now, &mut self.net.events);
+    }
+
+    fn apply(&mut self, node: NodeId, action: Action) {
+        match action {
+            Action::Send { to, message, .. } => {
+                self.roles.send(node, to, message, self.net.now, &mut self.net.events);
+            }
+            Action::SetWindow { flow, window, .. } => {
+                if self.plans[flow.index()].dst == node {
+                    self.receivers[flow.index()].set_cap(window);
+                } else {
+                    let (sender, (profile, net)) = self.sender(flow.0);
+                    sender.set_cap(window, profile, net);
+                }
+            }
+            Action::SetRate { flow, rate, window, .. } => {
+                if self.plans[flow.index()].dst == node {
+                    let (receiver, (profile, net)) = self.receiver(flow.0);
+                    receiver.set_credit(rate, window, profile, net);
+                } else {
+                    let (sender, (profile, net)) = self.sender(flow.0);
+                    sender.set_rate(rate, window, profile, net);
+                }
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------ results
+
+    fn sample(&mut self) {
+        let now = self.net.now;
+        let waited = self.measured_port.map_or(0, |port| self.net.ports[port as usize].take_waited(now));
+        let queue_name = self.measured_port.map(|port| self.scenario.topology.port_name(PortId(port)));
+        let capacities: Vec<f64> = self
+            .net
+            .ports
+            .iter()
+            .zip(&self.inelastic)
+            .map(|(port, load)| (port.rate.bits_per_sec() as f64 - load).max(0.0))
+            .collect();
+        let (profiles, profile_of) = (&self.profiles, &self.profile_of);
+        let efficiency = |i: usize| {
+            let Some(&profile) = profile_of.get(i) else { return 1.0 };
+            let profile = &profiles[profile as usize];
+            profile.mss as f64 / (profile.mss + u64::from(profile.overhead)) as f64
+        };
+        let (senders, receivers, udp) = (&self.senders, &self.receivers, &self.udp);
+        let load = Load { capacities: &capacities, efficiency: &efficiency };
+        self.meter.take(now, waited, queue_name.as_deref(), &load, |i| {
+            if i < senders.len() {
+                FlowSample {
+                    delivered: receivers[i].delivered(),
+                    cwnd: senders[i].cwnd(),
+                    srtt: senders[i].rtt.srtt(),
+                }
+            } else {
+                let source = &udp[i - senders.len()];
+                FlowSample {
+                    delivered: source.received * u64::from(source.packet - 28),
+                    cwnd: 0,
+                    srtt: None,
+                }
+            }
+        });
+        self.net.schedule(now + self.scenario.run.sample, Event::Sample);
+    }
+
+    fn flush_capture(&mut self, options: &mut RunOptions<'_>) {
+        let Some(port) = self.captured_port else { return };
+        let Some(capture) = self.net.ports[port as usize].extras.as_mut().and_then(|e| e.capture.as_mut()) else {
+            return;
+        };
+        let packets = std::mem::take(capture);
+        let Some((_, on_packet)) = &mut options.capture else { return };
+        for (at, packet) in packets {
+            on_packet(&self.describe(port, at, &packet));
+        }
+    }
+
+    fn describe(&self, port: u32, at: Time, packet: &Packet) -> CapturedPacket {
+        let plan = &self.plans[packet.flow as usize];
+        let profile = self.profile_of.get(packet.flow as usize).map(|&p| &self.profiles[p as usize]);
+        crate::capture::describe(port, at, packet, plan, profile)
+    }
+
+    /// Every packet has one fate.
+    fn check_conservation(&self) {
+        let mut in_transit = 0;
+        for (i, port) in self.net.ports.iter().enumerate() {
+            let c = port.counters;
+            assert_eq!(c.offered, c.sent + c.dropped + port.held(), "port {i}: {c:?}");
+            assert_eq!(c.sent, c.delivered + c.lost + port.in_transit(), "port {i}: {c:?}");
+            in_transit += port.in_transit() + port.held();
+        }
+        assert_eq!(in_transit, self.net.slab.live() as u64, "packets alive outside every port");
+    }
+
+    fn record(self, case: usize, trial: u32) -> RunRecord {
+        let duration = self.scenario.run.duration.as_secs_f64();
+        let (mut figures, series) = self.meter.finish();
+        let max = self.measured_port.and_then(|port| self.net.ports[port as usize].extras.as_ref());
+        let queue_max = max.and_then(|e| e.watch).map_or(f64::NAN, |w| f64::from(w.max));
+        let sum = |f: &dyn Fn(&Sender) -> u32| self.senders.iter().map(|s| f64::from(f(s))).sum::<f64>();
+        figures.push(("queue_max".to_owned(), queue_max));
+        let drops: u64 = self.net.ports.iter().map(|p| p.counters.dropped).sum();
+        figures.push(("drops".to_owned(), drops as f64));
+        figures.push(("rtos".to_owned(), sum(&|s| s.counters.timeouts)));
+        figures.push(("retransmits".to_owned(), sum(&|s| s.counters.retransmits)));
+        let is_sized = |i: usize| {
+            let group = &self.scenario.flows[self.plans[i].group];
+            matches!(group.transport, Transport::Tcp { size: Some(_), .. })
+        };
+        let mut completion: Vec<Span> = (0..self.senders.len())
+            .filter(|&i| is_sized(i))
+            .filter_map(|i| Some(self.receivers[i].finished_at?.since(self.plans[i].start)))
+            .collect();
+        completion.sort_unstable();
+        let n = completion.len();
+        figures.push(("completed".to_owned(), n as f64));
+        let mean = completion.iter().map(|s| s.as_secs_f64()).sum::<f64>() / n as f64;
+        figures.push(("fct_mean".to_owned(), mean));
+        // Nearest-rank percentile.
+        let p99 = completion.get((n * 99).div_ceil(100).saturating_sub(1)).map_or(f64::NAN, |s| s.as_secs_f64());
+        figures.push(("fct_p99".to_owned(), p99));
+        figures.push(("control_rate".to_owned(), self.roles.bytes_sent as f64 * 8.0 / 1e3 / duration));
+        let packet_hops = self.net.ports.iter().map(|p| p.counters.sent).sum();
+        RunRecord {
+            case,
+            trial,
+            figures,
+            series,
+            sample: self.scenario.run.sample,
+            work: Work { events: self.net.events.taken(), packet_hops },
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! TCP: RFC 9293 with RFC 5681, 6582, 6675, 2018, 7323, 6298, 3042, 6928, 3168, 6937.
+//!
+//! Data flows one way, from a [`sender::Sender`] to a [`receiver::Receiver`]; acknowledgements flow back. Segments are
+//! full (MSS) except the last of a flow of limited size, so a segment's place in the retransmission queue follows from
+//! its offset.
+
+pub(crate) mod cc;
+pub(crate) mod receiver;
+pub(crate) mod rtt;
+pub(crate) mod sender;
+
+use bandmaster_core::scenario::TcpSettings;
+use bandmaster_core::time::Time;
+
+/// IPv4 and TCP headers without options.
+pub(crate) const HEADERS: u32 = 40;
+/// Timestamps option with padding (RFC 7323 appendix A).
+pub(crate) const TIMESTAMPS_OPTION: u32 = 12;
+
+/// Settings of both ends of a flow, with what follows from them.
+#[derive(Clone, Debug)]
+pub(crate) struct Profile {
+    pub(crate) settings: TcpSettings,
+    pub(crate) mss: u64,
+    /// Bytes that headers and framing add to a data segment.
+    pub(crate) overhead: u32,
+    /// RFC 7323 shift count that the receiver offers.
+    pub(crate) window_shift: u8,
+}
+
+impl Profile {
+    pub(crate) fn new(settings: TcpSettings, frame_overhead: u32) -> Self {
+        let options = if settings.timestamps { TIMESTAMPS_OPTION } else { 0 };
+        let window_shift = if settings.window_scaling {
+            (0..14).find(|shift| settings.receive_buffer.get() >> shift <= 65_535).unwrap_or(14)
+        } else {
+            0
+        };
+        Self { mss: settings.mss.get(), overhead: HEADERS + options + frame_overhead, window_shift, settings }
+    }
+
+    /// Bytes on a link of an acknowledgement with `sacks` blocks.
+    pub(crate) fn ack_len(&self, sacks: u8) -> u32 {
+        self.overhead + if sacks > 0 { 4 + 8 * u32::from(sacks) } else { 0 }
+    }
+
+    /// Most SACK blocks that fit beside the timestamps (RFC 2018 section 3).
+    pub(crate) fn max_sacks(&self) -> usize {
+        if self.settings.timestamps { 3 } else { 4 }
+    }
+
+    /// Largest window that the receiver can state.
+    pub(crate) fn max_window(&self) -> u64 {
+        self.settings.receive_buffer.get().min(65_535 << self.window_shift)
+    }
+}
+
+/// Clock of the timestamps option: microseconds, never 0.
+pub(crate) fn timestamp(now: Time) -> u32 {
+    ((now.as_nanos() / 1000) as u32).wrapping_add(1).max(1)
+}

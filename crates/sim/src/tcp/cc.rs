@@ -1,0 +1,76 @@
+//! Congestion controls: one file each, one line in the registry.
+
+mod cubic;
+mod newreno;
+
+use bandmaster_core::scenario::TcpSettings;
+use bandmaster_core::time::{Span, Time};
+
+/// The two variables that a congestion control owns, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Window {
+    /// Congestion window.
+    pub(crate) cwnd: u64,
+    /// Slow start threshold.
+    pub(crate) ssthresh: u64,
+}
+
+/// What an acknowledgement of new data tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AckInfo {
+    pub(crate) now: Time,
+    /// Payload bytes newly acknowledged.
+    pub(crate) acked: u64,
+    pub(crate) mss: u64,
+    pub(crate) srtt: Option<Span>,
+    /// Round-trip time that this acknowledgement measured.
+    pub(crate) sample: Option<Span>,
+    /// Next offset to be sent, and offset acknowledged: rounds are counted with them.
+    pub(crate) next: u64,
+    pub(crate) una: u64,
+}
+
+/// A congestion control.
+pub(crate) trait CongestionControl: Send {
+    /// Grows the window; called outside fast recovery when the window is the limit (or always, without validation).
+    fn on_ack(&mut self, window: &mut Window, ack: &AckInfo);
+
+    /// The new ssthresh on loss or ECN echo, with `in_flight` bytes outstanding.
+    fn ssthresh_after_loss(&mut self, window: &Window, in_flight: u64, mss: u64) -> u64;
+
+    /// A retransmission timeout has set the window to one segment.
+    fn on_timeout(&mut self) {}
+}
+
+/// An entry of the registry.
+#[derive(Debug)]
+pub struct CongestionControlDef {
+    /// Name in scenario files.
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// RFC or paper.
+    pub source: &'static str,
+    build: fn(&TcpSettings) -> Box<dyn CongestionControl>,
+}
+
+/// Every congestion control.
+pub static REGISTRY: &[&CongestionControlDef] = &[&newreno::DEF, &cubic::DEF];
+
+/// Builds the control that `settings` name.
+pub(crate) fn build(settings: &TcpSettings) -> Option<Box<dyn CongestionControl>> {
+    let def = REGISTRY.iter().find(|def| def.name == settings.congestion_control)?;
+    Some((def.build)(settings))
+}
+
+/// Slow start (RFC 5681 section 3.1, RFC 3465 with L = 2): returns the bytes left over beyond ssthresh.
+fn slow_start(window: &mut Window, acked: u64, mss: u64, byte_counting: bool) -> u64 {
+    if !byte_counting {
+        window.cwnd += acked.min(mss);
+        return 0;
+    }
+    let room = window.ssthresh.saturating_sub(window.cwnd);
+    let used = acked.min(room);
+    window.cwnd += used;
+    acked - used
+}

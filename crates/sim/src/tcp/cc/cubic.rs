@@ -1,0 +1,237 @@
+//! CUBIC (RFC 9438), with the delay-increase part of HyStart (Ha and Rhee 2011, as in Linux).
+
+use bandmaster_core::scenario::TcpSettings;
+use bandmaster_core::time::{Span, Time};
+
+use super::{AckInfo, CongestionControl, CongestionControlDef, Window, slow_start};
+
+pub(super) static DEF: CongestionControlDef = CongestionControlDef {
+    name: "cubic",
+    about: "Window grows with the cube of the time since the last loss; Linux's default",
+    source: "RFC 9438",
+    build: |settings| Box::new(Cubic::new(settings)),
+};
+
+/// RFC 9438 section 5: C in segments per second cubed.
+const C: f64 = 0.4;
+/// RFC 9438 section 4.6: multiplicative decrease.
+const BETA: f64 = 0.7;
+/// HyStart's bounds of the delay that ends slow start (Linux: HYSTART_DELAY_MIN and _MAX).
+const DELAY_MIN: Span = Span::from_millis(4);
+const DELAY_MAX: Span = Span::from_millis(16);
+/// Samples per round that HyStart takes (Linux: HYSTART_MIN_SAMPLES).
+const SAMPLES: u32 = 8;
+/// HyStart works above this window, in segments (Linux: hystart_low_window).
+const LOW_WINDOW: u64 = 16;
+
+struct Cubic {
+    byte_counting: bool,
+    /// W_max in segments.
+    w_max: f64,
+    /// cwnd at the last decrease, for fast convergence.
+    cwnd_prior: f64,
+    /// Start of the current congestion avoidance stage.
+    epoch: Option<Time>,
+    /// K in seconds (equation 2).
+    k: f64,
+    /// W_est in segments (equation 4).
+    w_est: f64,
+    /// Bytes of growth not yet in cwnd.
+    owed: f64,
+    hystart: Option<HyStart>,
+}
+
+#[derive(Default)]
+struct HyStart {
+    round_end: u64,
+    last_round: Option<Span>,
+    this_round: Option<Span>,
+    samples: u32,
+}
+
+impl Cubic {
+    fn new(settings: &TcpSettings) -> Self {
+        Self {
+            byte_counting: settings.byte_counting,
+            w_max: 0.0,
+            cwnd_prior: 0.0,
+            epoch: None,
+            k: 0.0,
+            w_est: 0.0,
+            owed: 0.0,
+            hystart: settings.hystart.then(HyStart::default),
+        }
+    }
+
+    /// Congestion avoidance (RFC 9438 sections 4.2 to 4.5).
+    fn avoid(&mut self, window: &mut Window, ack: &AckInfo, acked: u64) {
+        let mss = ack.mss as f64;
+        let cwnd = window.cwnd as f64 / mss;
+        let segments = acked as f64 / mss;
+        let epoch = *self.epoch.get_or_insert_with(|| {
+            self.w_est = cwnd;
+            if cwnd < self.w_max {
+                self.k = libm_cbrt((self.w_max - cwnd) / C);
+            } else {
+                self.k = 0.0;
+                self.w_max = cwnd;
+            }
+            ack.now
+        });
+        let rtt = ack.srtt.unwrap_or_default().as_secs_f64();
+        let elapsed = ack.now.since(epoch).as_secs_f64();
+        // Equation (1) one round-trip ahead, clamped as section 4.2 says.
+        let ahead = elapsed + rtt - self.k;
+        let target = (C * ahead * ahead * ahead + self.w_max).clamp(cwnd, 1.5 * cwnd);
+        // Equation (4): alpha makes the Reno-friendly region as aggressive as Reno until it is back at W_max.
+        let alpha = if self.w_est >= self.cwnd_prior { 1.0 } else { 3.0 * (1.0 - BETA) / (1.0 + BETA) };
+        self.w_est += alpha * segments / cwnd;
+        let growth = ((target - cwnd) / cwnd * segments).max((self.w_est - cwnd).max(0.0));
+        self.owed += growth * mss;
+        let whole = self.owed as u64;
+        self.owed -= whole as f64;
+        window.cwnd += whole;
+    }
+}
+
+impl CongestionControl for Cubic {
+    fn on_ack(&mut self, window: &mut Window, ack: &AckInfo) {
+        let mut acked = ack.acked;
+        if window.cwnd < window.ssthresh {
+            if let Some(hystart) = &mut self.hystart
+                && hystart.delay_increased(ack)
+                && window.cwnd >= LOW_WINDOW * ack.mss
+            {
+                window.ssthresh = window.cwnd;
+            } else {
+                acked = slow_start(window, acked, ack.mss, self.byte_counting);
+            }
+            if acked == 0 {
+                return;
+            }
+        }
+        self.avoid(window, ack, acked);
+    }
+
+    fn ssthresh_after_loss(&mut self, window: &Window, _in_flight: u64, mss: u64) -> u64 {
+        let cwnd = window.cwnd as f64 / mss as f64;
+        // Section 4.7: fast convergence.
+        self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
+        self.cwnd_prior = cwnd;
+        self.epoch = None;
+        self.owed = 0.0;
+        ((window.cwnd as f64 * BETA) as u64).max(2 * mss)
+    }
+
+    fn on_timeout(&mut self) {
+        self.epoch = None;
+        self.owed = 0.0;
+        if let Some(hystart) = &mut self.hystart {
+            *hystart = HyStart::default();
+        }
+    }
+}
+
+impl HyStart {
+    /// True when the least delay of this round is clearly above that of the last.
+    fn delay_increased(&mut self, ack: &AckInfo) -> bool {
+        if ack.una >= self.round_end {
+            self.round_end = ack.next;
+            self.last_round = self.this_round.take().or(self.last_round);
+            self.samples = 0;
+        }
+        let Some(sample) = ack.sample else { return false };
+        if self.samples < SAMPLES {
+            self.samples += 1;
+            self.this_round = Some(self.this_round.map_or(sample, |least| least.min(sample)));
+        }
+        match (self.last_round, self.this_round) {
+            (Some(last), Some(this)) if self.samples == SAMPLES => {
+                this >= last + last.mul_f64(0.125).clamp(DELAY_MIN, DELAY_MAX)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Cube root by Newton's method from a power of two: the same bits on every platform.
+fn libm_cbrt(x: f64) -> f64 {
+    if x <= 0.0 {
+        return 0.0;
+    }
+    let exponent = (x.to_bits() >> 52) as i64 - 1023;
+    let mut root = f64::from_bits(((exponent.div_euclid(3) + 1023) as u64) << 52);
+    for _ in 0..12 {
+        root = (2.0 * root + x / (root * root)) / 3.0;
+    }
+    root
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u64 = 1000;
+
+    fn ack(now_ms: u64, acked: u64) -> AckInfo {
+        AckInfo {
+            now: Time::from_nanos(now_ms * 1_000_000),
+            acked,
+            mss: MSS,
+            srtt: Some(Span::from_millis(100)),
+            sample: Some(Span::from_millis(100)),
+            next: 0,
+            una: 0,
+        }
+    }
+
+    #[test]
+    fn cube_root() {
+        for x in [1e-6, 0.3, 1.0, 7.5, 27.0, 75.0, 1e9] {
+            assert!((libm_cbrt(x).powi(3) / x - 1.0).abs() < 1e-12, "{x}");
+        }
+    }
+
+    /// W_max 100, cwnd 70 after a loss: K = cbrt(30 / 0.4) = 4.217 s; W_cubic(K) = W_max.
+    #[test]
+    fn returns_to_w_max_after_k_seconds() {
+        let mut cubic = Cubic::new(&TcpSettings::default());
+        let mut window = Window { cwnd: 100 * MSS, ssthresh: 50 * MSS };
+        window.ssthresh = cubic.ssthresh_after_loss(&window, 100 * MSS, MSS);
+        assert_eq!(window.ssthresh, 70 * MSS);
+        window.cwnd = window.ssthresh;
+        let mut now = 0;
+        while now < 4217 {
+            cubic.on_ack(&mut window, &ack(now, window.cwnd));
+            now += 100;
+        }
+        assert!((cubic.k - 4.217).abs() < 0.001, "{}", cubic.k);
+        assert!((97 * MSS..=103 * MSS).contains(&window.cwnd), "{}", window.cwnd);
+    }
+
+    #[test]
+    fn fast_convergence_releases_bandwidth() {
+        let mut cubic = Cubic::new(&TcpSettings::default());
+        let mut window = Window { cwnd: 100 * MSS, ssthresh: 0 };
+        cubic.ssthresh_after_loss(&window, 0, MSS);
+        window.cwnd = 80 * MSS;
+        cubic.ssthresh_after_loss(&window, 0, MSS);
+        assert!((cubic.w_max - 68.0).abs() < 1e-9, "80 * (1 + 0.7) / 2 = {}", cubic.w_max);
+    }
+
+    #[test]
+    fn hystart_leaves_slow_start_when_delay_grows() {
+        let mut cubic = Cubic::new(&TcpSettings::default());
+        let mut window = Window { cwnd: 20 * MSS, ssthresh: u64::MAX };
+        let mut una = 0;
+        for rtt_ms in [40u64, 80] {
+            for _ in 0..8 {
+                let info = AckInfo { sample: Some(Span::from_millis(rtt_ms)), una, next: una + 20 * MSS, ..ack(0, MSS) };
+                cubic.on_ack(&mut window, &info);
+                una += MSS;
+            }
+            una += 100 * MSS;
+        }
+        assert!(window.ssthresh <= window.cwnd, "{window:?}");
+    }
+}

@@ -1,0 +1,330 @@
+//! The receiving end: reassembly, acknowledgements, SACK blocks, flow control.
+
+use bandmaster_core::time::{Span, Time};
+use bandmaster_core::units::{Bytes, Rate};
+
+use super::rtt::RttEstimator;
+use super::{Profile, timestamp};
+use crate::events::Event;
+use crate::net::{Net, Timer};
+use crate::packet::{Packet, ecn, flag};
+
+/// The receiving end of a flow.
+pub(crate) struct Receiver {
+    flow: u32,
+    /// First hop of the way back.
+    route: u32,
+    /// Next offset expected.
+    next: u64,
+    /// Received beyond `next`, most recently changed first (RFC 2018 section 4).
+    islands: Vec<(u64, u64)>,
+    /// Right edge of the window as the sender knows it.
+    edge: u64,
+    /// Segments not yet acknowledged.
+    unacknowledged: u32,
+    delayed_ack: Timer,
+    /// TS.Recent of RFC 7323.
+    recent_timestamp: u32,
+    rtt: RttEstimator,
+    /// A scheme's bound on the window.
+    cap: Option<u64>,
+    credit: Option<Box<Credit>>,
+    /// Bytes that a slow application has read.
+    reader: Option<Box<Reader>>,
+    /// RFC 3168: echo congestion until CWR arrives.
+    echo_congestion: bool,
+    /// Offset after the FIN, once it is known.
+    end: Option<u64>,
+    pub(crate) finished_at: Option<Time>,
+    opened: bool,
+}
+
+/// The right edge moves on at a scheme's rate, a segment at a time.
+struct Credit {
+    rate: Rate,
+    /// Right edge that credit has paid for.
+    granted: u64,
+    timer: Timer,
+}
+
+struct Reader {
+    rate: Rate,
+    read: u64,
+    timer: Timer,
+}
+
+impl Receiver {
+    pub(crate) fn new(flow: u32, route: u32, profile: &Profile) -> Self {
+        let reader = profile.settings.read_rate.map(|rate| Reader { rate, read: 0, timer: Timer::new() });
+        Self {
+            flow,
+            route,
+            next: 0,
+            islands: Vec::new(),
+            edge: 0,
+            unacknowledged: 0,
+            delayed_ack: Timer::new(),
+            recent_timestamp: 0,
+            rtt: RttEstimator::default(),
+            cap: None,
+            credit: None,
+            reader: reader.map(Box::new),
+            echo_congestion: false,
+            end: None,
+            finished_at: None,
+            opened: false,
+        }
+    }
+
+    /// Payload bytes received in order.
+    pub(crate) fn delivered(&self) -> u64 {
+        // The FIN takes an offset of its own.
+        match self.end {
+            Some(end) if self.next >= end => end - 1,
+            _ => self.next,
+        }
+    }
+
+    pub(crate) fn rtt(&self) -> &RttEstimator {
+        &self.rtt
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.opened && self.finished_at.is_none()
+    }
+
+    /// A segment has come.
+    pub(crate) fn on_segment(&mut self, packet: &Packet, profile: &Profile, net: &mut Net) {
+        if packet.flags & flag::SYN != 0 {
+            self.opened = true;
+            self.recent_timestamp = packet.ts_value;
+            self.acknowledge(profile, net, flag::SYN | flag::ACK);
+            return;
+        }
+        if packet.ecn == ecn::CE {
+            self.echo_congestion = true;
+        } else if packet.flags & flag::CWR != 0 {
+            self.echo_congestion = false;
+        }
+        let fin = packet.flags & flag::FIN != 0;
+        let (start, end) = (packet.seq, packet.seq + u64::from(packet.payload) + u64::from(fin));
+        if start == end {
+            // RFC 9293 section 3.8.6.1: a probe, or the third segment of the handshake.
+            if packet.seq < self.next {
+                self.acknowledge(profile, net, flag::ACK);
+            }
+            return;
+        }
+        if fin {
+            self.end = Some(end);
+        }
+        if end <= self.next || start >= self.edge.max(self.next + 1) {
+            self.acknowledge(profile, net, flag::ACK);
+            return;
+        }
+        if packet.ts_echo != 0 {
+            let sample = timestamp(net.now).wrapping_sub(packet.ts_echo);
+            self.rtt.add(Span::from_micros(u64::from(sample)));
+        }
+        // RFC 7323 section 4.3: the timestamp of the segment that covers what was acknowledged last.
+        if start <= self.next && self.unacknowledged == 0 {
+            self.recent_timestamp = packet.ts_value;
+        }
+        if start > self.next {
+            self.insert_island(start, end);
+            self.acknowledge(profile, net, flag::ACK);
+            return;
+        }
+        let had_islands = !self.islands.is_empty();
+        self.next = self.next.max(end);
+        if had_islands {
+            self.join_islands();
+        }
+        self.unacknowledged += 1;
+        if self.end == Some(self.next) && self.finished_at.is_none() {
+            self.finished_at = Some(net.now);
+        }
+        self.plan_read(net);
+        let now_due = had_islands
+            || self.finished_at.is_some()
+            || self.echo_congestion
+            // The sender cannot send a second full segment: waiting for one would only cost the timeout.
+            || (self.credit.is_none() && self.edge.saturating_sub(self.next) < profile.mss)
+            || (self.credit.is_none() && self.unacknowledged >= profile.settings.delayed_ack);
+        if now_due {
+            self.acknowledge(profile, net, flag::ACK);
+        } else if !self.delayed_ack.is_set() {
+            let deadline = net.now + profile.settings.delayed_ack_timeout;
+            self.delayed_ack.set(deadline, Event::DelayedAck(self.flow), &mut net.events);
+        }
+    }
+
+    pub(crate) fn on_delayed_ack_timer(&mut self, profile: &Profile, net: &mut Net) {
+        if self.delayed_ack.fires(Event::DelayedAck(self.flow), net) && self.unacknowledged > 0 {
+            self.acknowledge(profile, net, flag::ACK);
+        }
+    }
+
+    /// A scheme bounds the window; the right edge already offered stays.
+    pub(crate) fn set_cap(&mut self, cap: Bytes) {
+        self.cap = Some(cap.get());
+        self.credit = None;
+    }
+
+    /// A scheme lets the right edge move on at `rate`, at most `window` ahead of what has come in order.
+    pub(crate) fn set_credit(&mut self, rate: Rate, window: Bytes, profile: &Profile, net: &mut Net) {
+        self.cap = Some(window.get().max(profile.mss));
+        let event = Event::Credit(self.flow);
+        match &mut self.credit {
+            Some(credit) => {
+                // The time to the next segment of credit shrinks or grows with the rate.
+                credit.rate = rate;
+                if !credit.timer.is_set() {
+                    credit.timer.set(net.now + credit_interval(rate, profile), event, &mut net.events);
+                }
+            }
+            None => {
+                let mut credit = Credit { rate, granted: self.edge.max(self.next), timer: Timer::new() };
+                // Spread the flows of a receiver over the interval: golden-ratio phases.
+                let phase = u64::from(self.flow.wrapping_mul(0x9e37_79b9) >> 16);
+                let interval = credit_interval(rate, profile);
+                let first = Span::from_nanos((u128::from(interval.as_nanos()) * u128::from(phase) >> 16) as u64);
+                credit.timer.set(net.now + first, event, &mut net.events);
+                self.credit = Some(Box::new(credit));
+            }
+        }
+    }
+
+    pub(crate) fn on_credit_timer(&mut self, profile: &Profile, net: &mut Net) {
+        let Some(credit) = &mut self.credit else { return };
+        let event = Event::Credit(self.flow);
+        if !credit.timer.fires(event, net) || self.finished_at.is_some() {
+            return;
+        }
+        credit.timer.set(net.now + credit_interval(credit.rate, profile), event, &mut net.events);
+        let most = self.next + self.cap.unwrap_or(u64::MAX);
+        if credit.granted + profile.mss <= most {
+            credit.granted = credit.granted.max(self.next) + profile.mss;
+            self.acknowledge(profile, net, flag::ACK);
+        } else if self.unacknowledged > 0 {
+            self.acknowledge(profile, net, flag::ACK);
+        }
+    }
+
+    pub(crate) fn on_read_timer(&mut self, profile: &Profile, net: &mut Net) {
+        let Some(reader) = &mut self.reader else { return };
+        if !reader.timer.fires(Event::Read(self.flow), net) {
+            return;
+        }
+        reader.read = (reader.read + profile.mss).min(self.next);
+        self.plan_read(net);
+        // RFC 1122 section 4.2.3.3: a window update is worth it when it opens by a segment or half the buffer.
+        let offered = self.edge.saturating_sub(self.next);
+        let worth = (2 * profile.mss).min(profile.max_window() / 2);
+        if self.free(profile) >= offered + worth {
+            self.acknowledge(profile, net, flag::ACK);
+        }
+    }
+
+    fn plan_read(&mut self, net: &mut Net) {
+        let Some(reader) = &mut self.reader else { return };
+        if reader.read < self.next && !reader.timer.is_set() {
+            let unit = Bytes::new((self.next - reader.read).min(1448));
+            reader.timer.set(net.now + reader.rate.time_for(unit), Event::Read(self.flow), &mut net.events);
+        }
+    }
+
+    /// Buffer space that an application's reading has left.
+    fn free(&self, profile: &Profile) -> u64 {
+        let held = self.reader.as_ref().map_or(0, |reader| self.next - reader.read);
+        profile.max_window().saturating_sub(held)
+    }
+
+    fn acknowledge(&mut self, profile: &Profile, net: &mut Net, flags: u8) {
+        let space = self.free(profile);
+        let offer = match (&self.credit, self.cap) {
+            (Some(credit), _) => space.min(credit.granted.saturating_sub(self.next)),
+            (None, Some(cap)) => space.min(cap),
+            (None, None) => space,
+        };
+        // Silly window avoidance (RFC 1122 section 4.2.3.3): no offer of less than a segment of a small rest.
+        let offer = if offer < profile.mss.min(profile.max_window() / 2) { 0 } else { offer };
+        // A window in a SYN is not scaled; others are rounded up to the scale, as Linux does, so that the edge stays.
+        let syn = flags & flag::SYN != 0;
+        let scale = if syn { 1 } else { 1 << profile.window_shift };
+        let most = if syn { 65_535 } else { 65_535 << profile.window_shift };
+        let window = (self.edge.max(self.next + offer) - self.next).next_multiple_of(scale).min(most);
+        self.edge = self.edge.max(self.next + window);
+        let mut packet = Packet {
+            hop: self.route,
+            flow: self.flow,
+            ack: self.next,
+            window: window as u32,
+            flags: flags | if self.echo_congestion { flag::ECE } else { 0 },
+            reverse: true,
+            ..Packet::default()
+        };
+        if profile.settings.timestamps {
+            packet.ts_value = timestamp(net.now);
+            packet.ts_echo = self.recent_timestamp;
+        }
+        if profile.settings.sack {
+            for &(start, end) in self.islands.iter().take(profile.max_sacks()) {
+                packet.sack[usize::from(packet.sack_count)] = ((start - self.next) as u32, (end - start) as u32);
+                packet.sack_count += 1;
+            }
+        }
+        packet.len = profile.ack_len(packet.sack_count);
+        self.unacknowledged = 0;
+        self.delayed_ack.cancel();
+        net.send(packet);
+    }
+
+    fn insert_island(&mut self, mut start: u64, mut end: u64) {
+        self.islands.retain(|&(s, e)| {
+            let apart = e < start || s > end;
+            if !apart {
+                start = start.min(s);
+                end = end.max(e);
+            }
+            apart
+        });
+        self.islands.insert(0, (start, end));
+    }
+
+    fn join_islands(&mut self) {
+        // Islands never touch each other, so at most one continues the stream after each step.
+        while let Some(at) = self.islands.iter().position(|&(s, _)| s <= self.next) {
+            let (_, end) = self.islands.remove(at);
+            self.next = self.next.max(end);
+        }
+    }
+}
+
+fn credit_interval(rate: Rate, profile: &Profile) -> Span {
+    rate.time_for(Bytes::new(profile.mss)).max(Span::from_micros(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bandmaster_core::scenario::TcpSettings;
+
+    fn receiver() -> Receiver {
+        Receiver::new(0, 0, &Profile::new(TcpSettings::default(), 14))
+    }
+
+    /// RFC 2018 section 4: the first block holds the segment that came last.
+    #[test]
+    fn islands_are_most_recent_first_and_merge() {
+        let mut r = receiver();
+        r.insert_island(2000, 3000);
+        r.insert_island(6000, 7000);
+        assert_eq!(r.islands, [(6000, 7000), (2000, 3000)]);
+        r.insert_island(3000, 4000);
+        assert_eq!(r.islands, [(2000, 4000), (6000, 7000)]);
+        r.next = 2000;
+        r.join_islands();
+        assert_eq!((r.next, r.islands.len()), (4000, 1));
+    }
+}

@@ -1,0 +1,827 @@
+//! The sending end: window, loss detection, recovery, timers.
+//!
+//! Loss detection is RFC 6675 with SACK; without it, duplicate acknowledgements stand for SACKed segments, which gives
+//! RFC 6582's window inflation in terms of data in flight.
+
+use std::collections::VecDeque;
+
+use bandmaster_core::scenario::{Recovery, TcpSettings};
+use bandmaster_core::time::{Span, Time};
+use bandmaster_core::units::{Bytes, Rate};
+
+use super::cc::{self, AckInfo, CongestionControl, Window};
+use super::rtt::RttEstimator;
+use super::{Profile, timestamp};
+use crate::events::Event;
+use crate::net::{Net, Timer};
+use crate::packet::{Packet, ecn, flag};
+
+/// State of a segment in the retransmission queue.
+mod segment {
+    pub(super) const SACKED: u8 = 1;
+    pub(super) const LOST: u8 = 2;
+    pub(super) const RETRANSMITTED: u8 = 4;
+}
+
+/// RFC 6675 DupThresh.
+const DUP_THRESH: u32 = 3;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Not yet started, or reset.
+    Closed,
+    SynSent,
+    /// Established, nothing known to be lost.
+    Open,
+    /// Fast recovery until `recovery_point` is acknowledged.
+    Recovery,
+    /// After a timeout, until `recovery_point` is acknowledged.
+    Loss,
+}
+
+/// Counts of a sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct SenderCounters {
+    pub(crate) segments: u32,
+    pub(crate) retransmits: u32,
+    pub(crate) timeouts: u32,
+    pub(crate) recoveries: u32,
+}
+
+/// The sending end of a flow.
+pub(crate) struct Sender {
+    flow: u32,
+    /// First hop of the way.
+    route: u32,
+    state: State,
+    /// First offset not acknowledged, and next to be sent.
+    una: u64,
+    next: u64,
+    /// Offset after the last byte the application gives; `u64::MAX` for a flow without end.
+    limit: u64,
+    /// The application is silent (on/off sources).
+    paused: bool,
+    /// The FIN takes the offset `limit`.
+    closing: bool,
+    window: Window,
+    /// Right edge that the receiver offers.
+    edge: u64,
+    /// One byte per segment from `una` to `next`.
+    queue: VecDeque<u8>,
+    sacked: u32,
+    lost: u32,
+    retransmitted: u32,
+    /// Lost segments that have not been sent again.
+    lost_pending: u32,
+    /// No lost segment to send again lies before this place in the queue.
+    search_from: u32,
+    /// SACKed ranges of offsets, ascending.
+    sacked_ranges: Vec<(u64, u64)>,
+    /// Everything not SACKed below it has been marked lost.
+    lost_edge: u64,
+    duplicates: u32,
+    recovery_point: u64,
+    /// Highest offset SACKed or acknowledged when the rescue retransmission (RFC 6675 rule 4) was spent.
+    rescued: bool,
+    prr: Prr,
+    pub(crate) rtt: RttEstimator,
+    backoff: u32,
+    retransmit: Timer,
+    /// Without timestamps: segment being timed (Karn).
+    timed: Option<(u64, Time)>,
+    echo: u32,
+    /// No second ECN reaction before this offset is acknowledged.
+    reduced_until: u64,
+    send_cwr: bool,
+    pace: Timer,
+    next_send: Time,
+    /// A scheme's bound on the window, and its rate.
+    cap: Option<u64>,
+    scheme_rate: Option<Rate>,
+    control: Option<Box<dyn CongestionControl>>,
+    pub(crate) counters: SenderCounters,
+}
+
+/// RFC 6937.
+#[derive(Clone, Copy, Default)]
+struct Prr {
+    delivered: u64,
+    out: u64,
+    flight_at_start: u64,
+}
+
+impl Sender {
+    pub(crate) fn new(flow: u32, route: u32, size: Option<u64>, settings: &TcpSettings) -> Self {
+        let mss = settings.mss.get();
+        Self {
+            flow,
+            route,
+            state: State::Closed,
+            una: 0,
+            next: 0,
+            limit: size.unwrap_or(u64::MAX),
+            paused: false,
+            closing: size.is_some(),
+            window: Window { cwnd: u64::from(settings.initial_window) * mss, ssthresh: u64::MAX },
+            edge: 0,
+            queue: VecDeque::new(),
+            sacked: 0,
+            lost: 0,
+            retransmitted: 0,
+            lost_pending: 0,
+            search_from: 0,
+            sacked_ranges: Vec::new(),
+            lost_edge: 0,
+            duplicates: 0,
+            recovery_point: 0,
+            rescued: false,
+            prr: Prr::default(),
+            rtt: RttEstimator::default(),
+            backoff: 0,
+            retransmit: Timer::new(),
+            timed: None,
+            echo: 0,
+            reduced_until: 0,
+            send_cwr: false,
+            pace: Timer::new(),
+            next_send: Time::ZERO,
+            cap: None,
+            scheme_rate: None,
+            control: cc::build(settings),
+            counters: SenderCounters::default(),
+        }
+    }
+
+    /// Opens the connection.
+    pub(crate) fn open(&mut self, profile: &Profile, net: &mut Net) {
+        self.state = State::SynSent;
+        self.send_syn(profile, net);
+    }
+
+    /// The application stops: what has been handed over is still delivered, then the FIN goes out.
+    pub(crate) fn close(&mut self, profile: &Profile, net: &mut Net) {
+        self.limit = self.limit.min(self.next);
+        self.closing = true;
+        self.paused = false;
+        if !matches!(self.state, State::Closed | State::SynSent) {
+            self.transmit(profile, net);
+        }
+    }
+
+    /// Turns an on/off source on or off.
+    pub(crate) fn set_paused(&mut self, paused: bool, profile: &Profile, net: &mut Net) {
+        self.paused = paused;
+        if !paused && !matches!(self.state, State::Closed | State::SynSent) {
+            self.transmit(profile, net);
+        }
+    }
+
+    pub(crate) fn set_cap(&mut self, cap: Bytes, profile: &Profile, net: &mut Net) {
+        self.cap = Some(cap.get());
+        self.scheme_rate = None;
+        self.transmit_if_open(profile, net);
+    }
+
+    pub(crate) fn set_rate(&mut self, rate: Rate, window: Bytes, profile: &Profile, net: &mut Net) {
+        self.cap = Some(window.get().max(profile.mss));
+        self.scheme_rate = Some(rate);
+        self.transmit_if_open(profile, net);
+    }
+
+    pub(crate) fn cwnd(&self) -> u64 {
+        self.window.cwnd
+    }
+
+    /// Payload bytes acknowledged.
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.una.min(self.limit)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        !matches!(self.state, State::Closed | State::SynSent) && !self.is_done()
+    }
+
+    fn is_done(&self) -> bool {
+        self.closing && self.una > self.limit
+    }
+
+    fn transmit_if_open(&mut self, profile: &Profile, net: &mut Net) {
+        if self.is_open() {
+            self.transmit(profile, net);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ acknowledgements
+
+    /// A segment from the receiver has come.
+    pub(crate) fn on_ack(&mut self, packet: &Packet, profile: &Profile, net: &mut Net) {
+        if packet.flags & flag::SYN != 0 {
+            self.on_syn_ack(packet, profile, net);
+            return;
+        }
+        if packet.ack < self.una || packet.ack > self.next || self.state == State::Closed {
+            return;
+        }
+        self.echo = packet.ts_value;
+        let advanced = packet.ack - self.una;
+        let opened = packet.ack + u64::from(packet.window) > self.edge;
+        self.edge = self.edge.max(packet.ack + u64::from(packet.window));
+        let before = self.delivered_segments();
+        let was_outstanding = self.outstanding();
+        let limited = self.is_window_limited(profile);
+        let sample = if advanced > 0 { self.advance(packet, profile, net) } else { None };
+        if packet.sack_count > 0 {
+            self.take_sacks(packet, profile);
+        }
+        if advanced == 0
+            && packet.sack_count == 0
+            && !profile.settings.sack
+            && was_outstanding > 0
+            && !opened
+            && self.sacked < self.outstanding()
+        {
+            self.sacked += 1;
+        }
+        let newly_delivered = self.delivered_segments().wrapping_sub(before);
+        // RFC 6675 section 2: with SACK, a duplicate acknowledgement carries new information.
+        let informative = packet.sack_count > 0 || !profile.settings.sack;
+        if advanced == 0 && was_outstanding > 0 && !opened && informative {
+            self.duplicates += 1;
+        } else if advanced > 0 {
+            self.duplicates = 0;
+        }
+        if profile.settings.sack {
+            self.mark_lost_by_sack(profile);
+        }
+        self.react_to_echo(packet, profile);
+        self.update_state(advanced > 0, profile, net);
+        let mss = profile.mss;
+        if self.state == State::Recovery {
+            if profile.settings.recovery == Recovery::Prr {
+                self.apply_prr(u64::from(newly_delivered) * mss, mss);
+            }
+        } else if advanced > 0 && (limited || !profile.settings.cwnd_validation) && self.reduced_until <= self.una {
+            let ack = AckInfo {
+                now: net.now,
+                acked: advanced,
+                mss,
+                srtt: self.rtt.srtt(),
+                sample,
+                next: self.next,
+                una: self.una,
+            };
+            if let Some(control) = &mut self.control {
+                control.on_ack(&mut self.window, &ack);
+            }
+            if let Some(clamp) = profile.settings.cwnd_clamp {
+                self.window.cwnd = self.window.cwnd.min(u64::from(clamp) * mss);
+            }
+        }
+        if advanced > 0 || opened {
+            self.backoff = 0;
+            self.restart_timer(profile, net);
+        }
+        self.transmit(profile, net);
+    }
+
+    fn on_syn_ack(&mut self, packet: &Packet, profile: &Profile, net: &mut Net) {
+        if self.state != State::SynSent {
+            return;
+        }
+        self.state = State::Open;
+        self.edge = u64::from(packet.window);
+        self.echo = packet.ts_value;
+        if packet.ts_echo != 0 || self.counters.timeouts == 0 {
+            self.take_sample(packet, net);
+        }
+        self.timed = None;
+        self.backoff = 0;
+        self.retransmit.cancel();
+        self.transmit(profile, net);
+        if self.next == 0 {
+            let mut ack = self.segment(0, 0, profile, net);
+            ack.flags = flag::ACK;
+            net.send(ack);
+        }
+    }
+
+    /// Segments that have left the network, cumulatively and modulo 2^32.
+    fn delivered_segments(&self) -> u32 {
+        (self.counters.segments - self.counters.retransmits).wrapping_sub(self.outstanding()).wrapping_add(self.sacked)
+    }
+
+    fn outstanding(&self) -> u32 {
+        self.queue.len() as u32
+    }
+
+    /// RFC 6675 pipe, in segments.
+    fn in_flight(&self, settings: &TcpSettings) -> u32 {
+        let discounted = match self.state {
+            // RFC 5681 without limited transmit: duplicates release nothing before recovery.
+            State::Open if !settings.limited_transmit => self.sacked.saturating_sub(self.duplicates.min(2)),
+            _ => self.sacked,
+        };
+        (self.outstanding() + self.retransmitted).saturating_sub(discounted + self.lost)
+    }
+
+    /// Takes the acknowledged segments off the queue; returns the round-trip time measured.
+    fn advance(&mut self, packet: &Packet, profile: &Profile, net: &Net) -> Option<Span> {
+        let acked = packet.ack - self.una;
+        // Only the last segment (and a FIN by itself) may be short.
+        let segments = if packet.ack == self.next { self.outstanding() } else { (acked / profile.mss) as u32 };
+        let mut removed_sacked = 0;
+        let mut any_retransmitted = false;
+        for _ in 0..segments {
+            let Some(state) = self.queue.pop_front() else { break };
+            if state == 0 {
+                continue;
+            }
+            if state & segment::SACKED != 0 {
+                removed_sacked += 1;
+            }
+            if state & segment::LOST != 0 {
+                self.lost -= 1;
+                if state & segment::RETRANSMITTED == 0 {
+                    self.lost_pending -= 1;
+                }
+            }
+            if state & segment::RETRANSMITTED != 0 {
+                self.retransmitted -= 1;
+                any_retransmitted = true;
+            }
+        }
+        if profile.settings.sack {
+            self.sacked -= removed_sacked;
+        } else {
+            // Duplicates stood for segments that this acknowledgement covers, all but the one that filled the hole.
+            self.sacked = self.sacked.saturating_sub(segments.saturating_sub(1)).min(self.outstanding());
+            if packet.ack == self.next {
+                self.sacked = 0;
+            }
+        }
+        self.search_from = self.search_from.saturating_sub(segments);
+        self.una = packet.ack;
+        self.lost_edge = self.lost_edge.max(self.una);
+        self.sacked_ranges.retain(|&(_, end)| end > packet.ack);
+        if profile.settings.timestamps {
+            return if packet.ts_echo != 0 { Some(self.take_sample(packet, net)) } else { None };
+        }
+        match self.timed {
+            Some((offset, sent)) if offset < self.una => {
+                self.timed = None;
+                let sample = net.now.since(sent);
+                // Karn: no sample from an acknowledgement that may answer a retransmission.
+                (!any_retransmitted).then(|| {
+                    self.rtt.add(sample);
+                    sample
+                })
+            }
+            _ => None,
+        }
+    }
+
+    fn take_sample(&mut self, packet: &Packet, net: &Net) -> Span {
+        let sample = match self.timed {
+            _ if packet.ts_echo != 0 => {
+                Span::from_micros(u64::from(timestamp(net.now).wrapping_sub(packet.ts_echo)))
+            }
+            Some((_, sent)) => net.now.since(sent),
+            None => Span::ZERO,
+        };
+        self.rtt.add(sample);
+        sample
+    }
+
+    fn take_sacks(&mut self, packet: &Packet, profile: &Profile) {
+        for &(offset, len) in &packet.sack[..usize::from(packet.sack_count)] {
+            let start = (packet.ack + u64::from(offset)).max(self.una);
+            let end = (start + u64::from(len)).min(self.next);
+            if start < end {
+                self.add_sacked_range(start, end, profile);
+            }
+        }
+    }
+
+    /// Marks what of [start, end) is not yet known, and joins it to the ranges.
+    fn add_sacked_range(&mut self, start: u64, end: u64, profile: &Profile) {
+        let first = self.sacked_ranges.partition_point(|&(_, e)| e < start);
+        let mut last = first;
+        let mut from = start;
+        let (mut low, mut high) = (start, end);
+        while let Some(&(s, e)) = self.sacked_ranges.get(last).filter(|(s, _)| *s <= end) {
+            if from < s {
+                self.mark_sacked(from, s.min(end), profile);
+            }
+            from = from.max(e);
+            low = low.min(s);
+            high = high.max(e);
+            last += 1;
+        }
+        if from < end {
+            self.mark_sacked(from, end, profile);
+        }
+        self.sacked_ranges.splice(first..last, [(low, high)]);
+    }
+
+    fn mark_sacked(&mut self, start: u64, end: u64, profile: &Profile) {
+        let from = ((start - self.una) / profile.mss) as usize;
+        let to = ((end - self.una).div_ceil(profile.mss) as usize).min(self.queue.len());
+        for state in self.queue.range_mut(from..to) {
+            if *state & segment::SACKED != 0 {
+                continue;
+            }
+            if *state & segment::LOST != 0 {
+                self.lost -= 1;
+                if *state & segment::RETRANSMITTED == 0 {
+                    self.lost_pending -= 1;
+                }
+            }
+            if *state & segment::RETRANSMITTED != 0 {
+                self.retransmitted -= 1;
+            }
+            *state = segment::SACKED;
+            self.sacked += 1;
+        }
+    }
+
+    /// RFC 6675 IsLost: a segment below DupThresh SACKed segments is lost.
+    fn mark_lost_by_sack(&mut self, profile: &Profile) {
+        if self.sacked < DUP_THRESH {
+            return;
+        }
+        let mut needed = u64::from(DUP_THRESH) * profile.mss;
+        let mut edge = None;
+        for &(start, end) in self.sacked_ranges.iter().rev() {
+            if end - start >= needed {
+                edge = Some(end - needed);
+                break;
+            }
+            needed -= (end - start).next_multiple_of(profile.mss).min(needed);
+        }
+        if let Some(edge) = edge.filter(|edge| *edge > self.lost_edge) {
+            self.mark_lost(self.lost_edge, edge, profile);
+            self.lost_edge = edge;
+        }
+    }
+
+    /// Marks the segments from `start` to `end` lost that are not SACKed nor already sent again.
+    fn mark_lost(&mut self, start: u64, end: u64, profile: &Profile) {
+        let from = ((start.max(self.una) - self.una) / profile.mss) as usize;
+        let to = ((end - self.una).div_ceil(profile.mss) as usize).min(self.queue.len());
+        for state in self.queue.range_mut(from.min(to)..to) {
+            if *state == 0 {
+                *state = segment::LOST;
+                self.lost += 1;
+                self.lost_pending += 1;
+            }
+        }
+        self.search_from = self.search_from.min(from as u32);
+    }
+
+    fn react_to_echo(&mut self, packet: &Packet, profile: &Profile) {
+        if packet.flags & flag::ECE == 0 || self.una < self.reduced_until || self.state != State::Open {
+            return;
+        }
+        self.window.ssthresh = self.ssthresh_after_loss(profile);
+        self.window.cwnd = self.window.ssthresh;
+        self.reduced_until = self.next;
+        self.send_cwr = true;
+    }
+
+    fn ssthresh_after_loss(&mut self, profile: &Profile) -> u64 {
+        let in_flight = u64::from(self.outstanding() - self.sacked.min(self.outstanding())) * profile.mss;
+        // FlightSize of RFC 5681 counts SACKed segments until recovery starts.
+        let flight = (u64::from(self.outstanding()) * profile.mss).min(self.window.cwnd.max(in_flight));
+        match &mut self.control {
+            Some(control) => control.ssthresh_after_loss(&self.window, flight, profile.mss),
+            None => flight / 2,
+        }
+    }
+
+    fn update_state(&mut self, advanced: bool, profile: &Profile, net: &mut Net) {
+        if matches!(self.state, State::Recovery | State::Loss) && self.una >= self.recovery_point {
+            if self.state == State::Recovery {
+                self.window.cwnd = self.window.ssthresh.max(profile.mss);
+            }
+            self.state = State::Open;
+            if !profile.settings.sack {
+                self.sacked = 0;
+            }
+        }
+        match self.state {
+            State::Open => {
+                let duplicates = self.duplicates >= DUP_THRESH && !self.queue.is_empty();
+                // RFC 6582 section 3.2 step 1: duplicates of an old recovery do not start a new one.
+                let stale = !profile.settings.sack && self.una <= self.recovery_point && self.recovery_point > 0;
+                if self.lost > 0 || duplicates && !stale {
+                    self.enter_recovery(profile, net);
+                }
+            }
+            // RFC 6582: a partial acknowledgement means that the next segment was lost too.
+            State::Recovery if advanced && !profile.settings.sack => {
+                self.mark_lost(self.una, self.una + 1, profile);
+            }
+            _ => {}
+        }
+    }
+
+    fn enter_recovery(&mut self, profile: &Profile, net: &mut Net) {
+        self.window.ssthresh = self.ssthresh_after_loss(profile);
+        self.prr = Prr { flight_at_start: u64::from(self.outstanding()) * profile.mss, ..Prr::default() };
+        self.state = State::Recovery;
+        self.recovery_point = self.next;
+        self.rescued = false;
+        self.counters.recoveries += 1;
+        self.send_cwr = profile.settings.ecn;
+        if self.lost == 0 {
+            self.mark_lost(self.una, self.una + 1, profile);
+        }
+        if profile.settings.recovery == Recovery::Rfc6675 {
+            self.window.cwnd = self.window.ssthresh;
+        }
+        // RFC 5681 section 3.2 step 2: the first retransmission does not wait for the window.
+        self.retransmit_next(profile, net);
+    }
+
+    /// RFC 6937 section 3 with the slow start reduction bound.
+    fn apply_prr(&mut self, delivered: u64, mss: u64) {
+        self.prr.delivered += delivered;
+        let pipe = u64::from((self.outstanding() + self.retransmitted).saturating_sub(self.sacked + self.lost)) * mss;
+        let ssthresh = self.window.ssthresh;
+        let send = if pipe > ssthresh {
+            (self.prr.delivered * ssthresh).div_ceil(self.prr.flight_at_start.max(1)).saturating_sub(self.prr.out)
+        } else {
+            let limit = self.prr.delivered.saturating_sub(self.prr.out).max(delivered) + mss;
+            limit.min(ssthresh - pipe)
+        };
+        self.window.cwnd = (pipe + send).max(mss);
+    }
+
+    // ------------------------------------------------------------------------------------------------- sending
+
+    fn is_window_limited(&self, profile: &Profile) -> bool {
+        let in_flight = u64::from(self.in_flight(&profile.settings)) * profile.mss;
+        if self.window.cwnd < self.window.ssthresh {
+            // Linux: in slow start a window half used may grow.
+            return in_flight * 2 >= self.window.cwnd;
+        }
+        in_flight + profile.mss > self.window.cwnd
+    }
+
+    /// Offset after the last one that may be sent, the FIN's included.
+    fn send_limit(&self) -> u64 {
+        if self.paused { self.next } else { self.limit.saturating_add(u64::from(self.closing)) }
+    }
+
+    /// Sends what the windows allow.
+    fn transmit(&mut self, profile: &Profile, net: &mut Net) {
+        let window = self.window.cwnd.min(self.cap.unwrap_or(u64::MAX));
+        loop {
+            let in_flight = u64::from(self.in_flight(&profile.settings));
+            if (in_flight + 1) * profile.mss > window.max(profile.mss) {
+                break;
+            }
+            if self.must_wait_for_pace(profile, net) {
+                break;
+            }
+            if self.lost_pending > 0 {
+                self.retransmit_next(profile, net);
+            } else if self.next < self.send_limit() {
+                let len = profile.mss.min(self.limit - self.next);
+                if self.next + len > self.edge {
+                    // RFC 6675 NextSeg rule 3 may still find something.
+                    if !self.retransmit_speculatively(profile, net) {
+                        break;
+                    }
+                    continue;
+                }
+                self.send_new(len, profile, net);
+            } else if !self.retransmit_speculatively(profile, net) {
+                break;
+            }
+        }
+        let blocked = self.queue.is_empty() && self.next < self.send_limit();
+        if blocked && !self.retransmit.is_set() && self.is_open() {
+            // RFC 9293 section 3.8.6.1: probe a closed window.
+            self.arm_timer(profile, net);
+        }
+    }
+
+    fn send_new(&mut self, len: u64, profile: &Profile, net: &mut Net) {
+        let offset = self.next;
+        let mut packet = self.segment(offset, len as u32, profile, net);
+        let last = offset + len == self.limit && self.closing;
+        if last {
+            packet.flags |= flag::FIN;
+        }
+        if self.send_cwr && len > 0 {
+            packet.flags |= flag::CWR;
+            self.send_cwr = false;
+        }
+        if !profile.settings.timestamps && self.timed.is_none() {
+            self.timed = Some((offset, net.now));
+        }
+        self.next += len + u64::from(last);
+        self.queue.push_back(0);
+        self.counters.segments += 1;
+        self.prr.out += profile.mss;
+        net.send(packet);
+        if !self.retransmit.is_set() {
+            self.arm_timer(profile, net);
+        }
+        self.charge_pace(&packet, profile, net);
+    }
+
+    /// Sends the first lost segment again that has not been.
+    fn retransmit_next(&mut self, profile: &Profile, net: &mut Net) {
+        let from = self.search_from as usize;
+        let wanted = |state: &u8| state & (segment::LOST | segment::RETRANSMITTED) == segment::LOST;
+        let Some(at) = self.queue.iter().skip(from).position(wanted).map(|i| from + i) else { return };
+        self.queue[at] |= segment::RETRANSMITTED;
+        self.lost_pending -= 1;
+        self.search_from = at as u32 + 1;
+        self.resend(at, profile, net);
+    }
+
+    /// RFC 6675 NextSeg rules 3 and 4: in recovery, with nothing new to send, a segment not known to have arrived.
+    fn retransmit_speculatively(&mut self, profile: &Profile, net: &mut Net) -> bool {
+        if self.state != State::Recovery || !profile.settings.sack || self.rescued {
+            return false;
+        }
+        let highest = self.sacked_ranges.last().map_or(self.una, |&(_, end)| end);
+        let sacked_up_to = ((highest - self.una) / profile.mss) as usize;
+        let found = self.queue.iter().take(sacked_up_to).position(|state| *state == 0);
+        let at = match found {
+            Some(at) => at,
+            None => {
+                self.rescued = true;
+                match self.queue.iter().rposition(|state| state & segment::SACKED == 0) {
+                    Some(at) if self.queue[at] == 0 => at,
+                    _ => return false,
+                }
+            }
+        };
+        self.queue[at] |= segment::RETRANSMITTED;
+        self.resend(at, profile, net);
+        true
+    }
+
+    fn resend(&mut self, at: usize, profile: &Profile, net: &mut Net) {
+        let offset = self.una + at as u64 * profile.mss;
+        let len = profile.mss.min(self.limit - offset);
+        let mut packet = self.segment(offset, len as u32, profile, net);
+        if offset + len == self.limit && self.closing {
+            packet.flags |= flag::FIN;
+        }
+        // RFC 3168 section 6.1.5: retransmissions are not ECT.
+        packet.ecn = ecn::NOT_ECT;
+        self.retransmitted += 1;
+        self.timed = None;
+        self.counters.segments += 1;
+        self.counters.retransmits += 1;
+        self.prr.out += profile.mss;
+        net.send(packet);
+        if !self.retransmit.is_set() {
+            self.arm_timer(profile, net);
+        }
+        self.charge_pace(&packet, profile, net);
+    }
+
+    fn segment(&self, offset: u64, payload: u32, profile: &Profile, net: &Net) -> Packet {
+        let (ts_value, ts_echo) =
+            if profile.settings.timestamps { (timestamp(net.now), self.echo) } else { (0, 0) };
+        Packet {
+            hop: self.route,
+            flow: self.flow,
+            len: payload + profile.overhead,
+            payload,
+            seq: offset,
+            flags: flag::ACK,
+            ecn: if profile.settings.ecn && payload > 0 { ecn::ECT0 } else { ecn::NOT_ECT },
+            window: 65_535,
+            ts_value,
+            ts_echo,
+            ..Packet::default()
+        }
+    }
+
+    fn send_syn(&mut self, profile: &Profile, net: &mut Net) {
+        let mut packet = self.segment(0, 0, profile, net);
+        packet.flags = flag::SYN;
+        packet.ecn = ecn::NOT_ECT;
+        self.timed = Some((0, net.now));
+        net.send(packet);
+        self.arm_timer(profile, net);
+    }
+
+    // -------------------------------------------------------------------------------------------------- timers
+
+    fn arm_timer(&mut self, profile: &Profile, net: &mut Net) {
+        let rto = self.rtt.rto(&profile.settings);
+        let backed_off = (rto * (1 << self.backoff.min(16))).min(profile.settings.max_rto);
+        self.retransmit.set(net.now + backed_off, Event::Retransmit(self.flow), &mut net.events);
+    }
+
+    /// RFC 6298 (5.2), (5.3).
+    fn restart_timer(&mut self, profile: &Profile, net: &mut Net) {
+        if self.queue.is_empty() {
+            self.retransmit.cancel();
+        } else {
+            self.arm_timer(profile, net);
+        }
+    }
+
+    pub(crate) fn on_retransmit_timer(&mut self, profile: &Profile, net: &mut Net) {
+        if !self.retransmit.fires(Event::Retransmit(self.flow), net) || self.is_done() {
+            return;
+        }
+        self.backoff += 1;
+        if self.state == State::SynSent {
+            self.counters.timeouts += 1;
+            self.send_syn(profile, net);
+            self.timed = None;
+            return;
+        }
+        if self.queue.is_empty() {
+            if self.next >= self.send_limit() {
+                return;
+            }
+            // Window probe: an old offset, so that the receiver answers with its window.
+            let mut probe = self.segment(self.una.saturating_sub(1), 0, profile, net);
+            probe.flags = flag::ACK;
+            net.send(probe);
+            self.arm_timer(profile, net);
+            return;
+        }
+        self.counters.timeouts += 1;
+        // RFC 5681 section 3.1: ssthresh falls once per loss, not with every timeout of the same segment.
+        if self.state != State::Loss || self.una >= self.recovery_point || self.backoff <= 1 {
+            self.window.ssthresh = self.ssthresh_after_loss(profile);
+        }
+        self.window.cwnd = profile.mss;
+        if let Some(control) = &mut self.control {
+            control.on_timeout();
+        }
+        self.state = State::Loss;
+        self.recovery_point = self.next;
+        self.duplicates = 0;
+        self.timed = None;
+        if !profile.settings.sack {
+            self.sacked = 0;
+        }
+        self.retransmitted = 0;
+        self.lost = 0;
+        for state in &mut self.queue {
+            if *state & segment::SACKED == 0 {
+                *state = segment::LOST;
+                self.lost += 1;
+            }
+        }
+        self.lost_pending = self.lost;
+        self.search_from = 0;
+        self.lost_edge = self.next;
+        self.next_send = net.now;
+        self.retransmit_next(profile, net);
+        self.arm_timer(profile, net);
+    }
+
+    // -------------------------------------------------------------------------------------------------- pacing
+
+    fn pacing_rate(&self, profile: &Profile) -> Option<Rate> {
+        if self.scheme_rate.is_some() {
+            return self.scheme_rate;
+        }
+        if !profile.settings.pacing {
+            return None;
+        }
+        let srtt = self.rtt.srtt()?.as_secs_f64();
+        let gain = if self.window.cwnd < self.window.ssthresh / 2 {
+            profile.settings.pacing_gain_slow_start
+        } else {
+            profile.settings.pacing_gain
+        };
+        Some(Rate::from_bits_per_sec_f64(gain * self.window.cwnd as f64 * 8.0 / srtt.max(1e-6)))
+    }
+
+    fn must_wait_for_pace(&mut self, profile: &Profile, net: &mut Net) -> bool {
+        if !profile.settings.pacing && self.scheme_rate.is_none() || self.next_send <= net.now {
+            return false;
+        }
+        self.pace.set(self.next_send, Event::Pace(self.flow), &mut net.events);
+        true
+    }
+
+    fn charge_pace(&mut self, packet: &Packet, profile: &Profile, net: &Net) {
+        if let Some(rate) = self.pacing_rate(profile) {
+            // A scheme's rate is of payload, cwnd / srtt of what the link carries.
+            let len = u64::from(if self.scheme_rate.is_some() { packet.payload } else { packet.len });
+            self.next_send = self.next_send.max(net.now) + rate.time_for(Bytes::new(len)).min(Span::from_secs(1));
+        }
+    }
+
+    pub(crate) fn on_pace_timer(&mut self, profile: &Profile, net: &mut Net) {
+        if self.pace.fires(Event::Pace(self.flow), net) {
+            self.transmit_if_open(profile, net);
+        }
+    }
+}
