@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::thread;
 
+use bandmaster_core::scenario::{ExtraSweep, Override};
 use clap::builder::{StringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
@@ -34,10 +35,10 @@ pub(crate) struct CommandLine {
 #[derive(Args, Debug)]
 pub(crate) struct Global {
     /// No messages and no progress bar on stderr, only errors
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, help_heading = "Everywhere")]
     pub(crate) quiet: bool,
     /// No colours; so does a non-empty NO_COLOR in the environment
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Everywhere")]
     pub(crate) no_color: bool,
 }
 
@@ -107,8 +108,8 @@ pub(crate) struct SweepArgs {
     #[arg(value_name = "SCENARIO.toml", value_hint = ValueHint::FilePath)]
     pub(crate) scenario: PathBuf,
     /// A key and its values; again for another sweep
-    #[arg(long = "key", value_name = "KEY=V1,V2,...", required = true, value_parser = parse_sweep)]
-    pub(crate) keys: Vec<SweptKey>,
+    #[arg(long = "key", value_name = "KEY=V1,V2,...", required = true)]
+    pub(crate) keys: Vec<ExtraSweep>,
     #[command(flatten)]
     pub(crate) settings: Settings,
     #[command(flatten)]
@@ -188,13 +189,13 @@ pub(crate) struct ManArgs {
 #[derive(Args, Debug)]
 pub(crate) struct Settings {
     /// Replace the value of a key; dotted path, lists by name or number; may be given again
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_setting)]
-    pub(crate) set: Vec<(String, String)>,
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<Override>,
     /// Trials of each case, instead of run.trials
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) trials: Option<u32>,
     /// Seed of every random stream, instead of run.seed
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub(crate) seed: Option<u64>,
     /// run.quick-trials trials and the `quick` values of sweeps: a look, not a result
     #[arg(long)]
@@ -211,7 +212,7 @@ pub(crate) struct WorkArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "no_report")]
     pub(crate) out: Option<PathBuf>,
     /// Replace an earlier report in the --out folder
-    #[arg(long, conflicts_with = "no_report")]
+    #[arg(long, requires = "out")]
     pub(crate) force: bool,
     /// Print summary and claims as JSON on stdout, instead of tables
     #[arg(long)]
@@ -237,53 +238,6 @@ pub(crate) struct CaptureArgs {
     /// Capture the base case of this variant instead
     #[arg(long, value_name = "VARIANT", requires = "pcap")]
     pub(crate) pcap_case: Option<String>,
-}
-
-/// A key and the values that it takes in turn.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct SweptKey {
-    /// Dotted path.
-    pub(crate) key: String,
-    /// Values as written.
-    pub(crate) values: Vec<String>,
-}
-
-fn parse_setting(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
-        _ => Err("write KEY=VALUE, as in run.duration=5s".to_owned()),
-    }
-}
-
-fn parse_sweep(text: &str) -> Result<SweptKey, String> {
-    let (key, values) =
-        parse_setting(text).map_err(|_| "write KEY=V1,V2,..., as in run.seed=1,2,3".to_owned())?;
-    let values = split_outside_brackets(&values);
-    match values.iter().position(String::is_empty) {
-        Some(empty) => Err(format!("value {} of {key} is empty", empty + 1)),
-        None => Ok(SweptKey { key, values }),
-    }
-}
-
-/// Splits at commas, but not at those of `uniform(2ms, 6ms)`, `["a", "b"]` or quoted text.
-fn split_outside_brackets(text: &str) -> Vec<String> {
-    let (mut depth, mut quoted, mut parts) = (0_u32, false, vec![String::new()]);
-    for c in text.chars() {
-        match c {
-            '"' => quoted = !quoted,
-            '(' | '[' | '{' if !quoted => depth += 1,
-            ')' | ']' | '}' if !quoted => depth = depth.saturating_sub(1),
-            ',' if !quoted && depth == 0 => {
-                parts.push(String::new());
-                continue;
-            }
-            _ => {}
-        }
-        if let Some(part) = parts.last_mut() {
-            part.push(c);
-        }
-    }
-    parts.iter().map(|part| part.trim().to_owned()).collect()
 }
 
 fn parse_jobs(text: &str) -> Result<NonZeroUsize, String> {
@@ -315,11 +269,12 @@ Examples:
   bandmaster run network.toml --json --no-report | jq '.claims[] | select(.ok | not)'
   bandmaster run network.toml --pcap 'r1->server' --out results/look
 
-The folder holds report.html, figures/*.svg, series.parquet, summary.json and manifest.json. The same scenario, seed
-and version give the same bytes, for any --jobs. While the folder holds a file INCOMPLETE, something is missing.
+The folder holds report.html, figures/*.svg, series.parquet, summary.json and manifest.json. The same
+scenario, seed and version give the same bytes, for any --jobs. While the folder holds a file
+INCOMPLETE, something is missing.
 
-Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 missing capability, 4 failure, 5 some trials
-failed, 130 interrupted (finished trials are kept).";
+Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 missing capability,
+4 failure, 5 some trials failed, 130 interrupted (finished trials are kept).";
 
 const REPRODUCE_HELP: &str = "\
 Examples:
@@ -327,21 +282,22 @@ Examples:
   bandmaster reproduce bas --out results/bas
   bandmaster list reproductions
 
-The scenarios are part of the program; their files are in scenarios/ of the source. Without NAME, --out gets a folder
-for each paper, and --json prints a document for each.
+The scenarios are part of the program; their files are in scenarios/ of the source. Without NAME,
+--out gets a folder for each paper, and --json prints a document for each.
 
-Exit codes: 0 every claim holds or is known not to be reproduced, 1 a claim fails, 2 usage, 4 failure, 5 some trials
-failed, 130 interrupted (finished trials are kept).";
+Exit codes: 0 every claim holds or is known not to be reproduced, 1 a claim fails, 2 usage,
+4 failure, 5 some trials failed, 130 interrupted (finished trials are kept).";
 
 const SWEEP_HELP: &str = "\
 Examples:
   bandmaster sweep network.toml --key flows.uploads.count=1,2,4,8,16
   bandmaster sweep network.toml --key 'network.links.0.delay=1ms,uniform(2ms, 6ms)' --quick
 
-Each --key is a sweep of its own beside those of the file, for every variant; keys are changed one at a time.
+Each --key is a sweep of its own beside those of the file, for every variant; keys are changed one
+at a time.
 
-Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 missing capability, 4 failure, 5 some trials
-failed, 130 interrupted (finished trials are kept).";
+Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 missing capability,
+4 failure, 5 some trials failed, 130 interrupted (finished trials are kept).";
 
 const CHECK_HELP: &str = "\
 Examples:
@@ -366,9 +322,11 @@ Exit codes: 0 done, 2 usage.";
 
 const SCHEMA_HELP: &str = "\
 Example:
-  bandmaster schema > bandmaster.schema.json     # then `#:schema bandmaster.schema.json` as first line of a scenario
+  bandmaster schema > bandmaster.schema.json
 
-Exit code: 0.";
+Editors check and complete a scenario whose first line is `#:schema bandmaster.schema.json`.
+
+Exit codes: 0 done, 2 usage.";
 
 const COMPLETIONS_HELP: &str = "\
 Examples:
@@ -400,24 +358,8 @@ mod tests {
         for command in CommandLine::command().get_subcommands() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Example"), "{} has no example", command.get_name());
-            assert!(help.contains("Exit code"), "{} has no exit codes", command.get_name());
+            assert!(help.contains("Exit codes"), "{} has no exit codes", command.get_name());
+            assert!(help.lines().all(|line| line.len() <= 100), "{} wraps", command.get_name());
         }
-    }
-
-    #[test]
-    fn sweeps_split_at_commas_outside_brackets_and_quotes() {
-        let values = |text: &str| parse_sweep(text).map(|sweep| sweep.values);
-        assert_eq!(values("a.b=1, 2,4"), Ok(vec!["1".to_owned(), "2".to_owned(), "4".to_owned()]));
-        assert_eq!(values("d=1ms,uniform(2ms, 6ms)"), Ok(vec!["1ms".to_owned(), "uniform(2ms, 6ms)".to_owned()]));
-        assert_eq!(values("s=[1,2],\"a,b\""), Ok(vec!["[1,2]".to_owned(), "\"a,b\"".to_owned()]));
-        assert_eq!(values("a=1,,2"), Err("value 2 of a is empty".to_owned()));
-        assert!(values("a").is_err());
-        assert!(values("=1").is_err());
-    }
-
-    #[test]
-    fn settings_keep_equal_signs_of_the_value() {
-        assert_eq!(parse_setting("a = b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
-        assert!(parse_setting("a").is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! What a person sees: data on stdout, messages on stderr.
 
+use std::ffi::OsStr;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use crate::exit::Failure;
@@ -14,8 +15,8 @@ pub(crate) struct Console {
 impl Console {
     /// `quiet` leaves errors only on stderr; `no_color` and a non-empty `NO_COLOR` keep stdout plain.
     pub(crate) fn new(quiet: bool, no_color: bool) -> Self {
-        let forbidden = no_color || std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
-        Self { quiet, colour: !forbidden && io::stdout().is_terminal() }
+        let colour = colours(no_color, std::env::var_os("NO_COLOR").as_deref(), io::stdout().is_terminal());
+        Self { quiet, colour }
     }
 
     /// Whether stdout takes colours.
@@ -49,4 +50,21 @@ impl Console {
 /// Writes an error to stderr; there is nowhere to report that stderr itself is closed.
 pub(crate) fn complain(message: impl core::fmt::Display) {
     let _ = writeln!(io::stderr(), "{message}");
+}
+
+/// <https://no-color.org>: any value but the empty one forbids.
+fn colours(no_color: bool, environment: Option<&OsStr>, terminal: bool) -> bool {
+    terminal && !no_color && environment.is_none_or(OsStr::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_need_a_terminal_and_nobody_against() {
+        let (empty, one) = (Some(OsStr::new("")), Some(OsStr::new("1")));
+        assert!(colours(false, None, true) && colours(false, empty, true));
+        assert!(!colours(false, one, true) && !colours(true, None, true) && !colours(false, None, false));
+    }
 }

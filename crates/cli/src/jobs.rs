@@ -69,11 +69,6 @@ impl Outcome {
     pub(crate) fn finished(&self) -> usize {
         self.records.iter().map(Vec::len).sum()
     }
-
-    /// True when every trial has a record.
-    pub(crate) fn complete(&self) -> bool {
-        self.finished() == self.planned
-    }
 }
 
 /// Every job of the studies, ordered by study, case and trial.
@@ -204,4 +199,126 @@ fn unpanicked<T>(trial: impl FnOnce() -> T) -> Result<T, String> {
     let result = catch_unwind(AssertUnwindSafe(trial));
     let panic = TRIAL_PANIC.take().unwrap_or_default();
     result.map_err(|_| panic)
+}
+
+#[cfg(test)]
+mod tests {
+    use bandmaster_core::report::Work;
+    use bandmaster_core::scenario::{Options, parse};
+
+    use super::*;
+
+    /// Two cases of three trials each; the second case has twice the flows.
+    fn study() -> Study {
+        let text = r#"
+            version = 1
+            name = "two-points"
+            [run]
+            duration = "1s"
+            trials = 3
+            [network]
+            builder = "dumbbell"
+            left = 2
+            right = 2
+            [network.link]
+            rate = "10mbit"
+            delay = "1ms"
+            [[flows]]
+            name = "bulk"
+            from = "left"
+            to = "right"
+            [[sweeps]]
+            name = "count"
+            key = "flows.bulk.count"
+            values = [1, 2]
+        "#;
+        parse("two-points.toml", text, &Options::default()).expect("a valid scenario")
+    }
+
+    fn record(job: &Job<'_>) -> RunRecord {
+        RunRecord {
+            case: job.case,
+            trial: job.trial,
+            figures: Vec::new(),
+            series: Vec::new(),
+            sample: job.scenario.run.sample,
+            work: Work::default(),
+        }
+    }
+
+    fn threads(n: usize) -> NonZeroUsize {
+        NonZeroUsize::new(n).expect("not zero")
+    }
+
+    fn run<F>(jobs: &[Job<'_>], n: usize, stop: &AtomicBool, run_trial: F) -> Outcome
+    where
+        F: Fn(&Job<'_>) -> Result<RunRecord, RunError> + Sync,
+    {
+        run_all(jobs, 2, threads(n), stop, &Progress::new(jobs.len(), total_weight(jobs), false), run_trial)
+    }
+
+    #[test]
+    fn weights_count_the_flows_of_both_pairings() {
+        let mut study = study();
+        let mut scenario = study.cases.remove(1).scenario;
+        assert_eq!(flow_count(&scenario.flows[0], &scenario.topology), 4);
+        assert_eq!(weight(&scenario), 4_000);
+        scenario.flows[0].pairing = Pairing::AllToAll;
+        assert_eq!(flow_count(&scenario.flows[0], &scenario.topology), 8);
+        scenario.flows[0].to = vec!["left".to_owned()];
+        assert_eq!(flow_count(&scenario.flows[0], &scenario.topology), 4, "nobody sends to itself");
+    }
+
+    #[test]
+    fn heavy_trials_start_first_and_records_come_in_order() {
+        let study = study();
+        let plan = plan([&study, &study]);
+        assert_eq!(plan.len(), 12);
+        let started = Mutex::new(Vec::new());
+        let outcome = run(&plan, 1, &AtomicBool::new(false), |job| {
+            started.lock().expect("no panic").push(job.case);
+            Ok(record(job))
+        });
+        assert_eq!(started.into_inner().expect("no panic"), [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!((outcome.finished(), outcome.planned, outcome.stopped), (12, 12, false));
+        for records in &outcome.records {
+            let order: Vec<(usize, u32)> = records.iter().map(|r| (r.case, r.trial)).collect();
+            assert_eq!(order, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]);
+        }
+        let parallel = run(&plan, 3, &AtomicBool::new(false), |job| Ok(record(job)));
+        assert_eq!(parallel.records, outcome.records);
+    }
+
+    #[test]
+    fn a_panic_is_the_failure_of_its_trial_only() {
+        let study = study();
+        let plan = plan([&study]);
+        let outcome = run(&plan, 2, &AtomicBool::new(false), |job| match (job.case, job.trial) {
+            (0, 1) => panic!("cwnd of {} bytes", 0),
+            (1, 2) => Err(RunError::Unrunnable("no such wire".to_owned())),
+            _ => Ok(record(job)),
+        });
+        assert_eq!((outcome.finished(), outcome.planned, outcome.stopped), (4, 6, false));
+        let [first, second] = &outcome.failed[..] else { panic!("{:?}", outcome.failed) };
+        assert_eq!((first.case, first.trial), (0, 1));
+        let FailedWhy::Panicked(why) = &first.why else { panic!("{:?}", first.why) };
+        assert!(why.contains("jobs.rs:") && why.ends_with("cwnd of 0 bytes"), "{why}");
+        assert_eq!((second.case, second.trial), (1, 2));
+        assert_eq!(second.why, FailedWhy::Unrunnable("no such wire".to_owned()));
+    }
+
+    #[test]
+    fn a_stop_keeps_what_has_finished() {
+        let study = study();
+        let plan = plan([&study]);
+        let stop = AtomicBool::new(false);
+        let outcome = run(&plan, 1, &stop, |job| {
+            if (job.case, job.trial) == (1, 2) {
+                stop.store(true, Ordering::Relaxed);
+                return Err(RunError::Stopped);
+            }
+            Ok(record(job))
+        });
+        assert_eq!((outcome.finished(), outcome.failed.len(), outcome.stopped), (2, 0, true));
+    }
 }

@@ -15,7 +15,6 @@ use clap::{ColorChoice, CommandFactory, FromArgMatches};
 
 use crate::args::{Command, CommandLine};
 use crate::console::{Console, complain};
-use crate::exit::Exit;
 
 fn main() -> ExitCode {
     let plain = std::env::args_os().any(|arg| arg == "--no-color");

@@ -216,29 +216,9 @@ impl ReportSummary {
         self.claims.iter().any(|claim| claim.result.status.is_failure())
     }
 
-    /// Writes `summary.json`: an item a line in the long lists.
-    ///
-    /// # Errors
-    /// When `out` refuses.
-    pub(crate) fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        let Self { version, title, complete, trials, studies, rows, claims, work } = self;
-        let mut object = manifest::LineObject::new(out)?;
-        object.field("version", version)?;
-        object.field("title", title)?;
-        object.field("complete", complete)?;
-        object.field("trials", trials)?;
-        object.list("studies", studies)?;
-        object.list("rows", rows)?;
-        object.list("claims", claims)?;
-        object.field("work", work)?;
-        object.end()
-    }
-
     /// The text of `summary.json`.
     pub(crate) fn to_json(&self) -> String {
-        let mut text = Vec::new();
-        self.write_json(&mut text).expect("memory takes every byte and the summary has no keys but texts");
-        String::from_utf8(text).expect("JSON is UTF-8")
+        manifest::json_lines(&serde_json::json!(self), 2)
     }
 }
 
@@ -262,8 +242,8 @@ pub(crate) fn write_all(
         out.write_all(html::page(&summary, results, &figures, manifest).as_bytes())
     })?;
     folder.write("series.parquet", |out| parquet::write_series(out, results))?;
-    folder.write("summary.json", |out| summary.write_json(out))?;
-    folder.write("manifest.json", |out| manifest.write(out, &summary, results))?;
+    folder.write("summary.json", |out| out.write_all(summary.to_json().as_bytes()))?;
+    folder.write("manifest.json", |out| out.write_all(manifest.to_json(&summary, results).as_bytes()))?;
     Ok(summary)
 }
 

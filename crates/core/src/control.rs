@@ -100,6 +100,18 @@ pub enum Message {
         /// One entry per live flow.
         flows: Vec<FlowMeasurement>,
     },
+    /// A flow begins at a host.
+    FlowStarted {
+        /// The reporting node.
+        host: NodeId,
+        /// The flow.
+        flow: FlowId,
+    },
+    /// A flow at a host has ended.
+    FlowEnded {
+        /// The flow.
+        flow: FlowId,
+    },
     /// The allocator's decision for the flows of one host.
     Allocation {
         /// One entry per flow.
@@ -123,12 +135,10 @@ pub struct LinkCount {
 pub struct FlowMeasurement {
     /// The flow.
     pub flow: FlowId,
-    /// Throughput over the interval, as payload.
-    pub throughput: Rate,
-    /// Payload of a full segment over its size on a link.
-    pub efficiency: f64,
-    /// The flow existed for the whole interval.
-    pub whole: bool,
+    /// Throughput over the interval as the link sees it, headers included; none when the flow is younger.
+    pub throughput: Option<Rate>,
+    /// Bytes that a full segment takes on a link.
+    pub frame: Bytes,
 }
 
 /// One flow's allocation.
@@ -138,6 +148,8 @@ pub struct Share {
     pub flow: FlowId,
     /// Rate on the link, headers included.
     pub rate: Rate,
+    /// Enforce by pacing at this rate instead of a window of whole segments.
+    pub paced: bool,
 }
 
 /// What a scheme may do. Each action carries a reason.

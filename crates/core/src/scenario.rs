@@ -1,8 +1,139 @@
-//! Scenario files: `Raw` is what was written, [`Scenario`] is valid and complete.
+//! Scenario files: what was written, with its places, becomes a [`Study`] that is valid and complete.
 //!
-//! A file describes a [`Study`]: one base scenario, variants of it to compare, sweeps over keys, claims and figures.
-//! [`Study::cases`] gives the scenarios to run.
+//! A file describes one base scenario, variants of it to compare, sweeps over keys, claims and figures.
+//! [`parse`] gives the scenarios to run as [`Study::cases`]; [`explain`] says where each value came from.
 
+mod claims;
+mod error;
+mod keys;
 mod model;
+mod network;
+mod raw;
+mod schema;
+mod section;
+mod study;
+mod traffic;
+mod whole;
+mod words;
 
+pub use error::{Error, Errors};
 pub use model::*;
+pub use section::Explained;
+
+/// What the command line changes in a file.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// `--set key=value`: values that go over the file's and its variants', but not over a sweep of the same key.
+    pub overrides: Vec<Override>,
+    /// `--key key=v1,v2`: sweeps beside those of the file, named after their key.
+    pub extra_sweeps: Vec<ExtraSweep>,
+    /// Independent repetitions.
+    pub trials: Option<u32>,
+    /// Seed of every random stream; at most `i64::MAX`, as in a file.
+    pub seed: Option<u64>,
+    /// Take the `quick` values of sweeps, and `run.quick-trials` unless `trials` is given.
+    pub quick: bool,
+}
+
+/// A key and its value from the command line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Override {
+    /// Dotted path; elements of lists by name or position (`flows.uploads.count`, `network.links.0.rate`).
+    pub key: String,
+    /// TOML, or a bare text such as `5mbit`.
+    pub value: String,
+}
+
+/// A key and the values it takes one after the other.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ExtraSweep {
+    /// Dotted path as in [`Override::key`].
+    pub key: String,
+    /// Values as in [`Override::value`].
+    pub values: Vec<String>,
+}
+
+/// Reads a scenario file. `file` is its name in messages.
+///
+/// # Errors
+/// Everything that is wrong with the text, each with its place.
+pub fn parse(file: &str, text: &str, options: &Options) -> Result<Study, Errors> {
+    study::read(file, text, options).map(|(study, _)| study)
+}
+
+/// Every key of the first variant's base scenario, in the order of reading, with its value and where that came from.
+///
+/// # Errors
+/// As [`parse`].
+pub fn explain(file: &str, text: &str, options: &Options) -> Result<Vec<Explained>, Errors> {
+    study::read(file, text, options).map(|(_, explained)| explained)
+}
+
+/// JSON Schema (draft 2020-12) of scenario files.
+pub fn json_schema() -> serde_json::Value {
+    schema::build()
+}
+
+impl core::str::FromStr for Override {
+    type Err = String;
+
+    /// Reads `key=value`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, value) = split_assignment(text)?;
+        Ok(Self { key: key.to_owned(), value: value.to_owned() })
+    }
+}
+
+impl core::str::FromStr for ExtraSweep {
+    type Err = String;
+
+    /// Reads `key=v1,v2`; a comma inside quotes or brackets belongs to the value.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (key, list) = split_assignment(text)?;
+        let mut values = vec![String::new()];
+        let (mut depth, mut quoted) = (0_u32, false);
+        for c in list.chars() {
+            match c {
+                '"' => quoted = !quoted,
+                '(' | '[' | '{' if !quoted => depth += 1,
+                ')' | ']' | '}' if !quoted => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            match values.last_mut() {
+                Some(value) if c != ',' || quoted || depth > 0 => value.push(c),
+                _ => values.push(String::new()),
+            }
+        }
+        for value in &mut values {
+            *value = value.trim().to_owned();
+        }
+        match values.iter().any(String::is_empty) {
+            true => Err(format!("`{text}` has an empty value")),
+            false => Ok(Self { key: key.to_owned(), values }),
+        }
+    }
+}
+
+fn split_assignment(text: &str) -> Result<(&str, &str), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() && !value.trim().is_empty() => {
+            Ok((key.trim(), value.trim()))
+        }
+        _ => Err(format!("`{text}` is not of the form key=value")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sweeps_of_the_command_line_split_at_outer_commas() {
+        let sweep: ExtraSweep = "network.link.delay=1ms, uniform(2ms, 6ms)".parse().expect("a sweep");
+        assert_eq!(sweep.values, ["1ms", "uniform(2ms, 6ms)"]);
+        assert!("a=1,,2".parse::<ExtraSweep>().is_err());
+        assert!("=3".parse::<Override>().is_err());
+        let set: Override = "flows.up.from=[\"a\"]".parse().expect("an override");
+        assert_eq!((set.key.as_str(), set.value.as_str()), ("flows.up.from", "[\"a\"]"));
+    }
+}

@@ -1,5 +1,7 @@
 //! The network as a graph: nodes, links, groups of hosts, and what is drawn anew in each trial.
 
+pub mod builders;
+
 use crate::id::NodeId;
 use crate::qdisc::QueueConfig;
 use crate::rng::Stream;

@@ -39,7 +39,7 @@ fn bas(n: u32) -> Scenario {
     let mut groups = vec![];
     let mut add = |name: &str, at: u32, count: u32, lo: u64, hi: u64| { let mut m = vec![]; for i in 0..count { nodes.push(Node{name:format!("{name}.{i}"),kind:NodeKind::Host}); let id = nodes.len() as u32 - 1; m.push(NodeId(id)); links.push(link(id, at, r, SpanDraw::Uniform{low:Span::from_millis(lo),high:Span::from_millis(hi)}, 200)); } groups.push(Group{name:name.into(),members:m}); };
     add("a1",4,n/4,2,6); add("a2",5,n/4,2,6); add("b",6,n/2,10,16); add("us",5,1,2,6); add("ur",4,1,2,6);
-    let t = Topology { nodes, links, groups, frame_overhead: Bytes::new(2), host_delay: 1.0, rate_tolerance: 1e-4 };
+    let t = Topology { nodes, links, groups, frame_overhead: Bytes::new(2), host_delay: std::env::var("HD").map(|s|s.parse().unwrap()).unwrap_or(1.0), rate_tolerance: std::env::var("PPM").map(|s|s.parse::<f64>().unwrap()*1e-6).unwrap_or(1e-4) };
     let z = SpanDraw::fixed(Span::ZERO);
     base(t, vec![flow("up","a1,a2,b","server",Transport::Tcp{size:None,settings:ns3_tcp()},z,None), flow("udp","us","ur",Transport::Udp{rate:Rate::from_bits_per_sec(85_000_000),packet:Bytes::new(1500)},SpanDraw::fixed(Span::from_secs(10)),Some(15))], 20, Some("r1->server"))
 }

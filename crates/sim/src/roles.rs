@@ -89,6 +89,7 @@ fn size(message: &Message) -> u64 {
     match message {
         Message::LinkReport { links } => 12 * links.len() as u64,
         Message::FlowReport { flows, .. } => 12 * flows.len() as u64,
+        Message::FlowStarted { .. } | Message::FlowEnded { .. } => 4,
         Message::Allocation { shares } => 8 * shares.len() as u64,
     }
 }

@@ -63,21 +63,17 @@ fn reproduce_one(
     console: Console,
 ) -> Result<Exit, Failure> {
     let options = Options { quick, ..Options::default() };
-    let sources: Vec<ScenarioFile> = reproduction
-        .files
-        .iter()
-        .map(|(path, text)| ScenarioFile { path: (*path).to_owned(), text: (*text).to_owned() })
-        .collect();
-    let studies = all_or_every_error(sources.iter().map(|file| file.study(&options)))?;
-    let mut command = vec!["reproduce".to_owned(), reproduction.name.to_owned()];
-    command.extend(quick.then(|| "--quick".to_owned()));
+    let read = |&(path, text): &(&str, &str)| {
+        let file = ScenarioFile { path: path.to_owned(), text: text.to_owned() };
+        file.study(&options).map(|study| (file, study))
+    };
     execute(
-        Experiment {
+        &Experiment {
             name: reproduction.name.to_owned(),
             title: reproduction.about.to_owned(),
-            sources,
-            studies,
-            command,
+            studies: all_or_every_error(reproduction.files.iter().map(read))?,
+            command: vec!["reproduce".to_owned(), reproduction.name.to_owned()],
+            settings: quick.then(|| "--quick".to_owned()).into_iter().collect(),
             capture: &CaptureArgs::default(),
         },
         work,

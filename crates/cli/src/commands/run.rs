@@ -1,5 +1,7 @@
 //! `bandmaster run`.
 
+use bandmaster_core::scenario::ExtraSweep;
+
 use super::execute::{Experiment, execute};
 use super::scenario_file::{ScenarioFile, options};
 use crate::args::{CaptureArgs, RunArgs, Settings};
@@ -10,16 +12,13 @@ use crate::exit::{Exit, Failure};
 pub(crate) fn run(args: &RunArgs, console: Console) -> Result<Exit, Failure> {
     let file = ScenarioFile::read(&args.scenario)?;
     let study = file.study(&options(&args.settings, &[]))?;
-    let mut command = vec!["run".to_owned(), file.path.clone()];
-    command.extend(settings_as_written(&args.settings));
-    command.extend(capture_as_written(&args.capture));
     execute(
-        Experiment {
+        &Experiment {
             name: study.name.clone(),
             title: study.title.clone(),
-            sources: vec![file],
-            studies: vec![study],
-            command,
+            command: vec!["run".to_owned(), file.path.clone()],
+            settings: settings_as_written(&args.settings, &[], &args.capture),
+            studies: vec![(file, study)],
             capture: &args.capture,
         },
         &args.work,
@@ -27,19 +26,15 @@ pub(crate) fn run(args: &RunArgs, console: Console) -> Result<Exit, Failure> {
     )
 }
 
-/// The settings as a command line gives them.
-pub(crate) fn settings_as_written(settings: &Settings) -> Vec<String> {
-    let mut words: Vec<String> =
-        settings.set.iter().flat_map(|(key, value)| ["--set".to_owned(), format!("{key}={value}")]).collect();
-    words.extend(settings.trials.iter().flat_map(|n| ["--trials".to_owned(), n.to_string()]));
-    words.extend(settings.seed.iter().flat_map(|n| ["--seed".to_owned(), n.to_string()]));
-    words.extend(settings.quick.then(|| "--quick".to_owned()));
-    words
-}
-
-/// The capture as a command line gives it.
-pub(crate) fn capture_as_written(capture: &CaptureArgs) -> Vec<String> {
-    let pcap = capture.pcap.iter().flat_map(|port| ["--pcap".to_owned(), port.clone()]);
-    let case = capture.pcap_case.iter().flat_map(|variant| ["--pcap-case".to_owned(), variant.clone()]);
-    pcap.chain(case).collect()
+/// The options that change results, as a command line gives them.
+pub(crate) fn settings_as_written(settings: &Settings, sweeps: &[ExtraSweep], capture: &CaptureArgs) -> Vec<String> {
+    let option = |name: &str, value: String| [format!("--{name}"), value];
+    let keys = sweeps.iter().flat_map(|sweep| option("key", format!("{}={}", sweep.key, sweep.values.join(","))));
+    let sets = settings.set.iter().flat_map(|set| option("set", format!("{}={}", set.key, set.value)));
+    let trials = settings.trials.iter().flat_map(|n| option("trials", n.to_string()));
+    let seed = settings.seed.iter().flat_map(|n| option("seed", n.to_string()));
+    let quick = settings.quick.then(|| "--quick".to_owned());
+    let port = capture.pcap.iter().flat_map(|port| option("pcap", port.clone()));
+    let case = capture.pcap_case.iter().flat_map(|variant| option("pcap-case", variant.clone()));
+    keys.chain(sets).chain(trials).chain(seed).chain(quick).chain(port).chain(case).collect()
 }

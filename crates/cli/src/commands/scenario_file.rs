@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use bandmaster_core::scenario::{ExtraSweep, Options, Override, Study, parse};
+use bandmaster_core::scenario::{ExtraSweep, Options, Study, parse};
 
-use crate::args::{Settings, SweptKey};
+use crate::args::Settings;
 use crate::exit::{Exit, Failure};
 
 /// Larger files are not scenarios.
@@ -58,17 +58,10 @@ impl ScenarioFile {
 }
 
 /// The reader's options for changes and extra sweeps from the command line.
-pub(crate) fn options(settings: &Settings, sweeps: &[SweptKey]) -> Options {
+pub(crate) fn options(settings: &Settings, sweeps: &[ExtraSweep]) -> Options {
     Options {
-        overrides: settings
-            .set
-            .iter()
-            .map(|(key, value)| Override { key: key.clone(), value: value.clone() })
-            .collect(),
-        extra_sweeps: sweeps
-            .iter()
-            .map(|sweep| ExtraSweep { key: sweep.key.clone(), values: sweep.values.clone() })
-            .collect(),
+        overrides: settings.set.clone(),
+        extra_sweeps: sweeps.to_vec(),
         trials: settings.trials,
         seed: settings.seed,
         quick: settings.quick,

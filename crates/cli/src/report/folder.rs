@@ -159,8 +159,11 @@ impl Write for PendingFile {
 
 fn check_free(path: &Path, force: bool) -> Result<(), ReportError> {
     match fs::read_dir(path) {
-        Ok(mut entries) if !force && entries.next().is_some() => Err(ReportError::Occupied(path.to_owned())),
-        Ok(_) => Ok(()),
+        Ok(_) if force => Ok(()),
+        Ok(mut entries) => match entries.next() {
+            Some(_) => Err(ReportError::Occupied(path.to_owned())),
+            None => Ok(()),
+        },
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotADirectory => Err(ReportError::NotAFolder(path.to_owned())),
         Err(error) => Err(failed("read the folder", path, error)),

@@ -83,8 +83,8 @@ impl fmt::Display for Error {
 impl core::error::Error for Error {}
 
 impl Errors {
-    /// Sorts by place, keeps the first of those that repeat each other. `None` when there are none.
-    pub(super) fn new(mut errors: Vec<Error>) -> Option<Self> {
+    /// Sorts by place, keeps the first of those that repeat each other.
+    pub(super) fn new(mut errors: Vec<Error>) -> Self {
         errors.sort_by(|a, b| (&a.flag, a.line, a.column).cmp(&(&b.flag, b.line, b.column)));
         let mut kept: Vec<Error> = Vec::new();
         for error in errors {
@@ -92,7 +92,7 @@ impl Errors {
                 kept.push(error);
             }
         }
-        (!kept.is_empty()).then_some(Self(kept))
+        Self(kept)
     }
 
     /// The errors, first place first.

@@ -56,7 +56,9 @@ impl TableDef {
         let mut keys: Vec<&Key> = self.keys.iter().copied().flatten().collect();
         for (name, more) in self.selector.iter().flat_map(|s| s.choices) {
             if choice.is_none_or(|choice| choice == *name) {
-                keys.extend(more.iter().filter(|k| !keys.iter().any(|have| have.name == k.name)).collect::<Vec<_>>());
+                keys.extend(
+                    more.iter().filter(|k| !keys.iter().any(|have| have.name == k.name)).collect::<Vec<_>>(),
+                );
             }
         }
         keys
@@ -76,6 +78,7 @@ const SHARE: Kind = Kind::Float { min: 0.0, max: 1.0 };
 const BAND: Kind = Kind::Float { min: -1e9, max: 1e9 };
 const COUNT: Kind = Kind::Integer { min: 1, max: 1_000_000 };
 
+/// Origin of defaults that no paper, RFC or system gives.
 const HOUSE: &str = "";
 
 /// The whole file.
@@ -83,7 +86,11 @@ pub(super) static FILE: TableDef = TableDef {
     header: "the file",
     doc: "A bandmaster scenario: a network, its traffic, the schemes in charge, and what must come out",
     keys: &[&[
-        Key::required("version", Kind::Integer { min: 0, max: i64::MAX }, "Version of the file format: 1"),
+        Key::optional(
+            "version",
+            Kind::Integer { min: 0, max: i64::MAX },
+            "Version of the file format, always needed: 1",
+        ),
         Key::required("name", Kind::Text, "Short name, also of the output folder: a-z, 0-9 and -"),
         Key::optional("title", Kind::Text, "One line for people; absent: the name"),
         Key::new("description", Kind::Text, "", "A paragraph for people", HOUSE),
@@ -125,7 +132,13 @@ pub(super) static RUN: TableDef = TableDef {
         Key::new("warm-up", SPAN, "0s", "Time at the start that no summary figure includes", HOUSE),
         Key::new("sample", SPAN, "100ms", "Sampling interval of series and of the fairness index", HOUSE),
         Key::new("trials", Kind::Integer { min: 1, max: 100_000 }, "10", "Independent repetitions", HOUSE),
-        Key::new("quick-trials", Kind::Integer { min: 1, max: 100_000 }, "2", "Repetitions of a quick run", HOUSE),
+        Key::new(
+            "quick-trials",
+            Kind::Integer { min: 1, max: 100_000 },
+            "2",
+            "Repetitions of a quick run",
+            HOUSE,
+        ),
         Key::new("seed", Kind::Integer { min: 0, max: i64::MAX }, "1", "Seed of every random stream", HOUSE),
     ]],
     selector: None,
@@ -231,7 +244,13 @@ pub(super) static NETWORK: TableDef = TableDef {
         ),
         Key::optional("routers", Kind::TextList, "Nodes that forward"),
         Key::optional("hosts", Kind::TextList, "Nodes that end flows and never forward"),
-        Key::new("frame-overhead", BYTES, "14B", "Bytes that a link adds to an IP packet", "Ethernet as Linux counts"),
+        Key::new(
+            "frame-overhead",
+            BYTES,
+            "14B",
+            "Bytes that a link adds to an IP packet",
+            "Ethernet as Linux counts",
+        ),
         Key::new(
             "host-delay",
             Kind::Float { min: 0.0, max: 100.0 },
@@ -276,8 +295,16 @@ pub(super) static NETWORK: TableDef = TableDef {
             (
                 "leaf-spine",
                 &[
-                    Key::required("leaves", Kind::Integer { min: 1, max: 1_000 }, "Routers leaf1, leaf2, ..."),
-                    Key::required("spines", Kind::Integer { min: 1, max: 1_000 }, "Routers spine1, spine2, ..."),
+                    Key::required(
+                        "leaves",
+                        Kind::Integer { min: 1, max: 1_000 },
+                        "Number of leaf routers: leaf1, leaf2 and so on",
+                    ),
+                    Key::required(
+                        "spines",
+                        Kind::Integer { min: 1, max: 1_000 },
+                        "Number of spine routers: spine1, spine2 and so on",
+                    ),
                     SIZE,
                     ACCESS_KEY,
                     FABRIC_KEY,
@@ -286,7 +313,11 @@ pub(super) static NETWORK: TableDef = TableDef {
             (
                 "fat-tree",
                 &[
-                    Key::required("k", Kind::Integer { min: 2, max: 64 }, "Ports per router, even: k^3/4 hosts"),
+                    Key::required(
+                        "k",
+                        Kind::Integer { min: 2, max: 64 },
+                        "Ports per router, even: k^3/4 hosts",
+                    ),
                     ACCESS_KEY,
                     FABRIC_KEY,
                 ],
@@ -310,13 +341,37 @@ pub(super) static TCP: TableDef = TableDef {
     header: "[tcp]",
     doc: "TCP settings of both ends",
     keys: &[&[
-        Key::new("congestion-control", Kind::Choice(&["newreno", "cubic"]), "cubic", "Congestion control", LINUX),
-        Key::new("mss", BYTES, "1448B", "Payload of a full segment, without options", "1500 B with timestamps"),
+        Key::new(
+            "congestion-control",
+            Kind::Choice(&["newreno", "cubic"]),
+            "cubic",
+            "Congestion control",
+            LINUX,
+        ),
+        Key::new(
+            "mss",
+            BYTES,
+            "1448B",
+            "Payload of a full segment, without options",
+            "1500 B with timestamps",
+        ),
         Key::new("initial-window", PACKETS, "10pkt", "Initial congestion window", "RFC 6928"),
         Key::new("sack", Kind::Bool, "true", "Selective acknowledgements", "RFC 2018, Linux"),
-        Key::new("timestamps", Kind::Bool, "true", "Timestamps, 12 bytes in every segment", "RFC 7323, Linux"),
+        Key::new(
+            "timestamps",
+            Kind::Bool,
+            "true",
+            "Timestamps, 12 bytes in every segment",
+            "RFC 7323, Linux",
+        ),
         Key::new("window-scaling", Kind::Bool, "true", "Window scaling", "RFC 7323, Linux"),
-        Key::new("delayed-ack", PACKETS, "2pkt", "Segments per acknowledgement; 1pkt acknowledges each", "RFC 1122"),
+        Key::new(
+            "delayed-ack",
+            PACKETS,
+            "2pkt",
+            "Segments per acknowledgement; 1pkt acknowledges each",
+            "RFC 1122",
+        ),
         Key::new("delayed-ack-timeout", SPAN, "40ms", "Longest delay of an acknowledgement", LINUX),
         Key::new("limited-transmit", Kind::Bool, "true", "Limited transmit", "RFC 3042, Linux"),
         Key::new(
@@ -326,9 +381,27 @@ pub(super) static TCP: TableDef = TableDef {
             "How the window falls in fast recovery: proportional rate reduction, or at once to ssthresh",
             "RFC 6937, Linux",
         ),
-        Key::new("byte-counting", Kind::Bool, "true", "Grow by bytes acknowledged, not per acknowledgement", LINUX),
-        Key::new("cwnd-validation", Kind::Bool, "true", "No growth of a window that is not the limit", "RFC 7661, Linux"),
-        Key::new("initial-rto", SPAN, "1s", "Retransmission timeout before the first measurement", "RFC 6298"),
+        Key::new(
+            "byte-counting",
+            Kind::Bool,
+            "true",
+            "Grow by bytes acknowledged, not per acknowledgement",
+            LINUX,
+        ),
+        Key::new(
+            "cwnd-validation",
+            Kind::Bool,
+            "true",
+            "No growth of a window that is not the limit",
+            "RFC 7661, Linux",
+        ),
+        Key::new(
+            "initial-rto",
+            SPAN,
+            "1s",
+            "Retransmission timeout before the first measurement",
+            "RFC 6298",
+        ),
         Key::new("min-rto", SPAN, "200ms", "Least retransmission timeout", LINUX),
         Key::new(
             "rto-floor",
@@ -340,7 +413,13 @@ pub(super) static TCP: TableDef = TableDef {
         Key::new("max-rto", SPAN, "120s", "Largest retransmission timeout", LINUX),
         Key::new("receive-buffer", BYTES, "6MiB", "Largest window that is offered", "Linux tcp_rmem"),
         Key::optional("read-rate", RATE, "Rate at which the receiver reads; absent: at once"),
-        Key::new("ecn", Kind::Bool, "false", "Explicit congestion notification", "RFC 3168; Linux: only if asked"),
+        Key::new(
+            "ecn",
+            Kind::Bool,
+            "false",
+            "Explicit congestion notification",
+            "RFC 3168; Linux: only if asked",
+        ),
         Key::new("pacing", Kind::Bool, "false", "Pace segments over the round-trip time", LINUX),
         Key::new(
             "pacing-gain-slow-start",
@@ -380,7 +459,13 @@ pub(super) static FLOW: TableDef = TableDef {
         ),
         Key::new("count", COUNT, "1", "Flows per pair", HOUSE),
         Key::new("transport", Kind::Choice(&["tcp", "udp"]), "tcp", "Transport", HOUSE),
-        Key::new("start", Kind::Draw, "0s", "When each flow starts, fixed or drawn per flow and trial", HOUSE),
+        Key::new(
+            "start",
+            Kind::Draw,
+            "0s",
+            "When each flow starts, fixed or drawn per flow and trial",
+            HOUSE,
+        ),
         Key::optional("stop", SPAN, "When each flow stops sending; absent: at the end of the run"),
         Key::optional("timeline", Kind::Nested, "Stops and restarts of parts of the flows"),
         Key::optional("on", Kind::Draw, "Sending for so long, drawn anew each time; with `off`"),
@@ -393,7 +478,13 @@ pub(super) static FLOW: TableDef = TableDef {
                 "tcp",
                 &[
                     Key::optional("size", BYTES, "Bytes to send; absent: without end"),
-                    Key::new("measured", Kind::Bool, "true", "Counts in fairness and throughput figures", "TCP"),
+                    Key::new(
+                        "measured",
+                        Kind::Bool,
+                        "true",
+                        "Counts in fairness and throughput figures",
+                        "TCP",
+                    ),
                     Key::optional("tcp", Kind::Nested, "TCP settings of these flows; absent: as [tcp]"),
                 ],
             ),
@@ -402,7 +493,13 @@ pub(super) static FLOW: TableDef = TableDef {
                 &[
                     Key::required("rate", RATE, "Rate, counted in IP packets"),
                     Key::new("packet", BYTES, "1500B", "Size of an IP packet", HOUSE),
-                    Key::new("measured", Kind::Bool, "false", "Counts in fairness and throughput figures", "UDP"),
+                    Key::new(
+                        "measured",
+                        Kind::Bool,
+                        "false",
+                        "Counts in fairness and throughput figures",
+                        "UDP",
+                    ),
                 ],
             ),
         ],
@@ -424,7 +521,8 @@ pub(super) static STEP: TableDef = TableDef {
 };
 
 /// Common to every scheme.
-pub(super) const SCHEME_ENABLED: &[Key] = &[Key::new("enabled", Kind::Bool, "true", "Whether the scheme acts", HOUSE)];
+pub(super) const SCHEME_ENABLED: &[Key] =
+    &[Key::new("enabled", Kind::Bool, "true", "Whether the scheme acts", HOUSE)];
 
 /// `[control]`.
 pub(super) static CONTROL: TableDef = TableDef {
@@ -443,7 +541,11 @@ pub(super) static MEASURE: TableDef = TableDef {
     header: "[measure]",
     doc: "What is recorded and summarised",
     keys: &[&[
-        Key::optional("queue", Kind::Text, "Port `from->to` of the queue figures; absent: the one that queued most"),
+        Key::optional(
+            "queue",
+            Kind::Text,
+            "Port `from->to` of the queue figures; absent: the one that queued most",
+        ),
         Key::new(
             "record",
             Kind::Choice(&["none", "groups", "flows"]),
@@ -478,7 +580,11 @@ pub(super) static VARIANT: TableDef = TableDef {
     keys: &[&[
         Key::required("name", Kind::Text, "Short name"),
         Key::optional("title", Kind::Text, "Name for people; absent: the name"),
-        Key::optional("set", Kind::Nested, "Dotted keys and the values they have in this variant; absent: none"),
+        Key::optional(
+            "set",
+            Kind::Nested,
+            "Dotted keys and the values they have in this variant; absent: none",
+        ),
     ]],
     selector: None,
     nested: &[("set", Shape::Overrides)],
@@ -491,7 +597,11 @@ pub(super) static SWEEP: TableDef = TableDef {
     keys: &[&[
         Key::required("name", Kind::Text, "Short name"),
         Key::optional("title", Kind::Text, "Axis label; absent: the key"),
-        Key::required("key", Kind::Text, "Dotted path; elements of lists by name or position, as `flows.uploads.count`"),
+        Key::required(
+            "key",
+            Kind::Text,
+            "Dotted path; elements of lists by name or position, as `flows.uploads.count`",
+        ),
         Key::required("values", Kind::Nested, "Values"),
         Key::optional("quick", Kind::Nested, "Values of a quick run; absent: all"),
         Key::optional("variants", Kind::TextList, "Variants that are swept; absent: all"),
@@ -512,8 +622,16 @@ pub(super) static CLAIM: TableDef = TableDef {
         Key::optional("minus", Kind::Text, "Variant whose figure is subtracted"),
         Key::optional("over", Kind::Text, "Variant by whose figure is divided"),
         Key::optional("against-figure", Kind::Text, "Figure of the other side; absent: the same"),
-        Key::optional("against-point", Kind::Nested, "Value of the same sweep on the other side; absent: the same"),
-        Key::optional("at", Kind::Nested, "One point: name of a sweep = value; without `at` and `sweep`: the base"),
+        Key::optional(
+            "against-point",
+            Kind::Nested,
+            "Value of the same sweep on the other side; absent: the same",
+        ),
+        Key::optional(
+            "at",
+            Kind::Nested,
+            "One point: name of a sweep = value; without `at` and `sweep`: the base",
+        ),
         Key::optional("sweep", Kind::Text, "Sweep of which every point must hold"),
         Key::optional("points", Kind::Nested, "Only these values of `sweep`"),
         Key::required("low", BAND, "Least value"),
@@ -534,7 +652,11 @@ pub(super) static FIGURE: TableDef = TableDef {
         Key::required("id", Kind::Text, "Unique name, also of the file"),
         Key::required("title", Kind::Text, "Caption"),
         Key::new("source", Kind::Text, "", "Figure or table of the paper", HOUSE),
-        Key::required("kind", Kind::Choice(&["sweep", "series"]), "A figure over a sweep, or a measure over time"),
+        Key::required(
+            "kind",
+            Kind::Choice(&["sweep", "series"]),
+            "A figure over a sweep, or a measure over time",
+        ),
         Key::optional("variants", Kind::TextList, "Variants drawn, in order; absent: all"),
         Key::optional("references", Kind::Nested, "Curves from elsewhere"),
     ]],
@@ -557,7 +679,13 @@ pub(super) static FIGURE: TableDef = TableDef {
                         Kind::Choice(&["throughput", "jain", "jain_normalised", "queue"]),
                         "Measure on the y axis",
                     ),
-                    Key::new("entities", Kind::TextList, "all", "`all`, or names of groups; a panel each", HOUSE),
+                    Key::new(
+                        "entities",
+                        Kind::TextList,
+                        "all",
+                        "`all`, or names of groups; a panel each",
+                        HOUSE,
+                    ),
                     Key::optional("sweep", Kind::Text, "A curve for each point of this sweep"),
                     Key::optional("at", Kind::Nested, "One point: name of a sweep = value; absent: the base"),
                 ],

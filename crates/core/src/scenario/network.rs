@@ -66,13 +66,13 @@ pub(super) fn read(reader: &mut Reader, file: &Section<'_>, clients: Option<i64>
 }
 
 fn group_place(network: &Section<'_>, name: &str) -> Option<Place> {
-    let path = [String::from("groups"), name.to_owned(), String::from("name")];
-    network.item("groups")?.find(&path[1..]).map(|i| i.place.clone())
+    let path = [name.to_owned(), "name".to_owned()];
+    network.item("groups")?.find(&path).map(|i| i.place.clone())
 }
 
 /// Runs the builder that the file names.
 fn build(reader: &mut Reader, network: &Section<'_>, defaults: &Layer<'_>) -> Option<Graph> {
-    let mut links = |reader: &mut Reader, key: &str| -> Option<LinkSettings> {
+    let links = |reader: &mut Reader, key: &str| -> Option<LinkSettings> {
         let layer = reader.table(network, key);
         let def = match key {
             "access" => &keys::ACCESS,
@@ -106,7 +106,11 @@ fn build(reader: &mut Reader, network: &Section<'_>, defaults: &Layer<'_>) -> Op
             let (access, fabric) = (links(reader, "access"), links(reader, "fabric"));
             let k = number("k")?;
             if !k.is_multiple_of(2) {
-                reader.fail_key(network, "k", format!("{k} is odd; a fat tree needs an even number of ports"));
+                reader.fail_key(
+                    network,
+                    "k",
+                    format!("{k} is odd; a fat tree needs an even number of ports"),
+                );
                 return None;
             }
             Some(builders::fat_tree(k, &access?, &fabric?))
@@ -121,7 +125,11 @@ fn limited(reader: &mut Reader, network: &Section<'_>, key: &str, places: u32) -
     let size = u32::try_from(network.integer(key)?).ok()?;
     let all = u64::from(size) * u64::from(places);
     if all > MOST {
-        reader.fail_key(network, key, format!("{size} at each of {places} routers makes {all} hosts; at most {MOST}"));
+        reader.fail_key(
+            network,
+            key,
+            format!("{size} at each of {places} routers makes {all} hosts; at most {MOST}"),
+        );
         return None;
     }
     Some(size)
@@ -190,7 +198,9 @@ impl Draft {
                 }
             }
         });
-        let (Some(name), Some(count), Some(router), Some(settings)) = (name, count, router, settings) else { return };
+        let (Some(name), Some(count), Some(router), Some(settings)) = (name, count, router, settings) else {
+            return;
+        };
         let members = self.graph.group(&name, count, router, &settings);
         for member in members {
             let member_name = self.graph.nodes[member.index()].name.clone();
@@ -203,7 +213,7 @@ impl Draft {
         let settings = link_settings(reader, &section);
         let Some(names) = section.list("ends") else { return };
         let [a, b] = names.as_slice() else {
-            let message = format!("names {} nodes; a link has two ends, as in [\"r1\", \"r2\"]", names.len());
+            let message = format!("a link has two ends, as in [\"r1\", \"r2\"], not {}", names.len());
             reader.fail_key(&section, "ends", message);
             return;
         };
@@ -263,7 +273,9 @@ fn member_count(reader: &mut Reader, section: &Section<'_>, clients: Option<i64>
             let members = share * clients as f64;
             let whole = libm::round(members);
             if (members - whole).abs() > 1e-6 || whole < 1.0 {
-                let message = format!("{share} of {clients} clients is {members} hosts; it must be a whole number, 1 or more");
+                let message = format!(
+                    "{share} of {clients} clients is {members} hosts; it must be a whole number, 1 or more"
+                );
                 reader.fail_key(section, "share", message);
                 return None;
             }

@@ -145,11 +145,17 @@ impl Item {
     }
 
     /// Writes `item` at `path`: elements of lists by name or position, missing tables made on the way. A table is
-    /// merged into a table or list, anything else replaces what was there.
+    /// merged into a table or list; anything else, and a queue's table, replaces what was there.
     ///
     /// # Errors
-    /// When the path leads through something that is not a table, or to an element that the list lacks.
-    pub(super) fn assign(&mut self, path: &[String], key_place: &Place, item: &Self) -> Result<(), String> {
+    /// When the path leads through something that is not a table, or to an element that the list lacks: the place of
+    /// the key that does not fit, and why.
+    pub(super) fn assign(
+        &mut self,
+        path: &[String],
+        key_place: &Place,
+        item: &Self,
+    ) -> Result<(), (Place, String)> {
         self.assign_below(&mut Vec::new(), path, key_place, item)
     }
 
@@ -159,11 +165,14 @@ impl Item {
         path: &[String],
         key_place: &Place,
         item: &Self,
-    ) -> Result<(), String> {
+    ) -> Result<(), (Place, String)> {
         let Some((step, rest)) = path.split_first() else {
-            if let (Content::Table(from), Content::Table(_) | Content::List(_)) = (&item.content, &self.content) {
+            if let (Content::Table(from), Content::Table(_) | Content::List(_)) =
+                (&item.content, &self.content)
+                && from.get("discipline").is_none()
+            {
                 for entry in &from.entries {
-                    let path = split_path(&entry.key)?;
+                    let path = split_path(&entry.key).map_err(|why| (entry.place.clone(), why))?;
                     self.assign_below(walked, &path, &entry.place, &entry.item)?;
                 }
             } else {
@@ -192,17 +201,18 @@ impl Item {
                     .position(|n| n == step)
                     .or_else(|| step.parse::<usize>().ok().filter(|i| *i < items.len()));
                 let Some(at) = at else {
-                    return Err(format!(
-                        "`{}` has no element `{step}`; it has {}",
-                        walked.join("."),
-                        super::words::list(&names)
+                    let (list, known) = (walked.join("."), super::words::list(&names));
+                    return Err((
+                        key_place.clone(),
+                        format!("`{list}` has no element `{step}`; it has {known}"),
                     ));
                 };
                 walked.push(step.clone());
                 items[at].assign_below(walked, rest, key_place, item)?;
             }
             Content::Scalar(_) | Content::Date(_) => {
-                return Err(format!("`{}` is the value {self}, not a table", walked.join(".")));
+                let why = format!("`{}` is the value {self}, not a table", walked.join("."));
+                return Err((key_place.clone(), why));
             }
         }
         walked.pop();
@@ -287,7 +297,7 @@ pub(super) fn read_file(file: &str, text: &str) -> Result<Item, Vec<Error>> {
     if !errors.is_empty() {
         let error = |e: &toml::de::Error| {
             let place = lines.place(e.span().map_or(0, |s| s.start));
-            Error::at(file, &place, "", e.message())
+            Error::at(file, &place, "", format!("not TOML: {}", e.message()))
         };
         return Err(errors.iter().map(error).collect());
     }
@@ -310,14 +320,14 @@ pub(super) fn read_word(word: &str, place: &Place) -> Result<Item, Vec<Error>> {
     let value = match DeValue::parse(word) {
         Ok(value) => value,
         Err(error) if word.trim_start().starts_with(['"', '\'', '[', '{']) => {
-            let message = format!("the value is not TOML: {}", error.message());
+            let message = format!("not TOML: {}", error.message());
             return Err(vec![Error::at("", place, "", message)]);
         }
         Err(_) => return Ok(bare),
     };
     let mut errors = Vec::new();
-    let item =
-        Reading { place: &|_| place.clone(), file: "", errors: &mut errors }.value(value.get_ref(), place.clone());
+    let item = Reading { place: &|_| place.clone(), file: "", errors: &mut errors }
+        .value(value.get_ref(), place.clone());
     match item.content {
         Content::Date(_) => Ok(bare),
         _ if errors.is_empty() => Ok(item),
@@ -361,12 +371,12 @@ impl Reading<'_> {
     fn table(&mut self, table: &DeTable<'_>) -> Table {
         let mut spans: Vec<_> = table.iter().collect();
         spans.sort_by_key(|(key, _)| key.span().start);
-        let entry = |(key, value): &(&Spanned<_>, &Spanned<DeValue<'_>>)| Entry {
-            key: key.get_ref().to_string(),
-            place: (self.place)(key.span().start),
-            item: self.item(value),
-        };
-        Table { entries: spans.iter().map(entry).collect() }
+        let mut entries = Vec::new();
+        for (key, value) in spans {
+            let place = (self.place)(key.span().start);
+            entries.push(Entry { key: key.get_ref().to_string(), place, item: self.item(value) });
+        }
+        Table { entries }
     }
 }
 
@@ -403,15 +413,16 @@ mod tests {
 
     #[test]
     fn places_count_characters_from_one() {
-        let root = item("a = 1\n[größe]\n'ä' = \"x\"\n");
+        let root = item("a = 1\n['größe']\n'ä' = \"x\"\n");
         let inner = root.find(&path("'größe'.'ä'")).expect("there");
         assert_eq!((inner.place.line, inner.place.column), (3, 7));
     }
 
     #[test]
     fn paths_lead_through_lists_by_name_ends_and_position() {
-        let root =
-            item("[[flows]]\nname = 'up'\ncount = 3\n[[links]]\nends = ['a', 'b']\nrate = '1mbit'\n[[links]]\n");
+        let root = item(
+            "[[flows]]\nname = 'up'\ncount = 3\n[[links]]\nends = ['a', 'b']\nrate = '1mbit'\n[[links]]\n",
+        );
         let label = |p: &str| root.find(&path(p)).map(Item::label);
         assert_eq!(label("flows.up.count"), Some("3".to_owned()));
         assert_eq!(label("flows.0.count"), Some("3".to_owned()));
@@ -421,8 +432,11 @@ mod tests {
 
     #[test]
     fn tables_merge_and_values_replace() {
-        let mut root = item("[schemes.bas]\nalpha = 0.4\nbeta = 0.8\n[[flows]]\nname = 'up'\nqueue = '5pkt'\n");
-        let change = item("schemes = { bas.alpha = 0.5 }\nflows.up.queue = { discipline = 'fifo' }\n'run.sample' = '1s'");
+        let mut root =
+            item("[schemes.bas]\nalpha = 0.4\nbeta = 0.8\n[[flows]]\nname = 'up'\nqueue = '5pkt'\n");
+        let change = item(
+            "schemes = { bas.alpha = 0.5 }\nflows.up.queue = { discipline = 'fifo' }\n'run.sample' = '1s'",
+        );
         root.assign(&[], &Place::start(), &change).expect("fits");
         assert_eq!(
             root.to_string(),
@@ -431,9 +445,9 @@ mod tests {
         );
         let place = Place::start();
         let wrong = root.assign(&path("flows.down.count"), &place, &change).expect_err("no such element");
-        assert_eq!(wrong, "`flows` has no element `down`; it has up");
+        assert_eq!(wrong.1, "`flows` has no element `down`; it has up");
         let wrong = root.assign(&path("run.sample.x"), &place, &change).expect_err("not a table");
-        assert_eq!(wrong, "`run.sample` is the value \"1s\", not a table");
+        assert_eq!(wrong.1, "`run.sample` is the value \"1s\", not a table");
     }
 
     #[test]
@@ -443,6 +457,6 @@ mod tests {
         assert_eq!(word("5mbit"), Ok("\"5mbit\"".to_owned()));
         assert_eq!(word("4"), Ok("4".to_owned()));
         assert_eq!(word("['a', 'b']"), Ok("[\"a\", \"b\"]".to_owned()));
-        assert!(word("[4").unwrap_err().starts_with("--set x=1: error: the value is not TOML"));
+        assert!(word("[4").unwrap_err().starts_with("--set x=1: error: not TOML: "));
     }
 }

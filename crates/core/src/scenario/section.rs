@@ -117,7 +117,8 @@ impl Reader {
     pub(super) fn section_over<'a>(&mut self, def: &'static TableDef, layers: &[Layer<'a>]) -> Section<'a> {
         let choice = def.selector.map(|selector| {
             let written = layers[0].table.and_then(|t| t.get(selector.key)).and_then(Item::text);
-            let default = def.keys_for(None).into_iter().find(|k| k.name == selector.key).and_then(|k| k.default);
+            let default =
+                def.keys_for(None).into_iter().find(|k| k.name == selector.key).and_then(|k| k.default);
             let known = |name: &str| selector.choices.iter().any(|(choice, _)| *choice == name);
             (selector, written.or(default).filter(|name| known(name)))
         });
@@ -133,7 +134,8 @@ impl Reader {
                 format!("`{name}` goes with {} = \"{owner}\", not with \"{choice}\"", selector.key)
             }))
         };
-        self.read(&keys, layers, def.header, &foreign)
+        let shape = |name: &str| def.shape(name);
+        self.read(&keys, layers, def.header, &foreign, &shape)
     }
 
     /// Reads a table of a registry entry: the first of `layers` with `keys`.
@@ -144,7 +146,7 @@ impl Reader {
         header: &str,
     ) -> Section<'a> {
         let keys: Vec<&Key> = keys.iter().copied().flatten().collect();
-        self.read(&keys, core::slice::from_ref(layer), header, &|_| None)
+        self.read(&keys, core::slice::from_ref(layer), header, &|_| None, &|_| None)
     }
 
     fn read<'a>(
@@ -153,6 +155,7 @@ impl Reader {
         layers: &[Layer<'a>],
         header: &str,
         foreign: &dyn Fn(&str) -> Option<Option<String>>,
+        shape: &dyn Fn(&str) -> Option<Shape>,
     ) -> Section<'a> {
         let errors_before = self.errors.len();
         let own = &layers[0];
@@ -180,15 +183,17 @@ impl Reader {
             let path = joined(written.map_or(&own.path, |(layer, _)| &layer.path), key.name);
             let item = written.map(|(_, item)| item);
             if item.is_none() && key.required {
-                let hint = match key.kind {
-                    Kind::Nested => "it must be given".to_owned(),
-                    kind => format!("write {}", kind.allowed()),
+                let hint = match shape(key.name) {
+                    Some(Shape::Table(_)) => format!("write [{path}]"),
+                    Some(Shape::Tables(_)) => format!("write [[{path}]]"),
+                    Some(_) => "write a list".to_owned(),
+                    None => format!("write {}", key.kind.allowed()),
                 };
                 self.fail_with(&own.place, &path, "is missing", hint);
             }
             let value = self.value(key, &path, item);
             if key.kind != Kind::Nested {
-                let shown = item.map(Item::to_string).or_else(|| Some(default_text(key)?));
+                let shown = item.map(Item::to_string).or_else(|| default_text(key));
                 if let Some(shown) = shown {
                     self.explain(&joined(&own.path, key.name), shown, item, key.origin);
                 }
@@ -229,11 +234,15 @@ impl Reader {
                 Err(why) => {
                     let message = format!("{} {why}", scalar_text(written));
                     match (kind, written) {
-                        (Kind::Choice(words), Written::Text(text)) if words::nearest(text, words).is_some() => {
+                        (Kind::Choice(words), Written::Text(text))
+                            if words::nearest(text, words).is_some() =>
+                        {
                             let name = words::nearest(text, words).unwrap_or_default();
                             self.fail_with(&item.place, path, message, format!("did you mean \"{name}\"?"));
                         }
-                        _ if why.starts_with("is not ") => self.fail(&item.place, path, message),
+                        _ if why.starts_with("is not ") || why.contains("write ") => {
+                            self.fail(&item.place, path, message);
+                        }
                         _ => self.fail_with(&item.place, path, message, format!("write {}", kind.allowed())),
                     }
                     None
@@ -265,8 +274,7 @@ impl Reader {
         let path = joined(&section.path, key);
         let Some(item) = section.item(key) else { return Vec::new() };
         let Content::List(items) = &item.content else {
-            let header = if path.contains('.') || section.path.is_empty() { path.as_str() } else { key };
-            self.fail(&item.place, &path, format!("is not a list of tables; each starts with [[{header}]]"));
+            self.fail(&item.place, &path, format!("{item} is not a list of tables"));
             return Vec::new();
         };
         let mut layers = Vec::new();
@@ -329,7 +337,12 @@ impl Reader {
         let Some(discipline) = qdisc::REGISTRY.iter().copied().find(|d| d.name == name) else {
             let place = table.get("discipline").map_or(&layer.place, |i| &i.place);
             let path = joined(&layer.path, "discipline");
-            self.fail_with(place, &path, format!("unknown discipline \"{name}\""), words::suggestion(name, &names));
+            self.fail_with(
+                place,
+                &path,
+                format!("unknown discipline \"{name}\""),
+                words::suggestion(name, &names),
+            );
             return None;
         };
         self.discipline(discipline, &layer)
@@ -380,7 +393,10 @@ macro_rules! typed {
 
 impl<'a> Section<'a> {
     fn entry(&self, key: &str) -> &Found<'a> {
-        self.found.iter().find(|f| f.key.name == key).unwrap_or_else(|| panic!("{} has no key {key}", self.path))
+        self.found
+            .iter()
+            .find(|f| f.key.name == key)
+            .unwrap_or_else(|| panic!("{} has no key {key}", self.path))
     }
 
     /// True when the section has the key, written or not.
@@ -403,7 +419,7 @@ impl<'a> Section<'a> {
         &self.entry(key).path
     }
 
-    /// The table as a layer behind another.
+    /// The name at `key`, its place and its path, for [`Reader::unique`].
     pub(super) fn name_entry(&self, key: &str) -> Option<(String, Place, String)> {
         Some((self.text(key)?, self.place(key).clone(), self.key_path(key).to_owned()))
     }

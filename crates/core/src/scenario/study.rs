@@ -1,12 +1,10 @@
 //! From a file's text to the cases to run: overrides, variants, sweeps.
 
-use std::rc::Rc;
-
 use super::error::{Error, Errors};
 use super::keys;
 use super::model::{Case, Scenario, Study, Sweep, Variant};
-use super::raw::{self, Content, Item, Place, Source, Table, split_path};
-use super::section::{Explained, Layer, Reader, Section};
+use super::raw::{self, Content, Item, Place, Source, split_path};
+use super::section::{Explained, Layer, Reader, Section, joined};
 use super::{Options, claims, whole, words};
 use crate::params::Written;
 use crate::units::{Dimension, parse_quantity};
@@ -17,87 +15,446 @@ const STUDY_KEYS: [&str; 4] = ["compare", "sweeps", "claims", "figures"];
 /// Reads a file.
 ///
 /// # Errors
-/// Everything that is wrong, as far as it can be seen at once: the text, then the variants, then the sweeps.
+/// Everything that is wrong, as far as it can be seen at once: first the text, then the variants, then the rest.
 pub(super) fn read(file: &str, text: &str, options: &Options) -> Result<(Study, Vec<Explained>), Errors> {
-    let stop = |errors: Vec<Error>| match Errors::new(errors) {
-        Some(errors) => Err(errors),
-        None => Ok(()),
-    };
-    let mut root = match raw::read_file(file, text) {
-        Ok(root) => root,
-        Err(errors) => {
-            stop(errors)?;
-            return Ok(Default::default());
-        }
-    };
+    let mut root = raw::read_file(file, text).map_err(Errors::new)?;
     let mut reader = Reader::new(file);
     let mut changes = changes(&mut reader, options);
     for change in &mut changes {
         change.apply(&mut reader, &mut root);
     }
-    let quiet = reader.errors.len();
-    let top = reader.section(&keys::FILE, &Layer::new("", &root));
-    // The same keys are read again in every case; only what those readings cannot say is kept here.
-    reader.errors.truncate(quiet);
-    let variants = variants(&mut reader, &top, &root);
-    let sweeps = sweeps(&mut reader, &top, &variants, options);
-
-    let mut bases = Vec::new();
-    for variant in &variants {
-        let mut base = root.clone();
-        if let Content::Table(table) = &mut base.content {
-            table.entries.retain(|e| !STUDY_KEYS.contains(&e.key.as_str()));
-        }
-        if let Some(set) = &variant.set
-            && let Err(why) = base.assign(&[], &set.place, set)
-        {
-            reader.fail(&set.place, &variant.path, why);
-        }
-        for change in &mut changes {
-            change.apply(&mut Reader::new(file), &mut base);
-        }
-        bases.push(base);
-    }
+    let top = Reader::new(file).section(&keys::FILE, &Layer::new("", &root));
+    let variants = variants(&mut reader, &top);
+    let bases: Vec<Item> =
+        variants.iter().map(|variant| variant.apply(&mut reader, &root, &mut changes)).collect();
     for change in changes.iter().filter(|c| !c.applied) {
         let table = change.path[..2].join(".");
         let hint = format!("switch it on with --set {table}.enabled=true");
         reader.fail_with(&change.item.place, "", format!("no variant has [{table}]"), hint);
     }
+    let sweeps = sweeps(&mut reader, &top, &variants, &bases, options);
 
+    let quick_trials = options.quick && options.trials.is_none();
     let mut explained = Vec::new();
     let mut scenarios = Vec::new();
     let mut wrong = Vec::new();
     for (variant, base) in variants.iter().zip(&bases) {
         let mut of_variant = Reader::new(file);
-        scenarios.push(whole::read(&mut of_variant, base, options.quick && options.trials.is_none()));
+        scenarios.extend(whole::read(&mut of_variant, base, quick_trials));
         if explained.is_empty() {
             explained = of_variant.explained;
         }
         wrong.push((variant.name.as_str(), of_variant.errors));
     }
     reader.errors.extend(merge(wrong));
-    if let Some(scenarios) = scenarios.iter().cloned().collect::<Option<Vec<_>>>()
-        && reader.errors.is_empty()
-    {
-        let cases = cases(&mut reader, &variants, &bases, scenarios, &sweeps, options.quick);
-        let bases: Vec<&Scenario> = cases.iter().filter(|c| c.base).map(|c| &c.scenario).collect();
-        let scope = claims::Scope { variants: &variants, sweeps: &sweeps, bases: &bases, quick: options.quick };
-        let claims = claims::claims(&mut reader, &top, &scope);
-        let figures = claims::figures(&mut reader, &top, &scope);
-        stop(core::mem::take(&mut reader.errors))?;
-        let name = top.text("name").unwrap_or_default();
-        let study = Study {
-            title: top.text("title").unwrap_or_else(|| name.clone()),
-            name,
-            description: top.text("description").unwrap_or_default(),
-            variants: variants.iter().map(VariantDraft::variant).collect(),
-            sweeps: sweeps.iter().map(|s| s.sweep(options.quick)).collect(),
-            claims,
-            figures,
-            cases,
-        };
-        return Ok((study, explained));
+    if !reader.errors.is_empty() || scenarios.len() != bases.len() {
+        return Err(Errors::new(reader.errors));
     }
-    stop(reader.errors)?;
-    Ok(Default::default())
+
+    let scope = claims::Scope { variants: &variants, sweeps: &sweeps, bases: &scenarios };
+    let claims = claims::claims(&mut reader, &top, &scope);
+    let figures = claims::figures(&mut reader, &top, &scope);
+    let cases = cases(&mut reader, file, &variants, &bases, scenarios, &sweeps, quick_trials);
+    if !reader.errors.is_empty() {
+        return Err(Errors::new(reader.errors));
+    }
+    let name = top.text("name").unwrap_or_default();
+    let study = Study {
+        title: top.text("title").unwrap_or_else(|| name.clone()),
+        name,
+        description: top.text("description").unwrap_or_default(),
+        variants: variants.iter().map(|v| Variant { name: v.name.clone(), title: v.title.clone() }).collect(),
+        sweeps: sweeps.iter().map(SweepDraft::sweep).collect(),
+        claims,
+        figures,
+        cases,
+    };
+    Ok((study, explained))
+}
+
+/// A value that a command-line option puts into the file.
+struct Change {
+    path: Vec<String>,
+    item: Item,
+    applied: bool,
+}
+
+impl Change {
+    /// Puts the value in. A parameter of a scheme goes only where the file has that scheme: `--set
+    /// schemes.bas.alpha=1` must not give BAS to a variant without it.
+    fn apply(&mut self, reader: &mut Reader, root: &mut Item) {
+        if is_scheme_parameter(&self.path) && root.find(&self.path[..2]).is_none() {
+            return;
+        }
+        self.applied = true;
+        if let Err((place, why)) = root.assign(&self.path, &self.item.place, &self.item) {
+            reader.fail(&place, "", why);
+        }
+    }
+}
+
+fn is_scheme_parameter(path: &[String]) -> bool {
+    path.len() > 2 && path[0] == "schemes" && path[2] != "enabled"
+}
+
+fn changes(reader: &mut Reader, options: &Options) -> Vec<Change> {
+    let trials = options.trials.map(|n| ("run.trials", n.to_string(), format!("--trials {n}")));
+    let seed = options.seed.map(|n| ("run.seed", n.to_string(), format!("--seed {n}")));
+    let set = options
+        .overrides
+        .iter()
+        .map(|o| (o.key.as_str(), o.value.clone(), format!("--set {}={}", o.key, o.value)));
+    let mut changes = Vec::new();
+    for (key, value, flag) in set.chain(trials).chain(seed) {
+        let place = Place::flag(&flag);
+        match (split_path(key), raw::read_word(&value, &place)) {
+            (Ok(path), Ok(item)) => changes.push(Change { path, item, applied: false }),
+            (Err(why), _) => reader.fail(&place, "", why),
+            (_, Err(errors)) => reader.errors.extend(errors),
+        }
+    }
+    changes
+}
+
+/// A variant as written.
+pub(super) struct VariantDraft {
+    pub(super) name: String,
+    title: String,
+    path: String,
+    set: Option<Item>,
+}
+
+impl VariantDraft {
+    /// The file with the variant's values, those of the command line on top, and without the keys of the study.
+    fn apply(&self, reader: &mut Reader, root: &Item, changes: &mut [Change]) -> Item {
+        let mut base = root.clone();
+        if let Content::Table(table) = &mut base.content {
+            table.entries.retain(|e| !STUDY_KEYS.contains(&e.key.as_str()));
+        }
+        if let Some(set) = &self.set {
+            if let Err((place, why)) = base.assign(&[], &set.place, set) {
+                reader.fail(&place, &joined(&self.path, "set"), why);
+            }
+            if let Some(key) =
+                STUDY_KEYS.into_iter().find(|k| base.table().is_some_and(|t| t.get(k).is_some()))
+            {
+                let message = format!("changes `{key}`, which is common to all variants");
+                reader.fail(&set.place, &joined(&self.path, "set"), message);
+            }
+        }
+        for change in changes.iter_mut().filter(|c| !STUDY_KEYS.contains(&c.path[0].as_str())) {
+            change.apply(reader, &mut base);
+        }
+        base
+    }
+}
+
+fn variants(reader: &mut Reader, top: &Section<'_>) -> Vec<VariantDraft> {
+    let mut variants = Vec::new();
+    let mut names = Vec::new();
+    for layer in reader.tables(top, "compare") {
+        let section = reader.section(&keys::VARIANT, &layer);
+        names.extend(section.name_entry("name"));
+        let Some(name) = reader.name(&section, "name") else { continue };
+        if variants.iter().any(|v: &VariantDraft| v.name == name) {
+            continue;
+        }
+        let set = section.item("set").filter(|_| reader.table(&section, "set").table.is_some());
+        variants.push(VariantDraft {
+            title: section.text("title").unwrap_or_else(|| name.clone()),
+            path: section.path.clone(),
+            set: set.map(|set| set.by(&Source::Variant(name.as_str().into()))),
+            name,
+        });
+    }
+    reader.unique(&names);
+    if variants.is_empty() {
+        let name = "base".to_owned();
+        variants.push(VariantDraft { title: name.clone(), name, path: String::new(), set: None });
+    }
+    variants
+}
+
+/// A sweep as written.
+pub(super) struct SweepDraft {
+    pub(super) name: String,
+    title: String,
+    key: String,
+    path: Vec<String>,
+    key_place: Place,
+    key_path: String,
+    /// Every value, and whether it is run now.
+    values: Vec<(Item, bool)>,
+    pub(super) variants: Vec<String>,
+}
+
+impl SweepDraft {
+    /// The sweep's own text of a value, and whether that is run now.
+    pub(super) fn point(&self, value: &Item) -> Option<(String, bool)> {
+        let (item, run) = self.values.iter().find(|(item, _)| same_value(item, value))?;
+        Some((item.label(), *run))
+    }
+
+    /// Texts of the values that are run now.
+    pub(super) fn labels(&self) -> Vec<String> {
+        self.values.iter().filter(|(_, run)| *run).map(|(item, _)| item.label()).collect()
+    }
+
+    /// Texts of all values.
+    pub(super) fn all_labels(&self) -> Vec<String> {
+        self.values.iter().map(|(item, _)| item.label()).collect()
+    }
+
+    fn sweep(&self) -> Sweep {
+        Sweep {
+            name: self.name.clone(),
+            title: self.title.clone(),
+            key: self.key.clone(),
+            values: self.labels(),
+            variants: self.variants.clone(),
+        }
+    }
+}
+
+/// True when both are the same number, quantity or text.
+fn same_value(a: &Item, b: &Item) -> bool {
+    let number = |item: &Item| match item.content {
+        Content::Scalar(Written::Integer(n)) => Some(n as f64),
+        Content::Scalar(Written::Float(x)) => Some(x),
+        _ => None,
+    };
+    if let (Some(a), Some(b)) = (number(a), number(b)) {
+        return a == b;
+    }
+    let same_quantity = |a: &str, b: &str| {
+        [Dimension::Rate, Dimension::Span, Dimension::Bytes, Dimension::Packets].into_iter().any(
+            |dimension| parse_quantity(a, dimension).is_ok_and(|a| parse_quantity(b, dimension) == Ok(a)),
+        )
+    };
+    a.label() == b.label() || a.text().zip(b.text()).is_some_and(|(a, b)| same_quantity(a, b))
+}
+
+fn sweeps(
+    reader: &mut Reader,
+    top: &Section<'_>,
+    variants: &[VariantDraft],
+    bases: &[Item],
+    options: &Options,
+) -> Vec<SweepDraft> {
+    let mut sweeps = Vec::new();
+    let mut names = Vec::new();
+    for layer in reader.tables(top, "sweeps") {
+        let section = reader.section(&keys::SWEEP, &layer);
+        names.extend(section.name_entry("name"));
+        sweeps.extend(sweep(reader, &section, variants, bases, options.quick));
+    }
+    for extra in &options.extra_sweeps {
+        let place = Place::flag(&format!("--key {}={}", extra.key, extra.values.join(",")));
+        names.push((extra.key.clone(), place.clone(), String::new()));
+        let path = match split_path(&extra.key) {
+            Ok(path) => path,
+            Err(why) => {
+                reader.fail(&place, "", why);
+                continue;
+            }
+        };
+        let mut values = Vec::new();
+        for word in &extra.values {
+            match raw::read_word(word, &place) {
+                Ok(item) => values.push(item),
+                Err(errors) => reader.errors.extend(errors),
+            }
+        }
+        check_values(reader, &place, "", &values);
+        let has_scheme = |base: &Item| !is_scheme_parameter(&path) || base.find(&path[..2]).is_some();
+        let swept: Vec<String> =
+            variants.iter().zip(bases).filter(|(_, b)| has_scheme(b)).map(|(v, _)| v.name.clone()).collect();
+        if swept.is_empty() {
+            reader.fail(&place, "", format!("no variant has [{}]", path[..2].join(".")));
+        }
+        sweeps.push(SweepDraft {
+            name: extra.key.clone(),
+            title: extra.key.clone(),
+            key: extra.key.clone(),
+            path,
+            key_place: place,
+            key_path: String::new(),
+            values: values.into_iter().map(|item| (item, true)).collect(),
+            variants: swept,
+        });
+    }
+    reader.unique(&names);
+    sweeps
+}
+
+fn sweep(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    variants: &[VariantDraft],
+    bases: &[Item],
+    quick: bool,
+) -> Option<SweepDraft> {
+    let name = reader.name(section, "name");
+    let key = section.text("key")?;
+    let path = match split_path(&key) {
+        Ok(path) if STUDY_KEYS.contains(&path[0].as_str()) => {
+            reader.fail_key(
+                section,
+                "key",
+                format!("`{}` is common to all cases; a sweep cannot change it", path[0]),
+            );
+            return None;
+        }
+        Ok(path) => path,
+        Err(why) => {
+            reader.fail_key(section, "key", why);
+            return None;
+        }
+    };
+    let values = reader.items(section, "values")?;
+    check_values(reader, section.place("values"), section.key_path("values"), values);
+    let quick_values = reader.items(section, "quick");
+    if let Some(listed) = quick_values {
+        check_values(reader, section.place("quick"), section.key_path("quick"), listed);
+        for wrong in listed.iter().filter(|item| !values.iter().any(|v| same_value(v, item))) {
+            reader.fail(&wrong.place, section.key_path("quick"), format!("{wrong} is not one of `values`"));
+        }
+    }
+    let run =
+        |item: &Item| !quick || quick_values.is_none_or(|list| list.iter().any(|q| same_value(q, item)));
+    let names: Vec<String> = variants.iter().map(|v| v.name.clone()).collect();
+    let swept = known_variants(reader, section, "variants", &names).unwrap_or(names);
+    if is_scheme_parameter(&path) {
+        for (variant, base) in variants.iter().zip(bases) {
+            if swept.contains(&variant.name) && base.find(&path[..2]).is_none() {
+                let message = format!("variant `{}` has no [{}]", variant.name, path[..2].join("."));
+                let path = section.key_path("key");
+                reader.fail_with(
+                    section.place("key"),
+                    path,
+                    message,
+                    "name the variants to sweep in `variants`",
+                );
+            }
+        }
+    }
+    Some(SweepDraft {
+        name: name?,
+        title: section.text("title").unwrap_or_else(|| key.clone()),
+        key,
+        path,
+        key_place: section.place("key").clone(),
+        key_path: section.key_path("key").to_owned(),
+        values: values.iter().map(|item| (item.clone(), run(item))).collect(),
+        variants: swept,
+    })
+}
+
+fn check_values(reader: &mut Reader, place: &Place, path: &str, values: &[Item]) {
+    if values.is_empty() {
+        reader.fail(place, path, "is an empty list");
+    }
+    for (i, item) in values.iter().enumerate() {
+        if values[..i].iter().any(|before| same_value(before, item)) {
+            reader.fail(&item.place, path, format!("{item} occurs twice"));
+        }
+    }
+}
+
+/// The names at `key`, each of them that of a variant; `None` when the key is absent.
+pub(super) fn known_variants(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    key: &str,
+    names: &[String],
+) -> Option<Vec<String>> {
+    let listed = section.list(key)?;
+    for name in listed.iter().filter(|n| !names.contains(n)) {
+        reader.fail_with(
+            section.place(key),
+            section.key_path(key),
+            format!("unknown variant `{name}`"),
+            words::suggestion(name, names),
+        );
+    }
+    Some(listed)
+}
+
+/// The errors of all variants; one that is not in all of them names its variants.
+fn merge(wrong: Vec<(&str, Vec<Error>)>) -> Vec<Error> {
+    let mut merged: Vec<(Error, Vec<&str>)> = Vec::new();
+    let all = wrong.len();
+    for (name, errors) in wrong {
+        for error in errors {
+            match merged.iter_mut().find(|(known, _)| known.repeats(&error)) {
+                Some((_, names)) if !names.contains(&name) => names.push(name),
+                Some(_) => {}
+                None => merged.push((error, vec![name])),
+            }
+        }
+    }
+    let named = |(mut error, names): (Error, Vec<&str>)| {
+        if names.len() < all && error.case.is_none() {
+            let word = if names.len() == 1 { "variant" } else { "variants" };
+            let quoted: Vec<String> = names.iter().map(|n| format!("`{n}`")).collect();
+            error.case = Some(format!("{word} {}", quoted.join(", ")));
+        }
+        error
+    };
+    merged.into_iter().map(named).collect()
+}
+
+/// The scenarios to run; equal ones of a variant are one case.
+fn cases(
+    reader: &mut Reader,
+    file: &str,
+    variants: &[VariantDraft],
+    bases: &[Item],
+    scenarios: Vec<Scenario>,
+    sweeps: &[SweepDraft],
+    quick_trials: bool,
+) -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    for ((variant, base), scenario) in variants.iter().zip(bases).zip(scenarios) {
+        let first = cases.len();
+        cases.push(Case { variant: variant.name.clone(), points: Vec::new(), base: true, scenario });
+        for sweep in sweeps.iter().filter(|s| s.variants.contains(&variant.name)) {
+            for (value, _) in sweep.values.iter().filter(|(_, run)| *run) {
+                let label = value.label();
+                let mut point = format!("sweep `{}` at {label}", sweep.name);
+                if variants.len() > 1 {
+                    point = format!("variant `{}`, {point}", variant.name);
+                }
+                let source = match &value.place.source {
+                    Source::Flag(flag) => Source::Flag(flag.clone()),
+                    Source::File | Source::Variant(_) | Source::Sweep(_) => {
+                        Source::Sweep(point.as_str().into())
+                    }
+                };
+                let mut raw = base.clone();
+                let key_place = sweep.key_place.by(&source);
+                if let Err((place, why)) = raw.assign(&sweep.path, &key_place, &value.by(&source)) {
+                    reader.fail(&place, &sweep.key_path, why);
+                    continue;
+                }
+                let mut of_case = Reader::new(file);
+                let scenario = whole::read(&mut of_case, &raw, quick_trials);
+                reader
+                    .errors
+                    .extend(of_case.errors.into_iter().map(|e| Error { case: Some(point.clone()), ..e }));
+                let Some(scenario) = scenario else { continue };
+                let swept = (sweep.name.clone(), label);
+                match cases[first..].iter_mut().find(|c| c.scenario == scenario) {
+                    Some(case) => case.points.push(swept),
+                    None => cases.push(Case {
+                        variant: variant.name.clone(),
+                        points: vec![swept],
+                        base: false,
+                        scenario,
+                    }),
+                }
+            }
+        }
+    }
+    cases
 }

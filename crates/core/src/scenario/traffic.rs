@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::keys;
-use super::model::{
-    FlowGroup, OnOff, Pairing, Recovery, RtoFloor, TcpSettings, TimelineStep, Transport,
-};
+use super::model::{FlowGroup, OnOff, Pairing, Recovery, RtoFloor, TcpSettings, TimelineStep, Transport};
 use super::network;
 use super::raw::Item;
 use super::section::{Layer, Reader, Section};
@@ -46,7 +44,11 @@ pub(super) fn read(
         if let Some(reach) = &reach {
             total += ends(reader, &section, reach) * u64::try_from(count).unwrap_or(1);
             if total > MOST_FLOWS {
-                reader.fail_key(&section, "count", format!("makes {total} flows in all; at most {MOST_FLOWS}"));
+                reader.fail_key(
+                    &section,
+                    "count",
+                    format!("makes {total} flows in all; at most {MOST_FLOWS}"),
+                );
                 break;
             }
         }
@@ -144,7 +146,11 @@ fn timeline(
         stopped -= start_share;
         if stopped < -ROUNDING {
             let most = stopped + start_share;
-            reader.fail_key(&step, "start", format!("{start_share} is more than the share that stands still, {most:.3}"));
+            reader.fail_key(
+                &step,
+                "start",
+                format!("{start_share} is more than the share that stands still, {most:.3}"),
+            );
         }
         steps.push(TimelineStep { at: Time::ZERO + at, stop: stop_share, start: start_share });
     }
@@ -169,7 +175,8 @@ fn transport(reader: &mut Reader, section: &Section<'_>, tcp: &Layer<'_>) -> Opt
         "udp" => {
             let packet = section.bytes("packet");
             if let Some(packet) = packet.filter(|p| !(28..=65_535).contains(&p.get())) {
-                let message = format!("\"{packet}\" is not an IP packet with UDP; write a size from 28B to 65535B");
+                let message =
+                    format!("\"{packet}\" is not an IP packet with UDP; write a size from 28B to 65535B");
                 reader.fail_key(section, "packet", message);
             }
             let rate = network::rate(reader, section, "rate");
@@ -178,7 +185,11 @@ fn transport(reader: &mut Reader, section: &Section<'_>, tcp: &Layer<'_>) -> Opt
         _ => {
             let size = section.bytes("size");
             if size == Some(Bytes::ZERO) {
-                reader.fail_key(section, "size", "\"0B\" is nothing to send; leave `size` out to send without end");
+                reader.fail_key(
+                    section,
+                    "size",
+                    "\"0B\" is nothing to send; leave `size` out to send without end",
+                );
             }
             let own = reader.table(section, "tcp");
             let settings = reader.section_over(&keys::TCP, &[own, tcp.clone()]);
@@ -206,7 +217,11 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
     if let (Some(buffer), Some(mss)) = (buffer, mss)
         && (buffer < mss || buffer > Bytes::new(1 << 30))
     {
-        reader.fail_key(section, "receive-buffer", format!("\"{buffer}\" is not from one segment, {mss}, to 1GiB"));
+        reader.fail_key(
+            section,
+            "receive-buffer",
+            format!("\"{buffer}\" is not from one segment, {mss}, to 1GiB"),
+        );
     }
     let read_rate = match section.rate("read-rate") {
         Some(rate) if rate == Rate::ZERO => {

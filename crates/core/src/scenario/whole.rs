@@ -17,6 +17,9 @@ const MOST_SAMPLES: u64 = 10_000_000;
 pub(super) fn read(reader: &mut Reader, root: &Item, quick: bool) -> Option<Scenario> {
     let errors_before = reader.errors.len();
     let file = reader.section(&keys::FILE, &Layer::new("", root));
+    if file.item("version").is_none() {
+        reader.fail_with(&file.place, "version", "is missing", "write version = 1 at the top of the file");
+    }
     if let Some(version) = file.integer("version").filter(|v| *v != 1) {
         reader.fail_key(&file, "version", format!("{version} is not known; this program reads version 1"));
     }
@@ -49,25 +52,38 @@ pub(super) fn read(reader: &mut Reader, root: &Item, quick: bool) -> Option<Scen
 
 fn run_plan(reader: &mut Reader, file: &Section<'_>, quick: bool) -> Option<RunPlan> {
     file.item("run")?;
+    let errors_before = reader.errors.len();
     let layer = reader.table(file, "run");
     let section = reader.section(&keys::RUN, &layer);
-    let (duration, warm_up, sample) = (section.span("duration"), section.span("warm-up"), section.span("sample"));
+    let (duration, warm_up, sample) =
+        (section.span("duration"), section.span("warm-up"), section.span("sample"));
     if let Some(duration) = duration {
         if duration.is_zero() {
             reader.fail_key(&section, "duration", "must be longer than 0s");
         } else if let Some(warm_up) = warm_up.filter(|w| *w >= duration) {
-            reader.fail_key(&section, "warm-up", format!("\"{warm_up}\" is not shorter than the run, {duration}"));
+            reader.fail_key(
+                &section,
+                "warm-up",
+                format!("\"{warm_up}\" is not shorter than the run, {duration}"),
+            );
         }
         if let Some(sample) = sample {
             if sample.is_zero() {
                 reader.fail_key(&section, "sample", "must be longer than 0s");
-            } else if sample > duration && !duration.is_zero() {
-                reader.fail_key(&section, "sample", format!("\"{sample}\" is longer than the run, {duration}"));
+            } else if sample > duration {
+                reader.fail_key(
+                    &section,
+                    "sample",
+                    format!("\"{sample}\" is longer than the run, {duration}"),
+                );
             } else if duration.as_nanos() / sample.as_nanos() > MOST_SAMPLES {
                 let message = format!("\"{sample}\" makes more than {MOST_SAMPLES} samples of {duration}");
                 reader.fail_key(&section, "sample", message);
             }
         }
+    }
+    if reader.errors.len() > errors_before {
+        return None;
     }
     let trials = section.integer(if quick { "quick-trials" } else { "trials" })?;
     Some(RunPlan {
@@ -148,7 +164,8 @@ fn measure(
         let written = section.item("long-interval").is_some();
         if long.is_zero() || !long.as_nanos().is_multiple_of(sample) {
             let default = if written { "" } else { ", the default," };
-            let message = format!("\"{long}\"{default} is not a multiple of the sampling interval, {}", run.sample);
+            let message =
+                format!("\"{long}\"{default} is not a multiple of the sampling interval, {}", run.sample);
             reader.fail_key(&section, "long-interval", message);
         }
     }

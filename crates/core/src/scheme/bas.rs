@@ -1,8 +1,19 @@
 //! BAS: a central allocator gives every flow a fair window (Ito, Koga, Iida 2018).
+//!
+//! Three roles: [`router::Router`] counts flows and notifies, [`host::Host`] measures flows and enforces shares, and
+//! [`allocator::Allocator`] decides with the equations of [`shares`].
 
-use super::SchemeDef;
+mod allocator;
+mod host;
+mod router;
+pub mod shares;
+
+use super::{Role, SchemeDef, World};
+use crate::id::NodeId;
 use crate::params::{Key, Kind, Params, Value};
+use crate::time::Span;
 use crate::units::Dimension;
+use shares::{Rounding, Scope, UnderUse};
 
 /// The registry entry.
 pub static DEF: SchemeDef = SchemeDef {
@@ -12,7 +23,7 @@ pub static DEF: SchemeDef = SchemeDef {
              Networks, IEICE Trans. Commun. E101-B(3), 2018",
     keys: KEYS,
     check,
-    build: |_, _| Vec::new(),
+    build,
 };
 
 const KEYS: &[Key] = &[
@@ -45,7 +56,7 @@ const KEYS: &[Key] = &[
         Kind::Choice(&["bottleneck-link", "edge-router"]),
         "bottleneck-link",
         "Among which flows spare bandwidth is shared",
-        "Fig. 10",
+        "Fig. 10: A'' gives to all others",
     ),
     Key::new(
         "under-use",
@@ -112,9 +123,95 @@ const KEYS: &[Key] = &[
     ),
 ];
 
+/// Typed parameters.
+#[derive(Clone, Debug, PartialEq)]
+struct Settings {
+    allocator: AllocatorKind,
+    reallocation: bool,
+    rounding: Rounding,
+    scope: Scope,
+    under_use: UnderUse,
+    notification: Span,
+    measurement: Span,
+    alpha: f64,
+    beta: f64,
+    minimum_rtt: bool,
+    counts_open: bool,
+    headroom: f64,
+    utilization: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AllocatorKind {
+    Paper,
+    MaxMin,
+}
+
+impl Settings {
+    fn new(params: &Params) -> Self {
+        Self {
+            allocator: if params.text("allocator") == "max-min" {
+                AllocatorKind::MaxMin
+            } else {
+                AllocatorKind::Paper
+            },
+            reallocation: params.bool("reallocation"),
+            rounding: match params.text("rounding").as_str() {
+                "down" => Rounding::Down,
+                "nearest" => Rounding::Nearest,
+                _ => Rounding::Up,
+            },
+            scope: if params.text("scope") == "edge-router" { Scope::EdgeRouter } else { Scope::BottleneckLink },
+            under_use: if params.text("under-use") == "as-printed" {
+                UnderUse::AsPrinted
+            } else {
+                UnderUse::BelowShare
+            },
+            notification: params.span("notification-interval"),
+            measurement: params.span("measurement-interval"),
+            alpha: params.float("alpha"),
+            beta: params.float("beta"),
+            minimum_rtt: params.text("rtt") == "minimum",
+            counts_open: params.text("counting") == "open",
+            headroom: params.float("headroom"),
+            utilization: params.float("utilization"),
+        }
+    }
+}
+
+fn build(params: &Params, world: &World) -> Vec<Role> {
+    let settings = Settings::new(params);
+    let nodes = |key: &str| params.list(key).iter().filter_map(|name| world.node(name)).collect::<Vec<NodeId>>();
+    let (servers, domain) = (nodes("servers"), nodes("domain"));
+    let allocator_node = match params.get("allocator-node") {
+        Some(Value::Text(name)) => world.node(name),
+        _ => servers.first().copied(),
+    };
+    let Some(allocator_node) = allocator_node else { return Vec::new() };
+    let allocator = allocator::Allocator::new(settings.clone(), world, &domain);
+    let mut roles = vec![Role {
+        node: allocator_node,
+        name: "allocator",
+        wants_ports: false,
+        controller: Box::new(allocator),
+    }];
+    for &node in &domain {
+        let inside = |port: &super::PortInfo| port.from == node && domain.contains(&port.to);
+        if !servers.contains(&node) && world.ports.iter().any(inside) {
+            let controller = Box::new(router::Router::new(&settings, allocator_node));
+            roles.push(Role { node, name: "router", wants_ports: true, controller });
+        }
+    }
+    for &node in &servers {
+        let controller = Box::new(host::Host::new(settings.clone(), node, allocator_node));
+        roles.push(Role { node, name: "host", wants_ports: false, controller });
+    }
+    roles
+}
+
 fn check(
     params: &Params,
-    node: &dyn Fn(&str) -> Option<crate::id::NodeId>,
+    node: &dyn Fn(&str) -> Option<NodeId>,
 ) -> Result<(), (&'static str, String)> {
     for key in ["servers", "domain"] {
         for name in params.list(key) {

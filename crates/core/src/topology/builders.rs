@@ -111,7 +111,13 @@ pub fn parking_lot(hops: u32, size: u32, access: &LinkSettings, bottleneck: &Lin
 
 /// Every leaf router linked to every spine router; group `leaf1-hosts` of `size` hosts at `leaf1`, and so on, and the
 /// group `hosts` of all.
-pub fn leaf_spine(leaves: u32, spines: u32, size: u32, access: &LinkSettings, fabric: &LinkSettings) -> Graph {
+pub fn leaf_spine(
+    leaves: u32,
+    spines: u32,
+    size: u32,
+    access: &LinkSettings,
+    fabric: &LinkSettings,
+) -> Graph {
     let mut graph = Graph::default();
     let leaf = graph.routers("leaf", leaves);
     let spine = graph.routers("spine", spines);

@@ -184,7 +184,9 @@ impl Receiver {
                 }
             }
             None => {
-                let mut credit = Credit { rate, granted: self.edge.max(self.next), timer: Timer::new() };
+                // A flow that has no window yet may send one segment at once.
+                let first = if self.edge == 0 { profile.mss } else { 0 };
+                let mut credit = Credit { rate, granted: self.edge.max(self.next) + first, timer: Timer::new() };
                 // Spread the flows of a receiver over the interval: golden-ratio phases.
                 let phase = u64::from(self.flow.wrapping_mul(0x9e37_79b9) >> 16);
                 let interval = credit_interval(rate, profile);

@@ -102,7 +102,7 @@ pub(crate) struct Sender {
     pub(crate) counters: SenderCounters,
 }
 
-/// RFC 6937.
+/// RFC 9937 (first RFC 6937).
 #[derive(Clone, Copy, Default)]
 struct Prr {
     delivered: u64,
@@ -250,6 +250,7 @@ impl Sender {
         } else if advanced > 0 {
             self.duplicates = 0;
         }
+        let lost_before = self.lost;
         if profile.settings.sack {
             self.mark_lost_by_sack(profile);
         }
@@ -258,7 +259,8 @@ impl Sender {
         let mss = profile.mss;
         if self.state == State::Recovery {
             if profile.settings.recovery == Recovery::Prr {
-                self.apply_prr(u64::from(newly_delivered) * mss, mss);
+                let safe = advanced > 0 && self.lost <= lost_before;
+                self.apply_prr(u64::from(newly_delivered) * mss, safe, mss);
             }
         } else if advanced > 0 && (limited || !profile.settings.cwnd_validation) && self.reduced_until <= self.una {
             let ack = AckInfo {
@@ -489,9 +491,8 @@ impl Sender {
     }
 
     fn ssthresh_after_loss(&mut self, profile: &Profile) -> u64 {
-        let in_flight = u64::from(self.outstanding() - self.sacked.min(self.outstanding())) * profile.mss;
-        // FlightSize of RFC 5681 counts SACKed segments until recovery starts.
-        let flight = (u64::from(self.outstanding()) * profile.mss).min(self.window.cwnd.max(in_flight));
+        // FlightSize of RFC 5681 without what limited transmit added: SACKed segments have left.
+        let flight = u64::from(self.outstanding().saturating_sub(self.sacked)) * profile.mss;
         match &mut self.control {
             Some(control) => control.ssthresh_after_loss(&self.window, flight, profile.mss),
             None => flight / 2,
@@ -543,15 +544,15 @@ impl Sender {
         self.retransmit_next(profile, net);
     }
 
-    /// RFC 6937 section 3 with the slow start reduction bound.
-    fn apply_prr(&mut self, delivered: u64, mss: u64) {
+    /// RFC 9937 section 6: growth beyond what was delivered only when `safe`, on progress without new losses.
+    fn apply_prr(&mut self, delivered: u64, safe: bool, mss: u64) {
         self.prr.delivered += delivered;
         let pipe = u64::from((self.outstanding() + self.retransmitted).saturating_sub(self.sacked + self.lost)) * mss;
         let ssthresh = self.window.ssthresh;
         let send = if pipe > ssthresh {
             (self.prr.delivered * ssthresh).div_ceil(self.prr.flight_at_start.max(1)).saturating_sub(self.prr.out)
         } else {
-            let limit = self.prr.delivered.saturating_sub(self.prr.out).max(delivered) + mss;
+            let limit = self.prr.delivered.saturating_sub(self.prr.out).max(delivered) + if safe { mss } else { 0 };
             limit.min(ssthresh - pipe)
         };
         self.window.cwnd = (pipe + send).max(mss);

@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Every check of the project: `bash ci.sh`, or some of them: `bash ci.sh fmt clippy`.
+# Installs what is missing where it may; a check whose tool cannot be had is skipped by name.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never} CARGO_INCREMENTAL=0
+exec </dev/null
+
+CHECKS=(fmt clippy test doc wasm pcap msrv deny advisories readme)
+MSRV=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
+
+passed=() failed=() skipped=()
+MISSING=77 # exit code of a check whose tool cannot be had
+
+missing() {
+    echo "missing: $*"
+    return $MISSING
+}
+
+install_package() { # command package
+    command -v "$1" >/dev/null && return
+    local as_root=()
+    if [ "$(id -u)" != 0 ]; then
+        sudo -n true 2>/dev/null || { missing "$1 (package $2): install it, or run this as root"; return; }
+        as_root=(sudo -n)
+    fi
+    command -v apt-get >/dev/null || { missing "$1: no apt-get here, install it by hand"; return; }
+    { "${as_root[@]}" apt-get update -qq &&
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2"; } ||
+        missing "$1: apt-get cannot install $2"
+}
+
+rustup_has() { # "component list" rustfmt
+    rustup $1 list --installed 2>/dev/null | grep -q "^$2"
+}
+
+need_component() {
+    rustup_has component "$1" || rustup component add "$1" || missing "$1: rustup component add $1"
+}
+
+need_target() {
+    rustup_has target "$1" || rustup target add "$1" || missing "target $1: rustup target add $1"
+}
+
+need_toolchain() {
+    rustup toolchain list 2>/dev/null | grep -q "^$1" || rustup toolchain install "$1" --profile minimal ||
+        missing "toolchain $1: rustup toolchain install $1"
+}
+
+need_deny() {
+    cargo deny --version >/dev/null 2>&1 || cargo install cargo-deny --locked ||
+        missing "cargo-deny: cargo install cargo-deny --locked"
+}
+
+check_fmt() { need_component rustfmt && cargo fmt --all --check; }
+
+check_clippy() { need_component clippy && cargo clippy --workspace --all-targets --locked -- -D warnings; }
+
+check_test() { cargo test --workspace --locked; }
+
+check_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
+
+check_wasm() { need_target wasm32-unknown-unknown && cargo test -p bandmaster --locked --test wasm -- --ignored; }
+
+check_pcap() { install_package tshark tshark && cargo test -p bandmaster --locked --test cli capture -- --ignored; }
+
+check_msrv() { need_toolchain "$MSRV" && cargo "+$MSRV" check --workspace --all-targets --locked; }
+
+check_deny() { need_deny && cargo deny --locked check licenses bans sources; }
+
+check_advisories() {
+    need_deny || return
+    cargo deny --locked fetch db || { missing "the advisory database cannot be reached"; return; }
+    cargo deny --locked check advisories
+}
+
+check_readme() {
+    local out
+    out=$(mktemp -d) || return
+    cargo run --release --locked -- reproduce bas --quick --out "$out/bas"
+    local code=$?
+    rm -rf "$out"
+    return $code
+}
+
+run_check() {
+    echo "=== $1"
+    "check_$1"
+    case $? in
+        0) passed+=("$1") ;;
+        "$MISSING") skipped+=("$1") ;;
+        *) failed+=("$1") ;;
+    esac
+}
+
+for check in "$@"; do
+    [[ " ${CHECKS[*]} " == *" $check "* ]] || { echo "no check \`$check\`; checks: ${CHECKS[*]}" >&2; exit 2; }
+done
+[ $# -gt 0 ] && CHECKS=("$@")
+
+install_package cc build-essential || exit 1
+command -v cargo >/dev/null || { echo "missing: cargo: see https://rustup.rs" >&2; exit 1; }
+for check in "${CHECKS[@]}"; do run_check "$check"; done
+
+echo "=== checks"
+[ ${#failed[@]} -eq 0 ] || echo "failed: ${failed[*]}"
+[ ${#skipped[@]} -eq 0 ] || echo "skipped: ${skipped[*]}"
+echo "${#passed[@]} passed, ${#failed[@]} failed, ${#skipped[@]} skipped"
+[ ${#failed[@]} -eq 0 ]

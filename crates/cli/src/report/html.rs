@@ -1,0 +1,366 @@
+//! `report.html`: one file, no script, nothing loaded from elsewhere.
+
+use bandmaster_core::report::claims::Status;
+use bandmaster_core::report::summary::SummaryRow;
+use bandmaster_core::scenario::Study;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::figure::{DataTable, DrawnFigure};
+use super::manifest::Manifest;
+use super::number::{self, Label, grouped};
+use super::{COMMIT, ReportSummary, StudyOutline, StudyResults, VERSION, svg};
+
+/// Data with more rows are plain text, which a browser copies better than a long table.
+const TABLE_ROWS: usize = 60;
+
+/// The page.
+pub(crate) fn page(
+    summary: &ReportSummary,
+    results: &[StudyResults<'_>],
+    figures: &[DrawnFigure<'_>],
+    manifest: &Manifest,
+) -> String {
+    let several = results.len() > 1;
+    let mut numbers = 1..;
+    let numbered: Vec<(usize, &DrawnFigure<'_>)> = figures.iter().map(|f| (numbers.next().unwrap_or(0), f)).collect();
+    let markup = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content={ "bandmaster " (VERSION) };
+                title { (summary.title) }
+                style { (PreEscaped(include_str!("page.css"))) }
+            }
+            body {
+                header {
+                    h1 { (summary.title) }
+                    @if !several {
+                        @for result in results { (description(result.study)) }
+                    }
+                    (verdict(summary))
+                }
+                @if !summary.claims.is_empty() {
+                    section { h2 { "Claims" } (claims(summary, several)) }
+                }
+                @for (index, (result, outline)) in results.iter().zip(&summary.studies).enumerate() {
+                    section {
+                        @if several {
+                            h2 { (study_title(outline)) }
+                            (description(result.study))
+                        }
+                        @let own: Vec<&(usize, &DrawnFigure<'_>)> =
+                            numbered.iter().filter(|(_, figure)| figure.study == index).collect();
+                        @if !own.is_empty() {
+                            @if several { h3 { "Figures" } } @else { h2 { "Figures" } }
+                            @for (number, figure) in own { (drawn(*number, figure)) }
+                        }
+                        @if several { h3 { "Summary" } } @else { h2 { "Summary" } }
+                        (tables(summary, outline))
+                    }
+                }
+                section { h2 { "How it was run" } (how(summary, results, manifest)) }
+            }
+        }
+    };
+    markup.into_string()
+}
+
+fn study_title(outline: &StudyOutline) -> &str {
+    if outline.title.is_empty() { &outline.name } else { &outline.title }
+}
+
+fn description(study: &Study) -> Markup {
+    let paragraphs = study.description.split("\n\n").map(str::trim).filter(|text| !text.is_empty());
+    html! { @for text in paragraphs { p.lead { (text) } } }
+}
+
+fn verdict(summary: &ReportSummary) -> Markup {
+    let count = |status: Status| summary.claims_that(status);
+    let trials = summary.trials;
+    html! {
+        p.verdict {
+            @if !summary.complete {
+                span.bad { "Not complete: " (trials.finished) " of " (trials.planned) " trials finished." } " "
+            }
+            @if !summary.claims.is_empty() {
+                span.good { (count(Status::Holds)) " of " (summary.claims.len()) " claims hold" }
+                @if count(Status::Fails) > 0 { ", " span.bad { (count(Status::Fails)) " fail" } }
+                @if count(Status::Missing) > 0 { ", " span.bad { (count(Status::Missing)) " lack data" } }
+                @if count(Status::NotReproduced) > 0 {
+                    ", " span.open { (count(Status::NotReproduced)) " not reproduced" }
+                }
+                "."
+            }
+        }
+    }
+}
+
+fn claims(summary: &ReportSummary, several: bool) -> Markup {
+    html! {
+        div.scroll { table.claims {
+            thead { tr {
+                th { "Outcome" } th { "Claim" } th.number { "Here" } th.number { "Band" } th { "Published" } th { "Source" }
+            } }
+            tbody {
+                @for claim in &summary.claims {
+                    @let result = &claim.result;
+                    @let class = match result.status {
+                        Status::Holds => "good",
+                        Status::Fails | Status::Missing => "bad",
+                        Status::NotReproduced => "open",
+                    };
+                    tr {
+                        td class=(class) { (result.status.word()) }
+                        td {
+                            (result.text)
+                            div.fine {
+                                code { (result.id) } " · " (Label::of_figure(&result.figure).long) ", " (result.variant)
+                                @if several { " · " (claim.study) }
+                                @if let Some(why) = &result.not_reproduced { br; (why) }
+                            }
+                        }
+                        td.number {
+                            @match result.value {
+                                Some(value) => (number::claim_value(value, result.low, result.high)),
+                                None => "–",
+                            }
+                            div.fine { (result.at) }
+                        }
+                        td.number { (number::band(result.low, result.high)) }
+                        td { (result.paper) }
+                        td { (result.source) }
+                    }
+                }
+            }
+        } }
+        p.fine {
+            "A value is a mean over trials. Where a claim speaks of several points, the one with the least margin is \
+             shown."
+        }
+    }
+}
+
+fn drawn(number: usize, figure: &DrawnFigure<'_>) -> Markup {
+    html! {
+        figure id=(figure.id) {
+            @match &figure.plot {
+                Some(plot) => (PreEscaped(svg::inline(plot, &figure.id))),
+                None => p.empty { "No data: no trial of this figure finished, or the scenario does not record it." },
+            }
+            figcaption {
+                b { "Figure " (number) ". " } (figure.figure.title) " "
+                @if !figure.figure.source.is_empty() { "(" (figure.figure.source) ") " }
+                span.fine { (figure.note) }
+            }
+            @if figure.plot.is_some() {
+                details {
+                    summary { "Data" }
+                    p.fine { "Drawing alone: " a href=(figure.file) { (figure.file) } }
+                    (data_table(&figure.data))
+                }
+            }
+        }
+    }
+}
+
+fn data_table(data: &DataTable) -> Markup {
+    if data.rows.len() > TABLE_ROWS {
+        let quoted = |cell: &String| {
+            if cell.contains([',', '"']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.clone() }
+        };
+        let line = |cells: &Vec<String>| cells.iter().map(quoted).collect::<Vec<String>>().join(",");
+        let lines: Vec<String> = std::iter::once(&data.head).chain(&data.rows).map(line).collect();
+        return html! { pre { (lines.join("\n")) } };
+    }
+    html! {
+        div.scroll { table {
+            thead { tr { @for (index, name) in data.head.iter().enumerate() { th.number[index > 0] { (name) } } } }
+            tbody {
+                @for row in &data.rows {
+                    tr { @for (index, cell) in row.iter().enumerate() { td.number[index > 0] { (cell) } } }
+                }
+            }
+        } }
+    }
+}
+
+fn tables(summary: &ReportSummary, outline: &StudyOutline) -> Markup {
+    let rows: Vec<&SummaryRow> =
+        summary.rows.iter().filter(|row| row.study == outline.name).map(|row| &row.row).collect();
+    let base: Vec<&SummaryRow> = rows.iter().copied().filter(|row| row.base).collect();
+    let title = |row: &SummaryRow| {
+        let variant = outline.variants.iter().find(|variant| variant.name == row.variant);
+        match variant {
+            Some(variant) if !variant.title.is_empty() => variant.title.clone(),
+            _ => row.variant.clone(),
+        }
+    };
+    html! {
+        p.fine { "Mean over trials ± half-width of its 95 % confidence interval." }
+        (figure_table(&base, "Variant", &title))
+        @for sweep in &outline.sweeps {
+            @let of_sweep: Vec<&SummaryRow> =
+                rows.iter().copied().filter(|row| row.points.iter().any(|(name, _)| *name == sweep.name)).collect();
+            @if !of_sweep.is_empty() {
+                details {
+                    summary { (sweep.title) " (" code { (sweep.key) } ")" }
+                    (figure_table(&of_sweep, &sweep.title, &|row| {
+                        let value = row.points.iter().find(|(name, _)| *name == sweep.name).map_or("", |(_, v)| v);
+                        format!("{} · {value}", title(row))
+                    }))
+                }
+            }
+        }
+    }
+}
+
+fn figure_table(rows: &[&SummaryRow], corner: &str, name: &dyn Fn(&SummaryRow) -> String) -> Markup {
+    let mut figures: Vec<&str> = Vec::new();
+    for (figure, _) in rows.iter().flat_map(|row| &row.figures) {
+        if !figures.contains(&figure.as_str()) {
+            figures.push(figure);
+        }
+    }
+    html! {
+        div.scroll { table {
+            thead { tr {
+                th { (corner) }
+                @for figure in &figures { th.number { (Label::of_figure(figure).column()) } }
+                th.number { "trials" }
+            } }
+            tbody {
+                @for row in rows {
+                    tr {
+                        td { (name(row)) }
+                        @for figure in &figures {
+                            td.number {
+                                @match row.figure(figure) {
+                                    Some(estimate) => (number::estimate(figure, estimate)),
+                                    None => "–",
+                                }
+                            }
+                        }
+                        td.number { (row.trials) }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+fn how(summary: &ReportSummary, results: &[StudyResults<'_>], manifest: &Manifest) -> Markup {
+    let whole = |n: u64| grouped(&n.to_string());
+    html! {
+        dl {
+            dt { "Command" } dd { code { (manifest.command.join(" ")) } }
+            dt { "Program" } dd {
+                "bandmaster " (VERSION)
+                @if let Some(commit) = COMMIT { ", commit " code { (commit) } }
+            }
+            dt { "Trials" } dd { (summary.trials.finished) " of " (summary.trials.planned) " finished" }
+            dt { "Work" } dd {
+                (whole(summary.work.packet_hops)) " packet hops, " (whole(summary.work.events)) " events"
+            }
+        }
+        div.scroll { table {
+            thead { tr {
+                th { "Study" } th { "World" } th.number { "Cases" } th.number { "Trials each" } th.number { "Time" }
+                th.number { "Warm-up" } th.number { "Sample" } th.number { "Seed" } th { "Digest of the scenario" }
+            } }
+            tbody {
+                @for (result, outline) in results.iter().zip(&summary.studies) {
+                    tr {
+                        td { (study_title(outline)) }
+                        td { (result.provenance.world) }
+                        td.number { (result.study.cases.len()) }
+                        @match result.study.cases.first().map(|case| &case.scenario.run) {
+                            Some(run) => {
+                                td.number { (run.trials) } td.number { (run.duration) } td.number { (run.warm_up) }
+                                td.number { (run.sample) }
+                            }
+                            None => { td colspan="4" {} }
+                        }
+                        td.number { (result.provenance.seed) }
+                        td { code { (result.provenance.digest) } }
+                    }
+                }
+            }
+        } }
+        p.fine {
+            "Every scenario with all its defaults is in " code { "manifest.json" } ", the statistics are in "
+            code { "summary.json" } ", the recorded series in " code { "series.parquet" } ". The same command and \
+            version give the same bytes."
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::figure::draw_all;
+    use crate::report::tests::{results, study};
+
+    fn page_of(results: &[StudyResults<'_>]) -> String {
+        let summary = ReportSummary::new("Fair <shares>", results);
+        let manifest = Manifest { command: vec!["bandmaster".to_owned(), "run".to_owned(), "fair.toml".to_owned()] };
+        page(&summary, results, &draw_all(results), &manifest)
+    }
+
+    #[test]
+    fn nothing_is_loaded_from_elsewhere_and_nothing_runs() {
+        let study = study();
+        let page = page_of(&[results(&study)]);
+        let namespace = "xmlns=\"http://www.w3.org/2000/svg\"";
+        let rest = page.replace(namespace, "");
+        for forbidden in ["http:", "https:", "src=", "<link", "<script", "@import", "url(", "javascript:"] {
+            assert!(!rest.contains(forbidden), "{forbidden}");
+        }
+    }
+
+    #[test]
+    fn text_is_escaped() {
+        let mut study = study();
+        study.claims[0].text = "a < b & \"c\" <script>".to_owned();
+        study.figures[0].title = "1 < 2".to_owned();
+        let page = page_of(&[results(&study)]);
+        assert!(page.contains("a &lt; b &amp; &quot;c&quot; &lt;script&gt;"));
+        assert!(page.contains("<h1>Fair &lt;shares&gt;</h1>"));
+        assert!(page.contains("1 &lt; 2: Normalised"));
+        assert!(!page.contains("<script>"));
+    }
+
+    #[test]
+    fn claims_stand_beside_the_published_numbers() {
+        let study = study();
+        let page = page_of(&[results(&study)]);
+        assert!(page.contains("<td class=\"good\">ok</td>"));
+        assert!(page.contains("<td class=\"bad\">FAILS</td>"));
+        assert!(page.contains("<td class=\"open\">not reproduced</td>"));
+        assert!(page.contains("<td>0.99</td><td>Fig. 6</td>"));
+        assert!(page.contains("the paper’s topology figure is lost"));
+    }
+
+    #[test]
+    fn every_figure_is_there_with_its_data() {
+        let study = study();
+        let page = page_of(&[results(&study), results(&study)]);
+        assert_eq!(page.matches("<svg ").count(), 6);
+        for id in ["fair.jain", "fair-2.jain", "fair.series", "fair-2.queue"] {
+            assert_eq!(page.matches(&format!("<figure id=\"{id}\">")).count(), 1, "{id}");
+        }
+        assert!(page.contains("Figure 6. "));
+        assert!(page.contains("<summary>Data</summary>"));
+    }
+
+    #[test]
+    fn an_early_end_is_said_first() {
+        let study = study();
+        let mut results = [results(&study)];
+        results[0].records.truncate(3);
+        let page = page_of(&results);
+        assert!(page.contains("Not complete: 3 of 14 trials finished."));
+    }
+}

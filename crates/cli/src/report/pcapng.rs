@@ -1,0 +1,373 @@
+//! Captures that Wireshark reads: raw IPv4 with true TCP, UDP and IP headers, checksums and options.
+//!
+//! Addresses are 10.0.0.1 for node 0, counting up. Payload is zeros: the simulator moves lengths, not content.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use bandmaster_core::capture::{CapturedPacket, CapturedTcp, CapturedTransport};
+use bandmaster_core::id::NodeId;
+use pcap_file::pcapng::PcapNgWriter;
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
+use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
+use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
+use pcap_file::{DataLink, Endianness, PcapError};
+
+use super::VERSION;
+
+/// LINKTYPE_RAW: packets start with the IP header.
+const LINK_TYPE: u32 = 101;
+
+/// Timestamps are in units of 10^-9 s.
+const NANOSECONDS: u8 = 9;
+
+const IP_HEADER: usize = 20;
+const UDP_HEADER: usize = 8;
+const TCP_HEADER: usize = 20;
+const TCP_OPTIONS: usize = 40;
+const DONT_FRAGMENT: u16 = 0x4000;
+const TIME_TO_LIVE: u8 = 64;
+
+/// Writes the packets of one port.
+pub(crate) struct PcapWriter<W: Write> {
+    out: PcapNgWriter<W>,
+    packet: Vec<u8>,
+}
+
+impl<W: Write> PcapWriter<W> {
+    /// Starts a capture of the port called `port`.
+    ///
+    /// # Errors
+    /// When `out` refuses.
+    pub(crate) fn new(out: W, port: &str) -> io::Result<Self> {
+        let program = format!("bandmaster {VERSION}");
+        let section = SectionHeaderBlock {
+            endianness: Endianness::Little,
+            options: vec![SectionHeaderOption::UserApplication(Cow::Owned(program))],
+            ..Default::default()
+        };
+        let mut out = PcapNgWriter::with_section_header(out, section).map_err(into_io)?;
+        let comment = format!("Packets as port {port} starts to transmit them; payload is zeros");
+        out.write_pcapng_block(InterfaceDescriptionBlock {
+            linktype: DataLink::from(LINK_TYPE),
+            snaplen: 0,
+            options: vec![
+                InterfaceDescriptionOption::Comment(Cow::Owned(comment)),
+                InterfaceDescriptionOption::IfName(Cow::Borrowed(port)),
+                InterfaceDescriptionOption::IfTsResol(NANOSECONDS),
+            ],
+        })
+        .map_err(into_io)?;
+        Ok(Self { out, packet: Vec::new() })
+    }
+
+    /// Writes a packet.
+    ///
+    /// # Errors
+    /// When the packet does not fit into IPv4 (65535 bytes, 40 bytes of TCP options, 2^24 - 2 nodes) or `out` refuses.
+    pub(crate) fn write(&mut self, packet: &CapturedPacket) -> io::Result<()> {
+        encode(packet, &mut self.packet)?;
+        self.out
+            .write_pcapng_block(EnhancedPacketBlock {
+                interface_id: 0,
+                timestamp: Duration::from_nanos(packet.at.as_nanos()),
+                original_len: self.packet.len() as u32,
+                data: Cow::Borrowed(&self.packet),
+                options: Vec::new(),
+            })
+            .map_err(into_io)?;
+        Ok(())
+    }
+
+    /// The writer below, with everything handed to it.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub(crate) fn finish(self) -> io::Result<W> {
+        let mut out = self.out.into_inner();
+        out.flush()?;
+        Ok(out)
+    }
+}
+
+/// Replaces `bytes` by the packet from the IP header on.
+fn encode(packet: &CapturedPacket, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let (source, destination) = (address(packet.src)?, address(packet.dst)?);
+    let (protocol, header) = match &packet.transport {
+        CapturedTransport::Udp => (17_u8, udp_header(packet)),
+        CapturedTransport::Tcp(tcp) => (6, tcp_header(packet, tcp)?),
+    };
+    let length = IP_HEADER + header.len() + packet.payload as usize;
+    let too_long = || invalid(format!("packet of {length} bytes at {}: IPv4 allows 65535", packet.at));
+    let total = u16::try_from(length).map_err(|_| too_long())?;
+
+    bytes.clear();
+    bytes.extend_from_slice(&[0x45, packet.ecn & 3]);
+    bytes.extend_from_slice(&total.to_be_bytes());
+    // RFC 6864: the identification of a packet that is never fragmented means nothing.
+    bytes.extend_from_slice(&[0, 0]);
+    bytes.extend_from_slice(&DONT_FRAGMENT.to_be_bytes());
+    bytes.extend_from_slice(&[TIME_TO_LIVE, protocol, 0, 0]);
+    bytes.extend_from_slice(&source);
+    bytes.extend_from_slice(&destination);
+    let checksum = internet_checksum([&bytes[..]]);
+    bytes[10..12].copy_from_slice(&checksum.to_be_bytes());
+
+    bytes.extend_from_slice(&header);
+    bytes.resize(length, 0);
+    let [high, low] = (total - IP_HEADER as u16).to_be_bytes();
+    let pseudo = [0, protocol, high, low];
+    let checksum = internet_checksum([&source[..], &destination, &pseudo, &bytes[IP_HEADER..]]);
+    match packet.transport {
+        // RFC 768: zero means that there is no checksum; all ones stands for zero.
+        CapturedTransport::Udp => {
+            let checksum = if checksum == 0 { 0xffff } else { checksum };
+            bytes[IP_HEADER + 6..IP_HEADER + 8].copy_from_slice(&checksum.to_be_bytes());
+        }
+        CapturedTransport::Tcp(_) => {
+            bytes[IP_HEADER + 16..IP_HEADER + 18].copy_from_slice(&checksum.to_be_bytes());
+        }
+    }
+    Ok(())
+}
+
+fn udp_header(packet: &CapturedPacket) -> Vec<u8> {
+    let length = (UDP_HEADER as u32).saturating_add(packet.payload);
+    // A length that does not fit is refused by the caller for the IP packet.
+    let length = u16::try_from(length).unwrap_or(u16::MAX);
+    let words = [packet.src_port, packet.dst_port, length, 0];
+    words.into_iter().flat_map(u16::to_be_bytes).collect()
+}
+
+fn tcp_header(packet: &CapturedPacket, tcp: &CapturedTcp) -> io::Result<Vec<u8>> {
+    let options = tcp_options(tcp);
+    if options.len() > TCP_OPTIONS {
+        let (length, at) = (options.len(), packet.at);
+        return Err(invalid(format!("{length} bytes of TCP options at {at}: TCP allows {TCP_OPTIONS}")));
+    }
+    let words = ((TCP_HEADER + options.len()) / 4) as u8;
+    let mut header = Vec::with_capacity(TCP_HEADER + options.len());
+    header.extend_from_slice(&packet.src_port.to_be_bytes());
+    header.extend_from_slice(&packet.dst_port.to_be_bytes());
+    header.extend_from_slice(&tcp.seq.to_be_bytes());
+    header.extend_from_slice(&tcp.ack.to_be_bytes());
+    header.extend_from_slice(&[words << 4, tcp.flags]);
+    header.extend_from_slice(&tcp.window.to_be_bytes());
+    header.extend_from_slice(&[0, 0, 0, 0]);
+    header.extend_from_slice(&options);
+    Ok(header)
+}
+
+/// Options in the order and with the padding of Linux.
+fn tcp_options(tcp: &CapturedTcp) -> Vec<u8> {
+    const NOP: u8 = 1;
+    let mut options = Vec::with_capacity(TCP_OPTIONS);
+    if let Some(mss) = tcp.mss {
+        options.extend_from_slice(&[2, 4]);
+        options.extend_from_slice(&mss.to_be_bytes());
+    }
+    match (tcp.sack_permitted, tcp.timestamps) {
+        (true, _) => options.extend_from_slice(if tcp.timestamps.is_some() { &[4, 2] } else { &[NOP, NOP, 4, 2] }),
+        (false, Some(_)) => options.extend_from_slice(&[NOP, NOP]),
+        (false, None) => {}
+    }
+    if let Some((value, echo)) = tcp.timestamps {
+        options.extend_from_slice(&[8, 10]);
+        options.extend_from_slice(&value.to_be_bytes());
+        options.extend_from_slice(&echo.to_be_bytes());
+    }
+    if let Some(shift) = tcp.window_scale {
+        options.extend_from_slice(&[NOP, 3, 3, shift]);
+    }
+    let blocks = &tcp.sack[..usize::from(tcp.sack_count).min(tcp.sack.len())];
+    if !blocks.is_empty() {
+        options.extend_from_slice(&[NOP, NOP, 5, 2 + 8 * blocks.len() as u8]);
+        for (left, right) in blocks {
+            options.extend_from_slice(&left.to_be_bytes());
+            options.extend_from_slice(&right.to_be_bytes());
+        }
+    }
+    options
+}
+
+/// RFC 1071 over the concatenation of `parts`; only the last part may have an odd length.
+fn internet_checksum<const N: usize>(parts: [&[u8]; N]) -> u16 {
+    let mut sum: u64 = 0;
+    for part in parts {
+        let pairs = part.chunks(2).map(|pair| u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
+        sum += pairs.map(u64::from).sum::<u64>();
+    }
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+fn address(node: NodeId) -> io::Result<[u8; 4]> {
+    match node.0.checked_add(1) {
+        Some(host) if host < (1 << 24) - 1 => {
+            let [_, high, middle, low] = host.to_be_bytes();
+            Ok([10, high, middle, low])
+        }
+        _ => Err(invalid(format!("{node} has no address: 10.0.0.0/8 holds 2^24 - 2 nodes"))),
+    }
+}
+
+fn invalid(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+fn into_io(error: PcapError) -> io::Error {
+    match error {
+        PcapError::IoError(error) => error,
+        error => io::Error::other(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bandmaster_core::id::PortId;
+    use bandmaster_core::time::Time;
+    use pcap_file::pcapng::{Block, PcapNgReader};
+
+    use super::*;
+
+    fn packet(payload: u32, transport: CapturedTransport) -> CapturedPacket {
+        CapturedPacket {
+            at: Time::from_nanos(1_000_000_007),
+            port: PortId(0),
+            src: NodeId(0),
+            dst: NodeId(300),
+            src_port: 49_152,
+            dst_port: 5001,
+            ecn: 2,
+            payload,
+            transport,
+        }
+    }
+
+    fn encoded(packet: &CapturedPacket) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        encode(packet, &mut bytes).unwrap();
+        bytes
+    }
+
+    /// One's complement sum bit by bit, end-around carry after every word: correct data give 0xffff.
+    fn ones_sum(bytes: &[u8]) -> u16 {
+        let mut sum = 0_u16;
+        for index in (0..bytes.len()).step_by(2) {
+            let low = if index + 1 < bytes.len() { bytes[index + 1] } else { 0 };
+            let (next, carry) = sum.overflowing_add(u16::from(bytes[index]) * 256 + u16::from(low));
+            sum = next + u16::from(carry);
+        }
+        sum
+    }
+
+    fn transport_sum(bytes: &[u8]) -> u16 {
+        let mut covered = bytes[12..20].to_vec();
+        covered.extend_from_slice(&[0, bytes[9]]);
+        covered.extend_from_slice(&((bytes.len() - 20) as u16).to_be_bytes());
+        covered.extend_from_slice(&bytes[20..]);
+        ones_sum(&covered)
+    }
+
+    #[test]
+    fn ip_header_of_a_datagram() {
+        let bytes = encoded(&packet(5, CapturedTransport::Udp));
+        assert_eq!(bytes[..10], [0x45, 2, 0, 33, 0, 0, 0x40, 0, 64, 17]);
+        assert_eq!(bytes[12..20], [10, 0, 0, 1, 10, 0, 1, 45]);
+        assert_eq!(bytes[20..26], [0xc0, 0x00, 0x13, 0x89, 0, 13]);
+        assert_eq!(bytes.len(), 33);
+        assert_eq!(ones_sum(&bytes[..20]), 0xffff);
+        assert_eq!(transport_sum(&bytes), 0xffff);
+    }
+
+    #[test]
+    fn checksum_of_a_published_header() {
+        // The worked example of the article "Internet checksum" in Wikipedia: 0xb861.
+        let header = [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7];
+        assert_eq!(internet_checksum([&header]), 0xb861);
+    }
+
+    #[test]
+    fn a_connection_request_has_the_options_of_linux() {
+        let tcp = CapturedTcp {
+            seq: 0xdead_beef,
+            flags: 2,
+            window: 64_240,
+            mss: Some(1460),
+            window_scale: Some(7),
+            sack_permitted: true,
+            timestamps: Some((1, 0)),
+            ..CapturedTcp::default()
+        };
+        let bytes = encoded(&packet(0, CapturedTransport::Tcp(tcp)));
+        assert_eq!(bytes.len(), 60);
+        assert_eq!(bytes[24..28], [0xde, 0xad, 0xbe, 0xef]);
+        assert_eq!(bytes[32..36], [0xa0, 2, 0xfa, 0xf0]);
+        assert_eq!(bytes[40..], [2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7]);
+        assert_eq!((ones_sum(&bytes[..20]), transport_sum(&bytes)), (0xffff, 0xffff));
+    }
+
+    #[test]
+    fn every_combination_of_options_is_aligned_and_sums_up() {
+        for bits in 0..16_u8 {
+            for blocks in 0..=4_u8 {
+                let tcp = CapturedTcp {
+                    flags: 16,
+                    mss: (bits & 1 != 0).then_some(1448),
+                    window_scale: (bits & 2 != 0).then_some(3),
+                    sack_permitted: bits & 4 != 0,
+                    timestamps: (bits & 8 != 0).then_some((77, 66)),
+                    sack: [(1, 2), (3, 4), (5, 6), (7, 8)],
+                    sack_count: blocks,
+                    ..CapturedTcp::default()
+                };
+                let options = tcp_options(&tcp);
+                assert_eq!(options.len() % 4, 0, "{tcp:?}");
+                let packet = packet(1447, CapturedTransport::Tcp(tcp));
+                let mut bytes = Vec::new();
+                if options.len() > TCP_OPTIONS {
+                    let message = encode(&packet, &mut bytes).unwrap_err().to_string();
+                    assert!(message.contains("TCP allows 40"), "{message}");
+                } else {
+                    encode(&packet, &mut bytes).unwrap();
+                    assert_eq!(usize::from(bytes[32] >> 4) * 4, TCP_HEADER + options.len());
+                    assert_eq!(transport_sum(&bytes), 0xffff);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_ipv4_cannot_hold_is_refused() {
+        let mut bytes = Vec::new();
+        let message = encode(&packet(65_508, CapturedTransport::Udp), &mut bytes).unwrap_err().to_string();
+        assert!(message.contains("65536 bytes"), "{message}");
+        assert!(encode(&packet(65_507, CapturedTransport::Udp), &mut bytes).is_ok());
+        assert!(address(NodeId((1 << 24) - 3)).is_ok());
+        assert!(address(NodeId((1 << 24) - 2)).is_err());
+        assert!(address(NodeId(u32::MAX)).is_err());
+    }
+
+    #[test]
+    fn the_file_comes_back_with_port_and_nanoseconds() {
+        let mut writer = PcapWriter::new(Vec::new(), "r1->server").unwrap();
+        writer.write(&packet(100, CapturedTransport::Udp)).unwrap();
+        let bytes = writer.finish().unwrap();
+        let mut reader = PcapNgReader::new(&bytes[..]).unwrap();
+        let Block::InterfaceDescription(interface) = reader.next_block().unwrap().unwrap().into_owned() else {
+            panic!("no interface");
+        };
+        assert_eq!(u32::from(interface.linktype), LINK_TYPE);
+        assert!(interface.options.contains(&InterfaceDescriptionOption::IfName(Cow::Borrowed("r1->server"))));
+        assert!(interface.options.contains(&InterfaceDescriptionOption::IfTsResol(9)));
+        let Block::EnhancedPacket(packet) = reader.next_block().unwrap().unwrap().into_owned() else {
+            panic!("no packet");
+        };
+        assert_eq!(packet.timestamp, Duration::from_nanos(1_000_000_007));
+        assert_eq!((packet.original_len, packet.data.len()), (128, 128));
+        assert!(reader.next_block().is_none());
+    }
+}

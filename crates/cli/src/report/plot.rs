@@ -1,0 +1,98 @@
+//! A plot before it is drawn: panels that share their axes, curves and a legend.
+
+use super::axis::Axis;
+
+/// Panels side by side under one legend.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Plot {
+    /// What it shows, for people who cannot see it.
+    pub(crate) description: String,
+    /// Horizontal axis of every panel.
+    pub(crate) x: Axis,
+    /// Vertical axis of every panel.
+    pub(crate) y: Axis,
+    /// At least one.
+    pub(crate) panels: Vec<Panel>,
+    /// One entry for each look that occurs.
+    pub(crate) legend: Vec<LegendEntry>,
+}
+
+/// One pair of axes.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Panel {
+    /// Above the panel; empty for none.
+    pub(crate) title: String,
+    /// Drawn in this order.
+    pub(crate) curves: Vec<Curve>,
+}
+
+/// What belongs together in a panel.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Curve {
+    /// How it looks.
+    pub(crate) look: Look,
+    /// What is drawn.
+    pub(crate) shape: Shape,
+}
+
+/// The form of a curve.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Shape {
+    /// Marked points with interval bars, joined by lines.
+    Points(Vec<Point>),
+    /// A line through many values, broken where a value is not a number, with few marks.
+    Line(Vec<(f64, f64)>),
+    /// One value across the panel, with its interval as a band.
+    Level(Point),
+}
+
+/// A value with its interval.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Point {
+    /// Position; ignored for a level.
+    pub(crate) x: f64,
+    /// Value.
+    pub(crate) y: f64,
+    /// Ends of the interval, when there is one.
+    pub(crate) interval: Option<(f64, f64)>,
+}
+
+/// An entry of the legend.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct LegendEntry {
+    /// Text.
+    pub(crate) label: String,
+    /// Sample.
+    pub(crate) look: Look,
+}
+
+/// Colour, dashes and mark of a curve.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Look {
+    /// A curve of ours, by number: colour, dashes and mark go together.
+    Curve(usize),
+    /// As a curve, but solid: dashes make noise unreadable.
+    Trace(usize),
+    /// As a curve, but without marks and always dashed: a level.
+    Level(usize),
+    /// A curve from elsewhere, by number: grey with open marks.
+    Reference(usize),
+}
+
+impl Plot {
+    /// Every value that the vertical axis must hold.
+    pub(crate) fn heights(panels: &[Panel]) -> Vec<f64> {
+        let with_interval = |point: &Point| {
+            let (low, high) = point.interval.unwrap_or((point.y, point.y));
+            [point.y, low, high]
+        };
+        let of_curve = |curve: &Curve| -> Vec<f64> {
+            match &curve.shape {
+                Shape::Points(points) => points.iter().flat_map(with_interval).collect(),
+                Shape::Line(values) => values.iter().map(|(_, y)| *y).collect(),
+                Shape::Level(point) => with_interval(point).to_vec(),
+            }
+        };
+        panels.iter().flat_map(|panel| &panel.curves).flat_map(of_curve).filter(|y| y.is_finite()).collect()
+    }
+}

@@ -1,0 +1,339 @@
+//! What a person reads on the terminal.
+
+use bandmaster_core::report::claims::{ClaimResult, Status};
+use bandmaster_core::report::summary::SummaryRow;
+use bandmaster_core::scenario::{ClaimAt, FigureContent, Study, Sweep};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, TableStyle, Width};
+
+use super::number::{self, Label};
+use super::{ReportSummary, StudyOutline};
+
+/// Columns of the table of variants.
+const COLUMNS: [&str; 6] = ["jain", "jain_normalised", "throughput", "queue", "drops", "rtos"];
+
+/// Figures of a sweep for which the study names none.
+const USUAL_FOCUS: [&str; 2] = ["jain_normalised", "throughput"];
+
+/// Narrower terminals get a line for each claim.
+const CLAIMS_TABLE_WIDTH: u16 = 76;
+
+/// Spaces of a cell: left and right.
+const PADDING: (u16, u16) = (1, 0);
+
+/// Columns between the contents of two neighbours: a separator and the padding.
+const GAP: usize = 2;
+
+/// Width where there is no terminal.
+const PAPER_WIDTH: u16 = 110;
+
+const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+/// The tables of a report for stdout. A report of one study shows its sweeps; one of several, such as a paper's
+/// whole evaluation, would be too long to read with them.
+pub(crate) fn render(summary: &ReportSummary, colour: bool) -> String {
+    let width = terminal_size::terminal_size_of(std::io::stdout()).map_or(PAPER_WIDTH, |(width, _)| width.0);
+    TablePrint { width: width.max(40), colour, sweeps: summary.studies.len() == 1 }.text(summary)
+}
+
+/// How to print.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TablePrint {
+    /// Columns of the terminal.
+    pub(crate) width: u16,
+    /// Emphasis by escape sequences.
+    pub(crate) colour: bool,
+    /// The tables of sweeps too.
+    pub(crate) sweeps: bool,
+}
+
+impl TablePrint {
+    /// The tables of a report: variants and sweeps of each study, then all claims.
+    pub(crate) fn text(self, summary: &ReportSummary) -> String {
+        let mut text = String::new();
+        for study in &summary.studies {
+            let title = if study.title.is_empty() { &study.name } else { &study.title };
+            self.heading(&mut text, title);
+            let rows: Vec<&SummaryRow> =
+                summary.rows.iter().filter(|row| row.study == study.name).map(|row| &row.row).collect();
+            self.variants(&mut text, study, &rows);
+            if self.sweeps {
+                for (sweep, focus) in study.sweeps.iter().zip(&study.focus) {
+                    for figure in focus {
+                        self.sweep(&mut text, sweep, figure, &rows);
+                    }
+                }
+            }
+        }
+        if !self.sweeps && summary.studies.iter().any(|study| !study.sweeps.is_empty()) {
+            text.push_str("The sweeps are in the report.\n\n");
+        }
+        self.claims(&mut text, summary);
+        if !summary.complete {
+            let (finished, planned) = (summary.trials.finished, summary.trials.planned);
+            let note = format!("Not complete: {finished} of {planned} trials finished.");
+            text.push_str(&format!("{}\n", self.paint(&note, YELLOW)));
+        }
+        text
+    }
+
+    fn variants(self, text: &mut String, study: &StudyOutline, rows: &[&SummaryRow]) {
+        let base: Vec<(&str, &SummaryRow)> = study
+            .variants
+            .iter()
+            .filter_map(|variant| {
+                let row = rows.iter().find(|row| row.base && row.variant == variant.name && row.trials > 0)?;
+                Some((variant.name.as_str(), *row))
+            })
+            .collect();
+        let present = |figure: &&str| base.iter().any(|(_, row)| row.figure(figure).is_some());
+        let figures: Vec<&str> = COLUMNS.into_iter().filter(present).collect();
+        if figures.is_empty() {
+            text.push_str("No trial has finished.\n\n");
+            return;
+        }
+        let head = figures.iter().map(|figure| Label::of_figure(figure).column()).collect();
+        let rows = base.iter().map(|(name, row)| {
+            let cells = figures.iter().map(|figure| cell(row, figure)).collect();
+            ((*name).to_owned(), cells)
+        });
+        self.blocks(text, "variant", head, rows.collect());
+    }
+
+    /// A figure over a sweep: a row for each variant, a column for each value.
+    fn sweep(self, text: &mut String, sweep: &Sweep, figure: &str, rows: &[&SummaryRow]) {
+        let at = |variant: &str, value: &str| {
+            let row = rows.iter().find(|row| row.variant == variant && row.is_at(&sweep.name, value));
+            row.map_or_else(|| "–".to_owned(), |row| cell(row, figure))
+        };
+        let cells: Vec<(String, Vec<String>)> = sweep
+            .variants
+            .iter()
+            .map(|variant| (variant.clone(), sweep.values.iter().map(|value| at(variant, value)).collect()))
+            .collect();
+        if cells.iter().flat_map(|(_, cells)| cells).any(|cell| cell != "–") {
+            self.heading(text, &format!("{} over {}", Label::of_figure(figure).axis(), sweep.title));
+            self.blocks(text, &sweep.name, sweep.values.clone(), cells);
+        }
+    }
+
+    /// A table of named rows, in blocks of columns where the terminal is too narrow for all.
+    fn blocks(self, text: &mut String, corner: &str, head: Vec<String>, rows: Vec<(String, Vec<String>)>) {
+        let name_width = rows.iter().map(|(name, _)| length(name)).max().unwrap_or(0).max(length(corner));
+        // Heads may wrap between words, cells never do.
+        let widths: Vec<usize> = (0..head.len())
+            .map(|column| {
+                let words = head[column].split(' ').map(length);
+                words.chain(rows.iter().map(|(_, cells)| length(&cells[column]))).max().unwrap_or(0)
+            })
+            .collect();
+        let fits = |columns: usize| {
+            let line = |block: &[usize]| block.iter().map(|width| width + GAP).sum::<usize>() + name_width + 1;
+            widths.chunks(columns).all(|block| line(block) <= usize::from(self.width))
+        };
+        let most = (1..=head.len()).rev().find(|columns| fits(*columns)).unwrap_or(1);
+        // Blocks of equal size look better than full ones and a rest.
+        let columns = head.len().div_ceil(head.len().div_ceil(most).max(1)).max(1);
+        for start in (0..head.len()).step_by(columns) {
+            let block = start..(start + columns).min(head.len());
+            let mut table = self.table();
+            table.set_header(std::iter::once(corner).chain(head[block.clone()].iter().map(String::as_str)));
+            for (name, cells) in &rows {
+                table.add_row(std::iter::once(name).chain(&cells[block.clone()]));
+            }
+            let widths = std::iter::once(name_width).chain(widths[block].iter().copied());
+            for (index, (column, width)) in table.column_iter_mut().zip(widths).enumerate() {
+                column.set_padding(PADDING);
+                column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width as u16 + PADDING.0)));
+                if index > 0 {
+                    column.set_cell_alignment(CellAlignment::Right);
+                }
+            }
+            self.push_table(text, &table);
+        }
+    }
+
+    fn claims(self, text: &mut String, summary: &ReportSummary) {
+        if summary.claims.is_empty() {
+            return;
+        }
+        self.heading(text, "Claims");
+        let results: Vec<&ClaimResult> = summary.claims.iter().map(|claim| &claim.result).collect();
+        let numbers = |claim: &ClaimResult| {
+            let value = claim.value.map_or_else(|| "–".to_owned(), |v| number::claim_value(v, claim.low, claim.high));
+            (value, number::band(claim.low, claim.high))
+        };
+        if self.width < CLAIMS_TABLE_WIDTH {
+            for claim in &results {
+                let (value, band) = numbers(claim);
+                let word = self.paint(claim.status.word(), colour_of(claim.status));
+                text.push_str(&format!("{word}  {}: {value} ({band})\n", claim.id));
+            }
+            text.push('\n');
+        } else {
+            let mut table = self.table();
+            table.set_header(["outcome", "claim", "value", "band", "at", "paper", "source"]);
+            for claim in &results {
+                let (value, band) = numbers(claim);
+                let cells = [claim.status.word(), &claim.id, &value, &band, &claim.at, &claim.paper, &claim.source];
+                table.add_row(cells);
+            }
+            for (index, column) in table.column_iter_mut().enumerate() {
+                column.set_padding(PADDING);
+                if matches!(index, 0 | 2 | 3) {
+                    column.set_constraint(ColumnConstraint::ContentWidth);
+                }
+            }
+            self.push_table(text, &table);
+        }
+        for claim in results.into_iter().filter(|claim| !claim.ok) {
+            let place = format!("{} of {} at {}", claim.figure, claim.variant, claim.at);
+            let why = claim.not_reproduced.as_ref().map(|why| format!("\n  {why}")).unwrap_or_default();
+            let word = self.paint(claim.status.word(), colour_of(claim.status));
+            text.push_str(&format!("{word}  {}: {} ({place}){why}\n", claim.id, claim.text));
+        }
+        let count = |status: Status, what: &str| match summary.claims_that(status) {
+            0 => None,
+            n => Some(format!("{n} {what}")),
+        };
+        let counts = [
+            count(Status::Holds, "ok"),
+            count(Status::Fails, "failed"),
+            count(Status::NotReproduced, "not reproduced"),
+            count(Status::Missing, "without data"),
+        ];
+        let counts: Vec<String> = counts.into_iter().flatten().collect();
+        text.push_str(&format!("{} claims: {}.\n", summary.claims.len(), counts.join(", ")));
+    }
+
+    fn table(self) -> Table {
+        let mut table = Table::new();
+        table.load_style(STYLE).set_content_arrangement(ContentArrangement::Dynamic).set_width(self.width);
+        table
+    }
+
+    fn push_table(self, text: &mut String, table: &Table) {
+        for line in table.trim_fmt().lines() {
+            // The outcome of a claim stands first, which is the only place where these words begin a line.
+            let outcome = [Status::Holds, Status::Fails, Status::NotReproduced, Status::Missing]
+                .into_iter()
+                .find(|status| line.starts_with(&format!(" {} ", status.word())));
+            match outcome {
+                Some(status) => {
+                    let rest = &line[1 + status.word().len()..];
+                    text.push_str(&format!(" {}{rest}\n", self.paint(status.word(), colour_of(status))));
+                }
+                None => text.push_str(&format!("{line}\n")),
+            }
+        }
+        text.push('\n');
+    }
+
+    fn heading(self, text: &mut String, title: &str) {
+        text.push_str(&format!("{}\n", self.paint(title, BOLD)));
+    }
+
+    fn paint(self, text: &str, code: &str) -> String {
+        if self.colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+/// Figures that a study's pictures and claims look at along a sweep.
+pub(super) fn focus(study: &Study, sweep: &Sweep) -> Vec<String> {
+    let drawn = study.figures.iter().filter_map(|figure| match &figure.content {
+        FigureContent::Sweep { sweep: name, y, .. } if *name == sweep.name => Some(y.clone()),
+        FigureContent::Sweep { .. } | FigureContent::Series { .. } => None,
+    });
+    let claimed = study.claims.iter().filter_map(|claim| match &claim.at {
+        ClaimAt::Every(name) | ClaimAt::Points(name, _) if *name == sweep.name => Some(claim.figure.clone()),
+        ClaimAt::Every(_) | ClaimAt::Points(..) | ClaimAt::Base | ClaimAt::Point(..) => None,
+    });
+    let mut focus: Vec<String> = Vec::new();
+    for figure in drawn.chain(claimed) {
+        if !focus.contains(&figure) {
+            focus.push(figure);
+        }
+    }
+    if focus.is_empty() { USUAL_FOCUS.map(str::to_owned).to_vec() } else { focus }
+}
+
+const BOLD: &str = "1";
+const GREEN: &str = "32";
+const YELLOW: &str = "33";
+const RED: &str = "1;31";
+
+const fn colour_of(status: Status) -> &'static str {
+    match status {
+        Status::Holds => GREEN,
+        Status::Fails | Status::Missing => RED,
+        Status::NotReproduced => YELLOW,
+    }
+}
+
+fn cell(row: &SummaryRow, figure: &str) -> String {
+    row.figure(figure).map_or_else(|| "–".to_owned(), |estimate| number::estimate(figure, estimate))
+}
+
+fn length(text: &str) -> usize {
+    text.chars().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::{results, study};
+
+    fn text(print: TablePrint) -> String {
+        let study = study();
+        print.text(&ReportSummary::new("Title", &[results(&study)]))
+    }
+
+    const PLAIN: TablePrint = TablePrint { width: 100, colour: false, sweeps: true };
+
+    #[test]
+    fn the_whole_text() {
+        assert_eq!(text(PLAIN), include_str!("table_snapshot.txt"));
+    }
+
+    #[test]
+    fn narrow_terminals_get_narrow_tables() {
+        let narrow = text(TablePrint { width: 48, ..PLAIN });
+        let tables = narrow.split("FAILS  ").next().unwrap();
+        for line in tables.lines() {
+            assert!(line.chars().count() <= 48, "{line}");
+        }
+        // The sweep's three columns do not fit beside each other any more.
+        assert!(narrow.matches("\n n ").count() > text(PLAIN).matches("\n n ").count());
+    }
+
+    #[test]
+    fn colours_only_add_escape_sequences() {
+        let coloured = text(TablePrint { colour: true, ..PLAIN });
+        assert!(coloured.contains("\u{1b}[1;31mFAILS\u{1b}[0m"));
+        let mut plain = coloured;
+        for code in [BOLD, GREEN, YELLOW, RED, "0"] {
+            plain = plain.replace(&format!("\u{1b}[{code}m"), "");
+        }
+        assert_eq!(plain, text(PLAIN));
+    }
+
+    #[test]
+    fn zz_print() {
+        for width in [48, 80, 100] { println!("{}", text(TablePrint { width, ..PLAIN })); }
+    }
+
+    #[test]
+    fn sweeps_can_be_left_out() {
+        assert!(!text(TablePrint { sweeps: false, ..PLAIN }).contains(" over "));
+    }
+
+    #[test]
+    fn a_run_that_was_stopped_at_once_says_so() {
+        let study = study();
+        let mut results = [results(&study)];
+        results[0].records.clear();
+        let text = PLAIN.text(&ReportSummary::new("Title", &results));
+        assert!(text.contains("No trial has finished."), "{text}");
+        assert!(text.contains("Not complete: 0 of 14 trials finished."), "{text}");
+        assert!(text.contains("NO DATA"), "{text}");
+    }
+}

@@ -1,0 +1,125 @@
+//! What a run prints and writes.
+
+use serde_json::{Value, json};
+
+use crate::program::{SCENARIO, Scratch};
+
+#[test]
+fn json_has_claims_rows_and_work() {
+    let scratch = Scratch::with_scenario("json");
+    let ended = scratch.run(&["run", "small.toml", "--json", "--out", "out"]).expect(0);
+    let json = ended.json();
+    assert_eq!((&json["version"], &json["complete"]), (&json!(1), &json!(true)));
+    assert_eq!(json["trials"], json!({"finished": 8, "planned": 8}));
+    let claims = json["claims"].as_array().expect("a list");
+    assert_eq!(claims.iter().map(|c| c["id"].clone()).collect::<Vec<_>>(), ["busy/newreno", "busy/cubic"]);
+    for claim in claims {
+        assert_eq!((&claim["ok"], &claim["low"], &claim["high"]), (&json!(true), &json!(5.0), &json!(10.0)));
+        let value = claim["value"].as_f64().expect("a number");
+        assert!((5.0..=10.0).contains(&value), "{claim}");
+        assert!(claim["paper"].is_string() && claim["source"] == "by hand", "{claim}");
+    }
+    let rows = json["rows"].as_array().expect("a list");
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        assert_eq!(row["trials"], 2);
+        for figure in ["jain", "jain_normalised", "throughput", "queue", "drops", "rtos"] {
+            assert!(row["figures"][figure]["mean"].is_f64(), "{figure} in {row}");
+        }
+    }
+    assert!(json["work"]["packet_hops"].as_u64() > Some(1_000));
+    let written: Value = serde_json::from_slice(&scratch.files("out")[std::path::Path::new("summary.json")]).expect("JSON");
+    assert_eq!(written, json);
+}
+
+#[test]
+fn tables_go_to_stdout_and_messages_to_stderr() {
+    let scratch = Scratch::with_scenario("streams");
+    let ended = scratch.run(&["run", "small.toml", "--quick"]).expect(0);
+    assert!(ended.stdout.contains("newreno") && ended.stdout.contains("busy/cubic"), "{}", ended.stdout);
+    assert!(!ended.stdout.contains('\u{1b}') && !ended.stdout.contains("results/"), "{}", ended.stdout);
+    assert_eq!(ended.stderr, "report: results/small-001/report.html\n");
+    let quiet = scratch.run(&["run", "small.toml", "--quick", "-q"]).expect(0);
+    assert_eq!((quiet.stdout, quiet.stderr.as_str()), (ended.stdout, ""));
+    let folders = scratch.names("results");
+    assert!(folders.contains(&"small-002/report.html".to_owned()), "earlier results stay: {folders:?}");
+    assert!(!folders.iter().any(|name| name.contains("INCOMPLETE") || name.ends_with(".part")), "{folders:?}");
+}
+
+#[test]
+fn without_a_report_nothing_is_written() {
+    let scratch = Scratch::with_scenario("no-report");
+    scratch.run(&["run", "small.toml", "--quick", "--no-report"]).expect(0);
+    assert_eq!(scratch.names(""), ["small.toml"]);
+}
+
+#[test]
+fn the_same_bytes_for_any_number_of_jobs_and_every_time() {
+    let scratch = Scratch::with_scenario("bytes");
+    for (out, jobs) in [("one", "1"), ("two", "2"), ("again", "2")] {
+        scratch.run(&["run", "small.toml", "--jobs", jobs, "--out", out, "--pcap", "r1->r2"]).expect(0);
+    }
+    let one = scratch.files("one");
+    for name in ["report.html", "series.parquet", "summary.json", "manifest.json", "r1-r2.pcapng"] {
+        assert!(one.contains_key(std::path::Path::new(name)), "no {name}");
+    }
+    for other in ["two", "again"] {
+        let other_files = scratch.files(other);
+        assert_eq!(scratch.names("one"), scratch.names(other));
+        for (name, content) in &one {
+            assert!(other_files[name] == *content, "{} differs between `one` and `{other}`", name.display());
+        }
+    }
+    scratch.run(&["run", "small.toml", "--out", "seed", "--seed", "2", "--pcap", "r1->r2"]).expect(0);
+    let series = std::path::Path::new("series.parquet");
+    assert!(scratch.files("seed")[series] != one[series], "another seed gives other series");
+}
+
+#[test]
+fn exit_codes_follow_the_claims() {
+    let scratch = Scratch::new("claims");
+    let impossible = SCENARIO.replace("low = 5.0", "low = 9.99");
+    scratch.write("fails.toml", &impossible);
+    scratch.write("known.toml", format!("{impossible}not-reproduced = \"headers take their share\"\n"));
+    let ended = scratch.run(&["run", "fails.toml", "--quick", "--out", "fails"]).expect(1);
+    assert!(ended.stderr.ends_with("claims: 2 of 2 do not hold\n"), "{}", ended.stderr);
+    assert!(!scratch.names("fails").contains(&"INCOMPLETE".to_owned()), "the run itself is complete");
+    let json = scratch.run(&["run", "known.toml", "--quick", "--no-report", "--json"]).expect(0).json();
+    assert_eq!(json["claims"][0]["ok"], false);
+    assert_eq!(json["claims"][0]["status"], "not-reproduced");
+    assert_eq!(json["claims"][0]["not_reproduced"], "headers take their share");
+}
+
+#[test]
+fn settings_change_what_runs_and_are_written_down() {
+    let scratch = Scratch::with_scenario("settings");
+    let args = ["run", "small.toml", "--set", "run.duration=1s", "--trials", "3", "--seed", "7", "--out", "out"];
+    let json = scratch.run(&[&args[..], &["--json"]].concat()).expect(0).json();
+    assert_eq!(json["trials"]["planned"], 12);
+    let manifest: Value =
+        serde_json::from_slice(&scratch.files("out")[std::path::Path::new("manifest.json")]).expect("JSON");
+    assert_eq!(
+        manifest["command"],
+        json!(["run", "small.toml", "--set", "run.duration=1s", "--trials", "3", "--seed", "7"])
+    );
+    let study = &manifest["studies"][0];
+    assert_eq!(study["cases"][0]["scenario"]["run"]["seed"], 7);
+    assert_eq!(study["provenance"]["digest"].as_str().map(str::len), Some(64));
+}
+
+#[test]
+fn sweep_adds_a_sweep() {
+    let scratch = Scratch::with_scenario("sweep");
+    let args = ["sweep", "small.toml", "--key", "network.bottleneck.queue=20pkt,80pkt", "--quick", "--no-report", "--json"];
+    let json = scratch.run(&args).expect(0).json();
+    let sweeps = json["studies"][0]["sweeps"].as_array().expect("a list");
+    let added = sweeps.iter().find(|s| s["key"] == "network.bottleneck.queue").expect("the sweep of the command line");
+    assert_eq!(added["values"], json!(["20pkt", "80pkt"]));
+    let at = |value: &str| {
+        let rows = json["rows"].as_array().expect("a list");
+        let name = added["name"].as_str().expect("a name");
+        let row = rows.iter().find(|row| row["variant"] == "cubic" && row["points"][name] == value);
+        row.unwrap_or_else(|| panic!("no row of {value}"))["figures"]["queue_max"]["mean"].as_f64().expect("a number")
+    };
+    assert!(at("20pkt") <= 20.0 && at("80pkt") > 40.0, "{} and {}", at("20pkt"), at("80pkt"));
+}

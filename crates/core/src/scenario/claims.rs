@@ -1,0 +1,496 @@
+//! `[[claims]]` and `[[figures]]`: what must come out, and how it is drawn.
+
+use super::keys;
+use super::model::{
+    Against, Claim, ClaimAt, Figure, FigureContent, RecordDetail, ReferenceCurve, Relation, Scenario,
+};
+use super::raw::{Content, Item};
+use super::section::{Reader, Section};
+use super::study::{SweepDraft, VariantDraft, known_variants};
+use super::words;
+use crate::params::Written;
+use crate::report;
+
+/// What claims and figures may name.
+pub(super) struct Scope<'a> {
+    pub(super) variants: &'a [VariantDraft],
+    pub(super) sweeps: &'a [SweepDraft],
+    /// The base scenario of each variant.
+    pub(super) bases: &'a [Scenario],
+}
+
+/// Where a claim or figure looks, before points that are not run now are left out.
+enum Spot<'a> {
+    Base,
+    Point(&'a SweepDraft, (String, bool)),
+    Every(&'a SweepDraft),
+    Points(&'a SweepDraft, Vec<(String, bool)>),
+}
+
+impl<'a> Spot<'a> {
+    fn sweep(&self) -> Option<&'a SweepDraft> {
+        match self {
+            Self::Base => None,
+            Self::Point(sweep, _) | Self::Every(sweep) | Self::Points(sweep, _) => Some(sweep),
+        }
+    }
+
+    /// `None` when no point of it is run now.
+    fn claim_at(&self) -> Option<ClaimAt> {
+        match self {
+            Self::Base => Some(ClaimAt::Base),
+            Self::Point(sweep, (label, run)) => {
+                run.then(|| ClaimAt::Point(sweep.name.clone(), label.clone()))
+            }
+            Self::Every(sweep) => Some(ClaimAt::Every(sweep.name.clone())),
+            Self::Points(sweep, points) => {
+                let run: Vec<String> =
+                    points.iter().filter(|(_, run)| *run).map(|(l, _)| l.clone()).collect();
+                (!run.is_empty()).then(|| ClaimAt::Points(sweep.name.clone(), run))
+            }
+        }
+    }
+}
+
+impl<'a> Scope<'a> {
+    fn variant_names(&self) -> Vec<String> {
+        self.variants.iter().map(|v| v.name.clone()).collect()
+    }
+
+    fn base(&self, variant: &str) -> Option<&'a Scenario> {
+        self.variants.iter().position(|v| v.name == variant).map(|i| &self.bases[i])
+    }
+
+    fn sweep(
+        &self,
+        reader: &mut Reader,
+        section: &Section<'_>,
+        key: &str,
+        name: &str,
+    ) -> Option<&'a SweepDraft> {
+        let sweep = self.sweeps.iter().find(|s| s.name == name);
+        if sweep.is_none() {
+            let names: Vec<&str> = self.sweeps.iter().map(|s| s.name.as_str()).collect();
+            let (place, path) = (section.place(key), section.key_path(key));
+            reader.fail_with(place, path, format!("unknown sweep `{name}`"), words::suggestion(name, &names));
+        }
+        sweep
+    }
+
+    /// Notes variants that `sweep` leaves out.
+    fn check_swept(
+        &self,
+        reader: &mut Reader,
+        section: &Section<'_>,
+        key: &str,
+        sweep: &SweepDraft,
+        variant: &str,
+    ) -> bool {
+        let swept = sweep.variants.iter().any(|v| v == variant);
+        if !swept && self.base(variant).is_some() {
+            reader.fail_key(
+                section,
+                key,
+                format!("variant `{variant}` is not in the sweep `{}`", sweep.name),
+            );
+        }
+        swept
+    }
+
+    /// The point that `at` names.
+    fn point(
+        &self,
+        reader: &mut Reader,
+        section: &Section<'_>,
+        key: &str,
+    ) -> Option<(&'a SweepDraft, (String, bool))> {
+        let item = section.item(key)?;
+        let entries = item.table().map_or(&[][..], |t| &t.entries);
+        let [entry] = entries else {
+            reader.fail_key(
+                section,
+                key,
+                format!("{item} is not one point; write the name of a sweep = one value"),
+            );
+            return None;
+        };
+        let sweep = self.sweep(reader, section, key, &entry.key)?;
+        Some((sweep, value_of(reader, section, key, sweep, &entry.item)?))
+    }
+
+    /// Notes a summary figure that `variant` does not have; true when it has it.
+    fn check_figure(
+        &self,
+        reader: &mut Reader,
+        section: &Section<'_>,
+        key: &str,
+        name: &str,
+        variant: &str,
+    ) -> bool {
+        let Some(base) = self.base(variant) else { return true };
+        let known = |figure: &str| report::FIGURES.iter().any(|f| f.name == figure);
+        let sound = known(name)
+            || name.split_once('.').is_some_and(|(window, figure)| {
+                known(figure) && base.measure.windows.iter().any(|w| w.name == window)
+            });
+        if !sound {
+            let mut names: Vec<String> = report::FIGURES.iter().map(|f| f.name.to_owned()).collect();
+            if let Some((window, figure)) = name.split_once('.') {
+                if known(figure) {
+                    let windows: Vec<&str> = base.measure.windows.iter().map(|w| w.name.as_str()).collect();
+                    let (place, path) = (section.place(key), section.key_path(key));
+                    let message = format!("unknown window `{window}` in \"{name}\"");
+                    reader.fail_with(place, path, message, words::suggestion(window, &windows));
+                    return false;
+                }
+                names = names.into_iter().map(|n| format!("{window}.{n}")).collect();
+            }
+            let (place, path) = (section.place(key), section.key_path(key));
+            reader.fail_with(
+                place,
+                path,
+                format!("unknown figure \"{name}\""),
+                words::suggestion(name, &names),
+            );
+        }
+        sound
+    }
+}
+
+/// A value of `sweep`, as the sweep writes it, and whether it is run now.
+fn value_of(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    key: &str,
+    sweep: &SweepDraft,
+    value: &Item,
+) -> Option<(String, bool)> {
+    let point = sweep.point(value);
+    if point.is_none() {
+        let message = format!("{value} is not a value of the sweep `{}`", sweep.name);
+        let hint = format!("it has {}", words::list(&sweep.all_labels()));
+        reader.fail_with(&value.place, section.key_path(key), message, hint);
+    }
+    point
+}
+
+/// Reads the claims; those about points that are not run now are left out.
+pub(super) fn claims(reader: &mut Reader, top: &Section<'_>, scope: &Scope<'_>) -> Vec<Claim> {
+    let mut claims: Vec<Claim> = Vec::new();
+    let mut names = Vec::new();
+    for layer in reader.tables(top, "claims") {
+        let section = reader.section(&keys::CLAIM, &layer);
+        if let Some(id) = section.text("id")
+            && !id.split(['.', '/']).all(words::is_name)
+        {
+            reader.fail_key(
+                &section,
+                "id",
+                format!("\"{id}\" is not made of letters, digits, -, _, . and /"),
+            );
+        }
+        names.extend(section.name_entry("id"));
+        claims.extend(claim(reader, &section, scope).unwrap_or_default());
+    }
+    reader.unique(&names);
+    claims
+}
+
+fn claim(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Option<Vec<Claim>> {
+    let errors_before = reader.errors.len();
+    let variants = known_variants(reader, section, "variant", &scope.variant_names());
+    let figure = section.text("figure");
+    let other = section.text("minus").or_else(|| section.text("over"));
+    let other = other.filter(|_| section.item("against-figure").is_none());
+    if let Some(figure) = &figure {
+        let judged = variants.iter().flatten().chain(&other);
+        // One message is enough when several variants lack the figure.
+        let _ =
+            judged.into_iter().all(|variant| scope.check_figure(reader, section, "figure", figure, variant));
+    }
+    if variants.as_ref().is_some_and(Vec::is_empty) {
+        reader.fail_key(section, "variant", "is an empty list");
+    }
+    let (low, high) = (section.float("low"), section.float("high"));
+    if let (Some(low), Some(high)) = (low, high)
+        && low > high
+    {
+        reader.fail_key(section, "low", format!("{low} is above `high`, {high}"));
+    }
+    let spot = spot(reader, section, scope);
+    if let Some(sweep) = spot.as_ref().and_then(Spot::sweep) {
+        let key = if section.item("at").is_some() { "at" } else { "sweep" };
+        for variant in variants.iter().flatten() {
+            scope.check_swept(reader, section, key, sweep, variant);
+        }
+    }
+    let against = against(reader, section, scope, spot.as_ref(), variants.as_deref().unwrap_or_default());
+    if reader.errors.len() > errors_before {
+        return None;
+    }
+    let (id, figure, variants) = (section.text("id")?, figure?, variants?);
+    let against = against?;
+    let at = spot?.claim_at();
+    let (Some(at), Some(against)) = (at, against.run) else { return Some(Vec::new()) };
+    let several = matches!(section.item("variant").map(|i| &i.content), Some(Content::List(_)));
+    let claim = |variant: String| {
+        Some(Claim {
+            id: if several { format!("{id}/{variant}") } else { id.clone() },
+            text: section.text("text")?,
+            figure: figure.clone(),
+            variant,
+            against: against.clone(),
+            at: at.clone(),
+            low: low?,
+            high: high?,
+            paper: section.text("paper")?,
+            source: section.text("source")?,
+            not_reproduced: section.text("not-reproduced"),
+        })
+    };
+    variants.into_iter().map(claim).collect()
+}
+
+fn spot<'a>(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'a>) -> Option<Spot<'a>> {
+    if section.item("at").is_some() {
+        for key in ["sweep", "points"] {
+            if section.item(key).is_some() {
+                reader.fail_key(section, key, "stands beside `at`; a claim has one of them");
+            }
+        }
+        let (sweep, value) = scope.point(reader, section, "at")?;
+        return Some(Spot::Point(sweep, value));
+    }
+    let Some(name) = section.text("sweep") else {
+        if section.item("points").is_some() {
+            reader.fail_key(section, "points", "needs `sweep` beside it");
+            return None;
+        }
+        return section.item("sweep").is_none().then_some(Spot::Base);
+    };
+    let sweep = scope.sweep(reader, section, "sweep", &name)?;
+    if section.item("points").is_none() {
+        return Some(Spot::Every(sweep));
+    }
+    let items = reader.items(section, "points")?;
+    if items.is_empty() {
+        reader.fail_key(section, "points", "is an empty list");
+    }
+    let points: Vec<_> =
+        items.iter().filter_map(|item| value_of(reader, section, "points", sweep, item)).collect();
+    Some(Spot::Points(sweep, points))
+}
+
+/// The other side of a claim; `run` is none when its point is not run now.
+struct OtherSide {
+    run: Option<Option<Against>>,
+}
+
+fn against(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    scope: &Scope<'_>,
+    spot: Option<&Spot<'_>>,
+    judged: &[String],
+) -> Option<OtherSide> {
+    let (key, relation) = match (section.item("minus"), section.item("over")) {
+        (Some(_), Some(_)) => {
+            reader.fail_key(section, "over", "stands beside `minus`; a claim has one of them");
+            return None;
+        }
+        (Some(_), None) => ("minus", Relation::Minus),
+        (None, Some(_)) => ("over", Relation::Over),
+        (None, None) => {
+            for key in ["against-figure", "against-point"] {
+                if section.item(key).is_some() {
+                    reader.fail_key(section, key, "needs `minus` or `over` beside it");
+                }
+            }
+            return Some(OtherSide { run: Some(None) });
+        }
+    };
+    let variant = section.text(key)?;
+    let names = scope.variant_names();
+    if !names.contains(&variant) {
+        let message = format!("unknown variant `{variant}`");
+        reader.fail_with(
+            section.place(key),
+            section.key_path(key),
+            message,
+            words::suggestion(&variant, &names),
+        );
+        return None;
+    }
+    let figure = section.text("against-figure");
+    if let Some(figure) = &figure {
+        scope.check_figure(reader, section, "against-figure", figure, &variant);
+    }
+    let mut point = None;
+    let mut run = true;
+    if let Some(value) = section.item("against-point") {
+        let Some(sweep) = spot.and_then(Spot::sweep) else {
+            if spot.is_some() {
+                reader.fail_key(
+                    section,
+                    "against-point",
+                    "needs `at` or `sweep` beside it, to say which sweep",
+                );
+            }
+            return None;
+        };
+        scope.check_swept(reader, section, key, sweep, &variant);
+        let (label, is_run) = value_of(reader, section, "against-point", sweep, value)?;
+        run = is_run;
+        point = Some((sweep.name.clone(), label));
+    } else if figure.is_none() && judged.contains(&variant) {
+        let message = format!("compares `{variant}` with itself");
+        let hint = "name another variant, or an `against-point` or `against-figure`";
+        reader.fail_with(section.place(key), section.key_path(key), message, hint);
+    }
+    let against = Against { relation, variant: Some(variant), point, figure };
+    Some(OtherSide { run: run.then_some(Some(against)) })
+}
+
+/// Reads the figures; one about a point that is not run now is left out.
+pub(super) fn figures(reader: &mut Reader, top: &Section<'_>, scope: &Scope<'_>) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    let mut names = Vec::new();
+    for layer in reader.tables(top, "figures") {
+        let section = reader.section(&keys::FIGURE, &layer);
+        let _ = reader.name(&section, "id");
+        names.extend(section.name_entry("id"));
+        figures.extend(figure(reader, &section, scope));
+    }
+    reader.unique(&names);
+    figures
+}
+
+fn figure(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Option<Figure> {
+    let all = scope.variant_names();
+    let variants = known_variants(reader, section, "variants", &all).unwrap_or(all);
+    let references = references(reader, section);
+    let content = match section.text("kind")?.as_str() {
+        "sweep" => {
+            let sweep = section.text("sweep").and_then(|name| scope.sweep(reader, section, "sweep", &name));
+            let y = section.text("y")?;
+            let _ = variants.iter().all(|variant| scope.check_figure(reader, section, "y", &y, variant));
+            if let Some(sweep) = sweep
+                && !variants.iter().any(|v| sweep.variants.contains(v))
+            {
+                reader.fail_key(
+                    section,
+                    "sweep",
+                    format!("none of the variants is in the sweep `{}`", sweep.name),
+                );
+            }
+            FigureContent::Sweep { sweep: sweep?.name.clone(), y, log_x: section.bool("log-x")? }
+        }
+        _ => series(reader, section, scope, &variants)?,
+    };
+    Some(Figure {
+        id: section.text("id")?,
+        title: section.text("title")?,
+        source: section.text("source")?,
+        content,
+        variants,
+        references,
+    })
+}
+
+fn series(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    scope: &Scope<'_>,
+    variants: &[String],
+) -> Option<FigureContent> {
+    for variant in variants {
+        let Some(base) = scope.base(variant) else { continue };
+        if base.measure.record == RecordDetail::None {
+            let message = format!("draws a series, but `measure.record` of variant `{variant}` is \"none\"");
+            reader.fail_key(section, "kind", message);
+            break;
+        }
+        for entity in section.list("entities").unwrap_or_default() {
+            check_entity(reader, section, base, &entity);
+        }
+    }
+    let sweep = section.text("sweep").map(|name| scope.sweep(reader, section, "sweep", &name));
+    if section.item("sweep").is_some() && section.item("at").is_some() {
+        reader.fail_key(section, "at", "stands beside `sweep`; a figure has one of them");
+        return None;
+    }
+    let at = match section.item("at") {
+        None => None,
+        Some(_) => {
+            let (sweep, (label, run)) = scope.point(reader, section, "at")?;
+            for variant in variants {
+                scope.check_swept(reader, section, "at", sweep, variant);
+            }
+            if !run {
+                return None;
+            }
+            Some((sweep.name.clone(), label))
+        }
+    };
+    let sweep = match sweep {
+        None => None,
+        Some(sweep) => Some(sweep?.name.clone()),
+    };
+    Some(FigureContent::Series { y: section.text("y")?, entities: section.list("entities")?, sweep, at })
+}
+
+fn check_entity(reader: &mut Reader, section: &Section<'_>, base: &Scenario, entity: &str) {
+    let flows = base.flows.iter().map(|f| f.name.as_str());
+    let groups = base.topology.groups.iter().map(|g| g.name.as_str());
+    let names: Vec<&str> = core::iter::once("all").chain(flows).chain(groups).collect();
+    let one_flow = base.measure.record == RecordDetail::Flows
+        && entity.rsplit_once('.').is_some_and(|(group, number)| {
+            base.flows.iter().any(|f| f.name == group) && number.parse::<u32>().is_ok()
+        });
+    if !names.contains(&entity) && !one_flow {
+        let (place, path) = (section.place("entities"), section.key_path("entities"));
+        reader.fail_with(place, path, format!("unknown group `{entity}`"), words::suggestion(entity, &names));
+    }
+}
+
+fn references(reader: &mut Reader, figure: &Section<'_>) -> Vec<ReferenceCurve> {
+    let mut curves = Vec::new();
+    for layer in reader.tables(figure, "references") {
+        let section = reader.section(&keys::REFERENCE, &layer);
+        let x = numbers(reader, &section, "x");
+        let mut column = |key: &str| {
+            let values = numbers(reader, &section, key);
+            if section.item(key).is_some() && values.len() != x.len() {
+                reader.fail_key(
+                    &section,
+                    key,
+                    format!("has {} values for {} positions", values.len(), x.len()),
+                );
+            }
+            values
+        };
+        let (y, low, high) = (column("y"), column("low"), column("high"));
+        if low.is_empty() != high.is_empty() {
+            let (given, missing) = if high.is_empty() { ("low", "high") } else { ("high", "low") };
+            reader.fail_key(&section, given, format!("needs `{missing}` beside it"));
+        }
+        if let Some(label) = section.text("label") {
+            curves.push(ReferenceCurve { label, x, y, low, high });
+        }
+    }
+    curves
+}
+
+fn numbers(reader: &mut Reader, section: &Section<'_>, key: &str) -> Vec<f64> {
+    let mut numbers = Vec::new();
+    for item in reader.items(section, key).unwrap_or_default() {
+        match item.content {
+            Content::Scalar(Written::Integer(n)) => numbers.push(n as f64),
+            Content::Scalar(Written::Float(x)) if x.is_finite() => numbers.push(x),
+            _ => {
+                reader.fail(&item.place, section.key_path(key), format!("{item} is not a number"));
+            }
+        }
+    }
+    numbers
+}

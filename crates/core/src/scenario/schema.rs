@@ -1,0 +1,158 @@
+//! JSON Schema of scenario files, for editors, from the same key lists that read them.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::keys::{FILE, SCHEME_ENABLED, Shape, TableDef};
+use crate::params::{Key, Kind, Written};
+use crate::units::Dimension;
+use crate::{qdisc, scheme};
+
+/// The schema (draft 2020-12).
+pub(super) fn build() -> Json {
+    let mut schema = Map::new();
+    schema.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
+    schema.insert("title".to_owned(), json!("bandmaster scenario"));
+    schema.extend(table(&FILE));
+    schema["properties"]["version"] = json!({ "const": 1, "description": "Version of the file format" });
+    if let Some(Json::Array(required)) = schema.get_mut("required") {
+        required.insert(0, json!("version"));
+    }
+    Json::Object(schema)
+}
+
+fn table(def: &'static TableDef) -> Map<String, Json> {
+    let keys = def.keys_for(None);
+    // A key that only some choices of the selector know is never required of all.
+    let always = |name: &str| def.keys.iter().copied().flatten().any(|k| k.name == name);
+    let properties = keys.iter().map(|key| (key.name.to_owned(), property(def, key))).collect();
+    let required = keys.iter().filter(|k| k.required && always(k.name)).map(|k| k.name).collect();
+    let mut object = object(def.doc, properties, required);
+    if let Some(selector) = def.selector {
+        let default = keys.iter().find(|k| k.name == selector.key).and_then(|k| k.default);
+        let rules = selector.choices.iter().map(|(choice, own)| {
+            let required: Vec<&str> = own.iter().filter(|k| k.required).map(|k| k.name).collect();
+            let foreign: Map<String, Json> = keys
+                .iter()
+                .filter(|k| !always(k.name) && !own.iter().any(|o| o.name == k.name))
+                .map(|k| (k.name.to_owned(), json!(false)))
+                .collect();
+            let mut condition = json!({ "properties": { selector.key: { "const": choice } } });
+            if default != Some(choice) {
+                condition["required"] = json!([selector.key]);
+            }
+            json!({ "if": condition, "then": { "required": required, "properties": foreign } })
+        });
+        object.insert("allOf".to_owned(), rules.collect());
+    }
+    object
+}
+
+fn object(doc: &str, properties: Map<String, Json>, required: Vec<&str>) -> Map<String, Json> {
+    let mut object = Map::new();
+    object.insert("type".to_owned(), json!("object"));
+    object.insert("description".to_owned(), json!(doc));
+    object.insert("properties".to_owned(), Json::Object(properties));
+    if !required.is_empty() {
+        object.insert("required".to_owned(), json!(required));
+    }
+    object.insert("additionalProperties".to_owned(), json!(false));
+    object
+}
+
+fn property(def: &'static TableDef, key: &Key) -> Json {
+    let mut schema = match def.shape(key.name) {
+        Some(shape) => shaped(shape),
+        None => scalar(key.kind),
+    };
+    let description = match key.origin {
+        "" => key.doc.to_owned(),
+        origin => format!("{} (default: {origin})", key.doc),
+    };
+    schema["description"] = json!(description);
+    if let Some(default) = key.default {
+        schema["default"] = match key.kind {
+            Kind::Text | Kind::TextList => json!(default),
+            _ => json!(Written::from_word(default)),
+        };
+    }
+    schema
+}
+
+fn shaped(shape: Shape) -> Json {
+    match shape {
+        Shape::Table(def) => Json::Object(table(def)),
+        Shape::Tables(def) => json!({ "type": "array", "items": table(def) }),
+        Shape::Queue => json!({ "anyOf": [scalar(Kind::Limit), queue_table()] }),
+        Shape::Schemes => schemes(),
+        Shape::Overrides => json!({ "type": "object" }),
+        Shape::Values => json!({ "type": "array", "minItems": 1 }),
+        Shape::Value => json!({}),
+        Shape::Point => json!({ "type": "object", "minProperties": 1, "maxProperties": 1 }),
+        Shape::Numbers => json!({ "type": "array", "items": { "type": "number" } }),
+    }
+}
+
+fn entry_properties(keys: &[Key]) -> Map<String, Json> {
+    let property = |key: &Key| {
+        let mut schema = scalar(key.kind);
+        schema["description"] = json!(key.doc);
+        if let Some(default) = key.default {
+            schema["default"] = json!(Written::from_word(default));
+        }
+        (key.name.to_owned(), schema)
+    };
+    keys.iter().map(property).collect()
+}
+
+fn queue_table() -> Json {
+    let entries = qdisc::REGISTRY.iter().map(|def| {
+        let mut properties = entry_properties(def.keys);
+        properties.insert("discipline".to_owned(), json!({ "const": def.name, "description": def.source }));
+        let required = def.keys.iter().filter(|k| k.required).map(|k| k.name);
+        Json::Object(object(def.about, properties, core::iter::once("discipline").chain(required).collect()))
+    });
+    json!({ "oneOf": entries.collect::<Vec<_>>() })
+}
+
+fn schemes() -> Json {
+    let entries = scheme::REGISTRY.iter().map(|def| {
+        let mut properties = entry_properties(SCHEME_ENABLED);
+        properties.extend(entry_properties(def.keys));
+        let required = def.keys.iter().filter(|k| k.required).map(|k| k.name).collect();
+        (def.name.to_owned(), Json::Object(object(def.about, properties, required)))
+    });
+    Json::Object(object("", entries.collect(), Vec::new()))
+}
+
+fn scalar(kind: Kind) -> Json {
+    match kind {
+        Kind::Quantity(dimension) => {
+            json!({ "type": "string", "pattern": format!("^{}$", quantity(dimension)) })
+        }
+        Kind::Limit => {
+            let (packets, bytes) = (quantity(Dimension::Packets), quantity(Dimension::Bytes));
+            json!({ "type": "string", "pattern": format!("^(unlimited|{packets}|{bytes})$") })
+        }
+        Kind::Draw => {
+            let span = quantity(Dimension::Span);
+            let pattern = format!("^({span}|uniform *\\({span},{span}\\)|exponential *\\({span}\\))$");
+            json!({ "type": "string", "pattern": pattern })
+        }
+        Kind::Integer { min, max: i64::MAX } => json!({ "type": "integer", "minimum": min }),
+        Kind::Integer { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        Kind::Float { min, max } => json!({ "type": "number", "minimum": min, "maximum": max }),
+        Kind::Bool => json!({ "type": "boolean" }),
+        Kind::Choice(words) => json!({ "enum": words }),
+        Kind::Text => json!({ "type": "string" }),
+        Kind::TextList => {
+            json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
+        }
+        Kind::IntegerList => json!({ "type": "array", "items": { "type": "integer", "minimum": 1 } }),
+        Kind::Nested => json!({}),
+    }
+}
+
+fn quantity(dimension: Dimension) -> String {
+    let units: Vec<&str> = dimension.units().iter().map(|(name, _)| *name).collect();
+    format!(" *\\+?[0-9_]*\\.?[0-9_]* *({}) *", units.join("|"))
+}

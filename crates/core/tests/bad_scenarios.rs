@@ -1,0 +1,1031 @@
+//! Wrong scenario files, each with the whole of its message.
+
+use bandmaster_core::scenario::{ExtraSweep, Options, Override, parse};
+use proptest::prelude::*;
+
+/// A valid file; each case below changes a piece of it.
+const GOOD: &str = r#"version = 1
+name = "good"
+clients = 8
+
+[run]
+duration = "20s"
+warm-up = "5s"
+
+[network]
+routers = ["r1", "r2"]
+hosts = ["server"]
+
+[network.link]
+rate = "100mbit"
+delay = "1ms"
+
+[[network.links]]
+ends = ["server", "r1"]
+queue = "200pkt"
+
+[[network.links]]
+ends = ["r1", "r2"]
+
+[[network.groups]]
+name = "near"
+attach = "r2"
+share = 0.5
+delay = "uniform(2ms, 6ms)"
+
+[[network.groups]]
+name = "far"
+attach = "r2"
+count = 4
+
+[tcp]
+congestion-control = "newreno"
+
+[[flows]]
+name = "uploads"
+from = ["near", "far"]
+to = "server"
+
+[[flows]]
+name = "noise"
+transport = "udp"
+from = "near.0"
+to = "far.0"
+rate = "5mbit"
+start = "10s"
+stop = "15s"
+
+[schemes.bas]
+servers = ["server"]
+domain = ["server", "r1", "r2"]
+
+[measure]
+queue = "r1->server"
+windows = [{ name = "burst", from = "10s", to = "15s" }]
+
+[[compare]]
+name = "tcp"
+set = { "schemes.bas.enabled" = false }
+
+[[compare]]
+name = "bas"
+
+[[sweeps]]
+name = "n"
+key = "clients"
+values = [4, 8]
+
+[[sweeps]]
+name = "alpha"
+key = "schemes.bas.alpha"
+values = [0.1, 0.4]
+variants = ["bas"]
+
+[[claims]]
+id = "fairer"
+text = "BAS is fairer"
+figure = "jain"
+variant = "bas"
+minus = "tcp"
+sweep = "n"
+low = 0.0
+high = 1.0
+
+[[figures]]
+id = "jain"
+title = "Jain's index"
+kind = "sweep"
+sweep = "n"
+y = "jain"
+"#;
+
+fn message(text: &str, options: &Options) -> String {
+    match parse("x.toml", text, options) {
+        Ok(_) => "no error".to_owned(),
+        Err(errors) => errors.to_string(),
+    }
+}
+
+/// Checks (what is replaced, by what, the message).
+fn check(cases: &[(&str, &str, &str)]) {
+    let mut failures = String::new();
+    for (from, to, expected) in cases {
+        assert_eq!(GOOD.matches(from).count(), 1, "`{from}` must occur once");
+        let got = message(&GOOD.replacen(from, to, 1), &Options::default());
+        if got != *expected {
+            failures.push_str(&format!("\n--- {from:?} -> {to:?}\nexpected {expected}\ngot      {got}\n"));
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+#[test]
+fn the_good_file_is_good() {
+    assert_eq!(message(GOOD, &Options::default()), "no error");
+}
+
+#[test]
+fn text_that_is_not_toml() {
+    check(&[
+        (
+            "version = 1",
+            "version = ",
+            "x.toml:1:11: error: not TOML: string values must be quoted, expected literal string",
+        ),
+        (
+            "rate = \"5mbit\"",
+            "rate = 5mbit",
+            "x.toml:48:8: error: not TOML: string values must be quoted, expected literal string",
+        ),
+        (
+            "name = \"good\"",
+            "name = \"good\"\nname = \"again\"",
+            "x.toml:3:1: error: not TOML: duplicate key",
+        ),
+        (
+            "clients = 8",
+            "clients = 99999999999999999999",
+            "x.toml:3:11: error: a number that does not fit into 64 bits",
+        ),
+    ]);
+}
+
+#[test]
+fn the_top_of_the_file() {
+    check(&[
+        (
+            "version = 1",
+            "",
+            "x.toml:1:1: error: version: is missing; write version = 1 at the top of the file",
+        ),
+        (
+            "version = 1",
+            "version = 2",
+            "x.toml:1:11: error: version: 2 is not known; this program reads version 1",
+        ),
+        (
+            "version = 1",
+            "version = \"1\"",
+            "x.toml:1:11: error: version: \"1\" is not a whole number of at least 0",
+        ),
+        (
+            "name = \"good\"",
+            "name = \"Good One\"",
+            "x.toml:2:8: error: name: \"Good One\" is not a word of a-z, 0-9 and -",
+        ),
+        ("name = \"good\"", "name = 5", "x.toml:2:8: error: name: 5 is not a text"),
+        (
+            "[run]",
+            "[rnu]",
+            "x.toml:1:1: error: run: is missing; write [run]\n\
+             x.toml:5:2: error: unknown key `rnu` in the file; did you mean `run`? allowed: version, name, \
+             title, description, clients, run, network, tcp, flows, schemes, control, measure, compare, \
+             sweeps, claims, figures",
+        ),
+        (
+            "[measure]",
+            "[mesure]",
+            "x.toml:56:2: error: unknown key `mesure` in the file; did you mean `measure`? allowed: \
+             version, name, title, description, clients, run, network, tcp, flows, schemes, control, \
+             measure, compare, sweeps, claims, figures",
+        ),
+    ]);
+}
+
+#[test]
+fn quantities() {
+    check(&[
+        (
+            "rate = \"100mbit\"",
+            "rate = \"100mbps\"",
+            "x.toml:14:8: error: network.link.rate: \"100mbps\" has the unit `mbps`: tc reads it as bytes \
+             per second, ns-3 as bits; write bit, kbit, mbit or gbit",
+        ),
+        (
+            "rate = \"100mbit\"",
+            "rate = 100",
+            "x.toml:14:8: error: network.link.rate: 100 has no unit; write a bit rate such as \"5mbit\" \
+             (bit, kbit, mbit, gbit, tbit)",
+        ),
+        (
+            "rate = \"100mbit\"",
+            "rate = \"100\"",
+            "x.toml:14:8: error: network.link.rate: \"100\" has no unit; write a bit rate such as \
+             \"5mbit\" (bit, kbit, mbit, gbit, tbit)",
+        ),
+        (
+            "rate = \"100mbit\"",
+            "rate = \"-1mbit\"",
+            "x.toml:14:8: error: network.link.rate: \"-1mbit\" is negative; write a bit rate such as \
+             \"5mbit\" (bit, kbit, mbit, gbit, tbit)",
+        ),
+        (
+            "rate = \"100mbit\"",
+            "rate = \"0mbit\"",
+            "x.toml:14:8: error: network.link.rate: \"0mbit\" is below 1kbit, the least rate",
+        ),
+        (
+            "rate = \"100mbit\"",
+            "rate = \"999bit\"",
+            "x.toml:14:8: error: network.link.rate: \"999bit\" is below 1kbit, the least rate",
+        ),
+        (
+            "delay = \"1ms\"",
+            "delay = \"1msec\"",
+            "x.toml:15:9: error: network.link.delay: \"1msec\" has the unit `msec`: write ms",
+        ),
+        (
+            "delay = \"1ms\"",
+            "delay = \"exponential(1ms)\"",
+            "x.toml:15:9: error: network.link.delay: an exponential delay has no bound; write a time or \
+             uniform(a, b)",
+        ),
+        (
+            "\"uniform(2ms, 6ms)\"",
+            "\"uniform(6ms, 2ms)\"",
+            "x.toml:28:9: error: network.groups.near.delay: \"uniform(6ms, 2ms)\" has its ends in the \
+             wrong order; write a time such as \"25ms\", or \"uniform(2ms, 6ms)\", or \"exponential(15s)\"",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "queue = 200",
+            "x.toml:19:9: error: network.links.server-r1.queue: 200 has no unit; write \"200pkt\", \
+             \"64KiB\", \"unlimited\", or a table such as { discipline = \"fifo\", limit = \"200pkt\" }",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "queue = \"200packets\"",
+            "x.toml:19:9: error: network.links.server-r1.queue: \"200packets\" has the unit `packets`: \
+             write pkt; write \"200pkt\", \"64KiB\", \"unlimited\", or a table such as { discipline = \
+             \"fifo\", limit = \"200pkt\" }",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "queue = { discipline = \"fiffo\" }",
+            "x.toml:19:24: error: network.links.server-r1.queue.discipline: unknown discipline \"fiffo\"; \
+             did you mean `fifo`? allowed: fifo",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "queue = { discipline = \"fifo\", limits = \"5pkt\" }",
+            "x.toml:19:32: error: network.links.server-r1.queue: unknown key `limits` in a queue with \
+             discipline \"fifo\"; did you mean `limit`? allowed: discipline, limit",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "queue = { limit = \"5pkt\" }",
+            "x.toml:19:9: error: network.links.server-r1.queue.discipline: is missing or not a text; write \
+             the name of one: fifo",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "loss = 1.0",
+            "x.toml:19:8: error: network.links.server-r1.loss: 1 would lose every packet; write a number \
+             from 0 to below 1",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "loss = 1.5",
+            "x.toml:19:8: error: network.links.server-r1.loss: 1.5 is not a number from 0 to 1",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "drop-packets = [3, 0]",
+            "x.toml:19:20: error: network.links.server-r1.drop-packets: 0 is not a whole number from 1",
+        ),
+        (
+            "duration = \"20s\"",
+            "duration = 2020-01-01",
+            "x.toml:6:12: error: run.duration: 2020-01-01 is not a time such as \"25ms\" (ns, us, ms, s, \
+             min)",
+        ),
+    ]);
+}
+
+#[test]
+fn run_and_measure() {
+    check(&[
+        (
+            "duration = \"20s\"",
+            "",
+            "x.toml:5:1: error: run.duration: is missing; write a time such as \"25ms\" (ns, us, ms, s, \
+             min)",
+        ),
+        (
+            "duration = \"20s\"",
+            "duration = \"0s\"",
+            "x.toml:5:1: error: run.sample: \"100ms\" is longer than the run, 0s\n\
+             x.toml:6:12: error: run.duration: must be longer than 0s",
+        ),
+        (
+            "warm-up = \"5s\"",
+            "warm-up = \"20s\"",
+            "x.toml:7:11: error: run.warm-up: \"20s\" is not shorter than the run, 20s",
+        ),
+        ("warm-up = \"5s\"", "sample = \"0s\"", "x.toml:7:10: error: run.sample: must be longer than 0s"),
+        (
+            "warm-up = \"5s\"",
+            "sample = \"21s\"",
+            "x.toml:7:10: error: run.sample: \"21s\" is longer than the run, 20s",
+        ),
+        (
+            "warm-up = \"5s\"",
+            "sample = \"1ns\"",
+            "x.toml:7:10: error: run.sample: \"1ns\" makes more than 10000000 samples of 20s",
+        ),
+        (
+            "warm-up = \"5s\"",
+            "sample = \"300ms\"",
+            "x.toml:56:1: error: measure.long-interval: \"1s\", the default, is not a multiple of the \
+             sampling interval, 300ms",
+        ),
+        (
+            "warm-up = \"5s\"",
+            "trials = 0",
+            "x.toml:7:10: error: run.trials: 0 is not a whole number from 1 to 100000",
+        ),
+        (
+            "queue = \"r1->server\"",
+            "queue = \"r1->sever\"",
+            "x.toml:57:9: error: measure.queue: no port is called \"r1->sever\"; did you mean \
+             `r1->server`? allowed: server->r1, r1->server, r1->r2, r2->r1",
+        ),
+        (
+            "queue = \"r1->server\"",
+            "record = \"all\"",
+            "x.toml:57:10: error: measure.record: \"all\" is not \"none\", \"groups\" or \"flows\"",
+        ),
+        (
+            "to = \"15s\" }",
+            "to = \"25s\" }",
+            "x.toml:58:49: error: measure.windows.burst.to: \"25s\" is after the end of the run, 20s",
+        ),
+        (
+            "to = \"15s\" }",
+            "to = \"10s\" }",
+            "x.toml:58:49: error: measure.windows.burst.to: \"10s\" is not after `from`, 10s",
+        ),
+        (
+            "to = \"15s\" }]",
+            "to = \"15s\" }, { name = \"burst\", from = \"0s\", to = \"1s\" }]",
+            "x.toml:58:67: error: measure.windows.burst.name: the name `burst` is taken (line 58)",
+        ),
+    ]);
+}
+
+#[test]
+fn networks() {
+    check(&[
+        (
+            "delay = \"1ms\"",
+            "dely = \"1ms\"",
+            "x.toml:15:1: error: network.link: unknown key `dely` in [network.link]; did you mean `delay`? \
+             allowed: rate, delay, queue, host-queue, loss",
+        ),
+        (
+            "rate = \"100mbit\"\n",
+            "",
+            "x.toml:16:1: error: network.links.server-r1.rate: is missing; write it here or in \
+             [network.link]\n\
+             x.toml:20:1: error: network.links.r1-r2.rate: is missing; write it here or in [network.link]\n\
+             x.toml:23:1: error: network.groups.near.rate: is missing; write it here or in [network.link]\n\
+             x.toml:29:1: error: network.groups.far.rate: is missing; write it here or in [network.link]",
+        ),
+        (
+            "ends = [\"r1\", \"r2\"]",
+            "ends = [\"r1\", \"r3\"]",
+            "x.toml:22:8: error: network.links.r1-r3.ends: unknown node `r3`; did you mean `r1`? allowed: \
+             r1, r2, server",
+        ),
+        (
+            "ends = [\"r1\", \"r2\"]",
+            "ends = [\"r1\", \"r1\"]",
+            "x.toml:22:8: error: network.links.r1-r1.ends: links `r1` to itself",
+        ),
+        (
+            "ends = [\"r1\", \"r2\"]",
+            "ends = [\"r1\"]",
+            "x.toml:22:8: error: network.links.r1.ends: a link has two ends, as in [\"r1\", \"r2\"], not 1",
+        ),
+        (
+            "[[network.links]]\nends = [\"r1\", \"r2\"]",
+            "",
+            "x.toml:39:8: error: flows.uploads.from: no path from `near.0` to `server`: they are in \
+             separate parts of the network; link the nodes through routers",
+        ),
+        (
+            "ends = [\"server\", \"r1\"]",
+            "ends = [\"r2\", \"r1\"]",
+            "x.toml:40:8: error: flows.uploads.from: no path from `near.0` to `server`: `server` has no \
+             link; link the nodes through routers\n\
+             x.toml:57:9: error: measure.queue: no port is called \"r1->server\"; allowed: r2->r1, r1->r2, \
+             r1->r2, r2->r1",
+        ),
+        (
+            "routers = [\"r1\", \"r2\"]\nhosts = [\"server\"]",
+            "routers = [\"r2\"]\nhosts = [\"server\", \"r1\"]",
+            "x.toml:40:8: error: flows.uploads.from: no path from `near.0` to `server`: it leads through a \
+             host, and hosts do not forward; link the nodes through routers",
+        ),
+        (
+            "hosts = [\"server\"]",
+            "hosts = [\"server\", \"r1\"]",
+            "x.toml:11:20: error: network.hosts: the name `r1` is taken (line 10)",
+        ),
+        (
+            "hosts = [\"server\"]",
+            "hosts = [\"the server\"]",
+            "x.toml:11:10: error: network.hosts: \"the server\" is not a name of letters, digits, - and _\n\
+             x.toml:18:8: error: network.links.server-r1.ends: unknown node `server`; allowed: r1, r2",
+        ),
+        (
+            "hosts = [\"server\"]",
+            "hosts = [\"server\", \"far\"]",
+            "x.toml:31:8: error: network.groups.far: the name `far` is already that of a node",
+        ),
+        (
+            "name = \"far\"",
+            "name = \"near\"",
+            "x.toml:25:8: error: network.groups.near: the name `near` is already that of a group",
+        ),
+        (
+            "attach = \"r2\"\ncount",
+            "attach = \"server\"\ncount",
+            "x.toml:32:10: error: network.groups.far.attach: `server` is a host, and hosts do not forward",
+        ),
+        (
+            "attach = \"r2\"\ncount",
+            "attach = \"r3\"\ncount",
+            "x.toml:32:10: error: network.groups.far.attach: unknown router `r3`; did you mean `r1`? \
+             allowed: r1, r2",
+        ),
+        (
+            "count = 4",
+            "",
+            "x.toml:30:1: error: network.groups.far: has no number of hosts; write `count` or `share`",
+        ),
+        (
+            "count = 4",
+            "count = 4\nshare = 0.5",
+            "x.toml:34:9: error: network.groups.far.share: stands beside `count`; a group has one of them",
+        ),
+        (
+            "count = 4",
+            "count = 0",
+            "x.toml:33:9: error: network.groups.far.count: 0 is not a whole number from 1 to 1000000",
+        ),
+        (
+            "share = 0.5",
+            "share = 0.3",
+            "x.toml:27:9: error: network.groups.near.share: 0.3 of 8 clients is 2.4 hosts; it must be a \
+             whole number, 1 or more",
+        ),
+        (
+            "clients = 8",
+            "",
+            "x.toml:27:9: error: network.groups.near.share: is a part of `clients`, which the file does \
+             not give",
+        ),
+        (
+            "hosts = [\"server\"]",
+            "hosts = [\"server\"]\nspines = 2",
+            "x.toml:12:1: error: network: `spines` goes with builder = \"leaf-spine\", not with \"custom\"",
+        ),
+        (
+            "hosts = [\"server\"]",
+            "hosts = [\"server\"]\nbuilder = \"dumbell\"",
+            "x.toml:12:11: error: network.builder: \"dumbell\" is not \"custom\", \"dumbbell\", \"star\", \
+             \"parking-lot\", \"leaf-spine\" or \"fat-tree\"; did you mean \"dumbbell\"?",
+        ),
+        (
+            "hosts = [\"server\"]",
+            "hosts = [\"server\"]\nbuilder = \"fat-tree\"\nk = 3\nleaves = 4",
+            "x.toml:13:5: error: network.k: 3 is odd; a fat tree needs an even number of ports\n\
+             x.toml:14:1: error: network: `leaves` goes with builder = \"leaf-spine\", not with \
+             \"fat-tree\"",
+        ),
+    ]);
+}
+
+#[test]
+fn traffic() {
+    check(&[
+        (
+            "to = \"server\"",
+            "to = \"servr\"",
+            "x.toml:41:6: error: flows.uploads.to: unknown group or host `servr`; did you mean `server`? \
+             allowed: near, far, server",
+        ),
+        (
+            "to = \"server\"",
+            "to = \"r1\"",
+            "x.toml:41:6: error: flows.uploads.to: `r1` is a router; flows end at hosts",
+        ),
+        (
+            "to = \"server\"",
+            "to = [\"near\", \"far\"]",
+            "x.toml:40:8: error: flows.uploads.from: pairs `near.0` with itself",
+        ),
+        (
+            "to = \"server\"",
+            "",
+            "x.toml:38:1: error: flows.uploads.to: is missing; write a text or a list of texts",
+        ),
+        (
+            "to = \"server\"",
+            "to = \"server\"\ncount = 200000",
+            "x.toml:42:9: error: flows.uploads.count: makes 1600000 flows in all; at most 1000000",
+        ),
+        (
+            "to = \"server\"",
+            "to = \"server\"\nrate = \"1mbit\"",
+            "x.toml:42:1: error: flows.uploads: `rate` goes with transport = \"udp\", not with \"tcp\"",
+        ),
+        (
+            "rate = \"5mbit\"",
+            "",
+            "x.toml:43:1: error: flows.noise.rate: is missing; write a bit rate such as \"5mbit\" (bit, \
+             kbit, mbit, gbit, tbit)",
+        ),
+        (
+            "rate = \"5mbit\"",
+            "rate = \"5mbit\"\nsize = \"1MB\"",
+            "x.toml:49:1: error: flows.noise: `size` goes with transport = \"tcp\", not with \"udp\"",
+        ),
+        (
+            "rate = \"5mbit\"",
+            "rate = \"5mbit\"\npacket = \"20B\"",
+            "x.toml:49:10: error: flows.noise.packet: \"20B\" is not an IP packet with UDP; write a size \
+             from 28B to 65535B",
+        ),
+        (
+            "transport = \"udp\"",
+            "transport = \"upd\"",
+            "x.toml:45:13: error: flows.noise.transport: \"upd\" is not \"tcp\" or \"udp\"; did you mean \
+             \"udp\"?",
+        ),
+        (
+            "stop = \"15s\"",
+            "stop = \"10s\"",
+            "x.toml:50:8: error: flows.noise.stop: \"10s\" is not after the start, \"10s\"",
+        ),
+        (
+            "stop = \"15s\"",
+            "stop = \"21s\"",
+            "x.toml:50:8: error: flows.noise.stop: \"21s\" is after the end of the run, 20s",
+        ),
+        (
+            "start = \"10s\"",
+            "start = \"20s\"",
+            "x.toml:49:9: error: flows.noise.start: \"20s\" is not before the end of the run, 20s\n\
+             x.toml:50:8: error: flows.noise.stop: \"15s\" is not after the start, \"20s\"",
+        ),
+        ("stop = \"15s\"", "on = \"1s\"", "x.toml:50:6: error: flows.noise.on: needs `off` beside it"),
+        (
+            "to = \"server\"",
+            "to = \"server\"\ntimeline = [{ at = \"7s\", stop = 0.25 }, { at = \"9s\", start = 0.5 }]",
+            "x.toml:42:62: error: flows.uploads.timeline.1.start: 0.5 is more than the share that stands \
+             still, 0.250",
+        ),
+        (
+            "to = \"server\"",
+            "to = \"server\"\ntimeline = [{ at = \"7s\", stop = 0.75 }, { at = \"9s\", stop = 0.5 }]",
+            "x.toml:42:61: error: flows.uploads.timeline.1.stop: 0.5 more would stop 1.250 of the flows",
+        ),
+        (
+            "to = \"server\"",
+            "to = \"server\"\ntimeline = [{ at = \"7s\" }, { at = \"20s\", stop = 0.5 }]",
+            "x.toml:42:13: error: flows.uploads.timeline.0: changes nothing; write `stop` or `start`, or \
+             both\n\
+             x.toml:42:35: error: flows.uploads.timeline.1.at: \"20s\" is not before the end of the run, \
+             20s",
+        ),
+        (
+            "name = \"noise\"",
+            "name = \"uploads\"",
+            "x.toml:44:8: error: flows.uploads.name: the name `uploads` is taken (line 39)",
+        ),
+        (
+            "congestion-control = \"newreno\"",
+            "congestion-control = \"reno\"",
+            "x.toml:36:22: error: tcp.congestion-control: \"reno\" is not \"newreno\" or \"cubic\"",
+        ),
+        (
+            "congestion-control = \"newreno\"",
+            "mss = \"63B\"",
+            "x.toml:36:7: error: tcp.mss: \"63B\" is not from 64B to 65000B",
+        ),
+        (
+            "congestion-control = \"newreno\"",
+            "min-rto = \"121s\"",
+            "x.toml:36:11: error: tcp.min-rto: \"121s\" is above `max-rto`, 120s",
+        ),
+        (
+            "congestion-control = \"newreno\"",
+            "initial-window = 10",
+            "x.toml:36:18: error: tcp.initial-window: 10 has no unit; write a number of packets such as \
+             \"200pkt\"",
+        ),
+        (
+            "to = \"server\"",
+            "to = \"server\"\ntcp = { scak = false }",
+            "x.toml:42:9: error: flows.uploads.tcp: unknown key `scak` in [tcp]; did you mean `sack`? \
+             allowed: congestion-control, mss, initial-window, sack, timestamps, window-scaling, \
+             delayed-ack, delayed-ack-timeout, limited-transmit, recovery, byte-counting, cwnd-validation, \
+             initial-rto, min-rto, rto-floor, max-rto, receive-buffer, read-rate, ecn, pacing, \
+             pacing-gain-slow-start, pacing-gain, cwnd-clamp, hystart",
+        ),
+    ]);
+}
+
+#[test]
+fn schemes() {
+    check(&[
+        (
+            "[schemes.bas]",
+            "[schemes.bass]",
+            "x.toml:52:10: error: schemes: unknown scheme `bass`; did you mean `bas`? allowed: bas\n\
+             x.toml:62:9: error: schemes.bas.servers: is missing; write a text or a list of texts (variant \
+             `tcp`)\n\
+             x.toml:62:9: error: schemes.bas.domain: is missing; write a text or a list of texts (variant \
+             `tcp`)\n\
+             x.toml:74:7: error: sweeps.alpha.key: variant `bas` has no [schemes.bas]; name the variants \
+             to sweep in `variants`",
+        ),
+        (
+            "servers = [\"server\"]\n",
+            "",
+            "x.toml:52:1: error: schemes.bas.servers: is missing; write a text or a list of texts",
+        ),
+        (
+            "servers = [\"server\"]",
+            "servers = [\"sever\"]",
+            "x.toml:53:11: error: schemes.bas.servers: names `sever`, which is not a node",
+        ),
+        (
+            "servers = [\"server\"]",
+            "servers = [\"server\"]\nalpha = 2",
+            "x.toml:54:9: error: schemes.bas.alpha: 2 is not a number from 0.01 to 1",
+        ),
+        (
+            "servers = [\"server\"]",
+            "servers = [\"server\", 5]",
+            "x.toml:53:11: error: schemes.bas.servers: [\"server\", 5] is not a text or a list of texts",
+        ),
+        (
+            "servers = [\"server\"]",
+            "servers = [\"server\"]\nrounding = \"upp\"",
+            "x.toml:54:12: error: schemes.bas.rounding: \"upp\" is not \"up\", \"nearest\" or \"down\"; \
+             did you mean \"up\"?",
+        ),
+        (
+            "[measure]",
+            "[control]\nloss = 1.0\n[measure]",
+            "x.toml:57:8: error: control.loss: 1 would lose every message; write a number from 0 to below 1",
+        ),
+    ]);
+}
+
+#[test]
+fn variants_and_sweeps() {
+    check(&[
+        (
+            "name = \"bas\"\n",
+            "name = \"tcp\"\n",
+            "x.toml:65:8: error: compare.tcp.name: the name `tcp` is taken (line 61)\n\
+             x.toml:76:12: error: sweeps.alpha.variants: unknown variant `bas`; allowed: tcp",
+        ),
+        (
+            "\"schemes.bas.enabled\" = false",
+            "\"flows.downloads.count\" = 2",
+            "x.toml:62:9: error: compare.tcp.set: `flows` has no element `downloads`; it has uploads, \
+             noise (variant `tcp`)",
+        ),
+        (
+            "\"schemes.bas.enabled\" = false",
+            "\"run.sample.x\" = 2, \"run.duration.x\" = 2",
+            "x.toml:62:9: error: run.sample: { x = 2 } is not a time such as \"25ms\" (ns, us, ms, s, min) \
+             (variant `tcp`)\n\
+             x.toml:62:29: error: compare.tcp.set: `run.duration` is the value \"20s\", not a table \
+             (variant `tcp`)",
+        ),
+        (
+            "\"schemes.bas.enabled\" = false",
+            "\"schemes.bas.enabled\" = 0",
+            "x.toml:62:33: error: schemes.bas.enabled: 0 is not true or false (variant `tcp`)",
+        ),
+        (
+            "\"schemes.bas.enabled\" = false",
+            "\"run.duration\" = \"12s\"",
+            "x.toml:50:8: error: flows.noise.stop: \"15s\" is after the end of the run, 12s (variant \
+             `tcp`)\n\
+             x.toml:58:49: error: measure.windows.burst.to: \"15s\" is after the end of the run, 12s \
+             (variant `tcp`)",
+        ),
+        (
+            "\"schemes.bas.enabled\" = false",
+            "\"claims.fairer.low\" = 0.5",
+            "x.toml:62:7: error: compare.tcp.set: changes `claims`, which is common to all variants \
+             (variant `tcp`)",
+        ),
+        (
+            "values = [4, 8]",
+            "values = [4, 5]",
+            "x.toml:27:9: error: network.groups.near.share: 0.5 of 5 clients is 2.5 hosts; it must be a \
+             whole number, 1 or more (variant `tcp`, sweep `n` at 5)",
+        ),
+        (
+            "values = [4, 8]",
+            "values = [4, \"8\"]",
+            "x.toml:27:9: error: network.groups.near.share: is a part of `clients`, which the file does \
+             not give (variant `tcp`, sweep `n` at 8)\n\
+             x.toml:70:14: error: clients: \"8\" is not a whole number from 1 to 1000000 (variant `tcp`, \
+             sweep `n` at 8)",
+        ),
+        ("values = [4, 8]", "values = []", "x.toml:70:10: error: sweeps.n.values: is an empty list"),
+        ("values = [4, 8]", "values = [4, 8, 4.0]", "x.toml:70:17: error: sweeps.n.values: 4.0 occurs twice"),
+        (
+            "values = [4, 8]",
+            "values = [4, 8]\nquick = [5]",
+            "x.toml:71:10: error: sweeps.n.quick: 5 is not one of `values`",
+        ),
+        (
+            "key = \"clients\"",
+            "key = \"client\"",
+            "x.toml:69:7: error: unknown key `client` in the file; did you mean `clients`? allowed: \
+             version, name, title, description, clients, run, network, tcp, flows, schemes, control, \
+             measure, compare, sweeps, claims, figures (variant `tcp`, sweep `n` at 4)",
+        ),
+        (
+            "key = \"clients\"",
+            "key = \"flows.downloads.count\"",
+            "x.toml:69:7: error: sweeps.n.key: `flows` has no element `downloads`; it has uploads, noise \
+             (variant `tcp`, sweep `n` at 4)",
+        ),
+        (
+            "key = \"clients\"",
+            "key = \"clients =\"",
+            "x.toml:69:7: error: sweeps.n.key: `clients =` is not a dotted path of keys, such as \
+             `flows.uploads.count`",
+        ),
+        (
+            "variants = [\"bas\"]",
+            "variants = [\"bass\"]",
+            "x.toml:76:12: error: sweeps.alpha.variants: unknown variant `bass`; did you mean `bas`? \
+             allowed: tcp, bas",
+        ),
+    ]);
+}
+
+#[test]
+fn claims_and_figures() {
+    check(&[
+        (
+            "figure = \"jain\"",
+            "figure = \"jane\"",
+            "x.toml:81:10: error: claims.fairer.figure: unknown figure \"jane\"; did you mean `jain`? \
+             allowed: jain, jain_normalised, jain_long, jain_normalised_long, throughput, queue, \
+             queue_max, drops, rtos, retransmits, completed, fct_mean, fct_p99, control_rate",
+        ),
+        (
+            "figure = \"jain\"",
+            "figure = \"brust.jain\"",
+            "x.toml:81:10: error: claims.fairer.figure: unknown window `brust` in \"brust.jain\"; did you \
+             mean `burst`? allowed: burst",
+        ),
+        (
+            "variant = \"bas\"",
+            "variant = \"bsa\"",
+            "x.toml:82:11: error: claims.fairer.variant: unknown variant `bsa`; did you mean `bas`? \
+             allowed: tcp, bas",
+        ),
+        (
+            "minus = \"tcp\"",
+            "minus = \"bas\"",
+            "x.toml:83:9: error: claims.fairer.minus: compares `bas` with itself; name another variant, or \
+             an `against-point` or `against-figure`",
+        ),
+        (
+            "minus = \"tcp\"",
+            "against-point = 4",
+            "x.toml:83:17: error: claims.fairer.against-point: needs `minus` or `over` beside it",
+        ),
+        (
+            "minus = \"tcp\"",
+            "minus = \"bas\"\nagainst-point = 5",
+            "x.toml:84:17: error: claims.fairer.against-point: 5 is not a value of the sweep `n`; it has \
+             4, 8",
+        ),
+        (
+            "sweep = \"n\"\nlow",
+            "sweep = \"m\"\nlow",
+            "x.toml:84:9: error: claims.fairer.sweep: unknown sweep `m`; did you mean `n`? allowed: n, \
+             alpha",
+        ),
+        (
+            "sweep = \"n\"\nlow",
+            "at = { n = 5 }\nlow",
+            "x.toml:84:12: error: claims.fairer.at: 5 is not a value of the sweep `n`; it has 4, 8",
+        ),
+        (
+            "sweep = \"n\"\nlow",
+            "at = { n = 4, alpha = 0.1 }\nlow",
+            "x.toml:84:6: error: claims.fairer.at: { n = 4, alpha = 0.1 } is not one point; write the name \
+             of a sweep = one value",
+        ),
+        (
+            "sweep = \"n\"\nlow",
+            "points = [4]\nlow",
+            "x.toml:84:10: error: claims.fairer.points: needs `sweep` beside it",
+        ),
+        ("low = 0.0", "low = 2.0", "x.toml:85:7: error: claims.fairer.low: 2 is above `high`, 1"),
+        (
+            "high = 1.0",
+            "",
+            "x.toml:78:1: error: claims.fairer.high: is missing; write a number from -1000000000 to \
+             1000000000",
+        ),
+        (
+            "high = 1.0",
+            "high = inf",
+            "x.toml:86:8: error: claims.fairer.high: inf is not a number from -1000000000 to 1000000000",
+        ),
+        (
+            "kind = \"sweep\"",
+            "kind = \"sweep\"\nentities = \"all\"",
+            "x.toml:92:1: error: figures.jain: `entities` goes with kind = \"series\", not with \"sweep\"",
+        ),
+        (
+            "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
+            "kind = \"series\"\ny = \"drops\"",
+            "x.toml:92:5: error: figures.jain.y: \"drops\" is not \"throughput\", \"jain\", \
+             \"jain_normalised\" or \"queue\"",
+        ),
+        (
+            "kind = \"sweep\"\nsweep = \"n\"",
+            "kind = \"series\"\nentities = [\"near\", \"fra\"]",
+            "x.toml:92:12: error: figures.jain.entities: unknown group `fra`; did you mean `far`? allowed: \
+             all, uploads, noise, near, far",
+        ),
+        (
+            "y = \"jain\"",
+            "y = \"jain\"\nreferences = [{ label = \"paper\", x = [4, 8], y = [0.5] }]",
+            "x.toml:94:50: error: figures.jain.references.0.y: has 1 values for 2 positions",
+        ),
+    ]);
+}
+
+/// One reading reports everything that is wrong, in the order of the file.
+#[test]
+fn several_errors_at_once() {
+    let text = GOOD
+        .replace("delay = \"1ms\"", "dely = \"1ms\"")
+        .replace("count = 4", "count = -4")
+        .replace("warm-up = \"5s\"", "warmup = \"5s\"")
+        .replace("rate = \"5mbit\"", "rate = \"5mb\"");
+    let expected = "x.toml:7:1: error: run: unknown key `warmup` in [run]; did you mean `warm-up`? allowed: duration, \
+         warm-up, sample, trials, quick-trials, seed\n\
+         x.toml:15:1: error: network.link: unknown key `dely` in [network.link]; did you mean `delay`? \
+         allowed: rate, delay, queue, host-queue, loss\n\
+         x.toml:33:9: error: network.groups.far.count: -4 is not a whole number from 1 to 1000000\n\
+         x.toml:48:8: error: flows.noise.rate: \"5mb\" has the unknown unit `mb`; write a bit rate such as \
+         \"5mbit\" (bit, kbit, mbit, gbit, tbit)";
+    assert_eq!(message(&text, &Options::default()), expected);
+}
+
+#[test]
+fn values_of_the_command_line() {
+    let set = |assignments: &[&str]| Options {
+        overrides: assignments.iter().map(|a| a.parse::<Override>().expect("an assignment")).collect(),
+        ..Options::default()
+    };
+    let key = |assignment: &str| Options {
+        extra_sweeps: vec![assignment.parse::<ExtraSweep>().expect("a sweep")],
+        ..Options::default()
+    };
+    let cases = [
+        (
+            set(&["run.duration=20"]),
+            "--set run.duration=20: error: run.duration: 20 has no unit; write a time such as \"25ms\" \
+             (ns, us, ms, s, min)",
+        ),
+        (
+            set(&["network.links.0.raet=20mbit"]),
+            "--set network.links.0.raet=20mbit: error: network.links.server-r1: unknown key `raet` in \
+             [[network.links]]; did you mean `rate`? allowed: ends, rate, delay, queue, host-queue, loss, \
+             drop-packets",
+        ),
+        (
+            set(&["flows.downloads.count=3"]),
+            "--set flows.downloads.count=3: error: `flows` has no element `downloads`; it has uploads, \
+             noise",
+        ),
+        (
+            set(&["flows.uploads.from=[near"]),
+            "--set flows.uploads.from=[near: error: not TOML: unclosed array, expected `]`",
+        ),
+        (
+            set(&["run..duration=20s"]),
+            "--set run..duration=20s: error: `run..duration` is not a dotted path of keys, such as \
+             `flows.uploads.count`",
+        ),
+        (
+            set(&["name=other", "clients=9"]),
+            "x.toml:27:9: error: network.groups.near.share: 0.5 of 9 clients is 4.5 hosts; it must be a \
+             whole number, 1 or more",
+        ),
+        (
+            Options { trials: Some(0), ..Options::default() },
+            "--trials 0: error: run.trials: 0 is not a whole number from 1 to 100000",
+        ),
+        (
+            Options { seed: Some(u64::MAX), ..Options::default() },
+            "--seed 18446744073709551615: error: a number that does not fit into 64 bits",
+        ),
+        (
+            key("network.link.rate=5mbit,5mbps"),
+            "--key network.link.rate=5mbit,5mbps: error: network.link.rate: \"5mbps\" has the unit `mbps`: \
+             tc reads it as bytes per second, ns-3 as bits; write bit, kbit, mbit or gbit (variant `tcp`, \
+             sweep `network.link.rate` at 5mbps)",
+        ),
+        (
+            key("network.link.rate=5mbit,5000kbit"),
+            "--key network.link.rate=5mbit,5000kbit: error: \"5000kbit\" occurs twice",
+        ),
+    ];
+    let mut failures = String::new();
+    for (options, expected) in &cases {
+        let got = message(GOOD, options);
+        if got != *expected {
+            failures.push_str(&format!("\n--- {options:?}\nexpected {expected}\ngot      {got}\n"));
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+    let without =
+        GOOD.replace("[schemes.bas]\nservers = [\"server\"]\ndomain = [\"server\", \"r1\", \"r2\"]\n", "");
+    let without = without.replace("\"schemes.bas.enabled\" = false", "").replace("variants = [\"bas\"]", "");
+    let without = without.replace("schemes.bas.alpha", "tcp.pacing-gain").replace("0.1, 0.4", "1, 2");
+    assert_eq!(message(&without, &Options::default()), "no error");
+    assert_eq!(
+        message(&without, &set(&["schemes.bas.alpha=0.5"])),
+        "--set schemes.bas.alpha=0.5: error: no variant has [schemes.bas]; switch it on with --set \
+         schemes.bas.enabled=true"
+    );
+}
+
+/// What may stand where a value should.
+const TOKENS: [&str; 22] = [
+    "0",
+    "3",
+    "-1",
+    "0.5",
+    "inf",
+    "nan",
+    "true",
+    "\"\"",
+    "\"x\"",
+    "\"0s\"",
+    "\"3ms\"",
+    "\"5mbit\"",
+    "\"2pkt\"",
+    "\"near\"",
+    "\"uploads\"",
+    "\"bas\"",
+    "\"udp\"",
+    "\"series\"",
+    "[]",
+    "{}",
+    "[1, \"a\", { b = 2 }]",
+    "2020-01-01",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    /// Whatever stands in the file, reading ends with a study or with errors at places of the file.
+    #[test]
+    fn no_file_makes_the_reader_panic(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0..TOKENS.len() + 3), 1..6),
+        quick in any::<bool>(),
+    ) {
+        let mut lines: Vec<String> = GOOD.lines().map(str::to_owned).collect();
+        for (index, kind) in edits {
+            let at = index.index(lines.len());
+            match (TOKENS.get(kind), lines[at].split_once(" = ")) {
+                (Some(token), Some((key, _))) => lines[at] = format!("{key} = {token}"),
+                (Some(token), None) => lines.insert(at, format!("name = {token}")),
+                (None, _) if kind == TOKENS.len() => lines[at].clear(),
+                (None, _) if kind == TOKENS.len() + 1 => lines.insert(at, "[network.access]".to_owned()),
+                (None, _) => { lines[at].pop(); }
+            }
+        }
+        let text = lines.join("\n");
+        if let Err(errors) = parse("x.toml", &text, &Options { quick, ..Options::default() }) {
+            prop_assert!(errors.iter().count() > 0);
+            for error in &errors {
+                prop_assert!((1..=lines.len() as u32 + 1).contains(&error.line), "{}", error);
+                prop_assert!(error.column >= 1 && !error.message.is_empty(), "{}", error);
+            }
+        }
+    }
+}

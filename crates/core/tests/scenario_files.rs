@@ -1,0 +1,89 @@
+//! Every scenario file of the repository is valid, whatever the options, and reads the same each time.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bandmaster_core::scenario::{Options, Study, explain, parse};
+
+fn files() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("the scenarios folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "toml") {
+                let text = fs::read_to_string(&path).expect("a text");
+                found.push((path, text));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn read(path: &Path, text: &str, options: &Options) -> Study {
+    parse(&path.display().to_string(), text, options).unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+#[test]
+fn all_are_valid_in_full_and_quick() {
+    let files = files();
+    assert!(files.len() >= 6, "only {} files", files.len());
+    for (path, text) in &files {
+        let full = read(path, text, &Options::default());
+        let quick = read(path, text, &Options { quick: true, ..Options::default() });
+        assert!(quick.cases.len() <= full.cases.len(), "{}", path.display());
+        assert!(quick.claims.len() <= full.claims.len(), "{}", path.display());
+        assert!(!full.claims.is_empty(), "{} claims nothing", path.display());
+    }
+}
+
+#[test]
+fn examples_are_named_after_their_file_and_small() {
+    for (path, text) in
+        files().iter().filter(|(path, _)| path.parent().is_some_and(|p| p.ends_with("examples")))
+    {
+        let study = read(path, text, &Options::default());
+        assert_eq!(Some(study.name.as_str()), path.file_stem().and_then(|s| s.to_str()));
+        for case in &study.cases {
+            assert!(case.scenario.run.duration.as_secs_f64() <= 5.0, "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn reading_twice_gives_the_same() {
+    for (path, text) in &files() {
+        let options = Options::default();
+        let text_of = |study: &Study| serde_json::to_string(study).expect("serialises");
+        assert_eq!(text_of(&read(path, text, &options)), text_of(&read(path, text, &options)));
+        assert_eq!(explain("f", text, &options), explain("f", text, &options));
+    }
+}
+
+/// Every case has its own scenario, each variant has one base, and every point of every sweep is in exactly one case
+/// of each of its variants.
+#[test]
+fn cases_cover_every_point_once() {
+    for (path, text) in &files() {
+        let study = read(path, text, &Options::default());
+        for variant in &study.variants {
+            let cases: Vec<_> = study.cases.iter().filter(|c| c.variant == variant.name).collect();
+            assert_eq!(cases.iter().filter(|c| c.base).count(), 1, "{}", path.display());
+            for (i, case) in cases.iter().enumerate() {
+                assert!(cases[..i].iter().all(|c| c.scenario != case.scenario), "{}", path.display());
+                assert!(case.base || !case.points.is_empty());
+            }
+            for sweep in &study.sweeps {
+                for value in &sweep.values {
+                    let point = (sweep.name.clone(), value.clone());
+                    let holding = cases.iter().filter(|c| c.points.contains(&point)).count();
+                    let expected = usize::from(sweep.variants.contains(&variant.name));
+                    assert_eq!(holding, expected, "{} {point:?}", path.display());
+                }
+            }
+        }
+    }
+}

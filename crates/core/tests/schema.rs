@@ -1,0 +1,83 @@
+//! The JSON Schema accepts every scenario file of the repository and refuses what an editor should underline.
+
+use std::fs;
+use std::path::Path;
+
+use bandmaster_core::scenario::json_schema;
+use serde_json::{Value, json};
+
+fn example(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/examples").join(name);
+    as_json(&fs::read_to_string(path).expect("an example"))
+}
+
+fn as_json(text: &str) -> Value {
+    let table: toml::Table = text.parse().expect("valid TOML");
+    serde_json::to_value(table).expect("TOML without dates is JSON")
+}
+
+#[test]
+fn accepts_every_file() {
+    let schema = jsonschema::draft202012::new(&json_schema()).expect("a valid schema");
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")];
+    let mut seen = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("the scenarios folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "toml") {
+                let instance = as_json(&fs::read_to_string(&path).expect("a text"));
+                let errors: Vec<String> =
+                    schema.iter_errors(&instance).map(|e| format!("{}: {e}", e.instance_path())).collect();
+                assert!(errors.is_empty(), "{}: {errors:#?}", path.display());
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 6, "only {seen} files");
+}
+
+#[test]
+fn refuses_what_the_reader_refuses() {
+    let schema = jsonschema::draft202012::new(&json_schema()).expect("a valid schema");
+    let good = example("dumbbell.toml");
+    assert!(schema.is_valid(&good));
+    let wrong: [(&str, Value); 10] = [
+        ("/version", json!(2)),
+        ("/run/duration", json!(5)),
+        ("/run/duration", json!("5 hours")),
+        ("/run/trials", json!(0)),
+        ("/network/left", json!("8")),
+        ("/network/builder", json!("star")),
+        ("/network/bottleneck/rate", json!("20mbps")),
+        ("/network/bottleneck/queue", json!("60")),
+        ("/flows/0", json!({ "name": "up", "from": "left", "to": "right", "rate": "1mbit" })),
+        ("/schemes/bas/alocator", json!("bas")),
+    ];
+    for (pointer, value) in wrong {
+        let mut instance = good.clone();
+        match instance.pointer_mut(pointer) {
+            Some(place) => *place = value.clone(),
+            None => {
+                let (parent, key) = pointer.rsplit_once('/').expect("a path");
+                instance.pointer_mut(parent).expect("a table")[key] = value.clone();
+            }
+        }
+        assert!(!schema.is_valid(&instance), "{pointer} = {value}");
+    }
+}
+
+#[test]
+fn describes_every_key_and_shows_defaults() {
+    let schema = json_schema();
+    assert_eq!(schema["additionalProperties"], json!(false));
+    assert_eq!(schema["required"], json!(["version", "name", "run", "network", "flows"]));
+    let sample = &schema["properties"]["run"]["properties"]["sample"];
+    assert_eq!(sample["default"], json!("100ms"));
+    assert!(sample["description"].as_str().is_some_and(|d| d.starts_with("Sampling interval")));
+    let sack = &schema["properties"]["tcp"]["properties"]["sack"];
+    assert_eq!(sack["default"], json!(true));
+    let alpha = &schema["properties"]["schemes"]["properties"]["bas"]["properties"]["alpha"];
+    assert_eq!((&alpha["default"], &alpha["maximum"]), (&json!(0.4), &json!(1.0)));
+}
