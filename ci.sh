@@ -66,12 +66,12 @@ check_pcap() { install_package tshark tshark && cargo test -p bandmaster --locke
 
 check_msrv() { need_toolchain "$MSRV" && cargo "+$MSRV" check --workspace --all-targets --locked; }
 
-check_deny() { need_deny && cargo deny --locked check licenses bans sources; }
+check_deny() { need_deny && cargo deny --locked check --hide-inclusion-graph licenses bans sources; }
 
 check_advisories() {
     need_deny || return
     cargo deny --locked fetch db || { missing "the advisory database cannot be reached"; return; }
-    cargo deny --locked check advisories
+    cargo deny --locked check --hide-inclusion-graph advisories
 }
 
 check_readme() {

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::thread;
 
 use bandmaster_core::scenario::{ExtraSweep, Override};
-use clap::builder::{StringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
@@ -192,10 +191,10 @@ pub(crate) struct Settings {
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<Override>,
     /// Trials of each case, instead of run.trials
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole_number::<u32>(1, u32::MAX.into()))]
     pub(crate) trials: Option<u32>,
     /// Seed of every random stream, instead of run.seed
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole_number::<u64>(0, i64::MAX as u64))]
     pub(crate) seed: Option<u64>,
     /// run.quick-trials trials and the `quick` values of sweeps: a look, not a result
     #[arg(long)]
@@ -206,8 +205,8 @@ pub(crate) struct Settings {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WorkArgs {
     /// Trials at the same time; does not change results [default: the number of cores]
-    #[arg(long, value_name = "N", value_parser = StringValueParser::new().try_map(|s| parse_jobs(&s)))]
-    pub(crate) jobs: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole_number::<u16>(1, 1_024))]
+    pub(crate) jobs: Option<u16>,
     /// Folder for the report; must be new or empty [default: results/NAME-001, -002, ...]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "no_report")]
     pub(crate) out: Option<PathBuf>,
@@ -225,7 +224,8 @@ pub(crate) struct WorkArgs {
 impl WorkArgs {
     /// Number of threads.
     pub(crate) fn threads(&self) -> NonZeroUsize {
-        self.jobs.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
+        let asked = self.jobs.and_then(|jobs| NonZeroUsize::new(jobs.into()));
+        asked.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
     }
 }
 
@@ -240,8 +240,13 @@ pub(crate) struct CaptureArgs {
     pub(crate) pcap_case: Option<String>,
 }
 
-fn parse_jobs(text: &str) -> Result<NonZeroUsize, String> {
-    text.parse().map_err(|_| "write a whole number of at least 1".to_owned())
+/// A parser of numbers from `least` to `most`, which `T` can hold.
+fn whole_number<T: TryFrom<u64>>(least: u64, most: u64) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+        let typed = number.and_then(|number| T::try_from(number).ok());
+        typed.ok_or_else(|| format!("write a whole number from {least} to {most}"))
+    }
 }
 
 const TOP_HELP: &str = "\
@@ -269,8 +274,8 @@ Examples:
   bandmaster run network.toml --json --no-report | jq '.claims[] | select(.ok | not)'
   bandmaster run network.toml --pcap 'r1->server' --out results/look
 
-The folder holds report.html, figures/*.svg, series.parquet, summary.json and manifest.json. The same
-scenario, seed and version give the same bytes, for any --jobs. While the folder holds a file
+The folder holds report.html, figures/*.svg, series.parquet, summary.json and manifest.json. The
+same scenario, seed and version give the same bytes, for any --jobs. While the folder holds a file
 INCOMPLETE, something is missing.
 
 Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 missing capability,

@@ -105,7 +105,8 @@ where
     let mut heavy_first: Vec<usize> = (0..jobs.len()).collect();
     heavy_first.sort_by_key(|&index| std::cmp::Reverse(jobs[index].weight));
     let next = AtomicUsize::new(0);
-    let results: Vec<Mutex<Option<Result<RunRecord, FailedWhy>>>> = jobs.iter().map(|_| Mutex::default()).collect();
+    let results: Vec<Mutex<Option<Result<RunRecord, FailedWhy>>>> =
+        jobs.iter().map(|_| Mutex::default()).collect();
 
     let work = || {
         while !stop.load(Ordering::Relaxed) {
@@ -153,7 +154,8 @@ fn weight(scenario: &Scenario) -> u64 {
 
 /// Number of flows of a group.
 pub(crate) fn flow_count(group: &FlowGroup, topology: &Topology) -> u64 {
-    let hosts = |names: &[String]| -> Vec<_> { names.iter().filter_map(|n| topology.members(n)).flatten().collect() };
+    let hosts =
+        |names: &[String]| -> Vec<_> { names.iter().filter_map(|n| topology.members(n)).flatten().collect() };
     let (senders, receivers) = (hosts(&group.from), hosts(&group.to));
     let pairs = match group.pairing {
         Pairing::OneToOne => senders.len(),

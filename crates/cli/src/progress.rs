@@ -44,7 +44,9 @@ impl Progress {
 
 fn style() -> ProgressStyle {
     let template = "{bar:40} {percent:>3} %  {msg}, {eta} left";
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ")
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("=> ")
 }
 
 #[cfg(test)]

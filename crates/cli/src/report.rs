@@ -180,7 +180,8 @@ impl ReportSummary {
         let mut claim_ids = Vec::new();
         for (StudyResults { study, records, .. }, name) in results.iter().zip(&names) {
             summary.trials.finished += records.len();
-            summary.trials.planned += study.cases.iter().map(|case| case.scenario.run.trials as usize).sum::<usize>();
+            summary.trials.planned +=
+                study.cases.iter().map(|case| case.scenario.run.trials as usize).sum::<usize>();
             for record in records {
                 summary.work.events += record.work.events;
                 summary.work.packet_hops += record.work.packet_hops;
@@ -190,7 +191,9 @@ impl ReportSummary {
                 claim_ids.push((name.clone(), result.id.clone()));
                 summary.claims.push(ReportClaim { result, study: name.clone() });
             }
-            summary.rows.extend(statistics.rows.into_iter().map(|row| ReportRow { study: name.clone(), row }));
+            summary
+                .rows
+                .extend(statistics.rows.into_iter().map(|row| ReportRow { study: name.clone(), row }));
             summary.studies.push(StudyOutline {
                 name: name.clone(),
                 title: study.title.clone(),

@@ -11,7 +11,16 @@ fn core_module() -> Vec<u8> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let status = Command::new(env!("CARGO"))
         .current_dir(workspace)
-        .args(["rustc", "--package", "bandmaster-core", "--lib", "--crate-type", "cdylib", "--locked", "--release"])
+        .args([
+            "rustc",
+            "--package",
+            "bandmaster-core",
+            "--lib",
+            "--crate-type",
+            "cdylib",
+            "--locked",
+            "--release",
+        ])
         .args(["--target", "wasm32-unknown-unknown", "--config", "profile.release.lto=false"])
         .arg("--target-dir")
         .arg(&target_dir)

@@ -55,6 +55,8 @@ pub struct PortStats {
     pub flows_seen: u32,
     /// Flows between their SYN and their FIN.
     pub flows_open: u32,
+    /// Bytes that wait.
+    pub backlog: Bytes,
 }
 
 /// Statistics of one flow, at its receiver or sender.
@@ -70,6 +72,8 @@ pub struct FlowStats {
     pub srtt: Option<Span>,
     /// Least round-trip time, once measured.
     pub min_rtt: Option<Span>,
+    /// Latest round-trip time, once measured.
+    pub last_rtt: Option<Span>,
     /// Payload bytes of a full segment.
     pub mss: Bytes,
     /// Bytes that a full segment takes on a link.
@@ -128,6 +132,8 @@ pub struct LinkCount {
     pub capacity: Rate,
     /// Flows on it.
     pub flows: u32,
+    /// Bytes that wait.
+    pub backlog: Bytes,
 }
 
 /// One flow's measurement interval.
@@ -137,6 +143,8 @@ pub struct FlowMeasurement {
     pub flow: FlowId,
     /// Throughput over the interval as the link sees it, headers included; none when the flow is younger.
     pub throughput: Option<Rate>,
+    /// Latest less least round-trip time: what the flow waits in queues.
+    pub queueing: Span,
     /// Bytes that a full segment takes on a link.
     pub frame: Bytes,
 }

@@ -35,7 +35,8 @@ pub fn max_min(capacities: &[f64], flows: &[Demand<'_>]) -> Vec<f64> {
     let mut remaining = flows.len();
     let mut level = 0.0;
     while remaining > 0 {
-        let by_link = (0..left.len()).filter(|&l| growing[l] > 0).map(|l| left[l].max(0.0) / f64::from(growing[l]));
+        let by_link =
+            (0..left.len()).filter(|&l| growing[l] > 0).map(|l| left[l].max(0.0) / f64::from(growing[l]));
         let by_demand = (0..flows.len()).filter(|&f| !frozen[f]).map(|f| flows[f].most - level);
         let step = by_link.chain(by_demand).fold(f64::INFINITY, f64::min).max(0.0);
         if step.is_infinite() {

@@ -90,7 +90,9 @@ impl Kind {
         match self {
             Self::Quantity(dimension) => dimension.example().to_owned(),
             Self::Limit => "\"200pkt\", \"64KiB\" or \"unlimited\"".to_owned(),
-            Self::Draw => "a time such as \"25ms\", or \"uniform(2ms, 6ms)\", or \"exponential(15s)\"".to_owned(),
+            Self::Draw => {
+                "a time such as \"25ms\", or \"uniform(2ms, 6ms)\", or \"exponential(15s)\"".to_owned()
+            }
             Self::Integer { min, max } if max == i64::MAX => format!("a whole number of at least {min}"),
             Self::Integer { min, max } => format!("a whole number from {min} to {max}"),
             Self::Float { min, max } if max == f64::INFINITY => format!("a number of at least {min}"),
@@ -131,7 +133,9 @@ impl Kind {
             }
             (Self::Limit, Written::Text(text)) => parse_limit(text).map(Value::Limit),
             (Self::Draw, Written::Text(text)) => parse_draw(text).map(Value::Draw),
-            (Self::Integer { min, max }, Written::Integer(n)) if (min..=max).contains(n) => Ok(Value::Integer(*n)),
+            (Self::Integer { min, max }, Written::Integer(n)) if (min..=max).contains(n) => {
+                Ok(Value::Integer(*n))
+            }
             (Self::Float { min, max }, Written::Float(x)) if *x >= min && *x <= max => Ok(Value::Float(*x)),
             (Self::Float { min, max }, Written::Integer(n)) if *n as f64 >= min && *n as f64 <= max => {
                 Ok(Value::Float(*n as f64))
@@ -153,9 +157,9 @@ fn parse_limit(text: &str) -> Result<Limit, String> {
     }
     match parse_quantity(text, Dimension::Packets) {
         Ok(packets) => u32::try_from(packets).map(Limit::Packets).map_err(|_| "is too large".to_owned()),
-        Err(QuantityError::UnknownUnit(..)) => {
-            parse_quantity(text, Dimension::Bytes).map(|b| Limit::Bytes(Bytes::new(b))).map_err(|e| e.to_string())
-        }
+        Err(QuantityError::UnknownUnit(..)) => parse_quantity(text, Dimension::Bytes)
+            .map(|b| Limit::Bytes(Bytes::new(b)))
+            .map_err(|e| e.to_string()),
         Err(e) => Err(e.to_string()),
     }
 }
@@ -366,7 +370,10 @@ mod tests {
             draw("uniform(2ms, 6ms)"),
             Ok(Value::Draw(SpanDraw::Uniform { low: Span::from_millis(2), high: Span::from_millis(6) }))
         );
-        assert_eq!(draw("exponential(15s)"), Ok(Value::Draw(SpanDraw::Exponential { mean: Span::from_secs(15) })));
+        assert_eq!(
+            draw("exponential(15s)"),
+            Ok(Value::Draw(SpanDraw::Exponential { mean: Span::from_secs(15) }))
+        );
         assert_eq!(draw("1ms"), Ok(Value::Draw(SpanDraw::fixed(Span::from_millis(1)))));
         assert!(draw("uniform(6ms, 2ms)").unwrap_err().contains("wrong order"));
         let limit = |s: &str| Kind::Limit.parse(&Written::Text(s.to_owned()));

@@ -65,7 +65,11 @@ pub struct Quantity {
 
 /// Summary figures of a run, after the warm-up.
 pub static FIGURES: &[Quantity] = &[
-    Quantity { name: "jain", unit: "", doc: "Jain's index of per-flow goodput, mean over the sampling intervals" },
+    Quantity {
+        name: "jain",
+        unit: "",
+        doc: "Jain's index of per-flow goodput, mean over the sampling intervals",
+    },
     Quantity {
         name: "jain_normalised",
         unit: "",
@@ -73,7 +77,11 @@ pub static FIGURES: &[Quantity] = &[
     },
     Quantity { name: "jain_long", unit: "", doc: "As jain, over the long interval" },
     Quantity { name: "jain_normalised_long", unit: "", doc: "As jain_normalised, over the long interval" },
-    Quantity { name: "throughput", unit: "Mbit/s", doc: "Total goodput (in-order TCP payload) of the measured flows" },
+    Quantity {
+        name: "throughput",
+        unit: "Mbit/s",
+        doc: "Total goodput (in-order TCP payload) of the measured flows",
+    },
     Quantity { name: "queue", unit: "pkt", doc: "Time average of the measured port's queue" },
     Quantity { name: "queue_max", unit: "pkt", doc: "Largest queue of the measured port" },
     Quantity { name: "drops", unit: "pkt", doc: "Packets dropped by queues, whole run" },

@@ -111,7 +111,8 @@ mod tests {
         let n = 100_000;
         let mean = (0..n).map(|_| stream.unit()).sum::<f64>() / f64::from(n);
         assert!((mean - 0.5).abs() < 0.005, "{mean}");
-        let mean = (0..n).map(|_| stream.exponential(Span::from_secs(15)).as_secs_f64()).sum::<f64>() / f64::from(n);
+        let mean =
+            (0..n).map(|_| stream.exponential(Span::from_secs(15)).as_secs_f64()).sum::<f64>() / f64::from(n);
         assert!((mean - 15.0).abs() < 0.2, "{mean}");
         let draws = (0..1000).map(|_| stream.span_between(Span::from_millis(2), Span::from_millis(6)));
         assert!(draws.into_iter().all(|s| s >= Span::from_millis(2) && s <= Span::from_millis(6)));

@@ -75,7 +75,8 @@ impl fmt::Debug for Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(u64, &str); 4] = [(1_000_000_000, "gbit"), (1_000_000, "mbit"), (1_000, "kbit"), (1, "bit")];
+        const UNITS: [(u64, &str); 4] =
+            [(1_000_000_000, "gbit"), (1_000_000, "mbit"), (1_000, "kbit"), (1, "bit")];
         let (scale, unit) =
             UNITS.into_iter().find(|(scale, _)| self.0.is_multiple_of(*scale)).unwrap_or((1, "bit"));
         write!(f, "{}{unit}", self.0 / scale)
@@ -207,9 +208,10 @@ pub fn parse_quantity(text: &str, dimension: Dimension) -> Result<u64, QuantityE
     };
     let places = u32::try_from(fraction.len()).ok().filter(|n| *n <= 18).ok_or(QuantityError::OutOfRange)?;
     let denominator = 10u128.pow(places);
-    let scaled = (digits(whole)?.checked_mul(denominator).ok_or(QuantityError::OutOfRange)? + digits(fraction)?)
-        .checked_mul(u128::from(scale))
-        .ok_or(QuantityError::OutOfRange)?;
+    let scaled = (digits(whole)?.checked_mul(denominator).ok_or(QuantityError::OutOfRange)?
+        + digits(fraction)?)
+    .checked_mul(u128::from(scale))
+    .ok_or(QuantityError::OutOfRange)?;
     if !scaled.is_multiple_of(denominator) {
         return Err(QuantityError::OutOfRange);
     }

@@ -92,11 +92,8 @@ pub(crate) fn build<'a>(
         .collect();
 
     let world = world(topology, &ports, &routes, &data_routes[..tcp_flows]);
-    let roles: Vec<_> = scenario
-        .schemes
-        .iter()
-        .flat_map(|config| (config.scheme.build)(&config.params, &world))
-        .collect();
+    let roles: Vec<_> =
+        scenario.schemes.iter().flat_map(|config| (config.scheme.build)(&config.params, &world)).collect();
     for role in roles.iter().filter(|role| role.wants_ports) {
         for (port, _) in ports.iter_mut().zip(&port_owner).filter(|(_, owner)| **owner == role.node) {
             port.extras().flow_counter = Some(FlowCounter::new());

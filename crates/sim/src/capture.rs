@@ -59,7 +59,7 @@ fn tcp_header(packet: &Packet, profile: &Profile) -> CapturedTcp {
         (true, true) => wire(packet.ack),
         (false, true) => ISN + 1,
     };
-    let shift = if syn || !packet.reverse { 0 } else { profile.window_shift };
+    let shift = if syn { 0 } else { profile.window_shift };
     let mut header = CapturedTcp {
         seq,
         ack,

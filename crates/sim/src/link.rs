@@ -220,7 +220,15 @@ impl Port {
 
     /// Puts a packet on the wire as soon as the transmitter is free after `ready`; returns when that is.
     #[inline]
-    fn transmit(&mut self, id: u32, ready: Time, now: Time, key: u32, len: u32, events: &mut EventQueue) -> Time {
+    fn transmit(
+        &mut self,
+        id: u32,
+        ready: Time,
+        now: Time,
+        key: u32,
+        len: u32,
+        events: &mut EventQueue,
+    ) -> Time {
         let start = if self.free_at > ready {
             self.free_at
         } else {
@@ -287,6 +295,18 @@ impl Port {
         }
         self.counters.delivered += 1;
         Some(head.key)
+    }
+
+    /// What waits at `now`.
+    pub(crate) fn backlog(&self, now: Time) -> Backlog {
+        if let Queue::Ordered(ordered) = &self.queue {
+            return ordered.qdisc.backlog();
+        }
+        let waiting = self.ring.iter().rev().take_while(|t| t.start > now);
+        waiting.fold(Backlog::default(), |b, t| Backlog {
+            packets: b.packets + 1,
+            bytes: b.bytes + u64::from(t.len),
+        })
     }
 
     /// Packets between acceptance and arrival, waiting included.

@@ -94,8 +94,10 @@ impl Meter {
                 entities.push(plans[i].entity.clone());
             }
         }
-        let entity_of =
-            measured.iter().map(|&i| entities.iter().position(|e| *e == plans[i].entity).unwrap_or(0)).collect();
+        let entity_of = measured
+            .iter()
+            .map(|&i| entities.iter().position(|e| *e == plans[i].entity).unwrap_or(0))
+            .collect();
         let run = &scenario.run;
         let whole = Window {
             prefix: String::new(),
@@ -117,7 +119,8 @@ impl Meter {
         let sample = run.sample;
         Self {
             sample,
-            long_samples: (scenario.measure.long_interval.as_nanos() / sample.as_nanos().max(1)).max(1) as usize,
+            long_samples: (scenario.measure.long_interval.as_nanos() / sample.as_nanos().max(1)).max(1)
+                as usize,
             warm_up: Time::ZERO + run.warm_up,
             detail: scenario.measure.record,
             routes: measured.iter().map(|&i| route_of(i)).collect(),
@@ -152,8 +155,11 @@ impl Meter {
         let samples: Vec<FlowSample> = self.measured.iter().map(|&i| state(i)).collect();
         let covers: Vec<bool> = self.measured.iter().map(|&i| self.plans[i].covers(from, now)).collect();
         self.update_fair(&covers, load);
-        let rates: Vec<f64> =
-            samples.iter().zip(&self.last).map(|(s, last)| (s.delivered - last) as f64 * 8.0 / seconds).collect();
+        let rates: Vec<f64> = samples
+            .iter()
+            .zip(&self.last)
+            .map(|(s, last)| (s.delivered - last) as f64 * 8.0 / seconds)
+            .collect();
         let total: f64 = rates.iter().sum();
         let index = |select: &dyn Fn(usize) -> bool, normalised: bool| {
             let chosen = (0..rates.len()).filter(|&f| covers[f] && select(f));

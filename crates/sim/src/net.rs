@@ -1,6 +1,6 @@
 //! The packet plane: clock, events, ports, packets, routes.
 
-use bandmaster_core::time::Time;
+use bandmaster_core::time::{Span, Time};
 
 use crate::events::{Event, EventQueue};
 use crate::link::Port;
@@ -69,6 +69,11 @@ impl Timer {
     #[inline]
     pub(crate) fn cancel(&mut self) {
         self.deadline = Time::MAX;
+    }
+
+    /// Time left at `now`, when set.
+    pub(crate) fn left(&self, now: Time) -> Option<Span> {
+        self.is_set().then(|| self.deadline.since(now))
     }
 
     pub(crate) fn is_set(&self) -> bool {

@@ -33,7 +33,15 @@ pub(crate) struct Roles {
 impl Roles {
     pub(crate) fn new(roles: Vec<Role>, plane: ControlPlane, stream: Stream) -> Self {
         let running = roles.into_iter().map(|role| RunningRole { role, wake_at: None }).collect();
-        Self { running, plane, stream, messages: Vec::new(), free: Vec::new(), bytes_sent: 0, outbox: Outbox::default() }
+        Self {
+            running,
+            plane,
+            stream,
+            messages: Vec::new(),
+            free: Vec::new(),
+            bytes_sent: 0,
+            outbox: Outbox::default(),
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -53,7 +61,14 @@ impl Roles {
     }
 
     /// Puts a message on its way from `from`.
-    pub(crate) fn send(&mut self, from: NodeId, to: NodeId, message: Message, now: Time, events: &mut EventQueue) {
+    pub(crate) fn send(
+        &mut self,
+        from: NodeId,
+        to: NodeId,
+        message: Message,
+        now: Time,
+        events: &mut EventQueue,
+    ) {
         let delay = if from == to {
             Span::ZERO
         } else {
@@ -87,8 +102,8 @@ impl Roles {
 /// Bytes of a message's entries, with 32-bit identifiers and rates.
 fn size(message: &Message) -> u64 {
     match message {
-        Message::LinkReport { links } => 12 * links.len() as u64,
-        Message::FlowReport { flows, .. } => 12 * flows.len() as u64,
+        Message::LinkReport { links } => 16 * links.len() as u64,
+        Message::FlowReport { flows, .. } => 16 * flows.len() as u64,
         Message::FlowStarted { .. } | Message::FlowEnded { .. } => 4,
         Message::Allocation { shares } => 8 * shares.len() as u64,
     }

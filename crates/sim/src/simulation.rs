@@ -275,7 +275,9 @@ impl Simulation<'_> {
         let profile = &self.profiles[self.profile_of[flow as usize] as usize];
         let (delivered, rtt) = match end {
             FlowEnd::Sender => (self.senders[flow as usize].acknowledged(), &self.senders[flow as usize].rtt),
-            FlowEnd::Receiver => (self.receivers[flow as usize].delivered(), self.receivers[flow as usize].rtt()),
+            FlowEnd::Receiver => {
+                (self.receivers[flow as usize].delivered(), self.receivers[flow as usize].rtt())
+            }
         };
         FlowStats {
             flow: FlowId(flow),
@@ -283,6 +285,7 @@ impl Simulation<'_> {
             delivered: Bytes::new(delivered),
             srtt: rtt.srtt(),
             min_rtt: rtt.min(),
+            last_rtt: rtt.last(),
             mss: Bytes::new(profile.mss),
             frame: Bytes::new(profile.mss + u64::from(profile.overhead)),
         }
@@ -313,7 +316,8 @@ impl Simulation<'_> {
             let rate = port.rate;
             let counts = port.extras.as_mut().and_then(|e| e.flow_counter.as_mut()).map(|c| c.take());
             let (flows_seen, flows_open) = counts.unwrap_or_default();
-            stats.push(PortStats { port: PortId(i as u32), capacity: rate, flows_seen, flows_open });
+            let backlog = Bytes::new(port.backlog(self.net.now).bytes);
+            stats.push(PortStats { port: PortId(i as u32), capacity: rate, flows_seen, flows_open, backlog });
         }
         stats
     }
@@ -414,11 +418,7 @@ impl Simulation<'_> {
                 }
             } else {
                 let source = &udp[i - senders.len()];
-                FlowSample {
-                    delivered: source.received * u64::from(source.packet - 28),
-                    cwnd: 0,
-                    srtt: None,
-                }
+                FlowSample { delivered: source.received * u64::from(source.packet - 28), cwnd: 0, srtt: None }
             }
         });
         self.net.schedule(now + self.scenario.run.sample, Event::Sample);
@@ -426,7 +426,8 @@ impl Simulation<'_> {
 
     fn flush_capture(&mut self, options: &mut RunOptions<'_>) {
         let Some(port) = self.captured_port else { return };
-        let Some(capture) = self.net.ports[port as usize].extras.as_mut().and_then(|e| e.capture.as_mut()) else {
+        let Some(capture) = self.net.ports[port as usize].extras.as_mut().and_then(|e| e.capture.as_mut())
+        else {
             return;
         };
         let packets = std::mem::take(capture);
@@ -479,7 +480,8 @@ impl Simulation<'_> {
         let mean = completion.iter().map(|s| s.as_secs_f64()).sum::<f64>() / n as f64;
         figures.push(("fct_mean".to_owned(), mean));
         // Nearest-rank percentile.
-        let p99 = completion.get((n * 99).div_ceil(100).saturating_sub(1)).map_or(f64::NAN, |s| s.as_secs_f64());
+        let p99 =
+            completion.get((n * 99).div_ceil(100).saturating_sub(1)).map_or(f64::NAN, |s| s.as_secs_f64());
         figures.push(("fct_p99".to_owned(), p99));
         figures.push(("control_rate".to_owned(), self.roles.bytes_sent as f64 * 8.0 / 1e3 / duration));
         let packet_hops = self.net.ports.iter().map(|p| p.counters.sent).sum();

@@ -59,10 +59,14 @@ fn plan_group(
         let mut own = Vec::new();
         for (_, src) in members(std::slice::from_ref(name)) {
             let targets: Vec<NodeId> = match group.pairing {
-                Pairing::OneToOne => {
-                    receivers.get(sender_index % receivers.len().max(1)).map(|(_, dst)| *dst).into_iter().collect()
+                Pairing::OneToOne => receivers
+                    .get(sender_index % receivers.len().max(1))
+                    .map(|(_, dst)| *dst)
+                    .into_iter()
+                    .collect(),
+                Pairing::AllToAll => {
+                    receivers.iter().map(|(_, dst)| *dst).filter(|dst| *dst != src).collect()
                 }
-                Pairing::AllToAll => receivers.iter().map(|(_, dst)| *dst).filter(|dst| *dst != src).collect(),
             };
             sender_index += 1;
             for dst in targets {
@@ -156,7 +160,8 @@ impl UdpSource {
     /// Packet n leaves when the source has made n packets' worth of bits.
     pub(crate) fn next_at(&self) -> Time {
         let bits = u128::from(self.sent + 1) * u128::from(self.packet) * 8;
-        self.since + bandmaster_core::time::Span::from_nanos((bits * 1_000_000_000 / u128::from(self.rate)) as u64)
+        self.since
+            + bandmaster_core::time::Span::from_nanos((bits * 1_000_000_000 / u128::from(self.rate)) as u64)
     }
 }
 

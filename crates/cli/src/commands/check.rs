@@ -37,7 +37,13 @@ fn plan(study: &Study) -> String {
     }
     let _ = match trials.first() {
         Some(first) if trials.iter().all(|n| n == first) => {
-            write!(text, ": {} x {} = {}", counted(trials.len(), "case"), counted(*first as usize, "trial"), counted(runs as usize, "run"))
+            write!(
+                text,
+                ": {} x {} = {}",
+                counted(trials.len(), "case"),
+                counted(*first as usize, "trial"),
+                counted(runs as usize, "run")
+            )
         }
         _ => write!(text, ": {}, {}", counted(trials.len(), "case"), counted(runs as usize, "run")),
     };

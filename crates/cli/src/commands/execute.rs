@@ -44,7 +44,11 @@ pub(crate) struct Experiment<'a> {
 }
 
 /// Runs every trial, prints the results and writes the report.
-pub(crate) fn execute(experiment: &Experiment<'_>, work: &WorkArgs, console: Console) -> Result<Exit, Failure> {
+pub(crate) fn execute(
+    experiment: &Experiment<'_>,
+    work: &WorkArgs,
+    console: Console,
+) -> Result<Exit, Failure> {
     let studies: Vec<&Study> = experiment.studies.iter().map(|(_, study)| study).collect();
     let capture = Capture::new(experiment.capture, &studies)?;
     OutputFolder::check(work.out.as_deref(), work.force)?;
@@ -80,7 +84,10 @@ pub(crate) fn execute(experiment: &Experiment<'_>, work: &WorkArgs, console: Con
             discard(&folder, existed)?;
         }
         let why = if stopped { "interrupted" } else { "failed" };
-        return Err(Failure { exit, message: format!("error: {why}: 0 of {planned} trials finished; no report") });
+        return Err(Failure {
+            exit,
+            message: format!("error: {why}: 0 of {planned} trials finished; no report"),
+        });
     }
 
     let results: Vec<StudyResults<'_>> = experiment
@@ -105,9 +112,14 @@ pub(crate) fn execute(experiment: &Experiment<'_>, work: &WorkArgs, console: Con
     captured.into_inner().unwrap_or_else(PoisonError::into_inner)?;
 
     if stopped {
-        complain(format!("interrupted: {finished} of {planned} trials finished; the results are of these only"));
+        complain(format!(
+            "interrupted: {finished} of {planned} trials finished; the results are of these only"
+        ));
     } else if finished < planned {
-        complain(format!("error: {} of {planned} trials failed; the results are of the others", planned - finished));
+        complain(format!(
+            "error: {} of {planned} trials failed; the results are of the others",
+            planned - finished
+        ));
     }
     if summary.claims_fail() && exit == Exit::Success {
         exit = Exit::ClaimFailed;
@@ -120,7 +132,7 @@ pub(crate) fn execute(experiment: &Experiment<'_>, work: &WorkArgs, console: Con
         }
         console.say(format!("report: {}{mark}", page.display()));
     }
-    if exit == Exit::ClaimFailed {
+    if exit == Exit::ClaimFailed && work.json {
         let (fails, missing) = (summary.claims_that(Status::Fails), summary.claims_that(Status::Missing));
         console.say(format!("claims: {} of {} do not hold", fails + missing, summary.claims.len()));
     }
@@ -152,10 +164,13 @@ fn exit_of(outcome: &Outcome) -> Exit {
 fn complain_of(failed: &[FailedTrial], studies: &[&Study]) {
     for failure in failed.iter().take(PRINTED_FAILURES) {
         let study = studies[failure.study];
-        let place = format!("{}, {}, trial {}", study.name, case_name(&study.cases[failure.case]), failure.trial);
+        let place =
+            format!("{}, {}, trial {}", study.name, case_name(&study.cases[failure.case]), failure.trial);
         match &failure.why {
             FailedWhy::Unrunnable(why) => complain(format!("error: {place}: {why}")),
-            FailedWhy::Panicked(why) => complain(format!("error: {place}: a bug of bandmaster, please report it: {why}")),
+            FailedWhy::Panicked(why) => {
+                complain(format!("error: {place}: a bug of bandmaster, please report it: {why}"));
+            }
         }
     }
     if let Some(more) = failed.len().checked_sub(PRINTED_FAILURES).filter(|more| *more > 0) {
@@ -214,8 +229,12 @@ impl<'a> Capture<'a> {
             None => 0,
             Some(name) => {
                 study.cases.iter().position(|case| case.base && case.variant == *name).ok_or_else(|| {
-                    let names: Vec<&str> = study.variants.iter().map(|variant| variant.name.as_str()).collect();
-                    Failure::usage(format!("--pcap-case {name}: no such variant; allowed: {}", names.join(", ")))
+                    let names: Vec<&str> =
+                        study.variants.iter().map(|variant| variant.name.as_str()).collect();
+                    Failure::usage(format!(
+                        "--pcap-case {name}: no such variant; allowed: {}",
+                        names.join(", ")
+                    ))
                 })?
             }
         };
@@ -262,7 +281,8 @@ impl<'a> Capture<'a> {
 }
 
 fn no_such_port(port: &str, topology: &bandmaster_core::topology::Topology) -> String {
-    let names = (0..topology.links.len() as u32 * 2).map(|i| topology.port_name(bandmaster_core::id::PortId(i)));
+    let names =
+        (0..topology.links.len() as u32 * 2).map(|i| topology.port_name(bandmaster_core::id::PortId(i)));
     let node = port.split("->").next().unwrap_or_default();
     let (from_node, others): (Vec<String>, Vec<String>) =
         names.partition(|name| name.split("->").next() == Some(node));

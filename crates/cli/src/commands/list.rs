@@ -25,7 +25,8 @@ static BUILDERS: &[(&str, &str)] = &[
 pub(crate) fn list(args: &ListArgs, console: Console) -> Result<Exit, Failure> {
     let lists: Vec<Listed> = args.what.map_or_else(|| Listed::value_variants().to_vec(), |what| vec![what]);
     let text = if args.json {
-        let lists: Map<String, Value> = lists.iter().map(|list| (list.word(), list.entries().into())).collect();
+        let lists: Map<String, Value> =
+            lists.iter().map(|list| (list.word(), list.entries().into())).collect();
         format!("{:#}", Value::Object(lists))
     } else {
         let tables: Vec<String> = lists.iter().map(|list| table(*list)).collect();
@@ -52,7 +53,9 @@ impl Listed {
             Self::Tcp => (bandmaster_sim::CONGESTION_CONTROLS.iter())
                 .map(|d| json!({"name": d.name, "about": d.about, "source": d.source}))
                 .collect(),
-            Self::Builders => BUILDERS.iter().map(|(name, about)| json!({"name": name, "about": about})).collect(),
+            Self::Builders => {
+                BUILDERS.iter().map(|(name, about)| json!({"name": name, "about": about})).collect()
+            }
             Self::Reproductions => (REPRODUCTIONS.iter())
                 .map(|r| {
                     let files: Vec<&str> = r.files.iter().map(|(path, _)| *path).collect();
@@ -107,7 +110,10 @@ mod tests {
     fn every_builder_of_the_scenario_format_is_listed() {
         let allowed = json_schema().to_string();
         let listed: Vec<Value> = BUILDERS.iter().map(|(name, _)| json!(name)).collect();
-        assert!(allowed.contains(&Value::from(listed).to_string()), "the builders of the JSON Schema are others");
+        assert!(
+            allowed.contains(&Value::from(listed).to_string()),
+            "the builders of the JSON Schema are others"
+        );
     }
 
     #[test]

@@ -30,7 +30,11 @@ macro_rules! scenario_files {
 pub(crate) static REPRODUCTIONS: &[Reproduction] = &[Reproduction {
     name: "bas",
     about: "Ito, Koga, Iida 2018: bandwidth allocation by fair windows, Figs. 6 to 14",
-    files: scenario_files!["scenarios/bas/fixed.toml", "scenarios/bas/variable.toml", "scenarios/bas/max-min.toml"],
+    files: scenario_files![
+        "scenarios/bas/fixed.toml",
+        "scenarios/bas/variable.toml",
+        "scenarios/bas/max-min.toml"
+    ],
 }];
 
 /// The names, for the command line.

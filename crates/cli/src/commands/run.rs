@@ -27,9 +27,14 @@ pub(crate) fn run(args: &RunArgs, console: Console) -> Result<Exit, Failure> {
 }
 
 /// The options that change results, as a command line gives them.
-pub(crate) fn settings_as_written(settings: &Settings, sweeps: &[ExtraSweep], capture: &CaptureArgs) -> Vec<String> {
+pub(crate) fn settings_as_written(
+    settings: &Settings,
+    sweeps: &[ExtraSweep],
+    capture: &CaptureArgs,
+) -> Vec<String> {
     let option = |name: &str, value: String| [format!("--{name}"), value];
-    let keys = sweeps.iter().flat_map(|sweep| option("key", format!("{}={}", sweep.key, sweep.values.join(","))));
+    let keys =
+        sweeps.iter().flat_map(|sweep| option("key", format!("{}={}", sweep.key, sweep.values.join(","))));
     let sets = settings.set.iter().flat_map(|set| option("set", format!("{}={}", set.key, set.value)));
     let trials = settings.trials.iter().flat_map(|n| option("trials", n.to_string()));
     let seed = settings.seed.iter().flat_map(|n| option("seed", n.to_string()));

@@ -33,7 +33,11 @@ impl ScenarioFile {
             return Err(Failure::usage(format!("{place}: is a folder{}", scenarios_in(path))));
         }
         let mut bytes = Vec::new();
-        File::open(path).map_err(unreadable)?.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        File::open(path)
+            .map_err(unreadable)?
+            .take(MAX_BYTES + 1)
+            .read_to_end(&mut bytes)
+            .map_err(unreadable)?;
         if bytes.len() as u64 > MAX_BYTES {
             return Err(Failure::usage(format!("{place}: is larger than {} MiB", MAX_BYTES >> 20)));
         }
@@ -69,7 +73,9 @@ pub(crate) fn options(settings: &Settings, sweeps: &[ExtraSweep]) -> Options {
 }
 
 /// Reads and checks several files; all their errors together.
-pub(crate) fn all_or_every_error<T>(results: impl IntoIterator<Item = Result<T, Failure>>) -> Result<Vec<T>, Failure> {
+pub(crate) fn all_or_every_error<T>(
+    results: impl IntoIterator<Item = Result<T, Failure>>,
+) -> Result<Vec<T>, Failure> {
     let (mut good, mut messages, mut worst) = (Vec::new(), Vec::new(), Exit::Success);
     for result in results {
         match result {

@@ -46,7 +46,8 @@ impl Axis {
     /// end at 1.
     pub(crate) fn vertical(label: String, values: impl IntoIterator<Item = f64>, index: bool) -> Self {
         let (low, high) = extent(values).unwrap_or((0.0, 1.0));
-        let (low, high) = if low == high { (low - low.abs() * 0.1, high + high.abs() * 0.1) } else { (low, high) };
+        let (low, high) =
+            if low == high { (low - low.abs() * 0.1, high + high.abs() * 0.1) } else { (low, high) };
         let (low, high) = if low == high { (0.0, 1.0) } else { (low, high) };
         let from_zero = low >= 0.0 && low < 0.4 * high;
         let floor = if from_zero { 0.0 } else { low };
@@ -101,23 +102,30 @@ impl Positions {
     /// Positions of a sweep's values: numbers, quantities of one dimension, or else words. The unit of quantities is
     /// the one that the sweep's title ends with, as in `Interval (s)`, otherwise the first value's.
     pub(crate) fn new(title: &str, values: &[String]) -> Self {
-        let numbers: Option<Vec<f64>> = values.iter().map(|v| v.parse().ok().filter(|x: &f64| x.is_finite())).collect();
+        let numbers: Option<Vec<f64>> =
+            values.iter().map(|v| v.parse().ok().filter(|x: &f64| x.is_finite())).collect();
         if let Some(at) = numbers {
             return Self { at, label: title.to_owned(), words: None };
         }
         let dimensions = [Dimension::Rate, Dimension::Span, Dimension::Bytes, Dimension::Packets];
         for dimension in dimensions {
-            let amounts: Result<Vec<u64>, _> = values.iter().map(|value| parse_quantity(value, dimension)).collect();
+            let amounts: Result<Vec<u64>, _> =
+                values.iter().map(|value| parse_quantity(value, dimension)).collect();
             let (Ok(amounts), Some(first)) = (amounts, values.first()) else { continue };
             let titled = title.strip_suffix(')').and_then(|rest| rest.rsplit_once('(')).map(|(_, unit)| unit);
-            let named = |text: &str| dimension.units().iter().find(|(name, _)| shown(name) == text || *name == text);
+            let named =
+                |text: &str| dimension.units().iter().find(|(name, _)| shown(name) == text || *name == text);
             let written = first.trim_start_matches(|c: char| c.is_ascii_digit() || "._+ ".contains(c)).trim();
             let (label, unit) = match titled.and_then(named) {
                 Some(unit) => (title.to_owned(), Some(unit)),
                 None => (format!("{title} ({})", shown(written)), named(written)),
             };
             let scale = unit.map_or(1.0, |(_, scale)| *scale as f64);
-            return Self { at: amounts.iter().map(|amount| *amount as f64 / scale).collect(), label, words: None };
+            return Self {
+                at: amounts.iter().map(|amount| *amount as f64 / scale).collect(),
+                label,
+                words: None,
+            };
         }
         let at = (0..values.len()).map(|index| index as f64).collect();
         Self { at, label: title.to_owned(), words: Some(values.to_vec()) }
@@ -230,7 +238,10 @@ mod tests {
 
     #[test]
     fn large_and_negative_numbers_read_well() {
-        assert_eq!(labels(&Axis::linear(String::new(), -20_000.0, 20_000.0))[..2], ["−20\u{2009}000", "−10\u{2009}000"]);
+        assert_eq!(
+            labels(&Axis::linear(String::new(), -20_000.0, 20_000.0))[..2],
+            ["−20\u{2009}000", "−10\u{2009}000"]
+        );
         assert!(labels(&Axis::linear(String::new(), -1.0, 1.0)).contains(&"0.0"));
     }
 

@@ -1,8 +1,9 @@
 //! From the figures of a study to plots, and the numbers behind them.
 
-use bandmaster_core::report::RunRecord;
 use bandmaster_core::report::summary::{Estimate, Summary};
-use bandmaster_core::scenario::{Figure, FigureContent, Study, Sweep};
+use bandmaster_core::report::{RunRecord, Series};
+use bandmaster_core::scenario::{Figure, FigureContent, ReferenceCurve, Study, Sweep};
+use bandmaster_core::time::Span;
 
 use super::axis::{Axis, Positions};
 use super::number::{self, Label};
@@ -105,7 +106,11 @@ impl<'a> Source<'a> {
 
     /// The number of a variant's look, the same in every figure of the study.
     fn variant_number(&self, name: &str) -> usize {
-        self.study.variants.iter().position(|variant| variant.name == name).unwrap_or(self.study.variants.len())
+        self.study
+            .variants
+            .iter()
+            .position(|variant| variant.name == name)
+            .unwrap_or(self.study.variants.len())
     }
 
     /// A summary figure over a sweep.
@@ -121,10 +126,15 @@ impl<'a> Source<'a> {
             let number = self.variant_number(name);
             let title = self.variant_title(name).to_owned();
             if sweep.variants.contains(name) {
-                let estimate = |value: &String| self.summary.point(name, &sweep.name, value)?.figure(y).copied();
+                let estimate =
+                    |value: &String| self.summary.point(name, &sweep.name, value)?.figure(y).copied();
                 let estimates: Vec<Option<Estimate>> = sweep.values.iter().map(estimate).collect();
-                let mut points: Vec<Point> =
-                    positions.at.iter().zip(&estimates).filter_map(|(&x, e)| Some(point(x, e.as_ref()?))).collect();
+                let mut points: Vec<Point> = positions
+                    .at
+                    .iter()
+                    .zip(&estimates)
+                    .filter_map(|(&x, e)| Some(point(x, e.as_ref()?)))
+                    .collect();
                 points.sort_by(|a, b| a.x.total_cmp(&b.x));
                 if !points.is_empty() {
                     curves.push(Curve { look: Look::Curve(number), shape: Shape::Points(points) });
@@ -135,7 +145,10 @@ impl<'a> Source<'a> {
                 let level = self.summary.base(name).and_then(|row| row.figure(y)).copied();
                 if let Some(level) = level {
                     // Under the curves, so that they stay visible.
-                    curves.insert(0, Curve { look: Look::Level(number), shape: Shape::Level(point(0.0, &level)) });
+                    curves.insert(
+                        0,
+                        Curve { look: Look::Level(number), shape: Shape::Level(point(0.0, &level)) },
+                    );
                     legend.push(LegendEntry { label: title.clone(), look: Look::Level(number) });
                 }
                 columns.push((title, vec![level; sweep.values.len()]));
@@ -159,7 +172,8 @@ impl<'a> Source<'a> {
             panels,
             legend,
         });
-        let mut note = self.trials_note("Mean", columns.iter().flat_map(|(_, column)| column).flatten().map(|e| e.n));
+        let mut note =
+            self.trials_note("Mean", columns.iter().flat_map(|(_, column)| column).flatten().map(|e| e.n));
         if !figure.references.is_empty() {
             note.push_str(" Grey: from elsewhere, with the interval given there.");
         }
@@ -238,7 +252,12 @@ impl<'a> Source<'a> {
         Drawing { plot, note: self.series_note(trials), data }
     }
 
-    fn series_cases(&self, figure: &Figure, sweep: Option<&str>, at: Option<&(String, String)>) -> Vec<SeriesCase> {
+    fn series_cases(
+        &self,
+        figure: &Figure,
+        sweep: Option<&str>,
+        at: Option<&(String, String)>,
+    ) -> Vec<SeriesCase> {
         let position = |variant: &str, point: Option<(&str, &str)>| {
             let of_point = |(sweep, value): (&str, &str)| {
                 self.summary.rows.iter().position(|row| row.variant == variant && row.is_at(sweep, value))
@@ -254,7 +273,8 @@ impl<'a> Source<'a> {
                 Some(sweep) => {
                     for value in &sweep.values {
                         let point = format!("{} = {value}", sweep.title);
-                        let label = if figure.variants.len() > 1 { format!("{title}, {point}") } else { point };
+                        let label =
+                            if figure.variants.len() > 1 { format!("{title}, {point}") } else { point };
                         let case = position(variant, Some((&sweep.name, value)));
                         cases.extend(case.map(|case| SeriesCase { case, label, number: cases.len() }));
                     }
@@ -333,7 +353,8 @@ fn sweep_table(
 ) -> DataTable {
     let mut head = vec![sweep.title.clone()];
     head.extend(columns.iter().map(|(title, _)| title.clone()));
-    let cell = |estimate: &Option<Estimate>| estimate.as_ref().map_or("–".to_owned(), |e| number::estimate(y, e));
+    let cell =
+        |estimate: &Option<Estimate>| estimate.as_ref().map_or("–".to_owned(), |e| number::estimate(y, e));
     let mut rows: Vec<Vec<String>> = Vec::new();
     for (index, value) in sweep.values.iter().enumerate() {
         let mut row = vec![value.clone()];
@@ -343,7 +364,8 @@ fn sweep_table(
     for reference in &figure.references {
         for point in reference_points(reference) {
             let interval = point.interval.map(|(low, high)| format!(" [{low}, {high}]")).unwrap_or_default();
-            let mut row = vec![number::significant(point.x, 6), format!("{}: {}{interval}", reference.label, point.y)];
+            let mut row =
+                vec![number::significant(point.x, 6), format!("{}: {}{interval}", reference.label, point.y)];
             row.resize(head.len().max(2), String::new());
             rows.push(row);
         }
@@ -351,7 +373,7 @@ fn sweep_table(
     DataTable { head, rows }
 }
 
-fn reference_points(reference: &bandmaster_core::scenario::ReferenceCurve) -> impl Iterator<Item = Point> {
+fn reference_points(reference: &ReferenceCurve) -> impl Iterator<Item = Point> {
     let interval = |index: usize| Some((*reference.low.get(index)?, *reference.high.get(index)?));
     let points = reference.x.iter().zip(&reference.y).enumerate();
     points.map(move |(index, (&x, &y))| Point { x, y, interval: interval(index) })
@@ -374,9 +396,7 @@ fn entity_title(name: &str) -> String {
 /// series of the measure.
 fn mean_series(trials: &[&RunRecord], entity: Option<&str>, measure: &str) -> Vec<(f64, f64)> {
     let of_trial = |record: &&'_ RunRecord| {
-        let wanted = |s: &&bandmaster_core::report::Series| {
-            s.measure == measure && entity.is_none_or(|entity| s.entity == entity)
-        };
+        let wanted = |s: &&Series| s.measure == measure && entity.is_none_or(|entity| s.entity == entity);
         record.series.iter().position(|series| wanted(&series)).map(|index| (record.sample, index))
     };
     let mut sums: Vec<(f64, u32)> = Vec::new();
@@ -391,7 +411,7 @@ fn mean_series(trials: &[&RunRecord], entity: Option<&str>, measure: &str) -> Ve
             sum.1 += 1;
         }
     }
-    let sample = sample.map_or(0.0, |sample| sample.as_secs_f64());
+    let sample = sample.map_or(0.0, Span::as_secs_f64);
     let mean = |(sum, n): (f64, u32)| if n == 0 { f64::NAN } else { sum / f64::from(n) };
     sums.into_iter().enumerate().map(|(index, sum)| ((index as f64 + 0.5) * sample, mean(sum))).collect()
 }
@@ -415,8 +435,6 @@ fn file_name(id: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bandmaster_core::time::Span;
-
     use super::*;
     use crate::report::tests::{results, study};
 
@@ -432,8 +450,11 @@ mod tests {
         let Shape::Points(points) = &curve.shape else { panic!("{curve:?}") };
         assert_eq!(points.iter().map(|point| point.x).collect::<Vec<_>>(), [4.0, 8.0, 16.0]);
         assert!(points.iter().all(|point| point.interval.is_some()));
-        assert_eq!(figures[0].note, "Mean of 2 trials with its 95 % confidence interval. Grey: from elsewhere, with \
-                                     the interval given there.");
+        assert_eq!(
+            figures[0].note,
+            "Mean of 2 trials with its 95 % confidence interval. Grey: from elsewhere, with \
+                                     the interval given there."
+        );
         assert_eq!(figures[0].data.rows.len(), 3 + 2);
         assert!(figures[0].data.rows.iter().all(|row| row.len() == figures[0].data.head.len()));
     }
@@ -479,9 +500,7 @@ mod tests {
         let results = results(&study);
         let mut one = results.records[0].clone();
         let mut two = results.records[1].clone();
-        let series = |values: Vec<f32>| {
-            vec![bandmaster_core::report::Series { entity: "all".to_owned(), measure: "jain", values }]
-        };
+        let series = |values: Vec<f32>| vec![Series { entity: "all".to_owned(), measure: "jain", values }];
         one.series = series(vec![f32::NAN, f32::NAN, 0.5]);
         two.series = series(vec![f32::NAN, 0.25, 1.0]);
         (one.sample, two.sample) = (Span::from_millis(200), Span::from_millis(200));

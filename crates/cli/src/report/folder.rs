@@ -61,21 +61,7 @@ impl OutputFolder {
         &self.path
     }
 
-    /// Opens a file of the folder; it appears under its name when [`PendingFile::commit`] is called.
-    ///
-    /// # Errors
-    /// When the system refuses.
-    pub(crate) fn file(&self, name: &str) -> Result<PendingFile, ReportError> {
-        let path = self.path.join(name);
-        let parent = path.parent().unwrap_or(&self.path);
-        fs::create_dir_all(parent).map_err(|error| failed("create the folder", parent, error))?;
-        let base = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = path.with_file_name(format!(".{base}.part"));
-        let file = File::create(&temporary).map_err(|error| failed("create", &temporary, error))?;
-        Ok(PendingFile { out: BufWriter::with_capacity(1 << 16, file), temporary, path })
-    }
-
-    /// Writes a file of the folder by `content`.
+    /// Writes a file of the folder by `content`; it appears under its name when it is complete.
     ///
     /// # Errors
     /// When `content` or the system refuses; no file of that name is left then.
@@ -84,11 +70,22 @@ impl OutputFolder {
         name: &str,
         content: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
     ) -> Result<(), ReportError> {
-        let mut file = self.file(name)?;
-        match content(&mut file.out) {
-            Ok(()) => file.commit(),
-            Err(error) => Err(file.abandon(error)),
-        }
+        let path = self.path.join(name);
+        let parent = path.parent().unwrap_or(&self.path);
+        fs::create_dir_all(parent).map_err(|error| failed("create the folder", parent, error))?;
+        let base = path.file_name().unwrap_or_default().to_string_lossy();
+        let temporary = path.with_file_name(format!(".{base}.part"));
+        let file = File::create(&temporary).map_err(|error| failed("create", &temporary, error))?;
+        let mut out = BufWriter::with_capacity(1 << 16, file);
+        let written = content(&mut out)
+            .and_then(|()| out.flush())
+            .and_then(|()| out.get_ref().sync_all())
+            .and_then(|()| fs::rename(&temporary, &path));
+        written.map_err(|error| {
+            // The error that is reported is the first one.
+            let _ = fs::remove_file(&temporary);
+            failed("write", &path, error)
+        })
     }
 
     /// Removes the mark: the folder is as complete as its manifest says.
@@ -106,54 +103,18 @@ impl OutputFolder {
     }
 
     fn remove_report(&self) -> Result<(), ReportError> {
-        let figures = fs::read_dir(self.path.join("figures")).into_iter().flatten().flatten().map(|entry| entry.path());
+        let figures =
+            fs::read_dir(self.path.join("figures")).into_iter().flatten().flatten().map(|entry| entry.path());
         let drawings = figures.filter(|path| path.extension().is_some_and(|extension| extension == "svg"));
         for path in REPORT_FILES.iter().map(|name| self.path.join(name)).chain(drawings) {
             match fs::remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed("remove", &path, error)),
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(failed("remove", &path, error));
+                }
                 _ => {}
             }
         }
         Ok(())
-    }
-}
-
-/// A file under a temporary name. Dropped without [`commit`](Self::commit), it stays under that name.
-#[derive(Debug)]
-pub(crate) struct PendingFile {
-    out: BufWriter<File>,
-    temporary: PathBuf,
-    path: PathBuf,
-}
-
-impl PendingFile {
-    /// Gives the complete file its name.
-    ///
-    /// # Errors
-    /// When the system refuses; the temporary file is removed then.
-    pub(crate) fn commit(mut self) -> Result<(), ReportError> {
-        let written = self.out.flush().and_then(|()| self.out.get_ref().sync_all());
-        match written.and_then(|()| fs::rename(&self.temporary, &self.path)) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.abandon(error)),
-        }
-    }
-
-    /// Removes the file after `error`.
-    pub(crate) fn abandon(self, error: io::Error) -> ReportError {
-        // The error that is reported is the first one.
-        let _ = fs::remove_file(&self.temporary);
-        failed("write", &self.path, error)
-    }
-}
-
-impl Write for PendingFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.out.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
     }
 }
 
@@ -165,7 +126,9 @@ fn check_free(path: &Path, force: bool) -> Result<(), ReportError> {
             None => Ok(()),
         },
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotADirectory => Err(ReportError::NotAFolder(path.to_owned())),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => {
+            Err(ReportError::NotAFolder(path.to_owned()))
+        }
         Err(error) => Err(failed("read the folder", path, error)),
     }
 }
@@ -199,8 +162,10 @@ mod tests {
     use crate::report::tests::Scratch;
 
     fn names(path: &Path) -> Vec<String> {
-        let mut names: Vec<String> =
-            fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = fs::read_dir(path)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }

@@ -21,8 +21,7 @@ pub(crate) fn page(
     manifest: &Manifest,
 ) -> String {
     let several = results.len() > 1;
-    let mut numbers = 1..;
-    let numbered: Vec<(usize, &DrawnFigure<'_>)> = figures.iter().map(|f| (numbers.next().unwrap_or(0), f)).collect();
+    let numbered: Vec<(usize, &DrawnFigure<'_>)> = (1..).zip(figures).collect();
     let markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -86,7 +85,8 @@ fn verdict(summary: &ReportSummary) -> Markup {
                 span.bad { "Not complete: " (trials.finished) " of " (trials.planned) " trials finished." } " "
             }
             @if !summary.claims.is_empty() {
-                span.good { (count(Status::Holds)) " of " (summary.claims.len()) " claims hold" }
+                @let holding = count(Status::Holds);
+                span.good[holding == summary.claims.len()] { (holding) " of " (summary.claims.len()) " claims hold" }
                 @if count(Status::Fails) > 0 { ", " span.bad { (count(Status::Fails)) " fail" } }
                 @if count(Status::Missing) > 0 { ", " span.bad { (count(Status::Missing)) " lack data" } }
                 @if count(Status::NotReproduced) > 0 {
@@ -99,10 +99,12 @@ fn verdict(summary: &ReportSummary) -> Markup {
 }
 
 fn claims(summary: &ReportSummary, several: bool) -> Markup {
+    let published = summary.claims.iter().any(|c| !c.result.paper.is_empty() || !c.result.source.is_empty());
     html! {
         div.scroll { table.claims {
             thead { tr {
-                th { "Outcome" } th { "Claim" } th.number { "Here" } th.number { "Band" } th { "Published" } th { "Source" }
+                th { "Outcome" } th { "Claim" } th.number { "Here" } th.number { "Band" }
+                @if published { th { "Published" } th { "Source" } }
             } }
             tbody {
                 @for claim in &summary.claims {
@@ -130,8 +132,7 @@ fn claims(summary: &ReportSummary, several: bool) -> Markup {
                             div.fine { (result.at) }
                         }
                         td.number { (number::band(result.low, result.high)) }
-                        td { (result.paper) }
-                        td { (result.source) }
+                        @if published { td { (result.paper) } td { (result.source) } }
                     }
                 }
             }
@@ -169,7 +170,11 @@ fn drawn(number: usize, figure: &DrawnFigure<'_>) -> Markup {
 fn data_table(data: &DataTable) -> Markup {
     if data.rows.len() > TABLE_ROWS {
         let quoted = |cell: &String| {
-            if cell.contains([',', '"']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.clone() }
+            if cell.contains([',', '"']) {
+                format!("\"{}\"", cell.replace('"', "\"\""))
+            } else {
+                cell.clone()
+            }
         };
         let line = |cells: &Vec<String>| cells.iter().map(quoted).collect::<Vec<String>>().join(",");
         let lines: Vec<String> = std::iter::once(&data.head).chain(&data.rows).map(line).collect();
@@ -200,7 +205,7 @@ fn tables(summary: &ReportSummary, outline: &StudyOutline) -> Markup {
     };
     html! {
         p.fine { "Mean over trials ± half-width of its 95 % confidence interval." }
-        (figure_table(&base, "Variant", &title))
+        (comparison(&base, &title))
         @for sweep in &outline.sweeps {
             @let of_sweep: Vec<&SummaryRow> =
                 rows.iter().copied().filter(|row| row.points.iter().any(|(name, _)| *name == sweep.name)).collect();
@@ -217,13 +222,54 @@ fn tables(summary: &ReportSummary, outline: &StudyOutline) -> Markup {
     }
 }
 
-fn figure_table(rows: &[&SummaryRow], corner: &str, name: &dyn Fn(&SummaryRow) -> String) -> Markup {
+/// A row for each figure and a column for each variant.
+fn comparison(rows: &[&SummaryRow], name: &dyn Fn(&SummaryRow) -> String) -> Markup {
+    html! {
+        div.scroll { table {
+            thead { tr {
+                th { "Figure" }
+                @for row in rows { th.number { (name(row)) } }
+            } }
+            tbody {
+                @for figure in figures_of(rows) {
+                    tr {
+                        td { (Label::of_figure(figure).axis()) }
+                        @for row in rows { (figure_cell(row, figure)) }
+                    }
+                }
+                tr {
+                    td { "Trials" }
+                    @for row in rows { td.number { (row.trials) } }
+                }
+            }
+        } }
+    }
+}
+
+fn figures_of<'a>(rows: &[&'a SummaryRow]) -> Vec<&'a str> {
     let mut figures: Vec<&str> = Vec::new();
     for (figure, _) in rows.iter().flat_map(|row| &row.figures) {
         if !figures.contains(&figure.as_str()) {
             figures.push(figure);
         }
     }
+    figures
+}
+
+fn figure_cell(row: &SummaryRow, figure: &str) -> Markup {
+    html! {
+        td.number {
+            @match row.figure(figure) {
+                Some(estimate) => (number::estimate(figure, estimate)),
+                None => "–",
+            }
+        }
+    }
+}
+
+/// A row for each point and a column for each figure.
+fn figure_table(rows: &[&SummaryRow], corner: &str, name: &dyn Fn(&SummaryRow) -> String) -> Markup {
+    let figures = figures_of(rows);
     html! {
         div.scroll { table {
             thead { tr {
@@ -235,14 +281,7 @@ fn figure_table(rows: &[&SummaryRow], corner: &str, name: &dyn Fn(&SummaryRow) -
                 @for row in rows {
                     tr {
                         td { (name(row)) }
-                        @for figure in &figures {
-                            td.number {
-                                @match row.figure(figure) {
-                                    Some(estimate) => (number::estimate(figure, estimate)),
-                                    None => "–",
-                                }
-                            }
-                        }
+                        @for figure in &figures { (figure_cell(row, figure)) }
                         td.number { (row.trials) }
                     }
                 }
@@ -255,7 +294,7 @@ fn how(summary: &ReportSummary, results: &[StudyResults<'_>], manifest: &Manifes
     let whole = |n: u64| grouped(&n.to_string());
     html! {
         dl {
-            dt { "Command" } dd { code { (manifest.command.join(" ")) } }
+            dt { "Command" } dd { code { "bandmaster " (manifest.command.join(" ")) } }
             dt { "Program" } dd {
                 "bandmaster " (VERSION)
                 @if let Some(commit) = COMMIT { ", commit " code { (commit) } }
@@ -284,7 +323,7 @@ fn how(summary: &ReportSummary, results: &[StudyResults<'_>], manifest: &Manifes
                             None => { td colspan="4" {} }
                         }
                         td.number { (result.provenance.seed) }
-                        td { code { (result.provenance.digest) } }
+                        td { code { (result.provenance.digest.chars().take(16).collect::<String>()) } }
                     }
                 }
             }
@@ -305,7 +344,7 @@ mod tests {
 
     fn page_of(results: &[StudyResults<'_>]) -> String {
         let summary = ReportSummary::new("Fair <shares>", results);
-        let manifest = Manifest { command: vec!["bandmaster".to_owned(), "run".to_owned(), "fair.toml".to_owned()] };
+        let manifest = Manifest { command: vec!["run".to_owned(), "fair.toml".to_owned()] };
         page(&summary, results, &draw_all(results), &manifest)
     }
 
@@ -353,6 +392,8 @@ mod tests {
         }
         assert!(page.contains("Figure 6. "));
         assert!(page.contains("<summary>Data</summary>"));
+        assert!(page.contains("<code>bandmaster run fair.toml</code>"));
+        assert!(page.contains("<td>Throughput, late (Mbit/s)</td><td class=\"number\">95.40 ±0.00</td>"));
     }
 
     #[test]

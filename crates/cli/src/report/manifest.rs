@@ -9,7 +9,8 @@ use super::{FORMAT_VERSION, ReportSummary, StudyResults};
 /// How the results came about, beyond the studies themselves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Manifest {
-    /// Command line, without options that cannot change a result (`--jobs`, `--out`, `--force`, ...).
+    /// Words of the command line after the program's name, without options that cannot change a result (`--jobs`,
+    /// `--out`, `--force`, ...).
     pub(crate) command: Vec<String>,
 }
 
@@ -108,11 +109,11 @@ mod tests {
         let mut results = [results(&study)];
         results[0].records.retain(|record| record.case != 1 || record.trial == 0);
         let summary = ReportSummary::new("Title", &results);
-        let manifest = Manifest { command: vec!["bandmaster".to_owned(), "run".to_owned()] };
+        let manifest = Manifest { command: vec!["run".to_owned(), "fair.toml".to_owned()] };
         let text = manifest.to_json(&summary, &results);
         let json: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(json["complete"], false);
-        assert_eq!(json["command"], json!(["bandmaster", "run"]));
+        assert_eq!(json["command"], json!(["run", "fair.toml"]));
         let written = &json["studies"][0];
         assert_eq!(written["topologies"].as_array().unwrap().len(), 1);
         let cases = written["cases"].as_array().unwrap();

@@ -73,11 +73,6 @@ fn unit_word(unit: &'static str) -> &'static str {
     if unit == "pkt" { "packets" } else { unit }
 }
 
-/// Mean of a figure with as many places as make sense for it.
-pub(crate) fn mean(figure: &str, estimate: &Estimate) -> String {
-    format!("{:.*}", places(figure, estimate.mean), without_negative_zero(estimate.mean))
-}
-
 /// Mean and half-width of the 95 % confidence interval: `0.713 ±0.021`; the mean alone after a single trial.
 pub(crate) fn estimate(figure: &str, estimate: &Estimate) -> String {
     let places = places(figure, estimate.mean);
@@ -145,7 +140,8 @@ pub(crate) fn significant(value: f64, digits: usize) -> String {
 /// A whole number with thin spaces between groups of three digits, from five digits on.
 pub(crate) fn grouped(text: &str) -> String {
     let (sign, rest) = text.strip_prefix('-').map_or(("", text), |rest| ("−", rest));
-    let (whole, fraction) = rest.split_once('.').map_or((rest, None), |(whole, fraction)| (whole, Some(fraction)));
+    let (whole, fraction) =
+        rest.split_once('.').map_or((rest, None), |(whole, fraction)| (whole, Some(fraction)));
     let mut out = sign.to_owned();
     for (index, digit) in whole.chars().enumerate() {
         if whole.len() > 4 && index > 0 && (whole.len() - index).is_multiple_of(3) {
@@ -175,7 +171,7 @@ mod tests {
         assert_eq!(estimate("queue", &of(187.26, None)), "187.3");
         assert_eq!(estimate("drops", &of(12_345.6, Some(77.8))), "12346 ±78");
         assert_eq!(estimate("throughput", &of(0.00123, None)), "0.0012");
-        assert_eq!(mean("rtos", &of(-0.0, None)), "0.0");
+        assert_eq!(estimate("rtos", &of(-0.0, None)), "0.0");
     }
 
     #[test]

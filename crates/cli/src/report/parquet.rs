@@ -62,7 +62,8 @@ fn write<W: Write + Send>(out: W, results: &[StudyResults<'_>]) -> Result<(), Pa
         ordered.sort_by_key(|record| (record.case, record.trial));
         for record in ordered {
             let Some(case) = study.cases.get(record.case) else { continue };
-            let points: Vec<String> = case.points.iter().map(|(sweep, value)| format!("{sweep}={value}")).collect();
+            let points: Vec<String> =
+                case.points.iter().map(|(sweep, value)| format!("{sweep}={value}")).collect();
             let run = Run {
                 scenario: name.clone(),
                 variant: ByteArray::from(case.variant.as_str()),
@@ -138,7 +139,8 @@ impl Batch {
             self.time.push((record.sample * (interval as u64 + 1)).as_secs_f64());
             self.entity.push(entity.clone());
             for (column, series) in self.measures.iter_mut().zip(&series) {
-                let value = series.and_then(|series| series.values.get(interval)).filter(|value| !value.is_nan());
+                let value =
+                    series.and_then(|series| series.values.get(interval)).filter(|value| !value.is_nan());
                 column.defined.push(i16::from(value.is_some()));
                 column.values.extend(value);
             }
@@ -175,7 +177,8 @@ fn write_column<T: DataType, W: Write + Send>(
     defined: Option<&mut Vec<i16>>,
 ) -> Result<(), ParquetError> {
     let column = group.next_column()?;
-    let mut column = column.ok_or_else(|| ParquetError::General("more columns than the schema has".to_owned()))?;
+    let mut column =
+        column.ok_or_else(|| ParquetError::General("more columns than the schema has".to_owned()))?;
     column.typed::<T>().write_batch(values, defined.as_ref().map(|defined| defined.as_slice()), None)?;
     column.close()?;
     values.clear();
@@ -223,7 +226,9 @@ mod tests {
         let schema = reader.metadata().file_metadata().schema_descr();
         let names = schema.columns().iter().map(|column| column.name().to_owned()).collect();
         let rows = reader.get_row_iter(None).unwrap();
-        let rows = rows.map(|row| row.unwrap().get_column_iter().map(|(_, field)| field.clone()).collect()).collect();
+        let rows = rows
+            .map(|row| row.unwrap().get_column_iter().map(|(_, field)| field.clone()).collect())
+            .collect();
         (names, rows, reader.num_row_groups())
     }
 
@@ -239,7 +244,10 @@ mod tests {
         );
         assert_eq!(groups, 1);
         let text = |s: &str| Field::Str(s.to_owned());
-        assert_eq!(rows[0][..6], [text("fair"), text("tcp"), text("n=4"), Field::UInt(0), Field::Double(0.1), text("all")]);
+        assert_eq!(
+            rows[0][..6],
+            [text("fair"), text("tcp"), text("n=4"), Field::UInt(0), Field::Double(0.1), text("all")]
+        );
         // The first interval of `all` has no Jain index: no flow existed.
         assert_eq!(rows[0][7], Field::Null);
         assert!(matches!(rows[1][7], Field::Float(_)));

@@ -10,7 +10,9 @@ use bandmaster_core::capture::{CapturedPacket, CapturedTcp, CapturedTransport};
 use bandmaster_core::id::NodeId;
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
-use pcap_file::pcapng::blocks::interface_description::{InterfaceDescriptionBlock, InterfaceDescriptionOption};
+use pcap_file::pcapng::blocks::interface_description::{
+    InterfaceDescriptionBlock, InterfaceDescriptionOption,
+};
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
 use pcap_file::{DataLink, Endianness, PcapError};
 
@@ -167,11 +169,13 @@ fn tcp_options(tcp: &CapturedTcp) -> Vec<u8> {
         options.extend_from_slice(&[2, 4]);
         options.extend_from_slice(&mss.to_be_bytes());
     }
-    match (tcp.sack_permitted, tcp.timestamps) {
-        (true, _) => options.extend_from_slice(if tcp.timestamps.is_some() { &[4, 2] } else { &[NOP, NOP, 4, 2] }),
-        (false, Some(_)) => options.extend_from_slice(&[NOP, NOP]),
-        (false, None) => {}
-    }
+    let padding: &[u8] = match (tcp.sack_permitted, tcp.timestamps) {
+        (true, Some(_)) => &[4, 2],
+        (true, None) => &[NOP, NOP, 4, 2],
+        (false, Some(_)) => &[NOP, NOP],
+        (false, None) => &[],
+    };
+    options.extend_from_slice(padding);
     if let Some((value, echo)) = tcp.timestamps {
         options.extend_from_slice(&[8, 10]);
         options.extend_from_slice(&value.to_be_bytes());
@@ -195,7 +199,8 @@ fn tcp_options(tcp: &CapturedTcp) -> Vec<u8> {
 fn internet_checksum<const N: usize>(parts: [&[u8]; N]) -> u16 {
     let mut sum: u64 = 0;
     for part in parts {
-        let pairs = part.chunks(2).map(|pair| u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
+        let pairs =
+            part.chunks(2).map(|pair| u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
         sum += pairs.map(u64::from).sum::<u64>();
     }
     while sum > 0xffff {
@@ -286,7 +291,8 @@ mod tests {
     #[test]
     fn checksum_of_a_published_header() {
         // The worked example of the article "Internet checksum" in Wikipedia: 0xb861.
-        let header = [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7];
+        let header =
+            [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7];
         assert_eq!(internet_checksum([&header]), 0xb861);
     }
 
@@ -357,7 +363,8 @@ mod tests {
         writer.write(&packet(100, CapturedTransport::Udp)).unwrap();
         let bytes = writer.finish().unwrap();
         let mut reader = PcapNgReader::new(&bytes[..]).unwrap();
-        let Block::InterfaceDescription(interface) = reader.next_block().unwrap().unwrap().into_owned() else {
+        let Block::InterfaceDescription(interface) = reader.next_block().unwrap().unwrap().into_owned()
+        else {
             panic!("no interface");
         };
         assert_eq!(u32::from(interface.linktype), LINK_TYPE);

@@ -49,7 +49,11 @@ fn draw(plot: &Plot, id: &str, alone: bool) -> String {
     let tick_width = plot.y.ticks.iter().map(|tick| text_width(&tick.label, TICK_SIZE)).fold(0.0, f64::max);
     let left = 8.0 + LABEL_SIZE + 10.0 + tick_width + 9.0;
     let right = 14.0;
-    let columns = plot.panels.len().clamp(1, PANELS_IN_ROW);
+    let columns = match plot.panels.len() {
+        // Two rows of two, not three and one.
+        4 => 2,
+        panels => panels.clamp(1, PANELS_IN_ROW),
+    };
     let gap = 22.0;
     let width = (WIDTH - left - right - gap * (columns - 1) as f64) / columns as f64;
     let height = if columns == 1 { 300.0 } else { 210.0 };
@@ -152,12 +156,12 @@ fn draw_panel(out: &mut String, plot: &Plot, panel: &Panel, frame: Frame, labell
     // Points at the same position would hide each other's interval bars: they stand a little apart.
     let side_by_side = panel.curves.iter().filter(|curve| matches!(curve.shape, Shape::Points(_))).count();
     let step = side_step(panel, side_by_side, &x);
-    let mut position = 0;
+    let mut position = 0_u32;
     for curve in &panel.curves {
         let shift = match curve.shape {
             Shape::Points(_) => {
                 position += 1;
-                (position as f64 - (side_by_side + 1) as f64 / 2.0) * step
+                (f64::from(position) - (side_by_side + 1) as f64 / 2.0) * step
             }
             Shape::Line(_) | Shape::Level(_) => 0.0,
         };
@@ -175,8 +179,9 @@ fn side_step(panel: &Panel, side_by_side: usize, x: &dyn Fn(f64) -> f64) -> f64 
         .map(|point| x(point.x))
         .collect();
     at.sort_by(f64::total_cmp);
-    let apart = at.windows(2).map(|pair| pair[1] - pair[0]).filter(|gap| *gap > 0.5).fold(f64::INFINITY, f64::min);
-    (0.45 * apart / side_by_side.max(1) as f64).min(4.0)
+    let apart =
+        at.windows(2).map(|pair| pair[1] - pair[0]).filter(|gap| *gap > 0.5).fold(f64::INFINITY, f64::min);
+    (0.4 * apart / side_by_side.max(1) as f64).min(3.0)
 }
 
 fn draw_curve(out: &mut String, curve: &Curve, frame: Frame, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64) {
@@ -195,8 +200,9 @@ fn draw_curve(out: &mut String, curve: &Curve, frame: Frame, x: &dyn Fn(f64) -> 
         Shape::Line(values) => {
             let line: Vec<(f64, f64)> = values.iter().map(|&(at, value)| (x(at), y(value))).collect();
             draw_line(out, &line, curve.look);
-            // Eight marks a curve; each curve starts at another place.
-            let every = (line.len() / 8).max(1);
+            // Few marks on a curve; each curve starts at another place.
+            let marks = if frame.width > 400.0 { 8 } else { 5 };
+            let every = (line.len() / marks).max(1);
             let first = curve.look.number() * every * 3 / 8 % every;
             for &(x, y) in line.iter().skip(first).step_by(every).filter(|(_, y)| y.is_finite()) {
                 draw_mark(out, curve.look, x, y);
@@ -227,10 +233,16 @@ fn open_look(out: &mut String, look: Look) {
     match look {
         Look::Curve(number) | Look::Trace(number) | Look::Level(number) => {
             let colour = number % PALETTE.len();
-            put(out, format_args!("<g class=\"k{colour}\" color=\"{}\" stroke=\"currentColor\">", PALETTE[colour]));
+            put(
+                out,
+                format_args!("<g class=\"k{colour}\" color=\"{}\" stroke=\"currentColor\">", PALETTE[colour]),
+            );
         }
         Look::Reference(_) => {
-            put(out, format_args!("<g class=\"reference\" color=\"{REFERENCE_INK}\" stroke=\"currentColor\">"));
+            put(
+                out,
+                format_args!("<g class=\"reference\" color=\"{REFERENCE_INK}\" stroke=\"currentColor\">"),
+            );
         }
     }
 }
@@ -334,17 +346,13 @@ impl<'a> Legend<'a> {
         const GAP: f64 = 24.0;
         let room = WIDTH - 24.0;
         let width = |entry: &LegendEntry| LEGEND_SAMPLE + 8.0 + text_width(&entry.label, LEGEND_SIZE);
-        let mut widths: Vec<f64> = entries.iter().map(width).collect();
+        let widths: Vec<f64> = entries.iter().map(|entry| width(entry).min(room)).collect();
         let total = |widths: &[f64]| widths.iter().sum::<f64>() + GAP * widths.len().saturating_sub(1) as f64;
-        let rows = if total(&widths) <= room {
-            1
-        } else {
-            let widest = widths.iter().copied().fold(0.0, f64::max).min(room);
-            let fit = ((room + GAP) / (widest + GAP)).floor().max(1.0) as usize;
-            let rows = entries.len().div_ceil(fit);
-            widths = vec![widest; entries.len().div_ceil(rows)];
-            rows
+        let columns = |rows: usize| -> Vec<f64> {
+            widths.chunks(rows).map(|column| column.iter().copied().fold(0.0, f64::max)).collect()
         };
+        let rows = (1..=entries.len()).find(|rows| total(&columns(*rows)) <= room).unwrap_or(1);
+        let widths = columns(rows);
         let mut left = (WIDTH - total(&widths)) / 2.0;
         let column = |width: &f64| {
             let column = (left, *width);
@@ -367,8 +375,8 @@ impl<'a> Legend<'a> {
             draw_line(out, &[(x, y), (x + LEGEND_SAMPLE, y)], entry.look);
             draw_mark(out, entry.look, x + LEGEND_SAMPLE / 2.0, y);
             out.push_str("</g>\n");
-            let size = fitting(&entry.label, LEGEND_SIZE, width - LEGEND_SAMPLE - 8.0);
-            text(out, x + LEGEND_SAMPLE + 8.0, y + LEGEND_SIZE * 0.35, "start", size, &entry.label);
+            let label = shortened(&entry.label, LEGEND_SIZE, width - LEGEND_SAMPLE - 8.0);
+            text(out, x + LEGEND_SAMPLE + 8.0, y + LEGEND_SIZE * 0.35, "start", LEGEND_SIZE, &label);
         }
     }
 }
@@ -376,7 +384,9 @@ impl<'a> Legend<'a> {
 impl Look {
     const fn number(self) -> usize {
         match self {
-            Self::Curve(number) | Self::Trace(number) | Self::Level(number) | Self::Reference(number) => number,
+            Self::Curve(number) | Self::Trace(number) | Self::Level(number) | Self::Reference(number) => {
+                number
+            }
         }
     }
 }
@@ -409,6 +419,17 @@ fn fitting(content: &str, size: f64, room: f64) -> f64 {
     (size * (room / text_width(content, size)).min(1.0)).max(5.0)
 }
 
+/// `content`, or as much of its start as is no wider than `room`.
+fn shortened(content: &str, size: f64, room: f64) -> String {
+    // The tolerance is for a room that was measured by the same text.
+    if text_width(content, size) <= room + 0.01 {
+        return content.to_owned();
+    }
+    let mut start = content.to_owned();
+    while start.pop().is_some() && text_width(&start, size) + size > room {}
+    format!("{start}…")
+}
+
 /// Width of a text in a wide sans-serif face (the widths of DejaVu Sans; Helvetica is narrower).
 fn text_width(content: &str, size: f64) -> f64 {
     let em = |c: char| match c {
@@ -434,4 +455,115 @@ fn escaped(content: &str) -> String {
 fn put(out: &mut String, content: core::fmt::Arguments<'_>) {
     // Writing to memory does not fail.
     let _ = out.write_fmt(content);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::axis::Axis;
+    use crate::report::figure::draw_all;
+    use crate::report::tests::{results, study};
+
+    fn plot(curves: Vec<Curve>, legend: &[&str]) -> Plot {
+        let panels = vec![Panel { title: String::new(), curves }];
+        let entry = |(number, label): (usize, &&str)| LegendEntry {
+            label: (*label).to_owned(),
+            look: Look::Curve(number),
+        };
+        Plot {
+            description: "a < b".to_owned(),
+            x: Axis::linear("x".to_owned(), 0.0, 1.0),
+            y: Axis::vertical("y".to_owned(), Plot::heights(&panels), false),
+            panels,
+            legend: legend.iter().enumerate().map(entry).collect(),
+        }
+    }
+
+    fn line(values: &[(f64, f64)]) -> Curve {
+        Curve { look: Look::Trace(0), shape: Shape::Line(values.to_vec()) }
+    }
+
+    /// Left and right end of every text, by the estimate of its width.
+    fn text_ends(drawing: &str) -> Vec<(f64, f64)> {
+        let attribute = |element: &str, name: &str| {
+            let rest = element.split_once(&format!("{name}=\""))?.1;
+            Some(rest.split_once('"')?.0.to_owned())
+        };
+        let ends = |element: &str| {
+            let (head, rest) = element.split_once('>')?;
+            let width = text_width(rest.split_once('<')?.0, attribute(head, "font-size")?.parse().ok()?);
+            let x: f64 = attribute(head, " x")?.parse().ok()?;
+            match attribute(head, "text-anchor")?.as_str() {
+                "start" => Some((x, x + width)),
+                "middle" => Some((x - width / 2.0, x + width / 2.0)),
+                _ => Some((x - width, x)),
+            }
+        };
+        drawing.split("<text").skip(1).filter_map(ends).collect()
+    }
+
+    #[test]
+    fn drawings_are_finite_and_no_text_is_clipped() {
+        let study = study();
+        let results = [results(&study)];
+        for figure in draw_all(&results) {
+            let drawing = document(figure.plot.as_ref().unwrap(), &figure.id);
+            assert!(!drawing.contains("NaN") && !drawing.contains("inf\""), "{}", figure.id);
+            let ends = text_ends(&drawing);
+            assert!(ends.len() > 10);
+            assert!(
+                ends.iter().all(|(left, right)| *left >= 0.0 && *right <= WIDTH),
+                "{}: {ends:?}",
+                figure.id
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_undefined_breaks_the_line() {
+        let drawing =
+            inline(&plot(vec![line(&[(0.0, 1.0), (0.5, f64::NAN), (0.8, 2.0), (1.0, 3.0)])], &[]), "f");
+        let path = drawing.split("<path d=\"M").find(|path| path.contains("stroke-linejoin")).unwrap();
+        assert_eq!((path.matches('M').count(), path.matches('L').count()), (1, 1), "{path}");
+        assert!(!inline(&plot(vec![line(&[(0.0, f64::NAN)])], &[]), "f").contains("stroke-linejoin"));
+    }
+
+    #[test]
+    fn only_a_drawing_for_itself_has_a_ground_and_a_size() {
+        let plot = plot(vec![line(&[(0.0, 1.0), (1.0, 2.0)])], &["one"]);
+        let (alone, inside) = (document(&plot, "f"), inline(&plot, "f"));
+        assert!(alone.contains("fill=\"#fff\"/>") && alone.contains("width=\"800\""));
+        assert!(!inside.contains("<rect") && !inside.contains("<?xml") && inside.starts_with("<svg "));
+        assert!(inside.contains("<title id=\"f-title\">a &lt; b</title>"));
+    }
+
+    #[test]
+    fn legends_take_the_fewest_rows_that_fit() {
+        let arranged = |labels: &[&str]| {
+            let plot = plot(Vec::new(), labels);
+            let legend = Legend::arrange(&plot.legend);
+            (legend.rows, legend.columns.len())
+        };
+        let long = "x".repeat(60);
+        assert_eq!(arranged(&["one", "two", "three"]), (1, 3));
+        assert_eq!(arranged(&["a", "b", "c", "d", "e", "f", &long]), (2, 4));
+        assert_eq!(arranged(&[&long, &long]), (2, 1));
+        let huge = "x".repeat(500);
+        assert_eq!(arranged(&[&huge]), (1, 1));
+        let drawing = inline(&plot(Vec::new(), &[&huge]), "f");
+        assert!(drawing.contains("xxx…</text>"));
+        assert!(text_ends(&drawing).iter().all(|(_, right)| *right <= WIDTH));
+    }
+
+    #[test]
+    fn neighbours_at_one_position_stand_apart() {
+        let point = |y: f64| Point { x: 0.5, y, interval: Some((y - 1.0, y + 1.0)) };
+        let curve =
+            |number: usize| Curve { look: Look::Curve(number), shape: Shape::Points(vec![point(2.0)]) };
+        let drawing = inline(&plot((0..3).map(|_| curve(0)).collect(), &[]), "f");
+        let mut centers: Vec<&str> =
+            drawing.split("<circle cx=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+        centers.dedup();
+        assert_eq!(centers.len(), 3, "{centers:?}");
+    }
 }

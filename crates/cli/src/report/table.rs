@@ -3,7 +3,7 @@
 use bandmaster_core::report::claims::{ClaimResult, Status};
 use bandmaster_core::report::summary::SummaryRow;
 use bandmaster_core::scenario::{ClaimAt, FigureContent, Study, Sweep};
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, TableStyle, Width};
+use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, TableStyle, Width};
 
 use super::number::{self, Label};
 use super::{ReportSummary, StudyOutline};
@@ -14,8 +14,8 @@ const COLUMNS: [&str; 6] = ["jain", "jain_normalised", "throughput", "queue", "d
 /// Figures of a sweep for which the study names none.
 const USUAL_FOCUS: [&str; 2] = ["jain_normalised", "throughput"];
 
-/// Narrower terminals get a line for each claim.
-const CLAIMS_TABLE_WIDTH: u16 = 76;
+/// Length of the longest [`Status::word`].
+const OUTCOME_WIDTH: usize = 14;
 
 /// Spaces of a cell: left and right.
 const PADDING: (u16, u16) = (1, 0);
@@ -81,7 +81,8 @@ impl TablePrint {
             .variants
             .iter()
             .filter_map(|variant| {
-                let row = rows.iter().find(|row| row.base && row.variant == variant.name && row.trials > 0)?;
+                let row =
+                    rows.iter().find(|row| row.base && row.variant == variant.name && row.trials > 0)?;
                 Some((variant.name.as_str(), *row))
             })
             .collect();
@@ -127,7 +128,8 @@ impl TablePrint {
             })
             .collect();
         let fits = |columns: usize| {
-            let line = |block: &[usize]| block.iter().map(|width| width + GAP).sum::<usize>() + name_width + 1;
+            let line =
+                |block: &[usize]| block.iter().map(|width| width + GAP).sum::<usize>() + name_width + 1;
             widths.chunks(columns).all(|block| line(block) <= usize::from(self.width))
         };
         let most = (1..=head.len()).rev().find(|columns| fits(*columns)).unwrap_or(1);
@@ -135,7 +137,8 @@ impl TablePrint {
         let columns = head.len().div_ceil(head.len().div_ceil(most).max(1)).max(1);
         for start in (0..head.len()).step_by(columns) {
             let block = start..(start + columns).min(head.len());
-            let mut table = self.table();
+            let mut table = Table::new();
+            table.load_style(STYLE);
             table.set_header(std::iter::once(corner).chain(head[block.clone()].iter().map(String::as_str)));
             for (name, cells) in &rows {
                 table.add_row(std::iter::once(name).chain(&cells[block.clone()]));
@@ -158,32 +161,37 @@ impl TablePrint {
         }
         self.heading(text, "Claims");
         let results: Vec<&ClaimResult> = summary.claims.iter().map(|claim| &claim.result).collect();
-        let numbers = |claim: &ClaimResult| {
-            let value = claim.value.map_or_else(|| "–".to_owned(), |v| number::claim_value(v, claim.low, claim.high));
-            (value, number::band(claim.low, claim.high))
-        };
-        if self.width < CLAIMS_TABLE_WIDTH {
+        let published = results.iter().any(|claim| !claim.paper.is_empty() || !claim.source.is_empty());
+        // Claims about a network of one's own have no paper.
+        let columns = if published { 7 } else { 5 };
+        let mut table = Table::new();
+        let head = ["outcome", "claim", "value", "band", "at", "paper", "source"];
+        table.load_style(STYLE).set_header(&head[..columns]);
+        for claim in &results {
+            let (value, band) = (value_of(claim), number::band(claim.low, claim.high));
+            let cells =
+                [claim.status.word(), &claim.id, &value, &band, &claim.at, &claim.paper, &claim.source];
+            table.add_row(&cells[..columns]);
+        }
+        for column in table.column_iter_mut() {
+            column.set_padding(PADDING);
+        }
+        if table.lines().all(|line| length(line.trim_end()) <= usize::from(self.width)) {
+            self.push_table(text, &table);
+        } else {
             for claim in &results {
-                let (value, band) = numbers(claim);
-                let word = self.paint(claim.status.word(), colour_of(claim.status));
-                text.push_str(&format!("{word}  {}: {value} ({band})\n", claim.id));
+                let word = format!("{:OUTCOME_WIDTH$}", claim.status.word());
+                let (value, band) = (value_of(claim), number::band(claim.low, claim.high));
+                text.push_str(&format!(" {}  {}\n", self.paint(&word, colour_of(claim.status)), claim.id));
+                let paper = [&claim.paper, &claim.source].map(String::as_str);
+                let paper = paper.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
+                let paper = if paper.is_empty() { paper } else { format!("; paper: {paper}") };
+                text.push_str(&format!(
+                    " {:OUTCOME_WIDTH$}  {value} at {}, band {band}{paper}\n",
+                    "", claim.at
+                ));
             }
             text.push('\n');
-        } else {
-            let mut table = self.table();
-            table.set_header(["outcome", "claim", "value", "band", "at", "paper", "source"]);
-            for claim in &results {
-                let (value, band) = numbers(claim);
-                let cells = [claim.status.word(), &claim.id, &value, &band, &claim.at, &claim.paper, &claim.source];
-                table.add_row(cells);
-            }
-            for (index, column) in table.column_iter_mut().enumerate() {
-                column.set_padding(PADDING);
-                if matches!(index, 0 | 2 | 3) {
-                    column.set_constraint(ColumnConstraint::ContentWidth);
-                }
-            }
-            self.push_table(text, &table);
         }
         for claim in results.into_iter().filter(|claim| !claim.ok) {
             let place = format!("{} of {} at {}", claim.figure, claim.variant, claim.at);
@@ -203,12 +211,6 @@ impl TablePrint {
         ];
         let counts: Vec<String> = counts.into_iter().flatten().collect();
         text.push_str(&format!("{} claims: {}.\n", summary.claims.len(), counts.join(", ")));
-    }
-
-    fn table(self) -> Table {
-        let mut table = Table::new();
-        table.load_style(STYLE).set_content_arrangement(ContentArrangement::Dynamic).set_width(self.width);
-        table
     }
 
     fn push_table(self, text: &mut String, table: &Table) {
@@ -273,6 +275,10 @@ fn cell(row: &SummaryRow, figure: &str) -> String {
     row.figure(figure).map_or_else(|| "–".to_owned(), |estimate| number::estimate(figure, estimate))
 }
 
+fn value_of(claim: &ClaimResult) -> String {
+    claim.value.map_or_else(|| "–".to_owned(), |value| number::claim_value(value, claim.low, claim.high))
+}
+
 fn length(text: &str) -> usize {
     text.chars().count()
 }
@@ -297,12 +303,18 @@ mod tests {
     #[test]
     fn narrow_terminals_get_narrow_tables() {
         let narrow = text(TablePrint { width: 48, ..PLAIN });
-        let tables = narrow.split("FAILS  ").next().unwrap();
+        let tables = narrow.split("Claims").next().unwrap();
         for line in tables.lines() {
             assert!(line.chars().count() <= 48, "{line}");
         }
-        // The sweep's three columns do not fit beside each other any more.
-        assert!(narrow.matches("\n n ").count() > text(PLAIN).matches("\n n ").count());
+        // The figures do not fit beside each other any more, and neither do the columns of the claims.
+        assert_eq!(
+            (narrow.matches("\n variant ").count(), text(PLAIN).matches("\n variant ").count()),
+            (3, 1)
+        );
+        assert!(narrow.contains(
+            "\n FAILS           fairer\n                 0.206 at n = 4, band 0.3 to 0.5; paper: "
+        ));
     }
 
     #[test]
@@ -314,11 +326,6 @@ mod tests {
             plain = plain.replace(&format!("\u{1b}[{code}m"), "");
         }
         assert_eq!(plain, text(PLAIN));
-    }
-
-    #[test]
-    fn zz_print() {
-        for width in [48, 80, 100] { println!("{}", text(TablePrint { width, ..PLAIN })); }
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use bandmaster_core::report::Series;
 use bandmaster_core::scenario::{
-    Against, Case, Claim, ControlPlane, Figure, FigureContent, Measure, RecordDetail, ReferenceCurve, Relation, RunPlan,
-    Scenario,
+    Against, Case, Claim, ClaimAt, ControlPlane, Figure, FigureContent, Measure, RecordDetail,
+    ReferenceCurve, Relation, RunPlan, Scenario,
 };
 use bandmaster_core::time::Span;
 use bandmaster_core::topology::{Node, NodeKind, Topology};
@@ -77,8 +77,12 @@ pub(crate) fn study() -> Study {
         sweep: None,
         at: None,
     };
-    let queue =
-        FigureContent::Series { y: "queue".to_owned(), entities: Vec::new(), sweep: Some("n".to_owned()), at: None };
+    let queue = FigureContent::Series {
+        y: "queue".to_owned(),
+        entities: Vec::new(),
+        sweep: Some("n".to_owned()),
+        at: None,
+    };
     let mut queue = figure("queue", "Queue of R1", queue);
     queue.variants = vec!["bas".to_owned()];
     Study {
@@ -117,7 +121,10 @@ fn claims() -> Vec<Claim> {
         Against { relation: Relation::Minus, variant: Some("tcp".to_owned()), point: None, figure: None };
     vec![
         claim("fair", "BAS is nearly fair for every N", 0.95, 1.0),
-        Claim { against: Some(against), ..claim("fairer", "BAS is much fairer than conventional TCP", 0.3, 0.5) },
+        Claim {
+            against: Some(against),
+            ..claim("fairer", "BAS is much fairer than conventional TCP", 0.3, 0.5)
+        },
         Claim {
             not_reproduced: Some("the paper’s topology figure is lost".to_owned()),
             ..claim("fairest", "BAS is perfectly fair", 1.0, 1.0)
@@ -125,8 +132,6 @@ fn claims() -> Vec<Claim> {
         Claim { figure: "fct_mean".to_owned(), ..claim("fast", "Flows complete within a second", 0.0, 1.0) },
     ]
 }
-
-use bandmaster_core::scenario::ClaimAt;
 
 fn scenario() -> Scenario {
     let host = |name: &str| Node { name: name.to_owned(), kind: NodeKind::Host };
@@ -167,13 +172,8 @@ pub(crate) fn results(study: &Study) -> StudyResults<'_> {
             records.push(record(case, trial, content));
         }
     }
-    let provenance = Provenance {
-        world: "simulate",
-        version: VERSION,
-        commit: None,
-        digest: "abc".to_owned(),
-        seed: 1,
-    };
+    let provenance =
+        Provenance { world: "simulate", version: VERSION, commit: None, digest: "abc".to_owned(), seed: 1 };
     StudyResults { study, records, provenance }
 }
 
@@ -197,7 +197,8 @@ fn record(case: usize, trial: u32, content: &Case) -> RunRecord {
         ("late.throughput", throughput - 1.0),
     ];
     let wave = |level: f64, depth: f64| -> Vec<f32> {
-        let value = |i: u32| level * (1.0 + depth * (f64::from(i) / (6.0 + n) + f64::from(case as u32)).sin());
+        let value =
+            |i: u32| level * (1.0 + depth * (f64::from(i) / (6.0 + n) + f64::from(case as u32)).sin());
         (0..200).map(|i| value(i) as f32).collect()
     };
     let mut fairness = wave(jain, 0.02);
@@ -225,7 +226,7 @@ fn record(case: usize, trial: u32, content: &Case) -> RunRecord {
 #[test]
 fn a_report_is_complete_and_the_same_for_any_order_of_records() {
     let study = study();
-    let manifest = Manifest { command: vec!["bandmaster".to_owned()] };
+    let manifest = Manifest { command: vec!["run".to_owned()] };
     let mut contents: Vec<Vec<(String, Vec<u8>)>> = Vec::new();
     for reversed in [false, true] {
         let scratch = Scratch::new(if reversed { "whole-reversed" } else { "whole" });
@@ -247,7 +248,8 @@ fn a_report_is_complete_and_the_same_for_any_order_of_records() {
             "figures/series.svg",
             "figures/queue.svg",
         ];
-        contents.push(names.map(|name| (name.to_owned(), fs::read(scratch.path().join(name)).unwrap())).to_vec());
+        contents
+            .push(names.map(|name| (name.to_owned(), fs::read(scratch.path().join(name)).unwrap())).to_vec());
         assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 5);
     }
     assert_eq!(contents[0], contents[1]);
@@ -267,7 +269,10 @@ fn summary_json_has_rows_and_claims_at_the_top() {
     let claim = &json["claims"][0];
     assert_eq!((&claim["id"], &claim["ok"]), (&"fair.fair".into(), &true.into()));
     assert_eq!((&claim["low"], &claim["high"]), (&0.95.into(), &1.0.into()));
-    assert_eq!((&claim["paper"], &claim["source"], &claim["study"]), (&"0.99".into(), &"Fig. 6".into(), &"fair".into()));
+    assert_eq!(
+        (&claim["paper"], &claim["source"], &claim["study"]),
+        (&"0.99".into(), &"Fig. 6".into(), &"fair".into())
+    );
     assert_eq!(json["claims"][7]["status"], "missing");
     assert_eq!(json["work"]["packet_hops"], 16_800);
 }
@@ -277,16 +282,4 @@ fn ids_are_prefixed_only_where_they_would_be_the_same() {
     let pair = |study: &str, id: &str| (study.to_owned(), id.to_owned());
     let ids = unique_ids(&[pair("a", "x"), pair("a", "y"), pair("b", "x")]);
     assert_eq!(ids, ["a.x", "y", "b.x"]);
-}
-
-/// Writes the report of the made-up study to the folder in `BANDMASTER_REPORT`, to be looked at.
-#[test]
-#[ignore = "for people"]
-fn write_to_look_at() {
-    let path = PathBuf::from(std::env::var_os("BANDMASTER_REPORT").unwrap());
-    let study = study();
-    let folder = OutputFolder::create(Some(&path), "fair", true).unwrap();
-    let manifest = Manifest { command: vec!["bandmaster".to_owned(), "run".to_owned(), "fair.toml".to_owned()] };
-    write_all(&folder, &study.title, &[results(&study)], &manifest).unwrap();
-    folder.finish().unwrap();
 }

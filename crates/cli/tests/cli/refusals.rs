@@ -8,10 +8,11 @@ fn wrong_command_lines_exit_2_and_touch_nothing() {
     let cases: &[(&[&str], &str)] = &[
         (&["nonsense"], "unrecognized subcommand 'nonsense'"),
         (&["run"], "<SCENARIO.toml>"),
-        (&["run", "small.toml", "--jobs", "0"], "write a whole number of at least 1"),
-        (&["run", "small.toml", "--jobs", "two"], "write a whole number of at least 1"),
-        (&["run", "small.toml", "--trials", "0"], "0 is not in 1.."),
-        (&["run", "small.toml", "--seed", "-1"], "--seed"),
+        (&["run", "small.toml", "--jobs", "0"], "write a whole number from 1 to 1024"),
+        (&["run", "small.toml", "--jobs", "two"], "write a whole number from 1 to 1024"),
+        (&["run", "small.toml", "--jobs", "-2"], "write a whole number from 1 to 1024"),
+        (&["run", "small.toml", "--trials", "0"], "write a whole number from 1 to 4294967295"),
+        (&["run", "small.toml", "--seed", "-1"], "write a whole number from 0 to 9223372036854775807"),
         (&["run", "small.toml", "--set", "run.trials"], "key=value"),
         (&["run", "small.toml", "--force"], "--out <DIR>"),
         (&["run", "small.toml", "--no-report", "--out", "x"], "cannot be used with"),
@@ -43,8 +44,14 @@ fn files_that_are_no_scenarios_are_named() {
     let before = scratch.files("");
     let cases = [
         ("absent.toml", "error: absent.toml: no such file\n"),
-        ("empty.toml", "error: empty.toml: is empty; a scenario starts with `version = 1` (see `bandmaster schema`)\n"),
-        ("blank.toml", "error: blank.toml: is empty; a scenario starts with `version = 1` (see `bandmaster schema`)\n"),
+        (
+            "empty.toml",
+            "error: empty.toml: is empty; a scenario starts with `version = 1` (see `bandmaster schema`)\n",
+        ),
+        (
+            "blank.toml",
+            "error: blank.toml: is empty; a scenario starts with `version = 1` (see `bandmaster schema`)\n",
+        ),
         ("latin.toml", "error: latin.toml:2:12: is not UTF-8 text\n"),
         ("folder", "error: folder: is a folder; it holds a.toml, b.toml\n"),
     ];
@@ -62,17 +69,26 @@ fn files_that_are_no_scenarios_are_named() {
 #[test]
 fn wrong_keys_and_values_are_found_before_anything_is_touched() {
     let scratch = Scratch::with_scenario("keys");
-    scratch.write("wrong.toml", SCENARIO.replace("delay = \"2ms\"", "dely = \"2ms\"").replace("\"10mbit\"", "\"10mbps\""));
+    scratch.write(
+        "wrong.toml",
+        SCENARIO.replace("delay = \"2ms\"", "dely = \"2ms\"").replace("\"10mbit\"", "\"10mbps\""),
+    );
     let ended = scratch.run(&["run", "wrong.toml", "--out", "out"]).expect(2);
     assert!(ended.stderr.contains("`dely`") && ended.stderr.contains("`delay`"), "{}", ended.stderr);
     assert!(ended.stderr.contains("mbps"), "all errors at once: {}", ended.stderr);
 
     let ended = scratch.run(&["run", "small.toml", "--out", "out", "--set", "run.trails=3"]).expect(2);
-    assert!(ended.stderr.contains("--set run.trails=3") && ended.stderr.contains("`trials`"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("--set run.trails=3") && ended.stderr.contains("`trials`"),
+        "{}",
+        ended.stderr
+    );
 
     let ended = scratch.run(&["run", "small.toml", "--out", "out", "--pcap", "r1->r3"]).expect(2);
     assert!(ended.stderr.contains("no such port") && ended.stderr.contains("r1->r2"), "{}", ended.stderr);
-    let ended = scratch.run(&["run", "small.toml", "--out", "out", "--pcap", "r1->r2", "--pcap-case", "reno"]).expect(2);
+    let ended = scratch
+        .run(&["run", "small.toml", "--out", "out", "--pcap", "r1->r2", "--pcap-case", "reno"])
+        .expect(2);
     assert!(ended.stderr.contains("allowed: newreno, cubic"), "{}", ended.stderr);
     assert_eq!(scratch.names(""), ["small.toml", "wrong.toml"]);
 }
@@ -97,14 +113,21 @@ fn a_folder_with_content_is_refused_and_untouched() {
     scratch.write("out/thesis.txt", "years of work");
     let before = scratch.files("");
     let ended = scratch.run(&["run", "small.toml", "--out", "out"]).expect(2);
-    assert!(ended.stderr.contains("`out` is not empty") && ended.stderr.contains("--force"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("`out` is not empty") && ended.stderr.contains("--force"),
+        "{}",
+        ended.stderr
+    );
     let ended = scratch.run(&["run", "small.toml", "--out", "small.toml", "--force"]).expect(2);
     assert!(ended.stderr.contains("is a file"), "{}", ended.stderr);
     assert_eq!(scratch.files(""), before);
 
     scratch.run(&["run", "small.toml", "--quick", "--out", "out", "--force"]).expect(0);
     let names = scratch.names("out");
-    assert!(names.contains(&"thesis.txt".to_owned()) && names.contains(&"report.html".to_owned()), "{names:?}");
+    assert!(
+        names.contains(&"thesis.txt".to_owned()) && names.contains(&"report.html".to_owned()),
+        "{names:?}"
+    );
 }
 
 #[cfg(target_os = "linux")]

@@ -28,7 +28,8 @@ fn json_has_claims_rows_and_work() {
         }
     }
     assert!(json["work"]["packet_hops"].as_u64() > Some(1_000));
-    let written: Value = serde_json::from_slice(&scratch.files("out")[std::path::Path::new("summary.json")]).expect("JSON");
+    let written: Value =
+        serde_json::from_slice(&scratch.files("out")[std::path::Path::new("summary.json")]).expect("JSON");
     assert_eq!(written, json);
 }
 
@@ -43,7 +44,10 @@ fn tables_go_to_stdout_and_messages_to_stderr() {
     assert_eq!((quiet.stdout, quiet.stderr.as_str()), (ended.stdout, ""));
     let folders = scratch.names("results");
     assert!(folders.contains(&"small-002/report.html".to_owned()), "earlier results stay: {folders:?}");
-    assert!(!folders.iter().any(|name| name.contains("INCOMPLETE") || name.ends_with(".part")), "{folders:?}");
+    assert!(
+        !folders.iter().any(|name| name.contains("INCOMPLETE") || name.ends_with(".part")),
+        "{folders:?}"
+    );
 }
 
 #[test]
@@ -81,7 +85,8 @@ fn exit_codes_follow_the_claims() {
     let impossible = SCENARIO.replace("low = 5.0", "low = 9.99");
     scratch.write("fails.toml", &impossible);
     scratch.write("known.toml", format!("{impossible}not-reproduced = \"headers take their share\"\n"));
-    let ended = scratch.run(&["run", "fails.toml", "--quick", "--out", "fails"]).expect(1);
+    let ended = scratch.run(&["run", "fails.toml", "--quick", "--out", "fails", "--json"]).expect(1);
+    assert_eq!(ended.json()["claims"][0]["ok"], false);
     assert!(ended.stderr.ends_with("claims: 2 of 2 do not hold\n"), "{}", ended.stderr);
     assert!(!scratch.names("fails").contains(&"INCOMPLETE".to_owned()), "the run itself is complete");
     let json = scratch.run(&["run", "known.toml", "--quick", "--no-report", "--json"]).expect(0).json();
@@ -93,7 +98,8 @@ fn exit_codes_follow_the_claims() {
 #[test]
 fn settings_change_what_runs_and_are_written_down() {
     let scratch = Scratch::with_scenario("settings");
-    let args = ["run", "small.toml", "--set", "run.duration=1s", "--trials", "3", "--seed", "7", "--out", "out"];
+    let args =
+        ["run", "small.toml", "--set", "run.duration=1s", "--trials", "3", "--seed", "7", "--out", "out"];
     let json = scratch.run(&[&args[..], &["--json"]].concat()).expect(0).json();
     assert_eq!(json["trials"]["planned"], 12);
     let manifest: Value =
@@ -110,16 +116,29 @@ fn settings_change_what_runs_and_are_written_down() {
 #[test]
 fn sweep_adds_a_sweep() {
     let scratch = Scratch::with_scenario("sweep");
-    let args = ["sweep", "small.toml", "--key", "network.bottleneck.queue=20pkt,80pkt", "--quick", "--no-report", "--json"];
+    let args = [
+        "sweep",
+        "small.toml",
+        "--key",
+        "network.bottleneck.queue=20pkt,80pkt",
+        "--quick",
+        "--no-report",
+        "--json",
+    ];
     let json = scratch.run(&args).expect(0).json();
     let sweeps = json["studies"][0]["sweeps"].as_array().expect("a list");
-    let added = sweeps.iter().find(|s| s["key"] == "network.bottleneck.queue").expect("the sweep of the command line");
+    let added = sweeps
+        .iter()
+        .find(|s| s["key"] == "network.bottleneck.queue")
+        .expect("the sweep of the command line");
     assert_eq!(added["values"], json!(["20pkt", "80pkt"]));
     let at = |value: &str| {
         let rows = json["rows"].as_array().expect("a list");
         let name = added["name"].as_str().expect("a name");
         let row = rows.iter().find(|row| row["variant"] == "cubic" && row["points"][name] == value);
-        row.unwrap_or_else(|| panic!("no row of {value}"))["figures"]["queue_max"]["mean"].as_f64().expect("a number")
+        row.unwrap_or_else(|| panic!("no row of {value}"))["figures"]["queue_max"]["mean"]
+            .as_f64()
+            .expect("a number")
     };
     assert!(at("20pkt") <= 20.0 && at("80pkt") > 40.0, "{} and {}", at("20pkt"), at("80pkt"));
 }

@@ -66,13 +66,19 @@ fn explain_says_where_values_come_from() {
     let origin = |path: &str| -> (String, String) {
         let keys = keys.as_array().expect("a list");
         let key = keys.iter().find(|key| key["path"] == path).unwrap_or_else(|| panic!("no {path}"));
-        (key["value"].as_str().unwrap_or_default().to_owned(), key["origin"].as_str().unwrap_or_default().to_owned())
+        (
+            key["value"].as_str().unwrap_or_default().to_owned(),
+            key["origin"].as_str().unwrap_or_default().to_owned(),
+        )
     };
     assert_eq!(origin("run.duration"), ("\"2s\"".to_owned(), "small.toml:6".to_owned()));
     assert!(origin("run.sample").0.contains("200ms") && origin("run.sample").1.contains("--set"));
     assert!(origin("network.frame-overhead").1.starts_with("default"));
     let table = scratch.run(&args).expect(0).stdout;
-    assert!(table.lines().any(|line| line.starts_with("run.duration ") && line.ends_with("small.toml:6")), "{table}");
+    assert!(
+        table.lines().any(|line| line.starts_with("run.duration ") && line.ends_with("small.toml:6")),
+        "{table}"
+    );
 }
 
 #[test]

@@ -119,21 +119,26 @@ fn judge(claim: &Claim, study: &Study, summary: &Summary) -> ClaimResult {
 }
 
 fn places<'a>(claim: &'a Claim, study: &'a Study) -> Vec<Place<'a>> {
-    let of = |sweep: &'a str, values: &'a [String]| values.iter().map(|value| Place::Point(sweep, value)).collect();
+    let of = |sweep: &'a str, values: &'a [String]| {
+        values.iter().map(|value| Place::Point(sweep, value)).collect()
+    };
     match &claim.at {
         ClaimAt::Base => vec![Place::Base],
         ClaimAt::Point(sweep, value) => vec![Place::Point(sweep, value)],
         ClaimAt::Points(sweep, values) => of(sweep, values),
-        ClaimAt::Every(sweep) => {
-            study.sweeps.iter().find(|s| s.name == *sweep).map_or_else(Vec::new, |found| of(sweep, &found.values))
-        }
+        ClaimAt::Every(sweep) => study
+            .sweeps
+            .iter()
+            .find(|s| s.name == *sweep)
+            .map_or_else(Vec::new, |found| of(sweep, &found.values)),
     }
 }
 
 fn value_at(claim: &Claim, place: Place<'_>, summary: &Summary) -> Option<f64> {
     let judged = mean(place.row(&claim.variant, summary)?, &claim.figure)?;
     let Some(against) = &claim.against else { return Some(judged) };
-    let other = mean(other_row(claim, against, place, summary)?, against.figure.as_ref().unwrap_or(&claim.figure))?;
+    let other =
+        mean(other_row(claim, against, place, summary)?, against.figure.as_ref().unwrap_or(&claim.figure))?;
     Some(match against.relation {
         Relation::Minus => judged - other,
         Relation::Over => judged / other,
@@ -151,7 +156,10 @@ fn other_row<'a>(
         (Some((sweep, value)), _) => summary.point(variant, sweep, value),
         (None, Place::Base) => summary.base(variant),
         (None, Place::Point(sweep, _)) => {
-            let swept = summary.rows.iter().any(|r| r.variant == *variant && r.points.iter().any(|(s, _)| s == sweep));
+            let swept = summary
+                .rows
+                .iter()
+                .any(|r| r.variant == *variant && r.points.iter().any(|(s, _)| s == sweep));
             if swept { place.row(variant, summary) } else { summary.base(variant) }
         }
     }
@@ -206,8 +214,11 @@ mod tests {
 
     /// `new` is swept over n = 4 (its base) and 8; `old` has its base only.
     fn small_study() -> (Study, Vec<RunRecord>) {
-        let mut study =
-            study(vec![case("new", &[("n", "4")], true), case("new", &[("n", "8")], false), case("old", &[], true)]);
+        let mut study = study(vec![
+            case("new", &[("n", "4")], true),
+            case("new", &[("n", "8")], false),
+            case("old", &[], true),
+        ]);
         study.sweeps.push(Sweep {
             name: "n".to_owned(),
             title: "N".to_owned(),
@@ -264,12 +275,8 @@ mod tests {
 
     #[test]
     fn the_other_side_is_its_base_when_it_is_not_swept() {
-        let against = Against {
-            relation: Relation::Over,
-            variant: Some("old".to_owned()),
-            point: None,
-            figure: None,
-        };
+        let against =
+            Against { relation: Relation::Over, variant: Some("old".to_owned()), point: None, figure: None };
         // 0.92 / 0.46 = 2 and 0.80 / 0.46 = 1.739...: the latter is nearer to the band's end.
         let result = judged(Claim { against: Some(against.clone()), ..claim(every(), 1.7, 2.5) });
         assert_eq!(result.status, Status::Holds);

@@ -119,8 +119,9 @@ impl Estimate {
         }
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;
-        let sd = (values.len() > 1)
-            .then(|| (values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>() / (n - 1.0)).sqrt());
+        let sd = (values.len() > 1).then(|| {
+            (values.iter().map(|value| (value - mean) * (value - mean)).sum::<f64>() / (n - 1.0)).sqrt()
+        });
         let mut sorted = values;
         sorted.sort_by(f64::total_cmp);
         Some(Self {
@@ -248,7 +249,8 @@ pub(super) mod tests {
 
     #[test]
     fn quantiles_of_student_t_match_the_tables() {
-        for (degrees, expected) in [(1.0, 12.706_205), (2.0, 4.302_653), (9.0, 2.262_157), (29.0, 2.045_230)] {
+        for (degrees, expected) in [(1.0, 12.706_205), (2.0, 4.302_653), (9.0, 2.262_157), (29.0, 2.045_230)]
+        {
             near(student_t_975(degrees).unwrap(), expected);
         }
     }

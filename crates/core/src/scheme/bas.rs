@@ -29,7 +29,11 @@ pub static DEF: SchemeDef = SchemeDef {
 const KEYS: &[Key] = &[
     Key::required("servers", Kind::TextList, "Hosts whose flows are controlled; the host role runs there"),
     Key::required("domain", Kind::TextList, "Nodes of the data centre; links between them are shared out"),
-    Key::optional("allocator-node", Kind::Text, "Where the allocator role runs; absent: the first of `servers`"),
+    Key::optional(
+        "allocator-node",
+        Kind::Text,
+        "Where the allocator role runs; absent: the first of `servers`",
+    ),
     Key::new(
         "allocator",
         Kind::Choice(&["bas", "max-min"]),
@@ -117,8 +121,8 @@ const KEYS: &[Key] = &[
     Key::new(
         "utilization",
         Kind::Float { min: 0.5, max: 1.0 },
-        "0.998",
-        "max-min: share of each link that is given out",
+        "1.0",
+        "max-min: share of each link that is given out while it has no queue",
         "bandmaster",
     ),
 ];
@@ -161,7 +165,11 @@ impl Settings {
                 "nearest" => Rounding::Nearest,
                 _ => Rounding::Up,
             },
-            scope: if params.text("scope") == "edge-router" { Scope::EdgeRouter } else { Scope::BottleneckLink },
+            scope: if params.text("scope") == "edge-router" {
+                Scope::EdgeRouter
+            } else {
+                Scope::BottleneckLink
+            },
             under_use: if params.text("under-use") == "as-printed" {
                 UnderUse::AsPrinted
             } else {
@@ -181,7 +189,8 @@ impl Settings {
 
 fn build(params: &Params, world: &World) -> Vec<Role> {
     let settings = Settings::new(params);
-    let nodes = |key: &str| params.list(key).iter().filter_map(|name| world.node(name)).collect::<Vec<NodeId>>();
+    let nodes =
+        |key: &str| params.list(key).iter().filter_map(|name| world.node(name)).collect::<Vec<NodeId>>();
     let (servers, domain) = (nodes("servers"), nodes("domain"));
     let allocator_node = match params.get("allocator-node") {
         Some(Value::Text(name)) => world.node(name),
@@ -209,10 +218,7 @@ fn build(params: &Params, world: &World) -> Vec<Role> {
     roles
 }
 
-fn check(
-    params: &Params,
-    node: &dyn Fn(&str) -> Option<NodeId>,
-) -> Result<(), (&'static str, String)> {
+fn check(params: &Params, node: &dyn Fn(&str) -> Option<NodeId>) -> Result<(), (&'static str, String)> {
     for key in ["servers", "domain"] {
         for name in params.list(key) {
             if node(&name).is_none() {

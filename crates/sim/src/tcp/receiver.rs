@@ -177,20 +177,22 @@ impl Receiver {
         let event = Event::Credit(self.flow);
         match &mut self.credit {
             Some(credit) => {
-                // The time to the next segment of credit shrinks or grows with the rate.
-                credit.rate = rate;
-                if !credit.timer.is_set() {
-                    credit.timer.set(net.now + credit_interval(rate, profile), event, &mut net.events);
+                // Credit earned so far stays: what is left of the interval shrinks or grows with the rate.
+                let left = credit.timer.left(net.now).unwrap_or_default().as_secs_f64();
+                let scale = credit.rate.bits_per_sec() as f64 / rate.bits_per_sec().max(1) as f64;
+                let next = Span::from_secs_f64(left * scale).min(credit_interval(rate, profile));
+                if rate != credit.rate || !credit.timer.is_set() {
+                    credit.rate = rate;
+                    credit.timer.set(net.now + next, event, &mut net.events);
                 }
             }
             None => {
-                // A flow that has no window yet may send one segment at once.
-                let first = if self.edge == 0 { profile.mss } else { 0 };
-                let mut credit = Credit { rate, granted: self.edge.max(self.next) + first, timer: Timer::new() };
+                let mut credit = Credit { rate, granted: self.edge.max(self.next), timer: Timer::new() };
                 // Spread the flows of a receiver over the interval: golden-ratio phases.
                 let phase = u64::from(self.flow.wrapping_mul(0x9e37_79b9) >> 16);
                 let interval = credit_interval(rate, profile);
-                let first = Span::from_nanos((u128::from(interval.as_nanos()) * u128::from(phase) >> 16) as u64);
+                let first =
+                    Span::from_nanos((u128::from(interval.as_nanos()) * u128::from(phase) >> 16) as u64);
                 credit.timer.set(net.now + first, event, &mut net.events);
                 self.credit = Some(Box::new(credit));
             }
@@ -272,7 +274,8 @@ impl Receiver {
         }
         if profile.settings.sack {
             for &(start, end) in self.islands.iter().take(profile.max_sacks()) {
-                packet.sack[usize::from(packet.sack_count)] = ((start - self.next) as u32, (end - start) as u32);
+                packet.sack[usize::from(packet.sack_count)] =
+                    ((start - self.next) as u32, (end - start) as u32);
                 packet.sack_count += 1;
             }
         }

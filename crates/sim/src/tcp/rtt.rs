@@ -9,12 +9,14 @@ pub(crate) struct RttEstimator {
     srtt: Option<Span>,
     variation: Span,
     min: Option<Span>,
+    last: Option<Span>,
 }
 
 impl RttEstimator {
     /// RFC 6298 (2.2), (2.3), with alpha 1/8 and beta 1/4.
     pub(crate) fn add(&mut self, sample: Span) {
         self.min = Some(self.min.map_or(sample, |min| min.min(sample)));
+        self.last = Some(sample);
         let r = sample.as_nanos();
         match self.srtt {
             None => {
@@ -35,6 +37,10 @@ impl RttEstimator {
 
     pub(crate) fn min(&self) -> Option<Span> {
         self.min
+    }
+
+    pub(crate) fn last(&self) -> Option<Span> {
+        self.last
     }
 
     /// Timeout before backing off.

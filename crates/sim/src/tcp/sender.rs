@@ -262,7 +262,10 @@ impl Sender {
                 let safe = advanced > 0 && self.lost <= lost_before;
                 self.apply_prr(u64::from(newly_delivered) * mss, safe, mss);
             }
-        } else if advanced > 0 && (limited || !profile.settings.cwnd_validation) && self.reduced_until <= self.una {
+        } else if advanced > 0
+            && (limited || !profile.settings.cwnd_validation)
+            && self.reduced_until <= self.una
+        {
             let ack = AckInfo {
                 now: net.now,
                 acked: advanced,
@@ -309,7 +312,9 @@ impl Sender {
 
     /// Segments that have left the network, cumulatively and modulo 2^32.
     fn delivered_segments(&self) -> u32 {
-        (self.counters.segments - self.counters.retransmits).wrapping_sub(self.outstanding()).wrapping_add(self.sacked)
+        (self.counters.segments - self.counters.retransmits)
+            .wrapping_sub(self.outstanding())
+            .wrapping_add(self.sacked)
     }
 
     fn outstanding(&self) -> u32 {
@@ -330,7 +335,8 @@ impl Sender {
     fn advance(&mut self, packet: &Packet, profile: &Profile, net: &Net) -> Option<Span> {
         let acked = packet.ack - self.una;
         // Only the last segment (and a FIN by itself) may be short.
-        let segments = if packet.ack == self.next { self.outstanding() } else { (acked / profile.mss) as u32 };
+        let segments =
+            if packet.ack == self.next { self.outstanding() } else { (acked / profile.mss) as u32 };
         let mut removed_sacked = 0;
         let mut any_retransmitted = false;
         for _ in 0..segments {
@@ -513,7 +519,8 @@ impl Sender {
             State::Open => {
                 let duplicates = self.duplicates >= DUP_THRESH && !self.queue.is_empty();
                 // RFC 6582 section 3.2 step 1: duplicates of an old recovery do not start a new one.
-                let stale = !profile.settings.sack && self.una <= self.recovery_point && self.recovery_point > 0;
+                let stale =
+                    !profile.settings.sack && self.una <= self.recovery_point && self.recovery_point > 0;
                 if self.lost > 0 || duplicates && !stale {
                     self.enter_recovery(profile, net);
                 }
@@ -547,12 +554,17 @@ impl Sender {
     /// RFC 9937 section 6: growth beyond what was delivered only when `safe`, on progress without new losses.
     fn apply_prr(&mut self, delivered: u64, safe: bool, mss: u64) {
         self.prr.delivered += delivered;
-        let pipe = u64::from((self.outstanding() + self.retransmitted).saturating_sub(self.sacked + self.lost)) * mss;
+        let pipe =
+            u64::from((self.outstanding() + self.retransmitted).saturating_sub(self.sacked + self.lost))
+                * mss;
         let ssthresh = self.window.ssthresh;
         let send = if pipe > ssthresh {
-            (self.prr.delivered * ssthresh).div_ceil(self.prr.flight_at_start.max(1)).saturating_sub(self.prr.out)
+            (self.prr.delivered * ssthresh)
+                .div_ceil(self.prr.flight_at_start.max(1))
+                .saturating_sub(self.prr.out)
         } else {
-            let limit = self.prr.delivered.saturating_sub(self.prr.out).max(delivered) + if safe { mss } else { 0 };
+            let limit =
+                self.prr.delivered.saturating_sub(self.prr.out).max(delivered) + if safe { mss } else { 0 };
             limit.min(ssthresh - pipe)
         };
         self.window.cwnd = (pipe + send).max(mss);
@@ -816,7 +828,8 @@ impl Sender {
         if let Some(rate) = self.pacing_rate(profile) {
             // A scheme's rate is of payload, cwnd / srtt of what the link carries.
             let len = u64::from(if self.scheme_rate.is_some() { packet.payload } else { packet.len });
-            self.next_send = self.next_send.max(net.now) + rate.time_for(Bytes::new(len)).min(Span::from_secs(1));
+            self.next_send =
+                self.next_send.max(net.now) + rate.time_for(Bytes::new(len)).min(Span::from_secs(1));
         }
     }
 

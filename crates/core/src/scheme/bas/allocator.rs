@@ -4,17 +4,75 @@ use std::collections::BTreeMap;
 
 use super::shares::{Claimant, Scope, fair_share, reallocate};
 use super::{AllocatorKind, Settings};
-use crate::control::{Action, Controller, FlowMeasurement, LinkCount, Message, Observation, Outbox, Share, Wakeup};
+use crate::control::{
+    Action, Controller, FlowMeasurement, LinkCount, Message, Observation, Outbox, Share, Wakeup,
+};
 use crate::fairness::{Demand, max_min};
 use crate::id::{FlowId, NodeId, PortId};
 use crate::scheme::World;
-use crate::time::Time;
-use crate::units::Rate;
+use crate::time::{Span, Time};
+use crate::units::{Bytes, Rate};
 
 /// max-min: a flow that uses less than this part of what it was given is limited elsewhere.
-const LIMITED: f64 = 0.9;
+const LIMITED: f64 = 0.7;
 /// max-min: segments that a throughput average spans at least, so that a slow flow is not judged by single packets.
 const AVERAGED_SEGMENTS: f64 = 10.0;
+/// max-min: a limited flow may always use this part of the share of an unlimited one.
+const LEAST_PART: f64 = 0.5;
+/// max-min: flows that start may take the sum of all shares to this multiple of the largest link until the others are
+/// told; their data need a round trip anyway.
+const OVERBOOKED: f64 = 1.4;
+/// max-min: a queue is worked off in this time, by giving out less (as in RCP).
+const DRAIN_SECONDS: f64 = 0.5;
+
+/// max-min: flows that enter the domain by the same link share whatever limits that link from outside. Their sum tells
+/// the limit sooner and closer than any one of them.
+#[derive(Default)]
+struct Ingress {
+    used: f64,
+    could_use: f64,
+    /// Estimated limit, while there is one.
+    limit: Option<f64>,
+    /// Next relative increase of the limit: doubles while the flows follow.
+    step: f64,
+}
+
+impl Ingress {
+    /// With more queueing than this the limit is taken below what passes, until the queue is gone.
+    const QUEUEING: Span = Span::from_millis(5);
+    const BACK_OFF: f64 = 0.9;
+    /// Least and largest relative increase.
+    const STEPS: (f64, f64) = (0.02, 0.5);
+    /// The flows follow when they use this part of what they were given.
+    const FOLLOWED: f64 = 0.985;
+
+    fn measure(&mut self, sum: &Sum, domain_queueing: f64, weight: f64) {
+        self.used = weight * sum.used + (1.0 - weight) * self.used;
+        self.could_use = weight * sum.could_use + (1.0 - weight) * self.could_use;
+        let outside = sum.queueing / f64::from(sum.flows.max(1)) - domain_queueing;
+        if outside > Self::QUEUEING.as_secs_f64() {
+            self.step = Self::STEPS.0 / 2.0;
+            self.limit = Some(self.used * Self::BACK_OFF);
+            return;
+        }
+        let followed = self.used >= Self::FOLLOWED * self.could_use;
+        if self.could_use <= 0.0 || (followed && self.limit.is_none()) {
+            return;
+        }
+        self.step = if followed { (2.0 * self.step).min(Self::STEPS.1) } else { Self::STEPS.0 };
+        self.limit = Some(self.used * (1.0 + self.step));
+    }
+}
+
+/// One interval's measurements of the flows of an ingress.
+#[derive(Default)]
+struct Sum {
+    flows: u32,
+    used: f64,
+    could_use: f64,
+    /// Seconds.
+    queueing: f64,
+}
 
 pub(super) struct Allocator {
     settings: Settings,
@@ -23,6 +81,7 @@ pub(super) struct Allocator {
     /// Ways of all flows through the domain.
     routes: BTreeMap<FlowId, Way>,
     flows: BTreeMap<FlowId, Flow>,
+    ingresses: BTreeMap<PortId, Ingress>,
     /// Every router has reported once.
     counted: bool,
 }
@@ -30,12 +89,15 @@ pub(super) struct Allocator {
 struct Link {
     capacity: Rate,
     flows: Option<u32>,
+    backlog: Bytes,
 }
 
 /// Links of a flow inside the domain, and the router by which it enters.
 struct Way {
     links: Vec<PortId>,
     edge: NodeId,
+    /// Link by which it comes in; none when it starts inside.
+    ingress: Option<PortId>,
 }
 
 struct Flow {
@@ -44,6 +106,21 @@ struct Flow {
     used: Option<f64>,
     /// Rate given last.
     given: f64,
+    /// max-min: the rate given, with the filter that E_f has, so that the two compare.
+    could_use: f64,
+    /// max-min: least rates given in this measurement interval and the one before.
+    least_given: [f64; 2],
+}
+
+impl Flow {
+    fn new(host: NodeId) -> Self {
+        Self { host, used: None, given: 0.0, could_use: 0.0, least_given: [0.0; 2] }
+    }
+
+    /// max-min: E_f when something outside the domain limits the flow.
+    fn limited_at(&self) -> Option<f64> {
+        self.used.filter(|used| *used < LIMITED * self.could_use)
+    }
 }
 
 impl Allocator {
@@ -58,19 +135,27 @@ impl Allocator {
             let way: Vec<PortId> = route.ports.iter().copied().filter(|port| inside(*port)).collect();
             let Some(&first) = way.first() else { continue };
             for &port in &way {
-                links.entry(port).or_insert(Link { capacity: world.ports[port.index()].capacity, flows: None });
+                links.entry(port).or_insert(Link {
+                    capacity: world.ports[port.index()].capacity,
+                    flows: None,
+                    backlog: Bytes::ZERO,
+                });
             }
             // The end of the way inside the domain that is not the controlled host is the edge router.
             let edge = world.ports[first.index()].from;
-            routes.insert(route.flow, Way { links: way, edge });
+            let before = route.ports.iter().position(|port| *port == first).and_then(|at| at.checked_sub(1));
+            let ingress = before.map(|at| route.ports[at]);
+            routes.insert(route.flow, Way { links: way, edge, ingress });
         }
-        Self { settings, links, routes, flows: BTreeMap::new(), counted: false }
+        let ingresses = routes.values().filter_map(|way| Some((way.ingress?, Ingress::default()))).collect();
+        Self { settings, links, routes, flows: BTreeMap::new(), ingresses, counted: false }
     }
 
     fn count(&mut self, links: &[LinkCount]) {
         for count in links {
             if let Some(link) = self.links.get_mut(&count.port) {
                 link.flows = Some(count.flows);
+                link.backlog = count.backlog;
             }
         }
         self.counted = self.links.values().all(|link| link.flows.is_some());
@@ -78,21 +163,42 @@ impl Allocator {
 
     fn measure(&mut self, host: NodeId, measurements: &[FlowMeasurement]) {
         self.flows.retain(|id, flow| flow.host != host || measurements.iter().any(|m| m.flow == *id));
+        let mut sums: BTreeMap<PortId, Sum> = BTreeMap::new();
         for m in measurements {
-            let flow = self.flows.entry(m.flow).or_insert(Flow { host, used: None, given: 0.0 });
+            let flow = self.flows.entry(m.flow).or_insert_with(|| Flow::new(host));
             let Some(throughput) = m.throughput else { continue };
             let sample = throughput.bits_per_sec() as f64;
             let mut weight = self.settings.alpha;
             if self.settings.allocator == AllocatorKind::MaxMin {
-                let per_interval = flow.given * self.settings.measurement.as_secs_f64() / (8.0 * m.frame.get() as f64);
+                let per_interval =
+                    flow.given * self.settings.measurement.as_secs_f64() / (8.0 * m.frame.get() as f64);
                 weight = weight.min((per_interval / AVERAGED_SEGMENTS).max(0.02));
+                let could_use = flow.least_given[0].min(flow.least_given[1]);
+                flow.could_use = weight * could_use + (1.0 - weight) * flow.could_use;
+                flow.least_given = [flow.given, flow.least_given[0]];
+                if let Some(ingress) = self.routes.get(&m.flow).and_then(|way| way.ingress) {
+                    let sum = sums.entry(ingress).or_default();
+                    sum.flows += 1;
+                    sum.used += sample;
+                    sum.could_use += could_use;
+                    sum.queueing += m.queueing.as_secs_f64();
+                }
             }
             // E_f <- alpha R_th + (1 - alpha) E_f.
             flow.used = Some(flow.used.map_or(sample, |used| weight * sample + (1.0 - weight) * used));
         }
+        // Queueing that every ingress sees is the domain's own.
+        let mean = |sum: &Sum| sum.queueing / f64::from(sum.flows.max(1));
+        let domain_queueing = sums.values().map(mean).fold(f64::INFINITY, f64::min);
+        for (port, sum) in sums {
+            if let Some(ingress) = self.ingresses.get_mut(&port) {
+                ingress.measure(&sum, domain_queueing, self.settings.alpha);
+            }
+        }
     }
 
-    fn allocate(&mut self, out: &mut Outbox) {
+    /// Sends shares to every flow, or to `only` one.
+    fn allocate(&mut self, only: Option<FlowId>, out: &mut Outbox) {
         let rates = match self.settings.allocator {
             AllocatorKind::Paper if self.counted => self.paper_rates(),
             AllocatorKind::Paper => return,
@@ -100,15 +206,20 @@ impl Allocator {
         };
         let paced = self.settings.allocator == AllocatorKind::MaxMin;
         let mut by_host: BTreeMap<NodeId, Vec<Share>> = BTreeMap::new();
-        for (flow, rate) in rates {
+        for (flow, rate) in rates.into_iter().filter(|(flow, _)| only.is_none_or(|only| only == *flow)) {
             if let Some(state) = self.flows.get_mut(&flow) {
                 state.given = rate;
+                state.least_given[0] = state.least_given[0].min(rate);
                 let share = Share { flow, rate: Rate::from_bits_per_sec_f64(rate), paced };
                 by_host.entry(state.host).or_default().push(share);
             }
         }
         for (to, shares) in by_host {
-            out.push(Action::Send { to, message: Message::Allocation { shares }, reason: "flow information updated" });
+            out.push(Action::Send {
+                to,
+                message: Message::Allocation { shares },
+                reason: "flow information updated",
+            });
         }
     }
 
@@ -128,7 +239,8 @@ impl Allocator {
                 Scope::BottleneckLink => way.links[bottleneck].0,
                 Scope::EdgeRouter => way.edge.0,
             };
-            let under = |used: &f64| settings.reallocation && settings.under_use.test(*used, share, settings.beta);
+            let under =
+                |used: &f64| settings.reallocation && settings.under_use.test(*used, share, settings.beta);
             ids.push(id);
             claimants.push(Claimant { scope, share, unused_at: flow.used.filter(under) });
         }
@@ -137,35 +249,59 @@ impl Allocator {
 
     /// Water-filling with the measured use of limited flows as their demand. A limited flow may grow by the head-room,
     /// but the head-room is not kept free for it: the others get all that is not used.
-    fn max_min_rates(&self) -> Vec<(FlowId, f64)> {
+    fn max_min_rates(&mut self) -> Vec<(FlowId, f64)> {
+        let capacity = |link: &Link| {
+            let drain = link.backlog.get() as f64 * 8.0 / DRAIN_SECONDS;
+            let full = link.capacity.bits_per_sec() as f64;
+            (full * self.settings.utilization - drain).max(full / 2.0)
+        };
+        // The links of the domain, then the limited ways into it.
         let ports: Vec<PortId> = self.links.keys().copied().collect();
-        let capacities: Vec<f64> = self
-            .links
-            .values()
-            .map(|link| link.capacity.bits_per_sec() as f64 * self.settings.utilization)
-            .collect();
+        let mut capacities: Vec<f64> = self.links.values().map(capacity).collect();
+        let mut limits: BTreeMap<PortId, u32> = BTreeMap::new();
+        for (port, ingress) in &self.ingresses {
+            if let Some(limit) = ingress.limit {
+                limits.insert(*port, capacities.len() as u32);
+                capacities.push(limit);
+            }
+        }
         let flows: Vec<(FlowId, &Flow, Vec<u32>)> = self
             .flows
             .iter()
             .filter_map(|(&id, flow)| {
                 let way = self.routes.get(&id)?;
-                let at = |port| ports.binary_search(port).ok().map(|i| i as u32);
-                Some((id, flow, way.links.iter().filter_map(at).collect()))
+                let inside =
+                    way.links.iter().filter_map(|port| ports.binary_search(port).ok().map(|i| i as u32));
+                let outside = way.ingress.and_then(|port| limits.get(&port)).copied();
+                Some((id, flow, inside.chain(outside).collect()))
             })
             .collect();
-        let limited = |flow: &Flow| flow.used.filter(|used| *used < LIMITED * flow.given);
         let demands: Vec<Demand<'_>> = flows
             .iter()
-            .map(|(_, flow, links)| Demand { links, most: limited(flow).unwrap_or(f64::INFINITY) })
+            .map(|(_, flow, links)| Demand { links, most: flow.limited_at().unwrap_or(f64::INFINITY) })
             .collect();
         let rates = max_min(&capacities, &demands);
-        // What a flow would get if it alone were not limited bounds its growth.
         let level = rates.iter().copied().fold(0.0, f64::max);
-        let grown = |((id, flow, _), rate): (&(FlowId, &Flow, Vec<u32>), f64)| match limited(flow) {
-            Some(used) => (*id, (used * self.settings.headroom).clamp(rate, level.max(rate))),
-            None => (*id, rate),
+        let grown = |((id, flow, _), rate): (&(FlowId, &Flow, Vec<u32>), f64)| {
+            let Some(used) = flow.limited_at() else { return (*id, rate) };
+            let most = (used * self.settings.headroom).max(level * LEAST_PART);
+            (*id, most.clamp(rate.min(level), level))
         };
-        flows.iter().zip(rates).map(grown).collect()
+        let given: Vec<(FlowId, f64)> = flows.iter().zip(rates.iter().copied()).map(grown).collect();
+        // A limit that no longer binds is forgotten.
+        let mut loads = vec![0.0; capacities.len()];
+        for ((_, _, links), rate) in flows.iter().zip(&rates) {
+            for &link in links {
+                loads[link as usize] += rate;
+            }
+        }
+        for (port, at) in limits {
+            let slack = loads[at as usize] < 0.99 * capacities[at as usize];
+            if let Some(ingress) = self.ingresses.get_mut(&port).filter(|_| slack) {
+                ingress.limit = None;
+            }
+        }
+        given
     }
 }
 
@@ -173,8 +309,6 @@ impl Controller for Allocator {
     fn on(&mut self, _now: Time, observation: &Observation<'_>, out: &mut Outbox) {
         let Observation::Message(message) = observation else { return };
         match message {
-            // max-min counts the flows that hosts report.
-            Message::LinkReport { .. } if self.settings.allocator == AllocatorKind::MaxMin => return,
             Message::LinkReport { links } => self.count(links),
             Message::FlowReport { host, flows } => self.measure(*host, flows),
             // The paper's allocator learns of flows from the next report.
@@ -184,14 +318,18 @@ impl Controller for Allocator {
                 return;
             }
             Message::FlowStarted { host, flow } => {
-                self.flows.insert(*flow, Flow { host: *host, used: None, given: 0.0 });
+                self.flows.insert(*flow, Flow::new(*host));
+                let given: f64 = self.flows.values().map(|flow| flow.given).sum();
+                let largest = self.links.values().map(|link| link.capacity.bits_per_sec()).max().unwrap_or(0);
+                let only = Some(*flow).filter(|_| given <= OVERBOOKED * largest as f64);
+                return self.allocate(only, out);
             }
             Message::FlowEnded { flow } => {
                 self.flows.remove(flow);
             }
             Message::Allocation { .. } => return,
         }
-        self.allocate(out);
+        self.allocate(None, out);
     }
 
     fn wakeup(&self) -> Option<Wakeup> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Settings, shares};
+use super::{AllocatorKind, Settings, shares};
 use crate::control::{
     Action, Controller, FlowMeasurement, FlowStats, Message, Observation, Outbox, Share, Wakeup,
 };
@@ -50,7 +50,11 @@ impl Host {
                 let wire = payload * stats.frame.get() as f64 / stats.mss.get() as f64;
                 Rate::from_bits_per_sec_f64(wire * 8.0 / seconds)
             });
-            measurements.push(FlowMeasurement { flow: stats.flow, throughput, frame: stats.frame });
+            let queueing = match (stats.last_rtt, stats.min_rtt) {
+                (Some(last), Some(min)) => last.saturating_sub(min),
+                _ => Span::ZERO,
+            };
+            measurements.push(FlowMeasurement { flow: stats.flow, throughput, queueing, frame: stats.frame });
             known.insert(stats.flow, Known { stats: *stats, measured: true });
         }
         self.flows = known;
@@ -62,7 +66,8 @@ impl Host {
         let Some(Known { stats, .. }) = self.flows.get(&share.flow) else { return };
         let bits = share.rate.bits_per_sec() as f64;
         if share.paced {
-            let payload = Rate::from_bits_per_sec_f64(bits * stats.mss.get() as f64 / stats.frame.get() as f64);
+            let payload =
+                Rate::from_bits_per_sec_f64(bits * stats.mss.get() as f64 / stats.frame.get() as f64);
             let rtt = stats.min_rtt.unwrap_or_default().mul_f64(1.25) + PACED_RTT_SLACK;
             let window = Bytes::new(payload.bytes_in(rtt).get() + PACED_SLACK * stats.mss.get());
             out.push(Action::SetRate { flow: share.flow, rate: payload, window, reason: "max-min share" });
@@ -85,7 +90,9 @@ impl Controller for Host {
             }
             Observation::FlowStarted(stats) => {
                 self.flows.insert(stats.flow, Known { stats: *stats, measured: false });
-                let window = Bytes::new(FIRST_WINDOW * stats.mss.get());
+                // Paced flows wait for their share, or many that start at once would overflow every queue.
+                let paced = self.settings.allocator == AllocatorKind::MaxMin;
+                let window = Bytes::new(if paced { 0 } else { FIRST_WINDOW * stats.mss.get() });
                 out.push(Action::SetWindow { flow: stats.flow, window, reason: "no share yet" });
                 let message = Message::FlowStarted { host: self.node, flow: stats.flow };
                 out.push(Action::Send { to: self.allocator, message, reason: "flow started" });

@@ -27,6 +27,7 @@ impl Controller for Router {
             port: port.port,
             capacity: port.capacity,
             flows: if self.counts_open { port.flows_open } else { port.flows_seen },
+            backlog: port.backlog,
         };
         let message = Message::LinkReport { links: ports.iter().map(count).collect() };
         out.push(Action::Send { to: self.allocator, message, reason: "notification interval" });

@@ -54,7 +54,11 @@ pub struct Claimant {
 /// other flows of the scope.
 pub fn reallocate(flows: &[Claimant]) -> Vec<f64> {
     let spare_of = |scope: u32| -> f64 {
-        flows.iter().filter(|f| f.scope == scope).filter_map(|f| Some((f.share - f.unused_at?).max(0.0))).sum()
+        flows
+            .iter()
+            .filter(|f| f.scope == scope)
+            .filter_map(|f| Some((f.share - f.unused_at?).max(0.0)))
+            .sum()
     };
     let mut scopes: Vec<u32> = flows.iter().map(|f| f.scope).collect();
     scopes.sort_unstable();

@@ -226,7 +226,12 @@ mod tests {
         let mut una = 0;
         for rtt_ms in [40u64, 80] {
             for _ in 0..8 {
-                let info = AckInfo { sample: Some(Span::from_millis(rtt_ms)), una, next: una + 20 * MSS, ..ack(0, MSS) };
+                let info = AckInfo {
+                    sample: Some(Span::from_millis(rtt_ms)),
+                    una,
+                    next: una + 20 * MSS,
+                    ..ack(0, MSS)
+                };
                 cubic.on_ack(&mut window, &info);
                 una += MSS;
             }
