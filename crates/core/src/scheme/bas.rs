@@ -107,7 +107,7 @@ const KEYS: &[Key] = &[
     Key::new(
         "counting",
         Kind::Choice(&["seen", "open"]),
-        "seen",
+        "open",
         "Flows that a router counts: seen in the notification interval, or open (SYN without FIN)",
         "Sect. 3: IPFIX or OpenFlow statistics",
     ),

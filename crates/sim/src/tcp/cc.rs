@@ -63,7 +63,7 @@ pub(crate) fn build(settings: &TcpSettings) -> Option<Box<dyn CongestionControl>
     Some((def.build)(settings))
 }
 
-/// Slow start (RFC 5681 section 3.1, RFC 3465 with L = 2): returns the bytes left over beyond ssthresh.
+/// Slow start (RFC 5681 section 3.1; RFC 3465 without its limit L, as in Linux): returns the bytes left over beyond ssthresh.
 fn slow_start(window: &mut Window, acked: u64, mss: u64, byte_counting: bool) -> u64 {
     if !byte_counting {
         window.cwnd += acked.min(mss);

@@ -110,7 +110,7 @@ impl Receiver {
         let (start, end) = (packet.seq, packet.seq + u64::from(packet.payload) + u64::from(fin));
         if start == end {
             // RFC 9293 section 3.8.6.1: a probe, or the third segment of the handshake.
-            if packet.seq < self.next {
+            if packet.seq < self.next || self.edge <= self.next {
                 self.acknowledge(profile, net, flag::ACK);
             }
             return;
@@ -144,7 +144,7 @@ impl Receiver {
         if self.end == Some(self.next) && self.finished_at.is_none() {
             self.finished_at = Some(net.now);
         }
-        self.plan_read(net);
+        self.plan_read(profile, net);
         let now_due = had_islands
             || self.finished_at.is_some()
             || self.echo_congestion
@@ -221,19 +221,19 @@ impl Receiver {
             return;
         }
         reader.read = (reader.read + profile.mss).min(self.next);
-        self.plan_read(net);
+        self.plan_read(profile, net);
         // RFC 1122 section 4.2.3.3: a window update is worth it when it opens by a segment or half the buffer.
         let offered = self.edge.saturating_sub(self.next);
         let worth = (2 * profile.mss).min(profile.max_window() / 2);
-        if self.free(profile) >= offered + worth {
+        if self.finished_at.is_none() && self.free(profile) >= offered + worth {
             self.acknowledge(profile, net, flag::ACK);
         }
     }
 
-    fn plan_read(&mut self, net: &mut Net) {
+    fn plan_read(&mut self, profile: &Profile, net: &mut Net) {
         let Some(reader) = &mut self.reader else { return };
         if reader.read < self.next && !reader.timer.is_set() {
-            let unit = Bytes::new((self.next - reader.read).min(1448));
+            let unit = Bytes::new((self.next - reader.read).min(profile.mss));
             reader.timer.set(net.now + reader.rate.time_for(unit), Event::Read(self.flow), &mut net.events);
         }
     }

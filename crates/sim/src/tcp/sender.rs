@@ -243,9 +243,9 @@ impl Sender {
             self.sacked += 1;
         }
         let newly_delivered = self.delivered_segments().wrapping_sub(before);
-        // RFC 6675 section 2: with SACK, a duplicate acknowledgement carries new information.
-        let informative = packet.sack_count > 0 || !profile.settings.sack;
-        if advanced == 0 && was_outstanding > 0 && !opened && informative {
+        // RFC 6675 section 2: with SACK, a duplicate brings blocks, whatever its window; without, RFC 5681 section 2.
+        let duplicate = if profile.settings.sack { packet.sack_count > 0 } else { !opened };
+        if advanced == 0 && was_outstanding > 0 && duplicate {
             self.duplicates += 1;
         } else if advanced > 0 {
             self.duplicates = 0;
@@ -268,7 +268,8 @@ impl Sender {
         {
             let ack = AckInfo {
                 now: net.now,
-                acked: advanced,
+                // Segments that SACK reported earlier have been answered then.
+                acked: advanced.min(u64::from(newly_delivered) * mss),
                 mss,
                 srtt: self.rtt.srtt(),
                 sample,
@@ -283,7 +284,10 @@ impl Sender {
             }
         }
         if advanced > 0 || opened {
-            self.backoff = 0;
+            // RFC 6298 section 5: the backed-off timeout stands until there is a new measurement (Karn).
+            if advanced == 0 || sample.is_some() {
+                self.backoff = 0;
+            }
             self.restart_timer(profile, net);
         }
         self.transmit(profile, net);
@@ -298,6 +302,10 @@ impl Sender {
         self.echo = packet.ts_value;
         if packet.ts_echo != 0 || self.counters.timeouts == 0 {
             self.take_sample(packet, net);
+        }
+        // RFC 6928 section 2: a small start after more than one SYN was lost.
+        if self.counters.timeouts > 1 {
+            self.window.cwnd = profile.mss;
         }
         self.timed = None;
         self.backoff = 0;
@@ -326,6 +334,8 @@ impl Sender {
         let discounted = match self.state {
             // RFC 5681 without limited transmit: duplicates release nothing before recovery.
             State::Open if !settings.limited_transmit => self.sacked.saturating_sub(self.duplicates.min(2)),
+            // RFC 3042: at most two segments, also when duplicates do not start a recovery (RFC 6582).
+            State::Open if !settings.sack => self.sacked.min(DUP_THRESH - 1),
             _ => self.sacked,
         };
         (self.outstanding() + self.retransmitted).saturating_sub(discounted + self.lost)
@@ -465,6 +475,11 @@ impl Sender {
                 break;
             }
             needed -= (end - start).next_multiple_of(profile.mss).min(needed);
+            if needed == 0 {
+                // The last segment of the flow is short.
+                edge = Some(start);
+                break;
+            }
         }
         if let Some(edge) = edge.filter(|edge| *edge > self.lost_edge) {
             self.mark_lost(self.lost_edge, edge, profile);
@@ -730,7 +745,11 @@ impl Sender {
     // -------------------------------------------------------------------------------------------------- timers
 
     fn arm_timer(&mut self, profile: &Profile, net: &mut Net) {
-        let rto = self.rtt.rto(&profile.settings);
+        let mut rto = self.rtt.rto(&profile.settings);
+        // RFC 6298 (5.7): data starts with 3 s when the SYN timed out and nothing could be measured.
+        if self.rtt.srtt().is_none() && self.state != State::SynSent && self.counters.timeouts > 0 {
+            rto = rto.max(Span::from_secs(3)).min(profile.settings.max_rto);
+        }
         let backed_off = (rto * (1 << self.backoff.min(16))).min(profile.settings.max_rto);
         self.retransmit.set(net.now + backed_off, Event::Retransmit(self.flow), &mut net.events);
     }

@@ -123,7 +123,9 @@ impl CongestionControl for Cubic {
         ((window.cwnd as f64 * BETA) as u64).max(2 * mss)
     }
 
+    /// Section 4.8: K is 0 and W_max the window at which congestion avoidance starts.
     fn on_timeout(&mut self) {
+        self.w_max = 0.0;
         self.epoch = None;
         self.owed = 0.0;
         if let Some(hystart) = &mut self.hystart {

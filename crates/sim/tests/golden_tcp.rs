@@ -1,0 +1,678 @@
+//! Traces of single TCP connections under scripted losses on one 10 Mbit/s, 10 ms link, judged against the RFCs and
+//! compared with `golden/tcp-*.txt`. `BANDMASTER_BLESS=1` writes the files anew.
+//!
+//! A trace is the sender's view: segments when their transmission starts, acknowledgements when they arrive. Offsets
+//! count from the first payload byte.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use bandmaster_core::capture::{CapturedPacket, CapturedTcp, CapturedTransport};
+use bandmaster_core::report::RunRecord;
+use bandmaster_core::scenario::{Options, parse};
+use bandmaster_sim::{RunOptions, run};
+
+const MSS: u64 = 1000;
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const MS: f64 = 1e6;
+
+// ------------------------------------------------------------------------------------------------------- cases
+
+/// RFC 5681 section 3.1 (at most one SMSS per acknowledgement) and 4.2 (every second segment, or the timeout).
+#[test]
+fn slow_start_with_delayed_acks() {
+    let trace = Case { tcp: "initial-window = \"1pkt\"\nbyte-counting = false", ..Case::new("slow-start") }
+        .stop_at("200ms")
+        .check();
+    let data: Vec<&Row> = trace.data().collect();
+    let first_ack = trace.acks().nth(1).expect("an ACK of the first segment");
+    // The first segment is alone: its ACK waits for the 40 ms of `delayed-ack-timeout`.
+    let waited = first_ack.made_at - (data[0].at + trace.transmission(data[0]) + 10.0);
+    assert!((waited - 40.0).abs() < 0.01, "lone segment acknowledged after {waited} ms");
+    let acks: Vec<&Row> = trace.acks().skip(1).filter(|a| a.at < 200.0).collect();
+    for pair in acks.windows(2) {
+        let (before, after) = (pair[0], pair[1]);
+        assert!(after.ack - before.ack <= 2 * MSS, "at least every second segment: {after:?}");
+        assert!(after.cwnd - before.cwnd <= 1.001, "at most one segment per ACK: {after:?}");
+    }
+    let last = acks.last().expect("ACKs");
+    assert!((last.cwnd - (1 + acks.len()) as f64).abs() < 0.001, "one segment per ACK: {last:?}");
+}
+
+/// RFC 5681 section 3.2, RFC 6675 section 5: the third duplicate retransmits, the window halves, one loss episode.
+#[test]
+fn single_loss_with_sack() {
+    let trace = Case { tcp: NO_QUEUE, drops: &[5], ..Case::new("single-loss-sack") }.size("30000B").check();
+    let third = trace.duplicates(4 * MSS)[2];
+    let again = trace.retransmissions();
+    assert_eq!(again.iter().map(|r| r.seq).collect::<Vec<_>>(), [4 * MSS]);
+    assert!((again[0].at - third.at).abs() < 0.001, "{:?} answers {third:?}", again[0]);
+    trace.assert_halved(third, 4 * MSS);
+    trace.assert_complete(30 * MSS);
+}
+
+/// RFC 6675: only the holes are sent again, each once, in order.
+#[test]
+fn three_holes_with_sack() {
+    let trace = Case { tcp: NO_QUEUE, drops: &[4, 6, 9], ..Case::new("three-holes-sack") }.size("30000B").check();
+    let again: Vec<u64> = trace.retransmissions().iter().map(|r| r.seq).collect();
+    assert_eq!(again, [3 * MSS, 5 * MSS, 8 * MSS]);
+    let widest = trace.acks().map(|a| a.sack.len()).max();
+    assert_eq!(widest, Some(3), "three islands at once");
+    trace.assert_complete(30 * MSS);
+}
+
+/// RFC 6298 (5.3): the last segment has no successor to report it, so the timer, restarted by the last ACK of new
+/// data, must run out: 1 s by the floor of section 2.4.
+#[test]
+fn tail_loss_waits_for_the_timer() {
+    let trace = Case { tcp: RFC_RTO, drops: &[10], ..Case::new("tail-loss") }.size("10000B").check();
+    let last_progress = trace.acks().filter(|a| a.ack <= 9 * MSS).map(|a| a.at).fold(0.0, f64::max);
+    let again = trace.retransmissions();
+    assert_eq!(again.len(), 1);
+    assert_eq!((again[0].seq, again[0].flags & FIN), (9 * MSS, FIN));
+    assert!((again[0].at - last_progress - 1000.0).abs() < 0.01, "{:?} after {last_progress}", again[0]);
+    assert_eq!(trace.figure("rtos"), 1.0);
+    trace.assert_complete(10 * MSS);
+}
+
+/// RFC 6298 (5.5): the timeout doubles; RFC 5681 section 3.1: one segment after it, and slow start.
+#[test]
+fn timeout_backs_off() {
+    let trace = Case { tcp: RFC_RTO, drops: &[8, 11, 12, 13], ..Case::new("rto-backoff") }
+        .size("10000B")
+        .iw("1pkt")
+        .check();
+    let lost: Vec<f64> = trace.data().filter(|r| r.seq == 7 * MSS).map(|r| r.at).collect();
+    let gaps: Vec<f64> = lost.windows(2).map(|w| w[1] - w[0]).collect();
+    assert_eq!(gaps.len(), 4, "{gaps:?}");
+    for pair in gaps[1..].windows(2) {
+        assert!((pair[1] / pair[0] - 2.0).abs() < 1e-3, "doubles: {gaps:?}");
+    }
+    assert_eq!(trace.figure("rtos"), 4.0);
+    trace.assert_complete(10 * MSS);
+}
+
+/// RFC 6582 section 3.2: a partial ACK retransmits the next hole at once, and recovery ends with the full ACK.
+#[test]
+fn newreno_two_losses_without_sack() {
+    let trace =
+        Case { tcp: "sack = false\ncwnd-clamp = \"10pkt\"", drops: &[6, 9], ..Case::new("newreno-no-sack") }.size("30000B").check();
+    let again = trace.retransmissions();
+    assert_eq!(again.iter().map(|r| r.seq).collect::<Vec<_>>(), [5 * MSS, 8 * MSS]);
+    let third = trace.duplicates(5 * MSS)[2];
+    assert!((again[0].at - third.at).abs() < 0.001, "{:?} answers {third:?}", again[0]);
+    let partial = trace.acks().find(|a| a.ack == 8 * MSS).expect("a partial ACK");
+    assert!(again[1].at >= partial.at && again[1].at - partial.at < 1.0, "{:?} answers {partial:?}", again[1]);
+    assert!(trace.acks().all(|a| a.sack.is_empty()));
+    trace.assert_halved(third, 5 * MSS);
+    trace.assert_complete(30 * MSS);
+}
+
+/// RFC 3042: each of the first two duplicates releases one new segment, beyond the window of 4.
+#[test]
+fn limited_transmit_keeps_a_tiny_window_alive() {
+    let case = Case { drops: &[1], ..Case::new("limited-transmit") }.size("8000B").iw("4pkt");
+    let trace = case.check();
+    let duplicates = trace.duplicates(0);
+    for (n, duplicate) in duplicates[..2].iter().enumerate() {
+        let released: Vec<u64> = trace.answers(duplicate).map(|r| r.seq).collect();
+        assert_eq!(released, [(4 + n as u64) * MSS], "{duplicate:?}");
+    }
+    assert_eq!(trace.answers(duplicates[2]).next().map(|r| r.seq), Some(0), "the third retransmits");
+}
+
+/// Without RFC 3042 nothing leaves before the third duplicate.
+#[test]
+fn no_limited_transmit_waits_for_the_third() {
+    let trace = Case { tcp: "limited-transmit = false", drops: &[1], ..Case::new("no-limited-transmit") }
+        .size("8000B")
+        .iw("4pkt")
+        .check();
+    let duplicates = trace.duplicates(0);
+    assert_eq!(trace.answers(duplicates[0]).count() + trace.answers(duplicates[1]).count(), 0);
+    assert_eq!(trace.answers(duplicates[2]).next().map(|r| r.seq), Some(0));
+}
+
+/// RFC 6298 section 5 (5.5): SYN timeouts double from 1 s; RFC 6928 section 2: after more than one, the initial
+/// window is one segment.
+#[test]
+fn syn_loss_backs_off_and_starts_small() {
+    let trace = Case { jam: Some("1900ms"), ..Case::new("syn-loss") }.size("6000B").check();
+    let syns: Vec<f64> = trace.sends().filter(|r| r.flags & SYN != 0).map(|r| r.at).collect();
+    assert_eq!(syns.len(), 3, "{syns:?}");
+    assert!((syns[1] - syns[0] - 1000.0).abs() < 0.01 && (syns[2] - syns[1] - 2000.0).abs() < 0.01, "{syns:?}");
+    let established = trace.acks().next().expect("a SYN-ACK");
+    assert_eq!(trace.answers(established).count(), 1, "one segment after two lost SYNs");
+    trace.assert_complete(6 * MSS);
+}
+
+/// RFC 9293 section 3.8.6.1: a closed window is probed, at doubling intervals; the update opens it.
+#[test]
+fn zero_window_is_probed() {
+    let trace =
+        Case { tcp: "receive-buffer = \"4000B\"\nread-rate = \"8kbit\"\nwindow-scaling = false", ..Case::new("zero-window") }
+            .size("8000B")
+            .check();
+    let closed = trace.acks().find(|a| a.flags & SYN == 0 && a.window == 0).expect("a zero window");
+    let probes: Vec<&Row> =
+        trace.sends().filter(|r| r.at > closed.at && r.len == 0 && r.flags & (SYN | FIN) == 0).collect();
+    assert!(probes.len() >= 3, "{} probes", probes.len());
+    let first: Vec<f64> = probes.windows(2).take(2).map(|w| w[1].at - w[0].at).collect();
+    assert!((first[1] / first[0] - 2.0).abs() < 1e-3, "probe intervals double: {first:?}");
+    assert_eq!(trace.figure("rtos"), 0.0, "a probe is no timeout");
+    assert!(trace.retransmissions().is_empty());
+    trace.assert_complete(8 * MSS);
+}
+
+/// RFC 9293 section 3.8.6: the sender fills the window that the receiver offers, and no more.
+#[test]
+fn receive_buffer_limits_the_flight() {
+    let trace =
+        Case { tcp: "receive-buffer = \"6000B\"\nwindow-scaling = false", ..Case::new("receive-window") }.size("40000B").check();
+    let most = trace.flights().into_iter().max();
+    assert_eq!(most, Some(6 * MSS));
+    trace.assert_complete(40 * MSS);
+}
+
+/// RFC 9293 section 3.10.4: the FIN rides on the last segment and takes a sequence number.
+#[test]
+fn short_flow_ends_with_fin() {
+    let trace = Case::new("short-flow").size("2500B").check();
+    let last = trace.data().last().expect("data");
+    assert_eq!((last.seq, last.len, last.flags & FIN), (2 * MSS, 500, FIN));
+    assert_eq!(trace.acks().last().map(|a| a.ack), Some(2501));
+    assert_eq!(trace.data().filter(|r| r.flags & FIN != 0).count(), 1);
+    // Three segments in one flight, the FIN acknowledged at once: SYN and data take two round-trips.
+    let took = trace.figure("fct_mean") * 1e3;
+    assert!((30.0..36.0).contains(&took), "{took} ms");
+}
+
+/// RFC 6675 section 5 halves the window at once: nothing leaves until half of the flight has been reported.
+/// RFC 9937 (proportional rate reduction) sends about one segment for two that were delivered.
+#[test]
+fn prr_spreads_what_rfc6675_sends_late() {
+    let case = |name, recovery| Case { tcp: recovery, drops: &[21], ..Case::new(name) }.size("120000B").iw("20pkt");
+    let at_once = case("recovery-rfc6675", "cwnd-clamp = \"20pkt\"\nrecovery = \"rfc6675\"").check();
+    let prr = case("recovery-prr", "cwnd-clamp = \"20pkt\"\nrecovery = \"prr\"").check();
+    for trace in [&at_once, &prr] {
+        assert_eq!(trace.retransmissions().iter().map(|r| r.seq).collect::<Vec<_>>(), [20 * MSS]);
+        trace.assert_complete(120 * MSS);
+    }
+    let silence = |trace: &Trace| {
+        let third = trace.duplicates(20 * MSS)[2].at;
+        let end = trace.acks().find(|a| a.ack > 20 * MSS).expect("recovery ends").at;
+        let sent: Vec<f64> = trace.data().map(|r| r.at).filter(|at| *at >= third && *at <= end).collect();
+        sent.windows(2).map(|w| w[1] - w[0]).fold(0.0, f64::max)
+    };
+    let (long, short) = (silence(&at_once), silence(&prr));
+    assert!(long > 3.0 * short, "longest silence in recovery: rfc6675 {long} ms, prr {short} ms");
+}
+
+/// RFC 9438: after a loss 0.7 of the window, back at it after K = cbrt(0.3 W / 0.4) seconds, concave before.
+#[test]
+fn cubic_returns_to_the_window_of_the_loss() {
+    let trace = Case {
+        tcp: "congestion-control = \"cubic\"\nhystart = false\nrecovery = \"rfc6675\"",
+        drops: &[100],
+        delay: "200ms",
+        sample: "50ms",
+        ..Case::new("cubic-growth")
+    }
+    .stop_at("10s")
+    .golden(Trace::cwnd_table);
+    let cwnd = trace.cwnd();
+    let peak = cwnd.windows(2).position(|w| w[1] < w[0]).expect("a loss");
+    // ACKs between the last sample and the third duplicate still grew the window, a segment each.
+    let floor = cwnd[peak + 1];
+    let w_max = floor / 0.7;
+    assert!(w_max >= cwnd[peak] && w_max < 2.0 * cwnd[peak], "{floor} after {}", cwnd[peak]);
+    let start = (peak + 1..cwnd.len()).find(|&i| cwnd[i] > floor + 0.001).expect("growth");
+    let k = (0.3 * w_max / 0.4).cbrt();
+    let at = |seconds: f64| cwnd[start + (seconds / 0.05) as usize];
+    assert!((at(k) / w_max - 1.0).abs() < 0.03, "{} at K = {k:.2} s, W_max {w_max}", at(k));
+    let (early, late) = (at(k / 2.0) - at(0.0), at(k) - at(k / 2.0));
+    assert!(early > 3.0 * late, "concave: {early} in the first half, {late} in the second");
+}
+
+/// RFC 9438 section 4.8: after a timeout K is 0, the plateau is where congestion avoidance starts.
+#[test]
+fn cubic_after_a_timeout_grows_from_a_new_plateau() {
+    let trace = Case {
+        tcp: "congestion-control = \"cubic\"\nhystart = false\ncwnd-clamp = \"40pkt\"\nreceive-buffer = \"40000B\"",
+        // The whole second window of 20 vanishes.
+        drops: &[11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30],
+        delay: "100ms",
+        sample: "50ms",
+        ..Case::new("cubic-timeout")
+    }
+    .stop_at("6s")
+    .golden(Trace::cwnd_table);
+    assert_eq!(trace.figure("rtos"), 1.0);
+    let cwnd = trace.cwnd();
+    let collapse = cwnd.iter().rposition(|w| *w <= 1.001).expect("one segment after the timeout");
+    // ssthresh is 0.7 of 20; from there W_cubic(t) = 14 + 0.4 t^3.
+    let start = (collapse..cwnd.len()).find(|&i| cwnd[i] >= 14.0).expect("end of slow start");
+    let after = |seconds: f64| cwnd[start + (seconds / 0.05) as usize];
+    assert!(after(1.0) < 17.0, "{} a second after slow start", after(1.0));
+}
+
+/// Segments leave `pacing-gain * cwnd / srtt` apart instead of in bursts.
+#[test]
+fn pacing_spreads_the_window() {
+    let trace = Case { tcp: "pacing = true\ndelayed-ack = \"1pkt\"\ncwnd-clamp = \"8pkt\"", ..Case::new("pacing") }
+        .iw("4pkt")
+        .stop_at("250ms")
+        .check();
+    let acks: Vec<&Row> = trace.acks().collect();
+    let rtt = acks[0].at;
+    let late: Vec<f64> = trace.data().map(|r| r.at).filter(|at| *at > 150.0).collect();
+    let gap = late.windows(2).map(|w| w[1] - w[0]).fold(f64::INFINITY, f64::min);
+    // 8 segments per round-trip at the slow-start gain of 2 (ssthresh is unset): never closer than rtt / 16.
+    let least = rtt / 16.0;
+    assert!(gap > least * 0.98 && gap < least * 2.2, "least gap {gap} ms, rtt / 16 {least} ms");
+}
+
+// ----------------------------------------------------------------------------------------------------- harness
+
+/// A window that the link holds without a queue: segments leave when ACKs come.
+const NO_QUEUE: &str = "cwnd-clamp = \"10pkt\"";
+/// RFC 6298 as written: the timeout is at least a second.
+const RFC_RTO: &str = "min-rto = \"1s\"\nrto-floor = \"rto\"";
+
+#[derive(Clone)]
+struct Case {
+    name: &'static str,
+    /// Lines for `[tcp]`.
+    tcp: &'static str,
+    drops: &'static [u64],
+    delay: &'static str,
+    sample: &'static str,
+    window: &'static str,
+    flow: String,
+    /// A UDP source keeps the queue of the only router full until then.
+    jam: Option<&'static str>,
+}
+
+impl Case {
+    fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            tcp: "",
+            drops: &[],
+            delay: "10ms",
+            sample: "1ms",
+            window: "10pkt",
+            flow: String::new(),
+            jam: None,
+        }
+    }
+
+    fn size(mut self, size: &str) -> Self {
+        self.flow = format!("size = \"{size}\"");
+        self
+    }
+
+    fn stop_at(mut self, time: &str) -> Self {
+        self.flow = format!("stop = \"{time}\"");
+        self
+    }
+
+    fn iw(mut self, window: &'static str) -> Self {
+        self.window = window;
+        self
+    }
+
+    fn text(&self) -> String {
+        let Self { tcp, drops, delay, sample, window, flow, .. } = self;
+        let congestion_control =
+            if tcp.contains("congestion-control") { "" } else { "congestion-control = \"newreno\"" };
+        let recovery = if tcp.contains("recovery") { "" } else { "cwnd-clamp = \"20pkt\"\nrecovery = \"rfc6675\"" };
+        let (nodes, jam) = match self.jam {
+            None => (
+                format!(
+                    "hosts = [\"tx\", \"rx\"]\n[[network.links]]\nends = [\"tx\", \"rx\"]\nrate = \"10mbit\"\n\
+                     delay = \"{delay}\"\ndrop-packets = {drops:?}\n"
+                ),
+                String::new(),
+            ),
+            Some(stop) => (
+                "hosts = [\"tx\", \"noise\", \"rx\"]\nrouters = [\"r\"]\n[network.link]\nrate = \"10mbit\"\n\
+                 [[network.links]]\nends = [\"tx\", \"r\"]\ndelay = \"0ms\"\n\
+                 [[network.links]]\nends = [\"noise\", \"r\"]\nrate = \"10gbit\"\ndelay = \"0ms\"\n\
+                 [[network.links]]\nends = [\"r\", \"rx\"]\ndelay = \"10ms\"\nqueue = \"1pkt\"\n"
+                    .to_owned(),
+                format!(
+                    "[[flows]]\nname = \"noise\"\nfrom = \"noise\"\nto = \"rx\"\ntransport = \"udp\"\nrate = \"5gbit\"\n\
+                     stop = \"{stop}\"\n"
+                ),
+            ),
+        };
+        let start = if self.jam.is_some() { "start = \"100ms\"" } else { "" };
+        format!(
+            "version = 1\nname = \"{}\"\n[run]\nduration = \"30s\"\nsample = \"{sample}\"\n\
+             [measure]\nrecord = \"flows\"\nlong-interval = \"1s\"\n\
+             [tcp]\nmss = \"{MSS}B\"\ninitial-window = \"{window}\"\n{congestion_control}\n{recovery}\n{}\n\
+             [[flows]]\nname = \"flow\"\nfrom = \"tx\"\nto = \"rx\"\n{flow}\n{start}\n{jam}\
+             [network]\nframe-overhead = \"0B\"\nhost-delay = 0.0\n{nodes}",
+            self.name,
+            tcp.replace("initial-window = \"1pkt\"\n", ""),
+        )
+    }
+
+    /// Runs, checks what holds for every trace, and compares the trace with its golden file.
+    fn check(&self) -> Trace {
+        self.golden(Trace::table)
+    }
+
+    fn golden(&self, table: fn(&Trace) -> String) -> Trace {
+        let trace = self.trace();
+        trace.assert_rfc();
+        compare(self.name, &table(&trace));
+        trace
+    }
+
+    fn trace(&self) -> Trace {
+        let mut case = self.clone();
+        if case.tcp.contains("initial-window = \"1pkt\"") {
+            case.window = "1pkt";
+        }
+        let text = case.text();
+        let study = parse(self.name, &text, &Options::default()).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let scenario = &study.cases[0].scenario;
+        let capture = |port: &str| {
+            let mut packets = Vec::new();
+            let mut keep = |packet: &CapturedPacket| packets.push(*packet);
+            let mut options = RunOptions { capture: Some((port, &mut keep)), ..RunOptions::default() };
+            let record = run(scenario, 0, 0, &mut options).expect("a run");
+            (packets, record)
+        };
+        let hops = if self.jam.is_some() { ["tx->r", "rx->r"] } else { ["tx->rx", "rx->tx"] };
+        let (sent, record) = capture(hops[0]);
+        let (answers, _) = capture(hops[1]);
+        let way_back = case.delay.trim_end_matches("ms").parse::<f64>().expect("a delay in ms");
+        let hops_back = if self.jam.is_some() { 2.0 } else { 1.0 };
+        let mut trace = Trace { rows: Vec::new(), record, scale: 0, delay: way_back };
+        let mut highest = 0;
+        let mut ordinal = 0;
+        for packet in &sent {
+            let row = trace.row(packet, true);
+            ordinal += u64::from(row.len > 0);
+            let event = match row {
+                _ if row.len > 0 && self.drops.contains(&ordinal) => Event::Lost,
+                _ => Event::Sent,
+            };
+            let again = row.len > 0 && row.seq < highest;
+            highest = highest.max(row.seq + row.len);
+            trace.rows.push(Row { event, again, ..row });
+        }
+        for packet in &answers {
+            let mut row = trace.row(packet, false);
+            let options = 12 + if row.sack.is_empty() { 0 } else { 4 + 8 * row.sack.len() };
+            // 800 ns per byte; whole nanoseconds, so that rows compare exactly.
+            let nanos = packet.at.as_nanos() as f64 + hops_back * f64::from(40 + options as u32) * 800.0 + way_back * MS;
+            row.at = nanos / MS;
+            trace.rows.push(row);
+        }
+        // At one moment, the ACK comes before what it releases.
+        let order = |row: &Row| row.event != Event::Acked;
+        trace.rows.sort_by(|a, b| a.at.total_cmp(&b.at).then(order(a).cmp(&order(b))));
+        trace.fill_cwnd(case.sample.trim_end_matches("ms").parse().expect("a sample in ms"));
+        trace
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Event {
+    Sent,
+    Lost,
+    Acked,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    /// Milliseconds: start of transmission, or arrival of an ACK at the sender.
+    at: f64,
+    /// An ACK's start of transmission at the receiver.
+    made_at: f64,
+    event: Event,
+    seq: u64,
+    len: u64,
+    ack: u64,
+    flags: u8,
+    window: u64,
+    sack: Vec<(u64, u64)>,
+    /// A retransmission.
+    again: bool,
+    /// Segments, after an ACK.
+    cwnd: f64,
+}
+
+struct Trace {
+    rows: Vec<Row>,
+    record: RunRecord,
+    scale: u8,
+    delay: f64,
+}
+
+impl Trace {
+    fn row(&mut self, packet: &CapturedPacket, forward: bool) -> Row {
+        let CapturedTransport::Tcp(tcp) = packet.transport else { panic!("a datagram at {:?}", packet.at) };
+        let CapturedTcp { flags, .. } = tcp;
+        if let Some(scale) = tcp.window_scale {
+            self.scale = scale;
+        }
+        // Offset 0 is the byte after the SYN, whose number is 1.
+        let offset = |number: u32| u64::from(number.wrapping_sub(2));
+        let syn = flags & SYN != 0;
+        let scale = if syn { 0 } else { self.scale };
+        Row {
+            at: packet.at.as_nanos() as f64 / MS,
+            made_at: packet.at.as_nanos() as f64 / MS,
+            event: if forward { Event::Sent } else { Event::Acked },
+            seq: if syn || !forward { 0 } else { offset(tcp.seq) },
+            len: u64::from(packet.payload),
+            ack: if forward { 0 } else { offset(tcp.ack) },
+            flags,
+            window: u64::from(tcp.window) << scale,
+            sack: tcp.sack[..usize::from(tcp.sack_count)].iter().map(|&(l, r)| (offset(l), offset(r))).collect(),
+            again: false,
+            cwnd: f64::NAN,
+        }
+    }
+
+    fn fill_cwnd(&mut self, sample_ms: f64) {
+        let cwnd = self.cwnd();
+        for row in self.rows.iter_mut().filter(|r| r.event == Event::Acked) {
+            row.cwnd = cwnd.get((row.at / sample_ms) as usize).copied().unwrap_or(f64::NAN);
+        }
+    }
+
+    /// Congestion window in segments at the end of each sampling interval.
+    fn cwnd(&self) -> Vec<f64> {
+        let series = self.record.series.iter().find(|s| s.measure == "cwnd").expect("a cwnd series");
+        series.values.iter().map(|v| f64::from(*v) / MSS as f64).collect()
+    }
+
+    fn figure(&self, name: &str) -> f64 {
+        self.record.figure(name).expect("a figure")
+    }
+
+    fn sends(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|r| r.event != Event::Acked)
+    }
+
+    fn data(&self) -> impl Iterator<Item = &Row> {
+        self.sends().filter(|r| r.len > 0)
+    }
+
+    fn acks(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(|r| r.event == Event::Acked)
+    }
+
+    fn retransmissions(&self) -> Vec<&Row> {
+        self.data().filter(|r| r.again).collect()
+    }
+
+    /// ACKs of `offset` after the first.
+    fn duplicates(&self, offset: u64) -> Vec<&Row> {
+        let repeated: Vec<&Row> = self.acks().filter(|a| a.ack == offset).collect();
+        // The SYN-ACK is not a duplicate, but the first ACK of offset 0.
+        repeated[1..].to_vec()
+    }
+
+    /// Segments whose transmission starts at the moment at which `ack` arrives.
+    fn answers(&self, ack: &Row) -> impl Iterator<Item = &Row> {
+        let at = ack.at;
+        self.data().filter(move |r| (r.at - at).abs() < 0.001)
+    }
+
+    /// Milliseconds on the link.
+    fn transmission(&self, row: &Row) -> f64 {
+        (row.len + 52) as f64 * 8.0 / 10e6 * 1e3
+    }
+
+    /// Bytes sent and not acknowledged, after every row.
+    fn flights(&self) -> Vec<u64> {
+        let (mut una, mut next) = (0, 0);
+        self.rows
+            .iter()
+            .map(|row| {
+                match row.event {
+                    Event::Acked => una = una.max(row.ack),
+                    _ => next = next.max(row.seq + row.len),
+                }
+                next.saturating_sub(una)
+            })
+            .collect()
+    }
+
+    /// The window after the recovery of `hole` is half the flight at the third duplicate, less what limited transmit
+    /// added, to within a segment.
+    fn assert_halved(&self, third: &Row, hole: u64) {
+        let sent = self.data().filter(|r| r.at < third.at - 0.001).map(|r| r.seq + r.len).max().unwrap_or(0);
+        let flight = (sent - hole) as f64 / MSS as f64 - 2.0;
+        let end = self.acks().filter(|a| a.ack >= sent).map(|a| a.cwnd).next().expect("recovery ends");
+        assert!((end - flight / 2.0).abs() <= 1.0, "window {end} after a flight of {flight}");
+    }
+
+    fn assert_complete(&self, size: u64) {
+        assert_eq!(self.figure("completed"), 1.0);
+        assert_eq!(self.acks().last().map(|a| a.ack), Some(size + 1), "data and FIN acknowledged");
+    }
+
+    /// What holds for every trace.
+    fn assert_rfc(&self) {
+        let mut edge = 0;
+        let mut una = 0;
+        let mut sacked: Vec<(u64, u64)> = Vec::new();
+        for row in &self.rows {
+            match row.event {
+                Event::Acked => {
+                    assert!(row.ack >= una, "ACKs never go back: {row:?}");
+                    assert!(row.ack + row.window >= edge, "RFC 9293 3.8.6: the right edge never shrinks: {row:?}");
+                    una = row.ack;
+                    edge = row.ack + row.window;
+                    sacked.extend(&row.sack);
+                    for &(left, right) in &row.sack {
+                        assert!(left > row.ack && right > left, "RFC 2018: blocks lie beyond the ACK: {row:?}");
+                    }
+                }
+                _ if row.len > 0 => {
+                    assert!(row.seq + row.len <= edge, "sent beyond the window's edge {edge}: {row:?}");
+                    if row.again {
+                        let known = |&(left, right): &(u64, u64)| left <= row.seq && row.seq < right;
+                        // The host's queue may hold a segment while ACKs arrive.
+                        assert!(!sacked.iter().any(known), "sent again though SACKed: {row:?}");
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.assert_first_blocks();
+    }
+
+    /// RFC 2018 section 4: the first block holds the segment that caused the ACK.
+    fn assert_first_blocks(&self) {
+        for ack in self.acks().filter(|a| !a.sack.is_empty()) {
+            let latest = self
+                .data()
+                .filter(|r| r.event == Event::Sent)
+                .filter(|r| r.at + self.transmission(r) + self.delay <= ack.made_at + 0.001)
+                .max_by(|a, b| a.at.total_cmp(&b.at))
+                .expect("a segment came");
+            if latest.seq > ack.ack {
+                let (left, right) = ack.sack[0];
+                assert!(left <= latest.seq && latest.seq < right, "{ack:?} answers {latest:?}");
+            }
+        }
+    }
+
+    fn table(&self) -> String {
+        let mut text = format!(
+            "{:>10} {:5} {:>8} {:>5} {:5} {:>7} {:>6}  sack\n",
+            "time_ms", "event", "seq/ack", "len", "flags", "window", "cwnd"
+        );
+        for row in &self.rows {
+            let flags: String =
+                [(SYN, 'S'), (FIN, 'F'), (16, 'A')].iter().filter(|(f, _)| row.flags & f != 0).map(|(_, c)| *c).collect();
+            let line = match row.event {
+                Event::Acked => {
+                    let sack: Vec<String> = row.sack.iter().map(|(l, r)| format!("{l}-{r}")).collect();
+                    let cwnd = if row.cwnd.is_nan() { String::new() } else { format!("{:.2}", row.cwnd) };
+                    format!("{:5} {:>8} {:>5} {flags:5} {:>7} {cwnd:>6}  {}", "ack", row.ack, "", row.window, sack.join(" "))
+                }
+                event => {
+                    let event = match (event, row.again) {
+                        (Event::Lost, _) => "lost",
+                        (_, true) => "again",
+                        _ => "send",
+                    };
+                    format!("{event:5} {:>8} {:>5} {flags:5}", row.seq, row.len)
+                }
+            };
+            let _ = writeln!(text, "{:>10.3} {}", row.at, line.trim_end());
+        }
+        text
+    }
+
+    /// The window at every fourth sample, while the flow runs.
+    fn cwnd_table(&self) -> String {
+        let mut text = "time_ms    cwnd\n".to_owned();
+        let step = self.record.sample.as_nanos() as f64 / MS;
+        let end = self.data().last().map_or(0.0, |r| r.at);
+        for (i, cwnd) in self.cwnd().iter().enumerate().skip(3).step_by(4) {
+            let at = (i + 1) as f64 * step;
+            if at <= end {
+                let _ = writeln!(text, "{at:>7.0} {cwnd:>7.2}");
+            }
+        }
+        text
+    }
+}
+
+fn compare(name: &str, text: &str) {
+    let path: PathBuf =
+        [env!("CARGO_MANIFEST_DIR"), "..", "..", "golden", &format!("tcp-{name}.txt")].iter().collect();
+    if std::env::var_os("BANDMASTER_BLESS").is_some() {
+        std::fs::write(&path, text).expect("the golden file is written");
+        return;
+    }
+    let golden = std::fs::read_to_string(&path)
+        .unwrap_or_else(|e| panic!("{}: {e}; BANDMASTER_BLESS=1 writes it", path.display()))
+        .replace('\r', "");
+    if golden == text {
+        return;
+    }
+    let (old, new): (Vec<&str>, Vec<&str>) = (golden.lines().collect(), text.lines().collect());
+    let same = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
+    let mut diff = String::new();
+    for line in old.iter().skip(same).take(12) {
+        let _ = writeln!(diff, "-{line}");
+    }
+    for line in new.iter().skip(same).take(12) {
+        let _ = writeln!(diff, "+{line}");
+    }
+    panic!("{name}: differs from {} at line {}; BANDMASTER_BLESS=1 accepts it\n{diff}", path.display(), same + 1);
+}
