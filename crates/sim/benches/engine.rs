@@ -1,0 +1,254 @@
+//! Speed and memory of the engine: `cargo bench -p bandmaster-sim`, with `-- --json` for machines.
+//!
+//! Times are the thread's own CPU time where Linux states it, so that a busy machine disturbs little. A loop over a
+//! binary heap of integers runs in turn with every measurement: hops per step of it compare across machines.
+
+#![expect(clippy::disallowed_methods, reason = "a bench measures time")]
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::error::Error;
+use std::hint::black_box;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use bandmaster_core::report::Work;
+use bandmaster_core::scenario::{Options, Override, Scenario, parse};
+use bandmaster_core::time::Span;
+use bandmaster_sim::{RunOptions, run};
+use comfy_table::Table;
+use serde_json::{Value, json};
+
+/// Measurements of everything; figures are medians.
+const ROUNDS: usize = 5;
+/// Events pending in the reference loop, and its steps.
+const REFERENCE_PENDING: u32 = 256;
+const REFERENCE_STEPS: u32 = 1_000_000;
+/// Hops of `cbr.toml`, known beforehand: another number is other work.
+const CBR_HOPS: u64 = 1_185_888;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => print(&measure()?),
+        ["--json"] => println!("{:#}", measure()?),
+        // A process of its own, because the peak of memory never falls.
+        ["--peak", variant] => println!("{}", peak_of_run(variant)?),
+        _ => return Err(format!("{arguments:?}: allowed are --json and --peak VARIANT").into()),
+    }
+    Ok(())
+}
+
+fn measure() -> Outcome<Value> {
+    let yardsticks = [
+        ("cbr", "bench/cbr.toml", vec![]),
+        ("bulk", "bench/bulk.toml", vec![]),
+        ("bas", "validation/ns3-bas.toml", vec![("clients", "16")]),
+    ];
+    let mut speed = Vec::new();
+    for (name, file, overrides) in yardsticks {
+        let scenarios = scenarios(file, &overrides)?;
+        let (_, base) = scenarios.first().ok_or("a file without a case")?;
+        speed.push(timed(name, base)?);
+    }
+    let hops = &speed[0]["hops"];
+    if *hops != CBR_HOPS {
+        return Err(format!("cbr made {hops} hops; it must make {CBR_HOPS}").into());
+    }
+    let mut flatness = Vec::new();
+    for (transport, file) in [("udp", "bench/flows-udp.toml"), ("tcp", "bench/flows-tcp.toml")] {
+        let mut rows = Vec::new();
+        for (flows, scenario) in scenarios(file, &[])? {
+            rows.push(timed(&flows, &scenario)?);
+        }
+        let nanos: Vec<f64> = rows.iter().filter_map(|row| row["nanos_per_hop"]["median"].as_f64()).collect();
+        let least = nanos.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = nanos.iter().copied().fold(0.0, f64::max);
+        flatness.push(json!({ "transport": transport, "flows": rows, "most_over_least": most / least }));
+    }
+    let mut memory = Vec::new();
+    for state in ["planned", "open"] {
+        let (few, many) = (peak(&format!("few-{state}"))?, peak(state)?);
+        if let (Some(few), Some(many)) = (few, many) {
+            // 10 flows against 100,000 in one network.
+            let bytes = (many - few) * 1024.0 / 99_990.0;
+            memory.push(json!({ "state": state, "bytes_per_flow": bytes, "peak_mib": many / 1024.0 }));
+        }
+    }
+    Ok(
+        json!({ "machine": processor(), "rounds": ROUNDS, "speed": speed, "flatness": flatness, "memory": memory }),
+    )
+}
+
+/// Median, least and most.
+struct Spread(f64, f64, f64);
+
+impl Spread {
+    fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        Self(values[values.len() / 2], values[0], values[values.len() - 1])
+    }
+
+    fn json(&self) -> Value {
+        json!({ "median": self.0, "min": self.1, "max": self.2 })
+    }
+}
+
+/// Runs `scenario` in turns with the reference loop.
+fn timed(name: &str, scenario: &Scenario) -> Outcome<Value> {
+    let mut nothing = scenario.clone();
+    nothing.run.duration = Span::from_nanos(1);
+    let (mut build, mut rate, mut nanos, mut per_step) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut work = Work::default();
+    for _ in 0..ROUNDS {
+        let step = seconds(reference).0 / f64::from(REFERENCE_STEPS);
+        // A run that ends at once builds and drops the same world.
+        let (built, record) = seconds(|| run(&nothing, 0, 0, &mut RunOptions::default()));
+        record?;
+        let (whole, record) = seconds(|| run(scenario, 0, 0, &mut RunOptions::default()));
+        work = record?.work;
+        let per_hop = (whole - built) / work.packet_hops as f64;
+        build.push(built * 1e3);
+        rate.push(1e-6 / per_hop);
+        nanos.push(per_hop * 1e9);
+        per_step.push(step / per_hop);
+    }
+    Ok(json!({
+        "name": name,
+        "hops": work.packet_hops,
+        "events": work.events,
+        "build_ms": Spread::of(build).json(),
+        "million_hops_per_second": Spread::of(rate).json(),
+        "nanos_per_hop": Spread::of(nanos).json(),
+        "hops_per_reference_step": Spread::of(per_step).json(),
+    }))
+}
+
+/// Takes the first of some pending events and schedules the next.
+fn reference() -> u64 {
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut draw = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % 1_000_000
+    };
+    let mut pending: BinaryHeap<Reverse<(u64, u32)>> =
+        (0..REFERENCE_PENDING).map(|i| Reverse((draw(), i))).collect();
+    let mut sum = 0_u64;
+    for _ in 0..REFERENCE_STEPS {
+        let Some(Reverse((at, id))) = pending.pop() else { break };
+        sum = sum.wrapping_add(at);
+        pending.push(Reverse((at + draw(), id)));
+    }
+    sum
+}
+
+/// Runs `work` and says how long that took.
+fn seconds<T>(work: impl FnOnce() -> T) -> (f64, T) {
+    let (clock, before) = (Instant::now(), cpu_nanos());
+    let result = black_box(work());
+    let time = match (before, cpu_nanos()) {
+        (Some(before), Some(after)) if after > before => (after - before) as f64 * 1e-9,
+        _ => clock.elapsed().as_secs_f64(),
+    };
+    (time, result)
+}
+
+/// CPU time of this thread so far, where Linux states it.
+fn cpu_nanos() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+fn processor() -> Value {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    json!({ "model": model, "cores": cores })
+}
+
+/// The base cases of a file, with their variants' names.
+fn scenarios(file: &str, overrides: &[(&str, &str)]) -> Outcome<Vec<(String, Scenario)>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(file);
+    let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let overrides = overrides.iter().map(|(k, v)| Override { key: (*k).to_owned(), value: (*v).to_owned() });
+    let options = Options { overrides: overrides.collect(), trials: Some(1), ..Options::default() };
+    let study = parse(file, &text, &options).map_err(|errors| errors.to_string())?;
+    Ok(study.cases.into_iter().filter(|case| case.base).map(|case| (case.variant, case.scenario)).collect())
+}
+
+/// Peak of resident memory in KiB of a process that runs one variant of `idle.toml`; `None` where it is not known.
+fn peak(variant: &str) -> Outcome<Option<f64>> {
+    let output = Command::new(std::env::current_exe()?).args(["--peak", variant]).output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
+    }
+    Ok(String::from_utf8(output.stdout)?.trim().parse().ok())
+}
+
+fn peak_of_run(variant: &str) -> Outcome<String> {
+    let scenarios = scenarios("bench/idle.toml", &[])?;
+    let found = scenarios.into_iter().find(|(name, _)| name == variant);
+    let (_, scenario) = found.ok_or_else(|| format!("idle.toml has no variant `{variant}`"))?;
+    run(&scenario, 0, 0, &mut RunOptions::default())?;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    Ok(peak.map_or("unknown", |text| text.trim().trim_end_matches(" kB")).to_owned())
+}
+
+fn print(all: &Value) {
+    println!("{}, {} cores; medians of {ROUNDS}\n", all["machine"]["model"], all["machine"]["cores"]);
+    print_rows("scenario", &all["speed"]);
+    for table in all["flatness"].as_array().into_iter().flatten() {
+        print_rows(&format!("{} flows", table["transport"].as_str().unwrap_or_default()), &table["flows"]);
+        println!("most over least: {:.2}\n", table["most_over_least"].as_f64().unwrap_or(f64::NAN));
+    }
+    let mut table = bare_table();
+    table.set_header(["idle TCP flows", "bytes per flow", "peak (MiB)"]);
+    for row in all["memory"].as_array().into_iter().flatten() {
+        let number = |key: &str| format!("{:.0}", row[key].as_f64().unwrap_or(f64::NAN));
+        table.add_row([
+            row["state"].as_str().unwrap_or_default().to_owned(),
+            number("bytes_per_flow"),
+            number("peak_mib"),
+        ]);
+    }
+    println!("{table}");
+}
+
+fn print_rows(first: &str, rows: &Value) {
+    let mut table = bare_table();
+    table.set_header([
+        first,
+        "hops",
+        "build (ms)",
+        "M hops/s",
+        "min .. max",
+        "ns per hop",
+        "hops per reference step",
+    ]);
+    for row in rows.as_array().into_iter().flatten() {
+        let number = |key: &str, of: &str| row[key][of].as_f64().unwrap_or(f64::NAN);
+        let rate = |of| number("million_hops_per_second", of);
+        table.add_row([
+            row["name"].as_str().unwrap_or_default().to_owned(),
+            row["hops"].to_string(),
+            format!("{:.2}", number("build_ms", "median")),
+            format!("{:.2}", rate("median")),
+            format!("{:.2} .. {:.2}", rate("min"), rate("max")),
+            format!("{:.1}", number("nanos_per_hop", "median")),
+            format!("{:.2}", number("hops_per_reference_step", "median")),
+        ]);
+    }
+    println!("{table}\n");
+}
+
+fn bare_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(comfy_table::TableStyle::new());
+    table
+}
