@@ -18,11 +18,14 @@ pub struct SchemeDef {
     pub source: &'static str,
     /// Parameters. `enabled` is common to all and not listed.
     pub keys: &'static [Key],
-    /// Checks parameters against each other and against the network's node names; `Err` is (key, message).
-    pub check: fn(&Params, &dyn Fn(&str) -> Option<NodeId>) -> Result<(), (&'static str, String)>,
+    /// Checks parameters against each other and against the network.
+    pub check: CheckParams,
     /// Builds the roles.
     pub build: fn(&Params, &World) -> Vec<Role>,
 }
+
+/// Checks parameters, with a look-up of node names; an error is (key, what is wrong with its value).
+pub type CheckParams = fn(&Params, &dyn Fn(&str) -> Option<NodeId>) -> Result<(), (&'static str, String)>;
 
 impl PartialEq for SchemeDef {
     fn eq(&self, other: &Self) -> bool {

@@ -10,7 +10,7 @@ use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::scheme::{PortInfo, Route, World};
 use bandmaster_core::time::Time;
 use bandmaster_core::topology::{Link, NodeKind, Topology};
-use bandmaster_core::units::Rate;
+use bandmaster_core::units::{Bytes, Rate};
 
 use crate::RunError;
 use crate::events::EventQueue;
@@ -71,7 +71,7 @@ pub(crate) fn build<'a>(
     for (i, plan) in plans[..tcp_flows].iter().enumerate() {
         let Transport::Tcp { size, settings } = &scenario.flows[plan.group].transport else { continue };
         let profile = profile_of_group[plan.group];
-        senders.push(Sender::new(i as u32, data_routes[i], size.map(|s| s.get()), settings));
+        senders.push(Sender::new(i as u32, data_routes[i], size.map(Bytes::get), settings));
         receivers.push(Receiver::new(i as u32, ack_routes[i], &profiles[profile as usize]));
         profile_of.push(profile);
     }

@@ -24,13 +24,16 @@ use bandmaster_core::capture::CapturedPacket;
 use bandmaster_core::report::RunRecord;
 use bandmaster_core::scenario::Scenario;
 
+/// A port (`from->to`) and what takes the packets that are handed to its transmitter.
+pub type Capture<'a> = (&'a str, &'a mut dyn FnMut(&CapturedPacket));
+
 /// How to run, beyond what the scenario says.
 #[derive(Default)]
 pub struct RunOptions<'a> {
     /// Set from outside to end the run early with [`RunError::Stopped`].
     pub stop: Option<&'a AtomicBool>,
-    /// Port name (`from->to`) whose packets go to `on_packet`.
-    pub capture: Option<(&'a str, &'a mut dyn FnMut(&CapturedPacket))>,
+    /// Packets to hand out.
+    pub capture: Option<Capture<'a>>,
 }
 
 /// Why a run gives no record.

@@ -205,7 +205,7 @@ impl Port {
             None => now,
             Some(jitter) => {
                 let transmission = (u64::from(len) * self.nanos_per_byte) >> 32;
-                let delay = jitter.stream.below((transmission * jitter.share >> 16) + 1);
+                let delay = jitter.stream.below(((transmission * jitter.share) >> 16) + 1);
                 jitter.last = (now + Span::from_nanos(delay)).max(jitter.last);
                 jitter.last
             }

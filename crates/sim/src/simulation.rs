@@ -3,6 +3,7 @@
 use bandmaster_core::capture::CapturedPacket;
 use bandmaster_core::control::{Action, FlowEnd, FlowStats, Observation, PortStats};
 use bandmaster_core::id::{FlowId, NodeId, PortId};
+use bandmaster_core::port::flow_counter::FlowCounter;
 use bandmaster_core::report::{RunRecord, Work};
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
@@ -314,7 +315,7 @@ impl Simulation<'_> {
             }
             let port = &mut self.net.ports[i];
             let rate = port.rate;
-            let counts = port.extras.as_mut().and_then(|e| e.flow_counter.as_mut()).map(|c| c.take());
+            let counts = port.extras.as_mut().and_then(|e| e.flow_counter.as_mut()).map(FlowCounter::take);
             let (flows_seen, flows_open) = counts.unwrap_or_default();
             let backlog = Bytes::new(port.backlog(self.net.now).bytes);
             stats.push(PortStats { port: PortId(i as u32), capacity: rate, flows_seen, flows_open, backlog });

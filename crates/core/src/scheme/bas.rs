@@ -1,7 +1,7 @@
 //! BAS: a central allocator gives every flow a fair window (Ito, Koga, Iida 2018).
 //!
-//! Three roles: [`router::Router`] counts flows and notifies, [`host::Host`] measures flows and enforces shares, and
-//! [`allocator::Allocator`] decides with the equations of [`shares`].
+//! Three roles: `router::Router` counts flows and notifies, `host::Host` measures flows and enforces shares, and
+//! `allocator::Allocator` decides with the equations of [`shares`].
 
 mod allocator;
 mod host;

@@ -192,7 +192,7 @@ impl Receiver {
                 let phase = u64::from(self.flow.wrapping_mul(0x9e37_79b9) >> 16);
                 let interval = credit_interval(rate, profile);
                 let first =
-                    Span::from_nanos((u128::from(interval.as_nanos()) * u128::from(phase) >> 16) as u64);
+                    Span::from_nanos(((u128::from(interval.as_nanos()) * u128::from(phase)) >> 16) as u64);
                 credit.timer.set(net.now + first, event, &mut net.events);
                 self.credit = Some(Box::new(credit));
             }

@@ -204,7 +204,8 @@ mod tests {
         window.cwnd = window.ssthresh;
         let mut now = 0;
         while now < 4217 {
-            cubic.on_ack(&mut window, &ack(now, window.cwnd));
+            let info = ack(now, window.cwnd);
+            cubic.on_ack(&mut window, &info);
             now += 100;
         }
         assert!((cubic.k - 4.217).abs() < 0.001, "{}", cubic.k);
