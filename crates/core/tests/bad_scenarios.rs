@@ -631,8 +631,8 @@ fn traffic() {
             "to = \"server\"\ntcp = { scak = false }",
             "x.toml:42:9: error: flows.uploads.tcp: unknown key `scak` in [tcp]; did you mean `sack`? \
              allowed: congestion-control, mss, initial-window, sack, timestamps, window-scaling, \
-             delayed-ack, delayed-ack-timeout, limited-transmit, recovery, byte-counting, cwnd-validation, \
-             initial-rto, min-rto, rto-floor, max-rto, receive-buffer, read-rate, ecn, pacing, \
+             delayed-ack, delayed-ack-timeout, limited-transmit, recovery, flight-size, byte-counting, \
+             cwnd-validation, initial-rto, min-rto, rto-floor, max-rto, receive-buffer, read-rate, ecn, pacing, \
              pacing-gain-slow-start, pacing-gain, cwnd-clamp, hystart",
         ),
     ]);

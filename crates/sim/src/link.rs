@@ -229,7 +229,8 @@ impl Port {
         len: u32,
         events: &mut EventQueue,
     ) -> Time {
-        let start = if self.free_at > ready {
+        // At the very moment the transmitter becomes free it still owes its part of a nanosecond.
+        let start = if self.free_at >= ready {
             self.free_at
         } else {
             self.fraction = 0;
@@ -376,3 +377,6 @@ impl Port {
 fn pkt_view(key: u32, packet: &Packet) -> Pkt {
     Pkt { key, len: packet.len, flow: FlowId(packet.flow), ect: packet.ecn != ecn::NOT_ECT }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,10 +22,8 @@ const MS: f64 = 1e6;
 /// RFC 5681 section 3.1 (at most one SMSS per acknowledgement) and 4.2 (every second segment, or the timeout).
 #[test]
 fn slow_start_with_delayed_acks() {
-    let trace = Case { tcp: "byte-counting = false", ..Case::new("slow-start") }
-        .iw("1pkt")
-        .stop_at("200ms")
-        .check();
+    let trace =
+        Case { tcp: "byte-counting = false", ..Case::new("slow-start") }.iw("1pkt").stop_at("200ms").check();
     let data: Vec<&Row> = trace.data().collect();
     let first_ack = trace.acks().nth(1).expect("an ACK of the first segment");
     // The first segment is alone: its ACK waits for the 40 ms of `delayed-ack-timeout`.
@@ -56,7 +54,8 @@ fn single_loss_with_sack() {
 /// RFC 6675: only the holes are sent again, each once, in order.
 #[test]
 fn three_holes_with_sack() {
-    let trace = Case { tcp: NO_QUEUE, drops: &[4, 6, 9], ..Case::new("three-holes-sack") }.size("30000B").check();
+    let trace =
+        Case { tcp: NO_QUEUE, drops: &[4, 6, 9], ..Case::new("three-holes-sack") }.size("30000B").check();
     let again: Vec<u64> = trace.retransmissions().iter().map(|r| r.seq).collect();
     assert_eq!(again, [3 * MSS, 5 * MSS, 8 * MSS]);
     let widest = trace.acks().map(|a| a.sack.len()).max();
@@ -99,13 +98,19 @@ fn timeout_backs_off() {
 #[test]
 fn newreno_two_losses_without_sack() {
     let trace =
-        Case { tcp: "sack = false\ncwnd-clamp = \"10pkt\"", drops: &[6, 9], ..Case::new("newreno-no-sack") }.size("30000B").check();
+        Case { tcp: "sack = false\ncwnd-clamp = \"10pkt\"", drops: &[6, 9], ..Case::new("newreno-no-sack") }
+            .size("30000B")
+            .check();
     let again = trace.retransmissions();
     assert_eq!(again.iter().map(|r| r.seq).collect::<Vec<_>>(), [5 * MSS, 8 * MSS]);
     let third = trace.duplicates(5 * MSS)[2];
     assert!((again[0].at - third.at).abs() < 0.001, "{:?} answers {third:?}", again[0]);
     let partial = trace.acks().find(|a| a.ack == 8 * MSS).expect("a partial ACK");
-    assert!(again[1].at >= partial.at && again[1].at - partial.at < 1.0, "{:?} answers {partial:?}", again[1]);
+    assert!(
+        again[1].at >= partial.at && again[1].at - partial.at < 1.0,
+        "{:?} answers {partial:?}",
+        again[1]
+    );
     assert!(trace.acks().all(|a| a.sack.is_empty()));
     trace.assert_halved(third, 5 * MSS);
     trace.assert_complete(30 * MSS);
@@ -143,7 +148,10 @@ fn syn_loss_backs_off_and_starts_small() {
     let trace = Case { jam: Some("1900ms"), ..Case::new("syn-loss") }.size("6000B").check();
     let syns: Vec<f64> = trace.sends().filter(|r| r.flags & SYN != 0).map(|r| r.at).collect();
     assert_eq!(syns.len(), 3, "{syns:?}");
-    assert!((syns[1] - syns[0] - 1000.0).abs() < 0.01 && (syns[2] - syns[1] - 2000.0).abs() < 0.01, "{syns:?}");
+    assert!(
+        (syns[1] - syns[0] - 1000.0).abs() < 0.01 && (syns[2] - syns[1] - 2000.0).abs() < 0.01,
+        "{syns:?}"
+    );
     let established = trace.acks().next().expect("a SYN-ACK");
     assert_eq!(trace.answers(established).count(), 1, "one segment after two lost SYNs");
     trace.assert_complete(6 * MSS);
@@ -152,10 +160,12 @@ fn syn_loss_backs_off_and_starts_small() {
 /// RFC 9293 section 3.8.6.1: a closed window is probed, at doubling intervals; the update opens it.
 #[test]
 fn zero_window_is_probed() {
-    let trace =
-        Case { tcp: "receive-buffer = \"4000B\"\nread-rate = \"8kbit\"\nwindow-scaling = false", ..Case::new("zero-window") }
-            .size("8000B")
-            .check();
+    let trace = Case {
+        tcp: "receive-buffer = \"4000B\"\nread-rate = \"8kbit\"\nwindow-scaling = false",
+        ..Case::new("zero-window")
+    }
+    .size("8000B")
+    .check();
     let closed = trace.acks().find(|a| a.flags & SYN == 0 && a.window == 0).expect("a zero window");
     let probes: Vec<&Row> =
         trace.sends().filter(|r| r.at > closed.at && r.len == 0 && r.flags & (SYN | FIN) == 0).collect();
@@ -171,7 +181,9 @@ fn zero_window_is_probed() {
 #[test]
 fn receive_buffer_limits_the_flight() {
     let trace =
-        Case { tcp: "receive-buffer = \"6000B\"\nwindow-scaling = false", ..Case::new("receive-window") }.size("40000B").check();
+        Case { tcp: "receive-buffer = \"6000B\"\nwindow-scaling = false", ..Case::new("receive-window") }
+            .size("40000B")
+            .check();
     let most = trace.flights().into_iter().max();
     assert_eq!(most, Some(6 * MSS));
     trace.assert_complete(40 * MSS);
@@ -194,7 +206,8 @@ fn short_flow_ends_with_fin() {
 /// RFC 9937 (proportional rate reduction) sends about one segment for two that were delivered.
 #[test]
 fn prr_spreads_what_rfc6675_sends_late() {
-    let case = |name, recovery| Case { tcp: recovery, drops: &[21], ..Case::new(name) }.size("120000B").iw("20pkt");
+    let case =
+        |name, recovery| Case { tcp: recovery, drops: &[21], ..Case::new(name) }.size("120000B").iw("20pkt");
     let at_once = case("recovery-rfc6675", "cwnd-clamp = \"20pkt\"\nrecovery = \"rfc6675\"").check();
     let prr = case("recovery-prr", "cwnd-clamp = \"20pkt\"\nrecovery = \"prr\"").check();
     for trace in [&at_once, &prr] {
@@ -268,10 +281,11 @@ fn cubic_after_a_timeout_grows_from_a_new_plateau() {
 /// Segments leave `pacing-gain * cwnd / srtt` apart instead of in bursts.
 #[test]
 fn pacing_spreads_the_window() {
-    let trace = Case { tcp: "pacing = true\ndelayed-ack = \"1pkt\"\ncwnd-clamp = \"8pkt\"", ..Case::new("pacing") }
-        .iw("4pkt")
-        .stop_at("250ms")
-        .check();
+    let trace =
+        Case { tcp: "pacing = true\ndelayed-ack = \"1pkt\"\ncwnd-clamp = \"8pkt\"", ..Case::new("pacing") }
+            .iw("4pkt")
+            .stop_at("250ms")
+            .check();
     let acks: Vec<&Row> = trace.acks().collect();
     let rtt = acks[0].at;
     let late: Vec<f64> = trace.data().map(|r| r.at).filter(|at| *at > 150.0).collect();
@@ -363,8 +377,7 @@ impl Case {
              [tcp]\nmss = \"{MSS}B\"\ninitial-window = \"{window}\"\n{congestion_control}\n{recovery}\n{}\n\
              [[flows]]\nname = \"flow\"\nfrom = \"tx\"\nto = \"rx\"\n{flow}\n{start}\n{jam}\
              [network]\nframe-overhead = \"0B\"\nhost-delay = 0.0\n{nodes}",
-            self.name,
-            tcp,
+            self.name, tcp,
         )
     }
 
@@ -414,7 +427,9 @@ impl Case {
             let mut row = trace.row(packet, false);
             let options = 12 + if row.sack.is_empty() { 0 } else { 4 + 8 * row.sack.len() };
             // 800 ns per byte; whole nanoseconds, so that rows compare exactly.
-            let nanos = packet.at.as_nanos() as f64 + hops_back * f64::from(40 + options as u32) * 800.0 + way_back * MS;
+            let nanos = packet.at.as_nanos() as f64
+                + hops_back * f64::from(40 + options as u32) * 800.0
+                + way_back * MS;
             row.at = nanos / MS;
             trace.rows.push(row);
         }
@@ -479,7 +494,10 @@ impl Trace {
             ack: if forward { 0 } else { offset(tcp.ack) },
             flags,
             window: u64::from(tcp.window) << scale,
-            sack: tcp.sack[..usize::from(tcp.sack_count)].iter().map(|&(l, r)| (offset(l), offset(r))).collect(),
+            sack: tcp.sack[..usize::from(tcp.sack_count)]
+                .iter()
+                .map(|&(l, r)| (offset(l), offset(r)))
+                .collect(),
             again: false,
             cwnd: f64::NAN,
         }
@@ -574,12 +592,18 @@ impl Trace {
             match row.event {
                 Event::Acked => {
                     assert!(row.ack >= una, "ACKs never go back: {row:?}");
-                    assert!(row.ack + row.window >= edge, "RFC 9293 3.8.6: the right edge never shrinks: {row:?}");
+                    assert!(
+                        row.ack + row.window >= edge,
+                        "RFC 9293 3.8.6: the right edge never shrinks: {row:?}"
+                    );
                     una = row.ack;
                     edge = row.ack + row.window;
                     sacked.extend(&row.sack);
                     for &(left, right) in &row.sack {
-                        assert!(left > row.ack && right > left, "RFC 2018: blocks lie beyond the ACK: {row:?}");
+                        assert!(
+                            left > row.ack && right > left,
+                            "RFC 2018: blocks lie beyond the ACK: {row:?}"
+                        );
                     }
                 }
                 _ if row.len > 0 => {
@@ -618,13 +642,23 @@ impl Trace {
             "time_ms", "event", "seq/ack", "len", "flags", "window", "cwnd"
         );
         for row in &self.rows {
-            let flags: String =
-                [(SYN, 'S'), (FIN, 'F'), (16, 'A')].iter().filter(|(f, _)| row.flags & f != 0).map(|(_, c)| *c).collect();
+            let flags: String = [(SYN, 'S'), (FIN, 'F'), (16, 'A')]
+                .iter()
+                .filter(|(f, _)| row.flags & f != 0)
+                .map(|(_, c)| *c)
+                .collect();
             let line = match row.event {
                 Event::Acked => {
                     let sack: Vec<String> = row.sack.iter().map(|(l, r)| format!("{l}-{r}")).collect();
                     let cwnd = if row.cwnd.is_nan() { String::new() } else { format!("{:.2}", row.cwnd) };
-                    format!("{:5} {:>8} {:>5} {flags:5} {:>7} {cwnd:>6}  {}", "ack", row.ack, "", row.window, sack.join(" "))
+                    format!(
+                        "{:5} {:>8} {:>5} {flags:5} {:>7} {cwnd:>6}  {}",
+                        "ack",
+                        row.ack,
+                        "",
+                        row.window,
+                        sack.join(" ")
+                    )
                 }
                 event => {
                     let event = match (event, row.again) {
@@ -677,5 +711,9 @@ fn compare(name: &str, text: &str) {
     for line in new.iter().skip(same).take(12) {
         let _ = writeln!(diff, "+{line}");
     }
-    panic!("{name}: differs from {} at line {}; BANDMASTER_BLESS=1 accepts it\n{diff}", path.display(), same + 1);
+    panic!(
+        "{name}: differs from {} at line {}; BANDMASTER_BLESS=1 accepts it\n{diff}",
+        path.display(),
+        same + 1
+    );
 }

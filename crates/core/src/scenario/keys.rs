@@ -382,6 +382,13 @@ pub(super) static TCP: TableDef = TableDef {
             "RFC 6937, Linux",
         ),
         Key::new(
+            "flight-size",
+            Kind::Choice(&["outstanding", "pipe"]),
+            "outstanding",
+            "What NewReno halves on loss: data outstanding and not SACKed, or RFC 6675's pipe (ns-3)",
+            "RFC 5681",
+        ),
+        Key::new(
             "byte-counting",
             Kind::Bool,
             "true",

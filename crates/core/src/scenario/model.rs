@@ -186,6 +186,8 @@ pub struct TcpSettings {
     pub limited_transmit: bool,
     /// How the window falls in fast recovery.
     pub recovery: Recovery,
+    /// What NewReno halves on loss.
+    pub flight_size: FlightSize,
     /// RFC 3465: grow by bytes acknowledged (Linux) instead of once per acknowledgement (RFC 5681, ns-3).
     pub byte_counting: bool,
     /// RFC 7661 and Linux: no growth of the window while it is not the limit.
@@ -226,6 +228,16 @@ pub enum Recovery {
     Rfc6675,
 }
 
+/// What NewReno halves on loss.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FlightSize {
+    /// Data outstanding that is not SACKed: RFC 5681's FlightSize without what limited transmit added.
+    Outstanding,
+    /// RFC 6675's pipe, which leaves lost segments out too (ns-3).
+    Pipe,
+}
+
 /// What the least retransmission timeout bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -249,6 +261,7 @@ impl Default for TcpSettings {
             delayed_ack_timeout: Span::from_millis(40),
             limited_transmit: true,
             recovery: Recovery::Prr,
+            flight_size: FlightSize::Outstanding,
             byte_counting: true,
             cwnd_validation: true,
             initial_rto: Span::from_secs(1),

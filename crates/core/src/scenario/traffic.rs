@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::keys;
-use super::model::{FlowGroup, OnOff, Pairing, Recovery, RtoFloor, TcpSettings, TimelineStep, Transport};
+use super::model::{
+    FlightSize, FlowGroup, OnOff, Pairing, Recovery, RtoFloor, TcpSettings, TimelineStep, Transport,
+};
 use super::network;
 use super::raw::Item;
 use super::section::{Layer, Reader, Section};
@@ -260,6 +262,10 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         cwnd_validation: section.bool("cwnd-validation")?,
         initial_rto: section.span("initial-rto")?,
         min_rto: section.span("min-rto")?,
+        flight_size: match section.text("flight-size")?.as_str() {
+            "pipe" => FlightSize::Pipe,
+            _ => FlightSize::Outstanding,
+        },
         rto_floor: match section.text("rto-floor")?.as_str() {
             "rto" => RtoFloor::Rto,
             _ => RtoFloor::Variance,

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use bandmaster_core::scenario::{Recovery, TcpSettings};
+use bandmaster_core::scenario::{FlightSize, Recovery, TcpSettings};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Rate};
 
@@ -330,6 +330,11 @@ impl Sender {
     }
 
     /// RFC 6675 pipe, in segments.
+    fn pipe(&self) -> u32 {
+        (self.outstanding() + self.retransmitted).saturating_sub(self.sacked + self.lost)
+    }
+
+    /// Segments that count against the window.
     fn in_flight(&self, settings: &TcpSettings) -> u32 {
         let discounted = match self.state {
             // RFC 5681 without limited transmit: duplicates release nothing before recovery.
@@ -512,8 +517,11 @@ impl Sender {
     }
 
     fn ssthresh_after_loss(&mut self, profile: &Profile) -> u64 {
-        // FlightSize of RFC 5681 without what limited transmit added: SACKed segments have left.
-        let flight = u64::from(self.outstanding().saturating_sub(self.sacked)) * profile.mss;
+        let left = match profile.settings.flight_size {
+            FlightSize::Outstanding => self.outstanding().saturating_sub(self.sacked),
+            FlightSize::Pipe => self.pipe(),
+        };
+        let flight = u64::from(left) * profile.mss;
         match &mut self.control {
             Some(control) => control.ssthresh_after_loss(&self.window, flight, profile.mss),
             None => flight / 2,
@@ -569,9 +577,7 @@ impl Sender {
     /// RFC 9937 section 6: growth beyond what was delivered only when `safe`, on progress without new losses.
     fn apply_prr(&mut self, delivered: u64, safe: bool, mss: u64) {
         self.prr.delivered += delivered;
-        let pipe =
-            u64::from((self.outstanding() + self.retransmitted).saturating_sub(self.sacked + self.lost))
-                * mss;
+        let pipe = u64::from(self.pipe()) * mss;
         let ssthresh = self.window.ssthresh;
         let send = if pipe > ssthresh {
             (self.prr.delivered * ssthresh)

@@ -1,0 +1,86 @@
+//! The general path of a port, with a first-in-first-out discipline, is the fast path to the nanosecond.
+
+use bandmaster_core::qdisc::fifo::{DropTail, Fifo};
+use bandmaster_core::units::Bytes;
+use proptest::prelude::*;
+
+use super::*;
+
+/// Arrival at the far end: when, which packet.
+type Arrival = (u64, u64);
+
+/// Sends packets (gap before it in ns, bytes) through a port; returns arrivals and counters.
+fn arrivals(discipline: Discipline, rate: u64, packets: &[(u64, u32)]) -> (Vec<Arrival>, PortCounters) {
+    let mut port = Port::new(Rate::from_bits_per_sec(rate), Span::from_micros(7), discipline, None);
+    port.set_losses(Some((0.02, Stream::new(1, 0, "loss"))), vec![3, 5, 6]);
+    let (mut slab, mut events) = (Slab::default(), EventQueue::new());
+    let mut at = Time::ZERO;
+    for (i, (gap, _)) in packets.iter().enumerate() {
+        at += Span::from_nanos(*gap);
+        events.push(at, Event::Datagram(i as u32));
+    }
+    let mut arrived = Vec::new();
+    let mut postponed = vec![false; packets.len()];
+    while let Some((now, event)) = events.pop() {
+        match event {
+            // Whatever else happens at this moment comes first: the transmitter has become free then.
+            Event::Datagram(i) if !postponed[i as usize] => {
+                postponed[i as usize] = true;
+                events.push(now, event);
+            }
+            Event::Datagram(i) => {
+                let len = packets[i as usize].1;
+                let key = slab.insert(Packet { len, payload: len, seq: u64::from(i), ..Packet::default() });
+                port.enqueue(0, now, key, &mut slab, &mut events);
+            }
+            Event::PortFree(_) => port.start_next(0, now, &mut slab, &mut events),
+            Event::Arrival(_) => {
+                if let Some(key) = port.arrive(0, &mut slab, &mut events) {
+                    arrived.push((now.as_nanos(), slab.at(key).seq));
+                    slab.remove(key);
+                }
+            }
+            other => panic!("{other:?} on a lone port"),
+        }
+    }
+    assert_eq!(slab.live(), 0);
+    (arrived, port.counters)
+}
+
+fn limit() -> impl Strategy<Value = Limit> {
+    prop_oneof![
+        (0u32..20).prop_map(Limit::Packets),
+        (0u64..20_000).prop_map(|bytes| Limit::Bytes(Bytes::new(bytes))),
+        Just(Limit::Unlimited),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn fast_path_equals_general_path(
+        limit in limit(),
+        rate in 1_000_000u64..1_000_000_000,
+        packets in prop::collection::vec((0u64..200_000, 40u32..1_600), 1..300),
+    ) {
+        let rule = || Box::new(DropTail { limit });
+        let fast = arrivals(Discipline::Fifo(rule()), rate, &packets);
+        let general = arrivals(Discipline::Ordered(Box::new(Fifo::new(rule()))), rate, &packets);
+        prop_assert_eq!(fast, general);
+    }
+
+    /// A busy link transmits at its rate: what rounding to nanoseconds owes is carried on.
+    #[test]
+    fn back_to_back_packets_keep_the_rate(rate in 1_000_000u64..100_000_000_000, len in 40u32..9_000) {
+        let packets = vec![(0, len); 1_000];
+        let unlimited = Box::new(Fifo::new(Box::new(DropTail { limit: Limit::Unlimited })));
+        for discipline in [Discipline::Fifo(Box::new(DropTail { limit: Limit::Unlimited })), Discipline::Ordered(unlimited)] {
+            let (arrived, _) = arrivals(discipline, rate, &packets);
+            let (last, number) = arrived[arrived.len() - 1];
+            let exact = u128::from(number + 1) * u128::from(len) * 8_000_000_000 / u128::from(rate);
+            let took = u128::from(last - 7_000);
+            prop_assert!(took.abs_diff(exact) <= 1 + (exact >> 20), "{} ns for {} exactly", took, exact);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Laws that hold for every scenario: packets are conserved (the engine asserts it at the end of each run), flows get
+//! exactly their bytes, equal input gives equal output, and strangers change nothing.
+
+use bandmaster_core::report::RunRecord;
+use bandmaster_core::scenario::{Options, Scenario, parse};
+use bandmaster_sim::{RunOptions, run};
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any small scenario runs to its end with its packets conserved, and twice to the same record.
+    #[test]
+    fn packets_are_conserved_and_runs_repeat(text in scenario(true)) {
+        let scenario = read(&text);
+        let (first, second) = (record(&scenario), record(&scenario));
+        prop_assert_eq!(same(&first), same(&second));
+    }
+
+    /// Without loss every sized flow completes, with exactly its bytes in order.
+    #[test]
+    fn sized_flows_complete_exactly(
+        network in network(false),
+        tcp in tcp(),
+        sizes in prop::collection::vec(0u64..60_000, 1..5),
+    ) {
+        let mut text = head("500s", "1s") + &tcp;
+        for (i, size) in sizes.iter().enumerate() {
+            text += &format!(
+                "[[flows]]\nname = \"f{i}\"\nfrom = \"left.{}\"\nto = \"right.{}\"\nsize = \"{}B\"\n",
+                i % 2, (i / 2) % 2, size + 1
+            );
+        }
+        let record = record(&read(&(text + &network)));
+        prop_assert_eq!(record.figure("completed"), Some(sizes.len() as f64));
+        for (i, size) in sizes.iter().enumerate() {
+            prop_assert_eq!(delivered(&record, &format!("f{i}.left.{}.0", i % 2)), size + 1);
+        }
+    }
+
+    /// Lost packets are sent again until everything has come.
+    #[test]
+    fn loss_costs_time_but_no_bytes(
+        tcp in tcp(),
+        size in 1u64..40_000,
+        drops in prop::collection::btree_set(1u64..60, 0..12),
+    ) {
+        let drops: Vec<u64> = drops.into_iter().collect();
+        let text = format!(
+            "{}{tcp}[[flows]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\nsize = \"{size}B\"\n\
+             [network]\nhosts = [\"a\", \"b\"]\n[[network.links]]\nends = [\"a\", \"b\"]\nrate = \"10mbit\"\n\
+             delay = \"5ms\"\ndrop-packets = {drops:?}\n",
+            head("20000s", "10s")
+        );
+        let record = record(&read(&text));
+        prop_assert_eq!(record.figure("completed"), Some(1.0));
+        prop_assert_eq!(delivered(&record, "f.a.0"), size);
+    }
+
+    /// A host that no packet passes changes nothing.
+    #[test]
+    fn a_stranger_changes_nothing(text in scenario(true)) {
+        let with_stranger = format!(
+            "{text}[[network.links]]\nends = [\"stranger\", \"r1\"]\nrate = \"1mbit\"\n"
+        )
+        .replacen("[network]\n", "[network]\nhosts = [\"stranger\"]\n", 1);
+        let (alone, together) = (record(&read(&text)), record(&read(&with_stranger)));
+        prop_assert_eq!(same(&alone), same(&together));
+    }
+}
+
+// -------------------------------------------------------------------------------------------------- generators
+
+/// Everything before `[tcp]`.
+fn head(duration: &str, sample: &str) -> String {
+    format!(
+        "version = 1\nname = \"random\"\n[run]\nduration = \"{duration}\"\nsample = \"{sample}\"\nseed = 7\n\
+         [measure]\nrecord = \"flows\"\nlong-interval = \"{sample}\"\n"
+    )
+}
+
+fn limit() -> impl Strategy<Value = String> {
+    prop_oneof![
+        (1u32..60).prop_map(|n| format!("{n}pkt")),
+        // Room for the largest packet: what never fits is sent in vain for ever.
+        (3_200u32..90_000).prop_map(|n| format!("{n}B")),
+        Just("unlimited".to_owned()),
+    ]
+}
+
+/// A dumbbell of two and two hosts.
+fn network(lossy: bool) -> impl Strategy<Value = String> {
+    let loss = if lossy { prop_oneof![Just(0.0), 0.0..0.2].boxed() } else { Just(0.0).boxed() };
+    let link = |queue: String, rate: u64, delay: u64, loss: f64| {
+        format!(
+            "rate = \"{rate}kbit\"\ndelay = \"uniform(0ms, {delay}ms)\"\nqueue = \"{queue}\"\nloss = {loss}\n"
+        )
+    };
+    (limit(), limit(), 500u64..50_000, 1_000u64..100_000, 0u64..40, 0.0..2.0, loss, 0u64..40).prop_map(
+        move |(queue, access_queue, rate, access_rate, delay, host_delay, loss, overhead)| {
+            format!(
+                "[network]\nbuilder = \"dumbbell\"\nleft = 2\nright = 2\nframe-overhead = \"{overhead}B\"\n\
+                 host-delay = {host_delay}\n[network.access]\n{}[network.bottleneck]\n{}",
+                link(access_queue, access_rate, delay, 0.0),
+                link(queue, rate, delay, loss)
+            )
+        },
+    )
+}
+
+/// Every switch of `[tcp]`, at random.
+fn tcp() -> impl Strategy<Value = String> {
+    let words = (
+        prop::sample::select(vec!["newreno", "cubic"]),
+        prop::sample::select(vec!["prr", "rfc6675"]),
+        prop::sample::select(vec!["rto", "variance"]),
+        prop::option::of(100u32..20_000),
+        prop::option::of(1u32..100),
+    );
+    let switches = prop::collection::vec(any::<bool>(), 9);
+    let numbers = (100u64..3_000, 1u32..20, 1u32..5, 1u64..400, 10u64..2_000, 1u64..200);
+    (words, switches, numbers).prop_map(
+        |((control, recovery, floor, read, clamp), on, (mss, window, every, ack_ms, min_rto, segments))| {
+            let read = read.map_or(String::new(), |rate| format!("read-rate = \"{rate}kbit\"\n"));
+            let clamp = clamp.map_or(String::new(), |n| format!("cwnd-clamp = \"{n}pkt\"\n"));
+            format!(
+                "[tcp]\ncongestion-control = \"{control}\"\nrecovery = \"{recovery}\"\nrto-floor = \"{floor}\"\n\
+                 mss = \"{mss}B\"\ninitial-window = \"{window}pkt\"\ndelayed-ack = \"{every}pkt\"\n\
+                 delayed-ack-timeout = \"{ack_ms}ms\"\nmin-rto = \"{min_rto}ms\"\nmax-rto = \"10s\"\n\
+                 receive-buffer = \"{}B\"\nsack = {}\ntimestamps = {}\nwindow-scaling = {}\n\
+                 limited-transmit = {}\nbyte-counting = {}\ncwnd-validation = {}\necn = {}\npacing = {}\n\
+                 hystart = {}\n{read}{clamp}",
+                mss * segments, on[0], on[1], on[2], on[3], on[4], on[5], on[6], on[7], on[8]
+            )
+        },
+    )
+}
+
+/// Half TCP, half UDP; sized or not, on and off, starting and stopping.
+fn flow() -> impl Strategy<Value = String> {
+    let life = prop_oneof![
+        Just(String::new()),
+        (1u64..300).prop_map(|ms| format!("on = \"exponential({ms}ms)\"\noff = \"uniform(0ms, {ms}ms)\"\n")),
+        (500u64..3_000).prop_map(|ms| format!("stop = \"{ms}ms\"\n")),
+    ];
+    let kind = prop_oneof![
+        (10u64..20_000, 100u64..1_500).prop_map(|(rate, packet)| format!(
+            "transport = \"udp\"\nrate = \"{rate}kbit\"\npacket = \"{packet}B\"\n"
+        )),
+        Just("transport = \"tcp\"\n".to_owned()),
+        (1u64..200_000).prop_map(|size| format!("transport = \"tcp\"\nsize = \"{size}B\"\n")),
+    ];
+    let ends = prop::sample::select(vec![
+        ("left.0", "right.0"),
+        ("left.1", "right.0"),
+        ("right.1", "left.0"),
+        ("left.0", "left.1"),
+    ]);
+    (kind, life, ends, 0u64..400).prop_map(|(kind, life, (from, to), start)| {
+        format!("from = \"{from}\"\nto = \"{to}\"\n{kind}{life}start = \"uniform(0ms, {start}ms)\"\n")
+    })
+}
+
+fn scenario(lossy: bool) -> impl Strategy<Value = String> {
+    (tcp(), prop::collection::vec(flow(), 1..6), network(lossy)).prop_map(|(tcp, flows, network)| {
+        let flows: String =
+            flows.iter().enumerate().map(|(i, flow)| format!("[[flows]]\nname = \"f{i}\"\n{flow}")).collect();
+        format!("{}{tcp}{flows}{network}", head("4s", "1s"))
+    })
+}
+
+// ----------------------------------------------------------------------------------------------------- harness
+
+fn read(text: &str) -> Scenario {
+    let study = parse("random", text, &Options::default()).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    study.cases[0].scenario.clone()
+}
+
+fn record(scenario: &Scenario) -> RunRecord {
+    run(scenario, 0, 0, &mut RunOptions::default()).expect("a run")
+}
+
+/// Everything in a record, comparable though some figures are not numbers.
+fn same(record: &RunRecord) -> String {
+    format!("{record:?}")
+}
+
+/// Payload bytes that a flow delivered, from its throughput series.
+fn delivered(record: &RunRecord, flow: &str) -> u64 {
+    let series = record.series.iter().find(|s| s.entity == flow && s.measure == "throughput");
+    let values = &series.unwrap_or_else(|| panic!("no series of {flow}")).values;
+    let bits: f64 = values.iter().map(|v| f64::from(*v)).sum::<f64>() * record.sample.as_secs_f64() * 1e6;
+    (bits / 8.0).round() as u64
+}
