@@ -186,7 +186,7 @@ fn qdisc_table(def: &QdiscDef) -> String {
 fn same_as_golden(path: &str, ours: &str) {
     let file = root().join(path);
     if blessing() {
-        fs::write(&file, ours).unwrap_or_else(|e| panic!("{path}: {e}"));
+        replace(&file, ours);
     }
     let golden = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{path}: {e}; {BLESS}"));
     assert!(golden == ours, "{path} is\n{golden}\nbut the code gives\n{ours}\nWhen that is meant: {BLESS}");
@@ -401,7 +401,7 @@ fn in_step(page: &str, part: &str, ours: &str) {
     let ours = format!("\n{}\n\n", ours.trim_end());
     if blessing() {
         let whole = format!("{}{ours}{}", &text[..from], &text[to..]);
-        fs::write(root().join(page), whole).unwrap_or_else(|e| panic!("{page}: {e}"));
+        replace(&root().join(page), &whole);
         return;
     }
     let differs = text[from..to].lines().zip(ours.lines()).find(|(have, want)| have != want);
@@ -428,6 +428,13 @@ fn root() -> PathBuf {
 fn read(path: impl AsRef<Path>) -> String {
     let path = path.as_ref();
     fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Writes a file in one step: other tests may be reading it.
+fn replace(file: &Path, text: &str) {
+    let draft = file.with_extension("new");
+    let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, file));
+    written.unwrap_or_else(|e| panic!("{}: {e}", file.display()));
 }
 
 /// Files with this ending below a folder of the tree, in order of their names.

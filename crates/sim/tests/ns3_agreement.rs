@@ -29,11 +29,6 @@ const ANCHORS: [Anchor; 5] = [
     Anchor { clients: 64, jain: [0.61, 0.62, 0.64], drops: 4090.0, rtos: 134.0 },
 ];
 
-/// What is known not to hold: (clients, figure). Flows of a group that drop-tail shuts out by phase effects make tails
-/// in both simulators, and how often that happens decides these two: at N = 32 and 100 ppm it is 8 of 30 runs of ns-3
-/// (30 seeds: Jain 0.62 / 0.70 / 0.74, 44 timeouts) and 2 of 30 here; runs without it agree.
-const KNOWN: [(u32, &str); 2] = [(16, "timeouts"), (32, "quartiles")];
-
 /// ns-3's total goodput in Mbit/s, over all its runs.
 const GOODPUT: f64 = 96.40;
 
@@ -68,8 +63,8 @@ fn conventional_tcp_agrees_with_ns3() {
             anchor.clients, anchor.drops, anchor.rtos
         );
     }
-    println!("{table}\ndo not hold: {wrong:?}");
-    assert_eq!(wrong, KNOWN, "{table}");
+    println!("{table}");
+    assert!(wrong.is_empty(), "do not hold: {wrong:?}\n{table}");
 }
 
 fn trials(clients: u32) -> Vec<RunRecord> {
