@@ -210,7 +210,8 @@ impl TablePrint {
             count(Status::Missing, "without data"),
         ];
         let counts: Vec<String> = counts.into_iter().flatten().collect();
-        text.push_str(&format!("{} claims: {}.\n", summary.claims.len(), counts.join(", ")));
+        let claims = if summary.claims.len() == 1 { "claim" } else { "claims" };
+        text.push_str(&format!("{} {claims}: {}.\n", summary.claims.len(), counts.join(", ")));
     }
 
     fn push_table(self, text: &mut String, table: &Table) {

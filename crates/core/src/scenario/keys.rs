@@ -551,7 +551,7 @@ pub(super) static MEASURE: TableDef = TableDef {
         Key::optional(
             "queue",
             Kind::Text,
-            "Port `from->to` of the queue figures; absent: the one that queued most",
+            "Port `from->to` of the queue figures; absent: the router port that most flows cross",
         ),
         Key::new(
             "record",

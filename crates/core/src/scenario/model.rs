@@ -51,7 +51,7 @@ pub struct ControlPlane {
 /// What is recorded and summarised.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Measure {
-    /// Port (`from->to`) whose queue is the summary figure `queue`; none: the router port that queued most.
+    /// Port (`from->to`) whose queue is the summary figure `queue`; none: the router port that most flows' data cross.
     pub queue: Option<String>,
     /// Detail of the recorded series.
     pub record: RecordDetail,

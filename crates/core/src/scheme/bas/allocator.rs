@@ -336,3 +336,130 @@ impl Controller for Allocator {
         None
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::{Params, Value};
+    use crate::scheme::bas::DEF;
+    use crate::scheme::{PortInfo, Route};
+    use crate::units::Bytes;
+
+    const SERVER: NodeId = NodeId(0);
+    const ROUTER: NodeId = NodeId(1);
+    const OUTSIDE: NodeId = NodeId(2);
+    /// The link into the domain, and the link to the server.
+    const ACCESS: PortId = PortId(0);
+    const LAST: PortId = PortId(1);
+
+    fn mbit(n: f64) -> Rate {
+        Rate::from_bits_per_sec_f64(n * 1e6)
+    }
+
+    /// `flows` flows from outside over one router to the server, 100 Mbit/s each link.
+    fn allocator(flows: u32, kind: &str) -> Allocator {
+        let capacity = mbit(100.0);
+        let world = World {
+            nodes: vec!["server".into(), "r".into(), "out".into()],
+            ports: vec![
+                PortInfo { from: OUTSIDE, to: ROUTER, capacity },
+                PortInfo { from: ROUTER, to: SERVER, capacity },
+            ],
+            routes: (0..flows).map(|f| Route { flow: FlowId(f), ports: vec![ACCESS, LAST] }).collect(),
+        };
+        let mut params = Params::defaults(DEF.keys);
+        params.set("allocator", Value::Text(kind.into()));
+        Allocator::new(Settings::new(&params), &world, &[SERVER, ROUTER])
+    }
+
+    fn tell(allocator: &mut Allocator, message: &Message) -> Vec<(u32, f64)> {
+        let mut out = Outbox::default();
+        allocator.on(Time::ZERO, &Observation::Message(message), &mut out);
+        let mut rates = Vec::new();
+        for action in out.drain() {
+            if let Action::Send { message: Message::Allocation { shares }, .. } = action {
+                rates.extend(shares.iter().map(|s| (s.flow.0, s.rate.bits_per_sec() as f64 / 1e6)));
+            }
+        }
+        rates
+    }
+
+    fn count(flows: u32) -> Message {
+        let link = LinkCount { port: LAST, capacity: mbit(100.0), flows, backlog: Bytes::ZERO };
+        Message::LinkReport { links: vec![link] }
+    }
+
+    fn report(throughputs: &[f64]) -> Message {
+        let measurement = |(f, t): (usize, &f64)| FlowMeasurement {
+            flow: FlowId(f as u32),
+            throughput: Some(mbit(*t)),
+            queueing: Span::ZERO,
+            frame: Bytes::new(1502),
+        };
+        Message::FlowReport { host: SERVER, flows: throughputs.iter().enumerate().map(measurement).collect() }
+    }
+
+    #[test]
+    fn nothing_is_given_before_every_link_is_counted() {
+        let mut allocator = allocator(2, "bas");
+        assert_eq!(tell(&mut allocator, &report(&[50.0, 50.0])), []);
+        assert_eq!(tell(&mut allocator, &count(2)), [(0, 50.0), (1, 50.0)]);
+    }
+
+    /// Four flows of share 25 Mbit/s. Flow 0 falls from 25 to 5: E = 0.4 5 + 0.6 25 = 17 < 0.8 25, so its 8 are
+    /// divided over three: 27.667. Once more: E = 0.4 5 + 0.6 17 = 12.2, and 12.8 / 3 = 4.267 more.
+    #[test]
+    fn spare_follows_the_moving_average() {
+        let mut allocator = allocator(4, "bas");
+        tell(&mut allocator, &count(4));
+        tell(&mut allocator, &report(&[25.0; 4]));
+        let fallen = report(&[5.0, 25.0, 25.0, 25.0]);
+        let rates = tell(&mut allocator, &fallen);
+        assert_eq!(rates[0], (0, 25.0));
+        assert!((rates[1].1 - (25.0 + 8.0 / 3.0)).abs() < 1e-5, "{rates:?}");
+        let rates = tell(&mut allocator, &fallen);
+        assert!((rates[1].1 - (25.0 + 12.8 / 3.0)).abs() < 1e-5, "{rates:?}");
+    }
+
+    #[test]
+    fn max_min_answers_a_new_flow_at_once_and_the_others_when_overbooked() {
+        let mut allocator = allocator(4, "max-min");
+        let start = |f| Message::FlowStarted { host: SERVER, flow: FlowId(f) };
+        assert_eq!(tell(&mut allocator, &start(0)), [(0, 100.0)]);
+        assert_eq!(tell(&mut allocator, &start(1)), [(1, 50.0)]);
+        // 150 Mbit/s are out: more than 1.4 times the link, so everyone is told.
+        assert_eq!(tell(&mut allocator, &start(2)).len(), 3);
+        assert_eq!(tell(&mut allocator, &Message::FlowEnded { flow: FlowId(0) }), [(1, 50.0), (2, 50.0)]);
+    }
+
+    /// Flows that together get 60 of the 100 Mbit/s they were given are limited on their way in; once they follow
+    /// again, the limit is lifted in growing steps until it does not bind.
+    #[test]
+    fn a_limited_way_in_is_found_and_forgotten() {
+        let mut allocator = allocator(2, "max-min");
+        for f in 0..2 {
+            tell(&mut allocator, &Message::FlowStarted { host: SERVER, flow: FlowId(f) });
+        }
+        for _ in 0..20 {
+            tell(&mut allocator, &report(&[30.0, 30.0]));
+        }
+        let limit = allocator.ingresses[&ACCESS].limit;
+        assert!(limit.is_some_and(|limit| (60e6..63e6).contains(&limit)), "{limit:?}");
+        for _ in 0..60 {
+            let given: Vec<f64> = allocator.flows.values().map(|flow| flow.given / 1e6).collect();
+            tell(&mut allocator, &report(&given));
+        }
+        assert_eq!(allocator.ingresses[&ACCESS].limit, None);
+        assert!(allocator.flows.values().all(|flow| flow.given > 49e6));
+    }
+
+    #[test]
+    fn a_queue_in_the_domain_is_worked_off() {
+        let mut allocator = allocator(1, "max-min");
+        tell(&mut allocator, &Message::FlowStarted { host: SERVER, flow: FlowId(0) });
+        let backlog = Bytes::new(625_000);
+        let link = LinkCount { port: LAST, capacity: mbit(100.0), flows: 1, backlog };
+        // 5 Mbit in half a second: 10 Mbit/s less.
+        assert_eq!(tell(&mut allocator, &Message::LinkReport { links: vec![link] }), [(0, 90.0)]);
+    }
+}
