@@ -7,6 +7,7 @@
 pub(crate) mod cc;
 pub(crate) mod receiver;
 pub(crate) mod rtt;
+mod scoreboard;
 pub(crate) mod sender;
 
 use bandmaster_core::scenario::TcpSettings;

@@ -3,28 +3,17 @@
 //! Loss detection is RFC 6675 with SACK; without it, duplicate acknowledgements stand for SACKed segments, which gives
 //! RFC 6582's window inflation in terms of data in flight.
 
-use std::collections::VecDeque;
-
 use bandmaster_core::scenario::{FlightSize, Recovery, TcpSettings};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Rate};
 
 use super::cc::{self, AckInfo, CongestionControl, Window};
 use super::rtt::RttEstimator;
+use super::scoreboard::{DUP_THRESH, Scoreboard};
 use super::{Profile, timestamp};
 use crate::events::Event;
 use crate::net::{Net, Timer};
 use crate::packet::{Packet, ecn, flag};
-
-/// State of a segment in the retransmission queue.
-mod segment {
-    pub(super) const SACKED: u8 = 1;
-    pub(super) const LOST: u8 = 2;
-    pub(super) const RETRANSMITTED: u8 = 4;
-}
-
-/// RFC 6675 DupThresh.
-const DUP_THRESH: u32 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -54,8 +43,7 @@ pub(crate) struct Sender {
     /// First hop of the way.
     route: u32,
     state: State,
-    /// First offset not acknowledged, and next to be sent.
-    una: u64,
+    /// Next offset to be sent.
     next: u64,
     /// Offset after the last byte the application gives; `u64::MAX` for a flow without end.
     limit: u64,
@@ -66,19 +54,8 @@ pub(crate) struct Sender {
     window: Window,
     /// Right edge that the receiver offers.
     edge: u64,
-    /// One byte per segment from `una` to `next`.
-    queue: VecDeque<u8>,
-    sacked: u32,
-    lost: u32,
-    retransmitted: u32,
-    /// Lost segments that have not been sent again.
-    lost_pending: u32,
-    /// No lost segment to send again lies before this place in the queue.
-    search_from: u32,
-    /// SACKed ranges of offsets, ascending.
-    sacked_ranges: Vec<(u64, u64)>,
-    /// Everything not SACKed below it has been marked lost.
-    lost_edge: u64,
+    /// What is outstanding, from `board.una` to `next`.
+    board: Scoreboard,
     duplicates: u32,
     recovery_point: u64,
     /// Highest offset SACKed or acknowledged when the rescue retransmission (RFC 6675 rule 4) was spent.
@@ -117,21 +94,13 @@ impl Sender {
             flow,
             route,
             state: State::Closed,
-            una: 0,
             next: 0,
             limit: size.unwrap_or(u64::MAX),
             paused: false,
             closing: size.is_some(),
             window: Window { cwnd: u64::from(settings.initial_window) * mss, ssthresh: u64::MAX },
             edge: 0,
-            queue: VecDeque::new(),
-            sacked: 0,
-            lost: 0,
-            retransmitted: 0,
-            lost_pending: 0,
-            search_from: 0,
-            sacked_ranges: Vec::new(),
-            lost_edge: 0,
+            board: Scoreboard::default(),
             duplicates: 0,
             recovery_point: 0,
             rescued: false,
@@ -194,7 +163,7 @@ impl Sender {
 
     /// Payload bytes acknowledged.
     pub(crate) fn acknowledged(&self) -> u64 {
-        self.una.min(self.limit)
+        self.board.una.min(self.limit)
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -202,7 +171,7 @@ impl Sender {
     }
 
     fn is_done(&self) -> bool {
-        self.closing && self.una > self.limit
+        self.closing && self.board.una > self.limit
     }
 
     fn transmit_if_open(&mut self, profile: &Profile, net: &mut Net) {
@@ -219,15 +188,15 @@ impl Sender {
             self.on_syn_ack(packet, profile, net);
             return;
         }
-        if packet.ack < self.una || packet.ack > self.next || self.state == State::Closed {
+        if packet.ack < self.board.una || packet.ack > self.next || self.state == State::Closed {
             return;
         }
         self.echo = packet.ts_value;
-        let advanced = packet.ack - self.una;
+        let advanced = packet.ack - self.board.una;
         let opened = packet.ack + u64::from(packet.window) > self.edge;
         self.edge = self.edge.max(packet.ack + u64::from(packet.window));
         let before = self.delivered_segments();
-        let was_outstanding = self.outstanding();
+        let was_outstanding = self.board.outstanding();
         let limited = self.is_window_limited(profile);
         let sample = if advanced > 0 { self.advance(packet, profile, net) } else { None };
         if packet.sack_count > 0 {
@@ -238,9 +207,9 @@ impl Sender {
             && !profile.settings.sack
             && was_outstanding > 0
             && !opened
-            && self.sacked < self.outstanding()
+            && self.board.sacked < self.board.outstanding()
         {
-            self.sacked += 1;
+            self.board.sacked += 1;
         }
         let newly_delivered = self.delivered_segments().wrapping_sub(before);
         // RFC 6675 section 2: with SACK, a duplicate brings blocks, whatever its window; without, RFC 5681 section 2.
@@ -250,21 +219,21 @@ impl Sender {
         } else if advanced > 0 {
             self.duplicates = 0;
         }
-        let lost_before = self.lost;
+        let lost_before = self.board.lost;
         if profile.settings.sack {
-            self.mark_lost_by_sack(profile);
+            self.board.mark_lost_by_sack(profile.mss);
         }
         self.react_to_echo(packet, profile);
         self.update_state(advanced > 0, profile, net);
         let mss = profile.mss;
         if self.state == State::Recovery {
             if profile.settings.recovery == Recovery::Prr {
-                let safe = advanced > 0 && self.lost <= lost_before;
+                let safe = advanced > 0 && self.board.lost <= lost_before;
                 self.apply_prr(u64::from(newly_delivered) * mss, safe, mss);
             }
         } else if advanced > 0
             && (limited || !profile.settings.cwnd_validation)
-            && self.reduced_until <= self.una
+            && self.reduced_until <= self.board.una
         {
             let ack = AckInfo {
                 now: net.now,
@@ -274,7 +243,7 @@ impl Sender {
                 srtt: self.rtt.srtt(),
                 sample,
                 next: self.next,
-                una: self.una,
+                una: self.board.una,
             };
             if let Some(control) = &mut self.control {
                 control.on_ack(&mut self.window, &ack);
@@ -321,76 +290,36 @@ impl Sender {
     /// Segments that have left the network, cumulatively and modulo 2^32.
     fn delivered_segments(&self) -> u32 {
         (self.counters.segments - self.counters.retransmits)
-            .wrapping_sub(self.outstanding())
-            .wrapping_add(self.sacked)
-    }
-
-    fn outstanding(&self) -> u32 {
-        self.queue.len() as u32
-    }
-
-    /// RFC 6675 pipe, in segments.
-    fn pipe(&self) -> u32 {
-        (self.outstanding() + self.retransmitted).saturating_sub(self.sacked + self.lost)
+            .wrapping_sub(self.board.outstanding())
+            .wrapping_add(self.board.sacked)
     }
 
     /// Segments that count against the window.
     fn in_flight(&self, settings: &TcpSettings) -> u32 {
         let discounted = match self.state {
             // RFC 5681 without limited transmit: duplicates release nothing before recovery.
-            State::Open if !settings.limited_transmit => self.sacked.saturating_sub(self.duplicates.min(2)),
+            State::Open if !settings.limited_transmit => {
+                self.board.sacked.saturating_sub(self.duplicates.min(2))
+            }
             // RFC 3042: at most two segments, also when duplicates do not start a recovery (RFC 6582).
-            State::Open if !settings.sack => self.sacked.min(DUP_THRESH - 1),
-            _ => self.sacked,
+            State::Open if !settings.sack => self.board.sacked.min(DUP_THRESH - 1),
+            _ => self.board.sacked,
         };
-        (self.outstanding() + self.retransmitted).saturating_sub(discounted + self.lost)
+        self.board.pipe(discounted)
     }
 
     /// Takes the acknowledged segments off the queue; returns the round-trip time measured.
     fn advance(&mut self, packet: &Packet, profile: &Profile, net: &Net) -> Option<Span> {
-        let acked = packet.ack - self.una;
+        let acked = packet.ack - self.board.una;
         // Only the last segment (and a FIN by itself) may be short.
         let segments =
-            if packet.ack == self.next { self.outstanding() } else { (acked / profile.mss) as u32 };
-        let mut removed_sacked = 0;
-        let mut any_retransmitted = false;
-        for _ in 0..segments {
-            let Some(state) = self.queue.pop_front() else { break };
-            if state == 0 {
-                continue;
-            }
-            if state & segment::SACKED != 0 {
-                removed_sacked += 1;
-            }
-            if state & segment::LOST != 0 {
-                self.lost -= 1;
-                if state & segment::RETRANSMITTED == 0 {
-                    self.lost_pending -= 1;
-                }
-            }
-            if state & segment::RETRANSMITTED != 0 {
-                self.retransmitted -= 1;
-                any_retransmitted = true;
-            }
-        }
-        if profile.settings.sack {
-            self.sacked -= removed_sacked;
-        } else {
-            // Duplicates stood for segments that this acknowledgement covers, all but the one that filled the hole.
-            self.sacked = self.sacked.saturating_sub(segments.saturating_sub(1)).min(self.outstanding());
-            if packet.ack == self.next {
-                self.sacked = 0;
-            }
-        }
-        self.search_from = self.search_from.saturating_sub(segments);
-        self.una = packet.ack;
-        self.lost_edge = self.lost_edge.max(self.una);
-        self.sacked_ranges.retain(|&(_, end)| end > packet.ack);
+            if packet.ack == self.next { self.board.outstanding() } else { (acked / profile.mss) as u32 };
+        let any_retransmitted = self.board.acknowledge(packet.ack, segments, profile.settings.sack);
         if profile.settings.timestamps {
             return if packet.ts_echo != 0 { Some(self.take_sample(packet, net)) } else { None };
         }
         match self.timed {
-            Some((offset, sent)) if offset < self.una => {
+            Some((offset, sent)) if offset < self.board.una => {
                 self.timed = None;
                 let sample = net.now.since(sent);
                 // Karn: no sample from an acknowledgement that may answer a retransmission.
@@ -417,97 +346,16 @@ impl Sender {
 
     fn take_sacks(&mut self, packet: &Packet, profile: &Profile) {
         for &(offset, len) in &packet.sack[..usize::from(packet.sack_count)] {
-            let start = (packet.ack + u64::from(offset)).max(self.una);
+            let start = (packet.ack + u64::from(offset)).max(self.board.una);
             let end = (start + u64::from(len)).min(self.next);
             if start < end {
-                self.add_sacked_range(start, end, profile);
+                self.board.sack(start, end, profile.mss);
             }
         }
-    }
-
-    /// Marks what of [start, end) is not yet known, and joins it to the ranges.
-    fn add_sacked_range(&mut self, start: u64, end: u64, profile: &Profile) {
-        let first = self.sacked_ranges.partition_point(|&(_, e)| e < start);
-        let mut last = first;
-        let mut from = start;
-        let (mut low, mut high) = (start, end);
-        while let Some(&(s, e)) = self.sacked_ranges.get(last).filter(|(s, _)| *s <= end) {
-            if from < s {
-                self.mark_sacked(from, s.min(end), profile);
-            }
-            from = from.max(e);
-            low = low.min(s);
-            high = high.max(e);
-            last += 1;
-        }
-        if from < end {
-            self.mark_sacked(from, end, profile);
-        }
-        self.sacked_ranges.splice(first..last, [(low, high)]);
-    }
-
-    fn mark_sacked(&mut self, start: u64, end: u64, profile: &Profile) {
-        let from = ((start - self.una) / profile.mss) as usize;
-        let to = ((end - self.una).div_ceil(profile.mss) as usize).min(self.queue.len());
-        for state in self.queue.range_mut(from..to) {
-            if *state & segment::SACKED != 0 {
-                continue;
-            }
-            if *state & segment::LOST != 0 {
-                self.lost -= 1;
-                if *state & segment::RETRANSMITTED == 0 {
-                    self.lost_pending -= 1;
-                }
-            }
-            if *state & segment::RETRANSMITTED != 0 {
-                self.retransmitted -= 1;
-            }
-            *state = segment::SACKED;
-            self.sacked += 1;
-        }
-    }
-
-    /// RFC 6675 IsLost: a segment below DupThresh SACKed segments is lost.
-    fn mark_lost_by_sack(&mut self, profile: &Profile) {
-        if self.sacked < DUP_THRESH {
-            return;
-        }
-        let mut needed = u64::from(DUP_THRESH) * profile.mss;
-        let mut edge = None;
-        for &(start, end) in self.sacked_ranges.iter().rev() {
-            if end - start >= needed {
-                edge = Some(end - needed);
-                break;
-            }
-            needed -= (end - start).next_multiple_of(profile.mss).min(needed);
-            if needed == 0 {
-                // The last segment of the flow is short.
-                edge = Some(start);
-                break;
-            }
-        }
-        if let Some(edge) = edge.filter(|edge| *edge > self.lost_edge) {
-            self.mark_lost(self.lost_edge, edge, profile);
-            self.lost_edge = edge;
-        }
-    }
-
-    /// Marks the segments from `start` to `end` lost that are not SACKed nor already sent again.
-    fn mark_lost(&mut self, start: u64, end: u64, profile: &Profile) {
-        let from = ((start.max(self.una) - self.una) / profile.mss) as usize;
-        let to = ((end - self.una).div_ceil(profile.mss) as usize).min(self.queue.len());
-        for state in self.queue.range_mut(from.min(to)..to) {
-            if *state == 0 {
-                *state = segment::LOST;
-                self.lost += 1;
-                self.lost_pending += 1;
-            }
-        }
-        self.search_from = self.search_from.min(from as u32);
     }
 
     fn react_to_echo(&mut self, packet: &Packet, profile: &Profile) {
-        if packet.flags & flag::ECE == 0 || self.una < self.reduced_until || self.state != State::Open {
+        if packet.flags & flag::ECE == 0 || self.board.una < self.reduced_until || self.state != State::Open {
             return;
         }
         self.window.ssthresh = self.ssthresh_after_loss(profile);
@@ -518,8 +366,8 @@ impl Sender {
 
     fn ssthresh_after_loss(&mut self, profile: &Profile) -> u64 {
         let left = match profile.settings.flight_size {
-            FlightSize::Outstanding => self.outstanding().saturating_sub(self.sacked),
-            FlightSize::Pipe => self.pipe(),
+            FlightSize::Outstanding => self.board.outstanding().saturating_sub(self.board.sacked),
+            FlightSize::Pipe => self.board.pipe(self.board.sacked),
         };
         let flight = u64::from(left) * profile.mss;
         match &mut self.control {
@@ -529,28 +377,29 @@ impl Sender {
     }
 
     fn update_state(&mut self, advanced: bool, profile: &Profile, net: &mut Net) {
-        if matches!(self.state, State::Recovery | State::Loss) && self.una >= self.recovery_point {
+        if matches!(self.state, State::Recovery | State::Loss) && self.board.una >= self.recovery_point {
             if self.state == State::Recovery {
                 self.window.cwnd = self.window.ssthresh.max(profile.mss);
             }
             self.state = State::Open;
             if !profile.settings.sack {
-                self.sacked = 0;
+                self.board.sacked = 0;
             }
         }
         match self.state {
             State::Open => {
-                let duplicates = self.duplicates >= DUP_THRESH && !self.queue.is_empty();
+                let duplicates = self.duplicates >= DUP_THRESH && !self.board.is_empty();
                 // RFC 6582 section 3.2 step 1: duplicates of an old recovery do not start a new one.
-                let stale =
-                    !profile.settings.sack && self.una <= self.recovery_point && self.recovery_point > 0;
-                if self.lost > 0 || duplicates && !stale {
+                let stale = !profile.settings.sack
+                    && self.board.una <= self.recovery_point
+                    && self.recovery_point > 0;
+                if self.board.lost > 0 || duplicates && !stale {
                     self.enter_recovery(profile, net);
                 }
             }
             // RFC 6582: a partial acknowledgement means that the next segment was lost too.
             State::Recovery if advanced && !profile.settings.sack => {
-                self.mark_lost(self.una, self.una + 1, profile);
+                self.board.mark_head_lost(profile.mss);
             }
             _ => {}
         }
@@ -558,14 +407,15 @@ impl Sender {
 
     fn enter_recovery(&mut self, profile: &Profile, net: &mut Net) {
         self.window.ssthresh = self.ssthresh_after_loss(profile);
-        self.prr = Prr { flight_at_start: u64::from(self.outstanding()) * profile.mss, ..Prr::default() };
+        self.prr =
+            Prr { flight_at_start: u64::from(self.board.outstanding()) * profile.mss, ..Prr::default() };
         self.state = State::Recovery;
         self.recovery_point = self.next;
         self.rescued = false;
         self.counters.recoveries += 1;
         self.send_cwr = profile.settings.ecn;
-        if self.lost == 0 {
-            self.mark_lost(self.una, self.una + 1, profile);
+        if self.board.lost == 0 {
+            self.board.mark_head_lost(profile.mss);
         }
         if profile.settings.recovery == Recovery::Rfc6675 {
             self.window.cwnd = self.window.ssthresh;
@@ -577,7 +427,7 @@ impl Sender {
     /// RFC 9937 section 6: growth beyond what was delivered only when `safe`, on progress without new losses.
     fn apply_prr(&mut self, delivered: u64, safe: bool, mss: u64) {
         self.prr.delivered += delivered;
-        let pipe = u64::from(self.pipe()) * mss;
+        let pipe = u64::from(self.board.pipe(self.board.sacked)) * mss;
         let ssthresh = self.window.ssthresh;
         let send = if pipe > ssthresh {
             (self.prr.delivered * ssthresh)
@@ -618,7 +468,7 @@ impl Sender {
             if self.must_wait_for_pace(profile, net) {
                 break;
             }
-            if self.lost_pending > 0 {
+            if self.board.has_lost_pending() {
                 self.retransmit_next(profile, net);
             } else if self.next < self.send_limit() {
                 let len = profile.mss.min(self.limit - self.next);
@@ -634,7 +484,7 @@ impl Sender {
                 break;
             }
         }
-        let blocked = self.queue.is_empty() && self.next < self.send_limit();
+        let blocked = self.board.is_empty() && self.next < self.send_limit();
         if blocked && !self.retransmit.is_set() && self.is_open() {
             // RFC 9293 section 3.8.6.1: probe a closed window.
             self.arm_timer(profile, net);
@@ -656,7 +506,7 @@ impl Sender {
             self.timed = Some((offset, net.now));
         }
         self.next += len + u64::from(last);
-        self.queue.push_back(0);
+        self.board.push();
         self.counters.segments += 1;
         self.prr.out += profile.mss;
         net.send(packet);
@@ -668,12 +518,7 @@ impl Sender {
 
     /// Sends the first lost segment again that has not been.
     fn retransmit_next(&mut self, profile: &Profile, net: &mut Net) {
-        let from = self.search_from as usize;
-        let wanted = |state: &u8| state & (segment::LOST | segment::RETRANSMITTED) == segment::LOST;
-        let Some(at) = self.queue.iter().skip(from).position(wanted).map(|i| from + i) else { return };
-        self.queue[at] |= segment::RETRANSMITTED;
-        self.lost_pending -= 1;
-        self.search_from = at as u32 + 1;
+        let Some(at) = self.board.take_lost() else { return };
         self.resend(at, profile, net);
     }
 
@@ -682,26 +527,17 @@ impl Sender {
         if self.state != State::Recovery || !profile.settings.sack || self.rescued {
             return false;
         }
-        let highest = self.sacked_ranges.last().map_or(self.una, |&(_, end)| end);
-        let sacked_up_to = ((highest - self.una) / profile.mss) as usize;
-        let found = self.queue.iter().take(sacked_up_to).position(|state| *state == 0);
-        let at = match found {
-            Some(at) => at,
-            None => {
-                self.rescued = true;
-                match self.queue.iter().rposition(|state| state & segment::SACKED == 0) {
-                    Some(at) if self.queue[at] == 0 => at,
-                    _ => return false,
-                }
-            }
-        };
-        self.queue[at] |= segment::RETRANSMITTED;
+        let found = self.board.take_unknown(profile.mss).or_else(|| {
+            self.rescued = true;
+            self.board.take_rescue()
+        });
+        let Some(at) = found else { return false };
         self.resend(at, profile, net);
         true
     }
 
     fn resend(&mut self, at: usize, profile: &Profile, net: &mut Net) {
-        let offset = self.una + at as u64 * profile.mss;
+        let offset = self.board.una + at as u64 * profile.mss;
         let len = profile.mss.min(self.limit - offset);
         let mut packet = self.segment(offset, len as u32, profile, net);
         if offset + len == self.limit && self.closing {
@@ -709,7 +545,6 @@ impl Sender {
         }
         // RFC 3168 section 6.1.5: retransmissions are not ECT.
         packet.ecn = ecn::NOT_ECT;
-        self.retransmitted += 1;
         self.timed = None;
         self.counters.segments += 1;
         self.counters.retransmits += 1;
@@ -762,7 +597,7 @@ impl Sender {
 
     /// RFC 6298 (5.2), (5.3).
     fn restart_timer(&mut self, profile: &Profile, net: &mut Net) {
-        if self.queue.is_empty() {
+        if self.board.is_empty() {
             self.retransmit.cancel();
         } else {
             self.arm_timer(profile, net);
@@ -780,12 +615,12 @@ impl Sender {
             self.timed = None;
             return;
         }
-        if self.queue.is_empty() {
+        if self.board.is_empty() {
             if self.next >= self.send_limit() {
                 return;
             }
             // Window probe: an old offset, so that the receiver answers with its window.
-            let mut probe = self.segment(self.una.saturating_sub(1), 0, profile, net);
+            let mut probe = self.segment(self.board.una.saturating_sub(1), 0, profile, net);
             probe.flags = flag::ACK;
             net.send(probe);
             self.arm_timer(profile, net);
@@ -793,7 +628,7 @@ impl Sender {
         }
         self.counters.timeouts += 1;
         // RFC 5681 section 3.1: ssthresh falls once per loss, not with every timeout of the same segment.
-        if self.state != State::Loss || self.una >= self.recovery_point || self.backoff <= 1 {
+        if self.state != State::Loss || self.board.una >= self.recovery_point || self.backoff <= 1 {
             self.window.ssthresh = self.ssthresh_after_loss(profile);
         }
         self.window.cwnd = profile.mss;
@@ -805,19 +640,9 @@ impl Sender {
         self.duplicates = 0;
         self.timed = None;
         if !profile.settings.sack {
-            self.sacked = 0;
+            self.board.sacked = 0;
         }
-        self.retransmitted = 0;
-        self.lost = 0;
-        for state in &mut self.queue {
-            if *state & segment::SACKED == 0 {
-                *state = segment::LOST;
-                self.lost += 1;
-            }
-        }
-        self.lost_pending = self.lost;
-        self.search_from = 0;
-        self.lost_edge = self.next;
+        self.board.mark_all_lost(self.next);
         self.next_send = net.now;
         self.retransmit_next(profile, net);
         self.arm_timer(profile, net);

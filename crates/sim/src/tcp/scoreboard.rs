@@ -1,0 +1,290 @@
+//! The retransmission queue: what is outstanding, SACKed, lost, sent again (RFC 6675 section 3).
+
+use std::collections::VecDeque;
+
+/// RFC 6675 DupThresh.
+pub(super) const DUP_THRESH: u32 = 3;
+
+/// State of a segment.
+mod segment {
+    pub(super) const SACKED: u8 = 1;
+    pub(super) const LOST: u8 = 2;
+    pub(super) const RETRANSMITTED: u8 = 4;
+}
+
+/// Segments from the first not acknowledged to the last sent. All are full but the last, so that a place in the queue
+/// follows from an offset and the MSS.
+#[derive(Default)]
+pub(super) struct Scoreboard {
+    /// First offset not acknowledged.
+    pub(super) una: u64,
+    /// One byte per segment.
+    queue: VecDeque<u8>,
+    /// SACKed segments; without SACK, duplicate acknowledgements that stand for them.
+    pub(super) sacked: u32,
+    /// Segments marked lost.
+    pub(super) lost: u32,
+    /// Segments sent again that are neither acknowledged nor SACKed.
+    retransmitted: u32,
+    /// Lost segments that have not been sent again.
+    lost_pending: u32,
+    /// No lost segment to send again lies before this place in the queue.
+    search_from: u32,
+    /// SACKed ranges of offsets, ascending.
+    sacked_ranges: Vec<(u64, u64)>,
+    /// Everything not SACKed below it has been marked lost.
+    lost_edge: u64,
+}
+
+impl Scoreboard {
+    pub(super) fn outstanding(&self) -> u32 {
+        self.queue.len() as u32
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(super) fn has_lost_pending(&self) -> bool {
+        self.lost_pending > 0
+    }
+
+    /// RFC 6675 pipe, in segments, when `discounted` segments count as having left the network.
+    pub(super) fn pipe(&self, discounted: u32) -> u32 {
+        (self.outstanding() + self.retransmitted).saturating_sub(discounted + self.lost)
+    }
+
+    /// A new segment has been sent.
+    pub(super) fn push(&mut self) {
+        self.queue.push_back(0);
+    }
+
+    /// Takes `segments` off the queue, acknowledged up to `ack`. True when one of them had been sent again.
+    pub(super) fn acknowledge(&mut self, ack: u64, segments: u32, sack: bool) -> bool {
+        let mut removed_sacked = 0;
+        let mut any_retransmitted = false;
+        for _ in 0..segments {
+            let Some(state) = self.queue.pop_front() else { break };
+            if state == 0 {
+                continue;
+            }
+            if state & segment::SACKED != 0 {
+                removed_sacked += 1;
+            }
+            any_retransmitted |= state & segment::RETRANSMITTED != 0;
+            self.forget(state);
+        }
+        if sack {
+            self.sacked -= removed_sacked;
+        } else {
+            // Duplicates stood for segments that this acknowledgement covers, all but the one that filled the hole.
+            self.sacked = self.sacked.saturating_sub(segments.saturating_sub(1)).min(self.outstanding());
+            if self.queue.is_empty() {
+                self.sacked = 0;
+            }
+        }
+        self.search_from = self.search_from.saturating_sub(segments);
+        self.una = ack;
+        self.lost_edge = self.lost_edge.max(ack);
+        self.sacked_ranges.retain(|&(_, end)| end > ack);
+        any_retransmitted
+    }
+
+    /// Takes a segment's losses and retransmissions out of the counts.
+    fn forget(&mut self, state: u8) {
+        if state & segment::LOST != 0 {
+            self.lost -= 1;
+            if state & segment::RETRANSMITTED == 0 {
+                self.lost_pending -= 1;
+            }
+        }
+        if state & segment::RETRANSMITTED != 0 {
+            self.retransmitted -= 1;
+        }
+    }
+
+    /// Marks what of [start, end) is not yet known to be SACKed, and joins it to the ranges.
+    pub(super) fn sack(&mut self, start: u64, end: u64, mss: u64) {
+        let first = self.sacked_ranges.partition_point(|&(_, e)| e < start);
+        let mut last = first;
+        let mut from = start;
+        let (mut low, mut high) = (start, end);
+        while let Some(&(s, e)) = self.sacked_ranges.get(last).filter(|(s, _)| *s <= end) {
+            if from < s {
+                self.mark_sacked(from, s.min(end), mss);
+            }
+            from = from.max(e);
+            low = low.min(s);
+            high = high.max(e);
+            last += 1;
+        }
+        if from < end {
+            self.mark_sacked(from, end, mss);
+        }
+        self.sacked_ranges.splice(first..last, [(low, high)]);
+    }
+
+    fn mark_sacked(&mut self, start: u64, end: u64, mss: u64) {
+        let from = ((start - self.una) / mss) as usize;
+        let to = ((end - self.una).div_ceil(mss) as usize).min(self.queue.len());
+        for at in from..to {
+            let state = self.queue[at];
+            if state & segment::SACKED == 0 {
+                self.forget(state);
+                self.queue[at] = segment::SACKED;
+                self.sacked += 1;
+            }
+        }
+    }
+
+    /// RFC 6675 IsLost: a segment below DupThresh SACKed segments is lost.
+    pub(super) fn mark_lost_by_sack(&mut self, mss: u64) {
+        if self.sacked < DUP_THRESH {
+            return;
+        }
+        let mut needed = u64::from(DUP_THRESH) * mss;
+        let mut edge = None;
+        for &(start, end) in self.sacked_ranges.iter().rev() {
+            if end - start >= needed {
+                edge = Some(end - needed);
+                break;
+            }
+            needed -= (end - start).next_multiple_of(mss).min(needed);
+            if needed == 0 {
+                // The last segment of the flow is short.
+                edge = Some(start);
+                break;
+            }
+        }
+        if let Some(edge) = edge.filter(|edge| *edge > self.lost_edge) {
+            self.mark_lost(self.lost_edge, edge, mss);
+            self.lost_edge = edge;
+        }
+    }
+
+    /// Marks the first segment lost.
+    pub(super) fn mark_head_lost(&mut self, mss: u64) {
+        self.mark_lost(self.una, self.una + 1, mss);
+    }
+
+    /// Marks the segments from `start` to `end` lost that are not SACKed nor already sent again.
+    fn mark_lost(&mut self, start: u64, end: u64, mss: u64) {
+        let from = ((start.max(self.una) - self.una) / mss) as usize;
+        let to = ((end - self.una).div_ceil(mss) as usize).min(self.queue.len());
+        for state in self.queue.range_mut(from.min(to)..to) {
+            if *state == 0 {
+                *state = segment::LOST;
+                self.lost += 1;
+                self.lost_pending += 1;
+            }
+        }
+        self.search_from = self.search_from.min(from as u32);
+    }
+
+    /// After a timeout: everything up to `next` that is not SACKed is lost and has not been sent again.
+    pub(super) fn mark_all_lost(&mut self, next: u64) {
+        self.lost = 0;
+        for state in &mut self.queue {
+            if *state & segment::SACKED == 0 {
+                *state = segment::LOST;
+                self.lost += 1;
+            }
+        }
+        self.retransmitted = 0;
+        self.lost_pending = self.lost;
+        self.search_from = 0;
+        self.lost_edge = next;
+    }
+
+    /// Place of the first lost segment that has not been sent again; it counts as sent from now on.
+    pub(super) fn take_lost(&mut self) -> Option<usize> {
+        let from = self.search_from as usize;
+        let wanted = |state: &u8| state & (segment::LOST | segment::RETRANSMITTED) == segment::LOST;
+        let at = from + self.queue.iter().skip(from).position(wanted)?;
+        self.lost_pending -= 1;
+        self.search_from = at as u32 + 1;
+        self.resend(at);
+        Some(at)
+    }
+
+    /// RFC 6675 NextSeg rule 3: place of the first segment below the highest SACK of which nothing is known.
+    pub(super) fn take_unknown(&mut self, mss: u64) -> Option<usize> {
+        let highest = self.sacked_ranges.last().map_or(self.una, |&(_, end)| end);
+        let below = ((highest - self.una) / mss) as usize;
+        let at = self.queue.iter().take(below).position(|state| *state == 0)?;
+        self.resend(at);
+        Some(at)
+    }
+
+    /// RFC 6675 NextSeg rule 4: place of the last segment that is not SACKed, unless it is lost or sent again.
+    pub(super) fn take_rescue(&mut self) -> Option<usize> {
+        let at = self.queue.iter().rposition(|state| state & segment::SACKED == 0)?;
+        if self.queue[at] != 0 {
+            return None;
+        }
+        self.resend(at);
+        Some(at)
+    }
+
+    fn resend(&mut self, at: usize) {
+        self.queue[at] |= segment::RETRANSMITTED;
+        self.retransmitted += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u64 = 1000;
+
+    fn sent(segments: u32) -> Scoreboard {
+        let mut board = Scoreboard::default();
+        (0..segments).for_each(|_| board.push());
+        board
+    }
+
+    /// RFC 6675 section 4: ten segments, 2 to 4 SACKed: segment 1 (offset 0) is lost, pipe is 10 - 3 - 1.
+    #[test]
+    fn three_sacked_segments_make_a_hole_lost() {
+        let mut board = sent(10);
+        board.sack(1000, 3000, MSS);
+        board.mark_lost_by_sack(MSS);
+        assert_eq!((board.sacked, board.lost, board.pipe(board.sacked)), (2, 0, 8));
+        board.sack(1000, 4000, MSS);
+        board.mark_lost_by_sack(MSS);
+        assert_eq!((board.sacked, board.lost, board.pipe(board.sacked)), (3, 1, 6));
+        assert_eq!(board.take_lost(), Some(0));
+        assert_eq!((board.take_lost(), board.pipe(board.sacked)), (None, 7));
+    }
+
+    #[test]
+    fn acknowledging_takes_every_count_back() {
+        let mut board = sent(6);
+        board.sack(2000, 5000, MSS);
+        board.mark_lost_by_sack(MSS);
+        assert_eq!(board.take_lost(), Some(0));
+        assert!(board.acknowledge(5000, 5, true));
+        assert_eq!((board.outstanding(), board.sacked, board.lost, board.pipe(0)), (1, 0, 0, 1));
+        assert!(!board.has_lost_pending());
+    }
+
+    #[test]
+    fn a_timeout_keeps_sacks_and_sends_the_rest_again_in_order() {
+        let mut board = sent(4);
+        board.sack(1000, 2000, MSS);
+        board.mark_all_lost(4000);
+        assert_eq!([board.take_lost(), board.take_lost(), board.take_lost()], [Some(0), Some(2), Some(3)]);
+        assert_eq!(board.take_lost(), None);
+    }
+
+    #[test]
+    fn rescue_is_the_last_segment_of_which_nothing_is_known() {
+        let mut board = sent(5);
+        board.sack(1000, 2000, MSS);
+        assert_eq!(board.take_unknown(MSS), Some(0));
+        assert_eq!(board.take_unknown(MSS), None);
+        assert_eq!(board.take_rescue(), Some(4));
+        assert_eq!(board.take_rescue(), None);
+    }
+}
