@@ -193,7 +193,11 @@ fn peak(variant: &str) -> Outcome<Option<f64>> {
 fn peak_of_run(variant: &str) -> Outcome<String> {
     let scenarios = scenarios("bench/idle.toml", &[])?;
     let found = scenarios.into_iter().find(|(name, _)| name == variant);
-    let (_, scenario) = found.ok_or_else(|| format!("idle.toml has no variant `{variant}`"))?;
+    let (_, mut scenario) = found.ok_or_else(|| format!("idle.toml has no variant `{variant}`"))?;
+    if variant.ends_with("planned") {
+        // A file cannot say that flows start after the end.
+        scenario.run.duration = Span::from_secs(5);
+    }
     run(&scenario, 0, 0, &mut RunOptions::default())?;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

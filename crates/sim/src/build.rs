@@ -10,7 +10,7 @@ use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::scheme::{PortInfo, Route, World};
 use bandmaster_core::time::Time;
 use bandmaster_core::topology::{Link, NodeKind, Topology};
-use bandmaster_core::units::{Bytes, Rate};
+use bandmaster_core::units::Rate;
 
 use crate::RunError;
 use crate::events::EventQueue;
@@ -22,8 +22,6 @@ use crate::roles::Roles;
 use crate::routing::Router;
 use crate::simulation::Simulation;
 use crate::tcp::Profile;
-use crate::tcp::receiver::Receiver;
-use crate::tcp::sender::Sender;
 use crate::workload::{self, FlowPlan, Toggle, UdpSource};
 
 /// Builds trial `trial` of `scenario`; `capture` names a port to copy packets from.
@@ -34,15 +32,15 @@ pub(crate) fn build<'a>(
 ) -> Result<Simulation<'a>, RunError> {
     let topology = &scenario.topology;
     let seed = scenario.run.seed;
-    let mut ports = build_ports(topology, seed, trial);
+    let (mut ports, rates) = build_ports(topology, seed, trial);
     let port_owner = topology.links.iter().flat_map(|link| [link.a, link.b]).collect::<Vec<_>>();
 
     let mut plans = workload::plan(&scenario.flows, topology, &scenario.run, trial);
-    let is_tcp = |plan: &FlowPlan| matches!(scenario.flows[plan.group].transport, Transport::Tcp { .. });
+    let is_tcp = |plan: &FlowPlan| matches!(plan.group(&scenario.flows).transport, Transport::Tcp { .. });
     plans.sort_by_key(|plan| !is_tcp(plan));
     let tcp_flows = plans.iter().filter(|plan| is_tcp(plan)).count();
 
-    let mut table = RouteTable::new(topology);
+    let mut table = RouteTable::new(scenario);
     let mut data_routes = Vec::with_capacity(plans.len());
     let mut ack_routes = Vec::with_capacity(tcp_flows);
     for (i, plan) in plans.iter().enumerate() {
@@ -65,35 +63,30 @@ pub(crate) fn build<'a>(
             profiles.len().saturating_sub(1) as u32
         })
         .collect();
-    let mut senders = Vec::with_capacity(tcp_flows);
-    let mut receivers = Vec::with_capacity(tcp_flows);
-    let mut profile_of = Vec::with_capacity(tcp_flows);
-    for (i, plan) in plans[..tcp_flows].iter().enumerate() {
-        let Transport::Tcp { size, settings } = &scenario.flows[plan.group].transport else { continue };
-        let profile = profile_of_group[plan.group];
-        senders.push(Sender::new(i as u32, data_routes[i], size.map(Bytes::get), settings));
-        receivers.push(Receiver::new(i as u32, ack_routes[i], &profiles[profile as usize]));
-        profile_of.push(profile);
-    }
+    let profile_of = plans[..tcp_flows].iter().map(|plan| profile_of_group[plan.group_index()]).collect();
     let udp = plans
         .iter()
         .enumerate()
         .filter_map(|(i, plan)| {
-            UdpSource::new(i as u32, data_routes[i], &scenario.flows[plan.group].transport)
+            UdpSource::new(i as u32, data_routes[i], &plan.group(&scenario.flows).transport)
         })
         .collect();
     let toggles = plans
         .iter()
         .map(|plan| {
-            let times = scenario.flows[plan.group].on_off.clone()?;
-            let stream = Stream::new(seed, trial, &format!("flow/{}/on-off", plan.name));
+            let times = plan.group(&scenario.flows).on_off.clone()?;
+            let name = plan.name(&scenario.flows);
+            let stream = Stream::new(seed, trial, &format!("flow/{name}/on-off"));
             Some(Box::new(Toggle { on: false, times, stream }))
         })
         .collect();
 
-    let world = world(topology, &ports, &routes, &data_routes[..tcp_flows]);
-    let roles: Vec<_> =
-        scenario.schemes.iter().flat_map(|config| (config.scheme.build)(&config.params, &world)).collect();
+    let mut roles = Vec::new();
+    if !scenario.schemes.is_empty() {
+        let world = world(topology, &rates, &routes, &data_routes[..tcp_flows]);
+        roles
+            .extend(scenario.schemes.iter().flat_map(|config| (config.scheme.build)(&config.params, &world)));
+    }
     for role in roles.iter().filter(|role| role.wants_ports) {
         for (port, _) in ports.iter_mut().zip(&port_owner).filter(|(_, owner)| **owner == role.node) {
             port.extras().flow_counter = Some(FlowCounter::new());
@@ -112,30 +105,35 @@ pub(crate) fn build<'a>(
     if let Some(port) = captured_port {
         ports[port as usize].extras().capture = Some(Vec::new());
     }
-    let meter = Meter::new(scenario, &plans, |i| route_ports(&routes, data_routes[i]).to_vec());
+    let meter = Meter::new(scenario, &plans);
     let inelastic = vec![0.0; ports.len()];
+    let datagrams_received = vec![0; plans.len() - tcp_flows];
     let net = Net { now: Time::ZERO, events: EventQueue::new(), ports, slab: Slab::default(), routes };
     Ok(Simulation {
         scenario,
         net,
         plans,
-        senders,
-        receivers,
+        connections: std::iter::repeat_with(|| None).take(tcp_flows).collect(),
+        data_routes,
+        ack_routes,
         profile_of,
         profiles,
+        datagrams_received,
         udp,
         toggles,
         roles,
         meter,
         measured_port,
         captured_port,
+        rates,
         port_owner,
         inelastic,
     })
 }
 
-fn build_ports(topology: &Topology, seed: u64, trial: u32) -> Vec<Port> {
+fn build_ports(topology: &Topology, seed: u64, trial: u32) -> (Vec<Port>, Vec<Rate>) {
     let mut ports = Vec::with_capacity(2 * topology.links.len());
+    let mut rates = Vec::with_capacity(2 * topology.links.len());
     for (i, link) in topology.links.iter().enumerate() {
         let name = topology.port_name(PortId(2 * i as u32));
         let delay = link.delay.draw(&mut Stream::new(seed, trial, &format!("link/{name}/delay")));
@@ -162,9 +160,10 @@ fn build_ports(topology: &Topology, seed: u64, trial: u32) -> Vec<Port> {
                 port.set_losses(loss, script);
             }
             ports.push(port);
+            rates.push(rate);
         }
     }
-    ports
+    (ports, rates)
 }
 
 fn tolerated(link: &Link, tolerance: f64, mut stream: Stream) -> Rate {
@@ -205,11 +204,11 @@ pub(crate) fn route_ports(table: &[u32], route: u32) -> &[u32] {
     &rest[..end]
 }
 
-fn world(topology: &Topology, ports: &[Port], routes: &[u32], flows: &[u32]) -> World {
+fn world(topology: &Topology, rates: &[Rate], routes: &[u32], flows: &[u32]) -> World {
     let ends = topology.links.iter().flat_map(|link| [(link.a, link.b), (link.b, link.a)]);
     World {
         nodes: topology.nodes.iter().map(|node| node.name.clone()).collect(),
-        ports: ends.zip(ports).map(|((from, to), port)| PortInfo { from, to, capacity: port.rate }).collect(),
+        ports: ends.zip(rates).map(|((from, to), rate)| PortInfo { from, to, capacity: *rate }).collect(),
         routes: flows
             .iter()
             .enumerate()
@@ -223,22 +222,23 @@ fn world(topology: &Topology, ports: &[Port], routes: &[u32], flows: &[u32]) -> 
 
 /// Routes as runs in one table; equal routes share a run.
 struct RouteTable<'a> {
-    topology: &'a Topology,
+    scenario: &'a Scenario,
     router: Router<'a>,
     ports: Vec<u32>,
     known: BTreeMap<Vec<u32>, u32>,
 }
 
 impl<'a> RouteTable<'a> {
-    fn new(topology: &'a Topology) -> Self {
-        Self { topology, router: Router::new(topology), ports: Vec::new(), known: BTreeMap::new() }
+    fn new(scenario: &'a Scenario) -> Self {
+        Self { scenario, router: Router::new(&scenario.topology), ports: Vec::new(), known: BTreeMap::new() }
     }
 
     fn insert(&mut self, plan: &FlowPlan, flow: usize, reverse: bool) -> Result<u32, RunError> {
         let (from, to) = if reverse { (plan.dst, plan.src) } else { (plan.src, plan.dst) };
         let Some(route) = self.router.route(from, to, flow as u64) else {
-            let name = |node: bandmaster_core::id::NodeId| &self.topology.nodes[node.index()].name;
-            let why = format!("flow {}: no route from {} to {}", plan.name, name(from), name(to));
+            let name = |node: bandmaster_core::id::NodeId| &self.scenario.topology.nodes[node.index()].name;
+            let flow = plan.name(&self.scenario.flows);
+            let why = format!("flow {flow}: no route from {} to {}", name(from), name(to));
             return Err(RunError::Unrunnable(why));
         };
         if let Some(&at) = self.known.get(&route) {

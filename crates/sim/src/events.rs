@@ -1,8 +1,8 @@
 //! The event queue: a monotone radix heap ordered by time, then by order of insertion.
 //!
-//! A simulation never schedules into the past, so an entry can be filed by the highest bit in which its time differs
-//! from the last time taken: filing is two instructions, and an entry moves to a lower bucket at most once per bit.
-//! Entries with equal times always lie in the same bucket and keep their order, which makes runs reproducible.
+//! A simulation never schedules into the past, so an entry can be filed by the highest digit in which its time differs
+//! from the last time taken: filing takes a few instructions, and an entry moves to a lower bucket at most once per
+//! digit. Entries with equal times always lie in the same bucket and keep their order, which makes runs reproducible.
 
 use bandmaster_core::time::Time;
 
@@ -39,20 +39,38 @@ pub(crate) enum Event {
     Deliver(u32),
 }
 
+/// Bits of a digit.
+const DIGIT: u32 = 5;
+const BASE: usize = 1 << DIGIT;
+const LEVELS: usize = u64::BITS.div_ceil(DIGIT) as usize;
+
 /// Pending events.
 pub(crate) struct EventQueue {
+    /// The last time taken; nothing pending is earlier.
     last: u64,
-    /// Entries of bucket 0 before this position have been taken.
+    /// Entries at `last`; those before `front` have been taken.
+    due: Vec<(u64, Event)>,
     front: usize,
-    /// Bit b: bucket b + 1 has entries.
-    occupied: u64,
+    /// Bit l: level l has entries.
+    levels: u32,
+    /// Bit d: bucket d of the level has entries.
+    occupied: [u32; LEVELS],
+    /// By level, the highest digit in which a time differs from `last`, and that digit of the time.
     buckets: Vec<Vec<(u64, Event)>>,
     taken: u64,
 }
 
 impl EventQueue {
     pub(crate) fn new() -> Self {
-        Self { last: 0, front: 0, occupied: 0, buckets: vec![Vec::new(); 65], taken: 0 }
+        Self {
+            last: 0,
+            due: Vec::new(),
+            front: 0,
+            levels: 0,
+            occupied: [0; LEVELS],
+            buckets: vec![Vec::new(); LEVELS * BASE],
+            taken: 0,
+        }
     }
 
     /// Schedules `event`; a time in the past counts as now.
@@ -64,41 +82,66 @@ impl EventQueue {
 
     #[inline]
     fn file(&mut self, at: u64, event: Event) {
-        let bucket = (64 - (at ^ self.last).leading_zeros()) as usize;
-        if bucket > 0 {
-            self.occupied |= 1 << (bucket - 1);
+        let differing = at ^ self.last;
+        if differing == 0 {
+            self.due.push((at, event));
+            return;
         }
-        self.buckets[bucket].push((at, event));
+        let level = differing.ilog2() / DIGIT;
+        let digit = (at >> (level * DIGIT)) as usize % BASE;
+        self.levels |= 1 << level;
+        self.occupied[level as usize] |= 1 << digit;
+        self.buckets[level as usize * BASE + digit].push((at, event));
     }
 
     /// The next event.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Time, Event)> {
-        if self.front == self.buckets[0].len() && !self.refill() {
-            return None;
-        }
-        let (at, event) = self.buckets[0][self.front];
-        self.front += 1;
+        let (at, event) = match self.due.get(self.front) {
+            Some(&entry) => {
+                self.front += 1;
+                entry
+            }
+            None => self.advance()?,
+        };
         self.taken += 1;
         Some((Time::from_nanos(at), event))
     }
 
-    /// Moves the lowest bucket down; false when nothing is pending.
-    fn refill(&mut self) -> bool {
-        self.buckets[0].clear();
+    /// Takes the first entry of the lowest bucket and files the rest anew; `None` when nothing is pending.
+    #[inline]
+    fn advance(&mut self) -> Option<(u64, Event)> {
+        self.due.clear();
         self.front = 0;
-        if self.occupied == 0 {
-            return false;
+        if self.levels == 0 {
+            return None;
         }
-        let lowest = self.occupied.trailing_zeros() as usize + 1;
-        self.occupied &= self.occupied - 1;
-        let mut entries = std::mem::take(&mut self.buckets[lowest]);
-        self.last = entries.iter().map(|(at, _)| *at).min().unwrap_or(self.last);
+        let level = self.levels.trailing_zeros() as usize;
+        let digit = self.occupied[level].trailing_zeros() as usize;
+        self.occupied[level] &= self.occupied[level] - 1;
+        if self.occupied[level] == 0 {
+            self.levels &= self.levels - 1;
+        }
+        let bucket = &mut self.buckets[level * BASE + digit];
+        if let [entry] = bucket[..] {
+            bucket.clear();
+            self.last = entry.0;
+            return Some(entry);
+        }
+        if level == 0 {
+            std::mem::swap(bucket, &mut self.due);
+            self.last = self.due[0].0;
+            self.front = 1;
+            return Some(self.due[0]);
+        }
+        let mut entries = std::mem::take(bucket);
+        self.last = entries.iter().map(|(at, _)| *at).min()?;
         for (at, event) in entries.drain(..) {
             self.file(at, event);
         }
-        self.buckets[lowest] = entries;
-        true
+        self.buckets[level * BASE + digit] = entries;
+        self.front = 1;
+        self.due.first().copied()
     }
 
     /// Events taken so far.

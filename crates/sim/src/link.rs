@@ -9,35 +9,41 @@ use std::collections::VecDeque;
 use bandmaster_core::id::FlowId;
 use bandmaster_core::params::Limit;
 use bandmaster_core::port::{Header, PortProgram, flow_counter::FlowCounter};
+use bandmaster_core::qdisc::fifo::DropTail;
 use bandmaster_core::qdisc::{Admission, Backlog, Discipline, Pkt, Qdisc, Verdict};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::Rate;
 
 use crate::events::{Event, EventQueue};
-use crate::packet::{Packet, Slab, ecn, flag};
+use crate::packet::{Label, Packet, Slab, ecn, flag};
 
 /// Marks a packet key in the ring whose packet does not arrive.
 const LOST: u32 = 1 << 31;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Transit {
     /// Start of transmission.
     start: Time,
     /// Arrival at the other end.
     arrive: Time,
-    key: u32,
-    len: u32,
+    label: Label,
 }
 
 /// How a port queues.
 enum Queue {
     /// Everything fits: nothing to account for.
     Unlimited,
-    /// First in, first out behind a rule.
-    Fifo(Box<dyn Admission>),
+    /// First in, first out up to a limit.
+    DropTail(DropTail),
+    /// First in, first out behind another rule.
+    Fifo(Box<Rule>),
     /// The discipline picks.
     Ordered(Box<Ordered>),
+}
+
+struct Rule {
+    admission: Box<dyn Admission>,
 }
 
 struct Ordered {
@@ -51,6 +57,8 @@ struct Ordered {
 pub(crate) struct Extras {
     /// Random loss on the wire.
     loss: Option<(f64, Stream)>,
+    /// Packets that the wire lost.
+    lost: u64,
     /// Ordinals of data packets that vanish, ascending.
     script: Vec<u64>,
     data_packets: u64,
@@ -71,22 +79,28 @@ pub(crate) struct QueueWatch {
     pub(crate) max: u32,
 }
 
-/// Counters of a port. Every packet has one fate: `offered = sent + dropped + waiting`.
+/// Counters of a port. Every packet has one fate: `offered = dropped + held + in transit + delivered + lost`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PortCounters {
     pub(crate) offered: u64,
-    pub(crate) sent: u64,
     pub(crate) dropped: u64,
     pub(crate) delivered: u64,
     pub(crate) lost: u64,
-    pub(crate) sent_bytes: u64,
 }
 
+/// With thousands of ports, a hop costs as much as the cache lines that it touches: the first is enough for an arrival,
+/// the second for forwarding too.
+#[repr(C, align(64))]
 pub(crate) struct Port {
-    ring: VecDeque<Transit>,
-    /// Packets at the back of the ring whose transmission has not started, as of `last_look`.
+    /// The packet that arrives next, when there is one.
+    head: Transit,
+    /// Packets between acceptance and arrival: `head`, then those of `ring`.
+    in_transit: u32,
+    /// The last so many have not begun transmission, as far as anyone has looked.
     waiting: u32,
     waiting_bytes: u64,
+    offered: u64,
+    delivered: u64,
     /// When the transmitter becomes free, and the part of a nanosecond that it owes.
     free_at: Time,
     fraction: u32,
@@ -95,10 +109,10 @@ pub(crate) struct Port {
     delay: Span,
     queue: Queue,
     /// Host ports: random processing delay.
-    jitter: Option<Jitter>,
+    jitter: Option<Box<Jitter>>,
     pub(crate) extras: Option<Box<Extras>>,
-    pub(crate) counters: PortCounters,
-    pub(crate) rate: Rate,
+    ring: VecDeque<Transit>,
+    dropped: u64,
 }
 
 struct Jitter {
@@ -113,15 +127,19 @@ impl Port {
         let nanos_per_byte = ((8_000_000_000u128 << 32) / u128::from(rate.bits_per_sec().max(1))) as u64;
         let queue = match (discipline, limit) {
             (_, Some(Limit::Unlimited)) => Queue::Unlimited,
-            (Discipline::Fifo(rule), _) => Queue::Fifo(rule),
+            (_, Some(limit)) => Queue::DropTail(DropTail { limit }),
+            (Discipline::Fifo(admission), _) => Queue::Fifo(Box::new(Rule { admission })),
             (Discipline::Ordered(qdisc), _) => {
                 Queue::Ordered(Box::new(Ordered { qdisc, busy: false, dropped: Vec::new() }))
             }
         };
         Self {
-            ring: VecDeque::new(),
+            head: Transit::default(),
+            in_transit: 0,
             waiting: 0,
             waiting_bytes: 0,
+            offered: 0,
+            delivered: 0,
             free_at: Time::ZERO,
             fraction: 0,
             nanos_per_byte,
@@ -129,15 +147,16 @@ impl Port {
             queue,
             jitter: None,
             extras: None,
-            counters: PortCounters::default(),
-            rate,
+            ring: VecDeque::new(),
+            dropped: 0,
         }
     }
 
     /// Adds the random processing delay of a host that sends through this port.
     pub(crate) fn set_jitter(&mut self, share: f64, stream: Stream) {
         if share > 0.0 {
-            self.jitter = Some(Jitter { share: (share * 65536.0) as u64, last: Time::ZERO, stream });
+            self.jitter =
+                Some(Box::new(Jitter { share: (share * 65536.0) as u64, last: Time::ZERO, stream }));
         }
     }
 
@@ -154,81 +173,100 @@ impl Port {
 
     /// Takes a packet; the port is number `id`.
     #[inline]
-    pub(crate) fn enqueue(&mut self, id: u32, now: Time, key: u32, slab: &mut Slab, events: &mut EventQueue) {
-        let packet = slab.at(key);
-        let len = packet.len;
-        self.counters.offered += 1;
-        let mut fate = key;
+    pub(crate) fn enqueue(
+        &mut self,
+        id: u32,
+        now: Time,
+        label: Label,
+        slab: &mut Slab,
+        events: &mut EventQueue,
+    ) {
+        self.offered += 1;
+        let mut fate = 0;
         if self.extras.is_some() {
-            fate |= self.pass_extras(now, packet);
+            fate = self.pass_extras(now, slab.at(label.key));
         }
-        match &mut self.queue {
-            Queue::Unlimited => {}
-            Queue::Fifo(rule) => {
-                while self.waiting > 0 {
-                    let first = self.ring[self.ring.len() - self.waiting as usize];
-                    if first.start > now {
-                        break;
-                    }
-                    self.waiting -= 1;
-                    self.waiting_bytes -= u64::from(first.len);
-                }
-                let backlog = Backlog { packets: self.waiting, bytes: self.waiting_bytes };
-                match rule.admit(now, backlog, &pkt_view(key, packet)) {
-                    Verdict::Accept => {}
-                    Verdict::Mark => packet.ecn = ecn::CE,
-                    Verdict::Drop => {
-                        self.counters.dropped += 1;
-                        slab.remove(key);
-                        return;
-                    }
-                }
+        let backlog = self.waiting_at(now);
+        let verdict = match &mut self.queue {
+            Queue::Unlimited => Verdict::Accept,
+            Queue::DropTail(rule) => {
+                // It looks at lengths only.
+                let pkt = Pkt { key: label.key, len: label.len, flow: FlowId(label.flow), ect: false };
+                rule.admit(now, backlog, &pkt)
             }
-            Queue::Ordered(ordered) => {
-                let view = pkt_view(fate, packet);
-                match ordered.qdisc.enqueue(now, view) {
-                    Verdict::Accept => {}
-                    Verdict::Mark => packet.ecn = ecn::CE,
-                    Verdict::Drop => {
-                        self.counters.dropped += 1;
-                        slab.remove(key);
-                        return;
-                    }
-                }
-                if !ordered.busy {
-                    self.start_next(id, now, slab, events);
-                }
+            Queue::Fifo(rule) => rule.admission.admit(now, backlog, &pkt_view(label.key, slab.at(label.key))),
+            Queue::Ordered(_) => return self.enqueue_ordered(id, now, label, fate, slab, events),
+        };
+        match verdict {
+            Verdict::Accept => {}
+            Verdict::Mark => slab.at(label.key).ecn = ecn::CE,
+            Verdict::Drop => {
+                self.dropped += 1;
+                slab.remove(label.key);
                 return;
             }
         }
         let ready = match &mut self.jitter {
             None => now,
             Some(jitter) => {
-                let transmission = (u64::from(len) * self.nanos_per_byte) >> 32;
+                let transmission = (u64::from(label.len) * self.nanos_per_byte) >> 32;
                 let delay = jitter.stream.below(((transmission * jitter.share) >> 16) + 1);
                 jitter.last = (now + Span::from_nanos(delay)).max(jitter.last);
                 jitter.last
             }
         };
-        self.counters.sent += 1;
-        self.counters.sent_bytes += u64::from(len);
-        let start = self.transmit(id, ready, now, fate, len, events);
+        let start = self.transmit(id, ready, now, Label { key: label.key | fate, ..label }, events);
         if self.extras.is_some() {
-            self.watch(start, now, slab.at(key));
+            self.watch(start, now, slab.at(label.key));
         }
+    }
+
+    fn enqueue_ordered(
+        &mut self,
+        id: u32,
+        now: Time,
+        label: Label,
+        fate: u32,
+        slab: &mut Slab,
+        events: &mut EventQueue,
+    ) {
+        let Queue::Ordered(ordered) = &mut self.queue else { return };
+        let packet = slab.at(label.key);
+        packet.hop = label.hop;
+        match ordered.qdisc.enqueue(now, pkt_view(label.key | fate, packet)) {
+            Verdict::Accept => {}
+            Verdict::Mark => packet.ecn = ecn::CE,
+            Verdict::Drop => {
+                self.dropped += 1;
+                slab.remove(label.key);
+                return;
+            }
+        }
+        if !ordered.busy {
+            self.start_next(id, now, slab, events);
+        }
+    }
+
+    /// What waits at `now` on a port that transmits in order of arrival; transmissions that have begun are forgotten.
+    #[inline]
+    fn waiting_at(&mut self, now: Time) -> Backlog {
+        while self.waiting > 0 {
+            let first = match self.in_transit - self.waiting {
+                0 => self.head,
+                begun => self.ring[begun as usize - 1],
+            };
+            if first.start > now {
+                break;
+            }
+            self.waiting -= 1;
+            self.waiting_bytes -= u64::from(first.label.len);
+        }
+        Backlog { packets: self.waiting, bytes: self.waiting_bytes }
     }
 
     /// Puts a packet on the wire as soon as the transmitter is free after `ready`; returns when that is.
     #[inline]
-    fn transmit(
-        &mut self,
-        id: u32,
-        ready: Time,
-        now: Time,
-        key: u32,
-        len: u32,
-        events: &mut EventQueue,
-    ) -> Time {
+    fn transmit(&mut self, id: u32, ready: Time, now: Time, label: Label, events: &mut EventQueue) -> Time {
         // At the very moment the transmitter becomes free it still owes its part of a nanosecond.
         let start = if self.free_at >= ready {
             self.free_at
@@ -236,17 +274,21 @@ impl Port {
             self.fraction = 0;
             ready
         };
-        let owed = u128::from(len) * u128::from(self.nanos_per_byte) + u128::from(self.fraction);
+        let owed = u128::from(label.len) * u128::from(self.nanos_per_byte) + u128::from(self.fraction);
         self.fraction = owed as u32;
         self.free_at = start + Span::from_nanos((owed >> 32) as u64);
         let arrive = self.free_at + self.delay;
-        if self.ring.is_empty() {
+        let transit = Transit { start, arrive, label };
+        if self.in_transit == 0 {
+            self.head = transit;
             events.push(arrive, Event::Arrival(id));
+        } else {
+            self.ring.push_back(transit);
         }
-        self.ring.push_back(Transit { start, arrive, key, len });
+        self.in_transit += 1;
         if start > now && !matches!(self.queue, Queue::Unlimited) {
             self.waiting += 1;
-            self.waiting_bytes += u64::from(len);
+            self.waiting_bytes += u64::from(label.len);
         }
         start
     }
@@ -256,15 +298,15 @@ impl Port {
         let Queue::Ordered(ordered) = &mut self.queue else { return };
         let next = ordered.qdisc.dequeue(now, &mut ordered.dropped);
         for pkt in ordered.dropped.drain(..) {
-            self.counters.dropped += 1;
+            self.dropped += 1;
             slab.remove(pkt.key & !LOST);
         }
         ordered.busy = true;
         match next {
             Some(pkt) => {
-                self.counters.sent += 1;
-                self.counters.sent_bytes += u64::from(pkt.len);
-                self.transmit(id, now, now, pkt.key, pkt.len, events);
+                let hop = slab.at(pkt.key & !LOST).hop;
+                let label = Label { key: pkt.key, hop, len: pkt.len, flow: pkt.flow.0 };
+                self.transmit(id, now, now, label, events);
                 if self.extras.is_some() {
                     self.watch(now, now, slab.at(pkt.key & !LOST));
                 }
@@ -280,22 +322,26 @@ impl Port {
 
     /// Takes the packet that arrives now at the other end; `None` when the wire lost it.
     #[inline]
-    pub(crate) fn arrive(&mut self, id: u32, slab: &mut Slab, events: &mut EventQueue) -> Option<u32> {
-        let head = self.ring.pop_front()?;
-        if self.waiting as usize > self.ring.len() {
+    pub(crate) fn arrive(&mut self, id: u32, slab: &mut Slab, events: &mut EventQueue) -> Option<Label> {
+        let head = self.head;
+        self.in_transit = self.in_transit.checked_sub(1)?;
+        if self.waiting > self.in_transit {
             self.waiting -= 1;
-            self.waiting_bytes -= u64::from(head.len);
+            self.waiting_bytes -= u64::from(head.label.len);
         }
-        if let Some(next) = self.ring.front() {
+        if self.in_transit > 0
+            && let Some(next) = self.ring.pop_front()
+        {
+            self.head = next;
             events.push(next.arrive, Event::Arrival(id));
         }
-        if head.key & LOST != 0 {
-            self.counters.lost += 1;
-            slab.remove(head.key & !LOST);
+        if head.label.key & LOST != 0 {
+            self.extras().lost += 1;
+            slab.remove(head.label.key & !LOST);
             return None;
         }
-        self.counters.delivered += 1;
-        Some(head.key)
+        self.delivered += 1;
+        Some(head.label)
     }
 
     /// What waits at `now`.
@@ -303,16 +349,39 @@ impl Port {
         if let Queue::Ordered(ordered) = &self.queue {
             return ordered.qdisc.backlog();
         }
-        let waiting = self.ring.iter().rev().take_while(|t| t.start > now);
-        waiting.fold(Backlog::default(), |b, t| Backlog {
+        self.latest_first().take_while(|t| t.start > now).fold(Backlog::default(), |b, t| Backlog {
             packets: b.packets + 1,
-            bytes: b.bytes + u64::from(t.len),
+            bytes: b.bytes + u64::from(t.label.len),
         })
+    }
+
+    /// Packets that the wire lost.
+    fn lost(&self) -> u64 {
+        self.extras.as_ref().map_or(0, |extras| extras.lost)
+    }
+
+    /// Packets handed to the transmitter.
+    pub(crate) fn sent(&self) -> u64 {
+        self.offered - self.dropped - self.held()
+    }
+
+    pub(crate) fn counters(&self) -> PortCounters {
+        PortCounters {
+            offered: self.offered,
+            dropped: self.dropped,
+            delivered: self.delivered,
+            lost: self.lost(),
+        }
     }
 
     /// Packets between acceptance and arrival, waiting included.
     pub(crate) fn in_transit(&self) -> u64 {
-        self.ring.len() as u64
+        u64::from(self.in_transit)
+    }
+
+    /// Packets in transit, the last accepted first.
+    fn latest_first(&self) -> impl Iterator<Item = &Transit> {
+        self.ring.iter().rev().chain((self.in_transit > 0).then_some(&self.head))
     }
 
     /// Packets that an ordering discipline holds.
@@ -327,7 +396,7 @@ impl Port {
     pub(crate) fn take_waited(&mut self, now: Time) -> u64 {
         // What waiting packets will still wait was added at their enqueue.
         let ahead: u64 =
-            self.ring.iter().rev().map(|t| t.start.since(now).as_nanos()).take_while(|w| *w > 0).sum();
+            self.latest_first().map(|t| t.start.since(now).as_nanos()).take_while(|w| *w > 0).sum();
         let Some(watch) = self.extras.as_mut().and_then(|e| e.watch.as_mut()) else { return 0 };
         let until_now = watch.waited - ahead;
         let since_last = until_now - watch.reported;

@@ -2,24 +2,28 @@
 
 use bandmaster_core::fairness::{Demand, jain, max_min};
 use bandmaster_core::report::Series;
-use bandmaster_core::scenario::{RecordDetail, Scenario};
+use bandmaster_core::scenario::{FlowGroup, RecordDetail, Scenario};
 use bandmaster_core::time::{Span, Time};
 
 use crate::workload::FlowPlan;
 
 /// What the sampler reads of each measured flow.
+#[derive(Default)]
 pub(crate) struct FlowSample {
     pub(crate) delivered: u64,
     pub(crate) cwnd: u64,
     pub(crate) srtt: Option<Span>,
 }
 
-/// Load of the packet plane that the fair share must respect: what inelastic traffic takes of each port, in bit/s.
-pub(crate) struct Load<'a> {
-    /// Capacity per port in bit/s, less inelastic load.
-    pub(crate) capacities: &'a [f64],
-    /// Payload share of a full frame, per flow plan.
+/// The flows of a run, by position in the list of all.
+pub(crate) struct Flows<'a> {
+    pub(crate) groups: &'a [FlowGroup],
+    pub(crate) plans: &'a [FlowPlan],
+    /// Ports on the way of the data.
+    pub(crate) route: &'a dyn Fn(usize) -> &'a [u32],
+    /// Payload share of a full frame.
     pub(crate) efficiency: &'a dyn Fn(usize) -> f64,
+    pub(crate) state: &'a dyn Fn(usize) -> FlowSample,
 }
 
 /// Collects samples.
@@ -29,16 +33,13 @@ pub(crate) struct Meter {
     warm_up: Time,
     detail: RecordDetail,
     /// Plans of measured flows, by position in the list of all.
-    measured: Vec<usize>,
-    plans: Vec<FlowPlan>,
-    /// Ports on the way of each measured flow's data.
-    routes: Vec<Vec<u32>>,
+    measured: Vec<u32>,
     last: Vec<u64>,
     fair: Vec<f64>,
     /// The state that `fair` was computed for: which flows cover the interval, and the capacities.
     fair_key: (Vec<bool>, Vec<f64>),
     entities: Vec<String>,
-    entity_of: Vec<usize>,
+    entity_of: Vec<u32>,
     windows: Vec<Window>,
     series: Vec<Series>,
     long: LongInterval,
@@ -86,18 +87,19 @@ impl Mean {
 }
 
 impl Meter {
-    pub(crate) fn new(scenario: &Scenario, plans: &[FlowPlan], route_of: impl Fn(usize) -> Vec<u32>) -> Self {
-        let measured: Vec<usize> = (0..plans.len()).filter(|&i| plans[i].measured).collect();
-        let mut entities = Vec::new();
-        for &i in &measured {
-            if !entities.contains(&plans[i].entity) {
-                entities.push(plans[i].entity.clone());
-            }
+    pub(crate) fn new(scenario: &Scenario, plans: &[FlowPlan]) -> Self {
+        let groups = &scenario.flows;
+        let mut entities: Vec<String> = Vec::new();
+        let (mut measured, mut entity_of) = (Vec::new(), Vec::new());
+        for (i, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.group(groups).measured) {
+            let name = plan.entity(groups);
+            let entity = entities.iter().position(|e| e == name).unwrap_or_else(|| {
+                entities.push(name.to_owned());
+                entities.len() - 1
+            });
+            measured.push(i as u32);
+            entity_of.push(entity as u32);
         }
-        let entity_of = measured
-            .iter()
-            .map(|&i| entities.iter().position(|e| *e == plans[i].entity).unwrap_or(0))
-            .collect();
         let run = &scenario.run;
         let whole = Window {
             prefix: String::new(),
@@ -123,7 +125,6 @@ impl Meter {
                 as usize,
             warm_up: Time::ZERO + run.warm_up,
             detail: scenario.measure.record,
-            routes: measured.iter().map(|&i| route_of(i)).collect(),
             last: vec![0; measured.len()],
             fair: vec![0.0; measured.len()],
             fair_key: (Vec::new(), Vec::new()),
@@ -135,31 +136,33 @@ impl Meter {
             entity_of,
             entities,
             measured,
-            plans: plans.to_vec(),
             windows: std::iter::once(whole).chain(windows).collect(),
             series: Vec::new(),
         }
     }
 
-    /// Ends the interval at `now`. `waited` is the measured port's packet-nanoseconds of waiting in it.
+    /// Ends the interval at `now`. `waited` is the measured port's packet-nanoseconds of waiting in it; `capacities`
+    /// are of the ports, in bit/s, less what inelastic traffic takes.
     pub(crate) fn take(
         &mut self,
         now: Time,
         waited: u64,
         queue_name: Option<&str>,
-        load: &Load<'_>,
-        state: impl Fn(usize) -> FlowSample,
+        capacities: &[f64],
+        flows: &Flows<'_>,
     ) {
         let from = now - self.sample;
         let seconds = self.sample.as_secs_f64();
-        let samples: Vec<FlowSample> = self.measured.iter().map(|&i| state(i)).collect();
-        let covers: Vec<bool> = self.measured.iter().map(|&i| self.plans[i].covers(from, now)).collect();
-        self.update_fair(&covers, load);
-        let rates: Vec<f64> = samples
-            .iter()
-            .zip(&self.last)
-            .map(|(s, last)| (s.delivered - last) as f64 * 8.0 / seconds)
-            .collect();
+        let covers: Vec<bool> =
+            self.measured.iter().map(|&i| flows.plans[i as usize].covers(from, now)).collect();
+        self.update_fair(&covers, capacities, flows);
+        let rate_since = |(&i, last): (&u32, &mut u64)| {
+            let delivered = (flows.state)(i as usize).delivered;
+            let rate = (delivered - *last) as f64 * 8.0 / seconds;
+            *last = delivered;
+            rate
+        };
+        let rates: Vec<f64> = self.measured.iter().zip(&mut self.last).map(rate_since).collect();
         let total: f64 = rates.iter().sum();
         let index = |select: &dyn Fn(usize) -> bool, normalised: bool| {
             let chosen = (0..rates.len()).filter(|&f| covers[f] && select(f));
@@ -174,55 +177,46 @@ impl Meter {
             window.waited += waited;
         }
         if self.detail != RecordDetail::None {
-            let mut row: Vec<(String, &'static str, f64)> = Vec::new();
+            let mut row = Row { series: &mut self.series, at: 0 };
             let mut entity = |name: &str, select: &dyn Fn(usize) -> bool| {
                 let chosen = || (0..rates.len()).filter(|&f| select(f));
-                row.push((name.to_owned(), "throughput", chosen().map(|f| rates[f]).sum::<f64>() / 1e6));
-                row.push((name.to_owned(), "jain", index(select, false).unwrap_or(f64::NAN)));
-                row.push((name.to_owned(), "jain_normalised", index(select, true).unwrap_or(f64::NAN)));
-                row.push((name.to_owned(), "flows", chosen().filter(|&f| covers[f]).count() as f64));
+                row.add(name, "throughput", chosen().map(|f| rates[f]).sum::<f64>() / 1e6);
+                row.add(name, "jain", index(select, false).unwrap_or(f64::NAN));
+                row.add(name, "jain_normalised", index(select, true).unwrap_or(f64::NAN));
+                row.add(name, "flows", chosen().filter(|&f| covers[f]).count() as f64);
             };
             entity("all", &|_| true);
             if self.entities.len() > 1 {
                 for (i, name) in self.entities.iter().enumerate() {
-                    entity(name, &|f| self.entity_of[f] == i);
+                    entity(name, &|f| self.entity_of[f] as usize == i);
                 }
             }
             if let Some(name) = queue_name {
-                row.push((name.to_owned(), "queue", waited as f64 / self.sample.as_nanos() as f64));
+                row.add(name, "queue", waited as f64 / self.sample.as_nanos() as f64);
             }
             if self.detail == RecordDetail::Flows {
-                for (f, sample) in samples.iter().enumerate() {
-                    let name = &self.plans[self.measured[f]].name;
-                    row.push((name.clone(), "throughput", rates[f] / 1e6));
-                    row.push((name.clone(), "cwnd", sample.cwnd as f64));
-                    let srtt = sample.srtt.map_or(f64::NAN, |s| s.as_secs_f64() * 1e3);
-                    row.push((name.clone(), "srtt", srtt));
+                for (&i, rate) in self.measured.iter().zip(&rates) {
+                    let name = flows.plans[i as usize].name(flows.groups);
+                    let state = (flows.state)(i as usize);
+                    row.add(&name, "throughput", rate / 1e6);
+                    row.add(&name, "cwnd", state.cwnd as f64);
+                    row.add(&name, "srtt", state.srtt.map_or(f64::NAN, |s| s.as_secs_f64() * 1e3));
                 }
             }
-            self.record(row);
         }
         if from >= self.warm_up {
-            self.add_to_long_interval(from, now, &rates, seconds);
-        }
-        for (last, sample) in self.last.iter_mut().zip(&samples) {
-            *last = sample.delivered;
+            self.add_to_long_interval(from, now, &rates, seconds, flows.plans);
         }
     }
 
-    fn record(&mut self, row: Vec<(String, &'static str, f64)>) {
-        if self.series.is_empty() {
-            self.series = row
-                .iter()
-                .map(|(entity, measure, _)| Series { entity: entity.clone(), measure, values: Vec::new() })
-                .collect();
-        }
-        for (series, (_, _, value)) in self.series.iter_mut().zip(row) {
-            series.values.push(value as f32);
-        }
-    }
-
-    fn add_to_long_interval(&mut self, from: Time, now: Time, rates: &[f64], seconds: f64) {
+    fn add_to_long_interval(
+        &mut self,
+        from: Time,
+        now: Time,
+        rates: &[f64],
+        seconds: f64,
+        plans: &[FlowPlan],
+    ) {
         let long = &mut self.long;
         if long.samples == 0 {
             long.from = from;
@@ -233,8 +227,8 @@ impl Meter {
             long.fair[f] += self.fair[f] * seconds;
         }
         if long.samples == self.long_samples {
-            let whole: Vec<usize> =
-                (0..rates.len()).filter(|&f| self.plans[self.measured[f]].covers(long.from, now)).collect();
+            let covers = |&f: &usize| plans[self.measured[f] as usize].covers(long.from, now);
+            let whole: Vec<usize> = (0..rates.len()).filter(covers).collect();
             long.jain.add(jain(whole.iter().map(|&f| long.bytes[f])));
             long.jain_normalised.add(jain(whole.iter().map(|&f| long.bytes[f] / long.fair[f].max(1.0))));
             long.samples = 0;
@@ -244,19 +238,20 @@ impl Meter {
     }
 
     /// Max-min fair goodput of the flows that cover the interval.
-    fn update_fair(&mut self, covers: &[bool], load: &Load<'_>) {
-        if self.fair_key.0 == covers && self.fair_key.1 == load.capacities {
+    fn update_fair(&mut self, covers: &[bool], capacities: &[f64], flows: &Flows<'_>) {
+        if self.fair_key.0 == covers && self.fair_key.1 == capacities {
             return;
         }
         let present: Vec<usize> = (0..covers.len()).filter(|&f| covers[f]).collect();
+        let links_of = |&f: &usize| (flows.route)(self.measured[f] as usize);
         let demands: Vec<Demand<'_>> =
-            present.iter().map(|&f| Demand { links: &self.routes[f], most: f64::INFINITY }).collect();
-        let rates = max_min(load.capacities, &demands);
+            present.iter().map(|f| Demand { links: links_of(f), most: f64::INFINITY }).collect();
+        let rates = max_min(capacities, &demands);
         self.fair.fill(0.0);
         for (&f, rate) in present.iter().zip(rates) {
-            self.fair[f] = rate * (load.efficiency)(self.measured[f]);
+            self.fair[f] = rate * (flows.efficiency)(self.measured[f] as usize);
         }
-        self.fair_key = (covers.to_vec(), load.capacities.to_vec());
+        self.fair_key = (covers.to_vec(), capacities.to_vec());
     }
 
     /// Summary figures that come from samples, and the series.
@@ -274,5 +269,21 @@ impl Meter {
             add("queue", window.waited as f64 / (window.time * 1e9));
         }
         (figures, self.series)
+    }
+}
+
+/// One sample's values, put to their series in the same order every time.
+struct Row<'a> {
+    series: &'a mut Vec<Series>,
+    at: usize,
+}
+
+impl Row<'_> {
+    fn add(&mut self, entity: &str, measure: &'static str, value: f64) {
+        if self.at == self.series.len() {
+            self.series.push(Series { entity: entity.to_owned(), measure, values: Vec::new() });
+        }
+        self.series[self.at].values.push(value as f32);
+        self.at += 1;
     }
 }

@@ -4,7 +4,7 @@ use bandmaster_core::time::{Span, Time};
 
 use crate::events::{Event, EventQueue};
 use crate::link::Port;
-use crate::packet::{Packet, Slab};
+use crate::packet::{Label, Packet, Slab};
 
 /// Ends a route in the table.
 pub(crate) const ROUTE_END: u32 = u32::MAX;
@@ -22,20 +22,19 @@ impl Net {
     /// A host hands a packet to the first port of its route.
     #[inline]
     pub(crate) fn send(&mut self, packet: Packet) {
-        let key = self.slab.insert(packet);
-        self.forward(key);
+        let label = self.slab.insert(packet);
+        self.forward(label);
     }
 
     /// Hands a packet to the next port of its route; false when it is at the end.
     #[inline]
-    pub(crate) fn forward(&mut self, key: u32) -> bool {
-        let packet = self.slab.at(key);
-        let port = self.routes[packet.hop as usize];
+    pub(crate) fn forward(&mut self, label: Label) -> bool {
+        let port = self.routes[label.hop as usize];
         if port == ROUTE_END {
             return false;
         }
-        packet.hop += 1;
-        self.ports[port as usize].enqueue(port, self.now, key, &mut self.slab, &mut self.events);
+        let label = Label { hop: label.hop + 1, ..label };
+        self.ports[port as usize].enqueue(port, self.now, label, &mut self.slab, &mut self.events);
         true
     }
 

@@ -19,7 +19,7 @@ pub(crate) mod ecn {
 /// A packet on its way. Sequence numbers are offsets into the stream; the SYN has none.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Packet {
-    /// Position of the next port in the table of routes.
+    /// Position of the next port in the table of routes, where no [`Label`] states it.
     pub(crate) hop: u32,
     pub(crate) flow: u32,
     /// Bytes on a link.
@@ -44,6 +44,18 @@ pub(crate) struct Packet {
     pub(crate) sack: [(u32, u32); 4],
 }
 
+/// What forwarding needs of a packet. It travels from ring to ring, so that a hop leaves the packet alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Label {
+    /// Key in the slab.
+    pub(crate) key: u32,
+    /// Position of the next port in the table of routes.
+    pub(crate) hop: u32,
+    /// Bytes on a link.
+    pub(crate) len: u32,
+    pub(crate) flow: u32,
+}
+
 /// Packets by key, with reuse of freed places.
 #[derive(Default)]
 pub(crate) struct Slab {
@@ -53,13 +65,19 @@ pub(crate) struct Slab {
 
 impl Slab {
     #[inline]
-    pub(crate) fn insert(&mut self, packet: Packet) -> u32 {
-        if let Some(key) = self.free.pop() {
-            self.packets[key as usize] = packet;
-            return key;
-        }
-        self.packets.push(packet);
-        (self.packets.len() - 1) as u32
+    pub(crate) fn insert(&mut self, packet: Packet) -> Label {
+        let Packet { hop, len, flow, .. } = packet;
+        let key = match self.free.pop() {
+            Some(key) => {
+                self.packets[key as usize] = packet;
+                key
+            }
+            None => {
+                self.packets.push(packet);
+                (self.packets.len() - 1) as u32
+            }
+        };
+        Label { key, hop, len, flow }
     }
 
     #[inline]

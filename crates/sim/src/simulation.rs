@@ -7,15 +7,17 @@ use bandmaster_core::port::flow_counter::FlowCounter;
 use bandmaster_core::report::{RunRecord, Work};
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
-use bandmaster_core::units::Bytes;
+use bandmaster_core::units::{Bytes, Rate};
 
 use crate::events::Event;
-use crate::measure::{FlowSample, Load, Meter};
+use crate::link::Port;
+use crate::measure::{FlowSample, Flows, Meter};
 use crate::net::Net;
-use crate::packet::{Packet, flag};
+use crate::packet::{Label, Packet, flag};
 use crate::roles::Roles;
 use crate::tcp::Profile;
 use crate::tcp::receiver::Receiver;
+use crate::tcp::rtt::RttEstimator;
 use crate::tcp::sender::Sender;
 use crate::workload::{FlowPlan, Toggle, UdpSource};
 use crate::{RunError, RunOptions};
@@ -27,14 +29,18 @@ const STOP_CHECK: u64 = 1 << 14;
 pub(crate) struct Simulation<'a> {
     pub(crate) scenario: &'a Scenario,
     pub(crate) net: Net,
-    /// TCP flows first: plan i is TCP flow i below `senders.len()`, then UDP.
+    /// TCP flows first: plan i is TCP flow i below `connections.len()`, then UDP.
     pub(crate) plans: Vec<FlowPlan>,
-    pub(crate) senders: Vec<Sender>,
-    pub(crate) receivers: Vec<Receiver>,
+    /// Both ends of each TCP flow, once it has started.
+    pub(crate) connections: Vec<Option<Box<Connection>>>,
+    /// First hop of each flow's data, and of each TCP flow's acknowledgements.
+    pub(crate) data_routes: Vec<u32>,
+    pub(crate) ack_routes: Vec<u32>,
     /// Profile of each TCP flow.
     pub(crate) profile_of: Vec<u32>,
     pub(crate) profiles: Vec<Profile>,
     pub(crate) udp: Vec<UdpSource>,
+    pub(crate) datagrams_received: Vec<u64>,
     /// On/off behaviour, by flow.
     pub(crate) toggles: Vec<Option<Box<Toggle>>>,
     pub(crate) roles: Roles,
@@ -43,10 +49,18 @@ pub(crate) struct Simulation<'a> {
     pub(crate) measured_port: Option<u32>,
     /// Port that is captured.
     pub(crate) captured_port: Option<u32>,
+    /// Rate of each port.
+    pub(crate) rates: Vec<Rate>,
     /// Node of each port's transmitter.
     pub(crate) port_owner: Vec<NodeId>,
     /// Rate of inelastic traffic that is on, per port, in bit/s; changes with UDP sources.
     pub(crate) inelastic: Vec<f64>,
+}
+
+/// Both ends of a TCP flow.
+pub(crate) struct Connection {
+    sender: Sender,
+    receiver: Receiver,
 }
 
 impl Simulation<'_> {
@@ -99,11 +113,11 @@ impl Simulation<'_> {
         match event {
             Event::Arrival(port) => {
                 let net = &mut self.net;
-                let Some(key) = net.ports[port as usize].arrive(port, &mut net.slab, &mut net.events) else {
-                    return;
-                };
-                if !net.forward(key) {
-                    self.deliver(key);
+                let arrived = net.ports[port as usize].arrive(port, &mut net.slab, &mut net.events);
+                if let Some(label) = arrived
+                    && !net.forward(label)
+                {
+                    self.deliver(label);
                 }
             }
             Event::PortFree(port) => {
@@ -143,27 +157,49 @@ impl Simulation<'_> {
     /// A TCP flow's sender with what its methods need.
     #[inline]
     fn sender(&mut self, flow: u32) -> (&mut Sender, (&Profile, &mut Net)) {
-        let profile = &self.profiles[self.profile_of[flow as usize] as usize];
-        (&mut self.senders[flow as usize], (profile, &mut self.net))
+        let (connection, with) = self.connection(flow);
+        (&mut connection.sender, with)
     }
 
     /// A TCP flow's receiver with what its methods need.
     #[inline]
     fn receiver(&mut self, flow: u32) -> (&mut Receiver, (&Profile, &mut Net)) {
-        let profile = &self.profiles[self.profile_of[flow as usize] as usize];
-        (&mut self.receivers[flow as usize], (profile, &mut self.net))
+        let (connection, with) = self.connection(flow);
+        (&mut connection.receiver, with)
+    }
+
+    /// A TCP flow's ends, made when first asked for.
+    #[inline]
+    fn connection(&mut self, flow: u32) -> (&mut Connection, (&Profile, &mut Net)) {
+        let i = flow as usize;
+        let profile = &self.profiles[self.profile_of[i] as usize];
+        let connection = self.connections[i].get_or_insert_with(|| {
+            let size = match self.plans[i].group(&self.scenario.flows).transport {
+                Transport::Tcp { size, .. } => size,
+                Transport::Udp { .. } => None,
+            };
+            let size = size.map(Bytes::get);
+            Box::new(Connection {
+                sender: Sender::new(flow, self.data_routes[i], size, &profile.settings),
+                receiver: Receiver::new(flow, self.ack_routes[i], profile),
+            })
+        });
+        (connection, (profile, &mut self.net))
+    }
+
+    fn is_receiver_open(&self, flow: u32) -> bool {
+        self.connections[flow as usize].as_ref().is_some_and(|c| c.receiver.is_open())
     }
 
     /// A packet is at the end of its route.
     #[inline]
-    fn deliver(&mut self, key: u32) {
-        let packet = *self.net.slab.at(key);
+    fn deliver(&mut self, Label { key, flow, .. }: Label) {
         self.net.slab.remove(key);
-        let flow = packet.flow;
-        if flow as usize >= self.senders.len() {
-            self.udp[flow as usize - self.senders.len()].received += 1;
+        if flow as usize >= self.connections.len() {
+            self.datagrams_received[flow as usize - self.connections.len()] += 1;
             return;
         }
+        let packet = *self.net.slab.at(key);
         if packet.reverse {
             let (sender, (profile, net)) = self.sender(flow);
             sender.on_ack(&packet, profile, net);
@@ -174,12 +210,11 @@ impl Simulation<'_> {
             let stats = self.flow_stats(flow, FlowEnd::Receiver);
             self.observe(dst, &Observation::FlowStarted(stats));
         }
-        let was_open = self.receivers[flow as usize].is_open();
+        let was_open = !self.roles.is_empty() && self.is_receiver_open(flow);
         let (receiver, (profile, net)) = self.receiver(flow);
         receiver.on_segment(&packet, profile, net);
-        if was_open && !self.roles.is_empty() && !self.receivers[flow as usize].is_open() {
-            let plan = &self.plans[flow as usize];
-            let (src, dst) = (plan.src, plan.dst);
+        if was_open && !self.is_receiver_open(flow) {
+            let FlowPlan { src, dst, .. } = self.plans[flow as usize];
             self.observe(dst, &Observation::FlowEnded(FlowId(flow)));
             self.observe(src, &Observation::FlowEnded(FlowId(flow)));
         }
@@ -193,8 +228,8 @@ impl Simulation<'_> {
             let on = toggle.times.on.draw(&mut toggle.stream);
             self.net.schedule(self.net.now + on, Event::Toggle(flow));
         }
-        if flow as usize >= self.senders.len() {
-            self.set_udp(flow as usize - self.senders.len(), true);
+        if flow as usize >= self.connections.len() {
+            self.set_udp(flow as usize - self.connections.len(), true);
             return;
         }
         if !self.roles.is_empty() {
@@ -208,8 +243,8 @@ impl Simulation<'_> {
 
     fn stop(&mut self, flow: u32) {
         self.toggles[flow as usize] = None;
-        if flow as usize >= self.senders.len() {
-            self.set_udp(flow as usize - self.senders.len(), false);
+        if flow as usize >= self.connections.len() {
+            self.set_udp(flow as usize - self.connections.len(), false);
         } else {
             let (sender, (profile, net)) = self.sender(flow);
             sender.close(profile, net);
@@ -223,8 +258,8 @@ impl Simulation<'_> {
         let times = if on { toggle.times.on } else { toggle.times.off };
         let length = times.draw(&mut toggle.stream);
         self.net.schedule(self.net.now + length, Event::Toggle(flow));
-        if flow as usize >= self.senders.len() {
-            self.set_udp(flow as usize - self.senders.len(), on);
+        if flow as usize >= self.connections.len() {
+            self.set_udp(flow as usize - self.connections.len(), on);
         } else {
             let (sender, (profile, net)) = self.sender(flow);
             sender.set_paused(!on, profile, net);
@@ -236,7 +271,6 @@ impl Simulation<'_> {
         if source.on == on {
             return;
         }
-        source.on = on;
         let overhead = self.scenario.topology.frame_overhead.get() as f64;
         let wire = source.rate as f64 * (1.0 + overhead / f64::from(source.packet));
         let mut hop = source.route as usize;
@@ -244,20 +278,20 @@ impl Simulation<'_> {
             self.inelastic[self.net.routes[hop] as usize] += if on { wire } else { -wire };
             hop += 1;
         }
+        source.on = on;
         if on {
-            source.since = self.net.now;
-            source.sent = 0;
-            self.net.events.push(source.next_at(), Event::Datagram(index as u32));
+            source.restart(self.net.now);
+            self.net.events.push(source.next, Event::Datagram(index as u32));
         }
     }
 
     fn datagram(&mut self, index: u32) {
         let source = &mut self.udp[index as usize];
         // A stale event of an earlier on time comes at another time than the source expects.
-        if !source.on || source.next_at() != self.net.now {
+        if !source.on || source.next != self.net.now {
             return;
         }
-        source.sent += 1;
+        source.advance();
         let overhead = self.scenario.topology.frame_overhead.get() as u32;
         let packet = Packet {
             hop: source.route,
@@ -266,7 +300,7 @@ impl Simulation<'_> {
             payload: source.packet - 28,
             ..Packet::default()
         };
-        self.net.events.push(source.next_at(), Event::Datagram(index));
+        self.net.events.push(source.next, Event::Datagram(index));
         self.net.send(packet);
     }
 
@@ -274,11 +308,10 @@ impl Simulation<'_> {
 
     fn flow_stats(&self, flow: u32, end: FlowEnd) -> FlowStats {
         let profile = &self.profiles[self.profile_of[flow as usize] as usize];
-        let (delivered, rtt) = match end {
-            FlowEnd::Sender => (self.senders[flow as usize].acknowledged(), &self.senders[flow as usize].rtt),
-            FlowEnd::Receiver => {
-                (self.receivers[flow as usize].delivered(), self.receivers[flow as usize].rtt())
-            }
+        let (delivered, rtt) = match (&self.connections[flow as usize], end) {
+            (None, _) => (0, RttEstimator::default()),
+            (Some(c), FlowEnd::Sender) => (c.sender.acknowledged(), c.sender.rtt),
+            (Some(c), FlowEnd::Receiver) => (c.receiver.delivered(), *c.receiver.rtt()),
         };
         FlowStats {
             flow: FlowId(flow),
@@ -296,15 +329,16 @@ impl Simulation<'_> {
     fn flows_at(&self, node: NodeId) -> Vec<FlowStats> {
         let at = |i: usize| {
             let plan = &self.plans[i];
-            if plan.dst == node && self.receivers[i].is_open() {
+            let connection = self.connections[i].as_ref()?;
+            if plan.dst == node && connection.receiver.is_open() {
                 Some(self.flow_stats(i as u32, FlowEnd::Receiver))
-            } else if plan.src == node && self.senders[i].is_open() {
+            } else if plan.src == node && connection.sender.is_open() {
                 Some(self.flow_stats(i as u32, FlowEnd::Sender))
             } else {
                 None
             }
         };
-        (0..self.senders.len()).filter_map(at).collect()
+        (0..self.connections.len()).filter_map(at).collect()
     }
 
     fn ports_at(&mut self, node: NodeId) -> Vec<PortStats> {
@@ -314,11 +348,16 @@ impl Simulation<'_> {
                 continue;
             }
             let port = &mut self.net.ports[i];
-            let rate = port.rate;
             let counts = port.extras.as_mut().and_then(|e| e.flow_counter.as_mut()).map(FlowCounter::take);
             let (flows_seen, flows_open) = counts.unwrap_or_default();
             let backlog = Bytes::new(port.backlog(self.net.now).bytes);
-            stats.push(PortStats { port: PortId(i as u32), capacity: rate, flows_seen, flows_open, backlog });
+            stats.push(PortStats {
+                port: PortId(i as u32),
+                capacity: self.rates[i],
+                flows_seen,
+                flows_open,
+                backlog,
+            });
         }
         stats
     }
@@ -371,7 +410,7 @@ impl Simulation<'_> {
             }
             Action::SetWindow { flow, window, .. } => {
                 if self.plans[flow.index()].dst == node {
-                    self.receivers[flow.index()].set_cap(window);
+                    self.receiver(flow.0).0.set_cap(window);
                 } else {
                     let (sender, (profile, net)) = self.sender(flow.0);
                     sender.set_cap(window, profile, net);
@@ -396,11 +435,10 @@ impl Simulation<'_> {
         let waited = self.measured_port.map_or(0, |port| self.net.ports[port as usize].take_waited(now));
         let queue_name = self.measured_port.map(|port| self.scenario.topology.port_name(PortId(port)));
         let capacities: Vec<f64> = self
-            .net
-            .ports
+            .rates
             .iter()
             .zip(&self.inelastic)
-            .map(|(port, load)| (port.rate.bits_per_sec() as f64 - load).max(0.0))
+            .map(|(rate, load)| (rate.bits_per_sec() as f64 - load).max(0.0))
             .collect();
         let (profiles, profile_of) = (&self.profiles, &self.profile_of);
         let efficiency = |i: usize| {
@@ -408,20 +446,35 @@ impl Simulation<'_> {
             let profile = &profiles[profile as usize];
             profile.mss as f64 / (profile.mss + u64::from(profile.overhead)) as f64
         };
-        let (senders, receivers, udp) = (&self.senders, &self.receivers, &self.udp);
-        let load = Load { capacities: &capacities, efficiency: &efficiency };
-        self.meter.take(now, waited, queue_name.as_deref(), &load, |i| {
-            if i < senders.len() {
-                FlowSample {
-                    delivered: receivers[i].delivered(),
-                    cwnd: senders[i].cwnd(),
-                    srtt: senders[i].rtt.srtt(),
-                }
-            } else {
-                let source = &udp[i - senders.len()];
-                FlowSample { delivered: source.received * u64::from(source.packet - 28), cwnd: 0, srtt: None }
+        let (connections, udp, received) = (&self.connections, &self.udp, &self.datagrams_received);
+        let (routes, data_routes) = (&self.net.routes, &self.data_routes);
+        let state = |i: usize| {
+            if i >= connections.len() {
+                let i = i - connections.len();
+                let delivered = received[i] * u64::from(udp[i].packet - 28);
+                return FlowSample { delivered, ..FlowSample::default() };
             }
-        });
+            match &connections[i] {
+                Some(c) => FlowSample {
+                    delivered: c.receiver.delivered(),
+                    cwnd: c.sender.cwnd(),
+                    srtt: c.sender.rtt.srtt(),
+                },
+                None => {
+                    let profile = &profiles[profile_of[i] as usize];
+                    let cwnd = u64::from(profile.settings.initial_window) * profile.mss;
+                    FlowSample { cwnd, ..FlowSample::default() }
+                }
+            }
+        };
+        let flows = Flows {
+            groups: &self.scenario.flows,
+            plans: &self.plans,
+            route: &|i| crate::build::route_ports(routes, data_routes[i]),
+            efficiency: &efficiency,
+            state: &state,
+        };
+        self.meter.take(now, waited, queue_name.as_deref(), &capacities, &flows);
         self.net.schedule(now + self.scenario.run.sample, Event::Sample);
     }
 
@@ -448,10 +501,10 @@ impl Simulation<'_> {
     fn check_conservation(&self) {
         let mut in_transit = 0;
         for (i, port) in self.net.ports.iter().enumerate() {
-            let c = port.counters;
-            assert_eq!(c.offered, c.sent + c.dropped + port.held(), "port {i}: {c:?}");
-            assert_eq!(c.sent, c.delivered + c.lost + port.in_transit(), "port {i}: {c:?}");
-            in_transit += port.in_transit() + port.held();
+            let c = port.counters();
+            let alive = port.in_transit() + port.held();
+            assert_eq!(c.offered, c.dropped + c.delivered + c.lost + alive, "port {i}: {c:?}");
+            in_transit += alive;
         }
         assert_eq!(in_transit, self.net.slab.live() as u64, "packets alive outside every port");
     }
@@ -461,19 +514,23 @@ impl Simulation<'_> {
         let (mut figures, series) = self.meter.finish();
         let max = self.measured_port.and_then(|port| self.net.ports[port as usize].extras.as_ref());
         let queue_max = max.and_then(|e| e.watch).map_or(f64::NAN, |w| f64::from(w.max));
-        let sum = |f: &dyn Fn(&Sender) -> u32| self.senders.iter().map(|s| f64::from(f(s))).sum::<f64>();
+        let connections = || self.connections.iter().flatten();
+        let sum = |f: &dyn Fn(&Sender) -> u32| connections().map(|c| f64::from(f(&c.sender))).sum::<f64>();
         figures.push(("queue_max".to_owned(), queue_max));
-        let drops: u64 = self.net.ports.iter().map(|p| p.counters.dropped).sum();
+        let drops: u64 = self.net.ports.iter().map(|p| p.counters().dropped).sum();
         figures.push(("drops".to_owned(), drops as f64));
         figures.push(("rtos".to_owned(), sum(&|s| s.counters.timeouts)));
         figures.push(("retransmits".to_owned(), sum(&|s| s.counters.retransmits)));
         let is_sized = |i: usize| {
-            let group = &self.scenario.flows[self.plans[i].group];
+            let group = self.plans[i].group(&self.scenario.flows);
             matches!(group.transport, Transport::Tcp { size: Some(_), .. })
         };
-        let mut completion: Vec<Span> = (0..self.senders.len())
+        let mut completion: Vec<Span> = (0..self.connections.len())
             .filter(|&i| is_sized(i))
-            .filter_map(|i| Some(self.receivers[i].finished_at?.since(self.plans[i].start)))
+            .filter_map(|i| {
+                let finished = self.connections[i].as_ref()?.receiver.finished_at?;
+                Some(finished.since(self.plans[i].start))
+            })
             .collect();
         completion.sort_unstable();
         let n = completion.len();
@@ -485,7 +542,7 @@ impl Simulation<'_> {
             completion.get((n * 99).div_ceil(100).saturating_sub(1)).map_or(f64::NAN, |s| s.as_secs_f64());
         figures.push(("fct_p99".to_owned(), p99));
         figures.push(("control_rate".to_owned(), self.roles.bytes_sent as f64 * 8.0 / 1e3 / duration));
-        let packet_hops = self.net.ports.iter().map(|p| p.counters.sent).sum();
+        let packet_hops = self.net.ports.iter().map(Port::sent).sum();
         RunRecord {
             case,
             trial,

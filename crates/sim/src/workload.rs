@@ -3,26 +3,47 @@
 use bandmaster_core::id::NodeId;
 use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{FlowGroup, OnOff, Pairing, RunPlan, Transport};
-use bandmaster_core::time::Time;
+use bandmaster_core::time::{Span, Time};
 use bandmaster_core::topology::Topology;
 
 /// One connection or UDP stream.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowPlan {
-    /// `group-of-flows.from.number`, and `#2`, `#3`, ... for restarts.
-    pub(crate) name: String,
-    /// Name of the sending group or host: the series it belongs to.
-    pub(crate) entity: String,
     /// Position of its flow group in the scenario.
-    pub(crate) group: usize,
+    group: u32,
+    /// Position of the sending group or host in the flow group's `from`, and number among its flows.
+    from: u32,
+    member: u32,
+    /// 1; 2, 3, ... for restarts.
+    generation: u32,
     pub(crate) src: NodeId,
     pub(crate) dst: NodeId,
     pub(crate) start: Time,
     pub(crate) stop: Option<Time>,
-    pub(crate) measured: bool,
 }
 
 impl FlowPlan {
+    /// Its flow group among `groups`, which are the scenario's.
+    pub(crate) fn group<'a>(&self, groups: &'a [FlowGroup]) -> &'a FlowGroup {
+        &groups[self.group as usize]
+    }
+
+    /// Position of its flow group in the scenario.
+    pub(crate) fn group_index(&self) -> usize {
+        self.group as usize
+    }
+
+    /// Name of the sending group or host: the series it belongs to.
+    pub(crate) fn entity<'a>(&self, groups: &'a [FlowGroup]) -> &'a str {
+        &self.group(groups).from[self.from as usize]
+    }
+
+    /// `group-of-flows.from.number`, and `#2`, `#3`, ... for restarts.
+    pub(crate) fn name(&self, groups: &[FlowGroup]) -> String {
+        let first = format!("{}.{}.{}", self.group(groups).name, self.entity(groups), self.member);
+        if self.generation > 1 { format!("{first}#{}", self.generation) } else { first }
+    }
+
     /// Exists through the whole interval.
     pub(crate) fn covers(&self, from: Time, to: Time) -> bool {
         self.start <= from && self.stop.is_none_or(|stop| stop >= to)
@@ -55,7 +76,7 @@ fn plan_group(
     };
     let receivers = members(&group.to);
     let mut sender_index = 0;
-    for name in &group.from {
+    for (from, name) in group.from.iter().enumerate() {
         let mut own = Vec::new();
         for (_, src) in members(std::slice::from_ref(name)) {
             let targets: Vec<NodeId> = match group.pairing {
@@ -74,14 +95,14 @@ fn plan_group(
                     let flow_name = format!("{}.{name}.{}", group.name, own.len());
                     let mut stream = Stream::new(run.seed, trial, &format!("flow/{flow_name}/start"));
                     own.push(FlowPlan {
-                        name: flow_name,
-                        entity: name.clone(),
-                        group: index,
+                        group: index as u32,
+                        from: from as u32,
+                        member: own.len() as u32,
+                        generation: 1,
                         src,
                         dst,
                         start: Time::ZERO + group.start.draw(&mut stream),
                         stop: group.stop,
-                        measured: group.measured,
                     });
                 }
             }
@@ -112,12 +133,11 @@ fn apply_timeline(group: &FlowGroup, mut flows: Vec<FlowPlan>) -> Vec<FlowPlan> 
         while starts < whole(start_share) && !stopped.is_empty() {
             let member = stopped.remove(0);
             generation[member] += 1;
-            let first = &flows[member];
             let restart = FlowPlan {
-                name: format!("{}#{}", first.name, generation[member]),
+                generation: generation[member],
                 start: step.at,
                 stop: group.stop,
-                ..first.clone()
+                ..flows[member]
             };
             current[member] = flows.len();
             flows.push(restart);
@@ -135,33 +155,47 @@ pub(crate) struct UdpSource {
     /// Bytes of an IP packet.
     pub(crate) packet: u32,
     pub(crate) rate: u64,
-    /// Start of the current on time, and packets sent since.
-    pub(crate) since: Time,
-    pub(crate) sent: u64,
+    /// When the next packet leaves, and what that rounds off in units of 1 ns / `rate`.
+    pub(crate) next: Time,
+    owed: u64,
+    /// Time between packets, in the same two parts.
+    gap: (Span, u64),
     pub(crate) on: bool,
-    pub(crate) received: u64,
 }
 
 impl UdpSource {
     pub(crate) fn new(flow: u32, route: u32, transport: &Transport) -> Option<Self> {
         let Transport::Udp { rate, packet } = transport else { return None };
+        let rate = rate.bits_per_sec().max(1);
+        let bits = packet.get() * 8_000_000_000;
         Some(Self {
             flow,
             route,
             packet: packet.get() as u32,
-            rate: rate.bits_per_sec(),
-            since: Time::ZERO,
-            sent: 0,
+            rate,
+            next: Time::ZERO,
+            owed: 0,
+            gap: (Span::from_nanos(bits / rate), bits % rate),
             on: false,
-            received: 0,
         })
     }
 
-    /// Packet n leaves when the source has made n packets' worth of bits.
-    pub(crate) fn next_at(&self) -> Time {
-        let bits = u128::from(self.sent + 1) * u128::from(self.packet) * 8;
-        self.since
-            + bandmaster_core::time::Span::from_nanos((bits * 1_000_000_000 / u128::from(self.rate)) as u64)
+    /// Begins an on time: packet n leaves when the source has made n packets' worth of bits since.
+    pub(crate) fn restart(&mut self, now: Time) {
+        self.next = now;
+        self.owed = 0;
+        self.advance();
+    }
+
+    /// Sets the time of the packet after the next.
+    pub(crate) fn advance(&mut self) {
+        let (gap, rest) = self.gap;
+        self.next += gap;
+        self.owed += rest;
+        if self.owed >= self.rate {
+            self.owed -= self.rate;
+            self.next += Span::from_nanos(1);
+        }
     }
 }
 
@@ -197,14 +231,14 @@ mod tests {
 
     fn flow(i: usize) -> FlowPlan {
         FlowPlan {
-            name: format!("u.a.{i}"),
-            entity: "a".into(),
             group: 0,
+            from: 0,
+            member: i as u32,
+            generation: 1,
             src: NodeId(i as u32),
             dst: NodeId(99),
             start: Time::ZERO,
             stop: None,
-            measured: true,
         }
     }
 
@@ -214,11 +248,12 @@ mod tests {
         let stop = |s| TimelineStep { at: at(s), stop: 0.25, start: 0.0 };
         let start = |s| TimelineStep { at: at(s), stop: 0.0, start: 0.25 };
         let timeline = vec![stop(7), stop(9), stop(11), start(14), start(16), start(18)];
-        let flows = apply_timeline(&group(timeline), (0..2).map(flow).collect());
+        let group = group(timeline);
+        let flows = apply_timeline(&group, (0..2).map(flow).collect());
         // Of two members, half a flow at 7 s is none; one has stopped by 9 s and by 11 s.
         assert_eq!(flows.len(), 3);
         assert_eq!(flows[0].stop, Some(at(9)));
         assert_eq!(flows[1].stop, None);
-        assert_eq!((flows[2].name.as_str(), flows[2].start), ("u.a.0#2", at(16)));
+        assert_eq!((flows[2].name(&[group]), flows[2].start), ("u.a.0#2".to_owned(), at(16)));
     }
 }

@@ -30,21 +30,21 @@ fn arrivals(discipline: Discipline, rate: u64, packets: &[(u64, u32)]) -> (Vec<A
             }
             Event::Datagram(i) => {
                 let len = packets[i as usize].1;
-                let key = slab.insert(Packet { len, payload: len, seq: u64::from(i), ..Packet::default() });
-                port.enqueue(0, now, key, &mut slab, &mut events);
+                let label = slab.insert(Packet { len, payload: len, seq: u64::from(i), ..Packet::default() });
+                port.enqueue(0, now, label, &mut slab, &mut events);
             }
             Event::PortFree(_) => port.start_next(0, now, &mut slab, &mut events),
             Event::Arrival(_) => {
-                if let Some(key) = port.arrive(0, &mut slab, &mut events) {
-                    arrived.push((now.as_nanos(), slab.at(key).seq));
-                    slab.remove(key);
+                if let Some(label) = port.arrive(0, &mut slab, &mut events) {
+                    arrived.push((now.as_nanos(), slab.at(label.key).seq));
+                    slab.remove(label.key);
                 }
             }
             other => panic!("{other:?} on a lone port"),
         }
     }
     assert_eq!(slab.live(), 0);
-    (arrived, port.counters)
+    (arrived, port.counters())
 }
 
 fn limit() -> impl Strategy<Value = Limit> {
