@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 
 use bandmaster_core::id::FlowId;
 use bandmaster_core::params::{Key, Kind, Limit, Params, Value};
-use bandmaster_core::qdisc::{self, Discipline, Pkt, Qdisc, QdiscDef, Verdict, fifo::Fifo};
+use bandmaster_core::qdisc::{self, Discipline, Pkt, Qdisc, QdiscDef, Site, Verdict, fifo::Fifo};
 use bandmaster_core::report::{FIGURES, MEASURES, Quantity};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{self, Case, Options, RecordDetail, Study, Transport};
 use bandmaster_core::scheme::{self, SchemeDef};
 use bandmaster_core::time::{Span, Time};
+use bandmaster_core::units::Rate;
 use bandmaster_sim::{CONGESTION_CONTROLS, RunOptions};
 use serde_json::{Map, Value as Json};
 
@@ -134,7 +135,9 @@ fn qdisc_table(def: &QdiscDef) -> String {
     if let Some(key) = def.keys.iter().find(|key| key.kind == Kind::Limit) {
         params.set(key.name, Value::Limit(Limit::Packets(4)));
     }
-    let mut queue: Box<dyn Qdisc> = match (def.build)(&params, Stream::new(1, 0, "golden")) {
+    // A packet of 1502 bytes a millisecond.
+    let site = Site { rate: Rate::from_bits_per_sec(12_016_000), stream: Stream::new(1, 0, "golden") };
+    let mut queue: Box<dyn Qdisc> = match (def.build)(&params, site) {
         Discipline::Fifo(rule) => Box::new(Fifo::new(rule)),
         Discipline::Ordered(qdisc) => qdisc,
     };
@@ -150,23 +153,18 @@ fn qdisc_table(def: &QdiscDef) -> String {
                 pkt.key, pkt.flow.0, pkt.len, backlog.packets, backlog.bytes
             );
         };
-        if at % 1_000 == 0 {
-            dropped.clear();
-            if let Some(pkt) = queue.dequeue(now, &mut dropped) {
-                left += 1;
-                row("send", &pkt, queue.as_ref());
-            }
-            for pkt in &dropped {
-                refused += 1;
-                row("drop", pkt, queue.as_ref());
-            }
+        if at % 1_000 == 0
+            && let Some(pkt) = queue.dequeue(now, &mut dropped)
+        {
+            left += 1;
+            row("send", &pkt, queue.as_ref());
         }
         // Flow 0 sends steadily, flow 1 twice as often for 4 ms, flow 2 one small packet in a while.
         let sends = [at % 1_000 == 0, at % 500 == 250 && at < 4_000, at % 3_000 == 750];
         for (flow, len) in (0..3).zip([1502, 1502, 66]).filter(|(flow, _)| sends[*flow as usize]) {
-            let pkt = Pkt { key: arrived, len, flow: FlowId(flow), ect: flow == 0 };
+            let pkt = Pkt { key: arrived, len, flow: FlowId(flow), dscp: 0, ect: flow == 0, ce: false };
             arrived += 1;
-            let event = match queue.enqueue(now, pkt) {
+            let event = match queue.enqueue(now, pkt, &mut dropped) {
                 Verdict::Accept => "accept",
                 Verdict::Mark => "mark",
                 Verdict::Drop => {
@@ -175,6 +173,10 @@ fn qdisc_table(def: &QdiscDef) -> String {
                 }
             };
             row(event, &pkt, queue.as_ref());
+        }
+        for pkt in dropped.drain(..) {
+            refused += 1;
+            row("expel", &pkt, queue.as_ref());
         }
     }
     let waiting = queue.backlog().packets;

@@ -18,8 +18,8 @@ pub struct CapturedPacket {
     pub src_port: u16,
     /// Destination port number.
     pub dst_port: u16,
-    /// ECN field of the IP header (RFC 3168).
-    pub ecn: u8,
+    /// Second byte of the IPv4 header: DSCP (RFC 2474) and ECN (RFC 3168).
+    pub tos: u8,
     /// Payload bytes after the transport header.
     pub payload: u32,
     /// Transport header.

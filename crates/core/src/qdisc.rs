@@ -9,7 +9,8 @@ pub mod fifo;
 use crate::id::FlowId;
 use crate::params::{Key, Params};
 use crate::rng::Stream;
-use crate::time::Time;
+use crate::time::{Span, Time};
+use crate::units::Rate;
 
 /// What a discipline sees of a packet. The payload stays with the runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,8 +21,12 @@ pub struct Pkt {
     pub len: u32,
     /// Flow that it belongs to.
     pub flow: FlowId,
+    /// Differentiated services code point (RFC 2474), 0 to 63.
+    pub dscp: u8,
     /// RFC 3168: the packet may be marked instead of dropped.
     pub ect: bool,
+    /// Set by a discipline that marks at departure: congestion experienced (RFC 3168).
+    pub ce: bool,
 }
 
 /// What waits in a queue, without the packet that is being transmitted.
@@ -46,17 +51,18 @@ pub enum Verdict {
 
 /// Decides at arrival whether a packet joins a first-in-first-out queue.
 pub trait Admission: Send {
-    /// Judges `pkt`, which arrives at `now` to find `backlog` waiting.
-    fn admit(&mut self, now: Time, backlog: Backlog, pkt: &Pkt) -> Verdict;
+    /// Judges `pkt`, which arrives at `now` to find `backlog` waiting and the transmitter without work for `idle`
+    /// (zero while it transmits).
+    fn admit(&mut self, now: Time, backlog: Backlog, idle: Span, pkt: &Pkt) -> Verdict;
 }
 
 /// A queue discipline that orders packets itself.
 ///
 /// Counter identities, checked over the whole registry: arrived = dropped at enqueue + enqueued;
-/// enqueued = dequeued + dropped at dequeue + backlog; the same in bytes.
+/// enqueued = dequeued + dropped after being queued + backlog; the same in bytes.
 pub trait Qdisc: Send {
-    /// Takes `pkt`, or drops it.
-    fn enqueue(&mut self, now: Time, pkt: Pkt) -> Verdict;
+    /// Takes `pkt`, or drops it. Packets that were queued before and make room are added to `dropped`.
+    fn enqueue(&mut self, now: Time, pkt: Pkt, dropped: &mut Vec<Pkt>) -> Verdict;
 
     /// The next packet to transmit, when there is one and it may leave now. Packets that the discipline drops on the
     /// way are added to `dropped`.
@@ -77,6 +83,15 @@ pub enum Discipline {
     Ordered(Box<dyn Qdisc>),
 }
 
+/// Where a discipline is put to work.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// Rate of the port's transmitter.
+    pub rate: Rate,
+    /// The port's own random numbers.
+    pub stream: Stream,
+}
+
 /// An entry of the registry.
 #[derive(Debug)]
 pub struct QdiscDef {
@@ -88,8 +103,8 @@ pub struct QdiscDef {
     pub source: &'static str,
     /// Parameters.
     pub keys: &'static [Key],
-    /// Builds one for a port; the stream is the port's own.
-    pub build: fn(&Params, Stream) -> Discipline,
+    /// Builds one for a port.
+    pub build: fn(&Params, Site) -> Discipline,
 }
 
 impl PartialEq for QdiscDef {
@@ -113,8 +128,8 @@ pub struct QueueConfig {
 
 impl QueueConfig {
     /// Builds the discipline for one port.
-    pub fn build(&self, stream: Stream) -> Discipline {
-        (self.discipline.build)(&self.params, stream)
+    pub fn build(&self, site: Site) -> Discipline {
+        (self.discipline.build)(&self.params, site)
     }
 }
 

@@ -85,6 +85,7 @@ pub static FIGURES: &[Quantity] = &[
     Quantity { name: "queue", unit: "pkt", doc: "Time average of the measured port's queue" },
     Quantity { name: "queue_max", unit: "pkt", doc: "Largest queue of the measured port" },
     Quantity { name: "drops", unit: "pkt", doc: "Packets dropped by queues, whole run" },
+    Quantity { name: "marks", unit: "pkt", doc: "Packets marked by queues (ECN), whole run" },
     Quantity { name: "rtos", unit: "", doc: "Retransmission timeouts, whole run" },
     Quantity { name: "retransmits", unit: "pkt", doc: "Segments sent again, whole run" },
     Quantity { name: "completed", unit: "", doc: "Flows of limited size that completed" },

@@ -785,7 +785,7 @@ fn claims_and_figures() {
             "figure = \"jane\"",
             "x.toml:81:10: error: claims.fairer.figure: unknown figure \"jane\"; did you mean `jain`? \
              allowed: jain, jain_normalised, jain_long, jain_normalised_long, throughput, queue, \
-             queue_max, drops, rtos, retransmits, completed, fct_mean, fct_p99, control_rate",
+             queue_max, drops, marks, rtos, retransmits, completed, fct_mean, fct_p99, control_rate",
         ),
         (
             "figure = \"jain\"",

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use bandmaster_core::id::{FlowId, PortId};
 use bandmaster_core::params::Value;
 use bandmaster_core::port::flow_counter::FlowCounter;
+use bandmaster_core::qdisc::Site;
 use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::scheme::{PortInfo, Route, World};
@@ -58,7 +59,7 @@ pub(crate) fn build<'a>(
         .iter()
         .map(|group| {
             if let Transport::Tcp { settings, .. } = &group.transport {
-                profiles.push(Profile::new(settings.clone(), overhead));
+                profiles.push(Profile::new(settings.clone(), group.dscp, overhead));
             }
             profiles.len().saturating_sub(1) as u32
         })
@@ -67,9 +68,7 @@ pub(crate) fn build<'a>(
     let udp = plans
         .iter()
         .enumerate()
-        .filter_map(|(i, plan)| {
-            UdpSource::new(i as u32, data_routes[i], &plan.group(&scenario.flows).transport)
-        })
+        .filter_map(|(i, plan)| UdpSource::new(i as u32, data_routes[i], plan.group(&scenario.flows)))
         .collect();
     let toggles = plans
         .iter()
@@ -148,7 +147,7 @@ fn build_ports(topology: &Topology, seed: u64, trial: u32) -> (Vec<Port>, Vec<Ra
                 _ => None,
             };
             let rate = tolerated(link, topology.rate_tolerance, stream("rate"));
-            let mut port = Port::new(rate, delay, queue.build(stream("queue")), limit);
+            let mut port = Port::new(rate, delay, queue.build(Site { rate, stream: stream("queue") }), limit);
             if is_host {
                 let host = &topology.nodes[owner.index()].name;
                 let jitter = Stream::new(seed, trial, &format!("host/{host}/{name}/processing"));

@@ -38,7 +38,7 @@ pub(crate) fn describe(
         dst,
         src_port,
         dst_port,
-        ecn: packet.ecn,
+        tos: packet.tos,
         payload: packet.payload,
         transport,
     }

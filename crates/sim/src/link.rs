@@ -16,7 +16,7 @@ use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::Rate;
 
 use crate::events::{Event, EventQueue};
-use crate::packet::{Label, Packet, Slab, ecn, flag};
+use crate::packet::{Label, Packet, Slab, flag};
 
 /// Marks a packet key in the ring whose packet does not arrive.
 const LOST: u32 = 1 << 31;
@@ -52,6 +52,17 @@ struct Ordered {
     dropped: Vec<Pkt>,
 }
 
+impl Ordered {
+    /// Frees what the discipline has dropped; returns how much that was.
+    fn bury(&mut self, slab: &mut Slab) -> u64 {
+        let count = self.dropped.len() as u64;
+        for pkt in self.dropped.drain(..) {
+            slab.remove(pkt.key & !LOST);
+        }
+        count
+    }
+}
+
 /// What a port does besides forwarding; most ports have none of it.
 #[derive(Default)]
 pub(crate) struct Extras {
@@ -73,10 +84,22 @@ pub(crate) struct Extras {
 /// Time average and maximum of a queue.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct QueueWatch {
-    /// Packet-nanoseconds of waiting, known at enqueue.
+    /// Packet-nanoseconds of waiting, known at enqueue where packets leave in order of arrival.
     waited: u64,
     reported: u64,
     pub(crate) max: u32,
+    /// Elsewhere: packets that wait, and since when.
+    level: u32,
+    since: Time,
+}
+
+impl QueueWatch {
+    fn set_level(&mut self, now: Time, packets: u32) {
+        self.waited += u64::from(self.level) * now.since(self.since).as_nanos();
+        self.since = now;
+        self.level = packets;
+        self.max = self.max.max(packets);
+    }
 }
 
 /// Counters of a port. Every packet has one fate: `offered = dropped + held + in transit + delivered + lost`.
@@ -113,6 +136,7 @@ pub(crate) struct Port {
     pub(crate) extras: Option<Box<Extras>>,
     ring: VecDeque<Transit>,
     dropped: u64,
+    marked: u64,
 }
 
 struct Jitter {
@@ -149,6 +173,7 @@ impl Port {
             extras: None,
             ring: VecDeque::new(),
             dropped: 0,
+            marked: 0,
         }
     }
 
@@ -191,15 +216,28 @@ impl Port {
             Queue::Unlimited => Verdict::Accept,
             Queue::DropTail(rule) => {
                 // It looks at lengths only.
-                let pkt = Pkt { key: label.key, len: label.len, flow: FlowId(label.flow), ect: false };
-                rule.admit(now, backlog, &pkt)
+                let pkt = Pkt {
+                    key: label.key,
+                    len: label.len,
+                    flow: FlowId(label.flow),
+                    dscp: 0,
+                    ect: false,
+                    ce: false,
+                };
+                rule.admit(now, backlog, Span::ZERO, &pkt)
             }
-            Queue::Fifo(rule) => rule.admission.admit(now, backlog, &pkt_view(label.key, slab.at(label.key))),
+            Queue::Fifo(rule) => {
+                let idle = now.since(self.free_at);
+                rule.admission.admit(now, backlog, idle, &pkt_view(label.key, slab.at(label.key)))
+            }
             Queue::Ordered(_) => return self.enqueue_ordered(id, now, label, fate, slab, events),
         };
         match verdict {
             Verdict::Accept => {}
-            Verdict::Mark => slab.at(label.key).ecn = ecn::CE,
+            Verdict::Mark => {
+                slab.at(label.key).mark();
+                self.marked += 1;
+            }
             Verdict::Drop => {
                 self.dropped += 1;
                 slab.remove(label.key);
@@ -233,17 +271,24 @@ impl Port {
         let Queue::Ordered(ordered) = &mut self.queue else { return };
         let packet = slab.at(label.key);
         packet.hop = label.hop;
-        match ordered.qdisc.enqueue(now, pkt_view(label.key | fate, packet)) {
+        let verdict = ordered.qdisc.enqueue(now, pkt_view(label.key | fate, packet), &mut ordered.dropped);
+        match verdict {
             Verdict::Accept => {}
-            Verdict::Mark => packet.ecn = ecn::CE,
+            Verdict::Mark => {
+                packet.mark();
+                self.marked += 1;
+            }
             Verdict::Drop => {
                 self.dropped += 1;
                 slab.remove(label.key);
-                return;
             }
         }
-        if !ordered.busy {
+        self.dropped += ordered.bury(slab);
+        let is_free = !ordered.busy;
+        if is_free && verdict != Verdict::Drop {
             self.start_next(id, now, slab, events);
+        } else {
+            self.watch_level(now);
         }
     }
 
@@ -297,14 +342,16 @@ impl Port {
     pub(crate) fn start_next(&mut self, id: u32, now: Time, slab: &mut Slab, events: &mut EventQueue) {
         let Queue::Ordered(ordered) = &mut self.queue else { return };
         let next = ordered.qdisc.dequeue(now, &mut ordered.dropped);
-        for pkt in ordered.dropped.drain(..) {
-            self.dropped += 1;
-            slab.remove(pkt.key & !LOST);
-        }
+        self.dropped += ordered.bury(slab);
         ordered.busy = true;
         match next {
             Some(pkt) => {
-                let hop = slab.at(pkt.key & !LOST).hop;
+                let packet = slab.at(pkt.key & !LOST);
+                if pkt.ce && !packet.is_ce() {
+                    packet.mark();
+                    self.marked += 1;
+                }
+                let hop = packet.hop;
                 let label = Label { key: pkt.key, hop, len: pkt.len, flow: pkt.flow.0 };
                 self.transmit(id, now, now, label, events);
                 if self.extras.is_some() {
@@ -317,6 +364,17 @@ impl Port {
                 Some(at) => events.push(at.max(now + Span::from_nanos(1)), Event::PortFree(id)),
                 None => ordered.busy = false,
             },
+        }
+        self.watch_level(now);
+    }
+
+    /// On a port whose discipline picks: the queue is what it is from now on.
+    #[inline]
+    fn watch_level(&mut self, now: Time) {
+        if let Some(watch) = self.extras.as_mut().and_then(|extras| extras.watch.as_mut())
+            && let Queue::Ordered(ordered) = &self.queue
+        {
+            watch.set_level(now, ordered.qdisc.backlog().packets);
         }
     }
 
@@ -374,6 +432,11 @@ impl Port {
         }
     }
 
+    /// Packets marked with congestion experienced here.
+    pub(crate) fn marked(&self) -> u64 {
+        self.marked
+    }
+
     /// Packets between acceptance and arrival, waiting included.
     pub(crate) fn in_transit(&self) -> u64 {
         u64::from(self.in_transit)
@@ -398,6 +461,7 @@ impl Port {
         let ahead: u64 =
             self.latest_first().map(|t| t.start.since(now).as_nanos()).take_while(|w| *w > 0).sum();
         let Some(watch) = self.extras.as_mut().and_then(|e| e.watch.as_mut()) else { return 0 };
+        watch.set_level(now, watch.level);
         let until_now = watch.waited - ahead;
         let since_last = until_now - watch.reported;
         watch.reported = until_now;
@@ -444,7 +508,14 @@ impl Port {
 }
 
 fn pkt_view(key: u32, packet: &Packet) -> Pkt {
-    Pkt { key, len: packet.len, flow: FlowId(packet.flow), ect: packet.ecn != ecn::NOT_ECT }
+    Pkt {
+        key,
+        len: packet.len,
+        flow: FlowId(packet.flow),
+        dscp: packet.dscp(),
+        ect: packet.is_ect(),
+        ce: packet.is_ce(),
+    }
 }
 
 #[cfg(test)]

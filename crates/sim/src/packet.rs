@@ -11,9 +11,9 @@ pub(crate) mod flag {
 
 /// ECN field of the IP header (RFC 3168).
 pub(crate) mod ecn {
-    pub(crate) const NOT_ECT: u8 = 0;
     pub(crate) const ECT0: u8 = 2;
     pub(crate) const CE: u8 = 3;
+    pub(super) const MASK: u8 = 3;
 }
 
 /// A packet on its way. Sequence numbers are offsets into the stream; the SYN has none.
@@ -36,12 +36,33 @@ pub(crate) struct Packet {
     pub(crate) ts_value: u32,
     pub(crate) ts_echo: u32,
     pub(crate) flags: u8,
-    pub(crate) ecn: u8,
+    /// Second byte of the IPv4 header: DSCP (RFC 2474) and ECN.
+    pub(crate) tos: u8,
     /// From receiver to sender of the flow.
     pub(crate) reverse: bool,
     pub(crate) sack_count: u8,
     /// SACK blocks: left edge relative to `ack`, length.
     pub(crate) sack: [(u32, u32); 4],
+}
+
+impl Packet {
+    /// The sender reacts to marks (RFC 3168).
+    pub(crate) fn is_ect(&self) -> bool {
+        self.tos & ecn::MASK != 0
+    }
+
+    /// Congestion was experienced.
+    pub(crate) fn is_ce(&self) -> bool {
+        self.tos & ecn::MASK == ecn::CE
+    }
+
+    pub(crate) fn mark(&mut self) {
+        self.tos |= ecn::CE;
+    }
+
+    pub(crate) fn dscp(&self) -> u8 {
+        self.tos >> 2
+    }
 }
 
 /// What forwarding needs of a packet. It travels from ring to ring, so that a hop leaves the packet alone.

@@ -298,6 +298,7 @@ impl Simulation<'_> {
             flow: source.flow,
             len: source.packet + overhead,
             payload: source.packet - 28,
+            tos: source.tos,
             ..Packet::default()
         };
         self.net.events.push(source.next, Event::Datagram(index));
@@ -518,7 +519,9 @@ impl Simulation<'_> {
         let sum = |f: &dyn Fn(&Sender) -> u32| connections().map(|c| f64::from(f(&c.sender))).sum::<f64>();
         figures.push(("queue_max".to_owned(), queue_max));
         let drops: u64 = self.net.ports.iter().map(|p| p.counters().dropped).sum();
+        let marks: u64 = self.net.ports.iter().map(Port::marked).sum();
         figures.push(("drops".to_owned(), drops as f64));
+        figures.push(("marks".to_owned(), marks as f64));
         figures.push(("rtos".to_owned(), sum(&|s| s.counters.timeouts)));
         figures.push(("retransmits".to_owned(), sum(&|s| s.counters.retransmits)));
         let is_sized = |i: usize| {

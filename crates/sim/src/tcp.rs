@@ -27,17 +27,25 @@ pub(crate) struct Profile {
     pub(crate) overhead: u32,
     /// RFC 7323 shift count that the receiver offers.
     pub(crate) window_shift: u8,
+    /// DSCP of both directions, where the IPv4 header has it.
+    pub(crate) tos: u8,
 }
 
 impl Profile {
-    pub(crate) fn new(settings: TcpSettings, frame_overhead: u32) -> Self {
+    pub(crate) fn new(settings: TcpSettings, dscp: u8, frame_overhead: u32) -> Self {
         let options = if settings.timestamps { TIMESTAMPS_OPTION } else { 0 };
         let window_shift = if settings.window_scaling {
             (0..14).find(|shift| settings.receive_buffer.get() >> shift <= 65_535).unwrap_or(14)
         } else {
             0
         };
-        Self { mss: settings.mss.get(), overhead: HEADERS + options + frame_overhead, window_shift, settings }
+        Self {
+            mss: settings.mss.get(),
+            overhead: HEADERS + options + frame_overhead,
+            window_shift,
+            tos: dscp << 2,
+            settings,
+        }
     }
 
     /// Bytes on a link of an acknowledgement with `sacks` blocks.

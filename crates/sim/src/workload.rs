@@ -154,6 +154,8 @@ pub(crate) struct UdpSource {
     pub(crate) route: u32,
     /// Bytes of an IP packet.
     pub(crate) packet: u32,
+    /// DSCP, where the IPv4 header has it.
+    pub(crate) tos: u8,
     pub(crate) rate: u64,
     /// When the next packet leaves, and what that rounds off in units of 1 ns / `rate`.
     pub(crate) next: Time,
@@ -164,14 +166,15 @@ pub(crate) struct UdpSource {
 }
 
 impl UdpSource {
-    pub(crate) fn new(flow: u32, route: u32, transport: &Transport) -> Option<Self> {
-        let Transport::Udp { rate, packet } = transport else { return None };
+    pub(crate) fn new(flow: u32, route: u32, group: &FlowGroup) -> Option<Self> {
+        let Transport::Udp { rate, packet } = &group.transport else { return None };
         let rate = rate.bits_per_sec().max(1);
         let bits = packet.get() * 8_000_000_000;
         Some(Self {
             flow,
             route,
             packet: packet.get() as u32,
+            tos: group.dscp << 2,
             rate,
             next: Time::ZERO,
             owed: 0,
@@ -225,6 +228,7 @@ mod tests {
             timeline,
             on_off: None,
             transport: Transport::Tcp { size: None, settings: TcpSettings::default() },
+            dscp: 0,
             measured: true,
         }
     }

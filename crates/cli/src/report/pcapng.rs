@@ -105,7 +105,7 @@ fn encode(packet: &CapturedPacket, bytes: &mut Vec<u8>) -> io::Result<()> {
     let total = u16::try_from(length).map_err(|_| too_long())?;
 
     bytes.clear();
-    bytes.extend_from_slice(&[0x45, packet.ecn & 3]);
+    bytes.extend_from_slice(&[0x45, packet.tos]);
     bytes.extend_from_slice(&total.to_be_bytes());
     // RFC 6864: the identification of a packet that is never fragmented means nothing.
     bytes.extend_from_slice(&[0, 0]);
@@ -246,7 +246,7 @@ mod tests {
             dst: NodeId(300),
             src_port: 49_152,
             dst_port: 5001,
-            ecn: 2,
+            tos: 2,
             payload,
             transport,
         }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::{Admission, Backlog, Discipline, Pkt, Qdisc, QdiscDef, QueueConfig, Verdict};
 use crate::params::{Key, Kind, Limit, Params, Value};
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 /// The registry entry.
 pub static DEF: QdiscDef = QdiscDef {
@@ -34,7 +34,7 @@ pub struct DropTail {
 }
 
 impl Admission for DropTail {
-    fn admit(&mut self, _now: Time, backlog: Backlog, pkt: &Pkt) -> Verdict {
+    fn admit(&mut self, _now: Time, backlog: Backlog, _idle: Span, pkt: &Pkt) -> Verdict {
         let fits = match self.limit {
             Limit::Packets(packets) => backlog.packets < packets,
             Limit::Bytes(bytes) => backlog.bytes + u64::from(pkt.len) <= bytes.get(),
@@ -49,18 +49,21 @@ pub struct Fifo {
     rule: Box<dyn Admission>,
     queue: VecDeque<Pkt>,
     bytes: u64,
+    /// When the transmitter asked and found nothing.
+    idle_since: Option<Time>,
 }
 
 impl Fifo {
     /// An empty queue.
     pub fn new(rule: Box<dyn Admission>) -> Self {
-        Self { rule, queue: VecDeque::new(), bytes: 0 }
+        Self { rule, queue: VecDeque::new(), bytes: 0, idle_since: Some(Time::ZERO) }
     }
 }
 
 impl Qdisc for Fifo {
-    fn enqueue(&mut self, now: Time, pkt: Pkt) -> Verdict {
-        let verdict = self.rule.admit(now, self.backlog(), &pkt);
+    fn enqueue(&mut self, now: Time, pkt: Pkt, _dropped: &mut Vec<Pkt>) -> Verdict {
+        let idle = self.idle_since.map_or(Span::ZERO, |since| now.since(since));
+        let verdict = self.rule.admit(now, self.backlog(), idle, &pkt);
         if verdict != Verdict::Drop {
             self.bytes += u64::from(pkt.len);
             self.queue.push_back(pkt);
@@ -68,10 +71,16 @@ impl Qdisc for Fifo {
         verdict
     }
 
-    fn dequeue(&mut self, _now: Time, _dropped: &mut Vec<Pkt>) -> Option<Pkt> {
-        let pkt = self.queue.pop_front()?;
-        self.bytes -= u64::from(pkt.len);
-        Some(pkt)
+    fn dequeue(&mut self, now: Time, _dropped: &mut Vec<Pkt>) -> Option<Pkt> {
+        let pkt = self.queue.pop_front();
+        match &pkt {
+            Some(pkt) => {
+                self.bytes -= u64::from(pkt.len);
+                self.idle_since = None;
+            }
+            None => self.idle_since = self.idle_since.or(Some(now)),
+        }
+        pkt
     }
 
     fn next_ready(&self, now: Time) -> Option<Time> {
@@ -90,15 +99,15 @@ mod tests {
     use crate::units::Bytes;
 
     fn pkt(key: u32, len: u32) -> Pkt {
-        Pkt { key, len, flow: FlowId(0), ect: false }
+        Pkt { key, len, flow: FlowId(0), dscp: 0, ect: false, ce: false }
     }
 
     #[test]
     fn packet_limit_counts_waiting_packets() {
         let mut q = Fifo::new(Box::new(DropTail { limit: Limit::Packets(2) }));
-        assert_eq!(q.enqueue(Time::ZERO, pkt(1, 100)), Verdict::Accept);
-        assert_eq!(q.enqueue(Time::ZERO, pkt(2, 100)), Verdict::Accept);
-        assert_eq!(q.enqueue(Time::ZERO, pkt(3, 100)), Verdict::Drop);
+        assert_eq!(q.enqueue(Time::ZERO, pkt(1, 100), &mut Vec::new()), Verdict::Accept);
+        assert_eq!(q.enqueue(Time::ZERO, pkt(2, 100), &mut Vec::new()), Verdict::Accept);
+        assert_eq!(q.enqueue(Time::ZERO, pkt(3, 100), &mut Vec::new()), Verdict::Drop);
         assert_eq!(q.backlog(), Backlog { packets: 2, bytes: 200 });
         assert_eq!(q.dequeue(Time::ZERO, &mut Vec::new()).map(|p| p.key), Some(1));
     }
@@ -107,7 +116,7 @@ mod tests {
     fn byte_limit_admits_what_fits_whole() {
         let mut rule = DropTail { limit: Limit::Bytes(Bytes::new(250)) };
         let backlog = Backlog { packets: 2, bytes: 200 };
-        assert_eq!(rule.admit(Time::ZERO, backlog, &pkt(1, 50)), Verdict::Accept);
-        assert_eq!(rule.admit(Time::ZERO, backlog, &pkt(1, 51)), Verdict::Drop);
+        assert_eq!(rule.admit(Time::ZERO, backlog, Span::ZERO, &pkt(1, 50)), Verdict::Accept);
+        assert_eq!(rule.admit(Time::ZERO, backlog, Span::ZERO, &pkt(1, 51)), Verdict::Drop);
     }
 }

@@ -76,6 +76,7 @@ const BYTES: Kind = Kind::Quantity(Dimension::Bytes);
 const PACKETS: Kind = Kind::Quantity(Dimension::Packets);
 const SHARE: Kind = Kind::Float { min: 0.0, max: 1.0 };
 const BAND: Kind = Kind::Float { min: -1e9, max: 1e9 };
+const DSCP: Kind = Kind::Integer { min: 0, max: 63 };
 const COUNT: Kind = Kind::Integer { min: 1, max: 1_000_000 };
 
 /// Origin of defaults that no paper, RFC or system gives.
@@ -465,6 +466,7 @@ pub(super) static FLOW: TableDef = TableDef {
             HOUSE,
         ),
         Key::new("count", COUNT, "1", "Flows per pair", HOUSE),
+        Key::new("dscp", DSCP, "0", "Code point in the IP header, both directions", "RFC 2474"),
         Key::new("transport", Kind::Choice(&["tcp", "udp"]), "tcp", "Transport", HOUSE),
         Key::new(
             "start",

@@ -107,6 +107,8 @@ pub struct FlowGroup {
     pub on_off: Option<OnOff>,
     /// TCP or UDP, and how much.
     pub transport: Transport,
+    /// Differentiated services code point (RFC 2474), both directions.
+    pub dscp: u8,
     /// Whether the flows count in fairness and throughput figures (background traffic does not).
     pub measured: bool,
 }

@@ -96,6 +96,7 @@ fn flow_group(
         timeline,
         on_off,
         transport: transport?,
+        dscp: u8::try_from(section.integer("dscp")?).ok()?,
         measured: measured?,
     })
 }

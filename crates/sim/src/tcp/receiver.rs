@@ -7,7 +7,7 @@ use super::rtt::RttEstimator;
 use super::{Profile, timestamp};
 use crate::events::Event;
 use crate::net::{Net, Timer};
-use crate::packet::{Packet, ecn, flag};
+use crate::packet::{Packet, flag};
 
 /// The receiving end of a flow.
 pub(crate) struct Receiver {
@@ -101,7 +101,7 @@ impl Receiver {
             self.acknowledge(profile, net, flag::SYN | flag::ACK);
             return;
         }
-        if packet.ecn == ecn::CE {
+        if packet.is_ce() {
             self.echo_congestion = true;
         } else if packet.flags & flag::CWR != 0 {
             self.echo_congestion = false;
@@ -265,6 +265,7 @@ impl Receiver {
             ack: self.next,
             window: window as u32,
             flags: flags | if self.echo_congestion { flag::ECE } else { 0 },
+            tos: profile.tos,
             reverse: true,
             ..Packet::default()
         };
@@ -316,7 +317,7 @@ mod tests {
     use bandmaster_core::scenario::TcpSettings;
 
     fn receiver() -> Receiver {
-        Receiver::new(0, 0, &Profile::new(TcpSettings::default(), 14))
+        Receiver::new(0, 0, &Profile::new(TcpSettings::default(), 0, 14))
     }
 
     /// RFC 2018 section 4: the first block holds the segment that came last.

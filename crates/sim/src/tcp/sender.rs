@@ -544,7 +544,7 @@ impl Sender {
             packet.flags |= flag::FIN;
         }
         // RFC 3168 section 6.1.5: retransmissions are not ECT.
-        packet.ecn = ecn::NOT_ECT;
+        packet.tos = profile.tos;
         self.timed = None;
         self.counters.segments += 1;
         self.counters.retransmits += 1;
@@ -566,7 +566,7 @@ impl Sender {
             payload,
             seq: offset,
             flags: flag::ACK,
-            ecn: if profile.settings.ecn && payload > 0 { ecn::ECT0 } else { ecn::NOT_ECT },
+            tos: profile.tos | if profile.settings.ecn && payload > 0 { ecn::ECT0 } else { 0 },
             window: 65_535,
             ts_value,
             ts_echo,
@@ -577,7 +577,7 @@ impl Sender {
     fn send_syn(&mut self, profile: &Profile, net: &mut Net) {
         let mut packet = self.segment(0, 0, profile, net);
         packet.flags = flag::SYN;
-        packet.ecn = ecn::NOT_ECT;
+        packet.tos = profile.tos;
         self.timed = Some((0, net.now));
         net.send(packet);
         self.arm_timer(profile, net);
