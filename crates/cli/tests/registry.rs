@@ -16,7 +16,7 @@ use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{self, Case, Options, RecordDetail, Study, Transport};
 use bandmaster_core::scheme::{self, SchemeDef};
 use bandmaster_core::time::{Span, Time};
-use bandmaster_core::units::Rate;
+use bandmaster_core::units::{Bytes, Dimension, Rate};
 use bandmaster_sim::{CONGESTION_CONTROLS, RunOptions};
 use serde_json::{Map, Value as Json};
 
@@ -43,6 +43,37 @@ fn every_queue_discipline_has_a_scenario_a_golden_table_and_a_section() {
         assert!(!used.is_empty(), "no file in scenarios/ uses the queue discipline {}", def.name);
         has_section("docs/simulator.md", def.name);
         same_as_golden(&format!("golden/qdisc-{}.txt", def.name), &qdisc_table(def));
+    }
+}
+
+/// An entry that is not in its registry would escape every other test.
+#[test]
+fn registries_hold_every_entry_in_the_source() {
+    let registered = |folder: &str| -> BTreeSet<&str> {
+        match folder {
+            "crates/core/src/qdisc" => qdisc::REGISTRY.iter().map(|def| def.name).collect(),
+            "crates/core/src/scheme" => scheme::REGISTRY.iter().map(|def| def.name).collect(),
+            _ => CONGESTION_CONTROLS.iter().map(|def| def.name).collect(),
+        }
+    };
+    let folders = [
+        ("crates/core/src/qdisc", ": QdiscDef = QdiscDef {"),
+        ("crates/core/src/scheme", ": SchemeDef = SchemeDef {"),
+        ("crates/sim/src/tcp/cc", ": CongestionControlDef = CongestionControlDef {"),
+    ];
+    for (folder, definition) in folders {
+        let mut written = BTreeSet::new();
+        for path in files_below(folder, "rs") {
+            let text = read(&path);
+            for rest in text.split(definition).skip(1) {
+                let name = rest.split_once("name: \"").and_then(|(_, rest)| rest.split_once('"'));
+                let (name, _) =
+                    name.unwrap_or_else(|| panic!("{}: a definition without a name", path.display()));
+                assert!(written.insert(name.to_owned()), "{folder} defines {name} twice");
+            }
+        }
+        let written: BTreeSet<&str> = written.iter().map(String::as_str).collect();
+        assert_eq!(written, registered(folder), "entries written in {folder}, and those in its REGISTRY");
     }
 }
 
@@ -135,6 +166,18 @@ fn qdisc_table(def: &QdiscDef) -> String {
     if let Some(key) = def.keys.iter().find(|key| key.kind == Kind::Limit) {
         params.set(key.name, Value::Limit(Limit::Packets(4)));
     }
+    for key in def.keys {
+        match (key.name, key.kind) {
+            ("rate", Kind::Quantity(Dimension::Rate)) => {
+                params.set(key.name, Value::Rate(Rate::from_bits_per_sec(9_000_000)));
+            }
+            // Two packets: the script shows what the rate holds back.
+            ("burst", Kind::Quantity(Dimension::Bytes)) => {
+                params.set(key.name, Value::Bytes(Bytes::new(3_004)));
+            }
+            _ => {}
+        }
+    }
     // A packet of 1502 bytes a millisecond.
     let site = Site { rate: Rate::from_bits_per_sec(12_016_000), stream: Stream::new(1, 0, "golden") };
     let mut queue: Box<dyn Qdisc> = match (def.build)(&params, site) {
@@ -162,7 +205,9 @@ fn qdisc_table(def: &QdiscDef) -> String {
         // Flow 0 sends steadily, flow 1 twice as often for 4 ms, flow 2 one small packet in a while.
         let sends = [at % 1_000 == 0, at % 500 == 250 && at < 4_000, at % 3_000 == 750];
         for (flow, len) in (0..3).zip([1502, 1502, 66]).filter(|(flow, _)| sends[*flow as usize]) {
-            let pkt = Pkt { key: arrived, len, flow: FlowId(flow), dscp: 0, ect: flow == 0, ce: false };
+            // Voice: expedited forwarding.
+            let dscp = if flow == 2 { 46 } else { 0 };
+            let pkt = Pkt { key: arrived, len, flow: FlowId(flow), dscp, ect: flow == 0, ce: false };
             arrived += 1;
             let event = match queue.enqueue(now, pkt, &mut dropped) {
                 Verdict::Accept => "accept",

@@ -11,33 +11,35 @@ pub fn jain(shares: impl IntoIterator<Item = f64>) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / (f64::from(n) * squares))
 }
 
-/// A flow for [`max_min`].
+/// A flow for [`max_min`], or several that are alike.
 #[derive(Clone, Debug)]
 pub struct Demand<'a> {
     /// Links that it crosses, as positions in the list of capacities.
     pub links: &'a [u32],
     /// The most that it can use; infinite for a greedy flow.
     pub most: f64,
+    /// So many of them.
+    pub flows: u32,
 }
 
 /// Max-min fair rates by progressive filling: all rates grow together until a link is full or a demand is met, which
-/// freezes the flows concerned. Exact up to rounding; `capacities` and rates in any one unit.
-pub fn max_min(capacities: &[f64], flows: &[Demand<'_>]) -> Vec<f64> {
-    let mut rates = vec![0.0; flows.len()];
-    let mut frozen = vec![false; flows.len()];
+/// freezes the flows concerned. Returns the rate of one flow of each demand. Exact up to rounding; `capacities` and rates in any one unit.
+pub fn max_min(capacities: &[f64], demands: &[Demand<'_>]) -> Vec<f64> {
+    let mut rates = vec![0.0; demands.len()];
+    let mut frozen = vec![false; demands.len()];
     let mut left: Vec<f64> = capacities.to_vec();
     let mut growing = vec![0u32; capacities.len()];
-    for flow in flows {
-        for &link in flow.links {
-            growing[link as usize] += 1;
+    for demand in demands {
+        for &link in demand.links {
+            growing[link as usize] += demand.flows;
         }
     }
-    let mut remaining = flows.len();
+    let mut remaining = demands.len();
     let mut level = 0.0;
     while remaining > 0 {
         let by_link =
             (0..left.len()).filter(|&l| growing[l] > 0).map(|l| left[l].max(0.0) / f64::from(growing[l]));
-        let by_demand = (0..flows.len()).filter(|&f| !frozen[f]).map(|f| flows[f].most - level);
+        let by_demand = (0..demands.len()).filter(|&d| !frozen[d]).map(|d| demands[d].most - level);
         let step = by_link.chain(by_demand).fold(f64::INFINITY, f64::min).max(0.0);
         if step.is_infinite() {
             break;
@@ -48,13 +50,13 @@ pub fn max_min(capacities: &[f64], flows: &[Demand<'_>]) -> Vec<f64> {
         }
         let full = |link: u32| left[link as usize] <= 1e-9 * capacities[link as usize].max(1.0);
         let before = remaining;
-        for (f, flow) in flows.iter().enumerate() {
-            if !frozen[f] && (level >= flow.most * (1.0 - 1e-12) || flow.links.iter().any(|&l| full(l))) {
-                frozen[f] = true;
-                rates[f] = level.min(flow.most);
+        for (d, demand) in demands.iter().enumerate() {
+            if !frozen[d] && (level >= demand.most * (1.0 - 1e-12) || demand.links.iter().any(|&l| full(l))) {
+                frozen[d] = true;
+                rates[d] = level.min(demand.most);
                 remaining -= 1;
-                for &link in flow.links {
-                    growing[link as usize] -= 1;
+                for &link in demand.links {
+                    growing[link as usize] -= demand.flows;
                 }
             }
         }
@@ -82,18 +84,20 @@ mod tests {
     #[test]
     fn max_min_on_a_chain() {
         let flows = [
-            Demand { links: &[0, 1], most: f64::INFINITY },
-            Demand { links: &[0], most: f64::INFINITY },
-            Demand { links: &[0], most: f64::INFINITY },
-            Demand { links: &[1], most: f64::INFINITY },
+            Demand { links: &[0, 1], most: f64::INFINITY, flows: 1 },
+            Demand { links: &[0], most: f64::INFINITY, flows: 2 },
+            Demand { links: &[1], most: f64::INFINITY, flows: 1 },
         ];
         let rates = max_min(&[30.0, 100.0], &flows);
-        assert_eq!(rates, [10.0, 10.0, 10.0, 90.0]);
+        assert_eq!(rates, [10.0, 10.0, 90.0]);
     }
 
     #[test]
     fn unused_demand_goes_to_the_others() {
-        let flows = [Demand { links: &[0], most: 2.0 }, Demand { links: &[0], most: f64::INFINITY }];
+        let flows = [
+            Demand { links: &[0], most: 2.0, flows: 1 },
+            Demand { links: &[0], most: f64::INFINITY, flows: 1 },
+        ];
         assert_eq!(max_min(&[10.0], &flows), [2.0, 8.0]);
     }
 
@@ -114,7 +118,7 @@ mod tests {
                 })
                 .collect();
             let flows: Vec<Demand<'_>> =
-                links.iter().zip(&raw).map(|(links, (_, most))| Demand { links, most: *most }).collect();
+                links.iter().zip(&raw).map(|(links, (_, most))| Demand { links, most: *most, flows: 1 }).collect();
             let rates = max_min(&capacities, &flows);
             let load = |l: u32| -> f64 {
                 flows.iter().zip(&rates).filter(|(f, _)| f.links.contains(&l)).map(|(_, r)| r).sum()

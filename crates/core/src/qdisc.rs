@@ -4,7 +4,18 @@
 //! or a full [`Qdisc`] that chooses what leaves. Runtimes that know a packet's departure when it arrives use the
 //! admission rule alone; everyone else wraps it in [`fifo::Fifo`].
 
+pub mod ared;
+pub mod codel;
+pub mod drr;
+pub mod dscp;
+pub mod fbqm;
 pub mod fifo;
+pub mod fq_codel;
+pub mod lists;
+pub mod pie;
+pub mod prio;
+pub mod red;
+pub mod tbf;
 
 use crate::id::FlowId;
 use crate::params::{Key, Params};
@@ -103,9 +114,14 @@ pub struct QdiscDef {
     pub source: &'static str,
     /// Parameters.
     pub keys: &'static [Key],
+    /// Checks parameters against each other.
+    pub check: CheckParams,
     /// Builds one for a port.
     pub build: fn(&Params, Site) -> Discipline,
 }
+
+/// Checks parameters against each other; an error is (key, what is wrong with its value).
+pub type CheckParams = fn(&Params) -> Result<(), (&'static str, String)>;
 
 impl PartialEq for QdiscDef {
     fn eq(&self, other: &Self) -> bool {
@@ -114,7 +130,18 @@ impl PartialEq for QdiscDef {
 }
 
 /// Every queue discipline.
-pub static REGISTRY: &[&QdiscDef] = &[&fifo::DEF];
+pub static REGISTRY: &[&QdiscDef] = &[
+    &fifo::DEF,
+    &fbqm::DEF,
+    &red::DEF,
+    &ared::DEF,
+    &pie::DEF,
+    &codel::DEF,
+    &fq_codel::DEF,
+    &drr::DEF,
+    &prio::DEF,
+    &tbf::DEF,
+];
 
 /// A discipline with its parameters, as a scenario states it.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]

@@ -1,5 +1,6 @@
 //! Wrong scenario files, each with the whole of its message.
 
+use bandmaster_core::qdisc;
 use bandmaster_core::scenario::{ExtraSweep, Options, Override, parse};
 use proptest::prelude::*;
 
@@ -261,21 +262,9 @@ fn quantities() {
         ),
         (
             "queue = \"200pkt\"",
-            "queue = { discipline = \"fiffo\" }",
-            "x.toml:19:24: error: network.links.server-r1.queue.discipline: unknown discipline \"fiffo\"; \
-             did you mean `fifo`? allowed: fifo",
-        ),
-        (
-            "queue = \"200pkt\"",
             "queue = { discipline = \"fifo\", limits = \"5pkt\" }",
             "x.toml:19:32: error: network.links.server-r1.queue: unknown key `limits` in a queue with \
              discipline \"fifo\"; did you mean `limit`? allowed: discipline, limit",
-        ),
-        (
-            "queue = \"200pkt\"",
-            "queue = { limit = \"5pkt\" }",
-            "x.toml:19:9: error: network.links.server-r1.queue.discipline: is missing or not a text; write \
-             the name of one: fifo",
         ),
         (
             "queue = \"200pkt\"",
@@ -298,6 +287,83 @@ fn quantities() {
             "duration = 2020-01-01",
             "x.toml:6:12: error: run.duration: 2020-01-01 is not a time such as \"25ms\" (ns, us, ms, s, \
              min)",
+        ),
+    ]);
+}
+
+#[test]
+fn disciplines_that_do_not_exist() {
+    let names: Vec<&str> = qdisc::REGISTRY.iter().map(|def| def.name).collect();
+    let names = names.join(", ");
+    check(&[
+        (
+            "queue = \"200pkt\"",
+            "queue = { discipline = \"fiffo\" }",
+            &format!(
+                "x.toml:19:24: error: network.links.server-r1.queue.discipline: unknown discipline \"fiffo\"; \
+                 did you mean `fifo`? allowed: {names}"
+            ),
+        ),
+        (
+            "queue = \"200pkt\"",
+            "queue = { limit = \"5pkt\" }",
+            &format!(
+                "x.toml:19:9: error: network.links.server-r1.queue.discipline: is missing or not a text; write \
+                 the name of one: {names}"
+            ),
+        ),
+    ]);
+}
+
+#[test]
+fn parameters_of_a_discipline_that_do_not_go_together() {
+    check(&[
+        (
+            "queue = \"200pkt\"",
+            "queue = { discipline = \"red\", min-th = \"80pkt\", max-th = \"50pkt\" }",
+            "x.toml:19:58: error: network.links.server-r1.queue.max-th: \"50pkt\" is not more than `min-th`, \
+             \"80pkt\"",
+        ),
+        (
+            // The default of one is held against what is written for the other.
+            "queue = \"200pkt\"",
+            "queue = { discipline = \"red\", min-th = \"20pkt\" }",
+            "x.toml:19:9: error: network.links.server-r1.queue.max-th: \"15pkt\" is not more than `min-th`, \
+             \"20pkt\"",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "queue = { discipline = \"red\", min-th = \"20kB\", max-th = \"50pkt\" }",
+            "x.toml:19:57: error: network.links.server-r1.queue.max-th: \"50pkt\" is not in the unit of `min-th`, \
+             \"20000B\"",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "queue = { discipline = \"red\", max-th = \"unlimited\" }",
+            "x.toml:19:40: error: network.links.server-r1.queue.max-th: \"unlimited\" is not a threshold; write \
+             \"50pkt\" or \"64KiB\"",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "queue = { discipline = \"red\", limit = \"5pkt\" }",
+            "x.toml:19:39: error: network.links.server-r1.queue.limit: \"5pkt\" is not more than `min-th`, \
+             \"5pkt\": nothing would be dropped early",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "queue = { discipline = \"red\", mean-packet = \"0B\" }",
+            "x.toml:19:45: error: network.links.server-r1.queue.mean-packet: \"0B\" is not a packet; write a size \
+             such as \"1000B\"",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "queue = { discipline = \"ared\", max-th = \"50pkt\" }",
+            "x.toml:19:41: error: network.links.server-r1.queue.max-th: \"50pkt\" stands without `min-th`",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "queue = { discipline = \"pie\", update = \"0ms\" }",
+            "x.toml:19:40: error: network.links.server-r1.queue.update: must be longer than 0s",
         ),
     ]);
 }
@@ -607,8 +673,15 @@ fn traffic() {
         ),
         (
             "congestion-control = \"newreno\"",
+            "congestion-control = \"vegas\"",
+            "x.toml:36:22: error: tcp.congestion-control: \"vegas\" is not \"tahoe\", \"reno\", \"newreno\" or \
+             \"cubic\"",
+        ),
+        (
+            "congestion-control = \"newreno\"",
             "congestion-control = \"reno\"",
-            "x.toml:36:22: error: tcp.congestion-control: \"reno\" is not \"newreno\" or \"cubic\"",
+            "x.toml:36:22: error: tcp.congestion-control: \"reno\" is older than selective acknowledgements and \
+             makes no use of them; write `sack = false`, or name \"newreno\"",
         ),
         (
             "congestion-control = \"newreno\"",

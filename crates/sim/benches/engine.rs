@@ -28,6 +28,11 @@ const REFERENCE_STEPS: u32 = 1_000_000;
 /// Hops of `cbr.toml`, known beforehand: another number is other work.
 const CBR_HOPS: u64 = 1_185_888;
 
+/// RED on the bottlenecks of `cbr.toml` and `bulk.toml`, with their limits.
+const CBR_RED: &str =
+    r#"{ discipline = "red", limit = "100000pkt", min-th = "25000pkt", max-th = "50000pkt" }"#;
+const BULK_RED: &str = r#"{ discipline = "red", limit = "833pkt", min-th = "200pkt", max-th = "600pkt" }"#;
+
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> Outcome<()> {
@@ -46,6 +51,9 @@ fn measure() -> Outcome<Value> {
     let yardsticks = [
         ("cbr", "bench/cbr.toml", vec![]),
         ("bulk", "bench/bulk.toml", vec![]),
+        // The same behind RED, without and with early drops.
+        ("cbr-red", "bench/cbr.toml", vec![("network.bottleneck.queue", CBR_RED)]),
+        ("bulk-red", "bench/bulk.toml", vec![("network.bottleneck.queue", BULK_RED)]),
         ("bas", "validation/ns3-bas.toml", vec![("clients", "16")]),
     ];
     let mut speed = Vec::new();

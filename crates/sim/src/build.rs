@@ -21,9 +21,9 @@ use crate::net::{Net, ROUTE_END};
 use crate::packet::Slab;
 use crate::roles::Roles;
 use crate::routing::Router;
-use crate::simulation::Simulation;
+use crate::simulation::{Connections, Simulation};
 use crate::tcp::Profile;
-use crate::workload::{self, FlowPlan, Toggle, UdpSource};
+use crate::workload::{self, FlowPlan, Toggles, UdpSource};
 
 /// Builds trial `trial` of `scenario`; `capture` names a port to copy packets from.
 pub(crate) fn build<'a>(
@@ -53,13 +53,14 @@ pub(crate) fn build<'a>(
     let routes = table.ports;
 
     let overhead = topology.frame_overhead.get() as u32;
+    let has_schemes = !scenario.schemes.is_empty();
     let mut profiles = Vec::new();
     let profile_of_group: Vec<u32> = scenario
         .flows
         .iter()
         .map(|group| {
             if let Transport::Tcp { settings, .. } = &group.transport {
-                profiles.push(Profile::new(settings.clone(), group.dscp, overhead));
+                profiles.push(Profile::new(settings.clone(), group.dscp, has_schemes, overhead));
             }
             profiles.len().saturating_sub(1) as u32
         })
@@ -70,15 +71,7 @@ pub(crate) fn build<'a>(
         .enumerate()
         .filter_map(|(i, plan)| UdpSource::new(i as u32, data_routes[i], plan.group(&scenario.flows)))
         .collect();
-    let toggles = plans
-        .iter()
-        .map(|plan| {
-            let times = plan.group(&scenario.flows).on_off.clone()?;
-            let name = plan.name(&scenario.flows);
-            let stream = Stream::new(seed, trial, &format!("flow/{name}/on-off"));
-            Some(Box::new(Toggle { on: false, times, stream }))
-        })
-        .collect();
+    let toggles = Toggles::new(&plans, scenario, trial);
 
     let mut roles = Vec::new();
     if !scenario.schemes.is_empty() {
@@ -112,7 +105,7 @@ pub(crate) fn build<'a>(
         scenario,
         net,
         plans,
-        connections: std::iter::repeat_with(|| None).take(tcp_flows).collect(),
+        connections: Connections::new(tcp_flows),
         data_routes,
         ack_routes,
         profile_of,

@@ -13,6 +13,8 @@ pub(crate) enum Event {
     Arrival(u32),
     /// Port `.0` has transmitted a packet and may start the next (disciplines that order packets themselves).
     PortFree(u32),
+    /// The host at port `.0` has processed a packet (disciplines that order packets themselves).
+    Processed(u32),
     /// Retransmission or persist timer of TCP flow `.0`.
     Retransmit(u32),
     /// Delayed acknowledgement of TCP flow `.0`.
@@ -40,9 +42,12 @@ pub(crate) enum Event {
 }
 
 /// Bits of a digit.
-const DIGIT: u32 = 5;
+const DIGIT: u32 = 6;
 const BASE: usize = 1 << DIGIT;
 const LEVELS: usize = u64::BITS.div_ceil(DIGIT) as usize;
+
+/// A larger bucket gives its memory back when it is emptied: so many events at once are rare.
+const KEPT: usize = 1 << 10;
 
 /// Pending events.
 pub(crate) struct EventQueue {
@@ -54,7 +59,7 @@ pub(crate) struct EventQueue {
     /// Bit l: level l has entries.
     levels: u32,
     /// Bit d: bucket d of the level has entries.
-    occupied: [u32; LEVELS],
+    occupied: [u64; LEVELS],
     /// By level, the highest digit in which a time differs from `last`, and that digit of the time.
     buckets: Vec<Vec<(u64, Event)>>,
     taken: u64,
@@ -139,9 +144,26 @@ impl EventQueue {
         for (at, event) in entries.drain(..) {
             self.file(at, event);
         }
-        self.buckets[level * BASE + digit] = entries;
+        if entries.capacity() <= KEPT {
+            self.buckets[level * BASE + digit] = entries;
+        }
         self.front = 1;
         self.due.first().copied()
+    }
+
+    /// What probably comes next: a hint to fetch its data early.
+    #[inline]
+    pub(crate) fn likely_next(&self) -> Option<Event> {
+        let entry = match self.due.get(self.front) {
+            Some(entry) => entry,
+            None if self.levels == 0 => return None,
+            None => {
+                let level = self.levels.trailing_zeros() as usize;
+                let digit = self.occupied[level].trailing_zeros() as usize;
+                self.buckets[level * BASE + digit].first()?
+            }
+        };
+        Some(entry.1)
     }
 
     /// Events taken so far.

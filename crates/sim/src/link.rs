@@ -48,8 +48,11 @@ struct Rule {
 
 struct Ordered {
     qdisc: Box<dyn Qdisc>,
-    busy: bool,
+    /// When the transmitter is to ask for the next packet; after all time when nothing is planned.
+    wake: Time,
     dropped: Vec<Pkt>,
+    /// Host ports with random processing delay: packets that have not been handed to the discipline, and when they are.
+    processing: VecDeque<(Time, Label)>,
 }
 
 impl Ordered {
@@ -113,11 +116,11 @@ pub(crate) struct PortCounters {
 
 /// With thousands of ports, a hop costs as much as the cache lines that it touches: the first is enough for an arrival,
 /// the second for forwarding too.
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub(crate) struct Port {
     /// The packet that arrives next, when there is one.
     head: Transit,
-    /// Packets between acceptance and arrival: `head`, then those of `ring`.
+    /// Packets between acceptance and arrival: `head`, then those of the ring.
     in_transit: u32,
     /// The last so many have not begun transmission, as far as anyone has looked.
     waiting: u32,
@@ -127,16 +130,23 @@ pub(crate) struct Port {
     /// When the transmitter becomes free, and the part of a nanosecond that it owes.
     free_at: Time,
     fraction: u32,
+    has_jitter: bool,
     /// Nanoseconds per byte, 32 binary places.
     nanos_per_byte: u64,
     delay: Span,
     queue: Queue,
-    /// Host ports: random processing delay.
-    jitter: Option<Box<Jitter>>,
     pub(crate) extras: Option<Box<Extras>>,
+    rest: Box<Rest>,
+}
+
+/// What a hop over an idle link leaves alone.
+#[derive(Default)]
+struct Rest {
     ring: VecDeque<Transit>,
     dropped: u64,
     marked: u64,
+    /// Host ports: random processing delay.
+    jitter: Option<Jitter>,
 }
 
 struct Jitter {
@@ -146,6 +156,17 @@ struct Jitter {
     stream: Stream,
 }
 
+impl Jitter {
+    /// When the host has processed a packet of `len` bytes that it began at `now`; packets keep their order.
+    #[inline]
+    fn ready(&mut self, now: Time, len: u32, nanos_per_byte: u64) -> Time {
+        let transmission = (u64::from(len) * nanos_per_byte) >> 32;
+        let delay = self.stream.below(((transmission * self.share) >> 16) + 1);
+        self.last = (now + Span::from_nanos(delay)).max(self.last);
+        self.last
+    }
+}
+
 impl Port {
     pub(crate) fn new(rate: Rate, delay: Span, discipline: Discipline, limit: Option<Limit>) -> Self {
         let nanos_per_byte = ((8_000_000_000u128 << 32) / u128::from(rate.bits_per_sec().max(1))) as u64;
@@ -153,9 +174,12 @@ impl Port {
             (_, Some(Limit::Unlimited)) => Queue::Unlimited,
             (_, Some(limit)) => Queue::DropTail(DropTail { limit }),
             (Discipline::Fifo(admission), _) => Queue::Fifo(Box::new(Rule { admission })),
-            (Discipline::Ordered(qdisc), _) => {
-                Queue::Ordered(Box::new(Ordered { qdisc, busy: false, dropped: Vec::new() }))
-            }
+            (Discipline::Ordered(qdisc), _) => Queue::Ordered(Box::new(Ordered {
+                qdisc,
+                wake: Time::MAX,
+                dropped: Vec::new(),
+                processing: VecDeque::new(),
+            })),
         };
         Self {
             head: Transit::default(),
@@ -166,22 +190,20 @@ impl Port {
             delivered: 0,
             free_at: Time::ZERO,
             fraction: 0,
+            has_jitter: false,
             nanos_per_byte,
             delay,
             queue,
-            jitter: None,
             extras: None,
-            ring: VecDeque::new(),
-            dropped: 0,
-            marked: 0,
+            rest: Box::default(),
         }
     }
 
     /// Adds the random processing delay of a host that sends through this port.
     pub(crate) fn set_jitter(&mut self, share: f64, stream: Stream) {
         if share > 0.0 {
-            self.jitter =
-                Some(Box::new(Jitter { share: (share * 65536.0) as u64, last: Time::ZERO, stream }));
+            self.has_jitter = true;
+            self.rest.jitter = Some(Jitter { share: (share * 65536.0) as u64, last: Time::ZERO, stream });
         }
     }
 
@@ -230,33 +252,52 @@ impl Port {
                 let idle = now.since(self.free_at);
                 rule.admission.admit(now, backlog, idle, &pkt_view(label.key, slab.at(label.key)))
             }
-            Queue::Ordered(_) => return self.enqueue_ordered(id, now, label, fate, slab, events),
+            Queue::Ordered(ordered) => {
+                let label = Label { key: label.key | fate, ..label };
+                let Some(jitter) = &mut self.rest.jitter else {
+                    return self.enqueue_ordered(id, now, label, slab, events);
+                };
+                let ready = jitter.ready(now, label.len, self.nanos_per_byte);
+                if ordered.processing.is_empty() {
+                    events.push(ready, Event::Processed(id));
+                }
+                ordered.processing.push_back((ready, label));
+                return;
+            }
         };
         match verdict {
             Verdict::Accept => {}
             Verdict::Mark => {
                 slab.at(label.key).mark();
-                self.marked += 1;
+                self.rest.marked += 1;
             }
             Verdict::Drop => {
-                self.dropped += 1;
+                self.rest.dropped += 1;
                 slab.remove(label.key);
                 return;
             }
         }
-        let ready = match &mut self.jitter {
-            None => now,
-            Some(jitter) => {
-                let transmission = (u64::from(label.len) * self.nanos_per_byte) >> 32;
-                let delay = jitter.stream.below(((transmission * jitter.share) >> 16) + 1);
-                jitter.last = (now + Span::from_nanos(delay)).max(jitter.last);
-                jitter.last
-            }
-        };
+        let ready = if self.has_jitter { self.processed_at(now, label.len) } else { now };
         let start = self.transmit(id, ready, now, Label { key: label.key | fate, ..label }, events);
         if self.extras.is_some() {
             self.watch(start, now, slab.at(label.key));
         }
+    }
+
+    /// When the host at this port has processed a packet of `len` bytes.
+    #[inline]
+    fn processed_at(&mut self, now: Time, len: u32) -> Time {
+        self.rest.jitter.as_mut().map_or(now, |jitter| jitter.ready(now, len, self.nanos_per_byte))
+    }
+
+    /// The host at this port has processed a packet; its discipline gets it.
+    pub(crate) fn finish_processing(&mut self, id: u32, now: Time, slab: &mut Slab, events: &mut EventQueue) {
+        let Queue::Ordered(ordered) = &mut self.queue else { return };
+        let Some((_, label)) = ordered.processing.pop_front() else { return };
+        if let Some((next, _)) = ordered.processing.front() {
+            events.push(*next, Event::Processed(id));
+        }
+        self.enqueue_ordered(id, now, label, slab, events);
     }
 
     fn enqueue_ordered(
@@ -264,27 +305,27 @@ impl Port {
         id: u32,
         now: Time,
         label: Label,
-        fate: u32,
         slab: &mut Slab,
         events: &mut EventQueue,
     ) {
         let Queue::Ordered(ordered) = &mut self.queue else { return };
-        let packet = slab.at(label.key);
+        let packet = slab.at(label.key & !LOST);
         packet.hop = label.hop;
-        let verdict = ordered.qdisc.enqueue(now, pkt_view(label.key | fate, packet), &mut ordered.dropped);
+        let verdict = ordered.qdisc.enqueue(now, pkt_view(label.key, packet), &mut ordered.dropped);
         match verdict {
             Verdict::Accept => {}
             Verdict::Mark => {
                 packet.mark();
-                self.marked += 1;
+                self.rest.marked += 1;
             }
             Verdict::Drop => {
-                self.dropped += 1;
-                slab.remove(label.key);
+                self.rest.dropped += 1;
+                slab.remove(label.key & !LOST);
             }
         }
-        self.dropped += ordered.bury(slab);
-        let is_free = !ordered.busy;
+        self.rest.dropped += ordered.bury(slab);
+        // Idle, or held back by a shaper. A transmitter that becomes free at this very moment asks by itself.
+        let is_free = ordered.wake == Time::MAX || self.free_at <= now && ordered.wake > now;
         if is_free && verdict != Verdict::Drop {
             self.start_next(id, now, slab, events);
         } else {
@@ -298,7 +339,7 @@ impl Port {
         while self.waiting > 0 {
             let first = match self.in_transit - self.waiting {
                 0 => self.head,
-                begun => self.ring[begun as usize - 1],
+                begun => self.rest.ring[begun as usize - 1],
             };
             if first.start > now {
                 break;
@@ -328,7 +369,7 @@ impl Port {
             self.head = transit;
             events.push(arrive, Event::Arrival(id));
         } else {
-            self.ring.push_back(transit);
+            self.rest.ring.push_back(transit);
         }
         self.in_transit += 1;
         if start > now && !matches!(self.queue, Queue::Unlimited) {
@@ -338,18 +379,24 @@ impl Port {
         start
     }
 
+    /// The transmitter may ask for the next packet now, unless it has done so already.
+    pub(crate) fn wake(&mut self, id: u32, now: Time, slab: &mut Slab, events: &mut EventQueue) {
+        if matches!(&self.queue, Queue::Ordered(ordered) if ordered.wake == now) {
+            self.start_next(id, now, slab, events);
+        }
+    }
+
     /// The discipline picks the next packet, when the transmitter is free.
-    pub(crate) fn start_next(&mut self, id: u32, now: Time, slab: &mut Slab, events: &mut EventQueue) {
+    fn start_next(&mut self, id: u32, now: Time, slab: &mut Slab, events: &mut EventQueue) {
         let Queue::Ordered(ordered) = &mut self.queue else { return };
         let next = ordered.qdisc.dequeue(now, &mut ordered.dropped);
-        self.dropped += ordered.bury(slab);
-        ordered.busy = true;
+        self.rest.dropped += ordered.bury(slab);
         match next {
             Some(pkt) => {
                 let packet = slab.at(pkt.key & !LOST);
                 if pkt.ce && !packet.is_ce() {
                     packet.mark();
-                    self.marked += 1;
+                    self.rest.marked += 1;
                 }
                 let hop = packet.hop;
                 let label = Label { key: pkt.key, hop, len: pkt.len, flow: pkt.flow.0 };
@@ -357,15 +404,23 @@ impl Port {
                 if self.extras.is_some() {
                     self.watch(now, now, slab.at(pkt.key & !LOST));
                 }
-                events.push(self.free_at, Event::PortFree(id));
+                self.plan_wake(id, self.free_at, events);
             }
             None => match ordered.qdisc.next_ready(now) {
                 // A shaper holds packets back.
-                Some(at) => events.push(at.max(now + Span::from_nanos(1)), Event::PortFree(id)),
-                None => ordered.busy = false,
+                Some(at) => self.plan_wake(id, at.max(now + Span::from_nanos(1)), events),
+                None => ordered.wake = Time::MAX,
             },
         }
         self.watch_level(now);
+    }
+
+    fn plan_wake(&mut self, id: u32, at: Time, events: &mut EventQueue) {
+        let Queue::Ordered(ordered) = &mut self.queue else { return };
+        if ordered.wake != at {
+            ordered.wake = at;
+            events.push(at, Event::PortFree(id));
+        }
     }
 
     /// On a port whose discipline picks: the queue is what it is from now on.
@@ -378,6 +433,18 @@ impl Port {
         }
     }
 
+    /// Place in the table of routes of the packet that arrives next.
+    #[inline]
+    pub(crate) fn head_hop(&self) -> u32 {
+        self.head.label.hop
+    }
+
+    /// Loads what taking a packet needs into the cache.
+    #[inline]
+    pub(crate) fn fetch(&self) {
+        std::hint::black_box((self.in_transit, self.free_at));
+    }
+
     /// Takes the packet that arrives now at the other end; `None` when the wire lost it.
     #[inline]
     pub(crate) fn arrive(&mut self, id: u32, slab: &mut Slab, events: &mut EventQueue) -> Option<Label> {
@@ -388,7 +455,7 @@ impl Port {
             self.waiting_bytes -= u64::from(head.label.len);
         }
         if self.in_transit > 0
-            && let Some(next) = self.ring.pop_front()
+            && let Some(next) = self.rest.ring.pop_front()
         {
             self.head = next;
             events.push(next.arrive, Event::Arrival(id));
@@ -420,13 +487,13 @@ impl Port {
 
     /// Packets handed to the transmitter.
     pub(crate) fn sent(&self) -> u64 {
-        self.offered - self.dropped - self.held()
+        self.offered - self.rest.dropped - self.held()
     }
 
     pub(crate) fn counters(&self) -> PortCounters {
         PortCounters {
             offered: self.offered,
-            dropped: self.dropped,
+            dropped: self.rest.dropped,
             delivered: self.delivered,
             lost: self.lost(),
         }
@@ -434,7 +501,7 @@ impl Port {
 
     /// Packets marked with congestion experienced here.
     pub(crate) fn marked(&self) -> u64 {
-        self.marked
+        self.rest.marked
     }
 
     /// Packets between acceptance and arrival, waiting included.
@@ -444,13 +511,15 @@ impl Port {
 
     /// Packets in transit, the last accepted first.
     fn latest_first(&self) -> impl Iterator<Item = &Transit> {
-        self.ring.iter().rev().chain((self.in_transit > 0).then_some(&self.head))
+        self.rest.ring.iter().rev().chain((self.in_transit > 0).then_some(&self.head))
     }
 
-    /// Packets that an ordering discipline holds.
+    /// Packets that an ordering discipline holds, or the host that will hand them to it.
     pub(crate) fn held(&self) -> u64 {
         match &self.queue {
-            Queue::Ordered(ordered) => u64::from(ordered.qdisc.backlog().packets),
+            Queue::Ordered(ordered) => {
+                u64::from(ordered.qdisc.backlog().packets) + ordered.processing.len() as u64
+            }
             _ => 0,
         }
     }

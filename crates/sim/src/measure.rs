@@ -1,5 +1,7 @@
 //! Samples a run and sums it up: goodput, fairness, queue.
 
+use std::collections::BTreeMap;
+
 use bandmaster_core::fairness::{Demand, jain, max_min};
 use bandmaster_core::report::Series;
 use bandmaster_core::scenario::{FlowGroup, RecordDetail, Scenario};
@@ -39,7 +41,8 @@ pub(crate) struct Meter {
     /// The state that `fair` was computed for: which flows cover the interval, and the capacities.
     fair_key: (Vec<bool>, Vec<f64>),
     entities: Vec<String>,
-    entity_of: Vec<u32>,
+    /// Entity of each sending group or host, by flow group.
+    entity_of: Vec<Vec<usize>>,
     windows: Vec<Window>,
     series: Vec<Series>,
     long: LongInterval,
@@ -90,15 +93,21 @@ impl Meter {
     pub(crate) fn new(scenario: &Scenario, plans: &[FlowPlan]) -> Self {
         let groups = &scenario.flows;
         let mut entities: Vec<String> = Vec::new();
-        let (mut measured, mut entity_of) = (Vec::new(), Vec::new());
-        for (i, plan) in plans.iter().enumerate().filter(|(_, plan)| plan.group(groups).measured) {
-            let name = plan.entity(groups);
-            let entity = entities.iter().position(|e| e == name).unwrap_or_else(|| {
-                entities.push(name.to_owned());
+        let mut measured = Vec::with_capacity(plans.len());
+        measured.extend((0..plans.len() as u32).filter(|&i| plans[i as usize].group(groups).measured));
+        let mut entity = |name: &String| {
+            entities.iter().position(|e| e == name).unwrap_or_else(|| {
+                entities.push(name.clone());
                 entities.len() - 1
-            });
-            measured.push(i as u32);
-            entity_of.push(entity as u32);
+            })
+        };
+        let mut entity_of: Vec<Vec<usize>> = vec![Vec::new(); groups.len()];
+        // UDP flows come after TCP flows, so groups in the order of their first flows.
+        for &i in &measured {
+            let (group, _) = plans[i as usize].source();
+            if entity_of[group].is_empty() {
+                entity_of[group] = groups[group].from.iter().map(&mut entity).collect();
+            }
         }
         let run = &scenario.run;
         let whole = Window {
@@ -188,7 +197,10 @@ impl Meter {
             entity("all", &|_| true);
             if self.entities.len() > 1 {
                 for (i, name) in self.entities.iter().enumerate() {
-                    entity(name, &|f| self.entity_of[f] as usize == i);
+                    entity(name, &|f| {
+                        let (group, from) = flows.plans[self.measured[f] as usize].source();
+                        self.entity_of[group][from] == i
+                    });
                 }
             }
             if let Some(name) = queue_name {
@@ -242,14 +254,17 @@ impl Meter {
         if self.fair_key.0 == covers && self.fair_key.1 == capacities {
             return;
         }
-        let present: Vec<usize> = (0..covers.len()).filter(|&f| covers[f]).collect();
-        let links_of = |&f: &usize| (flows.route)(self.measured[f] as usize);
-        let demands: Vec<Demand<'_>> =
-            present.iter().map(|f| Demand { links: links_of(f), most: f64::INFINITY }).collect();
-        let rates = max_min(capacities, &demands);
-        self.fair.fill(0.0);
-        for (&f, rate) in present.iter().zip(rates) {
-            self.fair[f] = rate * (flows.efficiency)(self.measured[f] as usize);
+        let links_of = |f: usize| (flows.route)(self.measured[f] as usize);
+        let mut flows_on: BTreeMap<&[u32], u32> = BTreeMap::new();
+        for f in (0..covers.len()).filter(|&f| covers[f]) {
+            *flows_on.entry(links_of(f)).or_default() += 1;
+        }
+        let alike = flows_on.iter().map(|(links, &flows)| Demand { links, most: f64::INFINITY, flows });
+        let rates = max_min(capacities, &alike.collect::<Vec<_>>());
+        let rate_on: BTreeMap<&[u32], f64> = flows_on.into_keys().zip(rates).collect();
+        for (f, fair) in self.fair.iter_mut().enumerate() {
+            let rate = if covers[f] { rate_on[(flows.route)(self.measured[f] as usize)] } else { 0.0 };
+            *fair = rate * (flows.efficiency)(self.measured[f] as usize);
         }
         self.fair_key = (covers.to_vec(), capacities.to_vec());
     }

@@ -38,6 +38,20 @@ impl Net {
         true
     }
 
+    /// Loads what the arrival at the far end of `port` will touch: the port, and the one that the packet goes to next.
+    #[inline]
+    pub(crate) fn fetch_arrival(&self, port: u32) {
+        self.fetch_next_port(self.ports[port as usize].head_hop());
+    }
+
+    /// Loads the port at place `hop` of the table of routes.
+    #[inline]
+    pub(crate) fn fetch_next_port(&self, hop: u32) {
+        if let Some(next) = self.routes.get(hop as usize).and_then(|&next| self.ports.get(next as usize)) {
+            next.fetch();
+        }
+    }
+
     pub(crate) fn schedule(&mut self, at: Time, event: Event) {
         self.events.push(at, event);
     }

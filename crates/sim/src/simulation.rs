@@ -17,9 +17,8 @@ use crate::packet::{Label, Packet, flag};
 use crate::roles::Roles;
 use crate::tcp::Profile;
 use crate::tcp::receiver::Receiver;
-use crate::tcp::rtt::RttEstimator;
 use crate::tcp::sender::Sender;
-use crate::workload::{FlowPlan, Toggle, UdpSource};
+use crate::workload::{FlowPlan, Toggles, UdpSource};
 use crate::{RunError, RunOptions};
 
 /// Events between two looks at the caller's stop flag.
@@ -29,10 +28,9 @@ const STOP_CHECK: u64 = 1 << 14;
 pub(crate) struct Simulation<'a> {
     pub(crate) scenario: &'a Scenario,
     pub(crate) net: Net,
-    /// TCP flows first: plan i is TCP flow i below `connections.len()`, then UDP.
+    /// TCP flows first, then UDP.
     pub(crate) plans: Vec<FlowPlan>,
-    /// Both ends of each TCP flow, once it has started.
-    pub(crate) connections: Vec<Option<Box<Connection>>>,
+    pub(crate) connections: Connections,
     /// First hop of each flow's data, and of each TCP flow's acknowledgements.
     pub(crate) data_routes: Vec<u32>,
     pub(crate) ack_routes: Vec<u32>,
@@ -41,8 +39,7 @@ pub(crate) struct Simulation<'a> {
     pub(crate) profiles: Vec<Profile>,
     pub(crate) udp: Vec<UdpSource>,
     pub(crate) datagrams_received: Vec<u64>,
-    /// On/off behaviour, by flow.
-    pub(crate) toggles: Vec<Option<Box<Toggle>>>,
+    pub(crate) toggles: Toggles,
     pub(crate) roles: Roles,
     pub(crate) meter: Meter,
     /// Port whose queue is reported.
@@ -61,6 +58,41 @@ pub(crate) struct Simulation<'a> {
 pub(crate) struct Connection {
     sender: Sender,
     receiver: Receiver,
+}
+
+/// The connections of TCP flows: made when they start, one after the other in memory.
+pub(crate) struct Connections {
+    started: Vec<Connection>,
+    /// Place in `started` of each TCP flow, or `NOT_STARTED`.
+    place: Vec<u32>,
+}
+
+impl Connections {
+    const NOT_STARTED: u32 = u32::MAX;
+
+    pub(crate) fn new(flows: usize) -> Self {
+        // Room for all, so that growing never copies; memory is touched only as flows start.
+        Self { started: Vec::with_capacity(flows), place: vec![Self::NOT_STARTED; flows] }
+    }
+
+    /// TCP flows, started or not.
+    fn flows(&self) -> usize {
+        self.place.len()
+    }
+
+    fn get(&self, flow: usize) -> Option<&Connection> {
+        self.started.get(self.place[flow] as usize)
+    }
+
+    /// The connection of a flow, made by `new` when it has not started.
+    #[inline]
+    fn get_or_insert_with(&mut self, flow: usize, new: impl FnOnce() -> Connection) -> &mut Connection {
+        if self.place[flow] == Self::NOT_STARTED {
+            self.place[flow] = self.started.len() as u32;
+            self.started.push(new());
+        }
+        &mut self.started[self.place[flow] as usize]
+    }
 }
 
 impl Simulation<'_> {
@@ -83,6 +115,7 @@ impl Simulation<'_> {
             {
                 return Err(RunError::Stopped);
             }
+            self.fetch_ahead();
             self.handle(event);
             if matches!(event, Event::Sample) {
                 self.flush_capture(options);
@@ -94,13 +127,26 @@ impl Simulation<'_> {
         Ok(self.record(case, trial))
     }
 
+    /// Asks for the data that the next event will probably need, so that it comes while this one is handled: with
+    /// thousands of flows a hop waits for memory.
+    #[inline]
+    fn fetch_ahead(&self) {
+        match self.net.events.likely_next() {
+            Some(Event::Arrival(port)) => self.net.fetch_arrival(port),
+            Some(Event::Datagram(source)) => {
+                self.net.fetch_next_port(self.udp[source as usize].route);
+            }
+            _ => {}
+        }
+    }
+
     fn schedule_start(&mut self) {
         let run = &self.scenario.run;
         self.net.schedule(Time::ZERO + run.sample, Event::Sample);
         for (i, plan) in self.plans.iter().enumerate() {
             self.net.events.push(plan.start, Event::Start(i as u32));
-            if let Some(stop) = plan.stop {
-                self.net.events.push(stop, Event::Stop(i as u32));
+            if plan.stop != Time::MAX {
+                self.net.events.push(plan.stop, Event::Stop(i as u32));
             }
         }
         for i in 0..self.roles.running.len() {
@@ -122,7 +168,11 @@ impl Simulation<'_> {
             }
             Event::PortFree(port) => {
                 let net = &mut self.net;
-                net.ports[port as usize].start_next(port, net.now, &mut net.slab, &mut net.events);
+                net.ports[port as usize].wake(port, net.now, &mut net.slab, &mut net.events);
+            }
+            Event::Processed(port) => {
+                let net = &mut self.net;
+                net.ports[port as usize].finish_processing(port, net.now, &mut net.slab, &mut net.events);
             }
             Event::Retransmit(flow) => {
                 let (sender, profile) = self.sender(flow);
@@ -173,30 +223,30 @@ impl Simulation<'_> {
     fn connection(&mut self, flow: u32) -> (&mut Connection, (&Profile, &mut Net)) {
         let i = flow as usize;
         let profile = &self.profiles[self.profile_of[i] as usize];
-        let connection = self.connections[i].get_or_insert_with(|| {
+        let connection = self.connections.get_or_insert_with(i, || {
             let size = match self.plans[i].group(&self.scenario.flows).transport {
                 Transport::Tcp { size, .. } => size,
                 Transport::Udp { .. } => None,
             };
             let size = size.map(Bytes::get);
-            Box::new(Connection {
+            Connection {
                 sender: Sender::new(flow, self.data_routes[i], size, &profile.settings),
                 receiver: Receiver::new(flow, self.ack_routes[i], profile),
-            })
+            }
         });
         (connection, (profile, &mut self.net))
     }
 
     fn is_receiver_open(&self, flow: u32) -> bool {
-        self.connections[flow as usize].as_ref().is_some_and(|c| c.receiver.is_open())
+        self.connections.get(flow as usize).is_some_and(|c| c.receiver.is_open())
     }
 
     /// A packet is at the end of its route.
     #[inline]
     fn deliver(&mut self, Label { key, flow, .. }: Label) {
         self.net.slab.remove(key);
-        if flow as usize >= self.connections.len() {
-            self.datagrams_received[flow as usize - self.connections.len()] += 1;
+        if flow as usize >= self.connections.flows() {
+            self.datagrams_received[flow as usize - self.connections.flows()] += 1;
             return;
         }
         let packet = *self.net.slab.at(key);
@@ -223,13 +273,13 @@ impl Simulation<'_> {
     // ------------------------------------------------------------------------------------------------ traffic
 
     fn start(&mut self, flow: u32) {
-        if let Some(toggle) = &mut self.toggles[flow as usize] {
-            toggle.on = true;
-            let on = toggle.times.on.draw(&mut toggle.stream);
-            self.net.schedule(self.net.now + on, Event::Toggle(flow));
+        if let Some(times) = &self.plans[flow as usize].group(&self.scenario.flows).on_off {
+            self.toggles.start(flow as usize);
+            let (_, length) = self.toggles.draw(flow as usize, times);
+            self.net.schedule(self.net.now + length, Event::Toggle(flow));
         }
-        if flow as usize >= self.connections.len() {
-            self.set_udp(flow as usize - self.connections.len(), true);
+        if flow as usize >= self.connections.flows() {
+            self.set_udp(flow as usize - self.connections.flows(), true);
             return;
         }
         if !self.roles.is_empty() {
@@ -242,9 +292,9 @@ impl Simulation<'_> {
     }
 
     fn stop(&mut self, flow: u32) {
-        self.toggles[flow as usize] = None;
-        if flow as usize >= self.connections.len() {
-            self.set_udp(flow as usize - self.connections.len(), false);
+        self.toggles.stop(flow as usize);
+        if flow as usize >= self.connections.flows() {
+            self.set_udp(flow as usize - self.connections.flows(), false);
         } else {
             let (sender, (profile, net)) = self.sender(flow);
             sender.close(profile, net);
@@ -252,14 +302,14 @@ impl Simulation<'_> {
     }
 
     fn toggle(&mut self, flow: u32) {
-        let Some(toggle) = &mut self.toggles[flow as usize] else { return };
-        toggle.on = !toggle.on;
-        let on = toggle.on;
-        let times = if on { toggle.times.on } else { toggle.times.off };
-        let length = times.draw(&mut toggle.stream);
+        let Some(times) = &self.plans[flow as usize].group(&self.scenario.flows).on_off else { return };
+        if !self.toggles.turn(flow as usize) {
+            return;
+        }
+        let (on, length) = self.toggles.draw(flow as usize, times);
         self.net.schedule(self.net.now + length, Event::Toggle(flow));
-        if flow as usize >= self.connections.len() {
-            self.set_udp(flow as usize - self.connections.len(), on);
+        if flow as usize >= self.connections.flows() {
+            self.set_udp(flow as usize - self.connections.flows(), on);
         } else {
             let (sender, (profile, net)) = self.sender(flow);
             sender.set_paused(!on, profile, net);
@@ -309,18 +359,18 @@ impl Simulation<'_> {
 
     fn flow_stats(&self, flow: u32, end: FlowEnd) -> FlowStats {
         let profile = &self.profiles[self.profile_of[flow as usize] as usize];
-        let (delivered, rtt) = match (&self.connections[flow as usize], end) {
-            (None, _) => (0, RttEstimator::default()),
-            (Some(c), FlowEnd::Sender) => (c.sender.acknowledged(), c.sender.rtt),
-            (Some(c), FlowEnd::Receiver) => (c.receiver.delivered(), *c.receiver.rtt()),
+        let (delivered, (rtt, range)) = match (self.connections.get(flow as usize), end) {
+            (None, _) => Default::default(),
+            (Some(c), FlowEnd::Sender) => (c.sender.acknowledged(), (c.sender.rtt, c.sender.rtt_range())),
+            (Some(c), FlowEnd::Receiver) => (c.receiver.delivered(), c.receiver.rtt()),
         };
         FlowStats {
             flow: FlowId(flow),
             end,
             delivered: Bytes::new(delivered),
             srtt: rtt.srtt(),
-            min_rtt: rtt.min(),
-            last_rtt: rtt.last(),
+            min_rtt: range.min(),
+            last_rtt: range.last(),
             mss: Bytes::new(profile.mss),
             frame: Bytes::new(profile.mss + u64::from(profile.overhead)),
         }
@@ -330,7 +380,7 @@ impl Simulation<'_> {
     fn flows_at(&self, node: NodeId) -> Vec<FlowStats> {
         let at = |i: usize| {
             let plan = &self.plans[i];
-            let connection = self.connections[i].as_ref()?;
+            let connection = self.connections.get(i)?;
             if plan.dst == node && connection.receiver.is_open() {
                 Some(self.flow_stats(i as u32, FlowEnd::Receiver))
             } else if plan.src == node && connection.sender.is_open() {
@@ -339,7 +389,7 @@ impl Simulation<'_> {
                 None
             }
         };
-        (0..self.connections.len()).filter_map(at).collect()
+        (0..self.connections.flows()).filter_map(at).collect()
     }
 
     fn ports_at(&mut self, node: NodeId) -> Vec<PortStats> {
@@ -450,12 +500,12 @@ impl Simulation<'_> {
         let (connections, udp, received) = (&self.connections, &self.udp, &self.datagrams_received);
         let (routes, data_routes) = (&self.net.routes, &self.data_routes);
         let state = |i: usize| {
-            if i >= connections.len() {
-                let i = i - connections.len();
+            if i >= connections.flows() {
+                let i = i - connections.flows();
                 let delivered = received[i] * u64::from(udp[i].packet - 28);
                 return FlowSample { delivered, ..FlowSample::default() };
             }
-            match &connections[i] {
+            match connections.get(i) {
                 Some(c) => FlowSample {
                     delivered: c.receiver.delivered(),
                     cwnd: c.sender.cwnd(),
@@ -515,7 +565,7 @@ impl Simulation<'_> {
         let (mut figures, series) = self.meter.finish();
         let max = self.measured_port.and_then(|port| self.net.ports[port as usize].extras.as_ref());
         let queue_max = max.and_then(|e| e.watch).map_or(f64::NAN, |w| f64::from(w.max));
-        let connections = || self.connections.iter().flatten();
+        let connections = || self.connections.started.iter();
         let sum = |f: &dyn Fn(&Sender) -> u32| connections().map(|c| f64::from(f(&c.sender))).sum::<f64>();
         figures.push(("queue_max".to_owned(), queue_max));
         let drops: u64 = self.net.ports.iter().map(|p| p.counters().dropped).sum();
@@ -528,10 +578,10 @@ impl Simulation<'_> {
             let group = self.plans[i].group(&self.scenario.flows);
             matches!(group.transport, Transport::Tcp { size: Some(_), .. })
         };
-        let mut completion: Vec<Span> = (0..self.connections.len())
+        let mut completion: Vec<Span> = (0..self.connections.flows())
             .filter(|&i| is_sized(i))
             .filter_map(|i| {
-                let finished = self.connections[i].as_ref()?.receiver.finished_at?;
+                let finished = self.connections.get(i)?.receiver.finished_at()?;
                 Some(finished.since(self.plans[i].start))
             })
             .collect();

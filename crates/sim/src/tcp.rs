@@ -29,10 +29,12 @@ pub(crate) struct Profile {
     pub(crate) window_shift: u8,
     /// DSCP of both directions, where the IPv4 header has it.
     pub(crate) tos: u8,
+    /// Some scheme looks at flows.
+    pub(crate) has_schemes: bool,
 }
 
 impl Profile {
-    pub(crate) fn new(settings: TcpSettings, dscp: u8, frame_overhead: u32) -> Self {
+    pub(crate) fn new(settings: TcpSettings, dscp: u8, has_schemes: bool, frame_overhead: u32) -> Self {
         let options = if settings.timestamps { TIMESTAMPS_OPTION } else { 0 };
         let window_shift = if settings.window_scaling {
             (0..14).find(|shift| settings.receive_buffer.get() >> shift <= 65_535).unwrap_or(14)
@@ -44,6 +46,7 @@ impl Profile {
             overhead: HEADERS + options + frame_overhead,
             window_shift,
             tos: dscp << 2,
+            has_schemes,
             settings,
         }
     }

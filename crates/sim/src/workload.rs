@@ -2,7 +2,7 @@
 
 use bandmaster_core::id::NodeId;
 use bandmaster_core::rng::Stream;
-use bandmaster_core::scenario::{FlowGroup, OnOff, Pairing, RunPlan, Transport};
+use bandmaster_core::scenario::{FlowGroup, OnOff, Pairing, RunPlan, Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::topology::Topology;
 
@@ -19,7 +19,8 @@ pub(crate) struct FlowPlan {
     pub(crate) src: NodeId,
     pub(crate) dst: NodeId,
     pub(crate) start: Time,
-    pub(crate) stop: Option<Time>,
+    /// Without a stop: after all time.
+    pub(crate) stop: Time,
 }
 
 impl FlowPlan {
@@ -31,6 +32,11 @@ impl FlowPlan {
     /// Position of its flow group in the scenario.
     pub(crate) fn group_index(&self) -> usize {
         self.group as usize
+    }
+
+    /// Positions of its flow group and, among that group's `from`, of the sending group or host.
+    pub(crate) fn source(&self) -> (usize, usize) {
+        (self.group as usize, self.from as usize)
     }
 
     /// Name of the sending group or host: the series it belongs to.
@@ -46,7 +52,7 @@ impl FlowPlan {
 
     /// Exists through the whole interval.
     pub(crate) fn covers(&self, from: Time, to: Time) -> bool {
-        self.start <= from && self.stop.is_none_or(|stop| stop >= to)
+        self.start <= from && to <= self.stop
     }
 }
 
@@ -102,7 +108,7 @@ fn plan_group(
                         src,
                         dst,
                         start: Time::ZERO + group.start.draw(&mut stream),
-                        stop: group.stop,
+                        stop: group.stop.unwrap_or(Time::MAX),
                     });
                 }
             }
@@ -125,7 +131,7 @@ fn apply_timeline(group: &FlowGroup, mut flows: Vec<FlowPlan>) -> Vec<FlowPlan> 
         stop_share += step.stop;
         while stops < whole(stop_share) && !running.is_empty() {
             let member = running.remove(0);
-            flows[current[member]].stop = Some(step.at);
+            flows[current[member]].stop = step.at;
             stopped.push(member);
             stops += 1;
         }
@@ -136,7 +142,7 @@ fn apply_timeline(group: &FlowGroup, mut flows: Vec<FlowPlan>) -> Vec<FlowPlan> 
             let restart = FlowPlan {
                 generation: generation[member],
                 start: step.at,
-                stop: group.stop,
+                stop: group.stop.unwrap_or(Time::MAX),
                 ..flows[member]
             };
             current[member] = flows.len();
@@ -148,7 +154,8 @@ fn apply_timeline(group: &FlowGroup, mut flows: Vec<FlowPlan>) -> Vec<FlowPlan> 
     flows
 }
 
-/// A constant-rate UDP source.
+/// A constant-rate UDP source; a cache line.
+#[repr(align(64))]
 pub(crate) struct UdpSource {
     pub(crate) flow: u32,
     pub(crate) route: u32,
@@ -202,11 +209,59 @@ impl UdpSource {
     }
 }
 
-/// On and off times of a flow.
-pub(crate) struct Toggle {
-    pub(crate) on: bool,
-    pub(crate) times: OnOff,
-    pub(crate) stream: Stream,
+/// Where flows are in their on and off times; empty when no flow has any.
+pub(crate) struct Toggles {
+    streams: Vec<Stream>,
+    states: Vec<ToggleState>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ToggleState {
+    On,
+    Off,
+    /// Not started, or stopped for good.
+    Ended,
+}
+
+impl Toggles {
+    pub(crate) fn new(plans: &[FlowPlan], scenario: &Scenario, trial: u32) -> Self {
+        let groups = &scenario.flows;
+        if groups.iter().all(|group| group.on_off.is_none()) {
+            return Self { streams: Vec::new(), states: Vec::new() };
+        }
+        let stream = |plan: &FlowPlan| {
+            Stream::new(scenario.run.seed, trial, &format!("flow/{}/on-off", plan.name(groups)))
+        };
+        Self { streams: plans.iter().map(stream).collect(), states: vec![ToggleState::Ended; plans.len()] }
+    }
+
+    pub(crate) fn start(&mut self, flow: usize) {
+        self.states[flow] = ToggleState::On;
+    }
+
+    pub(crate) fn stop(&mut self, flow: usize) {
+        if let Some(state) = self.states.get_mut(flow) {
+            *state = ToggleState::Ended;
+        }
+    }
+
+    /// From on to off or back; false when the flow has been stopped.
+    pub(crate) fn turn(&mut self, flow: usize) -> bool {
+        let state = &mut self.states[flow];
+        *state = match *state {
+            ToggleState::On => ToggleState::Off,
+            ToggleState::Off => ToggleState::On,
+            ToggleState::Ended => return false,
+        };
+        true
+    }
+
+    /// Whether the flow is on, and for how long it stays as it is.
+    pub(crate) fn draw(&mut self, flow: usize, times: &OnOff) -> (bool, Span) {
+        let on = self.states[flow] == ToggleState::On;
+        let length = if on { times.on } else { times.off };
+        (on, length.draw(&mut self.streams[flow]))
+    }
 }
 
 #[cfg(test)]
@@ -242,7 +297,7 @@ mod tests {
             src: NodeId(i as u32),
             dst: NodeId(99),
             start: Time::ZERO,
-            stop: None,
+            stop: Time::MAX,
         }
     }
 
@@ -256,8 +311,8 @@ mod tests {
         let flows = apply_timeline(&group, (0..2).map(flow).collect());
         // Of two members, half a flow at 7 s is none; one has stopped by 9 s and by 11 s.
         assert_eq!(flows.len(), 3);
-        assert_eq!(flows[0].stop, Some(at(9)));
-        assert_eq!(flows[1].stop, None);
+        assert_eq!(flows[0].stop, at(9));
+        assert_eq!(flows[1].stop, Time::MAX);
         assert_eq!((flows[2].name(&[group]), flows[2].start), ("u.a.0#2".to_owned(), at(16)));
     }
 }

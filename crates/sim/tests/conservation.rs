@@ -111,7 +111,7 @@ fn network(lossy: bool) -> impl Strategy<Value = String> {
 /// Every switch of `[tcp]`, at random.
 fn tcp() -> impl Strategy<Value = String> {
     let words = (
-        prop::sample::select(vec!["newreno", "cubic"]),
+        prop::sample::select(vec!["tahoe", "reno", "newreno", "cubic"]),
         prop::sample::select(vec!["prr", "rfc6675"]),
         prop::sample::select(vec!["rto", "variance"]),
         prop::option::of(100u32..20_000),
@@ -122,15 +122,16 @@ fn tcp() -> impl Strategy<Value = String> {
     (words, switches, numbers).prop_map(
         |((control, recovery, floor, read, clamp), on, (mss, window, every, ack_ms, min_rto, segments))| {
             let read = read.map_or(String::new(), |rate| format!("read-rate = \"{rate}kbit\"\n"));
+            let sack = on[0] && !matches!(control, "tahoe" | "reno");
             let clamp = clamp.map_or(String::new(), |n| format!("cwnd-clamp = \"{n}pkt\"\n"));
             format!(
                 "[tcp]\ncongestion-control = \"{control}\"\nrecovery = \"{recovery}\"\nrto-floor = \"{floor}\"\n\
                  mss = \"{mss}B\"\ninitial-window = \"{window}pkt\"\ndelayed-ack = \"{every}pkt\"\n\
                  delayed-ack-timeout = \"{ack_ms}ms\"\nmin-rto = \"{min_rto}ms\"\nmax-rto = \"10s\"\n\
-                 receive-buffer = \"{}B\"\nsack = {}\ntimestamps = {}\nwindow-scaling = {}\n\
+                 receive-buffer = \"{}B\"\nsack = {sack}\ntimestamps = {}\nwindow-scaling = {}\n\
                  limited-transmit = {}\nbyte-counting = {}\ncwnd-validation = {}\necn = {}\npacing = {}\n\
                  hystart = {}\n{read}{clamp}",
-                mss * segments, on[0], on[1], on[2], on[3], on[4], on[5], on[6], on[7], on[8]
+                mss * segments, on[1], on[2], on[3], on[4], on[5], on[6], on[7], on[8]
             )
         },
     )

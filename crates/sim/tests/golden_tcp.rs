@@ -15,6 +15,8 @@ use bandmaster_sim::{RunOptions, run};
 const MSS: u64 = 1000;
 const FIN: u8 = 1;
 const SYN: u8 = 2;
+const ECE: u8 = 64;
+const CWR: u8 = 128;
 const MS: f64 = 1e6;
 
 // ------------------------------------------------------------------------------------------------------- cases
@@ -295,7 +297,158 @@ fn pacing_spreads_the_window() {
     assert!(gap > least * 0.98 && gap < least * 2.2, "least gap {gap} ms, rtt / 16 {least} ms");
 }
 
+/// Jacobson 1988: the third duplicate sends the segment again, and the window is one segment; slow start up to half of
+/// the 15 that were in flight, a segment per round-trip time from there.
+#[test]
+fn tahoe_starts_slowly_after_a_loss() {
+    let trace =
+        Case { tcp: TAHOE, drops: &[15], ..Case::new("tahoe-single-loss") }.size("52000B").iw("1pkt").check();
+    let again = trace.retransmissions();
+    assert_eq!(again.iter().map(|r| r.seq).collect::<Vec<_>>(), [14 * MSS]);
+    let duplicates = trace.duplicates(14 * MSS);
+    assert_eq!(duplicates.len(), 14, "one for each of the 14 segments behind the loss");
+    assert!((again[0].at - duplicates[2].at).abs() < 0.001, "{:?} answers {:?}", again[0], duplicates[2]);
+    let released: usize = duplicates.iter().map(|d| trace.answers(d).count()).sum();
+    assert_eq!(released, 1, "duplicates release nothing but the retransmission");
+    // Half a round-trip time after the segments of a round have left: 1, 2, 4, 7 and a part.
+    let cwnd = trace.cwnd();
+    let windows = [0.0, 1.0, 2.0, 3.0, 4.0].map(|round| cwnd[(again[0].at + round * RTT + 10.0) as usize]);
+    assert_eq!(windows[..3], [1.0, 2.0, 4.0]);
+    assert!((windows[3] - 7.0 - 1.0 / 7.0).abs() < 0.01, "{windows:?}");
+    assert!((windows[4] - 8.0).abs() < 0.2, "{windows:?}");
+    assert_eq!(trace.figure("rtos"), 0.0);
+    trace.assert_complete(52 * MSS);
+}
+
+/// ns-2: what was outstanding is sent again in order, also what has arrived (28 * MSS here, behind the second loss).
+#[test]
+fn tahoe_goes_back() {
+    let trace = Case { tcp: TAHOE, drops: &[15, 28], ..Case::new("tahoe-two-losses") }
+        .size("45000B")
+        .iw("1pkt")
+        .check();
+    let again: Vec<u64> = trace.retransmissions().iter().map(|r| r.seq).collect();
+    assert_eq!(again, [14 * MSS, 27 * MSS, 28 * MSS]);
+    assert_eq!(trace.figure("rtos"), 0.0);
+    trace.assert_complete(45 * MSS);
+}
+
+/// ns-2's `bugFix_`, as RFC 6582's `recover`: the three duplicates that needless retransmissions cause at the end of the
+/// window bring no second fast retransmit.
+#[test]
+fn tahoe_retransmits_fast_once_per_window() {
+    let trace = Case { tcp: TAHOE, drops: &[15, 16, 17, 18], ..Case::new("tahoe-four-losses") }
+        .size("45000B")
+        .iw("1pkt")
+        .check();
+    let again: Vec<u64> = trace.retransmissions().iter().map(|r| r.seq / MSS).collect();
+    // Windows of 1, 2, 3 and 4: the first ends with the ACK of 14, the last begins with the ACK of 16.
+    assert_eq!(again, [14, 15, 16, 17, 18, 19, 20]);
+    let needless = trace.duplicates(29 * MSS);
+    assert_eq!(needless.len(), 3, "18, 19 and 20 had arrived");
+    let least = trace.acks().filter(|a| a.at > needless[2].at).map(|a| a.cwnd).fold(f64::INFINITY, f64::min);
+    assert!(least > 4.0, "window {least} after the needless retransmissions");
+    trace.assert_complete(45 * MSS);
+}
+
+/// Fall and Floyd 1996, fig. 3: Reno's recovery ends with the partial ACK, and duplicates of what was sent in it start
+/// another: 15 becomes 7, and 7 becomes 3.
+#[test]
+fn reno_halves_with_each_of_two_losses() {
+    let trace = Case { tcp: RENO, drops: &[15, 29], ..Case::new("reno-partial-ack") }
+        .size("60000B")
+        .iw("1pkt")
+        .check();
+    let again = trace.retransmissions();
+    assert_eq!(again.iter().map(|r| r.seq).collect::<Vec<_>>(), [14 * MSS, 28 * MSS]);
+    for segment in &again {
+        let third = trace.duplicates(segment.seq)[2];
+        assert!((segment.at - third.at).abs() < 0.001, "{segment:?} answers {third:?}");
+    }
+    // Inflated to 7 and the 13 duplicates, less the 15 in flight.
+    let inflated = trace.data().filter(|r| !r.again && r.at > again[0].at && r.at < again[0].at + RTT - 1.0);
+    assert_eq!(inflated.count(), 5);
+    let cwnd = trace.cwnd();
+    let windows = again.iter().map(|r| cwnd[r.at as usize + 3]).collect::<Vec<_>>();
+    assert_eq!(windows, [7.0, 3.0]);
+    assert_eq!(trace.figure("rtos"), 0.0);
+    trace.assert_complete(60 * MSS);
+}
+
+/// Fall and Floyd 1996, fig. 4: with three losses Reno's window is too small for a third fast retransmit, and the timer
+/// must run out.
+#[test]
+fn reno_waits_for_the_timer_after_three_losses() {
+    let trace = Case { tcp: RENO, drops: &[15, 27, 29], ..Case::new("reno-timeout") }
+        .size("45000B")
+        .iw("1pkt")
+        .check();
+    let again = trace.retransmissions();
+    assert_eq!(again.iter().map(|r| r.seq).collect::<Vec<_>>(), [14 * MSS, 26 * MSS, 28 * MSS]);
+    let partial = trace.acks().find(|a| a.ack == 28 * MSS).expect("a partial ACK");
+    assert_eq!(trace.answers(partial).count(), 0, "five segments are outstanding, the window is three");
+    assert_eq!(trace.duplicates(28 * MSS).len(), 0);
+    assert!((again[2].at - partial.at - 1000.0).abs() < 0.01, "{:?} after {partial:?}", again[2]);
+    assert_eq!(trace.figure("rtos"), 1.0);
+    trace.assert_complete(45 * MSS);
+}
+
+/// RFC 3168 sections 6.1.2 and 6.1.3: the receiver echoes congestion until CWR arrives, the sender halves its window
+/// once per window of data and says so with CWR on the next new segment.
+#[test]
+fn ecn_halves_once_per_window() {
+    let trace =
+        Case { tcp: "ecn = true\ncwnd-clamp = \"11pkt\"", link: RED, delay: "2ms", ..Case::new("ecn") }
+            .size("100000B")
+            .iw("4pkt")
+            .check();
+    let marked: Vec<&Row> = trace.data().filter(|r| r.marked).collect();
+    assert!(marked.len() >= 3, "{} marks", marked.len());
+    assert_eq!(trace.figure("marks"), marked.len() as f64);
+    assert!(trace.retransmissions().is_empty(), "nothing is lost");
+    // What the receiver sees, and says.
+    let arrival = |row: &Row| row.at + trace.transmission(row) + trace.delay;
+    let mut arrivals: Vec<&Row> = trace.data().collect();
+    arrivals.sort_by(|a, b| arrival(a).total_cmp(&arrival(b)));
+    for ack in trace.acks().skip(1) {
+        let mut echo = false;
+        for row in arrivals.iter().take_while(|r| arrival(r) <= ack.made_at + 0.001) {
+            echo = row.marked || echo && row.flags & CWR == 0;
+        }
+        assert_eq!(ack.flags & ECE != 0, echo, "{ack:?}");
+    }
+    // A reduction at the first echo that answers something sent after the last one; the rest of the window goes by.
+    let mut reduced = trace.data().filter(|r| r.flags & CWR != 0);
+    let (mut covered, mut reductions) = (0, 0);
+    for echo in trace.acks().filter(|a| a.flags & ECE != 0) {
+        if echo.ack <= covered {
+            continue;
+        }
+        let cwr = reduced.next().unwrap_or_else(|| panic!("no CWR answers {echo:?}"));
+        assert!(cwr.at >= echo.at, "{cwr:?} comes before {echo:?}");
+        // CWR rides on the next new segment, so everything before it was in flight.
+        let flight = (cwr.seq - echo.ack) as f64 / MSS as f64;
+        assert!((echo.cwnd - flight / 2.0).abs() <= 0.5, "{} after a flight of {flight}", echo.cwnd);
+        covered = cwr.seq;
+        reductions += 1;
+    }
+    assert_eq!(reduced.next().map(|r| r.seq), None, "CWR without an echo");
+    assert_eq!(reductions, 2);
+    trace.assert_complete(100 * MSS);
+}
+
 // ----------------------------------------------------------------------------------------------------- harness
+
+/// As in ns-1: an ACK for each segment, growth for each ACK, and the timer of RFC 6298.
+const TAHOE: &str = "congestion-control = \"tahoe\"\nsack = false\ndelayed-ack = \"1pkt\"\nlimited-transmit = false\n\
+                     byte-counting = false\nmin-rto = \"1s\"\nrto-floor = \"rto\"";
+const RENO: &str = "congestion-control = \"reno\"\nsack = false\ndelayed-ack = \"1pkt\"\nlimited-transmit = false\n\
+                    byte-counting = false\nmin-rto = \"1s\"\nrto-floor = \"rto\"";
+/// Milliseconds from a segment to its ACK on an idle link.
+const RTT: f64 = 20.0 + (1052.0 + 52.0) * 8.0 / 10e3;
+/// Marks what finds more than two packets waiting, all but one in a million, and drops nothing below six.
+const RED: &str = "host-queue = { discipline = \"red\", min-th = \"2pkt\", max-th = \"3pkt\", weight = 1.0, \
+                   max-p = 0.999999, ecn = true }";
 
 /// A window that the link holds without a queue: segments leave when ACKs come.
 const NO_QUEUE: &str = "cwnd-clamp = \"10pkt\"";
@@ -308,6 +461,8 @@ struct Case {
     /// Lines for `[tcp]`.
     tcp: &'static str,
     drops: &'static [u64],
+    /// Lines for the link.
+    link: &'static str,
     delay: &'static str,
     sample: &'static str,
     window: &'static str,
@@ -322,6 +477,7 @@ impl Case {
             name,
             tcp: "",
             drops: &[],
+            link: "",
             delay: "10ms",
             sample: "1ms",
             window: "10pkt",
@@ -346,7 +502,7 @@ impl Case {
     }
 
     fn text(&self) -> String {
-        let Self { tcp, drops, delay, sample, window, flow, .. } = self;
+        let Self { tcp, drops, link, delay, sample, window, flow, .. } = self;
         let congestion_control =
             if tcp.contains("congestion-control") { "" } else { "congestion-control = \"newreno\"" };
         let recovery = if tcp.contains("recovery") { "" } else { "recovery = \"rfc6675\"" };
@@ -354,7 +510,7 @@ impl Case {
             None => (
                 format!(
                     "hosts = [\"tx\", \"rx\"]\n[[network.links]]\nends = [\"tx\", \"rx\"]\nrate = \"10mbit\"\n\
-                     delay = \"{delay}\"\ndrop-packets = {drops:?}\n"
+                     delay = \"{delay}\"\ndrop-packets = {drops:?}\n{link}\n"
                 ),
                 String::new(),
             ),
@@ -463,6 +619,8 @@ struct Row {
     sack: Vec<(u64, u64)>,
     /// A retransmission.
     again: bool,
+    /// Congestion experienced (RFC 3168).
+    marked: bool,
     /// Segments, after an ACK.
     cwnd: f64,
 }
@@ -499,6 +657,7 @@ impl Trace {
                 .map(|&(l, r)| (offset(l), offset(r)))
                 .collect(),
             again: false,
+            marked: packet.tos & 3 == 3,
             cwnd: f64::NAN,
         }
     }
@@ -642,7 +801,7 @@ impl Trace {
             "time_ms", "event", "seq/ack", "len", "flags", "window", "cwnd"
         );
         for row in &self.rows {
-            let flags: String = [(SYN, 'S'), (FIN, 'F'), (16, 'A')]
+            let flags: String = [(SYN, 'S'), (FIN, 'F'), (16, 'A'), (ECE, 'E'), (CWR, 'C')]
                 .iter()
                 .filter(|(f, _)| row.flags & f != 0)
                 .map(|(_, c)| *c)
@@ -666,7 +825,8 @@ impl Trace {
                         (_, true) => "again",
                         _ => "send",
                     };
-                    format!("{event:5} {:>8} {:>5} {flags:5}", row.seq, row.len)
+                    let mark = if row.marked { "CE" } else { "" };
+                    format!("{event:5} {:>8} {:>5} {flags:5} {mark}", row.seq, row.len)
                 }
             };
             let _ = writeln!(text, "{:>10.3} {}", row.at, line.trim_end());

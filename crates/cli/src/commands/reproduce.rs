@@ -27,15 +27,22 @@ macro_rules! scenario_files {
 }
 
 /// Every paper that can be redone.
-pub(crate) static REPRODUCTIONS: &[Reproduction] = &[Reproduction {
-    name: "bas",
-    about: "Ito, Koga, Iida 2018: bandwidth allocation by fair windows, Figs. 6 to 14",
-    files: scenario_files![
-        "scenarios/bas/fixed.toml",
-        "scenarios/bas/variable.toml",
-        "scenarios/bas/max-min.toml"
-    ],
-}];
+pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
+    Reproduction {
+        name: "bas",
+        about: "Ito, Koga, Iida 2018: bandwidth allocation by fair windows, Figs. 6 to 14",
+        files: scenario_files![
+            "scenarios/bas/fixed.toml",
+            "scenarios/bas/variable.toml",
+            "scenarios/bas/max-min.toml"
+        ],
+    },
+    Reproduction {
+        name: "fbqm",
+        about: "Choi, Sekhon, Seok 2016: flow-based queue management, Fig. 1(b) to (d)",
+        files: scenario_files!["scenarios/fbqm/paper.toml", "scenarios/fbqm/many.toml"],
+    },
+];
 
 /// The names, for the command line.
 pub(crate) fn names() -> PossibleValuesParser {

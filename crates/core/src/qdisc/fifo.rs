@@ -18,6 +18,7 @@ pub static DEF: QdiscDef = QdiscDef {
         "What may wait, not counting the packet in transmission",
         "Linux txqueuelen",
     )],
+    check: |_| Ok(()),
     build: |params, _| Discipline::Fifo(Box::new(DropTail { limit: params.limit("limit") })),
 };
 

@@ -344,7 +344,7 @@ pub(super) static TCP: TableDef = TableDef {
     keys: &[&[
         Key::new(
             "congestion-control",
-            Kind::Choice(&["newreno", "cubic"]),
+            Kind::Choice(&["tahoe", "reno", "newreno", "cubic"]),
             "cubic",
             "Congestion control",
             LINUX,

@@ -353,6 +353,10 @@ impl Reader {
         let header = format!("a queue with discipline \"{}\"", discipline.name);
         let section = self.entry_section(&[NAME, discipline.keys], layer, &header);
         let params = section.params(discipline.keys)?;
+        if let Err((key, why)) = (discipline.check)(&params) {
+            self.fail_key(&section, key, why);
+            return None;
+        }
         Some(QueueConfig { discipline, params })
     }
 

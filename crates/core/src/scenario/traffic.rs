@@ -18,6 +18,9 @@ use crate::units::{Bytes, Rate};
 /// The most flows of one scenario.
 const MOST_FLOWS: u64 = 1_000_000;
 
+/// Congestion controls that go without selective acknowledgements.
+const BEFORE_SACK: [&str; 2] = ["tahoe", "reno"];
+
 /// Reads every flow group. `topology` is absent when the network is wrong; names are not checked then.
 pub(super) fn read(
     reader: &mut Reader,
@@ -226,6 +229,15 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
             format!("\"{buffer}\" is not from one segment, {mss}, to 1GiB"),
         );
     }
+    let congestion_control = section.text("congestion-control");
+    if let Some(name) = congestion_control.as_deref().filter(|name| BEFORE_SACK.contains(name))
+        && section.bool("sack") == Some(true)
+    {
+        let hint = "write `sack = false`, or name \"newreno\"";
+        let message = format!("\"{name}\" is older than selective acknowledgements and makes no use of them");
+        let path = section.key_path("congestion-control");
+        reader.fail_with(section.place("congestion-control"), path, message, hint);
+    }
     let read_rate = match section.rate("read-rate") {
         Some(rate) if rate == Rate::ZERO => {
             reader.fail_key(section, "read-rate", "\"0bit\" would never read; leave it out to read at once");
@@ -246,7 +258,7 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         }
     }
     Some(TcpSettings {
-        congestion_control: section.text("congestion-control")?,
+        congestion_control: congestion_control?,
         mss: mss?,
         initial_window: initial_window?,
         sack: section.bool("sack")?,

@@ -11,7 +11,18 @@ type Arrival = (u64, u64);
 
 /// Sends packets (gap before it in ns, bytes) through a port; returns arrivals and counters.
 fn arrivals(discipline: Discipline, rate: u64, packets: &[(u64, u32)]) -> (Vec<Arrival>, PortCounters) {
+    arrivals_from_host(discipline, rate, 0.0, packets)
+}
+
+/// As above, with the processing delay of a host.
+fn arrivals_from_host(
+    discipline: Discipline,
+    rate: u64,
+    host_delay: f64,
+    packets: &[(u64, u32)],
+) -> (Vec<Arrival>, PortCounters) {
     let mut port = Port::new(Rate::from_bits_per_sec(rate), Span::from_micros(7), discipline, None);
+    port.set_jitter(host_delay, Stream::new(1, 0, "processing"));
     port.set_losses(Some((0.02, Stream::new(1, 0, "loss"))), vec![3, 5, 6]);
     let (mut slab, mut events) = (Slab::default(), EventQueue::new());
     let mut at = Time::ZERO;
@@ -33,7 +44,8 @@ fn arrivals(discipline: Discipline, rate: u64, packets: &[(u64, u32)]) -> (Vec<A
                 let label = slab.insert(Packet { len, payload: len, seq: u64::from(i), ..Packet::default() });
                 port.enqueue(0, now, label, &mut slab, &mut events);
             }
-            Event::PortFree(_) => port.start_next(0, now, &mut slab, &mut events),
+            Event::Processed(_) => port.finish_processing(0, now, &mut slab, &mut events),
+            Event::PortFree(_) => port.wake(0, now, &mut slab, &mut events),
             Event::Arrival(_) => {
                 if let Some(label) = port.arrive(0, &mut slab, &mut events) {
                     arrived.push((now.as_nanos(), slab.at(label.key).seq));
@@ -68,6 +80,19 @@ proptest! {
         let fast = arrivals(Discipline::Fifo(rule()), rate, &packets);
         let general = arrivals(Discipline::Ordered(Box::new(Fifo::new(rule()))), rate, &packets);
         prop_assert_eq!(fast, general);
+    }
+
+    /// Before a queue that drops nothing, a host's delay is the same whoever orders its packets.
+    #[test]
+    fn processing_delay_is_the_same_before_any_discipline(
+        host_delay in 0.0f64..4.0,
+        rate in 1_000_000u64..1_000_000_000,
+        packets in prop::collection::vec((0u64..200_000, 40u32..1_600), 1..300),
+    ) {
+        let rule = || Box::new(DropTail { limit: Limit::Unlimited });
+        let fast = arrivals_from_host(Discipline::Fifo(rule()), rate, host_delay, &packets);
+        let ordered = Discipline::Ordered(Box::new(Fifo::new(rule())));
+        prop_assert_eq!(fast, arrivals_from_host(ordered, rate, host_delay, &packets));
     }
 
     /// A busy link transmits at its rate: what rounding to nanoseconds owes is carried on.

@@ -2,6 +2,8 @@
 
 mod cubic;
 mod newreno;
+mod reno;
+mod tahoe;
 
 use bandmaster_core::scenario::TcpSettings;
 use bandmaster_core::time::{Span, Time};
@@ -30,6 +32,17 @@ pub(crate) struct AckInfo {
     pub(crate) una: u64,
 }
 
+/// What follows the fast retransmit that the third duplicate acknowledgement or SACK brings about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FastRecovery {
+    /// None: the window falls to a segment, and what is outstanding is sent again in slow start.
+    None,
+    /// Until the first acknowledgement of new data; later duplicates start another one in the same window.
+    UntilProgress,
+    /// Until everything is acknowledged that was outstanding at its start.
+    UntilRepaired,
+}
+
 /// A congestion control.
 pub(crate) trait CongestionControl: Send {
     /// Grows the window; called outside fast recovery when the window is the limit (or always, without validation).
@@ -37,6 +50,16 @@ pub(crate) trait CongestionControl: Send {
 
     /// The new ssthresh on loss or ECN echo, with `in_flight` bytes outstanding.
     fn ssthresh_after_loss(&mut self, window: &Window, in_flight: u64, mss: u64) -> u64;
+
+    /// True when `in_flight` above is to be everything outstanding, reported by duplicates or not.
+    fn halves_outstanding(&self) -> bool {
+        false
+    }
+
+    /// What follows a fast retransmit.
+    fn fast_recovery(&self) -> FastRecovery {
+        FastRecovery::UntilRepaired
+    }
 
     /// A retransmission timeout has set the window to one segment.
     fn on_timeout(&mut self) {}
@@ -55,7 +78,7 @@ pub struct CongestionControlDef {
 }
 
 /// Every congestion control.
-pub static REGISTRY: &[&CongestionControlDef] = &[&newreno::DEF, &cubic::DEF];
+pub static REGISTRY: &[&CongestionControlDef] = &[&tahoe::DEF, &reno::DEF, &newreno::DEF, &cubic::DEF];
 
 /// Builds the control that `settings` name.
 pub(crate) fn build(settings: &TcpSettings) -> Option<Box<dyn CongestionControl>> {
@@ -73,4 +96,24 @@ fn slow_start(window: &mut Window, acked: u64, mss: u64, byte_counting: bool) ->
     let used = acked.min(room);
     window.cwnd += used;
     acked - used
+}
+
+/// Slow start, then a segment per round-trip time (RFC 5681 section 3.1).
+fn additive_increase(window: &mut Window, ack: &AckInfo, byte_counting: bool) {
+    let mut acked = ack.acked;
+    if window.cwnd < window.ssthresh {
+        acked = slow_start(window, acked, ack.mss, byte_counting);
+        if acked == 0 {
+            return;
+        }
+    }
+    // Equation (3), per acknowledgement or per segment's worth of bytes (RFC 3465).
+    let counted = if byte_counting { acked } else { ack.mss };
+    window.cwnd += (ack.mss * counted / window.cwnd).max(1);
+}
+
+/// Half of the smaller of window and flight in whole segments, at least two (4.3BSD, where the offered window stands for
+/// the flight).
+fn half_in_segments(window: &Window, outstanding: u64, mss: u64) -> u64 {
+    (window.cwnd.min(outstanding) / 2 / mss).max(2) * mss
 }

@@ -3,7 +3,7 @@
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Rate};
 
-use super::rtt::RttEstimator;
+use super::rtt::{RttEstimator, RttRange};
 use super::{Profile, timestamp};
 use crate::events::Event;
 use crate::net::{Net, Timer};
@@ -16,27 +16,36 @@ pub(crate) struct Receiver {
     route: u32,
     /// Next offset expected.
     next: u64,
-    /// Received beyond `next`, most recently changed first (RFC 2018 section 4).
-    islands: Vec<(u64, u64)>,
     /// Right edge of the window as the sender knows it.
     edge: u64,
     /// Segments not yet acknowledged.
-    unacknowledged: u32,
+    unacknowledged: u16,
     delayed_ack: Timer,
     /// TS.Recent of RFC 7323.
     recent_timestamp: u32,
-    rtt: RttEstimator,
-    /// A scheme's bound on the window.
-    cap: Option<u64>,
-    credit: Option<Box<Credit>>,
-    /// Bytes that a slow application has read.
-    reader: Option<Box<Reader>>,
+    extras: Option<Box<Extras>>,
     /// RFC 3168: echo congestion until CWR arrives.
     echo_congestion: bool,
-    /// Offset after the FIN, once it is known.
-    end: Option<u64>,
-    pub(crate) finished_at: Option<Time>,
+    /// Offset after the FIN; before it is known, more than any.
+    end: u64,
+    /// When everything had arrived; before, after all time.
+    finished_at: Time,
     opened: bool,
+}
+
+/// What a receiver does without as long as all arrives in order and no scheme asks.
+#[derive(Default)]
+struct Extras {
+    /// Received beyond `next`, most recently changed first (RFC 2018 section 4).
+    islands: Vec<(u64, u64)>,
+    /// Round-trip times, where a scheme looks at them.
+    rtt: RttEstimator,
+    range: RttRange,
+    /// A scheme's bound on the window.
+    cap: Option<u64>,
+    credit: Option<Credit>,
+    /// Bytes that a slow application has read.
+    reader: Option<Reader>,
 }
 
 /// The right edge moves on at a scheme's rate, a segment at a time.
@@ -55,23 +64,22 @@ struct Reader {
 
 impl Receiver {
     pub(crate) fn new(flow: u32, route: u32, profile: &Profile) -> Self {
-        let reader = profile.settings.read_rate.map(|rate| Reader { rate, read: 0, timer: Timer::new() });
+        let extras = profile.settings.read_rate.map(|rate| {
+            let reader = Some(Reader { rate, read: 0, timer: Timer::new() });
+            Box::new(Extras { reader, ..Extras::default() })
+        });
         Self {
             flow,
             route,
             next: 0,
-            islands: Vec::new(),
             edge: 0,
             unacknowledged: 0,
             delayed_ack: Timer::new(),
             recent_timestamp: 0,
-            rtt: RttEstimator::default(),
-            cap: None,
-            credit: None,
-            reader: reader.map(Box::new),
+            extras,
             echo_congestion: false,
-            end: None,
-            finished_at: None,
+            end: u64::MAX,
+            finished_at: Time::MAX,
             opened: false,
         }
     }
@@ -79,18 +87,33 @@ impl Receiver {
     /// Payload bytes received in order.
     pub(crate) fn delivered(&self) -> u64 {
         // The FIN takes an offset of its own.
-        match self.end {
-            Some(end) if self.next >= end => end - 1,
-            _ => self.next,
-        }
+        if self.next >= self.end { self.end - 1 } else { self.next }
     }
 
-    pub(crate) fn rtt(&self) -> &RttEstimator {
-        &self.rtt
+    /// Round-trip times, where a scheme looks at them.
+    pub(crate) fn rtt(&self) -> (RttEstimator, RttRange) {
+        self.extras.as_ref().map_or_else(Default::default, |extras| (extras.rtt, extras.range))
+    }
+
+    /// When everything had arrived.
+    pub(crate) fn finished_at(&self) -> Option<Time> {
+        self.is_finished().then_some(self.finished_at)
+    }
+
+    fn is_finished(&self) -> bool {
+        self.finished_at != Time::MAX
+    }
+
+    fn extras(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
+    }
+
+    fn has_credit(&self) -> bool {
+        self.extras.as_ref().is_some_and(|extras| extras.credit.is_some())
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.opened && self.finished_at.is_none()
+        self.opened && !self.is_finished()
     }
 
     /// A segment has come.
@@ -116,15 +139,18 @@ impl Receiver {
             return;
         }
         if fin {
-            self.end = Some(end);
+            self.end = end;
         }
         if end <= self.next || start >= self.edge.max(self.next + 1) {
             self.acknowledge(profile, net, flag::ACK);
             return;
         }
-        if packet.ts_echo != 0 {
+        if packet.ts_echo != 0 && profile.has_schemes {
             let sample = timestamp(net.now).wrapping_sub(packet.ts_echo);
-            self.rtt.add(Span::from_micros(u64::from(sample)));
+            let sample = Span::from_micros(u64::from(sample));
+            let extras = self.extras();
+            extras.rtt.add(sample);
+            extras.range.add(sample);
         }
         // RFC 7323 section 4.3: the timestamp of the segment that covers what was acknowledged last.
         if start <= self.next && self.unacknowledged == 0 {
@@ -135,22 +161,22 @@ impl Receiver {
             self.acknowledge(profile, net, flag::ACK);
             return;
         }
-        let had_islands = !self.islands.is_empty();
+        let had_islands = self.extras.as_ref().is_some_and(|extras| !extras.islands.is_empty());
         self.next = self.next.max(end);
         if had_islands {
             self.join_islands();
         }
-        self.unacknowledged += 1;
-        if self.end == Some(self.next) && self.finished_at.is_none() {
-            self.finished_at = Some(net.now);
+        self.unacknowledged = self.unacknowledged.saturating_add(1);
+        if self.end == self.next && !self.is_finished() {
+            self.finished_at = net.now;
         }
         self.plan_read(profile, net);
         let now_due = had_islands
-            || self.finished_at.is_some()
+            || self.is_finished()
             || self.echo_congestion
             // The sender cannot send a second full segment: waiting for one would only cost the timeout.
-            || (self.credit.is_none() && self.edge.saturating_sub(self.next) < profile.mss)
-            || (self.credit.is_none() && self.unacknowledged >= profile.settings.delayed_ack);
+            || (!self.has_credit() && self.edge.saturating_sub(self.next) < profile.mss)
+            || (!self.has_credit() && u32::from(self.unacknowledged) >= profile.settings.delayed_ack);
         if now_due {
             self.acknowledge(profile, net, flag::ACK);
         } else if !self.delayed_ack.is_set() {
@@ -167,15 +193,18 @@ impl Receiver {
 
     /// A scheme bounds the window; the right edge already offered stays.
     pub(crate) fn set_cap(&mut self, cap: Bytes) {
-        self.cap = Some(cap.get());
-        self.credit = None;
+        let extras = self.extras();
+        extras.cap = Some(cap.get());
+        extras.credit = None;
     }
 
     /// A scheme lets the right edge move on at `rate`, at most `window` ahead of what has come in order.
     pub(crate) fn set_credit(&mut self, rate: Rate, window: Bytes, profile: &Profile, net: &mut Net) {
-        self.cap = Some(window.get().max(profile.mss));
         let event = Event::Credit(self.flow);
-        match &mut self.credit {
+        let (flow, granted) = (self.flow, self.edge.max(self.next));
+        let extras = self.extras();
+        extras.cap = Some(window.get().max(profile.mss));
+        match &mut extras.credit {
             Some(credit) => {
                 // Credit earned so far stays: what is left of the interval shrinks or grows with the rate.
                 let left = credit.timer.left(net.now).unwrap_or_default().as_secs_f64();
@@ -187,26 +216,28 @@ impl Receiver {
                 }
             }
             None => {
-                let mut credit = Credit { rate, granted: self.edge.max(self.next), timer: Timer::new() };
+                let mut credit = Credit { rate, granted, timer: Timer::new() };
                 // Spread the flows of a receiver over the interval: golden-ratio phases.
-                let phase = u64::from(self.flow.wrapping_mul(0x9e37_79b9) >> 16);
+                let phase = u64::from(flow.wrapping_mul(0x9e37_79b9) >> 16);
                 let interval = credit_interval(rate, profile);
                 let first =
                     Span::from_nanos(((u128::from(interval.as_nanos()) * u128::from(phase)) >> 16) as u64);
                 credit.timer.set(net.now + first, event, &mut net.events);
-                self.credit = Some(Box::new(credit));
+                extras.credit = Some(credit);
             }
         }
     }
 
     pub(crate) fn on_credit_timer(&mut self, profile: &Profile, net: &mut Net) {
-        let Some(credit) = &mut self.credit else { return };
+        let is_finished = self.is_finished();
+        let Some(extras) = &mut self.extras else { return };
+        let Some(credit) = &mut extras.credit else { return };
         let event = Event::Credit(self.flow);
-        if !credit.timer.fires(event, net) || self.finished_at.is_some() {
+        if !credit.timer.fires(event, net) || is_finished {
             return;
         }
         credit.timer.set(net.now + credit_interval(credit.rate, profile), event, &mut net.events);
-        let most = self.next + self.cap.unwrap_or(u64::MAX);
+        let most = self.next + extras.cap.unwrap_or(u64::MAX);
         if credit.granted + profile.mss <= most {
             credit.granted = credit.granted.max(self.next) + profile.mss;
             self.acknowledge(profile, net, flag::ACK);
@@ -216,7 +247,7 @@ impl Receiver {
     }
 
     pub(crate) fn on_read_timer(&mut self, profile: &Profile, net: &mut Net) {
-        let Some(reader) = &mut self.reader else { return };
+        let Some(reader) = self.extras.as_mut().and_then(|extras| extras.reader.as_mut()) else { return };
         if !reader.timer.fires(Event::Read(self.flow), net) {
             return;
         }
@@ -225,13 +256,13 @@ impl Receiver {
         // RFC 1122 section 4.2.3.3: a window update is worth it when it opens by a segment or half the buffer.
         let offered = self.edge.saturating_sub(self.next);
         let worth = (2 * profile.mss).min(profile.max_window() / 2);
-        if self.finished_at.is_none() && self.free(profile) >= offered + worth {
+        if !self.is_finished() && self.free(profile) >= offered + worth {
             self.acknowledge(profile, net, flag::ACK);
         }
     }
 
     fn plan_read(&mut self, profile: &Profile, net: &mut Net) {
-        let Some(reader) = &mut self.reader else { return };
+        let Some(reader) = self.extras.as_mut().and_then(|extras| extras.reader.as_mut()) else { return };
         if reader.read < self.next && !reader.timer.is_set() {
             let unit = Bytes::new((self.next - reader.read).min(profile.mss));
             reader.timer.set(net.now + reader.rate.time_for(unit), Event::Read(self.flow), &mut net.events);
@@ -240,16 +271,20 @@ impl Receiver {
 
     /// Buffer space that an application's reading has left.
     fn free(&self, profile: &Profile) -> u64 {
-        let held = self.reader.as_ref().map_or(0, |reader| self.next - reader.read);
+        let reader = self.extras.as_ref().and_then(|extras| extras.reader.as_ref());
+        let held = reader.map_or(0, |reader| self.next - reader.read);
         profile.max_window().saturating_sub(held)
     }
 
     fn acknowledge(&mut self, profile: &Profile, net: &mut Net, flags: u8) {
         let space = self.free(profile);
-        let offer = match (&self.credit, self.cap) {
-            (Some(credit), _) => space.min(credit.granted.saturating_sub(self.next)),
-            (None, Some(cap)) => space.min(cap),
-            (None, None) => space,
+        let offer = match &self.extras {
+            None => space,
+            Some(extras) => match (&extras.credit, extras.cap) {
+                (Some(credit), _) => space.min(credit.granted.saturating_sub(self.next)),
+                (None, Some(cap)) => space.min(cap),
+                (None, None) => space,
+            },
         };
         // Silly window avoidance (RFC 1122 section 4.2.3.3): no offer of less than a segment of a small rest.
         let offer = if offer < profile.mss.min(profile.max_window() / 2) { 0 } else { offer };
@@ -273,8 +308,10 @@ impl Receiver {
             packet.ts_value = timestamp(net.now);
             packet.ts_echo = self.recent_timestamp;
         }
-        if profile.settings.sack {
-            for &(start, end) in self.islands.iter().take(profile.max_sacks()) {
+        if profile.settings.sack
+            && let Some(extras) = &self.extras
+        {
+            for &(start, end) in extras.islands.iter().take(profile.max_sacks()) {
                 packet.sack[usize::from(packet.sack_count)] =
                     ((start - self.next) as u32, (end - start) as u32);
                 packet.sack_count += 1;
@@ -287,7 +324,8 @@ impl Receiver {
     }
 
     fn insert_island(&mut self, mut start: u64, mut end: u64) {
-        self.islands.retain(|&(s, e)| {
+        let islands = &mut self.extras().islands;
+        islands.retain(|&(s, e)| {
             let apart = e < start || s > end;
             if !apart {
                 start = start.min(s);
@@ -295,13 +333,14 @@ impl Receiver {
             }
             apart
         });
-        self.islands.insert(0, (start, end));
+        islands.insert(0, (start, end));
     }
 
     fn join_islands(&mut self) {
         // Islands never touch each other, so at most one continues the stream after each step.
-        while let Some(at) = self.islands.iter().position(|&(s, _)| s <= self.next) {
-            let (_, end) = self.islands.remove(at);
+        let Some(extras) = &mut self.extras else { return };
+        while let Some(at) = extras.islands.iter().position(|&(s, _)| s <= self.next) {
+            let (_, end) = extras.islands.remove(at);
             self.next = self.next.max(end);
         }
     }
@@ -317,7 +356,7 @@ mod tests {
     use bandmaster_core::scenario::TcpSettings;
 
     fn receiver() -> Receiver {
-        Receiver::new(0, 0, &Profile::new(TcpSettings::default(), 0, 14))
+        Receiver::new(0, 0, &Profile::new(TcpSettings::default(), 0, false, 14))
     }
 
     /// RFC 2018 section 4: the first block holds the segment that came last.
@@ -326,11 +365,11 @@ mod tests {
         let mut r = receiver();
         r.insert_island(2000, 3000);
         r.insert_island(6000, 7000);
-        assert_eq!(r.islands, [(6000, 7000), (2000, 3000)]);
+        assert_eq!(r.extras().islands, [(6000, 7000), (2000, 3000)]);
         r.insert_island(3000, 4000);
-        assert_eq!(r.islands, [(2000, 4000), (6000, 7000)]);
+        assert_eq!(r.extras().islands, [(2000, 4000), (6000, 7000)]);
         r.next = 2000;
         r.join_islands();
-        assert_eq!((r.next, r.islands.len()), (4000, 1));
+        assert_eq!((r.next, r.extras().islands.len()), (4000, 1));
     }
 }

@@ -3,49 +3,81 @@
 use bandmaster_core::scenario::{RtoFloor, TcpSettings};
 use bandmaster_core::time::Span;
 
+/// A span that may be absent, in eight bytes: the longest one stands for none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OptionalSpan(Span);
+
+impl OptionalSpan {
+    pub(super) fn get(self) -> Option<Span> {
+        (self.0 != Span::MAX).then_some(self.0)
+    }
+}
+
+impl Default for OptionalSpan {
+    fn default() -> Self {
+        Self(Span::MAX)
+    }
+}
+
+impl From<Span> for OptionalSpan {
+    fn from(span: Span) -> Self {
+        Self(span)
+    }
+}
+
 /// Smoothed round-trip time and its variation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RttEstimator {
-    srtt: Option<Span>,
+    srtt: OptionalSpan,
     variation: Span,
-    min: Option<Span>,
-    last: Option<Span>,
+}
+
+/// What schemes ask of round-trip times besides.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RttRange {
+    min: OptionalSpan,
+    last: OptionalSpan,
+}
+
+impl RttRange {
+    pub(crate) fn add(&mut self, sample: Span) {
+        self.min = self.min.get().map_or(sample, |min| min.min(sample)).into();
+        self.last = sample.into();
+    }
+
+    pub(crate) fn min(&self) -> Option<Span> {
+        self.min.get()
+    }
+
+    pub(crate) fn last(&self) -> Option<Span> {
+        self.last.get()
+    }
 }
 
 impl RttEstimator {
     /// RFC 6298 (2.2), (2.3), with alpha 1/8 and beta 1/4.
     pub(crate) fn add(&mut self, sample: Span) {
-        self.min = Some(self.min.map_or(sample, |min| min.min(sample)));
-        self.last = Some(sample);
         let r = sample.as_nanos();
-        match self.srtt {
+        match self.srtt.get() {
             None => {
-                self.srtt = Some(sample);
+                self.srtt = sample.into();
                 self.variation = Span::from_nanos(r / 2);
             }
             Some(srtt) => {
                 let s = srtt.as_nanos();
                 self.variation = Span::from_nanos((3 * self.variation.as_nanos() + s.abs_diff(r)) / 4);
-                self.srtt = Some(Span::from_nanos((7 * s + r) / 8));
+                self.srtt = Span::from_nanos((7 * s + r) / 8).into();
             }
         }
     }
 
     pub(crate) fn srtt(&self) -> Option<Span> {
-        self.srtt
-    }
-
-    pub(crate) fn min(&self) -> Option<Span> {
-        self.min
-    }
-
-    pub(crate) fn last(&self) -> Option<Span> {
-        self.last
+        self.srtt.get()
     }
 
     /// Timeout before backing off.
     pub(crate) fn rto(&self, settings: &TcpSettings) -> Span {
-        let Some(srtt) = self.srtt else { return settings.initial_rto };
+        let Some(srtt) = self.srtt.get() else { return settings.initial_rto };
         let variation = self.variation * 4;
         let rto = match settings.rto_floor {
             RtoFloor::Rto => (srtt + variation).max(settings.min_rto),
@@ -72,7 +104,6 @@ mod tests {
         rtt.add(Span::from_millis(140));
         assert_eq!(rtt.srtt(), Some(Span::from_millis(105)));
         assert_eq!(rtt.rto(&settings), Span::from_millis(295));
-        assert_eq!(rtt.min(), Some(Span::from_millis(100)));
     }
 
     #[test]

@@ -14,16 +14,24 @@ mod segment {
 
 /// Segments from the first not acknowledged to the last sent. All are full but the last, so that a place in the queue
 /// follows from an offset and the MSS.
+///
+/// As long as nothing is known of any of them, a count is enough.
 #[derive(Default)]
 pub(super) struct Scoreboard {
     /// First offset not acknowledged.
     pub(super) una: u64,
-    /// One byte per segment.
-    queue: VecDeque<u8>,
+    outstanding: u32,
     /// SACKed segments; without SACK, duplicate acknowledgements that stand for them.
     pub(super) sacked: u32,
+    known: Option<Box<Known>>,
+}
+
+/// What is known of outstanding segments.
+struct Known {
+    /// One byte per segment.
+    queue: VecDeque<u8>,
     /// Segments marked lost.
-    pub(super) lost: u32,
+    lost: u32,
     /// Segments sent again that are neither acknowledged nor SACKed.
     retransmitted: u32,
     /// Lost segments that have not been sent again.
@@ -38,29 +46,115 @@ pub(super) struct Scoreboard {
 
 impl Scoreboard {
     pub(super) fn outstanding(&self) -> u32 {
-        self.queue.len() as u32
+        self.outstanding
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
+        self.outstanding == 0
+    }
+
+    /// Segments marked lost.
+    pub(super) fn lost(&self) -> u32 {
+        self.known.as_ref().map_or(0, |known| known.lost)
     }
 
     pub(super) fn has_lost_pending(&self) -> bool {
-        self.lost_pending > 0
+        self.known.as_ref().is_some_and(|known| known.lost_pending > 0)
     }
 
     /// RFC 6675 pipe, in segments, when `discounted` segments count as having left the network.
     pub(super) fn pipe(&self, discounted: u32) -> u32 {
-        (self.outstanding() + self.retransmitted).saturating_sub(discounted + self.lost)
+        let (retransmitted, lost) = self.known.as_ref().map_or((0, 0), |k| (k.retransmitted, k.lost));
+        (self.outstanding + retransmitted).saturating_sub(discounted + lost)
     }
 
     /// A new segment has been sent.
     pub(super) fn push(&mut self) {
-        self.queue.push_back(0);
+        self.outstanding += 1;
+        if let Some(known) = &mut self.known {
+            known.queue.push_back(0);
+        }
     }
 
     /// Takes `segments` off the queue, acknowledged up to `ack`. True when one of them had been sent again.
     pub(super) fn acknowledge(&mut self, ack: u64, segments: u32, sack: bool) -> bool {
+        self.outstanding = self.outstanding.saturating_sub(segments);
+        self.una = ack;
+        let (mut removed_sacked, mut any_retransmitted) = (0, false);
+        if let Some(known) = &mut self.known {
+            (removed_sacked, any_retransmitted) = known.acknowledge(ack, segments);
+            if known.is_nothing() {
+                self.known = None;
+            }
+        }
+        if sack {
+            self.sacked -= removed_sacked;
+        } else {
+            // Duplicates stood for segments that this acknowledgement covers, all but the one that filled the hole.
+            self.sacked = self.sacked.saturating_sub(segments.saturating_sub(1)).min(self.outstanding);
+        }
+        any_retransmitted
+    }
+
+    fn known(&mut self) -> &mut Known {
+        self.known.get_or_insert_with(|| {
+            Box::new(Known {
+                queue: VecDeque::from(vec![0; self.outstanding as usize]),
+                lost: 0,
+                retransmitted: 0,
+                lost_pending: 0,
+                search_from: 0,
+                sacked_ranges: Vec::new(),
+                lost_edge: self.una,
+            })
+        })
+    }
+
+    /// Marks what of [start, end) is not yet known to be SACKed, and joins it to the ranges.
+    pub(super) fn sack(&mut self, start: u64, end: u64, mss: u64) {
+        let una = self.una;
+        self.sacked += self.known().sack(una, start, end, mss);
+    }
+
+    /// RFC 6675 IsLost: a segment below DupThresh SACKed segments is lost.
+    pub(super) fn mark_lost_by_sack(&mut self, mss: u64) {
+        if self.sacked >= DUP_THRESH {
+            let una = self.una;
+            self.known().mark_lost_by_sack(una, mss);
+        }
+    }
+
+    /// Marks the first segment lost.
+    pub(super) fn mark_head_lost(&mut self, mss: u64) {
+        let una = self.una;
+        self.known().mark_lost(una, una, una + 1, mss);
+    }
+
+    /// After a timeout: everything up to `next` that is not SACKed is lost and has not been sent again.
+    pub(super) fn mark_all_lost(&mut self, next: u64) {
+        self.known().mark_all_lost(next);
+    }
+
+    /// Place of the first lost segment that has not been sent again; it counts as sent from now on.
+    pub(super) fn take_lost(&mut self) -> Option<usize> {
+        self.known.as_mut()?.take_lost()
+    }
+
+    /// RFC 6675 NextSeg rule 3: place of the first segment below the highest SACK of which nothing is known.
+    pub(super) fn take_unknown(&mut self, mss: u64) -> Option<usize> {
+        let una = self.una;
+        self.known.as_mut()?.take_unknown(una, mss)
+    }
+
+    /// RFC 6675 NextSeg rule 4: place of the last segment that is not SACKed, unless it is lost or sent again.
+    pub(super) fn take_rescue(&mut self) -> Option<usize> {
+        if self.is_empty() { None } else { self.known().take_rescue() }
+    }
+}
+
+impl Known {
+    /// Takes `segments` off the queue; says how many of them were SACKed, and whether one had been sent again.
+    fn acknowledge(&mut self, ack: u64, segments: u32) -> (u32, bool) {
         let mut removed_sacked = 0;
         let mut any_retransmitted = false;
         for _ in 0..segments {
@@ -74,20 +168,14 @@ impl Scoreboard {
             any_retransmitted |= state & segment::RETRANSMITTED != 0;
             self.forget(state);
         }
-        if sack {
-            self.sacked -= removed_sacked;
-        } else {
-            // Duplicates stood for segments that this acknowledgement covers, all but the one that filled the hole.
-            self.sacked = self.sacked.saturating_sub(segments.saturating_sub(1)).min(self.outstanding());
-            if self.queue.is_empty() {
-                self.sacked = 0;
-            }
-        }
         self.search_from = self.search_from.saturating_sub(segments);
-        self.una = ack;
         self.lost_edge = self.lost_edge.max(ack);
         self.sacked_ranges.retain(|&(_, end)| end > ack);
-        any_retransmitted
+        (removed_sacked, any_retransmitted)
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.lost == 0 && self.retransmitted == 0 && self.sacked_ranges.is_empty()
     }
 
     /// Takes a segment's losses and retransmissions out of the counts.
@@ -103,15 +191,16 @@ impl Scoreboard {
         }
     }
 
-    /// Marks what of [start, end) is not yet known to be SACKed, and joins it to the ranges.
-    pub(super) fn sack(&mut self, start: u64, end: u64, mss: u64) {
+    /// Returns how many segments are newly SACKed.
+    fn sack(&mut self, una: u64, start: u64, end: u64, mss: u64) -> u32 {
         let first = self.sacked_ranges.partition_point(|&(_, e)| e < start);
         let mut last = first;
         let mut from = start;
+        let mut newly = 0;
         let (mut low, mut high) = (start, end);
         while let Some(&(s, e)) = self.sacked_ranges.get(last).filter(|(s, _)| *s <= end) {
             if from < s {
-                self.mark_sacked(from, s.min(end), mss);
+                newly += self.mark_sacked(una, from, s.min(end), mss);
             }
             from = from.max(e);
             low = low.min(s);
@@ -119,29 +208,28 @@ impl Scoreboard {
             last += 1;
         }
         if from < end {
-            self.mark_sacked(from, end, mss);
+            newly += self.mark_sacked(una, from, end, mss);
         }
         self.sacked_ranges.splice(first..last, [(low, high)]);
+        newly
     }
 
-    fn mark_sacked(&mut self, start: u64, end: u64, mss: u64) {
-        let from = ((start - self.una) / mss) as usize;
-        let to = ((end - self.una).div_ceil(mss) as usize).min(self.queue.len());
+    fn mark_sacked(&mut self, una: u64, start: u64, end: u64, mss: u64) -> u32 {
+        let from = ((start - una) / mss) as usize;
+        let to = ((end - una).div_ceil(mss) as usize).min(self.queue.len());
+        let mut newly = 0;
         for at in from..to {
             let state = self.queue[at];
             if state & segment::SACKED == 0 {
                 self.forget(state);
                 self.queue[at] = segment::SACKED;
-                self.sacked += 1;
+                newly += 1;
             }
         }
+        newly
     }
 
-    /// RFC 6675 IsLost: a segment below DupThresh SACKed segments is lost.
-    pub(super) fn mark_lost_by_sack(&mut self, mss: u64) {
-        if self.sacked < DUP_THRESH {
-            return;
-        }
+    fn mark_lost_by_sack(&mut self, una: u64, mss: u64) {
         let mut needed = u64::from(DUP_THRESH) * mss;
         let mut edge = None;
         for &(start, end) in self.sacked_ranges.iter().rev() {
@@ -157,20 +245,15 @@ impl Scoreboard {
             }
         }
         if let Some(edge) = edge.filter(|edge| *edge > self.lost_edge) {
-            self.mark_lost(self.lost_edge, edge, mss);
+            self.mark_lost(una, self.lost_edge, edge, mss);
             self.lost_edge = edge;
         }
     }
 
-    /// Marks the first segment lost.
-    pub(super) fn mark_head_lost(&mut self, mss: u64) {
-        self.mark_lost(self.una, self.una + 1, mss);
-    }
-
     /// Marks the segments from `start` to `end` lost that are not SACKed nor already sent again.
-    fn mark_lost(&mut self, start: u64, end: u64, mss: u64) {
-        let from = ((start.max(self.una) - self.una) / mss) as usize;
-        let to = ((end - self.una).div_ceil(mss) as usize).min(self.queue.len());
+    fn mark_lost(&mut self, una: u64, start: u64, end: u64, mss: u64) {
+        let from = ((start.max(una) - una) / mss) as usize;
+        let to = ((end - una).div_ceil(mss) as usize).min(self.queue.len());
         for state in self.queue.range_mut(from.min(to)..to) {
             if *state == 0 {
                 *state = segment::LOST;
@@ -181,8 +264,7 @@ impl Scoreboard {
         self.search_from = self.search_from.min(from as u32);
     }
 
-    /// After a timeout: everything up to `next` that is not SACKed is lost and has not been sent again.
-    pub(super) fn mark_all_lost(&mut self, next: u64) {
+    fn mark_all_lost(&mut self, next: u64) {
         self.lost = 0;
         for state in &mut self.queue {
             if *state & segment::SACKED == 0 {
@@ -196,8 +278,7 @@ impl Scoreboard {
         self.lost_edge = next;
     }
 
-    /// Place of the first lost segment that has not been sent again; it counts as sent from now on.
-    pub(super) fn take_lost(&mut self) -> Option<usize> {
+    fn take_lost(&mut self) -> Option<usize> {
         let from = self.search_from as usize;
         let wanted = |state: &u8| state & (segment::LOST | segment::RETRANSMITTED) == segment::LOST;
         let at = from + self.queue.iter().skip(from).position(wanted)?;
@@ -207,17 +288,15 @@ impl Scoreboard {
         Some(at)
     }
 
-    /// RFC 6675 NextSeg rule 3: place of the first segment below the highest SACK of which nothing is known.
-    pub(super) fn take_unknown(&mut self, mss: u64) -> Option<usize> {
-        let highest = self.sacked_ranges.last().map_or(self.una, |&(_, end)| end);
-        let below = ((highest - self.una) / mss) as usize;
+    fn take_unknown(&mut self, una: u64, mss: u64) -> Option<usize> {
+        let highest = self.sacked_ranges.last().map_or(una, |&(_, end)| end);
+        let below = ((highest - una) / mss) as usize;
         let at = self.queue.iter().take(below).position(|state| *state == 0)?;
         self.resend(at);
         Some(at)
     }
 
-    /// RFC 6675 NextSeg rule 4: place of the last segment that is not SACKed, unless it is lost or sent again.
-    pub(super) fn take_rescue(&mut self) -> Option<usize> {
+    fn take_rescue(&mut self) -> Option<usize> {
         let at = self.queue.iter().rposition(|state| state & segment::SACKED == 0)?;
         if self.queue[at] != 0 {
             return None;
@@ -250,10 +329,10 @@ mod tests {
         let mut board = sent(10);
         board.sack(1000, 3000, MSS);
         board.mark_lost_by_sack(MSS);
-        assert_eq!((board.sacked, board.lost, board.pipe(board.sacked)), (2, 0, 8));
+        assert_eq!((board.sacked, board.lost(), board.pipe(board.sacked)), (2, 0, 8));
         board.sack(1000, 4000, MSS);
         board.mark_lost_by_sack(MSS);
-        assert_eq!((board.sacked, board.lost, board.pipe(board.sacked)), (3, 1, 6));
+        assert_eq!((board.sacked, board.lost(), board.pipe(board.sacked)), (3, 1, 6));
         assert_eq!(board.take_lost(), Some(0));
         assert_eq!((board.take_lost(), board.pipe(board.sacked)), (None, 7));
     }
@@ -265,7 +344,7 @@ mod tests {
         board.mark_lost_by_sack(MSS);
         assert_eq!(board.take_lost(), Some(0));
         assert!(board.acknowledge(5000, 5, true));
-        assert_eq!((board.outstanding(), board.sacked, board.lost, board.pipe(0)), (1, 0, 0, 1));
+        assert_eq!((board.outstanding(), board.sacked, board.lost(), board.pipe(0)), (1, 0, 0, 1));
         assert!(!board.has_lost_pending());
     }
 

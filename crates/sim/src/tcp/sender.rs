@@ -7,8 +7,8 @@ use bandmaster_core::scenario::{FlightSize, Recovery, TcpSettings};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Rate};
 
-use super::cc::{self, AckInfo, CongestionControl, Window};
-use super::rtt::RttEstimator;
+use super::cc::{self, AckInfo, CongestionControl, FastRecovery, Window};
+use super::rtt::{RttEstimator, RttRange};
 use super::scoreboard::{DUP_THRESH, Scoreboard};
 use super::{Profile, timestamp};
 use crate::events::Event;
@@ -34,7 +34,6 @@ pub(crate) struct SenderCounters {
     pub(crate) segments: u32,
     pub(crate) retransmits: u32,
     pub(crate) timeouts: u32,
-    pub(crate) recoveries: u32,
 }
 
 /// The sending end of a flow.
@@ -56,35 +55,73 @@ pub(crate) struct Sender {
     edge: u64,
     /// What is outstanding, from `board.una` to `next`.
     board: Scoreboard,
-    duplicates: u32,
+    duplicates: u8,
     recovery_point: u64,
     /// Highest offset SACKed or acknowledged when the rescue retransmission (RFC 6675 rule 4) was spent.
     rescued: bool,
     prr: Prr,
     pub(crate) rtt: RttEstimator,
-    backoff: u32,
+    backoff: u8,
     retransmit: Timer,
     /// Without timestamps: segment being timed (Karn).
-    timed: Option<(u64, Time)>,
+    timed: Timed,
     echo: u32,
-    /// No second ECN reaction before this offset is acknowledged.
-    reduced_until: u64,
     send_cwr: bool,
-    pace: Timer,
-    next_send: Time,
-    /// A scheme's bound on the window, and its rate.
-    cap: Option<u64>,
-    scheme_rate: Option<Rate>,
+    steering: Option<Box<Steering>>,
     control: Option<Box<dyn CongestionControl>>,
     pub(crate) counters: SenderCounters,
 }
 
-/// RFC 9937 (first RFC 6937).
+/// The segment that is timed; when none is, `sent` is after all time.
+#[derive(Clone, Copy)]
+struct Timed {
+    offset: u64,
+    sent: Time,
+}
+
+impl Timed {
+    fn is_set(self) -> bool {
+        self.sent != Time::MAX
+    }
+}
+
+impl Default for Timed {
+    fn default() -> Self {
+        Self { offset: 0, sent: Time::MAX }
+    }
+}
+
+/// RFC 9937 (first RFC 6937), in segments.
 #[derive(Clone, Copy, Default)]
 struct Prr {
-    delivered: u64,
-    out: u64,
-    flight_at_start: u64,
+    delivered: u32,
+    out: u32,
+    flight_at_start: u32,
+}
+
+/// What a connection does without as long as it is not paced, sees no marks and no scheme looks at it.
+struct Steering {
+    timer: Timer,
+    next_send: Time,
+    /// A scheme's bound on the window, and its rate.
+    cap: Option<u64>,
+    rate: Option<Rate>,
+    range: RttRange,
+    /// No second ECN reaction before this offset is acknowledged.
+    reduced_until: u64,
+}
+
+impl Default for Steering {
+    fn default() -> Self {
+        Self {
+            timer: Timer::new(),
+            next_send: Time::ZERO,
+            cap: None,
+            rate: None,
+            range: RttRange::default(),
+            reduced_until: 0,
+        }
+    }
 }
 
 impl Sender {
@@ -108,14 +145,10 @@ impl Sender {
             rtt: RttEstimator::default(),
             backoff: 0,
             retransmit: Timer::new(),
-            timed: None,
+            timed: Timed::default(),
             echo: 0,
-            reduced_until: 0,
             send_cwr: false,
-            pace: Timer::new(),
-            next_send: Time::ZERO,
-            cap: None,
-            scheme_rate: None,
+            steering: None,
             control: cc::build(settings),
             counters: SenderCounters::default(),
         }
@@ -146,15 +179,22 @@ impl Sender {
     }
 
     pub(crate) fn set_cap(&mut self, cap: Bytes, profile: &Profile, net: &mut Net) {
-        self.cap = Some(cap.get());
-        self.scheme_rate = None;
+        let steering = self.steering.get_or_insert_default();
+        steering.cap = Some(cap.get());
+        steering.rate = None;
         self.transmit_if_open(profile, net);
     }
 
     pub(crate) fn set_rate(&mut self, rate: Rate, window: Bytes, profile: &Profile, net: &mut Net) {
-        self.cap = Some(window.get().max(profile.mss));
-        self.scheme_rate = Some(rate);
+        let steering = self.steering.get_or_insert_default();
+        steering.cap = Some(window.get().max(profile.mss));
+        steering.rate = Some(rate);
         self.transmit_if_open(profile, net);
+    }
+
+    /// Least and last round-trip time, where a scheme looks at them.
+    pub(crate) fn rtt_range(&self) -> RttRange {
+        self.steering.as_ref().map_or_else(RttRange::default, |steering| steering.range)
     }
 
     pub(crate) fn cwnd(&self) -> u64 {
@@ -215,11 +255,11 @@ impl Sender {
         // RFC 6675 section 2: with SACK, a duplicate brings blocks, whatever its window; without, RFC 5681 section 2.
         let duplicate = if profile.settings.sack { packet.sack_count > 0 } else { !opened };
         if advanced == 0 && was_outstanding > 0 && duplicate {
-            self.duplicates += 1;
+            self.duplicates = self.duplicates.saturating_add(1);
         } else if advanced > 0 {
             self.duplicates = 0;
         }
-        let lost_before = self.board.lost;
+        let lost_before = self.board.lost();
         if profile.settings.sack {
             self.board.mark_lost_by_sack(profile.mss);
         }
@@ -228,12 +268,12 @@ impl Sender {
         let mss = profile.mss;
         if self.state == State::Recovery {
             if profile.settings.recovery == Recovery::Prr {
-                let safe = advanced > 0 && self.board.lost <= lost_before;
-                self.apply_prr(u64::from(newly_delivered) * mss, safe, mss);
+                let safe = advanced > 0 && self.board.lost() <= lost_before;
+                self.apply_prr(newly_delivered, safe, mss);
             }
         } else if advanced > 0
             && (limited || !profile.settings.cwnd_validation)
-            && self.reduced_until <= self.board.una
+            && self.reduced_until() <= self.board.una
         {
             let ack = AckInfo {
                 now: net.now,
@@ -270,13 +310,13 @@ impl Sender {
         self.edge = u64::from(packet.window);
         self.echo = packet.ts_value;
         if packet.ts_echo != 0 || self.counters.timeouts == 0 {
-            self.take_sample(packet, net);
+            self.take_sample(packet, profile, net);
         }
         // RFC 6928 section 2: a small start after more than one SYN was lost.
         if self.counters.timeouts > 1 {
             self.window.cwnd = profile.mss;
         }
-        self.timed = None;
+        self.timed = Timed::default();
         self.backoff = 0;
         self.retransmit.cancel();
         self.transmit(profile, net);
@@ -297,9 +337,12 @@ impl Sender {
     /// Segments that count against the window.
     fn in_flight(&self, settings: &TcpSettings) -> u32 {
         let discounted = match self.state {
+            // They answer segments that are marked lost and so do not count anyway.
+            State::Loss if !settings.sack => 0,
             // RFC 5681 without limited transmit: duplicates release nothing before recovery.
+            State::Open if !settings.limited_transmit && !settings.sack => 0,
             State::Open if !settings.limited_transmit => {
-                self.board.sacked.saturating_sub(self.duplicates.min(2))
+                self.board.sacked.saturating_sub(u32::from(self.duplicates.min(2)))
             }
             // RFC 3042: at most two segments, also when duplicates do not start a recovery (RFC 6582).
             State::Open if !settings.sack => self.board.sacked.min(DUP_THRESH - 1),
@@ -316,32 +359,36 @@ impl Sender {
             if packet.ack == self.next { self.board.outstanding() } else { (acked / profile.mss) as u32 };
         let any_retransmitted = self.board.acknowledge(packet.ack, segments, profile.settings.sack);
         if profile.settings.timestamps {
-            return if packet.ts_echo != 0 { Some(self.take_sample(packet, net)) } else { None };
+            return if packet.ts_echo != 0 { Some(self.take_sample(packet, profile, net)) } else { None };
         }
-        match self.timed {
-            Some((offset, sent)) if offset < self.board.una => {
-                self.timed = None;
-                let sample = net.now.since(sent);
-                // Karn: no sample from an acknowledgement that may answer a retransmission.
-                (!any_retransmitted).then(|| {
-                    self.rtt.add(sample);
-                    sample
-                })
-            }
-            _ => None,
+        if !self.timed.is_set() || self.timed.offset >= self.board.una {
+            return None;
         }
+        let sample = net.now.since(self.timed.sent);
+        self.timed = Timed::default();
+        // Karn: no sample from an acknowledgement that may answer a retransmission.
+        if any_retransmitted {
+            return None;
+        }
+        self.add_sample(sample, profile);
+        Some(sample)
     }
 
-    fn take_sample(&mut self, packet: &Packet, net: &Net) -> Span {
-        let sample = match self.timed {
-            _ if packet.ts_echo != 0 => {
-                Span::from_micros(u64::from(timestamp(net.now).wrapping_sub(packet.ts_echo)))
-            }
-            Some((_, sent)) => net.now.since(sent),
-            None => Span::ZERO,
+    fn take_sample(&mut self, packet: &Packet, profile: &Profile, net: &Net) -> Span {
+        let sample = if packet.ts_echo != 0 {
+            Span::from_micros(u64::from(timestamp(net.now).wrapping_sub(packet.ts_echo)))
+        } else {
+            net.now.since(self.timed.sent)
         };
-        self.rtt.add(sample);
+        self.add_sample(sample, profile);
         sample
+    }
+
+    fn add_sample(&mut self, sample: Span, profile: &Profile) {
+        self.rtt.add(sample);
+        if profile.has_schemes {
+            self.steering.get_or_insert_default().range.add(sample);
+        }
     }
 
     fn take_sacks(&mut self, packet: &Packet, profile: &Profile) {
@@ -354,18 +401,28 @@ impl Sender {
         }
     }
 
+    fn reduced_until(&self) -> u64 {
+        self.steering.as_ref().map_or(0, |steering| steering.reduced_until)
+    }
+
     fn react_to_echo(&mut self, packet: &Packet, profile: &Profile) {
-        if packet.flags & flag::ECE == 0 || self.board.una < self.reduced_until || self.state != State::Open {
+        // The last segment of the window that was reduced came before CWR, so its acknowledgement echoes the same mark.
+        let reduced_until = self.reduced_until();
+        let answered = self.board.una <= reduced_until && reduced_until > 0;
+        if packet.flags & flag::ECE == 0 || answered || self.state != State::Open {
             return;
         }
         self.window.ssthresh = self.ssthresh_after_loss(profile);
         self.window.cwnd = self.window.ssthresh;
-        self.reduced_until = self.next;
+        self.steering.get_or_insert_default().reduced_until = self.next;
         self.send_cwr = true;
     }
 
     fn ssthresh_after_loss(&mut self, profile: &Profile) -> u64 {
         let left = match profile.settings.flight_size {
+            _ if self.control.as_ref().is_some_and(|control| control.halves_outstanding()) => {
+                self.board.outstanding()
+            }
             FlightSize::Outstanding => self.board.outstanding().saturating_sub(self.board.sacked),
             FlightSize::Pipe => self.board.pipe(self.board.sacked),
         };
@@ -376,8 +433,17 @@ impl Sender {
         }
     }
 
+    fn fast_recovery(&self) -> FastRecovery {
+        self.control.as_ref().map_or(FastRecovery::UntilRepaired, |control| control.fast_recovery())
+    }
+
     fn update_state(&mut self, advanced: bool, profile: &Profile, net: &mut Net) {
-        if matches!(self.state, State::Recovery | State::Loss) && self.board.una >= self.recovery_point {
+        let is_over = match self.state {
+            State::Recovery if advanced && self.fast_recovery() == FastRecovery::UntilProgress => true,
+            State::Recovery | State::Loss => self.board.una >= self.recovery_point,
+            _ => false,
+        };
+        if is_over {
             if self.state == State::Recovery {
                 self.window.cwnd = self.window.ssthresh.max(profile.mss);
             }
@@ -388,12 +454,13 @@ impl Sender {
         }
         match self.state {
             State::Open => {
-                let duplicates = self.duplicates >= DUP_THRESH && !self.board.is_empty();
+                let duplicates = u32::from(self.duplicates) >= DUP_THRESH && !self.board.is_empty();
                 // RFC 6582 section 3.2 step 1: duplicates of an old recovery do not start a new one.
                 let stale = !profile.settings.sack
                     && self.board.una <= self.recovery_point
-                    && self.recovery_point > 0;
-                if self.board.lost > 0 || duplicates && !stale {
+                    && self.recovery_point > 0
+                    && self.fast_recovery() != FastRecovery::UntilProgress;
+                if self.board.lost() > 0 || duplicates && !stale {
                     self.enter_recovery(profile, net);
                 }
             }
@@ -407,14 +474,17 @@ impl Sender {
 
     fn enter_recovery(&mut self, profile: &Profile, net: &mut Net) {
         self.window.ssthresh = self.ssthresh_after_loss(profile);
-        self.prr =
-            Prr { flight_at_start: u64::from(self.board.outstanding()) * profile.mss, ..Prr::default() };
+        if self.fast_recovery() == FastRecovery::None {
+            self.send_cwr = profile.settings.ecn;
+            self.start_over(profile, net);
+            return;
+        }
+        self.prr = Prr { flight_at_start: self.board.outstanding(), ..Prr::default() };
         self.state = State::Recovery;
         self.recovery_point = self.next;
         self.rescued = false;
-        self.counters.recoveries += 1;
         self.send_cwr = profile.settings.ecn;
-        if self.board.lost == 0 {
+        if self.board.lost() == 0 {
             self.board.mark_head_lost(profile.mss);
         }
         if profile.settings.recovery == Recovery::Rfc6675 {
@@ -424,18 +494,30 @@ impl Sender {
         self.retransmit_next(profile, net);
     }
 
+    /// The window falls to a segment; what is outstanding is to be sent again, as acknowledgements allow.
+    fn start_over(&mut self, profile: &Profile, net: &mut Net) {
+        self.window.cwnd = profile.mss;
+        self.state = State::Loss;
+        self.recovery_point = self.next;
+        self.timed = Timed::default();
+        self.board.mark_all_lost(self.next);
+        self.retransmit_next(profile, net);
+        self.arm_timer(profile, net);
+    }
+
     /// RFC 9937 section 6: growth beyond what was delivered only when `safe`, on progress without new losses.
-    fn apply_prr(&mut self, delivered: u64, safe: bool, mss: u64) {
-        self.prr.delivered += delivered;
+    fn apply_prr(&mut self, delivered: u32, safe: bool, mss: u64) {
+        self.prr.delivered = self.prr.delivered.wrapping_add(delivered);
+        let bytes = |segments: u32| u64::from(segments) * mss;
         let pipe = u64::from(self.board.pipe(self.board.sacked)) * mss;
         let ssthresh = self.window.ssthresh;
         let send = if pipe > ssthresh {
-            (self.prr.delivered * ssthresh)
-                .div_ceil(self.prr.flight_at_start.max(1))
-                .saturating_sub(self.prr.out)
+            (bytes(self.prr.delivered) * ssthresh)
+                .div_ceil(bytes(self.prr.flight_at_start).max(1))
+                .saturating_sub(bytes(self.prr.out))
         } else {
-            let limit =
-                self.prr.delivered.saturating_sub(self.prr.out).max(delivered) + if safe { mss } else { 0 };
+            let owed = self.prr.delivered.saturating_sub(self.prr.out).max(delivered);
+            let limit = bytes(owed) + if safe { mss } else { 0 };
             limit.min(ssthresh - pipe)
         };
         self.window.cwnd = (pipe + send).max(mss);
@@ -459,7 +541,8 @@ impl Sender {
 
     /// Sends what the windows allow.
     fn transmit(&mut self, profile: &Profile, net: &mut Net) {
-        let window = self.window.cwnd.min(self.cap.unwrap_or(u64::MAX));
+        let cap = self.steering.as_ref().and_then(|steering| steering.cap);
+        let window = self.window.cwnd.min(cap.unwrap_or(u64::MAX));
         loop {
             let in_flight = u64::from(self.in_flight(&profile.settings));
             if (in_flight + 1) * profile.mss > window.max(profile.mss) {
@@ -502,13 +585,13 @@ impl Sender {
             packet.flags |= flag::CWR;
             self.send_cwr = false;
         }
-        if !profile.settings.timestamps && self.timed.is_none() {
-            self.timed = Some((offset, net.now));
+        if !profile.settings.timestamps && !self.timed.is_set() {
+            self.timed = Timed { offset, sent: net.now };
         }
         self.next += len + u64::from(last);
         self.board.push();
         self.counters.segments += 1;
-        self.prr.out += profile.mss;
+        self.prr.out = self.prr.out.wrapping_add(1);
         net.send(packet);
         if !self.retransmit.is_set() {
             self.arm_timer(profile, net);
@@ -545,10 +628,10 @@ impl Sender {
         }
         // RFC 3168 section 6.1.5: retransmissions are not ECT.
         packet.tos = profile.tos;
-        self.timed = None;
+        self.timed = Timed::default();
         self.counters.segments += 1;
         self.counters.retransmits += 1;
-        self.prr.out += profile.mss;
+        self.prr.out = self.prr.out.wrapping_add(1);
         net.send(packet);
         if !self.retransmit.is_set() {
             self.arm_timer(profile, net);
@@ -578,7 +661,7 @@ impl Sender {
         let mut packet = self.segment(0, 0, profile, net);
         packet.flags = flag::SYN;
         packet.tos = profile.tos;
-        self.timed = Some((0, net.now));
+        self.timed = Timed { offset: 0, sent: net.now };
         net.send(packet);
         self.arm_timer(profile, net);
     }
@@ -608,11 +691,11 @@ impl Sender {
         if !self.retransmit.fires(Event::Retransmit(self.flow), net) || self.is_done() {
             return;
         }
-        self.backoff += 1;
+        self.backoff = self.backoff.saturating_add(1);
         if self.state == State::SynSent {
             self.counters.timeouts += 1;
             self.send_syn(profile, net);
-            self.timed = None;
+            self.timed = Timed::default();
             return;
         }
         if self.board.is_empty() {
@@ -631,28 +714,28 @@ impl Sender {
         if self.state != State::Loss || self.board.una >= self.recovery_point || self.backoff <= 1 {
             self.window.ssthresh = self.ssthresh_after_loss(profile);
         }
-        self.window.cwnd = profile.mss;
         if let Some(control) = &mut self.control {
             control.on_timeout();
         }
-        self.state = State::Loss;
-        self.recovery_point = self.next;
         self.duplicates = 0;
-        self.timed = None;
         if !profile.settings.sack {
             self.board.sacked = 0;
         }
-        self.board.mark_all_lost(self.next);
-        self.next_send = net.now;
-        self.retransmit_next(profile, net);
-        self.arm_timer(profile, net);
+        if let Some(steering) = &mut self.steering {
+            steering.next_send = net.now;
+        }
+        self.start_over(profile, net);
     }
 
     // -------------------------------------------------------------------------------------------------- pacing
 
+    fn scheme_rate(&self) -> Option<Rate> {
+        self.steering.as_ref().and_then(|steering| steering.rate)
+    }
+
     fn pacing_rate(&self, profile: &Profile) -> Option<Rate> {
-        if self.scheme_rate.is_some() {
-            return self.scheme_rate;
+        if let Some(rate) = self.scheme_rate() {
+            return Some(rate);
         }
         if !profile.settings.pacing {
             return None;
@@ -667,24 +750,27 @@ impl Sender {
     }
 
     fn must_wait_for_pace(&mut self, profile: &Profile, net: &mut Net) -> bool {
-        if !profile.settings.pacing && self.scheme_rate.is_none() || self.next_send <= net.now {
+        let Some(steering) = &mut self.steering else { return false };
+        if !profile.settings.pacing && steering.rate.is_none() || steering.next_send <= net.now {
             return false;
         }
-        self.pace.set(self.next_send, Event::Pace(self.flow), &mut net.events);
+        steering.timer.set(steering.next_send, Event::Pace(self.flow), &mut net.events);
         true
     }
 
     fn charge_pace(&mut self, packet: &Packet, profile: &Profile, net: &Net) {
         if let Some(rate) = self.pacing_rate(profile) {
             // A scheme's rate is of payload, cwnd / srtt of what the link carries.
-            let len = u64::from(if self.scheme_rate.is_some() { packet.payload } else { packet.len });
-            self.next_send =
-                self.next_send.max(net.now) + rate.time_for(Bytes::new(len)).min(Span::from_secs(1));
+            let len = u64::from(if self.scheme_rate().is_some() { packet.payload } else { packet.len });
+            let steering = self.steering.get_or_insert_default();
+            steering.next_send =
+                steering.next_send.max(net.now) + rate.time_for(Bytes::new(len)).min(Span::from_secs(1));
         }
     }
 
     pub(crate) fn on_pace_timer(&mut self, profile: &Profile, net: &mut Net) {
-        if self.pace.fires(Event::Pace(self.flow), net) {
+        let Some(steering) = &mut self.steering else { return };
+        if steering.timer.fires(Event::Pace(self.flow), net) {
             self.transmit_if_open(profile, net);
         }
     }

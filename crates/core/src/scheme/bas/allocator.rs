@@ -278,7 +278,11 @@ impl Allocator {
             .collect();
         let demands: Vec<Demand<'_>> = flows
             .iter()
-            .map(|(_, flow, links)| Demand { links, most: flow.limited_at().unwrap_or(f64::INFINITY) })
+            .map(|(_, flow, links)| Demand {
+                links,
+                most: flow.limited_at().unwrap_or(f64::INFINITY),
+                flows: 1,
+            })
             .collect();
         let rates = max_min(&capacities, &demands);
         let level = rates.iter().copied().fold(0.0, f64::max);

@@ -3,6 +3,7 @@
 use bandmaster_core::scenario::TcpSettings;
 use bandmaster_core::time::{Span, Time};
 
+use super::super::rtt::OptionalSpan;
 use super::{AckInfo, CongestionControl, CongestionControlDef, Window, slow_start};
 
 pub(super) static DEF: CongestionControlDef = CongestionControlDef {
@@ -26,6 +27,14 @@ const LOW_WINDOW: u64 = 16;
 
 struct Cubic {
     byte_counting: bool,
+    has_hystart: bool,
+    hystart: HyStart,
+    /// A connection that has not left slow start needs no more than the above.
+    avoidance: Option<Box<Avoidance>>,
+}
+
+#[derive(Default)]
+struct Avoidance {
     /// W_max in segments.
     w_max: f64,
     /// cwnd at the last decrease, for fast convergence.
@@ -38,14 +47,13 @@ struct Cubic {
     w_est: f64,
     /// Bytes of growth not yet in cwnd.
     owed: f64,
-    hystart: Option<HyStart>,
 }
 
 #[derive(Default)]
 struct HyStart {
     round_end: u64,
-    last_round: Option<Span>,
-    this_round: Option<Span>,
+    last_round: OptionalSpan,
+    this_round: OptionalSpan,
     samples: u32,
 }
 
@@ -53,18 +61,16 @@ impl Cubic {
     fn new(settings: &TcpSettings) -> Self {
         Self {
             byte_counting: settings.byte_counting,
-            w_max: 0.0,
-            cwnd_prior: 0.0,
-            epoch: None,
-            k: 0.0,
-            w_est: 0.0,
-            owed: 0.0,
-            hystart: settings.hystart.then(HyStart::default),
+            has_hystart: settings.hystart,
+            hystart: HyStart::default(),
+            avoidance: None,
         }
     }
+}
 
+impl Avoidance {
     /// Congestion avoidance (RFC 9438 sections 4.2 to 4.5).
-    fn avoid(&mut self, window: &mut Window, ack: &AckInfo, acked: u64) {
+    fn grow(&mut self, window: &mut Window, ack: &AckInfo, acked: u64) {
         let mss = ack.mss as f64;
         let cwnd = window.cwnd as f64 / mss;
         let segments = acked as f64 / mss;
@@ -98,10 +104,7 @@ impl CongestionControl for Cubic {
     fn on_ack(&mut self, window: &mut Window, ack: &AckInfo) {
         let mut acked = ack.acked;
         if window.cwnd < window.ssthresh {
-            if let Some(hystart) = &mut self.hystart
-                && hystart.delay_increased(ack)
-                && window.cwnd >= LOW_WINDOW * ack.mss
-            {
+            if self.has_hystart && self.hystart.delay_increased(ack) && window.cwnd >= LOW_WINDOW * ack.mss {
                 window.ssthresh = window.cwnd;
             } else {
                 acked = slow_start(window, acked, ack.mss, self.byte_counting);
@@ -110,27 +113,28 @@ impl CongestionControl for Cubic {
                 return;
             }
         }
-        self.avoid(window, ack, acked);
+        self.avoidance.get_or_insert_default().grow(window, ack, acked);
     }
 
     fn ssthresh_after_loss(&mut self, window: &Window, _in_flight: u64, mss: u64) -> u64 {
         let cwnd = window.cwnd as f64 / mss as f64;
+        let avoidance = self.avoidance.get_or_insert_default();
         // Section 4.7: fast convergence.
-        self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
-        self.cwnd_prior = cwnd;
-        self.epoch = None;
-        self.owed = 0.0;
+        avoidance.w_max = if cwnd < avoidance.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
+        avoidance.cwnd_prior = cwnd;
+        avoidance.epoch = None;
+        avoidance.owed = 0.0;
         ((window.cwnd as f64 * BETA) as u64).max(2 * mss)
     }
 
     /// Section 4.8: K is 0 and W_max the window at which congestion avoidance starts.
     fn on_timeout(&mut self) {
-        self.w_max = 0.0;
-        self.epoch = None;
-        self.owed = 0.0;
-        if let Some(hystart) = &mut self.hystart {
-            *hystart = HyStart::default();
+        if let Some(avoidance) = &mut self.avoidance {
+            avoidance.w_max = 0.0;
+            avoidance.epoch = None;
+            avoidance.owed = 0.0;
         }
+        self.hystart = HyStart::default();
     }
 }
 
@@ -139,15 +143,17 @@ impl HyStart {
     fn delay_increased(&mut self, ack: &AckInfo) -> bool {
         if ack.una >= self.round_end {
             self.round_end = ack.next;
-            self.last_round = self.this_round.take().or(self.last_round);
+            if self.this_round.get().is_some() {
+                self.last_round = std::mem::take(&mut self.this_round);
+            }
             self.samples = 0;
         }
         let Some(sample) = ack.sample else { return false };
         if self.samples < SAMPLES {
             self.samples += 1;
-            self.this_round = Some(self.this_round.map_or(sample, |least| least.min(sample)));
+            self.this_round = self.this_round.get().map_or(sample, |least| least.min(sample)).into();
         }
-        match (self.last_round, self.this_round) {
+        match (self.last_round.get(), self.this_round.get()) {
             (Some(last), Some(this)) if self.samples == SAMPLES => {
                 this >= last + last.mul_f64(0.125).clamp(DELAY_MIN, DELAY_MAX)
             }
@@ -208,7 +214,8 @@ mod tests {
             cubic.on_ack(&mut window, &info);
             now += 100;
         }
-        assert!((cubic.k - 4.217).abs() < 0.001, "{}", cubic.k);
+        let k = cubic.avoidance.map_or(0.0, |avoidance| avoidance.k);
+        assert!((k - 4.217).abs() < 0.001, "{k}");
         assert!((97 * MSS..=103 * MSS).contains(&window.cwnd), "{}", window.cwnd);
     }
 
@@ -219,7 +226,8 @@ mod tests {
         cubic.ssthresh_after_loss(&window, 0, MSS);
         window.cwnd = 80 * MSS;
         cubic.ssthresh_after_loss(&window, 0, MSS);
-        assert!((cubic.w_max - 68.0).abs() < 1e-9, "80 * (1 + 0.7) / 2 = {}", cubic.w_max);
+        let w_max = cubic.avoidance.map_or(0.0, |avoidance| avoidance.w_max);
+        assert!((w_max - 68.0).abs() < 1e-9, "80 * (1 + 0.7) / 2 = {w_max}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use bandmaster_core::scenario::TcpSettings;
 
-use super::{AckInfo, CongestionControl, CongestionControlDef, Window, slow_start};
+use super::{AckInfo, CongestionControl, CongestionControlDef, Window, additive_increase};
 
 pub(super) static DEF: CongestionControlDef = CongestionControlDef {
     name: "newreno",
@@ -23,16 +23,7 @@ impl NewReno {
 
 impl CongestionControl for NewReno {
     fn on_ack(&mut self, window: &mut Window, ack: &AckInfo) {
-        let mut acked = ack.acked;
-        if window.cwnd < window.ssthresh {
-            acked = slow_start(window, acked, ack.mss, self.byte_counting);
-            if acked == 0 {
-                return;
-            }
-        }
-        // RFC 5681 equation (3), per acknowledgement or per segment's worth of bytes (RFC 3465).
-        let counted = if self.byte_counting { acked } else { ack.mss };
-        window.cwnd += (ack.mss * counted / window.cwnd).max(1);
+        additive_increase(window, ack, self.byte_counting);
     }
 
     /// RFC 5681 equation (4).
