@@ -363,7 +363,7 @@ fn parameters_of_a_discipline_that_do_not_go_together() {
         (
             "queue = \"200pkt\"",
             "queue = { discipline = \"pie\", update = \"0ms\" }",
-            "x.toml:19:40: error: network.links.server-r1.queue.update: must be longer than 0s",
+            "x.toml:19:40: error: network.links.server-r1.queue.update: \"0s\" is shorter than 100us",
         ),
     ]);
 }

@@ -97,10 +97,12 @@ pub(crate) fn build<'a>(
     if let Some(port) = captured_port {
         ports[port as usize].extras().capture = Some(Vec::new());
     }
+    ports.iter_mut().for_each(Port::finish_setup);
     let meter = Meter::new(scenario, &plans);
     let inelastic = vec![0.0; ports.len()];
     let datagrams_received = vec![0; plans.len() - tcp_flows];
-    let net = Net { now: Time::ZERO, events: EventQueue::new(), ports, slab: Slab::default(), routes };
+    let net =
+        Net { now: Time::ZERO, events: EventQueue::new(), ports, slab: Slab::default(), routes, offered: 0 };
     Ok(Simulation {
         scenario,
         net,

@@ -105,17 +105,16 @@ impl QueueWatch {
     }
 }
 
-/// Counters of a port. Every packet has one fate: `offered = dropped + held + in transit + delivered + lost`.
+/// Counters of a port. Every packet that it was offered has one fate: dropped, held, in transit, delivered or lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PortCounters {
-    pub(crate) offered: u64,
     pub(crate) dropped: u64,
     pub(crate) delivered: u64,
     pub(crate) lost: u64,
 }
 
 /// With thousands of ports, a hop costs as much as the cache lines that it touches: the first is enough for an arrival,
-/// the second for forwarding too.
+/// and for taking a packet when nothing else is on the wire.
 #[repr(C, align(128))]
 pub(crate) struct Port {
     /// The packet that arrives next, when there is one.
@@ -124,16 +123,18 @@ pub(crate) struct Port {
     in_transit: u32,
     /// The last so many have not begun transmission, as far as anyone has looked.
     waiting: u32,
-    waiting_bytes: u64,
-    offered: u64,
     delivered: u64,
-    /// When the transmitter becomes free, and the part of a nanosecond that it owes.
+    /// `nanos_per_byte` of a port that does nothing to a packet that it takes while nothing is on its wire; else 0.
+    plain: u64,
+    delay: Span,
+    /// When the transmitter becomes free, and the part of a nanosecond that it owes; not up to date while a packet
+    /// that was taken by [`Port::enqueue_plain`] is alone on the wire.
     free_at: Time,
     fraction: u32,
     has_jitter: bool,
     /// Nanoseconds per byte, 32 binary places.
     nanos_per_byte: u64,
-    delay: Span,
+    waiting_bytes: u64,
     queue: Queue,
     pub(crate) extras: Option<Box<Extras>>,
     rest: Box<Rest>,
@@ -185,14 +186,14 @@ impl Port {
             head: Transit::default(),
             in_transit: 0,
             waiting: 0,
-            waiting_bytes: 0,
-            offered: 0,
             delivered: 0,
+            plain: 0,
             free_at: Time::ZERO,
             fraction: 0,
             has_jitter: false,
             nanos_per_byte,
             delay,
+            waiting_bytes: 0,
             queue,
             extras: None,
             rest: Box::default(),
@@ -228,7 +229,11 @@ impl Port {
         slab: &mut Slab,
         events: &mut EventQueue,
     ) {
-        self.offered += 1;
+        if self.plain != 0 && self.in_transit == 0 {
+            self.enqueue_plain(id, now, label, events);
+            return;
+        }
+        self.settle();
         let mut fate = 0;
         if self.extras.is_some() {
             fate = self.pass_extras(now, slab.at(label.key));
@@ -281,6 +286,48 @@ impl Port {
         let start = self.transmit(id, ready, now, Label { key: label.key | fate, ..label }, events);
         if self.extras.is_some() {
             self.watch(start, now, slab.at(label.key));
+        }
+    }
+
+    /// Takes a packet on a plain port with nothing on its wire: transmission begins now.
+    #[inline]
+    fn enqueue_plain(&mut self, id: u32, now: Time, label: Label, events: &mut EventQueue) {
+        let arrive = now + self.transmission_alone(label.len) + self.delay;
+        self.head = Transit { start: now, arrive, label };
+        self.in_transit = 1;
+        events.push(arrive, Event::Arrival(id));
+    }
+
+    /// Transmission time of a packet that finds a plain port idle.
+    #[inline]
+    fn transmission_alone(&self, len: u32) -> Span {
+        Span::from_nanos(((u128::from(len) * u128::from(self.plain)) >> 32) as u64)
+    }
+
+    /// Brings the transmitter's state up to date after [`Port::enqueue_plain`].
+    #[inline]
+    fn settle(&mut self) {
+        if self.plain == 0 || self.in_transit != 1 {
+            return;
+        }
+        let free_at = self.head.start + self.transmission_alone(self.head.label.len);
+        // A packet that was taken otherwise has set a time that is as late or later.
+        if free_at > self.free_at {
+            self.free_at = free_at;
+            self.fraction = (u64::from(self.head.label.len) * self.plain) as u32;
+        }
+    }
+
+    /// Finds out, once everything is set, whether [`Port::enqueue_plain`] may be used. On a wire without delay the part of
+    /// a nanosecond that the transmitter owes would still count when a packet has arrived.
+    pub(crate) fn finish_setup(&mut self) {
+        let takes_any = match &self.queue {
+            Queue::Unlimited => true,
+            Queue::DropTail(rule) => matches!(rule.limit, Limit::Packets(1..)),
+            Queue::Fifo(_) | Queue::Ordered(_) => false,
+        };
+        if takes_any && !self.has_jitter && self.extras.is_none() && !self.delay.is_zero() {
+            self.plain = self.nanos_per_byte;
         }
     }
 
@@ -442,7 +489,7 @@ impl Port {
     /// Loads what taking a packet needs into the cache.
     #[inline]
     pub(crate) fn fetch(&self) {
-        std::hint::black_box((self.in_transit, self.free_at));
+        std::hint::black_box(self.in_transit);
     }
 
     /// Takes the packet that arrives now at the other end; `None` when the wire lost it.
@@ -487,16 +534,11 @@ impl Port {
 
     /// Packets handed to the transmitter.
     pub(crate) fn sent(&self) -> u64 {
-        self.offered - self.rest.dropped - self.held()
+        self.delivered + self.lost() + self.in_transit()
     }
 
     pub(crate) fn counters(&self) -> PortCounters {
-        PortCounters {
-            offered: self.offered,
-            dropped: self.rest.dropped,
-            delivered: self.delivered,
-            lost: self.lost(),
-        }
+        PortCounters { dropped: self.rest.dropped, delivered: self.delivered, lost: self.lost() }
     }
 
     /// Packets marked with congestion experienced here.

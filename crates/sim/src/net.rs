@@ -16,6 +16,8 @@ pub(crate) struct Net {
     pub(crate) slab: Slab,
     /// Routes as runs of port numbers, each closed by [`ROUTE_END`].
     pub(crate) routes: Vec<u32>,
+    /// Packets offered to ports so far.
+    pub(crate) offered: u64,
 }
 
 impl Net {
@@ -34,6 +36,7 @@ impl Net {
             return false;
         }
         let label = Label { hop: label.hop + 1, ..label };
+        self.offered += 1;
         self.ports[port as usize].enqueue(port, self.now, label, &mut self.slab, &mut self.events);
         true
     }

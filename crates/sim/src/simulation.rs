@@ -10,7 +10,7 @@ use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Rate};
 
 use crate::events::Event;
-use crate::link::Port;
+use crate::link::{Port, PortCounters};
 use crate::measure::{FlowSample, Flows, Meter};
 use crate::net::Net;
 use crate::packet::{Label, Packet, flag};
@@ -550,14 +550,14 @@ impl Simulation<'_> {
 
     /// Every packet has one fate.
     fn check_conservation(&self) {
-        let mut in_transit = 0;
-        for (i, port) in self.net.ports.iter().enumerate() {
-            let c = port.counters();
-            let alive = port.in_transit() + port.held();
-            assert_eq!(c.offered, c.dropped + c.delivered + c.lost + alive, "port {i}: {c:?}");
-            in_transit += alive;
+        let (mut alive, mut ended) = (0, 0);
+        for port in &self.net.ports {
+            let PortCounters { dropped, delivered, lost } = port.counters();
+            alive += port.in_transit() + port.held();
+            ended += dropped + delivered + lost;
         }
-        assert_eq!(in_transit, self.net.slab.live() as u64, "packets alive outside every port");
+        assert_eq!(self.net.offered, ended + alive, "packets offered to ports, and their fates");
+        assert_eq!(alive, self.net.slab.live() as u64, "packets alive outside every port");
     }
 
     fn record(self, case: usize, trial: u32) -> RunRecord {

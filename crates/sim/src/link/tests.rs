@@ -11,19 +11,19 @@ type Arrival = (u64, u64);
 
 /// Sends packets (gap before it in ns, bytes) through a port; returns arrivals and counters.
 fn arrivals(discipline: Discipline, rate: u64, packets: &[(u64, u32)]) -> (Vec<Arrival>, PortCounters) {
-    arrivals_from_host(discipline, rate, 0.0, packets)
+    pass(host_port(discipline, rate, 0.0), packets)
 }
 
-/// As above, with the processing delay of a host.
-fn arrivals_from_host(
-    discipline: Discipline,
-    rate: u64,
-    host_delay: f64,
-    packets: &[(u64, u32)],
-) -> (Vec<Arrival>, PortCounters) {
+/// A port that loses packets, with the processing delay of a host.
+fn host_port(discipline: Discipline, rate: u64, host_delay: f64) -> Port {
     let mut port = Port::new(Rate::from_bits_per_sec(rate), Span::from_micros(7), discipline, None);
     port.set_jitter(host_delay, Stream::new(1, 0, "processing"));
     port.set_losses(Some((0.02, Stream::new(1, 0, "loss"))), vec![3, 5, 6]);
+    port
+}
+
+fn pass(mut port: Port, packets: &[(u64, u32)]) -> (Vec<Arrival>, PortCounters) {
+    port.finish_setup();
     let (mut slab, mut events) = (Slab::default(), EventQueue::new());
     let mut at = Time::ZERO;
     for (i, (gap, _)) in packets.iter().enumerate() {
@@ -82,6 +82,22 @@ proptest! {
         prop_assert_eq!(fast, general);
     }
 
+    /// Packets that come far apart, or in bursts, through a port that does nothing to them.
+    #[test]
+    fn plain_path_equals_general_path(
+        limit in limit(),
+        rate in 1_000_000u64..1_000_000_000,
+        delay in 0u64..50_000,
+        packets in prop::collection::vec((0u64..100_000, 40u32..1_600), 1..300),
+    ) {
+        let delay = Span::from_nanos(delay);
+        let rate = Rate::from_bits_per_sec(rate);
+        let rule = || Box::new(DropTail { limit });
+        let plain = Port::new(rate, delay, Discipline::Fifo(rule()), Some(limit));
+        let general = Port::new(rate, delay, Discipline::Ordered(Box::new(Fifo::new(rule()))), None);
+        prop_assert_eq!(pass(plain, &packets), pass(general, &packets));
+    }
+
     /// Before a queue that drops nothing, a host's delay is the same whoever orders its packets.
     #[test]
     fn processing_delay_is_the_same_before_any_discipline(
@@ -90,9 +106,9 @@ proptest! {
         packets in prop::collection::vec((0u64..200_000, 40u32..1_600), 1..300),
     ) {
         let rule = || Box::new(DropTail { limit: Limit::Unlimited });
-        let fast = arrivals_from_host(Discipline::Fifo(rule()), rate, host_delay, &packets);
+        let fast = pass(host_port(Discipline::Fifo(rule()), rate, host_delay), &packets);
         let ordered = Discipline::Ordered(Box::new(Fifo::new(rule())));
-        prop_assert_eq!(fast, arrivals_from_host(ordered, rate, host_delay, &packets));
+        prop_assert_eq!(fast, pass(host_port(ordered, rate, host_delay), &packets));
     }
 
     /// A busy link transmits at its rate: what rounding to nanoseconds owes is carried on.
