@@ -247,6 +247,8 @@ pub enum Value {
     Text(String),
     /// Texts.
     List(Vec<String>),
+    /// Tables, each with its own keys.
+    Tables(Vec<Params>),
 }
 
 /// A queue's capacity.
@@ -357,6 +359,9 @@ impl Params {
     getter!(
         /// A list of texts.
         list, List, Vec<String>);
+    getter!(
+        /// A list of tables.
+        tables, Tables, Vec<Self>);
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ pub mod dscp;
 pub mod fbqm;
 pub mod fifo;
 pub mod fq_codel;
+pub mod htb;
 pub mod lists;
 pub mod pie;
 pub mod prio;
@@ -84,6 +85,34 @@ pub trait Qdisc: Send {
 
     /// What waits.
     fn backlog(&self) -> Backlog;
+
+    /// Changes a class while packets wait. False when the discipline has no such class or cannot give it these rates;
+    /// nothing has changed then. Afterwards packets may leave at other times: the runtime asks [`Qdisc::next_ready`] anew.
+    fn set_class(&mut self, _now: Time, _change: &ClassChange<'_>) -> bool {
+        false
+    }
+}
+
+/// New rates for a class of a shaper.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClassChange<'a> {
+    /// Which.
+    pub class: ClassName<'a>,
+    /// What it has in any case; not zero.
+    pub rate: Rate,
+    /// What it never exceeds; at least `rate`.
+    pub ceil: Rate,
+}
+
+/// A class of a discipline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClassName<'a> {
+    /// What all classes share.
+    Root,
+    /// By its position in the scenario, from 0.
+    Number(usize),
+    /// By its name in the scenario.
+    Name(&'a str),
 }
 
 /// A discipline as built for one port.
@@ -141,6 +170,7 @@ pub static REGISTRY: &[&QdiscDef] = &[
     &drr::DEF,
     &prio::DEF,
     &tbf::DEF,
+    &htb::DEF,
 ];
 
 /// A discipline with its parameters, as a scenario states it.

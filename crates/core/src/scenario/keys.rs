@@ -1,6 +1,7 @@
 //! Every table of a scenario file, as data: parsing, defaults, errors, the JSON Schema and `explain` come from here.
 
 use crate::params::{Key, Kind};
+use crate::qdisc::htb;
 use crate::units::Dimension;
 
 /// A table of the file.
@@ -48,6 +49,8 @@ pub(super) enum Shape {
     Point,
     /// A list of numbers.
     Numbers,
+    /// A list of code points: numbers from 0 to 63, or names.
+    CodePoints,
 }
 
 impl TableDef {
@@ -225,6 +228,24 @@ pub(super) static GROUP: TableDef = TableDef {
 };
 
 const QUEUES: &[(&str, Shape)] = &[("queue", Shape::Queue), ("host-queue", Shape::Queue)];
+
+/// What the keys of kind [`Kind::Nested`] of queue disciplines hold: discipline, key, shape.
+pub(super) static OF_QUEUES: &[(&str, &str, Shape)] =
+    &[("htb", "direct", Shape::CodePoints), ("htb", "classes", Shape::Tables(&HTB_CLASS))];
+
+/// What a key of kind [`Kind::Nested`] of a queue discipline holds.
+pub(super) fn shape_in_queue(discipline: &str, key: &str) -> Option<Shape> {
+    OF_QUEUES.iter().find(|(d, k, _)| *d == discipline && *k == key).map(|(_, _, shape)| *shape)
+}
+
+/// `classes` of a queue with discipline "htb".
+pub(super) static HTB_CLASS: TableDef = TableDef {
+    header: "a class of discipline \"htb\"",
+    doc: "A class of the queue: its own rate, and what it may borrow",
+    keys: &[htb::CLASS_KEYS],
+    selector: None,
+    nested: &[("dscp", Shape::CodePoints)],
+};
 
 const SIZE: Key = Key::required("size", COUNT, "Hosts at each place that has hosts");
 const ACCESS_KEY: Key = Key::optional("access", Kind::Nested, "Links of hosts; absent: as `link`");
@@ -750,5 +771,18 @@ mod tests {
     #[test]
     fn defaults_are_values_of_their_keys_and_every_nested_key_has_a_shape() {
         check(&FILE);
+        for (discipline, key, shape) in OF_QUEUES {
+            let def = crate::qdisc::REGISTRY.iter().find(|def| def.name == *discipline);
+            let key = def.and_then(|def| def.keys.iter().find(|k| k.name == *key));
+            assert_eq!(key.map(|key| key.kind), Some(Kind::Nested), "{discipline}");
+            if let Shape::Table(inner) | Shape::Tables(inner) = shape {
+                check(inner);
+            }
+        }
+        for def in crate::qdisc::REGISTRY {
+            for key in def.keys.iter().filter(|key| key.kind == Kind::Nested) {
+                assert!(shape_in_queue(def.name, key.name).is_some(), "{}: {}", def.name, key.name);
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::keys::{FILE, SCHEME_ENABLED, Shape, TableDef};
+use super::keys::{FILE, SCHEME_ENABLED, Shape, TableDef, shape_in_queue};
 use crate::params::{Key, Kind, Written};
 use crate::units::Dimension;
 use crate::{qdisc, scheme};
@@ -89,12 +89,16 @@ fn shaped(shape: Shape) -> Json {
         Shape::Value => json!({}),
         Shape::Point => json!({ "type": "object", "minProperties": 1, "maxProperties": 1 }),
         Shape::Numbers => json!({ "type": "array", "items": { "type": "number" } }),
+        Shape::CodePoints => {
+            let number = json!({ "type": "integer", "minimum": 0, "maximum": 63 });
+            json!({ "type": "array", "items": { "anyOf": [number, { "type": "string" }] } })
+        }
     }
 }
 
-fn entry_properties(keys: &[Key]) -> Map<String, Json> {
+fn entry_properties(keys: &[Key], shape: &dyn Fn(&str) -> Option<Shape>) -> Map<String, Json> {
     let property = |key: &Key| {
-        let mut schema = scalar(key.kind);
+        let mut schema = shape(key.name).map_or_else(|| scalar(key.kind), shaped);
         schema["description"] = json!(key.doc);
         if let Some(default) = key.default {
             schema["default"] = json!(Written::from_word(default));
@@ -106,7 +110,7 @@ fn entry_properties(keys: &[Key]) -> Map<String, Json> {
 
 fn queue_table() -> Json {
     let entries = qdisc::REGISTRY.iter().map(|def| {
-        let mut properties = entry_properties(def.keys);
+        let mut properties = entry_properties(def.keys, &|key| shape_in_queue(def.name, key));
         properties.insert("discipline".to_owned(), json!({ "const": def.name, "description": def.source }));
         let required = def.keys.iter().filter(|k| k.required).map(|k| k.name);
         Json::Object(object(def.about, properties, core::iter::once("discipline").chain(required).collect()))
@@ -116,8 +120,8 @@ fn queue_table() -> Json {
 
 fn schemes() -> Json {
     let entries = scheme::REGISTRY.iter().map(|def| {
-        let mut properties = entry_properties(SCHEME_ENABLED);
-        properties.extend(entry_properties(def.keys));
+        let mut properties = entry_properties(SCHEME_ENABLED, &|_| None);
+        properties.extend(entry_properties(def.keys, &|_| None));
         let required = def.keys.iter().filter(|k| k.required).map(|k| k.name).collect();
         (def.name.to_owned(), Json::Object(object(def.about, properties, required)))
     });

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use super::error::Error;
-use super::keys::{Shape, TableDef};
+use super::keys::{self, Shape, TableDef};
 use super::raw::{Content, Item, Place, Source, Table, scalar_text};
 use super::words;
 use crate::params::{Key, Kind, Params, Value, Written};
-use crate::qdisc::{self, QdiscDef, QueueConfig};
+use crate::qdisc::{self, QdiscDef, QueueConfig, dscp, htb};
 use crate::time::Span;
 use crate::topology::SpanDraw;
 use crate::units::{Bytes, Rate};
@@ -352,12 +352,87 @@ impl Reader {
         const NAME: &[Key] = &[Key::required("discipline", Kind::Text, "Name of the discipline")];
         let header = format!("a queue with discipline \"{}\"", discipline.name);
         let section = self.entry_section(&[NAME, discipline.keys], layer, &header);
-        let params = section.params(discipline.keys)?;
+        let errors_before = self.errors.len();
+        let mut nested = Vec::new();
+        let mut classes = Vec::new();
+        for key in discipline.keys.iter().filter(|key| key.kind == Kind::Nested) {
+            if section.item(key.name).is_none() {
+                continue;
+            }
+            match keys::shape_in_queue(discipline.name, key.name) {
+                Some(Shape::CodePoints) => {
+                    let names = self.code_points(&section, key.name);
+                    nested.extend(names.map(|names| (key.name, Value::List(names))));
+                }
+                Some(Shape::Tables(def)) => {
+                    classes = self.tables(&section, key.name).iter().map(|l| self.section(def, l)).collect();
+                    let tables = self.queue_classes(&classes);
+                    nested.push((key.name, Value::Tables(tables)));
+                }
+                _ => {}
+            }
+        }
+        if self.errors.len() > errors_before {
+            return None;
+        }
+        let mut params = section.params(discipline.keys)?;
+        for (key, value) in nested {
+            params.set(key, value);
+        }
+        if *discipline == htb::DEF
+            && let Err(htb::Misfit { class: Some(at), key, why }) = htb::check(&params)
+        {
+            self.fail_key(&classes[at], key, why);
+            return None;
+        }
         if let Err((key, why)) = (discipline.check)(&params) {
             self.fail_key(&section, key, why);
             return None;
         }
         Some(QueueConfig { discipline, params })
+    }
+
+    /// The parameters of a queue's classes.
+    fn queue_classes(&mut self, classes: &[Section<'_>]) -> Vec<Params> {
+        let names: Vec<_> = classes.iter().filter_map(|class| class.name_entry("name")).collect();
+        self.unique(&names);
+        let mut all = Vec::new();
+        for class in classes {
+            let _ = self.name(class, "name");
+            let code_points = class.item("dscp").map(|_| self.code_points(class, "dscp"));
+            let Some(mut params) = class.params(htb::CLASS_KEYS) else { continue };
+            if let Some(names) = code_points.flatten() {
+                params.set("dscp", Value::List(names));
+            }
+            all.push(params);
+        }
+        all
+    }
+
+    /// The code points at `key`, as text.
+    fn code_points(&mut self, section: &Section<'_>, key: &str) -> Option<Vec<String>> {
+        let item = section.item(key)?;
+        let Content::List(items) = &item.content else {
+            self.fail_key(section, key, format!("{item} is not a list of code points, as [46] or [\"ef\"]"));
+            return None;
+        };
+        self.explain(section.key_path(key), item.to_string(), Some(item), "");
+        let name = |item: &Item| {
+            let text = match &item.content {
+                Content::Scalar(Written::Integer(number)) => number.to_string(),
+                _ => item.text()?.to_owned(),
+            };
+            dscp::code_point(&text).map(|_| text)
+        };
+        let names: Vec<Option<String>> = items.iter().map(name).collect();
+        if let Some(wrong) = names.iter().position(Option::is_none) {
+            let (path, wrong) = (section.key_path(key), &items[wrong]);
+            let message = format!(
+                "{wrong} is not a code point; write a number from 0 to 63, \"ef\", \"af41\" or \"cs6\""
+            );
+            self.fail(&wrong.place, path, message);
+        }
+        names.into_iter().collect()
     }
 
     /// Checks that the text at `key` is a name of letters, digits, `-` and `_`, and returns it.
