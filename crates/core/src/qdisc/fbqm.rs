@@ -7,7 +7,7 @@
 //! `classifier = "lead"`, whose turns are the rounds of Sharma, Liu, Atreya, Krishnamurthy, "Approximating Fair
 //! Queueing on Reconfigurable Switches", NSDI 2018.
 //!
-//! Read [`sketch`], what is known of a flow; [`classifier`], its class by rate; [`Turns`], its class by lead; then
+//! Read [`sketch`], what is known of a flow; [`classifier`], its class by rate; `Turns`, its class by lead; then
 //! [`Fbqm`].
 
 pub mod classifier;
