@@ -42,6 +42,31 @@ pub enum Observation<'a> {
     FlowEnded(FlowId),
     /// Another role says something.
     Message(&'a Message),
+    /// A datagram that the role sent with [`Action::Probe`] leaves its node. What was counted before it has left before.
+    ProbeLeft {
+        /// Its UDP payload.
+        payload: &'a [u8],
+        /// Data that left the same port before.
+        passed: Passed,
+    },
+    /// Another role's datagram has come over the data path. What was counted before it has come before it.
+    ProbeCame {
+        /// Node that sent it.
+        from: NodeId,
+        /// Its UDP payload.
+        payload: &'a [u8],
+        /// Data that came over the same link before.
+        passed: Passed,
+    },
+}
+
+/// Data packets that have passed a point of the path, probes not included.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Passed {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of IP.
+    pub bytes: u64,
 }
 
 /// Statistics of one port.
@@ -182,6 +207,28 @@ pub enum Action {
         rate: Rate,
         /// Most payload bytes outstanding.
         window: Bytes,
+        /// Why.
+        reason: Reason,
+    },
+    /// Sends a UDP datagram to a role at another node over the data path, behind the data sent before it.
+    Probe {
+        /// Node of the role addressed; the role declared it in [`Role::probes`](crate::scheme::Role::probes).
+        to: NodeId,
+        /// UDP payload.
+        payload: Vec<u8>,
+        /// Why.
+        reason: Reason,
+    },
+    /// Changes a class of a shaper.
+    SetClass {
+        /// The port.
+        port: PortId,
+        /// Its position among the shaper's classes, from 0; none: the root.
+        class: Option<usize>,
+        /// What it has in any case.
+        rate: Rate,
+        /// What it never exceeds; at least `rate`.
+        ceil: Rate,
         /// Why.
         reason: Reason,
     },

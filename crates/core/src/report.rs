@@ -88,11 +88,19 @@ pub static FIGURES: &[Quantity] = &[
     Quantity { name: "marks", unit: "pkt", doc: "Packets marked by queues (ECN), whole run" },
     Quantity { name: "rtos", unit: "", doc: "Retransmission timeouts, whole run" },
     Quantity { name: "retransmits", unit: "pkt", doc: "Segments sent again, whole run" },
+    Quantity {
+        name: "shortage",
+        unit: "%",
+        doc: "`NAME.shortage`: share of the time in which a flow of group NAME receives less than it needs",
+    },
     Quantity { name: "completed", unit: "", doc: "Flows of limited size that completed" },
     Quantity { name: "fct_mean", unit: "s", doc: "Mean completion time of flows of limited size" },
     Quantity { name: "fct_p99", unit: "s", doc: "99th percentile of the completion time" },
     Quantity { name: "control_rate", unit: "kbit/s", doc: "Rate of the scheme's messages between nodes" },
 ];
+
+/// The figure that only groups of flows have.
+pub const SHORTAGE: &str = "shortage";
 
 /// Measures of series.
 pub static MEASURES: &[Quantity] = &[

@@ -1,6 +1,7 @@
 //! Schemes: the registry, and how a runtime asks for the roles of one.
 
 pub mod bas;
+pub mod er2bc;
 
 use crate::control::Controller;
 use crate::id::{FlowId, NodeId, PortId};
@@ -34,7 +35,7 @@ impl PartialEq for SchemeDef {
 }
 
 /// Every scheme.
-pub static REGISTRY: &[&SchemeDef] = &[&bas::DEF];
+pub static REGISTRY: &[&SchemeDef] = &[&bas::DEF, &er2bc::DEF];
 
 /// A scheme with its parameters, as a scenario states it.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
@@ -58,6 +59,8 @@ pub struct Role {
     pub name: &'static str,
     /// Ticks bring the statistics of the node's ports; otherwise of the flows that end there.
     pub wants_ports: bool,
+    /// Nodes that it sends probes to, over the data path.
+    pub probes: Vec<NodeId>,
     /// The brain.
     pub controller: Box<dyn Controller>,
 }
@@ -94,6 +97,14 @@ pub struct Route {
 }
 
 impl World {
+    /// The port called `from->to`.
+    pub fn port(&self, name: &str) -> Option<PortId> {
+        let (from, to) = name.split_once("->")?;
+        let (from, to) = (self.node(from)?, self.node(to)?);
+        let found = self.ports.iter().position(|port| (port.from, port.to) == (from, to))?;
+        Some(PortId(found as u32))
+    }
+
     /// The node called `name`.
     pub fn node(&self, name: &str) -> Option<NodeId> {
         self.nodes.iter().position(|n| n == name).map(|i| NodeId(i as u32))

@@ -717,7 +717,7 @@ fn schemes() {
         (
             "[schemes.bas]",
             "[schemes.bass]",
-            "x.toml:52:10: error: schemes: unknown scheme `bass`; did you mean `bas`? allowed: bas\n\
+            "x.toml:52:10: error: schemes: unknown scheme `bass`; did you mean `bas`? allowed: bas, er2bc\n\
              x.toml:62:9: error: schemes.bas.servers: is missing; write a text or a list of texts (variant \
              `tcp`)\n\
              x.toml:62:9: error: schemes.bas.domain: is missing; write a text or a list of texts (variant \

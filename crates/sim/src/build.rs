@@ -2,23 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use bandmaster_core::id::{FlowId, PortId};
+use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::params::Value;
 use bandmaster_core::port::flow_counter::FlowCounter;
 use bandmaster_core::qdisc::Site;
 use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{Scenario, Transport};
-use bandmaster_core::scheme::{PortInfo, Route, World};
+use bandmaster_core::scheme::{PortInfo, Role, Route, World};
 use bandmaster_core::time::Time;
 use bandmaster_core::topology::{Link, NodeKind, Topology};
 use bandmaster_core::units::Rate;
 
 use crate::RunError;
 use crate::events::EventQueue;
-use crate::link::{Port, QueueWatch};
+use crate::link::{PathCounter, Port, QueueWatch};
 use crate::measure::Meter;
 use crate::net::{Net, ROUTE_END};
-use crate::packet::Slab;
+use crate::packet::{PROBE, Slab};
 use crate::roles::Roles;
 use crate::routing::Router;
 use crate::simulation::{Connections, Simulation};
@@ -50,7 +50,6 @@ pub(crate) fn build<'a>(
             ack_routes.push(table.insert(plan, i, true)?);
         }
     }
-    let routes = table.ports;
 
     let overhead = topology.frame_overhead.get() as u32;
     let has_schemes = !scenario.schemes.is_empty();
@@ -73,9 +72,9 @@ pub(crate) fn build<'a>(
         .collect();
     let toggles = Toggles::new(&plans, scenario, trial);
 
-    let mut roles = Vec::new();
+    let mut roles: Vec<Role> = Vec::new();
     if !scenario.schemes.is_empty() {
-        let world = world(topology, &rates, &routes, &data_routes[..tcp_flows]);
+        let world = world(topology, &rates, &table.ports, &data_routes[..tcp_flows]);
         roles
             .extend(scenario.schemes.iter().flat_map(|config| (config.scheme.build)(&config.params, &world)));
     }
@@ -84,7 +83,24 @@ pub(crate) fn build<'a>(
             port.extras().flow_counter = Some(FlowCounter::new());
         }
     }
-    let roles = Roles::new(roles, scenario.control.clone(), Stream::new(seed, trial, "control-plane"));
+    let mut probe_routes = BTreeMap::new();
+    for (from, to) in roles.iter().flat_map(|role| role.probes.iter().map(|&to| (role.node, to))) {
+        let route = table.insert_probe_route(from, to)?;
+        probe_routes.insert((from, to), route);
+        let on_way = route_ports(&table.ports, route);
+        if let (Some(&first), Some(&last)) = (on_way.first(), on_way.last()) {
+            let count = |port: u32, tells: bool, ports: &mut Vec<Port>| {
+                let path = &mut ports[port as usize].extras().path;
+                let told = path.is_some_and(|path| path.tells());
+                *path = Some(PathCounter::new(overhead, tells || told));
+            };
+            count(last, false, &mut ports);
+            count(first, true, &mut ports);
+        }
+    }
+    let routes = table.ports;
+    let roles =
+        Roles::new(roles, scenario.control.clone(), Stream::new(seed, trial, "control-plane"), probe_routes);
 
     let measured_port = match &scenario.measure.queue {
         Some(name) => Some(find_port(topology, name)?),
@@ -227,21 +243,36 @@ impl<'a> RouteTable<'a> {
         Self { scenario, router: Router::new(&scenario.topology), ports: Vec::new(), known: BTreeMap::new() }
     }
 
+    fn insert_probe_route(&mut self, from: NodeId, to: NodeId) -> Result<u32, RunError> {
+        match self.router.route(from, to, u64::from(PROBE)) {
+            Some(route) => Ok(self.insert_route(route)),
+            None => {
+                let name = |node: NodeId| &self.scenario.topology.nodes[node.index()].name;
+                let why = format!("probes: no route from {} to {}", name(from), name(to));
+                Err(RunError::Unrunnable(why))
+            }
+        }
+    }
+
     fn insert(&mut self, plan: &FlowPlan, flow: usize, reverse: bool) -> Result<u32, RunError> {
         let (from, to) = if reverse { (plan.dst, plan.src) } else { (plan.src, plan.dst) };
         let Some(route) = self.router.route(from, to, flow as u64) else {
-            let name = |node: bandmaster_core::id::NodeId| &self.scenario.topology.nodes[node.index()].name;
+            let name = |node: NodeId| &self.scenario.topology.nodes[node.index()].name;
             let flow = plan.name(&self.scenario.flows);
             let why = format!("flow {flow}: no route from {} to {}", name(from), name(to));
             return Err(RunError::Unrunnable(why));
         };
+        Ok(self.insert_route(route))
+    }
+
+    fn insert_route(&mut self, route: Vec<u32>) -> u32 {
         if let Some(&at) = self.known.get(&route) {
-            return Ok(at);
+            return at;
         }
         let at = self.ports.len() as u32;
         self.ports.extend(&route);
         self.ports.push(ROUTE_END);
         self.known.insert(route, at);
-        Ok(at)
+        at
     }
 }

@@ -39,6 +39,8 @@ pub(crate) enum Event {
     Wakeup(u32),
     /// Message `.0` reaches its role.
     Deliver(u32),
+    /// The probe with key `.0` begins its first transmission.
+    ProbeLeft(u32),
 }
 
 /// Bits of a digit.

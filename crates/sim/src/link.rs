@@ -6,17 +6,18 @@
 
 use std::collections::VecDeque;
 
+use bandmaster_core::control::Passed;
 use bandmaster_core::id::FlowId;
 use bandmaster_core::params::Limit;
 use bandmaster_core::port::{Header, PortProgram, flow_counter::FlowCounter};
 use bandmaster_core::qdisc::fifo::DropTail;
-use bandmaster_core::qdisc::{Admission, Backlog, Discipline, Pkt, Qdisc, Verdict};
+use bandmaster_core::qdisc::{Admission, Backlog, ClassChange, Discipline, Pkt, Qdisc, Verdict};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::Rate;
 
 use crate::events::{Event, EventQueue};
-use crate::packet::{Label, Packet, Slab, flag};
+use crate::packet::{Label, PROBE, Packet, Slab, flag};
 
 /// Marks a packet key in the ring whose packet does not arrive.
 const LOST: u32 = 1 << 31;
@@ -76,12 +77,56 @@ pub(crate) struct Extras {
     /// Ordinals of data packets that vanish, ascending.
     script: Vec<u64>,
     data_packets: u64,
+    /// Data that passed, for the stamps of probes.
+    pub(crate) path: Option<PathCounter>,
     /// BAS's flow counts.
     pub(crate) flow_counter: Option<FlowCounter>,
     /// Queue-length statistics.
     pub(crate) watch: Option<QueueWatch>,
     /// Copies of packets with the start of their transmission.
     pub(crate) capture: Option<Vec<(Time, Packet)>>,
+}
+
+/// Counts data packets in the order in which they leave a port.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct PathCounter {
+    left: Passed,
+    /// Those that the wire does not lose.
+    arriving: Passed,
+    /// Bytes that the link adds to an IP packet.
+    overhead: u32,
+    /// A role at the transmitting node sends probes here and is told when they leave.
+    tells: bool,
+}
+
+impl PathCounter {
+    pub(crate) fn new(overhead: u32, tells: bool) -> Self {
+        Self { overhead, tells, ..Self::default() }
+    }
+
+    pub(crate) fn tells(&self) -> bool {
+        self.tells
+    }
+
+    /// The packet with `key` begins transmission at `start`.
+    fn pass(&mut self, start: Time, key: u32, packet: &mut Packet, events: &mut EventQueue) {
+        if packet.flow == PROBE {
+            packet.stamp(self.left, self.arriving);
+            if self.tells {
+                events.push(start, Event::ProbeLeft(key & !LOST));
+            }
+            return;
+        }
+        let bytes = u64::from(packet.len - self.overhead);
+        let count = |passed: &mut Passed| {
+            passed.packets += 1;
+            passed.bytes += bytes;
+        };
+        count(&mut self.left);
+        if key & LOST == 0 {
+            count(&mut self.arriving);
+        }
+    }
 }
 
 /// Time average and maximum of a queue.
@@ -283,9 +328,10 @@ impl Port {
             }
         }
         let ready = if self.has_jitter { self.processed_at(now, label.len) } else { now };
-        let start = self.transmit(id, ready, now, Label { key: label.key | fate, ..label }, events);
+        let label = Label { key: label.key | fate, ..label };
+        let start = self.transmit(id, ready, now, label, events);
         if self.extras.is_some() {
-            self.watch(start, now, slab.at(label.key));
+            self.watch(start, now, label.key, slab, events);
         }
     }
 
@@ -449,7 +495,7 @@ impl Port {
                 let label = Label { key: pkt.key, hop, len: pkt.len, flow: pkt.flow.0 };
                 self.transmit(id, now, now, label, events);
                 if self.extras.is_some() {
-                    self.watch(now, now, slab.at(pkt.key & !LOST));
+                    self.watch(now, now, pkt.key, slab, events);
                 }
                 self.plan_wake(id, self.free_at, events);
             }
@@ -460,6 +506,24 @@ impl Port {
             },
         }
         self.watch_level(now);
+    }
+
+    /// Changes a class of a shaper; false when there is no such class.
+    pub(crate) fn set_class(
+        &mut self,
+        id: u32,
+        now: Time,
+        change: &ClassChange<'_>,
+        slab: &mut Slab,
+        events: &mut EventQueue,
+    ) -> bool {
+        let Queue::Ordered(ordered) = &mut self.queue else { return false };
+        let known = ordered.qdisc.set_class(now, change);
+        // Packets that were held back may go earlier.
+        if ordered.wake != Time::MAX && self.free_at <= now && ordered.wake > now {
+            self.start_next(id, now, slab, events);
+        }
+        known
     }
 
     fn plan_wake(&mut self, id: u32, at: Time, events: &mut EventQueue) {
@@ -580,13 +644,19 @@ impl Port {
     }
 
     #[cold]
-    fn watch(&mut self, start: Time, now: Time, packet: &Packet) {
+    fn watch(&mut self, start: Time, now: Time, key: u32, slab: &mut Slab, events: &mut EventQueue) {
         let Some(extras) = &mut self.extras else { return };
+        let packet = slab.at(key & !LOST);
+        if let Some(path) = &mut extras.path {
+            path.pass(start, key, packet, events);
+        }
         if let Some(watch) = &mut extras.watch {
             watch.waited += start.since(now).as_nanos();
             watch.max = watch.max.max(self.waiting);
         }
-        if let Some(capture) = &mut extras.capture {
+        if let Some(capture) = &mut extras.capture
+            && packet.flow != PROBE
+        {
             capture.push((start, *packet));
         }
     }
@@ -594,7 +664,9 @@ impl Port {
     #[cold]
     fn pass_extras(&mut self, now: Time, packet: &Packet) -> u32 {
         let Some(extras) = &mut self.extras else { return 0 };
-        if let Some(counter) = &mut extras.flow_counter {
+        if let Some(counter) = &mut extras.flow_counter
+            && packet.flow != PROBE
+        {
             let header = Header {
                 flow: FlowId(packet.flow),
                 syn: packet.flags & flag::SYN != 0,

@@ -1,10 +1,10 @@
 //! Samples a run and sums it up: goodput, fairness, queue.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bandmaster_core::fairness::{Demand, jain, max_min};
 use bandmaster_core::report::Series;
-use bandmaster_core::scenario::{FlowGroup, RecordDetail, Scenario};
+use bandmaster_core::scenario::{FlowGroup, RecordDetail, Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
 
 use crate::workload::FlowPlan;
@@ -13,6 +13,8 @@ use crate::workload::FlowPlan;
 #[derive(Default)]
 pub(crate) struct FlowSample {
     pub(crate) delivered: u64,
+    /// Bytes of the IP packets that brought it.
+    pub(crate) ip_bytes: f64,
     pub(crate) cwnd: u64,
     pub(crate) srtt: Option<Span>,
 }
@@ -46,6 +48,54 @@ pub(crate) struct Meter {
     windows: Vec<Window>,
     series: Vec<Series>,
     long: LongInterval,
+    shortages: Vec<Shortage>,
+}
+
+/// How often the flows of a group receive less than they need.
+struct Shortage {
+    group: String,
+    /// Bytes that a flow needs in one interval of measurement, less a packet, by which a constant rate varies.
+    least: f64,
+    intervals: usize,
+    flows: Vec<u32>,
+    /// What each flow had received at the end of the last samples.
+    history: VecDeque<Vec<f64>>,
+    short: u64,
+    all: u64,
+}
+
+impl Shortage {
+    fn of(index: usize, group: &FlowGroup, plans: &[FlowPlan], sample: Span) -> Option<Self> {
+        let need = group.need?;
+        let packet = match &group.transport {
+            Transport::Tcp { settings, .. } => settings.mss,
+            Transport::Udp { packet, .. } => *packet,
+        };
+        let flows = (0..plans.len()).filter(|&i| plans[i].group_index() == index).map(|i| i as u32);
+        Some(Self {
+            group: group.name.clone(),
+            least: need.rate.bytes_in(need.over).get() as f64 - packet.get() as f64,
+            intervals: (need.over.as_nanos() / sample.as_nanos().max(1)).max(1) as usize,
+            flows: flows.collect(),
+            history: VecDeque::new(),
+            short: 0,
+            all: 0,
+        })
+    }
+
+    fn take(&mut self, from: Time, counts: bool, flows: &Flows<'_>) {
+        let now: Vec<f64> = self.flows.iter().map(|&i| (flows.state)(i as usize).ip_bytes).collect();
+        if self.history.len() == self.intervals {
+            let start = self.history.pop_front().unwrap_or_default();
+            for ((i, before), after) in self.flows.iter().zip(start).zip(&now) {
+                if counts && flows.plans[*i as usize].start <= from {
+                    self.all += 1;
+                    self.short += u64::from(after - before < self.least);
+                }
+            }
+        }
+        self.history.push_back(now);
+    }
 }
 
 /// Sums over one part of the run.
@@ -127,6 +177,9 @@ impl Meter {
             ..Window { prefix: String::new(), ..whole }
         });
         let windows = named.collect::<Vec<_>>();
+        let shortages = groups.iter().enumerate();
+        let shortages =
+            shortages.filter_map(|(i, group)| Shortage::of(i, group, plans, run.sample)).collect();
         let sample = run.sample;
         Self {
             sample,
@@ -147,6 +200,7 @@ impl Meter {
             measured,
             windows: std::iter::once(whole).chain(windows).collect(),
             series: Vec::new(),
+            shortages,
         }
     }
 
@@ -216,6 +270,9 @@ impl Meter {
                 }
             }
         }
+        for shortage in &mut self.shortages {
+            shortage.take(from, from >= self.warm_up, flows);
+        }
         if from >= self.warm_up {
             self.add_to_long_interval(from, now, &rates, seconds, flows.plans);
         }
@@ -282,6 +339,10 @@ impl Meter {
             }
             add("throughput", window.bytes * 8.0 / window.time / 1e6);
             add("queue", window.waited as f64 / (window.time * 1e9));
+        }
+        for shortage in &self.shortages {
+            let share = 100.0 * shortage.short as f64 / shortage.all as f64;
+            figures.push((format!("{}.shortage", shortage.group), share));
         }
         (figures, self.series)
     }

@@ -1,5 +1,7 @@
 //! Packets in a slab: no allocation per packet.
 
+use bandmaster_core::control::Passed;
+
 /// Flags of a segment, with the values of the TCP header.
 pub(crate) mod flag {
     pub(crate) const FIN: u8 = 1;
@@ -15,6 +17,9 @@ pub(crate) mod ecn {
     pub(crate) const CE: u8 = 3;
     pub(super) const MASK: u8 = 3;
 }
+
+/// Flow of probes: datagrams of schemes on the data path.
+pub(crate) const PROBE: u32 = u32::MAX;
 
 /// A packet on its way. Sequence numbers are offsets into the stream; the SYN has none.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,6 +63,24 @@ impl Packet {
 
     pub(crate) fn mark(&mut self) {
         self.tos |= ecn::CE;
+    }
+
+    /// On a probe: what had left the port before it, and what of that arrives at the other end.
+    pub(crate) fn stamp(&mut self, left: Passed, arriving: Passed) {
+        (self.seq, self.ack) = (left.packets, left.bytes);
+        let halves = |x: u64| ((x >> 32) as u32, x as u32);
+        (self.sack[0], self.sack[1]) = (halves(arriving.packets), halves(arriving.bytes));
+    }
+
+    /// What had left the last stamping port before this probe.
+    pub(crate) fn left_before(&self) -> Passed {
+        Passed { packets: self.seq, bytes: self.ack }
+    }
+
+    /// What has arrived over the last stamping port's wire before this probe.
+    pub(crate) fn came_before(&self) -> Passed {
+        let whole = |(high, low): (u32, u32)| u64::from(high) << 32 | u64::from(low);
+        Passed { packets: whole(self.sack[0]), bytes: whole(self.sack[1]) }
     }
 
     pub(crate) fn dscp(&self) -> u8 {

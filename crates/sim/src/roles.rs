@@ -1,5 +1,7 @@
 //! Runs the roles of schemes: observations in, actions out, messages over the modelled control plane.
 
+use std::collections::BTreeMap;
+
 use bandmaster_core::control::{Message, Outbox};
 use bandmaster_core::id::NodeId;
 use bandmaster_core::rng::Stream;
@@ -8,7 +10,13 @@ use bandmaster_core::scheme::Role;
 use bandmaster_core::time::{Span, Time};
 
 use crate::events::{Event, EventQueue};
+use crate::net::Net;
+use crate::packet::{PROBE, Packet};
 
+/// Bytes of IPv4 and UDP headers.
+const UDP_HEADERS: u32 = 28;
+/// DSCP CS6 (RFC 4594): network control.
+const NETWORK_CONTROL: u8 = 48;
 /// Bytes of IP, UDP and message header that each message costs on the control plane.
 const MESSAGE_HEADER: u64 = 44;
 
@@ -28,10 +36,26 @@ pub(crate) struct Roles {
     free: Vec<u32>,
     pub(crate) bytes_sent: u64,
     pub(crate) outbox: Outbox,
+    /// First hop of the way between nodes that exchange probes.
+    probe_routes: BTreeMap<(NodeId, NodeId), u32>,
+    /// Probes on their way, by key of their packet; those of lost packets stay until the key is used again.
+    probes: BTreeMap<u32, Probe>,
+}
+
+/// A scheme's datagram on the data path.
+pub(crate) struct Probe {
+    pub(crate) from: NodeId,
+    pub(crate) to: NodeId,
+    pub(crate) payload: Vec<u8>,
 }
 
 impl Roles {
-    pub(crate) fn new(roles: Vec<Role>, plane: ControlPlane, stream: Stream) -> Self {
+    pub(crate) fn new(
+        roles: Vec<Role>,
+        plane: ControlPlane,
+        stream: Stream,
+        probe_routes: BTreeMap<(NodeId, NodeId), u32>,
+    ) -> Self {
         let running = roles.into_iter().map(|role| RunningRole { role, wake_at: None }).collect();
         Self {
             running,
@@ -41,6 +65,8 @@ impl Roles {
             free: Vec::new(),
             bytes_sent: 0,
             outbox: Outbox::default(),
+            probe_routes,
+            probes: BTreeMap::new(),
         }
     }
 
@@ -89,6 +115,35 @@ impl Roles {
             }
         };
         events.push(now + delay, Event::Deliver(number));
+    }
+
+    /// Puts a probe on the data path.
+    ///
+    /// # Panics
+    /// When the role did not declare that it sends probes there.
+    pub(crate) fn send_probe(&mut self, probe: Probe, overhead: u32, net: &mut Net) {
+        let Probe { from, to, .. } = probe;
+        let Some(&hop) = self.probe_routes.get(&(from, to)) else {
+            panic!("a role at node {} sends a probe to node {} and did not declare it", from.0, to.0)
+        };
+        let payload = probe.payload.len() as u32;
+        let len = payload + UDP_HEADERS + overhead;
+        let packet =
+            Packet { hop, flow: PROBE, len, payload, tos: NETWORK_CONTROL << 2, ..Packet::default() };
+        let label = net.slab.insert(packet);
+        self.bytes_sent += u64::from(payload + UDP_HEADERS);
+        self.probes.insert(label.key, probe);
+        net.forward(label);
+    }
+
+    /// The probe whose packet has `key`.
+    pub(crate) fn probe(&self, key: u32) -> Option<&Probe> {
+        self.probes.get(&key)
+    }
+
+    /// Takes the probe out whose packet has `key`.
+    pub(crate) fn take_probe(&mut self, key: u32) -> Option<Probe> {
+        self.probes.remove(&key)
     }
 
     /// Takes message `number` out.

@@ -4,6 +4,7 @@ use bandmaster_core::capture::CapturedPacket;
 use bandmaster_core::control::{Action, FlowEnd, FlowStats, Observation, PortStats};
 use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::port::flow_counter::FlowCounter;
+use bandmaster_core::qdisc::{ClassChange, ClassName};
 use bandmaster_core::report::{RunRecord, Work};
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
@@ -13,8 +14,8 @@ use crate::events::Event;
 use crate::link::{Port, PortCounters};
 use crate::measure::{FlowSample, Flows, Meter};
 use crate::net::Net;
-use crate::packet::{Label, Packet, flag};
-use crate::roles::Roles;
+use crate::packet::{Label, PROBE, Packet, flag};
+use crate::roles::{Probe, Roles};
 use crate::tcp::Profile;
 use crate::tcp::receiver::Receiver;
 use crate::tcp::sender::Sender;
@@ -201,6 +202,7 @@ impl Simulation<'_> {
             Event::Sample => self.sample(),
             Event::Wakeup(role) => self.wake(role as usize),
             Event::Deliver(number) => self.deliver_message(number),
+            Event::ProbeLeft(key) => self.probe_left(key),
         }
     }
 
@@ -246,6 +248,10 @@ impl Simulation<'_> {
     fn deliver(&mut self, Label { key, flow, .. }: Label) {
         self.net.slab.remove(key);
         if flow as usize >= self.connections.flows() {
+            if flow == PROBE {
+                self.deliver_probe(key);
+                return;
+            }
             self.datagrams_received[flow as usize - self.connections.flows()] += 1;
             return;
         }
@@ -432,6 +438,22 @@ impl Simulation<'_> {
         }
     }
 
+    fn probe_left(&mut self, key: u32) {
+        let passed = self.net.slab.at(key).left_before();
+        if let Some(probe) = self.roles.probe(key) {
+            let (from, payload) = (probe.from, probe.payload.clone());
+            self.observe(from, &Observation::ProbeLeft { payload: &payload, passed });
+        }
+    }
+
+    #[cold]
+    fn deliver_probe(&mut self, key: u32) {
+        let passed = self.net.slab.at(key).came_before();
+        if let Some(Probe { from, to, payload }) = self.roles.take_probe(key) {
+            self.observe(to, &Observation::ProbeCame { from, payload: &payload, passed });
+        }
+    }
+
     /// Tells every role at `node`.
     fn observe(&mut self, node: NodeId, observation: &Observation<'_>) {
         for index in 0..self.roles.running.len() {
@@ -458,6 +480,23 @@ impl Simulation<'_> {
         match action {
             Action::Send { to, message, .. } => {
                 self.roles.send(node, to, message, self.net.now, &mut self.net.events);
+            }
+            Action::Probe { to, payload, .. } => {
+                let overhead = self.scenario.topology.frame_overhead.get() as u32;
+                self.roles.send_probe(Probe { from: node, to, payload }, overhead, &mut self.net);
+            }
+            Action::SetClass { port, class, rate, ceil, .. } => {
+                let class = class.map_or(ClassName::Root, ClassName::Number);
+                let change = ClassChange { class, rate, ceil };
+                let net = &mut self.net;
+                let known = net.ports[port.index()].set_class(
+                    port.0,
+                    net.now,
+                    &change,
+                    &mut net.slab,
+                    &mut net.events,
+                );
+                assert!(known, "port {} refuses {change:?}", port.0);
             }
             Action::SetWindow { flow, window, .. } => {
                 if self.plans[flow.index()].dst == node {
@@ -503,11 +542,13 @@ impl Simulation<'_> {
             if i >= connections.flows() {
                 let i = i - connections.flows();
                 let delivered = received[i] * u64::from(udp[i].packet - 28);
-                return FlowSample { delivered, ..FlowSample::default() };
+                let ip_bytes = received[i] as f64 * f64::from(udp[i].packet);
+                return FlowSample { delivered, ip_bytes, ..FlowSample::default() };
             }
             match connections.get(i) {
                 Some(c) => FlowSample {
                     delivered: c.receiver.delivered(),
+                    ip_bytes: c.receiver.delivered() as f64 * profiles[profile_of[i] as usize].ip_per_byte(),
                     cwnd: c.sender.cwnd(),
                     srtt: c.sender.rtt.srtt(),
                 },

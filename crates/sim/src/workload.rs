@@ -283,6 +283,7 @@ mod tests {
             timeline,
             on_off: None,
             transport: Transport::Tcp { size: None, settings: TcpSettings::default() },
+            need: None,
             dscp: 0,
             measured: true,
         }

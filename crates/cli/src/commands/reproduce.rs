@@ -42,6 +42,16 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
         about: "Choi, Sekhon, Seok 2016: flow-based queue management, Fig. 1(b) to (d)",
         files: scenario_files!["scenarios/fbqm/paper.toml", "scenarios/fbqm/many.toml"],
     },
+    Reproduction {
+        name: "er2bc",
+        about: "Matsuda, Ishihara 2019: a priority gateway on a path whose bandwidth moves, Tables 5 and 6",
+        files: scenario_files![
+            "scenarios/er2bc/tcp-steps.toml",
+            "scenarios/er2bc/udp-steps.toml",
+            "scenarios/er2bc/tcp-random.toml",
+            "scenarios/er2bc/udp-random.toml"
+        ],
+    },
 ];
 
 /// The names, for the command line.

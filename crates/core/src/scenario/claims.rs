@@ -128,13 +128,17 @@ impl<'a> Scope<'a> {
         variant: &str,
     ) -> bool {
         let Some(base) = self.base(variant) else { return true };
-        let known = |figure: &str| report::FIGURES.iter().any(|f| f.name == figure);
+        // Only groups have a shortage.
+        let figures = || report::FIGURES.iter().map(|f| f.name).filter(|name| *name != report::SHORTAGE);
+        let known = |figure: &str| figures().any(|name| name == figure);
+        let has_need = |group: &str| base.flows.iter().any(|g| g.name == group && g.need.is_some());
         let sound = known(name)
+            || name.strip_suffix(".shortage").is_some_and(has_need)
             || name.split_once('.').is_some_and(|(window, figure)| {
                 known(figure) && base.measure.windows.iter().any(|w| w.name == window)
             });
         if !sound {
-            let mut names: Vec<String> = report::FIGURES.iter().map(|f| f.name.to_owned()).collect();
+            let mut names: Vec<String> = figures().map(str::to_owned).collect();
             if let Some((window, figure)) = name.split_once('.') {
                 if known(figure) {
                     let windows: Vec<&str> = base.measure.windows.iter().map(|w| w.name.as_str()).collect();

@@ -487,6 +487,8 @@ pub(super) static FLOW: TableDef = TableDef {
             HOUSE,
         ),
         Key::new("count", COUNT, "1", "Flows per pair", HOUSE),
+        Key::optional("needs", RATE, "Rate that each flow must receive; gives the figure `NAME.shortage`"),
+        Key::new("needs-over", SPAN, "1s", "The rate is a mean over so long", HOUSE),
         Key::new("dscp", DSCP, "0", "Code point in the IP header, both directions", "RFC 2474"),
         Key::new("transport", Kind::Choice(&["tcp", "udp"]), "tcp", "Transport", HOUSE),
         Key::new(

@@ -107,10 +107,21 @@ pub struct FlowGroup {
     pub on_off: Option<OnOff>,
     /// TCP or UDP, and how much.
     pub transport: Transport,
+    /// What each flow must receive.
+    pub need: Option<Need>,
     /// Differentiated services code point (RFC 2474), both directions.
     pub dscp: u8,
     /// Whether the flows count in fairness and throughput figures (background traffic does not).
     pub measured: bool,
+}
+
+/// A rate that flows must receive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Need {
+    /// The rate, of IP packets.
+    pub rate: Rate,
+    /// It is a mean over so long.
+    pub over: Span,
 }
 
 /// Who sends to whom.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::keys;
 use super::model::{
-    FlightSize, FlowGroup, OnOff, Pairing, Recovery, RtoFloor, TcpSettings, TimelineStep, Transport,
+    FlightSize, FlowGroup, Need, OnOff, Pairing, Recovery, RtoFloor, TcpSettings, TimelineStep, Transport,
 };
 use super::network;
 use super::raw::Item;
@@ -99,6 +99,10 @@ fn flow_group(
         timeline,
         on_off,
         transport: transport?,
+        need: match section.rate("needs") {
+            Some(rate) => Some(Need { rate, over: section.span("needs-over")? }),
+            None => None,
+        },
         dscp: u8::try_from(section.integer("dscp")?).ok()?,
         measured: measured?,
     })

@@ -202,18 +202,19 @@ fn build(params: &Params, world: &World) -> Vec<Role> {
         node: allocator_node,
         name: "allocator",
         wants_ports: false,
+        probes: Vec::new(),
         controller: Box::new(allocator),
     }];
     for &node in &domain {
         let inside = |port: &super::PortInfo| port.from == node && domain.contains(&port.to);
         if !servers.contains(&node) && world.ports.iter().any(inside) {
             let controller = Box::new(router::Router::new(&settings, allocator_node));
-            roles.push(Role { node, name: "router", wants_ports: true, controller });
+            roles.push(Role { node, name: "router", wants_ports: true, probes: Vec::new(), controller });
         }
     }
     for &node in &servers {
         let controller = Box::new(host::Host::new(settings.clone(), node, allocator_node));
-        roles.push(Role { node, name: "host", wants_ports: false, controller });
+        roles.push(Role { node, name: "host", wants_ports: false, probes: Vec::new(), controller });
     }
     roles
 }

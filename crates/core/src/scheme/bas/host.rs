@@ -108,7 +108,7 @@ impl Controller for Host {
                     self.enforce(share, out);
                 }
             }
-            Observation::Message(_) => {}
+            Observation::Message(_) | Observation::ProbeLeft { .. } | Observation::ProbeCame { .. } => {}
         }
     }
 

@@ -1,0 +1,161 @@
+//! eR2BC: a gateway keeps the rates of important flows on a path whose bandwidth moves (Matsuda, Ishihara 2019).
+//!
+//! [`probe`] is the wire format of the question and the answer between two gateways, [`abw`] estimates the available
+//! bandwidth W from them (Eqs. 8-11, or [`delay`]), and [`shares`] divides W over the flows in order of priority
+//! (Eqs. 1-7, and the methods it is compared with). All of it is plain logic without a clock: the simulator and a
+//! gateway run the same code.
+
+pub mod abw;
+pub mod delay;
+mod gateway;
+pub mod probe;
+pub mod shares;
+
+#[cfg(test)]
+mod model;
+
+use crate::id::NodeId;
+use crate::params::{Key, Kind, Params};
+use crate::scheme::{Role, SchemeDef, World};
+use crate::time::Time;
+use crate::units::{Dimension, Rate, parse_quantity};
+
+const RATE: Kind = Kind::Quantity(Dimension::Rate);
+
+/// The registry entry.
+pub static DEF: SchemeDef = SchemeDef {
+    name: "er2bc",
+    about: "A gateway divides the bandwidth that it estimates, so that important flows receive what they need",
+    source: "Matsuda, Ishihara 2019",
+    keys: KEYS,
+    check,
+    build,
+};
+
+const KEYS: &[Key] = &[
+    Key::required("port", Kind::Text, "Port `from->to` of the sending gateway, whose queue is a shaper"),
+    Key::required("receiver", Kind::Text, "The gateway behind the path"),
+    Key::required(
+        "needs",
+        Kind::TextList,
+        "Rate that each flow needs, the most important first: flow i is class i of the port's queue",
+    ),
+    Key::new(
+        "retransmission",
+        Kind::Bool,
+        "true",
+        "Flows send lost packets again (TCP); without, they are sent with redundancy (UDP)",
+        "Sect. 3.1",
+    ),
+    Key::new(
+        "control",
+        Kind::Choice(&["paper", "limit", "basic", "strict"]),
+        "paper",
+        "How the bandwidth is divided: Eqs. 1 to 7; ours; what each needs in order; all to whoever is first",
+        "Sect. 3.1",
+    ),
+    Key::new(
+        "estimator",
+        Kind::Choice(&["loss", "delay"]),
+        "loss",
+        "How the bandwidth is estimated: by losses, Eqs. 8 to 11, or by the trend of the one-way delay",
+        "Sect. 3.2",
+    ),
+    Key::new("cycle", Kind::Quantity(Dimension::Span), "1s", "T_c: one probe each", "Table 4"),
+    Key::new("initial", RATE, "1mbit", "W_ini: first estimate", "Table 4"),
+    Key::new("ceiling", RATE, "1gbit", "The estimate is never above", "rate of the access line"),
+    Key::new(
+        "class-floor",
+        RATE,
+        "80kbit",
+        "Least rate of a class, as far as the estimate carries it",
+        "Sect. 4.1",
+    ),
+];
+
+fn check(params: &Params, node: &dyn Fn(&str) -> Option<NodeId>) -> Result<(), (&'static str, String)> {
+    let port = params.text("port");
+    let is_port = port.split_once("->").is_some_and(|(from, to)| node(from).is_some() && node(to).is_some());
+    if !is_port {
+        return Err(("port", format!("`{port}` is not `from->to` with the names of two nodes")));
+    }
+    let receiver = params.text("receiver");
+    if node(&receiver).is_none() {
+        return Err(("receiver", format!("names `{receiver}`, which is not a node")));
+    }
+    let needs = params.list("needs");
+    if needs.is_empty() {
+        return Err(("needs", "is empty".to_owned()));
+    }
+    for need in needs {
+        if let Err(e) = parse_quantity(&need, Dimension::Rate) {
+            return Err(("needs", format!("`{need}`: {e}")));
+        }
+    }
+    if params.span("cycle").is_zero() {
+        return Err(("cycle", "must be longer than 0s".to_owned()));
+    }
+    Ok(())
+}
+
+fn build(params: &Params, world: &World) -> Vec<Role> {
+    let (Some(port), Some(receiver)) =
+        (world.port(&params.text("port")), world.node(&params.text("receiver")))
+    else {
+        return Vec::new();
+    };
+    let node = world.ports[port.index()].from;
+    let retransmits = params.bool("retransmission");
+    let flow = |need: &String| {
+        let need = Rate::from_bits_per_sec(parse_quantity(need, Dimension::Rate).unwrap_or_default());
+        shares::Flow { need, retransmits }
+    };
+    let flows: Vec<shares::Flow> = params.list("needs").iter().map(flow).collect();
+    let class_floor = params.rate("class-floor");
+    let law = match params.text("control").as_str() {
+        "basic" => shares::Law::Basic,
+        "strict" => shares::Law::Strict,
+        "limit" => shares::Law::Limit,
+        _ => shares::Law::Paper,
+    };
+    let shares = shares::Settings { law, class_floor, ..shares::Settings::default() };
+    let initial = params.rate("initial");
+    let cycle = params.span("cycle");
+    let estimator = abw::Settings {
+        cycle,
+        initial,
+        floor: Rate::from_bits_per_sec(class_floor.bits_per_sec() * flows.len() as u64),
+        ceiling: params.rate("ceiling"),
+        law: match params.text("estimator").as_str() {
+            "delay" => abw::Law::Delay(delay::Settings::default()),
+            _ => abw::Law::Loss(abw::Loss::default()),
+        },
+    };
+    let shares = shares::Shares::new(shares, &flows, initial);
+    let mut estimator = abw::Estimator::new(estimator);
+    estimator.set_goals(&shares.goals());
+    let endpoint = || probe::Endpoint::new(probe::Auth::None);
+    let sender = gateway::Sender {
+        port,
+        receiver,
+        cycle,
+        numbering: probe::Numbering::new(0),
+        endpoint: endpoint(),
+        estimator,
+        shares,
+        asked: None,
+        next: Time::ZERO,
+    };
+    let answering = gateway::Receiver { sender: node, endpoint: endpoint() };
+    let role = |node, name, peer, controller| Role {
+        node,
+        name,
+        wants_ports: false,
+        probes: vec![peer],
+        controller,
+    };
+    vec![
+        role(node, "gateway", receiver, Box::new(sender)),
+        role(receiver, "answering gateway", node, Box::new(answering)),
+    ]
+}
