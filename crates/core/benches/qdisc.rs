@@ -6,10 +6,9 @@
 
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+mod yardstick;
+
 use std::hint::black_box;
-use std::time::Instant;
 
 use bandmaster_core::id::FlowId;
 use bandmaster_core::params::{Kind, Limit, Params, Value};
@@ -20,6 +19,8 @@ use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Dimension, Rate};
 use comfy_table::Table;
 use serde_json::{Value as Json, json};
+
+use yardstick::{processor, reference, seconds, spread};
 
 /// Measurements of everything; figures are medians.
 const ROUNDS: usize = 5;
@@ -32,8 +33,6 @@ const YARDSTICK: &str = "fq-codel";
 const RATE: Rate = Rate::from_bits_per_sec(1_000_000_000);
 const LEN: u32 = 1502;
 const GAP: Span = Span::from_nanos(12_016);
-/// Events pending in the reference loop.
-const REFERENCE_PENDING: u32 = 256;
 
 fn main() -> Result<(), String> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
@@ -48,12 +47,12 @@ fn main() -> Result<(), String> {
 fn measure() -> Json {
     let mut cases: Vec<Case> =
         FLOWS.into_iter().flat_map(|flows| REGISTRY.iter().map(move |def| Case::new(def, flows))).collect();
-    let mut reference = Vec::new();
+    let mut reference_nanos = Vec::new();
     for _ in 0..ROUNDS {
-        let step = seconds(heap_loop) * 1e9 / f64::from(STEPS);
-        reference.push(step);
+        let step = seconds(|| reference(STEPS)).0 * 1e9 / f64::from(STEPS);
+        reference_nanos.push(step);
         for case in &mut cases {
-            let nanos = seconds(|| case.run()) * 1e9 / f64::from(STEPS);
+            let nanos = seconds(|| case.run()).0 * 1e9 / f64::from(STEPS);
             case.nanos.push(nanos);
             case.per_reference.push(nanos / step);
         }
@@ -72,9 +71,9 @@ fn measure() -> Json {
             json!({
                 "discipline": case.def.name,
                 "flows": case.flows,
-                "nanos_per_step": spread(&case.nanos),
-                "reference_steps": spread(&case.per_reference),
-                "times_fq_codel": spread(&times),
+                "nanos_per_step": spread(case.nanos.clone()),
+                "reference_steps": spread(case.per_reference.clone()),
+                "times_fq_codel": spread(times),
                 "waiting_at_end": case.qdisc.backlog().packets,
                 "dropped": case.dropped_packets,
             })
@@ -85,7 +84,7 @@ fn measure() -> Json {
         "rounds": ROUNDS,
         "steps": STEPS,
         "standing": STANDING,
-        "reference_nanos": spread(&reference),
+        "reference_nanos": spread(reference_nanos),
         "disciplines": rows,
     })
 }
@@ -164,55 +163,6 @@ impl Case {
             self.dropped.clear();
         }
     }
-}
-
-/// Takes the first of some pending events and schedules the next, as the engine's bench does.
-fn heap_loop() {
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut draw = || {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random % 1_000_000
-    };
-    let mut pending: BinaryHeap<Reverse<(u64, u32)>> =
-        (0..REFERENCE_PENDING).map(|i| Reverse((draw(), i))).collect();
-    let mut sum = 0_u64;
-    for _ in 0..STEPS {
-        let Some(Reverse((at, id))) = pending.pop() else { break };
-        sum = sum.wrapping_add(at);
-        pending.push(Reverse((at + draw(), id)));
-    }
-    black_box(sum);
-}
-
-/// How long `work` takes.
-fn seconds(work: impl FnOnce()) -> f64 {
-    let (clock, before) = (Instant::now(), cpu_nanos());
-    work();
-    match (before, cpu_nanos()) {
-        (Some(before), Some(after)) if after > before => (after - before) as f64 * 1e-9,
-        _ => clock.elapsed().as_secs_f64(),
-    }
-}
-
-/// CPU time of this thread so far, where Linux states it.
-fn cpu_nanos() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split_whitespace().next()?.parse().ok()
-}
-
-fn processor() -> Json {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    json!({ "model": model, "cores": cores })
-}
-
-fn spread(values: &[f64]) -> Json {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    json!({ "median": values[values.len() / 2], "min": values[0], "max": values[values.len() - 1] })
 }
 
 fn print(all: &Json) {

@@ -937,8 +937,14 @@ fn claims_and_figures() {
         (
             "kind = \"sweep\"\nsweep = \"n\"",
             "kind = \"series\"\nentities = [\"near\", \"fra\"]",
-            "x.toml:92:12: error: figures.jain.entities: unknown group `fra`; did you mean `far`? allowed: \
-             all, uploads, noise, near, far",
+            "x.toml:92:12: error: figures.jain.entities: unknown sender `fra`; did you mean `far`? allowed: \
+             all, near, far",
+        ),
+        // A group of flows has no series of its own.
+        (
+            "kind = \"sweep\"\nsweep = \"n\"",
+            "kind = \"series\"\nentities = \"uploads\"",
+            "x.toml:92:12: error: figures.jain.entities: unknown sender `uploads`; allowed: all, near, far",
         ),
         (
             "y = \"jain\"",

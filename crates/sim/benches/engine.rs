@@ -5,13 +5,12 @@
 
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+#[path = "../../core/benches/yardstick/mod.rs"]
+mod yardstick;
+
 use std::error::Error;
-use std::hint::black_box;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
 
 use bandmaster_core::report::Work;
 use bandmaster_core::scenario::{Options, Override, Scenario, parse};
@@ -20,10 +19,11 @@ use bandmaster_sim::{RunOptions, run};
 use comfy_table::Table;
 use serde_json::{Value, json};
 
+use yardstick::{processor, reference, seconds, spread};
+
 /// Measurements of everything; figures are medians.
 const ROUNDS: usize = 5;
-/// Events pending in the reference loop, and its steps.
-const REFERENCE_PENDING: u32 = 256;
+/// Steps of the reference loop.
 const REFERENCE_STEPS: u32 = 1_000_000;
 /// Hops of `cbr.toml`, known beforehand: another number is other work.
 const CBR_HOPS: u64 = 1_185_888;
@@ -91,20 +91,6 @@ fn measure() -> Outcome<Value> {
     )
 }
 
-/// Median, least and most.
-struct Spread(f64, f64, f64);
-
-impl Spread {
-    fn of(mut values: Vec<f64>) -> Self {
-        values.sort_by(f64::total_cmp);
-        Self(values[values.len() / 2], values[0], values[values.len() - 1])
-    }
-
-    fn json(&self) -> Value {
-        json!({ "median": self.0, "min": self.1, "max": self.2 })
-    }
-}
-
 /// Runs `scenario` in turns with the reference loop.
 fn timed(name: &str, scenario: &Scenario) -> Outcome<Value> {
     let mut nothing = scenario.clone();
@@ -112,7 +98,7 @@ fn timed(name: &str, scenario: &Scenario) -> Outcome<Value> {
     let (mut build, mut rate, mut nanos, mut per_step) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut work = Work::default();
     for _ in 0..ROUNDS {
-        let step = seconds(reference).0 / f64::from(REFERENCE_STEPS);
+        let step = seconds(|| reference(REFERENCE_STEPS)).0 / f64::from(REFERENCE_STEPS);
         // A run that ends at once builds and drops the same world.
         let (built, record) = seconds(|| run(&nothing, 0, 0, &mut RunOptions::default()));
         record?;
@@ -128,55 +114,11 @@ fn timed(name: &str, scenario: &Scenario) -> Outcome<Value> {
         "name": name,
         "hops": work.packet_hops,
         "events": work.events,
-        "build_ms": Spread::of(build).json(),
-        "million_hops_per_second": Spread::of(rate).json(),
-        "nanos_per_hop": Spread::of(nanos).json(),
-        "hops_per_reference_step": Spread::of(per_step).json(),
+        "build_ms": spread(build),
+        "million_hops_per_second": spread(rate),
+        "nanos_per_hop": spread(nanos),
+        "hops_per_reference_step": spread(per_step),
     }))
-}
-
-/// Takes the first of some pending events and schedules the next.
-fn reference() -> u64 {
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut draw = || {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random % 1_000_000
-    };
-    let mut pending: BinaryHeap<Reverse<(u64, u32)>> =
-        (0..REFERENCE_PENDING).map(|i| Reverse((draw(), i))).collect();
-    let mut sum = 0_u64;
-    for _ in 0..REFERENCE_STEPS {
-        let Some(Reverse((at, id))) = pending.pop() else { break };
-        sum = sum.wrapping_add(at);
-        pending.push(Reverse((at + draw(), id)));
-    }
-    sum
-}
-
-/// Runs `work` and says how long that took.
-fn seconds<T>(work: impl FnOnce() -> T) -> (f64, T) {
-    let (clock, before) = (Instant::now(), cpu_nanos());
-    let result = black_box(work());
-    let time = match (before, cpu_nanos()) {
-        (Some(before), Some(after)) if after > before => (after - before) as f64 * 1e-9,
-        _ => clock.elapsed().as_secs_f64(),
-    };
-    (time, result)
-}
-
-/// CPU time of this thread so far, where Linux states it.
-fn cpu_nanos() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split_whitespace().next()?.parse().ok()
-}
-
-fn processor() -> Value {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    json!({ "model": model, "cores": cores })
 }
 
 /// The base cases of a file, with their variants' names.

@@ -136,13 +136,7 @@ const KEYS: &[Key] = &[
         "Average queue from which everything is dropped; same unit as `min-th`",
         "Choi 2016, experiment",
     ),
-    Key::new(
-        "weight",
-        Kind::Float { min: 1e-9, max: 1.0 },
-        "0.002",
-        "Weight of the queue at an arrival in its average",
-        "Floyd and Jacobson 1993, Sect. 9",
-    ),
+    super::red::WEIGHT,
     Key::new(
         "max-p",
         Kind::Float { min: 0.0, max: 1.0 },

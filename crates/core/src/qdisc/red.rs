@@ -52,13 +52,7 @@ const KEYS: &[Key] = &[
         "Average queue at which the drop probability reaches `max-p`; same unit as `min-th`",
         "Floyd and Jacobson 1993, Sect. 9",
     ),
-    Key::new(
-        "weight",
-        Kind::Float { min: 1e-9, max: 1.0 },
-        "0.002",
-        "Weight of the queue at an arrival in its average",
-        "Floyd and Jacobson 1993, Sect. 9",
-    ),
+    WEIGHT,
     Key::new(
         "max-p",
         Kind::Float { min: 0.0, max: 1.0 },
@@ -83,6 +77,15 @@ const KEYS: &[Key] = &[
     ECN,
     MEAN_PACKET,
 ];
+
+/// Weight of an arrival in the average.
+pub(super) const WEIGHT: Key = Key::new(
+    "weight",
+    Kind::Float { min: 1e-9, max: 1.0 },
+    "0.002",
+    "Weight of the queue at an arrival in its average",
+    "Floyd and Jacobson 1993, Sect. 9",
+);
 
 /// Marking, of every discipline that drops early.
 pub(super) const ECN: Key = Key::new(

@@ -2,7 +2,8 @@
 
 use super::keys;
 use super::model::{
-    Against, Claim, ClaimAt, Figure, FigureContent, RecordDetail, ReferenceCurve, Relation, Scenario,
+    Against, Claim, ClaimAt, Figure, FigureContent, FlowGroup, RecordDetail, ReferenceCurve, Relation,
+    Scenario,
 };
 use super::raw::{Content, Item};
 use super::section::{Reader, Section};
@@ -443,17 +444,32 @@ fn series(
     Some(FigureContent::Series { y: section.text("y")?, entities: section.list("entities")?, sweep, at })
 }
 
+/// Series are named by the groups or hosts that send measured flows, when there are several of them, and by flow.
 fn check_entity(reader: &mut Reader, section: &Section<'_>, base: &Scenario, entity: &str) {
-    let flows = base.flows.iter().map(|f| f.name.as_str());
-    let groups = base.topology.groups.iter().map(|g| g.name.as_str());
-    let names: Vec<&str> = core::iter::once("all").chain(flows).chain(groups).collect();
-    let one_flow = base.measure.record == RecordDetail::Flows
-        && entity.rsplit_once('.').is_some_and(|(group, number)| {
-            base.flows.iter().any(|f| f.name == group) && number.parse::<u32>().is_ok()
-        });
-    if !names.contains(&entity) && !one_flow {
+    let measured = || base.flows.iter().filter(|group| group.measured);
+    let mut names = vec!["all"];
+    for sender in measured().flat_map(|group| &group.from) {
+        if !names.contains(&sender.as_str()) {
+            names.push(sender);
+        }
+    }
+    if names.len() == 2 {
+        names.truncate(1);
+    }
+    let is_flow = || {
+        let Some((source, number)) = entity.rsplit_once('.') else { return false };
+        let of = |group: &FlowGroup| group.from.iter().any(|from| source == format!("{}.{from}", group.name));
+        number.parse::<u32>().is_ok() && measured().any(of)
+    };
+    let is_recorded = names.contains(&entity) || base.measure.record == RecordDetail::Flows && is_flow();
+    if !is_recorded {
         let (place, path) = (section.place("entities"), section.key_path("entities"));
-        reader.fail_with(place, path, format!("unknown group `{entity}`"), words::suggestion(entity, &names));
+        reader.fail_with(
+            place,
+            path,
+            format!("unknown sender `{entity}`"),
+            words::suggestion(entity, &names),
+        );
     }
 }
 

@@ -715,7 +715,7 @@ pub(super) static FIGURE: TableDef = TableDef {
                         "entities",
                         Kind::TextList,
                         "all",
-                        "`all`, or names of groups; a panel each",
+                        "`all`, or names as in `from` of measured flows, when there are several; a panel each",
                         HOUSE,
                     ),
                     Key::optional("sweep", Kind::Text, "A curve for each point of this sweep"),
