@@ -71,7 +71,7 @@ pub(crate) struct LegendEntry {
 pub(crate) enum Look {
     /// A curve of ours, by number: colour, dashes and mark go together.
     Curve(usize),
-    /// As a curve, but solid: dashes make noise unreadable.
+    /// As a curve, but solid while colours last: dashes make noise hard to read.
     Trace(usize),
     /// As a curve, but without marks and always dashed: a level.
     Level(usize),

@@ -251,7 +251,8 @@ fn draw_line(out: &mut String, line: &[(f64, f64)], look: Look) {
     let (dashes, width) = match look {
         // Beyond the palette, colours come again with the next dashes.
         Look::Curve(number) => (DASHES[(number + number / DASHES.len()) % DASHES.len()], 1.8),
-        Look::Trace(_) => ("", 1.4),
+        // Solid while colours last.
+        Look::Trace(number) => (DASHES[number / PALETTE.len() % DASHES.len()], 1.4),
         Look::Level(_) => (LEVEL_DASHES, 1.8),
         Look::Reference(_) => (REFERENCE_DASHES, 1.6),
     };
