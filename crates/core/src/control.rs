@@ -42,7 +42,7 @@ pub enum Observation<'a> {
     FlowEnded(FlowId),
     /// Another role says something.
     Message(&'a Message),
-    /// A datagram that the role sent with [`Action::Probe`] leaves its node. What was counted before it has left before.
+    /// A datagram that a role at the node sent with [`Action::Probe`] leaves it. What was counted before it has left before.
     ProbeLeft {
         /// Its UDP payload.
         payload: &'a [u8],

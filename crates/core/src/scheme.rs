@@ -6,6 +6,7 @@ pub mod er2bc;
 use crate::control::Controller;
 use crate::id::{FlowId, NodeId, PortId};
 use crate::params::{Key, Params};
+use crate::topology::Topology;
 use crate::units::Rate;
 
 /// An entry of the registry.
@@ -19,14 +20,19 @@ pub struct SchemeDef {
     pub source: &'static str,
     /// Parameters. `enabled` is common to all and not listed.
     pub keys: &'static [Key],
-    /// Checks parameters against each other and against the network.
+    /// Checks parameters against each other and against the names of the network.
     pub check: CheckParams,
+    /// Checks, when the scheme is switched on, that the network has what it works with.
+    pub fits: CheckNetwork,
     /// Builds the roles.
     pub build: fn(&Params, &World) -> Vec<Role>,
 }
 
 /// Checks parameters, with a look-up of node names; an error is (key, what is wrong with its value).
 pub type CheckParams = fn(&Params, &dyn Fn(&str) -> Option<NodeId>) -> Result<(), (&'static str, String)>;
+
+/// Checks parameters against the links and queues of the network; an error is (key, what is wrong with its value).
+pub type CheckNetwork = fn(&Params, &Topology) -> Result<(), (&'static str, String)>;
 
 impl PartialEq for SchemeDef {
     fn eq(&self, other: &Self) -> bool {

@@ -73,7 +73,7 @@ pub(crate) fn build<'a>(
     let toggles = Toggles::new(&plans, scenario, trial);
 
     let mut roles: Vec<Role> = Vec::new();
-    if !scenario.schemes.is_empty() {
+    if has_schemes {
         let world = world(topology, &rates, &table.ports, &data_routes[..tcp_flows]);
         roles
             .extend(scenario.schemes.iter().flat_map(|config| (config.scheme.build)(&config.params, &world)));
@@ -89,13 +89,10 @@ pub(crate) fn build<'a>(
         probe_routes.insert((from, to), route);
         let on_way = route_ports(&table.ports, route);
         if let (Some(&first), Some(&last)) = (on_way.first(), on_way.last()) {
-            let count = |port: u32, tells: bool, ports: &mut Vec<Port>| {
+            for (port, tells) in [(last, false), (first, true)] {
                 let path = &mut ports[port as usize].extras().path;
-                let told = path.is_some_and(|path| path.tells());
-                *path = Some(PathCounter::new(overhead, tells || told));
-            };
-            count(last, false, &mut ports);
-            count(first, true, &mut ports);
+                path.get_or_insert_with(|| PathCounter::new(overhead)).tells |= tells;
+            }
         }
     }
     let routes = table.ports;
@@ -245,8 +242,8 @@ impl<'a> RouteTable<'a> {
 
     fn insert_probe_route(&mut self, from: NodeId, to: NodeId) -> Result<u32, RunError> {
         match self.router.route(from, to, u64::from(PROBE)) {
-            Some(route) => Ok(self.insert_route(route)),
-            None => {
+            Some(route) if !route.is_empty() => Ok(self.insert_route(route)),
+            _ => {
                 let name = |node: NodeId| &self.scenario.topology.nodes[node.index()].name;
                 let why = format!("probes: no route from {} to {}", name(from), name(to));
                 Err(RunError::Unrunnable(why))

@@ -1,8 +1,8 @@
 //! Ports: a transmitter, its queue and the wire behind it.
 //!
 //! On a first-in-first-out port the departure of a packet is known when it arrives, so a packet costs one event per
-//! hop: its arrival at the other end. The ring holds packets that wait, are being transmitted or are on the wire; only
-//! the first has a pending event. Other disciplines need a second event when the transmitter becomes free.
+//! hop: its arrival at the other end. `head` and the ring hold packets that wait, are being transmitted or are on
+//! the wire; only `head` has a pending event. Other disciplines need a second event when the transmitter becomes free.
 
 use std::collections::VecDeque;
 
@@ -88,7 +88,7 @@ pub(crate) struct Extras {
 }
 
 /// Counts data packets in the order in which they leave a port.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 pub(crate) struct PathCounter {
     left: Passed,
     /// Those that the wire does not lose.
@@ -96,23 +96,19 @@ pub(crate) struct PathCounter {
     /// Bytes that the link adds to an IP packet.
     overhead: u32,
     /// A role at the transmitting node sends probes here and is told when they leave.
-    tells: bool,
+    pub(crate) tells: bool,
 }
 
 impl PathCounter {
-    pub(crate) fn new(overhead: u32, tells: bool) -> Self {
-        Self { overhead, tells, ..Self::default() }
-    }
-
-    pub(crate) fn tells(&self) -> bool {
-        self.tells
+    pub(crate) fn new(overhead: u32) -> Self {
+        Self { overhead, ..Self::default() }
     }
 
     /// The packet with `key` begins transmission at `start`.
     fn pass(&mut self, start: Time, key: u32, packet: &mut Packet, events: &mut EventQueue) {
         if packet.flow == PROBE {
-            packet.stamp(self.left, self.arriving);
-            if self.tells {
+            let is_first = packet.stamp(self.left, self.arriving);
+            if is_first && self.tells {
                 events.push(start, Event::ProbeLeft(key & !LOST));
             }
             return;
@@ -474,7 +470,11 @@ impl Port {
 
     /// The transmitter may ask for the next packet now, unless it has done so already.
     pub(crate) fn wake(&mut self, id: u32, now: Time, slab: &mut Slab, events: &mut EventQueue) {
-        if matches!(&self.queue, Queue::Ordered(ordered) if ordered.wake == now) {
+        if let Queue::Ordered(ordered) = &mut self.queue
+            && ordered.wake == now
+        {
+            // Taken: a transmission that rounds to no time plans this very moment again.
+            ordered.wake = Time::MAX;
             self.start_next(id, now, slab, events);
         }
     }
@@ -508,20 +508,19 @@ impl Port {
         self.watch_level(now);
     }
 
-    /// Changes a class of a shaper; false when there is no such class.
+    /// Changes a class of a shaper; false when the shaper refuses. Packets that were held back may go earlier: the
+    /// transmitter asks again after whatever else happens now, so that a plan of several changes applies as a whole.
     pub(crate) fn set_class(
         &mut self,
         id: u32,
         now: Time,
         change: &ClassChange<'_>,
-        slab: &mut Slab,
         events: &mut EventQueue,
     ) -> bool {
         let Queue::Ordered(ordered) = &mut self.queue else { return false };
         let known = ordered.qdisc.set_class(now, change);
-        // Packets that were held back may go earlier.
-        if ordered.wake != Time::MAX && self.free_at <= now && ordered.wake > now {
-            self.start_next(id, now, slab, events);
+        if known && ordered.wake != Time::MAX && self.free_at <= now && ordered.wake > now {
+            self.plan_wake(id, now, events);
         }
         known
     }
@@ -664,9 +663,8 @@ impl Port {
     #[cold]
     fn pass_extras(&mut self, now: Time, packet: &Packet) -> u32 {
         let Some(extras) = &mut self.extras else { return 0 };
-        if let Some(counter) = &mut extras.flow_counter
-            && packet.flow != PROBE
-        {
+        let is_data = packet.flow != PROBE;
+        if is_data && let Some(counter) = &mut extras.flow_counter {
             let header = Header {
                 flow: FlowId(packet.flow),
                 syn: packet.flags & flag::SYN != 0,
@@ -675,7 +673,7 @@ impl Port {
             counter.on_packet(now, &header);
         }
         let mut fate = 0;
-        if !extras.script.is_empty() && packet.payload > 0 {
+        if is_data && !extras.script.is_empty() && packet.payload > 0 {
             extras.data_packets += 1;
             if extras.script.binary_search(&extras.data_packets).is_ok() {
                 fate = LOST;

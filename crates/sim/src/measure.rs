@@ -57,6 +57,7 @@ struct Shortage {
     /// Bytes that a flow needs in one interval of measurement, less a packet, by which a constant rate varies.
     least: f64,
     intervals: usize,
+    over: Span,
     flows: Vec<u32>,
     /// What each flow had received at the end of the last samples.
     history: VecDeque<Vec<f64>>,
@@ -71,11 +72,15 @@ impl Shortage {
             Transport::Tcp { settings, .. } => settings.mss,
             Transport::Udp { packet, .. } => *packet,
         };
+        // Whole samples.
+        let intervals = (need.over.as_nanos() / sample.as_nanos().max(1)).max(1);
+        let over = sample * intervals;
         let flows = (0..plans.len()).filter(|&i| plans[i].group_index() == index).map(|i| i as u32);
         Some(Self {
             group: group.name.clone(),
-            least: need.rate.bytes_in(need.over).get() as f64 - packet.get() as f64,
-            intervals: (need.over.as_nanos() / sample.as_nanos().max(1)).max(1) as usize,
+            least: need.rate.bytes_in(over).get() as f64 - packet.get() as f64,
+            intervals: intervals as usize,
+            over,
             flows: flows.collect(),
             history: VecDeque::new(),
             short: 0,
@@ -83,12 +88,13 @@ impl Shortage {
         })
     }
 
-    fn take(&mut self, from: Time, counts: bool, flows: &Flows<'_>) {
+    fn take(&mut self, at: Time, warm_up: Time, flows: &Flows<'_>) {
+        let from = at - self.over;
         let now: Vec<f64> = self.flows.iter().map(|&i| (flows.state)(i as usize).ip_bytes).collect();
         if self.history.len() == self.intervals {
             let start = self.history.pop_front().unwrap_or_default();
             for ((i, before), after) in self.flows.iter().zip(start).zip(&now) {
-                if counts && flows.plans[*i as usize].start <= from {
+                if from >= warm_up && flows.plans[*i as usize].covers(from, at) {
                     self.all += 1;
                     self.short += u64::from(after - before < self.least);
                 }
@@ -271,7 +277,7 @@ impl Meter {
             }
         }
         for shortage in &mut self.shortages {
-            shortage.take(from, from >= self.warm_up, flows);
+            shortage.take(now, self.warm_up, flows);
         }
         if from >= self.warm_up {
             self.add_to_long_interval(from, now, &rates, seconds, flows.plans);

@@ -66,10 +66,12 @@ impl Packet {
     }
 
     /// On a probe: what had left the port before it, and what of that arrives at the other end.
-    pub(crate) fn stamp(&mut self, left: Passed, arriving: Passed) {
+    /// True when nothing has stamped it before.
+    pub(crate) fn stamp(&mut self, left: Passed, arriving: Passed) -> bool {
         (self.seq, self.ack) = (left.packets, left.bytes);
         let halves = |x: u64| ((x >> 32) as u32, x as u32);
         (self.sack[0], self.sack[1]) = (halves(arriving.packets), halves(arriving.bytes));
+        std::mem::replace(&mut self.window, 1) == 0
     }
 
     /// What had left the last stamping port before this probe.

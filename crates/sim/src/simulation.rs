@@ -144,7 +144,8 @@ impl Simulation<'_> {
     fn schedule_start(&mut self) {
         let run = &self.scenario.run;
         self.net.schedule(Time::ZERO + run.sample, Event::Sample);
-        for (i, plan) in self.plans.iter().enumerate() {
+        // A flow whose stop comes before a drawn start never runs.
+        for (i, plan) in self.plans.iter().enumerate().filter(|(_, plan)| plan.start < plan.stop) {
             self.net.events.push(plan.start, Event::Start(i as u32));
             if plan.stop != Time::MAX {
                 self.net.events.push(plan.stop, Event::Stop(i as u32));
@@ -489,13 +490,7 @@ impl Simulation<'_> {
                 let class = class.map_or(ClassName::Root, ClassName::Number);
                 let change = ClassChange { class, rate, ceil };
                 let net = &mut self.net;
-                let known = net.ports[port.index()].set_class(
-                    port.0,
-                    net.now,
-                    &change,
-                    &mut net.slab,
-                    &mut net.events,
-                );
+                let known = net.ports[port.index()].set_class(port.0, net.now, &change, &mut net.events);
                 assert!(known, "port {} refuses {change:?}", port.0);
             }
             Action::SetWindow { flow, window, .. } => {

@@ -115,12 +115,11 @@ fn schemes(reader: &mut Reader, file: &Section<'_>, topology: Option<&Topology>)
         let layer = Layer::new(path, &entry.item);
         let section = reader.entry_section(&[SCHEME_ENABLED, def.keys], &layer, &header);
         let (Some(params), Some(topology)) = (section.params(def.keys), topology) else { continue };
-        match (def.check)(&params, &|name| topology.node(name)) {
-            Ok(()) => {
-                if section.bool("enabled") == Some(true) {
-                    schemes.push(SchemeConfig { scheme: def, params });
-                }
-            }
+        let enabled = section.bool("enabled") == Some(true);
+        let checked = (def.check)(&params, &|name| topology.node(name));
+        match checked.and_then(|()| if enabled { (def.fits)(&params, topology) } else { Ok(()) }) {
+            Ok(()) if enabled => schemes.push(SchemeConfig { scheme: def, params }),
+            Ok(()) => {}
             Err((key, message)) if section.has(key) => reader.fail_key(&section, key, message),
             Err((key, message)) => reader.fail(&section.place, &joined(&section.path, key), message),
         }

@@ -23,6 +23,7 @@ pub static DEF: SchemeDef = SchemeDef {
              Networks, IEICE Trans. Commun. E101-B(3), 2018",
     keys: KEYS,
     check,
+    fits: |_, _| Ok(()),
     build,
 };
 

@@ -15,9 +15,11 @@ pub mod shares;
 mod model;
 
 use crate::id::NodeId;
-use crate::params::{Key, Kind, Params};
+use crate::params::{Key, Kind, Params, Value};
+use crate::qdisc;
 use crate::scheme::{Role, SchemeDef, World};
 use crate::time::Time;
+use crate::topology::{NodeKind, Topology};
 use crate::units::{Dimension, Rate, parse_quantity};
 
 const RATE: Kind = Kind::Quantity(Dimension::Rate);
@@ -29,6 +31,7 @@ pub static DEF: SchemeDef = SchemeDef {
     source: "Matsuda, Ishihara 2019",
     keys: KEYS,
     check,
+    fits,
     build,
 };
 
@@ -83,6 +86,9 @@ fn check(params: &Params, node: &dyn Fn(&str) -> Option<NodeId>) -> Result<(), (
     if node(&receiver).is_none() {
         return Err(("receiver", format!("names `{receiver}`, which is not a node")));
     }
+    if node(&receiver) == port.split_once("->").and_then(|(from, _)| node(from)) {
+        return Err(("receiver", "is the sending gateway itself".to_owned()));
+    }
     let needs = params.list("needs");
     if needs.is_empty() {
         return Err(("needs", "is empty".to_owned()));
@@ -94,6 +100,37 @@ fn check(params: &Params, node: &dyn Fn(&str) -> Option<NodeId>) -> Result<(), (
     }
     if params.span("cycle").is_zero() {
         return Err(("cycle", "must be longer than 0s".to_owned()));
+    }
+    Ok(())
+}
+
+/// The port exists, and its queue has a class for each flow.
+fn fits(params: &Params, topology: &Topology) -> Result<(), (&'static str, String)> {
+    let name = params.text("port");
+    let Some(port) = topology.port(&name) else {
+        return Err(("port", format!("`{name}` is no port: no link joins the two nodes")));
+    };
+    let link = &topology.links[port.index() / 2];
+    let owner = if port.index().is_multiple_of(2) { link.a } else { link.b };
+    let is_host = topology.nodes[owner.index()].kind == NodeKind::Host;
+    let queue = if is_host { &link.host_queue } else { &link.queue };
+    if queue.discipline != &qdisc::htb::DEF {
+        let has = queue.discipline.name;
+        return Err((
+            "port",
+            format!("the queue at `{name}` is {has}; it must be htb, with a class for each flow"),
+        ));
+    }
+    let classes = match queue.params.get("classes") {
+        Some(Value::Tables(classes)) => classes.len(),
+        _ => 1,
+    };
+    let flows = params.list("needs").len();
+    if flows > classes {
+        return Err((
+            "needs",
+            format!("are those of {flows} flows; the queue at `{name}` has {classes} classes"),
+        ));
     }
     Ok(())
 }

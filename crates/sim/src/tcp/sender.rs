@@ -57,7 +57,7 @@ pub(crate) struct Sender {
     board: Scoreboard,
     duplicates: u8,
     recovery_point: u64,
-    /// Highest offset SACKed or acknowledged when the rescue retransmission (RFC 6675 rule 4) was spent.
+    /// The rescue retransmission (RFC 6675 rule 4) of this recovery is spent.
     rescued: bool,
     prr: Prr,
     pub(crate) rtt: RttEstimator,
