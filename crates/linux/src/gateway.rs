@@ -1,0 +1,1 @@
+//! The eR2BC gateway on a real machine.
