@@ -19,7 +19,7 @@ pub mod red;
 pub mod tbf;
 
 use crate::id::FlowId;
-use crate::params::{Key, Params};
+use crate::params::{Key, Limit, Params};
 use crate::rng::Stream;
 use crate::time::{Span, Time};
 use crate::units::Rate;
@@ -48,6 +48,33 @@ pub struct Backlog {
     pub packets: u32,
     /// Bytes.
     pub bytes: u64,
+}
+
+impl Backlog {
+    /// With `pkt` on top.
+    #[inline]
+    fn with(self, pkt: &Pkt) -> Self {
+        Self { packets: self.packets.saturating_add(1), bytes: self.bytes + u64::from(pkt.len) }
+    }
+
+    /// Whether it is no more than `limit`.
+    #[inline]
+    fn within(self, limit: Limit) -> bool {
+        match limit {
+            Limit::Packets(packets) => self.packets <= packets,
+            Limit::Bytes(bytes) => self.bytes <= bytes.get(),
+            Limit::Unlimited => true,
+        }
+    }
+}
+
+/// Positions of the bits that are set, lowest first.
+fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let at = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+        bits &= bits - 1;
+        Some(at)
+    })
 }
 
 /// The fate of an arriving packet.

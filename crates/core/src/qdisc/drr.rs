@@ -129,14 +129,6 @@ impl Drr {
         }
     }
 
-    fn overflows(&self) -> bool {
-        match self.limit {
-            Limit::Packets(packets) => self.backlog.packets > packets,
-            Limit::Bytes(bytes) => self.backlog.bytes > bytes.get(),
-            Limit::Unlimited => false,
-        }
-    }
-
     /// Files the flow by its present length.
     #[inline]
     fn file(&mut self, place: u32) {
@@ -194,7 +186,7 @@ impl Qdisc for Drr {
         self.backlog.packets += 1;
         self.backlog.bytes += u64::from(pkt.len);
         self.file(place);
-        while self.overflows() {
+        while !self.backlog.within(self.limit) {
             let longest = self.by_length.longest().unwrap_or(place);
             let is_arrival = longest == place && self.flows.places[place as usize].packets == 1;
             let stolen = self.pop(longest);

@@ -19,9 +19,9 @@ use self::classifier::{Classifier, RateClasses};
 use self::sketch::{Hash, LeadSketch, Slots};
 use super::dscp::code_point;
 use super::fifo::DropTail;
-use super::red::{Average, Red, Settings, check_thresholds};
-use super::{Admission, Backlog, Discipline, Pkt, Qdisc, QdiscDef, Site, Verdict};
-use crate::params::{Key, Kind, Limit, Params};
+use super::red::{Average, Red, Settings, check_mean_packet, check_thresholds};
+use super::{Admission, Backlog, Discipline, Pkt, Qdisc, QdiscDef, Site, Verdict, ones};
+use crate::params::{Key, Kind, Params};
 use crate::rng::Stream;
 use crate::time::{Span, Time};
 use crate::units::Dimension;
@@ -149,6 +149,7 @@ const KEYS: &[Key] = &[
 ];
 
 fn check(params: &Params) -> Result<(), (&'static str, String)> {
+    check_mean_packet(params.bytes("mean-packet"))?;
     check_thresholds(params.limit("limit"), params.limit("min-th"), params.limit("max-th"))?;
     let classifier = params.text("classifier");
     let has_rates = classifier == "rate";
@@ -301,7 +302,7 @@ impl Fbqm {
                 ))))
             }
         };
-        let red = red_settings(params);
+        let red = Settings::new(params, false, false);
         let ecn = red.ecn;
         let early = if params.text("drop") == "fair" {
             Early::Fair(Box::new(Fair {
@@ -385,10 +386,10 @@ impl Fbqm {
         }
         if !self.always && !self.early.between_thresholds() {
             let arrival = |class: &usize| self.classes[*class].queue.front().map(|entry| entry.arrival);
-            return bits(self.occupied).min_by_key(arrival).map(|class| (class, false));
+            return ones(self.occupied).min_by_key(arrival).map(|class| (class, false));
         }
         if self.by_flows {
-            let class = bits(self.occupied).min_by_key(|class| self.classes[*class].pass)?;
+            let class = ones(self.occupied).min_by_key(|class| self.classes[*class].pass)?;
             self.pass = self.classes[class].pass;
             return Some((class, false));
         }
@@ -533,10 +534,12 @@ impl Fair {
         self.average.arrive(now, self.amount(backlog), idle);
         match rates {
             _ if self.tail.admit(now, backlog, idle, pkt) == Verdict::Drop => Verdict::Drop,
-            Some(rates) if self.is_excess(rates) => match self.ecn && pkt.ect {
-                true => Verdict::Mark,
-                false => Verdict::Drop,
-            },
+            Some(rates) if self.is_excess(rates) => {
+                match self.ecn && pkt.ect && self.average.get() < self.max_th {
+                    true => Verdict::Mark,
+                    false => Verdict::Drop,
+                }
+            }
             _ => Verdict::Accept,
         }
     }
@@ -564,40 +567,11 @@ impl Fair {
     }
 }
 
-fn red_settings(params: &Params) -> Settings {
-    let amount = |key| match params.limit(key) {
-        Limit::Packets(packets) => f64::from(packets),
-        Limit::Bytes(bytes) => bytes.get() as f64,
-        Limit::Unlimited => f64::INFINITY,
-    };
-    Settings {
-        limit: params.limit("limit"),
-        min_th: amount("min-th"),
-        max_th: amount("max-th"),
-        in_bytes: matches!(params.limit("min-th"), Limit::Bytes(_)),
-        weight: params.float("weight"),
-        max_p: params.float("max-p"),
-        gentle: false,
-        wait: false,
-        ecn: params.bool("ecn"),
-        mean_packet: params.bytes("mean-packet"),
-    }
-}
-
-/// Positions of the bits that are set, lowest first.
-fn bits(mut set: u64) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let position = (set != 0).then(|| set.trailing_zeros() as usize)?;
-        set &= set - 1;
-        Some(position)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::id::FlowId;
-    use crate::params::Value;
+    use crate::params::{Limit, Value};
     use crate::units::{Bytes, Rate};
 
     const FAST: u8 = 46;

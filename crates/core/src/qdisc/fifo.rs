@@ -36,11 +36,7 @@ pub struct DropTail {
 
 impl Admission for DropTail {
     fn admit(&mut self, _now: Time, backlog: Backlog, _idle: Span, pkt: &Pkt) -> Verdict {
-        let fits = match self.limit {
-            Limit::Packets(packets) => backlog.packets < packets,
-            Limit::Bytes(bytes) => backlog.bytes + u64::from(pkt.len) <= bytes.get(),
-            Limit::Unlimited => true,
-        };
+        let fits = backlog.with(pkt).within(self.limit);
         if fits { Verdict::Accept } else { Verdict::Drop }
     }
 }

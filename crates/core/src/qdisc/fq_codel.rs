@@ -172,14 +172,6 @@ impl FqCoDel {
         (((mixed >> 32) * self.slots.len() as u64) >> 32) as u32
     }
 
-    fn overflows(&self) -> bool {
-        match self.limit {
-            Limit::Packets(packets) => self.backlog.packets > packets,
-            Limit::Bytes(bytes) => self.backlog.bytes > bytes.get(),
-            Limit::Unlimited => false,
-        }
-    }
-
     /// Drops from the longest queue and returns which that is; from `arrival`'s when all have no length.
     #[cold]
     fn drop_batch(&mut self, arrival: u32, dropped: &mut Vec<Pkt>) -> u32 {
@@ -222,7 +214,7 @@ impl Qdisc for FqCoDel {
             slot.deficit = self.quantum;
             self.new.push(&mut self.slots, place);
         }
-        while self.overflows() {
+        while !self.backlog.within(self.limit) {
             let victim = self.drop_batch(place, dropped);
             if victim == place && self.slots[place as usize].chain.is_empty() {
                 // The arriving packet was the last of its queue.

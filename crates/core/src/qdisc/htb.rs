@@ -20,7 +20,7 @@ use plan::{DIRECT, PRIORITIES, Plan, Shape};
 use super::dscp::CODE_POINTS;
 use super::fifo::DropTail;
 use super::lists::{Chain, Pool};
-use super::{Admission, Backlog, ClassChange, ClassName, Discipline, Pkt, Qdisc, QdiscDef, Verdict};
+use super::{Admission, Backlog, ClassChange, ClassName, Discipline, Pkt, Qdisc, QdiscDef, Verdict, ones};
 use crate::params::{Limit, Params};
 use crate::time::{Span, Time};
 use crate::units::{Bytes, Rate};
@@ -94,15 +94,6 @@ struct Turns {
     waiting: [u64; PRIORITIES],
     /// The first class from here on.
     next: [u32; PRIORITIES],
-}
-
-/// The numbers of the bits that are set.
-fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        let at = bits.checked_ilog2().map(|_| bits.trailing_zeros())?;
-        bits &= bits - 1;
-        Some(at as usize)
-    })
 }
 
 impl Turns {

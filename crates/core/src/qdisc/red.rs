@@ -27,7 +27,12 @@ pub static DEF: QdiscDef = QdiscDef {
         check_mean_packet(params.bytes("mean-packet"))?;
         check_thresholds(params.limit("limit"), params.limit("min-th"), params.limit("max-th"))
     },
-    build: |params, site| Discipline::Fifo(Box::new(Red::new(Settings::new(params), site))),
+    build: |params, site| {
+        Discipline::Fifo(Box::new(Red::new(
+            Settings::new(params, params.bool("gentle"), params.bool("wait")),
+            site,
+        )))
+    },
 };
 
 const KEYS: &[Key] = &[
@@ -131,7 +136,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    fn new(params: &Params) -> Self {
+    /// From the keys that every discipline with RED inside shares.
+    pub(super) fn new(params: &Params, gentle: bool, wait: bool) -> Self {
         let (min_th, max_th) = (params.limit("min-th"), params.limit("max-th"));
         Self {
             limit: params.limit("limit"),
@@ -140,8 +146,8 @@ impl Settings {
             in_bytes: matches!(min_th, Limit::Bytes(_)),
             weight: params.float("weight"),
             max_p: params.float("max-p"),
-            gentle: params.bool("gentle"),
-            wait: params.bool("wait"),
+            gentle,
+            wait,
             ecn: params.bool("ecn"),
             mean_packet: params.bytes("mean-packet"),
         }

@@ -52,7 +52,10 @@ fn check(params: &Params) -> Result<(), (&'static str, String)> {
     if mtu == Bytes::ZERO {
         return Err(("mtu", format!("\"{mtu}\" lets nothing leave")));
     }
-    if burst < mtu {
+    if burst == Bytes::ZERO {
+        return Err(("burst", format!("\"{burst}\" lets nothing leave")));
+    }
+    if peak_rate(params).is_some() && burst < mtu {
         return Err(("burst", format!("\"{burst}\" is less than a packet of `mtu`, {mtu}")));
     }
     match peak_rate(params) {
@@ -266,7 +269,9 @@ mod tests {
         let why = |params: Params| check(&params).unwrap_err();
         assert_eq!(why(params(0, 3_000, None)).0, "rate");
         let message = "\"999B\" is less than a packet of `mtu`, 1000B";
-        assert_eq!(why(params(8_000, 999, None)), ("burst", message.to_owned()));
+        assert_eq!(why(params(8_000, 999, Some(9_000))), ("burst", message.to_owned()));
+        assert_eq!(check(&params(8_000, 999, None)), Ok(()));
+        assert_eq!(why(params(8_000, 0, None)), ("burst", "\"0B\" lets nothing leave".to_owned()));
         let message = "\"7kbit\" is below `rate`, 8kbit";
         assert_eq!(why(params(8_000, 1_000, Some(7_000))), ("peak-rate", message.to_owned()));
     }

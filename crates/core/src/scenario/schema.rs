@@ -24,7 +24,8 @@ fn table(def: &'static TableDef) -> Map<String, Json> {
     let keys = def.keys_for(None);
     // A key that only some choices of the selector know is never required of all.
     let always = |name: &str| def.keys.iter().copied().flatten().any(|k| k.name == name);
-    let properties = keys.iter().map(|key| (key.name.to_owned(), property(def, key))).collect();
+    let properties =
+        keys.iter().map(|key| (key.name.to_owned(), described(key, def.shape(key.name)))).collect();
     let required = keys.iter().filter(|k| k.required && always(k.name)).map(|k| k.name).collect();
     let mut object = object(def.doc, properties, required);
     if let Some(selector) = def.selector {
@@ -59,11 +60,8 @@ fn object(doc: &str, properties: Map<String, Json>, required: Vec<&str>) -> Map<
     object
 }
 
-fn property(def: &'static TableDef, key: &Key) -> Json {
-    let mut schema = match def.shape(key.name) {
-        Some(shape) => shaped(shape),
-        None => scalar(key.kind),
-    };
+fn described(key: &Key, shape: Option<Shape>) -> Json {
+    let mut schema = shape.map_or_else(|| scalar(key.kind), shaped);
     let description = match key.origin {
         "" => key.doc.to_owned(),
         origin => format!("{} (default: {origin})", key.doc),
@@ -97,15 +95,7 @@ fn shaped(shape: Shape) -> Json {
 }
 
 fn entry_properties(keys: &[Key], shape: &dyn Fn(&str) -> Option<Shape>) -> Map<String, Json> {
-    let property = |key: &Key| {
-        let mut schema = shape(key.name).map_or_else(|| scalar(key.kind), shaped);
-        schema["description"] = json!(key.doc);
-        if let Some(default) = key.default {
-            schema["default"] = json!(Written::from_word(default));
-        }
-        (key.name.to_owned(), schema)
-    };
-    keys.iter().map(property).collect()
+    keys.iter().map(|key| (key.name.to_owned(), described(key, shape(key.name)))).collect()
 }
 
 fn queue_table() -> Json {

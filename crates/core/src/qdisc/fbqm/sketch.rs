@@ -9,7 +9,7 @@
 //! four rows: with n active flows and w cells in a row, for a share (1 - e^(-n/w))^4 of the flows.
 
 use crate::id::FlowId;
-use crate::rng::Stream;
+use crate::rng::{Stream, splitmix};
 
 /// Rows of every sketch.
 pub const ROWS: usize = 4;
@@ -55,13 +55,9 @@ impl Hash {
         (self.mix(flow) & self.mask) as usize
     }
 
-    /// splitmix64's finalizer.
     #[inline]
     const fn mix(&self, flow: FlowId) -> u64 {
-        let mut z = (flow.0 as u64 ^ self.salt).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        splitmix(flow.0 as u64 ^ self.salt)
     }
 }
 
