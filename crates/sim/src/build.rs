@@ -8,15 +8,15 @@ use bandmaster_core::port::flow_counter::FlowCounter;
 use bandmaster_core::qdisc::Site;
 use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{Scenario, Transport};
-use bandmaster_core::scheme::{PortInfo, Role, Route, World};
+use bandmaster_core::scheme::{PortInfo, Role, Route, SchemeConfig, World};
 use bandmaster_core::time::Time;
-use bandmaster_core::topology::{Link, NodeKind, Topology};
+use bandmaster_core::topology::{NodeKind, Topology};
 use bandmaster_core::units::Rate;
 
 use crate::RunError;
 use crate::events::EventQueue;
 use crate::link::{PathCounter, Port, QueueWatch};
-use crate::measure::Meter;
+use crate::measure::{GaugeMeter, Meter};
 use crate::net::{Net, ROUTE_END};
 use crate::packet::{PROBE, Slab};
 use crate::roles::Roles;
@@ -72,12 +72,7 @@ pub(crate) fn build<'a>(
         .collect();
     let toggles = Toggles::new(&plans, scenario, trial);
 
-    let mut roles: Vec<Role> = Vec::new();
-    if has_schemes {
-        let world = world(topology, &rates, &table.ports, &data_routes[..tcp_flows]);
-        roles
-            .extend(scenario.schemes.iter().flat_map(|config| (config.scheme.build)(&config.params, &world)));
-    }
+    let roles = roles(scenario, topology, &rates, &table.ports, &data_routes[..tcp_flows]);
     for role in roles.iter().filter(|role| role.wants_ports) {
         for (port, _) in ports.iter_mut().zip(&port_owner).filter(|(_, owner)| **owner == role.node) {
             port.extras().flow_counter = Some(FlowCounter::new());
@@ -96,8 +91,14 @@ pub(crate) fn build<'a>(
         }
     }
     let routes = table.ports;
-    let roles =
-        Roles::new(roles, scenario.control.clone(), Stream::new(seed, trial, "control-plane"), probe_routes);
+    let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.node));
+    let roles = Roles::new(
+        roles,
+        scenario.control.clone(),
+        Stream::new(seed, trial, "control-plane"),
+        probe_routes,
+        (scenario.faults.probe_loss, Stream::new(seed, trial, "faults/probe-loss")),
+    );
 
     let measured_port = match &scenario.measure.queue {
         Some(name) => Some(find_port(topology, name)?),
@@ -116,6 +117,7 @@ pub(crate) fn build<'a>(
     let datagrams_received = vec![0; plans.len() - tcp_flows];
     let net =
         Net { now: Time::ZERO, events: EventQueue::new(), ports, slab: Slab::default(), routes, offered: 0 };
+    let came = vec![0; if scenario.flows.iter().any(|group| group.need.is_some()) { tcp_flows } else { 0 }];
     Ok(Simulation {
         scenario,
         net,
@@ -130,6 +132,10 @@ pub(crate) fn build<'a>(
         toggles,
         roles,
         meter,
+        gauge_meter,
+        background: 0.0,
+        beside: 0.0,
+        came,
         measured_port,
         captured_port,
         rates,
@@ -154,8 +160,13 @@ fn build_ports(topology: &Topology, seed: u64, trial: u32) -> (Vec<Port>, Vec<Ra
                 Some(Value::Limit(limit)) if queue.discipline.name == "fifo" => Some(*limit),
                 _ => None,
             };
-            let rate = tolerated(link, topology.rate_tolerance, stream("rate"));
+            let off = topology.rate_tolerance * (2.0 * stream("rate").unit() - 1.0);
+            let rate = Rate::from_bits_per_sec_f64(link.rate.bits_per_sec() as f64 * (1.0 + off));
             let mut port = Port::new(rate, delay, queue.build(Site { rate, stream: stream("queue") }), limit);
+            let capacity = if direction == 0 { &link.capacity } else { &link.capacity_back };
+            if let Some(capacity) = capacity {
+                port.set_capacity(capacity, link.rate, off);
+            }
             if is_host {
                 let host = &topology.nodes[owner.index()].name;
                 let jitter = Stream::new(seed, trial, &format!("host/{host}/{name}/processing"));
@@ -171,11 +182,6 @@ fn build_ports(topology: &Topology, seed: u64, trial: u32) -> (Vec<Port>, Vec<Ra
         }
     }
     (ports, rates)
-}
-
-fn tolerated(link: &Link, tolerance: f64, mut stream: Stream) -> Rate {
-    let off = tolerance * (2.0 * stream.unit() - 1.0);
-    Rate::from_bits_per_sec_f64(link.rate.bits_per_sec() as f64 * (1.0 + off))
 }
 
 fn find_port(topology: &Topology, name: &str) -> Result<u32, RunError> {
@@ -209,6 +215,22 @@ pub(crate) fn route_ports(table: &[u32], route: u32) -> &[u32] {
     let rest = &table[route as usize..];
     let end = rest.iter().position(|port| *port == ROUTE_END).unwrap_or(rest.len());
     &rest[..end]
+}
+
+/// The roles of every scheme, new.
+pub(crate) fn roles(
+    scenario: &Scenario,
+    topology: &Topology,
+    rates: &[Rate],
+    routes: &[u32],
+    flows: &[u32],
+) -> Vec<Role> {
+    if scenario.schemes.is_empty() {
+        return Vec::new();
+    }
+    let world = world(topology, rates, routes, flows);
+    let of = |config: &SchemeConfig| (config.scheme.build)(&config.params, &world);
+    scenario.schemes.iter().flat_map(of).collect()
 }
 
 fn world(topology: &Topology, rates: &[Rate], routes: &[u32], flows: &[u32]) -> World {

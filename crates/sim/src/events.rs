@@ -41,6 +41,8 @@ pub(crate) enum Event {
     Deliver(u32),
     /// The probe with key `.0` begins its first transmission.
     ProbeLeft(u32),
+    /// Restart `.0` of the scenario's list happens.
+    Restart(u32),
 }
 
 /// Bits of a digit.
