@@ -430,7 +430,7 @@ could not be tried.";
 const CALIBRATE_HELP: &str = "\
 Examples:
   bandmaster calibrate
-  bandmaster calibrate scenarios/er2bc/tcp-steps.toml
+  bandmaster calibrate network.toml
   bandmaster calibrate --json | jq .capacity
 
 Joins two network namespaces by one emulated link and measures delay, loss, rate and how many packets

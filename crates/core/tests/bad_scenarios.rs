@@ -187,7 +187,7 @@ fn the_top_of_the_file() {
             "[measure]",
             "[mesure]",
             "x.toml:56:2: error: unknown key `mesure` in the file; did you mean `measure`? allowed: \
-             version, name, title, description, clients, run, network, tcp, flows, schemes, control, \
+             version, name, title, description, clients, run, network, tcp, flows, schemes, control, faults, \
              measure, compare, sweeps, claims, figures",
         ),
     ]);
@@ -1090,7 +1090,7 @@ fn variants_and_sweeps() {
             "key = \"clients\"",
             "key = \"client\"",
             "x.toml:69:7: error: unknown key `client` in the file; did you mean `clients`? allowed: \
-             version, name, title, description, clients, run, network, tcp, flows, schemes, control, \
+             version, name, title, description, clients, run, network, tcp, flows, schemes, control, faults, \
              measure, compare, sweeps, claims, figures (variant `tcp`, sweep `n` at 4)",
         ),
         (

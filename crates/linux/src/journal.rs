@@ -47,7 +47,8 @@ impl Journal {
             file.write_all(&serde_json::to_vec(&journal.entry)?)?;
             file.sync_all()
         };
-        written().map_err(|error| Error::os(format!("write the journal {}", journal.path.display()), error))?;
+        written()
+            .map_err(|error| Error::os(format!("write the journal {}", journal.path.display()), error))?;
         Ok((journal, namespaces))
     }
 }
@@ -100,10 +101,15 @@ fn undo(path: &Path, entry: &Entry) -> Result<Vec<String>, Error> {
     Ok(gone)
 }
 
-/// Field 22 of `/proc/PID/stat`; none when there is no such process.
+/// Field 22 of `/proc/PID/stat`; none when there is no such process, or it has ended and nobody has asked how.
 fn start_of(process: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name in parentheses may hold anything.
     let (_, after) = stat.rsplit_once(')')?;
-    after.split_whitespace().nth(19)?.parse().ok()
+    let mut fields = after.split_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
 }

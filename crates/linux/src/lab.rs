@@ -3,13 +3,13 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
-use std::io;
 
 use bandmaster_core::control::{Action, Gauges, Observation, PortStats};
 use bandmaster_core::id::{NodeId, PortId};
@@ -25,7 +25,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 
 use crate::Error;
-use crate::forwarder::{self, Board, Clock, Counters, Health, Passage, PortPlan, Wires};
+use crate::forwarder::{self, Board, Clock, Passage, PortPlan, Wires};
+pub use crate::forwarder::{Counters, Health};
 use crate::limits::{self, Remarks};
 use crate::network::Network;
 use crate::roles::{Arrival, Roles};
@@ -393,7 +394,8 @@ impl<'a> Lab<'a> {
     }
 
     fn wake(&mut self, role: usize, now: Time) -> Result<(), Error> {
-        let ports = if self.roles.wants_ports(role) { self.ports_at(self.roles.node(role)) } else { Vec::new() };
+        let ports =
+            if self.roles.wants_ports(role) { self.ports_at(self.roles.node(role)) } else { Vec::new() };
         // Roles that ask for flows act on windows, which the lab refuses.
         self.call(role, now, &Observation::Tick { ports: &ports, flows: &[] })
     }
@@ -439,7 +441,9 @@ impl<'a> Lab<'a> {
 
     fn apply(&mut self, node: NodeId, action: Action) -> Result<(), Error> {
         let cannot = |what: &str| {
-            Err(Error::Missing(format!("a role {what}, which its scheme does not declare and the lab cannot do")))
+            Err(Error::Missing(format!(
+                "a role {what}, which its scheme does not declare and the lab cannot do"
+            )))
         };
         match action {
             Action::Probe { to, payload, .. } => self.roles.send_probe(node, to, &payload),
@@ -477,9 +481,9 @@ impl<'a> Lab<'a> {
     }
 
     fn sample(&mut self, at: Time) {
-        let waited = self.measured_port.map_or(0, |port| {
-            self.shaper_waited + self.forwarder.board.port(port).waited(at)
-        });
+        let waited = self
+            .measured_port
+            .map_or(0, |port| self.shaper_waited + self.forwarder.board.port(port).waited(at));
         let waited_since = waited - self.waited_before.min(waited);
         self.waited_before = waited;
         let queue_name = self.measured_port.map(|port| self.scenario.topology.port_name(PortId(port as u32)));
@@ -544,9 +548,9 @@ impl<'a> Lab<'a> {
         for (port, counters) in ports.iter().enumerate() {
             assert!(counters.add_up(), "port {port}: packets and their fates: {counters:?}");
         }
-        let queue_max = self.measured_port.map_or(f64::NAN, |port| {
-            f64::from(board.port(port).most_waiting.max(self.shaper_most))
-        });
+        let queue_max = self
+            .measured_port
+            .map_or(f64::NAN, |port| f64::from(board.port(port).most_waiting.max(self.shaper_most)));
         let health = board.health();
         let mut in_classes = 0;
         for shaper in self.network.shapers.values_mut() {
@@ -558,8 +562,7 @@ impl<'a> Lab<'a> {
         let (mut figures, mut series) = self.meter.finish();
         let (of_gauges, shown) = self.gauge_meter.finish(end);
         series.extend(shown);
-        let infos: Vec<TcpInfo> =
-            (0..self.plan.tcp_flows).filter_map(|i| self.traffic.info(i)).collect();
+        let infos: Vec<TcpInfo> = (0..self.plan.tcp_flows).filter_map(|i| self.traffic.info(i)).collect();
         let timeouts: Option<f64> = infos.iter().map(|info| info.timeouts.map(f64::from)).sum();
         figures.push(("queue_max".to_owned(), queue_max));
         figures.push(("drops".to_owned(), (sum(&|c| c.dropped) + in_classes) as f64));
@@ -591,7 +594,9 @@ impl<'a> Lab<'a> {
     fn remark_on_machine(&mut self, health: &Health, refused: u64) {
         let mut remark = |text: String| self.remarks.push(text);
         if !health.real_time {
-            remark("the forwarder runs as an ordinary thread: real-time priority is not allowed here".to_owned());
+            remark(
+                "the forwarder runs as an ordinary thread: real-time priority is not allowed here".to_owned(),
+            );
         }
         if health.late as f64 > LATE_SHARE * health.packets as f64 {
             remark(format!(

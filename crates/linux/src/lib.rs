@@ -22,3 +22,4 @@ mod workplan;
 pub use error::Error;
 pub use journal::clean;
 pub use limits::{Remarks, check};
+pub use wiring::check_tun;

@@ -40,9 +40,11 @@ pub fn check(scenario: &Scenario) -> Result<Remarks, Error> {
     }
     parameters_of_nodes(scenario, &Workplan::new(scenario, 0)?)?;
     let mut seen = Vec::new();
-    remarks.retain(|remark| !seen.contains(remark) && {
-        seen.push(remark.clone());
-        true
+    remarks.retain(|remark| {
+        !seen.contains(remark) && {
+            seen.push(remark.clone());
+            true
+        }
     });
     Ok(remarks)
 }
@@ -64,7 +66,9 @@ fn check_network(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error
             ));
         }
         if link.capacity.is_some() || link.capacity_back.is_some() {
-            return missing(format!("link {name}: a capacity that changes is not emulated yet; `run` simulates it"));
+            return missing(format!(
+                "link {name}: a capacity that changes is not emulated yet; `run` simulates it"
+            ));
         }
         for (node, queue) in [(link.a, &link.queue), (link.b, &link.queue), (link.a, &link.host_queue)] {
             if queue.discipline != &qdisc::htb::DEF {
@@ -82,7 +86,10 @@ fn check_network(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error
         }
     }
     if topology.frame_overhead > Bytes::new(255) {
-        return missing(format!("network.frame-overhead: {} is more than htb counts, 255B", topology.frame_overhead));
+        return missing(format!(
+            "network.frame-overhead: {} is more than htb counts, 255B",
+            topology.frame_overhead
+        ));
     }
     if topology.host_delay > 0.0 {
         remarks.push("network.host-delay: real hosts take their own time".to_owned());
@@ -135,11 +142,15 @@ fn check_tcp(group: &str, tcp: &TcpSettings, remarks: &mut Remarks) -> Result<()
             remarks.push(format!("tcp.{what}"));
         }
     };
+    remark(tcp.congestion_control == "reno", "congestion-control: Linux's reno recovers as NewReno does");
     remark(!matches!(tcp.delayed_ack, 1 | 2), "delayed-ack: Linux acknowledges every or every other segment");
     let usual = tcp.delayed_ack_timeout == Span::from_millis(40);
     remark(tcp.delayed_ack > 1 && !usual, "delayed-ack-timeout: Linux chooses it, from 40 ms");
     remark(!tcp.limited_transmit, "limited-transmit: Linux always does it");
-    remark(tcp.recovery != Recovery::Prr, "recovery: Linux does proportional rate reduction, with RACK and TLP");
+    remark(
+        tcp.recovery != Recovery::Prr,
+        "recovery: Linux does proportional rate reduction, with RACK and TLP",
+    );
     remark(tcp.flight_size != FlightSize::Outstanding, "flight-size: Linux takes the congestion window");
     remark(!tcp.byte_counting, "byte-counting: Linux counts what was acknowledged");
     remark(!tcp.cwnd_validation, "cwnd-validation: Linux always does it");

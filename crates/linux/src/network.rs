@@ -35,7 +35,6 @@ pub(crate) struct Network {
     /// Flow counters of the ports whose node has a role that asks for them.
     pub(crate) flow_counters: BTreeMap<usize, Arc<Mutex<FlowCounter>>>,
     /// The devices exist as long as their other sides are open.
-    #[expect(dead_code, reason = "held open")]
     devices: Vec<Arc<File>>,
     #[expect(dead_code, reason = "takes the namespaces away when it is dropped")]
     journal: Journal,
@@ -102,8 +101,7 @@ impl Network {
             Some(file) => Ok(file.clone()),
             None => Err(Error::Missing(format!("link {name}: a link from a node to itself is not emulated"))),
         };
-        let stream =
-            |what: &str| Stream::new(scenario.run.seed, trial, &format!("port/{name}/{what}"));
+        let stream = |what: &str| Stream::new(scenario.run.seed, trial, &format!("port/{name}/{what}"));
         let rate = plan.rates[port];
         let is_host = topology.nodes[from.index()].kind == NodeKind::Host;
         let config = if is_host { &link.host_queue } else { &link.queue };

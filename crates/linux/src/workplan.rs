@@ -1,8 +1,8 @@
 //! Flows and their routes, as the simulator lays them out.
 
 use bandmaster_core::id::{FlowId, NodeId, PortId};
-use bandmaster_core::routing::Router;
 use bandmaster_core::rng::Stream;
+use bandmaster_core::routing::Router;
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::scheme::{PortInfo, Role, Route, World};
 use bandmaster_core::time::Span;
@@ -39,8 +39,7 @@ impl Workplan {
         let seed = scenario.run.seed;
         let mut flows = workload::plan(&scenario.flows, topology, &scenario.run, trial);
         check_flows(flows.len())?;
-        let is_tcp =
-            |plan: &FlowPlan| matches!(plan.group(&scenario.flows).transport, Transport::Tcp { .. });
+        let is_tcp = |plan: &FlowPlan| matches!(plan.group(&scenario.flows).transport, Transport::Tcp { .. });
         flows.sort_by_key(|plan| !is_tcp(plan));
         let tcp_flows = flows.iter().filter(|plan| is_tcp(plan)).count();
         let mut router = Router::new(topology);
@@ -59,9 +58,11 @@ impl Workplan {
         }
         let draw = |name: String| Stream::new(seed, trial, &name);
         let port_name = |port: usize| topology.port_name(PortId(port as u32));
-        let delays = topology.links.iter().enumerate().map(|(i, link)| {
-            link.delay.draw(&mut draw(format!("link/{}/delay", port_name(2 * i))))
-        });
+        let delays = topology
+            .links
+            .iter()
+            .enumerate()
+            .map(|(i, link)| link.delay.draw(&mut draw(format!("link/{}/delay", port_name(2 * i)))));
         let rates = (0..2 * topology.links.len()).map(|port| {
             let mut stream = draw(format!("port/{}/rate", port_name(port)));
             let off = topology.rate_tolerance * (2.0 * stream.unit() - 1.0);
@@ -115,9 +116,8 @@ impl Workplan {
         for &port in self.data_routes[..self.tcp_flows].iter().flatten() {
             crossing[port as usize] += 1;
         }
-        let is_router = |port: usize| {
-            topology.nodes[transmitter(scenario, port).index()].kind == NodeKind::Router
-        };
+        let is_router =
+            |port: usize| topology.nodes[transmitter(scenario, port).index()].kind == NodeKind::Router;
         let rank = |port: &usize| {
             let rate = topology.links[*port / 2].rate;
             (crossing[*port], std::cmp::Reverse(rate), std::cmp::Reverse(*port))

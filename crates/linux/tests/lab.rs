@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bandmaster_core::scenario::{Options, Scenario, parse};
 use bandmaster_linux::Error;
-use bandmaster_linux::lab::{self, RunOptions, Trial};
+use bandmaster_linux::lab::{self, Counters, RunOptions, Trial};
 use nix::unistd::geteuid;
 
 /// True when the tests can run here; says why not otherwise.
@@ -146,6 +146,7 @@ const SHAPED: &str = r#"
     transport = "udp"
     rate = "5mbit"
     packet = "1000B"
+    measured = true
     dscp = 1
     [[flows]]
     name = "three"
@@ -154,6 +155,7 @@ const SHAPED: &str = r#"
     transport = "udp"
     rate = "5mbit"
     packet = "1000B"
+    measured = true
     dscp = 3
     [[flows]]
     name = "direct"
@@ -162,6 +164,7 @@ const SHAPED: &str = r#"
     transport = "udp"
     rate = "2mbit"
     packet = "1000B"
+    measured = true
     dscp = 48
 "#;
 
@@ -181,7 +184,7 @@ fn one_connection_fills_one_bottleneck_and_nothing_is_left() {
     assert!((throughput - most).abs() < 0.02 * most, "{throughput} Mbit/s, not {most}");
     assert!(figure(&trial, "drops") > 0.0, "CUBIC overflows the queue");
     assert!(figure(&trial, "queue_max") >= 50.0);
-    assert!(trial.ports.iter().all(|port| port.add_up()), "{:?}", trial.ports);
+    assert!(trial.ports.iter().all(Counters::add_up), "{:?}", trial.ports);
 }
 
 #[test]
@@ -225,7 +228,11 @@ fn a_stopped_run_leaves_nothing() {
 fn what_linux_cannot_do_is_refused_before_anything_is_built() {
     for (changed, to, says) in [
         ("\"100mbit\"", "\"10gbit\"", "more than a user-space forwarder carries"),
-        ("[[flows]]", "[tcp]\ncongestion-control = \"tahoe\"\n[[flows]]", "no congestion control `tahoe`"),
+        (
+            "[[flows]]",
+            "[tcp]\ncongestion-control = \"tahoe\"\nsack = false\n[[flows]]",
+            "no congestion control `tahoe`",
+        ),
         ("[[flows]]", "[tcp]\nread-rate = \"1mbit\"\n[[flows]]", "read at once"),
     ] {
         let scenario = scenario(&ONE.replace(changed, to));

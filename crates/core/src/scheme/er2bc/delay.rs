@@ -217,7 +217,7 @@ impl Delay {
             self.free = None;
             self.proven = measured;
             if stale {
-                return measured - self.settings.shoot.bits_per_sec() as f64;
+                return measured.max(round.sent) - self.settings.drain.bits_per_sec() as f64;
             }
             return self.climb(estimate, round.sent, measured.max(round.sent));
         }
@@ -249,7 +249,8 @@ impl Delay {
         let shoot = self.settings.shoot.bits_per_sec() as f64;
         let target = if stale { 0.0 } else { self.settings.target.as_secs_f64().min(self.full / 2.0) };
         // An emptied queue is worth more than a steady W: without it nothing is known of the clocks.
-        let drain = if stale { shoot } else { self.settings.drain.bits_per_sec() as f64 };
+        let hurry = stale && ahead > self.settings.target.as_secs_f64() / 2.0;
+        let drain = if hurry { shoot } else { self.settings.drain.bits_per_sec() as f64 };
         let aimed = free + (capacity * (target - ahead) / self.cycle).clamp(-drain, shoot);
         if stale || ahead > 0.9 * self.full {
             return aimed;
