@@ -11,6 +11,7 @@ mod measure;
 mod net;
 mod packet;
 mod roles;
+mod rounds;
 mod routing;
 mod simulation;
 mod tcp;

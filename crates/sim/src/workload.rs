@@ -6,6 +6,8 @@ use bandmaster_core::scenario::{FlowGroup, OnOff, Pairing, RunPlan, Scenario, Tr
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::topology::Topology;
 
+use crate::rounds;
+
 /// One connection or UDP stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowPlan {
@@ -48,6 +50,29 @@ impl FlowPlan {
     pub(crate) fn name(&self, groups: &[FlowGroup]) -> String {
         let first = format!("{}.{}.{}", self.group(groups).name, self.entity(groups), self.member);
         if self.generation > 1 { format!("{first}#{}", self.generation) } else { first }
+    }
+
+    /// Number of its subflow; 0 without multipath TCP.
+    pub(crate) fn subflow(&self, groups: &[FlowGroup]) -> u32 {
+        self.group(groups).multipath.map_or(0, |multipath| self.member % multipath.subflows)
+    }
+
+    /// Routers that its way leads over.
+    pub(crate) fn path<'a>(&self, groups: &'a [FlowGroup]) -> &'a [NodeId] {
+        let group = self.group(groups);
+        let number = match group.multipath {
+            Some(_) => self.subflow(groups),
+            None => self.member % group.count,
+        };
+        match group.paths.len() {
+            0 => &[],
+            paths => &group.paths[number as usize % paths],
+        }
+    }
+
+    /// Which of the sets of flow numbers that the rounds of an incast use in turn.
+    pub(crate) fn set(&self) -> usize {
+        (self.generation - 1) as usize
     }
 
     /// Exists through the whole interval.
@@ -97,8 +122,11 @@ fn plan_group(
             };
             sender_index += 1;
             for dst in targets {
-                for _ in 0..group.count {
-                    let flow_name = format!("{}.{name}.{}", group.name, own.len());
+                let subflows = group.multipath.map_or(1, |multipath| multipath.subflows);
+                for number in 0..group.count * subflows {
+                    // Subflows start when their connection does.
+                    let first = own.len() as u32 - number % subflows;
+                    let flow_name = format!("{}.{name}.{first}", group.name);
                     let mut stream = Stream::new(run.seed, trial, &format!("flow/{flow_name}/start"));
                     own.push(FlowPlan {
                         group: index as u32,
@@ -112,6 +140,17 @@ fn plan_group(
                     });
                 }
             }
+        }
+        if let Some(rounds) = group.rounds {
+            // They start when their round begins.
+            for plan in &mut own {
+                plan.start = Time::MAX;
+            }
+            let sets = (1..=rounds.min(rounds::SETS)).flat_map(|generation| {
+                own.iter().map(move |plan| FlowPlan { generation, ..*plan })
+            });
+            flows.extend(sets);
+            continue;
         }
         flows.extend(apply_timeline(group, own));
     }
@@ -285,6 +324,9 @@ mod tests {
             transport: Transport::Tcp { size: None, settings: TcpSettings::default() },
             need: None,
             dscp: 0,
+            paths: Vec::new(),
+            rounds: None,
+            multipath: None,
             measured: true,
         }
     }

@@ -216,7 +216,7 @@ mod tests {
         }
         AdaptiveRed::new(
             &params,
-            Site { rate: Rate::from_bits_per_sec(rate), stream: Stream::new(1, 0, "ared") },
+            Site::new(Rate::from_bits_per_sec(rate), Stream::new(1, 0, "ared")),
         )
     }
 
