@@ -2,6 +2,7 @@
 
 pub mod bas;
 pub mod er2bc;
+pub mod qcbf;
 
 use crate::control::Controller;
 use crate::id::{FlowId, NodeId, PortId};
@@ -41,7 +42,7 @@ impl PartialEq for SchemeDef {
 }
 
 /// Every scheme.
-pub static REGISTRY: &[&SchemeDef] = &[&bas::DEF, &er2bc::DEF];
+pub static REGISTRY: &[&SchemeDef] = &[&bas::DEF, &er2bc::DEF, &qcbf::DEF];
 
 /// A scheme with its parameters, as a scenario states it.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]

@@ -15,6 +15,7 @@ use bandmaster_core::units::Rate;
 
 use crate::RunError;
 use crate::events::EventQueue;
+use crate::gates::Gates;
 use crate::link::{PathCounter, Port, QueueWatch};
 use crate::measure::Meter;
 use crate::net::{Net, ROUTE_END};
@@ -90,6 +91,11 @@ pub(crate) fn build<'a>(
         roles
             .extend(scenario.schemes.iter().flat_map(|config| (config.scheme.build)(&config.params, &world)));
     }
+    let programs = roles.iter_mut().flat_map(|role| role.controller.programs()).collect();
+    let gates = Gates::new(programs, ports.len());
+    for profile in &mut profiles {
+        profile.echoes_window = gates.is_echoed();
+    }
     for role in roles.iter().filter(|role| role.wants_ports) {
         for (port, _) in ports.iter_mut().zip(&port_owner).filter(|(_, owner)| **owner == role.node) {
             port.extras().flow_counter = Some(FlowCounter::new());
@@ -140,6 +146,7 @@ pub(crate) fn build<'a>(
         datagrams_received,
         udp,
         toggles,
+        gates,
         rounds,
         shares,
         roles,

@@ -6,6 +6,7 @@
 mod build;
 mod capture;
 mod events;
+mod gates;
 mod link;
 mod measure;
 mod net;

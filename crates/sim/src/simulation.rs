@@ -11,6 +11,7 @@ use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Rate};
 
 use crate::events::Event;
+use crate::gates::Gates;
 use crate::link::{Port, PortCounters};
 use crate::measure::{FlowSample, Flows, Meter};
 use crate::net::Net;
@@ -46,6 +47,7 @@ pub(crate) struct Simulation<'a> {
     pub(crate) udp: Vec<UdpSource>,
     pub(crate) datagrams_received: Vec<u64>,
     pub(crate) toggles: Toggles,
+    pub(crate) gates: Gates,
     pub(crate) rounds: Rounds,
     /// By TCP flow: its part in a multipath connection. Empty when there is none.
     pub(crate) shares: Vec<Option<Share>>,
@@ -211,9 +213,11 @@ impl Simulation<'_> {
             Event::Arrival(port) => {
                 let net = &mut self.net;
                 let arrived = net.ports[port as usize].arrive(port, &mut net.slab, &mut net.events);
-                if let Some(label) = arrived
-                    && !net.forward(label)
-                {
+                let Some(label) = arrived else { return };
+                if !self.gates.is_empty() && !self.pass_gates(port, label) {
+                    return;
+                }
+                if !self.net.forward(label) {
                     self.deliver(label);
                 }
             }
@@ -259,6 +263,21 @@ impl Simulation<'_> {
             Event::Wakeup(role) => self.wake(role as usize),
             Event::Deliver(number) => self.deliver_message(number),
             Event::ProbeLeft(key) => self.probe_left(key),
+            Event::Gate(number) => {
+                let (profiles, profile_of) = (&self.profiles, &self.profile_of);
+                let profile_of = |flow: u32| &profiles[profile_of[flow as usize] as usize];
+                self.gates.on_timer(number, profile_of, &mut self.net);
+            }
+        }
+    }
+
+    /// Shows a packet to the programs of ports; false when one holds it.
+    fn pass_gates(&mut self, port: u32, label: Label) -> bool {
+        match self.profile_of.get(label.flow as usize) {
+            Some(&profile) => {
+                self.gates.pass(port, label, &self.profiles[profile as usize], &mut self.net)
+            }
+            None => true,
         }
     }
 
@@ -736,6 +755,7 @@ impl Simulation<'_> {
             ended += dropped + delivered + lost;
         }
         assert_eq!(self.net.offered, ended + alive, "packets offered to ports, and their fates");
+        alive += self.gates.held();
         assert_eq!(alive, self.net.slab.live() as u64, "packets alive outside every port");
     }
 

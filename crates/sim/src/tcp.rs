@@ -34,6 +34,8 @@ pub(crate) struct Profile {
     pub(crate) has_schemes: bool,
     /// Subflows of multipath TCP: data segments take a whole MSS of sequence space, options in every segment.
     pub(crate) is_multipath: bool,
+    /// A scheme's window field: the receiver returns it, and the sender keeps to it.
+    pub(crate) echoes_window: bool,
     /// RFC 8257: the receiver echoes the mark of each segment.
     pub(crate) echoes_each: bool,
 }
@@ -53,6 +55,7 @@ impl Profile {
             tos: dscp << 2,
             has_schemes,
             is_multipath: false,
+            echoes_window: false,
             echoes_each: settings.congestion_control == "dctcp",
             settings,
         }

@@ -144,8 +144,11 @@ fn paths(reader: &mut Reader, section: &Section<'_>, topology: &Topology) -> Vec
 }
 
 fn multipath(reader: &mut Reader, section: &Section<'_>) -> Option<Multipath> {
-    let scheduler = section.has("scheduler").then(|| section.text("scheduler")).flatten();
-    if !section.has("subflows") || section.item("subflows").is_none() {
+    if !section.has("subflows") {
+        return None;
+    }
+    let scheduler = section.text("scheduler");
+    if section.item("subflows").is_none() {
         if section.item("scheduler").is_some() {
             reader.fail_key(section, "scheduler", "needs `subflows` beside it");
         }
@@ -163,7 +166,6 @@ fn multipath(reader: &mut Reader, section: &Section<'_>) -> Option<Multipath> {
 }
 
 fn rounds(reader: &mut Reader, section: &Section<'_>) -> Option<u32> {
-    section.item("rounds")?;
     let rounds = section.has("rounds").then(|| section.integer("rounds")).flatten()?;
     for key in ["stop", "on", "timeline"] {
         if section.item(key).is_some() {

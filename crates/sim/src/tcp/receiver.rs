@@ -47,6 +47,8 @@ struct Extras {
     credit: Option<Credit>,
     /// Bytes that a slow application has read.
     reader: Option<Reader>,
+    /// The window field of the last segment that came, where a scheme has one.
+    field: Option<u32>,
     /// A subflow of multipath TCP hands its data over.
     share: Option<Share>,
 }
@@ -126,6 +128,9 @@ impl Receiver {
 
     /// A segment has come.
     pub(crate) fn on_segment(&mut self, packet: &Packet, profile: &Profile, net: &mut Net) {
+        if profile.echoes_window {
+            self.extras().field = Some(packet.window);
+        }
         if packet.flags & flag::SYN != 0 {
             self.opened = true;
             self.recent_timestamp = packet.ts_value;
@@ -346,8 +351,12 @@ impl Receiver {
                 packet.sack_count += 1;
             }
         }
-        if let Some(share) = self.extras.as_ref().and_then(|extras| extras.share.as_ref()) {
-            packet.seq = share.data_edge();
+        if let Some(extras) = &self.extras {
+            // A field bounds the window itself, not the right edge: the sender takes it so.
+            packet.window = packet.window.min(extras.field.unwrap_or(u32::MAX));
+            if let Some(share) = &extras.share {
+                packet.seq = share.data_edge();
+            }
         }
         packet.len = profile.ack_len(packet.sack_count);
         self.unacknowledged = 0;

@@ -275,6 +275,9 @@ impl Sender {
             return;
         }
         self.echo = packet.ts_value;
+        if profile.echoes_window {
+            self.take_field(packet, profile, net);
+        }
         let advanced = packet.ack - self.board.una;
         let opened = packet.ack + u64::from(packet.window) > self.edge;
         self.edge = self.edge.max(packet.ack + u64::from(packet.window));
@@ -358,6 +361,28 @@ impl Sender {
         self.transmit(profile, net);
     }
 
+    /// A scheme's window field has come back. Below a segment it is served in turns: a segment in so many round-trips.
+    fn take_field(&mut self, packet: &Packet, profile: &Profile, net: &Net) {
+        let flow = self.flow;
+        let srtt = self.rtt.srtt();
+        self.edge = self.edge.max(packet.ack + profile.max_window());
+        let steering = self.steering.get_or_insert_default();
+        let field = u64::from(packet.window);
+        steering.cap = Some(field);
+        let was_in_turns = steering.rate.is_some();
+        steering.rate = srtt.filter(|_| field < profile.mss).map(|srtt| {
+            let rate = field.max(1) as f64 * 8.0 / srtt.as_secs_f64().max(1e-6);
+            Rate::from_bits_per_sec_f64(rate)
+        });
+        if let Some(rate) = steering.rate.filter(|_| !was_in_turns) {
+            // First turns are spread over the interval: golden-ratio phases.
+            let phase = u64::from(flow.wrapping_mul(0x9e37_79b9) >> 16);
+            let interval = rate.time_for(Bytes::new(profile.mss)).as_nanos();
+            let wait = Span::from_nanos(((u128::from(interval) * u128::from(phase)) >> 16) as u64);
+            steering.next_send = steering.next_send.max(net.now + wait);
+        }
+    }
+
     fn on_syn_ack(&mut self, packet: &Packet, profile: &Profile, net: &mut Net) {
         if self.state != State::SynSent {
             return;
@@ -367,6 +392,9 @@ impl Sender {
         self.echo = packet.ts_value;
         if packet.ts_echo != 0 || self.counters.timeouts == 0 {
             self.take_sample(packet, profile, net);
+        }
+        if profile.echoes_window {
+            self.take_field(packet, profile, net);
         }
         // RFC 6928 section 2: a small start after more than one SYN was lost.
         if self.counters.timeouts > 1 {
