@@ -97,7 +97,11 @@ pub static FIGURES: &[Quantity] = &[
     Quantity { name: "fct_mean", unit: "s", doc: "Mean completion time of flows of limited size" },
     Quantity { name: "fct_p99", unit: "s", doc: "99th percentile of the completion time" },
     Quantity { name: "rounds", unit: "", doc: "Incast rounds that completed" },
-    Quantity { name: "round_time_mean", unit: "s", doc: "Mean time from an incast round's begin to its last byte" },
+    Quantity {
+        name: "round_time_mean",
+        unit: "s",
+        doc: "Mean time from an incast round's begin to its last byte",
+    },
     Quantity { name: "round_time_max", unit: "s", doc: "Longest time of an incast round" },
     Quantity {
         name: "round_goodput",

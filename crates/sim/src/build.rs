@@ -166,7 +166,8 @@ fn first_of(plans: &[FlowPlan], flow: usize, groups: &[FlowGroup]) -> usize {
         return flow;
     }
     // A sending group's sets stand one after the other.
-    let size = plans[..flow].iter().rev().take_while(|p| p.source() == plan.source() && p.set() == plan.set());
+    let size =
+        plans[..flow].iter().rev().take_while(|p| p.source() == plan.source() && p.set() == plan.set());
     let before = size.count();
     let previous = plans[..flow - before].iter().rev().take_while(|p| p.source() == plan.source());
     flow - before - previous.count() + before
@@ -296,7 +297,11 @@ impl<'a> RouteTable<'a> {
         let mut via = plan.path(groups).to_vec();
         if via.is_empty() && plan.group(groups).multipath.is_some() {
             let number = plan.subflow(groups) as usize;
-            via = [plan.src, plan.dst].map(|host| self.router.gateway(host, number)).into_iter().flatten().collect();
+            via = [plan.src, plan.dst]
+                .map(|host| self.router.gateway(host, number))
+                .into_iter()
+                .flatten()
+                .collect();
             via.dedup();
         }
         let (from, to) = if reverse { (plan.dst, plan.src) } else { (plan.src, plan.dst) };

@@ -60,10 +60,9 @@ impl Gates {
     pub(crate) fn pass(&mut self, port: u32, label: Label, profile: &Profile, net: &mut Net) -> bool {
         let next = net.routes[label.hop as usize];
         let packet = *net.slab.at(label.key);
-        let (of_next, of_twin) = (next != ROUTE_END).then(|| self.of_port[next as usize]).map_or(
-            (NONE, NONE),
-            |of_next| (of_next, self.of_port[(port ^ 1) as usize]),
-        );
+        let (of_next, of_twin) = (next != ROUTE_END)
+            .then(|| self.of_port[next as usize])
+            .map_or((NONE, NONE), |of_next| (of_next, self.of_port[(port ^ 1) as usize]));
         if !packet.reverse && of_next != NONE {
             let gate = &mut self.gates[of_next as usize];
             let stamp = gate.program.on_data(net.now, &segment(&packet, profile));

@@ -51,7 +51,13 @@ impl<'a> Router<'a> {
     }
 
     /// Ports from `src` over the routers of `via` to `dst`, by shortest ways between them.
-    pub(crate) fn route_over(&mut self, src: NodeId, via: &[NodeId], dst: NodeId, flow: u64) -> Option<Vec<u32>> {
+    pub(crate) fn route_over(
+        &mut self,
+        src: NodeId,
+        via: &[NodeId],
+        dst: NodeId,
+        flow: u64,
+    ) -> Option<Vec<u32>> {
         let mut ports = Vec::new();
         let mut at = src;
         for &next in via.iter().chain([&dst]) {

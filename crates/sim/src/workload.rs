@@ -146,9 +146,8 @@ fn plan_group(
             for plan in &mut own {
                 plan.start = Time::MAX;
             }
-            let sets = (1..=rounds.min(rounds::SETS)).flat_map(|generation| {
-                own.iter().map(move |plan| FlowPlan { generation, ..*plan })
-            });
+            let sets = (1..=rounds.min(rounds::SETS))
+                .flat_map(|generation| own.iter().map(move |plan| FlowPlan { generation, ..*plan }));
             flows.extend(sets);
             continue;
         }

@@ -54,13 +54,14 @@ fn figure(record: &RunRecord, name: &str) -> f64 {
 /// Packets handed to a port.
 fn captured(scenario: &Scenario, port: &str) -> Vec<CapturedPacket> {
     let mut packets = Vec::new();
-    let mut take = |packet: &CapturedPacket| packets.push(packet.clone());
+    let mut take = |packet: &CapturedPacket| packets.push(*packet);
     let mut options = RunOptions { capture: Some((port, &mut take)), ..RunOptions::default() };
     run(scenario, 0, 0, &mut options).unwrap_or_else(|e| panic!("{e}"));
     packets
 }
 
-const THEORY: &str = "mss = \"1000B\"\ndelayed-ack = \"1pkt\"\nreceive-buffer = \"64MiB\"\nrecovery = \"rfc6675\"";
+const THEORY: &str =
+    "mss = \"1000B\"\ndelayed-ack = \"1pkt\"\nreceive-buffer = \"64MiB\"\nrecovery = \"rfc6675\"";
 
 /// Bytes over each of two paths with equal round-trip times that lose one packet in as many as given.
 fn rates(control: &str, subflows: Option<u32>, every: [u64; 2]) -> [f64; 2] {
@@ -119,7 +120,14 @@ fn coupled_controls_take_the_shares_of_their_theory() {
 fn schedulers_use_the_sum_of_the_paths() {
     for scheduler in ["min-rtt", "round-robin"] {
         let flow = format!("subflows = 2\nscheduler = \"{scheduler}\"");
-        let text = two_paths([&[], &[]], ["2ms", "8ms"], "10mbit", "congestion-control = \"newreno\"\nmss = \"1428B\"", &flow, "30s");
+        let text = two_paths(
+            [&[], &[]],
+            ["2ms", "8ms"],
+            "10mbit",
+            "congestion-control = \"newreno\"\nmss = \"1428B\"",
+            &flow,
+            "30s",
+        );
         let record = record(&text);
         // 1428 of 1502 bytes on each of two links of 10 Mbit/s; slow start takes a little of 30 s.
         let goodput = figure(&record, "throughput");
@@ -179,8 +187,12 @@ fn traces_are_as_before() {
         ("dctcp", "congestion-control = \"dctcp\"\necn = true"),
     ] {
         let tcp = format!("{tcp}\nmss = \"1000B\"\ntimestamps = false");
-        let text = two_paths([&[25], &[9]], ["5ms", "10ms"], "10mbit", &tcp, "subflows = 2\nsize = \"120kB\"", "2s")
-            .replace("queue = \"100pkt\"", "queue = { limit = \"100pkt\", ecn-threshold = \"8pkt\", discipline = \"fifo\" }");
+        let text =
+            two_paths([&[25], &[9]], ["5ms", "10ms"], "10mbit", &tcp, "subflows = 2\nsize = \"120kB\"", "2s")
+                .replace(
+                    "queue = \"100pkt\"",
+                    "queue = { limit = \"100pkt\", ecn-threshold = \"8pkt\", discipline = \"fifo\" }",
+                );
         let scenario = scenario(&text);
         let mut rows = Vec::new();
         for (path, port) in ["s->r1", "s->r2", "r1->s", "r2->s"].into_iter().enumerate() {
@@ -188,17 +200,19 @@ fn traces_are_as_before() {
                 let CapturedTransport::Tcp(tcp) = packet.transport else { continue };
                 let at = packet.at.as_nanos() as f64 / 1e6;
                 let number = if path < 2 { tcp.seq } else { tcp.ack };
-                rows.push((packet.at, format!(
-                    "{at:>9.3} {port} {:>3} {number:>7} {:>5}\n",
-                    tcp.flags, packet.payload
-                )));
+                rows.push((
+                    packet.at,
+                    format!("{at:>9.3} {port} {:>3} {number:>7} {:>5}\n", tcp.flags, packet.payload),
+                ));
             }
         }
         rows.sort();
         let mut table = "  time_ms port  flags seq_or_ack len\n".to_owned();
         rows.iter().for_each(|(_, row)| table.push_str(row));
         let path: PathBuf =
-            [env!("CARGO_MANIFEST_DIR"), "..", "..", "golden", &format!("tcp-{control}-two-paths.txt")].iter().collect();
+            [env!("CARGO_MANIFEST_DIR"), "..", "..", "golden", &format!("tcp-{control}-two-paths.txt")]
+                .iter()
+                .collect();
         if std::env::var_os("BANDMASTER_BLESS").is_some_and(|value| value == "1") {
             std::fs::write(&path, &table).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         }

@@ -49,7 +49,9 @@ const DROPS: f64 = 1.2;
 #[test]
 fn incast_agrees_with_ns3() {
     let path: PathBuf =
-        [env!("CARGO_MANIFEST_DIR"), "..", "..", "scenarios", "validation", "ns3-incast.toml"].iter().collect();
+        [env!("CARGO_MANIFEST_DIR"), "..", "..", "scenarios", "validation", "ns3-incast.toml"]
+            .iter()
+            .collect();
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let study = parse("ns3-incast.toml", &text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
     let mut table = String::new();

@@ -153,12 +153,10 @@ mod tests {
             let backlog = Backlog { packets, bytes: 0 };
             step.admit(Time::ZERO, backlog, Span::ZERO, &Pkt { ect, ..pkt(1, 100) })
         };
-        assert_eq!([at(2, true), at(3, true), at(3, false), at(4, true)], [
-            Verdict::Accept,
-            Verdict::Mark,
-            Verdict::Accept,
-            Verdict::Drop
-        ]);
+        assert_eq!(
+            [at(2, true), at(3, true), at(3, false), at(4, true)],
+            [Verdict::Accept, Verdict::Mark, Verdict::Accept, Verdict::Drop]
+        );
     }
 
     #[test]

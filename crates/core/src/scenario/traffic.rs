@@ -160,8 +160,7 @@ fn multipath(reader: &mut Reader, section: &Section<'_>) -> Option<Multipath> {
             reader.fail_key(section, key, "is not for multipath TCP; leave `subflows` out");
         }
     }
-    let scheduler =
-        if scheduler? == "round-robin" { Scheduler::RoundRobin } else { Scheduler::MinRtt };
+    let scheduler = if scheduler? == "round-robin" { Scheduler::RoundRobin } else { Scheduler::MinRtt };
     Some(Multipath { subflows, scheduler })
 }
 

@@ -7,6 +7,8 @@
 pub mod law;
 mod tor;
 
+use std::collections::BTreeSet;
+
 use super::{Role, SchemeDef, World};
 use crate::control::{Controller, Observation, Outbox, Wakeup};
 use crate::id::{NodeId, PortId};
@@ -30,7 +32,11 @@ pub static DEF: SchemeDef = SchemeDef {
 };
 
 const KEYS: &[Key] = &[
-    Key::optional("ports", Kind::TextList, "Ports `from->to` with the program; absent: all from routers to hosts"),
+    Key::optional(
+        "ports",
+        Kind::TextList,
+        "Ports `from->to` with the program; absent: all from routers to hosts",
+    ),
     Key::new(
         "form",
         Kind::Choice(&["ack", "window-field"]),
@@ -39,7 +45,11 @@ const KEYS: &[Key] = &[
         "bandmaster; Sect. III.C",
     ),
     Key::required("buffer", Kind::Quantity(Dimension::Bytes), "Q: what may wait at each of the ports"),
-    Key::required("rtt", Kind::Quantity(Dimension::Span), "Round-trip time without queues, which gives D_L = C x RTT"),
+    Key::required(
+        "rtt",
+        Kind::Quantity(Dimension::Span),
+        "Round-trip time without queues, which gives D_L = C x RTT",
+    ),
     Key::new(
         "beta",
         Kind::Float { min: 0.01, max: 1.0 },
@@ -64,8 +74,8 @@ const KEYS: &[Key] = &[
     Key::new(
         "ageing",
         Kind::Quantity(Dimension::Span),
-        "10ms",
-        "A flow that is silent for so long gives its share back, within half as much again",
+        "2ms",
+        "A flow that is silent for so long gives its share back, within half as much again; several RTTs with full queues",
         "bandmaster: the paper waits for a FIN",
     ),
 ];
@@ -90,7 +100,7 @@ impl Controller for Tors {
 fn build(params: &Params, world: &World) -> Vec<Role> {
     let ports: Vec<PortId> = match params.get("ports") {
         Some(Value::List(names)) => names.iter().filter_map(|name| world.port(name)).collect(),
-        _ => (0..world.ports.len() as u32).map(PortId).filter(|port| leads_to_a_host(world, *port)).collect(),
+        _ => ports_to_receivers(world),
     };
     let Some(&first) = ports.first() else { return Vec::new() };
     let is_field = params.text("form") == "window-field";
@@ -104,11 +114,13 @@ fn build(params: &Params, world: &World) -> Vec<Role> {
     vec![Role { node, name: "tor", wants_ports: false, probes: Vec::new(), controller }]
 }
 
-/// Hosts have no routes through them: a port leads to one when what it leads to sends to nobody but flows' ends.
-fn leads_to_a_host(world: &World, port: PortId) -> bool {
-    let ends = |route: &super::Route| route.ports.last().is_some_and(|last| *last == port);
-    let begins = |route: &super::Route| route.ports.first().is_some_and(|first| *first == port);
-    world.routes.iter().any(ends) && !world.routes.iter().any(begins)
+/// Ports by which data reaches its receivers, but for links between hosts.
+fn ports_to_receivers(world: &World) -> Vec<PortId> {
+    let first: BTreeSet<PortId> =
+        world.routes.iter().filter_map(|route| route.ports.first().copied()).collect();
+    let last: BTreeSet<PortId> =
+        world.routes.iter().filter_map(|route| route.ports.last().copied()).collect();
+    last.difference(&first).copied().collect()
 }
 
 fn terms(params: &Params, capacity: Rate) -> Terms {

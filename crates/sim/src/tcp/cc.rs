@@ -104,16 +104,8 @@ pub struct CongestionControlDef {
 }
 
 /// Every congestion control.
-pub static REGISTRY: &[&CongestionControlDef] = &[
-    &tahoe::DEF,
-    &reno::DEF,
-    &newreno::DEF,
-    &cubic::DEF,
-    &dctcp::DEF,
-    &lia::DEF,
-    &olia::DEF,
-    &balia::DEF,
-];
+pub static REGISTRY: &[&CongestionControlDef] =
+    &[&tahoe::DEF, &reno::DEF, &newreno::DEF, &cubic::DEF, &dctcp::DEF, &lia::DEF, &olia::DEF, &balia::DEF];
 
 /// Builds the control that `settings` name; a multipath subflow has a `share`.
 pub(crate) fn build(settings: &TcpSettings, share: Option<&Share>) -> Option<Box<dyn CongestionControl>> {

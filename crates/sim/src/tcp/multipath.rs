@@ -166,7 +166,9 @@ impl Share {
     pub(crate) fn has_data(&self) -> bool {
         let shared = self.lock();
         let again = shared.again.iter().any(|(_, from)| *from != self.subflow);
-        again || shared.next < shared.total && shared.next + shared.mss.min(shared.total - shared.next) <= shared.edge
+        again
+            || shared.next < shared.total
+                && shared.next + shared.mss.min(shared.total - shared.next) <= shared.edge
     }
 
     /// The next data for this subflow's next segment: its length.
@@ -296,7 +298,10 @@ mod tests {
         assert!(!shares[0].take_in_order(2 * MSS, Time::ZERO));
         assert_eq!(shares[0].received(), 3000);
         shares[1].on_ack(MSS, 6000);
-        assert_eq!([shares[1].take_data(), shares[1].take_data(), shares[1].take_data()], [Some(1000), Some(500), None]);
+        assert_eq!(
+            [shares[1].take_data(), shares[1].take_data(), shares[1].take_data()],
+            [Some(1000), Some(500), None]
+        );
         assert_eq!(shares[1].len_at(2 * MSS), 500);
         assert!(shares[1].take_in_order(3 * MSS, Time::from_nanos(7)));
         assert_eq!(shares[0].finished_at(), Some(Time::from_nanos(7)));

@@ -661,7 +661,8 @@ impl Sender {
                     continue;
                 }
                 self.send_new(len, profile, net);
-            } else if self.share().is_some_and(Share::has_data) || !self.retransmit_speculatively(profile, net)
+            } else if self.share().is_some_and(Share::has_data)
+                || !self.retransmit_speculatively(profile, net)
             {
                 break;
             }
