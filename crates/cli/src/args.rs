@@ -8,6 +8,11 @@ use bandmaster_core::scenario::{ExtraSweep, Override};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
+use crate::commands::compare::{Percent, Tolerance};
+#[cfg(target_os = "linux")]
+use crate::commands::emulate::EmulateArgs;
+#[cfg(target_os = "linux")]
+use crate::commands::gateway::GatewayArgs;
 use crate::commands::reproduce;
 
 /// Simulates network-assisted bandwidth control.
@@ -53,6 +58,23 @@ pub(crate) enum Command {
     /// Run a scenario file over values of any key
     #[command(after_help = SWEEP_HELP)]
     Sweep(SweepArgs),
+    /// Run a scenario file on real Linux: TCP, UDP and shapers of the kernel between network namespaces
+    #[cfg(target_os = "linux")]
+    #[command(after_help = EMULATE_HELP)]
+    Emulate(EmulateArgs),
+    /// Keep the rates of important flows on a real machine
+    #[cfg(target_os = "linux")]
+    #[command(after_help = GATEWAY_HELP)]
+    Gateway(GatewayArgs),
+    /// Compare two result folders, figure by figure
+    #[command(after_help = COMPARE_HELP)]
+    Compare(CompareArgs),
+    /// Say what this machine can do, what is missing, and the remedy
+    #[command(after_help = DOCTOR_HELP)]
+    Doctor(DoctorArgs),
+    /// Measure how well this machine emulates links, and whether a scenario asks for more
+    #[command(after_help = CALIBRATE_HELP)]
+    Calibrate(CalibrateArgs),
     /// Check scenario files without running them
     #[command(after_help = CHECK_HELP)]
     Check(CheckArgs),
@@ -115,6 +137,48 @@ pub(crate) struct SweepArgs {
     pub(crate) work: WorkArgs,
     #[command(flatten)]
     pub(crate) capture: CaptureArgs,
+}
+
+/// `compare`.
+#[derive(Args, Debug)]
+pub(crate) struct CompareArgs {
+    /// Result folder
+    #[arg(value_name = "A", value_hint = ValueHint::DirPath)]
+    pub(crate) a: PathBuf,
+    /// Result folder that is compared with it
+    #[arg(value_name = "B", value_hint = ValueHint::DirPath)]
+    pub(crate) b: PathBuf,
+    /// Only this figure; may be given again. `shortage` stands for every `NAME.shortage` too
+    #[arg(long = "figure", value_name = "FIGURE")]
+    pub(crate) figures: Vec<String>,
+    /// Most that the means of a figure may differ by, in its unit or in per cent of A; may be given again
+    #[arg(long = "tolerance", value_name = "FIGURE=NUMBER[%]")]
+    pub(crate) tolerances: Vec<Tolerance>,
+    /// Most that the means of all other figures may differ by, in per cent of A
+    #[arg(long, value_name = "PERCENT%")]
+    pub(crate) within: Option<Percent>,
+    /// JSON instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `doctor`.
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `calibrate`.
+#[derive(Args, Debug)]
+pub(crate) struct CalibrateArgs {
+    /// Say too whether this scenario asks for more than was measured
+    #[arg(value_name = "SCENARIO.toml", value_hint = ValueHint::FilePath)]
+    pub(crate) scenario: Option<PathBuf>,
+    /// JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `check`.
@@ -303,6 +367,78 @@ at a time.
 
 Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 missing capability,
 4 failure, 5 some trials failed, 130 interrupted (finished trials are kept).";
+
+#[cfg(target_os = "linux")]
+const EMULATE_HELP: &str = "\
+Examples:
+  sudo bandmaster emulate scenarios/examples/htb.toml --quick
+  sudo bandmaster emulate scenarios/er2bc/table5-tcp.toml --variant er2bc --trials 1 --out results/real
+  sudo bandmaster emulate scenarios/bas/fixed.toml --variant tcp --base --set clients=8 --json
+  sudo bandmaster emulate --clean
+
+The same file as for `run`, the same report. Each node is a network namespace bm-RUN-NODE, each link
+is forwarded at its rate and delay through the queue discipline of the simulator, or the kernel's for
+htb. Trials take their real time and run one after the other. Nothing outside the namespaces is
+touched, and they go at the end; after a kill -9, --clean or the next emulation removes them. Without
+root a user namespace is used where the system allows it.
+
+Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 Linux or this machine cannot
+do what the scenario asks for, 4 failure, 5 some trials failed, 130 interrupted.";
+
+#[cfg(target_os = "linux")]
+const GATEWAY_HELP: &str = "\
+Examples:
+  bandmaster gateway check /etc/bandmaster/gateway.toml
+  bandmaster gateway plan /etc/bandmaster/gateway.toml
+  bandmaster gateway run /etc/bandmaster/gateway.toml --dry-run
+  bandmaster gateway status --json | jq '.sender.estimate'
+  bandmaster gateway restore
+
+docs/gateway.md has every key of the file. A running gateway reads it again on SIGHUP, and keeps
+the one before when it is wrong.
+
+Exit codes: 0 done or stopped by SIGTERM, 2 usage or deployment file, 3 the machine lacks something,
+4 failure, 130 interrupted.";
+
+const COMPARE_HELP: &str = "\
+Examples:
+  bandmaster compare results/sim results/emulated
+  bandmaster compare results/sim results/emulated --figure throughput --figure shortage
+  bandmaster compare before after --tolerance shortage=10 --tolerance throughput=5%
+  bandmaster compare before after --within 1% --json | jq '.studies[].cases[].figures[]'
+
+Cases are joined by variant and sweep value. For each figure: both means, B - A with its 95 %
+confidence interval (Welch; none for a single trial), and that as a share of A. What only one folder
+has is listed. A tolerance judges the difference of the means, not the interval; a figure with a
+--tolerance of its own that one folder lacks exceeds it.
+
+Exit codes: 0 no tolerance is exceeded, 1 one is, 2 usage, no result folder, or nothing in common.";
+
+const DOCTOR_HELP: &str = "\
+Examples:
+  bandmaster doctor
+  sudo bandmaster doctor
+  bandmaster doctor --json | jq '.items[] | select(.state != \"ok\")'
+
+What the kernel can do is found by trying it in a network namespace that ends with the command; the
+machine's own network is not touched. Without root a user namespace is tried, and what could not be
+tried is `unknown`. Trying may make the kernel load its module, as the first use does.
+
+Exit codes: 0 all that `emulate` and `gateway` need is there, 2 usage, 3 something is missing or
+could not be tried.";
+
+const CALIBRATE_HELP: &str = "\
+Examples:
+  bandmaster calibrate
+  bandmaster calibrate scenarios/er2bc/tcp-steps.toml
+  bandmaster calibrate --json | jq .capacity
+
+Joins two network namespaces by one emulated link and measures delay, loss, rate and how many packets
+per second the forwarder carries; under 30 s. Each measurement is made three times and the best
+counts, since whatever else runs on the machine disturbs: stop builds and other load first.
+
+Exit codes: 0 measured (a missed goal is said, not an error), 2 usage or scenario, 3 the machine
+lacks what emulation needs, or the scenario asks for more than was measured, 4 failure.";
 
 const CHECK_HELP: &str = "\
 Examples:

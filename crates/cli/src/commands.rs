@@ -1,9 +1,16 @@
 //! The commands.
 
+pub(crate) mod calibrate;
 pub(crate) mod check;
+pub(crate) mod compare;
 pub(crate) mod completions;
+pub(crate) mod doctor;
+#[cfg(target_os = "linux")]
+pub(crate) mod emulate;
 pub(crate) mod execute;
 pub(crate) mod explain;
+#[cfg(target_os = "linux")]
+pub(crate) mod gateway;
 pub(crate) mod list;
 pub(crate) mod man;
 pub(crate) mod reproduce;

@@ -29,6 +29,27 @@ pub(crate) struct Job<'a> {
     weight: u64,
 }
 
+/// Why a runtime gives no record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum TrialError {
+    /// Asked to stop.
+    Stopped,
+    /// The runtime cannot run the scenario.
+    Unrunnable(String),
+    /// Something failed on the way.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "simulations do not fail"))]
+    Failed(String),
+}
+
+impl From<RunError> for TrialError {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Stopped => Self::Stopped,
+            RunError::Unrunnable(why) => Self::Unrunnable(why),
+        }
+    }
+}
+
 /// A trial without a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct FailedTrial {
@@ -47,6 +68,8 @@ pub(crate) struct FailedTrial {
 pub(crate) enum FailedWhy {
     /// The runtime cannot run the scenario.
     Unrunnable(String),
+    /// Something failed on the way.
+    Failed(String),
     /// The program has a bug: place and message.
     Panicked(String),
 }
@@ -99,7 +122,7 @@ pub(crate) fn run_all<F>(
     run_trial: F,
 ) -> Outcome
 where
-    F: Fn(&Job<'_>) -> Result<RunRecord, RunError> + Sync,
+    F: Fn(&Job<'_>) -> Result<RunRecord, TrialError> + Sync,
 {
     catch_trial_panics();
     let mut heavy_first: Vec<usize> = (0..jobs.len()).collect();
@@ -113,9 +136,10 @@ where
             let Some(&index) = heavy_first.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
             let job = &jobs[index];
             let result = match unpanicked(|| run_trial(job)) {
-                Ok(Err(RunError::Stopped)) => return,
+                Ok(Err(TrialError::Stopped)) => return,
                 Ok(Ok(record)) => Ok(record),
-                Ok(Err(RunError::Unrunnable(why))) => Err(FailedWhy::Unrunnable(why)),
+                Ok(Err(TrialError::Unrunnable(why))) => Err(FailedWhy::Unrunnable(why)),
+                Ok(Err(TrialError::Failed(why))) => Err(FailedWhy::Failed(why)),
                 Err(panic) => Err(FailedWhy::Panicked(panic)),
             };
             *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
@@ -254,7 +278,7 @@ mod tests {
 
     fn run<F>(jobs: &[Job<'_>], n: usize, stop: &AtomicBool, run_trial: F) -> Outcome
     where
-        F: Fn(&Job<'_>) -> Result<RunRecord, RunError> + Sync,
+        F: Fn(&Job<'_>) -> Result<RunRecord, TrialError> + Sync,
     {
         run_all(jobs, 2, threads(n), stop, &Progress::new(jobs.len(), total_weight(jobs), false), run_trial)
     }
@@ -297,7 +321,7 @@ mod tests {
         let plan = plan([&study]);
         let outcome = run(&plan, 2, &AtomicBool::new(false), |job| match (job.case, job.trial) {
             (0, 1) => panic!("cwnd of {} bytes", 0),
-            (1, 2) => Err(RunError::Unrunnable("no such wire".to_owned())),
+            (1, 2) => Err(TrialError::Unrunnable("no such wire".to_owned())),
             _ => Ok(record(job)),
         });
         assert_eq!((outcome.finished(), outcome.planned, outcome.stopped), (4, 6, false));
@@ -317,7 +341,7 @@ mod tests {
         let outcome = run(&plan, 1, &stop, |job| {
             if (job.case, job.trial) == (1, 2) {
                 stop.store(true, Ordering::Relaxed);
-                return Err(RunError::Stopped);
+                return Err(TrialError::Stopped);
             }
             Ok(record(job))
         });

@@ -28,6 +28,13 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(&args, console),
         Command::Reproduce(args) => commands::reproduce::reproduce(&args, console),
         Command::Sweep(args) => commands::sweep::sweep(&args, console),
+        #[cfg(target_os = "linux")]
+        Command::Emulate(args) => commands::emulate::emulate(&args, console),
+        #[cfg(target_os = "linux")]
+        Command::Gateway(args) => commands::gateway::gateway(&args, console),
+        Command::Compare(args) => commands::compare::compare(&args, console),
+        Command::Doctor(args) => commands::doctor::doctor(&args, console),
+        Command::Calibrate(args) => commands::calibrate::calibrate(&args, console),
         Command::Check(args) => commands::check::check(&args, console),
         Command::Explain(args) => commands::explain::explain(&args, console),
         Command::List(args) => commands::list::list(&args, console),

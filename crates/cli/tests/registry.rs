@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use bandmaster_core::id::FlowId;
 use bandmaster_core::params::{Key, Kind, Limit, Params, Value};
 use bandmaster_core::qdisc::{self, Discipline, Pkt, Qdisc, QdiscDef, Site, Verdict, fifo::Fifo};
-use bandmaster_core::report::{FIGURES, MEASURES, Quantity};
+use bandmaster_core::report::{FIGURES, GAUGE_FIGURES, GAUGES, MEASURES, Quantity, TRACKING};
 use bandmaster_core::rng::Stream;
-use bandmaster_core::scenario::{self, Case, Options, RecordDetail, Study, Transport};
+use bandmaster_core::scenario::{self, Case, Files, Options, RecordDetail, Study, Transport};
 use bandmaster_core::scheme::{self, SchemeDef};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Dimension, Rate};
@@ -103,7 +103,10 @@ fn the_reference_of_scenario_files_is_complete() {
 #[test]
 fn the_reference_of_figures_is_complete() {
     in_step("docs/simulator.md", "figures", &quantity_table(FIGURES));
+    in_step("docs/simulator.md", "tracking", &quantity_table(TRACKING));
+    in_step("docs/simulator.md", "gauge-figures", &quantity_table(GAUGE_FIGURES));
     in_step("docs/simulator.md", "measures", &quantity_table(MEASURES));
+    in_step("docs/simulator.md", "gauges", &quantity_table(GAUGES));
 }
 
 /// Every file that a page links to, and every heading that a link names, exists.
@@ -507,7 +510,19 @@ fn files_below(folder: &str, ending: &str) -> Vec<PathBuf> {
 
 fn study(path: &Path) -> Study {
     let name = path.display().to_string();
-    scenario::parse(&name, &read(path), &Options::default()).unwrap_or_else(|e| panic!("{e}"))
+    let folder = Folder(root().join(path.parent().unwrap_or(Path::new(""))));
+    let options = Options { files: Some(&folder), ..Options::default() };
+    scenario::parse(&name, &read(path), &options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The folder of a scenario file.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl Files for Folder {
+    fn read(&self, name: &str) -> Result<String, String> {
+        fs::read_to_string(self.0.join(name)).map_err(|e| e.to_string())
+    }
 }
 
 /// Scenario files with a case that fits.

@@ -21,6 +21,32 @@ pub trait Controller: Send {
     fn programs(&mut self) -> Vec<(PortId, Box<dyn WindowProgram>)> {
         Vec::new()
     }
+
+    /// Shows what the role holds to be true now: the same measures in the same order at every call.
+    fn gauges(&self, _gauges: &mut Gauges) {}
+}
+
+/// Values that a role shows, for reports only: nothing acts on them.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Gauges {
+    values: Vec<(&'static str, f64)>,
+}
+
+impl Gauges {
+    /// Shows a value of one of [`MEASURES`](crate::report::MEASURES), in its unit; not-a-number: none yet.
+    pub fn show(&mut self, measure: &'static str, value: f64) {
+        self.values.push((measure, value));
+    }
+
+    /// What was shown, in order.
+    pub fn values(&self) -> &[(&'static str, f64)] {
+        &self.values
+    }
+
+    /// Forgets what was shown.
+    pub fn clear(&mut self) {
+        self.values.clear();
+    }
 }
 
 /// A request to be called.

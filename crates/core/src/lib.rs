@@ -7,18 +7,22 @@
 //! Reading order: [`time`], [`units`], [`control`] (the loop of every scheme), [`scheme`], [`qdisc`], [`port`],
 //! [`topology`], [`scenario`], [`report`].
 
+pub mod capacity;
 pub mod capture;
 pub mod control;
 pub mod fairness;
 pub mod filter;
 pub mod id;
+pub mod measure;
 pub mod params;
 pub mod port;
 pub mod qdisc;
 pub mod report;
 pub mod rng;
+pub mod routing;
 pub mod scenario;
 pub mod scheme;
 pub mod time;
 pub mod topology;
 pub mod units;
+pub mod workload;

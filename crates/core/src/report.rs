@@ -1,6 +1,7 @@
 //! What a run leaves behind: the same columns from every runtime.
 
 pub mod claims;
+pub mod difference;
 pub mod summary;
 
 use serde::Serialize;
@@ -35,9 +36,9 @@ impl RunRecord {
 /// One measure of one entity over time.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Series {
-    /// `all`, a group, a flow (`uploads.3`) or a port (`r1->server`).
+    /// `all`, a group, a flow (`uploads.3`), a port (`r1->server`) or the node of a role (`gw1`).
     pub entity: String,
-    /// One of [`MEASURES`].
+    /// One of [`MEASURES`] or [`GAUGES`].
     pub measure: &'static str,
     /// Values; not-a-number where the measure is undefined (no flow existed).
     pub values: Vec<f32>,
@@ -93,6 +94,17 @@ pub static FIGURES: &[Quantity] = &[
         unit: "%",
         doc: "`NAME.shortage`: share of the time in which a flow of group NAME receives less than it needs",
     },
+    Quantity {
+        name: "shortage_limit",
+        unit: "%",
+        doc: "`NAME.shortage_limit`: share of the time in which the measured port cannot carry, beside UDP traffic that \
+              is not measured, what group NAME and the groups listed before it need",
+    },
+    Quantity {
+        name: "throughput_least",
+        unit: "Mbit/s",
+        doc: "Least total goodput of the measured flows over one long interval",
+    },
     Quantity { name: "completed", unit: "", doc: "Flows of limited size that completed" },
     Quantity { name: "fct_mean", unit: "s", doc: "Mean completion time of flows of limited size" },
     Quantity { name: "fct_p99", unit: "s", doc: "99th percentile of the completion time" },
@@ -111,8 +123,53 @@ pub static FIGURES: &[Quantity] = &[
     Quantity { name: "control_rate", unit: "kbit/s", doc: "Rate of the scheme's messages between nodes" },
 ];
 
-/// The figure that only groups of flows have.
-pub const SHORTAGE: &str = "shortage";
+/// Summary figures of a run with `[measure.tracking]`: how well an estimate of the free bandwidth tracks it. A step is
+/// a change of the free bandwidth after the warm-up; it lasts until the next, or the end of the run.
+pub static TRACKING: &[Quantity] = &[
+    Quantity { name: "steps", unit: "", doc: "Steps that are judged" },
+    Quantity {
+        name: "follow",
+        unit: "s",
+        doc: "Time from a step until the estimate has reached the new level or is near it, by the stated distance but \
+              at most half the step; all of the step when it never is; mean over the steps",
+    },
+    Quantity { name: "follow_max", unit: "s", doc: "As follow, the longest" },
+    Quantity {
+        name: "settle",
+        unit: "s",
+        doc: "Time from a step until the estimate stays within the stated distance to the end of the step; mean",
+    },
+    Quantity { name: "settle_max", unit: "s", doc: "As settle, the longest" },
+    Quantity {
+        name: "overshoot",
+        unit: "kbit/s",
+        doc: "Most that the estimate is above the free bandwidth: after a step up from the beginning, after a step down \
+              from the time on that it has to respond",
+    },
+    Quantity {
+        name: "undershoot",
+        unit: "kbit/s",
+        doc: "Most that the estimate is below the free bandwidth: after a step down from the beginning, after a step up \
+              from the time on that it has to respond",
+    },
+    Quantity {
+        name: "error",
+        unit: "kbit/s",
+        doc: "Distance of the estimate from the free bandwidth, mean over the time after the warm-up",
+    },
+];
+
+/// What is summed up of a gauge in `measure.gauges`, as `NODE.GAUGE.min` and so on. The unit is that of the gauge,
+/// where none stands here.
+pub static GAUGE_FIGURES: &[Quantity] = &[
+    Quantity { name: "min", unit: "", doc: "Least value after the warm-up" },
+    Quantity { name: "max", unit: "", doc: "Largest value after the warm-up" },
+    Quantity { name: "last", unit: "", doc: "Value at the end" },
+    Quantity { name: "still", unit: "s", doc: "Longest time without a change of the value" },
+];
+
+/// The figures that only groups of flows have.
+pub const OF_GROUPS: [&str; 2] = ["shortage", "shortage_limit"];
 
 /// Measures of series.
 pub static MEASURES: &[Quantity] = &[
@@ -123,7 +180,42 @@ pub static MEASURES: &[Quantity] = &[
     Quantity { name: "flows", unit: "", doc: "Measured flows that existed through the interval" },
     Quantity { name: "cwnd", unit: "B", doc: "Congestion window at the end of the interval" },
     Quantity { name: "srtt", unit: "ms", doc: "Smoothed round-trip time at the end of the interval" },
+    Quantity {
+        name: "free",
+        unit: "Mbit/s",
+        doc: "Rate of the tracked port less its background UDP, in frames, at the end of the interval",
+    },
 ];
+
+/// Measures that roles of schemes show ([`Gauges`](crate::control::Gauges)), as series of the role's node, each at the
+/// end of the interval.
+pub static GAUGES: &[Quantity] = &[
+    Quantity { name: "estimate", unit: "Mbit/s", doc: "W: bandwidth that is taken to be free" },
+    Quantity { name: "step", unit: "Mbit/s", doc: "D: next increase of the estimate" },
+    Quantity { name: "received", unit: "Mbit/s", doc: "R: rate received in the last round" },
+    Quantity { name: "loss", unit: "pkt", doc: "L: packets lost in the last round" },
+    Quantity { name: "lost", unit: "pkt", doc: "Sum of L since the role began" },
+    Quantity { name: "updates", unit: "", doc: "Rounds that brought an answer, since the role began" },
+    Quantity {
+        name: "classes",
+        unit: "Mbit/s",
+        doc: "Sum of the rates promised to the classes of the shaper",
+    },
+    Quantity { name: "spare", unit: "Mbit/s", doc: "The estimate less `classes`" },
+];
+
+/// A measure of series: one of [`MEASURES`] or [`GAUGES`].
+pub fn measure(name: &str) -> Option<&'static Quantity> {
+    MEASURES.iter().chain(GAUGES).find(|measure| measure.name == name)
+}
+
+/// The parts of a figure of a gauge, `NODE.GAUGE.FIGURE`: the node, the gauge and one of [`GAUGE_FIGURES`].
+pub fn gauge_figure(name: &str) -> Option<(&str, &'static Quantity, &'static Quantity)> {
+    let (gauge, figure) = name.rsplit_once('.')?;
+    let (node, gauge) = gauge.rsplit_once('.')?;
+    let named = |list: &'static [Quantity], name: &str| list.iter().find(|quantity| quantity.name == name);
+    Some((node, named(GAUGES, gauge)?, named(GAUGE_FIGURES, figure)?))
+}
 
 /// Where results come from.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -134,7 +226,7 @@ pub struct Provenance {
     pub version: &'static str,
     /// Commit it was built from, when known.
     pub commit: Option<&'static str>,
-    /// Digest of the scenario file's text and overrides.
+    /// Digest of the scenario file's text, overrides and traces.
     pub digest: String,
     /// Seed.
     pub seed: u64,

@@ -4,6 +4,7 @@
 //! [`parse`] gives the scenarios to run as [`Study::cases`]; [`explain`] says where each value came from.
 
 mod claims;
+pub mod deployment;
 mod error;
 mod keys;
 mod model;
@@ -12,6 +13,7 @@ mod raw;
 mod schema;
 mod section;
 mod study;
+mod traces;
 mod traffic;
 mod whole;
 mod words;
@@ -20,9 +22,18 @@ pub use error::{Error, Errors};
 pub use model::*;
 pub use section::Explained;
 
-/// What the command line changes in a file.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Options {
+/// Where the files are that a scenario names; this crate knows no files.
+pub trait Files: core::fmt::Debug {
+    /// The text of the file that the scenario calls `name`.
+    ///
+    /// # Errors
+    /// Why it cannot be read, as the rest of "`name`: ...".
+    fn read(&self, name: &str) -> Result<String, String>;
+}
+
+/// What the command line changes in a file, and where further files are.
+#[derive(Clone, Debug, Default)]
+pub struct Options<'a> {
     /// `--set key=value`: values that go over the file's and its variants', but not over a sweep of the same key.
     pub overrides: Vec<Override>,
     /// `--key key=v1,v2`: sweeps beside those of the file, named after their key.
@@ -33,6 +44,8 @@ pub struct Options {
     pub seed: Option<u64>,
     /// Take the `quick` values of sweeps, and `run.quick-trials` unless `trials` is given.
     pub quick: bool,
+    /// Files that the scenario names; none: it may not name any.
+    pub files: Option<&'a dyn Files>,
 }
 
 /// A key and its value from the command line.
@@ -57,7 +70,7 @@ pub struct ExtraSweep {
 ///
 /// # Errors
 /// Everything that is wrong with the text, each with its place.
-pub fn parse(file: &str, text: &str, options: &Options) -> Result<Study, Errors> {
+pub fn parse(file: &str, text: &str, options: &Options<'_>) -> Result<Study, Errors> {
     study::read(file, text, options).map(|(study, _)| study)
 }
 
@@ -65,7 +78,7 @@ pub fn parse(file: &str, text: &str, options: &Options) -> Result<Study, Errors>
 ///
 /// # Errors
 /// As [`parse`].
-pub fn explain(file: &str, text: &str, options: &Options) -> Result<Vec<Explained>, Errors> {
+pub fn explain(file: &str, text: &str, options: &Options<'_>) -> Result<Vec<Explained>, Errors> {
     study::read(file, text, options).map(|(_, explained)| explained)
 }
 

@@ -21,12 +21,31 @@ pub struct SchemeDef {
     pub source: &'static str,
     /// Parameters. `enabled` is common to all and not listed.
     pub keys: &'static [Key],
+    /// What its roles do; a runtime that cannot do it refuses the scheme before anything runs.
+    pub acts: &'static [Act],
     /// Checks parameters against each other and against the names of the network.
     pub check: CheckParams,
     /// Checks, when the scheme is switched on, that the network has what it works with.
     pub fits: CheckNetwork,
     /// Builds the roles.
     pub build: fn(&Params, &World) -> Vec<Role>,
+}
+
+/// A kind of [`Action`](crate::control::Action).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Act {
+    /// Bounds the window of a flow.
+    SetWindow,
+    /// Paces a flow.
+    SetRate,
+    /// Sends probes over the data path.
+    Probe,
+    /// Changes classes of a shaper.
+    SetClass,
+    /// Sends messages between nodes.
+    Send,
+    /// Programs at ports: [`WindowProgram`](crate::port::window::WindowProgram).
+    Program,
 }
 
 /// Checks parameters, with a look-up of node names; an error is (key, what is wrong with its value).

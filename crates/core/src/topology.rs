@@ -2,6 +2,7 @@
 
 pub mod builders;
 
+use crate::capacity::Capacity;
 use crate::id::NodeId;
 use crate::qdisc::QueueConfig;
 use crate::rng::Stream;
@@ -82,8 +83,14 @@ pub struct Link {
     pub a: NodeId,
     /// The other end.
     pub b: NodeId,
-    /// Transmission rate of each direction.
+    /// Transmission rate of each direction; where its capacity changes with time, the nominal one.
     pub rate: Rate,
+    /// How the capacity from `a` to `b` changes; none: it is `rate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<Capacity>,
+    /// How the capacity from `b` to `a` changes; none: it is `rate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity_back: Option<Capacity>,
     /// One-way propagation delay.
     pub delay: SpanDraw,
     /// Queue at a router's end of the link.

@@ -1,7 +1,7 @@
 //! Wrong scenario files, each with the whole of its message.
 
 use bandmaster_core::qdisc;
-use bandmaster_core::scenario::{ExtraSweep, Options, Override, parse};
+use bandmaster_core::scenario::{ExtraSweep, Files, Options, Override, parse};
 use proptest::prelude::*;
 
 /// A valid file; each case below changes a piece of it.
@@ -180,7 +180,7 @@ fn the_top_of_the_file() {
             "[rnu]",
             "x.toml:1:1: error: run: is missing; write [run]\n\
              x.toml:5:2: error: unknown key `rnu` in the file; did you mean `run`? allowed: version, name, \
-             title, description, clients, run, network, tcp, flows, schemes, control, measure, compare, \
+             title, description, clients, run, network, tcp, flows, schemes, control, faults, measure, compare, \
              sweeps, claims, figures",
         ),
         (
@@ -439,6 +439,107 @@ fn run_and_measure() {
     ]);
 }
 
+/// Keys that stand in `[faults]` and `[measure]`.
+#[test]
+fn faults_gauges_and_tracking() {
+    let cases: &[(&str, &str)] = &[
+        (
+            "[faults]\nprobe-loss = 1.0",
+            "x.toml:21:14: error: faults.probe-loss: 1 would lose every probe; write a number from 0 to below 1",
+        ),
+        (
+            "[faults]\nprobe-loss = \"5%\"",
+            "x.toml:21:14: error: faults.probe-loss: \"5%\" is not a number from 0 to 1",
+        ),
+        (
+            "[[faults.restarts]]\nnode = \"r3\"\nat = [\"1s\"]",
+            "x.toml:21:8: error: faults.restarts.0.node: no node is called \"r3\"; did you mean `r1`? allowed: r1, r2, a, b",
+        ),
+        (
+            "[[faults.restarts]]\nnode = \"r1\"\nat = []",
+            "x.toml:22:6: error: faults.restarts.0.at: is an empty list",
+        ),
+        (
+            "[[faults.restarts]]\nnode = \"r1\"\nat = [\"1s\", \"2\"]",
+            "x.toml:22:6: error: faults.restarts.0.at: \"2\" has no unit; write a time such as \"25ms\" (ns, us, ms, s, min)",
+        ),
+        (
+            "[[faults.restarts]]\nnode = \"r1\"\nat = [\"21s\"]",
+            "x.toml:22:6: error: faults.restarts.0.at: \"21s\" is after the end of the run, 20s",
+        ),
+        (
+            "[[faults.restarts]]\nnode = \"r1\"",
+            "x.toml:20:1: error: faults.restarts.0.at: is missing; write a text or a list of texts",
+        ),
+        ("[measure]\ngauges = [\"r1\"]", "x.toml:21:10: error: measure.gauges: \"r1\" is not `node.gauge`"),
+        (
+            "[measure]\ngauges = [\"r3.estimate\"]",
+            "x.toml:21:10: error: measure.gauges: no node is called \"r3\"; did you mean `r1`? allowed: r1, r2, a, b",
+        ),
+        (
+            "[measure]\ngauges = [\"r1.estimat\"]",
+            "x.toml:21:10: error: measure.gauges: unknown gauge `estimat`; did you mean `estimate`? allowed: estimate, step, received, loss, lost, updates, classes, spare",
+        ),
+        (
+            "[measure]\ngauges = [\"r1.spare\", \"r1.spare\"]",
+            "x.toml:21:10: error: measure.gauges: \"r1.spare\" occurs twice",
+        ),
+        (
+            "[measure.tracking]\nnode = \"r3\"\nport = \"r1->r2\"",
+            "x.toml:21:8: error: measure.tracking.node: no node is called \"r3\"; did you mean `r1`? allowed: r1, r2, a, b",
+        ),
+        (
+            "[measure.tracking]\nnode = \"r1\"\nport = \"r2->r3\"",
+            "x.toml:22:8: error: measure.tracking.port: no port is called \"r2->r3\"; did you mean `r2->r1`? allowed: r1->r2, r2->r1, a->r1, r1->a, r2->b, b->r2",
+        ),
+        (
+            "[measure.tracking]\nnode = \"r1\"\nport = \"r1->r2\"\nwithin = \"0bit\"",
+            "x.toml:23:10: error: measure.tracking.within: must be more than nothing",
+        ),
+        (
+            "CLAIM gw",
+            "x.toml:26:10: error: claims.c.figure: \"r1.estimate.max\" is of a gauge that `measure.gauges` does not name; write measure.gauges = [\"r1.estimate\"]",
+        ),
+        (
+            "CLAIM follow",
+            "x.toml:26:10: error: claims.c.figure: \"follow_max\" needs [measure.tracking]; say there which estimate is compared with which port",
+        ),
+        ("FIGURE free", "x.toml:26:10: error: figures.f.beside: \"free\" needs [measure.tracking]"),
+        (
+            "FIGURE node",
+            "x.toml:25:12: error: figures.f.entities: no node is called \"r3\"; a gauge is of a node; did you mean `r1`? allowed: r1, r2, a, b",
+        ),
+        ("FIGURE trial", "x.toml:25:9: error: figures.f.trial: 10 is not run: there are 10 trials, from 0"),
+    ];
+    let base = "version = 1\nname = \"faults\"\n[run]\nduration = \"20s\"\n[network]\nrouters = [\"r1\", \"r2\"]\n\
+                hosts = [\"a\", \"b\"]\n[network.link]\nrate = \"1mbit\"\n[[network.links]]\nends = [\"r1\", \"r2\"]\n\
+                [[network.links]]\nends = [\"a\", \"r1\"]\n[[network.links]]\nends = [\"r2\", \"b\"]\n\
+                [[flows]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\n";
+    let claim = |figure: &str| {
+        format!(
+            "[[claims]]\nid = \"c\"\ntext = \"t\"\nvariant = \"base\"\nlow = 0.0\nhigh = 1.0\nfigure = \"{figure}\""
+        )
+    };
+    let figure = |rest: &str| format!("[[figures]]\nid = \"f\"\ntitle = \"t\"\nkind = \"series\"\n{rest}");
+    let mut failures = String::new();
+    for (written, expected) in cases {
+        let written = match *written {
+            "CLAIM gw" => claim("r1.estimate.max"),
+            "CLAIM follow" => claim("follow_max"),
+            "FIGURE free" => figure("y = \"estimate\"\nentities = \"r1\"\nbeside = \"free\""),
+            "FIGURE node" => figure("y = \"estimate\"\nentities = \"r3\""),
+            "FIGURE trial" => figure("y = \"throughput\"\ntrial = 10"),
+            other => other.to_owned(),
+        };
+        let got = message(&format!("{base}{written}\n"), &Options::default());
+        if got != *expected {
+            failures.push_str(&format!("\n--- {written}\nexpected {expected}\ngot      {got}\n"));
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+    assert_eq!(message(base, &Options::default()), "no error");
+}
+
 #[test]
 fn networks() {
     check(&[
@@ -446,7 +547,7 @@ fn networks() {
             "delay = \"1ms\"",
             "dely = \"1ms\"",
             "x.toml:15:1: error: network.link: unknown key `dely` in [network.link]; did you mean `delay`? \
-             allowed: rate, delay, queue, host-queue, loss",
+             allowed: rate, capacity, capacity-back, delay, queue, host-queue, loss",
         ),
         (
             "rate = \"100mbit\"\n",
@@ -571,6 +672,169 @@ fn networks() {
              \"fat-tree\"",
         ),
     ]);
+}
+
+/// Files beside the scenario.
+#[derive(Debug)]
+struct Beside;
+
+impl Files for Beside {
+    fn read(&self, name: &str) -> Result<String, String> {
+        match name {
+            "good.trace" => Ok("0\n1\n1\n9\n".to_owned()),
+            "empty.trace" => Ok(String::new()),
+            "blank.trace" => Ok("1\n\n2\n".to_owned()),
+            "words.trace" => Ok("1\n2\nthree\n".to_owned()),
+            "fraction.trace" => Ok("1.5\n".to_owned()),
+            "back.trace" => Ok("1\n7\n5\n".to_owned()),
+            "zero.trace" => Ok("0\n0\n".to_owned()),
+            _ => Err("no such file".to_owned()),
+        }
+    }
+}
+
+/// What stands in place of a link's queue, and the message.
+#[test]
+fn links_whose_capacity_changes() {
+    const PLACE: &str = "queue = \"200pkt\"";
+    const FORMS: &str = "write { steps = [{ at = \"15s\", rate = \"1mbit\" }] } or { trace = \"FILE\" }";
+    let cases: &[(&str, &str)] = &[
+        (
+            "capacity = { steps = [{ at = \"0s\", rate = \"0bit\" }, { at = \"5s\", rate = \"1mbit\" }] }",
+            "no error",
+        ),
+        ("capacity.steps = [{ at = \"5s\", rate = \"0bit\" }]\ncapacity.period = \"6s\"", "no error"),
+        ("capacity.trace = \"good.trace\"\ncapacity-back.trace = \"good.trace\"", "no error"),
+        (
+            "capacity = \"1mbit\"",
+            &format!(
+                "x.toml:19:12: error: network.links.server-r1.capacity: \"1mbit\" is not a table; {FORMS}"
+            ),
+        ),
+        (
+            "capacity-back = {}",
+            "x.toml:19:17: error: network.links.server-r1.capacity-back: does not say how the capacity changes; \
+             write `steps` or `trace`",
+        ),
+        (
+            "capacity = { step = [] }",
+            "x.toml:19:12: error: network.links.server-r1.capacity: does not say how the capacity changes; write \
+             `steps` or `trace`\n\
+             x.toml:19:14: error: network.links.server-r1.capacity: unknown key `step` in the capacity of a link; \
+             did you mean `steps`? allowed: steps, period, trace",
+        ),
+        (
+            "capacity = { trace = \"good.trace\", steps = [] }",
+            "x.toml:19:22: error: network.links.server-r1.capacity.trace: stands beside `steps`; a capacity has one \
+             of them",
+        ),
+        (
+            "capacity = { trace = \"good.trace\", period = \"5s\" }",
+            "x.toml:19:45: error: network.links.server-r1.capacity.period: goes with `steps`; a trace begins anew at \
+             its last line",
+        ),
+        (
+            "capacity.steps = []",
+            "x.toml:19:18: error: network.links.server-r1.capacity.steps: is empty; write steps such as \
+             { at = \"15s\", rate = \"1mbit\" }",
+        ),
+        (
+            "capacity.steps = [{ at = \"5s\" }]",
+            "x.toml:19:19: error: network.links.server-r1.capacity.steps.0.rate: is missing; write a bit rate such \
+             as \"5mbit\" (bit, kbit, mbit, gbit, tbit)",
+        ),
+        (
+            "capacity.steps = [{ at = \"5s\", rate = \"1bit\" }]",
+            "x.toml:19:39: error: network.links.server-r1.capacity.steps.0.rate: \"1bit\" is below 1kbit, the least \
+             rate, and not a pause, 0bit",
+        ),
+        (
+            "capacity.steps = [{ at = \"5s\", rate = \"2mbit\" }, { at = \"5000ms\", rate = \"1mbit\" }]",
+            "x.toml:19:57: error: network.links.server-r1.capacity.steps.1.at: \"5s\" is not after the step before \
+             it, \"5s\"",
+        ),
+        (
+            "capacity.steps = [{ at = \"5s\", rate = \"2mbit\" }, { at = \"6s\", rate = \"0bit\" }]",
+            "x.toml:19:70: error: network.links.server-r1.capacity.steps.1.rate: is 0 for ever; write a later step \
+             with a rate, or a `period`",
+        ),
+        (
+            "capacity = { steps = [{ at = \"5s\", rate = \"2mbit\" }], period = \"5s\" }",
+            "x.toml:19:30: error: network.links.server-r1.capacity.steps.0.at: \"5s\" is not before the end of the \
+             period, \"5s\"",
+        ),
+        (
+            "capacity = { steps = [{ at = \"0s\", rate = \"0bit\" }], period = \"5s\" }",
+            "x.toml:19:22: error: network.links.server-r1.capacity.steps: is a pause for ever: no step has a rate \
+             above 0",
+        ),
+        (
+            "capacity.trace = \"none.trace\"",
+            "x.toml:19:18: error: network.links.server-r1.capacity.trace: none.trace: no such file",
+        ),
+        (
+            "capacity.trace = \"empty.trace\"",
+            "x.toml:19:18: error: network.links.server-r1.capacity.trace: empty.trace: is empty; write a line for \
+             each opportunity, a time in whole milliseconds, from 0 to 4294967295",
+        ),
+        (
+            "capacity.trace = \"blank.trace\"",
+            "x.toml:19:18: error: network.links.server-r1.capacity.trace: blank.trace:2: is empty; each line is a \
+             time in whole milliseconds, from 0 to 4294967295",
+        ),
+        (
+            "capacity.trace = \"words.trace\"",
+            "x.toml:19:18: error: network.links.server-r1.capacity.trace: words.trace:3: \"three\" is not a time in \
+             whole milliseconds, from 0 to 4294967295",
+        ),
+        (
+            "capacity.trace = \"fraction.trace\"",
+            "x.toml:19:18: error: network.links.server-r1.capacity.trace: fraction.trace:1: \"1.5\" is not a time in \
+             whole milliseconds, from 0 to 4294967295",
+        ),
+        (
+            "capacity-back.trace = \"back.trace\"",
+            "x.toml:19:23: error: network.links.server-r1.capacity-back.trace: back.trace:3: 5 comes before the line \
+             above it, 7; times never decrease",
+        ),
+        (
+            "capacity.trace = \"zero.trace\"",
+            "x.toml:19:18: error: network.links.server-r1.capacity.trace: zero.trace: ends at 0; the last line is the \
+             length of the trace and must be at least 1",
+        ),
+    ];
+    let options = Options { files: Some(&Beside), ..Options::default() };
+    let mut failures = String::new();
+    for (written, expected) in cases {
+        let got = message(&GOOD.replacen(PLACE, written, 1), &options);
+        if got != *expected {
+            failures.push_str(&format!("\n--- {written}\nexpected {expected}\ngot      {got}\n"));
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+    let traced = GOOD.replacen(PLACE, "capacity.trace = \"good.trace\"", 1);
+    assert_eq!(
+        message(&traced, &Options::default()),
+        "x.toml:19:18: error: network.links.server-r1.capacity.trace: \"good.trace\" is a file, and there are no \
+         files here"
+    );
+    // What stands for several links is wrong once.
+    let common = GOOD.replacen("delay = \"1ms\"", "delay = \"1ms\"\ncapacity.trace = \"zero.trace\"", 1);
+    assert_eq!(
+        message(&common, &options),
+        "x.toml:16:18: error: network.link.capacity.trace: zero.trace: ends at 0; the last line is the length of the \
+         trace and must be at least 1"
+    );
+    // A table of a variant or of the command line takes the place of the file's.
+    let replaced = Options {
+        overrides: vec![
+            "network.links.server-r1.capacity={ steps = [{ at = '1s', rate = '1mbit' }] }"
+                .parse()
+                .expect("an override"),
+        ],
+        ..options
+    };
+    assert_eq!(message(&traced, &replaced), "no error");
 }
 
 #[test]
@@ -858,7 +1122,7 @@ fn claims_and_figures() {
             "figure = \"jane\"",
             "x.toml:81:10: error: claims.fairer.figure: unknown figure \"jane\"; did you mean `jain`? \
              allowed: jain, jain_normalised, jain_long, jain_normalised_long, throughput, queue, \
-             queue_max, drops, marks, rtos, retransmits, completed, fct_mean, fct_p99, control_rate",
+             queue_max, drops, marks, rtos, retransmits, throughput_least, completed, fct_mean, fct_p99, control_rate",
         ),
         (
             "figure = \"jain\"",
@@ -931,8 +1195,7 @@ fn claims_and_figures() {
         (
             "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
             "kind = \"series\"\ny = \"drops\"",
-            "x.toml:92:5: error: figures.jain.y: \"drops\" is not \"throughput\", \"jain\", \
-             \"jain_normalised\" or \"queue\"",
+            "x.toml:92:5: error: figures.jain.y: \"drops\" is not \"throughput\", \"jain\", \"jain_normalised\", \"queue\", \"free\", \"estimate\", \"step\", \"received\", \"loss\", \"lost\", \"updates\", \"classes\" or \"spare\"",
         ),
         (
             "kind = \"sweep\"\nsweep = \"n\"",
@@ -965,7 +1228,7 @@ fn several_errors_at_once() {
     let expected = "x.toml:7:1: error: run: unknown key `warmup` in [run]; did you mean `warm-up`? allowed: duration, \
          warm-up, sample, trials, quick-trials, seed\n\
          x.toml:15:1: error: network.link: unknown key `dely` in [network.link]; did you mean `delay`? \
-         allowed: rate, delay, queue, host-queue, loss\n\
+         allowed: rate, capacity, capacity-back, delay, queue, host-queue, loss\n\
          x.toml:33:9: error: network.groups.far.count: -4 is not a whole number from 1 to 1000000\n\
          x.toml:48:8: error: flows.noise.rate: \"5mb\" has the unknown unit `mb`; write a bit rate such as \
          \"5mbit\" (bit, kbit, mbit, gbit, tbit)";
@@ -991,7 +1254,7 @@ fn values_of_the_command_line() {
         (
             set(&["network.links.0.raet=20mbit"]),
             "--set network.links.0.raet=20mbit: error: network.links.server-r1: unknown key `raet` in \
-             [[network.links]]; did you mean `rate`? allowed: ends, rate, delay, queue, host-queue, loss, \
+             [[network.links]]; did you mean `rate`? allowed: ends, rate, capacity, capacity-back, delay, queue, host-queue, loss, \
              drop-packets",
         ),
         (

@@ -24,7 +24,7 @@ fn queue(text: &str, options: &Options) -> Params {
     config.expect("a queue with classes").params.clone()
 }
 
-fn set(text: &str) -> Options {
+fn set(text: &str) -> Options<'static> {
     Options { overrides: vec![text.parse().expect("an override")], ..Options::default() }
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bandmaster_core::scenario::{Options, Study, explain, parse};
+use bandmaster_core::scenario::{Files, Options, Study, explain, parse};
 
 fn files() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
@@ -23,8 +23,23 @@ fn files() -> Vec<(PathBuf, String)> {
     found
 }
 
+/// The folder of a scenario file.
+#[derive(Debug)]
+struct Folder<'a>(&'a Path);
+
+impl Files for Folder<'_> {
+    fn read(&self, name: &str) -> Result<String, String> {
+        fs::read_to_string(self.0.join(name)).map_err(|e| e.to_string())
+    }
+}
+
+fn folder(path: &Path) -> Folder<'_> {
+    Folder(path.parent().expect("a folder"))
+}
+
 fn read(path: &Path, text: &str, options: &Options) -> Study {
-    parse(&path.display().to_string(), text, options).unwrap_or_else(|errors| panic!("{errors}"))
+    let options = Options { files: Some(&folder(path)), ..options.clone() };
+    parse(&path.display().to_string(), text, &options).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 #[test]
@@ -56,7 +71,8 @@ fn examples_are_named_after_their_file_and_small() {
 #[test]
 fn reading_twice_gives_the_same() {
     for (path, text) in &files() {
-        let options = Options::default();
+        let files = folder(path);
+        let options = Options { files: Some(&files), ..Options::default() };
         let text_of = |study: &Study| serde_json::to_string(study).expect("serialises");
         assert_eq!(text_of(&read(path, text, &options)), text_of(&read(path, text, &options)));
         assert_eq!(explain("f", text, &options), explain("f", text, &options));

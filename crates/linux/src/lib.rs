@@ -1,4 +1,24 @@
 //! Everything of bandmaster that touches a Linux kernel.
 #![cfg(target_os = "linux")]
 
+mod address;
+pub mod calibrate;
+pub mod doctor;
+mod error;
+mod forwarder;
 pub mod gateway;
+pub mod htb;
+mod journal;
+pub mod lab;
+mod limits;
+pub mod netns;
+mod network;
+mod roles;
+mod syscall;
+mod traffic;
+mod wiring;
+mod workplan;
+
+pub use error::Error;
+pub use journal::clean;
+pub use limits::{Remarks, check};

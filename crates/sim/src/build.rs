@@ -8,16 +8,16 @@ use bandmaster_core::port::flow_counter::FlowCounter;
 use bandmaster_core::qdisc::{Pool, Site};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
-use bandmaster_core::scheme::{PortInfo, Role, Route, World};
+use bandmaster_core::scheme::{PortInfo, Role, Route, SchemeConfig, World};
 use bandmaster_core::time::Time;
-use bandmaster_core::topology::{Link, NodeKind, Topology};
+use bandmaster_core::topology::{NodeKind, Topology};
 use bandmaster_core::units::Rate;
 
 use crate::RunError;
 use crate::events::EventQueue;
 use crate::gates::Gates;
 use crate::link::{PathCounter, Port, QueueWatch};
-use crate::measure::Meter;
+use crate::measure::{GaugeMeter, Meter};
 use crate::net::{Net, ROUTE_END};
 use crate::packet::{PROBE, Slab};
 use crate::roles::Roles;
@@ -85,12 +85,7 @@ pub(crate) fn build<'a>(
     let shares = if has_multipath { vec![None; tcp_flows] } else { Vec::new() };
     let rounds = Rounds::new(&plans, scenario, topology, trial);
 
-    let mut roles: Vec<Role> = Vec::new();
-    if has_schemes {
-        let world = world(topology, &rates, &table.ports, &data_routes[..tcp_flows]);
-        roles
-            .extend(scenario.schemes.iter().flat_map(|config| (config.scheme.build)(&config.params, &world)));
-    }
+    let mut roles = roles(scenario, topology, &rates, &table.ports, &data_routes[..tcp_flows]);
     let programs = roles.iter_mut().flat_map(|role| role.controller.programs()).collect();
     let gates = Gates::new(programs, ports.len());
     for profile in &mut profiles {
@@ -114,8 +109,14 @@ pub(crate) fn build<'a>(
         }
     }
     let routes = table.ports;
-    let roles =
-        Roles::new(roles, scenario.control.clone(), Stream::new(seed, trial, "control-plane"), probe_routes);
+    let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.node));
+    let roles = Roles::new(
+        roles,
+        scenario.control.clone(),
+        Stream::new(seed, trial, "control-plane"),
+        probe_routes,
+        (scenario.faults.probe_loss, Stream::new(seed, trial, "faults/probe-loss")),
+    );
 
     let measured_port = match &scenario.measure.queue {
         Some(name) => Some(find_port(topology, name)?),
@@ -134,6 +135,7 @@ pub(crate) fn build<'a>(
     let datagrams_received = vec![0; plans.len() - tcp_flows];
     let net =
         Net { now: Time::ZERO, events: EventQueue::new(), ports, slab: Slab::default(), routes, offered: 0 };
+    let came = vec![0; if scenario.flows.iter().any(|group| group.need.is_some()) { tcp_flows } else { 0 }];
     Ok(Simulation {
         scenario,
         net,
@@ -151,6 +153,10 @@ pub(crate) fn build<'a>(
         shares,
         roles,
         meter,
+        gauge_meter,
+        background: 0.0,
+        beside: 0.0,
+        came,
         measured_port,
         captured_port,
         rates,
@@ -194,9 +200,14 @@ fn build_ports(topology: &Topology, seed: u64, trial: u32) -> (Vec<Port>, Vec<Ra
                 }
                 _ => None,
             };
-            let rate = tolerated(link, topology.rate_tolerance, stream("rate"));
+            let off = topology.rate_tolerance * (2.0 * stream("rate").unit() - 1.0);
+            let rate = Rate::from_bits_per_sec_f64(link.rate.bits_per_sec() as f64 * (1.0 + off));
             let site = Site { rate, stream: stream("queue"), pool: pools[owner.index()].clone() };
             let mut port = Port::new(rate, delay, queue.build(site), limit);
+            let capacity = if direction == 0 { &link.capacity } else { &link.capacity_back };
+            if let Some(capacity) = capacity {
+                port.set_capacity(capacity, link.rate, off);
+            }
             if is_host {
                 let host = &topology.nodes[owner.index()].name;
                 let jitter = Stream::new(seed, trial, &format!("host/{host}/{name}/processing"));
@@ -212,11 +223,6 @@ fn build_ports(topology: &Topology, seed: u64, trial: u32) -> (Vec<Port>, Vec<Ra
         }
     }
     (ports, rates)
-}
-
-fn tolerated(link: &Link, tolerance: f64, mut stream: Stream) -> Rate {
-    let off = tolerance * (2.0 * stream.unit() - 1.0);
-    Rate::from_bits_per_sec_f64(link.rate.bits_per_sec() as f64 * (1.0 + off))
 }
 
 fn find_port(topology: &Topology, name: &str) -> Result<u32, RunError> {
@@ -250,6 +256,22 @@ pub(crate) fn route_ports(table: &[u32], route: u32) -> &[u32] {
     let rest = &table[route as usize..];
     let end = rest.iter().position(|port| *port == ROUTE_END).unwrap_or(rest.len());
     &rest[..end]
+}
+
+/// The roles of every scheme, new.
+pub(crate) fn roles(
+    scenario: &Scenario,
+    topology: &Topology,
+    rates: &[Rate],
+    routes: &[u32],
+    flows: &[u32],
+) -> Vec<Role> {
+    if scenario.schemes.is_empty() {
+        return Vec::new();
+    }
+    let world = world(topology, rates, routes, flows);
+    let of = |config: &SchemeConfig| (config.scheme.build)(&config.params, &world);
+    scenario.schemes.iter().flat_map(of).collect()
 }
 
 fn world(topology: &Topology, rates: &[Rate], routes: &[u32], flows: &[u32]) -> World {

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use bandmaster_core::capacity::Capacity;
 use bandmaster_core::control::Passed;
 use bandmaster_core::id::FlowId;
 use bandmaster_core::params::Limit;
@@ -18,6 +19,10 @@ use bandmaster_core::units::Rate;
 
 use crate::events::{Event, EventQueue};
 use crate::packet::{Label, PROBE, Packet, Slab, flag};
+
+mod schedule;
+
+use schedule::Schedule;
 
 /// Marks a packet key in the ring whose packet does not arrive.
 const LOST: u32 = 1 << 31;
@@ -104,6 +109,11 @@ impl PathCounter {
         Self { overhead, ..Self::default() }
     }
 
+    /// What has begun transmission, and what of it arrives.
+    pub(crate) const fn counts(&self) -> (Passed, Passed) {
+        (self.left, self.arriving)
+    }
+
     /// The packet with `key` begins transmission at `start`.
     fn pass(&mut self, start: Time, key: u32, packet: &mut Packet, events: &mut EventQueue) {
         if packet.flow == PROBE {
@@ -173,7 +183,9 @@ pub(crate) struct Port {
     free_at: Time,
     fraction: u32,
     has_jitter: bool,
-    /// Nanoseconds per byte, 32 binary places.
+    /// The capacity changes with time: `rest` has a schedule.
+    varies: bool,
+    /// Nanoseconds per byte at the nominal rate, 32 binary places.
     nanos_per_byte: u64,
     waiting_bytes: u64,
     queue: Queue,
@@ -181,9 +193,13 @@ pub(crate) struct Port {
     rest: Box<Rest>,
 }
 
+const _: () = assert!(size_of::<Port>() == 128);
+
 /// What a hop over an idle link leaves alone.
 #[derive(Default)]
 struct Rest {
+    /// Capacity over time, where it changes.
+    schedule: Option<Box<Schedule>>,
     ring: VecDeque<Transit>,
     dropped: u64,
     marked: u64,
@@ -232,6 +248,7 @@ impl Port {
             free_at: Time::ZERO,
             fraction: 0,
             has_jitter: false,
+            varies: false,
             nanos_per_byte,
             delay,
             waiting_bytes: 0,
@@ -247,6 +264,12 @@ impl Port {
             self.has_jitter = true;
             self.rest.jitter = Some(Jitter { share: (share * 65536.0) as u64, last: Time::ZERO, stream });
         }
+    }
+
+    /// Lets the capacity change with time; `rate` is that of a link whose transmitter, here, is off by the share `off`.
+    pub(crate) fn set_capacity(&mut self, capacity: &Capacity, rate: Rate, off: f64) {
+        self.varies = true;
+        self.rest.schedule = Some(Box::new(Schedule::new(capacity, rate, off)));
     }
 
     /// Adds losses on the wire: random, and the data packets with these ordinal numbers.
@@ -368,7 +391,7 @@ impl Port {
             Queue::DropTail(rule) => matches!(rule.limit, Limit::Packets(1..)),
             Queue::Fifo(_) | Queue::Ordered(_) => false,
         };
-        if takes_any && !self.has_jitter && self.extras.is_none() && !self.delay.is_zero() {
+        if takes_any && !self.varies && !self.has_jitter && self.extras.is_none() && !self.delay.is_zero() {
             self.plain = self.nanos_per_byte;
         }
     }
@@ -443,15 +466,20 @@ impl Port {
     #[inline]
     fn transmit(&mut self, id: u32, ready: Time, now: Time, label: Label, events: &mut EventQueue) -> Time {
         // At the very moment the transmitter becomes free it still owes its part of a nanosecond.
-        let start = if self.free_at >= ready {
+        let continues = self.free_at >= ready;
+        let start = if continues {
             self.free_at
         } else {
             self.fraction = 0;
             ready
         };
-        let owed = u128::from(label.len) * u128::from(self.nanos_per_byte) + u128::from(self.fraction);
-        self.fraction = owed as u32;
-        self.free_at = start + Span::from_nanos((owed >> 32) as u64);
+        if self.varies {
+            self.free_at = self.finish_by_schedule(start, continues, label.len);
+        } else {
+            let owed = u128::from(label.len) * u128::from(self.nanos_per_byte) + u128::from(self.fraction);
+            self.fraction = owed as u32;
+            self.free_at = start + Span::from_nanos((owed >> 32) as u64);
+        }
         let arrive = self.free_at + self.delay;
         let transit = Transit { start, arrive, label };
         if self.in_transit == 0 {
@@ -466,6 +494,12 @@ impl Port {
             self.waiting_bytes += u64::from(label.len);
         }
         start
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn finish_by_schedule(&mut self, start: Time, continues: bool, len: u32) -> Time {
+        self.rest.schedule.as_mut().map_or(start, |schedule| schedule.finish(start, continues, len))
     }
 
     /// The transmitter may ask for the next packet now, unless it has done so already.

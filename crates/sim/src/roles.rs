@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bandmaster_core::control::{Message, Outbox};
+use bandmaster_core::control::{Gauges, Message, Outbox, Passed};
 use bandmaster_core::id::NodeId;
 use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::ControlPlane;
@@ -40,6 +40,20 @@ pub(crate) struct Roles {
     probe_routes: BTreeMap<(NodeId, NodeId), u32>,
     /// Probes on their way, by key of their packet; those of lost packets stay until the key is used again.
     probes: BTreeMap<u32, Probe>,
+    /// Share of probes that are lost on their way, and which.
+    probe_loss: (f64, Stream),
+    /// What had passed a point of the path when its node last restarted.
+    zero: BTreeMap<PathPoint, Passed>,
+    pub(crate) gauges: Gauges,
+}
+
+/// Where data are counted for probes: at which end of which port's wire.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum PathPoint {
+    /// Where they leave.
+    Start(u32),
+    /// Where they arrive.
+    End(u32),
 }
 
 /// A scheme's datagram on the data path.
@@ -47,6 +61,8 @@ pub(crate) struct Probe {
     pub(crate) from: NodeId,
     pub(crate) to: NodeId,
     pub(crate) payload: Vec<u8>,
+    /// Never arrives.
+    pub(crate) lost: bool,
 }
 
 impl Roles {
@@ -55,6 +71,7 @@ impl Roles {
         plane: ControlPlane,
         stream: Stream,
         probe_routes: BTreeMap<(NodeId, NodeId), u32>,
+        probe_loss: (f64, Stream),
     ) -> Self {
         let running = roles.into_iter().map(|role| RunningRole { role, wake_at: None }).collect();
         Self {
@@ -67,6 +84,43 @@ impl Roles {
             outbox: Outbox::default(),
             probe_routes,
             probes: BTreeMap::new(),
+            probe_loss,
+            zero: BTreeMap::new(),
+            gauges: Gauges::default(),
+        }
+    }
+
+    /// The way of probes between two nodes.
+    pub(crate) fn probe_route(&self, from: NodeId, to: NodeId) -> Option<u32> {
+        self.probe_routes.get(&(from, to)).copied()
+    }
+
+    /// Ends and ways of all probes.
+    pub(crate) fn probe_routes(&self) -> impl Iterator<Item = ((NodeId, NodeId), u32)> {
+        self.probe_routes.iter().map(|(ends, route)| (*ends, *route))
+    }
+
+    /// Counts at `point` begin anew after `passed`.
+    pub(crate) fn set_zero(&mut self, point: PathPoint, passed: Passed) {
+        self.zero.insert(point, passed);
+    }
+
+    /// What has passed `point` since its node began, of `passed` in all. Probes that were on their way at a restart
+    /// tell nothing.
+    pub(crate) fn since_restart(&self, point: PathPoint, passed: Passed) -> Passed {
+        let zero = self.zero.get(&point).copied().unwrap_or_default();
+        Passed {
+            packets: passed.packets.saturating_sub(zero.packets),
+            bytes: passed.bytes.saturating_sub(zero.bytes),
+        }
+    }
+
+    /// Puts fresh roles in the place of those at `node`, and forgets when these wanted to be woken.
+    pub(crate) fn restart(&mut self, node: NodeId, fresh: Vec<Role>) {
+        for (running, role) in self.running.iter_mut().zip(fresh) {
+            if role.node == node {
+                *running = RunningRole { role, wake_at: None };
+            }
         }
     }
 
@@ -121,11 +175,13 @@ impl Roles {
     ///
     /// # Panics
     /// When the role did not declare that it sends probes there.
-    pub(crate) fn send_probe(&mut self, probe: Probe, overhead: u32, net: &mut Net) {
+    pub(crate) fn send_probe(&mut self, mut probe: Probe, overhead: u32, net: &mut Net) {
         let Probe { from, to, .. } = probe;
         let Some(&hop) = self.probe_routes.get(&(from, to)) else {
             panic!("a role at node {} sends a probe to node {} and did not declare it", from.0, to.0)
         };
+        let (share, stream) = &mut self.probe_loss;
+        probe.lost = *share > 0.0 && stream.chance(*share);
         let payload = probe.payload.len() as u32;
         let len = payload + UDP_HEADERS + overhead;
         let packet =

@@ -13,10 +13,7 @@ use bandmaster_core::time::{Span, Time};
 use bandmaster_core::topology::{SpanDraw, Topology};
 
 use crate::events::{Event, EventQueue};
-use crate::workload::FlowPlan;
-
-/// Sets of flow numbers that take turns.
-pub(crate) const SETS: u32 = 2;
+use crate::workload::{FlowPlan, SETS};
 
 /// The rounds of every receiver; empty when no flow has any.
 #[derive(Default)]

@@ -12,11 +12,11 @@ use bandmaster_core::units::{Bytes, Rate};
 
 use crate::events::Event;
 use crate::gates::Gates;
-use crate::link::{Port, PortCounters};
-use crate::measure::{FlowSample, Flows, Meter};
+use crate::link::{PathCounter, Port, PortCounters};
+use crate::measure::{FlowSample, Flows, GaugeMeter, Meter};
 use crate::net::Net;
 use crate::packet::{Label, PROBE, Packet, flag};
-use crate::roles::{Probe, Roles};
+use crate::roles::{PathPoint, Probe, Roles};
 use crate::rounds::Rounds;
 use crate::tcp::Profile;
 use crate::tcp::multipath::Share;
@@ -53,6 +53,7 @@ pub(crate) struct Simulation<'a> {
     pub(crate) shares: Vec<Option<Share>>,
     pub(crate) roles: Roles,
     pub(crate) meter: Meter,
+    pub(crate) gauge_meter: GaugeMeter,
     /// Port whose queue is reported.
     pub(crate) measured_port: Option<u32>,
     /// Port that is captured.
@@ -63,6 +64,12 @@ pub(crate) struct Simulation<'a> {
     pub(crate) port_owner: Vec<NodeId>,
     /// Rate of inelastic traffic that is on, per port, in bit/s; changes with UDP sources.
     pub(crate) inelastic: Vec<f64>,
+    /// The part of it that is background, at the port whose free bandwidth is tracked.
+    pub(crate) background: f64,
+    /// The same at the measured port.
+    pub(crate) beside: f64,
+    /// Bytes of the IP packets that have come to each TCP flow's receiver; empty when no group states a need.
+    pub(crate) came: Vec<u64>,
 }
 
 /// Both ends of a TCP flow.
@@ -209,7 +216,13 @@ impl Simulation<'_> {
             }
         }
         self.rounds.begin(&mut self.net.events);
+        for (i, restart) in self.scenario.faults.restarts.iter().enumerate() {
+            self.net.events.push(restart.at, Event::Restart(i as u32));
+        }
+        self.note_free();
+        self.note_room();
         for i in 0..self.roles.running.len() {
+            self.note_gauges(i);
             self.roles.plan_wakeup(i, Time::ZERO, &mut self.net.events);
         }
     }
@@ -275,6 +288,7 @@ impl Simulation<'_> {
                 let profile_of = |flow: u32| &profiles[profile_of[flow as usize] as usize];
                 self.gates.on_timer(number, profile_of, &mut self.net);
             }
+            Event::Restart(number) => self.restart(number as usize),
         }
     }
 
@@ -344,6 +358,9 @@ impl Simulation<'_> {
             self.observe(dst, &Observation::FlowStarted(stats));
         }
         let is_watched = !self.roles.is_empty() || !self.rounds.is_empty();
+        if let Some(came) = self.came.get_mut(flow as usize) {
+            *came += u64::from(packet.len) - self.scenario.topology.frame_overhead.get();
+        }
         let was_open = is_watched && self.is_receiver_open(flow);
         let is_complete = |shares: &[Option<Share>]| {
             let share = shares.get(flow as usize).and_then(Option::as_ref);
@@ -498,9 +515,40 @@ impl Simulation<'_> {
             hop += 1;
         }
         source.on = on;
+        let (flow, route) = (source.flow as usize, source.route);
         if on {
             source.restart(self.net.now);
             self.net.events.push(source.next, Event::Datagram(index as u32));
+        }
+        if let Some(port) = self.measured_port
+            && !self.plans[flow].group(&self.scenario.flows).measured
+            && crate::build::route_ports(&self.net.routes, route).contains(&port)
+        {
+            self.beside += if on { wire } else { -wire };
+            self.note_room();
+        }
+        if let Some(tracking) = self.gauge_meter.tracking()
+            && !self.plans[flow].group(&self.scenario.flows).measured
+            && crate::build::route_ports(&self.net.routes, route).contains(&tracking.port.0)
+        {
+            self.background += if on { wire } else { -wire };
+            self.note_free();
+        }
+    }
+
+    /// Tells what background traffic leaves of the measured port.
+    fn note_room(&mut self) {
+        if let Some(port) = self.measured_port {
+            let rate = self.rates[port as usize].bits_per_sec() as f64;
+            self.meter.set_room(self.net.now, (rate - self.beside).max(0.0));
+        }
+    }
+
+    /// Tells what background traffic leaves of the tracked port.
+    fn note_free(&mut self) {
+        if let Some(tracking) = self.gauge_meter.tracking() {
+            let rate = self.rates[tracking.port.index()].bits_per_sec() as f64;
+            self.gauge_meter.set_free(self.net.now, (rate - self.background).max(0.0));
         }
     }
 
@@ -604,7 +652,9 @@ impl Simulation<'_> {
     fn probe_left(&mut self, key: u32) {
         let passed = self.net.slab.at(key).left_before();
         if let Some(probe) = self.roles.probe(key) {
-            let (from, payload) = (probe.from, probe.payload.clone());
+            let (from, to, payload) = (probe.from, probe.to, probe.payload.clone());
+            let first = self.probe_ports(from, to).first().map(|port| PathPoint::Start(*port));
+            let passed = first.map_or(passed, |first| self.roles.since_restart(first, passed));
             self.observe(from, &Observation::ProbeLeft { payload: &payload, passed });
         }
     }
@@ -612,8 +662,59 @@ impl Simulation<'_> {
     #[cold]
     fn deliver_probe(&mut self, key: u32) {
         let passed = self.net.slab.at(key).came_before();
-        if let Some(Probe { from, to, payload }) = self.roles.take_probe(key) {
+        if let Some(Probe { from, to, payload, lost: false }) = self.roles.take_probe(key) {
+            let last = self.probe_ports(from, to).last().map(|port| PathPoint::End(*port));
+            let passed = last.map_or(passed, |last| self.roles.since_restart(last, passed));
             self.observe(to, &Observation::ProbeCame { from, payload: &payload, passed });
+        }
+    }
+
+    /// Ports on the way of probes between two nodes.
+    fn probe_ports(&self, from: NodeId, to: NodeId) -> &[u32] {
+        let route = self.roles.probe_route(from, to);
+        route.map_or(&[], |route| crate::build::route_ports(&self.net.routes, route))
+    }
+
+    /// The roles at a node begin anew, and so do the counters of its data path.
+    fn restart(&mut self, number: usize) {
+        let node = self.scenario.faults.restarts[number].node;
+        let mut points = Vec::new();
+        for ((from, to), route) in self.roles.probe_routes() {
+            let ports = crate::build::route_ports(&self.net.routes, route);
+            points.extend(ports.first().filter(|_| from == node).map(|port| PathPoint::Start(*port)));
+            points.extend(ports.last().filter(|_| to == node).map(|port| PathPoint::End(*port)));
+        }
+        for point in points {
+            let (PathPoint::Start(port) | PathPoint::End(port)) = point;
+            let counter = self.net.ports[port as usize].extras.as_ref().and_then(|e| e.path.as_ref());
+            let (left, arriving) = counter.map_or_else(Default::default, PathCounter::counts);
+            let passed = if matches!(point, PathPoint::Start(_)) { left } else { arriving };
+            self.roles.set_zero(point, passed);
+        }
+        let tcp = self.connections.flows();
+        let topology = &self.scenario.topology;
+        let fresh = crate::build::roles(
+            self.scenario,
+            topology,
+            &self.rates,
+            &self.net.routes,
+            &self.data_routes[..tcp],
+        );
+        self.roles.restart(node, fresh);
+        for index in 0..self.roles.running.len() {
+            if self.roles.running[index].role.node == node {
+                self.note_gauges(index);
+                self.roles.plan_wakeup(index, self.net.now, &mut self.net.events);
+            }
+        }
+    }
+
+    fn note_gauges(&mut self, index: usize) {
+        let gauges = &mut self.roles.gauges;
+        gauges.clear();
+        self.roles.running[index].role.controller.gauges(gauges);
+        if !gauges.values().is_empty() {
+            self.gauge_meter.note(self.scenario, index, self.net.now, gauges);
         }
     }
 
@@ -636,6 +737,7 @@ impl Simulation<'_> {
             self.apply(node, action);
         }
         self.roles.outbox = outbox;
+        self.note_gauges(index);
         self.roles.plan_wakeup(index, now, &mut self.net.events);
     }
 
@@ -646,7 +748,8 @@ impl Simulation<'_> {
             }
             Action::Probe { to, payload, .. } => {
                 let overhead = self.scenario.topology.frame_overhead.get() as u32;
-                self.roles.send_probe(Probe { from: node, to, payload }, overhead, &mut self.net);
+                let probe = Probe { from: node, to, payload, lost: false };
+                self.roles.send_probe(probe, overhead, &mut self.net);
             }
             Action::SetClass { port, class, rate, ceil, .. } => {
                 let class = class.map_or(ClassName::Root, ClassName::Number);
@@ -694,7 +797,7 @@ impl Simulation<'_> {
             profile.mss as f64 / (profile.mss + u64::from(profile.overhead)) as f64
         };
         let (connections, udp, received) = (&self.connections, &self.udp, &self.datagrams_received);
-        let (routes, data_routes) = (&self.net.routes, &self.data_routes);
+        let (routes, data_routes, came) = (&self.net.routes, &self.data_routes, &self.came);
         let (rounds, shares) = (&self.rounds, &self.shares);
         // The data of a multipath connection counts at its first subflow.
         let delivered = |i: usize, c: &Connection| match shares.get(i) {
@@ -711,7 +814,7 @@ impl Simulation<'_> {
             match connections.get(i) {
                 Some(c) => FlowSample {
                     delivered: delivered(i, c) + rounds.carried(i as u32),
-                    ip_bytes: delivered(i, c) as f64 * profiles[profile_of[i] as usize].ip_per_byte(),
+                    ip_bytes: came.get(i).copied().unwrap_or_default() as f64,
                     cwnd: c.sender.cwnd(),
                     srtt: c.sender.rtt.srtt(),
                 },
@@ -730,6 +833,7 @@ impl Simulation<'_> {
             state: &state,
         };
         self.meter.take(now, waited, queue_name.as_deref(), &capacities, &flows);
+        self.gauge_meter.sample();
         self.net.schedule(now + self.scenario.run.sample, Event::Sample);
     }
 
@@ -767,7 +871,9 @@ impl Simulation<'_> {
 
     fn record(self, case: usize, trial: u32) -> RunRecord {
         let duration = self.scenario.run.duration.as_secs_f64();
-        let (mut figures, series) = self.meter.finish();
+        let (mut figures, mut series) = self.meter.finish();
+        let (of_gauges, shown) = self.gauge_meter.finish(self.net.now);
+        series.extend(shown);
         let max = self.measured_port.and_then(|port| self.net.ports[port as usize].extras.as_ref());
         let queue_max = max.and_then(|e| e.watch).map_or(f64::NAN, |w| f64::from(w.max));
         let connections = || self.connections.started.iter();
@@ -814,6 +920,7 @@ impl Simulation<'_> {
             figures.push((name.to_owned(), value));
         }
         figures.push(("control_rate".to_owned(), self.roles.bytes_sent as f64 * 8.0 / 1e3 / duration));
+        figures.extend(of_gauges);
         let packet_hops = self.net.ports.iter().map(Port::sent).sum();
         RunRecord {
             case,

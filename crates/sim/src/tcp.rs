@@ -66,12 +66,6 @@ impl Profile {
         Self { overhead: self.overhead + multipath::MAPPING_OPTION, is_multipath: true, ..self }
     }
 
-    /// Bytes of IP packets per byte of payload in full segments.
-    pub(crate) fn ip_per_byte(&self) -> f64 {
-        let options = if self.settings.timestamps { TIMESTAMPS_OPTION } else { 0 };
-        (self.mss + u64::from(HEADERS + options)) as f64 / self.mss as f64
-    }
-
     /// Bytes on a link of an acknowledgement with `sacks` blocks.
     pub(crate) fn ack_len(&self, sacks: u8) -> u32 {
         let shorter =

@@ -1,11 +1,14 @@
 //! From checked scenarios to a report: what `run`, `sweep` and `reproduce` share.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 
+use bandmaster_core::capacity::Capacity;
 use bandmaster_core::report::claims::Status;
 use bandmaster_core::report::{Provenance, RunRecord};
 use bandmaster_core::scenario::{Case, Study};
@@ -17,7 +20,7 @@ use crate::args::{CaptureArgs, WorkArgs};
 use crate::console::{Console, complain};
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
-use crate::jobs::{self, FailedTrial, FailedWhy, Job, Outcome};
+use crate::jobs::{self, FailedTrial, FailedWhy, Job, Outcome, TrialError};
 use crate::progress::Progress;
 use crate::report::folder::OutputFolder;
 use crate::report::manifest::Manifest;
@@ -43,8 +46,33 @@ pub(crate) struct Experiment<'a> {
     pub(crate) capture: &'a CaptureArgs,
 }
 
-/// Runs every trial, prints the results and writes the report.
+/// What runs trials.
+pub(crate) struct Runtime<'a> {
+    /// Where results come from: `simulate`, `emulate`.
+    pub(crate) world: &'static str,
+    /// Runs one until the flag is set.
+    pub(crate) run: &'a RunTrial<'a>,
+}
+
+/// Runs a trial until the flag is set.
+pub(crate) type RunTrial<'a> = dyn Fn(&Job<'_>, &AtomicBool) -> Result<RunRecord, TrialError> + Sync + 'a;
+
+/// Simulates every trial, prints the results and writes the report.
 pub(crate) fn execute(
+    experiment: &Experiment<'_>,
+    work: &WorkArgs,
+    console: Console,
+) -> Result<Exit, Failure> {
+    let run = |job: &Job<'_>, stop: &AtomicBool| {
+        let mut options = RunOptions { stop: Some(stop), capture: None };
+        Ok(bandmaster_sim::run(job.scenario, job.case, job.trial, &mut options)?)
+    };
+    execute_by(&Runtime { world: "simulate", run: &run }, experiment, work, console)
+}
+
+/// Runs every trial, prints the results and writes the report. Packets are captured in simulations only.
+pub(crate) fn execute_by(
+    runtime: &Runtime<'_>,
     experiment: &Experiment<'_>,
     work: &WorkArgs,
     console: Console,
@@ -66,12 +94,9 @@ pub(crate) fn execute(
         (Some(capture), Some(folder)) if capture.wants(job) => {
             let (result, written) = capture.run(job, folder, stop);
             *captured.lock().unwrap_or_else(PoisonError::into_inner) = written;
-            result
+            Ok(result?)
         }
-        _ => {
-            let mut options = RunOptions { stop: Some(stop), capture: None };
-            bandmaster_sim::run(job.scenario, job.case, job.trial, &mut options)
-        }
+        _ => (runtime.run)(job, stop),
     };
     let outcome = jobs::run_all(&plan, studies.len(), work.threads(), stop, &progress, run);
     progress.clear();
@@ -97,7 +122,7 @@ pub(crate) fn execute(
         .map(|((file, study), records)| StudyResults {
             study,
             records,
-            provenance: provenance(file, study, &experiment.settings),
+            provenance: provenance(runtime.world, file, study, &experiment.settings),
         })
         .collect();
     let summary = match &folder {
@@ -167,7 +192,9 @@ fn complain_of(failed: &[FailedTrial], studies: &[&Study]) {
         let place =
             format!("{}, {}, trial {}", study.name, case_name(&study.cases[failure.case]), failure.trial);
         match &failure.why {
-            FailedWhy::Unrunnable(why) => complain(format!("error: {place}: {why}")),
+            FailedWhy::Unrunnable(why) | FailedWhy::Failed(why) => {
+                complain(format!("error: {place}: {why}"));
+            }
             FailedWhy::Panicked(why) => {
                 complain(format!("error: {place}: a bug of bandmaster, please report it: {why}"));
             }
@@ -200,20 +227,38 @@ fn discard(folder: &OutputFolder, existed: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn provenance(file: &ScenarioFile, study: &Study, settings: &[String]) -> Provenance {
+fn provenance(world: &'static str, file: &ScenarioFile, study: &Study, settings: &[String]) -> Provenance {
     let mut digest = Sha256::new();
     digest.update(&file.text);
     for word in settings {
         digest.update([0]);
         digest.update(word);
     }
+    for (file, content) in traces(study) {
+        digest.update([0]);
+        digest.update(file);
+        digest.update([0]);
+        digest.update(content);
+    }
     Provenance {
-        world: "simulate",
+        world,
         version: VERSION,
         commit: COMMIT,
         digest: digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
         seed: study.cases.first().map_or(0, |case| case.scenario.run.seed),
     }
+}
+
+/// Name and digest of each trace that a case of the study uses.
+fn traces(study: &Study) -> BTreeSet<(&str, &str)> {
+    let links = study.cases.iter().flat_map(|case| &case.scenario.topology.links);
+    links
+        .flat_map(|link| [&link.capacity, &link.capacity_back])
+        .filter_map(|capacity| match capacity {
+            Some(Capacity::Trace(trace)) => Some((trace.file(), trace.digest())),
+            Some(Capacity::Steps(_)) | None => None,
+        })
+        .collect()
 }
 
 /// A port to listen at, in trial 0 of one case of the first study.
@@ -254,7 +299,7 @@ impl<'a> Capture<'a> {
         &self,
         job: &Job<'_>,
         folder: &OutputFolder,
-        stop: &std::sync::atomic::AtomicBool,
+        stop: &AtomicBool,
     ) -> (Result<RunRecord, RunError>, Result<(), ReportError>) {
         let mut result = Err(RunError::Stopped);
         let name = format!("{}.pcapng", self.port.replace("->", "-"));

@@ -1,6 +1,6 @@
 //! `bandmaster explain`.
 
-use bandmaster_core::scenario::{Explained, explain as explain_keys};
+use bandmaster_core::scenario::Explained;
 use comfy_table::{ContentArrangement, Table};
 
 use super::scenario_file::{ScenarioFile, options};
@@ -14,7 +14,7 @@ const VALUE_WIDTH: usize = 60;
 /// Prints every key of a scenario, its value, and where that comes from.
 pub(crate) fn explain(args: &ExplainArgs, console: Console) -> Result<Exit, Failure> {
     let file = ScenarioFile::read(&args.scenario)?;
-    let keys = explain_keys(&file.path, &file.text, &options(&args.settings, &[]))?;
+    let keys = file.explain(&options(&args.settings, &[]))?;
     let text = if args.json { json(&keys)? } else { table(&keys) };
     console.print(&text)?;
     Ok(Exit::Success)

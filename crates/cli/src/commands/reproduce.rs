@@ -46,10 +46,10 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
         name: "er2bc",
         about: "Matsuda, Ishihara 2019: a priority gateway on a path whose bandwidth moves, Tables 5 and 6",
         files: scenario_files![
-            "scenarios/er2bc/tcp-steps.toml",
-            "scenarios/er2bc/udp-steps.toml",
-            "scenarios/er2bc/tcp-random.toml",
-            "scenarios/er2bc/udp-random.toml"
+            "scenarios/er2bc/table5-tcp.toml",
+            "scenarios/er2bc/table5-udp.toml",
+            "scenarios/er2bc/table6-tcp.toml",
+            "scenarios/er2bc/table6-udp.toml"
         ],
     },
     Reproduction {
@@ -95,7 +95,7 @@ fn reproduce_one(
 ) -> Result<Exit, Failure> {
     let options = Options { quick, ..Options::default() };
     let read = |&(path, text): &(&str, &str)| {
-        let file = ScenarioFile { path: path.to_owned(), text: text.to_owned() };
+        let file = ScenarioFile { path: path.to_owned(), text: text.to_owned(), folder: None };
         file.study(&options).map(|study| (file, study))
     };
     execute(
@@ -120,7 +120,7 @@ mod tests {
     fn every_reproduction_is_valid_in_full_and_quick() {
         for reproduction in REPRODUCTIONS {
             for (path, text) in reproduction.files {
-                let file = ScenarioFile { path: (*path).to_owned(), text: (*text).to_owned() };
+                let file = ScenarioFile { path: (*path).to_owned(), text: (*text).to_owned(), folder: None };
                 let full = file.study(&Options::default()).map_err(|e| e.message).expect(path);
                 let quick = Options { quick: true, ..Options::default() };
                 let quick = file.study(&quick).map_err(|e| e.message).expect(path);

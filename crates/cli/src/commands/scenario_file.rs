@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use bandmaster_core::scenario::{ExtraSweep, Options, Study, parse};
+use bandmaster_core::scenario::{Explained, ExtraSweep, Files, Options, Study, explain, parse};
 
 use crate::args::Settings;
 use crate::exit::{Exit, Failure};
@@ -19,6 +19,8 @@ pub(crate) struct ScenarioFile {
     pub(crate) path: String,
     /// Content.
     pub(crate) text: String,
+    /// Where the files are that it names; none: it stands in no folder.
+    pub(crate) folder: Option<PathBuf>,
 }
 
 impl ScenarioFile {
@@ -32,12 +34,7 @@ impl ScenarioFile {
         if path.is_dir() {
             return Err(Failure::usage(format!("{place}: is a folder{}", scenarios_in(path))));
         }
-        let mut bytes = Vec::new();
-        File::open(path)
-            .map_err(unreadable)?
-            .take(MAX_BYTES + 1)
-            .read_to_end(&mut bytes)
-            .map_err(unreadable)?;
+        let bytes = read_at_most(path, MAX_BYTES).map_err(unreadable)?;
         if bytes.len() as u64 > MAX_BYTES {
             return Err(Failure::usage(format!("{place}: is larger than {} MiB", MAX_BYTES >> 20)));
         }
@@ -52,23 +49,59 @@ impl ScenarioFile {
                 "{place}: is empty; a scenario starts with `version = 1` (see `bandmaster schema`)"
             )));
         }
-        Ok(Self { path: place.to_string(), text })
+        Ok(Self { path: place.to_string(), text, folder: path.parent().map(Path::to_owned) })
     }
 
     /// Checks the file and gives what it describes.
-    pub(crate) fn study(&self, options: &Options) -> Result<Study, Failure> {
-        Ok(parse(&self.path, &self.text, options)?)
+    pub(crate) fn study(&self, options: &Options<'_>) -> Result<Study, Failure> {
+        Ok(parse(&self.path, &self.text, &Options { files: Some(self), ..options.clone() })?)
+    }
+
+    /// Says of each key where its value comes from.
+    pub(crate) fn explain(&self, options: &Options<'_>) -> Result<Vec<Explained>, Failure> {
+        Ok(explain(&self.path, &self.text, &Options { files: Some(self), ..options.clone() })?)
     }
 }
 
+impl Files for ScenarioFile {
+    fn read(&self, name: &str) -> Result<String, String> {
+        let Some(folder) = &self.folder else {
+            return Err("a scenario that is part of the program has no files beside it".to_owned());
+        };
+        let path = folder.join(name);
+        if path.is_dir() {
+            return Err("is a folder".to_owned());
+        }
+        let bytes = read_at_most(&path, MAX_BYTES).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => match folder.to_str() {
+                Some("") => "no such file beside the scenario".to_owned(),
+                _ => format!("no such file in {}", folder.display()),
+            },
+            _ => format!("cannot be read: {e}"),
+        })?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(format!("is larger than {} MiB", MAX_BYTES >> 20));
+        }
+        String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())
+    }
+}
+
+/// The content of a file, cut off behind one byte more than `most`.
+fn read_at_most(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// The reader's options for changes and extra sweeps from the command line.
-pub(crate) fn options(settings: &Settings, sweeps: &[ExtraSweep]) -> Options {
+pub(crate) fn options(settings: &Settings, sweeps: &[ExtraSweep]) -> Options<'static> {
     Options {
         overrides: settings.set.clone(),
         extra_sweeps: sweeps.to_vec(),
         trials: settings.trials,
         seed: settings.seed,
         quick: settings.quick,
+        files: None,
     }
 }
 

@@ -55,9 +55,7 @@ pub(crate) fn draw_all<'a>(results: &[StudyResults<'a>]) -> Vec<DrawnFigure<'a>>
     let drawn = listed.into_iter().zip(unique_ids(&ids)).map(|((index, figure), id)| {
         let Drawing { plot, note, data } = match &figure.content {
             FigureContent::Sweep { sweep, y, log_x } => sources[index].sweep(figure, sweep, y, *log_x),
-            FigureContent::Series { y, entities, sweep, at } => {
-                sources[index].series(figure, y, entities, sweep.as_deref(), at.as_ref())
-            }
+            FigureContent::Series { .. } => sources[index].series(figure),
         };
         DrawnFigure { study: index, file: format!("figures/{id}.svg"), id, figure, plot, note, data }
     });
@@ -181,18 +179,14 @@ impl<'a> Source<'a> {
     }
 
     /// A measure over time.
-    fn series(
-        &self,
-        figure: &Figure,
-        y: &str,
-        entities: &[String],
-        sweep: Option<&str>,
-        at: Option<&(String, String)>,
-    ) -> Drawing {
-        let cases = self.series_cases(figure, sweep, at);
+    fn series(&self, figure: &Figure) -> Drawing {
+        let FigureContent::Series { y, entities, sweep, at, beside, trial } = &figure.content else {
+            return Drawing { plot: None, note: String::new(), data: DataTable::default() };
+        };
+        let cases = self.series_cases(figure, sweep.as_deref(), at.as_ref());
         let all = [String::from("all")];
         // The queue is one port's, whatever its name.
-        let entities: Vec<Option<&str>> = match (y, entities) {
+        let entities: Vec<Option<&str>> = match (y.as_str(), entities.as_slice()) {
             ("queue", _) => vec![None],
             (_, []) => all.iter().map(|name| Some(name.as_str())).collect(),
             (_, names) => names.iter().map(|name| Some(name.as_str())).collect(),
@@ -201,10 +195,30 @@ impl<'a> Source<'a> {
         let mut data = DataTable { head: vec!["time_s".to_owned()], rows: Vec::new() };
         let mut drawn = vec![false; cases.len()];
         let mut end = 0.0_f64;
+        let chosen = |case: usize| -> Vec<&RunRecord> {
+            let is_chosen = |record: &&&RunRecord| trial.is_none_or(|trial| record.trial == trial);
+            self.trials[case].iter().filter(is_chosen).copied().collect()
+        };
+        let mut is_beside = false;
         for entity in &entities {
             let mut curves = Vec::new();
+            // What all curves are measured against lies under them.
+            if let (Some(beside), Some(first)) = (beside, cases.first()) {
+                let mean = mean_series(&chosen(first.case), *entity, beside);
+                if !mean.is_empty() {
+                    is_beside = true;
+                    let label = Label::of_measure(beside).long;
+                    let column = match entity {
+                        Some(name) if entities.len() > 1 => format!("{name}: {label}"),
+                        _ => label,
+                    };
+                    let values = thinned(&mean);
+                    data.add_series(column, &values);
+                    curves.push(Curve { look: Look::Beside, shape: Shape::Line(values) });
+                }
+            }
             for (index, SeriesCase { case, label, number }) in cases.iter().enumerate() {
-                let mean = mean_series(&self.trials[*case], *entity, y);
+                let mean = mean_series(&chosen(*case), *entity, y);
                 let (Some(first), Some(last)) = (mean.first(), mean.last()) else { continue };
                 // Values stand in the middle of their intervals.
                 end = end.max(last.0 + first.0);
@@ -231,6 +245,9 @@ impl<'a> Source<'a> {
             .map(|(case, _)| LegendEntry { label: case.label.clone(), look: Look::Trace(case.number) })
             .collect();
         let measured = !legend.is_empty();
+        if let Some(beside) = beside.as_ref().filter(|_| is_beside) {
+            legend.push(LegendEntry { label: Label::of_measure(beside).long, look: Look::Beside });
+        }
         for (number, reference) in figure.references.iter().enumerate() {
             let look = Look::Reference(number);
             let points: Vec<Point> = reference_points(reference).collect();
@@ -248,8 +265,11 @@ impl<'a> Source<'a> {
             panels,
             legend,
         });
-        let trials = cases.iter().map(|case| self.trials[case.case].len() as u32);
-        Drawing { plot, note: self.series_note(trials), data }
+        let note = match trial {
+            Some(trial) if measured => format!("Trial {trial}, counted from 0."),
+            _ => self.series_note(cases.iter().map(|case| self.trials[case.case].len() as u32)),
+        };
+        Drawing { plot, note, data }
     }
 
     fn series_cases(

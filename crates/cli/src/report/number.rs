@@ -1,7 +1,7 @@
 //! Numbers and quantities as people read them.
 
 use bandmaster_core::report::summary::{Estimate, figure_quantity};
-use bandmaster_core::report::{MEASURES, Quantity};
+use bandmaster_core::report::{Quantity, gauge_figure, measure};
 
 /// How a quantity is called.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,6 +17,21 @@ pub(crate) struct Label {
 impl Label {
     /// The label of a summary figure, also of one limited to a window.
     pub(crate) fn of_figure(name: &str) -> Self {
+        if let Some((node, gauge, figure)) = gauge_figure(name) {
+            let unit = if figure.unit.is_empty() { gauge.unit } else { figure.unit };
+            let of_gauge = Self::new(Some(gauge), gauge.name, None);
+            let (short, long) = match figure.name {
+                "min" => ("least", "least"),
+                "max" => ("most", "most"),
+                "last" => ("at the end", "at the end"),
+                _ => ("still", "longest time without change"),
+            };
+            return Self {
+                short: format!("{node} {}, {short}", of_gauge.short),
+                long: format!("{} at {node}, {long}", of_gauge.long),
+                unit: unit_word(unit),
+            };
+        }
         let (window, quantity) = match figure_quantity(name) {
             Some((window, quantity)) => (window, Some(quantity)),
             None => (None, None),
@@ -26,7 +41,7 @@ impl Label {
 
     /// The label of a measure of series.
     pub(crate) fn of_measure(name: &str) -> Self {
-        Self::new(MEASURES.iter().find(|measure| measure.name == name), name, None)
+        Self::new(measure(name), name, None)
     }
 
     fn new(quantity: Option<&'static Quantity>, name: &str, window: Option<&str>) -> Self {
@@ -49,6 +64,24 @@ impl Label {
             "flows" => ("flows", "Flows"),
             "cwnd" => ("cwnd", "Congestion window"),
             "srtt" => ("SRTT", "Smoothed round-trip time"),
+            "throughput_least" => ("least throughput", "Least throughput of a long interval"),
+            "free" => ("free", "Free bandwidth"),
+            "estimate" => ("estimate", "Estimated bandwidth"),
+            "step" => ("step", "Next step of the estimate"),
+            "received" => ("received", "Received rate"),
+            "loss" => ("loss", "Packets lost in a round"),
+            "lost" => ("lost", "Lost packets"),
+            "updates" => ("updates", "Updates of the estimate"),
+            "classes" => ("classes", "Rates of all classes"),
+            "spare" => ("spare", "Estimate less the rates of all classes"),
+            "steps" => ("steps", "Steps judged"),
+            "follow" => ("follow", "Time to follow a step, mean"),
+            "follow_max" => ("follow, longest", "Time to follow a step, longest"),
+            "settle" => ("settle", "Time to settle after a step, mean"),
+            "settle_max" => ("settle, longest", "Time to settle after a step, longest"),
+            "overshoot" => ("overshoot", "Overshoot of the estimate"),
+            "undershoot" => ("undershoot", "Undershoot of the estimate"),
+            "error" => ("error", "Error of the estimate, mean"),
             other => (other, other),
         };
         let window = window.map(|window| format!(", {window}")).unwrap_or_default();

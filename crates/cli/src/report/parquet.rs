@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use bandmaster_core::report::{MEASURES, RunRecord, Series};
+use bandmaster_core::report::{GAUGES, MEASURES, RunRecord, Series};
 use parquet::basic::Compression;
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type};
 use parquet::errors::ParquetError;
@@ -188,12 +188,12 @@ fn write_column<T: DataType, W: Write + Send>(
     Ok(())
 }
 
-/// Measures that occur, in the order of [`MEASURES`].
+/// Measures that occur, in the order of [`MEASURES`] and [`GAUGES`].
 fn measures(results: &[StudyResults<'_>]) -> Vec<&'static str> {
     let occurs = |name: &str| {
         results.iter().flat_map(|r| &r.records).flat_map(|r| &r.series).any(|series| series.measure == name)
     };
-    MEASURES.iter().map(|measure| measure.name).filter(|name| occurs(name)).collect()
+    MEASURES.iter().chain(GAUGES).map(|measure| measure.name).filter(|name| occurs(name)).collect()
 }
 
 fn entities(record: &RunRecord) -> Vec<&str> {

@@ -75,6 +75,8 @@ pub(crate) enum Look {
     Trace(usize),
     /// As a curve, but without marks and always dashed: a level.
     Level(usize),
+    /// What curves are measured against: a broad grey line without marks.
+    Beside,
     /// A curve from elsewhere, by number: grey with open marks.
     Reference(usize),
 }

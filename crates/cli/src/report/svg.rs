@@ -238,7 +238,7 @@ fn open_look(out: &mut String, look: Look) {
                 format_args!("<g class=\"k{colour}\" color=\"{}\" stroke=\"currentColor\">", PALETTE[colour]),
             );
         }
-        Look::Reference(_) => {
+        Look::Reference(_) | Look::Beside => {
             put(
                 out,
                 format_args!("<g class=\"reference\" color=\"{REFERENCE_INK}\" stroke=\"currentColor\">"),
@@ -255,6 +255,7 @@ fn draw_line(out: &mut String, line: &[(f64, f64)], look: Look) {
         Look::Trace(number) => (DASHES[number / PALETTE.len() % DASHES.len()], 1.4),
         Look::Level(_) => (LEVEL_DASHES, 1.8),
         Look::Reference(_) => (REFERENCE_DASHES, 1.6),
+        Look::Beside => ("", 3.2),
     };
     let mut path = String::new();
     let mut pen_down = false;
@@ -294,7 +295,7 @@ fn draw_mark(out: &mut String, look: Look, x: f64, y: f64) {
     let (number, open) = match look {
         Look::Curve(number) | Look::Trace(number) => (number + number / PALETTE.len(), false),
         Look::Reference(number) => (number + 3, true),
-        Look::Level(_) => return,
+        Look::Level(_) | Look::Beside => return,
     };
     // Filled marks have a rim, and open ones a filling, in the colour of the paper.
     let paint = if open {
@@ -388,6 +389,7 @@ impl Look {
             Self::Curve(number) | Self::Trace(number) | Self::Level(number) | Self::Reference(number) => {
                 number
             }
+            Self::Beside => 0,
         }
     }
 }

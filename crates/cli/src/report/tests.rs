@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bandmaster_core::report::Series;
 use bandmaster_core::scenario::{
-    Against, Case, Claim, ClaimAt, ControlPlane, Figure, FigureContent, Measure, RecordDetail,
+    Against, Case, Claim, ClaimAt, ControlPlane, Faults, Figure, FigureContent, Measure, RecordDetail,
     ReferenceCurve, Relation, RunPlan, Scenario,
 };
 use bandmaster_core::time::Span;
@@ -76,12 +76,16 @@ pub(crate) fn study() -> Study {
         entities: vec!["all".to_owned(), "near".to_owned()],
         sweep: None,
         at: None,
+        beside: None,
+        trial: None,
     };
     let queue = FigureContent::Series {
         y: "queue".to_owned(),
         entities: Vec::new(),
         sweep: Some("n".to_owned()),
         at: None,
+        beside: None,
+        trial: None,
     };
     let mut queue = figure("queue", "Queue of R1", queue);
     queue.variants = vec!["bas".to_owned()];
@@ -155,11 +159,14 @@ fn scenario() -> Scenario {
         flows: Vec::new(),
         schemes: Vec::new(),
         control: ControlPlane { delay: Span::ZERO, loss: 0.0 },
+        faults: Faults::default(),
         measure: Measure {
             queue: None,
             record: RecordDetail::Groups,
             windows: Vec::new(),
             long_interval: Span::from_secs(1),
+            gauges: Vec::new(),
+            tracking: None,
         },
     }
 }

@@ -1,6 +1,9 @@
 //! The binary as a person or a script uses it.
 
 mod capture;
+mod compare;
+#[cfg(target_os = "linux")]
+mod doctor;
 mod interrupt;
 mod program;
 mod refusals;

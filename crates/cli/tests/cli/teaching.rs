@@ -7,8 +7,20 @@ use serde_json::Value;
 
 use crate::program::{Scratch, ended};
 
-const COMMANDS: [&str; 9] =
-    ["run", "reproduce", "sweep", "check", "explain", "list", "schema", "completions", "man"];
+const COMMANDS: [&str; 12] = [
+    "run",
+    "reproduce",
+    "sweep",
+    "compare",
+    "doctor",
+    "calibrate",
+    "check",
+    "explain",
+    "list",
+    "schema",
+    "completions",
+    "man",
+];
 
 #[test]
 fn every_command_helps() {

@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::{FIGURES, Quantity, RunRecord};
+use super::{FIGURES, Quantity, RunRecord, TRACKING};
 use crate::scenario::{Case, Study};
 
 /// Statistics of every case of a study.
@@ -143,12 +143,12 @@ pub fn figure_quantity(name: &str) -> Option<(Option<&str>, &'static Quantity)> 
         Some((window, figure)) => (Some(window), figure),
         None => (None, name),
     };
-    FIGURES.iter().find(|quantity| quantity.name == figure).map(|quantity| (window, quantity))
+    FIGURES.iter().chain(TRACKING).find(|quantity| quantity.name == figure).map(|quantity| (window, quantity))
 }
 
 /// The 97.5 % quantile of Student's t. Rounded to nine places, so that the last bits of a platform's mathematical
 /// library do not reach a report.
-fn student_t_975(degrees: f64) -> Option<f64> {
+pub(super) fn student_t_975(degrees: f64) -> Option<f64> {
     let quantile = StudentsT::new(0.0, 1.0, degrees).ok()?.inverse_cdf(0.975);
     Some((quantile * 1e9).round() / 1e9)
 }
@@ -168,7 +168,7 @@ fn as_map<S: Serializer, V: Serialize>(pairs: &[(String, V)], serializer: S) -> 
 pub(super) mod tests {
     use super::*;
     use crate::report::Work;
-    use crate::scenario::{ControlPlane, Measure, RecordDetail, RunPlan, Scenario};
+    use crate::scenario::{ControlPlane, Faults, Measure, RecordDetail, RunPlan, Scenario};
     use crate::time::Span;
     use crate::topology::Topology;
     use crate::units::Bytes;
@@ -194,11 +194,14 @@ pub(super) mod tests {
             flows: Vec::new(),
             schemes: Vec::new(),
             control: ControlPlane { delay: Span::ZERO, loss: 0.0 },
+            faults: Faults::default(),
             measure: Measure {
                 queue: None,
                 record: RecordDetail::None,
                 windows: Vec::new(),
                 long_interval: Span::from_secs(1),
+                gauges: Vec::new(),
+                tracking: None,
             },
         };
         let points = points.iter().map(|(sweep, value)| ((*sweep).to_owned(), (*value).to_owned())).collect();

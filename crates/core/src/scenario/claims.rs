@@ -129,14 +129,33 @@ impl<'a> Scope<'a> {
         variant: &str,
     ) -> bool {
         let Some(base) = self.base(variant) else { return true };
-        // Only groups have a shortage.
-        let figures = || report::FIGURES.iter().map(|f| f.name).filter(|name| *name != report::SHORTAGE);
+        let figures =
+            || report::FIGURES.iter().map(|f| f.name).filter(|name| !report::OF_GROUPS.contains(name));
         let known = |figure: &str| figures().any(|name| name == figure);
         let has_need = |group: &str| base.flows.iter().any(|g| g.name == group && g.need.is_some());
+        let tracks =
+            |name: &str| base.measure.tracking.is_some() && report::TRACKING.iter().any(|f| f.name == name);
+        let has_gauge =
+            |(node, gauge): (&str, &str)| base.measure.gauges.iter().any(|(n, g)| n == node && g == gauge);
+        let sums_up = report::gauge_figure(name).map(|(node, gauge, _)| (node, gauge.name));
+        if let Some((node, gauge)) = sums_up.filter(|gauge| !has_gauge(*gauge)) {
+            let (place, path) = (section.place(key), section.key_path(key));
+            let message = format!("\"{name}\" is of a gauge that `measure.gauges` does not name");
+            reader.fail_with(place, path, message, format!("write measure.gauges = [\"{node}.{gauge}\"]"));
+            return false;
+        }
+        if report::TRACKING.iter().any(|f| f.name == name) && !tracks(name) {
+            let (place, path) = (section.place(key), section.key_path(key));
+            let message = format!("\"{name}\" needs [measure.tracking]");
+            reader.fail_with(place, path, message, "say there which estimate is compared with which port");
+            return false;
+        }
         let sound = known(name)
-            || name.strip_suffix(".shortage").is_some_and(has_need)
-            || name.split_once('.').is_some_and(|(window, figure)| {
-                known(figure) && base.measure.windows.iter().any(|w| w.name == window)
+            || tracks(name)
+            || sums_up.is_some()
+            || name.split_once('.').is_some_and(|(of, figure)| {
+                report::OF_GROUPS.contains(&figure) && has_need(of)
+                    || known(figure) && base.measure.windows.iter().any(|w| w.name == of)
             });
         if !sound {
             let mut names: Vec<String> = figures().map(str::to_owned).collect();
@@ -415,8 +434,22 @@ fn series(
             reader.fail_key(section, "kind", message);
             break;
         }
+        let shown = [section.text("y"), section.text("beside")];
+        let of_node =
+            |measure: &String| measure == "free" || report::GAUGES.iter().any(|g| g.name == measure);
         for entity in section.list("entities").unwrap_or_default() {
-            check_entity(reader, section, base, &entity);
+            if shown.iter().flatten().any(of_node) {
+                check_node(reader, section, base, &entity);
+            } else {
+                check_entity(reader, section, base, &entity);
+            }
+        }
+        if base.measure.tracking.is_none()
+            && let Some(key) =
+                ["y", "beside"].into_iter().find(|key| section.text(key).as_deref() == Some("free"))
+        {
+            reader.fail_key(section, key, "\"free\" needs [measure.tracking]");
+            break;
         }
     }
     let sweep = section.text("sweep").map(|name| scope.sweep(reader, section, "sweep", &name));
@@ -441,7 +474,30 @@ fn series(
         None => None,
         Some(sweep) => Some(sweep?.name.clone()),
     };
-    Some(FigureContent::Series { y: section.text("y")?, entities: section.list("entities")?, sweep, at })
+    let trial = section.integer("trial").and_then(|trial| u32::try_from(trial).ok());
+    let fewest = variants.iter().filter_map(|variant| Some(scope.base(variant)?.run.trials)).min();
+    if let (Some(trial), Some(fewest)) = (trial, fewest.filter(|fewest| trial.is_some_and(|t| t >= *fewest)))
+    {
+        reader.fail_key(section, "trial", format!("{trial} is not run: there are {fewest} trials, from 0"));
+    }
+    Some(FigureContent::Series {
+        y: section.text("y")?,
+        entities: section.list("entities")?,
+        sweep,
+        at,
+        beside: section.text("beside"),
+        trial,
+    })
+}
+
+/// Gauges are series of nodes.
+fn check_node(reader: &mut Reader, section: &Section<'_>, base: &Scenario, entity: &str) {
+    if base.topology.node(entity).is_none() {
+        let names: Vec<&str> = base.topology.nodes.iter().map(|node| node.name.as_str()).collect();
+        let (place, path) = (section.place("entities"), section.key_path("entities"));
+        let message = format!("no node is called \"{entity}\"; a gauge is of a node");
+        reader.fail_with(place, path, message, words::suggestion(entity, &names));
+    }
 }
 
 /// Series are named by the groups or hosts that send measured flows, when there are several of them, and by flow.

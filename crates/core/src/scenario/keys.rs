@@ -105,6 +105,7 @@ pub(super) static FILE: TableDef = TableDef {
         Key::required("flows", Kind::Nested, "Who sends what to whom"),
         Key::optional("schemes", Kind::Nested, "Bandwidth-control schemes; absent: none"),
         Key::optional("control", Kind::Nested, "How messages between the roles of a scheme travel"),
+        Key::optional("faults", Kind::Nested, "What goes wrong with schemes; absent: nothing"),
         Key::optional("measure", Kind::Nested, "What is recorded and summarised"),
         Key::optional("compare", Kind::Nested, "Variants of the scenario; absent: one, called base"),
         Key::optional("sweeps", Kind::Nested, "Keys that take several values"),
@@ -119,6 +120,7 @@ pub(super) static FILE: TableDef = TableDef {
         ("flows", Shape::Tables(&FLOW)),
         ("schemes", Shape::Schemes),
         ("control", Shape::Table(&CONTROL)),
+        ("faults", Shape::Table(&FAULTS)),
         ("measure", Shape::Table(&MEASURE)),
         ("compare", Shape::Tables(&VARIANT)),
         ("sweeps", Shape::Tables(&SWEEP)),
@@ -151,6 +153,16 @@ pub(super) static RUN: TableDef = TableDef {
 
 const LINK_KEYS: &[Key] = &[
     Key::optional("rate", RATE, "Transmission rate of each direction; must stand here or in the defaults"),
+    Key::optional(
+        "capacity",
+        Kind::Nested,
+        "How the capacity from the first end to the second changes with time; absent: it is `rate`",
+    ),
+    Key::optional(
+        "capacity-back",
+        Kind::Nested,
+        "How the capacity from the second end to the first changes with time; absent: it is `rate`",
+    ),
     Key::new("delay", Kind::Draw, "1ms", "One-way propagation delay, fixed or drawn per trial", HOUSE),
     Key::new("queue", Kind::Nested, "200pkt", "Queue at a router's end", HOUSE),
     Key::new("host-queue", Kind::Nested, "unlimited", "Queue at a host's end", "hosts hold back, not drop"),
@@ -163,7 +175,7 @@ pub(super) static LINK_DEFAULTS: TableDef = TableDef {
     doc: "Settings of every link that does not say otherwise",
     keys: &[LINK_KEYS],
     selector: None,
-    nested: QUEUES,
+    nested: OF_LINKS,
 };
 
 /// `[network.access]`.
@@ -172,7 +184,7 @@ pub(super) static ACCESS: TableDef = TableDef {
     doc: "The builder's links between hosts and routers",
     keys: &[LINK_KEYS],
     selector: None,
-    nested: QUEUES,
+    nested: OF_LINKS,
 };
 
 /// `[network.bottleneck]`.
@@ -181,7 +193,7 @@ pub(super) static BOTTLENECK: TableDef = TableDef {
     doc: "The builder's links that the flows share",
     keys: &[LINK_KEYS],
     selector: None,
-    nested: QUEUES,
+    nested: OF_LINKS,
 };
 
 /// `[network.fabric]`.
@@ -190,7 +202,7 @@ pub(super) static FABRIC: TableDef = TableDef {
     doc: "The builder's links between routers",
     keys: &[LINK_KEYS],
     selector: None,
-    nested: QUEUES,
+    nested: OF_LINKS,
 };
 
 /// `[[network.links]]`.
@@ -207,7 +219,7 @@ pub(super) static LINK: TableDef = TableDef {
         )],
     ],
     selector: None,
-    nested: QUEUES,
+    nested: OF_LINKS,
 };
 
 /// `[[network.groups]]`.
@@ -224,10 +236,45 @@ pub(super) static GROUP: TableDef = TableDef {
         LINK_KEYS,
     ],
     selector: None,
-    nested: QUEUES,
+    nested: OF_LINKS,
 };
 
-const QUEUES: &[(&str, Shape)] = &[("queue", Shape::Queue), ("host-queue", Shape::Queue)];
+const OF_LINKS: &[(&str, Shape)] = &[
+    ("capacity", Shape::Table(&CAPACITY)),
+    ("capacity-back", Shape::Table(&CAPACITY)),
+    ("queue", Shape::Queue),
+    ("host-queue", Shape::Queue),
+];
+
+/// `capacity` and `capacity-back` of links.
+pub(super) static CAPACITY: TableDef = TableDef {
+    header: "the capacity of a link",
+    doc: "How the capacity of one direction of a link changes with time: by steps, or as a trace says",
+    keys: &[&[
+        Key::optional("steps", Kind::Nested, "Changes of the rate; before the first it is the link's `rate`"),
+        Key::optional("period", SPAN, "The steps begin anew after so long; absent: the last rate stays"),
+        Key::optional(
+            "trace",
+            Kind::Text,
+            "File beside the scenario file with a line for each delivery opportunity of 1504 bytes, its time in ms \
+             (Mahimahi's format)",
+        ),
+    ]],
+    selector: None,
+    nested: &[("steps", Shape::Tables(&CAPACITY_STEP))],
+};
+
+/// `steps` of a link's capacity.
+pub(super) static CAPACITY_STEP: TableDef = TableDef {
+    header: "a step of a link's capacity",
+    doc: "A change of the rate",
+    keys: &[&[
+        Key::required("at", SPAN, "When, from the start of the run, or of the period"),
+        Key::required("rate", RATE, "Rate from then on; `0bit`: a pause"),
+    ]],
+    selector: None,
+    nested: &[],
+};
 
 /// What the keys of kind [`Kind::Nested`] of queue disciplines hold: discipline, key, shape.
 pub(super) static OF_QUEUES: &[(&str, &str, Shape)] =
@@ -626,6 +673,36 @@ pub(super) static CONTROL: TableDef = TableDef {
     nested: &[],
 };
 
+/// `[faults]`.
+pub(super) static FAULTS: TableDef = TableDef {
+    header: "[faults]",
+    doc: "What goes wrong with schemes; messages are lost by `control.loss`, packets by the `loss` of links",
+    keys: &[&[
+        Key::new(
+            "probe-loss",
+            SHARE,
+            "0.0",
+            "Probability that a probe of a scheme is lost on its way, beside what links lose",
+            HOUSE,
+        ),
+        Key::optional("restarts", Kind::Nested, "Restarts of nodes that run a scheme; absent: none"),
+    ]],
+    selector: None,
+    nested: &[("restarts", Shape::Tables(&RESTARTS))],
+};
+
+/// `[[faults.restarts]]`.
+pub(super) static RESTARTS: TableDef = TableDef {
+    header: "[[faults.restarts]]",
+    doc: "Roles at a node that begin anew with counters at zero, as after a restart of the machine",
+    keys: &[&[
+        Key::required("node", Kind::Text, "The node"),
+        Key::required("at", Kind::TextList, "Times such as \"90s\", at least one"),
+    ]],
+    selector: None,
+    nested: &[],
+};
+
 /// `[measure]`.
 pub(super) static MEASURE: TableDef = TableDef {
     header: "[measure]",
@@ -645,9 +722,37 @@ pub(super) static MEASURE: TableDef = TableDef {
         ),
         Key::new("long-interval", SPAN, "1s", "Interval of the long-term fairness indices", HOUSE),
         Key::optional("windows", Kind::Nested, "Parts of the run with figures of their own"),
+        Key::optional(
+            "gauges",
+            Kind::TextList,
+            "Gauges of schemes as `node.gauge`, each with the figures `node.gauge.min`, `.max`, `.last`, `.still`; \
+             absent: none",
+        ),
+        Key::optional("tracking", Kind::Nested, "An estimate to compare with the bandwidth that is free"),
     ]],
     selector: None,
-    nested: &[("windows", Shape::Tables(&WINDOW))],
+    nested: &[("windows", Shape::Tables(&WINDOW)), ("tracking", Shape::Table(&TRACKING))],
+};
+
+/// `[measure.tracking]`.
+pub(super) static TRACKING: TableDef = TableDef {
+    header: "[measure.tracking]",
+    doc: "An estimate of the free bandwidth beside the truth: the port's rate less its background UDP",
+    keys: &[&[
+        Key::required("node", Kind::Text, "Node whose scheme shows the gauge `estimate`"),
+        Key::required("port", Kind::Text, "Port `from->to` whose free bandwidth it estimates"),
+        Key::new("within", RATE, "100kbit", "An estimate this near is right", HOUSE),
+        Key::new(
+            "response",
+            SPAN,
+            "5s",
+            "Time to respond to a step: before, only what goes beyond the new level is over- or undershoot",
+            HOUSE,
+        ),
+        Key::new("lasting", SPAN, "0s", "Steps that last shorter are not judged", HOUSE),
+    ]],
+    selector: None,
+    nested: &[],
 };
 
 /// `[[measure.windows]]`.
@@ -734,6 +839,23 @@ pub(super) static CLAIM: TableDef = TableDef {
     nested: &[("at", Shape::Point), ("against-point", Shape::Value), ("points", Shape::Values)],
 };
 
+/// Measures that figures draw over time.
+const SERIES: &[&str] = &[
+    "throughput",
+    "jain",
+    "jain_normalised",
+    "queue",
+    "free",
+    "estimate",
+    "step",
+    "received",
+    "loss",
+    "lost",
+    "updates",
+    "classes",
+    "spare",
+];
+
 /// `[[figures]]`.
 pub(super) static FIGURE: TableDef = TableDef {
     header: "[[figures]]",
@@ -764,20 +886,26 @@ pub(super) static FIGURE: TableDef = TableDef {
             (
                 "series",
                 &[
-                    Key::required(
-                        "y",
-                        Kind::Choice(&["throughput", "jain", "jain_normalised", "queue"]),
-                        "Measure on the y axis",
-                    ),
+                    Key::required("y", Kind::Choice(SERIES), "Measure on the y axis, or a gauge of schemes"),
                     Key::new(
                         "entities",
                         Kind::TextList,
                         "all",
-                        "`all`, or names as in `from` of measured flows, when there are several; a panel each",
+                        "`all`, or names as in `from` of measured flows, when there are several; of a gauge, nodes; a panel each",
                         HOUSE,
                     ),
                     Key::optional("sweep", Kind::Text, "A curve for each point of this sweep"),
                     Key::optional("at", Kind::Nested, "One point: name of a sweep = value; absent: the base"),
+                    Key::optional(
+                        "beside",
+                        Kind::Choice(SERIES),
+                        "Another measure of the same entities, drawn once, in grey",
+                    ),
+                    Key::optional(
+                        "trial",
+                        Kind::Integer { min: 0, max: 99_999 },
+                        "One trial, counted from 0; absent: the mean over all",
+                    ),
                 ],
             ),
         ],

@@ -1,6 +1,6 @@
 //! The valid, complete description of an experiment.
 
-use crate::id::NodeId;
+use crate::id::{NodeId, PortId};
 use crate::scheme::SchemeConfig;
 use crate::time::{Span, Time};
 use crate::topology::{SpanDraw, Topology};
@@ -21,8 +21,28 @@ pub struct Scenario {
     pub schemes: Vec<SchemeConfig>,
     /// How messages between roles of a scheme travel.
     pub control: ControlPlane,
+    /// What goes wrong, and when.
+    pub faults: Faults,
     /// What is recorded.
     pub measure: Measure,
+}
+
+/// What goes wrong with schemes; the default is nothing.
+#[derive(Clone, PartialEq, Debug, Default, serde::Serialize)]
+pub struct Faults {
+    /// Probability that a probe of a scheme is lost on its way, beside what the links lose.
+    pub probe_loss: f64,
+    /// Restarts, by time.
+    pub restarts: Vec<Restart>,
+}
+
+/// The roles at a node begin anew, and so do the counters of its data path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Restart {
+    /// When.
+    pub at: Time,
+    /// Which.
+    pub node: NodeId,
 }
 
 /// Duration, warm-up, sampling, trials, seed.
@@ -60,6 +80,25 @@ pub struct Measure {
     pub windows: Vec<Window>,
     /// Interval of the long-term indices `jain_long` and `jain_normalised_long`; a multiple of the sampling interval.
     pub long_interval: Span,
+    /// Gauges that are summed up, as (node, measure).
+    pub gauges: Vec<(String, String)>,
+    /// An estimate that is compared with the bandwidth that is free.
+    pub tracking: Option<Tracking>,
+}
+
+/// An estimate of the free bandwidth beside the truth.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Tracking {
+    /// Node whose role shows the gauge `estimate`.
+    pub node: NodeId,
+    /// Port whose free bandwidth it is: the rate less that of the background UDP flows, in frames.
+    pub port: PortId,
+    /// An estimate this near is right.
+    pub within: Rate,
+    /// Time to respond to a step: before, only what goes beyond the new level is over- or undershoot.
+    pub response: Span,
+    /// Steps that last shorter are not judged.
+    pub lasting: Span,
 }
 
 /// Detail of the recorded series.
@@ -474,14 +513,18 @@ pub enum FigureContent {
     },
     /// A recorded measure over time, mean over the trials.
     Series {
-        /// Measure: `throughput`, `jain`, `jain_normalised` or `queue`.
+        /// Measure: `throughput`, `jain`, `jain_normalised`, `queue` or a gauge.
         y: String,
-        /// `all`, or names of groups; a panel each. For `queue`: ignored.
+        /// `all`, or names of groups, or of nodes for a gauge; a panel each. For `queue`: ignored.
         entities: Vec<String>,
         /// A curve for each point of this sweep; none: base point (or `at`).
         sweep: Option<String>,
         /// One point of a sweep instead of the base.
         at: Option<(String, String)>,
+        /// Another measure of the same entities, drawn once, in grey.
+        beside: Option<String>,
+        /// One trial instead of the mean over all.
+        trial: Option<u32>,
     },
 }
 

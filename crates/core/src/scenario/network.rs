@@ -6,6 +6,7 @@ use super::keys;
 use super::raw::{Item, Place};
 use super::section::{Layer, Reader, Section, joined};
 use super::words;
+use crate::capacity::{Capacity, Step, Steps, StepsMisfit};
 use crate::id::NodeId;
 use crate::time::Span;
 use crate::topology::builders::{self, Graph, LinkSettings};
@@ -14,6 +15,9 @@ use crate::units::Rate;
 
 /// The least rate of a link or source: below it a packet takes longer than any run.
 pub(super) const LEAST_RATE: Rate = Rate::from_bits_per_sec(1_000);
+
+/// The keys of the two directions.
+const CAPACITIES: [&str; 2] = ["capacity", "capacity-back"];
 
 /// Reads the network; `None` when something is wrong with it.
 pub(super) fn read(reader: &mut Reader, file: &Section<'_>, clients: Option<i64>) -> Option<Topology> {
@@ -26,6 +30,9 @@ pub(super) fn read(reader: &mut Reader, file: &Section<'_>, clients: Option<i64>
         let section = reader.section(&keys::LINK_DEFAULTS, &defaults);
         for key in ["queue", "host-queue"] {
             let _ = reader.queue(&section, key);
+        }
+        for key in CAPACITIES {
+            let _ = capacity(reader, &section, key);
         }
     }
     let mut draft = Draft { names: BTreeMap::new(), graph: Graph::default() };
@@ -303,6 +310,7 @@ fn link_settings(reader: &mut Reader, section: &Section<'_>) -> Option<LinkSetti
         );
     }
     let rate = rate(reader, section, "rate");
+    let [capacity, capacity_back] = CAPACITIES.map(|key| capacity(reader, section, key));
     let loss = section.float("loss");
     if loss.is_some_and(|loss| loss >= 1.0) {
         reader.fail_key(section, "loss", "1 would lose every packet; write a number from 0 to below 1");
@@ -314,7 +322,85 @@ fn link_settings(reader: &mut Reader, section: &Section<'_>) -> Option<LinkSetti
     if let Some(SpanDraw::Exponential { .. }) = delay {
         reader.fail_key(section, "delay", "an exponential delay has no bound; write a time or uniform(a, b)");
     }
-    Some(LinkSettings { rate: rate?, delay: delay?, queue: queue?, host_queue: host_queue?, loss: loss? })
+    Some(LinkSettings {
+        rate: rate?,
+        capacity: capacity.ok()?,
+        capacity_back: capacity_back.ok()?,
+        delay: delay?,
+        queue: queue?,
+        host_queue: host_queue?,
+        loss: loss?,
+    })
+}
+
+/// The capacity at `key`, none when the key is absent.
+///
+/// # Errors
+/// When something is wrong with it, which is noted.
+fn capacity(reader: &mut Reader<'_>, link: &Section<'_>, key: &str) -> Result<Option<Capacity>, ()> {
+    let Some(item) = link.item(key) else { return Ok(None) };
+    let errors_before = reader.errors.len();
+    if item.table().is_none() {
+        let message = format!("{item} is not a table");
+        let hint = "write { steps = [{ at = \"15s\", rate = \"1mbit\" }] } or { trace = \"FILE\" }";
+        reader.fail_with(&item.place, link.key_path(key), message, hint);
+        return Err(());
+    }
+    let section = reader.section(&keys::CAPACITY, &Layer::new(link.key_path(key), item));
+    let capacity = match (section.item("steps"), section.item("trace")) {
+        (Some(_), None) => steps(reader, &section).map(Capacity::Steps),
+        (None, Some(_)) => {
+            if section.item("period").is_some() {
+                let message = "goes with `steps`; a trace begins anew at its last line";
+                reader.fail_key(&section, "period", message);
+            }
+            reader.trace(&section, "trace").map(Capacity::Trace)
+        }
+        (Some(_), Some(_)) => {
+            reader.fail_key(&section, "trace", "stands beside `steps`; a capacity has one of them");
+            None
+        }
+        (None, None) => {
+            let message = "does not say how the capacity changes";
+            reader.fail_with(&section.place, &section.path, message, "write `steps` or `trace`");
+            None
+        }
+    };
+    match capacity {
+        Some(capacity) if section.sound && reader.errors.len() == errors_before => Ok(Some(capacity)),
+        _ => Err(()),
+    }
+}
+
+fn steps(reader: &mut Reader<'_>, capacity: &Section<'_>) -> Option<Steps> {
+    let errors_before = reader.errors.len();
+    let sections: Vec<Section<'_>> = reader
+        .tables(capacity, "steps")
+        .iter()
+        .map(|layer| reader.section(&keys::CAPACITY_STEP, layer))
+        .collect();
+    let mut steps = Vec::new();
+    for section in &sections {
+        let (Some(at), Some(rate)) = (section.span("at"), section.rate("rate")) else { continue };
+        if rate != Rate::ZERO && rate < LEAST_RATE {
+            let message = format!("\"{rate}\" is below {LEAST_RATE}, the least rate, and not a pause, 0bit");
+            reader.fail_key(section, "rate", message);
+        }
+        steps.push(Step { at, rate });
+    }
+    if reader.errors.len() > errors_before || !capacity.sound {
+        return None;
+    }
+    match Steps::new(steps, capacity.span("period")) {
+        Ok(steps) => Some(steps),
+        Err(StepsMisfit { step, key, why }) => {
+            match step {
+                Some(step) => reader.fail_key(&sections[step], key, why),
+                None => reader.fail_key(capacity, "steps", why),
+            }
+            None
+        }
+    }
 }
 
 /// A rate that something can be sent at.

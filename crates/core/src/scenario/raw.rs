@@ -145,7 +145,7 @@ impl Item {
     }
 
     /// Writes `item` at `path`: elements of lists by name or position, missing tables made on the way. A table is
-    /// merged into a table or list; anything else, and a queue's table, replaces what was there.
+    /// merged into a table or list; anything else, and the table of a queue or capacity, replaces what was there.
     ///
     /// # Errors
     /// When the path leads through something that is not a table, or to an element that the list lacks: the place of
@@ -170,6 +170,7 @@ impl Item {
             if let (Content::Table(from), Content::Table(_) | Content::List(_)) =
                 (&item.content, &self.content)
                 && from.get("discipline").is_none()
+                && !walked.last().is_some_and(|key| ["capacity", "capacity-back"].contains(&key.as_str()))
             {
                 for entry in &from.entries {
                     let path = split_path(&entry.key).map_err(|why| (entry.place.clone(), why))?;

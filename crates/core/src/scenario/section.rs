@@ -5,7 +5,9 @@ use std::rc::Rc;
 use super::error::Error;
 use super::keys::{self, Shape, TableDef};
 use super::raw::{Content, Item, Place, Source, Table, scalar_text};
+use super::traces::{self, Traces};
 use super::words;
+use crate::capacity::Trace;
 use crate::params::{Key, Kind, Params, Value, Written};
 use crate::qdisc::{self, QdiscDef, QueueConfig, dscp, htb};
 use crate::time::Span;
@@ -24,8 +26,9 @@ pub struct Explained {
 }
 
 /// Collects what is wrong and what was read.
-pub(super) struct Reader {
+pub(super) struct Reader<'a> {
     file: Rc<str>,
+    traces: Option<&'a Traces<'a>>,
     pub(super) errors: Vec<Error>,
     pub(super) explained: Vec<Explained>,
 }
@@ -66,9 +69,14 @@ impl<'a> Layer<'a> {
     }
 }
 
-impl Reader {
+impl<'r> Reader<'r> {
     pub(super) fn new(file: &str) -> Self {
-        Self { file: file.into(), errors: Vec::new(), explained: Vec::new() }
+        Self { file: file.into(), traces: None, errors: Vec::new(), explained: Vec::new() }
+    }
+
+    /// A reader of a file that may name traces.
+    pub(super) fn with_traces(file: &str, traces: &'r Traces<'r>) -> Self {
+        Self { traces: Some(traces), ..Self::new(file) }
     }
 
     /// Notes that something is wrong.
@@ -301,6 +309,16 @@ impl Reader {
         }
     }
 
+    /// The trace in the file that is named at `key`.
+    pub(super) fn trace(&mut self, section: &Section<'_>, key: &str) -> Option<Trace> {
+        let name = section.text(key)?;
+        let read = match self.traces {
+            Some(traces) => traces.read(&name),
+            None => Err(traces::no_files(&name)),
+        };
+        read.map_err(|why| self.fail_key(section, key, why)).ok()
+    }
+
     /// The queue at `key`: a limit, or a discipline with its parameters.
     pub(super) fn queue(&mut self, section: &Section<'_>, key: &str) -> Option<QueueConfig> {
         let found = section.entry(key);
@@ -410,7 +428,7 @@ impl Reader {
     }
 
     /// The code points at `key`, as text.
-    fn code_points(&mut self, section: &Section<'_>, key: &str) -> Option<Vec<String>> {
+    pub(super) fn code_points(&mut self, section: &Section<'_>, key: &str) -> Option<Vec<String>> {
         let item = section.item(key)?;
         let Content::List(items) = &item.content else {
             self.fail_key(section, key, format!("{item} is not a list of code points, as [46] or [\"ef\"]"));

@@ -5,6 +5,7 @@ use super::keys;
 use super::model::{Case, Scenario, Study, Sweep, Variant};
 use super::raw::{self, Content, Item, Place, Source, split_path};
 use super::section::{Explained, Layer, Reader, Section, joined};
+use super::traces::Traces;
 use super::{Options, claims, whole, words};
 use crate::params::Written;
 use crate::units::{Dimension, parse_quantity};
@@ -18,12 +19,13 @@ const STUDY_KEYS: [&str; 4] = ["compare", "sweeps", "claims", "figures"];
 /// Everything that is wrong, as far as it can be seen at once: first the text, then the variants, then the rest.
 pub(super) fn read(file: &str, text: &str, options: &Options) -> Result<(Study, Vec<Explained>), Errors> {
     let mut root = raw::read_file(file, text).map_err(Errors::new)?;
-    let mut reader = Reader::new(file);
+    let traces = Traces::new(options.files);
+    let mut reader = Reader::with_traces(file, &traces);
     let mut changes = changes(&mut reader, options);
     for change in &mut changes {
         change.apply(&mut reader, &mut root);
     }
-    let top = Reader::new(file).section(&keys::FILE, &Layer::new("", &root));
+    let top = Reader::with_traces(file, &traces).section(&keys::FILE, &Layer::new("", &root));
     let variants = variants(&mut reader, &top);
     let bases: Vec<Item> =
         variants.iter().map(|variant| variant.apply(&mut reader, &root, &mut changes)).collect();
@@ -39,7 +41,7 @@ pub(super) fn read(file: &str, text: &str, options: &Options) -> Result<(Study, 
     let mut scenarios = Vec::new();
     let mut wrong = Vec::new();
     for (variant, base) in variants.iter().zip(&bases) {
-        let mut of_variant = Reader::new(file);
+        let mut of_variant = Reader::with_traces(file, &traces);
         scenarios.extend(whole::read(&mut of_variant, base, quick_trials));
         if explained.is_empty() {
             explained = of_variant.explained;
@@ -54,7 +56,7 @@ pub(super) fn read(file: &str, text: &str, options: &Options) -> Result<(Study, 
     let scope = claims::Scope { variants: &variants, sweeps: &sweeps, bases: &scenarios };
     let claims = claims::claims(&mut reader, &top, &scope);
     let figures = claims::figures(&mut reader, &top, &scope);
-    let cases = cases(&mut reader, file, &variants, &bases, scenarios, &sweeps, quick_trials);
+    let cases = cases(&mut reader, (file, &traces), &variants, &bases, scenarios, &sweeps, quick_trials);
     if !reader.errors.is_empty() {
         return Err(Errors::new(reader.errors));
     }
@@ -406,8 +408,8 @@ fn merge(wrong: Vec<(&str, Vec<Error>)>) -> Vec<Error> {
 
 /// The scenarios to run; equal ones of a variant are one case.
 fn cases(
-    reader: &mut Reader,
-    file: &str,
+    reader: &mut Reader<'_>,
+    (file, traces): (&str, &Traces<'_>),
     variants: &[VariantDraft],
     bases: &[Item],
     scenarios: Vec<Scenario>,
@@ -437,7 +439,7 @@ fn cases(
                     reader.fail(&place, &sweep.key_path, why);
                     continue;
                 }
-                let mut of_case = Reader::new(file);
+                let mut of_case = Reader::with_traces(file, traces);
                 let scenario = whole::read(&mut of_case, &raw, quick_trials);
                 reader
                     .errors

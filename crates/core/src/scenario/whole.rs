@@ -1,14 +1,19 @@
 //! One whole scenario from the raw file, after overrides.
 
 use super::keys::{self, SCHEME_ENABLED};
-use super::model::{ControlPlane, Measure, RecordDetail, RunPlan, Scenario, Window};
+use super::model::{
+    ControlPlane, Faults, Measure, RecordDetail, Restart, RunPlan, Scenario, Tracking, Window,
+};
 use super::raw::Item;
 use super::section::{Layer, Reader, Section, joined};
 use super::words;
 use super::{network, traffic};
+use crate::id::{NodeId, PortId};
+use crate::report;
 use crate::scheme::{self, SchemeConfig};
 use crate::time::{Span, Time};
 use crate::topology::Topology;
+use crate::units::{Dimension, parse_quantity};
 
 /// The most sampling intervals of a run.
 const MOST_SAMPLES: u64 = 10_000_000;
@@ -35,6 +40,7 @@ pub(super) fn read(reader: &mut Reader, root: &Item, quick: bool) -> Option<Scen
     let flows = traffic::read(reader, &file, topology.as_ref(), duration);
     let schemes = schemes(reader, &file, topology.as_ref());
     let control = control(reader, &file);
+    let faults = faults(reader, &file, topology.as_ref(), duration);
     let measure = measure(reader, &file, topology.as_ref(), run.as_ref());
     if reader.errors.len() > errors_before {
         return None;
@@ -46,6 +52,7 @@ pub(super) fn read(reader: &mut Reader, root: &Item, quick: bool) -> Option<Scen
         flows,
         schemes,
         control: control?,
+        faults: faults?,
         measure: measure?,
     })
 }
@@ -137,6 +144,130 @@ fn control(reader: &mut Reader, file: &Section<'_>) -> Option<ControlPlane> {
     Some(ControlPlane { delay: section.span("delay")?, loss: loss? })
 }
 
+fn faults(
+    reader: &mut Reader,
+    file: &Section<'_>,
+    topology: Option<&Topology>,
+    duration: Option<Span>,
+) -> Option<Faults> {
+    let layer = reader.table(file, "faults");
+    let section = reader.section(&keys::FAULTS, &layer);
+    let probe_loss = section.float("probe-loss");
+    if probe_loss.is_some_and(|loss| loss >= 1.0) {
+        let message = "1 would lose every probe; write a number from 0 to below 1";
+        reader.fail_key(&section, "probe-loss", message);
+    }
+    let mut restarts = Vec::new();
+    for layer in reader.tables(&section, "restarts") {
+        let section = reader.section(&keys::RESTARTS, &layer);
+        let node = known_node(reader, &section, "node", topology);
+        let times = section.list("at").unwrap_or_default();
+        if section.item("at").is_some() && times.is_empty() {
+            reader.fail_key(&section, "at", "is an empty list");
+        }
+        for text in times {
+            let at = match parse_quantity(&text, Dimension::Span) {
+                Ok(nanos) => Span::from_nanos(nanos),
+                Err(why) => {
+                    let hint = Dimension::Span.example();
+                    reader.fail_key(&section, "at", format!("\"{text}\" {why}; write {hint}"));
+                    continue;
+                }
+            };
+            if let Some(duration) = duration.filter(|duration| at > *duration) {
+                let message = format!("\"{text}\" is after the end of the run, {duration}");
+                reader.fail_key(&section, "at", message);
+            }
+            restarts.extend(node.map(|node| Restart { at: Time::ZERO + at, node }));
+        }
+    }
+    // In the order of time, whatever the order in the file.
+    restarts.sort_by_key(|restart| (restart.at, restart.node));
+    Some(Faults { probe_loss: probe_loss?, restarts })
+}
+
+/// The node that `key` names.
+fn known_node(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    key: &str,
+    topology: Option<&Topology>,
+) -> Option<NodeId> {
+    let (name, topology) = (section.text(key)?, topology?);
+    let node = topology.node(&name);
+    if node.is_none() {
+        let names: Vec<&str> = topology.nodes.iter().map(|node| node.name.as_str()).collect();
+        let (place, path) = (section.place(key), section.key_path(key));
+        let hint = words::suggestion(&name, &names);
+        reader.fail_with(place, path, format!("no node is called \"{name}\""), hint);
+    }
+    node
+}
+
+/// The port that `key` names.
+fn known_port(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    key: &str,
+    topology: Option<&Topology>,
+) -> Option<PortId> {
+    let (name, topology) = (section.text(key)?, topology?);
+    let port = topology.port(&name);
+    if port.is_none() {
+        let ports: Vec<String> = (0..topology.links.len() as u32 * 2)
+            .map(|p| topology.port_name(PortId(p)))
+            .filter(|name| !name.contains('.'))
+            .collect();
+        let path = section.key_path(key).to_owned();
+        let hint = words::suggestion(&name, &ports);
+        reader.fail_with(section.place(key), &path, format!("no port is called \"{name}\""), hint);
+    }
+    port
+}
+
+fn gauges(reader: &mut Reader, section: &Section<'_>, topology: Option<&Topology>) -> Vec<(String, String)> {
+    let mut gauges = Vec::new();
+    for name in section.list("gauges").unwrap_or_default() {
+        let Some((node, gauge)) = name.rsplit_once('.') else {
+            reader.fail_key(section, "gauges", format!("\"{name}\" is not `node.gauge`"));
+            continue;
+        };
+        let (place, path) = (section.place("gauges"), section.key_path("gauges"));
+        if let Some(topology) = topology.filter(|topology| topology.node(node).is_none()) {
+            let names: Vec<&str> = topology.nodes.iter().map(|node| node.name.as_str()).collect();
+            let hint = words::suggestion(node, &names);
+            reader.fail_with(place, path, format!("no node is called \"{node}\""), hint);
+        } else if !report::GAUGES.iter().any(|known| known.name == gauge) {
+            let names: Vec<&str> = report::GAUGES.iter().map(|known| known.name).collect();
+            let hint = words::suggestion(gauge, &names);
+            reader.fail_with(place, path, format!("unknown gauge `{gauge}`"), hint);
+        } else if gauges.iter().any(|(n, g)| n == node && g == gauge) {
+            reader.fail_key(section, "gauges", format!("\"{name}\" occurs twice"));
+        }
+        gauges.push((node.to_owned(), gauge.to_owned()));
+    }
+    gauges
+}
+
+fn tracking(reader: &mut Reader, measure: &Section<'_>, topology: Option<&Topology>) -> Option<Tracking> {
+    measure.item("tracking")?;
+    let layer = reader.table(measure, "tracking");
+    let section = reader.section(&keys::TRACKING, &layer);
+    let node = known_node(reader, &section, "node", topology);
+    let port = known_port(reader, &section, "port", topology);
+    let within = section.rate("within");
+    if within.is_some_and(|within| within.bits_per_sec() == 0) {
+        reader.fail_key(&section, "within", "must be more than nothing");
+    }
+    Some(Tracking {
+        node: node?,
+        port: port?,
+        within: within?,
+        response: section.span("response")?,
+        lasting: section.span("lasting")?,
+    })
+}
+
 fn measure(
     reader: &mut Reader,
     file: &Section<'_>,
@@ -146,17 +277,7 @@ fn measure(
     let layer = reader.table(file, "measure");
     let section = reader.section(&keys::MEASURE, &layer);
     let queue = section.text("queue");
-    if let (Some(queue), Some(topology)) = (&queue, topology)
-        && topology.port(queue).is_none()
-    {
-        let ports: Vec<String> = (0..topology.links.len() as u32 * 2)
-            .map(|p| topology.port_name(crate::id::PortId(p)))
-            .filter(|name| !name.contains('.'))
-            .collect();
-        let path = section.key_path("queue").to_owned();
-        let hint = words::suggestion(queue, &ports);
-        reader.fail_with(section.place("queue"), &path, format!("no port is called \"{queue}\""), hint);
-    }
+    let _ = known_port(reader, &section, "queue", topology);
     let long_interval = section.span("long-interval");
     if let (Some(long), Some(run)) = (long_interval, run) {
         let sample = run.sample.as_nanos().max(1);
@@ -169,7 +290,11 @@ fn measure(
         }
     }
     let windows = windows(reader, &section, run.map(|r| r.duration));
+    let gauges = gauges(reader, &section, topology);
+    let tracking = tracking(reader, &section, topology);
     Some(Measure {
+        gauges,
+        tracking,
         queue,
         record: match section.text("record")?.as_str() {
             "none" => RecordDetail::None,

@@ -8,7 +8,7 @@ mod host;
 mod router;
 pub mod shares;
 
-use super::{Role, SchemeDef, World};
+use super::{Act, Role, SchemeDef, World};
 use crate::id::NodeId;
 use crate::params::{Key, Kind, Params, Value};
 use crate::time::Span;
@@ -22,6 +22,7 @@ pub static DEF: SchemeDef = SchemeDef {
     source: "Ito, Koga, Iida: A Bandwidth Allocation Scheme to Improve Fairness and Link Utilization in Data Center \
              Networks, IEICE Trans. Commun. E101-B(3), 2018",
     keys: KEYS,
+    acts: &[Act::SetWindow, Act::SetRate, Act::Send],
     check,
     fits: |_, _| Ok(()),
     build,

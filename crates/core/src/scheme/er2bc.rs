@@ -12,12 +12,15 @@ pub mod probe;
 pub mod shares;
 
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 mod model;
 
-use crate::id::NodeId;
+use crate::control::Controller;
+use crate::id::{NodeId, PortId};
 use crate::params::{Key, Kind, Params, Value};
 use crate::qdisc;
-use crate::scheme::{Role, SchemeDef, World};
+use crate::scheme::{Act, Role, SchemeDef, World};
 use crate::time::Time;
 use crate::topology::{NodeKind, Topology};
 use crate::units::{Dimension, Rate, parse_quantity};
@@ -30,26 +33,14 @@ pub static DEF: SchemeDef = SchemeDef {
     about: "A gateway divides the bandwidth that it estimates, so that important flows receive what they need",
     source: "Matsuda, Ishihara 2019",
     keys: KEYS,
+    acts: &[Act::Probe, Act::SetClass],
     check,
     fits,
     build,
 };
 
-const KEYS: &[Key] = &[
-    Key::required("port", Kind::Text, "Port `from->to` of the sending gateway, whose queue is a shaper"),
-    Key::required("receiver", Kind::Text, "The gateway behind the path"),
-    Key::required(
-        "needs",
-        Kind::TextList,
-        "Rate that each flow needs, the most important first: flow i is class i of the port's queue",
-    ),
-    Key::new(
-        "retransmission",
-        Kind::Bool,
-        "true",
-        "Flows send lost packets again (TCP); without, they are sent with redundancy (UDP)",
-        "Sect. 3.1",
-    ),
+/// The keys that [`settings`] reads, of scenario and deployment files.
+pub const CONTROL_KEYS: &[Key] = &[
     Key::new(
         "control",
         Kind::Choice(&["paper", "limit", "basic", "strict"]),
@@ -74,6 +65,29 @@ const KEYS: &[Key] = &[
         "Least rate of a class, as far as the estimate carries it",
         "Sect. 4.1",
     ),
+];
+
+const KEYS: &[Key] = &[
+    Key::required("port", Kind::Text, "Port `from->to` of the sending gateway, whose queue is a shaper"),
+    Key::required("receiver", Kind::Text, "The gateway behind the path"),
+    Key::required(
+        "needs",
+        Kind::TextList,
+        "Rate that each flow needs, the most important first: flow i is class i of the port's queue",
+    ),
+    Key::new(
+        "retransmission",
+        Kind::Bool,
+        "true",
+        "Flows send lost packets again (TCP); without, they are sent with redundancy (UDP)",
+        "Sect. 3.1",
+    ),
+    CONTROL_KEYS[0],
+    CONTROL_KEYS[1],
+    CONTROL_KEYS[2],
+    CONTROL_KEYS[3],
+    CONTROL_KEYS[4],
+    CONTROL_KEYS[5],
 ];
 
 fn check(params: &Params, node: &dyn Fn(&str) -> Option<NodeId>) -> Result<(), (&'static str, String)> {
@@ -148,6 +162,32 @@ fn build(params: &Params, world: &World) -> Vec<Role> {
         shares::Flow { need, retransmits }
     };
     let flows: Vec<shares::Flow> = params.list("needs").iter().map(flow).collect();
+    let settings = settings(params, flows);
+    let sender = sender_gateway(&settings, port, receiver, probe::Auth::None, 0);
+    let answering = receiver_gateway(node, probe::Auth::None);
+    let role = |node, name, peer, controller| Role {
+        node,
+        name,
+        wants_ports: false,
+        probes: vec![peer],
+        controller,
+    };
+    vec![role(node, "gateway", receiver, sender), role(receiver, "answering gateway", node, answering)]
+}
+
+/// What a sending gateway decides by.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How W is estimated.
+    pub estimator: abw::Settings,
+    /// How W is divided.
+    pub shares: shares::Settings,
+    /// The flows, the most important first: flow i is class i of the shaper.
+    pub flows: Vec<shares::Flow>,
+}
+
+/// What `params`, values of [`CONTROL_KEYS`], say about `flows`.
+pub fn settings(params: &Params, flows: Vec<shares::Flow>) -> Settings {
     let class_floor = params.rate("class-floor");
     let law = match params.text("control").as_str() {
         "basic" => shares::Law::Basic,
@@ -156,43 +196,48 @@ fn build(params: &Params, world: &World) -> Vec<Role> {
         _ => shares::Law::Paper,
     };
     let shares = shares::Settings { law, class_floor, ..shares::Settings::default() };
-    let initial = params.rate("initial");
-    let cycle = params.span("cycle");
+    // Redundancy makes up for a packet more or less in a round, so that W may rest close to what the flows need.
+    let redundant = flows.iter().all(|flow| !flow.retransmits);
+    let margin = if redundant { 0.004 } else { 0.02 };
     let estimator = abw::Settings {
-        cycle,
-        initial,
+        cycle: params.span("cycle"),
+        initial: params.rate("initial"),
         floor: Rate::from_bits_per_sec(class_floor.bits_per_sec() * flows.len() as u64),
         ceiling: params.rate("ceiling"),
         law: match params.text("estimator").as_str() {
-            "delay" => abw::Law::Delay(delay::Settings::default()),
+            "delay" => abw::Law::Delay(delay::Settings { margin, ..delay::Settings::default() }),
             _ => abw::Law::Loss(abw::Loss::default()),
         },
     };
-    let shares = shares::Shares::new(shares, &flows, initial);
-    let mut estimator = abw::Estimator::new(estimator);
+    Settings { estimator, shares, flows }
+}
+
+/// The gateway before the path: asks `receiver` each cycle and sets the classes of the shaper at `port`. `epoch` numbers
+/// its first question: see [`probe::Numbering::new`]. It wants its first tick at [`Time::ZERO`].
+pub fn sender_gateway(
+    settings: &Settings,
+    port: PortId,
+    receiver: NodeId,
+    auth: probe::Auth,
+    epoch: u32,
+) -> Box<dyn Controller> {
+    let shares = shares::Shares::new(settings.shares, &settings.flows, settings.estimator.initial);
+    let mut estimator = abw::Estimator::new(settings.estimator.clone());
     estimator.set_goals(&shares.goals());
-    let endpoint = || probe::Endpoint::new(probe::Auth::None);
-    let sender = gateway::Sender {
+    Box::new(gateway::Sender {
         port,
         receiver,
-        cycle,
-        numbering: probe::Numbering::new(0),
-        endpoint: endpoint(),
+        cycle: settings.estimator.cycle,
+        numbering: probe::Numbering::new(epoch),
+        endpoint: probe::Endpoint::new(auth),
         estimator,
         shares,
         asked: None,
         next: Time::ZERO,
-    };
-    let answering = gateway::Receiver { sender: node, endpoint: endpoint() };
-    let role = |node, name, peer, controller| Role {
-        node,
-        name,
-        wants_ports: false,
-        probes: vec![peer],
-        controller,
-    };
-    vec![
-        role(node, "gateway", receiver, Box::new(sender)),
-        role(receiver, "answering gateway", node, Box::new(answering)),
-    ]
+    })
+}
+
+/// The gateway behind the path: answers the questions of `sender`.
+pub fn receiver_gateway(sender: NodeId, auth: probe::Auth) -> Box<dyn Controller> {
+    Box::new(gateway::Receiver { sender, endpoint: probe::Endpoint::new(auth) })
 }

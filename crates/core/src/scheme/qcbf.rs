@@ -9,7 +9,7 @@ mod tor;
 
 use std::collections::BTreeSet;
 
-use super::{Role, SchemeDef, World};
+use super::{Act, Role, SchemeDef, World};
 use crate::control::{Controller, Observation, Outbox, Wakeup};
 use crate::id::{NodeId, PortId};
 use crate::params::{Key, Kind, Params, Value};
@@ -26,6 +26,7 @@ pub static DEF: SchemeDef = SchemeDef {
     source: "Pang, Yao, Wang, Ding, Zhang: Transmission Control of MPTCP Incast Based on Buffer Balance Factor Allocation in \
              Data Center Networks, IEEE Access 7, 2019",
     keys: KEYS,
+    acts: &[Act::Program],
     check,
     fits,
     build,

@@ -1,6 +1,7 @@
 //! Networks of a known shape, as plain functions.
 
 use super::{Group, Link, Node, NodeKind, SpanDraw, Topology};
+use crate::capacity::Capacity;
 use crate::id::NodeId;
 use crate::qdisc::QueueConfig;
 use crate::units::{Bytes, Rate};
@@ -19,8 +20,12 @@ pub struct Graph {
 /// What links of one kind have in common.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LinkSettings {
-    /// Transmission rate of each direction.
+    /// Transmission rate of each direction; where its capacity changes with time, the nominal one.
     pub rate: Rate,
+    /// How the capacity from the first end to the second changes.
+    pub capacity: Option<Capacity>,
+    /// How the capacity from the second end to the first changes.
+    pub capacity_back: Option<Capacity>,
     /// One-way propagation delay.
     pub delay: SpanDraw,
     /// Queue at a router's end.
@@ -49,8 +54,20 @@ impl Graph {
 
     /// Links two nodes.
     pub fn link(&mut self, a: NodeId, b: NodeId, settings: &LinkSettings) {
-        let LinkSettings { rate, delay, queue, host_queue, loss } = settings.clone();
-        self.links.push(Link { a, b, rate, delay, queue, host_queue, loss, drop_packets: Vec::new() });
+        let LinkSettings { rate, capacity, capacity_back, delay, queue, host_queue, loss } = settings.clone();
+        let drop_packets = Vec::new();
+        self.links.push(Link {
+            a,
+            b,
+            rate,
+            capacity,
+            capacity_back,
+            delay,
+            queue,
+            host_queue,
+            loss,
+            drop_packets,
+        });
     }
 
     /// Adds `count` hosts called `name.0`, `name.1`, ..., each with a link of its own to `router` (the host is the
@@ -243,6 +260,8 @@ mod tests {
     fn settings(mbit: u64) -> LinkSettings {
         LinkSettings {
             rate: Rate::from_bits_per_sec(mbit * 1_000_000),
+            capacity: None,
+            capacity_back: None,
             delay: SpanDraw::fixed(Span::from_millis(1)),
             queue: fifo::config(Limit::Packets(10)),
             host_queue: fifo::config(Limit::Unlimited),

@@ -1,5 +1,6 @@
 //! The general path of a port, with a first-in-first-out discipline, is the fast path to the nanosecond.
 
+use bandmaster_core::capacity::{Step, Steps, Trace};
 use bandmaster_core::qdisc::fifo::{DropTail, Fifo};
 use bandmaster_core::units::Bytes;
 use proptest::prelude::*;
@@ -67,6 +68,30 @@ fn limit() -> impl Strategy<Value = Limit> {
     ]
 }
 
+/// Steps with pauses, or a trace, over some milliseconds.
+fn capacity() -> impl Strategy<Value = Capacity> {
+    let step = (1u64..3_000_000, prop_oneof![Just(0), 1_000_000u64..100_000_000]);
+    let steps = (prop::collection::vec(step, 1..5), any::<bool>()).prop_map(|(list, repeats)| {
+        let mut at = Span::ZERO;
+        let mut next = |(gap, rate): (u64, u64)| {
+            at += Span::from_nanos(gap);
+            Step { at, rate: Rate::from_bits_per_sec(rate) }
+        };
+        let mut steps: Vec<Step> = list.into_iter().map(&mut next).collect();
+        if !repeats {
+            steps.push(next((1_000, 10_000_000)));
+        }
+        let period = repeats.then(|| at + Span::from_millis(1));
+        Capacity::Steps(Steps::new(steps, period).expect("steps"))
+    });
+    let trace = prop::collection::vec(1u32..20, 1..40).prop_map(|mut times| {
+        times.sort_unstable();
+        let text: String = times.iter().map(|at| format!("{at}\n")).collect();
+        Capacity::Trace(Trace::parse("t", &text).expect("a trace"))
+    });
+    prop_oneof![steps, trace]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -96,6 +121,30 @@ proptest! {
         let plain = Port::new(rate, delay, Discipline::Fifo(rule()), Some(limit));
         let general = Port::new(rate, delay, Discipline::Ordered(Box::new(Fifo::new(rule()))), None);
         prop_assert_eq!(pass(plain, &packets), pass(general, &packets));
+    }
+
+    /// A capacity that changes is the same for both paths. Packets come between whole milliseconds: at the very moment of
+    /// an opportunity, several packets may leave one after the other, and who comes in between is a matter of order.
+    #[test]
+    fn a_changing_capacity_is_the_same_for_both_paths(
+        limit in limit(),
+        rate in 1_000_000u64..1_000_000_000,
+        capacity in capacity(),
+        packets in prop::collection::vec((0u64..200_000, 40u32..1_600), 1..300),
+    ) {
+        let packets: Vec<_> =
+            packets.iter().enumerate().map(|(i, (gap, len))| (gap * 2 + u64::from(i == 0), *len)).collect();
+        let rate = Rate::from_bits_per_sec(rate);
+        let send = |discipline: Discipline, limit: Option<Limit>| {
+            let mut port = Port::new(rate, Span::from_micros(7), discipline, limit);
+            port.set_capacity(&capacity, rate, 0.0);
+            pass(port, &packets)
+        };
+        let rule = || Box::new(DropTail { limit });
+        let limited = send(Discipline::Fifo(rule()), Some(limit));
+        prop_assert_eq!(limited.0.len() as u64 + limited.1.dropped, packets.len() as u64);
+        prop_assert_eq!(&limited, &send(Discipline::Fifo(rule()), None));
+        prop_assert_eq!(&limited, &send(Discipline::Ordered(Box::new(Fifo::new(rule()))), None));
     }
 
     /// Before a queue that drops nothing, a host's delay is the same whoever orders its packets.

@@ -153,6 +153,17 @@ pub struct Estimator {
     base: Option<Probe>,
     estimate: f64,
     state: State,
+    last: Option<Update>,
+    tally: Tally,
+}
+
+/// What an estimator has seen since it began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Rounds that brought an answer.
+    pub updates: u64,
+    /// Sum of L.
+    pub lost: i64,
 }
 
 #[derive(Clone, Debug)]
@@ -183,7 +194,15 @@ impl Estimator {
             Law::Loss(loss) => State::Loss { settings: *loss, step: loss.step_initial.bits_per_sec() as f64 },
             Law::Delay(delay) => State::Delay(Delay::new(delay.clone(), settings.cycle)),
         };
-        let mut new = Self { settings, open: VecDeque::new(), base: None, estimate: 0.0, state };
+        let mut new = Self {
+            settings,
+            open: VecDeque::new(),
+            base: None,
+            estimate: 0.0,
+            state,
+            last: None,
+            tally: Tally::default(),
+        };
         new.estimate = new.bounded(new.settings.initial.bits_per_sec() as f64);
         new
     }
@@ -191,6 +210,16 @@ impl Estimator {
     /// W: what may be sent now.
     pub fn estimate(&self) -> Rate {
         Rate::from_bits_per_sec_f64(self.estimate)
+    }
+
+    /// What the last round brought, once there was one.
+    pub const fn last(&self) -> Option<&Update> {
+        self.last.as_ref()
+    }
+
+    /// What all rounds brought.
+    pub const fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// The settings.
@@ -264,7 +293,11 @@ impl Estimator {
             asked: sent.time,
             answered_after: now.since(sent.time).as_secs_f64(),
         };
-        Some(self.update(&round))
+        let update = self.update(&round);
+        self.last = Some(update);
+        self.tally.updates += 1;
+        self.tally.lost = self.tally.lost.saturating_add(update.lost);
+        Some(update)
     }
 
     fn update(&mut self, round: &Round) -> Update {

@@ -3,8 +3,9 @@
 use super::abw::Estimator;
 use super::probe::{Body, Counters, Endpoint, Message, Numbering, Seq};
 use super::shares::{Plan, Shares};
-use crate::control::{Action, Controller, Observation, Outbox, Passed, Wakeup};
+use crate::control::{Action, Controller, Gauges, Observation, Outbox, Passed, Wakeup};
 use crate::id::{NodeId, PortId};
+use crate::measure::gauges::mbit;
 use crate::time::{Span, Time};
 use crate::units::Rate;
 
@@ -67,7 +68,7 @@ impl Controller for Sender {
     fn on(&mut self, now: Time, observation: &Observation<'_>, out: &mut Outbox) {
         match observation {
             Observation::Tick { .. } => {
-                if now == Time::ZERO {
+                if self.next == Time::ZERO {
                     set(self.port, self.shares.plan(), out);
                 }
                 self.next = now + self.cycle;
@@ -83,6 +84,21 @@ impl Controller for Sender {
 
     fn wakeup(&self) -> Option<Wakeup> {
         Some(Wakeup { at: self.next, why: "cycle" })
+    }
+
+    fn gauges(&self, gauges: &mut Gauges) {
+        let estimate = self.estimator.estimate();
+        let last = self.estimator.last();
+        let tally = self.estimator.tally();
+        let classes: u64 = self.shares.plan().classes.iter().map(|class| class.rate.bits_per_sec()).sum();
+        gauges.show("estimate", mbit(estimate));
+        gauges.show("step", last.map_or(f64::NAN, |update| mbit(update.step)));
+        gauges.show("received", last.map_or(f64::NAN, |update| mbit(update.received)));
+        gauges.show("loss", last.map_or(f64::NAN, |update| update.lost as f64));
+        gauges.show("lost", tally.lost as f64);
+        gauges.show("updates", tally.updates as f64);
+        gauges.show("classes", classes as f64 / 1e6);
+        gauges.show("spare", (estimate.bits_per_sec() as f64 - classes as f64) / 1e6);
     }
 }
 

@@ -1,0 +1,462 @@
+//! `bandmaster compare`.
+
+mod results;
+mod tolerance;
+
+use std::collections::BTreeMap;
+
+use bandmaster_core::report::difference::{Difference, Sample};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use self::results::{CaseRow, Origin, Results, StudyRows};
+pub(crate) use self::tolerance::{Percent, Tolerance};
+use crate::args::CompareArgs;
+use crate::console::{Console, complain};
+use crate::exit::{Exit, Failure};
+use crate::report::manifest::json_lines;
+use crate::report::number::{Label, significant};
+
+/// Differing keys of scenarios that the table names.
+const SHOWN_KEYS: usize = 12;
+
+/// Prints how the figures of two result folders differ.
+pub(crate) fn compare(args: &CompareArgs, console: Console) -> Result<Exit, Failure> {
+    let (a, b) = (Results::read(&args.a)?, Results::read(&args.b)?);
+    let wanted = Wanted::new(args, &a, &b)?;
+    let comparison = Comparison::new(&a, &b, &wanted);
+    if comparison.studies.iter().all(|study| study.cases.is_empty()) {
+        return Err(Failure::usage(nothing_common(&a, &b)));
+    }
+    for results in [&a, &b] {
+        if let Some(why) = &results.incomplete {
+            complain(format!("warning: {} is not complete: {why}", results.path));
+        }
+    }
+    let text = if args.json { json_lines(&json!(comparison), 4) } else { comparison.table() };
+    console.print(&text)?;
+    if comparison.failed > 0 {
+        complain(format!("{} of {} tolerances are exceeded", comparison.failed, comparison.judged));
+        return Ok(Exit::ClaimFailed);
+    }
+    Ok(Exit::Success)
+}
+
+/// Which figures to compare, and how near they must be.
+struct Wanted<'a> {
+    figures: &'a [String],
+    tolerances: &'a [Tolerance],
+    within: Option<Percent>,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(args: &'a CompareArgs, a: &Results, b: &Results) -> Result<Self, Failure> {
+        let mut known = a.figures();
+        known.extend(b.figures());
+        let named = args.figures.iter().map(|figure| ("--figure", figure));
+        let tolerated = args.tolerances.iter().map(|tolerance| ("--tolerance", &tolerance.figure));
+        for (option, figure) in named.chain(tolerated) {
+            if !known.iter().any(|name| names(figure, name)) {
+                let mut last: Vec<&str> = Vec::new();
+                for name in known {
+                    if !last.contains(&name) {
+                        last.push(name);
+                    }
+                }
+                return Err(Failure::usage(format!(
+                    "{option} {figure}: neither folder has such a figure; they have: {}",
+                    last.join(", ")
+                )));
+            }
+        }
+        Ok(Self { figures: &args.figures, tolerances: &args.tolerances, within: args.within })
+    }
+
+    fn shows(&self, figure: &str) -> bool {
+        self.figures.is_empty()
+            || self.figures.iter().any(|wanted| names(wanted, figure))
+            || self.tolerance(figure).is_some()
+    }
+
+    fn tolerance(&self, figure: &str) -> Option<&Tolerance> {
+        self.tolerances.iter().rev().find(|tolerance| names(&tolerance.figure, figure))
+    }
+
+    /// Whether the difference is tolerated; none: nothing is asked of this figure.
+    fn judge(&self, figure: &str, a: Option<Sample>, b: Option<Sample>) -> Option<bool> {
+        let difference = a.zip(b).map(|(a, b)| Difference::new(a, b));
+        match (self.tolerance(figure), self.within, difference) {
+            (Some(tolerance), _, difference) => Some(difference.is_some_and(|d| tolerance.holds(&d))),
+            (None, Some(within), Some(difference)) => Some(within.holds(&difference)),
+            (None, _, _) => None,
+        }
+    }
+}
+
+/// `shortage` names `shortage` and `real.shortage`.
+fn names(wanted: &str, figure: &str) -> bool {
+    figure.strip_suffix(wanted).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+/// Two result folders beside each other: the content of `--json`.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+struct Comparison {
+    version: u32,
+    a: Side,
+    b: Side,
+    studies: Vec<StudyComparison>,
+    /// Studies of one folder only.
+    only_a: Vec<String>,
+    only_b: Vec<String>,
+    /// Differences that a tolerance applies to, and those that exceed it.
+    judged: usize,
+    failed: usize,
+}
+
+/// A folder.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+struct Side {
+    path: String,
+    complete: bool,
+}
+
+/// A study that both folders have.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+struct StudyComparison {
+    /// Its name in A; and in B.
+    a: String,
+    b: String,
+    world_a: String,
+    world_b: String,
+    /// Whether both are of one scenario text with the same settings.
+    same_scenario: bool,
+    /// What differs in the scenarios of compared cases.
+    changes: Vec<Change>,
+    cases: Vec<CaseComparison>,
+    /// Cases of one folder only.
+    only_a: Vec<String>,
+    only_b: Vec<String>,
+}
+
+/// A key of the scenarios whose values differ.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+struct Change {
+    key: String,
+    a: Value,
+    b: Value,
+    /// Compared cases in which it differs.
+    cases: usize,
+}
+
+/// A case that both have.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+struct CaseComparison {
+    variant: String,
+    points: Value,
+    base: bool,
+    #[serde(skip)]
+    name: String,
+    trials_a: u32,
+    trials_b: u32,
+    figures: Vec<FigureComparison>,
+}
+
+/// A figure of a case.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+struct FigureComparison {
+    figure: String,
+    unit: &'static str,
+    a: Option<Sample>,
+    b: Option<Sample>,
+    difference: Option<Difference>,
+    /// Whether the tolerance for it is kept; none: there is none.
+    ok: Option<bool>,
+}
+
+impl Comparison {
+    fn new(a: &Results, b: &Results, wanted: &Wanted<'_>) -> Self {
+        let pairs = pair_studies(&a.studies, &b.studies);
+        let studies: Vec<StudyComparison> =
+            pairs.iter().map(|(a, b)| StudyComparison::new(a, b, wanted)).collect();
+        let without = |all: &[StudyRows], paired: &dyn Fn(&StudyRows) -> bool| -> Vec<String> {
+            all.iter().filter(|study| !paired(study)).map(|study| study.name.clone()).collect()
+        };
+        let verdicts = || {
+            let cases = studies.iter().flat_map(|study| &study.cases);
+            cases.flat_map(|case| &case.figures).filter_map(|figure| figure.ok)
+        };
+        let (judged, failed) = (verdicts().count(), verdicts().filter(|ok| !ok).count());
+        let side =
+            |results: &Results| Side { path: results.path.clone(), complete: results.incomplete.is_none() };
+        Self {
+            version: 1,
+            a: side(a),
+            b: side(b),
+            only_a: without(&a.studies, &|study| pairs.iter().any(|(a, _)| std::ptr::eq(*a, study))),
+            only_b: without(&b.studies, &|study| pairs.iter().any(|(_, b)| std::ptr::eq(*b, study))),
+            studies,
+            judged,
+            failed,
+        }
+    }
+
+    fn table(&self) -> String {
+        let mut text = format!("A: {}\nB: {}\n", self.a.path, self.b.path);
+        for study in &self.studies {
+            study.table(&mut text);
+        }
+        for (name, only) in [("A", &self.only_a), ("B", &self.only_b)] {
+            if !only.is_empty() {
+                text += &format!("\nStudies in {name} only: {}\n", only.join(", "));
+            }
+        }
+        text += "\nB - A with its 95 % confidence interval (Welch); * where that excludes zero.\n";
+        if self.judged > 0 {
+            text += &format!("Tolerances: {} judged, {} exceeded.\n", self.judged, self.failed);
+        }
+        text
+    }
+}
+
+impl StudyComparison {
+    fn new(a: &StudyRows, b: &StudyRows, wanted: &Wanted<'_>) -> Self {
+        let pairs = pair_cases(&a.cases, &b.cases);
+        let same_scenario = a.origin.digest == b.origin.digest;
+        let only = |all: &[CaseRow], paired: &dyn Fn(&CaseRow) -> bool| -> Vec<String> {
+            all.iter().filter(|case| !paired(case)).map(|case| case.statistics.name()).collect()
+        };
+        Self {
+            a: a.name.clone(),
+            b: b.name.clone(),
+            world_a: words(&a.origin),
+            world_b: words(&b.origin),
+            same_scenario,
+            changes: if same_scenario { Vec::new() } else { changes(&pairs) },
+            cases: pairs.iter().map(|(a, b)| CaseComparison::new(a, b, wanted)).collect(),
+            only_a: only(&a.cases, &|case| pairs.iter().any(|(a, _)| std::ptr::eq(*a, case))),
+            only_b: only(&b.cases, &|case| pairs.iter().any(|(_, b)| std::ptr::eq(*b, case))),
+        }
+    }
+
+    fn table(&self, text: &mut String) {
+        let name = if self.a == self.b { self.a.clone() } else { format!("{} and {}", self.a, self.b) };
+        *text += &format!("\n{name}\n  A: {}\n  B: {}\n", self.world_a, self.world_b);
+        if !self.same_scenario {
+            *text += "  The scenario text or its settings differ; cases are compared by variant and sweep value.\n";
+            if self.changes.is_empty() && !self.cases.is_empty() {
+                *text += "  What the compared cases describe is the same.\n";
+            }
+            for change in self.changes.iter().take(SHOWN_KEYS) {
+                let Change { key, a, b, cases } = change;
+                let of = if *cases < self.cases.len() { format!(" ({cases} cases)") } else { String::new() };
+                *text += &format!("  {key}: {} in A, {} in B{of}\n", short(a), short(b));
+            }
+            if let Some(more) = self.changes.len().checked_sub(SHOWN_KEYS).filter(|more| *more > 0) {
+                *text += &format!("  and {more} more keys\n");
+            }
+        }
+        for case in &self.cases {
+            case.table(text);
+        }
+        for (name, only) in [("A", &self.only_a), ("B", &self.only_b)] {
+            if !only.is_empty() {
+                *text += &format!("\nCases in {name} only: {}\n", only.join("; "));
+            }
+        }
+    }
+}
+
+impl CaseComparison {
+    fn new(a: &CaseRow, b: &CaseRow, wanted: &Wanted<'_>) -> Self {
+        let (a, b) = (&a.statistics, &b.statistics);
+        let mut figures: Vec<&str> = a.figures.iter().map(|(name, _)| name.as_str()).collect();
+        figures.extend(b.figures.iter().map(|(n, _)| n.as_str()).filter(|n| a.figure(n).is_none()));
+        figures.retain(|figure| wanted.shows(figure));
+        let compared = |figure: &str| {
+            let (a, b) = (a.figure(figure), b.figure(figure));
+            FigureComparison {
+                figure: figure.to_owned(),
+                unit: Label::of_figure(figure).unit,
+                a,
+                b,
+                difference: a.zip(b).map(|(a, b)| Difference::new(a, b)),
+                ok: wanted.judge(figure, a, b),
+            }
+        };
+        Self {
+            variant: a.variant.clone(),
+            points: a.points.iter().map(|(sweep, value)| (sweep.clone(), value.clone())).collect(),
+            base: a.base,
+            name: a.name(),
+            trials_a: a.trials,
+            trials_b: b.trials,
+            figures: figures.into_iter().map(compared).collect(),
+        }
+    }
+
+    fn table(&self, text: &mut String) {
+        *text += &format!("\n{} ({} and {} trials)\n", self.name, self.trials_a, self.trials_b);
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        let judged = self.figures.iter().any(|figure| figure.ok.is_some());
+        let verdicts = if judged { &["tolerance"][..] } else { &[] };
+        let head = ["  figure", "unit", "A", "B", "B - A", "relative"];
+        table.set_header(head.iter().chain(verdicts).copied());
+        for figure in &self.figures {
+            let mut cells = figure.cells().to_vec();
+            if judged {
+                cells.push(figure.ok.map_or("", |ok| if ok { "kept" } else { "EXCEEDED" }).to_owned());
+            }
+            table.add_row(cells);
+        }
+        for (index, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, 2));
+            if (2..6).contains(&index) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        *text += &format!("{}\n", table.trim_fmt());
+    }
+}
+
+impl FigureComparison {
+    fn cells(&self) -> [String; 6] {
+        let absent = || "–".to_owned();
+        let mean = |sample: Option<Sample>| sample.map_or_else(absent, |sample| significant(sample.mean, 5));
+        let difference = self.difference.map_or_else(absent, |difference| {
+            let mark = if difference.is_significant() == Some(true) { "*" } else { "" };
+            let mean = significant(difference.mean, 3);
+            match difference.ci95 {
+                Some(half) => format!("{mean} ±{}{mark}", significant(half, 2)),
+                None => mean,
+            }
+        });
+        let share = self.difference.and_then(|difference| difference.relative);
+        let relative = share.map_or_else(absent, |share| format!("{:+.1} %", share * 100.0));
+        [format!("  {}", self.figure), self.unit.to_owned(), mean(self.a), mean(self.b), difference, relative]
+    }
+}
+
+/// Studies of one name; two folders of one study each are compared whatever the names.
+fn pair_studies<'a>(a: &'a [StudyRows], b: &'a [StudyRows]) -> Vec<(&'a StudyRows, &'a StudyRows)> {
+    if let ([a], [b]) = (a, b) {
+        return vec![(a, b)];
+    }
+    a.iter().filter_map(|a| Some((a, b.iter().find(|b| b.name == a.name)?))).collect()
+}
+
+/// Cases of one variant at one point; base cases belong together wherever their sweeps put them.
+fn pair_cases<'a>(a: &'a [CaseRow], b: &'a [CaseRow]) -> Vec<(&'a CaseRow, &'a CaseRow)> {
+    let mut free: Vec<&CaseRow> = b.iter().collect();
+    let mut pairs = Vec::new();
+    for case in a {
+        let own = &case.statistics;
+        let fits = |other: &&CaseRow| {
+            let other = &other.statistics;
+            let meets = || own.points.iter().any(|point| other.points.contains(point));
+            own.variant == other.variant && own.base == other.base && (own.base || meets())
+        };
+        if let Some(at) = free.iter().position(fits) {
+            pairs.push((case, free.remove(at)));
+        }
+    }
+    pairs
+}
+
+/// Keys whose values differ in a pair of cases, in the order of the scenarios.
+fn changes(pairs: &[(&CaseRow, &CaseRow)]) -> Vec<Change> {
+    let mut found: Vec<Change> = Vec::new();
+    let mut positions: BTreeMap<String, usize> = BTreeMap::new();
+    for (a, b) in pairs {
+        let mut of_pair = Vec::new();
+        differing("", &a.scenario, &b.scenario, &mut of_pair);
+        for (key, a, b) in of_pair {
+            match positions.get(&key) {
+                Some(at) => found[*at].cases += 1,
+                None => {
+                    positions.insert(key.clone(), found.len());
+                    found.push(Change { key, a: a.clone(), b: b.clone(), cases: 1 });
+                }
+            }
+        }
+    }
+    found
+}
+
+fn differing<'a>(key: &str, a: &'a Value, b: &'a Value, found: &mut Vec<(String, &'a Value, &'a Value)>) {
+    let below = |name: &str| if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") };
+    match (a, b) {
+        (Value::Object(a), Value::Object(b)) => {
+            for (name, value) in a {
+                differing(&below(name), value, b.get(name).unwrap_or(&Value::Null), found);
+            }
+            for (name, value) in b.iter().filter(|(name, _)| !a.contains_key(*name)) {
+                differing(&below(name), &Value::Null, value, found);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (index, (a, b)) in a.iter().zip(b).enumerate() {
+                differing(&below(&index.to_string()), a, b, found);
+            }
+        }
+        (a, b) if a != b => found.push((key.to_owned(), a, b)),
+        _ => {}
+    }
+}
+
+/// A value of a scenario, on one short line.
+fn short(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing".to_owned(),
+        Value::Array(items) if !items.is_empty() => format!("{} entries", items.len()),
+        Value::Object(_) => "a table".to_owned(),
+        value => value.to_string(),
+    }
+}
+
+fn words(origin: &Origin) -> String {
+    let Origin { world, version, digest, seed } = origin;
+    let digest: String = digest.chars().take(12).collect();
+    format!("{world}, version {version}, seed {seed}, scenario {digest}")
+}
+
+fn nothing_common(a: &Results, b: &Results) -> String {
+    let has = |results: &Results| {
+        let of = |study: &StudyRows| {
+            let mut variants: Vec<&str> = Vec::new();
+            for case in &study.cases {
+                if !variants.contains(&case.statistics.variant.as_str()) {
+                    variants.push(&case.statistics.variant);
+                }
+            }
+            format!("{} ({})", study.name, variants.join(", "))
+        };
+        results.studies.iter().map(of).collect::<Vec<_>>().join("; ")
+    };
+    format!("nothing to compare: {} has {}, {} has {}", a.path, has(a), b.path, has(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_named_with_or_without_its_prefix() {
+        assert!(names("shortage", "shortage") && names("shortage", "real.shortage"));
+        assert!(names("real.shortage", "real.shortage"));
+        assert!(!names("shortage", "realshortage") && !names("real.shortage", "shortage"));
+    }
+
+    #[test]
+    fn differing_keys_have_their_paths() {
+        let (a, b) = (
+            json!({"run": {"duration": 5, "seed": 1}, "flows": [{"count": 1}, {"count": 2}], "x": [1]}),
+            json!({"run": {"duration": 7, "seed": 1}, "flows": [{"count": 1}, {"count": 3}], "x": [1, 2], "y": 0}),
+        );
+        let mut found = Vec::new();
+        differing("", &a, &b, &mut found);
+        let keys: Vec<&str> = found.iter().map(|(key, ..)| key.as_str()).collect();
+        assert_eq!(keys, ["run.duration", "flows.1.count", "x", "y"]);
+    }
+}

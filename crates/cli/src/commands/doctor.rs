@@ -1,0 +1,89 @@
+//! `bandmaster doctor`.
+
+use crate::args::DoctorArgs;
+use crate::console::Console;
+use crate::exit::{Exit, Failure};
+
+/// Prints what this machine can do.
+#[cfg(target_os = "linux")]
+pub(crate) fn doctor(args: &DoctorArgs, console: Console) -> Result<Exit, Failure> {
+    use bandmaster_linux::doctor;
+
+    let found = doctor::examine();
+    let text = if args.json { linux::json(&found) } else { linux::table(&found) };
+    console.print(&text)?;
+    let lacks = doctor::COMMANDS.iter().any(|command| !found.gaps(command).is_empty());
+    Ok(if lacks { Exit::MissingCapability } else { Exit::Success })
+}
+
+/// There is nothing to look at.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn doctor(_args: &DoctorArgs, _console: Console) -> Result<Exit, Failure> {
+    Err(Failure {
+        exit: Exit::MissingCapability,
+        message: "error: doctor: `emulate` and `gateway` need Linux; `run` works here".to_owned(),
+    })
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use bandmaster_linux::doctor::{COMMANDS, Examination, Item, State};
+    use comfy_table::{ContentArrangement, Table, presets};
+    use serde_json::json;
+
+    use crate::report::manifest::json_lines;
+
+    pub(super) fn json(found: &Examination) -> String {
+        let mut document = json!({"version": 1});
+        document["kernel"] = json!(found.kernel);
+        for command in COMMANDS {
+            let gaps: Vec<&str> = found.gaps(command).iter().map(|item| item.name.as_str()).collect();
+            document[command] = json!({"ok": gaps.is_empty(), "lacks": gaps});
+        }
+        document["items"] = json!(found.items);
+        json_lines(&document, 2)
+    }
+
+    pub(super) fn table(found: &Examination) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(["area", "what", "state", "seen", "for"]);
+        for item in &found.items {
+            let Item { area, name, state, seen, .. } = item;
+            table.add_row([area, name.as_str(), state.word(), seen, &purpose(item)]);
+        }
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        let mut text = format!("Linux {}\n\n{}\n", found.kernel, table.trim_fmt());
+        let lacks = |item: &&Item| item.state != State::Ok && item.purpose.is_some();
+        let mut lacking: Vec<&Item> = found.items.iter().filter(lacks).collect();
+        lacking.sort_by_key(|item| item.needed_by.is_empty());
+        if !lacking.is_empty() {
+            text += "\nRemedies\n";
+        }
+        for item in lacking {
+            let (Item { area, name, .. }, Some(remedy)) = (item, &item.remedy) else { continue };
+            let needed = if item.needed_by.is_empty() { "" } else { " (needed)" };
+            text += &format!("  {area} {name}{needed}: {remedy}\n");
+        }
+        text += "\n";
+        for command in COMMANDS {
+            let gaps = found.gaps(command);
+            let names: Vec<&str> = gaps.iter().map(|item| item.name.as_str()).collect();
+            text += &match names.as_slice() {
+                [] => format!("{command}: all that it needs is there\n"),
+                names => format!("{command}: lacks {}\n", names.join(", ")),
+            };
+        }
+        text
+    }
+
+    fn purpose(item: &Item) -> String {
+        match (item.needed_by, item.purpose) {
+            (_, None) => "(not used)".to_owned(),
+            ([], Some(purpose)) => purpose.to_owned(),
+            (commands, Some(purpose)) => format!("{}: {purpose}", commands.join(", ")),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! `bandmaster emulate`.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
+
+use bandmaster_core::scenario::{Case, ClaimAt, FigureContent, Scenario, Study};
+use bandmaster_core::time::{Span, Time};
+use bandmaster_linux::lab::{self, RunOptions};
+use bandmaster_linux::{Error, netns};
+use clap::{Args, ValueHint};
+
+use super::execute::{Experiment, Runtime, execute_by};
+use super::run::settings_as_written;
+use super::scenario_file::{ScenarioFile, options};
+use crate::args::{CaptureArgs, Settings, WorkArgs};
+use crate::console::Console;
+use crate::exit::{Exit, Failure};
+use crate::jobs::{Job, TrialError};
+
+/// Emulated time of all trials of a quick look: with what it takes to build the labs, under 40 s.
+const QUICK: Span = Span::from_secs(24);
+/// Most cases of a quick look.
+const QUICK_CASES: usize = 6;
+
+/// `emulate`.
+#[derive(Args, Debug)]
+pub(crate) struct EmulateArgs {
+    /// Scenario file
+    #[arg(value_name = "SCENARIO.toml", value_hint = ValueHint::FilePath, required_unless_present = "clean")]
+    scenario: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+    /// Only this variant; may be given again
+    #[arg(long = "variant", value_name = "NAME")]
+    variants: Vec<String>,
+    /// Only the base point of each variant: no sweeps
+    #[arg(long)]
+    base: bool,
+    /// Folder for the report; must be new or empty [default: results/NAME-001, -002, ...]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "no_report")]
+    out: Option<PathBuf>,
+    /// Replace an earlier report in the --out folder
+    #[arg(long, requires = "out")]
+    force: bool,
+    /// Print summary and claims as JSON on stdout, instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Write no folder, print only
+    #[arg(long)]
+    no_report: bool,
+    /// Remove what emulations that were killed have left, and do nothing else
+    #[arg(long, conflicts_with_all = ["scenario", "out", "json", "no_report"])]
+    clean: bool,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let exit = match &error {
+            Error::Stopped => Exit::Interrupted,
+            Error::Missing(_) => Exit::MissingCapability,
+            Error::Os { .. } => Exit::RunFailed,
+        };
+        Self { exit, message: format!("error: {error}") }
+    }
+}
+
+/// Runs one scenario file on real Linux.
+pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Failure> {
+    let Some(path) = &args.scenario else { return clean(console) };
+    let file = ScenarioFile::read(path)?;
+    let mut study = file.study(&options(&args.settings, &[]))?;
+    select(&mut study, args)?;
+    if args.settings.quick {
+        shorten(&mut study, console);
+    }
+    // Everything that cannot be done is said before anything is touched.
+    let mut remarks = BTreeSet::new();
+    for case in &study.cases {
+        let found = bandmaster_linux::check(&case.scenario).map_err(|error| {
+            let Failure { exit, message } = Failure::from(error);
+            let message =
+                message.replacen("error: ", &format!("error: {}, {}: ", study.name, case.variant), 1);
+            Failure { exit, message }
+        })?;
+        remarks.extend(found);
+    }
+    note(&mut study, &remarks);
+    netns::take_privileges()?;
+    for name in bandmaster_linux::clean()? {
+        console.say(format!("removed {name}, which a killed emulation had left"));
+    }
+    say_length(&study, console);
+    for remark in &remarks {
+        console.say(format!("otherwise than the file says: {remark}"));
+    }
+
+    let work = WorkArgs {
+        jobs: Some(1),
+        out: args.out.clone(),
+        force: args.force,
+        json: args.json,
+        no_report: args.no_report,
+    };
+    let told = Mutex::new(remarks);
+    let run = |job: &Job<'_>, stop: &AtomicBool| {
+        let options = RunOptions { stop: Some(stop) };
+        match lab::run(job.scenario, job.case, job.trial, &options) {
+            Ok(trial) => {
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                for remark in trial.remarks {
+                    if told.insert(remark.clone()) {
+                        console.say(format!("case {}, trial {}: {remark}", job.case, job.trial));
+                    }
+                }
+                Ok(trial.record)
+            }
+            Err(Error::Stopped) => Err(TrialError::Stopped),
+            Err(Error::Missing(why)) => Err(TrialError::Unrunnable(why)),
+            Err(error) => Err(TrialError::Failed(error.to_string())),
+        }
+    };
+    let chosen = args.variants.iter().flat_map(|name| ["--variant".to_owned(), name.clone()]);
+    let base = args.base.then(|| "--base".to_owned());
+    execute_by(
+        &Runtime { world: "emulate", run: &run },
+        &Experiment {
+            name: study.name.clone(),
+            title: study.title.clone(),
+            command: vec!["emulate".to_owned(), file.path.clone()],
+            settings: [
+                settings_as_written(&args.settings, &[], &CaptureArgs::default()),
+                chosen.chain(base).collect(),
+            ]
+            .concat(),
+            studies: vec![(file, study)],
+            capture: &CaptureArgs::default(),
+        },
+        &work,
+        console,
+    )
+}
+
+fn clean(console: Console) -> Result<Exit, Failure> {
+    let gone = bandmaster_linux::clean()?;
+    for name in &gone {
+        console.print(&format!("removed {name}\n"))?;
+    }
+    if gone.is_empty() {
+        console.say("nothing was left".to_owned());
+    }
+    Ok(Exit::Success)
+}
+
+/// Leaves out the cases that nobody asked for, and the claims and figures about them.
+fn select(study: &mut Study, args: &EmulateArgs) -> Result<(), Failure> {
+    let known: Vec<&str> = study.variants.iter().map(|variant| variant.name.as_str()).collect();
+    if let Some(wrong) = args.variants.iter().find(|name| !known.contains(&name.as_str())) {
+        let allowed = known.join(", ");
+        return Err(Failure::usage(format!("--variant {wrong}: no such variant; allowed: {allowed}")));
+    }
+    let is_chosen = |case: &Case| {
+        (args.variants.is_empty() || args.variants.contains(&case.variant)) && (!args.base || case.base)
+    };
+    study.cases.retain(is_chosen);
+    keep_what_is_there(study);
+    Ok(())
+}
+
+/// Keeps variants, claims and figures whose cases are there.
+fn keep_what_is_there(study: &mut Study) {
+    let cases = std::mem::take(&mut study.cases);
+    let has = |name: &str| cases.iter().any(|case| case.variant == name);
+    let swept: BTreeSet<&str> = cases
+        .iter()
+        .filter(|case| !case.base)
+        .flat_map(|case| &case.points)
+        .map(|(s, _)| s.as_str())
+        .collect();
+    study.variants.retain(|variant| has(&variant.name));
+    study.sweeps.retain(|sweep| swept.contains(sweep.name.as_str()));
+    let kept: BTreeSet<String> = study.sweeps.iter().map(|sweep| sweep.name.clone()).collect();
+    for sweep in &mut study.sweeps {
+        sweep.variants.retain(|name| has(name));
+    }
+    study.claims.retain(|claim| {
+        let against = claim.against.as_ref();
+        let other = against.and_then(|against| against.variant.as_deref());
+        let point = against.and_then(|against| against.point.as_ref());
+        has(&claim.variant)
+            && other.is_none_or(has)
+            && sweep_of(&claim.at).is_none_or(|sweep| kept.contains(sweep))
+            && point.is_none_or(|(sweep, _)| kept.contains(sweep))
+    });
+    for figure in &mut study.figures {
+        figure.variants.retain(|name| has(name));
+    }
+    study.figures.retain(|figure| {
+        !figure.variants.is_empty() && swept_by(&figure.content).is_none_or(|sweep| kept.contains(sweep))
+    });
+    study.cases = cases;
+}
+
+fn sweep_of(at: &ClaimAt) -> Option<&str> {
+    match at {
+        ClaimAt::Base => None,
+        ClaimAt::Point(sweep, _) | ClaimAt::Every(sweep) | ClaimAt::Points(sweep, _) => Some(sweep),
+    }
+}
+
+fn swept_by(content: &FigureContent) -> Option<&str> {
+    match content {
+        FigureContent::Sweep { sweep, .. } => Some(sweep),
+        FigureContent::Series { sweep, at, .. } => {
+            sweep.as_deref().or(at.as_ref().map(|(sweep, _)| sweep.as_str()))
+        }
+    }
+}
+
+/// Cuts the trials so that all of them take [`QUICK`]. Claims are about whole runs and not judged.
+fn shorten(study: &mut Study, console: Console) {
+    study.cases.retain(|case| case.base);
+    let all = study.cases.len();
+    study.cases.truncate(QUICK_CASES);
+    keep_what_is_there(study);
+    study.claims.clear();
+    let each = Span::from_nanos(QUICK.as_nanos() / study.cases.len().max(1) as u64);
+    for case in &mut study.cases {
+        cut(&mut case.scenario, each);
+    }
+    let cases = study.cases.len();
+    let only = if cases < all { format!(", the first {cases} of {all} variants") } else { String::new() };
+    console.say(format!("a quick look: one trial of at most {each} each{only}; claims are not judged"));
+}
+
+fn cut(scenario: &mut Scenario, most: Span) {
+    let run = &mut scenario.run;
+    run.trials = 1;
+    if run.duration <= most {
+        return;
+    }
+    // Whole samples.
+    let samples = (most.as_nanos() / run.sample.as_nanos().max(1)).max(1);
+    run.duration = run.sample * samples;
+    run.warm_up = run.warm_up.min(run.sample * (samples / 4));
+    let end = Time::ZERO + run.duration;
+    scenario.measure.windows.retain(|window| window.to <= end);
+}
+
+/// Puts what Linux does in another way into the report.
+fn note(study: &mut Study, remarks: &BTreeSet<String>) {
+    let mut text = "Emulated on Linux: real TCP and UDP between network namespaces.".to_owned();
+    if !remarks.is_empty() {
+        let all: Vec<&str> = remarks.iter().map(String::as_str).collect();
+        text.push_str(&format!(" Otherwise than the file says: {}.", all.join("; ")));
+    }
+    if !study.description.is_empty() {
+        study.description.push_str("\n\n");
+    }
+    study.description.push_str(&text);
+}
+
+fn say_length(study: &Study, console: Console) {
+    let of_case =
+        |case: &Case| case.scenario.run.duration.as_secs_f64() * f64::from(case.scenario.run.trials);
+    let seconds: f64 = study.cases.iter().map(of_case).sum();
+    let trials: u32 = study.cases.iter().map(|case| case.scenario.run.trials).sum();
+    console.say(format!("emulating {trials} trials, one after the other: {seconds:.0} s and more"));
+}

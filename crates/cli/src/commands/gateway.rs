@@ -1,0 +1,134 @@
+//! `bandmaster gateway`.
+
+use std::path::{Path, PathBuf};
+
+use bandmaster_linux::gateway::{self, End, Error, Restored};
+use clap::{Args, Subcommand, ValueHint};
+
+use crate::console::Console;
+use crate::exit::{Exit, Failure};
+
+/// `gateway`.
+#[derive(Args, Debug)]
+pub(crate) struct GatewayArgs {
+    #[command(subcommand)]
+    command: GatewayCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum GatewayCommand {
+    /// Check a deployment file and the secrets that it names
+    Check {
+        /// Deployment file
+        #[arg(value_name = "GATEWAY.toml", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// Say what would be changed on this machine; nothing is touched
+    Plan {
+        /// Deployment file
+        #[arg(value_name = "GATEWAY.toml", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// JSON instead of text
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run the gateway until SIGTERM or Ctrl-C; SIGHUP reads the file again
+    Run {
+        /// Deployment file
+        #[arg(value_name = "GATEWAY.toml", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// Ask, answer and estimate, but change nothing: the rates are logged
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Ask a running gateway how it is
+    Status {
+        /// JSON instead of text
+        #[arg(long)]
+        json: bool,
+        /// State directory of the gateway, as its file says
+        #[arg(long, value_name = "DIR", default_value = gateway::STATE_DIRECTORY, value_hint = ValueHint::DirPath)]
+        state_directory: PathBuf,
+    },
+    /// Give the machine back what it had, after a gateway was killed or left its changes
+    Restore {
+        /// Deployment file, for its state directory
+        #[arg(value_name = "GATEWAY.toml", value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+        /// State directory of the gateway, instead of a file
+        #[arg(
+            long,
+            value_name = "DIR",
+            default_value = gateway::STATE_DIRECTORY,
+            conflicts_with = "file",
+            value_hint = ValueHint::DirPath
+        )]
+        state_directory: PathBuf,
+    },
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let exit = match error {
+            Error::Usage(_) => Exit::Usage,
+            Error::Missing(_) => Exit::MissingCapability,
+            Error::Failed(_) => Exit::RunFailed,
+        };
+        Self { exit, message: error.to_string() }
+    }
+}
+
+/// Does what the second word says.
+pub(crate) fn gateway(args: &GatewayArgs, console: Console) -> Result<Exit, Failure> {
+    match &args.command {
+        GatewayCommand::Check { file } => check(file, console),
+        GatewayCommand::Plan { file, json } => {
+            let plan = gateway::plan(&gateway::load(file)?)?;
+            console.print(&if *json { to_json(&plan)? } else { plan.to_string() })?;
+            Ok(if plan.obstacles.is_empty() { Exit::Success } else { Exit::MissingCapability })
+        }
+        GatewayCommand::Run { file, dry_run } => Ok(match gateway::run(file, *dry_run)? {
+            End::Stopped => Exit::Success,
+            End::Interrupted => Exit::Interrupted,
+        }),
+        GatewayCommand::Status { json, state_directory } => {
+            let status = gateway::status(state_directory)?;
+            console.print(&if *json { to_json(&status)? } else { status.to_string() })?;
+            Ok(Exit::Success)
+        }
+        GatewayCommand::Restore { file, state_directory } => {
+            let named = file.as_deref().map(gateway::load).transpose()?;
+            let named = named.map(|loaded| PathBuf::from(loaded.deployment.state_directory));
+            restore(named.as_deref().unwrap_or(state_directory), console)
+        }
+    }
+}
+
+fn check(file: &Path, console: Console) -> Result<Exit, Failure> {
+    let loaded = gateway::load(file)?;
+    let deployment = &loaded.deployment;
+    let classes = deployment.sender.as_ref().map_or(0, |sender| sender.classes.len());
+    let role = match classes {
+        0 => "receiver".to_owned(),
+        1 => "sender with 1 class".to_owned(),
+        n => format!("sender with {n} classes"),
+    };
+    let place = file.display();
+    console
+        .print(&format!("{place}: valid; {role} at {}, peer {}", deployment.interface, deployment.peer))?;
+    Ok(Exit::Success)
+}
+
+fn restore(folder: &Path, console: Console) -> Result<Exit, Failure> {
+    let text = match gateway::restore(folder)? {
+        Restored::Nothing => "nothing to restore".to_owned(),
+        Restored::Done(done) if done.is_empty() => "nothing was changed".to_owned(),
+        Restored::Done(done) => done.join("\n"),
+    };
+    console.print(&text)?;
+    Ok(Exit::Success)
+}
+
+fn to_json(value: &impl serde::Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(value).map_err(Failure::run)
+}

@@ -1,0 +1,475 @@
+//! Samples a run and sums it up: goodput, fairness, queue.
+
+pub mod gauges;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::fairness::{Demand, jain, max_min};
+use crate::report::Series;
+use crate::scenario::{FlowGroup, RecordDetail, Scenario, Transport};
+use crate::time::{Span, Time};
+
+use crate::workload::FlowPlan;
+
+/// What the sampler reads of each measured flow.
+#[derive(Default)]
+pub struct FlowSample {
+    /// Payload bytes that have arrived in order.
+    pub delivered: u64,
+    /// Bytes of the IP packets that have come, in order or not.
+    pub ip_bytes: f64,
+    /// Congestion window in bytes.
+    pub cwnd: u64,
+    /// Smoothed round-trip time, once measured.
+    pub srtt: Option<Span>,
+}
+
+/// The flows of a run, by position in the list of all.
+pub struct Flows<'a> {
+    /// Flow groups of the scenario.
+    pub groups: &'a [FlowGroup],
+    /// Every flow.
+    pub plans: &'a [FlowPlan],
+    /// Ports on the way of the data.
+    pub route: &'a dyn Fn(usize) -> &'a [u32],
+    /// Payload share of a full frame.
+    pub efficiency: &'a dyn Fn(usize) -> f64,
+    /// What a flow has come to.
+    pub state: &'a dyn Fn(usize) -> FlowSample,
+}
+
+/// Collects samples.
+pub struct Meter {
+    sample: Span,
+    long_samples: usize,
+    warm_up: Time,
+    detail: RecordDetail,
+    /// Plans of measured flows, by position in the list of all.
+    measured: Vec<u32>,
+    last: Vec<u64>,
+    fair: Vec<f64>,
+    /// The state that `fair` was computed for: which flows cover the interval, and the capacities.
+    fair_key: (Vec<bool>, Vec<f64>),
+    entities: Vec<String>,
+    /// Entity of each sending group or host, by flow group.
+    entity_of: Vec<Vec<usize>>,
+    windows: Vec<Window>,
+    series: Vec<Series>,
+    long: LongInterval,
+    shortages: Vec<Shortage>,
+    room: Option<Room>,
+}
+
+/// What the measured port can carry beside traffic that is not measured.
+struct Room {
+    /// bit/s.
+    rate: f64,
+    since: Time,
+    /// Bits since the last sample.
+    bits: f64,
+}
+
+impl Room {
+    fn advance(&mut self, at: Time) {
+        self.bits += self.rate * at.since(self.since).as_secs_f64();
+        self.since = at;
+    }
+}
+
+/// How often the flows of a group receive less than they need.
+struct Shortage {
+    group: String,
+    /// Bytes that a flow needs in one interval of measurement, less a packet, by which a constant rate varies.
+    least: f64,
+    intervals: usize,
+    over: Span,
+    flows: Vec<u32>,
+    /// What each flow had received at the end of the last samples.
+    history: VecDeque<Vec<f64>>,
+    short: u64,
+    all: u64,
+    limit: ShortageLimit,
+}
+
+/// How often the measured port cannot carry what the flows of a group, and of the groups listed before it, need.
+struct ShortageLimit {
+    /// Bits on the port that all of them need in one interval of measurement, each less a packet.
+    least: f64,
+    /// What the port could carry in the last samples.
+    rooms: VecDeque<f64>,
+    short: u64,
+    all: u64,
+}
+
+/// Bytes of a full IP packet.
+fn packet_bytes(group: &FlowGroup) -> f64 {
+    /// IPv4 and TCP.
+    const HEADERS: u64 = 40;
+    /// RFC 7323 with its padding.
+    const TIMESTAMPS: u64 = 12;
+    match &group.transport {
+        Transport::Tcp { settings, .. } => {
+            (settings.mss.get() + HEADERS + if settings.timestamps { TIMESTAMPS } else { 0 }) as f64
+        }
+        Transport::Udp { packet, .. } => packet.get() as f64,
+    }
+}
+
+impl ShortageLimit {
+    fn of(groups: &[FlowGroup], plans: &[FlowPlan], over: Span, frame_overhead: f64) -> Self {
+        let needed = |plan: &FlowPlan| {
+            let group = groups.get(plan.group_index())?;
+            let packet = packet_bytes(group);
+            let least = group.need?.rate.bytes_in(over).get() as f64 - packet;
+            Some(8.0 * least.max(0.0) * (packet + frame_overhead) / packet)
+        };
+        Self { least: plans.iter().filter_map(needed).sum(), rooms: VecDeque::new(), short: 0, all: 0 }
+    }
+
+    fn take(&mut self, room: f64, intervals: usize, counts: bool) {
+        self.rooms.push_back(room);
+        if self.rooms.len() > intervals {
+            self.rooms.pop_front();
+        }
+        if counts && self.rooms.len() == intervals {
+            self.all += 1;
+            self.short += u64::from(self.rooms.iter().sum::<f64>() < self.least);
+        }
+    }
+}
+
+impl Shortage {
+    fn of(
+        index: usize,
+        groups: &[FlowGroup],
+        plans: &[FlowPlan],
+        sample: Span,
+        frame_overhead: f64,
+    ) -> Option<Self> {
+        let group = &groups[index];
+        let need = group.need?;
+        // Whole samples.
+        let intervals = (need.over.as_nanos() / sample.as_nanos().max(1)).max(1);
+        let over = sample * intervals;
+        let flows = (0..plans.len()).filter(|&i| plans[i].group_index() == index).map(|i| i as u32);
+        Some(Self {
+            group: group.name.clone(),
+            least: need.rate.bytes_in(over).get() as f64 - packet_bytes(group),
+            intervals: intervals as usize,
+            over,
+            flows: flows.collect(),
+            history: VecDeque::new(),
+            short: 0,
+            all: 0,
+            limit: ShortageLimit::of(&groups[..=index], plans, over, frame_overhead),
+        })
+    }
+
+    fn take(&mut self, at: Time, warm_up: Time, flows: &Flows<'_>) {
+        let from = at - self.over;
+        let now: Vec<f64> = self.flows.iter().map(|&i| (flows.state)(i as usize).ip_bytes).collect();
+        if self.history.len() == self.intervals {
+            let start = self.history.pop_front().unwrap_or_default();
+            for ((i, before), after) in self.flows.iter().zip(start).zip(&now) {
+                if from >= warm_up && flows.plans[*i as usize].covers(from, at) {
+                    self.all += 1;
+                    self.short += u64::from(after - before < self.least);
+                }
+            }
+        }
+        self.history.push_back(now);
+    }
+}
+
+/// Sums over one part of the run.
+struct Window {
+    prefix: String,
+    from: Time,
+    to: Time,
+    bytes: f64,
+    time: f64,
+    jain: Mean,
+    jain_normalised: Mean,
+    waited: u64,
+}
+
+#[derive(Default)]
+struct LongInterval {
+    samples: usize,
+    from: Time,
+    bytes: Vec<f64>,
+    fair: Vec<f64>,
+    jain: Mean,
+    jain_normalised: Mean,
+    /// Least goodput of all flows over one interval, in bit/s.
+    least: Option<f64>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Mean {
+    sum: f64,
+    n: u32,
+}
+
+impl Mean {
+    fn add(&mut self, value: Option<f64>) {
+        if let Some(value) = value {
+            self.sum += value;
+            self.n += 1;
+        }
+    }
+
+    fn get(self) -> f64 {
+        if self.n == 0 { f64::NAN } else { self.sum / f64::from(self.n) }
+    }
+}
+
+impl Meter {
+    /// A meter of the measured ones of `plans`.
+    pub fn new(scenario: &Scenario, plans: &[FlowPlan]) -> Self {
+        let groups = &scenario.flows;
+        let mut entities: Vec<String> = Vec::new();
+        let mut measured = Vec::with_capacity(plans.len());
+        let is_measured = |plan: &FlowPlan| plan.group(groups).measured && plan.subflow(groups) == 0;
+        measured.extend((0..plans.len() as u32).filter(|&i| is_measured(&plans[i as usize])));
+        let mut entity = |name: &String| {
+            entities.iter().position(|e| e == name).unwrap_or_else(|| {
+                entities.push(name.clone());
+                entities.len() - 1
+            })
+        };
+        let mut entity_of: Vec<Vec<usize>> = vec![Vec::new(); groups.len()];
+        // UDP flows come after TCP flows, so groups in the order of their first flows.
+        for &i in &measured {
+            let (group, _) = plans[i as usize].source();
+            if entity_of[group].is_empty() {
+                entity_of[group] = groups[group].from.iter().map(&mut entity).collect();
+            }
+        }
+        let run = &scenario.run;
+        let whole = Window {
+            prefix: String::new(),
+            from: Time::ZERO + run.warm_up,
+            to: Time::MAX,
+            bytes: 0.0,
+            time: 0.0,
+            jain: Mean::default(),
+            jain_normalised: Mean::default(),
+            waited: 0,
+        };
+        let named = scenario.measure.windows.iter().map(|w| Window {
+            prefix: format!("{}.", w.name),
+            from: w.from,
+            to: w.to,
+            ..Window { prefix: String::new(), ..whole }
+        });
+        let windows = named.collect::<Vec<_>>();
+        let frame_overhead = scenario.topology.frame_overhead.get() as f64;
+        let shortage = |i| Shortage::of(i, groups, plans, run.sample, frame_overhead);
+        let shortages = (0..groups.len()).filter_map(shortage).collect();
+        let sample = run.sample;
+        Self {
+            sample,
+            long_samples: (scenario.measure.long_interval.as_nanos() / sample.as_nanos().max(1)).max(1)
+                as usize,
+            warm_up: Time::ZERO + run.warm_up,
+            detail: scenario.measure.record,
+            last: vec![0; measured.len()],
+            fair: vec![0.0; measured.len()],
+            fair_key: (Vec::new(), Vec::new()),
+            long: LongInterval {
+                bytes: vec![0.0; measured.len()],
+                fair: vec![0.0; measured.len()],
+                ..LongInterval::default()
+            },
+            entity_of,
+            entities,
+            measured,
+            windows: std::iter::once(whole).chain(windows).collect(),
+            series: Vec::new(),
+            shortages,
+            room: None,
+        }
+    }
+
+    /// From `at` on, the measured port can carry so many bit/s beside traffic that is not measured.
+    pub fn set_room(&mut self, at: Time, rate: f64) {
+        let room = self.room.get_or_insert(Room { rate, since: at, bits: 0.0 });
+        room.advance(at);
+        room.rate = rate;
+    }
+
+    /// Ends the interval at `now`. `waited` is the measured port's packet-nanoseconds of waiting in it; `capacities`
+    /// are of the ports, in bit/s, less what inelastic traffic takes.
+    pub fn take(
+        &mut self,
+        now: Time,
+        waited: u64,
+        queue_name: Option<&str>,
+        capacities: &[f64],
+        flows: &Flows<'_>,
+    ) {
+        let from = now - self.sample;
+        let seconds = self.sample.as_secs_f64();
+        let covers: Vec<bool> =
+            self.measured.iter().map(|&i| flows.plans[i as usize].covers(from, now)).collect();
+        self.update_fair(&covers, capacities, flows);
+        let rate_since = |(&i, last): (&u32, &mut u64)| {
+            let delivered = (flows.state)(i as usize).delivered;
+            let rate = (delivered - *last) as f64 * 8.0 / seconds;
+            *last = delivered;
+            rate
+        };
+        let rates: Vec<f64> = self.measured.iter().zip(&mut self.last).map(rate_since).collect();
+        let total: f64 = rates.iter().sum();
+        let index = |select: &dyn Fn(usize) -> bool, normalised: bool| {
+            let chosen = (0..rates.len()).filter(|&f| covers[f] && select(f));
+            jain(chosen.map(|f| if normalised { rates[f] / self.fair[f].max(1.0) } else { rates[f] }))
+        };
+        let (all_jain, all_normalised) = (index(&|_| true, false), index(&|_| true, true));
+        for window in self.windows.iter_mut().filter(|w| w.from <= from && now <= w.to) {
+            window.bytes += total * seconds / 8.0;
+            window.time += seconds;
+            window.jain.add(all_jain);
+            window.jain_normalised.add(all_normalised);
+            window.waited += waited;
+        }
+        if self.detail != RecordDetail::None {
+            let mut row = Row { series: &mut self.series, at: 0 };
+            let mut entity = |name: &str, select: &dyn Fn(usize) -> bool| {
+                let chosen = || (0..rates.len()).filter(|&f| select(f));
+                row.add(name, "throughput", chosen().map(|f| rates[f]).sum::<f64>() / 1e6);
+                row.add(name, "jain", index(select, false).unwrap_or(f64::NAN));
+                row.add(name, "jain_normalised", index(select, true).unwrap_or(f64::NAN));
+                row.add(name, "flows", chosen().filter(|&f| covers[f]).count() as f64);
+            };
+            entity("all", &|_| true);
+            if self.entities.len() > 1 {
+                for (i, name) in self.entities.iter().enumerate() {
+                    entity(name, &|f| {
+                        let (group, from) = flows.plans[self.measured[f] as usize].source();
+                        self.entity_of[group][from] == i
+                    });
+                }
+            }
+            if let Some(name) = queue_name {
+                row.add(name, "queue", waited as f64 / self.sample.as_nanos() as f64);
+            }
+            if self.detail == RecordDetail::Flows {
+                for (&i, rate) in self.measured.iter().zip(&rates) {
+                    let name = flows.plans[i as usize].name(flows.groups);
+                    let state = (flows.state)(i as usize);
+                    row.add(&name, "throughput", rate / 1e6);
+                    row.add(&name, "cwnd", state.cwnd as f64);
+                    row.add(&name, "srtt", state.srtt.map_or(f64::NAN, |s| s.as_secs_f64() * 1e3));
+                }
+            }
+        }
+        let room = self.room.as_mut().map(|room| {
+            room.advance(now);
+            std::mem::take(&mut room.bits)
+        });
+        for shortage in &mut self.shortages {
+            shortage.take(now, self.warm_up, flows);
+            if let Some(room) = room {
+                let counts = self.warm_up + shortage.over <= now;
+                shortage.limit.take(room, shortage.intervals, counts);
+            }
+        }
+        if from >= self.warm_up {
+            self.add_to_long_interval(from, now, &rates, seconds, flows.plans);
+        }
+    }
+
+    fn add_to_long_interval(
+        &mut self,
+        from: Time,
+        now: Time,
+        rates: &[f64],
+        seconds: f64,
+        plans: &[FlowPlan],
+    ) {
+        let long = &mut self.long;
+        if long.samples == 0 {
+            long.from = from;
+        }
+        long.samples += 1;
+        for (f, rate) in rates.iter().enumerate() {
+            long.bytes[f] += rate * seconds;
+            long.fair[f] += self.fair[f] * seconds;
+        }
+        if long.samples == self.long_samples {
+            let covers = |&f: &usize| plans[self.measured[f] as usize].covers(long.from, now);
+            let whole: Vec<usize> = (0..rates.len()).filter(covers).collect();
+            long.jain.add(jain(whole.iter().map(|&f| long.bytes[f])));
+            long.jain_normalised.add(jain(whole.iter().map(|&f| long.bytes[f] / long.fair[f].max(1.0))));
+            let goodput = long.bytes.iter().sum::<f64>() / (long.samples as f64 * seconds);
+            long.least = Some(long.least.map_or(goodput, |least| least.min(goodput)));
+            long.samples = 0;
+            long.bytes.fill(0.0);
+            long.fair.fill(0.0);
+        }
+    }
+
+    /// Max-min fair goodput of the flows that cover the interval.
+    fn update_fair(&mut self, covers: &[bool], capacities: &[f64], flows: &Flows<'_>) {
+        if self.fair_key.0 == covers && self.fair_key.1 == capacities {
+            return;
+        }
+        let links_of = |f: usize| (flows.route)(self.measured[f] as usize);
+        let mut flows_on: BTreeMap<&[u32], u32> = BTreeMap::new();
+        for f in (0..covers.len()).filter(|&f| covers[f]) {
+            *flows_on.entry(links_of(f)).or_default() += 1;
+        }
+        let alike = flows_on.iter().map(|(links, &flows)| Demand { links, most: f64::INFINITY, flows });
+        let rates = max_min(capacities, &alike.collect::<Vec<_>>());
+        let rate_on: BTreeMap<&[u32], f64> = flows_on.into_keys().zip(rates).collect();
+        for (f, fair) in self.fair.iter_mut().enumerate() {
+            let rate = if covers[f] { rate_on[(flows.route)(self.measured[f] as usize)] } else { 0.0 };
+            *fair = rate * (flows.efficiency)(self.measured[f] as usize);
+        }
+        self.fair_key = (covers.to_vec(), capacities.to_vec());
+    }
+
+    /// Summary figures that come from samples, and the series.
+    pub fn finish(self) -> (Vec<(String, f64)>, Vec<Series>) {
+        let mut figures = Vec::new();
+        for window in &self.windows {
+            let mut add = |name: &str, value: f64| figures.push((format!("{}{name}", window.prefix), value));
+            add("jain", window.jain.get());
+            add("jain_normalised", window.jain_normalised.get());
+            if window.prefix.is_empty() {
+                add("jain_long", self.long.jain.get());
+                add("jain_normalised_long", self.long.jain_normalised.get());
+            }
+            add("throughput", window.bytes * 8.0 / window.time / 1e6);
+            if window.prefix.is_empty() {
+                add("throughput_least", self.long.least.map_or(f64::NAN, |least| least / 1e6));
+            }
+            add("queue", window.waited as f64 / (window.time * 1e9));
+        }
+        for shortage in &self.shortages {
+            let share = 100.0 * shortage.short as f64 / shortage.all as f64;
+            figures.push((format!("{}.shortage", shortage.group), share));
+            let limit = 100.0 * shortage.limit.short as f64 / shortage.limit.all as f64;
+            figures.push((format!("{}.shortage_limit", shortage.group), limit));
+        }
+        (figures, self.series)
+    }
+}
+
+/// One sample's values, put to their series in the same order every time.
+struct Row<'a> {
+    series: &'a mut Vec<Series>,
+    at: usize,
+}
+
+impl Row<'_> {
+    fn add(&mut self, entity: &str, measure: &'static str, value: f64) {
+        if self.at == self.series.len() {
+            self.series.push(Series { entity: entity.to_owned(), measure, values: Vec::new() });
+        }
+        self.series[self.at].values.push(value as f32);
+        self.at += 1;
+    }
+}

@@ -1,0 +1,771 @@
+//! Deployment files: what a real gateway is told. The same reader, quantities and errors as scenario files.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::error::Errors;
+use super::keys::{Shape, TableDef};
+use super::raw::{self, Content, Item};
+use super::section::{Layer, Reader, Section};
+use crate::params::{Key, Kind, Written};
+use crate::qdisc::dscp;
+use crate::scheme::er2bc::{self, shares};
+use crate::time::Span;
+use crate::units::{Dimension, Rate};
+
+/// A gateway as its file describes it: valid and complete.
+#[derive(Clone, Debug)]
+pub struct Deployment {
+    /// What it does.
+    pub role: Role,
+    /// Network device towards the peer.
+    pub interface: String,
+    /// Folder of the journal and of the status.
+    pub state_directory: String,
+    /// Where metrics are served; none: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// When the machine gets back what it had.
+    pub restore: Restore,
+    /// Replace a queue discipline that somebody else has put on the interface.
+    pub replace_qdisc: bool,
+    /// Form of the log.
+    pub log: Log,
+    /// The other gateway.
+    pub peer: SocketAddr,
+    /// Where the own socket is bound.
+    pub listen: SocketAddr,
+    /// How messages prove where they come from.
+    pub auth: Auth,
+    /// Of a sender.
+    pub sender: Option<Sender>,
+    /// Of a receiver: the data that is counted. A packet that one of them fits is data.
+    pub data: Vec<Match>,
+}
+
+/// What a gateway does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// Asks, and shapes what it sends.
+    Sender,
+    /// Counts what it receives, and answers.
+    Receiver,
+    /// Both, for both directions.
+    Both,
+}
+
+/// When the machine gets back what it had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Restore {
+    /// Whenever the gateway ends.
+    OnExit,
+    /// When it ends by a failure; an ordered stop leaves the shaping in force.
+    OnFailure,
+    /// By `gateway restore` only.
+    Never,
+}
+
+/// Form of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Log {
+    /// `key=value` words.
+    Logfmt,
+    /// A JSON object a line.
+    Json,
+}
+
+/// How messages prove where they come from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Auth {
+    /// Not at all: the paper's form.
+    None,
+    /// By secrets in files. A gateway that does both has one for each direction, so that nobody can send its own
+    /// questions back to it.
+    Hmac {
+        /// Of the direction in which this gateway sends data, or of the only direction.
+        key_file: String,
+        /// Of the direction in which a gateway that does both receives data.
+        answer_key_file: Option<String>,
+    },
+}
+
+/// What a sending gateway does.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    /// What the scheme decides by; its flows are `classes`.
+    pub settings: er2bc::Settings,
+    /// The classes, the most important first.
+    pub classes: Vec<Class>,
+    /// Bandwidth in force while the peer is silent.
+    pub safe_rate: Rate,
+    /// How long the peer may be silent before `safe_rate`.
+    pub hold: Span,
+}
+
+/// A class of traffic.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Class {
+    /// Its name.
+    pub name: String,
+    /// Its priority: 1 before 2.
+    pub priority: u32,
+    /// What it needs.
+    pub flow: shares::Flow,
+    /// Packets that wait at most.
+    pub queue: u32,
+    /// A packet that one of them fits belongs to the class; none: every packet that no class before took.
+    pub matches: Vec<Match>,
+}
+
+/// A rule that packets fit when each of its parts does; an absent part fits all.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Match {
+    /// Code points.
+    pub dscp: Vec<u8>,
+    /// Prefixes of the source.
+    pub source: Vec<Prefix>,
+    /// Prefixes of the destination.
+    pub destination: Vec<Prefix>,
+    /// Transport.
+    pub protocol: Option<Protocol>,
+    /// Destination ports, both ends included.
+    pub ports: Vec<(u16, u16)>,
+}
+
+/// A transport protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// A prefix of addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prefix {
+    /// Its first address.
+    pub address: IpAddr,
+    /// Bits that count.
+    pub length: u8,
+}
+
+impl core::fmt::Display for Prefix {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{}/{}", self.address, self.length)
+    }
+}
+
+impl Prefix {
+    fn parse(text: &str) -> Result<Self, String> {
+        let (address, length) = text.split_once('/').unzip();
+        let address: IpAddr = address
+            .unwrap_or(text)
+            .parse()
+            .map_err(|_| "is not an address or prefix such as \"10.1.0.0/16\"".to_owned())?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let length = match length {
+            None => most,
+            Some(bits) => bits
+                .parse()
+                .ok()
+                .filter(|bits| *bits <= most)
+                .ok_or_else(|| format!("has a length that is not a whole number from 0 to {most}"))?,
+        };
+        let first = match address {
+            IpAddr::V4(a) => IpAddr::V4((u32::from(a) & mask(u32::MAX, 32 - u32::from(length))).into()),
+            IpAddr::V6(a) => {
+                let shift = 128 - u32::from(length);
+                IpAddr::V6((u128::from(a) & u128::MAX.checked_shl(shift).unwrap_or(0)).into())
+            }
+        };
+        if first != address {
+            return Err(format!("has bits set behind the prefix: did you mean \"{first}/{length}\"?"));
+        }
+        Ok(Self { address, length })
+    }
+}
+
+fn mask(all: u32, shift: u32) -> u32 {
+    all.checked_shl(shift).unwrap_or(0)
+}
+
+const RATE: Kind = Kind::Quantity(Dimension::Rate);
+const SPAN: Kind = Kind::Quantity(Dimension::Span);
+const PORT: Kind = Kind::Integer { min: 1, max: 65_535 };
+/// The port in files that do not name one.
+const DEFAULT_PORT: &str = "4741";
+/// Longest name of a Linux network device, IFNAMSIZ less the final zero.
+const LONGEST_INTERFACE: usize = 15;
+/// Shortest silence that is not an ordinary loss.
+const FEWEST_CYCLES: u64 = 3;
+/// Classes of a gateway.
+const MOST_CLASSES: usize = 64;
+
+static FILE: TableDef = TableDef {
+    header: "the file",
+    doc: "A bandmaster gateway",
+    keys: &[&[
+        Key::required("version", Kind::Integer { min: 0, max: i64::MAX }, "Version of the file format: 1"),
+        Key::required(
+            "role",
+            Kind::Choice(&["sender", "receiver", "both"]),
+            "Ask and shape what is sent, count and answer, or both",
+        ),
+        Key::required("interface", Kind::Text, "Network device towards the peer"),
+        Key::new(
+            "state-directory",
+            Kind::Text,
+            "/var/lib/bandmaster/gateway",
+            "Folder of journal and status",
+            "",
+        ),
+        Key::optional("metrics", Kind::Text, "Address and port where metrics are served; absent: nowhere"),
+        Key::new(
+            "restore",
+            Kind::Choice(&["on-exit", "on-failure", "never"]),
+            "on-exit",
+            "When the machine gets back what it had",
+            "",
+        ),
+        Key::new("replace-qdisc", Kind::Bool, "false", "Replace a queue discipline of somebody else", ""),
+        Key::new("log", Kind::Choice(&["logfmt", "json"]), "logfmt", "Form of the log", ""),
+        Key::required("peer", Kind::Nested, "The other gateway"),
+        Key::optional("control", Kind::Nested, "How the bandwidth is estimated and divided (sender)"),
+        Key::optional("classes", Kind::Nested, "Classes of traffic (sender)"),
+        Key::optional(
+            "data",
+            Kind::Nested,
+            "What is counted as data (receiver); absent: all that comes from the peer's address",
+        ),
+    ]],
+    selector: None,
+    nested: &[
+        ("peer", Shape::Table(&PEER)),
+        ("control", Shape::Table(&CONTROL)),
+        ("classes", Shape::Tables(&CLASS)),
+        ("data", Shape::Tables(&DATA)),
+    ],
+};
+
+static PEER: TableDef = TableDef {
+    header: "[peer]",
+    doc: "The other gateway",
+    keys: &[&[
+        Key::required("address", Kind::Text, "Its IP address"),
+        Key::new("port", PORT, DEFAULT_PORT, "Its UDP port", ""),
+        Key::optional("listen-address", Kind::Text, "Own address of the socket; absent: any"),
+        Key::new("listen-port", PORT, DEFAULT_PORT, "Own UDP port", ""),
+        Key::new(
+            "auth",
+            Kind::Choice(&["hmac", "none"]),
+            "hmac",
+            "`hmac`: messages carry a tag; `none`: the paper's form, which anybody can forge",
+            "",
+        ),
+        Key::optional(
+            "key-file",
+            Kind::Text,
+            "File with the secret that both gateways know (auth = \"hmac\")",
+        ),
+        Key::optional(
+            "answer-key-file",
+            Kind::Text,
+            "role = \"both\": the secret of the direction in which data comes; the peer's key-file",
+        ),
+    ]],
+    selector: None,
+    nested: &[],
+};
+
+static CONTROL: TableDef = TableDef {
+    header: "[control]",
+    doc: "How the bandwidth is estimated and divided",
+    keys: &[
+        er2bc::CONTROL_KEYS,
+        &[
+            Key::required("safe-rate", RATE, "Bandwidth in force while the peer is silent"),
+            Key::new("hold", SPAN, "10s", "How long the peer may be silent before that", ""),
+        ],
+    ],
+    selector: None,
+    nested: &[],
+};
+
+static CLASS: TableDef = TableDef {
+    header: "[[classes]]",
+    doc: "A class of traffic",
+    keys: &[&[
+        Key::required("name", Kind::Text, "Name"),
+        Key::required("priority", Kind::Integer { min: 1, max: 1000 }, "Its place: 1 before 2"),
+        Key::required("need", RATE, "Rate that it needs"),
+        Key::new(
+            "retransmission",
+            Kind::Bool,
+            "true",
+            "It sends lost packets again (TCP); without, it is sent with redundancy (UDP)",
+            "Sect. 3.1",
+        ),
+        Key::new("queue", Kind::Quantity(Dimension::Packets), "50pkt", "Packets that wait at most", ""),
+        Key::optional(
+            "match",
+            Kind::Nested,
+            "Rules, one of which a packet must fit; absent, on the last class only: all that is left",
+        ),
+    ]],
+    selector: None,
+    nested: &[("match", Shape::Tables(&MATCH))],
+};
+
+const MATCH_KEYS: &[Key] = &[
+    Key::optional("dscp", Kind::Nested, "Code points"),
+    Key::optional("source", Kind::TextList, "Source addresses or prefixes"),
+    Key::optional("destination", Kind::TextList, "Destination addresses or prefixes"),
+    Key::optional("protocol", Kind::Choice(&["tcp", "udp"]), "Transport protocol"),
+    Key::optional("ports", Kind::Nested, "Destination ports, or ranges as \"5000-5010\"; needs protocol"),
+];
+
+static MATCH: TableDef = TableDef {
+    header: "[[classes.match]]",
+    doc: "A rule",
+    keys: &[MATCH_KEYS],
+    selector: None,
+    nested: &[("dscp", Shape::CodePoints), ("ports", Shape::Values)],
+};
+
+static DATA: TableDef = TableDef {
+    header: "[[data]]",
+    doc: "A rule for what is counted as data",
+    keys: &[MATCH_KEYS],
+    selector: None,
+    nested: &[("dscp", Shape::CodePoints), ("ports", Shape::Values)],
+};
+
+/// Reads a deployment file. `file` is its name in messages.
+///
+/// # Errors
+/// Everything that is wrong with the text, each with its place.
+pub fn parse(file: &str, text: &str) -> Result<Deployment, Errors> {
+    let root = raw::read_file(file, text).map_err(Errors::new)?;
+    let mut reader = Reader::new(file);
+    let deployment = read(&mut reader, &root);
+    match deployment {
+        Some(deployment) if reader.errors.is_empty() => Ok(deployment),
+        _ => Err(Errors::new(reader.errors)),
+    }
+}
+
+fn read(reader: &mut Reader, root: &Item) -> Option<Deployment> {
+    let file = reader.section(&FILE, &Layer::new("", root));
+    if let Some(version) = file.integer("version").filter(|v| *v != 1) {
+        reader.fail_key(&file, "version", format!("{version} is not known; this program reads version 1"));
+    }
+    let role = match file.text("role").as_deref() {
+        Some("sender") => Some(Role::Sender),
+        Some("receiver") => Some(Role::Receiver),
+        Some("both") => Some(Role::Both),
+        _ => None,
+    };
+    let interface = file.text("interface");
+    if let Some(name) = &interface
+        && !is_interface(name)
+    {
+        let what =
+            format!("\"{name}\" is not the name of a network device (1 to {LONGEST_INTERFACE} letters)");
+        reader.fail_key(&file, "interface", what);
+    }
+    let state_directory = file.text("state-directory");
+    if state_directory.as_ref().is_some_and(|dir| !dir.starts_with('/')) {
+        reader.fail_key(&file, "state-directory", "is not an absolute path");
+    }
+    let metrics = file.text("metrics").and_then(|text| {
+        let address = text.parse().ok();
+        if address.is_none() {
+            let what = format!("\"{text}\" is not an address with a port, such as \"127.0.0.1:9464\"");
+            reader.fail_key(&file, "metrics", what);
+        }
+        address
+    });
+    let restore = match file.text("restore").as_deref() {
+        Some("on-failure") => Restore::OnFailure,
+        Some("never") => Restore::Never,
+        _ => Restore::OnExit,
+    };
+    let log = if file.text("log").as_deref() == Some("json") { Log::Json } else { Log::Logfmt };
+    let peer = file.item("peer").and_then(|_| peer(reader, &file, role));
+    let sends = role != Some(Role::Receiver);
+    for (key, wanted) in [("control", sends), ("classes", sends), ("data", role != Some(Role::Sender))] {
+        if role.is_some() && file.item(key).is_some() && !wanted {
+            let other = if sends { "receiver" } else { "sender" };
+            reader.fail_key(&file, key, format!("goes with role = \"{other}\" or \"both\""));
+        }
+    }
+    let sender = if sends { sender(reader, &file) } else { None };
+    let mut data = Vec::new();
+    for layer in reader.tables(&file, "data") {
+        let section = reader.section(&DATA, &layer);
+        data.extend(rule(reader, &section));
+    }
+    let (peer, listen, auth) = peer?;
+    if data.is_empty() {
+        let length = if peer.is_ipv4() { 32 } else { 128 };
+        data.push(Match { source: vec![Prefix { address: peer.ip(), length }], ..Match::default() });
+    }
+    if sends && sender.is_none() {
+        return None;
+    }
+    Some(Deployment {
+        role: role?,
+        interface: interface?,
+        state_directory: state_directory?,
+        metrics,
+        restore,
+        replace_qdisc: file.bool("replace-qdisc")?,
+        log,
+        peer,
+        listen,
+        auth,
+        sender,
+        data,
+    })
+}
+
+fn is_interface(name: &str) -> bool {
+    let letter = |c: char| c.is_ascii_alphanumeric() || "-_.@:".contains(c);
+    (1..=LONGEST_INTERFACE).contains(&name.len()) && name.chars().all(letter) && name != "." && name != ".."
+}
+
+fn peer(
+    reader: &mut Reader,
+    file: &Section<'_>,
+    role: Option<Role>,
+) -> Option<(SocketAddr, SocketAddr, Auth)> {
+    let layer = reader.table(file, "peer");
+    let section = reader.section(&PEER, &layer);
+    let mut address = |key: &str| {
+        let text = section.text(key)?;
+        let address = text.parse::<IpAddr>().ok();
+        if address.is_none() {
+            let what =
+                format!("\"{text}\" is not an IP address, such as \"192.0.2.1\"; names are not looked up");
+            reader.fail_key(&section, key, what);
+        }
+        address
+    };
+    let (peer, own) = (address("address"), address("listen-address"));
+    if let (Some(peer), Some(own)) = (peer, own)
+        && peer.is_ipv4() != own.is_ipv4()
+    {
+        reader.fail_key(&section, "listen-address", "is of another IP version than the peer's address");
+    }
+    let (key_file, answer_key_file) = (section.text("key-file"), section.text("answer-key-file"));
+    let plain = section.text("auth").as_deref() == Some("none");
+    if plain {
+        for key in ["key-file", "answer-key-file"] {
+            if section.item(key).is_some() {
+                reader.fail_key(&section, key, "goes with auth = \"hmac\", not with \"none\"");
+            }
+        }
+    } else {
+        if key_file.is_none() && section.item("key-file").is_none() {
+            let hint = "write the path of a file with a secret of at least 16 bytes, or auth = \"none\"";
+            let path = format!("{}.key-file", section.path);
+            reader.fail_with(&section.place, &path, "is missing", hint);
+        }
+        match (role, &answer_key_file) {
+            (Some(Role::Both), None) => {
+                let path = format!("{}.answer-key-file", section.path);
+                let hint = "role = \"both\" needs a secret for each direction";
+                reader.fail_with(&section.place, &path, "is missing", hint);
+            }
+            (Some(Role::Both), Some(file)) if Some(file) == key_file.as_ref() => {
+                let what = "is the file of key-file; each direction needs a secret of its own";
+                reader.fail_key(&section, "answer-key-file", what);
+            }
+            (Some(Role::Sender | Role::Receiver), Some(_)) => {
+                reader.fail_key(&section, "answer-key-file", "goes with role = \"both\"");
+            }
+            _ => {}
+        }
+    }
+    let port = |key| section.integer(key).and_then(|n| u16::try_from(n).ok());
+    let peer = SocketAddr::new(peer?, port("port")?);
+    let any: IpAddr = if peer.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() };
+    let listen = SocketAddr::new(own.unwrap_or(any), port("listen-port")?);
+    let auth = if plain { Auth::None } else { Auth::Hmac { key_file: key_file?, answer_key_file } };
+    Some((peer, listen, auth))
+}
+
+fn sender(reader: &mut Reader, file: &Section<'_>) -> Option<Sender> {
+    for key in ["control", "classes"] {
+        if file.item(key).is_none() {
+            let hint = if key == "control" { "write [control]" } else { "write [[classes]]" };
+            reader.fail_with(&file.place, key, "is missing", hint);
+        }
+    }
+    file.item("control")?;
+    file.item("classes")?;
+    let layer = reader.table(file, "control");
+    let control = reader.section(&CONTROL, &layer);
+    let (safe_rate, hold, cycle) = (control.rate("safe-rate"), control.span("hold"), control.span("cycle"));
+    if cycle.is_some_and(|cycle| cycle < Span::from_millis(10)) {
+        reader.fail_key(&control, "cycle", "must be at least 10ms");
+    }
+    if let (Some(hold), Some(cycle)) = (hold, cycle)
+        && hold < cycle * FEWEST_CYCLES
+    {
+        let what =
+            format!("{hold} is shorter than {FEWEST_CYCLES} cycles of {cycle}: a lost probe is no silence");
+        reader.fail_key(&control, "hold", what);
+    }
+    if let (Some(safe), Some(ceiling)) = (safe_rate, control.rate("ceiling"))
+        && safe > ceiling
+    {
+        reader.fail_key(&control, "safe-rate", format!("{safe} is above the ceiling of {ceiling}"));
+    }
+    for key in ["safe-rate", "initial", "ceiling"] {
+        if control.rate(key) == Some(Rate::ZERO) {
+            reader.fail_key(&control, key, "must be more than nothing");
+        }
+    }
+    let classes = classes(reader, file);
+    let params = control.params(er2bc::CONTROL_KEYS)?;
+    let flows = classes.iter().map(|class| class.flow).collect();
+    let settings = er2bc::settings(&params, flows);
+    Some(Sender { settings, classes, safe_rate: safe_rate?, hold: hold? })
+}
+
+fn classes(reader: &mut Reader, file: &Section<'_>) -> Vec<Class> {
+    let layers = reader.tables(file, "classes");
+    if layers.is_empty() || layers.len() > MOST_CLASSES {
+        let what = format!("has {} classes; write 1 to {MOST_CLASSES}", layers.len());
+        reader.fail_key(file, "classes", what);
+    }
+    let sections: Vec<Section<'_>> = layers.iter().map(|layer| reader.section(&CLASS, layer)).collect();
+    let names: Vec<_> = sections.iter().filter_map(|section| section.name_entry("name")).collect();
+    reader.unique(&names);
+    let last = sections.iter().filter_map(|section| section.integer("priority")).max();
+    let mut classes: Vec<Class> = Vec::new();
+    for section in &sections {
+        let name = reader.name(section, "name");
+        let mut matches = Vec::new();
+        for layer in reader.tables(section, "match") {
+            let rule_section = reader.section(&MATCH, &layer);
+            matches.extend(rule(reader, &rule_section));
+        }
+        let priority = section.integer("priority");
+        if section.item("match").is_none() && priority != last {
+            let what = "has no match, so that it takes every packet: only the class of the last priority may";
+            reader.fail(&section.place, &section.path, what);
+        }
+        let need = section.rate("need");
+        if need == Some(Rate::ZERO) {
+            reader.fail_key(section, "need", "must be more than nothing");
+        }
+        if let (Some(priority), Some(taken)) =
+            (priority, classes.iter().find(|class| Some(i64::from(class.priority)) == priority))
+        {
+            let what = format!("{priority} is the priority of class `{}`", taken.name);
+            reader.fail_key(section, "priority", what);
+        }
+        let queue = section.integer("queue").and_then(|n| u32::try_from(n).ok());
+        if section.integer("queue").is_some() && queue.is_none_or(|n| n == 0) {
+            reader.fail_key(section, "queue", "must be from 1pkt to 4294967295pkt");
+        }
+        let (Some(name), Some(priority), Some(need), Some(retransmits), Some(queue)) =
+            (name, priority, need, section.bool("retransmission"), queue)
+        else {
+            continue;
+        };
+        let flow = shares::Flow { need, retransmits };
+        classes.push(Class { name, priority: priority as u32, flow, queue, matches });
+    }
+    classes.sort_by_key(|class| class.priority);
+    classes
+}
+
+fn rule(reader: &mut Reader, section: &Section<'_>) -> Option<Match> {
+    let errors_before = reader.errors.len();
+    let keys = ["dscp", "source", "destination", "protocol", "ports"];
+    if keys.iter().all(|key| section.item(key).is_none()) {
+        reader.fail(&section.place, &section.path, "is empty: it would fit every packet");
+    }
+    let names = reader.code_points(section, "dscp").unwrap_or_default();
+    let dscp = names.iter().filter_map(|name| dscp::code_point(name)).collect();
+    let source = prefixes(reader, section, "source");
+    let destination = prefixes(reader, section, "destination");
+    let version = |prefixes: &[Prefix]| prefixes.first().map(|prefix| prefix.address.is_ipv4());
+    if let (Some(a), Some(b)) = (version(&source), version(&destination))
+        && a != b
+    {
+        reader.fail_key(section, "destination", "is of another IP version than source: no packet fits");
+    }
+    let protocol = match section.text("protocol").as_deref() {
+        Some("tcp") => Some(Protocol::Tcp),
+        Some("udp") => Some(Protocol::Udp),
+        _ => None,
+    };
+    let ports = ports(reader, section);
+    if !ports.is_empty() && section.item("protocol").is_none() {
+        reader.fail_key(section, "ports", "need protocol = \"tcp\" or \"udp\"");
+    }
+    (reader.errors.len() == errors_before).then_some(Match { dscp, source, destination, protocol, ports })
+}
+
+fn prefixes(reader: &mut Reader, section: &Section<'_>, key: &str) -> Vec<Prefix> {
+    let mut prefixes: Vec<Prefix> = Vec::new();
+    for text in section.list(key).unwrap_or_default() {
+        match Prefix::parse(&text) {
+            Ok(prefix) => prefixes.push(prefix),
+            Err(why) => reader.fail_key(section, key, format!("\"{text}\" {why}")),
+        }
+    }
+    if prefixes.iter().any(|prefix| prefix.address.is_ipv4() != prefixes[0].address.is_ipv4()) {
+        reader.fail_key(section, key, "mixes IPv4 and IPv6; write a rule for each");
+    }
+    prefixes
+}
+
+fn ports(reader: &mut Reader, section: &Section<'_>) -> Vec<(u16, u16)> {
+    let mut ports = Vec::new();
+    for item in reader.items(section, "ports").unwrap_or_default() {
+        let range = match &item.content {
+            Content::Scalar(Written::Integer(n)) => u16::try_from(*n).ok().map(|n| (n, n)),
+            Content::Scalar(Written::Text(text)) => {
+                let (low, high) = text.split_once('-').unwrap_or((text, text));
+                low.trim().parse().ok().zip(high.trim().parse().ok())
+            }
+            _ => None,
+        };
+        match range.filter(|(low, high)| 1 <= *low && low <= high) {
+            Some(range) => ports.push(range),
+            None => {
+                let what = format!("{item} is not a port from 1 to 65535 or a range such as \"5000-5010\"");
+                reader.fail(&item.place, section.key_path("ports"), what);
+            }
+        }
+    }
+    ports
+}
+
+/// The keys of deployment files, table by table, for their documentation: header, then key, what is allowed, default
+/// and meaning.
+pub fn reference() -> Vec<(&'static str, Vec<&'static Key>)> {
+    [&FILE, &PEER, &CONTROL, &CLASS, &MATCH].into_iter().map(|def| (def.header, def.keys_for(None))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+version = 1
+role = "sender"
+interface = "wan0"
+
+[peer]
+address = "192.0.2.2"
+key-file = "peer.key"
+
+[control]
+estimator = "delay"
+safe-rate = "500kbit"
+
+[[classes]]
+name = "rest"
+priority = 9
+need = "100kbit"
+
+[[classes]]
+name = "voice"
+priority = 1
+need = "400kbit"
+retransmission = false
+
+[[classes.match]]
+dscp = ["ef", 34]
+source = ["10.1.0.0/16"]
+protocol = "udp"
+ports = [5060, "10000-20000"]
+"#;
+
+    fn errors(text: &str) -> Vec<String> {
+        parse("gw.toml", text)
+            .err()
+            .map_or_else(Vec::new, |errors| errors.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn a_file_becomes_a_deployment_in_order_of_priority() {
+        let deployment = parse("gw.toml", GOOD).expect("valid");
+        let sender = deployment.sender.expect("a sender");
+        let names: Vec<&str> = sender.classes.iter().map(|class| class.name.as_str()).collect();
+        assert_eq!(names, ["voice", "rest"]);
+        assert_eq!(sender.settings.flows[0].need, Rate::from_bits_per_sec(400_000));
+        assert!(!sender.settings.flows[0].retransmits);
+        assert_eq!(sender.hold, Span::from_secs(10));
+        let rule = &sender.classes[0].matches[0];
+        assert_eq!(
+            (rule.dscp.as_slice(), rule.ports.as_slice()),
+            (&[46, 34][..], &[(5060, 5060), (10_000, 20_000)][..])
+        );
+        assert_eq!(deployment.peer.to_string(), "192.0.2.2:4741");
+        assert_eq!(deployment.listen.to_string(), "0.0.0.0:4741");
+        assert_eq!(deployment.data[0].source[0].to_string(), "192.0.2.2/32");
+    }
+
+    /// One mistake each: what was written, what to write instead, and what the message must say, place included.
+    #[test]
+    fn mistakes_are_named_with_place_and_remedy() {
+        let cases = [
+            (
+                "role = \"sender\"",
+                "role = \"sendr\"",
+                "gw.toml:3:8: error: role: \"sendr\" is not \"sender\", \"receiver\" or \"both\"; did you mean \"sender\"?",
+            ),
+            ("interface = \"wan0\"", "interfce = \"wan0\"", "did you mean `interface`?"),
+            (
+                "\"wan0\"",
+                "\"a wan\"",
+                "gw.toml:4:13: error: interface: \"a wan\" is not the name of a network device",
+            ),
+            ("\"192.0.2.2\"", "\"gw.example\"", "names are not looked up"),
+            ("key-file = \"peer.key\"", "", "peer.key-file: is missing"),
+            ("key-file = \"peer.key\"", "key-file = \"k\"\nauth = \"none\"", "goes with auth = \"hmac\""),
+            ("safe-rate = \"500kbit\"", "safe-rate = \"500kbps\"", "tc reads it as bytes per second"),
+            ("safe-rate = \"500kbit\"", "safe-rate = \"2gbit\"", "2gbit is above the ceiling of 1gbit"),
+            (
+                "safe-rate = \"500kbit\"",
+                "safe-rate = \"1mbit\"\nhold = \"2s\"",
+                "2s is shorter than 3 cycles of 1s",
+            ),
+            ("priority = 9", "priority = 1", "1 is the priority of class `rest`"),
+            ("name = \"rest\"", "name = \"voice\"", "the name `voice` is taken"),
+            ("priority = 1\n", "priority = 10\n", "only the class of the last priority may"),
+            ("10.1.0.0/16", "10.1.2.0/16", "did you mean \"10.1.0.0/16\"?"),
+            ("10.1.0.0/16", "10.1.0.0/33", "from 0 to 32"),
+            ("\"ef\"", "\"best\"", "is not a code point"),
+            ("protocol = \"udp\"\n", "", "need protocol"),
+            ("\"10000-20000\"", "\"20000-10000\"", "is not a port from 1 to 65535"),
+            ("need = \"400kbit\"", "need = 400", "has no unit"),
+            ("version = 1", "version = 2", "this program reads version 1"),
+        ];
+        for (from, to, expected) in cases {
+            assert!(GOOD.contains(from), "{from}");
+            let said = errors(&GOOD.replacen(from, to, 1));
+            assert!(said.iter().any(|message| message.contains(expected)), "{to}: {said:#?}");
+        }
+    }
+
+    #[test]
+    fn both_directions_need_two_keys() {
+        let both = GOOD.replace("role = \"sender\"", "role = \"both\"");
+        assert!(errors(&both)[0].contains("needs a secret for each direction"));
+        let same = both.replace("key-file = \"peer.key\"", "key-file = \"k\"\nanswer-key-file = \"k\"");
+        assert!(errors(&same)[0].contains("a secret of its own"));
+    }
+
+    #[test]
+    fn a_receiver_takes_no_classes() {
+        let receiver = GOOD.replace("role = \"sender\"", "role = \"receiver\"");
+        assert!(errors(&receiver).iter().any(|e| e.contains("classes: goes with role = \"sender\"")));
+    }
+}

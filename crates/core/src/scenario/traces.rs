@@ -1,0 +1,44 @@
+//! Traces that a scenario file names, each read once.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use super::Files;
+use crate::capacity::Trace;
+
+/// The traces so far.
+pub(super) struct Traces<'a> {
+    files: Option<&'a dyn Files>,
+    known: RefCell<BTreeMap<String, Result<Trace, String>>>,
+}
+
+impl<'a> Traces<'a> {
+    pub(super) fn new(files: Option<&'a dyn Files>) -> Self {
+        Self { files, known: RefCell::default() }
+    }
+
+    /// The trace in the file `name`.
+    ///
+    /// # Errors
+    /// Why there is none, with the line of the file.
+    pub(super) fn read(&self, name: &str) -> Result<Trace, String> {
+        let mut known = self.known.borrow_mut();
+        known.entry(name.to_owned()).or_insert_with(|| self.parse(name)).clone()
+    }
+
+    fn parse(&self, name: &str) -> Result<Trace, String> {
+        let Some(files) = self.files else {
+            return Err(no_files(name));
+        };
+        let text = files.read(name).map_err(|why| format!("{name}: {why}"))?;
+        Trace::parse(name, &text).map_err(|error| match error.line {
+            Some(line) => format!("{name}:{line}: {}", error.why),
+            None => format!("{name}: {}", error.why),
+        })
+    }
+}
+
+/// Why `name` cannot be read where there are no files.
+pub(super) fn no_files(name: &str) -> String {
+    format!("\"{name}\" is a file, and there are no files here")
+}

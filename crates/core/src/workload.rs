@@ -1,0 +1,312 @@
+//! Flow groups unrolled into flows, timelines into connections.
+
+use crate::id::NodeId;
+use crate::rng::Stream;
+use crate::scenario::{FlowGroup, OnOff, Pairing, RunPlan, Scenario};
+use crate::time::{Span, Time};
+use crate::topology::Topology;
+
+/// One connection or UDP stream.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowPlan {
+    /// Position of its flow group in the scenario.
+    group: u32,
+    /// Position of the sending group or host in the flow group's `from`, and number among its flows.
+    from: u32,
+    member: u32,
+    /// 1; 2, 3, ... for restarts.
+    generation: u32,
+    /// Sending host.
+    pub src: NodeId,
+    /// Receiving host.
+    pub dst: NodeId,
+    /// When it starts.
+    pub start: Time,
+    /// Without a stop: after all time.
+    pub stop: Time,
+}
+
+impl FlowPlan {
+    /// Its flow group among `groups`, which are the scenario's.
+    pub fn group<'a>(&self, groups: &'a [FlowGroup]) -> &'a FlowGroup {
+        &groups[self.group as usize]
+    }
+
+    /// Position of its flow group in the scenario.
+    pub fn group_index(&self) -> usize {
+        self.group as usize
+    }
+
+    /// Positions of its flow group and, among that group's `from`, of the sending group or host.
+    pub fn source(&self) -> (usize, usize) {
+        (self.group as usize, self.from as usize)
+    }
+
+    /// Name of the sending group or host: the series it belongs to.
+    pub fn entity<'a>(&self, groups: &'a [FlowGroup]) -> &'a str {
+        &self.group(groups).from[self.from as usize]
+    }
+
+    /// `group-of-flows.from.number`, and `#2`, `#3`, ... for restarts.
+    pub fn name(&self, groups: &[FlowGroup]) -> String {
+        let first = format!("{}.{}.{}", self.group(groups).name, self.entity(groups), self.member);
+        if self.generation > 1 { format!("{first}#{}", self.generation) } else { first }
+    }
+
+    /// Number of its subflow; 0 without multipath TCP.
+    pub fn subflow(&self, groups: &[FlowGroup]) -> u32 {
+        self.group(groups).multipath.map_or(0, |multipath| self.member % multipath.subflows)
+    }
+
+    /// Routers that its way leads over.
+    pub fn path<'a>(&self, groups: &'a [FlowGroup]) -> &'a [NodeId] {
+        let group = self.group(groups);
+        let number = match group.multipath {
+            Some(_) => self.subflow(groups),
+            None => self.member % group.count,
+        };
+        match group.paths.len() {
+            0 => &[],
+            paths => &group.paths[number as usize % paths],
+        }
+    }
+
+    /// Which of the sets of flow numbers that the rounds of an incast use in turn.
+    pub fn set(&self) -> usize {
+        (self.generation - 1) as usize
+    }
+
+    /// Exists through the whole interval.
+    pub fn covers(&self, from: Time, to: Time) -> bool {
+        self.start <= from && to <= self.stop
+    }
+}
+
+/// Sets of flow numbers that the rounds of an incast use in turn.
+pub const SETS: u32 = 2;
+
+/// Every flow of `groups`, in file order.
+pub fn plan(groups: &[FlowGroup], topology: &Topology, run: &RunPlan, trial: u32) -> Vec<FlowPlan> {
+    let mut flows = Vec::new();
+    for (index, group) in groups.iter().enumerate() {
+        plan_group(index, group, topology, run, trial, &mut flows);
+    }
+    flows
+}
+
+fn plan_group(
+    index: usize,
+    group: &FlowGroup,
+    topology: &Topology,
+    run: &RunPlan,
+    trial: u32,
+    flows: &mut Vec<FlowPlan>,
+) {
+    let members = |names: &[String]| -> Vec<(String, NodeId)> {
+        let of = |name: &String| {
+            let nodes = topology.members(name).unwrap_or_default();
+            nodes.into_iter().map(|node| (name.clone(), node)).collect::<Vec<_>>()
+        };
+        names.iter().flat_map(of).collect()
+    };
+    let receivers = members(&group.to);
+    let mut sender_index = 0;
+    for (from, name) in group.from.iter().enumerate() {
+        let mut own = Vec::new();
+        for (_, src) in members(std::slice::from_ref(name)) {
+            let targets: Vec<NodeId> = match group.pairing {
+                Pairing::OneToOne => receivers
+                    .get(sender_index % receivers.len().max(1))
+                    .map(|(_, dst)| *dst)
+                    .into_iter()
+                    .collect(),
+                Pairing::AllToAll => {
+                    receivers.iter().map(|(_, dst)| *dst).filter(|dst| *dst != src).collect()
+                }
+            };
+            sender_index += 1;
+            for dst in targets {
+                let subflows = group.multipath.map_or(1, |multipath| multipath.subflows);
+                for number in 0..group.count * subflows {
+                    // Subflows start when their connection does.
+                    let first = own.len() as u32 - number % subflows;
+                    let flow_name = format!("{}.{name}.{first}", group.name);
+                    let mut stream = Stream::new(run.seed, trial, &format!("flow/{flow_name}/start"));
+                    own.push(FlowPlan {
+                        group: index as u32,
+                        from: from as u32,
+                        member: own.len() as u32,
+                        generation: 1,
+                        src,
+                        dst,
+                        start: Time::ZERO + group.start.draw(&mut stream),
+                        stop: group.stop.unwrap_or(Time::MAX),
+                    });
+                }
+            }
+        }
+        if let Some(rounds) = group.rounds {
+            // They start when their round begins.
+            for plan in &mut own {
+                plan.start = Time::MAX;
+            }
+            let sets = (1..=rounds.min(SETS))
+                .flat_map(|generation| own.iter().map(move |plan| FlowPlan { generation, ..*plan }));
+            flows.extend(sets);
+            continue;
+        }
+        flows.extend(apply_timeline(group, own));
+    }
+}
+
+/// Cuts flows at their stops and appends their restarts.
+fn apply_timeline(group: &FlowGroup, mut flows: Vec<FlowPlan>) -> Vec<FlowPlan> {
+    let members = flows.len();
+    // The connection that stands for each member now, and the members that stopped, longest ago first.
+    let mut current: Vec<usize> = (0..members).collect();
+    let mut generation = vec![1; members];
+    let mut running: Vec<usize> = (0..members).collect();
+    let mut stopped: Vec<usize> = Vec::new();
+    let (mut stop_share, mut stops, mut start_share, mut starts) = (0.0, 0, 0.0, 0);
+    let whole = |share: f64| (share * members as f64 + 1e-9) as usize;
+    for step in &group.timeline {
+        stop_share += step.stop;
+        while stops < whole(stop_share) && !running.is_empty() {
+            let member = running.remove(0);
+            flows[current[member]].stop = step.at;
+            stopped.push(member);
+            stops += 1;
+        }
+        start_share += step.start;
+        while starts < whole(start_share) && !stopped.is_empty() {
+            let member = stopped.remove(0);
+            generation[member] += 1;
+            let restart = FlowPlan {
+                generation: generation[member],
+                start: step.at,
+                stop: group.stop.unwrap_or(Time::MAX),
+                ..flows[member]
+            };
+            current[member] = flows.len();
+            flows.push(restart);
+            running.push(member);
+            starts += 1;
+        }
+    }
+    flows
+}
+
+/// Where flows are in their on and off times; empty when no flow has any.
+pub struct Toggles {
+    streams: Vec<Stream>,
+    states: Vec<ToggleState>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ToggleState {
+    On,
+    Off,
+    /// Not started, or stopped for good.
+    Ended,
+}
+
+impl Toggles {
+    /// Nobody has started. Each flow draws from a stream of its own.
+    pub fn new(plans: &[FlowPlan], scenario: &Scenario, trial: u32) -> Self {
+        let groups = &scenario.flows;
+        if groups.iter().all(|group| group.on_off.is_none()) {
+            return Self { streams: Vec::new(), states: Vec::new() };
+        }
+        let stream = |plan: &FlowPlan| {
+            Stream::new(scenario.run.seed, trial, &format!("flow/{}/on-off", plan.name(groups)))
+        };
+        Self { streams: plans.iter().map(stream).collect(), states: vec![ToggleState::Ended; plans.len()] }
+    }
+
+    /// The flow starts, on.
+    pub fn start(&mut self, flow: usize) {
+        self.states[flow] = ToggleState::On;
+    }
+
+    /// The flow stops for good.
+    pub fn stop(&mut self, flow: usize) {
+        if let Some(state) = self.states.get_mut(flow) {
+            *state = ToggleState::Ended;
+        }
+    }
+
+    /// From on to off or back; false when the flow has been stopped.
+    pub fn turn(&mut self, flow: usize) -> bool {
+        let state = &mut self.states[flow];
+        *state = match *state {
+            ToggleState::On => ToggleState::Off,
+            ToggleState::Off => ToggleState::On,
+            ToggleState::Ended => return false,
+        };
+        true
+    }
+
+    /// Whether the flow is on, and for how long it stays as it is.
+    pub fn draw(&mut self, flow: usize, times: &OnOff) -> (bool, Span) {
+        let on = self.states[flow] == ToggleState::On;
+        let length = if on { times.on } else { times.off };
+        (on, length.draw(&mut self.streams[flow]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{TcpSettings, TimelineStep, Transport};
+    use crate::time::Span;
+    use crate::topology::SpanDraw;
+
+    fn group(timeline: Vec<TimelineStep>) -> FlowGroup {
+        FlowGroup {
+            name: "u".into(),
+            from: vec!["a".into()],
+            to: vec!["s".into()],
+            pairing: Pairing::OneToOne,
+            count: 1,
+            start: SpanDraw::fixed(Span::ZERO),
+            stop: None,
+            timeline,
+            on_off: None,
+            transport: Transport::Tcp { size: None, settings: TcpSettings::default() },
+            need: None,
+            dscp: 0,
+            paths: Vec::new(),
+            rounds: None,
+            multipath: None,
+            measured: true,
+        }
+    }
+
+    fn flow(i: usize) -> FlowPlan {
+        FlowPlan {
+            group: 0,
+            from: 0,
+            member: i as u32,
+            generation: 1,
+            src: NodeId(i as u32),
+            dst: NodeId(99),
+            start: Time::ZERO,
+            stop: Time::MAX,
+        }
+    }
+
+    #[test]
+    fn shares_are_rounded_down_over_the_sum_so_far() {
+        let at = |s: u64| Time::from_nanos(s * 1_000_000_000);
+        let stop = |s| TimelineStep { at: at(s), stop: 0.25, start: 0.0 };
+        let start = |s| TimelineStep { at: at(s), stop: 0.0, start: 0.25 };
+        let timeline = vec![stop(7), stop(9), stop(11), start(14), start(16), start(18)];
+        let group = group(timeline);
+        let flows = apply_timeline(&group, (0..2).map(flow).collect());
+        // Of two members, half a flow at 7 s is none; one has stopped by 9 s and by 11 s.
+        assert_eq!(flows.len(), 3);
+        assert_eq!(flows[0].stop, at(9));
+        assert_eq!(flows[1].stop, Time::MAX);
+        assert_eq!((flows[2].name(&[group]), flows[2].start), ("u.a.0#2".to_owned(), at(16)));
+    }
+}

@@ -1,0 +1,619 @@
+//! How well this machine emulates links: the forwarder of the lab, measured from outside.
+//!
+//! Two network namespaces without names are joined by one link. A sender in the one stamps packets with the time, the
+//! kernel stamps them with the time when they come to the other, so that no receiving program's delay counts.
+
+use std::fs::{self, File};
+use std::io::{self, IoSliceMut};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use bandmaster_core::fairness::{self, max_min};
+use bandmaster_core::params::Limit;
+use bandmaster_core::qdisc::Discipline;
+use bandmaster_core::qdisc::fifo::DropTail;
+use bandmaster_core::scenario::{Scenario, Transport};
+use bandmaster_core::time::Span;
+use bandmaster_core::units::Rate;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use crate::doctor::apart;
+use crate::forwarder::{self, Board, Clock, Counters, PortPlan, Wires};
+use crate::wiring::{RouteMetrics, Wiring};
+use crate::workplan::Workplan;
+use crate::{Error, address, limits, syscall};
+
+/// Delay of the link that delay and loss are measured on.
+pub const DELAY: Span = Span::from_millis(25);
+/// Packets per second while delay is measured.
+pub const DELAY_PACKETS: u32 = 2_000;
+/// Goal: most that the 99th percentile is off.
+pub const DELAY_GOAL: Span = Span::from_micros(200);
+/// Packets per second of which none may be lost.
+pub const LOSS_PACKETS: u32 = 50_000;
+/// Rates of the links whose rate is measured.
+pub const RATES: [Rate; 2] = [Rate::from_bits_per_sec(5_000_000), Rate::from_bits_per_sec(100_000_000)];
+/// Windows that the rate is measured over.
+pub const WINDOWS: [Span; 4] =
+    [Span::from_millis(1), Span::from_millis(10), Span::from_millis(100), Span::from_secs(1)];
+/// Each measurement is made so often, and the best counts.
+pub const ROUNDS: usize = 3;
+/// A scenario may ask for this share of the capacity without a warning.
+pub const COMFORTABLE: f64 = 0.5;
+
+/// What of a measurement does not count: caches and queues fill.
+const WARM_UP: Duration = Duration::from_millis(200);
+/// Lengths of the measurements, with the warm-up.
+const DELAY_TIME: Duration = Duration::from_millis(1_800);
+const LOSS_TIME: Duration = Duration::from_millis(1_200);
+const RATE_TIME: Duration = Duration::from_millis(1_900);
+const CAPACITY_TIME: Duration = Duration::from_millis(900);
+/// A rate for which transmission takes next to no time.
+const FAST: Rate = Rate::from_bits_per_sec(10_000_000_000);
+/// IP packets of full and of small size.
+const FULL: usize = 1_500;
+const SMALL: usize = 128;
+/// IPv4 and UDP headers.
+const HEADERS: usize = 28;
+const PORT: u16 = 9;
+/// Real-time priority of sender and receiver, as the lab's traffic has it: below the forwarder's.
+const PRIORITY: i32 = 10;
+/// A sender that is late by more than this forgets the rest instead of sending it at once.
+const MOST_BURST: Duration = Duration::from_millis(1);
+/// Receive buffer: more than is ever on the way.
+const BUFFER: usize = 64 << 20;
+
+/// What was measured.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Calibration {
+    /// Mean number of runnable tasks in the minute before, as the kernel tells.
+    pub load_before: Option<f64>,
+    /// Cores of the machine.
+    pub cores: usize,
+    /// True when the forwarder runs before all ordinary threads.
+    pub real_time: bool,
+    /// One-way delay.
+    pub delay: DelayFit,
+    /// Packets that did not arrive.
+    pub loss: LossFit,
+    /// A link of each of [`RATES`].
+    pub rates: Vec<RateFit>,
+    /// Most that the forwarder carries.
+    pub capacity: Capacity,
+}
+
+/// One-way delays over a link of [`DELAY`], in milliseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct DelayFit {
+    /// Packets.
+    pub packets: usize,
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// Longest.
+    pub max: f64,
+}
+
+impl DelayFit {
+    /// Whether the 99th percentile is as near to the link's delay as it should be.
+    pub fn reaches_goal(&self) -> bool {
+        (self.p99 - DELAY.as_secs_f64() * 1e3).abs() <= DELAY_GOAL.as_secs_f64() * 1e3
+    }
+}
+
+/// What became of packets at [`LOSS_PACKETS`] per second.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct LossFit {
+    /// Packets per second that the sender managed.
+    pub rate: f64,
+    /// Packets sent.
+    pub sent: u64,
+    /// Lost before the forwarder read them.
+    pub unread: u64,
+    /// Dropped by the link's queue, which would have held all in time.
+    pub dropped: u64,
+    /// Refused by the device of the receiver, or lost behind it.
+    pub unreceived: u64,
+}
+
+impl LossFit {
+    /// Packets that did not arrive.
+    pub fn lost(&self) -> u64 {
+        self.unread + self.dropped + self.unreceived
+    }
+
+    /// Whether the sender managed the rate.
+    pub fn is_at_rate(&self) -> bool {
+        self.rate >= 0.98 * f64::from(LOSS_PACKETS)
+    }
+
+    /// Whether the sender managed the rate, and nothing was lost.
+    pub fn reaches_goal(&self) -> bool {
+        self.lost() == 0 && self.is_at_rate()
+    }
+}
+
+/// How evenly a saturated link carries.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct RateFit {
+    /// Rate that was asked for, in bit/s.
+    pub asked: u64,
+    /// Mean rate, in bit/s.
+    pub mean: f64,
+    /// For each of [`WINDOWS`].
+    pub windows: Vec<WindowFit>,
+}
+
+/// Rates in windows of one length, as shares of the rate asked for.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct WindowFit {
+    /// Length in milliseconds.
+    pub window: f64,
+    /// 99th percentile of the deviation.
+    pub p99: f64,
+    /// Largest deviation.
+    pub worst: f64,
+}
+
+/// Full packets without rest over one link.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Capacity {
+    /// Packets per second that the sender offered.
+    pub offered: f64,
+    /// Packets per second that arrived.
+    pub carried: f64,
+    /// Share of a core that the forwarder used.
+    pub core: f64,
+}
+
+impl Capacity {
+    /// Packets per second that the forwarder carries on one core; the sum over all links of a network.
+    pub fn per_core(&self) -> f64 {
+        if self.core > 0.0 { self.carried / self.core.min(1.0) } else { 0.0 }
+    }
+}
+
+/// What a scenario asks of the forwarder.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Load {
+    /// Packets per second, each counted at every link that it crosses.
+    pub packets: f64,
+}
+
+/// Packets per second that the flows of `scenario` put on its links when all of them send, at max-min fair rates.
+///
+/// # Errors
+/// When the lab cannot build the scenario at all, with what it cannot.
+pub fn load(scenario: &Scenario) -> Result<Load, Error> {
+    limits::check(scenario)?;
+    let plan = Workplan::new(scenario, 0)?;
+    let overhead = scenario.topology.frame_overhead.get() as f64;
+    let capacities: Vec<f64> = plan.rates.iter().map(|rate| rate.bits_per_sec() as f64).collect();
+    let transport = |i: usize| &plan.flows[i].group(&scenario.flows).transport;
+    let most = |i: usize| match transport(i) {
+        Transport::Tcp { .. } => f64::INFINITY,
+        Transport::Udp { rate, .. } => rate.bits_per_sec() as f64,
+    };
+    let demands: Vec<fairness::Demand<'_>> = (plan.data_routes.iter().enumerate())
+        .map(|(i, links)| fairness::Demand { links, most: most(i), flows: 1 })
+        .collect();
+    let rates = max_min(&capacities, &demands);
+    let packets = rates.iter().enumerate().map(|(i, rate)| {
+        let hops = plan.data_routes[i].len() as f64;
+        match transport(i) {
+            Transport::Udp { packet, .. } => hops * rate / (8.0 * packet.get() as f64),
+            Transport::Tcp { settings, .. } => {
+                let data = rate / (8.0 * (settings.mss.get() as f64 + TCP_HEADERS + overhead));
+                let answers = plan.ack_routes.get(i).map_or(0.0, |ports| ports.len() as f64);
+                data * (hops + answers / f64::from(settings.delayed_ack.max(1)))
+            }
+        }
+    });
+    Ok(Load { packets: packets.sum() })
+}
+
+/// IPv4 and TCP headers with timestamps.
+const TCP_HEADERS: f64 = 52.0;
+
+/// Measures, for less than 30 s. Needs the privileges of [`take_privileges`](crate::netns::take_privileges).
+///
+/// # Errors
+/// When privileges or devices are missing, or the kernel refuses.
+pub fn measure() -> Result<Calibration, Error> {
+    let load = fs::read_to_string("/proc/loadavg").ok();
+    let load_before = load.and_then(|text| text.split(' ').next()?.parse().ok());
+    let mut real_time = true;
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let delay = delay()?;
+        real_time &= delay.1;
+        let rates = RATES.map(rate);
+        let [slow, fast] = rates;
+        rounds.push((delay.0, loss()?, slow?, fast?, capacity()?));
+    }
+    // Three rounds have a best.
+    let none = || Error::Missing("nothing was measured".to_owned());
+    let least = |of: &dyn Fn(&Round) -> f64| {
+        rounds.iter().min_by(|a, b| of(a).total_cmp(&of(b))).cloned().ok_or_else(none)
+    };
+    Ok(Calibration {
+        load_before,
+        cores: thread::available_parallelism().map_or(1, usize::from),
+        real_time,
+        delay: least(&|round| round.0.p99)?.0,
+        loss: least(&|round| round.1.lost() as f64 + (f64::from(LOSS_PACKETS) - round.1.rate).max(0.0))?.1,
+        rates: vec![least(&|round| unevenness(&round.2))?.2, least(&|round| unevenness(&round.3))?.3],
+        capacity: least(&|round| -round.4.per_core())?.4,
+    })
+}
+
+type Round = (DelayFit, LossFit, RateFit, RateFit, Capacity);
+
+fn unevenness(fit: &RateFit) -> f64 {
+    fit.windows.iter().map(|window| window.worst).sum()
+}
+
+fn delay() -> Result<(DelayFit, bool), Error> {
+    let rig = Rig::new(FAST, DELAY, 100_000)?;
+    let run = rig.run(DELAY_TIME, SMALL, Some(f64::from(DELAY_PACKETS)))?;
+    let mut delays: Vec<f64> = run.counted().map(|arrival| arrival.delay().as_secs_f64() * 1e3).collect();
+    delays.sort_by(f64::total_cmp);
+    let (Some(p50), Some(p99), Some(max)) =
+        (at_share(&delays, 0.5), at_share(&delays, 0.99), delays.last().copied())
+    else {
+        return Err(Error::Missing(
+            "not one packet came through an emulated link; does this system filter packets in new network \
+             namespaces?"
+                .to_owned(),
+        ));
+    };
+    Ok((DelayFit { packets: delays.len(), p50, p99, max }, run.real_time))
+}
+
+fn loss() -> Result<LossFit, Error> {
+    let rig = Rig::new(FAST, DELAY, 100_000)?;
+    let run = rig.run(LOSS_TIME, SMALL, Some(f64::from(LOSS_PACKETS)))?;
+    let Counters { arrived, dropped, .. } = run.counters;
+    // The namespaces' kernels send now and then too.
+    Ok(LossFit {
+        rate: run.sent as f64 / LOSS_TIME.as_secs_f64(),
+        sent: run.sent,
+        unread: run.sent.saturating_sub(arrived),
+        dropped,
+        unreceived: arrived.min(run.sent).saturating_sub(dropped).saturating_sub(run.arrivals.len() as u64),
+    })
+}
+
+fn rate(asked: Rate) -> Result<RateFit, Error> {
+    let rig = Rig::new(asked, Span::ZERO, 50)?;
+    let offered = 1.25 * asked.bits_per_sec() as f64 / (8.0 * FULL as f64);
+    let run = rig.run(RATE_TIME, FULL, Some(offered))?;
+    let times: Vec<f64> = run.counted().map(|arrival| arrival.came.as_secs_f64()).collect();
+    Ok(evenness(asked, &times))
+}
+
+fn capacity() -> Result<Capacity, Error> {
+    let rig = Rig::new(FAST, Span::ZERO, 1_000)?;
+    let run = rig.run(CAPACITY_TIME, FULL, None)?;
+    let seconds = CAPACITY_TIME.as_secs_f64();
+    Ok(Capacity {
+        offered: run.sent as f64 / seconds,
+        carried: run.arrivals.len() as f64 / seconds,
+        core: run.processor.as_secs_f64() / seconds,
+    })
+}
+
+/// Full packets that arrived at `times`. Between two arrivals the second packet comes evenly.
+fn evenness(asked: Rate, times: &[f64]) -> RateFit {
+    let bits_per_sec = asked.bits_per_sec() as f64;
+    let packet = 8.0 * FULL as f64;
+    let (Some(first), Some(last)) = (times.first().copied(), times.last().copied()) else {
+        return RateFit { asked: asked.bits_per_sec(), mean: 0.0, windows: Vec::new() };
+    };
+    // Bits up to a time; `from` is the position of an arrival before it.
+    let carried = |at: f64, from: &mut usize| {
+        while *from + 1 < times.len() && times[*from + 1] <= at {
+            *from += 1;
+        }
+        let next = times.get(*from + 1).copied().unwrap_or(f64::INFINITY);
+        let gap = next - times[*from];
+        packet * (*from as f64 + if gap > 0.0 { (at - times[*from]) / gap } else { 0.0 })
+    };
+    let windows = WINDOWS.iter().filter_map(|window| {
+        let (length, step) = (window.as_secs_f64(), window.as_secs_f64() / 10.0);
+        let (mut begin, mut low, mut high) = (first, 0, 0);
+        let mut deviations = Vec::new();
+        while begin + length <= last {
+            let bits = carried(begin + length, &mut high) - carried(begin, &mut low);
+            deviations.push((bits / (bits_per_sec * length) - 1.0).abs());
+            begin += step;
+        }
+        deviations.sort_by(f64::total_cmp);
+        Some(WindowFit {
+            window: length * 1e3,
+            p99: at_share(&deviations, 0.99)?,
+            worst: deviations.last().copied()?,
+        })
+    });
+    let span = last - first;
+    let mean = if span > 0.0 { packet * (times.len() - 1) as f64 / span } else { 0.0 };
+    RateFit { asked: asked.bits_per_sec(), mean, windows: windows.collect() }
+}
+
+/// The value at a share of a sorted list.
+fn at_share(sorted: &[f64], share: f64) -> Option<f64> {
+    let last = sorted.len().checked_sub(1)?;
+    sorted.get((share * last as f64).round() as usize).copied()
+}
+
+// ------------------------------------------------------------------------------------------------------- one link
+
+/// Two namespaces and a link between them. All of it goes when this is dropped.
+struct Rig {
+    sender: UdpSocket,
+    receiver: UdpSocket,
+    board: Arc<Board>,
+    stop: Arc<AtomicBool>,
+    forwarder: Option<JoinHandle<io::Result<Duration>>>,
+}
+
+/// What came of sending over a [`Rig`].
+struct Run {
+    sent: u64,
+    arrivals: Vec<Arrival>,
+    /// Stamp before which nothing counts.
+    counts_from: Duration,
+    counters: Counters,
+    /// Processor time of the forwarder.
+    processor: Duration,
+    real_time: bool,
+}
+
+/// A packet that arrived, with the system's time when it was sent and came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Arrival {
+    sent: Duration,
+    came: Duration,
+}
+
+impl Arrival {
+    fn delay(&self) -> Duration {
+        self.came.saturating_sub(self.sent)
+    }
+}
+
+impl Run {
+    fn counted(&self) -> impl Iterator<Item = &Arrival> {
+        self.arrivals.iter().filter(|arrival| arrival.sent >= self.counts_from)
+    }
+}
+
+impl Rig {
+    /// A link of `rate` and `delay` whose queue holds `limit` packets.
+    fn new(rate: Rate, delay: Span, limit: u32) -> Result<Self, Error> {
+        let (sender, left) = end(address::sender(0), address::receiver(0))?;
+        let (receiver, right) = end(address::receiver(0), address::sender(0))?;
+        let refused = |error: io::Error| Error::os("prepare a socket", error);
+        sender.connect(SocketAddr::from((address::receiver(0), PORT))).map_err(refused)?;
+        setsockopt(&receiver, sockopt::ReceiveTimestampns, &true).map_err(|errno| refused(errno.into()))?;
+        // Beyond what users may take; in a user namespace it stays at what they may.
+        if setsockopt(&receiver, sockopt::RcvBufForce, &BUFFER).is_err() {
+            let _ = setsockopt(&receiver, sockopt::RcvBuf, &BUFFER);
+        }
+        receiver.set_read_timeout(Some(Duration::from_millis(50))).map_err(refused)?;
+
+        let port = |from: &Arc<File>, to: &Arc<File>| PortPlan {
+            from: from.clone(),
+            to: to.clone(),
+            queue: Discipline::Fifo(Box::new(DropTail { limit: Limit::Packets(limit) })),
+            rate,
+            delay,
+            loss: None,
+            script: Vec::new(),
+            overhead: 0,
+            counts: false,
+            tells_left: false,
+            tells_came: false,
+            programs: Vec::new(),
+        };
+        let ports = vec![port(&left, &right), port(&right, &left)];
+        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
+        let bell = Arc::new(bell.map_err(|errno| Error::os("make an eventfd", errno.into()))?);
+        // Nobody probes, so that nobody listens.
+        let (passages, _) = channel();
+        let (stop, board) = (Arc::new(AtomicBool::new(false)), Arc::new(Board::new(ports.len())));
+        let wires = Wires {
+            clock: Clock::new(Instant::now()),
+            stop: stop.clone(),
+            board: board.clone(),
+            passages,
+            bell,
+        };
+        let work = move || {
+            forwarder::forward(ports, &wires)?;
+            Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
+        };
+        let thread = thread::Builder::new().name("forwarder".to_owned()).spawn(work);
+        let forwarder = Some(thread.map_err(|error| Error::os("start the forwarder", error))?);
+        Ok(Self { sender, receiver, board, stop, forwarder })
+    }
+
+    /// Sends IP packets of `size` for `time`, so many a second, or as many as it can.
+    fn run(mut self, time: Duration, size: usize, packets_per_second: Option<f64>) -> Result<Run, Error> {
+        let over = AtomicBool::new(false);
+        let counts_from = now() + WARM_UP;
+        let arrivals = Mutex::new(Vec::new());
+        let (sent, processor) = thread::scope(|scope| {
+            let receiving = scope.spawn(|| {
+                let got = receive(&self.receiver, &over);
+                *arrivals.lock().unwrap_or_else(PoisonError::into_inner) = got;
+            });
+            let sending = scope.spawn(|| send(&self.sender, time, size, packets_per_second));
+            let sent = sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            // What is still on its way has the link's delay to come, and a queue before it.
+            thread::sleep(Duration::from_nanos(DELAY.as_nanos()) * 3);
+            self.stop.store(true, Ordering::Relaxed);
+            let ended = self.forwarder.take().map(JoinHandle::join);
+            over.store(true, Ordering::Relaxed);
+            if let Err(panic) = receiving.join() {
+                std::panic::resume_unwind(panic);
+            }
+            let processor = match ended {
+                Some(Ok(ended)) => ended.map_err(|error| Error::os("wait for packets", error)),
+                Some(Err(panic)) => std::panic::resume_unwind(panic),
+                None => Ok(Duration::ZERO),
+            };
+            (sent, processor)
+        });
+        Ok(Run {
+            sent: sent.map_err(|error| Error::os("send", error))?,
+            arrivals: arrivals.into_inner().unwrap_or_else(PoisonError::into_inner),
+            counts_from,
+            counters: self.board.port(0).counters,
+            processor: processor?,
+            real_time: self.board.health().real_time,
+        })
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.forwarder.take() {
+            // Only after another error, which is the one to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A namespace with an address, and a device that leads to `peer`.
+fn end(own: std::net::Ipv4Addr, peer: std::net::Ipv4Addr) -> Result<(UdpSocket, Arc<File>), Error> {
+    apart(|| {
+        let mut wiring = Wiring::new();
+        let (file, index) = wiring.add_tun("link", FULL as u32)?;
+        wiring.add_address(index, own)?;
+        wiring.add_route(index, peer, RouteMetrics::default())?;
+        let socket =
+            UdpSocket::bind((own, PORT)).map_err(|error| Error::os(format!("bind to {own}"), error))?;
+        Ok((socket, Arc::new(file)))
+    })
+}
+
+/// The system's time, as the kernel stamps packets.
+fn now() -> Duration {
+    clock_gettime(ClockId::CLOCK_REALTIME).map_or(Duration::ZERO, Duration::from)
+}
+
+fn send(socket: &UdpSocket, time: Duration, size: usize, packets_per_second: Option<f64>) -> io::Result<u64> {
+    // Without privileges the sender is not so even.
+    let _ = syscall::run_first(PRIORITY);
+    let _ = nix::sys::prctl::set_timerslack(1);
+    let mut payload = vec![0; size - HEADERS];
+    let begin = Instant::now();
+    // Packets that were due but forgotten count as sent for the schedule only.
+    let (mut sent, mut forgotten) = (0u64, 0u64);
+    loop {
+        let elapsed = begin.elapsed();
+        if elapsed >= time {
+            return Ok(sent);
+        }
+        if let Some(rate) = packets_per_second {
+            let due = (elapsed.as_secs_f64() * rate) as u64;
+            let most = (MOST_BURST.as_secs_f64() * rate) as u64 + 1;
+            if due <= sent + forgotten {
+                let next = Duration::from_secs_f64((sent + forgotten + 1) as f64 / rate);
+                thread::sleep(next.saturating_sub(begin.elapsed()).max(Duration::from_micros(50)));
+                continue;
+            }
+            forgotten = forgotten.max((due - sent).saturating_sub(most));
+        }
+        payload[..8].copy_from_slice(&(now().as_nanos() as u64).to_ne_bytes());
+        match socket.send(&payload) {
+            Ok(_) => sent += 1,
+            // A full device: as lost as on the wire.
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => sent += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Everything that comes until `over`.
+fn receive(socket: &UdpSocket, over: &AtomicBool) -> Vec<Arrival> {
+    let _ = syscall::run_first(PRIORITY);
+    let mut arrivals = Vec::with_capacity(1 << 18);
+    let mut payload = [0; 8];
+    let mut control = nix::cmsg_space!(TimeSpec);
+    loop {
+        let mut parts = [IoSliceMut::new(&mut payload)];
+        let got = recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut control), MsgFlags::empty());
+        let came = match got {
+            Ok(message) => message.cmsgs().ok().and_then(|mut own| {
+                own.find_map(|own| match own {
+                    ControlMessageOwned::ScmTimestampns(came) => Some(Duration::from(came)),
+                    _ => None,
+                })
+            }),
+            Err(_) if over.load(Ordering::Relaxed) => return arrivals,
+            Err(_) => continue,
+        };
+        if let Some(came) = came {
+            arrivals.push(Arrival { sent: Duration::from_nanos(u64::from_ne_bytes(payload)), came });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_even_link_has_no_deviation() {
+        let asked = Rate::from_bits_per_sec(12_000_000);
+        let times: Vec<f64> = (0..2_500).map(|i| f64::from(i) * 1e-3).collect();
+        let fit = evenness(asked, &times);
+        assert!((fit.mean - 12e6).abs() < 1.0, "{fit:?}");
+        assert_eq!(fit.windows.len(), WINDOWS.len());
+        assert!(fit.windows.iter().all(|window| window.worst < 1e-6), "{fit:?}");
+    }
+
+    /// Every other packet 0.5 ms late: gaps of 1.5 and 0.5 ms, so that a window of 1 ms carries 0.67 to 1.5 of what
+    /// it should, and one of 10 ms at most half a packet of 10 more or less.
+    #[test]
+    fn late_packets_show_in_short_windows() {
+        let asked = Rate::from_bits_per_sec(12_000_000);
+        let times: Vec<f64> = (0..4_000).map(|i| f64::from(i) * 1e-3 + f64::from(i % 2) * 5e-4).collect();
+        let fit = evenness(asked, &times);
+        let worst: Vec<f64> = fit.windows.iter().map(|window| window.worst).collect();
+        assert!((0.3..=0.5).contains(&worst[0]), "{fit:?}");
+        assert!((0.01..=0.05).contains(&worst[1]) && worst[2] < 0.006 && worst[3] < 0.001, "{fit:?}");
+    }
+
+    #[test]
+    fn nothing_that_arrived_is_no_rate() {
+        let fit = evenness(RATES[0], &[]);
+        assert_eq!((fit.mean, fit.windows.len()), (0.0, 0));
+        assert_eq!(at_share(&[], 0.5), None);
+        assert_eq!(at_share(&[1.0, 2.0, 3.0], 0.5), Some(2.0));
+    }
+
+    #[test]
+    fn goals_are_judged() {
+        let delay = DelayFit { packets: 1, p50: 25.0, p99: 25.2, max: 40.0 };
+        assert!(delay.reaches_goal() && !DelayFit { p99: 25.21, ..delay }.reaches_goal());
+        let loss = LossFit { rate: 50_000.0, sent: 9, unread: 0, dropped: 0, unreceived: 0 };
+        assert!(loss.reaches_goal() && !LossFit { unread: 1, ..loss }.reaches_goal());
+        assert!(!LossFit { rate: 40_000.0, ..loss }.reaches_goal(), "not at the rate that was asked for");
+        let capacity = Capacity { offered: 200e3, carried: 90e3, core: 0.9 };
+        assert!((capacity.per_core() - 100e3).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,546 @@
+//! The links of the lab: real packets through the simulator's own queues, at the links' rates and delays.
+//!
+//! Each end of a link is a TUN device in the namespace of its node. What a node sends there is read here, judged by the
+//! queue discipline of core, transmitted at the link's rate, held for its delay, and handed to the device at the other
+//! end. One thread does it for all links: a packet that it hands to a router comes back within the same system call, on
+//! the router's next device.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use bandmaster_core::control::Passed;
+use bandmaster_core::id::{FlowId, NodeId};
+use bandmaster_core::port::{Header, PortProgram};
+use bandmaster_core::qdisc::fifo::Fifo;
+use bandmaster_core::qdisc::{Discipline, Pkt, Qdisc, Verdict};
+use bandmaster_core::rng::Stream;
+use bandmaster_core::time::{Span, Time};
+use bandmaster_core::units::{Bytes, Rate};
+use etherparse::{IpNumber, Ipv4HeaderSlice, TcpHeaderSlice};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::eventfd::EventFd;
+
+use crate::address::{self, Kind};
+use crate::syscall;
+
+/// Longest IP packet.
+const LONGEST: usize = 65_535;
+/// Real-time priority: above the traffic's.
+const PRIORITY: i32 = 20;
+/// Bytes of IPv4 and UDP headers.
+const UDP_HEADERS: usize = 28;
+/// Nobody waits longer, so that a request to stop is seen.
+const PATIENCE: Span = Span::from_millis(50);
+/// Packets read from one device before the others have their turn.
+const BATCH: usize = 32;
+
+/// The time of a run: nanoseconds since its start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    /// Starts at `start`; until then it is 0.
+    pub(crate) fn new(start: Instant) -> Self {
+        Self { start }
+    }
+
+    pub(crate) fn now(self) -> Time {
+        let nanos = Instant::now().saturating_duration_since(self.start).as_nanos();
+        Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+/// One direction of a link.
+pub(crate) struct PortPlan {
+    /// The device at the transmitting node.
+    pub(crate) from: Arc<File>,
+    /// The device at the receiving node.
+    pub(crate) to: Arc<File>,
+    /// What waits for the transmitter; not used when the kernel's shaper is before it.
+    pub(crate) queue: Discipline,
+    pub(crate) rate: Rate,
+    pub(crate) delay: Span,
+    /// Random losses on the wire.
+    pub(crate) loss: Option<(f64, Stream)>,
+    /// Ordinal numbers of the data packets that vanish.
+    pub(crate) script: Vec<u64>,
+    /// Bytes that the link adds to an IP packet.
+    pub(crate) overhead: u32,
+    /// Counts data for the stamps of probes.
+    pub(crate) counts: bool,
+    /// The first port of a way of probes: tells when one leaves.
+    pub(crate) tells_left: bool,
+    /// The last port of a way of probes: tells when one comes.
+    pub(crate) tells_came: bool,
+    /// See the headers of what the queue accepts.
+    pub(crate) programs: Vec<Arc<Mutex<dyn PortProgram>>>,
+}
+
+/// A probe has passed a port that stamps.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Passage {
+    /// When it began transmission at the first port, or arrives behind the last.
+    pub(crate) at: Time,
+    pub(crate) left: bool,
+    pub(crate) from: NodeId,
+    pub(crate) to: NodeId,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) passed: Passed,
+}
+
+/// What became of the packets of a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Read from the device of the transmitting node.
+    pub arrived: u64,
+    /// Dropped by the queue.
+    pub dropped: u64,
+    /// Lost on the wire, as the scenario says.
+    pub lost: u64,
+    /// Handed to the device of the receiving node.
+    pub delivered: u64,
+    /// Refused by the device of the receiving node.
+    pub refused: u64,
+    /// In the queue, in the transmitter or on the wire.
+    pub inside: u64,
+    /// Marked with congestion experienced.
+    pub marked: u64,
+    /// Began transmission.
+    pub sent: u64,
+}
+
+impl Counters {
+    /// Every packet has one fate.
+    pub fn add_up(&self) -> bool {
+        self.arrived == self.dropped + self.lost + self.delivered + self.refused + self.inside
+    }
+}
+
+/// What the lab reads of a port while it runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct PortState {
+    pub(crate) counters: Counters,
+    /// Packet-nanoseconds of waiting up to `since`.
+    waited: u64,
+    since: Time,
+    pub(crate) waiting_packets: u32,
+    pub(crate) waiting_bytes: u64,
+    pub(crate) most_waiting: u32,
+}
+
+impl PortState {
+    /// Packet-nanoseconds of waiting up to `now`.
+    pub(crate) fn waited(&self, now: Time) -> u64 {
+        self.waited + u64::from(self.waiting_packets) * now.since(self.since).as_nanos()
+    }
+
+    fn set_level(&mut self, now: Time, packets: u32, bytes: u64) {
+        self.waited = self.waited(now);
+        self.since = self.since.max(now);
+        (self.waiting_packets, self.waiting_bytes) = (packets, bytes);
+        self.most_waiting = self.most_waiting.max(packets);
+    }
+}
+
+/// States of all ports, and what was found out of time.
+pub(crate) struct Board {
+    ports: Vec<Mutex<PortState>>,
+    health: Mutex<Health>,
+}
+
+/// How well the forwarder kept the time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Health {
+    /// Packets handed over later than their time by more than 1 ms.
+    pub late: u64,
+    /// Longest lateness.
+    pub latest: Span,
+    /// Packets handed over.
+    pub packets: u64,
+    /// True when the thread runs before all ordinary ones.
+    pub real_time: bool,
+}
+
+impl Board {
+    pub(crate) fn new(ports: usize) -> Self {
+        Self { ports: (0..ports).map(|_| Mutex::default()).collect(), health: Mutex::default() }
+    }
+
+    pub(crate) fn port(&self, port: usize) -> PortState {
+        *self.ports[port].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        *self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How the forwarder talks to the lab.
+pub(crate) struct Wires {
+    pub(crate) clock: Clock,
+    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) board: Arc<Board>,
+    pub(crate) passages: Sender<Passage>,
+    /// Rung after each passage.
+    pub(crate) bell: Arc<EventFd>,
+}
+
+/// Forwards until `wires.stop` is set. Ports 2i and 2i + 1 are the two directions of link i.
+///
+/// # Errors
+/// When waiting for devices fails.
+pub(crate) fn forward(plans: Vec<PortPlan>, wires: &Wires) -> io::Result<()> {
+    let real_time = syscall::run_first(PRIORITY).is_ok();
+    // Without it a wake-up may come 50 us late.
+    let _ = nix::sys::prctl::set_timerslack(1);
+    let mut ports: Vec<Port> = plans.into_iter().map(Port::new).collect();
+    let mut store = Store::default();
+    let mut health = Health { real_time, ..Health::default() };
+    let mut buffer = vec![0; LONGEST];
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+    for (i, port) in ports.iter().enumerate() {
+        epoll.add(&*port.from, EpollEvent::new(EpollFlags::EPOLLIN, i as u64))?;
+    }
+    let mut events = [EpollEvent::empty(); 64];
+    // When each port has something to do.
+    let mut due = vec![Time::ZERO; ports.len()];
+    while !wires.stop.load(Ordering::Relaxed) {
+        let now = wires.clock.now();
+        let mut next = Time::MAX;
+        for (i, due) in due.iter_mut().enumerate() {
+            if *due <= now {
+                *due = ports[i].advance(i, wires, &mut store, &mut health);
+            }
+            next = next.min(*due);
+        }
+        let wait = next.since(wires.clock.now()).min(PATIENCE);
+        let ready = syscall::wait_for(&epoll, &mut events, wait)?;
+        for event in &events[..ready] {
+            let i = event.data() as usize;
+            ports[i].take_in(i, wires, &mut store, &mut buffer);
+            due[i] = ports[i].due(wires.clock.now());
+        }
+        *wires.board.health.lock().unwrap_or_else(PoisonError::into_inner) = health;
+    }
+    Ok(())
+}
+
+/// Packets on their way, by key.
+#[derive(Default)]
+struct Store {
+    packets: Vec<Packet>,
+    free: Vec<u32>,
+}
+
+struct Packet {
+    bytes: Vec<u8>,
+    kind: Kind,
+    is_payload: bool,
+}
+
+impl Store {
+    fn insert(&mut self, bytes: &[u8], kind: Kind, is_payload: bool) -> u32 {
+        match self.free.pop() {
+            Some(key) => {
+                let packet = &mut self.packets[key as usize];
+                packet.bytes.clear();
+                packet.bytes.extend_from_slice(bytes);
+                (packet.kind, packet.is_payload) = (kind, is_payload);
+                key
+            }
+            None => {
+                self.packets.push(Packet { bytes: bytes.to_vec(), kind, is_payload });
+                self.packets.len() as u32 - 1
+            }
+        }
+    }
+
+    fn remove(&mut self, key: u32) {
+        self.free.push(key);
+    }
+}
+
+struct Port {
+    from: Arc<File>,
+    to: Arc<File>,
+    queue: Box<dyn Qdisc>,
+    rate: Rate,
+    delay: Span,
+    loss: Option<(f64, Stream)>,
+    script: Vec<u64>,
+    overhead: u32,
+    path: Option<Path>,
+    programs: Vec<Arc<Mutex<dyn PortProgram>>>,
+    /// When the transmitter has sent what it began.
+    free_at: Time,
+    /// The transmitter found nothing since.
+    is_idle: bool,
+    /// Arrival, key; lost packets are not on it.
+    wire: VecDeque<(Time, u32)>,
+    data_packets: u64,
+    state: PortState,
+    dropped: Vec<Pkt>,
+}
+
+/// Data in the order in which it leaves.
+struct Path {
+    left: Passed,
+    arriving: Passed,
+    tells_left: bool,
+    tells_came: bool,
+}
+
+impl Port {
+    fn new(plan: PortPlan) -> Self {
+        let PortPlan { counts, tells_left, tells_came, .. } = plan;
+        let PortPlan { from, to, queue, rate, delay, loss, script, overhead, programs, .. } = plan;
+        let path = counts.then(|| Path {
+            left: Passed::default(),
+            arriving: Passed::default(),
+            tells_left,
+            tells_came,
+        });
+        let queue = match queue {
+            Discipline::Fifo(rule) => Box::new(Fifo::new(rule)),
+            Discipline::Ordered(qdisc) => qdisc,
+        };
+        Self {
+            from,
+            to,
+            queue,
+            rate,
+            delay,
+            loss,
+            script,
+            overhead,
+            path,
+            programs,
+            free_at: Time::ZERO,
+            is_idle: true,
+            wire: VecDeque::new(),
+            data_packets: 0,
+            state: PortState::default(),
+            dropped: Vec::new(),
+        }
+    }
+
+    /// Reads what the node has sent; what is left is there the next time.
+    fn take_in(&mut self, id: usize, wires: &Wires, store: &mut Store, buffer: &mut [u8]) {
+        for _ in 0..BATCH {
+            match (&*self.from).read(buffer) {
+                Ok(length) if length > 0 => self.accept(wires, store, &buffer[..length]),
+                _ => break,
+            }
+        }
+        self.publish(id, wires);
+    }
+
+    /// A packet comes to the queue.
+    fn accept(&mut self, wires: &Wires, store: &mut Store, bytes: &[u8]) {
+        // Anything but IPv4 is the kernel's own (IPv6 is off in the lab's namespaces).
+        let Ok(ip) = Ipv4HeaderSlice::from_slice(bytes) else { return };
+        let now = wires.clock.now();
+        let kind = address::kind(ip.source(), ip.destination());
+        let flow = match kind {
+            Kind::Data(flow) | Kind::Reverse(flow) => flow,
+            Kind::Probe { .. } | Kind::Stray => FlowId(u32::MAX),
+        };
+        let (mut syn, mut fin, mut payload) = (false, false, true);
+        let rest = &bytes[ip.slice().len()..];
+        if ip.protocol() == IpNumber::TCP
+            && let Ok(tcp) = TcpHeaderSlice::from_slice(rest)
+        {
+            (syn, fin) = (tcp.syn(), tcp.fin() || tcp.rst());
+            payload = usize::from(ip.total_len()) > ip.slice().len() + tcp.slice().len();
+        }
+        let is_payload = payload && matches!(kind, Kind::Data(_));
+        let key = store.insert(bytes, kind, is_payload);
+        let ecn = ip.ecn().value();
+        let pkt = Pkt {
+            key,
+            len: bytes.len() as u32 + self.overhead,
+            flow,
+            dscp: ip.dcp().value(),
+            ect: ecn != 0,
+            ce: ecn == 3,
+        };
+        self.state.counters.arrived += 1;
+        // What the transmitter does up to now it does first.
+        self.transmit(now, wires, store);
+        let verdict = self.queue.enqueue(now, pkt, &mut self.dropped);
+        match verdict {
+            Verdict::Drop => {
+                self.state.counters.dropped += 1;
+                store.remove(key);
+            }
+            Verdict::Accept | Verdict::Mark => {
+                self.state.counters.inside += 1;
+                if verdict == Verdict::Mark {
+                    self.mark(key, store);
+                }
+                if matches!(kind, Kind::Data(_) | Kind::Reverse(_)) {
+                    for program in &self.programs {
+                        let mut program = program.lock().unwrap_or_else(PoisonError::into_inner);
+                        program.on_packet(now, &Header { flow, syn, fin });
+                    }
+                }
+            }
+        }
+        self.bury(store);
+        self.transmit(now, wires, store);
+        self.level(now);
+    }
+
+    /// Transmits what is due, hands over what has arrived; when something is due next.
+    fn advance(&mut self, id: usize, wires: &Wires, store: &mut Store, health: &mut Health) -> Time {
+        let now = wires.clock.now();
+        let before = self.state;
+        self.transmit(now, wires, store);
+        while let Some((at, key)) = self.wire.front().copied()
+            && at <= now
+        {
+            self.wire.pop_front();
+            let packet = &store.packets[key as usize];
+            match (&*self.to).write(&packet.bytes) {
+                Ok(_) => self.state.counters.delivered += 1,
+                Err(_) => self.state.counters.refused += 1,
+            }
+            self.state.counters.inside -= 1;
+            store.remove(key);
+            health.packets += 1;
+            let late = now.since(at);
+            health.late += u64::from(late > Span::from_millis(1));
+            health.latest = health.latest.max(late);
+        }
+        if self.state != before {
+            self.level(now);
+            self.publish(id, wires);
+        }
+        self.due(now)
+    }
+
+    /// When it has something to do.
+    fn due(&self, now: Time) -> Time {
+        let arrival = self.wire.front().map_or(Time::MAX, |(at, _)| *at);
+        let waiting = self.queue.next_ready(now.max(self.free_at));
+        arrival.min(waiting.map_or(Time::MAX, |at| at.max(self.free_at)))
+    }
+
+    /// The transmitter's work up to `now`, each packet at the time that the link's rate gives it.
+    fn transmit(&mut self, now: Time, wires: &Wires, store: &mut Store) {
+        while self.free_at <= now {
+            // Between two packets the transmitter asks at the very moment it becomes free; else it asks now.
+            let asked = if self.is_idle { now } else { self.free_at };
+            let next = self.queue.dequeue(asked, &mut self.dropped);
+            self.bury(store);
+            let Some(pkt) = next else {
+                self.is_idle = true;
+                return;
+            };
+            let start = asked;
+            self.is_idle = false;
+            self.free_at = start + self.rate.time_for(Bytes::new(pkt.len.into()));
+            self.state.counters.sent += 1;
+            if pkt.ce {
+                self.mark(pkt.key, store);
+            }
+            let lost = self.is_lost(store.packets[pkt.key as usize].is_payload);
+            self.stamp(start, &pkt, lost, wires, store);
+            if lost {
+                self.state.counters.lost += 1;
+                self.state.counters.inside -= 1;
+                store.remove(pkt.key);
+            } else {
+                self.wire.push_back((self.free_at + self.delay, pkt.key));
+            }
+            self.level(start);
+        }
+    }
+
+    fn is_lost(&mut self, is_payload: bool) -> bool {
+        let mut lost = false;
+        if is_payload && !self.script.is_empty() {
+            self.data_packets += 1;
+            lost = self.script.binary_search(&self.data_packets).is_ok();
+        }
+        if let Some((p, stream)) = &mut self.loss
+            && stream.chance(*p)
+        {
+            lost = true;
+        }
+        lost
+    }
+
+    /// Counts a packet that begins transmission, and stamps a probe with what was counted before it.
+    fn stamp(&mut self, start: Time, pkt: &Pkt, lost: bool, wires: &Wires, store: &Store) {
+        let Some(path) = &mut self.path else { return };
+        let packet = &store.packets[pkt.key as usize];
+        let Kind::Probe { from, to } = packet.kind else {
+            let bytes = packet.bytes.len() as u64;
+            let count = |passed: &mut Passed| {
+                passed.packets += 1;
+                passed.bytes += bytes;
+            };
+            count(&mut path.left);
+            if !lost {
+                count(&mut path.arriving);
+            }
+            return;
+        };
+        let payload = packet.bytes.get(UDP_HEADERS..).unwrap_or_default().to_vec();
+        let tell = |passage| {
+            // The lab may have ended already.
+            let _ = wires.passages.send(passage);
+            let _ = wires.bell.write(1);
+        };
+        if path.tells_left {
+            let payload = payload.clone();
+            tell(Passage { at: start, left: true, from, to, payload, passed: path.left });
+        }
+        if path.tells_came && !lost {
+            let at = self.free_at + self.delay;
+            tell(Passage { at, left: false, from, to, payload, passed: path.arriving });
+        }
+    }
+
+    /// Sets congestion experienced in the packet's header, and mends the checksum (RFC 1624).
+    fn mark(&mut self, key: u32, store: &mut Store) {
+        let bytes = &mut store.packets[key as usize].bytes;
+        if bytes.len() < 20 || bytes[1] & 3 == 3 {
+            return;
+        }
+        self.state.counters.marked += 1;
+        let word = |bytes: &[u8]| u32::from(u16::from_be_bytes([bytes[0], bytes[1]]));
+        let before = word(bytes);
+        bytes[1] |= 3;
+        let mut sum = (!word(&bytes[10..12]) & 0xffff) + (!before & 0xffff) + word(bytes);
+        sum = (sum & 0xffff) + (sum >> 16);
+        sum = (sum & 0xffff) + (sum >> 16);
+        bytes[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    }
+
+    /// Packets that the discipline dropped after it had queued them.
+    fn bury(&mut self, store: &mut Store) {
+        for pkt in self.dropped.drain(..) {
+            self.state.counters.dropped += 1;
+            self.state.counters.inside -= 1;
+            store.remove(pkt.key);
+        }
+    }
+
+    fn level(&mut self, now: Time) {
+        let backlog = self.queue.backlog();
+        self.state.set_level(now, backlog.packets, backlog.bytes);
+    }
+
+    fn publish(&mut self, id: usize, wires: &Wires) {
+        *wires.board.ports[id].lock().unwrap_or_else(PoisonError::into_inner) = self.state;
+    }
+}

@@ -1,0 +1,32 @@
+//! The gateway's clock: it runs on while the machine sleeps, and nobody can set it.
+
+use bandmaster_core::time::{Span, Time};
+use nix::sys::time::TimeValLike;
+use nix::time::{ClockId, clock_gettime};
+
+/// A clock that began when it was made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    start: u64,
+}
+
+impl Clock {
+    pub(super) fn new() -> Self {
+        Self { start: nanos(ClockId::CLOCK_BOOTTIME) }
+    }
+
+    pub(super) fn now(&self) -> Time {
+        Time::from_nanos(nanos(ClockId::CLOCK_BOOTTIME).saturating_sub(self.start))
+    }
+}
+
+/// Seconds of the day's clock: only to number rounds above those of a life before.
+pub(super) fn seconds_of_day() -> u32 {
+    let seconds = Span::from_nanos(nanos(ClockId::CLOCK_REALTIME)).as_nanos() / 1_000_000_000;
+    u32::try_from(seconds).unwrap_or(u32::MAX)
+}
+
+fn nanos(clock: ClockId) -> u64 {
+    // These clocks exist on every Linux since 2.6.39.
+    clock_gettime(clock).map_or(0, |time| u64::try_from(time.num_nanoseconds()).unwrap_or(0))
+}

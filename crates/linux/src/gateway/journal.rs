@@ -1,0 +1,248 @@
+//! What was changed, written before it is changed.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
+use serde::{Deserialize, Serialize};
+
+use super::Error;
+use super::saved::Saved;
+
+const JOURNAL: &str = "journal";
+const LOCK: &str = "lock";
+/// Mode of the folder and of the files in it.
+const FOLDER_MODE: u32 = 0o750;
+const FILE_MODE: u32 = 0o640;
+
+/// How long a gateway may take to end.
+const PATIENCE: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A line of the journal.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "entry", rename_all = "kebab-case")]
+pub(super) enum Entry {
+    /// A gateway begins.
+    Begin {
+        /// Version of the journal.
+        version: u32,
+        /// Its process.
+        process: u32,
+        /// The machine's life, which a restart of the machine ends, and all changes with it.
+        boot: String,
+        /// Its network namespace.
+        namespace: u64,
+        /// Device.
+        interface: String,
+        /// The queue discipline that it had, for people.
+        before: Option<String>,
+    },
+    /// The queue discipline of somebody is taken away.
+    RemoveQdisc {
+        /// What it was.
+        saved: Saved,
+    },
+    /// Ours comes.
+    AddQdisc,
+    /// Our table comes.
+    AddRules,
+    /// The device no longer merges received packets.
+    MergingOff,
+}
+
+/// The state directory, held by this process alone.
+pub(super) struct State {
+    folder: PathBuf,
+    _lock: Flock<File>,
+}
+
+/// An open journal.
+pub(super) struct Journal {
+    path: PathBuf,
+    file: File,
+}
+
+impl State {
+    /// Takes the folder, making it when it is not there.
+    pub(super) fn hold(folder: &Path) -> Result<Self, Error> {
+        let failed =
+            |e: io::Error| Error::Failed(format!("error: state directory {}: {e}", folder.display()));
+        fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder).map_err(failed)?;
+        let path = folder.join(LOCK);
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(FILE_MODE)
+            .open(path)
+            .map_err(failed)?;
+        // Programs that change the machine for us hold the lock too: when this process is killed, nobody restores before
+        // they have ended.
+        fcntl(&lock, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|errno| failed(errno.into()))?;
+        let (mut lock, begin) = (lock, Instant::now());
+        loop {
+            match Flock::lock(lock, FlockArg::LockExclusiveNonblock) {
+                Ok(held) => return Ok(Self { folder: folder.to_owned(), _lock: held }),
+                Err((file, Errno::EWOULDBLOCK)) if begin.elapsed() < PATIENCE => lock = file,
+                Err((_, Errno::EWOULDBLOCK)) => {
+                    let folder = folder.display();
+                    let what =
+                        format!("error: state directory {folder}: a gateway runs with it; stop it first");
+                    return Err(Error::Failed(what));
+                }
+                Err((_, errno)) => return Err(failed(errno.into())),
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The entries that a gateway left; none when there is nothing to restore.
+    pub(super) fn left(&self) -> Result<Option<Vec<Entry>>, Error> {
+        read(&self.folder)
+    }
+
+    /// Begins a journal.
+    pub(super) fn begin(&self, entry: &Entry) -> Result<Journal, Error> {
+        let path = self.folder.join(JOURNAL);
+        let opened = OpenOptions::new().append(true).create_new(true).mode(FILE_MODE).open(&path);
+        let file = opened.map_err(|e| Error::Failed(format!("error: journal {}: {e}", path.display())))?;
+        let mut journal = Journal { path, file };
+        journal.write(entry)?;
+        self.sync()?;
+        Ok(journal)
+    }
+
+    /// Goes on with the journal that is there.
+    pub(super) fn resume(&self) -> Result<Journal, Error> {
+        let path = self.folder.join(JOURNAL);
+        match OpenOptions::new().append(true).open(&path) {
+            Ok(file) => Ok(Journal { path, file }),
+            Err(e) => Err(Error::Failed(format!("error: journal {}: {e}", path.display()))),
+        }
+    }
+
+    /// Everything is as it was: the journal goes.
+    pub(super) fn forget(&self) -> Result<(), Error> {
+        let path = self.folder.join(JOURNAL);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                Err(Error::Failed(format!("error: journal {}: {e}", path.display())))
+            }
+            _ => self.sync(),
+        }
+    }
+
+    /// Replaces the content of a small file, all of it or nothing.
+    pub(super) fn keep(&self, name: &str, content: &str) -> Result<(), Error> {
+        let (path, new) = (self.folder.join(name), self.folder.join(format!("{name}.new")));
+        let write = || {
+            let mut file = File::create(&new)?;
+            file.write_all(content.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&new, &path)
+        };
+        write().map_err(|e| Error::Failed(format!("error: {}: {e}", path.display())))?;
+        self.sync()
+    }
+
+    /// The content of a small file.
+    pub(super) fn kept(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.folder.join(name)).ok()
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|e| Error::Failed(format!("error: state directory {}: {e}", self.folder.display())))
+    }
+}
+
+impl Journal {
+    /// Writes an entry; when this returns it will be there whatever happens.
+    pub(super) fn write(&mut self, entry: &Entry) -> Result<(), Error> {
+        let failed = |why: String| Error::Failed(format!("error: journal {}: {why}", self.path.display()));
+        let line = serde_json::to_string(entry).map_err(|e| failed(e.to_string()))? + "\n";
+        let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
+        written.map_err(|e| Error::Failed(format!("error: journal {}: {e}", self.path.display())))
+    }
+}
+
+/// The journal in `folder`. A last line that is cut off was no change yet.
+pub(super) fn read(folder: &Path) -> Result<Option<Vec<Entry>>, Error> {
+    let path = folder.join(JOURNAL);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Error::Failed(format!("error: journal {}: {e}", path.display()))),
+    };
+    let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+    let parse = |(number, line): (usize, &str)| {
+        serde_json::from_str(line)
+            .map_err(|e| Error::Failed(format!("error: journal {}:{}: {e}", path.display(), number + 1)))
+    };
+    whole.lines().enumerate().map(parse).collect::<Result<_, _>>().map(Some)
+}
+
+/// This life of the machine.
+pub(super) fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// This process's network namespace.
+pub(super) fn namespace() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/thread-self/ns/net").map_or(0, |meta| meta.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("bandmaster-journal-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        folder
+    }
+
+    #[test]
+    fn entries_come_back_and_a_cut_line_is_no_change() {
+        let folder = folder("cut");
+        let state = State::hold(&folder).expect("held");
+        assert_eq!(state.left(), Ok(None));
+        let begin = Entry::Begin {
+            version: 1,
+            process: 7,
+            boot: boot(),
+            namespace: namespace(),
+            interface: "wan0".to_owned(),
+            before: Some("noqueue".to_owned()),
+        };
+        let mut journal = state.begin(&begin).expect("begun");
+        journal.write(&Entry::AddQdisc).expect("written");
+        journal.file.write_all(b"{\"entry\":\"add-ru").expect("written");
+        assert_eq!(state.left(), Ok(Some(vec![begin.clone(), Entry::AddQdisc])));
+        assert!(state.begin(&begin).is_err(), "a journal is never overwritten");
+        assert!(State::hold(&folder).is_err(), "one gateway at a time");
+        state.forget().expect("gone");
+        assert_eq!(state.left(), Ok(None));
+        fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    #[test]
+    fn a_journal_that_is_none_is_an_error_with_its_line() {
+        let folder = folder("none");
+        let state = State::hold(&folder).expect("held");
+        fs::write(folder.join(JOURNAL), "{\"entry\":\"add-qdisc\"}\nnonsense\n").expect("written");
+        assert!(state.left().is_err_and(|e| e.to_string().contains("journal:2:")));
+        fs::remove_dir_all(&folder).expect("removed");
+    }
+}

@@ -1,0 +1,197 @@
+//! Metrics for Prometheus: base units, bytes for bits, one label for the class.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::AtomicU64;
+use std::thread;
+use std::time::Duration;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::Error;
+use super::status::{Shared, Status, lock};
+
+/// A client that takes longer is let go.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PREFIX: &str = "bandmaster_gateway";
+const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+type Labels = Vec<(&'static str, String)>;
+type Number = Gauge<f64, AtomicU64>;
+
+/// Serves metrics at `address`.
+pub(super) fn serve(address: SocketAddr, shared: Shared) -> Result<(), Error> {
+    let failed = |e: std::io::Error| Error::Failed(format!("error: metrics at {address}: {e}"));
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    let answer = move || {
+        for stream in listener.incoming().flatten() {
+            // A client that went away is no concern of the gateway.
+            let _ = respond(stream, &shared);
+        }
+    };
+    thread::Builder::new().name("metrics".to_owned()).spawn(answer).map_err(failed)?;
+    Ok(())
+}
+
+fn respond(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut request = [0; 1024];
+    let length = stream.read(&mut request)?;
+    let line = String::from_utf8_lossy(&request[..length]);
+    let path = line.split_whitespace().nth(1).unwrap_or("");
+    let (code, content, body) = if line.starts_with("GET ") && matches!(path, "/metrics" | "/") {
+        ("200 OK", CONTENT, text(&lock(shared).clone()))
+    } else {
+        ("404 Not Found", "text/plain", "metrics are at /metrics\n".to_owned())
+    };
+    let head = format!(
+        "HTTP/1.1 {code}\r\nContent-Type: {content}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())
+}
+
+/// The metrics of `status` as OpenMetrics text.
+pub(super) fn text(status: &Status) -> String {
+    let mut registry = Registry::with_prefix(PREFIX);
+    let bytes = |bits: u64| bits as f64 / 8.0;
+    let per_second = || Unit::Other("bytes_per_second".to_owned());
+    let gauge = |value: f64| {
+        let gauge = Number::default();
+        gauge.set(value);
+        gauge
+    };
+    let counter = |value: u64| {
+        let counter = Counter::<u64>::default();
+        counter.inc_by(value);
+        counter
+    };
+    let info = [("version", status.version.clone()), ("interface", status.interface.clone())];
+    registry.register("build", "The gateway", Info::new(info.to_vec()));
+    registry.register_with_unit("uptime", "Time since the start", Unit::Seconds, gauge(status.uptime));
+    if let Some(sender) = &status.sender {
+        registry.register_with_unit(
+            "estimate",
+            "Estimated bandwidth",
+            per_second(),
+            gauge(bytes(sender.estimate)),
+        );
+        registry.register_with_unit(
+            "in_force",
+            "Bandwidth in force",
+            per_second(),
+            gauge(bytes(sender.in_force)),
+        );
+        let answering = f64::from(u8::from(sender.state == "answering"));
+        registry.register("peer_answering", "1 while the peer answers", gauge(answering));
+        if let Some(seconds) = sender.last_answer {
+            registry.register_with_unit(
+                "last_answer",
+                "Time since the last answer",
+                Unit::Seconds,
+                gauge(seconds),
+            );
+        }
+        for (name, help, value) in [
+            ("questions", "Questions sent", sender.questions),
+            ("answers", "Answers heard", sender.answers),
+            ("rounds_left_out", "Rounds whose counters were not certain", sender.rounds_left_out),
+            ("send_errors", "Datagrams that could not be sent", sender.send_errors),
+            ("silences", "Times that the peer fell silent", sender.silences),
+        ] {
+            registry.register(name, help, counter(value));
+        }
+        let class_gauge = |value: fn(&super::ClassStatus) -> f64| {
+            let family = Family::<Labels, Number>::default();
+            for class in &sender.classes {
+                family.get_or_create(&vec![("class", class.name.clone())]).set(value(class));
+            }
+            family
+        };
+        let class_counter = |value: fn(&super::ClassStatus) -> u64| {
+            let family = Family::<Labels, Counter>::default();
+            for class in &sender.classes {
+                family.get_or_create(&vec![("class", class.name.clone())]).inc_by(value(class));
+            }
+            family
+        };
+        let rate = class_gauge(|class| class.rate as f64 / 8.0);
+        registry.register_with_unit("class_rate", "What a class has in any case", per_second(), rate);
+        let need = class_gauge(|class| class.need as f64 / 8.0);
+        registry.register_with_unit("class_need", "What a class needs", per_second(), need);
+        registry.register(
+            "class_waiting_packets",
+            "Packets that wait",
+            class_gauge(|class| f64::from(class.waiting)),
+        );
+        registry.register_with_unit(
+            "class_sent",
+            "Bytes sent",
+            Unit::Bytes,
+            class_counter(|class| class.bytes),
+        );
+        registry.register("class_sent_packets", "Packets sent", class_counter(|class| class.packets));
+        registry.register("class_dropped_packets", "Packets dropped", class_counter(|class| class.drops));
+    }
+    if let Some(receiver) = &status.receiver {
+        registry.register("answered", "Questions answered", counter(receiver.questions));
+        registry.register("received_packets", "Packets of data received", counter(receiver.packets));
+        registry.register_with_unit(
+            "received",
+            "Bytes of data received",
+            Unit::Bytes,
+            counter(receiver.bytes),
+        );
+    }
+    let refused = Family::<Labels, Counter>::default();
+    let reasons = status.refused;
+    for (reason, value) in [
+        ("length", reasons.length),
+        ("type", reasons.kind),
+        ("tag", reasons.tag),
+        ("replay", reasons.replay),
+        ("unasked", reasons.unasked),
+    ] {
+        refused.get_or_create(&vec![("reason", reason.to_owned())]).inc_by(value);
+    }
+    registry.register("refused", "Datagrams refused", refused);
+    registry.register("reloads", "Deployment files taken on a reload", counter(status.reloads));
+    let failed = f64::from(u8::from(status.reload_error.is_some()));
+    registry.register("reload_failed", "1 when the last reload kept the file before", gauge(failed));
+    let mut text = String::new();
+    // Writing to a text does not fail.
+    let _ = encode(&mut text, &registry);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::status::{ClassStatus, SenderStatus};
+    use super::*;
+
+    #[test]
+    fn metrics_are_in_base_units_with_the_class_as_label() {
+        let class =
+            ClassStatus { name: "voice".to_owned(), rate: 400_000, bytes: 7, ..ClassStatus::default() };
+        let sender = SenderStatus { estimate: 2_000_000, classes: vec![class], ..SenderStatus::default() };
+        let mut status = Status { sender: Some(sender), ..Status::default() };
+        status.refused.tag = 3;
+        let text = text(&status);
+        for line in [
+            "bandmaster_gateway_estimate_bytes_per_second 250000.0",
+            "bandmaster_gateway_class_rate_bytes_per_second{class=\"voice\"} 50000.0",
+            "bandmaster_gateway_class_sent_bytes_total{class=\"voice\"} 7",
+            "bandmaster_gateway_refused_total{reason=\"tag\"} 3",
+        ] {
+            assert!(text.lines().any(|have| have == line), "{line} in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

@@ -1,0 +1,242 @@
+//! Our nftables table: which packets go to which class, and which are counted as data.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use bandmaster_core::scenario::deployment::{Deployment, Match, Protocol, Role};
+use bandmaster_core::time::Span;
+
+use super::Error;
+use crate::htb;
+
+/// Name of the table, family `inet`.
+pub(super) const TABLE: &str = "bandmaster";
+/// Name of the counter of received data.
+pub(super) const DATA: &str = "data";
+/// Name of the counter of data that was received while a question was answered.
+pub(super) const LATE: &str = "late";
+/// How long a question keeps the second counter running.
+pub(super) const ANSWERING: Span = Span::from_millis(100);
+
+/// The table as `nft -f` reads it.
+pub(super) fn ruleset(deployment: &Deployment) -> String {
+    let Deployment { interface, peer, listen, .. } = deployment;
+    let family = if peer.is_ipv4() { "ip" } else { "ip6" };
+    let mut text = format!("table inet {TABLE} {{\n");
+    if deployment.role != Role::Sender {
+        let _ = writeln!(text, "\tcounter {DATA} {{\n\t}}\n\n\tcounter {LATE} {{\n\t}}\n");
+        let _ = writeln!(
+            text,
+            "\tset asked {{\n\t\ttype iface_index\n\t\tsize 2\n\t\tflags dynamic,timeout\n\t\ttimeout {ANSWERING}\n\t}}\n"
+        );
+    }
+    if let Some(sender) = &deployment.sender {
+        text += "\tchain classes {\n\t\ttype filter hook postrouting priority mangle; policy accept;\n";
+        // Probes leave unshaped, ahead of the data.
+        let _ = writeln!(
+            text,
+            "\t\toifname \"{interface}\" {family} daddr {} udp sport {} udp dport {} return",
+            peer.ip(),
+            listen.port(),
+            peer.port()
+        );
+        for (number, class) in sender.classes.iter().enumerate() {
+            let everything = [Match::default()];
+            let matches = if class.matches.is_empty() { &everything[..] } else { &class.matches };
+            for rule in matches {
+                let handle = htb::class_name(number);
+                for words in expressions(rule) {
+                    let _ = writeln!(
+                        text,
+                        "\t\toifname \"{interface}\"{words} meta priority set {handle} return comment \"{}\"",
+                        class.name
+                    );
+                }
+            }
+        }
+        text += "\t}\n";
+    }
+    if deployment.role != Role::Sender {
+        // Data first, so that what the second counter has the first one has too.
+        let _ = writeln!(
+            text,
+            "\tchain counted {{\n\t\tcounter name \"{DATA}\"\n\t\tiif @asked counter name \"{LATE}\"\n\t\taccept\n\t}}\n"
+        );
+        text += "\tchain data {\n\t\ttype filter hook prerouting priority raw; policy accept;\n";
+        let _ = writeln!(
+            text,
+            "\t\tiifname \"{interface}\" {family} saddr {} udp sport {} udp dport {} add @asked {{ iif }} return",
+            peer.ip(),
+            peer.port(),
+            listen.port()
+        );
+        for rule in &deployment.data {
+            for words in expressions(rule) {
+                let _ = writeln!(text, "\t\tiifname \"{interface}\"{words} jump counted");
+            }
+        }
+        text += "\t}\n";
+    }
+    text += "}\n";
+    text
+}
+
+/// The parts of `rule`, each with a space before it: one rule of nftables for each IP version it applies to.
+fn expressions(rule: &Match) -> Vec<String> {
+    let versions: &[&str] = match rule.source.first().or(rule.destination.first()) {
+        Some(prefix) if prefix.address.is_ipv4() => &["ip"],
+        Some(_) => &["ip6"],
+        None if rule.dscp.is_empty() => &[""],
+        None => &["ip", "ip6"],
+    };
+    let set = |items: Vec<String>| match items.as_slice() {
+        [one] => one.clone(),
+        _ => format!("{{ {} }}", items.join(", ")),
+    };
+    let mut all = Vec::new();
+    for version in versions {
+        let mut words = String::new();
+        if !rule.dscp.is_empty() {
+            let _ = write!(words, " {version} dscp {}", set(rule.dscp.iter().map(u8::to_string).collect()));
+        }
+        for (end, prefixes) in [("saddr", &rule.source), ("daddr", &rule.destination)] {
+            if !prefixes.is_empty() {
+                let prefixes = set(prefixes.iter().map(ToString::to_string).collect());
+                let _ = write!(words, " {version} {end} {prefixes}");
+            }
+        }
+        let protocol = rule.protocol.map(|protocol| match protocol {
+            Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+        });
+        if let Some(protocol) = protocol {
+            if rule.ports.is_empty() {
+                let _ = write!(words, " meta l4proto {protocol}");
+            } else {
+                let range = |(low, high): &(u16, u16)| {
+                    if low == high { low.to_string() } else { format!("{low}-{high}") }
+                };
+                let _ = write!(words, " {protocol} dport {}", set(rule.ports.iter().map(range).collect()));
+            }
+        }
+        all.push(words);
+    }
+    all
+}
+
+/// Loads `text`, all of it or nothing.
+pub(super) fn load(text: &str) -> Result<(), Error> {
+    nft(&["-f", "-"], text).map(|_| ())
+}
+
+/// Takes the table away; nothing happens when it is not there.
+pub(super) fn remove() -> Result<(), Error> {
+    load(&format!("table inet {TABLE} {{\n}}\ndelete table inet {TABLE}\n"))
+}
+
+/// Whether there is a table of our name.
+pub(super) fn exist() -> Result<bool, Error> {
+    let tables = nft(&["list", "tables", "inet"], "")?;
+    Ok(tables.lines().any(|line| line.trim() == format!("table inet {TABLE}")))
+}
+
+fn nft(arguments: &[&str], input: &str) -> Result<String, Error> {
+    let missing = |e: &std::io::Error| Error::Missing(format!("error: nft: {e}; install nftables"));
+    let failed = |e: std::io::Error| Error::Failed(format!("error: nft: {e}"));
+    let mut child = Command::new("nft")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| missing(&e))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes()).map_err(failed)?;
+    }
+    let output = child.wait_with_output().map_err(failed)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let message = format!("error: nft {}: {}", arguments.join(" "), said.trim());
+    Err(if said.contains("Operation not permitted") {
+        Error::Missing(format!("{message}; it needs CAP_NET_ADMIN"))
+    } else {
+        Error::Failed(message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bandmaster_core::scenario::deployment::parse;
+
+    use super::*;
+
+    const BOTH: &str = r#"
+version = 1
+role = "both"
+interface = "wan0"
+[peer]
+address = "192.0.2.2"
+port = 5000
+key-file = "a"
+answer-key-file = "b"
+[control]
+safe-rate = "500kbit"
+[[classes]]
+name = "voice"
+priority = 1
+need = "400kbit"
+[[classes.match]]
+dscp = ["ef", 34]
+[[classes.match]]
+source = ["10.1.0.0/16", "10.2.0.0/16"]
+destination = "10.3.0.1"
+protocol = "udp"
+ports = [5060, "10000-20000"]
+[[classes]]
+name = "web"
+priority = 2
+need = "400kbit"
+[[classes.match]]
+source = "2001:db8::/32"
+protocol = "tcp"
+[[classes]]
+name = "rest"
+priority = 3
+need = "100kbit"
+[[data]]
+source = "10.9.0.0/16"
+"#;
+
+    /// Probes first; code points for both IP versions; the last class takes all that is left.
+    #[test]
+    fn every_kind_of_rule() {
+        let text = ruleset(&parse("f", BOTH).expect("valid"));
+        let rules: Vec<&str> = text.lines().map(str::trim).filter(|line| line.contains("ifname")).collect();
+        let expected = [
+            "oifname \"wan0\" ip daddr 192.0.2.2 udp sport 4741 udp dport 5000 return",
+            "oifname \"wan0\" ip dscp { 46, 34 } meta priority set 1:10 return comment \"voice\"",
+            "oifname \"wan0\" ip6 dscp { 46, 34 } meta priority set 1:10 return comment \"voice\"",
+            "oifname \"wan0\" ip saddr { 10.1.0.0/16, 10.2.0.0/16 } ip daddr 10.3.0.1/32 udp dport { 5060, 10000-20000 } \
+             meta priority set 1:10 return comment \"voice\"",
+            "oifname \"wan0\" ip6 saddr 2001:db8::/32 meta l4proto tcp meta priority set 1:11 return comment \"web\"",
+            "oifname \"wan0\" meta priority set 1:12 return comment \"rest\"",
+            "iifname \"wan0\" ip saddr 192.0.2.2 udp sport 5000 udp dport 4741 add @asked { iif } return",
+            "iifname \"wan0\" ip saddr 10.9.0.0/16 jump counted",
+        ];
+        assert_eq!(rules, expected);
+    }
+
+    /// nftables itself reads every kind of rule, where it is installed and may be asked.
+    #[test]
+    fn nftables_takes_them() {
+        let text = ruleset(&parse("f", BOTH).expect("valid"));
+        match nft(&["-c", "-f", "-"], &text) {
+            Ok(_) => {}
+            Err(Error::Missing(why)) => eprintln!("SKIPPED: {why}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! What a running gateway says of itself, over a Unix socket in its state directory.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Error, journal};
+
+/// Name of the socket in the state directory.
+pub(super) const SOCKET: &str = "gateway.sock";
+/// A reader that takes longer has gone.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A running gateway. Rates are in bit/s, times in seconds.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Status {
+    /// Version of the program.
+    pub version: String,
+    /// Its process.
+    pub process: u32,
+    /// Deployment file.
+    pub file: String,
+    /// Device.
+    pub interface: String,
+    /// The other gateway.
+    pub peer: String,
+    /// Nothing is changed, only said.
+    pub dry_run: bool,
+    /// How packets are counted.
+    pub counting: String,
+    /// Time since the start.
+    pub uptime: f64,
+    /// What it does as a sender.
+    pub sender: Option<SenderStatus>,
+    /// What it does as a receiver.
+    pub receiver: Option<ReceiverStatus>,
+    /// Datagrams that were refused, by reason.
+    pub refused: Refused,
+    /// Deployment files taken on a reload.
+    pub reloads: u64,
+    /// Why the last reload kept the file before.
+    pub reload_error: Option<String>,
+}
+
+/// A sender.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct SenderStatus {
+    /// `waiting` for the first answer, `answering`, `silent`, or `no interface`.
+    pub state: String,
+    /// The estimated bandwidth.
+    pub estimate: u64,
+    /// The bandwidth in force: the estimate, or the safe rate.
+    pub in_force: u64,
+    /// Time since the last answer.
+    pub last_answer: Option<f64>,
+    /// Questions sent.
+    pub questions: u64,
+    /// Answers heard.
+    pub answers: u64,
+    /// Rounds left out because data passed while the counters were read.
+    pub rounds_left_out: u64,
+    /// Datagrams that could not be sent.
+    pub send_errors: u64,
+    /// Times that the peer fell silent.
+    pub silences: u64,
+    /// Classes, the most important first.
+    pub classes: Vec<ClassStatus>,
+}
+
+/// A class.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ClassStatus {
+    /// Its name.
+    pub name: String,
+    /// What it needs.
+    pub need: u64,
+    /// What it has in any case.
+    pub rate: u64,
+    /// What it never exceeds.
+    pub ceil: u64,
+    /// Packets sent.
+    pub packets: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Packets dropped.
+    pub drops: u64,
+    /// Packets that wait.
+    pub waiting: u32,
+}
+
+/// A receiver.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ReceiverStatus {
+    /// Questions answered.
+    pub questions: u64,
+    /// Time since the last question.
+    pub last_question: Option<f64>,
+    /// Packets of data received, as of the last question.
+    pub packets: u64,
+    /// Their bytes of IP.
+    pub bytes: u64,
+}
+
+/// Datagrams that were refused, by reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Refused {
+    /// No probe has such a length.
+    pub length: u64,
+    /// Neither question nor answer, or not for this role.
+    pub kind: u64,
+    /// Not from the peer: the tag is wrong.
+    pub tag: u64,
+    /// Heard before.
+    pub replay: u64,
+    /// An answer to no open question.
+    pub unasked: u64,
+}
+
+impl Refused {
+    /// All together.
+    pub fn total(&self) -> u64 {
+        self.length + self.kind + self.tag + self.replay + self.unasked
+    }
+}
+
+/// What threads of a gateway share.
+pub(super) type Shared = Arc<Mutex<Status>>;
+
+pub(super) fn lock(shared: &Shared) -> MutexGuard<'_, Status> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Answers everybody who connects to the socket in `folder`, which this process holds.
+pub(super) fn serve(folder: &Path, shared: Shared) -> Result<(), Error> {
+    let path = folder.join(SOCKET);
+    let failed = |e: std::io::Error| Error::Failed(format!("error: {}: {e}", path.display()));
+    // Of a life before: nobody else holds the folder.
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).map_err(failed)?;
+    let answer = move || {
+        for stream in listener.incoming().flatten() {
+            let text = serde_json::to_string(&*lock(&shared)).unwrap_or_default();
+            // A reader that went away is no concern of the gateway.
+            let _ = stream.set_write_timeout(Some(PATIENCE));
+            let _ = (&stream).write_all(text.as_bytes());
+        }
+    };
+    thread::Builder::new().name("status".to_owned()).spawn(answer).map_err(failed)?;
+    Ok(())
+}
+
+/// Asks the gateway whose state is in `folder`.
+///
+/// # Errors
+/// When none runs there, or it does not answer.
+pub fn status(folder: &Path) -> Result<Status, Error> {
+    let path = folder.join(SOCKET);
+    let ask = || -> std::io::Result<String> {
+        let mut stream = UnixStream::connect(&path)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok(text)
+    };
+    let text = ask().map_err(|e| {
+        let left = match journal::read(folder) {
+            Ok(Some(_)) => "; what it changed is still in force (see `gateway restore`)",
+            _ => "",
+        };
+        Error::Failed(format!("error: no gateway answers at {}: {e}{left}", path.display()))
+    })?;
+    serde_json::from_str(&text).map_err(|e| Error::Failed(format!("error: {}: {e}", path.display())))
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rate = |bits: u64| format!("{:.3} Mbit/s", bits as f64 / 1e6);
+        let ago = |time: Option<f64>| time.map_or("never".to_owned(), |s| format!("{s:.1} s ago"));
+        writeln!(
+            f,
+            "{} to {}, process {}, up {:.0} s",
+            self.interface, self.peer, self.process, self.uptime
+        )?;
+        writeln!(f, "file       {}{}", self.file, if self.dry_run { " (dry run)" } else { "" })?;
+        writeln!(f, "counting   {}", self.counting)?;
+        if let Some(sender) = &self.sender {
+            writeln!(f, "peer       {}, last answer {}", sender.state, ago(sender.last_answer))?;
+            writeln!(
+                f,
+                "bandwidth  {} estimated, {} in force",
+                rate(sender.estimate),
+                rate(sender.in_force)
+            )?;
+            writeln!(f, "rounds     {} asked, {} answered", sender.questions, sender.answers)?;
+            for class in &sender.classes {
+                let ClassStatus { name, need, packets, drops, waiting, .. } = class;
+                writeln!(
+                    f,
+                    "class      {name}: has {} of {}, sent {packets} packets, dropped {drops}, {waiting} wait",
+                    rate(class.rate),
+                    rate(*need)
+                )?;
+            }
+        }
+        if let Some(receiver) = &self.receiver {
+            let ReceiverStatus { questions, packets, bytes, last_question } = receiver;
+            writeln!(f, "answers    {questions}, last {}", ago(*last_question))?;
+            writeln!(f, "data       {packets} packets, {bytes} B received")?;
+        }
+        if let Some(why) = &self.reload_error {
+            writeln!(f, "reload     kept the file before: {why}")?;
+        }
+        let Refused { length, kind, tag, replay, unasked } = self.refused;
+        write!(
+            f,
+            "refused    {length} length, {kind} type, {tag} tag, {replay} heard before, {unasked} not asked"
+        )
+    }
+}

@@ -1,0 +1,110 @@
+//! What a run makes is written down before it is made, so that it can be taken away after any end.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::netns::Netns;
+
+/// Where journals are.
+const FOLDER: &str = "/run/bandmaster/emulate";
+/// Begins the name of every namespace of ours.
+const PREFIX: &str = "bm-";
+
+/// The journal of a run. Dropping it takes away what the run made, and the journal with it.
+pub(crate) struct Journal {
+    path: PathBuf,
+    entry: Entry,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    run: String,
+    process: u32,
+    /// Start of the process in clock ticks since boot: a number that is used again does not mislead.
+    started: u64,
+    namespaces: Vec<String>,
+}
+
+impl Journal {
+    /// Writes down namespaces for `nodes`, which do not exist yet, and gives their names in the same order.
+    pub(crate) fn begin(nodes: &[String]) -> Result<(Self, Vec<String>), Error> {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let run = format!("{:x}{:05x}", process::id(), since_1970.as_micros() & 0xf_ffff);
+        let namespaces: Vec<String> = nodes.iter().map(|node| format!("{PREFIX}{run}-{node}")).collect();
+        let process = process::id();
+        let started = start_of(process).unwrap_or(0);
+        let path = Path::new(FOLDER).join(format!("{run}.json"));
+        let journal = Self { path, entry: Entry { run, process, started, namespaces: namespaces.clone() } };
+        let written = || {
+            fs::create_dir_all(FOLDER)?;
+            let mut file = File::create_new(&journal.path)?;
+            file.write_all(&serde_json::to_vec(&journal.entry)?)?;
+            file.sync_all()
+        };
+        written()
+            .map_err(|error| Error::os(format!("write the journal {}", journal.path.display()), error))?;
+        Ok((journal, namespaces))
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // What cannot be taken away now stays in the journal, for `clean`.
+        let _ = undo(&self.path, &self.entry);
+    }
+}
+
+/// Takes away what runs left whose process has ended without doing so; the names of the namespaces, in order.
+///
+/// # Errors
+/// When something cannot be taken away.
+pub fn clean() -> Result<Vec<String>, Error> {
+    let mut gone = Vec::new();
+    let journals = fs::read_dir(FOLDER).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = journals.map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        let text = fs::read(&path)
+            .map_err(|error| Error::os(format!("read the journal {}", path.display()), error))?;
+        // Half a journal: killed before anything was made.
+        let Ok(entry) = serde_json::from_slice::<Entry>(&text) else {
+            let _ = fs::remove_file(&path);
+            continue;
+        };
+        let lives = start_of(entry.process).is_some_and(|started| started == entry.started);
+        if !lives {
+            gone.extend(undo(&path, &entry)?);
+        }
+    }
+    Ok(gone)
+}
+
+fn undo(path: &Path, entry: &Entry) -> Result<Vec<String>, Error> {
+    let mut gone = Vec::new();
+    // A journal names nothing but our own.
+    for name in entry.namespaces.iter().filter(|name| name.starts_with(&format!("{PREFIX}{}-", entry.run))) {
+        if Netns::delete(name)? {
+            gone.push(name.clone());
+        }
+    }
+    let _ = fs::remove_file(path);
+    for folder in path.ancestors().skip(1).take(2) {
+        // Only when it is empty.
+        let _ = fs::remove_dir(folder);
+    }
+    Ok(gone)
+}
+
+/// Field 22 of `/proc/PID/stat`; none when there is no such process.
+fn start_of(process: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name in parentheses may hold anything.
+    let (_, after) = stat.rsplit_once(')')?;
+    after.split_whitespace().nth(19)?.parse().ok()
+}

@@ -1,0 +1,623 @@
+//! A trial on real Linux: the scenario's network in namespaces, its traffic by real TCP and UDP, its schemes by the
+//! controllers that the simulator runs.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use bandmaster_core::control::{Action, Gauges, Observation, PortStats};
+use bandmaster_core::id::{NodeId, PortId};
+use bandmaster_core::measure::gauges::GaugeMeter;
+use bandmaster_core::measure::{FlowSample, Flows, Meter};
+use bandmaster_core::report::{RunRecord, Work};
+use bandmaster_core::scenario::{Scenario, Transport};
+use bandmaster_core::time::{Span, Time};
+use bandmaster_core::units::Bytes;
+use bandmaster_core::workload::Toggles;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::time::TimeSpec;
+
+use crate::Error;
+use crate::forwarder::{self, Board, Clock, Counters, Health, Passage, PortPlan, Wires};
+use crate::limits::{self, Remarks};
+use crate::network::Network;
+use crate::roles::{Arrival, Roles};
+use crate::syscall::{self, TcpInfo};
+use crate::traffic::Traffic;
+use crate::workplan::{Workplan, transmitter};
+
+/// Real-time priority of the traffic and the roles: below the forwarder's.
+const PRIORITY: i32 = 10;
+/// How often the level of a kernel's shaper is read, for the mean of its queue.
+const LOOK: Span = Span::from_millis(10);
+/// Longest sleep, so that a request to stop is seen.
+const PATIENCE: Span = Span::from_millis(50);
+/// More late packets than this make a remark.
+const LATE_SHARE: f64 = 0.01;
+
+/// How to run, beyond what the scenario says.
+#[derive(Default)]
+pub struct RunOptions<'a> {
+    /// Set from outside to end the run early with [`Error::Stopped`].
+    pub stop: Option<&'a AtomicBool>,
+}
+
+/// What came out of a trial.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// As the simulator gives it.
+    pub record: RunRecord,
+    /// What Linux, or this machine, did in another way than the scenario says.
+    pub remarks: Remarks,
+    /// What became of the packets of each port.
+    pub ports: Vec<Counters>,
+    /// How well the forwarder kept the time.
+    pub health: Health,
+}
+
+/// Runs one trial of a scenario and takes everything away again. `case` is copied into the record.
+///
+/// # Errors
+/// When stopped, when the scenario asks for what Linux cannot do, when privileges are missing, or the kernel refuses.
+pub fn run(scenario: &Scenario, case: usize, trial: u32, options: &RunOptions<'_>) -> Result<Trial, Error> {
+    let remarks = limits::check(scenario)?;
+    let plan = Workplan::new(scenario, trial)?;
+    let mut lab = Lab::build(scenario, trial, &plan)?;
+    lab.remarks = remarks;
+    lab.run(options.stop)?;
+    lab.finish(case, trial)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Event {
+    Start(usize),
+    Stop(usize),
+    Toggle(usize),
+    Datagram(usize),
+    Wakeup(usize),
+    Look,
+    Sample,
+}
+
+struct Lab<'a> {
+    scenario: &'a Scenario,
+    plan: &'a Workplan,
+    network: Network,
+    traffic: Traffic,
+    roles: Roles,
+    toggles: Toggles,
+    meter: Meter,
+    gauge_meter: GaugeMeter,
+    measured_port: Option<usize>,
+    /// Rate of inelastic traffic that is on, per port, in bit/s.
+    inelastic: Vec<f64>,
+    /// The part of it that is background, at the port whose free bandwidth is tracked.
+    background: f64,
+    /// The same at the measured port.
+    beside: f64,
+    /// The measured port's shaper: packet-nanoseconds of waiting, and the most that waited.
+    shaper_waited: u64,
+    shaper_most: u32,
+    waited_before: u64,
+    events: BinaryHeap<Reverse<(Time, Event)>>,
+    forwarder: Forwarder,
+    remarks: Remarks,
+    work: u64,
+}
+
+/// The running thread of the forwarder. Dropping it ends the thread.
+struct Forwarder {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+    board: Arc<Board>,
+    passages: Receiver<Passage>,
+    bell: Arc<EventFd>,
+    clock: Clock,
+}
+
+impl Forwarder {
+    /// Starts to forward, and the clock of the run.
+    fn start(ports: Vec<PortPlan>) -> Result<Self, Error> {
+        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
+        let bell = Arc::new(bell.map_err(|errno| Error::os("make an eventfd", errno.into()))?);
+        let (sender, passages) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let board = Arc::new(Board::new(ports.len()));
+        let clock = Clock::new(Instant::now());
+        let wires =
+            Wires { clock, stop: stop.clone(), board: board.clone(), passages: sender, bell: bell.clone() };
+        let thread = thread::Builder::new()
+            .name("forwarder".to_owned())
+            .spawn(move || forwarder::forward(ports, &wires))
+            .map_err(|error| Error::os("start the forwarder", error))?;
+        Ok(Self { stop, thread: Some(thread), board, passages, bell, clock })
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        self.stop.store(true, Ordering::Relaxed);
+        match self.thread.take().map(JoinHandle::join) {
+            None | Some(Ok(Ok(()))) => Ok(()),
+            Some(Ok(Err(error))) => Err(Error::os("wait for packets", error)),
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl Drop for Forwarder {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been told where it was joined.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<'a> Lab<'a> {
+    fn build(scenario: &'a Scenario, trial: u32, plan: &'a Workplan) -> Result<Self, Error> {
+        let roles = plan.roles(scenario);
+        let (network, ports) = Network::build(scenario, trial, plan, &roles)?;
+        let traffic = Traffic::open(scenario, plan, &network.nodes)?;
+        let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.node));
+        let roles = Roles::open(roles, &network.nodes)?;
+
+        let forwarder = Forwarder::start(ports)?;
+        Ok(Self {
+            scenario,
+            plan,
+            toggles: Toggles::new(&plan.flows, scenario, trial),
+            meter: Meter::new(scenario, &plan.flows),
+            gauge_meter,
+            measured_port: plan.measured_port(scenario),
+            inelastic: vec![0.0; plan.rates.len()],
+            background: 0.0,
+            beside: 0.0,
+            shaper_waited: 0,
+            shaper_most: 0,
+            waited_before: 0,
+            events: BinaryHeap::new(),
+            network,
+            traffic,
+            roles,
+            forwarder,
+            remarks: Remarks::new(),
+            work: 0,
+        })
+    }
+
+    /// Runs to the end of the scenario.
+    fn run(&mut self, stop: Option<&AtomicBool>) -> Result<(), Error> {
+        // Without it other programs delay datagrams; the forwarder tells whether it was allowed.
+        let _ = syscall::run_first(PRIORITY);
+        let _ = nix::sys::prctl::set_timerslack(1);
+        let result = self.drive(stop);
+        let _ = syscall::run_as_usual();
+        result
+    }
+
+    fn drive(&mut self, stop: Option<&AtomicBool>) -> Result<(), Error> {
+        let end = Time::ZERO + self.scenario.run.duration;
+        self.schedule_start()?;
+        loop {
+            let now = self.forwarder.clock.now();
+            self.traffic.serve(now);
+            self.hear()?;
+            while let Some(&Reverse((at, event))) = self.events.peek()
+                && at <= now
+            {
+                self.events.pop();
+                self.work += 1;
+                if at > end {
+                    return Ok(());
+                }
+                self.handle(at, event)?;
+            }
+            if now >= end {
+                return Ok(());
+            }
+            if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                return Err(Error::Stopped);
+            }
+            self.wait(end);
+        }
+    }
+
+    fn schedule_start(&mut self) -> Result<(), Error> {
+        self.push(Time::ZERO + self.scenario.run.sample, Event::Sample);
+        for (i, flow) in self.plan.flows.iter().enumerate().filter(|(_, flow)| flow.start < flow.stop) {
+            self.events.push(Reverse((flow.start, Event::Start(i))));
+            if flow.stop != Time::MAX {
+                self.events.push(Reverse((flow.stop, Event::Stop(i))));
+            }
+        }
+        if self.measured_port.is_some_and(|port| self.network.shapers.contains_key(&port)) {
+            self.push(Time::ZERO + LOOK, Event::Look);
+        }
+        self.note_free(Time::ZERO);
+        self.note_room(Time::ZERO);
+        for role in 0..self.roles.len() {
+            self.note_gauges(role, Time::ZERO);
+            if let Some(at) = self.roles.plan_wakeup(role, Time::ZERO) {
+                // What roles do first they do before the first packet.
+                if at == Time::ZERO { self.wake(role, at)? } else { self.push(at, Event::Wakeup(role)) }
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, at: Time, event: Event) {
+        self.events.push(Reverse((at, event)));
+    }
+
+    /// Sleeps until a socket, a passage, or the next event.
+    fn wait(&mut self, end: Time) {
+        let next = self.events.peek().map_or(end, |Reverse((at, _))| (*at).min(end));
+        let nanos = next.since(self.forwarder.clock.now()).min(PATIENCE).as_nanos();
+        let timeout = TimeSpec::new((nanos / 1_000_000_000) as _, (nanos % 1_000_000_000) as _);
+        let bells = [self.traffic.bell().0.as_fd(), self.forwarder.bell.as_fd()];
+        let all = bells.into_iter().chain(self.roles.sockets());
+        let mut waiting: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        // Interrupted or not: the loop looks at everything.
+        let _ = ppoll(&mut waiting, Some(timeout), None);
+        let _ = self.forwarder.bell.read();
+    }
+
+    fn handle(&mut self, at: Time, event: Event) -> Result<(), Error> {
+        match event {
+            Event::Start(i) => self.start(i, at),
+            Event::Stop(i) => {
+                self.toggles.stop(i);
+                self.set_on(i, false, at);
+                self.traffic.stop(i);
+            }
+            Event::Toggle(i) => self.toggle(i, at),
+            Event::Datagram(i) => {
+                let now = self.forwarder.clock.now();
+                if let Some(next) = self.traffic.send_due(i, now) {
+                    self.push(next, Event::Datagram(i));
+                }
+            }
+            Event::Wakeup(role) => {
+                if self.roles.takes_wakeup(role, at) {
+                    self.wake(role, self.forwarder.clock.now())?;
+                }
+            }
+            Event::Look => self.look(at)?,
+            Event::Sample => self.sample(at),
+        }
+        Ok(())
+    }
+
+    // ------------------------------------------------------------------------------------------------ traffic
+
+    fn start(&mut self, i: usize, at: Time) {
+        if let Some(times) = &self.plan.flows[i].group(&self.scenario.flows).on_off {
+            self.toggles.start(i);
+            let (_, length) = self.toggles.draw(i, times);
+            self.push(at + length, Event::Toggle(i));
+        }
+        self.traffic.start(i, at);
+        self.account(i, true, at);
+        if i >= self.plan.tcp_flows {
+            self.push(at, Event::Datagram(i));
+        }
+    }
+
+    fn toggle(&mut self, i: usize, at: Time) {
+        let Some(times) = &self.plan.flows[i].group(&self.scenario.flows).on_off else { return };
+        if !self.toggles.turn(i) {
+            return;
+        }
+        let (on, length) = self.toggles.draw(i, times);
+        self.push(at + length, Event::Toggle(i));
+        self.set_on(i, on, at);
+    }
+
+    fn set_on(&mut self, i: usize, on: bool, at: Time) {
+        if self.traffic.is_on(i) == on {
+            return;
+        }
+        self.traffic.set_on(i, on, at);
+        self.account(i, on, at);
+        if on && i >= self.plan.tcp_flows {
+            self.push(at, Event::Datagram(i));
+        }
+    }
+
+    /// Keeps the rate of inelastic traffic on each port.
+    fn account(&mut self, i: usize, on: bool, at: Time) {
+        let group = self.plan.flows[i].group(&self.scenario.flows);
+        let Transport::Udp { rate, packet } = &group.transport else { return };
+        let overhead = self.scenario.topology.frame_overhead.get() as f64;
+        let wire = rate.bits_per_sec() as f64 * (1.0 + overhead / packet.get() as f64);
+        let change = if on { wire } else { -wire };
+        for &port in &self.plan.data_routes[i] {
+            self.inelastic[port as usize] += change;
+        }
+        if let Some(port) = self.measured_port
+            && !group.measured
+            && self.plan.data_routes[i].contains(&(port as u32))
+        {
+            self.beside += change;
+            self.note_room(at);
+        }
+        if let Some(tracking) = self.gauge_meter.tracking()
+            && !group.measured
+            && self.plan.data_routes[i].contains(&tracking.port.0)
+        {
+            self.background += change;
+            self.note_free(at);
+        }
+    }
+
+    /// Tells what background traffic leaves of the measured port.
+    fn note_room(&mut self, at: Time) {
+        if let Some(port) = self.measured_port {
+            let rate = self.plan.rates[port].bits_per_sec() as f64;
+            self.meter.set_room(at, (rate - self.beside).max(0.0));
+        }
+    }
+
+    /// Tells what background traffic leaves of the tracked port.
+    fn note_free(&mut self, at: Time) {
+        if let Some(tracking) = self.gauge_meter.tracking() {
+            let rate = self.plan.rates[tracking.port.index()].bits_per_sec() as f64;
+            self.gauge_meter.set_free(at, (rate - self.background).max(0.0));
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------ schemes
+
+    /// Takes what the forwarder and the roles' sockets have to tell.
+    fn hear(&mut self) -> Result<(), Error> {
+        while let Ok(passage) = self.forwarder.passages.try_recv() {
+            if passage.left {
+                let Passage { at, from, payload, passed, .. } = passage;
+                self.observe(from, at, &Observation::ProbeLeft { payload: &payload, passed })?;
+            } else {
+                self.roles.expect(passage);
+            }
+        }
+        while let Some(Arrival { from, to, stamp }) = self.roles.receive() {
+            let Passage { at, payload, passed, .. } = stamp;
+            self.observe(to, at, &Observation::ProbeCame { from, payload: &payload, passed })?;
+        }
+        Ok(())
+    }
+
+    fn wake(&mut self, role: usize, now: Time) -> Result<(), Error> {
+        let ports =
+            if self.roles.wants_ports(role) { self.ports_at(self.roles.node(role)) } else { Vec::new() };
+        // Roles that ask for flows act on windows, which the lab refuses.
+        self.call(role, now, &Observation::Tick { ports: &ports, flows: &[] })
+    }
+
+    fn ports_at(&self, node: NodeId) -> Vec<PortStats> {
+        let here = (0..self.plan.rates.len()).filter(|&port| transmitter(self.scenario, port) == node);
+        let stats = |port: usize| {
+            let counter = self.network.flow_counters.get(&port);
+            let counts = counter.map(|c| c.lock().unwrap_or_else(PoisonError::into_inner).take());
+            let (flows_seen, flows_open) = counts.unwrap_or_default();
+            PortStats {
+                port: PortId(port as u32),
+                capacity: self.plan.rates[port],
+                flows_seen,
+                flows_open,
+                backlog: Bytes::new(self.forwarder.board.port(port).waiting_bytes),
+            }
+        };
+        here.map(stats).collect()
+    }
+
+    /// Tells every role at `node`.
+    fn observe(&mut self, node: NodeId, at: Time, observation: &Observation<'_>) -> Result<(), Error> {
+        for role in 0..self.roles.len() {
+            if self.roles.node(role) == node {
+                self.call(role, at, observation)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, role: usize, now: Time, observation: &Observation<'_>) -> Result<(), Error> {
+        let node = self.roles.node(role);
+        for action in self.roles.call(role, now, observation) {
+            self.apply(node, action)?;
+        }
+        self.note_gauges(role, now);
+        if let Some(at) = self.roles.plan_wakeup(role, now) {
+            self.push(at, Event::Wakeup(role));
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, node: NodeId, action: Action) -> Result<(), Error> {
+        let cannot = |what: &str| {
+            Err(Error::Missing(format!(
+                "a role {what}, which its scheme does not declare and the lab cannot do"
+            )))
+        };
+        match action {
+            Action::Probe { to, payload, .. } => self.roles.send_probe(node, to, &payload),
+            Action::SetClass { port, class, rate, ceil, .. } => {
+                match self.network.shapers.get_mut(&port.index()) {
+                    Some(shaper) => Ok(shaper.change(class, rate, ceil)?),
+                    None => cannot("changes a class of a port without a shaper"),
+                }
+            }
+            Action::SetWindow { .. } => cannot("bounds a window"),
+            Action::SetRate { .. } => cannot("paces a flow"),
+            Action::Send { .. } => cannot("sends a message"),
+        }
+    }
+
+    fn note_gauges(&mut self, role: usize, now: Time) {
+        let mut gauges = Gauges::default();
+        self.roles.gauges(role, &mut gauges);
+        if !gauges.values().is_empty() {
+            self.gauge_meter.note(self.scenario, role, now, &gauges);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------ results
+
+    /// Reads the level of the measured port's shaper, which keeps no mean itself.
+    fn look(&mut self, at: Time) -> Result<(), Error> {
+        if let Some(shaper) = self.measured_port.and_then(|port| self.network.shapers.get_mut(&port)) {
+            let waiting = shaper.stats()?.iter().map(|class| class.waiting_packets).sum::<u32>();
+            self.shaper_waited += u64::from(waiting) * LOOK.as_nanos();
+            self.shaper_most = self.shaper_most.max(waiting);
+        }
+        self.push(at + LOOK, Event::Look);
+        Ok(())
+    }
+
+    fn sample(&mut self, at: Time) {
+        let waited = self
+            .measured_port
+            .map_or(0, |port| self.shaper_waited + self.forwarder.board.port(port).waited(at));
+        let waited_since = waited - self.waited_before.min(waited);
+        self.waited_before = waited;
+        let queue_name = self.measured_port.map(|port| self.scenario.topology.port_name(PortId(port as u32)));
+        let capacities: Vec<f64> = self
+            .plan
+            .rates
+            .iter()
+            .zip(&self.inelastic)
+            .map(|(rate, load)| (rate.bits_per_sec() as f64 - load).max(0.0))
+            .collect();
+        let (scenario, plan, traffic) = (self.scenario, self.plan, &self.traffic);
+        let overhead = scenario.topology.frame_overhead.get();
+        let transport = |i: usize| &plan.flows[i].group(&scenario.flows).transport;
+        let efficiency = |i: usize| match transport(i) {
+            Transport::Tcp { settings, .. } => {
+                let mss = settings.mss.get();
+                mss as f64 / (mss + headers(settings.timestamps) + overhead) as f64
+            }
+            Transport::Udp { .. } => 1.0,
+        };
+        let state = |i: usize| {
+            let got = traffic.state(i);
+            match transport(i) {
+                Transport::Udp { packet, .. } => FlowSample {
+                    delivered: got.datagrams * packet.get().saturating_sub(UDP_HEADERS),
+                    ip_bytes: got.datagrams as f64 * packet.get() as f64,
+                    ..FlowSample::default()
+                },
+                Transport::Tcp { settings, .. } => {
+                    let mss = settings.mss.get();
+                    let per_byte = (mss + headers(settings.timestamps)) as f64 / mss as f64;
+                    let info = traffic.info(i);
+                    let initial = u64::from(settings.initial_window) * mss;
+                    FlowSample {
+                        delivered: got.received,
+                        ip_bytes: got.received as f64 * per_byte,
+                        cwnd: info.map_or(initial, |info| u64::from(info.cwnd) * u64::from(info.mss)),
+                        srtt: info.and_then(|info| info.srtt),
+                    }
+                }
+            }
+        };
+        let flows = Flows {
+            groups: &scenario.flows,
+            plans: &plan.flows,
+            route: &|i| &plan.data_routes[i],
+            efficiency: &efficiency,
+            state: &state,
+        };
+        self.meter.take(at, waited_since, queue_name.as_deref(), &capacities, &flows);
+        self.gauge_meter.sample();
+        self.push(at + scenario.run.sample, Event::Sample);
+    }
+
+    /// Ends the forwarder and sums up; the network goes with `self`.
+    fn finish(mut self, case: usize, trial: u32) -> Result<Trial, Error> {
+        let scenario = self.scenario;
+        let end = Time::ZERO + scenario.run.duration;
+        self.forwarder.end()?;
+        let board = &self.forwarder.board;
+        let ports: Vec<Counters> = (0..self.plan.rates.len()).map(|port| board.port(port).counters).collect();
+        for (port, counters) in ports.iter().enumerate() {
+            assert!(counters.add_up(), "port {port}: packets and their fates: {counters:?}");
+        }
+        let queue_max = self
+            .measured_port
+            .map_or(f64::NAN, |port| f64::from(board.port(port).most_waiting.max(self.shaper_most)));
+        let health = board.health();
+        let mut in_classes = 0;
+        for shaper in self.network.shapers.values_mut() {
+            in_classes += shaper.stats()?.iter().map(|class| class.drops).sum::<u64>();
+        }
+        let sum = |f: &dyn Fn(&Counters) -> u64| ports.iter().map(f).sum::<u64>();
+        self.remark_on_machine(&health, sum(&|c| c.refused));
+
+        let (mut figures, mut series) = self.meter.finish();
+        let (of_gauges, shown) = self.gauge_meter.finish(end);
+        series.extend(shown);
+        let infos: Vec<TcpInfo> = (0..self.plan.tcp_flows).filter_map(|i| self.traffic.info(i)).collect();
+        let timeouts: Option<f64> = infos.iter().map(|info| info.timeouts.map(f64::from)).sum();
+        figures.push(("queue_max".to_owned(), queue_max));
+        figures.push(("drops".to_owned(), (sum(&|c| c.dropped) + in_classes) as f64));
+        figures.push(("marks".to_owned(), sum(&|c| c.marked) as f64));
+        figures.push(("rtos".to_owned(), timeouts.unwrap_or(f64::NAN)));
+        let retransmits = infos.iter().map(|info| f64::from(info.retransmits)).sum();
+        figures.push(("retransmits".to_owned(), retransmits));
+        let completion = |i: usize| {
+            let finished = self.traffic.state(i).finished_at?;
+            Some(finished.since(self.plan.flows[i].start).as_secs_f64())
+        };
+        let mut completion: Vec<f64> = (0..self.plan.tcp_flows).filter_map(completion).collect();
+        completion.sort_by(f64::total_cmp);
+        let n = completion.len();
+        figures.push(("completed".to_owned(), n as f64));
+        figures.push(("fct_mean".to_owned(), completion.iter().sum::<f64>() / n as f64));
+        // Nearest-rank percentile.
+        let p99 = completion.get((n * 99).div_ceil(100).saturating_sub(1)).copied();
+        figures.push(("fct_p99".to_owned(), p99.unwrap_or(f64::NAN)));
+        let control_rate = self.roles.bytes_sent as f64 * 8.0 / 1e3 / scenario.run.duration.as_secs_f64();
+        figures.push(("control_rate".to_owned(), control_rate));
+        figures.extend(of_gauges);
+        let work = Work { events: self.work, packet_hops: sum(&|c| c.sent) };
+        let record = RunRecord { case, trial, figures, series, sample: scenario.run.sample, work };
+        Ok(Trial { record, remarks: self.remarks, ports, health })
+    }
+
+    /// What this machine did not manage.
+    fn remark_on_machine(&mut self, health: &Health, refused: u64) {
+        let mut remark = |text: String| self.remarks.push(text);
+        if !health.real_time {
+            remark(
+                "the forwarder runs as an ordinary thread: real-time priority is not allowed here".to_owned(),
+            );
+        }
+        if health.late as f64 > LATE_SHARE * health.packets as f64 {
+            remark(format!(
+                "{} of {} packets were more than 1 ms late (the latest {}): this machine is too busy or too slow",
+                health.late, health.packets, health.latest
+            ));
+        }
+        let lost = self.network.dropped_by_devices() + refused + self.traffic.refused_datagrams();
+        if lost > 0 {
+            remark(format!("{lost} packets were lost by devices, beside those of the scenario's queues"));
+        }
+        let plan = self.plan;
+        for (i, why) in self.traffic.failures().into_iter().take(3) {
+            remark(format!("flow {}: {why}", plan.flows[i].name(&self.scenario.flows)));
+        }
+    }
+}
+
+/// Bytes of IPv4 and UDP headers.
+const UDP_HEADERS: u64 = 28;
+
+/// Bytes of IPv4 and TCP headers in a data segment.
+fn headers(timestamps: bool) -> u64 {
+    if timestamps { 52 } else { 40 }
+}

@@ -1,0 +1,264 @@
+//! What of a scenario Linux cannot do, found before anything is built.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use bandmaster_core::id::NodeId;
+use bandmaster_core::params::Value;
+use bandmaster_core::qdisc;
+use bandmaster_core::scenario::{FlightSize, Recovery, RtoFloor, Scenario, TcpSettings, Transport};
+use bandmaster_core::scheme::Act;
+use bandmaster_core::time::Span;
+use bandmaster_core::topology::NodeKind;
+use bandmaster_core::units::{Bytes, Rate};
+
+use crate::Error;
+use crate::address::MOST_FLOWS;
+use crate::netns::parameter;
+use crate::workplan::Workplan;
+
+/// Most namespaces of a lab: each costs memory and a tenth of a second.
+const MOST_NODES: usize = 500;
+/// Above this the forwarder of one core falls behind with full packets.
+const MOST_RATE: Rate = Rate::from_bits_per_sec(500_000_000);
+
+/// What Linux does in another way than the scenario says; the run goes on.
+pub type Remarks = Vec<String>;
+
+/// Finds what cannot be done, and what will be done otherwise.
+///
+/// # Errors
+/// The first thing that cannot be done, with what can.
+pub fn check(scenario: &Scenario) -> Result<Remarks, Error> {
+    let mut remarks = Remarks::new();
+    check_network(scenario, &mut remarks)?;
+    check_schemes(scenario)?;
+    for group in &scenario.flows {
+        let what = if group.multipath.is_some() {
+            Some("`subflows`")
+        } else if group.rounds.is_some() {
+            Some("`rounds`")
+        } else if !group.paths.is_empty() {
+            Some("`paths`")
+        } else {
+            None
+        };
+        if let Some(what) = what {
+            return missing(format!("flows {}: {what} is not emulated yet; `run` simulates it", group.name));
+        }
+        if let Transport::Tcp { settings, .. } = &group.transport {
+            check_tcp(&group.name, settings, &mut remarks)?;
+        }
+    }
+    parameters_of_nodes(scenario, &Workplan::new(scenario, 0)?)?;
+    let mut seen = Vec::new();
+    remarks.retain(|remark| {
+        !seen.contains(remark) && {
+            seen.push(remark.clone());
+            true
+        }
+    });
+    Ok(remarks)
+}
+
+fn check_network(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error> {
+    let topology = &scenario.topology;
+    if topology.nodes.len() > MOST_NODES {
+        return missing(format!(
+            "the network has {} nodes; the lab makes a network namespace for each and stops at {MOST_NODES}",
+            topology.nodes.len()
+        ));
+    }
+    for (i, link) in topology.links.iter().enumerate() {
+        let name = topology.port_name(bandmaster_core::id::PortId(2 * i as u32));
+        if link.rate > MOST_RATE {
+            return missing(format!(
+                "link {name}: {} is more than a user-space forwarder carries; at most {MOST_RATE}",
+                link.rate
+            ));
+        }
+        if link.queue.discipline == &qdisc::shared::DEF {
+            return missing(format!(
+                "link {name}: memory that ports share is not emulated yet; `run` simulates it"
+            ));
+        }
+        if link.capacity.is_some() || link.capacity_back.is_some() {
+            return missing(format!(
+                "link {name}: a capacity that changes is not emulated yet; `run` simulates it"
+            ));
+        }
+        for (node, queue) in [(link.a, &link.queue), (link.b, &link.queue), (link.a, &link.host_queue)] {
+            if queue.discipline != &qdisc::htb::DEF {
+                continue;
+            }
+            let is_host = topology.nodes[node.index()].kind == NodeKind::Host;
+            let Some(Value::Rate(rate)) = queue.params.get("rate") else { continue };
+            if !is_host && *rate > link.rate {
+                return missing(format!(
+                    "link {name}: the kernel's htb shapes to {rate} before the link's {}; packets would wait behind \
+                     it instead of in its classes",
+                    link.rate
+                ));
+            }
+        }
+    }
+    if topology.frame_overhead > Bytes::new(255) {
+        return missing(format!(
+            "network.frame-overhead: {} is more than htb counts, 255B",
+            topology.frame_overhead
+        ));
+    }
+    if topology.host_delay > 0.0 {
+        remarks.push("network.host-delay: real hosts take their own time".to_owned());
+    }
+    Ok(())
+}
+
+fn check_schemes(scenario: &Scenario) -> Result<(), Error> {
+    for config in &scenario.schemes {
+        let scheme = config.scheme;
+        let cannot = |act: &Act| match act {
+            Act::Probe | Act::SetClass => None,
+            Act::SetWindow => Some("bound the window of a running connection"),
+            Act::SetRate => Some("pace a running connection"),
+            Act::Send => Some("carry messages between nodes"),
+            Act::Program => Some("set windows in passing packets"),
+        };
+        let lacks: Vec<&str> = scheme.acts.iter().filter_map(cannot).collect();
+        if !lacks.is_empty() {
+            return missing(format!(
+                "schemes.{}: the lab cannot {} yet; `run` simulates it, and `--set schemes.{}.enabled=false` or \
+                 `--variant` leaves it out",
+                scheme.name,
+                lacks.join(", "),
+                scheme.name
+            ));
+        }
+    }
+    if scenario.faults.probe_loss > 0.0 || !scenario.faults.restarts.is_empty() {
+        return missing("faults: not emulated yet; `run` simulates them".to_owned());
+    }
+    Ok(())
+}
+
+fn check_tcp(group: &str, tcp: &TcpSettings, remarks: &mut Remarks) -> Result<(), Error> {
+    let name = kernel_name(&tcp.congestion_control);
+    let known = parameter("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
+    if !known.split_whitespace().any(|known| known == name) {
+        return missing(format!(
+            "flows.{group}: this kernel has no congestion control `{name}`; it has {known} (modprobe tcp_{name}?)"
+        ));
+    }
+    if tcp.cwnd_clamp.is_some() {
+        return missing(format!("flows.{group}: cwnd-clamp: Linux has no such setting"));
+    }
+    if tcp.read_rate.is_some() {
+        return missing(format!("flows.{group}: read-rate: the lab's receivers read at once"));
+    }
+    let mut remark = |differs: bool, what: &str| {
+        if differs {
+            remarks.push(format!("tcp.{what}"));
+        }
+    };
+    remark(!matches!(tcp.delayed_ack, 1 | 2), "delayed-ack: Linux acknowledges every or every other segment");
+    let usual = tcp.delayed_ack_timeout == Span::from_millis(40);
+    remark(tcp.delayed_ack > 1 && !usual, "delayed-ack-timeout: Linux chooses it, from 40 ms");
+    remark(!tcp.limited_transmit, "limited-transmit: Linux always does it");
+    remark(
+        tcp.recovery != Recovery::Prr,
+        "recovery: Linux does proportional rate reduction, with RACK and TLP",
+    );
+    remark(tcp.flight_size != FlightSize::Outstanding, "flight-size: Linux takes the congestion window");
+    remark(!tcp.byte_counting, "byte-counting: Linux counts what was acknowledged");
+    remark(!tcp.cwnd_validation, "cwnd-validation: Linux always does it");
+    remark(tcp.initial_rto != Span::from_secs(1), "initial-rto: Linux takes 1 s");
+    remark(tcp.rto_floor != RtoFloor::Variance, "rto-floor: Linux bounds the variance");
+    let hystart = "/sys/module/tcp_cubic/parameters/hystart";
+    let on = fs::read_to_string(hystart).is_ok_and(|text| text.trim() != "0");
+    let asks = name == "cubic" && tcp.hystart != on;
+    remark(asks, "hystart: a setting of the whole machine, which the lab leaves alone");
+    Ok(())
+}
+
+/// The kernel's name of a congestion control.
+pub(crate) fn kernel_name(name: &str) -> &str {
+    // Linux's reno with RFC 6582's recovery is what the field calls NewReno.
+    if name == "newreno" { "reno" } else { name }
+}
+
+/// Kernel parameters of each node's namespace that follow from the flows that end there.
+///
+/// # Errors
+/// When two flows at a node ask for different ones.
+pub(crate) fn parameters_of_nodes(
+    scenario: &Scenario,
+    plan: &Workplan,
+) -> Result<BTreeMap<NodeId, BTreeMap<&'static str, String>>, Error> {
+    let mut of_nodes: BTreeMap<NodeId, BTreeMap<&'static str, (String, String)>> = BTreeMap::new();
+    for flow in &plan.flows {
+        let group = flow.group(&scenario.flows);
+        let Transport::Tcp { settings, .. } = &group.transport else { continue };
+        for (key, value) in parameters(settings) {
+            for node in [flow.src, flow.dst] {
+                let own = of_nodes.entry(node).or_default();
+                let entry = own.entry(key).or_insert_with(|| (value.clone(), group.name.clone()));
+                if entry.0 != value {
+                    return missing(format!(
+                        "flows.{} and flows.{} ask for different {key} ({} and {value}) at {}; Linux has it per \
+                         network namespace",
+                        entry.1,
+                        group.name,
+                        entry.0,
+                        scenario.topology.nodes[node.index()].name
+                    ));
+                }
+            }
+        }
+    }
+    let plain = |own: BTreeMap<&'static str, (String, String)>| {
+        own.into_iter().map(|(key, (value, _))| (key, value)).collect()
+    };
+    Ok(of_nodes.into_iter().map(|(node, own)| (node, plain(own))).collect())
+}
+
+fn parameters(tcp: &TcpSettings) -> Vec<(&'static str, String)> {
+    let switch = |on: bool| u8::from(on).to_string();
+    let percent = |gain: f64| format!("{:.0}", (gain * 100.0).clamp(0.0, 1000.0));
+    // Half of a buffer is for the kernel's own bookkeeping.
+    let most = tcp.receive_buffer.get().saturating_mul(4).min(1 << 30);
+    let mut all = vec![
+        ("net.ipv4.tcp_sack", switch(tcp.sack)),
+        ("net.ipv4.tcp_timestamps", switch(tcp.timestamps)),
+        ("net.ipv4.tcp_window_scaling", switch(tcp.window_scaling)),
+        ("net.ipv4.tcp_ecn", switch(tcp.ecn)),
+        ("net.ipv4.tcp_rmem", format!("4096 131072 {}", most.max(131_072))),
+        ("net.ipv4.tcp_rto_min_us", (tcp.min_rto.as_nanos() / 1000).to_string()),
+        ("net.ipv4.tcp_rto_max_ms", (tcp.max_rto.as_nanos() / 1_000_000).to_string()),
+    ];
+    if tcp.pacing {
+        all.push(("net.ipv4.tcp_pacing_ss_ratio", percent(tcp.pacing_gain_slow_start)));
+        all.push(("net.ipv4.tcp_pacing_ca_ratio", percent(tcp.pacing_gain)));
+    }
+    all
+}
+
+/// Refuses more flows than there are addresses.
+pub(crate) fn check_flows(flows: usize) -> Result<(), Error> {
+    // A socket at each end, and some for the lab itself.
+    let most = MOST_FLOWS.min(open_files() / 3);
+    if flows > most {
+        return missing(format!("{flows} flows; at most {most} here, with three sockets each (ulimit -n)"));
+    }
+    Ok(())
+}
+
+fn open_files() -> usize {
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find(|line| line.starts_with("Max open files"));
+    let soft = line.and_then(|line| line.split_whitespace().nth(3)).and_then(|word| word.parse().ok());
+    soft.unwrap_or(1024)
+}
+
+fn missing<T>(what: String) -> Result<T, Error> {
+    Err(Error::Missing(what))
+}

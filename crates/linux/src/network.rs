@@ -1,0 +1,248 @@
+//! A scenario's network in namespaces: nodes, devices, addresses, routes and the kernel's shapers.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::sync::{Arc, Mutex};
+
+use bandmaster_core::id::{NodeId, PortId};
+use bandmaster_core::params::Limit;
+use bandmaster_core::port::PortProgram;
+use bandmaster_core::port::flow_counter::FlowCounter;
+use bandmaster_core::qdisc::{self, Discipline, Site, fifo};
+use bandmaster_core::rng::Stream;
+use bandmaster_core::scenario::{Scenario, Transport};
+use bandmaster_core::scheme::Role;
+use bandmaster_core::topology::NodeKind;
+
+use crate::Error;
+use crate::address;
+use crate::forwarder::PortPlan;
+use crate::htb::{Htb, Plan};
+use crate::journal::Journal;
+use crate::limits::parameters_of_nodes;
+use crate::netns::{self, Netns};
+use crate::wiring::{RouteMetrics, Wiring};
+use crate::workplan::{Workplan, transmitter};
+
+/// Longest IP packet that every link carries, unless flows have longer ones.
+const USUAL_MTU: u64 = 1500;
+
+/// A network that exists. Dropping it takes all of it away.
+pub(crate) struct Network {
+    pub(crate) nodes: Vec<Netns>,
+    /// The kernel's shapers, by port.
+    pub(crate) shapers: BTreeMap<usize, Htb>,
+    /// Flow counters of the ports whose node has a role that asks for them.
+    pub(crate) flow_counters: BTreeMap<usize, Arc<Mutex<FlowCounter>>>,
+    /// The devices exist as long as their other sides are open.
+    #[expect(dead_code, reason = "held open")]
+    devices: Vec<Arc<File>>,
+    #[expect(dead_code, reason = "takes the namespaces away when it is dropped")]
+    journal: Journal,
+}
+
+/// Devices at one node: by link, the other side; and its shapers, by port.
+type Equipment = (Vec<(usize, File)>, Vec<(usize, Htb)>);
+
+impl Network {
+    /// Makes the network, and the ports of its links for the forwarder.
+    pub(crate) fn build(
+        scenario: &Scenario,
+        trial: u32,
+        plan: &Workplan,
+        roles: &[Role],
+    ) -> Result<(Self, Vec<PortPlan>), Error> {
+        let topology = &scenario.topology;
+        let parameters = parameters_of_nodes(scenario, plan)?;
+        let names: Vec<String> = topology.nodes.iter().map(|node| node.name.clone()).collect();
+        let (journal, names) = Journal::begin(&names)?;
+        let mut network = Self {
+            nodes: Vec::new(),
+            shapers: BTreeMap::new(),
+            flow_counters: BTreeMap::new(),
+            devices: Vec::new(),
+            journal,
+        };
+        let mut ends: BTreeMap<(usize, NodeId), Arc<File>> = BTreeMap::new();
+        for (i, name) in names.iter().enumerate() {
+            let node = NodeId(i as u32);
+            let netns = Netns::create(name)?;
+            network.nodes.push(netns.clone());
+            let own = parameters.get(&node);
+            let (devices, shapers) = netns.enter(|| {
+                set_parameters(topology.nodes[i].kind, own.into_iter().flatten())?;
+                equip(scenario, plan, node)
+            })?;
+            ends.extend(devices.into_iter().map(|(link, file)| ((link, node), Arc::new(file))));
+            network.shapers.extend(shapers);
+        }
+        network.devices = ends.values().cloned().collect();
+        let mut ports = Vec::with_capacity(plan.rates.len());
+        for port in 0..plan.rates.len() {
+            ports.push(network.port(scenario, trial, plan, roles, &ends, port)?);
+        }
+        Ok((network, ports))
+    }
+
+    fn port(
+        &mut self,
+        scenario: &Scenario,
+        trial: u32,
+        plan: &Workplan,
+        roles: &[Role],
+        ends: &BTreeMap<(usize, NodeId), Arc<File>>,
+        port: usize,
+    ) -> Result<PortPlan, Error> {
+        let topology = &scenario.topology;
+        let link = &topology.links[port / 2];
+        let is_forth = port.is_multiple_of(2);
+        let (from, to) = if is_forth { (link.a, link.b) } else { (link.b, link.a) };
+        let name = topology.port_name(PortId(port as u32));
+        let end = |node: NodeId| match ends.get(&(port / 2, node)) {
+            Some(file) => Ok(file.clone()),
+            None => Err(Error::Missing(format!("link {name}: a link from a node to itself is not emulated"))),
+        };
+        let stream = |what: &str| Stream::new(scenario.run.seed, trial, &format!("port/{name}/{what}"));
+        let rate = plan.rates[port];
+        let is_host = topology.nodes[from.index()].kind == NodeKind::Host;
+        let config = if is_host { &link.host_queue } else { &link.queue };
+        let queue = if self.shapers.contains_key(&port) {
+            // The kernel's classes are the queue; what has left them only waits for the transmitter.
+            Discipline::Fifo(Box::new(fifo::DropTail { limit: Limit::Unlimited }))
+        } else {
+            config.build(Site::new(rate, stream("queue")))
+        };
+        let mut programs: Vec<Arc<Mutex<dyn PortProgram>>> = Vec::new();
+        if roles.iter().any(|role| role.wants_ports && role.node == from) {
+            let counter = Arc::new(Mutex::new(FlowCounter::new()));
+            self.flow_counters.insert(port, counter.clone());
+            programs.push(counter);
+        }
+        let starts = plan.probe_routes.iter().any(|(_, _, ports)| ports.first() == Some(&(port as u32)));
+        let ends_here = plan.probe_routes.iter().any(|(_, _, ports)| ports.last() == Some(&(port as u32)));
+        Ok(PortPlan {
+            from: end(from)?,
+            to: end(to)?,
+            queue,
+            rate,
+            delay: plan.delays[port / 2],
+            loss: (link.loss > 0.0).then(|| (link.loss, stream("loss"))),
+            script: if is_forth { link.drop_packets.clone() } else { Vec::new() },
+            overhead: topology.frame_overhead.get() as u32,
+            counts: starts || ends_here,
+            tells_left: starts,
+            tells_came: ends_here,
+            programs,
+        })
+    }
+
+    /// Packets that devices dropped before the forwarder could read them.
+    pub(crate) fn dropped_by_devices(&self) -> u64 {
+        let of_node = |netns: &Netns| {
+            netns.enter(|| {
+                let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+                // After the name: 8 columns of reception, then bytes, packets, errors and drops of transmission.
+                let drops = table.lines().filter_map(|line| {
+                    let (_, numbers) = line.split_once(':')?;
+                    numbers.split_whitespace().nth(11)?.parse::<u64>().ok()
+                });
+                Ok(drops.sum::<u64>())
+            })
+        };
+        self.nodes.iter().filter_map(|netns| of_node(netns).ok()).sum()
+    }
+}
+
+fn set_parameters<'a>(
+    kind: NodeKind,
+    own: impl Iterator<Item = (&'a &'static str, &'a String)>,
+) -> Result<(), Error> {
+    let forwards = if kind == NodeKind::Router { "1" } else { "0" };
+    for (name, value) in [
+        // Before any device is made: later ones take them over.
+        ("net.ipv6.conf.all.disable_ipv6", "1"),
+        ("net.ipv6.conf.default.disable_ipv6", "1"),
+    ] {
+        // A kernel without IPv6 has none to turn off.
+        if netns::parameter(name).is_some() {
+            netns::set_parameter(name, value)?;
+        }
+    }
+    for (name, value) in [
+        // The way back may be another.
+        ("net.ipv4.conf.all.rp_filter", "0"),
+        ("net.ipv4.conf.default.rp_filter", "0"),
+        ("net.ipv4.ip_forward", forwards),
+        // A connection learns nothing from an earlier one.
+        ("net.ipv4.tcp_no_metrics_save", "1"),
+        ("net.ipv4.tcp_wmem", "4096 131072 33554432"),
+    ] {
+        netns::set_parameter(name, value)?;
+    }
+    for (name, value) in own {
+        netns::set_parameter(name, value)?;
+    }
+    Ok(())
+}
+
+/// Makes devices, addresses, routes and shapers of a node, in its namespace.
+fn equip(scenario: &Scenario, plan: &Workplan, node: NodeId) -> Result<Equipment, Error> {
+    let topology = &scenario.topology;
+    let mut wiring = Wiring::new();
+    let loopback = wiring.bring_up_loopback()?;
+    wiring.add_address(loopback, address::node(node))?;
+    for (i, flow) in plan.flows.iter().enumerate() {
+        if flow.src == node {
+            wiring.add_address(loopback, address::sender(i))?;
+        }
+        if flow.dst == node {
+            wiring.add_address(loopback, address::receiver(i))?;
+        }
+    }
+    let mtu = longest_packet(scenario);
+    let (mut devices, mut shapers) = (Vec::new(), Vec::new());
+    let mut index_of = BTreeMap::new();
+    for (i, link) in topology.links.iter().enumerate().filter(|(_, link)| link.a == node || link.b == node) {
+        let device = format!("l{i}");
+        let (file, index) = wiring.add_tun(&device, mtu)?;
+        devices.push((i, file));
+        index_of.insert(i, index);
+        let port = if link.a == node { 2 * i } else { 2 * i + 1 };
+        let is_host = topology.nodes[node.index()].kind == NodeKind::Host;
+        let queue = if is_host { &link.host_queue } else { &link.queue };
+        if queue.discipline == &qdisc::htb::DEF {
+            let overhead = topology.frame_overhead.get().min(255) as u8;
+            let plan = Plan { overhead, ..Plan::new(&queue.params) };
+            shapers.push((port, Htb::create(&device, &plan)?));
+        }
+    }
+    let mut add = |ports: &[u32], to, metrics: RouteMetrics| {
+        for &port in ports.iter().filter(|port| transmitter(scenario, **port as usize) == node) {
+            wiring.add_route(index_of[&(port as usize / 2)], to, metrics)?;
+        }
+        Ok::<(), Error>(())
+    };
+    for (i, flow) in plan.flows.iter().enumerate() {
+        let (mut forth, mut back) = (RouteMetrics::default(), RouteMetrics::default());
+        if let Transport::Tcp { settings, .. } = &flow.group(&scenario.flows).transport {
+            forth.initial_window = (flow.src == node).then_some(settings.initial_window);
+            back.quick_acknowledgements = flow.dst == node && settings.delayed_ack == 1;
+        }
+        add(&plan.data_routes[i], address::receiver(i), forth)?;
+        if let Some(ports) = plan.ack_routes.get(i) {
+            add(ports, address::sender(i), back)?;
+        }
+    }
+    for (_, to, ports) in &plan.probe_routes {
+        add(ports, address::node(*to), RouteMetrics::default())?;
+    }
+    Ok((devices, shapers))
+}
+
+fn longest_packet(scenario: &Scenario) -> u32 {
+    let longest = scenario.flows.iter().map(|group| match &group.transport {
+        Transport::Tcp { settings, .. } => settings.mss.get() + 52,
+        Transport::Udp { packet, .. } => packet.get(),
+    });
+    longest.fold(USUAL_MTU, u64::max).min(65_535) as u32
+}

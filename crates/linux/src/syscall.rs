@@ -1,0 +1,223 @@
+//! The system calls that no safe crate offers.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use bandmaster_core::time::Span;
+use nix::sys::epoll::{Epoll, EpollEvent};
+
+/// What the kernel tells of a TCP connection, as far as the lab reads it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct TcpInfo {
+    /// Congestion window in segments.
+    pub(crate) cwnd: u32,
+    /// Payload bytes of a segment that it sends.
+    pub(crate) mss: u32,
+    /// Smoothed round-trip time; none before the first measurement.
+    pub(crate) srtt: Option<Span>,
+    /// Least round-trip time; none before the first measurement.
+    pub(crate) min_rtt: Option<Span>,
+    /// Segments sent again.
+    pub(crate) retransmits: u32,
+    /// Retransmission timeouts; none on kernels before 6.7.
+    pub(crate) timeouts: Option<u16>,
+    /// Payload bytes acknowledged.
+    pub(crate) acknowledged: u64,
+}
+
+/// Reads a connection's `TCP_INFO`.
+pub(crate) fn tcp_info(socket: &impl AsFd) -> io::Result<TcpInfo> {
+    let mut buf = [0u8; 256];
+    let mut len = buf.len() as libc::socklen_t;
+    // SAFETY: the descriptor is open while borrowed; the kernel writes at most `len` bytes into `buf`.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            buf.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(TcpInfo::parse(&buf[..(len as usize).min(buf.len())]))
+}
+
+impl TcpInfo {
+    /// `struct tcp_info` of include/uapi/linux/tcp.h, which grows at its end only.
+    fn parse(bytes: &[u8]) -> Self {
+        let u32_at = |at: usize| {
+            let field = bytes.get(at..at + 4).and_then(|b| b.try_into().ok());
+            field.map(u32::from_ne_bytes)
+        };
+        let low = u32_at(120).unwrap_or(0);
+        let high = u32_at(124).unwrap_or(0);
+        let (low, high) = if cfg!(target_endian = "little") { (low, high) } else { (high, low) };
+        let micros = |value: Option<u32>| value.filter(|us| *us > 0 && *us < u32::MAX).map(u64::from);
+        let timeouts = bytes.get(240..242).and_then(|b| b.try_into().ok()).map(u16::from_ne_bytes);
+        Self {
+            cwnd: u32_at(80).unwrap_or(0),
+            mss: u32_at(16).unwrap_or(0),
+            srtt: micros(u32_at(68)).map(Span::from_micros),
+            min_rtt: micros(u32_at(148)).map(Span::from_micros),
+            retransmits: u32_at(100).unwrap_or(0),
+            timeouts,
+            acknowledged: u64::from(high) << 32 | u64::from(low),
+        }
+    }
+}
+
+/// Sets a socket option that is a C `int`.
+pub(crate) fn set_option(socket: &impl AsFd, level: i32, option: i32, value: i32) -> io::Result<()> {
+    // SAFETY: the descriptor is open while borrowed; the kernel reads one `int` from a live value.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Throws received TCP payload away without copying it; the number of bytes, 0 at the end.
+pub(crate) fn discard(socket: &impl AsFd) -> io::Result<usize> {
+    // SAFETY: the descriptor is open while borrowed; with MSG_TRUNC the kernel drops TCP payload and never touches
+    // the buffer, so that none is given.
+    let got = unsafe {
+        libc::recv(
+            socket.as_fd().as_raw_fd(),
+            std::ptr::null_mut(),
+            1 << 20,
+            libc::MSG_TRUNC | libc::MSG_DONTWAIT,
+        )
+    };
+    usize::try_from(got).map_err(|_| io::Error::last_os_error())
+}
+
+/// Makes the device behind `file`, an open `/dev/net/tun`: IP packets without framing, called `name`.
+pub(crate) fn make_tun(file: &File, name: &str) -> io::Result<()> {
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: all zero bytes are a valid `ifreq`.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
+    // SAFETY: the descriptor is open while borrowed; TUNSETIFF reads and writes one `ifreq`, which is live.
+    let done = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Waits for events with the clock's own resolution; their number. Needs Linux 5.11.
+pub(crate) fn wait_for(epoll: &Epoll, events: &mut [EpollEvent], most: Span) -> io::Result<usize> {
+    let nanos = most.as_nanos();
+    // SAFETY: all zero bytes are a valid `timespec`.
+    let mut timeout: libc::timespec = unsafe { mem::zeroed() };
+    timeout.tv_sec = (nanos / 1_000_000_000) as _;
+    timeout.tv_nsec = (nanos % 1_000_000_000) as _;
+    // SAFETY: the descriptor is open while borrowed; `EpollEvent` is a transparent `epoll_event`, of which the kernel
+    // writes at most as many as there are; it reads one `timespec`, which is live, and no signal mask.
+    let ready = unsafe {
+        libc::syscall(
+            libc::SYS_epoll_pwait2,
+            epoll.0.as_raw_fd(),
+            events.as_mut_ptr(),
+            events.len() as libc::c_int,
+            &raw const timeout,
+            std::ptr::null::<libc::sigset_t>(),
+            0usize,
+        )
+    };
+    match usize::try_from(ready) {
+        Ok(ready) => Ok(ready),
+        Err(_) => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            error => Err(error),
+        },
+    }
+}
+
+/// Gives the calling thread real-time priority `priority`, from 1: it runs before every ordinary thread.
+pub(crate) fn run_first(priority: i32) -> io::Result<()> {
+    set_policy(libc::SCHED_FIFO, priority)
+}
+
+/// Makes the calling thread an ordinary one again.
+pub(crate) fn run_as_usual() -> io::Result<()> {
+    set_policy(libc::SCHED_OTHER, 0)
+}
+
+fn set_policy(policy: i32, priority: i32) -> io::Result<()> {
+    // SAFETY: all zero bytes are a valid `sched_param`.
+    let mut param: libc::sched_param = unsafe { mem::zeroed() };
+    param.sched_priority = priority;
+    // SAFETY: 0 is the calling thread; the kernel reads one `sched_param`, which is live.
+    let done = unsafe { libc::sched_setscheduler(0, policy, &raw const param) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Makes a BPF map and lets it go, to see whether that is allowed.
+pub(crate) fn make_bpf_map() -> io::Result<()> {
+    /// `BPF_MAP_CREATE`, and `BPF_MAP_TYPE_ARRAY` with keys and values of 4 bytes and one entry.
+    const MAKE: libc::c_int = 0;
+    let attributes: [u32; 4] = [2, 4, 4, 1];
+    // SAFETY: the kernel reads as many bytes as it is told of a live array.
+    let made = unsafe {
+        libc::syscall(libc::SYS_bpf, MAKE, attributes.as_ptr(), size_of_val(&attributes) as libc::c_uint)
+    };
+    let file = RawFd::try_from(made).ok().filter(|file| *file >= 0).ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: the kernel has just made the descriptor; nobody else knows it.
+    drop(unsafe { OwnedFd::from_raw_fd(file) });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn fields_are_where_the_kernel_puts_them() {
+        let mut bytes = [0u8; 256];
+        for (at, value) in [(16, 1448u32), (68, 50_123), (80, 10), (100, 3), (120, 7), (148, 50_001)] {
+            bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+        }
+        bytes[240..242].copy_from_slice(&2u16.to_ne_bytes());
+        let info = TcpInfo::parse(&bytes);
+        assert_eq!((info.mss, info.cwnd, info.retransmits, info.timeouts), (1448, 10, 3, Some(2)));
+        assert_eq!(
+            (info.srtt, info.min_rtt),
+            (Some(Span::from_micros(50_123)), Some(Span::from_micros(50_001)))
+        );
+        assert_eq!(TcpInfo::parse(&bytes[..104]).timeouts, None, "an older kernel tells less");
+    }
+
+    #[test]
+    fn a_connection_tells_and_payload_is_discarded() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut client =
+            TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let (server, _) = listener.accept().expect("a peer");
+        std::io::Write::write_all(&mut client, &[1; 3000]).expect("room");
+        let mut got = 0;
+        while got < 3000 {
+            match discard(&server) {
+                Ok(n) => got += n,
+                Err(e) => assert_eq!(e.kind(), io::ErrorKind::WouldBlock),
+            }
+        }
+        let info = tcp_info(&client).expect("a connection");
+        assert!(info.cwnd > 0 && info.mss > 0, "{info:?}");
+    }
+}

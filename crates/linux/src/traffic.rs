@@ -1,0 +1,441 @@
+//! Senders and receivers of the lab: real sockets of one thread, each in the namespace of its node.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsFd;
+
+use bandmaster_core::id::NodeId;
+use bandmaster_core::scenario::{FlowGroup, Scenario, TcpSettings, Transport};
+use bandmaster_core::time::{Span, Time};
+use bandmaster_core::units::Bytes;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::Error;
+use crate::address;
+use crate::limits::kernel_name;
+use crate::netns::Netns;
+use crate::syscall::{self, TcpInfo};
+use crate::workplan::Workplan;
+
+/// Port of every receiver; each has an address of its own.
+const PORT: u16 = 5001;
+/// Payload that a TCP sender writes ahead of what the kernel has sent: little is left to send after a stop, and at
+/// 100 Mbit/s it lasts 2.6 ms.
+const WRITTEN_AHEAD: i32 = 32 << 10;
+/// Receive buffers up to this size are fixed; larger ones grow by themselves, as Linux does it.
+const LARGEST_FIXED: u64 = 1 << 20;
+/// Bytes of IPv4 and UDP headers.
+const UDP_HEADERS: u64 = 28;
+/// Faster than any link: asks for pacing without a limit of its own.
+const NO_LIMIT: i32 = i32::MAX;
+/// Zeros to send.
+static PAYLOAD: [u8; 1 << 16] = [0; 1 << 16];
+
+/// All flows of a trial.
+pub(crate) struct Traffic {
+    flows: Vec<Flow>,
+    epoll: Epoll,
+    tcp_flows: usize,
+}
+
+/// What is known of a flow.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FlowState {
+    /// Payload bytes received in order.
+    pub(crate) received: u64,
+    /// Datagrams received.
+    pub(crate) datagrams: u64,
+    /// When a flow of limited size was complete.
+    pub(crate) finished_at: Option<Time>,
+}
+
+struct Flow {
+    sender: Socket,
+    /// Of TCP: the listener until the connection has come.
+    receiver: Socket,
+    connected: bool,
+    destination: SocketAddr,
+    kind: Kind,
+    state: FlowState,
+    started: bool,
+    /// On, by on and off times.
+    on: bool,
+    stopped: bool,
+    failed: Option<String>,
+}
+
+enum Kind {
+    Tcp {
+        /// Bytes still to write; none: without end.
+        left: Option<u64>,
+        size: Option<u64>,
+    },
+    Udp {
+        payload: usize,
+        rate: u64,
+        /// Bits of a packet.
+        bits: u64,
+        on_since: Time,
+        sent: u64,
+        /// Packets that the node had no room for.
+        refused: u64,
+    },
+}
+
+/// Which socket of a flow.
+const SENDER: u64 = 0;
+const RECEIVER: u64 = 1;
+
+impl Traffic {
+    /// Opens the sockets of every flow in the namespaces of their nodes.
+    pub(crate) fn open(scenario: &Scenario, plan: &Workplan, nodes: &[Netns]) -> Result<Self, Error> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
+            .map_err(|errno| Error::os("wait for sockets", errno.into()))?;
+        // One thread per node, not per flow.
+        let mut receivers: Vec<Option<Socket>> = plan.flows.iter().map(|_| None).collect();
+        let mut senders: Vec<Option<Socket>> = plan.flows.iter().map(|_| None).collect();
+        for (n, netns) in nodes.iter().enumerate() {
+            let node = NodeId(n as u32);
+            let here = plan.flows.iter().enumerate().filter(|(_, flow)| flow.src == node || flow.dst == node);
+            let here: Vec<usize> = here.map(|(i, _)| i).collect();
+            if here.is_empty() {
+                continue;
+            }
+            let opened = netns.enter(|| {
+                let mut opened = Vec::new();
+                for &i in &here {
+                    let (flow, group) = (&plan.flows[i], plan.flows[i].group(&scenario.flows));
+                    if flow.dst == node {
+                        opened.push((i, RECEIVER, attempt(i, group, || open_receiver(i, group))?));
+                    }
+                    if flow.src == node {
+                        opened.push((i, SENDER, attempt(i, group, || open_sender(i, group))?));
+                    }
+                }
+                Ok(opened)
+            })?;
+            for (i, end, socket) in opened {
+                let place = if end == SENDER { &mut senders[i] } else { &mut receivers[i] };
+                *place = Some(socket);
+            }
+        }
+        let mut flows = Vec::with_capacity(plan.flows.len());
+        for (i, (sender, receiver)) in senders.into_iter().zip(receivers).enumerate() {
+            let (Some(sender), Some(receiver)) = (sender, receiver) else {
+                return Err(Error::Missing(format!("flow {i} has no namespace at one of its ends")));
+            };
+            let flow = Flow::new(i, plan.flows[i].group(&scenario.flows), sender, receiver);
+            for (end, socket) in [(SENDER, &flow.sender), (RECEIVER, &flow.receiver)] {
+                watch(&epoll, socket, i, end)?;
+            }
+            flows.push(flow);
+        }
+        Ok(Self { flows, epoll, tcp_flows: plan.tcp_flows })
+    }
+
+    /// Becomes readable when some socket has something to do.
+    pub(crate) fn bell(&self) -> &Epoll {
+        &self.epoll
+    }
+
+    /// Does what sockets wait for.
+    pub(crate) fn serve(&mut self, now: Time) {
+        let mut events = [EpollEvent::empty(); 128];
+        while let Ok(n) = self.epoll.wait(&mut events, EpollTimeout::ZERO)
+            && n > 0
+        {
+            for event in &events[..n] {
+                let (i, end) = ((event.data() >> 1) as usize, event.data() & 1);
+                if end == SENDER {
+                    self.flows[i].write();
+                } else {
+                    self.read(i, now);
+                }
+            }
+        }
+    }
+
+    /// A flow starts.
+    pub(crate) fn start(&mut self, i: usize, now: Time) {
+        let is_tcp = i < self.tcp_flows;
+        let flow = &mut self.flows[i];
+        flow.started = true;
+        flow.on = true;
+        if is_tcp {
+            match flow.sender.connect(&flow.destination.into()) {
+                Ok(()) => {}
+                Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
+                Err(error) => flow.failed = Some(format!("cannot connect: {error}")),
+            }
+            flow.write();
+        } else {
+            flow.begin_on_time(now);
+        }
+    }
+
+    /// A flow stops for good.
+    pub(crate) fn stop(&mut self, i: usize) {
+        let flow = &mut self.flows[i];
+        flow.stopped = true;
+        flow.on = false;
+        if i < self.tcp_flows && flow.started {
+            let _ = flow.sender.shutdown(Shutdown::Write);
+        }
+    }
+
+    /// A flow goes on or off.
+    pub(crate) fn set_on(&mut self, i: usize, on: bool, now: Time) {
+        let is_tcp = i < self.tcp_flows;
+        let flow = &mut self.flows[i];
+        if flow.stopped || flow.on == on {
+            return;
+        }
+        flow.on = on;
+        if is_tcp {
+            flow.write();
+        } else if on {
+            flow.begin_on_time(now);
+        }
+    }
+
+    /// Sends the datagrams of a UDP flow that are due, and says when the next is; none while it is off.
+    pub(crate) fn send_due(&mut self, i: usize, now: Time) -> Option<Time> {
+        self.flows[i].send_due(now)
+    }
+
+    pub(crate) fn is_on(&self, i: usize) -> bool {
+        self.flows[i].on
+    }
+
+    /// What a flow has come to.
+    pub(crate) fn state(&self, i: usize) -> FlowState {
+        self.flows[i].state
+    }
+
+    /// What the kernel tells of a TCP flow's sender; none before it has started.
+    pub(crate) fn info(&self, i: usize) -> Option<TcpInfo> {
+        let flow = &self.flows[i];
+        if flow.started { syscall::tcp_info(&flow.sender).ok() } else { None }
+    }
+
+    /// Flows that could not connect or were reset, with the reason.
+    pub(crate) fn failures(&self) -> Vec<(usize, &str)> {
+        let failed = self.flows.iter().enumerate();
+        failed.filter_map(|(i, flow)| Some((i, flow.failed.as_deref()?))).collect()
+    }
+
+    /// Datagrams that their nodes had no room for.
+    pub(crate) fn refused_datagrams(&self) -> u64 {
+        let refused = |flow: &Flow| if let Kind::Udp { refused, .. } = flow.kind { refused } else { 0 };
+        self.flows.iter().map(refused).sum()
+    }
+
+    fn read(&mut self, i: usize, now: Time) {
+        let flow = &mut self.flows[i];
+        if i >= self.tcp_flows {
+            let mut first = [0; 1];
+            while (&flow.receiver).read(&mut first).is_ok() {
+                flow.state.datagrams += 1;
+            }
+            return;
+        }
+        if !flow.connected {
+            match flow.receiver.accept() {
+                Ok((connection, _)) => {
+                    let ready = connection
+                        .set_nonblocking(true)
+                        .map_err(|error| Error::os("take a connection", error))
+                        .and_then(|()| watch(&self.epoll, &connection, i, RECEIVER));
+                    if let Err(error) = ready {
+                        flow.failed = Some(error.to_string());
+                        return;
+                    }
+                    flow.receiver = connection;
+                    flow.connected = true;
+                }
+                Err(_) => return,
+            }
+        }
+        loop {
+            match syscall::discard(&flow.receiver) {
+                Ok(0) => {
+                    // Its own direction is empty: nothing is left to say.
+                    let _ = flow.receiver.shutdown(Shutdown::Both);
+                    break;
+                }
+                Ok(got) => flow.state.received += got as u64,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        flow.failed.get_or_insert_with(|| error.to_string());
+                    }
+                    break;
+                }
+            }
+        }
+        if let Kind::Tcp { size: Some(size), .. } = flow.kind
+            && flow.state.received >= size
+        {
+            flow.state.finished_at.get_or_insert(now);
+        }
+    }
+}
+
+impl Flow {
+    fn new(i: usize, group: &FlowGroup, sender: Socket, receiver: Socket) -> Self {
+        let kind = match &group.transport {
+            Transport::Tcp { size, .. } => {
+                let size = size.map(Bytes::get);
+                Kind::Tcp { left: size, size }
+            }
+            Transport::Udp { rate, packet } => Kind::Udp {
+                payload: packet.get().saturating_sub(UDP_HEADERS) as usize,
+                rate: rate.bits_per_sec().max(1),
+                bits: packet.get() * 8,
+                on_since: Time::ZERO,
+                sent: 0,
+                refused: 0,
+            },
+        };
+        Self {
+            sender,
+            receiver,
+            connected: false,
+            destination: SocketAddr::from((address::receiver(i), PORT)),
+            kind,
+            state: FlowState::default(),
+            started: false,
+            on: false,
+            stopped: false,
+            failed: None,
+        }
+    }
+
+    /// Writes as much as the kernel takes.
+    fn write(&mut self) {
+        let Kind::Tcp { left, .. } = &mut self.kind else { return };
+        if !self.started || !self.on || self.stopped {
+            return;
+        }
+        loop {
+            let most = left.map_or(PAYLOAD.len(), |left| PAYLOAD.len().min(left as usize));
+            if most == 0 {
+                let _ = self.sender.shutdown(Shutdown::Write);
+                self.stopped = true;
+                return;
+            }
+            match (&self.sender).write(&PAYLOAD[..most]) {
+                Ok(n) => *left = left.map(|left| left - n as u64),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let waits = [io::ErrorKind::WouldBlock, io::ErrorKind::NotConnected];
+                    if !waits.contains(&error.kind()) {
+                        self.failed.get_or_insert_with(|| error.to_string());
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn begin_on_time(&mut self, now: Time) {
+        if let Kind::Udp { on_since, sent, .. } = &mut self.kind {
+            (*on_since, *sent) = (now, 0);
+        }
+    }
+
+    /// Packet n of an on time leaves when the source has made n packets' worth of bits since.
+    fn send_due(&mut self, now: Time) -> Option<Time> {
+        if !self.on {
+            return None;
+        }
+        let Kind::Udp { payload, rate, bits, on_since, sent, refused } = &mut self.kind else { return None };
+        loop {
+            let nanos = u128::from(*sent + 1) * u128::from(*bits) * 1_000_000_000 / u128::from(*rate);
+            let due = *on_since + Span::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+            if due > now {
+                return Some(due);
+            }
+            *sent += 1;
+            if (&self.sender).write(&PAYLOAD[..(*payload).min(PAYLOAD.len())]).is_err() {
+                *refused += 1;
+            }
+        }
+    }
+}
+
+fn watch(epoll: &Epoll, socket: &impl AsFd, flow: usize, end: u64) -> Result<(), Error> {
+    let flags = if end == SENDER { EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN };
+    let event = EpollEvent::new(flags | EpollFlags::EPOLLET, (flow as u64) << 1 | end);
+    epoll.add(socket, event).map_err(|errno| Error::os("wait for sockets", errno.into()))
+}
+
+fn attempt<T>(i: usize, group: &FlowGroup, open: impl FnOnce() -> io::Result<T>) -> Result<T, Error> {
+    open().map_err(|error| Error::os(format!("open a socket of flow {i} ({})", group.name), error))
+}
+
+fn open_receiver(i: usize, group: &FlowGroup) -> io::Result<Socket> {
+    let here = SocketAddr::from((address::receiver(i), PORT));
+    let socket = match &group.transport {
+        Transport::Tcp { settings, .. } => {
+            let socket = tcp_socket(settings, group.dscp)?;
+            let buffer = settings.receive_buffer.get();
+            if buffer <= LARGEST_FIXED {
+                // Twice, for the kernel's own bookkeeping; the window is what is asked for.
+                let bytes = i32::try_from(buffer * 2).unwrap_or(i32::MAX);
+                syscall::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
+                    .or_else(|_| socket.set_recv_buffer_size(bytes as usize))?;
+                let window = i32::try_from(buffer).unwrap_or(i32::MAX);
+                syscall::set_option(&socket, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, window)?;
+            }
+            socket.bind(&here.into())?;
+            socket.listen(16)?;
+            socket
+        }
+        Transport::Udp { .. } => {
+            let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+            let _ = syscall::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 8 << 20);
+            socket.bind(&here.into())?;
+            socket
+        }
+    };
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn open_sender(i: usize, group: &FlowGroup) -> io::Result<Socket> {
+    let here = SocketAddr::from((address::sender(i), 0));
+    let there = SocketAddr::from((address::receiver(i), PORT));
+    let socket = match &group.transport {
+        Transport::Tcp { settings, .. } => {
+            let socket = tcp_socket(settings, group.dscp)?;
+            syscall::set_option(&socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, WRITTEN_AHEAD)?;
+            if settings.pacing {
+                syscall::set_option(&socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, NO_LIMIT)?;
+            }
+            socket.bind(&here.into())?;
+            socket
+        }
+        Transport::Udp { .. } => {
+            let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+            socket.set_tos_v4(u32::from(group.dscp) << 2)?;
+            let _ = syscall::set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, 8 << 20);
+            socket.bind(&here.into())?;
+            socket.connect(&there.into())?;
+            socket
+        }
+    };
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn tcp_socket(settings: &TcpSettings, dscp: u8) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_tcp_congestion(kernel_name(&settings.congestion_control).as_bytes())?;
+    socket.set_tos_v4(u32::from(dscp) << 2)?;
+    // The kernel takes the options off the segment size, the scenario does not count them.
+    let options = if settings.timestamps { 12 } else { 0 };
+    socket.set_tcp_mss((settings.mss.get() + options) as u32)?;
+    Ok(socket)
+}

@@ -1,0 +1,133 @@
+//! Flows and their routes, as the simulator lays them out.
+
+use bandmaster_core::id::{FlowId, NodeId, PortId};
+use bandmaster_core::rng::Stream;
+use bandmaster_core::routing::Router;
+use bandmaster_core::scenario::{Scenario, Transport};
+use bandmaster_core::scheme::{PortInfo, Role, Route, World};
+use bandmaster_core::time::Span;
+use bandmaster_core::topology::NodeKind;
+use bandmaster_core::units::Rate;
+use bandmaster_core::workload::{self, FlowPlan};
+
+use crate::Error;
+use crate::limits::check_flows;
+
+/// Hash key of the routes of probes, as in the simulator.
+const PROBE: u64 = u32::MAX as u64;
+
+/// What happens in a trial.
+pub(crate) struct Workplan {
+    /// TCP flows first, then UDP.
+    pub(crate) flows: Vec<FlowPlan>,
+    pub(crate) tcp_flows: usize,
+    /// Ports of each flow's data.
+    pub(crate) data_routes: Vec<Vec<u32>>,
+    /// Ports of each TCP flow's acknowledgements.
+    pub(crate) ack_routes: Vec<Vec<u32>>,
+    /// Rate of each port.
+    pub(crate) rates: Vec<Rate>,
+    /// Delay of each link.
+    pub(crate) delays: Vec<Span>,
+    /// Nodes that exchange probes, with the ports between them.
+    pub(crate) probe_routes: Vec<(NodeId, NodeId, Vec<u32>)>,
+}
+
+impl Workplan {
+    pub(crate) fn new(scenario: &Scenario, trial: u32) -> Result<Self, Error> {
+        let topology = &scenario.topology;
+        let seed = scenario.run.seed;
+        let mut flows = workload::plan(&scenario.flows, topology, &scenario.run, trial);
+        check_flows(flows.len())?;
+        let is_tcp = |plan: &FlowPlan| matches!(plan.group(&scenario.flows).transport, Transport::Tcp { .. });
+        flows.sort_by_key(|plan| !is_tcp(plan));
+        let tcp_flows = flows.iter().filter(|plan| is_tcp(plan)).count();
+        let mut router = Router::new(topology);
+        let name = |node: NodeId| &topology.nodes[node.index()].name;
+        let mut route = |from: NodeId, to: NodeId, flow: u64| {
+            router.route(from, to, flow).ok_or_else(|| {
+                Error::Missing(format!("there is no route from {} to {}", name(from), name(to)))
+            })
+        };
+        let (mut data_routes, mut ack_routes) = (Vec::new(), Vec::new());
+        for (i, plan) in flows.iter().enumerate() {
+            data_routes.push(route(plan.src, plan.dst, i as u64)?);
+            if i < tcp_flows {
+                ack_routes.push(route(plan.dst, plan.src, i as u64)?);
+            }
+        }
+        let draw = |name: String| Stream::new(seed, trial, &name);
+        let port_name = |port: usize| topology.port_name(PortId(port as u32));
+        let delays = topology
+            .links
+            .iter()
+            .enumerate()
+            .map(|(i, link)| link.delay.draw(&mut draw(format!("link/{}/delay", port_name(2 * i)))));
+        let rates = (0..2 * topology.links.len()).map(|port| {
+            let mut stream = draw(format!("port/{}/rate", port_name(port)));
+            let off = topology.rate_tolerance * (2.0 * stream.unit() - 1.0);
+            Rate::from_bits_per_sec_f64(topology.links[port / 2].rate.bits_per_sec() as f64 * (1.0 + off))
+        });
+        let (delays, rates) = (delays.collect(), rates.collect());
+        let mut plan =
+            Self { flows, tcp_flows, data_routes, ack_routes, rates, delays, probe_routes: Vec::new() };
+        for role in plan.roles(scenario) {
+            for &to in &role.probes {
+                let mut router = Router::new(topology);
+                let ports = router.route(role.node, to, PROBE).unwrap_or_default();
+                if ports.is_empty() {
+                    let (from, to) = (name(role.node), name(to));
+                    return Err(Error::Missing(format!("probes: there is no route from {from} to {to}")));
+                }
+                plan.probe_routes.push((role.node, to, ports));
+            }
+        }
+        Ok(plan)
+    }
+
+    /// The roles of every scheme, new.
+    pub(crate) fn roles(&self, scenario: &Scenario) -> Vec<Role> {
+        let topology = &scenario.topology;
+        let ends = topology.links.iter().flat_map(|link| [(link.a, link.b), (link.b, link.a)]);
+        let route = |(i, ports): (usize, &Vec<u32>)| Route {
+            flow: FlowId(i as u32),
+            ports: ports.iter().map(|port| PortId(*port)).collect(),
+        };
+        let world = World {
+            nodes: topology.nodes.iter().map(|node| node.name.clone()).collect(),
+            ports: ends
+                .zip(&self.rates)
+                .map(|((from, to), rate)| PortInfo { from, to, capacity: *rate })
+                .collect(),
+            routes: self.data_routes[..self.tcp_flows].iter().enumerate().map(route).collect(),
+        };
+        let of_scheme = scenario.schemes.iter();
+        of_scheme.flat_map(|config| (config.scheme.build)(&config.params, &world)).collect()
+    }
+
+    /// The port whose queue is reported: the one the scenario names, or the router port that most TCP flows' data
+    /// cross; the slowest, then the first, of equals.
+    pub(crate) fn measured_port(&self, scenario: &Scenario) -> Option<usize> {
+        let topology = &scenario.topology;
+        if let Some(name) = &scenario.measure.queue {
+            return topology.port(name).map(PortId::index);
+        }
+        let mut crossing = vec![0u64; self.rates.len()];
+        for &port in self.data_routes[..self.tcp_flows].iter().flatten() {
+            crossing[port as usize] += 1;
+        }
+        let is_router =
+            |port: usize| topology.nodes[transmitter(scenario, port).index()].kind == NodeKind::Router;
+        let rank = |port: &usize| {
+            let rate = topology.links[*port / 2].rate;
+            (crossing[*port], std::cmp::Reverse(rate), std::cmp::Reverse(*port))
+        };
+        (0..crossing.len()).filter(|&port| is_router(port) && crossing[port] > 0).max_by_key(rank)
+    }
+}
+
+/// The node that transmits at a port.
+pub(crate) fn transmitter(scenario: &Scenario, port: usize) -> NodeId {
+    let link = &scenario.topology.links[port / 2];
+    if port.is_multiple_of(2) { link.a } else { link.b }
+}

@@ -1,0 +1,287 @@
+//! Namespaces `s - g1 - r - g2`: data goes from `s` to an address of `g2`, through a bottleneck at `r`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bandmaster_linux::gateway::Status;
+
+use super::child::COMMAND;
+
+const NODES: [&str; 4] = ["s", "g1", "r", "g2"];
+pub(crate) const GATEWAY_1: &str = "10.9.1.1";
+pub(crate) const GATEWAY_2: &str = "10.9.2.1";
+pub(crate) const SINK: &str = "10.2.0.2";
+const KEY: &[u8] = b"a secret of thirty-two bytes....";
+
+pub(crate) struct Lab {
+    prefix: String,
+    folder: PathBuf,
+}
+
+/// A process in the lab that ends with it.
+pub(crate) struct Running(Child);
+
+impl Lab {
+    /// None, with the reason on stderr, where it cannot be built.
+    pub(crate) fn build(rate: &str) -> Option<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        for (program, version) in [("ip", "-V"), ("tc", "-V"), ("nft", "-v"), ("ethtool", "--version")] {
+            if Command::new(program).arg(version).output().is_err() {
+                eprintln!("SKIPPED: no program {program}");
+                return None;
+            }
+        }
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("bmgate{}x{number}", std::process::id());
+        let folder = std::env::temp_dir().join(&prefix);
+        let lab = Self { prefix, folder };
+        if !run("ip", &["netns", "add", &lab.name("s")]).0 {
+            eprintln!("SKIPPED: cannot add a network namespace; it needs root");
+            return None;
+        }
+        fs::create_dir_all(&lab.folder).expect("a folder");
+        for node in &NODES[1..] {
+            lab.host("ip", &["netns", "add", &lab.name(node)]);
+        }
+        for node in NODES {
+            lab.inside(node, "ip link set dev lo up");
+        }
+        lab.link(("s", "eth0", "10.1.0.2/24"), ("g1", "lan0", "10.1.0.1/24"));
+        lab.link(("g1", "wan0", "10.9.1.1/24"), ("r", "left", "10.9.1.2/24"));
+        lab.link(("r", "right", "10.9.2.2/24"), ("g2", "wan0", "10.9.2.1/24"));
+        for node in ["g1", "r"] {
+            lab.inside(node, "sysctl -qw net.ipv4.ip_forward=1");
+        }
+        lab.inside("s", "ip route add default via 10.1.0.1");
+        lab.routes();
+        lab.inside("g2", "ip route add default via 10.9.2.2");
+        lab.inside("g2", &format!("ip addr add {SINK}/32 dev lo"));
+        lab.inside("r", "ip route add 10.1.0.0/24 via 10.9.1.1");
+        lab.inside("r", "ip route add 10.2.0.0/24 via 10.9.2.1");
+        lab.inside("r", "tc qdisc add dev right root handle 1: htb default 10");
+        lab.inside(
+            "r",
+            &format!("tc class add dev right parent 1: classid 1:10 htb rate {rate} burst 1600 cburst 1600"),
+        );
+        lab.inside("r", "tc qdisc add dev right parent 1:10 pfifo limit 50");
+        let key = lab.folder.join("key");
+        fs::write(&key, KEY).expect("a key");
+        lab.host("chmod", &["600", &key.to_string_lossy()]);
+        Some(lab)
+    }
+
+    /// The routes that go with the link of `g1`.
+    pub(crate) fn routes(&self) {
+        self.inside("g1", "ip route replace default via 10.9.1.2");
+    }
+
+    pub(crate) fn set_rate(&self, rate: &str) {
+        self.inside(
+            "r",
+            &format!(
+                "tc class change dev right parent 1: classid 1:10 htb rate {rate} burst 1600 cburst 1600"
+            ),
+        );
+    }
+
+    fn link(&self, a: (&str, &str, &str), b: (&str, &str, &str)) {
+        let (left, right) = (self.name(a.0), self.name(b.0));
+        self.host(
+            "ip",
+            &[
+                "link", "add", "name", a.1, "netns", &left, "type", "veth", "peer", "name", b.1, "netns",
+                &right,
+            ],
+        );
+        for (node, device, address) in [a, b] {
+            self.inside(node, &format!("ip addr add {address} dev {device}"));
+            self.inside(node, &format!("ip link set dev {device} up"));
+            self.inside(node, &format!("ethtool -K {device} tso off gso off tx off sg off"));
+        }
+    }
+
+    fn name(&self, node: &str) -> String {
+        format!("{}-{node}", self.prefix)
+    }
+
+    fn host(&self, program: &str, words: &[&str]) {
+        let (good, said) = run(program, words);
+        assert!(good, "{program} {words:?}: {said}");
+    }
+
+    /// What `command` prints in the namespace of `node`.
+    pub(crate) fn inside(&self, node: &str, command: &str) -> String {
+        let name = self.name(node);
+        let mut words = vec!["netns", "exec", &name];
+        words.extend(command.split(' '));
+        let (good, said) = run("ip", &words);
+        assert!(good, "{node}: {command}: {said}");
+        said
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Starts this test program in the namespace of `node`, to do `words` (see [`super::child`]).
+    pub(crate) fn start(&self, node: &str, words: &str) -> Running {
+        let program = std::env::current_exe().expect("this program");
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.path(&format!("{node}.log")))
+            .expect("a log");
+        let child = Command::new("ip")
+            .args(["netns", "exec", &self.name(node)])
+            .arg(program)
+            .args(["--exact", "child::child", "--nocapture", "--test-threads=1"])
+            .env(COMMAND, words)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a log"))
+            .stderr(log)
+            .spawn()
+            .expect("started");
+        Running(child)
+    }
+
+    pub(crate) fn log(&self, node: &str) -> String {
+        fs::read_to_string(self.path(&format!("{node}.log"))).unwrap_or_default()
+    }
+
+    /// A deployment file for `node`, and the words that run it.
+    pub(crate) fn gateway(&self, node: &str, text: &str) -> String {
+        let file = self.path(&format!("{node}.toml"));
+        let text = text.replace("STATE", &self.state(node).to_string_lossy());
+        fs::write(&file, text).expect("a file");
+        format!("run {}", file.display())
+    }
+
+    pub(crate) fn state(&self, node: &str) -> PathBuf {
+        self.path(&format!("{node}-state"))
+    }
+
+    pub(crate) fn status(&self, node: &str) -> Status {
+        bandmaster_linux::gateway::status(&self.state(node))
+            .unwrap_or_else(|e| panic!("{e}\n{}", self.log(node)))
+    }
+
+    /// Waits until the status of `node` is as wanted.
+    pub(crate) fn until(
+        &self,
+        node: &str,
+        what: &str,
+        seconds: u64,
+        wanted: impl Fn(&Status) -> bool,
+    ) -> Status {
+        let begin = Instant::now();
+        loop {
+            let status = bandmaster_linux::gateway::status(&self.state(node));
+            match status {
+                Ok(status) if wanted(&status) => return status,
+                other if begin.elapsed() > Duration::from_secs(seconds) => {
+                    panic!("{node}: not {what} after {seconds} s: {other:#?}\n{}", self.log(node))
+                }
+                _ => thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    /// All that a gateway could change at `node`, as the kernel tells it.
+    pub(crate) fn machine(&self, node: &str) -> String {
+        let commands = [
+            "tc -j qdisc show",
+            "tc -j class show dev wan0",
+            "tc -j filter show dev wan0",
+            "nft list ruleset",
+            "ethtool -k wan0",
+            "sysctl -a -r ^net[.]",
+        ];
+        commands.map(|command| format!("# {command}\n{}", self.inside(node, command))).join("")
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        for node in NODES {
+            // What a failed test left goes with its namespace.
+            let (_, pids) = run("ip", &["netns", "pids", &self.name(node)]);
+            for pid in pids.split_whitespace() {
+                run("kill", &["-9", pid]);
+            }
+            run("ip", &["netns", "del", &self.name(node)]);
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Running {
+    pub(crate) fn signal(&self, signal: &str) {
+        // `ip netns exec` becomes the program: the process is the child itself.
+        run("kill", &[signal, &self.0.id().to_string()]);
+    }
+
+    /// Waits for the end; true when it was good.
+    pub(crate) fn end(mut self) -> bool {
+        self.0.wait().is_ok_and(|status| status.success())
+    }
+
+    pub(crate) fn stop(self) -> bool {
+        self.signal("-TERM");
+        self.end()
+    }
+
+    /// Processor time so far, s.
+    pub(crate) fn cpu(&self) -> f64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("a process");
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+        let ticks: f64 = fields[11..13].iter().filter_map(|n| n.parse::<f64>().ok()).sum();
+        ticks / 100.0
+    }
+}
+
+fn run(program: &str, words: &[&str]) -> (bool, String) {
+    match Command::new(program).args(words).stdin(Stdio::null()).output() {
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let good = output.status.success();
+            (good, if good { text } else { text + &String::from_utf8_lossy(&output.stderr) })
+        }
+        Err(e) => (false, e.to_string()),
+    }
+}
+
+/// A sender with five classes by destination port, as in the experiment of the paper.
+pub(crate) fn sender(auth: &str, more: &str) -> String {
+    let mut text = format!(
+        "version = 1\nrole = \"sender\"\ninterface = \"wan0\"\nstate-directory = \"STATE\"\n{more}\n[peer]\naddress = \
+         \"{GATEWAY_2}\"\n{auth}\n[control]\nsafe-rate = \"500kbit\"\nhold = \"3s\"\n"
+    );
+    for i in 1..=5 {
+        text += &format!(
+            "[[classes]]\nname = \"p{i}\"\npriority = {i}\nneed = \"400kbit\"\nretransmission = false\n\
+             [[classes.match]]\nprotocol = \"udp\"\nports = [{}]\n",
+            5200 + i
+        );
+    }
+    text
+}
+
+pub(crate) fn receiver(auth: &str) -> String {
+    format!(
+        "version = 1\nrole = \"receiver\"\ninterface = \"wan0\"\nstate-directory = \"STATE\"\n[peer]\naddress = \
+         \"{GATEWAY_1}\"\n{auth}\n[[data]]\nsource = \"10.1.0.0/24\"\n"
+    )
+}
+
+pub(crate) const PLAIN: &str = "auth = \"none\"";
+pub(crate) const KEYED: &str = "key-file = \"key\"";
+
+/// The secret of `KEYED`.
+pub(crate) fn key() -> bandmaster_core::scheme::er2bc::probe::Auth {
+    use bandmaster_core::scheme::er2bc::probe::{Auth, Key};
+    Auth::Key(Key::new(KEY).expect("long enough"))
+}

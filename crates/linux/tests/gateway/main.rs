@@ -1,0 +1,8 @@
+//! The gateway between network namespaces: needs root, iproute2, nftables and ethtool; without them each test says so and
+//! does nothing. Nothing outside the namespaces that a test makes is touched.
+
+mod child;
+mod lab;
+mod life;
+mod path;
+mod probes;

@@ -1,0 +1,96 @@
+//! Links whose capacity changes with time, from the scenario file to the figures.
+
+use bandmaster_core::report::RunRecord;
+use bandmaster_core::scenario::{Files, Options, parse};
+use bandmaster_sim::{RunOptions, run};
+
+/// Opportunities in each 10 ms: at 1, 1, 2, 7 and 10 ms.
+const TRACE: &str = "1\n1\n2\n7\n10\n";
+
+#[derive(Debug)]
+struct Beside;
+
+impl Files for Beside {
+    fn read(&self, name: &str) -> Result<String, String> {
+        assert_eq!(name, "some.trace");
+        Ok(TRACE.to_owned())
+    }
+}
+
+/// Datagrams of 1500 bytes at `rate` over a link with `capacity` and `queue`, 1504 bytes each there.
+fn load(rate: &str, capacity: &str, queue: &str) -> RunRecord {
+    let text = format!(
+        "version = 1\nname = \"load\"\n[run]\nduration = \"21s\"\nwarm-up = \"1s\"\nsample = \"10ms\"\n\
+         [network]\nhosts = [\"tx\", \"rx\"]\nrouters = [\"r\"]\nframe-overhead = \"4B\"\n\
+         [[network.links]]\nends = [\"tx\", \"r\"]\nrate = \"1gbit\"\n\
+         [[network.links]]\nends = [\"r\", \"rx\"]\nrate = \"6mbit\"\nqueue = {queue}\ndelay = \"5500us\"\n{capacity}\n\
+         [[flows]]\nname = \"load\"\nfrom = \"tx\"\nto = \"rx\"\ntransport = \"udp\"\nrate = \"{rate}\"\n\
+         measured = true\n[measure]\nqueue = \"r->rx\"\n"
+    );
+    let options = Options { files: Some(&Beside), ..Options::default() };
+    let study = parse("load", &text, &options).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    run(&study.cases[0].scenario, 0, 0, &mut RunOptions::default()).expect("a run")
+}
+
+/// Datagrams that arrived in each sampling interval.
+fn arrived(record: &RunRecord) -> Vec<f64> {
+    let is_load = |s: &&bandmaster_core::report::Series| s.entity == "all" && s.measure == "throughput";
+    let series = record.series.iter().find(is_load).expect("a series");
+    series.values.iter().map(|mbit| (f64::from(*mbit) * 1e6 * 0.010 / 8.0 / 1472.0).round()).collect()
+}
+
+const QUEUES: [&str; 10] = [
+    "\"30pkt\"",
+    "{ discipline = \"red\", min-th = \"10pkt\", max-th = \"25pkt\", limit = \"30pkt\" }",
+    "{ discipline = \"ared\", target-delay = \"15ms\", limit = \"60pkt\" }",
+    "{ discipline = \"pie\" }",
+    "{ discipline = \"codel\" }",
+    "{ discipline = \"fq-codel\" }",
+    "{ discipline = \"drr\", limit = \"30pkt\" }",
+    "{ discipline = \"prio\", limit = \"30pkt\" }",
+    "{ discipline = \"tbf\", rate = \"50mbit\", limit = \"30pkt\" }",
+    "{ discipline = \"htb\", rate = \"50mbit\", limit = \"30pkt\" }",
+];
+
+/// A datagram takes one opportunity: with more of them than opportunities, each 10 ms bring 5, whatever orders them.
+#[test]
+fn a_trace_delivers_its_opportunities_behind_every_discipline() {
+    for queue in QUEUES {
+        let record = load("20mbit", "capacity.trace = \"some.trace\"", queue);
+        let arrived = arrived(&record);
+        assert!(arrived.iter().all(|n| *n <= 5.0), "{queue}: {arrived:?}");
+        assert_eq!(arrived[100..].iter().sum::<f64>(), 10_000.0, "{queue}");
+    }
+}
+
+/// 6 Mbit/s for 1 s of 2 s and 0.6 Mbit/s for half a second, then nothing: 0.75 + 0.0375 MB a period. ARED's
+/// average is as long as a second of arrivals: after a pause it drops everything, its queue runs empty, and the average
+/// still falls.
+#[test]
+fn steps_deliver_their_mean_behind_every_discipline() {
+    let capacity = "capacity.steps = [{ at = \"1s\", rate = \"600kbit\" }, { at = \"1500ms\", rate = \"0bit\" }]\n\
+                    capacity.period = \"2s\"";
+    let mean = (6.0 + 0.3) / 2.0 * 1472.0 / 1504.0;
+    for queue in QUEUES {
+        let ratio = load("20mbit", capacity, queue).figure("throughput").expect("a figure") / mean;
+        println!("{queue}: {ratio:.4} of the mean");
+        // The ends of the window are worth a datagram in 5000 each.
+        let low = if queue.contains("ared") { 0.7 } else { 0.999 };
+        assert!((low..1.001).contains(&ratio), "{queue}: {ratio}");
+    }
+}
+
+/// The other direction keeps the link's rate; a capacity that falls to nothing in between loses nothing.
+#[test]
+fn directions_have_capacities_of_their_own() {
+    let pause = "{ steps = [{ at = \"5s\", rate = \"0bit\" }, { at = \"6s\", rate = \"6mbit\" }] }";
+    let forward = load("5mbit", &format!("capacity = {pause}"), "\"1000pkt\"");
+    let back = load("5mbit", &format!("capacity-back = {pause}"), "\"1000pkt\"");
+    assert_eq!((forward.figure("drops"), back.figure("drops")), (Some(0.0), Some(0.0)));
+    let in_pause = |record: &RunRecord| arrived(record)[501..600].iter().sum::<f64>();
+    assert_eq!(in_pause(&forward), 0.0);
+    // 99 intervals of 10 ms at 5 Mbit/s are 412.5 datagrams.
+    assert!((in_pause(&back) - 412.5).abs() <= 1.0, "{}", in_pause(&back));
+    // In the pause 416 wait, and one is with the transmitter.
+    assert_eq!(forward.figure("queue_max").map(|n| (n - 416.0).abs() <= 1.0), Some(true), "{forward:?}");
+}
