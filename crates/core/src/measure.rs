@@ -230,7 +230,8 @@ impl Meter {
         let groups = &scenario.flows;
         let mut entities: Vec<String> = Vec::new();
         let mut measured = Vec::with_capacity(plans.len());
-        measured.extend((0..plans.len() as u32).filter(|&i| plans[i as usize].group(groups).measured));
+        let is_measured = |plan: &FlowPlan| plan.group(groups).measured && plan.subflow(groups) == 0;
+        measured.extend((0..plans.len() as u32).filter(|&i| is_measured(&plans[i as usize])));
         let mut entity = |name: &String| {
             entities.iter().position(|e| e == name).unwrap_or_else(|| {
                 entities.push(name.clone());

@@ -2,6 +2,7 @@
 
 pub mod bas;
 pub mod er2bc;
+pub mod qcbf;
 
 use crate::control::Controller;
 use crate::id::{FlowId, NodeId, PortId};
@@ -43,6 +44,8 @@ pub enum Act {
     SetClass,
     /// Sends messages between nodes.
     Send,
+    /// Programs at ports: [`WindowProgram`](crate::port::window::WindowProgram).
+    Program,
 }
 
 /// Checks parameters, with a look-up of node names; an error is (key, what is wrong with its value).
@@ -58,7 +61,7 @@ impl PartialEq for SchemeDef {
 }
 
 /// Every scheme.
-pub static REGISTRY: &[&SchemeDef] = &[&bas::DEF, &er2bc::DEF];
+pub static REGISTRY: &[&SchemeDef] = &[&bas::DEF, &er2bc::DEF, &qcbf::DEF];
 
 /// A scheme with its parameters, as a scenario states it.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]

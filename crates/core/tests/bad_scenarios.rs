@@ -264,7 +264,7 @@ fn quantities() {
             "queue = \"200pkt\"",
             "queue = { discipline = \"fifo\", limits = \"5pkt\" }",
             "x.toml:19:32: error: network.links.server-r1.queue: unknown key `limits` in a queue with \
-             discipline \"fifo\"; did you mean `limit`? allowed: discipline, limit",
+             discipline \"fifo\"; did you mean `limit`? allowed: discipline, limit, ecn-threshold",
         ),
         (
             "queue = \"200pkt\"",
@@ -662,7 +662,7 @@ fn networks() {
             "hosts = [\"server\"]",
             "hosts = [\"server\"]\nbuilder = \"dumbell\"",
             "x.toml:12:11: error: network.builder: \"dumbell\" is not \"custom\", \"dumbbell\", \"star\", \
-             \"parking-lot\", \"leaf-spine\" or \"fat-tree\"; did you mean \"dumbbell\"?",
+             \"parking-lot\", \"leaf-spine\", \"fat-tree\", \"pod\" or \"dual-fat-tree\"; did you mean \"dumbbell\"?",
         ),
         (
             "hosts = [\"server\"]",
@@ -938,8 +938,8 @@ fn traffic() {
         (
             "congestion-control = \"newreno\"",
             "congestion-control = \"vegas\"",
-            "x.toml:36:22: error: tcp.congestion-control: \"vegas\" is not \"tahoe\", \"reno\", \"newreno\" or \
-             \"cubic\"",
+            "x.toml:36:22: error: tcp.congestion-control: \"vegas\" is not \"tahoe\", \"reno\", \"newreno\", \
+             \"cubic\", \"dctcp\", \"lia\", \"olia\" or \"balia\"",
         ),
         (
             "congestion-control = \"newreno\"",
@@ -981,7 +981,7 @@ fn schemes() {
         (
             "[schemes.bas]",
             "[schemes.bass]",
-            "x.toml:52:10: error: schemes: unknown scheme `bass`; did you mean `bas`? allowed: bas, er2bc\n\
+            "x.toml:52:10: error: schemes: unknown scheme `bass`; did you mean `bas`? allowed: bas, er2bc, qcbf\n\
              x.toml:62:9: error: schemes.bas.servers: is missing; write a text or a list of texts (variant \
              `tcp`)\n\
              x.toml:62:9: error: schemes.bas.domain: is missing; write a text or a list of texts (variant \
@@ -1122,7 +1122,8 @@ fn claims_and_figures() {
             "figure = \"jane\"",
             "x.toml:81:10: error: claims.fairer.figure: unknown figure \"jane\"; did you mean `jain`? \
              allowed: jain, jain_normalised, jain_long, jain_normalised_long, throughput, queue, \
-             queue_max, drops, marks, rtos, retransmits, throughput_least, completed, fct_mean, fct_p99, control_rate",
+             queue_max, drops, marks, rtos, retransmits, throughput_least, completed, fct_mean, fct_p99, rounds, \
+             round_time_mean, round_time_max, round_goodput, control_rate",
         ),
         (
             "figure = \"jain\"",

@@ -34,6 +34,18 @@ pub fn check(scenario: &Scenario) -> Result<Remarks, Error> {
     check_network(scenario, &mut remarks)?;
     check_schemes(scenario)?;
     for group in &scenario.flows {
+        let what = if group.multipath.is_some() {
+            Some("`subflows`")
+        } else if group.rounds.is_some() {
+            Some("`rounds`")
+        } else if !group.paths.is_empty() {
+            Some("`paths`")
+        } else {
+            None
+        };
+        if let Some(what) = what {
+            return missing(format!("flows {}: {what} is not emulated yet; `run` simulates it", group.name));
+        }
         if let Transport::Tcp { settings, .. } = &group.transport {
             check_tcp(&group.name, settings, &mut remarks)?;
         }
@@ -63,6 +75,11 @@ fn check_network(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error
             return missing(format!(
                 "link {name}: {} is more than a user-space forwarder carries; at most {MOST_RATE}",
                 link.rate
+            ));
+        }
+        if link.queue.discipline == &qdisc::shared::DEF {
+            return missing(format!(
+                "link {name}: memory that ports share is not emulated yet; `run` simulates it"
             ));
         }
         if link.capacity.is_some() || link.capacity_back.is_some() {
@@ -105,6 +122,7 @@ fn check_schemes(scenario: &Scenario) -> Result<(), Error> {
             Act::SetWindow => Some("bound the window of a running connection"),
             Act::SetRate => Some("pace a running connection"),
             Act::Send => Some("carry messages between nodes"),
+            Act::Program => Some("set windows in passing packets"),
         };
         let lacks: Vec<&str> = scheme.acts.iter().filter_map(cannot).collect();
         if !lacks.is_empty() {

@@ -109,7 +109,7 @@ impl Network {
             // The kernel's classes are the queue; what has left them only waits for the transmitter.
             Discipline::Fifo(Box::new(fifo::DropTail { limit: Limit::Unlimited }))
         } else {
-            config.build(Site { rate, stream: stream("queue") })
+            config.build(Site::new(rate, stream("queue")))
         };
         let mut programs: Vec<Arc<Mutex<dyn PortProgram>>> = Vec::new();
         if roles.iter().any(|role| role.wants_ports && role.node == from) {

@@ -306,7 +306,16 @@ pub(super) static NETWORK: TableDef = TableDef {
     keys: &[&[
         Key::new(
             "builder",
-            Kind::Choice(&["custom", "dumbbell", "star", "parking-lot", "leaf-spine", "fat-tree"]),
+            Kind::Choice(&[
+                "custom",
+                "dumbbell",
+                "star",
+                "parking-lot",
+                "leaf-spine",
+                "fat-tree",
+                "pod",
+                "dual-fat-tree",
+            ]),
             "custom",
             "Shape that is built first",
             HOUSE,
@@ -391,6 +400,33 @@ pub(super) static NETWORK: TableDef = TableDef {
                     FABRIC_KEY,
                 ],
             ),
+            (
+                "pod",
+                &[
+                    SIZE,
+                    Key::new(
+                        "tors",
+                        Kind::Integer { min: 1, max: 64 },
+                        "2",
+                        "Top-of-rack routers, each linked to every sender and to the receiver",
+                        "dual-homed hosts",
+                    ),
+                    ACCESS_KEY,
+                    BOTTLENECK_KEY,
+                ],
+            ),
+            (
+                "dual-fat-tree",
+                &[
+                    Key::required(
+                        "k",
+                        Kind::Integer { min: 2, max: 64 },
+                        "Ports per router of the fabric, even: k^3/4 hosts with two links each",
+                    ),
+                    ACCESS_KEY,
+                    FABRIC_KEY,
+                ],
+            ),
         ],
     }),
     nested: &[
@@ -412,7 +448,7 @@ pub(super) static TCP: TableDef = TableDef {
     keys: &[&[
         Key::new(
             "congestion-control",
-            Kind::Choice(&["tahoe", "reno", "newreno", "cubic"]),
+            Kind::Choice(&["tahoe", "reno", "newreno", "cubic", "dctcp", "lia", "olia", "balia"]),
             "cubic",
             "Congestion control",
             LINUX,
@@ -547,6 +583,11 @@ pub(super) static FLOW: TableDef = TableDef {
         ),
         Key::optional("stop", SPAN, "When each flow stops sending; absent: at the end of the run"),
         Key::optional("timeline", Kind::Nested, "Stops and restarts of parts of the flows"),
+        Key::optional(
+            "paths",
+            Kind::TextList,
+            "Routers that the way leads over, both directions, several in one text; flow or subflow i of a pair takes path i modulo their number; absent: a shortest way",
+        ),
         Key::optional("on", Kind::Draw, "Sending for so long, drawn anew each time; with `off`"),
         Key::optional("off", Kind::Draw, "Silent for so long, drawn anew each time; with `on`"),
     ]],
@@ -557,6 +598,23 @@ pub(super) static FLOW: TableDef = TableDef {
                 "tcp",
                 &[
                     Key::optional("size", BYTES, "Bytes to send; absent: without end"),
+                    Key::optional(
+                        "rounds",
+                        COUNT,
+                        "Incast: `size` from every sender so many times, over new connections; a receiver's next round begins, and `start` counts from there, when the one before is complete",
+                    ),
+                    Key::optional(
+                        "subflows",
+                        Kind::Integer { min: 1, max: 8 },
+                        "Multipath TCP with so many subflows; without `paths` subflow i leaves and arrives by link i of the hosts; absent: plain TCP",
+                    ),
+                    Key::new(
+                        "scheduler",
+                        Kind::Choice(&["min-rtt", "round-robin"]),
+                        "min-rtt",
+                        "Multipath TCP: which subflow with room gets the next data",
+                        "Linux",
+                    ),
                     Key::new(
                         "measured",
                         Kind::Bool,
@@ -828,11 +886,7 @@ pub(super) static FIGURE: TableDef = TableDef {
             (
                 "series",
                 &[
-                    Key::required(
-                        "y",
-                        Kind::Choice(SERIES),
-                        "Measure on the y axis, or a gauge of schemes",
-                    ),
+                    Key::required("y", Kind::Choice(SERIES), "Measure on the y axis, or a gauge of schemes"),
                     Key::new(
                         "entities",
                         Kind::TextList,
