@@ -424,6 +424,7 @@ impl Rig {
             to: to.clone(),
             queue: Discipline::Fifo(Box::new(DropTail { limit: Limit::Packets(limit) })),
             rate,
+            schedule: None,
             delay,
             loss: None,
             script: Vec::new(),
@@ -438,7 +439,7 @@ impl Rig {
         let bell = Arc::new(bell.map_err(|errno| Error::os("make an eventfd", errno.into()))?);
         // Nobody probes, so that nobody listens.
         let (passages, _) = channel();
-        let (stop, board) = (Arc::new(AtomicBool::new(false)), Arc::new(Board::new(ports.len())));
+        let (stop, board) = (Arc::new(AtomicBool::new(false)), Arc::new(Board::new(ports.len(), &[])));
         let wires = Wires {
             clock: Clock::new(Instant::now()),
             stop: stop.clone(),
