@@ -63,7 +63,7 @@ const FAST: Rate = Rate::from_bits_per_sec(10_000_000_000);
 const FULL: usize = 1_500;
 const SMALL: usize = 128;
 /// IPv4 and UDP headers.
-const HEADERS: usize = 28;
+const HEADERS: usize = bandmaster_core::units::UDP_HEADERS as usize;
 const PORT: u16 = 9;
 /// Real-time priority of sender and receiver, as the lab's traffic has it: below the forwarder's.
 const PRIORITY: i32 = 10;

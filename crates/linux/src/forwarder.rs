@@ -21,7 +21,7 @@ use bandmaster_core::qdisc::fifo::Fifo;
 use bandmaster_core::qdisc::{Discipline, Pkt, Qdisc, Verdict};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::time::{Span, Time};
-use bandmaster_core::units::{Bytes, Rate};
+use bandmaster_core::units::{Bytes, Rate, UDP_HEADERS};
 use etherparse::{IpNumber, Ipv4HeaderSlice, TcpHeaderSlice};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::EventFd;
@@ -33,8 +33,6 @@ use crate::syscall;
 const LONGEST: usize = 65_535;
 /// Real-time priority: above the traffic's.
 const PRIORITY: i32 = 20;
-/// Bytes of IPv4 and UDP headers.
-const UDP_HEADERS: usize = 28;
 /// Nobody waits longer, so that a request to stop is seen.
 const PATIENCE: Span = Span::from_millis(50);
 /// Packets read from one device before the others have their turn.
@@ -528,7 +526,7 @@ impl Port {
             }
             return;
         };
-        let payload = packet.bytes.get(UDP_HEADERS..).unwrap_or_default().to_vec();
+        let payload = packet.bytes.get(UDP_HEADERS as usize..).unwrap_or_default().to_vec();
         let tell = |passage| {
             // The lab may have ended already.
             let _ = wires.passages.send(passage);

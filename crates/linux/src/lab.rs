@@ -18,7 +18,7 @@ use bandmaster_core::measure::{FlowSample, Flows, Meter};
 use bandmaster_core::report::{RunRecord, Work};
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
-use bandmaster_core::units::Bytes;
+use bandmaster_core::units::{Bytes, UDP_HEADERS};
 use bandmaster_core::workload::Toggles;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -510,7 +510,7 @@ impl<'a> Lab<'a> {
             let got = traffic.state(i);
             match transport(i) {
                 Transport::Udp { packet, .. } => FlowSample {
-                    delivered: got.datagrams * packet.get().saturating_sub(UDP_HEADERS),
+                    delivered: got.datagrams * packet.get().saturating_sub(u64::from(UDP_HEADERS)),
                     ip_bytes: got.datagrams as f64 * packet.get() as f64,
                     ..FlowSample::default()
                 },
@@ -615,9 +615,6 @@ impl<'a> Lab<'a> {
         }
     }
 }
-
-/// Bytes of IPv4 and UDP headers.
-const UDP_HEADERS: u64 = 28;
 
 /// Bytes of IPv4 and TCP headers in a data segment.
 fn headers(timestamps: bool) -> u64 {

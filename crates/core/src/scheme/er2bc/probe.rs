@@ -26,7 +26,7 @@ use crate::time::Time;
 use crate::units::Bytes;
 
 /// Bytes of IPv4 and UDP headers.
-pub const HEADERS: Bytes = Bytes::new(28);
+pub const HEADERS: Bytes = Bytes::new(crate::units::UDP_HEADERS as u64);
 
 const QUESTION: u16 = 1;
 const ANSWER: u16 = 2;
