@@ -2,9 +2,10 @@
 
 use crate::id::NodeId;
 use crate::rng::Stream;
-use crate::scenario::{FlowGroup, OnOff, Pairing, RunPlan, Scenario};
+use crate::scenario::{FlowGroup, OnOff, Pairing, RunPlan, Scenario, Transport};
 use crate::time::{Span, Time};
 use crate::topology::Topology;
+use crate::units::{Bytes, Rate};
 
 /// One connection or UDP stream.
 #[derive(Clone, Copy, Debug)]
@@ -252,6 +253,35 @@ impl Toggles {
         let length = if on { times.on } else { times.off };
         (on, length.draw(&mut self.streams[flow]))
     }
+}
+
+/// How much later than their turns the packets of a constant-rate flow leave. Without it flows of equal rate keep their
+/// phases, and which of them loses at a full queue hangs on nothing else (Floyd and Jacobson, "On Traffic Phase Effects in
+/// Packet-Switched Gateways", 1992).
+#[derive(Clone, Debug)]
+pub struct Jitter {
+    stream: Stream,
+    most: Span,
+}
+
+impl Jitter {
+    /// Of a flow, drawn from a stream of its own; none: it keeps its turns.
+    pub fn new(plan: &FlowPlan, scenario: &Scenario, trial: u32) -> Option<Self> {
+        let Transport::Udp { rate, packet, jitter } = plan.group(&scenario.flows).transport else { return None };
+        let most = interval(rate, packet).mul_f64(jitter);
+        let name = format!("flow/{}/jitter", plan.name(&scenario.flows));
+        (!most.is_zero()).then(|| Self { stream: Stream::new(scenario.run.seed, trial, &name), most })
+    }
+
+    /// How much later the next packet leaves; never later than the one after it.
+    pub fn draw(&mut self) -> Span {
+        self.stream.span_between(Span::ZERO, self.most)
+    }
+}
+
+/// Time from packet to packet.
+fn interval(rate: Rate, packet: Bytes) -> Span {
+    rate.max(Rate::from_bits_per_sec(1)).time_for(packet)
 }
 
 #[cfg(test)]

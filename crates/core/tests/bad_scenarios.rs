@@ -909,6 +909,16 @@ fn traffic() {
              from 28B to 65535B",
         ),
         (
+            "rate = \"5mbit\"",
+            "rate = \"5mbit\"\njitter = 1.5",
+            "x.toml:49:10: error: flows.noise.jitter: 1.5 is not a number from 0 to 1",
+        ),
+        (
+            "name = \"bas\"",
+            "name = \"bas\"\npaper = [{ figure = \"jane\", value = 1.0 }]",
+            "x.toml:73:22: error: compare.bas.paper[0].figure: unknown figure \"jane\"; did you mean \"jain\"?",
+        ),
+        (
             "transport = \"udp\"",
             "transport = \"upd\"",
             "x.toml:45:13: error: flows.noise.transport: \"upd\" is not \"tcp\" or \"udp\"; did you mean \

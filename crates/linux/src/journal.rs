@@ -17,7 +17,7 @@ const FOLDER: &str = "/run/bandmaster/emulate";
 /// Begins the name of every namespace of ours.
 const PREFIX: &str = "bm-";
 
-/// Held while a namespace is made, and from [`abandon`] on.
+/// Held while a namespace or a journal is made or taken away, and from [`abandon`] on.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// The journal of a run. Dropping it takes away what the run made, and the journal with it.
@@ -46,6 +46,7 @@ impl Journal {
         let path = Path::new(FOLDER).join(format!("{run}.json"));
         let journal = Self { path, entry: Entry { run, process, started, namespaces: namespaces.clone() } };
         let written = || {
+            let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
             fs::create_dir_all(FOLDER)?;
             let mut file = File::create_new(&journal.path)?;
             file.write_all(&serde_json::to_vec(&journal.entry)?)?;
@@ -65,6 +66,8 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
+        // Another lab of this process must not find the folder that goes with the last journal.
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         // What cannot be taken away now stays in the journal, for `clean`.
         let _ = undo(&self.path, &self.entry);
     }

@@ -15,6 +15,7 @@ pub mod netns;
 mod network;
 mod roles;
 mod syscall;
+mod timing;
 mod traffic;
 mod wiring;
 mod workplan;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use bandmaster_core::control::faults::ProbeFaults;
+use bandmaster_core::control::post::Post;
 use bandmaster_core::id::{NodeId, PortId};
 use bandmaster_core::params::Value;
 use bandmaster_core::port::flow_counter::FlowCounter;
@@ -25,7 +27,7 @@ use crate::rounds::Rounds;
 use crate::routing::Router;
 use crate::simulation::{Connections, Simulation};
 use crate::tcp::Profile;
-use crate::workload::{self, FlowPlan, Toggles, UdpSource};
+use crate::workload::{self, FlowPlan, Jitter, Toggles, UdpSource};
 
 /// Builds trial `trial` of `scenario`; `capture` names a port to copy packets from.
 pub(crate) fn build<'a>(
@@ -78,7 +80,10 @@ pub(crate) fn build<'a>(
     let udp = plans
         .iter()
         .enumerate()
-        .filter_map(|(i, plan)| UdpSource::new(i as u32, data_routes[i], plan.group(&scenario.flows)))
+        .filter_map(|(i, plan)| {
+            let jitter = Jitter::new(plan, scenario, trial);
+            UdpSource::new(i as u32, data_routes[i], plan.group(&scenario.flows), jitter)
+        })
         .collect();
     let toggles = Toggles::new(&plans, scenario, trial);
     let has_multipath = scenario.flows.iter().any(|group| group.multipath.is_some());
@@ -112,10 +117,9 @@ pub(crate) fn build<'a>(
     let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.node));
     let roles = Roles::new(
         roles,
-        scenario.control.clone(),
-        Stream::new(seed, trial, "control-plane"),
+        Post::new(scenario, trial),
         probe_routes,
-        (scenario.faults.probe_loss, Stream::new(seed, trial, "faults/probe-loss")),
+        ProbeFaults::new(scenario, trial),
     );
 
     let measured_port = match &scenario.measure.queue {

@@ -1,6 +1,7 @@
 //! The world of one trial and its event loop.
 
 use bandmaster_core::capture::CapturedPacket;
+use bandmaster_core::control::faults::PathPoint;
 use bandmaster_core::control::{Action, FlowEnd, FlowStats, Observation, PortStats};
 use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::port::flow_counter::FlowCounter;
@@ -16,7 +17,7 @@ use crate::link::{PathCounter, Port, PortCounters};
 use crate::measure::{FlowSample, Flows, GaugeMeter, Meter};
 use crate::net::Net;
 use crate::packet::{Label, PROBE, Packet, flag};
-use crate::roles::{PathPoint, Probe, Roles};
+use crate::roles::{Probe, Roles};
 use crate::rounds::Rounds;
 use crate::tcp::Profile;
 use crate::tcp::multipath::Share;
@@ -644,7 +645,7 @@ impl Simulation<'_> {
     }
 
     fn deliver_message(&mut self, number: u32) {
-        if let Some((to, message)) = self.roles.receive(number) {
+        if let Some((to, message)) = self.roles.post.receive(number) {
             self.observe(to, &Observation::Message(&message));
         }
     }
@@ -654,7 +655,7 @@ impl Simulation<'_> {
         if let Some(probe) = self.roles.probe(key) {
             let (from, to, payload) = (probe.from, probe.to, probe.payload.clone());
             let first = self.probe_ports(from, to).first().map(|port| PathPoint::Start(*port));
-            let passed = first.map_or(passed, |first| self.roles.since_restart(first, passed));
+            let passed = first.map_or(passed, |first| self.roles.faults.since_restart(first, passed));
             self.observe(from, &Observation::ProbeLeft { payload: &payload, passed });
         }
     }
@@ -664,7 +665,7 @@ impl Simulation<'_> {
         let passed = self.net.slab.at(key).came_before();
         if let Some(Probe { from, to, payload, lost: false }) = self.roles.take_probe(key) {
             let last = self.probe_ports(from, to).last().map(|port| PathPoint::End(*port));
-            let passed = last.map_or(passed, |last| self.roles.since_restart(last, passed));
+            let passed = last.map_or(passed, |last| self.roles.faults.since_restart(last, passed));
             self.observe(to, &Observation::ProbeCame { from, payload: &payload, passed });
         }
     }
@@ -689,7 +690,7 @@ impl Simulation<'_> {
             let counter = self.net.ports[port as usize].extras.as_ref().and_then(|e| e.path.as_ref());
             let (left, arriving) = counter.map_or_else(Default::default, PathCounter::counts);
             let passed = if matches!(point, PathPoint::Start(_)) { left } else { arriving };
-            self.roles.set_zero(point, passed);
+            self.roles.faults.set_zero(point, passed);
         }
         let tcp = self.connections.flows();
         let topology = &self.scenario.topology;
@@ -919,7 +920,7 @@ impl Simulation<'_> {
         for (name, value) in ROUND_FIGURES.into_iter().zip(self.rounds.figures()) {
             figures.push((name.to_owned(), value));
         }
-        figures.push(("control_rate".to_owned(), self.roles.bytes_sent as f64 * 8.0 / 1e3 / duration));
+        figures.push(("control_rate".to_owned(), self.roles.bytes_sent() as f64 * 8.0 / 1e3 / duration));
         figures.extend(of_gauges);
         let packet_hops = self.net.ports.iter().map(Port::sent).sum();
         RunRecord {

@@ -14,7 +14,7 @@ use clap::{Args, ValueHint};
 use super::execute::{Experiment, Runtime, execute_by};
 use super::run::settings_as_written;
 use super::scenario_file::{ScenarioFile, options};
-use crate::args::{CaptureArgs, Settings, WorkArgs};
+use crate::args::{CaptureArgs, Settings, WorkArgs, whole_number};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
@@ -39,6 +39,9 @@ pub(crate) struct EmulateArgs {
     /// Only the base point of each variant: no sweeps
     #[arg(long)]
     base: bool,
+    /// Trials at the same time, each in a lab of its own: what is slow leaves room on this machine
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u16>(1, 16))]
+    jobs: u16,
     /// Folder for the report; must be new or empty [default: results/NAME-001, -002, ...]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "no_report")]
     out: Option<PathBuf>,
@@ -94,13 +97,13 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
         console.say(format!("removed {name}, which a killed emulation had left"));
     }
     interrupt::before_exit(bandmaster_linux::abandon);
-    say_length(&study, console);
+    say_length(&study, args.jobs, console);
     for remark in &remarks {
         console.say(format!("otherwise than the file says: {remark}"));
     }
 
     let work = WorkArgs {
-        jobs: Some(1),
+        jobs: Some(args.jobs),
         out: args.out.clone(),
         force: args.force,
         json: args.json,
@@ -264,10 +267,11 @@ fn note(study: &mut Study, remarks: &BTreeSet<String>) {
     study.description.push_str(&text);
 }
 
-fn say_length(study: &Study, console: Console) {
+fn say_length(study: &Study, jobs: u16, console: Console) {
     let of_case =
         |case: &Case| case.scenario.run.duration.as_secs_f64() * f64::from(case.scenario.run.trials);
     let seconds: f64 = study.cases.iter().map(of_case).sum();
     let trials: u32 = study.cases.iter().map(|case| case.scenario.run.trials).sum();
-    console.say(format!("emulating {trials} trials, one after the other: {seconds:.0} s and more"));
+    let how = if jobs > 1 { format!("{jobs} at a time") } else { "one after the other".to_owned() };
+    console.say(format!("emulating {trials} trials, {how}: {:.0} s and more", seconds / f64::from(jobs)));
 }

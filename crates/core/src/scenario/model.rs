@@ -238,6 +238,8 @@ pub enum Transport {
         rate: Rate,
         /// Size of an IP packet.
         packet: Bytes,
+        /// Most that a packet leaves after its turn, as a share of the packet interval; from 0 to 1.
+        jitter: f64,
     },
 }
 
@@ -380,12 +382,24 @@ pub struct Study {
 }
 
 /// A named set of overrides.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Variant {
     /// Short name.
     pub name: String,
     /// Name for people.
     pub title: String,
+    /// What the paper reports of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paper: Vec<PaperValue>,
+}
+
+/// A summary figure of a paper.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct PaperValue {
+    /// Summary figure, or `window.figure`.
+    pub figure: String,
+    /// Its value, in the figure's unit.
+    pub value: f64,
 }
 
 /// Values of one key.

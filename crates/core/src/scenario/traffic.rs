@@ -274,7 +274,8 @@ fn transport(reader: &mut Reader, section: &Section<'_>, tcp: &Layer<'_>) -> Opt
                 reader.fail_key(section, "packet", message);
             }
             let rate = network::rate(reader, section, "rate");
-            Some(Transport::Udp { rate: rate?, packet: packet? })
+            let jitter = section.float("jitter");
+            Some(Transport::Udp { rate: rate?, packet: packet?, jitter: jitter? })
         }
         _ => {
             let size = section.bytes("size");
