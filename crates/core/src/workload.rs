@@ -267,7 +267,9 @@ pub struct Jitter {
 impl Jitter {
     /// Of a flow, drawn from a stream of its own; none: it keeps its turns.
     pub fn new(plan: &FlowPlan, scenario: &Scenario, trial: u32) -> Option<Self> {
-        let Transport::Udp { rate, packet, jitter } = plan.group(&scenario.flows).transport else { return None };
+        let Transport::Udp { rate, packet, jitter } = plan.group(&scenario.flows).transport else {
+            return None;
+        };
         let most = interval(rate, packet).mul_f64(jitter);
         let name = format!("flow/{}/jitter", plan.name(&scenario.flows));
         (!most.is_zero()).then(|| Self { stream: Stream::new(scenario.run.seed, trial, &name), most })

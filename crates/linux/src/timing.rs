@@ -86,9 +86,9 @@ impl Timing {
 
 impl RoundTrip {
     fn add(&mut self, sample: Span) {
-        let smoothed = self.smoothed.map_or(sample, |smoothed| {
-            Span::from_nanos((7 * smoothed.as_nanos() + sample.as_nanos()) / 8)
-        });
+        let smoothed = self
+            .smoothed
+            .map_or(sample, |smoothed| Span::from_nanos((7 * smoothed.as_nanos() + sample.as_nanos()) / 8));
         self.smoothed = Some(smoothed);
         self.least = Some(self.least.map_or(sample, |least| least.min(sample)));
         self.last = Some(sample);

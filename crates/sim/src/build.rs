@@ -115,12 +115,8 @@ pub(crate) fn build<'a>(
     }
     let routes = table.ports;
     let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.node));
-    let roles = Roles::new(
-        roles,
-        Post::new(scenario, trial),
-        probe_routes,
-        ProbeFaults::new(scenario, trial),
-    );
+    let roles =
+        Roles::new(roles, Post::new(scenario, trial), probe_routes, ProbeFaults::new(scenario, trial));
 
     let measured_port = match &scenario.measure.queue {
         Some(name) => Some(find_port(topology, name)?),

@@ -281,12 +281,7 @@ impl StudyComparison {
 }
 
 impl CaseComparison {
-    fn new(
-        a: &CaseRow,
-        b: &CaseRow,
-        paper: &dyn Fn(&str) -> Option<f64>,
-        wanted: &Wanted<'_>,
-    ) -> Self {
+    fn new(a: &CaseRow, b: &CaseRow, paper: &dyn Fn(&str) -> Option<f64>, wanted: &Wanted<'_>) -> Self {
         let (a, b) = (&a.statistics, &b.statistics);
         let mut figures: Vec<&str> = a.figures.iter().map(|(name, _)| name.as_str()).collect();
         figures.extend(b.figures.iter().map(|(n, _)| n.as_str()).filter(|n| a.figure(n).is_none()));
@@ -335,7 +330,8 @@ impl CaseComparison {
         ];
         let head = ["  figure", "unit", "paper", "A", "B", "limit", "B - A", "relative", "tolerance"];
         let numbers = [false, false, true, true, true, true, true, true, false];
-        let keep = |cells: [String; 9]| cells.into_iter().zip(filled).filter(|(_, f)| *f).map(|(cell, _)| cell);
+        let keep =
+            |cells: [String; 9]| cells.into_iter().zip(filled).filter(|(_, f)| *f).map(|(cell, _)| cell);
         table.set_header(keep(head.map(str::to_owned)));
         for figure in &self.figures {
             table.add_row(keep(figure.cells()));
