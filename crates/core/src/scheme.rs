@@ -2,6 +2,7 @@
 
 pub mod bas;
 pub mod er2bc;
+pub mod opentcp;
 
 use crate::control::Controller;
 use crate::id::{FlowId, NodeId, PortId};
@@ -41,6 +42,8 @@ pub enum Act {
     Probe,
     /// Changes classes of a shaper.
     SetClass,
+    /// Changes the TCP of a node.
+    Tune,
     /// Sends messages between nodes.
     Send,
 }
@@ -58,7 +61,7 @@ impl PartialEq for SchemeDef {
 }
 
 /// Every scheme.
-pub static REGISTRY: &[&SchemeDef] = &[&bas::DEF, &er2bc::DEF];
+pub static REGISTRY: &[&SchemeDef] = &[&bas::DEF, &er2bc::DEF, &opentcp::DEF];
 
 /// A scheme with its parameters, as a scenario states it.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]

@@ -938,7 +938,7 @@ fn traffic() {
         (
             "congestion-control = \"newreno\"",
             "congestion-control = \"vegas\"",
-            "x.toml:36:22: error: tcp.congestion-control: \"vegas\" is not \"tahoe\", \"reno\", \"newreno\" or \
+            "x.toml:36:22: error: tcp.congestion-control: \"vegas\" is not \"tahoe\", \"reno\", \"newreno\", \"bic\" or \
              \"cubic\"",
         ),
         (
@@ -981,7 +981,7 @@ fn schemes() {
         (
             "[schemes.bas]",
             "[schemes.bass]",
-            "x.toml:52:10: error: schemes: unknown scheme `bass`; did you mean `bas`? allowed: bas, er2bc\n\
+            "x.toml:52:10: error: schemes: unknown scheme `bass`; did you mean `bas`? allowed: bas, er2bc, opentcp\n\
              x.toml:62:9: error: schemes.bas.servers: is missing; write a text or a list of texts (variant \
              `tcp`)\n\
              x.toml:62:9: error: schemes.bas.domain: is missing; write a text or a list of texts (variant \

@@ -114,6 +114,8 @@ pub struct Counters {
     pub marked: u64,
     /// Began transmission.
     pub sent: u64,
+    /// Bytes of these, with what the link adds.
+    pub sent_bytes: u64,
 }
 
 impl Counters {
@@ -448,6 +450,7 @@ impl Port {
             self.is_idle = false;
             self.free_at = start + self.rate.time_for(Bytes::new(pkt.len.into()));
             self.state.counters.sent += 1;
+            self.state.counters.sent_bytes += u64::from(pkt.len);
             if pkt.ce {
                 self.mark(pkt.key, store);
             }

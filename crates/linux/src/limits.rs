@@ -97,6 +97,7 @@ fn check_schemes(scenario: &Scenario) -> Result<(), Error> {
             Act::Probe | Act::SetClass => None,
             Act::SetWindow => Some("bound the window of a running connection"),
             Act::SetRate => Some("pace a running connection"),
+            Act::Tune => Some("change the TCP of a node"),
             Act::Send => Some("carry messages between nodes"),
         };
         let lacks: Vec<&str> = scheme.acts.iter().filter_map(cannot).collect();

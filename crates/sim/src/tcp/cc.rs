@@ -1,5 +1,6 @@
 //! Congestion controls: one file each, one line in the registry.
 
+mod bic;
 mod cubic;
 mod newreno;
 mod reno;
@@ -78,7 +79,7 @@ pub struct CongestionControlDef {
 }
 
 /// Every congestion control.
-pub static REGISTRY: &[&CongestionControlDef] = &[&tahoe::DEF, &reno::DEF, &newreno::DEF, &cubic::DEF];
+pub static REGISTRY: &[&CongestionControlDef] = &[&tahoe::DEF, &reno::DEF, &newreno::DEF, &bic::DEF, &cubic::DEF];
 
 /// Builds the control that `settings` name.
 pub(crate) fn build(settings: &TcpSettings) -> Option<Box<dyn CongestionControl>> {
