@@ -8,11 +8,11 @@ use bandmaster_core::scenario::{ExtraSweep, Override};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 
+use crate::commands::compare::{Percent, Tolerance};
 #[cfg(target_os = "linux")]
 use crate::commands::emulate::EmulateArgs;
 #[cfg(target_os = "linux")]
 use crate::commands::gateway::GatewayArgs;
-use crate::commands::compare::{Percent, Tolerance};
 use crate::commands::reproduce;
 
 /// Simulates network-assisted bandwidth control.

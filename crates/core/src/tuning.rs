@@ -49,8 +49,7 @@ pub enum CongestionMeasure {
 
 impl Variant {
     /// Every variant.
-    pub const ALL: [Self; 6] =
-        [Self::Tahoe, Self::Reno, Self::NewReno, Self::Bic, Self::Cubic, Self::Dctcp];
+    pub const ALL: [Self; 6] = [Self::Tahoe, Self::Reno, Self::NewReno, Self::Bic, Self::Cubic, Self::Dctcp];
     /// The names of all, in their order.
     pub const NAMES: [&'static str; 6] = ["tahoe", "reno", "newreno", "bic", "cubic", "dctcp"];
 
@@ -126,7 +125,12 @@ mod tests {
     #[test]
     fn the_first_insists_and_conflicts_are_named() {
         let mut first = Tuning { initial_window: Some(20), pacing: Some(true), ..Tuning::default() };
-        let second = Tuning { initial_window: Some(10), window_cap: Some(64), pacing: Some(true), ..Tuning::default() };
+        let second = Tuning {
+            initial_window: Some(10),
+            window_cap: Some(64),
+            pacing: Some(true),
+            ..Tuning::default()
+        };
         assert_eq!(first.or(&second), ["initial-window"]);
         assert_eq!((first.initial_window, first.window_cap), (Some(20), Some(64)));
         assert_eq!(first.to_string(), "initial-window 20, pacing on, window-cap 64");

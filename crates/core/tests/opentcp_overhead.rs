@@ -84,8 +84,7 @@ fn tick(role: &mut Role, world: &World) -> (Time, Vec<(NodeId, Vec<u8>)>) {
             frame: Bytes::new(1514),
         };
         let flows: Vec<FlowStats> = (0..41).map(flow).collect();
-        let counts =
-            SegmentCounts { sent: (20_000.0 * seconds) as u64, resent: (8.0 * seconds) as u64 };
+        let counts = SegmentCounts { sent: (20_000.0 * seconds) as u64, resent: (8.0 * seconds) as u64 };
         for flow in &flows {
             role.controller.on(now, &Observation::FlowStarted(*flow), &mut out);
         }

@@ -583,8 +583,13 @@ impl Simulation<'_> {
         }
         let tcp = self.connections.flows();
         let topology = &self.scenario.topology;
-        let fresh =
-            crate::build::roles(self.scenario, topology, &self.rates, &self.net.routes, &self.data_routes[..tcp]);
+        let fresh = crate::build::roles(
+            self.scenario,
+            topology,
+            &self.rates,
+            &self.net.routes,
+            &self.data_routes[..tcp],
+        );
         self.roles.restart(node, fresh);
         for index in 0..self.roles.running.len() {
             if self.roles.running[index].role.node == node {

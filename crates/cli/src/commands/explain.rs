@@ -55,7 +55,8 @@ fn decision(explanation: &Explanation) -> String {
             Some(value) => format!("{} = {value}", term.text),
             None => format!("{} has no data", term.text),
         };
-        let because: Vec<String> = step.unknown.iter().cloned().chain(step.terms.iter().map(figure)).collect();
+        let because: Vec<String> =
+            step.unknown.iter().cloned().chain(step.terms.iter().map(figure)).collect();
         let holds = if step.holds { "yes" } else { "no" };
         table.add_row([step.of.as_str(), step.condition.as_str(), holds, &because.join("; ")]);
     }

@@ -838,11 +838,7 @@ pub(super) static FIGURE: TableDef = TableDef {
             (
                 "series",
                 &[
-                    Key::required(
-                        "y",
-                        Kind::Choice(SERIES),
-                        "Measure on the y axis, or a gauge of schemes",
-                    ),
+                    Key::required("y", Kind::Choice(SERIES), "Measure on the y axis, or a gauge of schemes"),
                     Key::new(
                         "entities",
                         Kind::TextList,

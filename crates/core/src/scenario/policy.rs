@@ -38,7 +38,13 @@ static FILE: TableDef = TableDef {
             Kind::TextList,
             "Conditions on its own host that each agent checks itself; it goes back at once when one fails",
         ),
-        Key::new("hosts", Kind::TextList, "*", "Hosts it is for: names, or beginnings of names with * behind", ""),
+        Key::new(
+            "hosts",
+            Kind::TextList,
+            "*",
+            "Hosts it is for: names, or beginnings of names with * behind",
+            "",
+        ),
         Key::new("half", Kind::Choice(&["all", "odd", "even"]), "all", "Every host, or every other one", ""),
         Key::new(
             "otherwise",
@@ -111,7 +117,10 @@ fn read(reader: &mut Reader<'_>, root: &Item) -> Option<Policy> {
         match [Check::Timescale, Check::Variants].into_iter().find(|check| check.name() == word) {
             Some(check) => forced.push(check),
             None => {
-                let what = format!("\"{word}\" is no check; {}", words::suggestion(&word, &["timescale", "variants"]));
+                let what = format!(
+                    "\"{word}\" is no check; {}",
+                    words::suggestion(&word, &["timescale", "variants"])
+                );
                 reader.fail_key(&file, "force", what);
             }
         }
@@ -129,7 +138,8 @@ fn read(reader: &mut Reader<'_>, root: &Item) -> Option<Policy> {
     if let (Some(lease), Some(cycle)) = (lease, cycle)
         && lease < cycle
     {
-        let what = format!("{lease} is shorter than a cycle of {cycle}: every lease would end before it is renewed");
+        let what =
+            format!("{lease} is shorter than a cycle of {cycle}: every lease would end before it is renewed");
         reader.fail_key(&file, "lease", what);
     }
     if lease.is_some_and(|lease| lease > Span::from_secs(7 * 24 * 3600)) {
@@ -215,7 +225,8 @@ fn condition(
             let is_known = |name: &str| collected.iter().any(|statistic| statistic.name == name);
             let missing = condition.statistics().iter().find(|statistic| !is_known(statistic.name));
             if let Some(missing) = missing {
-                let what = format!("\"{text}\": `{}` is not among the statistics that are collected", missing.name);
+                let what =
+                    format!("\"{text}\": `{}` is not among the statistics that are collected", missing.name);
                 reader.fail_key(section, key, what);
             }
             Some(condition)

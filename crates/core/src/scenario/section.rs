@@ -266,7 +266,8 @@ impl<'r> Reader<'r> {
 
     /// The files that `item` names, read.
     fn files(&mut self, path: &str, item: &Item) -> Option<Value> {
-        let items = if let Content::List(items) = &item.content { items } else { core::slice::from_ref(item) };
+        let items =
+            if let Content::List(items) = &item.content { items } else { core::slice::from_ref(item) };
         let mut files = Vec::new();
         for named in items {
             let Some(name) = named.text() else {

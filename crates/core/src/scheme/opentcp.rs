@@ -49,7 +49,11 @@ const KEYS: &[Key] = &[
         "Policies, the first insists: files (`mine.toml`), or what ships: opentcp1, opentcp2, example1, example2, \
          variant, half-a, half-b",
     ),
-    Key::optional("agents", Kind::TextList, "Hosts with an agent; absent: all that send or receive TCP flows"),
+    Key::optional(
+        "agents",
+        Kind::TextList,
+        "Hosts with an agent; absent: all that send or receive TCP flows",
+    ),
     Key::optional("oracle", Kind::Text, "Where the Oracle runs; absent: at the first agent"),
     Key::optional("cycle", SPAN, "T instead of the cycle of the policies; leases change in proportion"),
     Key::new("look", SPAN, "100ms", "Interval at which agents check preconditions", "Sect. 3: fast reaction"),
@@ -98,7 +102,10 @@ fn check(params: &Params, node: &dyn Fn(&str) -> Option<NodeId>) -> Result<(), (
             let known = crate::scenario::CONGESTION_CONTROLS;
             if !known.contains(&variant.name()) {
                 let (policy, name) = (&policy.name, variant.name());
-                let why = format!("policy `{policy}` sets the variant `{name}`; scenarios have {}", known.join(", "));
+                let why = format!(
+                    "policy `{policy}` sets the variant `{name}`; scenarios have {}",
+                    known.join(", ")
+                );
                 return Err(("policies", why));
             }
         }
@@ -248,8 +255,7 @@ pub fn roles(policies: Vec<Policy>, world: &World, places: &Places, cycle: Span,
         roles.push(role(node, "switch", true, Box::new(switch::Switch::new(node, *oracle, cycle))));
     }
     for (place, &node) in agents.iter().enumerate() {
-        let controller =
-            agent::Agent::new(node, *oracle, cycle, look, hosts_report, (place, agents.len()));
+        let controller = agent::Agent::new(node, *oracle, cycle, look, hosts_report, (place, agents.len()));
         roles.push(role(node, "agent", false, Box::new(controller)));
     }
     roles

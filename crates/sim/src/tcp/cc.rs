@@ -79,7 +79,8 @@ pub struct CongestionControlDef {
 }
 
 /// Every congestion control.
-pub static REGISTRY: &[&CongestionControlDef] = &[&tahoe::DEF, &reno::DEF, &newreno::DEF, &bic::DEF, &cubic::DEF];
+pub static REGISTRY: &[&CongestionControlDef] =
+    &[&tahoe::DEF, &reno::DEF, &newreno::DEF, &bic::DEF, &cubic::DEF];
 
 /// Builds the control that `settings` name.
 pub(crate) fn build(settings: &TcpSettings) -> Option<Box<dyn CongestionControl>> {

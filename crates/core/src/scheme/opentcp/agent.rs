@@ -5,7 +5,8 @@ use super::statistic::HostState;
 use super::switch::Schedule;
 use super::wire::{self, Body, Cue, HostReport};
 use crate::control::{
-    Action, Controller, FlowEnd, FlowStats, Gauges, Message, Observation, Outbox, Reason, SegmentCounts, Wakeup,
+    Action, Controller, FlowEnd, FlowStats, Gauges, Message, Observation, Outbox, Reason, SegmentCounts,
+    Wakeup,
 };
 use crate::id::NodeId;
 use crate::time::{Span, Time};
@@ -131,8 +132,7 @@ impl Agent {
         if self.next_look == Time::MAX {
             self.next_look = now + self.look;
         }
-        let lease =
-            Lease { until: now + cue.lease(), order: cue.order(), tuning: cue.tuning, preconditions };
+        let lease = Lease { until: now + cue.lease(), order: cue.order(), tuning: cue.tuning, preconditions };
         self.set_mode(Mode::Tuned(lease), "CUE", out);
     }
 

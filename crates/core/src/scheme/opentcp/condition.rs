@@ -93,8 +93,13 @@ impl Condition {
             return Err(Fault { at: 1, message });
         }
         let program = Program::compile(text).map_err(|errors| first_fault(text, &errors))?;
-        let mut checker =
-            Checker { program: &program, scope, locals: Vec::new(), statistics: Vec::new(), terms: Vec::new() };
+        let mut checker = Checker {
+            program: &program,
+            scope,
+            locals: Vec::new(),
+            statistics: Vec::new(),
+            terms: Vec::new(),
+        };
         let found = checker.type_of(program.expression())?;
         if found != Type::Bool {
             let at = checker.place(program.expression());
@@ -183,10 +188,34 @@ struct Function {
 }
 
 static FUNCTIONS: &[Function] = &[
-    Function { name: "max", takes_share: false, add: |c| c.add_function("max", |s: Set| of(&s, "max", |data: &Data<Vec<f64>>| data.iter().copied().fold(f64::NEG_INFINITY, f64::max))) },
-    Function { name: "min", takes_share: false, add: |c| c.add_function("min", |s: Set| of(&s, "min", |data: &Data<Vec<f64>>| data.iter().copied().fold(f64::INFINITY, f64::min))) },
-    Function { name: "mean", takes_share: false, add: |c| c.add_function("mean", |s: Set| of(&s, "mean", mean)) },
-    Function { name: "sum", takes_share: false, add: |c| c.add_function("sum", |s: Set| numbers(&s).iter().sum::<f64>()) },
+    Function {
+        name: "max",
+        takes_share: false,
+        add: |c| {
+            c.add_function("max", |s: Set| {
+                of(&s, "max", |data: &Data<Vec<f64>>| data.iter().copied().fold(f64::NEG_INFINITY, f64::max))
+            })
+        },
+    },
+    Function {
+        name: "min",
+        takes_share: false,
+        add: |c| {
+            c.add_function("min", |s: Set| {
+                of(&s, "min", |data: &Data<Vec<f64>>| data.iter().copied().fold(f64::INFINITY, f64::min))
+            })
+        },
+    },
+    Function {
+        name: "mean",
+        takes_share: false,
+        add: |c| c.add_function("mean", |s: Set| of(&s, "mean", mean)),
+    },
+    Function {
+        name: "sum",
+        takes_share: false,
+        add: |c| c.add_function("sum", |s: Set| numbers(&s).iter().sum::<f64>()),
+    },
     Function { name: "count", takes_share: false, add: |c| c.add_function("count", |s: Set| s.len() as f64) },
     Function {
         name: "quantile",
@@ -239,8 +268,11 @@ fn first_fault(text: &str, errors: &cel::ParseErrors) -> Fault {
         return Fault { at: 1, message: "is not a condition".to_owned() };
     };
     let (line, column) = first.pos;
-    let before: usize =
-        text.split_inclusive('\n').take(usize::try_from(line - 1).unwrap_or(0)).map(|l| l.chars().count()).sum();
+    let before: usize = text
+        .split_inclusive('\n')
+        .take(usize::try_from(line - 1).unwrap_or(0))
+        .map(|l| l.chars().count())
+        .sum();
     let at = before + usize::try_from(column).unwrap_or(1).max(1);
     Fault { at, message: format!("is not a condition: {}", first.msg.trim()) }
 }
@@ -338,7 +370,8 @@ impl Checker<'_> {
         if let Some((_, found)) = self.locals.iter().rev().find(|(local, _)| local == name) {
             return Ok(found.clone());
         }
-        let group = STATISTICS.iter().filter_map(|s| s.name.split_once('.')).find(|(group, _)| *group == name);
+        let group =
+            STATISTICS.iter().filter_map(|s| s.name.split_once('.')).find(|(group, _)| *group == name);
         match group {
             Some((group, _)) => Ok(Type::Group(group)),
             None => self.fault(expr, format!("unknown name `{name}`; {}", suggestion(name, self.scope))),
@@ -383,16 +416,23 @@ impl Checker<'_> {
             {
                 Ok(Type::Bool)
             }
-            (op::EQUALS | op::NOT_EQUALS, [a, b]) if a == b && *a != Type::Text || a.is_number() && b.is_number() => {
+            (op::EQUALS | op::NOT_EQUALS, [a, b])
+                if a == b && *a != Type::Text || a.is_number() && b.is_number() =>
+            {
                 Ok(Type::Bool)
             }
             (op::ADD, [Type::Set(a), Type::Set(b)]) => Ok(Type::Set(a.clone().or_else(|| b.clone()))),
             (op::ADD | op::SUBSTRACT | op::MULTIPLY | op::DIVIDE, [a, b]) if a.is_number() && a == b => {
                 Ok(a.clone())
             }
-            (op::ADD | op::SUBSTRACT | op::MULTIPLY | op::DIVIDE, [a, b]) if a.is_number() && b.is_number() => {
+            (op::ADD | op::SUBSTRACT | op::MULTIPLY | op::DIVIDE, [a, b])
+                if a.is_number() && b.is_number() =>
+            {
                 let whole = usize::from(*b == Type::Int);
-                self.fault(&args[whole], format!("`{}` is for two numbers of one kind: write 2.0 for 2", symbol(name)))
+                self.fault(
+                    &args[whole],
+                    format!("`{}` is for two numbers of one kind: write 2.0 for 2", symbol(name)),
+                )
             }
             (op::MODULO, [Type::Int, Type::Int]) => Ok(Type::Int),
             (op::NEGATE, [a]) if a.is_number() => Ok(a.clone()),
@@ -400,15 +440,19 @@ impl Checker<'_> {
             (op::CONDITIONAL, [Type::Bool, Type::Set(a), Type::Set(b)]) if a.is_none() || b.is_none() => {
                 Ok(Type::Set(a.clone().or_else(|| b.clone())))
             }
-            (op::CONDITIONAL, _) => {
-                self.fault(expr, "`? :` needs a truth value and two values of one kind")
-            }
+            (op::CONDITIONAL, _) => self.fault(expr, "`? :` needs a truth value and two values of one kind"),
             _ if name.contains('_') || name == op::IN => wrong(self, "numbers"),
             _ => self.function(expr, name, args, &types),
         }
     }
 
-    fn function(&mut self, expr: &IdedExpr, name: &str, args: &[IdedExpr], types: &[Type]) -> Result<Type, Fault> {
+    fn function(
+        &mut self,
+        expr: &IdedExpr,
+        name: &str,
+        args: &[IdedExpr],
+        types: &[Type],
+    ) -> Result<Type, Fault> {
         let Some(function) = FUNCTIONS.iter().find(|function| function.name == name) else {
             let names: Vec<&str> = FUNCTIONS.iter().map(|function| function.name).collect();
             return self.fault(expr, format!("unknown function `{name}`; there are {}", names.join(", ")));
@@ -544,7 +588,10 @@ mod tests {
 
     #[test]
     fn terms_say_what_was_compared() {
-        let condition = Condition::compile("max(link.utilization) < 0.7 && quantile(flows.live, 1.0) > 1", Scope::Network);
+        let condition = Condition::compile(
+            "max(link.utilization) < 0.7 && quantile(flows.live, 1.0) > 1",
+            Scope::Network,
+        );
         let terms = condition.unwrap().terms(&Values::of_network(&state()));
         assert_eq!((terms[0].text.as_str(), terms[0].value), ("max(link.utilization)", Some(0.9)));
         assert_eq!(terms[1].text, "quantile(flows.live, 1.0)");
@@ -553,7 +600,11 @@ mod tests {
     #[test]
     fn mistakes_are_named_with_their_place() {
         for (text, at, said) in [
-            ("max(link.utilisation) < 0.7", 9, "unknown statistic `link.utilisation`; did you mean `link.utilization`?"),
+            (
+                "max(link.utilisation) < 0.7",
+                9,
+                "unknown statistic `link.utilisation`; did you mean `link.utilization`?",
+            ),
             ("max(links.utilization) < 0.7", 5, "unknown name `links`"),
             ("link.utilization < 0.7", 5, "`<` is for numbers, and this is a set"),
             ("max(link.utilization)", 4, "is a number, not true or false"),
@@ -571,14 +622,17 @@ mod tests {
             assert!(fault.message.contains(said), "{text}: {fault}");
             assert_eq!(fault.at, at, "{text}: {fault}");
         }
-        let fault = Condition::compile("max(link.utilization) < 0.7", Scope::Host).expect_err("of the network");
+        let fault =
+            Condition::compile("max(link.utilization) < 0.7", Scope::Host).expect_err("of the network");
         assert!(fault.message.contains("is not known to an agent"), "{fault}");
     }
 
     /// Agents read conditions from the network: no text may exhaust the stack.
     #[test]
     fn long_and_deep_texts_are_read_or_refused() {
-        for part in ["(", "[", "{", "!", "-", "a?", "a?b:", "1+", "a.", "f(", "x[", "true&&", "true||", "1==", "'"] {
+        for part in
+            ["(", "[", "{", "!", "-", "a?", "a?b:", "1+", "a.", "f(", "x[", "true&&", "true||", "1==", "'"]
+        {
             for end in ["", "1", "true"] {
                 let text = part.repeat((LONGEST - end.len()) / part.len()) + end;
                 let _ = Condition::compile(&text, Scope::Network);
@@ -589,7 +643,9 @@ mod tests {
         assert!(Condition::compile(&deep, Scope::Network).unwrap_err().message.contains("is a whole number"));
         let deep = "(".repeat(DEEPEST) + "true" + &")".repeat(DEEPEST);
         assert!(Condition::compile(&deep, Scope::Network).is_ok());
-        assert!(Condition::compile(&"(".repeat(500), Scope::Network).unwrap_err().message.contains("brackets"));
+        assert!(
+            Condition::compile(&"(".repeat(500), Scope::Network).unwrap_err().message.contains("brackets")
+        );
         assert!(Condition::compile(&" ".repeat(600), Scope::Network).unwrap_err().message.contains("longer"));
     }
 

@@ -101,7 +101,8 @@ impl Network {
             "other" => NamedText { name: "other.toml".to_owned(), text: Some(OTHER.to_owned()) },
             shipped => NamedText { name: shipped.to_owned(), text: None },
         };
-        let policies = policies(&names.iter().map(text).collect::<Vec<_>>()).unwrap_or_else(|e| panic!("{e}"));
+        let policies =
+            policies(&names.iter().map(text).collect::<Vec<_>>()).unwrap_or_else(|e| panic!("{e}"));
         let capacity = Rate::from_bits_per_sec(1_000_000_000);
         let world = World {
             nodes: (0..AGENTS).map(|n| format!("host.{n}")).chain(["switch".to_owned()]).collect(),
@@ -146,7 +147,11 @@ impl Network {
                 Action::Send { to, message, .. } => {
                     if !self.stream.chance(self.loss) {
                         // Now and then a message takes longer than a cycle, and others overtake it.
-                        let late = if self.loss > 0.0 && self.stream.chance(0.05) { T * 2 } else { Span::from_millis(1) };
+                        let late = if self.loss > 0.0 && self.stream.chance(0.05) {
+                            T * 2
+                        } else {
+                            Span::from_millis(1)
+                        };
                         let delay = self.stream.span_between(Span::ZERO, late);
                         self.messages.push((self.now + delay, to, message));
                     }
@@ -269,7 +274,8 @@ impl Network {
         let mut outcomes: Vec<Vec<Option<&Rule>>> = vec![Vec::new()];
         for policy in &self.policies {
             let rules = core::iter::once(None).chain(policy.rules.iter().map(Some));
-            let with = |before: &Vec<Option<_>>, rule| before.iter().copied().chain([rule]).collect::<Vec<_>>();
+            let with =
+                |before: &Vec<Option<_>>, rule| before.iter().copied().chain([rule]).collect::<Vec<_>>();
             outcomes =
                 rules.flat_map(|rule| outcomes.iter().map(|o| with(o, rule)).collect::<Vec<_>>()).collect();
         }

@@ -60,7 +60,13 @@ pub struct Decision {
 
 impl Oracle {
     /// `agents` in the order of the network; `switches` are those of `world` that report.
-    pub fn new(policies: Vec<Policy>, world: &World, agents: &[NodeId], switches: &[NodeId], cycle: Span) -> Self {
+    pub fn new(
+        policies: Vec<Policy>,
+        world: &World,
+        agents: &[NodeId],
+        switches: &[NodeId],
+        cycle: Span,
+    ) -> Self {
         let name = |node: NodeId| world.nodes.get(node.index()).cloned().unwrap_or_default();
         let entry = |(position, &node): (usize, &NodeId)| {
             let is_for = |policy: &Policy| policy.is_for(&name(node), position);
@@ -68,7 +74,8 @@ impl Oracle {
             AgentEntry { node, policies: of.collect() }
         };
         let entries = agents.iter().enumerate().map(entry).collect();
-        let mut ports: BTreeMap<NodeId, Vec<String>> = switches.iter().map(|node| (*node, Vec::new())).collect();
+        let mut ports: BTreeMap<NodeId, Vec<String>> =
+            switches.iter().map(|node| (*node, Vec::new())).collect();
         for port in &world.ports {
             if let Some(ports) = ports.get_mut(&port.from) {
                 ports.push(format!("{}->{}", name(port.from), name(port.to)));

@@ -31,31 +31,62 @@ pub enum Source {
 
 macro_rules! link {
     ($name:literal, $unit:literal, $doc:literal, $of:expr) => {
-        Statistic { name: $name, source: Source::Link, unit: $unit, doc: $doc, of_link: $of, of_host: |_| None }
+        Statistic {
+            name: $name,
+            source: Source::Link,
+            unit: $unit,
+            doc: $doc,
+            of_link: $of,
+            of_host: |_| None,
+        }
     };
 }
 
 macro_rules! host {
     ($name:literal, $unit:literal, $doc:literal, $of:expr) => {
-        Statistic { name: $name, source: Source::Host, unit: $unit, doc: $doc, of_link: |_| None, of_host: $of }
+        Statistic {
+            name: $name,
+            source: Source::Host,
+            unit: $unit,
+            doc: $doc,
+            of_link: |_| None,
+            of_host: $of,
+        }
     };
 }
 
 /// Every statistic.
 pub static STATISTICS: &[Statistic] = &[
-    link!("link.utilization", "share of 1", "Bytes sent by a port over what it can send, in the last cycle", |link| {
-        Some(link.utilization)
+    link!(
+        "link.utilization",
+        "share of 1",
+        "Bytes sent by a port over what it can send, in the last cycle",
+        |link| { Some(link.utilization) }
+    ),
+    link!(
+        "link.drop_rate",
+        "share of 1",
+        "Packets that a port's queue dropped over those offered, in the last cycle",
+        |link| { Some(link.drop_rate) }
+    ),
+    link!("link.backlog", "bytes", "Bytes that wait at a port at the end of the cycle", |link| Some(
+        link.backlog
+    )),
+    host!("flows.live", "flows", "TCP flows that a host sends at the end of the cycle", |host| Some(
+        host.live
+    )),
+    host!("flows.started", "flows", "TCP flows that a host began to send in the last cycle", |host| Some(
+        host.started
+    )),
+    host!(
+        "host.drop_rate",
+        "share of 1",
+        "Segments that a host sent again over those it sent, in the last cycle",
+        |host| { Some(host.drop_rate) }
+    ),
+    host!("host.rtt", "seconds", "Longest smoothed round-trip time of the flows that a host sends", |host| {
+        host.rtt
     }),
-    link!("link.drop_rate", "share of 1", "Packets that a port's queue dropped over those offered, in the last cycle", |link| {
-        Some(link.drop_rate)
-    }),
-    link!("link.backlog", "bytes", "Bytes that wait at a port at the end of the cycle", |link| Some(link.backlog)),
-    host!("flows.live", "flows", "TCP flows that a host sends at the end of the cycle", |host| Some(host.live)),
-    host!("flows.started", "flows", "TCP flows that a host began to send in the last cycle", |host| Some(host.started)),
-    host!("host.drop_rate", "share of 1", "Segments that a host sent again over those it sent, in the last cycle", |host| {
-        Some(host.drop_rate)
-    }),
-    host!("host.rtt", "seconds", "Longest smoothed round-trip time of the flows that a host sends", |host| host.rtt),
     Statistic {
         name: "oracle.coverage",
         source: Source::Oracle,

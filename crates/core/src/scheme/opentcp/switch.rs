@@ -50,9 +50,10 @@ impl Switch {
             let span = now.since(*since);
             for (number, chunk) in ports.chunks(PORTS_PER_REPORT).enumerate() {
                 let first = number * PORTS_PER_REPORT;
-                let busy = chunk.iter().zip(&last[first..]).zip(0..).filter_map(|((after, before), place)| {
-                    PortReport::between(before, after, span, place)
-                });
+                let busy =
+                    chunk.iter().zip(&last[first..]).zip(0..).filter_map(|((after, before), place)| {
+                        PortReport::between(before, after, span, place)
+                    });
                 let report = SwitchReport {
                     node: self.node.0,
                     sequence: self.sequence,

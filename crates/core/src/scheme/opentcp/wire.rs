@@ -166,10 +166,8 @@ impl PortReport {
         let bits = 8.0 * after.sent.get().saturating_sub(before.sent.get()) as f64;
         let room = after.capacity.bits_per_sec() as f64 * span.as_secs_f64();
         let utilization = if room > 0.0 { (bits / room).min(1.0) } else { 0.0 };
-        let drop_rate = share(
-            after.dropped.saturating_sub(before.dropped),
-            after.offered.saturating_sub(before.offered),
-        );
+        let drop_rate =
+            share(after.dropped.saturating_sub(before.dropped), after.offered.saturating_sub(before.offered));
         let backlog = u32::try_from(after.backlog.get()).unwrap_or(u32::MAX);
         let report = Self { place, utilization: (utilization * 1e4).round() as u32, drop_rate, backlog };
         (report.utilization > 0 || drop_rate > 0 || backlog > 0).then_some(report)
@@ -209,7 +207,8 @@ mod tests {
     fn messages_come_back_as_they_were() {
         let ports = vec![PortReport { place: 3, utilization: 7000, drop_rate: 12, backlog: 3000 }];
         let report = SwitchReport { node: 4000, sequence: 7, first: 100, covered: 43, ports };
-        let host = HostReport { node: 3863, sequence: 1440, live: 41, started: 900, drop_rate: 500, rtt: 900 };
+        let host =
+            HostReport { node: 3863, sequence: 1440, live: 41, started: 900, drop_rate: 500, rtt: 900 };
         for body in [Body::Cue(cue()), Body::Switch(report.clone()), Body::Host(host)] {
             assert_eq!(decode(&encode(&body)), Some(body));
         }

@@ -121,7 +121,8 @@ impl CongestionControl for Bic {
     fn ssthresh_after_loss(&mut self, window: &Window, _in_flight: u64, mss: u64) -> u64 {
         let cwnd = window.cwnd / mss;
         // Fast convergence.
-        self.last_max = if self.has_lost && cwnd < self.last_max { cwnd * (1024 + BETA) / 2048 } else { cwnd };
+        self.last_max =
+            if self.has_lost && cwnd < self.last_max { cwnd * (1024 + BETA) / 2048 } else { cwnd };
         self.has_lost = true;
         let left = if cwnd <= LOW_WINDOW { cwnd / 2 } else { cwnd * BETA / 1024 };
         left.max(2) * mss
