@@ -199,11 +199,9 @@ impl Controller for Agent {
     fn on(&mut self, now: Time, observation: &Observation<'_>, out: &mut Outbox) {
         match observation {
             Observation::Sent(counts) => self.counts = *counts,
-            Observation::FlowStarted(stats) => {
-                if stats.end == FlowEnd::Sender {
-                    self.started_since_report = self.started_since_report.saturating_add(1);
-                    self.started_since_cue = self.started_since_cue.saturating_add(1);
-                }
+            Observation::FlowStarted(stats) if stats.end == FlowEnd::Sender => {
+                self.started_since_report = self.started_since_report.saturating_add(1);
+                self.started_since_cue = self.started_since_cue.saturating_add(1);
             }
             Observation::Tick { flows, .. } => {
                 if !self.begun {

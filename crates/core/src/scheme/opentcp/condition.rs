@@ -160,6 +160,10 @@ impl Values {
         Self::new(|statistic| statistic.of_host(host).map(Value::Float))
     }
 
+    #[expect(
+        clippy::disallowed_types,
+        reason = "the library's maps are hash maps; names are only looked up in them"
+    )]
     fn new(value: impl Fn(&Statistic) -> Option<Value>) -> Self {
         let mut groups: BTreeMap<&str, std::collections::HashMap<String, Value>> = BTreeMap::new();
         for statistic in STATISTICS {
@@ -523,7 +527,7 @@ fn suggestion(name: &str, scope: Scope) -> String {
 
 /// An operator as written.
 fn symbol(name: &str) -> String {
-    name.replace('_', "").replace('@', "")
+    name.replace(['_', '@'], "")
 }
 
 fn call_text(name: &str, args: &[IdedExpr]) -> Option<String> {
