@@ -187,7 +187,7 @@ fn the_top_of_the_file() {
             "[measure]",
             "[mesure]",
             "x.toml:56:2: error: unknown key `mesure` in the file; did you mean `measure`? allowed: \
-             version, name, title, description, clients, run, network, tcp, flows, schemes, control, \
+             version, name, title, description, clients, run, network, tcp, flows, schemes, control, faults, \
              measure, compare, sweeps, claims, figures",
         ),
     ]);
@@ -478,7 +478,7 @@ fn faults_gauges_and_tracking() {
         ),
         (
             "[measure]\ngauges = [\"r1.estimat\"]",
-            "x.toml:21:10: error: measure.gauges: unknown gauge `estimat`; did you mean `estimate`? allowed: estimate, step, received, loss, lost, updates, classes, spare",
+            "x.toml:21:10: error: measure.gauges: unknown gauge `estimat`; did you mean `estimate`? allowed: estimate, step, received, loss, lost, updates, classes, tuned, cued, coverage, spare",
         ),
         (
             "[measure]\ngauges = [\"r1.spare\", \"r1.spare\"]",
@@ -970,7 +970,7 @@ fn traffic() {
              allowed: congestion-control, mss, initial-window, sack, timestamps, window-scaling, \
              delayed-ack, delayed-ack-timeout, limited-transmit, recovery, flight-size, byte-counting, \
              cwnd-validation, initial-rto, min-rto, rto-floor, max-rto, receive-buffer, read-rate, ecn, pacing, \
-             pacing-gain-slow-start, pacing-gain, cwnd-clamp, hystart",
+             pacing-gain-slow-start, pacing-gain, idle-restart, cwnd-clamp, hystart",
         ),
     ]);
 }
@@ -1090,7 +1090,7 @@ fn variants_and_sweeps() {
             "key = \"clients\"",
             "key = \"client\"",
             "x.toml:69:7: error: unknown key `client` in the file; did you mean `clients`? allowed: \
-             version, name, title, description, clients, run, network, tcp, flows, schemes, control, \
+             version, name, title, description, clients, run, network, tcp, flows, schemes, control, faults, \
              measure, compare, sweeps, claims, figures (variant `tcp`, sweep `n` at 4)",
         ),
         (
