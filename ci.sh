@@ -56,7 +56,13 @@ check_fmt() { need_component rustfmt && cargo fmt --all --check; }
 
 check_clippy() { need_component clippy && cargo clippy --workspace --all-targets --locked -- -D warnings; }
 
-check_test() { cargo test --workspace --locked; }
+# Tests in network namespaces say why they are skipped when these cannot be had.
+check_test() {
+    install_package ip iproute2
+    install_package nft nftables
+    install_package ethtool ethtool
+    cargo test --workspace --locked
+}
 
 check_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
 

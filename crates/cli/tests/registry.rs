@@ -205,7 +205,7 @@ fn qdisc_table(def: &QdiscDef) -> String {
         }
     }
     // A packet of 1502 bytes a millisecond.
-    let site = Site { rate: Rate::from_bits_per_sec(12_016_000), stream: Stream::new(1, 0, "golden") };
+    let site = Site::new(Rate::from_bits_per_sec(12_016_000), Stream::new(1, 0, "golden"));
     let mut queue: Box<dyn Qdisc> = match (def.build)(&params, site) {
         Discipline::Fifo(rule) => Box::new(Fifo::new(rule)),
         Discipline::Ordered(qdisc) => qdisc,

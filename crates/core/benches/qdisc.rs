@@ -119,7 +119,7 @@ impl Case {
             };
             params.set(key.name, value);
         }
-        let site = Site { rate: RATE, stream: Stream::new(1, 0, def.name) };
+        let site = Site::new(RATE, Stream::new(1, 0, def.name));
         let qdisc: Box<dyn Qdisc> = match (def.build)(&params, site) {
             Discipline::Fifo(rule) => Box::new(Fifo::new(rule)),
             Discipline::Ordered(qdisc) => qdisc,

@@ -5,6 +5,7 @@
 //! given at construction.
 
 use crate::id::{FlowId, NodeId, PortId};
+use crate::port::window::WindowProgram;
 use crate::time::{Span, Time};
 use crate::tuning::Tuning;
 use crate::units::{Bytes, Rate};
@@ -16,6 +17,11 @@ pub trait Controller: Send {
 
     /// When to be called with [`Observation::Tick`] next.
     fn wakeup(&self) -> Option<Wakeup>;
+
+    /// Per-packet programs of the role, for ports of any node that the scheme runs. Asked for once, before the run.
+    fn programs(&mut self) -> Vec<(PortId, Box<dyn WindowProgram>)> {
+        Vec::new()
+    }
 
     /// Shows what the role holds to be true now: the same measures in the same order at every call.
     fn gauges(&self, _gauges: &mut Gauges) {}

@@ -148,9 +148,8 @@ impl Shortage {
     ) -> Option<Self> {
         let group = &groups[index];
         let need = group.need?;
-        // Whole samples.
-        let intervals = (need.over.as_nanos() / sample.as_nanos().max(1)).max(1);
-        let over = sample * intervals;
+        let over = need.over;
+        let intervals = over.as_nanos() / sample.as_nanos();
         let flows = (0..plans.len()).filter(|&i| plans[i].group_index() == index).map(|i| i as u32);
         Some(Self {
             group: group.name.clone(),
@@ -230,7 +229,8 @@ impl Meter {
         let groups = &scenario.flows;
         let mut entities: Vec<String> = Vec::new();
         let mut measured = Vec::with_capacity(plans.len());
-        measured.extend((0..plans.len() as u32).filter(|&i| plans[i as usize].group(groups).measured));
+        let is_measured = |plan: &FlowPlan| plan.group(groups).measured && plan.subflow(groups) == 0;
+        measured.extend((0..plans.len() as u32).filter(|&i| is_measured(&plans[i as usize])));
         let mut entity = |name: &String| {
             entities.iter().position(|e| e == name).unwrap_or_else(|| {
                 entities.push(name.clone());

@@ -1,6 +1,7 @@
 //! Per-packet programs at a port: they see the headers that pass, and may count, stamp or rewrite.
 
 pub mod flow_counter;
+pub mod window;
 
 use crate::id::FlowId;
 use crate::time::Time;

@@ -16,6 +16,7 @@ pub mod lists;
 pub mod pie;
 pub mod prio;
 pub mod red;
+pub mod shared;
 pub mod tbf;
 
 use crate::id::FlowId;
@@ -23,6 +24,8 @@ use crate::params::{Key, Limit, Params};
 use crate::rng::Stream;
 use crate::time::{Span, Time};
 use crate::units::Rate;
+
+pub use shared::Pool;
 
 /// What a discipline sees of a packet. The payload stays with the runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -157,6 +160,15 @@ pub struct Site {
     pub rate: Rate,
     /// The port's own random numbers.
     pub stream: Stream,
+    /// What waits at all ports of the node that share their memory.
+    pub pool: Pool,
+}
+
+impl Site {
+    /// A port that shares its memory with no other.
+    pub fn new(rate: Rate, stream: Stream) -> Self {
+        Self { rate, stream, pool: Pool::default() }
+    }
 }
 
 /// An entry of the registry.
@@ -198,6 +210,7 @@ pub static REGISTRY: &[&QdiscDef] = &[
     &prio::DEF,
     &tbf::DEF,
     &htb::DEF,
+    &shared::DEF,
 ];
 
 /// A discipline with its parameters, as a scenario states it.

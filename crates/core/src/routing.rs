@@ -51,6 +51,25 @@ impl<'a> Router<'a> {
         self.ports(src.0, dst.0, flow)
     }
 
+    /// Ports from `src` over the routers of `via` to `dst`, by shortest ways between them.
+    pub fn route_over(&mut self, src: NodeId, via: &[NodeId], dst: NodeId, flow: u64) -> Option<Vec<u32>> {
+        let mut ports = Vec::new();
+        let mut at = src;
+        for &next in via.iter().chain([&dst]) {
+            ports.extend(self.route(at, next, flow)?);
+            at = next;
+        }
+        Some(ports)
+    }
+
+    /// The router at the other end of link `number`, modulo their number, of a host.
+    pub fn gateway(&self, host: NodeId, number: usize) -> Option<NodeId> {
+        let neighbours = self.neighbours[host.index()].iter();
+        let routers = neighbours.filter(|(n, _)| self.topology.nodes[*n as usize].kind == NodeKind::Router);
+        let routers: Vec<u32> = routers.map(|(n, _)| *n).collect();
+        routers.get(number % routers.len().max(1)).map(|n| NodeId(*n))
+    }
+
     fn ports(&mut self, src: u32, dst: u32, flow: u64) -> Option<Vec<u32>> {
         if !self.ways.contains_key(&dst) {
             let ways = Ways { distances: self.distances_to(dst), closer: BTreeMap::new() };

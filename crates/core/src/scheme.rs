@@ -3,6 +3,7 @@
 pub mod bas;
 pub mod er2bc;
 pub mod opentcp;
+pub mod qcbf;
 
 use crate::control::Controller;
 use crate::id::{FlowId, NodeId, PortId};
@@ -46,6 +47,8 @@ pub enum Act {
     Tune,
     /// Sends messages between nodes.
     Send,
+    /// Programs at ports: [`WindowProgram`](crate::port::window::WindowProgram).
+    Program,
 }
 
 /// Checks parameters, with a look-up of node names; an error is (key, what is wrong with its value).
@@ -61,7 +64,7 @@ impl PartialEq for SchemeDef {
 }
 
 /// Every scheme.
-pub static REGISTRY: &[&SchemeDef] = &[&bas::DEF, &er2bc::DEF, &opentcp::DEF];
+pub static REGISTRY: &[&SchemeDef] = &[&bas::DEF, &er2bc::DEF, &opentcp::DEF, &qcbf::DEF];
 
 /// A scheme with its parameters, as a scenario states it.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
@@ -123,6 +126,20 @@ pub struct Route {
 }
 
 impl World {
+    /// What is known of `topology`, whose ports have `rates` and whose TCP flows' data take `routes`, in order of flows.
+    pub fn new<'a>(topology: &Topology, rates: &[Rate], routes: impl IntoIterator<Item = &'a [u32]>) -> Self {
+        let ends = topology.links.iter().flat_map(|link| [(link.a, link.b), (link.b, link.a)]);
+        let route = |(flow, ports): (u32, &[u32])| Route {
+            flow: FlowId(flow),
+            ports: ports.iter().map(|port| PortId(*port)).collect(),
+        };
+        Self {
+            nodes: topology.nodes.iter().map(|node| node.name.clone()).collect(),
+            ports: ends.zip(rates).map(|((from, to), rate)| PortInfo { from, to, capacity: *rate }).collect(),
+            routes: (0..).zip(routes).map(route).collect(),
+        }
+    }
+
     /// The port called `from->to`.
     pub fn port(&self, name: &str) -> Option<PortId> {
         let (from, to) = name.split_once("->")?;

@@ -53,11 +53,37 @@ impl FlowPlan {
         if self.generation > 1 { format!("{first}#{}", self.generation) } else { first }
     }
 
+    /// Number of its subflow; 0 without multipath TCP.
+    pub fn subflow(&self, groups: &[FlowGroup]) -> u32 {
+        self.group(groups).multipath.map_or(0, |multipath| self.member % multipath.subflows)
+    }
+
+    /// Routers that its way leads over.
+    pub fn path<'a>(&self, groups: &'a [FlowGroup]) -> &'a [NodeId] {
+        let group = self.group(groups);
+        let number = match group.multipath {
+            Some(_) => self.subflow(groups),
+            None => self.member % group.count,
+        };
+        match group.paths.len() {
+            0 => &[],
+            paths => &group.paths[number as usize % paths],
+        }
+    }
+
+    /// Which of the sets of flow numbers that the rounds of an incast use in turn.
+    pub fn set(&self) -> usize {
+        (self.generation - 1) as usize
+    }
+
     /// Exists through the whole interval.
     pub fn covers(&self, from: Time, to: Time) -> bool {
         self.start <= from && to <= self.stop
     }
 }
+
+/// Sets of flow numbers that the rounds of an incast use in turn.
+pub const SETS: u32 = 2;
 
 /// Every flow of `groups`, in file order.
 pub fn plan(groups: &[FlowGroup], topology: &Topology, run: &RunPlan, trial: u32) -> Vec<FlowPlan> {
@@ -100,8 +126,11 @@ fn plan_group(
             };
             sender_index += 1;
             for dst in targets {
-                for _ in 0..group.count {
-                    let flow_name = format!("{}.{name}.{}", group.name, own.len());
+                let subflows = group.multipath.map_or(1, |multipath| multipath.subflows);
+                for number in 0..group.count * subflows {
+                    // Subflows start when their connection does.
+                    let first = own.len() as u32 - number % subflows;
+                    let flow_name = format!("{}.{name}.{first}", group.name);
                     let mut stream = Stream::new(run.seed, trial, &format!("flow/{flow_name}/start"));
                     own.push(FlowPlan {
                         group: index as u32,
@@ -115,6 +144,16 @@ fn plan_group(
                     });
                 }
             }
+        }
+        if let Some(rounds) = group.rounds {
+            // They start when their round begins.
+            for plan in &mut own {
+                plan.start = Time::MAX;
+            }
+            let sets = (1..=rounds.min(SETS))
+                .flat_map(|generation| own.iter().map(move |plan| FlowPlan { generation, ..*plan }));
+            flows.extend(sets);
+            continue;
         }
         flows.extend(apply_timeline(group, own));
     }
@@ -236,6 +275,9 @@ mod tests {
             transport: Transport::Tcp { size: None, settings: TcpSettings::default() },
             need: None,
             dscp: 0,
+            paths: Vec::new(),
+            rounds: None,
+            multipath: None,
             measured: true,
         }
     }

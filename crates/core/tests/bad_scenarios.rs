@@ -264,7 +264,7 @@ fn quantities() {
             "queue = \"200pkt\"",
             "queue = { discipline = \"fifo\", limits = \"5pkt\" }",
             "x.toml:19:32: error: network.links.server-r1.queue: unknown key `limits` in a queue with \
-             discipline \"fifo\"; did you mean `limit`? allowed: discipline, limit",
+             discipline \"fifo\"; did you mean `limit`? allowed: discipline, limit, ecn-threshold",
         ),
         (
             "queue = \"200pkt\"",
@@ -497,6 +497,22 @@ fn faults_gauges_and_tracking() {
             "x.toml:23:10: error: measure.tracking.within: must be more than nothing",
         ),
         (
+            "[measure.tracking]\nnode = \"r1\"\nport = \"r1->r2\"\n[[network.links]]\nends = [\"a\", \"r2\"]",
+            "no error",
+        ),
+        (
+            "needs = \"1mbit\"\nneeds-over = \"0s\"",
+            "x.toml:21:14: error: flows.f.needs-over: \"0s\" is not a multiple of the sampling interval, 100ms",
+        ),
+        (
+            "needs = \"1mbit\"\nneeds-over = \"1550ms\"",
+            "x.toml:21:14: error: flows.f.needs-over: \"1550ms\" is not a multiple of the sampling interval, 100ms",
+        ),
+        (
+            "CHANGING",
+            "x.toml:25:8: error: measure.tracking.port: the capacity of \"r2->a\" changes by the link's `capacity-back`; write a port whose link has a fixed rate",
+        ),
+        (
             "CLAIM gw",
             "x.toml:26:10: error: claims.c.figure: \"r1.estimate.max\" is of a gauge that `measure.gauges` does not name; write measure.gauges = [\"r1.estimate\"]",
         ),
@@ -524,6 +540,10 @@ fn faults_gauges_and_tracking() {
     let mut failures = String::new();
     for (written, expected) in cases {
         let written = match *written {
+            "CHANGING" => "[[network.links]]\nends = [\"a\", \"r2\"]\n\
+                           capacity-back.steps = [{ at = \"5s\", rate = \"2mbit\" }]\n\
+                           [measure.tracking]\nnode = \"r1\"\nport = \"r2->a\"\nwithin = \"1kbit\""
+                .to_owned(),
             "CLAIM gw" => claim("r1.estimate.max"),
             "CLAIM follow" => claim("follow_max"),
             "FIGURE free" => figure("y = \"estimate\"\nentities = \"r1\"\nbeside = \"free\""),
@@ -662,7 +682,7 @@ fn networks() {
             "hosts = [\"server\"]",
             "hosts = [\"server\"]\nbuilder = \"dumbell\"",
             "x.toml:12:11: error: network.builder: \"dumbell\" is not \"custom\", \"dumbbell\", \"star\", \
-             \"parking-lot\", \"leaf-spine\" or \"fat-tree\"; did you mean \"dumbbell\"?",
+             \"parking-lot\", \"leaf-spine\", \"fat-tree\", \"pod\" or \"dual-fat-tree\"; did you mean \"dumbbell\"?",
         ),
         (
             "hosts = [\"server\"]",
@@ -938,8 +958,8 @@ fn traffic() {
         (
             "congestion-control = \"newreno\"",
             "congestion-control = \"vegas\"",
-            "x.toml:36:22: error: tcp.congestion-control: \"vegas\" is not \"tahoe\", \"reno\", \"newreno\", \"bic\" or \
-             \"cubic\"",
+            "x.toml:36:22: error: tcp.congestion-control: \"vegas\" is not \"tahoe\", \"reno\", \"newreno\", \"bic\", \
+             \"cubic\", \"dctcp\", \"lia\", \"olia\" or \"balia\"",
         ),
         (
             "congestion-control = \"newreno\"",
@@ -981,7 +1001,7 @@ fn schemes() {
         (
             "[schemes.bas]",
             "[schemes.bass]",
-            "x.toml:52:10: error: schemes: unknown scheme `bass`; did you mean `bas`? allowed: bas, er2bc, opentcp\n\
+            "x.toml:52:10: error: schemes: unknown scheme `bass`; did you mean `bas`? allowed: bas, er2bc, opentcp, qcbf\n\
              x.toml:62:9: error: schemes.bas.servers: is missing; write a text or a list of texts (variant \
              `tcp`)\n\
              x.toml:62:9: error: schemes.bas.domain: is missing; write a text or a list of texts (variant \
@@ -1122,7 +1142,8 @@ fn claims_and_figures() {
             "figure = \"jane\"",
             "x.toml:81:10: error: claims.fairer.figure: unknown figure \"jane\"; did you mean `jain`? \
              allowed: jain, jain_normalised, jain_long, jain_normalised_long, throughput, queue, \
-             queue_max, drops, marks, rtos, retransmits, throughput_least, completed, fct_mean, fct_p99, control_rate",
+             queue_max, drops, marks, rtos, retransmits, throughput_least, completed, fct_mean, fct_p99, rounds, \
+             round_time_mean, round_time_max, round_goodput, control_rate",
         ),
         (
             "figure = \"jain\"",

@@ -229,7 +229,7 @@ fn drive(
     traffic: &Traffic,
     ops: &[Op],
 ) -> Result<Trace, TestCaseError> {
-    let site = Site { rate: Rate::from_bits_per_sec(10_000_000), stream: Stream::new(seed, 0, "fuzz") };
+    let site = Site::new(Rate::from_bits_per_sec(10_000_000), Stream::new(seed, 0, "fuzz"));
     let qdisc: Box<dyn Qdisc> = match (def.build)(params, site) {
         Discipline::Fifo(rule) => Box::new(Fifo::new(rule)),
         Discipline::Ordered(qdisc) => qdisc,

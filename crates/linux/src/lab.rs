@@ -3,13 +3,13 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
-use std::io;
 
 use bandmaster_core::control::{Action, Gauges, Observation, PortStats};
 use bandmaster_core::id::{NodeId, PortId};
@@ -18,20 +18,21 @@ use bandmaster_core::measure::{FlowSample, Flows, Meter};
 use bandmaster_core::report::{RunRecord, Work};
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
-use bandmaster_core::units::Bytes;
+use bandmaster_core::units::{Bytes, UDP_HEADERS};
 use bandmaster_core::workload::Toggles;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 
 use crate::Error;
-use crate::forwarder::{self, Board, Clock, Counters, Health, Passage, PortPlan, Wires};
+use crate::forwarder::{self, Board, Clock, Passage, PortPlan, Wires};
+pub use crate::forwarder::{Counters, Health};
 use crate::limits::{self, Remarks};
 use crate::network::Network;
 use crate::roles::{Arrival, Roles};
 use crate::syscall::{self, TcpInfo};
 use crate::traffic::Traffic;
-use crate::workplan::{Workplan, transmitter};
+use crate::workplan::Workplan;
 
 /// Real-time priority of the traffic and the roles: below the forwarder's.
 const PRIORITY: i32 = 10;
@@ -124,12 +125,12 @@ struct Forwarder {
 
 impl Forwarder {
     /// Starts to forward, and the clock of the run.
-    fn start(ports: Vec<PortPlan>) -> Result<Self, Error> {
+    fn start(ports: Vec<PortPlan>, plan: &Workplan) -> Result<Self, Error> {
         let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
         let bell = Arc::new(bell.map_err(|errno| Error::os("make an eventfd", errno.into()))?);
         let (sender, passages) = channel();
         let stop = Arc::new(AtomicBool::new(false));
-        let board = Arc::new(Board::new(ports.len()));
+        let board = Arc::new(Board::new(ports.len(), &plan.data_routes));
         let clock = Clock::new(Instant::now());
         let wires =
             Wires { clock, stop: stop.clone(), board: board.clone(), passages: sender, bell: bell.clone() };
@@ -168,7 +169,7 @@ impl<'a> Lab<'a> {
         let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.node));
         let roles = Roles::open(roles, &network.nodes)?;
 
-        let forwarder = Forwarder::start(ports)?;
+        let forwarder = Forwarder::start(ports, plan)?;
         Ok(Self {
             scenario,
             plan,
@@ -393,13 +394,15 @@ impl<'a> Lab<'a> {
     }
 
     fn wake(&mut self, role: usize, now: Time) -> Result<(), Error> {
-        let ports = if self.roles.wants_ports(role) { self.ports_at(self.roles.node(role)) } else { Vec::new() };
+        let ports =
+            if self.roles.wants_ports(role) { self.ports_at(self.roles.node(role)) } else { Vec::new() };
         // Roles that ask for flows act on windows, which the lab refuses.
         self.call(role, now, &Observation::Tick { ports: &ports, flows: &[] })
     }
 
     fn ports_at(&self, node: NodeId) -> Vec<PortStats> {
-        let here = (0..self.plan.rates.len()).filter(|&port| transmitter(self.scenario, port) == node);
+        let here = (0..self.plan.rates.len())
+            .filter(|&port| self.scenario.topology.transmitter(PortId(port as u32)) == node);
         let stats = |port: usize| {
             let counter = self.network.flow_counters.get(&port);
             let counts = counter.map(|c| c.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -443,7 +446,9 @@ impl<'a> Lab<'a> {
 
     fn apply(&mut self, node: NodeId, action: Action) -> Result<(), Error> {
         let cannot = |what: &str| {
-            Err(Error::Missing(format!("a role {what}, which its scheme does not declare and the lab cannot do")))
+            Err(Error::Missing(format!(
+                "a role {what}, which its scheme does not declare and the lab cannot do"
+            )))
         };
         match action {
             Action::Probe { to, payload, .. } => self.roles.send_probe(node, to, &payload),
@@ -482,9 +487,9 @@ impl<'a> Lab<'a> {
     }
 
     fn sample(&mut self, at: Time) {
-        let waited = self.measured_port.map_or(0, |port| {
-            self.shaper_waited + self.forwarder.board.port(port).waited(at)
-        });
+        let waited = self
+            .measured_port
+            .map_or(0, |port| self.shaper_waited + self.forwarder.board.port(port).waited(at));
         let waited_since = waited - self.waited_before.min(waited);
         self.waited_before = waited;
         let queue_name = self.measured_port.map(|port| self.scenario.topology.port_name(PortId(port as u32)));
@@ -496,6 +501,7 @@ impl<'a> Lab<'a> {
             .map(|(rate, load)| (rate.bits_per_sec() as f64 - load).max(0.0))
             .collect();
         let (scenario, plan, traffic) = (self.scenario, self.plan, &self.traffic);
+        let board = &self.forwarder.board;
         let overhead = scenario.topology.frame_overhead.get();
         let transport = |i: usize| &plan.flows[i].group(&scenario.flows).transport;
         let efficiency = |i: usize| match transport(i) {
@@ -509,18 +515,17 @@ impl<'a> Lab<'a> {
             let got = traffic.state(i);
             match transport(i) {
                 Transport::Udp { packet, .. } => FlowSample {
-                    delivered: got.datagrams * packet.get().saturating_sub(UDP_HEADERS),
+                    delivered: got.datagrams * packet.get().saturating_sub(u64::from(UDP_HEADERS)),
                     ip_bytes: got.datagrams as f64 * packet.get() as f64,
                     ..FlowSample::default()
                 },
                 Transport::Tcp { settings, .. } => {
                     let mss = settings.mss.get();
-                    let per_byte = (mss + headers(settings.timestamps)) as f64 / mss as f64;
                     let info = traffic.info(i);
                     let initial = u64::from(settings.initial_window) * mss;
                     FlowSample {
                         delivered: got.received,
-                        ip_bytes: got.received as f64 * per_byte,
+                        ip_bytes: board.came(i) as f64,
                         cwnd: info.map_or(initial, |info| u64::from(info.cwnd) * u64::from(info.mss)),
                         srtt: info.and_then(|info| info.srtt),
                     }
@@ -549,9 +554,9 @@ impl<'a> Lab<'a> {
         for (port, counters) in ports.iter().enumerate() {
             assert!(counters.add_up(), "port {port}: packets and their fates: {counters:?}");
         }
-        let queue_max = self.measured_port.map_or(f64::NAN, |port| {
-            f64::from(board.port(port).most_waiting.max(self.shaper_most))
-        });
+        let queue_max = self
+            .measured_port
+            .map_or(f64::NAN, |port| f64::from(board.port(port).most_waiting.max(self.shaper_most)));
         let health = board.health();
         let mut in_classes = 0;
         for shaper in self.network.shapers.values_mut() {
@@ -563,8 +568,7 @@ impl<'a> Lab<'a> {
         let (mut figures, mut series) = self.meter.finish();
         let (of_gauges, shown) = self.gauge_meter.finish(end);
         series.extend(shown);
-        let infos: Vec<TcpInfo> =
-            (0..self.plan.tcp_flows).filter_map(|i| self.traffic.info(i)).collect();
+        let infos: Vec<TcpInfo> = (0..self.plan.tcp_flows).filter_map(|i| self.traffic.info(i)).collect();
         let timeouts: Option<f64> = infos.iter().map(|info| info.timeouts.map(f64::from)).sum();
         figures.push(("queue_max".to_owned(), queue_max));
         figures.push(("drops".to_owned(), (sum(&|c| c.dropped) + in_classes) as f64));
@@ -596,7 +600,9 @@ impl<'a> Lab<'a> {
     fn remark_on_machine(&mut self, health: &Health, refused: u64) {
         let mut remark = |text: String| self.remarks.push(text);
         if !health.real_time {
-            remark("the forwarder runs as an ordinary thread: real-time priority is not allowed here".to_owned());
+            remark(
+                "the forwarder runs as an ordinary thread: real-time priority is not allowed here".to_owned(),
+            );
         }
         if health.late as f64 > LATE_SHARE * health.packets as f64 {
             remark(format!(
@@ -614,9 +620,6 @@ impl<'a> Lab<'a> {
         }
     }
 }
-
-/// Bytes of IPv4 and UDP headers.
-const UDP_HEADERS: u64 = 28;
 
 /// Bytes of IPv4 and TCP headers in a data segment.
 fn headers(timestamps: bool) -> u64 {

@@ -11,8 +11,8 @@ pub mod htb;
 mod journal;
 pub mod lab;
 mod limits;
-mod network;
 pub mod netns;
+mod network;
 mod roles;
 mod syscall;
 mod traffic;
@@ -20,5 +20,6 @@ mod wiring;
 mod workplan;
 
 pub use error::Error;
-pub use journal::clean;
+pub use journal::{abandon, clean};
 pub use limits::{Remarks, check};
+pub use wiring::check_tun;

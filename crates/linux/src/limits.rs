@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use bandmaster_core::capacity::Capacity;
 use bandmaster_core::id::NodeId;
 use bandmaster_core::params::Value;
 use bandmaster_core::qdisc;
@@ -34,15 +35,29 @@ pub fn check(scenario: &Scenario) -> Result<Remarks, Error> {
     check_network(scenario, &mut remarks)?;
     check_schemes(scenario)?;
     for group in &scenario.flows {
+        let what = if group.multipath.is_some() {
+            Some("`subflows`")
+        } else if group.rounds.is_some() {
+            Some("`rounds`")
+        } else if !group.paths.is_empty() {
+            Some("`paths`")
+        } else {
+            None
+        };
+        if let Some(what) = what {
+            return missing(format!("flows {}: {what} is not emulated yet; `run` simulates it", group.name));
+        }
         if let Transport::Tcp { settings, .. } = &group.transport {
             check_tcp(&group.name, settings, &mut remarks)?;
         }
     }
     parameters_of_nodes(scenario, &Workplan::new(scenario, 0)?)?;
     let mut seen = Vec::new();
-    remarks.retain(|remark| !seen.contains(remark) && {
-        seen.push(remark.clone());
-        true
+    remarks.retain(|remark| {
+        !seen.contains(remark) && {
+            seen.push(remark.clone());
+            true
+        }
     });
     Ok(remarks)
 }
@@ -57,14 +72,17 @@ fn check_network(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error
     }
     for (i, link) in topology.links.iter().enumerate() {
         let name = topology.port_name(bandmaster_core::id::PortId(2 * i as u32));
-        if link.rate > MOST_RATE {
+        let capacities = [&link.capacity, &link.capacity_back].into_iter().flatten();
+        let highest = capacities.map(highest_rate).fold(link.rate, Rate::max);
+        if highest > MOST_RATE {
             return missing(format!(
-                "link {name}: {} is more than a user-space forwarder carries; at most {MOST_RATE}",
-                link.rate
+                "link {name}: {highest} is more than a user-space forwarder carries; at most {MOST_RATE}"
             ));
         }
-        if link.capacity.is_some() || link.capacity_back.is_some() {
-            return missing(format!("link {name}: a capacity that changes is not emulated yet; `run` simulates it"));
+        if link.queue.discipline == &qdisc::shared::DEF {
+            return missing(format!(
+                "link {name}: memory that ports share is not emulated yet; `run` simulates it"
+            ));
         }
         for (node, queue) in [(link.a, &link.queue), (link.b, &link.queue), (link.a, &link.host_queue)] {
             if queue.discipline != &qdisc::htb::DEF {
@@ -82,12 +100,23 @@ fn check_network(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error
         }
     }
     if topology.frame_overhead > Bytes::new(255) {
-        return missing(format!("network.frame-overhead: {} is more than htb counts, 255B", topology.frame_overhead));
+        return missing(format!(
+            "network.frame-overhead: {} is more than htb counts, 255B",
+            topology.frame_overhead
+        ));
     }
     if topology.host_delay > 0.0 {
         remarks.push("network.host-delay: real hosts take their own time".to_owned());
     }
     Ok(())
+}
+
+/// The highest rate of steps, the mean rate of a trace.
+fn highest_rate(capacity: &Capacity) -> Rate {
+    match capacity {
+        Capacity::Steps(steps) => steps.steps().iter().map(|step| step.rate).fold(Rate::ZERO, Rate::max),
+        Capacity::Trace(trace) => trace.mean_rate(),
+    }
 }
 
 fn check_schemes(scenario: &Scenario) -> Result<(), Error> {
@@ -99,6 +128,7 @@ fn check_schemes(scenario: &Scenario) -> Result<(), Error> {
             Act::SetRate => Some("pace a running connection"),
             Act::Tune => Some("change the TCP of a node"),
             Act::Send => Some("carry messages between nodes"),
+            Act::Program => Some("set windows in passing packets"),
         };
         let lacks: Vec<&str> = scheme.acts.iter().filter_map(cannot).collect();
         if !lacks.is_empty() {
@@ -136,11 +166,15 @@ fn check_tcp(group: &str, tcp: &TcpSettings, remarks: &mut Remarks) -> Result<()
             remarks.push(format!("tcp.{what}"));
         }
     };
+    remark(tcp.congestion_control == "reno", "congestion-control: Linux's reno recovers as NewReno does");
     remark(!matches!(tcp.delayed_ack, 1 | 2), "delayed-ack: Linux acknowledges every or every other segment");
     let usual = tcp.delayed_ack_timeout == Span::from_millis(40);
     remark(tcp.delayed_ack > 1 && !usual, "delayed-ack-timeout: Linux chooses it, from 40 ms");
     remark(!tcp.limited_transmit, "limited-transmit: Linux always does it");
-    remark(tcp.recovery != Recovery::Prr, "recovery: Linux does proportional rate reduction, with RACK and TLP");
+    remark(
+        tcp.recovery != Recovery::Prr,
+        "recovery: Linux does proportional rate reduction, with RACK and TLP",
+    );
     remark(tcp.flight_size != FlightSize::Outstanding, "flight-size: Linux takes the congestion window");
     remark(!tcp.byte_counting, "byte-counting: Linux counts what was acknowledged");
     remark(!tcp.cwnd_validation, "cwnd-validation: Linux always does it");

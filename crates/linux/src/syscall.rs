@@ -183,6 +183,7 @@ pub(crate) fn make_bpf_map() -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
@@ -209,7 +210,7 @@ mod tests {
         let mut client =
             TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
         let (server, _) = listener.accept().expect("a peer");
-        std::io::Write::write_all(&mut client, &[1; 3000]).expect("room");
+        client.write_all(&[1; 3000]).expect("room");
         let mut got = 0;
         while got < 3000 {
             match discard(&server) {

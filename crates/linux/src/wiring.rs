@@ -1,6 +1,7 @@
 //! Devices, addresses and routes in the calling thread's network namespace, by netlink.
 
 use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -42,21 +43,7 @@ impl Wiring {
     /// Makes a TUN device called `name` and gives its other side, without blocking reads.
     pub(crate) fn add_tun(&mut self, name: &str, mtu: u32) -> Result<(File, u32), Error> {
         let failed = |error| Error::os(format!("make the device {name}"), error);
-        let file = match OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits())
-            .open("/dev/net/tun")
-        {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(Error::Missing(
-                    "there is no /dev/net/tun; `modprobe tun` and `mknod /dev/net/tun c 10 200` bring it"
-                        .to_owned(),
-                ));
-            }
-            Err(error) => return Err(Error::os("open /dev/net/tun", error)),
-        };
+        let file = open_tun()?;
         syscall::make_tun(&file, name).map_err(failed)?;
         let index = index(name)?;
         self.bring_up(index, name, |request| {
@@ -140,6 +127,29 @@ impl Wiring {
         let mut answer = self.socket.request(request).map_err(|error| Error::os(doing(), error))?;
         answer.recv_ack().map_err(|error| Error::os(doing(), error.into()))
     }
+}
+
+/// Finds out whether this user may make TUN devices, as far as opening goes.
+///
+/// # Errors
+/// When there is no `/dev/net/tun`, or it is closed to this user, with what to do.
+pub fn check_tun() -> Result<(), Error> {
+    open_tun().map(drop)
+}
+
+fn open_tun() -> Result<File, Error> {
+    const PATH: &str = "/dev/net/tun";
+    let flags = nix::fcntl::OFlag::O_NONBLOCK.bits();
+    OpenOptions::new().read(true).write(true).custom_flags(flags).open(PATH).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Error::Missing(format!(
+            "there is no {PATH}; `sudo modprobe tun` brings it, in a container `mknod {PATH} c 10 200`"
+        )),
+        ErrorKind::PermissionDenied => Error::Missing(format!(
+            "{PATH} is closed to this user; `sudo chmod 666 {PATH}` opens it, as most systems have it, or run as root \
+             (sudo)"
+        )),
+        _ => Error::os(format!("open {PATH}"), error),
+    })
 }
 
 fn index(name: &str) -> Result<u32, Error> {

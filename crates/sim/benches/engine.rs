@@ -42,7 +42,13 @@ fn main() -> Outcome<()> {
         ["--json"] => println!("{:#}", measure()?),
         // A process of its own, because the peak of memory never falls.
         ["--peak", variant] => println!("{}", peak_of_run(variant)?),
-        _ => return Err(format!("{arguments:?}: allowed are --json and --peak VARIANT").into()),
+        // Minutes: not part of the others. Another simulated time than the file's may be given.
+        ["--fat-tree"] => fat_tree(None)?,
+        ["--fat-tree", duration] => fat_tree(Some(duration))?,
+        _ => {
+            let allowed = "--json, --peak VARIANT and --fat-tree [DURATION]";
+            return Err(format!("{arguments:?}: allowed are {allowed}").into());
+        }
     }
     Ok(())
 }
@@ -140,6 +146,28 @@ fn peak(variant: &str) -> Outcome<Option<f64>> {
     Ok(String::from_utf8(output.stdout)?.trim().parse().ok())
 }
 
+/// Incast to all racks of a fat tree of 1,024 hosts: wall time and memory.
+fn fat_tree(duration: Option<&str>) -> Outcome<()> {
+    let overrides: Vec<(&str, &str)> =
+        duration.map(|duration| ("run.duration", duration)).into_iter().collect();
+    let scenarios = scenarios("bench/incast-fat-tree.toml", &overrides)?;
+    let (_, scenario) = scenarios.first().ok_or("a file without a case")?;
+    let start = std::time::Instant::now();
+    let record = run(scenario, 0, 0, &mut RunOptions::default())?;
+    let wall = start.elapsed().as_secs_f64();
+    let hops = record.work.packet_hops;
+    println!(
+        "{} simulated: {wall:.1} s, {hops} hops, {:.2} M hops/s, peak {} KiB",
+        scenario.run.duration,
+        hops as f64 / wall / 1e6,
+        peak_so_far()
+    );
+    for name in ["rounds", "round_goodput", "round_time_mean", "round_time_max", "drops", "rtos"] {
+        println!("{name}: {:.6}", record.figure(name).unwrap_or(f64::NAN));
+    }
+    Ok(())
+}
+
 fn peak_of_run(variant: &str) -> Outcome<String> {
     let scenarios = scenarios("bench/idle.toml", &[])?;
     let found = scenarios.into_iter().find(|(name, _)| name == variant);
@@ -149,9 +177,14 @@ fn peak_of_run(variant: &str) -> Outcome<String> {
         scenario.run.duration = Span::from_secs(5);
     }
     run(&scenario, 0, 0, &mut RunOptions::default())?;
+    Ok(peak_so_far())
+}
+
+/// Peak of this process's resident memory in KiB.
+fn peak_so_far() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    Ok(peak.map_or("unknown", |text| text.trim().trim_end_matches(" kB")).to_owned())
+    peak.map_or("unknown", |text| text.trim().trim_end_matches(" kB")).to_owned()
 }
 
 fn print(all: &Value) {

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use bandmaster_core::id::{FlowId, NodeId, PortId};
+use bandmaster_core::id::{NodeId, PortId};
 use bandmaster_core::params::Value;
 use bandmaster_core::port::flow_counter::FlowCounter;
-use bandmaster_core::qdisc::Site;
+use bandmaster_core::qdisc::{Pool, Site};
 use bandmaster_core::rng::Stream;
-use bandmaster_core::scenario::{Scenario, Transport};
-use bandmaster_core::scheme::{PortInfo, Role, Route, SchemeConfig, World};
+use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
+use bandmaster_core::scheme::{Role, SchemeConfig, World};
 use bandmaster_core::time::Time;
 use bandmaster_core::topology::{NodeKind, Topology};
 use bandmaster_core::tuning::Tuning;
@@ -16,11 +16,13 @@ use bandmaster_core::units::Rate;
 
 use crate::RunError;
 use crate::events::EventQueue;
+use crate::gates::Gates;
 use crate::link::{PathCounter, Port, QueueWatch};
 use crate::measure::{GaugeMeter, Meter};
 use crate::net::{Net, ROUTE_END};
 use crate::packet::{PROBE, Slab};
 use crate::roles::Roles;
+use crate::rounds::Rounds;
 use crate::routing::Router;
 use crate::simulation::{Connections, Simulation};
 use crate::tcp::Profile;
@@ -46,6 +48,13 @@ pub(crate) fn build<'a>(
     let mut data_routes = Vec::with_capacity(plans.len());
     let mut ack_routes = Vec::with_capacity(tcp_flows);
     for (i, plan) in plans.iter().enumerate() {
+        // The sets of flows that an incast's rounds use in turn take the same ways.
+        let i = first_of(&plans, i, &scenario.flows);
+        if i < data_routes.len() {
+            data_routes.push(data_routes[i]);
+            ack_routes.push(ack_routes[i]);
+            continue;
+        }
         data_routes.push(table.insert(plan, i, false)?);
         if i < tcp_flows {
             ack_routes.push(table.insert(plan, i, true)?);
@@ -60,7 +69,8 @@ pub(crate) fn build<'a>(
         .iter()
         .map(|group| {
             if let Transport::Tcp { settings, .. } = &group.transport {
-                profiles.push(Profile::new(settings.clone(), group.dscp, has_schemes, overhead));
+                let profile = Profile::new(settings.clone(), group.dscp, has_schemes, overhead);
+                profiles.push(if group.multipath.is_some() { profile.with_multipath() } else { profile });
             }
             profiles.len().saturating_sub(1) as u32
         })
@@ -72,8 +82,16 @@ pub(crate) fn build<'a>(
         .filter_map(|(i, plan)| UdpSource::new(i as u32, data_routes[i], plan.group(&scenario.flows)))
         .collect();
     let toggles = Toggles::new(&plans, scenario, trial);
+    let has_multipath = scenario.flows.iter().any(|group| group.multipath.is_some());
+    let shares = if has_multipath { vec![None; tcp_flows] } else { Vec::new() };
+    let rounds = Rounds::new(&plans, scenario, topology, trial);
 
-    let roles = roles(scenario, topology, &rates, &table.ports, &data_routes[..tcp_flows]);
+    let mut roles = roles(scenario, topology, &rates, &table.ports, &data_routes[..tcp_flows]);
+    let programs = roles.iter_mut().flat_map(|role| role.controller.programs()).collect();
+    let gates = Gates::new(programs, ports.len());
+    for profile in &mut profiles {
+        profile.echoes_window = gates.is_echoed();
+    }
     for role in roles.iter().filter(|role| role.wants_ports) {
         for (port, _) in ports.iter_mut().zip(&port_owner).filter(|(_, owner)| **owner == role.node) {
             port.extras().flow_counter = Some(FlowCounter::new());
@@ -103,7 +121,10 @@ pub(crate) fn build<'a>(
 
     let measured_port = match &scenario.measure.queue {
         Some(name) => Some(find_port(topology, name)?),
-        None => busiest_router_port(topology, &routes, &data_routes[..tcp_flows]),
+        None => {
+            let of_tcp = data_routes[..tcp_flows].iter().map(|&route| route_ports(&routes, route));
+            topology.busiest_router_port(of_tcp).map(|port| port.0)
+        }
     };
     if let Some(port) = measured_port {
         ports[port as usize].extras().watch = Some(QueueWatch::default());
@@ -141,6 +162,9 @@ pub(crate) fn build<'a>(
         datagrams_received,
         udp,
         toggles,
+        gates,
+        rounds,
+        shares,
         roles,
         meter,
         gauge_meter,
@@ -155,9 +179,24 @@ pub(crate) fn build<'a>(
     })
 }
 
+/// The flow of the first set that has the same place as `flow` in a later one.
+fn first_of(plans: &[FlowPlan], flow: usize, groups: &[FlowGroup]) -> usize {
+    let plan = &plans[flow];
+    if plan.group(groups).rounds.is_none() || plan.set() == 0 {
+        return flow;
+    }
+    // A sending group's sets stand one after the other.
+    let size =
+        plans[..flow].iter().rev().take_while(|p| p.source() == plan.source() && p.set() == plan.set());
+    let before = size.count();
+    let previous = plans[..flow - before].iter().rev().take_while(|p| p.source() == plan.source());
+    flow - before - previous.count() + before
+}
+
 fn build_ports(topology: &Topology, seed: u64, trial: u32) -> (Vec<Port>, Vec<Rate>) {
     let mut ports = Vec::with_capacity(2 * topology.links.len());
     let mut rates = Vec::with_capacity(2 * topology.links.len());
+    let pools: Vec<Pool> = topology.nodes.iter().map(|_| Pool::default()).collect();
     for (i, link) in topology.links.iter().enumerate() {
         let name = topology.port_name(PortId(2 * i as u32));
         let delay = link.delay.draw(&mut Stream::new(seed, trial, &format!("link/{name}/delay")));
@@ -168,12 +207,17 @@ fn build_ports(topology: &Topology, seed: u64, trial: u32) -> (Vec<Port>, Vec<Ra
             let is_host = topology.nodes[owner.index()].kind == NodeKind::Host;
             let queue = if is_host { &link.host_queue } else { &link.queue };
             let limit = match queue.params.get("limit") {
-                Some(Value::Limit(limit)) if queue.discipline.name == "fifo" => Some(*limit),
+                Some(Value::Limit(limit))
+                    if queue.discipline.name == "fifo" && queue.params.get("ecn-threshold").is_none() =>
+                {
+                    Some(*limit)
+                }
                 _ => None,
             };
             let off = topology.rate_tolerance * (2.0 * stream("rate").unit() - 1.0);
             let rate = Rate::from_bits_per_sec_f64(link.rate.bits_per_sec() as f64 * (1.0 + off));
-            let mut port = Port::new(rate, delay, queue.build(Site { rate, stream: stream("queue") }), limit);
+            let site = Site { rate, stream: stream("queue"), pool: pools[owner.index()].clone() };
+            let mut port = Port::new(rate, delay, queue.build(site), limit);
             let capacity = if direction == 0 { &link.capacity } else { &link.capacity_back };
             if let Some(capacity) = capacity {
                 port.set_capacity(capacity, link.rate, off);
@@ -202,25 +246,6 @@ fn find_port(topology: &Topology, name: &str) -> Result<u32, RunError> {
     }
 }
 
-/// The router port that most flows' data cross; the slowest, then the first, of equals.
-fn busiest_router_port(topology: &Topology, routes: &[u32], flows: &[u32]) -> Option<u32> {
-    let mut crossing = vec![0u64; 2 * topology.links.len()];
-    for &route in flows {
-        for &port in route_ports(routes, route) {
-            crossing[port as usize] += 1;
-        }
-    }
-    let is_router = |port: usize| {
-        let link = &topology.links[port / 2];
-        let owner = if port.is_multiple_of(2) { link.a } else { link.b };
-        topology.nodes[owner.index()].kind == NodeKind::Router
-    };
-    let rank = |port: &usize| {
-        (crossing[*port], std::cmp::Reverse(topology.links[*port / 2].rate), std::cmp::Reverse(*port))
-    };
-    (0..crossing.len()).filter(|&p| is_router(p) && crossing[p] > 0).max_by_key(rank).map(|p| p as u32)
-}
-
 /// Ports of the route that starts at `route` in the table.
 pub(crate) fn route_ports(table: &[u32], route: u32) -> &[u32] {
     let rest = &table[route as usize..];
@@ -239,25 +264,9 @@ pub(crate) fn roles(
     if scenario.schemes.is_empty() {
         return Vec::new();
     }
-    let world = world(topology, rates, routes, flows);
+    let world = World::new(topology, rates, flows.iter().map(|&route| route_ports(routes, route)));
     let of = |config: &SchemeConfig| (config.scheme.build)(&config.params, &world);
     scenario.schemes.iter().flat_map(of).collect()
-}
-
-fn world(topology: &Topology, rates: &[Rate], routes: &[u32], flows: &[u32]) -> World {
-    let ends = topology.links.iter().flat_map(|link| [(link.a, link.b), (link.b, link.a)]);
-    World {
-        nodes: topology.nodes.iter().map(|node| node.name.clone()).collect(),
-        ports: ends.zip(rates).map(|((from, to), rate)| PortInfo { from, to, capacity: *rate }).collect(),
-        routes: flows
-            .iter()
-            .enumerate()
-            .map(|(i, &route)| Route {
-                flow: FlowId(i as u32),
-                ports: route_ports(routes, route).iter().map(|p| PortId(*p)).collect(),
-            })
-            .collect(),
-    }
 }
 
 /// Routes as runs in one table; equal routes share a run.
@@ -285,8 +294,22 @@ impl<'a> RouteTable<'a> {
     }
 
     fn insert(&mut self, plan: &FlowPlan, flow: usize, reverse: bool) -> Result<u32, RunError> {
+        let groups = &self.scenario.flows;
+        let mut via = plan.path(groups).to_vec();
+        if via.is_empty() && plan.group(groups).multipath.is_some() {
+            let number = plan.subflow(groups) as usize;
+            via = [plan.src, plan.dst]
+                .map(|host| self.router.gateway(host, number))
+                .into_iter()
+                .flatten()
+                .collect();
+            via.dedup();
+        }
         let (from, to) = if reverse { (plan.dst, plan.src) } else { (plan.src, plan.dst) };
-        let Some(route) = self.router.route(from, to, flow as u64) else {
+        if reverse {
+            via.reverse();
+        }
+        let Some(route) = self.router.route_over(from, &via, to, flow as u64) else {
             let name = |node: NodeId| &self.scenario.topology.nodes[node.index()].name;
             let flow = plan.name(&self.scenario.flows);
             let why = format!("flow {flow}: no route from {} to {}", name(from), name(to));

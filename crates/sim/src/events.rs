@@ -41,6 +41,8 @@ pub(crate) enum Event {
     Deliver(u32),
     /// The probe with key `.0` begins its first transmission.
     ProbeLeft(u32),
+    /// Timer of the window program of gate `.0`.
+    Gate(u32),
     /// Restart `.0` of the scenario's list happens.
     Restart(u32),
 }

@@ -6,11 +6,13 @@
 mod build;
 mod capture;
 mod events;
+mod gates;
 mod link;
 mod measure;
 mod net;
 mod packet;
 mod roles;
+mod rounds;
 mod routing;
 mod simulation;
 mod tcp;

@@ -6,6 +6,7 @@ use bandmaster_core::control::Passed;
 pub(crate) mod flag {
     pub(crate) const FIN: u8 = 1;
     pub(crate) const SYN: u8 = 2;
+    pub(crate) const RST: u8 = 4;
     pub(crate) const ACK: u8 = 16;
     pub(crate) const ECE: u8 = 64;
     pub(crate) const CWR: u8 = 128;

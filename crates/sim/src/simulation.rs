@@ -6,25 +6,31 @@ use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::port::flow_counter::FlowCounter;
 use bandmaster_core::qdisc::{ClassChange, ClassName};
 use bandmaster_core::report::{RunRecord, Work};
-use bandmaster_core::scenario::{Scenario, Transport};
+use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::tuning::Tuning;
-use bandmaster_core::units::{Bytes, Rate};
+use bandmaster_core::units::{Bytes, Rate, UDP_HEADERS};
 
 use crate::events::Event;
+use crate::gates::Gates;
 use crate::link::{PathCounter, Port, PortCounters};
 use crate::measure::{FlowSample, Flows, GaugeMeter, Meter};
 use crate::net::Net;
 use crate::packet::{Label, PROBE, Packet, flag};
 use crate::roles::{PathPoint, Probe, Roles};
+use crate::rounds::Rounds;
 use crate::tcp::Profile;
+use crate::tcp::multipath::Share;
 use crate::tcp::receiver::Receiver;
-use crate::tcp::sender::Sender;
+use crate::tcp::sender::{Sender, SenderCounters};
 use crate::workload::{FlowPlan, Toggles, UdpSource};
 use crate::{RunError, RunOptions};
 
 /// Events between two looks at the caller's stop flag.
 const STOP_CHECK: u64 = 1 << 14;
+
+/// Figures of incast rounds, in the order of [`Rounds::figures`].
+const ROUND_FIGURES: [&str; 4] = ["rounds", "round_time_mean", "round_time_max", "round_goodput"];
 
 /// Everything that one trial needs.
 pub(crate) struct Simulation<'a> {
@@ -48,6 +54,10 @@ pub(crate) struct Simulation<'a> {
     pub(crate) udp: Vec<UdpSource>,
     pub(crate) datagrams_received: Vec<u64>,
     pub(crate) toggles: Toggles,
+    pub(crate) gates: Gates,
+    pub(crate) rounds: Rounds,
+    /// By TCP flow: its part in a multipath connection. Empty when there is none.
+    pub(crate) shares: Vec<Option<Share>>,
     pub(crate) roles: Roles,
     pub(crate) meter: Meter,
     pub(crate) gauge_meter: GaugeMeter,
@@ -75,11 +85,40 @@ pub(crate) struct Connection {
     receiver: Receiver,
 }
 
+impl Connection {
+    fn new(
+        flow: u32,
+        routes: (u32, u32),
+        group: &FlowGroup,
+        profile: &Profile,
+        share: Option<&Share>,
+    ) -> Self {
+        if let Some(share) = share {
+            let mut receiver = Receiver::new(flow, routes.1, profile);
+            receiver.set_share(share.clone());
+            return Self {
+                sender: Sender::subflow(flow, routes.0, share.clone(), &profile.settings),
+                receiver,
+            };
+        }
+        let size = match group.transport {
+            Transport::Tcp { size, .. } => size.map(Bytes::get),
+            Transport::Udp { .. } => None,
+        };
+        Self {
+            sender: Sender::new(flow, routes.0, size, &profile.settings),
+            receiver: Receiver::new(flow, routes.1, profile),
+        }
+    }
+}
+
 /// The connections of TCP flows: made when they start, one after the other in memory.
 pub(crate) struct Connections {
     started: Vec<Connection>,
     /// Place in `started` of each TCP flow, or `NOT_STARTED`.
     place: Vec<u32>,
+    /// Counts of connections that gave their flow number to another.
+    replaced: SenderCounters,
 }
 
 impl Connections {
@@ -87,12 +126,28 @@ impl Connections {
 
     pub(crate) fn new(flows: usize) -> Self {
         // Room for all, so that growing never copies; memory is touched only as flows start.
-        Self { started: Vec::with_capacity(flows), place: vec![Self::NOT_STARTED; flows] }
+        Self {
+            started: Vec::with_capacity(flows),
+            place: vec![Self::NOT_STARTED; flows],
+            replaced: SenderCounters::default(),
+        }
     }
 
     /// TCP flows, started or not.
     fn flows(&self) -> usize {
         self.place.len()
+    }
+
+    /// Ends the connection of a flow for good, to make room for another; returns what it has delivered.
+    fn replace(&mut self, flow: usize, new: impl FnOnce() -> Connection) -> u64 {
+        let Some(old) = self.started.get_mut(self.place[flow] as usize) else { return 0 };
+        let counters = old.sender.counters;
+        self.replaced.segments += counters.segments;
+        self.replaced.retransmits += counters.retransmits;
+        self.replaced.timeouts += counters.timeouts;
+        let delivered = old.receiver.delivered();
+        *old = new();
+        delivered
     }
 
     fn get(&self, flow: usize) -> Option<&Connection> {
@@ -159,12 +214,15 @@ impl Simulation<'_> {
         let run = &self.scenario.run;
         self.net.schedule(Time::ZERO + run.sample, Event::Sample);
         // A flow whose stop comes before a drawn start never runs.
-        for (i, plan) in self.plans.iter().enumerate().filter(|(_, plan)| plan.start < plan.stop) {
+        let groups = &self.scenario.flows;
+        let begins = |plan: &&FlowPlan| plan.start < plan.stop && plan.subflow(groups) == 0;
+        for (i, plan) in self.plans.iter().enumerate().filter(|(_, plan)| begins(plan)) {
             self.net.events.push(plan.start, Event::Start(i as u32));
             if plan.stop != Time::MAX {
                 self.net.events.push(plan.stop, Event::Stop(i as u32));
             }
         }
+        self.rounds.begin(&mut self.net.events);
         for (i, restart) in self.scenario.faults.restarts.iter().enumerate() {
             self.net.events.push(restart.at, Event::Restart(i as u32));
         }
@@ -182,9 +240,11 @@ impl Simulation<'_> {
             Event::Arrival(port) => {
                 let net = &mut self.net;
                 let arrived = net.ports[port as usize].arrive(port, &mut net.slab, &mut net.events);
-                if let Some(label) = arrived
-                    && !net.forward(label)
-                {
+                let Some(label) = arrived else { return };
+                if !self.gates.is_empty() && !self.pass_gates(port, label) {
+                    return;
+                }
+                if !self.net.forward(label) {
                     self.deliver(label);
                 }
             }
@@ -199,6 +259,9 @@ impl Simulation<'_> {
             Event::Retransmit(flow) => {
                 let (sender, profile) = self.sender(flow);
                 sender.on_retransmit_timer(profile.0, profile.1);
+                if !self.shares.is_empty() {
+                    self.push_data(flow, false);
+                }
             }
             Event::DelayedAck(flow) => {
                 let (receiver, profile) = self.receiver(flow);
@@ -207,6 +270,9 @@ impl Simulation<'_> {
             Event::Pace(flow) => {
                 let (sender, profile) = self.sender(flow);
                 sender.on_pace_timer(profile.0, profile.1);
+                if !self.shares.is_empty() {
+                    self.push_data(flow, false);
+                }
             }
             Event::Credit(flow) => {
                 let (receiver, profile) = self.receiver(flow);
@@ -224,7 +290,20 @@ impl Simulation<'_> {
             Event::Wakeup(role) => self.wake(role as usize),
             Event::Deliver(number) => self.deliver_message(number),
             Event::ProbeLeft(key) => self.probe_left(key),
+            Event::Gate(number) => {
+                let (profiles, profile_of) = (&self.profiles, &self.profile_of);
+                let profile_of = |flow: u32| &profiles[profile_of[flow as usize] as usize];
+                self.gates.on_timer(number, profile_of, &mut self.net);
+            }
             Event::Restart(number) => self.restart(number as usize),
+        }
+    }
+
+    /// Shows a packet to the programs of ports; false when one holds it.
+    fn pass_gates(&mut self, port: u32, label: Label) -> bool {
+        match self.profile_of.get(label.flow as usize) {
+            Some(&profile) => self.gates.pass(port, label, &self.profiles[profile as usize], &mut self.net),
+            None => true,
         }
     }
 
@@ -247,17 +326,11 @@ impl Simulation<'_> {
     fn connection(&mut self, flow: u32) -> (&mut Connection, (&Profile, &mut Net)) {
         let i = flow as usize;
         let profile = &self.profiles[self.profile_of[i] as usize];
-        let connection = self.connections.get_or_insert_with(i, || {
-            let size = match self.plans[i].group(&self.scenario.flows).transport {
-                Transport::Tcp { size, .. } => size,
-                Transport::Udp { .. } => None,
-            };
-            let size = size.map(Bytes::get);
-            Connection {
-                sender: Sender::new(flow, self.data_routes[i], size, &profile.settings),
-                receiver: Receiver::new(flow, self.ack_routes[i], profile),
-            }
-        });
+        let (plan, groups) = (&self.plans[i], &self.scenario.flows);
+        let routes = (self.data_routes[i], self.ack_routes[i]);
+        let share = self.shares.get(i).and_then(Option::as_ref);
+        let new = || Connection::new(flow, routes, plan.group(groups), profile, share);
+        let connection = self.connections.get_or_insert_with(i, new);
         (connection, (profile, &mut self.net))
     }
 
@@ -281,6 +354,9 @@ impl Simulation<'_> {
         if packet.reverse {
             let (sender, (profile, net)) = self.sender(flow);
             sender.on_ack(&packet, profile, net);
+            if !self.shares.is_empty() {
+                self.push_data(flow, packet.flags & flag::SYN != 0);
+            }
             return;
         }
         if packet.flags & flag::SYN != 0 && !self.roles.is_empty() {
@@ -288,16 +364,73 @@ impl Simulation<'_> {
             let stats = self.flow_stats(flow, FlowEnd::Receiver);
             self.observe(dst, &Observation::FlowStarted(stats));
         }
+        let is_watched = !self.roles.is_empty() || !self.rounds.is_empty();
         if let Some(came) = self.came.get_mut(flow as usize) {
             *came += u64::from(packet.len) - self.scenario.topology.frame_overhead.get();
         }
-        let was_open = !self.roles.is_empty() && self.is_receiver_open(flow);
+        let was_open = is_watched && self.is_receiver_open(flow);
+        let is_complete = |shares: &[Option<Share>]| {
+            let share = shares.get(flow as usize).and_then(Option::as_ref);
+            share.map(|share| share.finished_at().is_some())
+        };
+        let was_complete = is_complete(&self.shares);
         let (receiver, (profile, net)) = self.receiver(flow);
         receiver.on_segment(&packet, profile, net);
-        if was_open && !self.is_receiver_open(flow) {
+        let has_ended = was_open && !self.is_receiver_open(flow);
+        if has_ended {
             let FlowPlan { src, dst, .. } = self.plans[flow as usize];
             self.observe(dst, &Observation::FlowEnded(FlowId(flow)));
             self.observe(src, &Observation::FlowEnded(FlowId(flow)));
+        }
+        let completes = match was_complete {
+            Some(was_complete) => !was_complete && is_complete(&self.shares) == Some(true),
+            None => has_ended,
+        };
+        if completes && !self.rounds.is_empty() {
+            let first = flow - self.plans[flow as usize].subflow(&self.scenario.flows);
+            self.rounds.complete(first, self.net.now, &mut self.net.events);
+        }
+    }
+
+    /// Gives a multipath connection's subflows data as the scheduler says, after something has come to one of them.
+    fn push_data(&mut self, flow: u32, is_syn: bool) {
+        let Some(share) = self.shares[flow as usize].clone() else { return };
+        let plan = &self.plans[flow as usize];
+        let number = plan.subflow(&self.scenario.flows);
+        let count = plan.group(&self.scenario.flows).multipath.map_or(1, |multipath| multipath.subflows);
+        let first = flow - number;
+        // RFC 8684 section 3.2: subflows are added when the first is established.
+        if is_syn && number == 0 {
+            for flow in first + 1..first + count {
+                let (sender, (profile, net)) = self.sender(flow);
+                sender.open_once(profile, net);
+            }
+        }
+        if share.take_close() {
+            for flow in first..first + count {
+                let (sender, (profile, net)) = self.sender(flow);
+                sender.close(profile, net);
+            }
+            return;
+        }
+        let mut open = Vec::new();
+        loop {
+            open.clear();
+            for number in 0..count {
+                let (sender, (profile, net)) = self.sender(first + number);
+                if sender.has_room(profile, net) {
+                    open.push((number as usize, sender.rtt.srtt()));
+                }
+            }
+            share.order(&mut open);
+            let shares = &self.shares;
+            let taken = open.iter().find_map(|&(number, _)| {
+                let share = shares[first as usize + number].as_ref()?;
+                Some((number, share.take_data()?))
+            });
+            let Some((number, len)) = taken else { break };
+            let (sender, (profile, net)) = self.sender(first + number as u32);
+            sender.push_data(len, profile, net);
         }
     }
 
@@ -313,6 +446,32 @@ impl Simulation<'_> {
             self.set_udp(flow as usize - self.connections.flows(), true);
             return;
         }
+        let groups = &self.scenario.flows;
+        let first = flow as usize;
+        let (group, profile) =
+            (self.plans[first].group(groups), &self.profiles[self.profile_of[first] as usize]);
+        let mut earlier = None;
+        if let Some(multipath) = group.multipath {
+            let Transport::Tcp { size, settings } = &group.transport else { return };
+            let size = size.map(Bytes::get);
+            let shares = Share::connection(multipath, size, profile.mss, settings.receive_buffer.get());
+            for (number, share) in shares.into_iter().enumerate() {
+                let before = self.shares[first + number].replace(share);
+                earlier = earlier.or(before.map(|share| share.received()));
+            }
+        }
+        if self.rounds.contains(flow) {
+            let subflows = group.multipath.map_or(1, |multipath| multipath.subflows);
+            for i in first..first + subflows as usize {
+                let routes = (self.data_routes[i], self.ack_routes[i]);
+                let share = self.shares.get(i).and_then(Option::as_ref);
+                let new = || Connection::new(i as u32, routes, group, profile, share);
+                let delivered = self.connections.replace(i, new);
+                if i == first {
+                    self.rounds.open(flow, earlier.unwrap_or(delivered), self.net.now);
+                }
+            }
+        }
         if !self.roles.is_empty() {
             self.tune(flow);
             let src = self.plans[flow as usize].src;
@@ -327,6 +486,9 @@ impl Simulation<'_> {
         self.toggles.stop(flow as usize);
         if flow as usize >= self.connections.flows() {
             self.set_udp(flow as usize - self.connections.flows(), false);
+        } else if let Some(share) = self.shares.get(flow as usize).and_then(Option::as_ref) {
+            share.end();
+            self.push_data(flow, false);
         } else {
             let (sender, (profile, net)) = self.sender(flow);
             sender.close(profile, net);
@@ -410,7 +572,7 @@ impl Simulation<'_> {
             hop: source.route,
             flow: source.flow,
             len: source.packet + overhead,
-            payload: source.packet - 28,
+            payload: source.packet - UDP_HEADERS,
             tos: source.tos,
             ..Packet::default()
         };
@@ -689,16 +851,22 @@ impl Simulation<'_> {
         };
         let (connections, udp, received) = (&self.connections, &self.udp, &self.datagrams_received);
         let (routes, data_routes, came) = (&self.net.routes, &self.data_routes, &self.came);
+        let (rounds, shares) = (&self.rounds, &self.shares);
+        // The data of a multipath connection counts at its first subflow.
+        let delivered = |i: usize, c: &Connection| match shares.get(i) {
+            Some(Some(share)) => share.received(),
+            _ => c.receiver.delivered(),
+        };
         let state = |i: usize| {
             if i >= connections.flows() {
                 let i = i - connections.flows();
-                let delivered = received[i] * u64::from(udp[i].packet - 28);
+                let delivered = received[i] * u64::from(udp[i].packet - UDP_HEADERS);
                 let ip_bytes = received[i] as f64 * f64::from(udp[i].packet);
                 return FlowSample { delivered, ip_bytes, ..FlowSample::default() };
             }
             match connections.get(i) {
                 Some(c) => FlowSample {
-                    delivered: c.receiver.delivered(),
+                    delivered: delivered(i, c) + rounds.carried(i as u32),
                     ip_bytes: came.get(i).copied().unwrap_or_default() as f64,
                     cwnd: c.sender.cwnd(),
                     srtt: c.sender.rtt.srtt(),
@@ -750,6 +918,7 @@ impl Simulation<'_> {
             ended += dropped + delivered + lost;
         }
         assert_eq!(self.net.offered, ended + alive, "packets offered to ports, and their fates");
+        alive += self.gates.held();
         assert_eq!(alive, self.net.slab.live() as u64, "packets alive outside every port");
     }
 
@@ -767,19 +936,30 @@ impl Simulation<'_> {
         let marks: u64 = self.net.ports.iter().map(Port::marked).sum();
         figures.push(("drops".to_owned(), drops as f64));
         figures.push(("marks".to_owned(), marks as f64));
-        figures.push(("rtos".to_owned(), sum(&|s| s.counters.timeouts)));
-        figures.push(("retransmits".to_owned(), sum(&|s| s.counters.retransmits)));
+        let replaced = (!self.rounds.is_empty()).then_some(self.connections.replaced).into_iter();
+        let timeouts = replaced.clone().map(|counters| f64::from(counters.timeouts));
+        let retransmits = replaced.map(|counters| f64::from(counters.retransmits));
+        figures.push(("rtos".to_owned(), timeouts.fold(sum(&|s| s.counters.timeouts), |a, b| a + b)));
+        figures.push((
+            "retransmits".to_owned(),
+            retransmits.fold(sum(&|s| s.counters.retransmits), |a, b| a + b),
+        ));
         let is_sized = |i: usize| {
             let group = self.plans[i].group(&self.scenario.flows);
-            matches!(group.transport, Transport::Tcp { size: Some(_), .. })
+            matches!(group.transport, Transport::Tcp { size: Some(_), .. }) && group.rounds.is_none()
         };
         let mut completion: Vec<Span> = (0..self.connections.flows())
             .filter(|&i| is_sized(i))
             .filter_map(|i| {
-                let finished = self.connections.get(i)?.receiver.finished_at()?;
+                let finished = match self.shares.get(i) {
+                    Some(Some(_)) if self.plans[i].subflow(&self.scenario.flows) > 0 => None,
+                    Some(Some(share)) => share.finished_at(),
+                    _ => self.connections.get(i)?.receiver.finished_at(),
+                }?;
                 Some(finished.since(self.plans[i].start))
             })
             .collect();
+        completion.extend(&self.rounds.completions);
         completion.sort_unstable();
         let n = completion.len();
         figures.push(("completed".to_owned(), n as f64));
@@ -789,6 +969,9 @@ impl Simulation<'_> {
         let p99 =
             completion.get((n * 99).div_ceil(100).saturating_sub(1)).map_or(f64::NAN, |s| s.as_secs_f64());
         figures.push(("fct_p99".to_owned(), p99));
+        for (name, value) in ROUND_FIGURES.into_iter().zip(self.rounds.figures()) {
+            figures.push((name.to_owned(), value));
+        }
         figures.push(("control_rate".to_owned(), self.roles.bytes_sent as f64 * 8.0 / 1e3 / duration));
         figures.extend(of_gauges);
         let packet_hops = self.net.ports.iter().map(Port::sent).sum();
@@ -800,5 +983,18 @@ impl Simulation<'_> {
             sample: self.scenario.run.sample,
             work: Work { events: self.net.events.taken(), packet_hops },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A plain connection pays nothing for multipath TCP, incast or window programs, and a port and a packet stay in their
+    /// cache lines.
+    #[test]
+    fn sizes_stay() {
+        assert_eq!(size_of::<Connection>(), 264);
+        assert_eq!((size_of::<Port>(), size_of::<Packet>(), size_of::<FlowPlan>()), (128, 80, 40));
     }
 }

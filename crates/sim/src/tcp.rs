@@ -5,6 +5,7 @@
 //! its offset.
 
 pub(crate) mod cc;
+pub(crate) mod multipath;
 pub(crate) mod receiver;
 pub(crate) mod rtt;
 mod scoreboard;
@@ -32,6 +33,12 @@ pub(crate) struct Profile {
     pub(crate) tos: u8,
     /// Some scheme looks at flows.
     pub(crate) has_schemes: bool,
+    /// Subflows of multipath TCP: data segments take a whole MSS of sequence space, options in every segment.
+    pub(crate) is_multipath: bool,
+    /// A scheme's window field: the receiver returns it, and the sender keeps to it.
+    pub(crate) echoes_window: bool,
+    /// RFC 8257: the receiver echoes the mark of each segment.
+    pub(crate) echoes_each: bool,
 }
 
 impl Profile {
@@ -48,6 +55,9 @@ impl Profile {
             window_shift,
             tos: dscp << 2,
             has_schemes,
+            is_multipath: false,
+            echoes_window: false,
+            echoes_each: settings.congestion_control == "dctcp",
             settings,
         }
     }
@@ -67,14 +77,26 @@ impl Profile {
         tuned
     }
 
+    /// The same for subflows of multipath TCP.
+    pub(crate) fn with_multipath(self) -> Self {
+        Self { overhead: self.overhead + multipath::MAPPING_OPTION, is_multipath: true, ..self }
+    }
+
     /// Bytes on a link of an acknowledgement with `sacks` blocks.
     pub(crate) fn ack_len(&self, sacks: u8) -> u32 {
-        self.overhead + if sacks > 0 { 4 + 8 * u32::from(sacks) } else { 0 }
+        let shorter =
+            if self.is_multipath { multipath::MAPPING_OPTION - multipath::DATA_ACK_OPTION } else { 0 };
+        self.overhead - shorter + if sacks > 0 { 4 + 8 * u32::from(sacks) } else { 0 }
     }
 
     /// Most SACK blocks that fit beside the timestamps (RFC 2018 section 3).
     pub(crate) fn max_sacks(&self) -> usize {
-        if self.settings.timestamps { 3 } else { 4 }
+        match (self.settings.timestamps, self.is_multipath) {
+            (true, true) => 1,
+            (false, true) => 3,
+            (true, false) => 3,
+            (false, false) => 4,
+        }
     }
 
     /// Largest window that the receiver can state.

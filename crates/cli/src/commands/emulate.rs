@@ -17,6 +17,7 @@ use super::scenario_file::{ScenarioFile, options};
 use crate::args::{CaptureArgs, Settings, WorkArgs};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
+use crate::interrupt;
 use crate::jobs::{Job, TrialError};
 
 /// Emulated time of all trials of a quick look: with what it takes to build the labs, under 40 s.
@@ -80,16 +81,19 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
     for case in &study.cases {
         let found = bandmaster_linux::check(&case.scenario).map_err(|error| {
             let Failure { exit, message } = Failure::from(error);
-            let message = message.replacen("error: ", &format!("error: {}, {}: ", study.name, case.variant), 1);
+            let message =
+                message.replacen("error: ", &format!("error: {}, {}: ", study.name, case.variant), 1);
             Failure { exit, message }
         })?;
         remarks.extend(found);
     }
     note(&mut study, &remarks);
     netns::take_privileges()?;
+    bandmaster_linux::check_tun()?;
     for name in bandmaster_linux::clean()? {
         console.say(format!("removed {name}, which a killed emulation had left"));
     }
+    interrupt::before_exit(bandmaster_linux::abandon);
     say_length(&study, console);
     for remark in &remarks {
         console.say(format!("otherwise than the file says: {remark}"));
@@ -171,8 +175,12 @@ fn select(study: &mut Study, args: &EmulateArgs) -> Result<(), Failure> {
 fn keep_what_is_there(study: &mut Study) {
     let cases = std::mem::take(&mut study.cases);
     let has = |name: &str| cases.iter().any(|case| case.variant == name);
-    let swept: BTreeSet<&str> =
-        cases.iter().filter(|case| !case.base).flat_map(|case| &case.points).map(|(s, _)| s.as_str()).collect();
+    let swept: BTreeSet<&str> = cases
+        .iter()
+        .filter(|case| !case.base)
+        .flat_map(|case| &case.points)
+        .map(|(s, _)| s.as_str())
+        .collect();
     study.variants.retain(|variant| has(&variant.name));
     study.sweeps.retain(|sweep| swept.contains(sweep.name.as_str()));
     let kept: BTreeSet<String> = study.sweeps.iter().map(|sweep| sweep.name.clone()).collect();
@@ -257,7 +265,8 @@ fn note(study: &mut Study, remarks: &BTreeSet<String>) {
 }
 
 fn say_length(study: &Study, console: Console) {
-    let of_case = |case: &Case| case.scenario.run.duration.as_secs_f64() * f64::from(case.scenario.run.trials);
+    let of_case =
+        |case: &Case| case.scenario.run.duration.as_secs_f64() * f64::from(case.scenario.run.trials);
     let seconds: f64 = study.cases.iter().map(of_case).sum();
     let trials: u32 = study.cases.iter().map(|case| case.scenario.run.trials).sum();
     console.say(format!("emulating {trials} trials, one after the other: {seconds:.0} s and more"));

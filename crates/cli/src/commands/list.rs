@@ -19,6 +19,8 @@ static BUILDERS: &[(&str, &str)] = &[
     ("parking-lot", "Routers in a row, hosts at each: flows cross one or many shared links"),
     ("leaf-spine", "Leaves with hosts, each joined to every spine"),
     ("fat-tree", "Three tiers of k-port routers with equal bandwidth throughout"),
+    ("pod", "Hosts with a link to each of several top-of-rack routers, and one receiver"),
+    ("dual-fat-tree", "A fat tree with two top-of-rack routers per rack and hosts linked to both"),
 ];
 
 /// Prints one list, or all.

@@ -52,6 +52,16 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
             "scenarios/er2bc/table6-udp.toml"
         ],
     },
+    Reproduction {
+        name: "qcbf",
+        about: "Pang et al. 2019: incast over two top-of-rack routers, Table 1, Figs. 5 and 6",
+        files: scenario_files![
+            "scenarios/qcbf/shallow.toml",
+            "scenarios/qcbf/deep.toml",
+            "scenarios/qcbf/many.toml",
+            "scenarios/qcbf/fat-tree.toml"
+        ],
+    },
 ];
 
 /// The names, for the command line.

@@ -214,10 +214,7 @@ mod tests {
         for (key, value) in set {
             params.set(key, value.clone());
         }
-        AdaptiveRed::new(
-            &params,
-            Site { rate: Rate::from_bits_per_sec(rate), stream: Stream::new(1, 0, "ared") },
-        )
+        AdaptiveRed::new(&params, Site::new(Rate::from_bits_per_sec(rate), Stream::new(1, 0, "ared")))
     }
 
     #[test]

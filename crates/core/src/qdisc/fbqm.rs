@@ -591,7 +591,7 @@ mod tests {
     fn fbqm(set: &[(&'static str, Value)]) -> Fbqm {
         let params = params(set);
         assert_eq!(check(&params), Ok(()));
-        let site = Site { rate: Rate::from_bits_per_sec(8_000_000), stream: Stream::new(1, 0, "fbqm") };
+        let site = Site::new(Rate::from_bits_per_sec(8_000_000), Stream::new(1, 0, "fbqm"));
         Fbqm::new(&params, site)
     }
 

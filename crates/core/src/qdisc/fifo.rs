@@ -11,15 +11,36 @@ pub static DEF: QdiscDef = QdiscDef {
     name: "fifo",
     about: "Drop-tail: first in, first out, dropping what does not fit",
     source: "Linux pfifo and bfifo",
-    keys: &[Key::new(
-        "limit",
-        Kind::Limit,
-        "1000pkt",
-        "What may wait, not counting the packet in transmission",
-        "Linux txqueuelen",
-    )],
-    check: |_| Ok(()),
-    build: |params, _| Discipline::Fifo(Box::new(DropTail { limit: params.limit("limit") })),
+    keys: &[
+        Key::new(
+            "limit",
+            Kind::Limit,
+            "1000pkt",
+            "What may wait, not counting the packet in transmission",
+            "Linux txqueuelen",
+        ),
+        Key::optional(
+            "ecn-threshold",
+            Kind::Limit,
+            "ECN-capable packets that find more than this waiting are marked (DCTCP's K); absent: none",
+        ),
+    ],
+    check: |params| match (params.get("ecn-threshold"), params.limit("limit")) {
+        (Some(Value::Limit(Limit::Packets(mark))), Limit::Packets(limit)) if *mark >= limit => {
+            Err(("ecn-threshold", format!("\"{mark}pkt\" is not below the limit, \"{limit}pkt\"")))
+        }
+        (Some(Value::Limit(Limit::Bytes(mark))), Limit::Bytes(limit)) if *mark >= limit => {
+            Err(("ecn-threshold", format!("\"{mark}\" is not below the limit, \"{limit}\"")))
+        }
+        _ => Ok(()),
+    },
+    build: |params, _| {
+        let drop_tail = DropTail { limit: params.limit("limit") };
+        Discipline::Fifo(match params.get("ecn-threshold") {
+            Some(Value::Limit(threshold)) => Box::new(Step { drop_tail, threshold: *threshold }),
+            _ => Box::new(drop_tail),
+        })
+    },
 };
 
 /// A drop-tail queue with `limit`.
@@ -38,6 +59,21 @@ impl Admission for DropTail {
     fn admit(&mut self, _now: Time, backlog: Backlog, _idle: Span, pkt: &Pkt) -> Verdict {
         let fits = backlog.with(pkt).within(self.limit);
         if fits { Verdict::Accept } else { Verdict::Drop }
+    }
+}
+
+/// Drop-tail that marks above a threshold of the queue at this moment (RFC 8257 section 4.1 asks for it).
+struct Step {
+    drop_tail: DropTail,
+    threshold: Limit,
+}
+
+impl Admission for Step {
+    fn admit(&mut self, now: Time, backlog: Backlog, idle: Span, pkt: &Pkt) -> Verdict {
+        match self.drop_tail.admit(now, backlog, idle, pkt) {
+            Verdict::Accept if pkt.ect && !backlog.within(self.threshold) => Verdict::Mark,
+            verdict => verdict,
+        }
     }
 }
 
@@ -107,6 +143,20 @@ mod tests {
         assert_eq!(q.enqueue(Time::ZERO, pkt(3, 100), &mut Vec::new()), Verdict::Drop);
         assert_eq!(q.backlog(), Backlog { packets: 2, bytes: 200 });
         assert_eq!(q.dequeue(Time::ZERO, &mut Vec::new()).map(|p| p.key), Some(1));
+    }
+
+    #[test]
+    fn only_ecn_capable_packets_above_the_threshold_are_marked() {
+        let rule = DropTail { limit: Limit::Packets(4) };
+        let mut step = Step { drop_tail: rule, threshold: Limit::Packets(2) };
+        let mut at = |packets, ect| {
+            let backlog = Backlog { packets, bytes: 0 };
+            step.admit(Time::ZERO, backlog, Span::ZERO, &Pkt { ect, ..pkt(1, 100) })
+        };
+        assert_eq!(
+            [at(2, true), at(3, true), at(3, false), at(4, true)],
+            [Verdict::Accept, Verdict::Mark, Verdict::Accept, Verdict::Drop]
+        );
     }
 
     #[test]

@@ -283,7 +283,7 @@ mod tests {
         params.set("limit", Value::Limit(limit));
         params.set("ecn", Value::Bool(false));
         let rate = Rate::from_bits_per_sec(10_000_000);
-        FqCoDel::new(&params, Site { rate, stream: Stream::new(1, 0, "test") })
+        FqCoDel::new(&params, Site::new(rate, Stream::new(1, 0, "test")))
     }
 
     /// Flows with different queues.
@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn ports_hash_differently_and_no_queue_attracts_flows() {
-        let site = |name| Site { rate: Rate::ZERO, stream: Stream::new(1, 0, name) };
+        let site = |name| Site::new(Rate::ZERO, Stream::new(1, 0, name));
         let params = Params::defaults(DEF.keys);
         let (one, other) = (FqCoDel::new(&params, site("one")), FqCoDel::new(&params, site("other")));
         assert_ne!(

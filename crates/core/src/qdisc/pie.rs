@@ -318,7 +318,7 @@ mod tests {
         for (key, value) in set {
             params.set(key, value.clone());
         }
-        let site = Site { rate: Rate::from_bits_per_sec(12_000_000), stream: Stream::new(1, 0, "pie") };
+        let site = Site::new(Rate::from_bits_per_sec(12_000_000), Stream::new(1, 0, "pie"));
         Pie::new(&params, site)
     }
 

@@ -157,7 +157,7 @@ mod tests {
     }
 
     fn prio(params: &Params) -> Box<dyn Qdisc> {
-        let site = Site { rate: Rate::ZERO, stream: Stream::new(1, 0, "test") };
+        let site = Site::new(Rate::ZERO, Stream::new(1, 0, "test"));
         match (DEF.build)(params, site) {
             Discipline::Ordered(qdisc) => qdisc,
             Discipline::Fifo(_) => panic!("prio orders packets"),

@@ -363,7 +363,7 @@ mod tests {
     }
 
     fn red(settings: Settings) -> Red {
-        let site = Site { rate: Rate::from_bits_per_sec(8_000_000), stream: Stream::new(1, 0, "red") };
+        let site = Site::new(Rate::from_bits_per_sec(8_000_000), Stream::new(1, 0, "red"));
         Red::new(settings, site)
     }
 

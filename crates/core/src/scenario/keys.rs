@@ -83,7 +83,8 @@ const DSCP: Kind = Kind::Integer { min: 0, max: 63 };
 const COUNT: Kind = Kind::Integer { min: 1, max: 1_000_000 };
 
 /// Names of congestion controls.
-pub(crate) const CONGESTION_CONTROLS: &[&str] = &["tahoe", "reno", "newreno", "bic", "cubic"];
+pub(crate) const CONGESTION_CONTROLS: &[&str] =
+    &["tahoe", "reno", "newreno", "bic", "cubic", "dctcp", "lia", "olia", "balia"];
 
 /// Origin of defaults that no paper, RFC or system gives.
 const HOUSE: &str = "";
@@ -309,7 +310,16 @@ pub(super) static NETWORK: TableDef = TableDef {
     keys: &[&[
         Key::new(
             "builder",
-            Kind::Choice(&["custom", "dumbbell", "star", "parking-lot", "leaf-spine", "fat-tree"]),
+            Kind::Choice(&[
+                "custom",
+                "dumbbell",
+                "star",
+                "parking-lot",
+                "leaf-spine",
+                "fat-tree",
+                "pod",
+                "dual-fat-tree",
+            ]),
             "custom",
             "Shape that is built first",
             HOUSE,
@@ -389,6 +399,33 @@ pub(super) static NETWORK: TableDef = TableDef {
                         "k",
                         Kind::Integer { min: 2, max: 64 },
                         "Ports per router, even: k^3/4 hosts",
+                    ),
+                    ACCESS_KEY,
+                    FABRIC_KEY,
+                ],
+            ),
+            (
+                "pod",
+                &[
+                    SIZE,
+                    Key::new(
+                        "tors",
+                        Kind::Integer { min: 1, max: 64 },
+                        "2",
+                        "Top-of-rack routers, each linked to every sender and to the receiver",
+                        "dual-homed hosts",
+                    ),
+                    ACCESS_KEY,
+                    BOTTLENECK_KEY,
+                ],
+            ),
+            (
+                "dual-fat-tree",
+                &[
+                    Key::required(
+                        "k",
+                        Kind::Integer { min: 2, max: 64 },
+                        "Ports per router of the fabric, even: k^3/4 hosts with two links each",
                     ),
                     ACCESS_KEY,
                     FABRIC_KEY,
@@ -557,6 +594,11 @@ pub(super) static FLOW: TableDef = TableDef {
         ),
         Key::optional("stop", SPAN, "When each flow stops sending; absent: at the end of the run"),
         Key::optional("timeline", Kind::Nested, "Stops and restarts of parts of the flows"),
+        Key::optional(
+            "paths",
+            Kind::TextList,
+            "Routers that the way leads over, both directions, several in one text; flow or subflow i of a pair takes path i modulo their number; absent: a shortest way",
+        ),
         Key::optional("on", Kind::Draw, "Sending for so long, drawn anew each time; with `off`"),
         Key::optional("off", Kind::Draw, "Silent for so long, drawn anew each time; with `on`"),
     ]],
@@ -567,6 +609,23 @@ pub(super) static FLOW: TableDef = TableDef {
                 "tcp",
                 &[
                     Key::optional("size", BYTES, "Bytes to send; absent: without end"),
+                    Key::optional(
+                        "rounds",
+                        COUNT,
+                        "Incast: `size` from every sender so many times, over new connections; a receiver's next round begins, and `start` counts from there, when the one before is complete",
+                    ),
+                    Key::optional(
+                        "subflows",
+                        Kind::Integer { min: 1, max: 8 },
+                        "Multipath TCP with so many subflows; without `paths` subflow i leaves and arrives by link i of the hosts; absent: plain TCP",
+                    ),
+                    Key::new(
+                        "scheduler",
+                        Kind::Choice(&["min-rtt", "round-robin"]),
+                        "min-rtt",
+                        "Multipath TCP: which subflow with room gets the next data",
+                        "Linux",
+                    ),
                     Key::new(
                         "measured",
                         Kind::Bool,

@@ -151,6 +151,12 @@ pub struct FlowGroup {
     pub need: Option<Need>,
     /// Differentiated services code point (RFC 2474), both directions.
     pub dscp: u8,
+    /// Routers that the ways lead over: flow or subflow i of a pair takes path i modulo their number. Empty: shortest ways.
+    pub paths: Vec<Vec<NodeId>>,
+    /// Incast: every sender sends its size so many times; none: once.
+    pub rounds: Option<u32>,
+    /// Multipath TCP; none: plain.
+    pub multipath: Option<Multipath>,
     /// Whether the flows count in fairness and throughput figures (background traffic does not).
     pub measured: bool,
 }
@@ -162,6 +168,25 @@ pub struct Need {
     pub rate: Rate,
     /// It is a mean over so long.
     pub over: Span,
+}
+
+/// Multipath TCP (RFC 8684).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Multipath {
+    /// Subflows of a connection.
+    pub subflows: u32,
+    /// Which subflow with room gets the next data.
+    pub scheduler: Scheduler,
+}
+
+/// Which subflow with room gets the next data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheduler {
+    /// The one with the least smoothed round-trip time.
+    MinRtt,
+    /// In turn.
+    RoundRobin,
 }
 
 /// Who sends to whom.

@@ -109,7 +109,12 @@ fn build(reader: &mut Reader, network: &Section<'_>, defaults: &Layer<'_>) -> Op
             let size = limited(reader, network, "size", number("leaves")?)?;
             Some(builders::leaf_spine(number("leaves")?, number("spines")?, size, &access?, &fabric?))
         }
-        "fat-tree" => {
+        "pod" => {
+            let (access, bottleneck) = (links(reader, "access"), links(reader, "bottleneck"));
+            let size = limited(reader, network, "size", number("tors")?)?;
+            Some(builders::pod(size, number("tors")?, &access?, &bottleneck?))
+        }
+        name @ ("fat-tree" | "dual-fat-tree") => {
             let (access, fabric) = (links(reader, "access"), links(reader, "fabric"));
             let k = number("k")?;
             if !k.is_multiple_of(2) {
@@ -120,7 +125,8 @@ fn build(reader: &mut Reader, network: &Section<'_>, defaults: &Layer<'_>) -> Op
                 );
                 return None;
             }
-            Some(builders::fat_tree(k, &access?, &fabric?))
+            let build = if name == "fat-tree" { builders::fat_tree } else { builders::dual_fat_tree };
+            Some(build(k, &access?, &fabric?))
         }
         _ => None,
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::keys;
 use super::model::{
-    FlightSize, FlowGroup, Need, OnOff, Pairing, Recovery, RtoFloor, TcpSettings, TimelineStep, Transport,
+    FlightSize, FlowGroup, Multipath, Need, OnOff, Pairing, Recovery, RtoFloor, RunPlan, Scheduler,
+    TcpSettings, TimelineStep, Transport,
 };
 use super::network;
 use super::raw::Item;
@@ -26,8 +27,9 @@ pub(super) fn read(
     reader: &mut Reader,
     file: &Section<'_>,
     topology: Option<&Topology>,
-    duration: Option<Span>,
+    run: Option<&RunPlan>,
 ) -> Vec<FlowGroup> {
+    let duration = run.map(|run| run.duration);
     let defaults = reader.table(file, "tcp");
     if file.item("tcp").is_some() {
         let section = reader.section(&keys::TCP, &defaults);
@@ -44,8 +46,10 @@ pub(super) fn read(
     for layer in layers {
         let section = reader.section(&keys::FLOW, &layer);
         names.extend(section.name_entry("name"));
-        let group = flow_group(reader, &section, &defaults, duration);
-        let count = section.integer("count").unwrap_or(1);
+        let group = flow_group(reader, &section, &defaults, duration, topology);
+        needs_over(reader, &section, run);
+        let per_pair = group.as_ref().and_then(|g| g.multipath).map_or(1, |m| i64::from(m.subflows));
+        let count = section.integer("count").unwrap_or(1) * per_pair;
         if let Some(reach) = &reach {
             total += ends(reader, &section, reach) * u64::try_from(count).unwrap_or(1);
             if total > MOST_FLOWS {
@@ -63,11 +67,25 @@ pub(super) fn read(
     flows
 }
 
+/// A need is judged over whole sampling intervals.
+fn needs_over(reader: &mut Reader, section: &Section<'_>, run: Option<&RunPlan>) {
+    let (Some(_), Some(over), Some(run)) = (section.item("needs"), section.span("needs-over"), run) else {
+        return;
+    };
+    if over.is_zero() || !over.as_nanos().is_multiple_of(run.sample.as_nanos().max(1)) {
+        let default = if section.item("needs-over").is_some() { "" } else { ", the default," };
+        let message =
+            format!("\"{over}\"{default} is not a multiple of the sampling interval, {}", run.sample);
+        reader.fail_key(section, "needs-over", message);
+    }
+}
+
 fn flow_group(
     reader: &mut Reader,
     section: &Section<'_>,
     tcp: &Layer<'_>,
     duration: Option<Span>,
+    topology: Option<&Topology>,
 ) -> Option<FlowGroup> {
     let name = reader.name(section, "name");
     let transport = transport(reader, section, tcp);
@@ -84,6 +102,9 @@ fn flow_group(
     }
     let timeline = timeline(reader, section, duration, stop);
     let on_off = on_off(reader, section);
+    let paths = topology.map_or_else(Vec::new, |topology| paths(reader, section, topology));
+    let multipath = multipath(reader, section);
+    let rounds = rounds(reader, section);
     let measured = section.has("measured").then(|| section.bool("measured")).flatten();
     Some(FlowGroup {
         name: name?,
@@ -104,8 +125,71 @@ fn flow_group(
             None => None,
         },
         dscp: u8::try_from(section.integer("dscp")?).ok()?,
+        paths,
+        rounds,
+        multipath,
         measured: measured?,
     })
+}
+
+/// The routers that each path names.
+fn paths(reader: &mut Reader, section: &Section<'_>, topology: &Topology) -> Vec<Vec<NodeId>> {
+    let written = section.list("paths").unwrap_or_default();
+    let mut paths = Vec::new();
+    for path in &written {
+        let mut routers = Vec::new();
+        for name in path.split_whitespace() {
+            match topology.node(name).filter(|n| topology.nodes[n.index()].kind == NodeKind::Router) {
+                Some(node) => routers.push(node),
+                None => {
+                    let all = topology.nodes.iter().filter(|n| n.kind == NodeKind::Router);
+                    let all: Vec<&str> = all.map(|n| n.name.as_str()).collect();
+                    let hint = words::suggestion(name, &all);
+                    let message = format!("unknown router `{name}`");
+                    reader.fail_with(section.place("paths"), section.key_path("paths"), message, hint);
+                }
+            }
+        }
+        if routers.is_empty() && path.trim().is_empty() {
+            reader.fail_key(section, "paths", "has an empty path; name a router");
+        }
+        paths.push(routers);
+    }
+    paths
+}
+
+fn multipath(reader: &mut Reader, section: &Section<'_>) -> Option<Multipath> {
+    if !section.has("subflows") {
+        return None;
+    }
+    let scheduler = section.text("scheduler");
+    if section.item("subflows").is_none() {
+        if section.item("scheduler").is_some() {
+            reader.fail_key(section, "scheduler", "needs `subflows` beside it");
+        }
+        return None;
+    }
+    let subflows = u32::try_from(section.integer("subflows")?).ok()?;
+    for key in ["on", "timeline"] {
+        if section.item(key).is_some() {
+            reader.fail_key(section, key, "is not for multipath TCP; leave `subflows` out");
+        }
+    }
+    let scheduler = if scheduler? == "round-robin" { Scheduler::RoundRobin } else { Scheduler::MinRtt };
+    Some(Multipath { subflows, scheduler })
+}
+
+fn rounds(reader: &mut Reader, section: &Section<'_>) -> Option<u32> {
+    let rounds = section.has("rounds").then(|| section.integer("rounds")).flatten()?;
+    for key in ["stop", "on", "timeline"] {
+        if section.item(key).is_some() {
+            reader.fail_key(section, key, "is not for incast; leave `rounds` out");
+        }
+    }
+    if section.item("size").is_none() {
+        reader.fail_key(section, "rounds", "needs `size`, what each sender sends in a round");
+    }
+    u32::try_from(rounds).ok()
 }
 
 fn start(reader: &mut Reader, section: &Section<'_>, duration: Option<Span>) -> Option<SpanDraw> {
@@ -241,6 +325,11 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         let message = format!("\"{name}\" is older than selective acknowledgements and makes no use of them");
         let path = section.key_path("congestion-control");
         reader.fail_with(section.place("congestion-control"), path, message, hint);
+    }
+    if congestion_control.as_deref() == Some("dctcp") && section.bool("ecn") == Some(false) {
+        let path = section.key_path("congestion-control");
+        let message = "\"dctcp\" lives on marks, which ECN carries";
+        reader.fail_with(section.place("congestion-control"), path, message, "write `ecn = true` beside it");
     }
     let read_rate = match section.rate("read-rate") {
         Some(rate) if rate == Rate::ZERO => {

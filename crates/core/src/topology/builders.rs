@@ -84,6 +84,24 @@ impl Graph {
         members
     }
 
+    /// Adds `count` hosts called `name.0`, `name.1`, ..., each with a link to every one of `routers`, and the group of them.
+    pub fn multihomed(
+        &mut self,
+        name: &str,
+        count: u32,
+        routers: &[NodeId],
+        access: &LinkSettings,
+    ) -> Vec<NodeId> {
+        let member = |i| {
+            let host = self.host(format!("{name}.{i}"));
+            routers.iter().for_each(|&router| self.link(host, router, access));
+            host
+        };
+        let members: Vec<NodeId> = (0..count).map(member).collect();
+        self.groups.push(Group { name: name.to_owned(), members: members.clone() });
+        members
+    }
+
     /// The complete network.
     pub fn into_topology(self, frame_overhead: Bytes, host_delay: f64, rate_tolerance: f64) -> Topology {
         let Self { nodes, links, groups } = self;
@@ -185,6 +203,51 @@ pub fn fat_tree(k: u32, access: &LinkSettings, fabric: &LinkSettings) -> Graph {
     graph
 }
 
+/// A rack of `size` hosts with a link to each of `tors` top-of-rack routers, and the host `receiver` with one to each
+/// too. Routers `tor1`, `tor2`, ...; group `senders`. Link i of a host leads to router i.
+pub fn pod(size: u32, tors: u32, access: &LinkSettings, bottleneck: &LinkSettings) -> Graph {
+    let mut graph = Graph::default();
+    let tor = graph.routers("tor", tors);
+    let receiver = graph.host("receiver");
+    for &t in &tor {
+        graph.link(t, receiver, bottleneck);
+    }
+    graph.multihomed("senders", size, &tor, access);
+    graph
+}
+
+/// [`fat_tree`] with two top-of-rack routers for each rack, and a link from each host to both: `k` pods of k/2 pairs
+/// `edge1-1a` and `edge1-1b` (pod, rack), with k/2 hosts in each rack, hence as many hosts as without. Each edge router has
+/// links to the k/2 aggregation routers of its pod. An odd `k` is rounded down.
+pub fn dual_fat_tree(k: u32, access: &LinkSettings, fabric: &LinkSettings) -> Graph {
+    let half = k / 2;
+    let mut graph = Graph::default();
+    let core = graph.routers("core", half * half);
+    let mut all = Vec::new();
+    for pod in 1..=2 * half {
+        let aggregation = graph.routers(&format!("agg{pod}-"), half);
+        for (&a, uplinks) in aggregation.iter().zip(core.chunks(half as usize)) {
+            for &c in uplinks {
+                graph.link(a, c, fabric);
+            }
+        }
+        let mut members = Vec::new();
+        for rack in 1..=half {
+            let edges = ["a", "b"].map(|side| graph.router(format!("edge{pod}-{rack}{side}")));
+            for &e in &edges {
+                for &a in &aggregation {
+                    graph.link(e, a, fabric);
+                }
+            }
+            members.extend(graph.multihomed(&format!("rack{pod}-{rack}"), half, &edges, access));
+        }
+        all.extend(members.clone());
+        graph.groups.push(Group { name: format!("pod{pod}"), members });
+    }
+    graph.groups.push(Group { name: "hosts".to_owned(), members: all });
+    graph
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -272,6 +335,29 @@ mod tests {
             let degrees: Vec<u32> = routers_like(&graph, "r").iter().map(|r| degree(&graph, *r) as u32).collect();
             let row = |i: u32| if i == 0 || i == hops { size + 1 } else { size + 2 };
             prop_assert_eq!(degrees, (0..=hops).map(row).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn pod_and_dual_fat_tree_are_dual_homed(size in 1u32..20, tors in 1u32..5, half in 1u32..5) {
+            let graph = pod(size, tors, &settings(10), &settings(40));
+            prop_assert_eq!(graph.links.len() as u32, tors * (size + 1));
+            for (router, link) in routers_like(&graph, "tor").into_iter().zip(&graph.links) {
+                prop_assert_eq!((link.a, link.rate), (router, settings(40).rate));
+                prop_assert_eq!(degree(&graph, router) as u32, size + 1);
+            }
+            let graph = dual_fat_tree(2 * half, &settings(10), &settings(40));
+            prop_assert_eq!(group_size(&graph, "hosts"), Some(2 * half.pow(3) as usize));
+            prop_assert_eq!(group_size(&graph, "rack1-1"), Some(half as usize));
+            let hosts = (0..graph.nodes.len() as u32).map(NodeId);
+            for host in hosts.filter(|n| graph.nodes[n.index()].kind == NodeKind::Host) {
+                prop_assert_eq!(degree(&graph, host), 2);
+            }
+            for edge in routers_like(&graph, "edge") {
+                prop_assert_eq!(degree(&graph, edge) as u32, 2 * half);
+            }
+            for core in routers_like(&graph, "core") {
+                prop_assert_eq!(degree(&graph, core) as u32, 2 * half);
+            }
         }
 
         #[test]

@@ -1,13 +1,19 @@
 //! Congestion controls: one file each, one line in the registry.
 
+mod balia;
 mod bic;
 mod cubic;
+mod dctcp;
+mod lia;
 mod newreno;
+mod olia;
 mod reno;
 mod tahoe;
 
 use bandmaster_core::scenario::TcpSettings;
 use bandmaster_core::time::{Span, Time};
+
+use super::multipath::{PathState, Share};
 
 /// The two variables that a congestion control owns, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +39,18 @@ pub(crate) struct AckInfo {
     pub(crate) una: u64,
 }
 
+/// Whether bytes that an acknowledgement covers had been marked, with ECN.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Echo {
+    /// Payload bytes newly acknowledged.
+    pub(crate) acked: u64,
+    /// The receiver echoes congestion.
+    pub(crate) marked: bool,
+    /// Next offset to be sent, and offset acknowledged.
+    pub(crate) next: u64,
+    pub(crate) una: u64,
+}
+
 /// What follows the fast retransmit that the third duplicate acknowledgement or SACK brings about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FastRecovery {
@@ -51,6 +69,14 @@ pub(crate) trait CongestionControl: Send {
 
     /// The new ssthresh on loss or ECN echo, with `in_flight` bytes outstanding.
     fn ssthresh_after_loss(&mut self, window: &Window, in_flight: u64, mss: u64) -> u64;
+
+    /// The same on an ECN echo.
+    fn ssthresh_after_mark(&mut self, window: &Window, in_flight: u64, mss: u64) -> u64 {
+        self.ssthresh_after_loss(window, in_flight, mss)
+    }
+
+    /// With ECN: called for every acknowledgement of new data, before any other reaction to it.
+    fn on_echo(&mut self, _echo: &Echo) {}
 
     /// True when `in_flight` above is to be everything outstanding, reported by duplicates or not.
     fn halves_outstanding(&self) -> bool {
@@ -75,17 +101,76 @@ pub struct CongestionControlDef {
     pub about: &'static str,
     /// RFC or paper.
     pub source: &'static str,
-    build: fn(&TcpSettings) -> Box<dyn CongestionControl>,
+    build: fn(&TcpSettings, Option<&Share>) -> Box<dyn CongestionControl>,
 }
 
 /// Every congestion control.
-pub static REGISTRY: &[&CongestionControlDef] =
-    &[&tahoe::DEF, &reno::DEF, &newreno::DEF, &bic::DEF, &cubic::DEF];
+pub static REGISTRY: &[&CongestionControlDef] = &[
+    &tahoe::DEF,
+    &reno::DEF,
+    &newreno::DEF,
+    &bic::DEF,
+    &cubic::DEF,
+    &dctcp::DEF,
+    &lia::DEF,
+    &olia::DEF,
+    &balia::DEF,
+];
 
-/// Builds the control that `settings` name.
-pub(crate) fn build(settings: &TcpSettings) -> Option<Box<dyn CongestionControl>> {
+/// Builds the control that `settings` name; a multipath subflow has a `share`.
+pub(crate) fn build(settings: &TcpSettings, share: Option<&Share>) -> Option<Box<dyn CongestionControl>> {
     let def = REGISTRY.iter().find(|def| def.name == settings.congestion_control)?;
-    Some((def.build)(settings))
+    Some((def.build)(settings, share))
+}
+
+/// What the coupled controls of multipath TCP have in common: slow start as ever, then growth that depends on all
+/// subflows. Without subflows they are Reno.
+struct Coupled {
+    byte_counting: bool,
+    share: Option<Share>,
+    /// Bytes of growth not yet in the window.
+    owed: f64,
+}
+
+/// Growth in bytes of the subflow at a position, of window, bytes acknowledged and MSS given last.
+type Increase = fn(&[PathState], usize, u64, u64, u64) -> f64;
+
+impl Coupled {
+    fn new(settings: &TcpSettings, share: Option<&Share>) -> Self {
+        Self { byte_counting: settings.byte_counting, share: share.cloned(), owed: 0.0 }
+    }
+
+    fn grow(&mut self, window: &mut Window, ack: &AckInfo, increase: Increase) {
+        let mut acked = ack.acked;
+        if window.cwnd < window.ssthresh {
+            acked = slow_start(window, acked, ack.mss, self.byte_counting);
+            if acked == 0 {
+                return;
+            }
+        }
+        let counted = if self.byte_counting { acked } else { ack.mss };
+        self.owed += match self.paths() {
+            Some((mut paths, at)) => {
+                paths[at].cwnd = window.cwnd;
+                increase(&paths, at, window.cwnd, counted, ack.mss)
+            }
+            None => counted as f64 * ack.mss as f64 / window.cwnd as f64,
+        };
+        let whole = self.owed as i64;
+        self.owed -= whole as f64;
+        window.cwnd = window.cwnd.saturating_add_signed(whole).max(ack.mss);
+    }
+
+    /// All subflows, and which this one is.
+    fn paths(&self) -> Option<(Vec<PathState>, usize)> {
+        self.share.as_ref().map(Share::paths)
+    }
+
+    fn note_loss(&self) {
+        if let Some(share) = &self.share {
+            share.note_loss();
+        }
+    }
 }
 
 /// Slow start (RFC 5681 section 3.1; RFC 3465 without its limit L, as in Linux): returns the bytes left over beyond ssthresh.
@@ -112,6 +197,11 @@ fn additive_increase(window: &mut Window, ack: &AckInfo, byte_counting: bool) {
     // Equation (3), per acknowledgement or per segment's worth of bytes (RFC 3465).
     let counted = if byte_counting { acked } else { ack.mss };
     window.cwnd += (ack.mss * counted / window.cwnd).max(1);
+}
+
+/// Half of the flight, at least two segments (RFC 5681 equation (4)).
+fn half_of_flight(in_flight: u64, mss: u64) -> u64 {
+    (in_flight / 2).max(2 * mss)
 }
 
 /// Half of the smaller of window and flight in whole segments, at least two (4.3BSD, where the offered window stands for

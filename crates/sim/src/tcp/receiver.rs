@@ -3,6 +3,7 @@
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Rate};
 
+use super::multipath::Share;
 use super::rtt::{RttEstimator, RttRange};
 use super::{Profile, timestamp};
 use crate::events::Event;
@@ -46,6 +47,10 @@ struct Extras {
     credit: Option<Credit>,
     /// Bytes that a slow application has read.
     reader: Option<Reader>,
+    /// The window field of the last segment that came, where a scheme has one.
+    field: Option<u32>,
+    /// A subflow of multipath TCP hands its data over.
+    share: Option<Share>,
 }
 
 /// The right edge moves on at a scheme's rate, a segment at a time.
@@ -84,6 +89,11 @@ impl Receiver {
         }
     }
 
+    /// Makes this the receiver of a subflow.
+    pub(crate) fn set_share(&mut self, share: Share) {
+        self.extras().share = Some(share);
+    }
+
     /// Payload bytes received in order.
     pub(crate) fn delivered(&self) -> u64 {
         // The FIN takes an offset of its own.
@@ -118,19 +128,29 @@ impl Receiver {
 
     /// A segment has come.
     pub(crate) fn on_segment(&mut self, packet: &Packet, profile: &Profile, net: &mut Net) {
+        if profile.echoes_window {
+            self.extras().field = Some(packet.window);
+        }
         if packet.flags & flag::SYN != 0 {
             self.opened = true;
             self.recent_timestamp = packet.ts_value;
             self.acknowledge(profile, net, flag::SYN | flag::ACK);
             return;
         }
-        if packet.is_ce() {
+        if profile.echoes_each {
+            self.echo_each(packet, profile, net);
+        } else if packet.is_ce() {
             self.echo_congestion = true;
         } else if packet.flags & flag::CWR != 0 {
             self.echo_congestion = false;
         }
         let fin = packet.flags & flag::FIN != 0;
-        let (start, end) = (packet.seq, packet.seq + u64::from(packet.payload) + u64::from(fin));
+        let width = match packet.payload {
+            0 => 0,
+            _ if profile.is_multipath => profile.mss,
+            payload => u64::from(payload),
+        };
+        let (start, end) = (packet.seq, packet.seq + width + u64::from(fin));
         if start == end {
             // RFC 9293 section 3.8.6.1: a probe, or the third segment of the handshake.
             if packet.seq < self.next || self.edge <= self.next {
@@ -171,9 +191,12 @@ impl Receiver {
             self.finished_at = net.now;
         }
         self.plan_read(profile, net);
+        let share = self.extras.as_ref().and_then(|extras| extras.share.as_ref());
+        let completes = share.is_some_and(|share| share.take_in_order(self.next, net.now));
         let now_due = had_islands
             || self.is_finished()
-            || self.echo_congestion
+            || completes
+            || self.echo_congestion && !profile.echoes_each
             // The sender cannot send a second full segment: waiting for one would only cost the timeout.
             || (!self.has_credit() && self.edge.saturating_sub(self.next) < profile.mss)
             || (!self.has_credit() && u32::from(self.unacknowledged) >= profile.settings.delayed_ack);
@@ -183,6 +206,17 @@ impl Receiver {
             let deadline = net.now + profile.settings.delayed_ack_timeout;
             self.delayed_ack.set(deadline, Event::DelayedAck(self.flow), &mut net.events);
         }
+    }
+
+    /// RFC 8257 section 3.2: a change of the mark is acknowledged at once, with the mark of what came before.
+    fn echo_each(&mut self, packet: &Packet, profile: &Profile, net: &mut Net) {
+        if packet.payload == 0 || packet.is_ce() == self.echo_congestion {
+            return;
+        }
+        if self.unacknowledged > 0 {
+            self.acknowledge(profile, net, flag::ACK);
+        }
+        self.echo_congestion = packet.is_ce();
     }
 
     pub(crate) fn on_delayed_ack_timer(&mut self, profile: &Profile, net: &mut Net) {
@@ -315,6 +349,13 @@ impl Receiver {
                 packet.sack[usize::from(packet.sack_count)] =
                     ((start - self.next) as u32, (end - start) as u32);
                 packet.sack_count += 1;
+            }
+        }
+        if let Some(extras) = &self.extras {
+            // A field bounds the window itself, not the right edge: the sender takes it so.
+            packet.window = packet.window.min(extras.field.unwrap_or(u32::MAX));
+            if let Some(share) = &extras.share {
+                packet.seq = share.data_edge();
             }
         }
         packet.len = profile.ack_len(packet.sack_count);

@@ -7,7 +7,8 @@ use bandmaster_core::scenario::{FlightSize, Recovery, TcpSettings};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Rate};
 
-use super::cc::{self, AckInfo, CongestionControl, FastRecovery, Window};
+use super::cc::{self, AckInfo, CongestionControl, Echo, FastRecovery, Window};
+use super::multipath::Share;
 use super::rtt::{RttEstimator, RttRange};
 use super::scoreboard::{DUP_THRESH, Scoreboard};
 use super::{Profile, timestamp};
@@ -111,6 +112,8 @@ struct Steering {
     reduced_until: u64,
     /// When everything was acknowledged last, where idle time matters.
     idle_since: Time,
+    /// A subflow of multipath TCP gets its data from here.
+    share: Option<Share>,
 }
 
 impl Default for Steering {
@@ -123,6 +126,7 @@ impl Default for Steering {
             range: RttRange::default(),
             reduced_until: 0,
             idle_since: Time::MAX,
+            share: None,
         }
     }
 }
@@ -152,15 +156,54 @@ impl Sender {
             echo: 0,
             send_cwr: false,
             steering: None,
-            control: cc::build(settings),
+            control: cc::build(settings, None),
             counters: SenderCounters::default(),
         }
+    }
+
+    /// A subflow of multipath TCP: data comes by [`Sender::push_data`].
+    pub(crate) fn subflow(flow: u32, route: u32, share: Share, settings: &TcpSettings) -> Self {
+        let control = cc::build(settings, Some(&share));
+        let steering = Steering { share: Some(share), ..Steering::default() };
+        Self {
+            limit: 0,
+            control,
+            steering: Some(Box::new(steering)),
+            ..Self::new(flow, route, None, settings)
+        }
+    }
+
+    fn share(&self) -> Option<&Share> {
+        self.steering.as_ref().and_then(|steering| steering.share.as_ref())
     }
 
     /// Opens the connection.
     pub(crate) fn open(&mut self, profile: &Profile, net: &mut Net) {
         self.state = State::SynSent;
         self.send_syn(profile, net);
+    }
+
+    /// Whether a subflow may send a new segment now.
+    pub(crate) fn has_room(&mut self, profile: &Profile, net: &mut Net) -> bool {
+        self.is_open()
+            && !self.closing
+            && !self.board.has_lost_pending()
+            && (u64::from(self.in_flight(&profile.settings)) + 1) * profile.mss <= self.send_window(profile)
+            && self.next + profile.mss <= self.edge
+            && !self.must_wait_for_pace(profile, net)
+    }
+
+    /// A subflow sends a segment with `len` bytes of new data.
+    pub(crate) fn push_data(&mut self, len: u64, profile: &Profile, net: &mut Net) {
+        self.limit = self.next + profile.mss;
+        self.send_new(len, profile, net);
+    }
+
+    /// Opens the connection unless it is open.
+    pub(crate) fn open_once(&mut self, profile: &Profile, net: &mut Net) {
+        if self.state == State::Closed {
+            self.open(profile, net);
+        }
     }
 
     /// The application stops: what has been handed over is still delivered, then the FIN goes out.
@@ -248,11 +291,17 @@ impl Sender {
             return;
         }
         self.echo = packet.ts_value;
+        if profile.echoes_window {
+            self.take_field(packet, profile, net);
+        }
         let advanced = packet.ack - self.board.una;
         let opened = packet.ack + u64::from(packet.window) > self.edge;
         self.edge = self.edge.max(packet.ack + u64::from(packet.window));
         let before = self.delivered_segments();
         let was_outstanding = self.board.outstanding();
+        if let Some(share) = self.share() {
+            share.on_ack(packet.ack, packet.seq);
+        }
         let limited = self.is_window_limited(profile);
         let sample = if advanced > 0 { self.advance(packet, profile, net) } else { None };
         if packet.sack_count > 0 {
@@ -278,6 +327,13 @@ impl Sender {
         let lost_before = self.board.lost();
         if profile.settings.sack {
             self.board.mark_lost_by_sack(profile.mss);
+        }
+        if profile.settings.ecn
+            && advanced > 0
+            && let Some(control) = &mut self.control
+        {
+            let marked = packet.flags & flag::ECE != 0;
+            control.on_echo(&Echo { acked: advanced, marked, next: self.next, una: self.board.una });
         }
         self.react_to_echo(packet, profile);
         self.update_state(advanced > 0, profile, net);
@@ -318,7 +374,32 @@ impl Sender {
         if profile.settings.idle_restart && advanced > 0 && self.board.is_empty() {
             self.steering.get_or_insert_default().idle_since = net.now;
         }
+        if let Some(share) = self.share() {
+            share.note(self.window.cwnd, self.rtt.srtt(), advanced);
+        }
         self.transmit(profile, net);
+    }
+
+    /// A scheme's window field has come back. Below a segment it is served in turns: a segment in so many round-trips.
+    fn take_field(&mut self, packet: &Packet, profile: &Profile, net: &Net) {
+        let flow = self.flow;
+        let srtt = self.rtt.srtt();
+        self.edge = self.edge.max(packet.ack + profile.max_window());
+        let steering = self.steering.get_or_insert_default();
+        let field = u64::from(packet.window);
+        steering.cap = Some(field);
+        let was_in_turns = steering.rate.is_some();
+        steering.rate = srtt.filter(|_| field < profile.mss).map(|srtt| {
+            let rate = field.max(1) as f64 * 8.0 / srtt.as_secs_f64().max(1e-6);
+            Rate::from_bits_per_sec_f64(rate)
+        });
+        if let Some(rate) = steering.rate.filter(|_| !was_in_turns) {
+            // First turns are spread over the interval: golden-ratio phases.
+            let phase = u64::from(flow.wrapping_mul(0x9e37_79b9) >> 16);
+            let interval = rate.time_for(Bytes::new(profile.mss)).as_nanos();
+            let wait = Span::from_nanos(((u128::from(interval) * u128::from(phase)) >> 16) as u64);
+            steering.next_send = steering.next_send.max(net.now + wait);
+        }
     }
 
     fn on_syn_ack(&mut self, packet: &Packet, profile: &Profile, net: &mut Net) {
@@ -331,6 +412,9 @@ impl Sender {
         if packet.ts_echo != 0 || self.counters.timeouts == 0 {
             self.take_sample(packet, profile, net);
         }
+        if profile.echoes_window {
+            self.take_field(packet, profile, net);
+        }
         // RFC 6928 section 2: a small start after more than one SYN was lost.
         if self.counters.timeouts > 1 {
             self.window.cwnd = profile.mss;
@@ -338,6 +422,9 @@ impl Sender {
         self.timed = Timed::default();
         self.backoff = 0;
         self.retransmit.cancel();
+        if let Some(share) = self.share() {
+            share.note(self.window.cwnd, self.rtt.srtt(), 0);
+        }
         self.transmit(profile, net);
         if self.next == 0 {
             let mut ack = self.segment(0, 0, profile, net);
@@ -431,7 +518,13 @@ impl Sender {
         if packet.flags & flag::ECE == 0 || answered || self.state != State::Open {
             return;
         }
-        self.window.ssthresh = self.ssthresh_after_loss(profile);
+        let flight = u64::from(self.board.outstanding().saturating_sub(self.board.sacked)) * profile.mss;
+        self.window.ssthresh = match &mut self.control {
+            Some(control) if profile.echoes_each => {
+                control.ssthresh_after_mark(&self.window, flight, profile.mss)
+            }
+            _ => self.ssthresh_after_loss(profile),
+        };
         self.window.cwnd = self.window.ssthresh;
         self.steering.get_or_insert_default().reduced_until = self.next;
         self.send_cwr = true;
@@ -558,13 +651,18 @@ impl Sender {
         if self.paused { self.next } else { self.limit.saturating_add(u64::from(self.closing)) }
     }
 
+    /// Congestion window and a scheme's bound, at least a segment.
+    fn send_window(&self, profile: &Profile) -> u64 {
+        let cap = self.steering.as_ref().and_then(|steering| steering.cap);
+        self.window.cwnd.min(cap.unwrap_or(u64::MAX)).max(profile.mss)
+    }
+
     /// Sends what the windows allow.
     fn transmit(&mut self, profile: &Profile, net: &mut Net) {
-        let cap = self.steering.as_ref().and_then(|steering| steering.cap);
-        let window = self.window.cwnd.min(cap.unwrap_or(u64::MAX));
+        let window = self.send_window(profile);
         loop {
             let in_flight = u64::from(self.in_flight(&profile.settings));
-            if (in_flight + 1) * profile.mss > window.max(profile.mss) {
+            if (in_flight + 1) * profile.mss > window {
                 break;
             }
             if self.must_wait_for_pace(profile, net) {
@@ -582,7 +680,9 @@ impl Sender {
                     continue;
                 }
                 self.send_new(len, profile, net);
-            } else if !self.retransmit_speculatively(profile, net) {
+            } else if self.share().is_some_and(Share::has_data)
+                || !self.retransmit_speculatively(profile, net)
+            {
                 break;
             }
         }
@@ -607,7 +707,8 @@ impl Sender {
         if !profile.settings.timestamps && !self.timed.is_set() {
             self.timed = Timed { offset, sent: net.now };
         }
-        self.next += len + u64::from(last);
+        let width = if profile.is_multipath && len > 0 { profile.mss } else { len };
+        self.next += width + u64::from(last);
         self.board.push();
         self.counters.segments += 1;
         self.prr.out = self.prr.out.wrapping_add(1);
@@ -640,9 +741,13 @@ impl Sender {
 
     fn resend(&mut self, at: usize, profile: &Profile, net: &mut Net) {
         let offset = self.board.una + at as u64 * profile.mss;
-        let len = profile.mss.min(self.limit - offset);
+        let width = profile.mss.min(self.limit - offset);
+        let len = match self.share() {
+            Some(share) if width > 0 => share.len_at(offset),
+            _ => width,
+        };
         let mut packet = self.segment(offset, len as u32, profile, net);
-        if offset + len == self.limit && self.closing {
+        if offset + width == self.limit && self.closing {
             packet.flags |= flag::FIN;
         }
         // RFC 3168 section 6.1.5: retransmissions are not ECT.
@@ -735,6 +840,9 @@ impl Sender {
         }
         if let Some(control) = &mut self.control {
             control.on_timeout();
+        }
+        if let Some(share) = self.share() {
+            share.send_again_elsewhere();
         }
         self.duplicates = 0;
         if !profile.settings.sack {

@@ -169,7 +169,7 @@ pub struct Tally {
 #[derive(Clone, Debug)]
 enum State {
     Loss { settings: Loss, step: f64 },
-    Delay(Delay),
+    Delay(Box<Delay>),
 }
 
 /// Both ends' counters at one point in the order of packets.
@@ -192,7 +192,7 @@ impl Estimator {
     pub fn new(settings: Settings) -> Self {
         let state = match &settings.law {
             Law::Loss(loss) => State::Loss { settings: *loss, step: loss.step_initial.bits_per_sec() as f64 },
-            Law::Delay(delay) => State::Delay(Delay::new(delay.clone(), settings.cycle)),
+            Law::Delay(delay) => State::Delay(Box::new(Delay::new(delay.clone(), settings.cycle))),
         };
         let mut new = Self {
             settings,

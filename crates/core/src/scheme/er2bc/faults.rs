@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::control::{Action, Controller, Gauges, Observation, Outbox, Passed};
+use crate::control::{Action, Gauges, Observation, Outbox, Passed};
 use crate::id::NodeId;
 use crate::scenario::{Options, parse};
 use crate::scheme::{Role, SchemeConfig, World};

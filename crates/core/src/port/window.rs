@@ -1,0 +1,59 @@
+//! Programs that set the windows of TCP flows in passing.
+
+use crate::id::FlowId;
+use crate::time::Time;
+
+/// What such a program sees of a TCP segment. Offsets count from the first payload byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// Flow.
+    pub flow: FlowId,
+    /// SYN flag.
+    pub syn: bool,
+    /// FIN flag.
+    pub fin: bool,
+    /// RST flag.
+    pub rst: bool,
+    /// With data: offset after its last byte. On the way back: the offset acknowledged.
+    pub offset: u64,
+    /// Window that it states, in bytes.
+    pub window: u64,
+    /// Payload bytes of a full segment of its flow, as both ends stated in the handshake.
+    pub mss: u64,
+    /// Bytes that a full segment takes on the link.
+    pub frame: u64,
+}
+
+/// What becomes of an acknowledgement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AckVerdict {
+    /// It goes on as it is.
+    Pass,
+    /// It goes on with this window in bytes.
+    Window(u64),
+    /// It waits until [`WindowProgram::release`] names its flow.
+    Hold,
+}
+
+/// A program at a port that sees the data on its way out and the acknowledgements that come back over the same link.
+pub trait WindowProgram: Send {
+    /// A segment from the sender is about to leave by the port. What it answers bounds the segment's window field.
+    fn on_data(&mut self, now: Time, segment: &Segment) -> Option<u64>;
+
+    /// A segment from the receiver has come.
+    fn on_ack(&mut self, now: Time, segment: &Segment) -> AckVerdict;
+
+    /// A flow whose acknowledgement may go now, and the window that it takes along.
+    fn release(&mut self) -> Option<(FlowId, u64)>;
+
+    /// When [`WindowProgram::on_timer`] is to be called.
+    fn timer(&self) -> Option<Time>;
+
+    /// The time asked for has come.
+    fn on_timer(&mut self, now: Time);
+
+    /// True when hosts take part: the receiver returns the window field, and the sender keeps to it.
+    fn is_echoed(&self) -> bool {
+        false
+    }
+}

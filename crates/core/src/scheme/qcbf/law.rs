@@ -1,0 +1,412 @@
+//! The law: how much of a port's bandwidth-delay product and buffer each flow may fill.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::id::FlowId;
+use crate::port::window::{AckVerdict, Segment};
+use crate::time::{Span, Time};
+
+/// Bytes on the link that the budget leaves free for each open flow: SYN, FIN and bare acknowledgements come unasked.
+const BARE: u64 = 100;
+
+/// What the law is set to.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Terms {
+    /// C x RTT of the port, in bytes on the link: what is under way without a queue (D_L).
+    pub pipe: u64,
+    /// What may wait at the port, in bytes (beta Q).
+    pub queue: u64,
+    /// Segments of a turn: as many as the receiver acknowledges at once.
+    pub turn: u64,
+    /// Segments that a sender sends first.
+    pub initial_window: u64,
+    /// A flow that is silent for so long gives its share back.
+    pub ageing: Span,
+}
+
+/// The flows of a port, and what they hold.
+#[derive(Clone, Debug)]
+pub struct Law {
+    terms: Terms,
+    flows: BTreeMap<FlowId, Flow>,
+    /// Flows between their SYN and their FIN (N_F).
+    open: u64,
+    /// Bytes on the link that senders may send, or have sent, and that no acknowledgement covers.
+    outstanding: u64,
+    /// Flows whose turn has not come, the longest waiting first.
+    waiting: VecDeque<FlowId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flow {
+    mss: u64,
+    frame: u64,
+    /// Right edge that it was given, and what is acknowledged.
+    edge: u64,
+    acked: u64,
+    /// Offset after the FIN.
+    end: u64,
+    is_open: bool,
+    is_waiting: bool,
+    seen: Time,
+}
+
+impl Flow {
+    /// Bytes on the link of what it may send or has sent.
+    fn outstanding(&self) -> u64 {
+        self.edge.saturating_sub(self.acked).div_ceil(self.mss) * self.frame
+    }
+}
+
+impl Law {
+    /// Without flows.
+    pub fn new(terms: Terms) -> Self {
+        Self { terms, flows: BTreeMap::new(), open: 0, outstanding: 0, waiting: VecDeque::new() }
+    }
+
+    /// N_F.
+    pub fn flows(&self) -> u64 {
+        self.open
+    }
+
+    /// Bytes on the link that all flows together hold.
+    pub fn outstanding(&self) -> u64 {
+        self.outstanding
+    }
+
+    /// Right end of the band of Eq. 2, for one port, less what packets without data need.
+    pub fn budget(&self) -> u64 {
+        self.terms.pipe + self.queue()
+    }
+
+    fn queue(&self) -> u64 {
+        self.terms.queue.saturating_sub(BARE * self.flows.len() as u64).max(self.terms.queue / 4)
+    }
+
+    /// Balance factor (Eq. 1): what is expected in the queue beside what it may hold.
+    pub fn balance(&self) -> f64 {
+        let expected = self.outstanding as f64 - self.terms.pipe as f64;
+        let fair = self.queue() as f64;
+        (expected - fair) / fair.max(1.0)
+    }
+
+    /// A flow's window (Eq. 4 with beta so that the windows add up to the budget), in bytes on the link.
+    pub fn share(&self) -> u64 {
+        self.budget() / self.open.max(1)
+    }
+
+    /// The same in payload bytes of a flow.
+    pub fn window(&self, mss: u64, frame: u64) -> u64 {
+        (u128::from(self.share()) * u128::from(mss) / u128::from(frame.max(1))) as u64
+    }
+
+    /// What the window field of a segment says: the window, and below two thirds of a segment the share of the pipe alone.
+    /// Such senders have a segment each under way, which is more than the budget, in turns of the round trip that they know.
+    pub fn field(&self, segment: &Segment) -> u64 {
+        let window = self.window(segment.mss, segment.frame);
+        if 3 * window >= 2 * segment.mss {
+            return window;
+        }
+        let share = self.terms.pipe / self.open.max(1);
+        (u128::from(share) * u128::from(segment.mss) / u128::from(segment.frame.max(1))) as u64
+    }
+
+    /// A segment of the sender passes.
+    pub fn on_data(&mut self, now: Time, segment: &Segment) {
+        if segment.rst {
+            self.remove(segment.flow);
+            return;
+        }
+        if segment.syn {
+            self.remove(segment.flow);
+        }
+        let Segment { flow, mss, frame, .. } = *segment;
+        // A flow that is not known was silent for too long, or is older than the program.
+        let is_new = !self.flows.contains_key(&flow);
+        if is_new {
+            if segment.fin {
+                return;
+            }
+            self.open += 1;
+            let edge = if segment.syn { 0 } else { segment.offset };
+            let entry = Flow {
+                mss,
+                frame,
+                edge,
+                acked: edge.saturating_sub(mss),
+                end: u64::MAX,
+                is_open: true,
+                is_waiting: false,
+                seen: now,
+            };
+            self.outstanding += entry.outstanding();
+            self.flows.insert(flow, entry);
+            return;
+        }
+        self.change(flow, |entry| {
+            entry.seen = now;
+            entry.edge = entry.edge.max(segment.offset);
+            if segment.fin {
+                entry.end = segment.offset;
+                entry.edge = segment.offset;
+            }
+        });
+        if segment.fin
+            && let Some(entry) = self.flows.get_mut(&flow)
+            && std::mem::replace(&mut entry.is_open, false)
+        {
+            self.open -= 1;
+        }
+    }
+
+    /// A segment of the receiver passes.
+    pub fn on_ack(&mut self, now: Time, segment: &Segment) -> AckVerdict {
+        let Segment { flow, offset, .. } = *segment;
+        let Some(entry) = self.flows.get(&flow).copied() else {
+            // It was silent for too long, or has ended: a turn, for a right edge that was given stays given.
+            return AckVerdict::Window(self.terms.turn * segment.mss);
+        };
+        if segment.rst || offset >= entry.end {
+            self.remove(flow);
+            return AckVerdict::Pass;
+        }
+        // Duplicates carry news of losses.
+        let is_new = offset > entry.acked || segment.syn;
+        self.change(flow, |entry| {
+            entry.seen = now;
+            entry.acked = entry.acked.max(offset);
+            // What went missing and was sent again may have been counted below.
+            entry.edge = entry.edge.max(offset);
+        });
+        if entry.is_open {
+            let turn = self.terms.turn * entry.mss;
+            // In slow start a sender cannot use more.
+            let usable = self.terms.initial_window * entry.mss + offset;
+            let window = self.window(entry.mss, entry.frame).min(usable).max(turn);
+            let most = (offset + window.min(segment.window)) / turn * turn;
+            if self.waiting.is_empty() {
+                self.give(flow, most);
+            }
+        }
+        let left = self.flows.get(&flow).map_or(0, |entry| entry.edge - offset.min(entry.edge));
+        let turn = self.terms.turn * entry.mss;
+        if left >= turn || !is_new || !entry.is_open {
+            return AckVerdict::Window(left);
+        }
+        if let Some(entry) = self.flows.get_mut(&flow)
+            && !std::mem::replace(&mut entry.is_waiting, true)
+        {
+            self.waiting.push_back(flow);
+        }
+        AckVerdict::Hold
+    }
+
+    /// The next flow whose turn has come, with its window.
+    pub fn release(&mut self) -> Option<(FlowId, u64)> {
+        loop {
+            let flow = *self.waiting.front()?;
+            let Some(entry) = self.flows.get(&flow).copied().filter(|entry| entry.is_waiting) else {
+                self.waiting.pop_front();
+                continue;
+            };
+            let turn = self.terms.turn * entry.mss;
+            let most = (entry.acked / turn + 1) * turn;
+            if entry.is_open && entry.edge < most {
+                self.give(flow, most);
+            }
+            let edge = self.flows.get(&flow).map_or(0, |entry| entry.edge);
+            if entry.is_open && edge < most {
+                return None;
+            }
+            self.waiting.pop_front();
+            if let Some(entry) = self.flows.get_mut(&flow) {
+                entry.is_waiting = false;
+            }
+            return Some((flow, edge - entry.acked.min(edge)));
+        }
+    }
+
+    /// Forgets flows that were silent for the ageing time and do not wait for a turn.
+    pub fn age(&mut self, now: Time) {
+        let ageing = self.terms.ageing;
+        let silent = self.flows.iter().filter(|(_, f)| !f.is_waiting && now.since(f.seen) >= ageing);
+        let silent: Vec<FlowId> = silent.map(|(flow, _)| *flow).collect();
+        silent.into_iter().for_each(|flow| self.remove(flow));
+    }
+
+    /// Moves a flow's right edge towards `most`, in whole turns, as far as the balance factor stays at 0 or below (Eq. 5).
+    ///
+    /// First grants keep to the queue: a synchronised start finds the pipe empty, and all of it arrives at once.
+    fn give(&mut self, flow: FlowId, most: u64) {
+        let is_first = self.flows.get(&flow).is_some_and(|entry| entry.edge == 0);
+        let limit = if is_first { self.queue() } else { self.budget() };
+        let room = limit.saturating_sub(self.outstanding);
+        let turn = self.terms.turn;
+        self.change(flow, |entry| {
+            let wanted = most.saturating_sub(entry.edge).div_ceil(turn * entry.mss);
+            let turns = wanted.min(room / (turn * entry.frame));
+            if turns > 0 {
+                // Edges lie at whole turns, so that receivers have nothing left to acknowledge later.
+                let given = entry.edge + turns * turn * entry.mss;
+                entry.edge = given.min(most.max(entry.edge));
+            }
+        });
+    }
+
+    fn change(&mut self, flow: FlowId, change: impl FnOnce(&mut Flow)) {
+        if let Some(entry) = self.flows.get_mut(&flow) {
+            let before = entry.outstanding();
+            change(entry);
+            self.outstanding = self.outstanding - before + entry.outstanding();
+        }
+    }
+
+    fn remove(&mut self, flow: FlowId) {
+        if let Some(entry) = self.flows.remove(&flow) {
+            self.outstanding -= entry.outstanding();
+            self.open -= u64::from(entry.is_open);
+            self.waiting.retain(|other| *other != flow);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MSS: u64 = 1448;
+    const FRAME: u64 = 1502;
+
+    fn terms() -> Terms {
+        Terms {
+            pipe: 20 * FRAME,
+            queue: 40 * FRAME,
+            turn: 2,
+            initial_window: 10,
+            ageing: Span::from_millis(10),
+        }
+    }
+
+    fn segment(flow: u32, offset: u64) -> Segment {
+        Segment {
+            flow: FlowId(flow),
+            syn: false,
+            fin: false,
+            rst: false,
+            offset,
+            window: 1 << 20,
+            mss: MSS,
+            frame: FRAME,
+        }
+    }
+
+    fn syn(flow: u32) -> Segment {
+        Segment { syn: true, window: 65_535, ..segment(flow, 0) }
+    }
+
+    /// The law with `flows` open flows.
+    fn opened(flows: u32) -> (Law, Vec<AckVerdict>) {
+        let mut law = Law::new(terms());
+        (0..flows).for_each(|flow| law.on_data(Time::ZERO, &syn(flow)));
+        let verdicts = (0..flows).map(|flow| law.on_ack(Time::ZERO, &syn(flow))).collect();
+        (law, verdicts)
+    }
+
+    /// Eq. 4: 60 frames over three flows, but no more than a sender can use at first.
+    #[test]
+    fn shares_add_up_to_the_budget() {
+        let (law, verdicts) = opened(3);
+        assert_eq!(law.share(), (60 * FRAME - 300) / 3);
+        assert_eq!(verdicts, [AckVerdict::Window(10 * MSS); 3]);
+        let (mut law, verdicts) = opened(9);
+        assert_eq!(law.share(), (60 * FRAME - 900) / 9);
+        // 6.6 segments are three turns, up to what the queue holds of first grants.
+        assert_eq!(verdicts[..6], [AckVerdict::Window(6 * MSS); 6]);
+        assert_eq!(verdicts[6..], [AckVerdict::Window(2 * MSS), AckVerdict::Hold, AckVerdict::Hold]);
+        assert!(law.outstanding() <= 40 * FRAME - 900);
+        // Who has its grants acknowledged gets out of the way of those that wait, and the pipe fills after them.
+        let (at, later) = (Time::ZERO, segment(0, 6 * MSS));
+        assert_eq!(law.on_ack(at, &later), AckVerdict::Hold);
+        assert_eq!([law.release(), law.release()], [Some((FlowId(7), 2 * MSS)), Some((FlowId(8), 2 * MSS))]);
+        assert_eq!(law.release(), Some((FlowId(0), 2 * MSS)));
+        assert_eq!(law.on_ack(at, &segment(1, 6 * MSS)), AckVerdict::Window(6 * MSS));
+        assert!(law.balance() <= 0.0);
+    }
+
+    /// 80 flows have two thirds of a segment each, 100 only half, and share what fills the link without a queue.
+    #[test]
+    fn fields_far_below_a_segment_share_the_pipe() {
+        let (law, _) = opened(80);
+        assert_eq!(law.field(&segment(0, MSS)), law.window(MSS, FRAME));
+        assert!(law.window(MSS, FRAME) < MSS);
+        let (law, _) = opened(100);
+        assert_eq!(law.field(&segment(0, MSS)), 20 * FRAME / 100 * MSS / FRAME);
+    }
+
+    /// 100 flows and 33 frames, in turns of two: 16 send, the others wait, and come in the order in which they asked.
+    #[test]
+    fn shares_below_a_segment_are_served_in_turns() {
+        let (mut law, verdicts) = opened(100);
+        assert_eq!(verdicts.iter().filter(|v| **v == AckVerdict::Window(2 * MSS)).count(), 16);
+        assert_eq!(verdicts.iter().filter(|v| **v == AckVerdict::Hold).count(), 84);
+        assert_eq!(law.release(), None);
+        for flow in 0..16 {
+            assert_eq!(law.on_ack(Time::ZERO, &segment(flow, 2 * MSS)), AckVerdict::Hold, "others wait");
+            assert_eq!(law.release(), Some((FlowId(16 + flow), 2 * MSS)));
+            assert_eq!(law.release(), None);
+        }
+    }
+
+    #[test]
+    fn a_fin_a_reset_and_silence_give_the_share_back() {
+        let (mut law, _) = opened(2);
+        let before = law.outstanding();
+        assert_eq!(before, 20 * FRAME);
+        law.on_data(Time::ZERO, &Segment { fin: true, ..segment(0, 3 * MSS) });
+        assert_eq!((law.flows(), law.outstanding()), (1, 13 * FRAME), "what is under way still counts");
+        law.on_ack(Time::ZERO, &segment(0, 3 * MSS));
+        assert_eq!(law.outstanding(), 10 * FRAME);
+        law.on_data(Time::ZERO, &Segment { rst: true, ..segment(1, 0) });
+        assert_eq!((law.flows(), law.outstanding()), (0, 0));
+        let (mut law, _) = opened(2);
+        let later = Time::ZERO + Span::from_millis(9);
+        law.on_data(later, &segment(1, MSS));
+        law.age(Time::ZERO + Span::from_millis(10));
+        assert_eq!(law.flows(), 1, "the first was silent for 10 ms");
+        assert_eq!(law.on_ack(later, &segment(0, MSS)), AckVerdict::Window(2 * MSS), "a turn and no more");
+        law.on_data(Time::ZERO + Span::from_millis(11), &segment(0, MSS));
+        assert_eq!(law.flows(), 2, "it comes back by itself");
+    }
+
+    proptest! {
+        /// Eq. 5: whatever flows do, grants never lift the balance factor above 0, and counts follow from the entries.
+        #[test]
+        fn grants_never_exceed_the_budget(steps in prop::collection::vec((0u32..80, 0u8..6, 0u64..8), 1..400)) {
+            let mut law = Law::new(terms());
+            let mut now = Time::ZERO;
+            for (flow, step, n) in steps {
+                now += Span::from_micros(100 * n);
+                let before = law.outstanding();
+                let known = law.flows.get(&FlowId(flow)).copied();
+                // Senders keep to the edge that they were given.
+                let edge = known.map_or(0, |f| f.edge);
+                let at = known.map_or(0, |f| f.acked + n * MSS).min(edge);
+                match step {
+                    0 => law.on_data(now, &syn(flow)),
+                    1 => drop(law.on_ack(now, &Segment { syn: at == 0, ..segment(flow, at) })),
+                    2 => drop(law.on_ack(now, &segment(flow, at))),
+                    3 if known.is_some() => law.on_data(now, &segment(flow, at)),
+                    4 if known.is_some() => law.on_data(now, &Segment { fin: true, ..segment(flow, at) }),
+                    5 => law.age(now),
+                    _ => {}
+                }
+                while law.release().is_some() {}
+                prop_assert!(law.outstanding() <= law.budget().max(before));
+                prop_assert_eq!(law.outstanding(), law.flows.values().map(Flow::outstanding).sum::<u64>());
+                prop_assert_eq!(law.open, law.flows.values().filter(|f| f.is_open).count() as u64);
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Window programs of schemes at ports: they see data on its way out and acknowledgements that come back over the link.
+
+use std::collections::BTreeMap;
+
+use bandmaster_core::id::{FlowId, PortId};
+use bandmaster_core::port::window::{AckVerdict, Segment, WindowProgram};
+use bandmaster_core::time::Time;
+
+use crate::events::Event;
+use crate::net::{Net, ROUTE_END};
+use crate::packet::{Label, Packet, flag};
+use crate::tcp::Profile;
+
+/// The programs of a run.
+#[derive(Default)]
+pub(crate) struct Gates {
+    gates: Vec<Gate>,
+    /// By port: its gate, or `NONE`. Empty when there are no programs.
+    of_port: Vec<u32>,
+}
+
+struct Gate {
+    program: Box<dyn WindowProgram>,
+    /// Acknowledgements that wait, by flow.
+    held: BTreeMap<u32, Label>,
+    wake_at: Option<Time>,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Gates {
+    pub(crate) fn new(programs: Vec<(PortId, Box<dyn WindowProgram>)>, ports: usize) -> Self {
+        if programs.is_empty() {
+            return Self::default();
+        }
+        let mut of_port = vec![NONE; ports];
+        let mut gates = Vec::with_capacity(programs.len());
+        for (port, program) in programs {
+            of_port[port.index()] = gates.len() as u32;
+            gates.push(Gate { program, held: BTreeMap::new(), wake_at: None });
+        }
+        Self { gates, of_port }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.gates.is_empty()
+    }
+
+    /// Some program asks hosts to return the window field.
+    pub(crate) fn is_echoed(&self) -> bool {
+        self.gates.iter().any(|gate| gate.program.is_echoed())
+    }
+
+    /// Packets that wait.
+    pub(crate) fn held(&self) -> u64 {
+        self.gates.iter().map(|gate| gate.held.len() as u64).sum()
+    }
+
+    /// A TCP packet has come over `port`. False when it is held.
+    pub(crate) fn pass(&mut self, port: u32, label: Label, profile: &Profile, net: &mut Net) -> bool {
+        let next = net.routes[label.hop as usize];
+        let packet = *net.slab.at(label.key);
+        let (of_next, of_twin) = (next != ROUTE_END)
+            .then(|| self.of_port[next as usize])
+            .map_or((NONE, NONE), |of_next| (of_next, self.of_port[(port ^ 1) as usize]));
+        if !packet.reverse && of_next != NONE {
+            let gate = &mut self.gates[of_next as usize];
+            let stamp = gate.program.on_data(net.now, &segment(&packet, profile));
+            if let Some(stamp) = stamp {
+                let window = &mut net.slab.at(label.key).window;
+                *window = u64::from(*window).min(stamp) as u32;
+            }
+            gate.settle(of_next, profile, net);
+            return true;
+        }
+        if !packet.reverse || of_twin == NONE {
+            return true;
+        }
+        let gate = &mut self.gates[of_twin as usize];
+        let verdict = gate.program.on_ack(net.now, &segment(&packet, profile));
+        if verdict == AckVerdict::Hold {
+            if let Some(earlier) = gate.held.insert(packet.flow, label) {
+                set_window(0, earlier, profile, net);
+                net.forward(earlier);
+            }
+        } else if let AckVerdict::Window(window) = verdict {
+            set_window(window, label, profile, net);
+        }
+        gate.settle(of_twin, profile, net);
+        verdict != AckVerdict::Hold
+    }
+
+    /// The timer of gate `number`. `profile_of` gives a flow's profile.
+    pub(crate) fn on_timer<'p>(
+        &mut self,
+        number: u32,
+        profile_of: impl Fn(u32) -> &'p Profile,
+        net: &mut Net,
+    ) {
+        let gate = &mut self.gates[number as usize];
+        if gate.wake_at != Some(net.now) {
+            return;
+        }
+        gate.wake_at = None;
+        gate.program.on_timer(net.now);
+        gate.release(&profile_of, net);
+        gate.plan(number, net);
+    }
+}
+
+impl Gate {
+    /// Lets go what may go, and plans the timer.
+    fn settle(&mut self, number: u32, profile: &Profile, net: &mut Net) {
+        // Flows at one port nearly always have one profile; the scale of a window is all that is needed of it.
+        self.release(&|_| profile, net);
+        self.plan(number, net);
+    }
+
+    fn release<'p>(&mut self, profile_of: &impl Fn(u32) -> &'p Profile, net: &mut Net) {
+        if self.held.is_empty() {
+            return;
+        }
+        while let Some((FlowId(flow), window)) = self.program.release() {
+            if let Some(label) = self.held.remove(&flow) {
+                set_window(window, label, profile_of(flow), net);
+                net.forward(label);
+            }
+        }
+    }
+
+    fn plan(&mut self, number: u32, net: &mut Net) {
+        let wanted = self.program.timer();
+        if wanted != self.wake_at {
+            self.wake_at = wanted;
+            if let Some(at) = wanted {
+                net.schedule(at, Event::Gate(number));
+            }
+        }
+    }
+}
+
+/// States a window in an acknowledgement, rounded up to the scale so that whole segments fit.
+fn set_window(window: u64, label: Label, profile: &Profile, net: &mut Net) {
+    let packet = net.slab.at(label.key);
+    let scale = if packet.flags & flag::SYN != 0 { 1 } else { 1 << profile.window_shift };
+    let window = window.next_multiple_of(scale);
+    packet.window = u64::from(packet.window).min(window) as u32;
+}
+
+fn segment(packet: &Packet, profile: &Profile) -> Segment {
+    let width = match packet.payload {
+        0 => 0,
+        _ if profile.is_multipath => profile.mss,
+        payload => u64::from(payload),
+    };
+    let fin = packet.flags & flag::FIN != 0;
+    let offset = if packet.reverse { packet.ack } else { packet.seq + width + u64::from(fin) };
+    Segment {
+        flow: FlowId(packet.flow),
+        syn: packet.flags & flag::SYN != 0,
+        fin,
+        rst: packet.flags & flag::RST != 0,
+        offset,
+        window: u64::from(packet.window),
+        mss: profile.mss,
+        frame: profile.mss + u64::from(profile.overhead),
+    }
+}

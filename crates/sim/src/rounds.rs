@@ -1,0 +1,141 @@
+//! Incast: synchronised rounds of answers. A receiver's next round begins when the last byte of the one before has come.
+//!
+//! Every round opens new connections. Flow numbers are used in turn, so that what an earlier round left in the network
+//! cannot meet a connection of the same number: two sets of numbers, with the same ways, so the packets of one round
+//! have gone before those of the next.
+
+use std::collections::BTreeMap;
+
+use bandmaster_core::id::NodeId;
+use bandmaster_core::rng::Stream;
+use bandmaster_core::scenario::{Scenario, Transport};
+use bandmaster_core::time::{Span, Time};
+use bandmaster_core::topology::{SpanDraw, Topology};
+
+use crate::events::{Event, EventQueue};
+use crate::workload::{FlowPlan, SETS};
+
+/// The rounds of every receiver; empty when no flow has any.
+#[derive(Default)]
+pub(crate) struct Rounds {
+    series: Vec<RoundSeries>,
+    /// By flow: position in `series`, for the first flow of each connection.
+    of_flow: BTreeMap<u32, u32>,
+    /// By flow: payload that earlier connections of the same number have delivered, and when this one began.
+    carried: BTreeMap<u32, (u64, Time)>,
+    /// Completion times of the connections of rounds.
+    pub(crate) completions: Vec<Span>,
+}
+
+/// One receiver's rounds.
+struct RoundSeries {
+    /// First flow of each connection, in each set.
+    flows: [Vec<u32>; SETS as usize],
+    rounds: u32,
+    bytes: u64,
+    start: SpanDraw,
+    stream: Stream,
+    /// Rounds begun, the begin of the last, and its connections that are not complete.
+    begun: u32,
+    at: Time,
+    left: usize,
+    times: Vec<Span>,
+}
+
+impl Rounds {
+    pub(crate) fn new(plans: &[FlowPlan], scenario: &Scenario, topology: &Topology, trial: u32) -> Self {
+        let mut rounds = Self::default();
+        let mut known: BTreeMap<(usize, NodeId), u32> = BTreeMap::new();
+        for (i, plan) in plans.iter().enumerate() {
+            let group = plan.group(&scenario.flows);
+            let Transport::Tcp { size: Some(size), .. } = &group.transport else { continue };
+            let Some(times) = group.rounds else { continue };
+            if plan.subflow(&scenario.flows) > 0 {
+                continue;
+            }
+            let at = *known.entry((plan.group_index(), plan.dst)).or_insert_with(|| {
+                let name = format!("rounds/{}/{}", group.name, topology.nodes[plan.dst.index()].name);
+                rounds.series.push(RoundSeries {
+                    flows: Default::default(),
+                    rounds: times,
+                    bytes: 0,
+                    start: group.start,
+                    stream: Stream::new(scenario.run.seed, trial, &name),
+                    begun: 0,
+                    at: Time::ZERO,
+                    left: 0,
+                    times: Vec::new(),
+                });
+                (rounds.series.len() - 1) as u32
+            });
+            let series = &mut rounds.series[at as usize];
+            let set = plan.set();
+            series.flows[set].push(i as u32);
+            series.bytes += if set == 0 { size.get() } else { 0 };
+            rounds.of_flow.insert(i as u32, at);
+        }
+        rounds
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.series.is_empty()
+    }
+
+    /// Begins every receiver's first round.
+    pub(crate) fn begin(&mut self, events: &mut EventQueue) {
+        self.series.iter_mut().for_each(|series| series.begin(Time::ZERO, events));
+    }
+
+    /// The connection that begins with `flow` is opened at `now`; the one that had its number had delivered so much.
+    pub(crate) fn open(&mut self, flow: u32, delivered: u64, now: Time) {
+        if self.of_flow.contains_key(&flow) {
+            let entry = self.carried.entry(flow).or_default();
+            *entry = (entry.0 + delivered, now);
+        }
+    }
+
+    /// Payload that earlier connections with this number have delivered.
+    pub(crate) fn carried(&self, flow: u32) -> u64 {
+        self.carried.get(&flow).map_or(0, |entry| entry.0)
+    }
+
+    pub(crate) fn contains(&self, flow: u32) -> bool {
+        self.of_flow.contains_key(&flow)
+    }
+
+    /// The last byte of the connection that begins with `flow` has come.
+    pub(crate) fn complete(&mut self, flow: u32, now: Time, events: &mut EventQueue) {
+        let Some(&at) = self.of_flow.get(&flow) else { return };
+        self.completions.push(now.since(self.carried.get(&flow).map_or(now, |entry| entry.1)));
+        let series = &mut self.series[at as usize];
+        series.left -= 1;
+        if series.left == 0 {
+            series.times.push(now.since(series.at));
+            series.begin(now, events);
+        }
+    }
+
+    /// Complete rounds, their mean and longest time in seconds, and payload over time in Mbit/s.
+    pub(crate) fn figures(&self) -> [f64; 4] {
+        let times: Vec<f64> = self.series.iter().flat_map(|s| &s.times).map(|t| t.as_secs_f64()).collect();
+        let payload: f64 = self.series.iter().map(|s| s.bytes as f64 * s.times.len() as f64).sum();
+        let (n, sum) = (times.len() as f64, times.iter().sum::<f64>());
+        let longest = times.iter().copied().fold(f64::NAN, f64::max);
+        [n, sum / n, longest, payload * 8e-6 / sum]
+    }
+}
+
+impl RoundSeries {
+    fn begin(&mut self, now: Time, events: &mut EventQueue) {
+        if self.begun == self.rounds {
+            return;
+        }
+        let flows = &self.flows[(self.begun % SETS) as usize];
+        self.begun += 1;
+        self.at = now;
+        self.left = flows.len();
+        for &flow in flows {
+            events.push(now + self.start.draw(&mut self.stream), Event::Start(flow));
+        }
+    }
+}

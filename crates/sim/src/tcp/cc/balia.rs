@@ -1,0 +1,79 @@
+//! Balanced linked adaptation for multipath TCP (Peng, Walid, Hwang, Low 2016).
+
+use bandmaster_core::scenario::TcpSettings;
+
+use super::{AckInfo, CongestionControl, CongestionControlDef, Coupled, Window};
+use crate::tcp::multipath::{PathState, Share};
+
+pub(super) static DEF: CongestionControlDef = CongestionControlDef {
+    name: "balia",
+    about: "Multipath: balances friendliness to TCP against responsiveness",
+    source: "Peng, Walid, Hwang, Low: Multipath TCP: Analysis, Design, and Implementation, IEEE/ACM ToN 24(1), 2016",
+    build: |settings, share| Box::new(Balia::new(settings, share)),
+};
+
+struct Balia(Coupled);
+
+impl Balia {
+    fn new(settings: &TcpSettings, share: Option<&Share>) -> Self {
+        Self(Coupled::new(settings, share))
+    }
+}
+
+/// Rate of the fastest path over that of path `at`.
+fn alpha(paths: &[PathState], at: usize) -> f64 {
+    let fastest = paths.iter().map(PathState::rate).fold(0.0, f64::max);
+    if paths[at].rate() > 0.0 { fastest / paths[at].rate() } else { 1.0 }
+}
+
+/// Growth of subflow `at` in bytes for `acked` bytes.
+fn increase(paths: &[PathState], at: usize, window: u64, acked: u64, mss: u64) -> f64 {
+    let scale = acked as f64 * mss as f64;
+    let sum: f64 = paths.iter().map(PathState::rate).sum();
+    if sum == 0.0 || paths[at].cwnd == 0 {
+        return scale / window as f64;
+    }
+    let own = &paths[at];
+    let alpha = alpha(paths, at);
+    let coupled = own.rate() * own.rate() / (own.cwnd as f64 * sum * sum);
+    scale * coupled * ((1.0 + alpha) / 2.0) * ((4.0 + alpha) / 5.0)
+}
+
+impl CongestionControl for Balia {
+    fn on_ack(&mut self, window: &mut Window, ack: &AckInfo) {
+        self.0.grow(window, ack, increase);
+    }
+
+    /// The window falls by its half times min(alpha, 1.5).
+    fn ssthresh_after_loss(&mut self, _window: &Window, in_flight: u64, mss: u64) -> u64 {
+        self.0.note_loss();
+        let alpha = self.0.paths().map_or(1.0, |(paths, at)| alpha(&paths, at));
+        let left = in_flight as f64 * (1.0 - alpha.min(1.5) / 2.0);
+        (left as u64).max(2 * mss)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bandmaster_core::time::Span;
+
+    fn path(segments: u64, rtt_ms: u64) -> PathState {
+        PathState { cwnd: segments * 1000, srtt: Some(Span::from_millis(rtt_ms)), ..PathState::default() }
+    }
+
+    #[test]
+    fn equal_paths_grow_by_a_quarter_each() {
+        let paths = [path(10, 20), path(10, 20)];
+        assert!((increase(&paths, 0, 10_000, 1000, 1000) - 25.0).abs() < 1e-9);
+    }
+
+    /// By hand: windows 10 and 5 at 10 ms: alpha of the second is 2; x / (rtt (sum x)^2) = 5 / 15^2; times 3/2 times 6/5.
+    #[test]
+    fn the_slower_path_grows_by_the_papers_rule() {
+        let paths = [path(10, 10), path(5, 10)];
+        assert_eq!(alpha(&paths, 1), 2.0);
+        let expected = 1000.0 * 5.0 / 225.0 * 1.5 * 1.2;
+        assert!((increase(&paths, 1, 5_000, 1000, 1000) - expected).abs() < 1e-6);
+    }
+}
