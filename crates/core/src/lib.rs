@@ -24,5 +24,6 @@ pub mod scenario;
 pub mod scheme;
 pub mod time;
 pub mod topology;
+pub mod tuning;
 pub mod units;
 pub mod workload;

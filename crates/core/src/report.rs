@@ -201,6 +201,17 @@ pub static GAUGES: &[Quantity] = &[
         unit: "Mbit/s",
         doc: "Sum of the rates promised to the classes of the shaper",
     },
+    Quantity {
+        name: "tuned",
+        unit: "",
+        doc: "OpenTCP, agent: 1 while a CUE changes the TCP of its host, else 0",
+    },
+    Quantity { name: "cued", unit: "hosts", doc: "OpenTCP, Oracle: hosts that got a CUE in the last cycle" },
+    Quantity {
+        name: "coverage",
+        unit: "",
+        doc: "OpenTCP, Oracle: share of nodes heard of in the last two cycles",
+    },
     Quantity { name: "spare", unit: "Mbit/s", doc: "The estimate less `classes`" },
 ];
 

@@ -9,6 +9,7 @@ mod error;
 mod keys;
 mod model;
 mod network;
+pub mod policy;
 mod raw;
 mod schema;
 mod section;
@@ -19,8 +20,10 @@ mod whole;
 mod words;
 
 pub use error::{Error, Errors};
+pub(crate) use keys::CONGESTION_CONTROLS;
 pub use model::*;
 pub use section::Explained;
+pub(crate) use words::suggestion as suggest;
 
 /// Where the files are that a scenario names; this crate knows no files.
 pub trait Files: core::fmt::Debug {

@@ -407,12 +407,16 @@ impl<'a> Lab<'a> {
             let counter = self.network.flow_counters.get(&port);
             let counts = counter.map(|c| c.lock().unwrap_or_else(PoisonError::into_inner).take());
             let (flows_seen, flows_open) = counts.unwrap_or_default();
+            let state = self.forwarder.board.port(port);
             PortStats {
                 port: PortId(port as u32),
                 capacity: self.plan.rates[port],
                 flows_seen,
                 flows_open,
-                backlog: Bytes::new(self.forwarder.board.port(port).waiting_bytes),
+                backlog: Bytes::new(state.waiting_bytes),
+                sent: Bytes::new(state.counters.sent_bytes),
+                offered: state.counters.arrived,
+                dropped: state.counters.dropped,
             }
         };
         here.map(stats).collect()
@@ -456,6 +460,7 @@ impl<'a> Lab<'a> {
             }
             Action::SetWindow { .. } => cannot("bounds a window"),
             Action::SetRate { .. } => cannot("paces a flow"),
+            Action::Tune { .. } => cannot("changes the TCP of a node"),
             Action::Send { .. } => cannot("sends a message"),
         }
     }

@@ -126,6 +126,7 @@ fn check_schemes(scenario: &Scenario) -> Result<(), Error> {
             Act::Probe | Act::SetClass => None,
             Act::SetWindow => Some("bound the window of a running connection"),
             Act::SetRate => Some("pace a running connection"),
+            Act::Tune => Some("change the TCP of a node"),
             Act::Send => Some("carry messages between nodes"),
             Act::Program => Some("set windows in passing packets"),
         };

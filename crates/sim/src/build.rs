@@ -11,6 +11,7 @@ use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
 use bandmaster_core::scheme::{Role, SchemeConfig, World};
 use bandmaster_core::time::Time;
 use bandmaster_core::topology::{NodeKind, Topology};
+use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::Rate;
 
 use crate::RunError;
@@ -139,9 +140,19 @@ pub(crate) fn build<'a>(
     let net =
         Net { now: Time::ZERO, events: EventQueue::new(), ports, slab: Slab::default(), routes, offered: 0 };
     let came = vec![0; if scenario.flows.iter().any(|group| group.need.is_some()) { tcp_flows } else { 0 }];
+    let mut flows_of = vec![Vec::new(); topology.nodes.len()];
+    if !roles.is_empty() {
+        for (flow, plan) in (0..).zip(&plans[..tcp_flows]) {
+            flows_of[plan.src.index()].push(flow);
+            flows_of[plan.dst.index()].push(flow);
+        }
+    }
     Ok(Simulation {
         scenario,
         net,
+        tunings: vec![Tuning::default(); topology.nodes.len()],
+        tuned: Vec::new(),
+        flows_of,
         plans,
         connections: Connections::new(tcp_flows),
         data_routes,

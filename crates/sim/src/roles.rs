@@ -151,7 +151,10 @@ impl Roles {
         let delay = if from == to {
             Span::ZERO
         } else {
-            self.bytes_sent += MESSAGE_HEADER + size(&message);
+            self.bytes_sent += match &message {
+                Message::Encoded(payload) => u64::from(UDP_HEADERS) + payload.len() as u64,
+                _ => MESSAGE_HEADER + size(&message),
+            };
             if self.plane.loss > 0.0 && self.stream.chance(self.plane.loss) {
                 return;
             }
@@ -216,5 +219,6 @@ fn size(message: &Message) -> u64 {
         Message::FlowReport { flows, .. } => 16 * flows.len() as u64,
         Message::FlowStarted { .. } | Message::FlowEnded { .. } => 4,
         Message::Allocation { shares } => 8 * shares.len() as u64,
+        Message::Encoded(_) => 0,
     }
 }

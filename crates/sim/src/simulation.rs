@@ -1,13 +1,14 @@
 //! The world of one trial and its event loop.
 
 use bandmaster_core::capture::CapturedPacket;
-use bandmaster_core::control::{Action, FlowEnd, FlowStats, Observation, PortStats};
+use bandmaster_core::control::{Action, FlowEnd, FlowStats, Observation, PortStats, SegmentCounts};
 use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::port::flow_counter::FlowCounter;
 use bandmaster_core::qdisc::{ClassChange, ClassName};
 use bandmaster_core::report::{RunRecord, Work};
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
+use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::{Bytes, Rate, UDP_HEADERS};
 
 use crate::events::Event;
@@ -44,6 +45,12 @@ pub(crate) struct Simulation<'a> {
     /// Profile of each TCP flow.
     pub(crate) profile_of: Vec<u32>,
     pub(crate) profiles: Vec<Profile>,
+    /// What schemes have changed in the TCP of each node, for flows that begin.
+    pub(crate) tunings: Vec<Tuning>,
+    /// Profiles with changes: the profile they are of, the changes, their own number.
+    pub(crate) tuned: Vec<(u32, Tuning, u32)>,
+    /// TCP flows that begin or end at each node, in order; empty when there are no roles.
+    pub(crate) flows_of: Vec<Vec<u32>>,
     pub(crate) udp: Vec<UdpSource>,
     pub(crate) datagrams_received: Vec<u64>,
     pub(crate) toggles: Toggles,
@@ -466,6 +473,7 @@ impl Simulation<'_> {
             }
         }
         if !self.roles.is_empty() {
+            self.tune(flow);
             let src = self.plans[flow as usize].src;
             let stats = self.flow_stats(flow, FlowEnd::Sender);
             self.observe(src, &Observation::FlowStarted(stats));
@@ -606,7 +614,41 @@ impl Simulation<'_> {
                 None
             }
         };
-        (0..self.connections.flows()).filter_map(at).collect()
+        self.flows_of[node.index()].iter().filter_map(|flow| at(*flow as usize)).collect()
+    }
+
+    /// What the TCP flows that `node` sends have sent so far.
+    fn segments_of(&self, node: NodeId) -> SegmentCounts {
+        let mut counts = SegmentCounts::default();
+        for &flow in &self.flows_of[node.index()] {
+            if let Some(connection) = self.connections.get(flow as usize)
+                && self.plans[flow as usize].src == node
+            {
+                counts.sent += u64::from(connection.sender.counters.segments);
+                counts.resent += u64::from(connection.sender.counters.retransmits);
+            }
+        }
+        counts
+    }
+
+    /// A flow that begins takes the settings that its sender's node has now.
+    fn tune(&mut self, flow: u32) {
+        let i = flow as usize;
+        let tuning = self.tunings[self.plans[i].src.index()];
+        if tuning.is_default() || self.connections.get(i).is_some() {
+            return;
+        }
+        let base = self.profile_of[i];
+        let known = self.tuned.iter().find(|(of, with, _)| *of == base && *with == tuning);
+        self.profile_of[i] = match known {
+            Some((_, _, profile)) => *profile,
+            None => {
+                let profile = self.profiles.len() as u32;
+                self.profiles.push(self.profiles[base as usize].tuned(&tuning));
+                self.tuned.push((base, tuning, profile));
+                profile
+            }
+        };
     }
 
     fn ports_at(&mut self, node: NodeId) -> Vec<PortStats> {
@@ -619,12 +661,17 @@ impl Simulation<'_> {
             let counts = port.extras.as_mut().and_then(|e| e.flow_counter.as_mut()).map(FlowCounter::take);
             let (flows_seen, flows_open) = counts.unwrap_or_default();
             let backlog = Bytes::new(port.backlog(self.net.now).bytes);
+            let (sent, offered) = (Bytes::new(port.carried()), port.offered());
+            let dropped = port.counters().dropped;
             stats.push(PortStats {
                 port: PortId(i as u32),
                 capacity: self.rates[i],
                 flows_seen,
                 flows_open,
                 backlog,
+                sent,
+                offered,
+                dropped,
             });
         }
         stats
@@ -640,6 +687,11 @@ impl Simulation<'_> {
         let wants_ports = entry.role.wants_ports;
         let ports = if wants_ports { self.ports_at(node) } else { Vec::new() };
         let flows = if wants_ports { Vec::new() } else { self.flows_at(node) };
+        if !wants_ports {
+            let counts = self.segments_of(node);
+            let Roles { running, outbox, .. } = &mut self.roles;
+            running[index].role.controller.on(self.net.now, &Observation::Sent(counts), outbox);
+        }
         self.call(index, &Observation::Tick { ports: &ports, flows: &flows });
     }
 
@@ -758,6 +810,7 @@ impl Simulation<'_> {
                 let known = net.ports[port.index()].set_class(port.0, net.now, &change, &mut net.events);
                 assert!(known, "port {} refuses {change:?}", port.0);
             }
+            Action::Tune { tuning, .. } => self.tunings[node.index()] = tuning,
             Action::SetWindow { flow, window, .. } => {
                 if self.plans[flow.index()].dst == node {
                     self.receiver(flow.0).0.set_cap(window);

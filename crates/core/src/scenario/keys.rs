@@ -82,6 +82,10 @@ const BAND: Kind = Kind::Float { min: -1e9, max: 1e9 };
 const DSCP: Kind = Kind::Integer { min: 0, max: 63 };
 const COUNT: Kind = Kind::Integer { min: 1, max: 1_000_000 };
 
+/// Names of congestion controls.
+pub(crate) const CONGESTION_CONTROLS: &[&str] =
+    &["tahoe", "reno", "newreno", "bic", "cubic", "dctcp", "lia", "olia", "balia"];
+
 /// Origin of defaults that no paper, RFC or system gives.
 const HOUSE: &str = "";
 
@@ -448,7 +452,7 @@ pub(super) static TCP: TableDef = TableDef {
     keys: &[&[
         Key::new(
             "congestion-control",
-            Kind::Choice(&["tahoe", "reno", "newreno", "cubic", "dctcp", "lia", "olia", "balia"]),
+            Kind::Choice(CONGESTION_CONTROLS),
             "cubic",
             "Congestion control",
             LINUX,
@@ -546,6 +550,13 @@ pub(super) static TCP: TableDef = TableDef {
             "1.2",
             "Pacing rate in congestion avoidance, in cwnd / srtt",
             LINUX,
+        ),
+        Key::new(
+            "idle-restart",
+            Kind::Bool,
+            "false",
+            "RFC 5681: the initial window again after an idle retransmission timeout",
+            HOUSE,
         ),
         Key::optional("cwnd-clamp", PACKETS, "Upper bound of the congestion window; absent: none"),
         Key::new("hystart", Kind::Bool, "true", "HyStart's delay-increase part, for cubic", LINUX),

@@ -290,6 +290,8 @@ pub struct TcpSettings {
     pub pacing_gain_slow_start: f64,
     /// Pacing rate in congestion avoidance, as a multiple of cwnd / srtt.
     pub pacing_gain: f64,
+    /// RFC 5681 section 4.1: restart from the initial window after an idle retransmission timeout.
+    pub idle_restart: bool,
     /// Upper bound of the congestion window in segments; none: unbounded.
     pub cwnd_clamp: Option<u32>,
     /// HyStart, delay-increase part only (CUBIC).
@@ -352,6 +354,7 @@ impl Default for TcpSettings {
             pacing: false,
             pacing_gain_slow_start: 2.0,
             pacing_gain: 1.2,
+            idle_restart: false,
             cwnd_clamp: None,
             hystart: true,
         }

@@ -383,6 +383,7 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         pacing: section.bool("pacing")?,
         pacing_gain_slow_start: section.float("pacing-gain-slow-start")?,
         pacing_gain: section.float("pacing-gain")?,
+        idle_restart: section.bool("idle-restart")?,
         cwnd_clamp,
         hystart: section.bool("hystart")?,
     })
