@@ -63,6 +63,16 @@ impl Variant {
         Self::NAMES.iter().position(|known| *known == name).map(|at| Self::ALL[at])
     }
 
+    /// It reacts to marks alone, so that both ends must use ECN.
+    pub fn needs_ecn(self) -> bool {
+        self == Self::Dctcp
+    }
+
+    /// It makes use of selective acknowledgements.
+    pub fn uses_sack(self) -> bool {
+        !matches!(self, Self::Tahoe | Self::Reno)
+    }
+
     /// Its measure of congestion: variants of one measure are compatible, as two-timescale switching needs.
     pub fn measure(self) -> CongestionMeasure {
         match self {

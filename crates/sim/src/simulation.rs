@@ -11,6 +11,7 @@ use bandmaster_core::time::{Span, Time};
 use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::{Bytes, Rate, UDP_HEADERS};
 
+use crate::distributions::{Distributions, percentile};
 use crate::events::Event;
 use crate::gates::Gates;
 use crate::link::{PathCounter, Port, PortCounters};
@@ -61,6 +62,7 @@ pub(crate) struct Simulation<'a> {
     pub(crate) roles: Roles,
     pub(crate) meter: Meter,
     pub(crate) gauge_meter: GaugeMeter,
+    pub(crate) distributions: Distributions,
     /// Port whose queue is reported.
     pub(crate) measured_port: Option<u32>,
     /// Port that is captured.
@@ -77,6 +79,8 @@ pub(crate) struct Simulation<'a> {
     pub(crate) beside: f64,
     /// Bytes of the IP packets that have come to each TCP flow's receiver; empty when no group states a need.
     pub(crate) came: Vec<u64>,
+    /// Bytes that each TCP flow sends; empty when no group draws them.
+    pub(crate) sizes: Vec<u64>,
 }
 
 /// Both ends of a TCP flow.
@@ -92,6 +96,7 @@ impl Connection {
         group: &FlowGroup,
         profile: &Profile,
         share: Option<&Share>,
+        size: Option<u64>,
     ) -> Self {
         if let Some(share) = share {
             let mut receiver = Receiver::new(flow, routes.1, profile);
@@ -101,10 +106,12 @@ impl Connection {
                 receiver,
             };
         }
-        let size = match group.transport {
+        let of_group = match group.transport {
             Transport::Tcp { size, .. } => size.map(Bytes::get),
             Transport::Udp { .. } => None,
         };
+        // Unless it is drawn for each flow.
+        let size = size.or(of_group);
         Self {
             sender: Sender::new(flow, routes.0, size, &profile.settings),
             receiver: Receiver::new(flow, routes.1, profile),
@@ -329,7 +336,8 @@ impl Simulation<'_> {
         let (plan, groups) = (&self.plans[i], &self.scenario.flows);
         let routes = (self.data_routes[i], self.ack_routes[i]);
         let share = self.shares.get(i).and_then(Option::as_ref);
-        let new = || Connection::new(flow, routes, plan.group(groups), profile, share);
+        let size = self.sizes.get(i).copied().filter(|_| plan.group(groups).size_cdf.is_some());
+        let new = || Connection::new(flow, routes, plan.group(groups), profile, share, size);
         let connection = self.connections.get_or_insert_with(i, new);
         (connection, (profile, &mut self.net))
     }
@@ -364,7 +372,8 @@ impl Simulation<'_> {
             let stats = self.flow_stats(flow, FlowEnd::Receiver);
             self.observe(dst, &Observation::FlowStarted(stats));
         }
-        let is_watched = !self.roles.is_empty() || !self.rounds.is_empty();
+        let is_watched =
+            !self.roles.is_empty() || !self.rounds.is_empty() || self.distributions.is_on();
         if let Some(came) = self.came.get_mut(flow as usize) {
             *came += u64::from(packet.len) - self.scenario.topology.frame_overhead.get();
         }
@@ -386,10 +395,28 @@ impl Simulation<'_> {
             Some(was_complete) => !was_complete && is_complete(&self.shares) == Some(true),
             None => has_ended,
         };
+        if completes && self.distributions.is_on() {
+            self.note_completion(flow);
+        }
         if completes && !self.rounds.is_empty() {
             let first = flow - self.plans[flow as usize].subflow(&self.scenario.flows);
             self.rounds.complete(first, self.net.now, &mut self.net.events);
         }
+    }
+
+    /// The last byte of a connection has come.
+    fn note_completion(&mut self, flow: u32) {
+        let plan = &self.plans[flow as usize];
+        let groups = &self.scenario.flows;
+        let subflows = plan.group(groups).multipath.map_or(1, |multipath| multipath.subflows);
+        let first = flow - plan.subflow(groups);
+        let (mut packets, mut dropped) = (0, 0);
+        for flow in first..first + subflows {
+            // Beside its segments each has sent a SYN.
+            packets += 1 + self.connections.get(flow as usize).map_or(0, |c| c.sender.counters.segments);
+            dropped += self.net.slab.take_drops(flow);
+        }
+        self.distributions.note_completion(packets, dropped);
     }
 
     /// Gives a multipath connection's subflows data as the scheduler says, after something has come to one of them.
@@ -465,7 +492,7 @@ impl Simulation<'_> {
             for i in first..first + subflows as usize {
                 let routes = (self.data_routes[i], self.ack_routes[i]);
                 let share = self.shares.get(i).and_then(Option::as_ref);
-                let new = || Connection::new(i as u32, routes, group, profile, share);
+                let new = || Connection::new(i as u32, routes, group, profile, share, None);
                 let delivered = self.connections.replace(i, new);
                 if i == first {
                     self.rounds.open(flow, earlier.unwrap_or(delivered), self.net.now);
@@ -887,6 +914,7 @@ impl Simulation<'_> {
         };
         self.meter.take(now, waited, queue_name.as_deref(), &capacities, &flows);
         self.gauge_meter.sample();
+        self.distributions.sample(self.scenario.run.sample, &self.net.ports, &self.rates);
         self.net.schedule(now + self.scenario.run.sample, Event::Sample);
     }
 
@@ -963,12 +991,13 @@ impl Simulation<'_> {
         completion.sort_unstable();
         let n = completion.len();
         figures.push(("completed".to_owned(), n as f64));
-        let mean = completion.iter().map(|s| s.as_secs_f64()).sum::<f64>() / n as f64;
-        figures.push(("fct_mean".to_owned(), mean));
-        // Nearest-rank percentile.
-        let p99 =
-            completion.get((n * 99).div_ceil(100).saturating_sub(1)).map_or(f64::NAN, |s| s.as_secs_f64());
-        figures.push(("fct_p99".to_owned(), p99));
+        let completion: Vec<f64> = completion.iter().map(|span| span.as_secs_f64()).collect();
+        figures.push(("fct_mean".to_owned(), completion.iter().sum::<f64>() / n as f64));
+        for (name, percent) in [("fct_p99", 99), ("fct_p50", 50), ("fct_p80", 80), ("fct_max", 100)] {
+            figures.push((name.to_owned(), percentile(&completion, percent)));
+        }
+        let (distributions, of_distributions) = self.distributions.finish(&completion, &self.net.windows);
+        figures.extend(of_distributions.into_iter().map(|(name, value)| (name.to_owned(), value)));
         for (name, value) in ROUND_FIGURES.into_iter().zip(self.rounds.figures()) {
             figures.push((name.to_owned(), value));
         }
@@ -980,6 +1009,7 @@ impl Simulation<'_> {
             trial,
             figures,
             series,
+            distributions,
             sample: self.scenario.run.sample,
             work: Work { events: self.net.events.taken(), packet_hops },
         }

@@ -13,7 +13,7 @@ pub(crate) mod sender;
 
 use bandmaster_core::scenario::TcpSettings;
 use bandmaster_core::time::Time;
-use bandmaster_core::tuning::Tuning;
+use bandmaster_core::tuning::{Tuning, Variant};
 
 /// IPv4 and TCP headers without options.
 pub(crate) const HEADERS: u32 = 40;
@@ -73,6 +73,9 @@ impl Profile {
         settings.cwnd_clamp = tuning.window_cap.or(settings.cwnd_clamp);
         if let Some(variant) = tuning.variant {
             variant.name().clone_into(&mut settings.congestion_control);
+            settings.ecn |= variant.needs_ecn();
+            settings.sack &= variant.uses_sack();
+            tuned.echoes_each = variant == Variant::Dctcp;
         }
         tuned
     }

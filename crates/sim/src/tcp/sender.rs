@@ -712,6 +712,7 @@ impl Sender {
         self.board.push();
         self.counters.segments += 1;
         self.prr.out = self.prr.out.wrapping_add(1);
+        net.note_window(self.window.cwnd / profile.mss);
         net.send(packet);
         if !self.retransmit.is_set() {
             self.arm_timer(profile, net);
@@ -756,6 +757,7 @@ impl Sender {
         self.counters.segments += 1;
         self.counters.retransmits += 1;
         self.prr.out = self.prr.out.wrapping_add(1);
+        net.note_window(self.window.cwnd / profile.mss);
         net.send(packet);
         if !self.retransmit.is_set() {
             self.arm_timer(profile, net);
