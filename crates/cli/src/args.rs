@@ -194,11 +194,14 @@ pub(crate) struct CheckArgs {
 /// `explain`.
 #[derive(Args, Debug)]
 pub(crate) struct ExplainArgs {
-    /// Scenario file
+    /// Scenario file; with --state a policy file of OpenTCP
     #[arg(value_name = "SCENARIO.toml", value_hint = ValueHint::FilePath)]
     pub(crate) scenario: PathBuf,
     #[command(flatten)]
     pub(crate) settings: Settings,
+    /// Say which rule of the policy fires in this state of the network, and why
+    #[arg(long, value_name = "STATE.json", value_hint = ValueHint::FilePath, conflicts_with_all = ["set", "trials", "seed", "quick"])]
+    pub(crate) state: Option<PathBuf>,
     /// JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
@@ -454,6 +457,9 @@ const EXPLAIN_HELP: &str = "\
 Examples:
   bandmaster explain network.toml
   bandmaster explain network.toml --json | jq '.[] | select(.origin | startswith(\"default\"))'
+  bandmaster explain policies/opentcp1.toml --state state.json
+
+docs/schemes/opentcp.md has the form of a state.
 
 Exit codes: 0 valid, 2 not valid.";
 

@@ -14,6 +14,7 @@ use bandmaster_core::qdisc::{self, Discipline, Pkt, Qdisc, QdiscDef, Site, Verdi
 use bandmaster_core::report::{FIGURES, GAUGE_FIGURES, GAUGES, MEASURES, Quantity, TRACKING};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{self, Case, Files, Options, RecordDetail, Study, Transport};
+use bandmaster_core::scheme::opentcp::statistic::{STATISTICS, Source, Statistic};
 use bandmaster_core::scheme::{self, SchemeDef};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Dimension, Rate};
@@ -107,6 +108,28 @@ fn the_reference_of_figures_is_complete() {
     in_step("docs/simulator.md", "gauge-figures", &quantity_table(GAUGE_FIGURES));
     in_step("docs/simulator.md", "measures", &quantity_table(MEASURES));
     in_step("docs/simulator.md", "gauges", &quantity_table(GAUGES));
+}
+
+#[test]
+fn the_reference_of_policies_is_complete() {
+    let page = "docs/schemes/opentcp.md";
+    let mut statistics = "| name | measured by | unit | meaning |\n|---|---|---|---|\n".to_owned();
+    for Statistic { name, source, unit, doc, .. } in STATISTICS {
+        let by = match source {
+            Source::Link => "switches",
+            Source::Host => "agents",
+            Source::Oracle => "Oracle",
+        };
+        let _ = writeln!(statistics, "| `{name}` | {by} | {unit} | {} |", cell(doc));
+    }
+    in_step(page, "statistics", &statistics);
+    let mut keys = String::new();
+    for (header, own) in scenario::policy::reference() {
+        let own: Vec<Key> = own.into_iter().copied().collect();
+        let title = if header == "the file" { "Top of the file".to_owned() } else { code(header) };
+        let _ = write!(keys, "{title}:\n\n{}\n", key_table(&own));
+    }
+    in_step(page, "policy-keys", &keys);
 }
 
 /// Every file that a page links to, and every heading that a link names, exists.

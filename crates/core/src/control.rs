@@ -10,6 +10,7 @@ pub mod post;
 use crate::id::{FlowId, NodeId, PortId};
 use crate::port::window::WindowProgram;
 use crate::time::{Span, Time};
+use crate::tuning::Tuning;
 use crate::units::{Bytes, Rate};
 
 /// DSCP of probes: CS6, network control (RFC 4594).
@@ -74,6 +75,8 @@ pub enum Observation<'a> {
         /// Flows that end at the role's node, in flow order.
         flows: &'a [FlowStats],
     },
+    /// What the TCP of the role's node has sent; comes just before a tick that brings flows.
+    Sent(SegmentCounts),
     /// A flow begins at the role's node; the answer still applies to the first window that the node offers or uses.
     FlowStarted(FlowStats),
     /// A flow at the role's node has ended.
@@ -107,6 +110,15 @@ pub struct Passed {
     pub bytes: u64,
 }
 
+/// Segments of all TCP flows of a node, from the start of the node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SegmentCounts {
+    /// Data segments sent, those sent again included.
+    pub sent: u64,
+    /// Data segments sent again.
+    pub resent: u64,
+}
+
 /// Statistics of one port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortStats {
@@ -120,6 +132,12 @@ pub struct PortStats {
     pub flows_open: u32,
     /// Bytes that wait.
     pub backlog: Bytes,
+    /// Bytes sent since the port was there.
+    pub sent: Bytes,
+    /// Packets offered to the port since it was there.
+    pub offered: u64,
+    /// Those of them that its queue dropped.
+    pub dropped: u64,
 }
 
 /// Statistics of one flow, at its receiver or sender.
@@ -184,6 +202,8 @@ pub enum Message {
         /// One entry per flow.
         shares: Vec<Share>,
     },
+    /// The UDP payload of a scheme that has a wire format of its own (OpenTCP: statistics and CUEs).
+    Encoded(Vec<u8>),
 }
 
 /// Flows on a port.
@@ -267,6 +287,13 @@ pub enum Action {
         rate: Rate,
         /// What it never exceeds; at least `rate`.
         ceil: Rate,
+        /// Why.
+        reason: Reason,
+    },
+    /// Changes the TCP of the node at hand for the flows that begin from now on; it stands for all earlier changes.
+    Tune {
+        /// What differs from the node's own settings.
+        tuning: Tuning,
         /// Why.
         reason: Reason,
     },

@@ -78,6 +78,8 @@ pub enum Kind {
     Text,
     /// A list of texts, or one text.
     TextList,
+    /// Names of files, or of what ships with the entry; a name with a dot is a file.
+    Files,
     /// A list of whole numbers from 1.
     IntegerList,
     /// A table or list of tables that the caller reads by itself.
@@ -107,6 +109,7 @@ impl Kind {
             }
             Self::Text => "a text".to_owned(),
             Self::TextList => "a text or a list of texts".to_owned(),
+            Self::Files => "a name or a list of names, of files or of what ships".to_owned(),
             Self::IntegerList => "a list of whole numbers from 1".to_owned(),
             Self::Nested => "a table".to_owned(),
         }
@@ -249,6 +252,18 @@ pub enum Value {
     List(Vec<String>),
     /// Tables, each with its own keys.
     Tables(Vec<Params>),
+    /// Files.
+    Files(Vec<NamedText>),
+}
+
+/// A file that was named, with its text.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct NamedText {
+    /// Name as written.
+    pub name: String,
+    /// Its text; none: it is the name of something that ships.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
 }
 
 /// A queue's capacity.
@@ -359,6 +374,9 @@ impl Params {
     getter!(
         /// A list of texts.
         list, List, Vec<String>);
+    getter!(
+        /// Files.
+        files, Files, Vec<NamedText>);
     getter!(
         /// A list of tables.
         tables, Tables, Vec<Self>);

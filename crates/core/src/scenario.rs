@@ -3,12 +3,14 @@
 //! A file describes one base scenario, variants of it to compare, sweeps over keys, claims and figures.
 //! [`parse`] gives the scenarios to run as [`Study::cases`]; [`explain`] says where each value came from.
 
+mod arrivals;
 mod claims;
 pub mod deployment;
 mod error;
 mod keys;
 mod model;
 mod network;
+pub mod policy;
 mod raw;
 mod schema;
 mod section;
@@ -21,6 +23,7 @@ mod words;
 pub use error::{Error, Errors};
 pub use model::*;
 pub use section::Explained;
+pub(crate) use words::suggestion as suggest;
 
 /// Where the files are that a scenario names; this crate knows no files.
 pub trait Files: core::fmt::Debug {

@@ -2,6 +2,7 @@
 
 pub mod bas;
 pub mod er2bc;
+pub mod opentcp;
 pub mod qcbf;
 
 use crate::control::Controller;
@@ -42,6 +43,8 @@ pub enum Act {
     Probe,
     /// Changes classes of a shaper.
     SetClass,
+    /// Changes the TCP of a node.
+    Tune,
     /// Sends messages between nodes.
     Send,
     /// Programs at ports: [`WindowProgram`](crate::port::window::WindowProgram).
@@ -61,7 +64,7 @@ impl PartialEq for SchemeDef {
 }
 
 /// Every scheme.
-pub static REGISTRY: &[&SchemeDef] = &[&bas::DEF, &er2bc::DEF, &qcbf::DEF];
+pub static REGISTRY: &[&SchemeDef] = &[&bas::DEF, &er2bc::DEF, &opentcp::DEF, &qcbf::DEF];
 
 /// A scheme with its parameters, as a scenario states it.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]

@@ -11,7 +11,9 @@ use core::ops::{Add, AddAssign, Mul, Sub};
 pub struct Time(u64);
 
 /// A length of time in nanoseconds. Never negative.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize,
+)]
 #[serde(transparent)]
 pub struct Span(u64);
 

@@ -2,7 +2,7 @@
 
 use crate::id::NodeId;
 use crate::rng::Stream;
-use crate::scenario::{FlowGroup, OnOff, Pairing, RunPlan, Scenario, Transport};
+use crate::scenario::{Arrivals, FlowGroup, OnOff, Pairing, RunPlan, Scenario, Transport};
 use crate::time::{Span, Time};
 use crate::topology::Topology;
 use crate::units::{Bytes, Rate};
@@ -52,6 +52,19 @@ impl FlowPlan {
     pub fn name(&self, groups: &[FlowGroup]) -> String {
         let first = format!("{}.{}.{}", self.group(groups).name, self.entity(groups), self.member);
         if self.generation > 1 { format!("{first}#{}", self.generation) } else { first }
+    }
+
+    /// Bytes that it sends; none: without end.
+    pub fn size(&self, scenario: &Scenario, trial: u32) -> Option<Bytes> {
+        let group = self.group(&scenario.flows);
+        match (&group.size_cdf, &group.transport) {
+            (Some(sizes), _) => {
+                let name = format!("flow/{}/size", self.name(&scenario.flows));
+                Some(sizes.draw(&mut Stream::new(scenario.run.seed, trial, &name)))
+            }
+            (None, Transport::Tcp { size, .. }) => *size,
+            (None, Transport::Udp { .. }) => None,
+        }
     }
 
     /// Number of its subflow; 0 without multipath TCP.
@@ -111,6 +124,36 @@ fn plan_group(
         names.iter().flat_map(of).collect()
     };
     let receivers = members(&group.to);
+    if let Some(arrivals) = group.arrivals {
+        let ends = (0..).zip(&group.from).flat_map(|(from, name)| {
+            members(std::slice::from_ref(name)).into_iter().map(move |(_, src)| (from, src))
+        });
+        let receivers: Vec<NodeId> = receivers.iter().map(|(_, dst)| *dst).collect();
+        let mut numbers = vec![0; group.from.len()];
+        for (place, (from, src)) in ends.enumerate() {
+            let host = &topology.nodes[src.index()].name;
+            let stream = Stream::new(run.seed, trial, &format!("flow/{}/{host}/arrivals", group.name));
+            let partner = receivers.get(place % receivers.len().max(1)).copied();
+            let others: Vec<NodeId> = match group.pairing {
+                Pairing::OneToOne => partner.into_iter().collect(),
+                Pairing::AllToAll => receivers.iter().copied().filter(|dst| *dst != src).collect(),
+            };
+            let plan = FlowPlan {
+                group: index as u32,
+                from,
+                member: 0,
+                generation: 1,
+                src,
+                dst: src,
+                start: Time::ZERO,
+                stop: group.stop.unwrap_or(Time::MAX),
+            };
+            let end = group.stop.unwrap_or(Time::MAX).min(Time::ZERO + run.duration);
+            let first = Time::ZERO + group.start.draw(&mut stream.clone());
+            arrive(arrivals, stream, &others, (first, end), plan, &mut numbers[from as usize], flows);
+        }
+        return;
+    }
     let mut sender_index = 0;
     for (from, name) in group.from.iter().enumerate() {
         let mut own = Vec::new();
@@ -157,6 +200,26 @@ fn plan_group(
             continue;
         }
         flows.extend(apply_timeline(group, own));
+    }
+}
+
+/// The flows of one sender that arrive between two times, as `plan`, each to one of `others`; `number` is of the next.
+fn arrive(
+    arrivals: Arrivals,
+    mut stream: Stream,
+    others: &[NodeId],
+    (first, end): (Time, Time),
+    plan: FlowPlan,
+    number: &mut u32,
+    flows: &mut Vec<FlowPlan>,
+) {
+    let mut start = first;
+    loop {
+        start += arrivals.interval.draw(&mut stream);
+        let drawn = stream.below(others.len() as u64) as usize;
+        let Some(&dst) = others.get(drawn).filter(|_| start < end) else { break };
+        flows.push(FlowPlan { member: *number, dst, start, ..plan });
+        *number += 1;
     }
 }
 
@@ -289,7 +352,7 @@ fn interval(rate: Rate, packet: Bytes) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{TcpSettings, TimelineStep, Transport};
+    use crate::scenario::{TcpSettings, TimelineStep};
     use crate::time::Span;
     use crate::topology::SpanDraw;
 
@@ -309,6 +372,8 @@ mod tests {
             dscp: 0,
             paths: Vec::new(),
             rounds: None,
+            size_cdf: None,
+            arrivals: None,
             multipath: None,
             measured: true,
         }

@@ -478,7 +478,7 @@ fn faults_gauges_and_tracking() {
         ),
         (
             "[measure]\ngauges = [\"r1.estimat\"]",
-            "x.toml:21:10: error: measure.gauges: unknown gauge `estimat`; did you mean `estimate`? allowed: estimate, step, received, loss, lost, updates, classes, spare",
+            "x.toml:21:10: error: measure.gauges: unknown gauge `estimat`; did you mean `estimate`? allowed: estimate, step, received, loss, lost, updates, classes, tuned, cued, coverage, spare",
         ),
         (
             "[measure]\ngauges = [\"r1.spare\", \"r1.spare\"]",
@@ -968,7 +968,7 @@ fn traffic() {
         (
             "congestion-control = \"newreno\"",
             "congestion-control = \"vegas\"",
-            "x.toml:36:22: error: tcp.congestion-control: \"vegas\" is not \"tahoe\", \"reno\", \"newreno\", \
+            "x.toml:36:22: error: tcp.congestion-control: \"vegas\" is not \"tahoe\", \"reno\", \"newreno\", \"bic\", \
              \"cubic\", \"dctcp\", \"lia\", \"olia\" or \"balia\"",
         ),
         (
@@ -1000,7 +1000,7 @@ fn traffic() {
              allowed: congestion-control, mss, initial-window, sack, timestamps, window-scaling, \
              delayed-ack, delayed-ack-timeout, limited-transmit, recovery, flight-size, byte-counting, \
              cwnd-validation, initial-rto, min-rto, rto-floor, max-rto, receive-buffer, read-rate, ecn, pacing, \
-             pacing-gain-slow-start, pacing-gain, cwnd-clamp, hystart",
+             pacing-gain-slow-start, pacing-gain, idle-restart, cwnd-clamp, hystart",
         ),
     ]);
 }
@@ -1011,7 +1011,7 @@ fn schemes() {
         (
             "[schemes.bas]",
             "[schemes.bass]",
-            "x.toml:52:10: error: schemes: unknown scheme `bass`; did you mean `bas`? allowed: bas, er2bc, qcbf\n\
+            "x.toml:52:10: error: schemes: unknown scheme `bass`; did you mean `bas`? allowed: bas, er2bc, opentcp, qcbf\n\
              x.toml:62:9: error: schemes.bas.servers: is missing; write a text or a list of texts (variant \
              `tcp`)\n\
              x.toml:62:9: error: schemes.bas.domain: is missing; write a text or a list of texts (variant \

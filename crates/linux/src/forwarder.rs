@@ -116,6 +116,8 @@ pub struct Counters {
     pub marked: u64,
     /// Began transmission.
     pub sent: u64,
+    /// Bytes of these, with what the link adds.
+    pub sent_bytes: u64,
 }
 
 impl Counters {
@@ -486,6 +488,7 @@ impl Port {
                 None => start + self.rate.time_for(Bytes::new(pkt.len.into())),
             };
             self.state.counters.sent += 1;
+            self.state.counters.sent_bytes += u64::from(pkt.len);
             if pkt.ce {
                 self.mark(pkt.key, store);
             }

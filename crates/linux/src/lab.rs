@@ -514,7 +514,8 @@ impl<'a> Lab<'a> {
         figures.push(("control_rate".to_owned(), control_rate));
         figures.extend(of_gauges);
         let work = Work { events: self.work, packet_hops: sum(&|c| c.sent) };
-        let record = RunRecord { case, trial, figures, series, sample: scenario.run.sample, work };
+        let (distributions, sample) = (Vec::new(), scenario.run.sample);
+        let record = RunRecord { case, trial, figures, series, distributions, sample, work };
         Ok(Trial { record, remarks: self.remarks, ports, health })
     }
 

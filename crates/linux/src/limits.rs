@@ -39,6 +39,8 @@ pub fn check(scenario: &Scenario) -> Result<Remarks, Error> {
             Some("`subflows`")
         } else if group.rounds.is_some() {
             Some("`rounds`")
+        } else if group.size_cdf.is_some() {
+            Some("`size-cdf`")
         } else if !group.paths.is_empty() {
             Some("`paths`")
         } else {
@@ -122,11 +124,18 @@ fn highest_rate(capacity: &Capacity) -> Rate {
 fn check_schemes(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error> {
     for config in &scenario.schemes {
         let scheme = config.scheme;
-        if scheme.acts.contains(&Act::Program) {
+        let cannot = |act: &Act| match act {
+            Act::Probe | Act::SetClass | Act::SetWindow | Act::SetRate | Act::Send => None,
+            Act::Tune => Some("change the TCP of a node"),
+            Act::Program => Some("set windows in passing packets"),
+        };
+        let lacks: Vec<&str> = scheme.acts.iter().filter_map(cannot).collect();
+        if !lacks.is_empty() {
             return missing(format!(
-                "schemes.{0}: the lab cannot set windows in passing packets; `run` simulates it, and `--set \
-                 schemes.{0}.enabled=false` or `--variant` leaves it out",
-                scheme.name
+                "schemes.{0}: the lab cannot {1} yet; `run` simulates it, and `--set schemes.{0}.enabled=false` or \
+                 `--variant` leaves it out",
+                scheme.name,
+                lacks.join(", ")
             ));
         }
         if sets_windows(scheme) {

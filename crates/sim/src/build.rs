@@ -13,9 +13,11 @@ use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
 use bandmaster_core::scheme::{Role, SchemeConfig, World};
 use bandmaster_core::time::Time;
 use bandmaster_core::topology::{NodeKind, Topology};
-use bandmaster_core::units::Rate;
+use bandmaster_core::tuning::Tuning;
+use bandmaster_core::units::{Bytes, Rate};
 
 use crate::RunError;
+use crate::distributions::Distributions;
 use crate::events::EventQueue;
 use crate::gates::Gates;
 use crate::link::{PathCounter, Port, QueueWatch};
@@ -132,16 +134,40 @@ pub(crate) fn build<'a>(
     if let Some(port) = captured_port {
         ports[port as usize].extras().capture = Some(Vec::new());
     }
-    ports.iter_mut().for_each(Port::finish_setup);
     let meter = Meter::new(scenario, &plans);
     let inelastic = vec![0.0; ports.len()];
     let datagrams_received = vec![0; plans.len() - tcp_flows];
-    let net =
-        Net { now: Time::ZERO, events: EventQueue::new(), ports, slab: Slab::default(), routes, offered: 0 };
+    let mut net = Net {
+        now: Time::ZERO,
+        events: EventQueue::new(),
+        ports,
+        slab: Slab::default(),
+        routes,
+        offered: 0,
+        windows: Vec::new(),
+    };
+    let distributions = Distributions::new(scenario, tcp_flows, &mut net);
+    net.ports.iter_mut().for_each(Port::finish_setup);
     let came = vec![0; if scenario.flows.iter().any(|group| group.need.is_some()) { tcp_flows } else { 0 }];
+    let sizes = if scenario.flows.iter().any(|group| group.size_cdf.is_some()) {
+        let size = |plan: &FlowPlan| plan.size(scenario, trial).map_or(0, Bytes::get);
+        plans[..tcp_flows].iter().map(size).collect()
+    } else {
+        Vec::new()
+    };
+    let mut flows_of = vec![Vec::new(); topology.nodes.len()];
+    if !roles.is_empty() {
+        for (flow, plan) in (0..).zip(&plans[..tcp_flows]) {
+            flows_of[plan.src.index()].push(flow);
+            flows_of[plan.dst.index()].push(flow);
+        }
+    }
     Ok(Simulation {
         scenario,
         net,
+        tunings: vec![Tuning::default(); topology.nodes.len()],
+        tuned: Vec::new(),
+        flows_of,
         plans,
         connections: Connections::new(tcp_flows),
         data_routes,
@@ -157,9 +183,11 @@ pub(crate) fn build<'a>(
         roles,
         meter,
         gauge_meter,
+        distributions,
         background: 0.0,
         beside: 0.0,
         came,
+        sizes,
         measured_port,
         captured_port,
         rates,

@@ -62,7 +62,7 @@ impl Ordered {
     fn bury(&mut self, slab: &mut Slab) -> u64 {
         let count = self.dropped.len() as u64;
         for pkt in self.dropped.drain(..) {
-            slab.remove(pkt.key & !LOST);
+            slab.drop(pkt.key & !LOST);
         }
         count
     }
@@ -75,6 +75,8 @@ pub(crate) struct Extras {
     loss: Option<(f64, Stream)>,
     /// Packets that the wire lost.
     lost: u64,
+    /// Bytes of all packets whose transmission has begun, or will before those that come now.
+    carried: u64,
     /// Ordinals of data packets that vanish, ascending.
     script: Vec<u64>,
     data_packets: u64,
@@ -338,7 +340,7 @@ impl Port {
             }
             Verdict::Drop => {
                 self.rest.dropped += 1;
-                slab.remove(label.key);
+                slab.drop(label.key);
                 return;
             }
         }
@@ -428,7 +430,7 @@ impl Port {
             }
             Verdict::Drop => {
                 self.rest.dropped += 1;
-                slab.remove(label.key & !LOST);
+                slab.drop(label.key & !LOST);
             }
         }
         self.rest.dropped += ordered.bury(slab);
@@ -630,6 +632,16 @@ impl Port {
         self.delivered + self.lost() + self.in_transit()
     }
 
+    /// Bytes handed to the transmitter; counted on ports with extras only.
+    pub(crate) fn carried(&self) -> u64 {
+        self.extras.as_ref().map_or(0, |extras| extras.carried)
+    }
+
+    /// Packets that were offered to it.
+    pub(crate) fn offered(&self) -> u64 {
+        self.sent() + self.held() + self.rest.dropped
+    }
+
     pub(crate) fn counters(&self) -> PortCounters {
         PortCounters { dropped: self.rest.dropped, delivered: self.delivered, lost: self.lost() }
     }
@@ -676,6 +688,7 @@ impl Port {
     fn watch(&mut self, start: Time, now: Time, key: u32, slab: &mut Slab, events: &mut EventQueue) {
         let Some(extras) = &mut self.extras else { return };
         let packet = slab.at(key & !LOST);
+        extras.carried += u64::from(packet.len);
         if let Some(path) = &mut extras.path {
             path.pass(start, key, packet, events);
         }

@@ -18,6 +18,8 @@ pub(crate) struct Net {
     pub(crate) routes: Vec<u32>,
     /// Packets offered to ports so far.
     pub(crate) offered: u64,
+    /// How many data packets left with each congestion window in segments; empty when nobody asks.
+    pub(crate) windows: Vec<u64>,
 }
 
 impl Net {
@@ -26,6 +28,14 @@ impl Net {
     pub(crate) fn send(&mut self, packet: Packet) {
         let label = self.slab.insert(packet);
         self.forward(label);
+    }
+
+    /// A data packet leaves with a congestion window of so many segments.
+    #[inline]
+    pub(crate) fn note_window(&mut self, segments: u64) {
+        if let Some(last) = self.windows.len().checked_sub(1) {
+            self.windows[(segments as usize).min(last)] += 1;
+        }
     }
 
     /// Hands a packet to the next port of its route; false when it is at the end.

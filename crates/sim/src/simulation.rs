@@ -2,15 +2,17 @@
 
 use bandmaster_core::capture::CapturedPacket;
 use bandmaster_core::control::faults::PathPoint;
-use bandmaster_core::control::{Action, FlowEnd, FlowStats, Observation, PortStats};
+use bandmaster_core::control::{Action, FlowEnd, FlowStats, Observation, PortStats, SegmentCounts};
 use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::port::flow_counter::FlowCounter;
 use bandmaster_core::qdisc::{ClassChange, ClassName};
 use bandmaster_core::report::{RunRecord, Work};
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
+use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::{Bytes, Rate, UDP_HEADERS};
 
+use crate::distributions::{Distributions, percentile};
 use crate::events::Event;
 use crate::gates::Gates;
 use crate::link::{PathCounter, Port, PortCounters};
@@ -45,6 +47,12 @@ pub(crate) struct Simulation<'a> {
     /// Profile of each TCP flow.
     pub(crate) profile_of: Vec<u32>,
     pub(crate) profiles: Vec<Profile>,
+    /// What schemes have changed in the TCP of each node, for flows that begin.
+    pub(crate) tunings: Vec<Tuning>,
+    /// Profiles with changes: the profile they are of, the changes, their own number.
+    pub(crate) tuned: Vec<(u32, Tuning, u32)>,
+    /// TCP flows that begin or end at each node, in order; empty when there are no roles.
+    pub(crate) flows_of: Vec<Vec<u32>>,
     pub(crate) udp: Vec<UdpSource>,
     pub(crate) datagrams_received: Vec<u64>,
     pub(crate) toggles: Toggles,
@@ -55,6 +63,7 @@ pub(crate) struct Simulation<'a> {
     pub(crate) roles: Roles,
     pub(crate) meter: Meter,
     pub(crate) gauge_meter: GaugeMeter,
+    pub(crate) distributions: Distributions,
     /// Port whose queue is reported.
     pub(crate) measured_port: Option<u32>,
     /// Port that is captured.
@@ -71,6 +80,8 @@ pub(crate) struct Simulation<'a> {
     pub(crate) beside: f64,
     /// Bytes of the IP packets that have come to each TCP flow's receiver; empty when no group states a need.
     pub(crate) came: Vec<u64>,
+    /// Bytes that each TCP flow sends; empty when no group draws them.
+    pub(crate) sizes: Vec<u64>,
 }
 
 /// Both ends of a TCP flow.
@@ -86,6 +97,7 @@ impl Connection {
         group: &FlowGroup,
         profile: &Profile,
         share: Option<&Share>,
+        size: Option<u64>,
     ) -> Self {
         if let Some(share) = share {
             let mut receiver = Receiver::new(flow, routes.1, profile);
@@ -95,10 +107,12 @@ impl Connection {
                 receiver,
             };
         }
-        let size = match group.transport {
+        let of_group = match group.transport {
             Transport::Tcp { size, .. } => size.map(Bytes::get),
             Transport::Udp { .. } => None,
         };
+        // Unless it is drawn for each flow.
+        let size = size.or(of_group);
         Self {
             sender: Sender::new(flow, routes.0, size, &profile.settings),
             receiver: Receiver::new(flow, routes.1, profile),
@@ -323,7 +337,8 @@ impl Simulation<'_> {
         let (plan, groups) = (&self.plans[i], &self.scenario.flows);
         let routes = (self.data_routes[i], self.ack_routes[i]);
         let share = self.shares.get(i).and_then(Option::as_ref);
-        let new = || Connection::new(flow, routes, plan.group(groups), profile, share);
+        let size = self.sizes.get(i).copied().filter(|_| plan.group(groups).size_cdf.is_some());
+        let new = || Connection::new(flow, routes, plan.group(groups), profile, share, size);
         let connection = self.connections.get_or_insert_with(i, new);
         (connection, (profile, &mut self.net))
     }
@@ -358,7 +373,7 @@ impl Simulation<'_> {
             let stats = self.flow_stats(flow, FlowEnd::Receiver);
             self.observe(dst, &Observation::FlowStarted(stats));
         }
-        let is_watched = !self.roles.is_empty() || !self.rounds.is_empty();
+        let is_watched = !self.roles.is_empty() || !self.rounds.is_empty() || self.distributions.is_on();
         if let Some(came) = self.came.get_mut(flow as usize) {
             *came += u64::from(packet.len) - self.scenario.topology.frame_overhead.get();
         }
@@ -380,10 +395,28 @@ impl Simulation<'_> {
             Some(was_complete) => !was_complete && is_complete(&self.shares) == Some(true),
             None => has_ended,
         };
+        if completes && self.distributions.is_on() {
+            self.note_completion(flow);
+        }
         if completes && !self.rounds.is_empty() {
             let first = flow - self.plans[flow as usize].subflow(&self.scenario.flows);
             self.rounds.complete(first, self.net.now, &mut self.net.events);
         }
+    }
+
+    /// The last byte of a connection has come.
+    fn note_completion(&mut self, flow: u32) {
+        let plan = &self.plans[flow as usize];
+        let groups = &self.scenario.flows;
+        let subflows = plan.group(groups).multipath.map_or(1, |multipath| multipath.subflows);
+        let first = flow - plan.subflow(groups);
+        let (mut packets, mut dropped) = (0, 0);
+        for flow in first..first + subflows {
+            // Beside its segments each has sent a SYN.
+            packets += 1 + self.connections.get(flow as usize).map_or(0, |c| c.sender.counters.segments);
+            dropped += self.net.slab.take_drops(flow);
+        }
+        self.distributions.note_completion(packets, dropped);
     }
 
     /// Gives a multipath connection's subflows data as the scheduler says, after something has come to one of them.
@@ -459,7 +492,7 @@ impl Simulation<'_> {
             for i in first..first + subflows as usize {
                 let routes = (self.data_routes[i], self.ack_routes[i]);
                 let share = self.shares.get(i).and_then(Option::as_ref);
-                let new = || Connection::new(i as u32, routes, group, profile, share);
+                let new = || Connection::new(i as u32, routes, group, profile, share, None);
                 let delivered = self.connections.replace(i, new);
                 if i == first {
                     self.rounds.open(flow, earlier.unwrap_or(delivered), self.net.now);
@@ -467,6 +500,7 @@ impl Simulation<'_> {
             }
         }
         if !self.roles.is_empty() {
+            self.tune(flow);
             let src = self.plans[flow as usize].src;
             let stats = self.flow_stats(flow, FlowEnd::Sender);
             self.observe(src, &Observation::FlowStarted(stats));
@@ -607,7 +641,41 @@ impl Simulation<'_> {
                 None
             }
         };
-        (0..self.connections.flows()).filter_map(at).collect()
+        self.flows_of[node.index()].iter().filter_map(|flow| at(*flow as usize)).collect()
+    }
+
+    /// What the TCP flows that `node` sends have sent so far.
+    fn segments_of(&self, node: NodeId) -> SegmentCounts {
+        let mut counts = SegmentCounts::default();
+        for &flow in &self.flows_of[node.index()] {
+            if let Some(connection) = self.connections.get(flow as usize)
+                && self.plans[flow as usize].src == node
+            {
+                counts.sent += u64::from(connection.sender.counters.segments);
+                counts.resent += u64::from(connection.sender.counters.retransmits);
+            }
+        }
+        counts
+    }
+
+    /// A flow that begins takes the settings that its sender's node has now.
+    fn tune(&mut self, flow: u32) {
+        let i = flow as usize;
+        let tuning = self.tunings[self.plans[i].src.index()];
+        if tuning.is_default() || self.connections.get(i).is_some() {
+            return;
+        }
+        let base = self.profile_of[i];
+        let known = self.tuned.iter().find(|(of, with, _)| *of == base && *with == tuning);
+        self.profile_of[i] = match known {
+            Some((_, _, profile)) => *profile,
+            None => {
+                let profile = self.profiles.len() as u32;
+                self.profiles.push(self.profiles[base as usize].tuned(&tuning));
+                self.tuned.push((base, tuning, profile));
+                profile
+            }
+        };
     }
 
     fn ports_at(&mut self, node: NodeId) -> Vec<PortStats> {
@@ -620,12 +688,17 @@ impl Simulation<'_> {
             let counts = port.extras.as_mut().and_then(|e| e.flow_counter.as_mut()).map(FlowCounter::take);
             let (flows_seen, flows_open) = counts.unwrap_or_default();
             let backlog = Bytes::new(port.backlog(self.net.now).bytes);
+            let (sent, offered) = (Bytes::new(port.carried()), port.offered());
+            let dropped = port.counters().dropped;
             stats.push(PortStats {
                 port: PortId(i as u32),
                 capacity: self.rates[i],
                 flows_seen,
                 flows_open,
                 backlog,
+                sent,
+                offered,
+                dropped,
             });
         }
         stats
@@ -641,6 +714,11 @@ impl Simulation<'_> {
         let wants_ports = entry.role.wants_ports;
         let ports = if wants_ports { self.ports_at(node) } else { Vec::new() };
         let flows = if wants_ports { Vec::new() } else { self.flows_at(node) };
+        if !wants_ports {
+            let counts = self.segments_of(node);
+            let Roles { running, outbox, .. } = &mut self.roles;
+            running[index].role.controller.on(self.net.now, &Observation::Sent(counts), outbox);
+        }
         self.call(index, &Observation::Tick { ports: &ports, flows: &flows });
     }
 
@@ -759,6 +837,7 @@ impl Simulation<'_> {
                 let known = net.ports[port.index()].set_class(port.0, net.now, &change, &mut net.events);
                 assert!(known, "port {} refuses {change:?}", port.0);
             }
+            Action::Tune { tuning, .. } => self.tunings[node.index()] = tuning,
             Action::SetWindow { flow, window, .. } => {
                 if self.plans[flow.index()].dst == node {
                     self.receiver(flow.0).0.set_cap(window);
@@ -835,6 +914,7 @@ impl Simulation<'_> {
         };
         self.meter.take(now, waited, queue_name.as_deref(), &capacities, &flows);
         self.gauge_meter.sample();
+        self.distributions.sample(self.scenario.run.sample, &self.net.ports, &self.rates);
         self.net.schedule(now + self.scenario.run.sample, Event::Sample);
     }
 
@@ -911,12 +991,13 @@ impl Simulation<'_> {
         completion.sort_unstable();
         let n = completion.len();
         figures.push(("completed".to_owned(), n as f64));
-        let mean = completion.iter().map(|s| s.as_secs_f64()).sum::<f64>() / n as f64;
-        figures.push(("fct_mean".to_owned(), mean));
-        // Nearest-rank percentile.
-        let p99 =
-            completion.get((n * 99).div_ceil(100).saturating_sub(1)).map_or(f64::NAN, |s| s.as_secs_f64());
-        figures.push(("fct_p99".to_owned(), p99));
+        let completion: Vec<f64> = completion.iter().map(|span| span.as_secs_f64()).collect();
+        figures.push(("fct_mean".to_owned(), completion.iter().sum::<f64>() / n as f64));
+        for (name, percent) in [("fct_p99", 99), ("fct_p50", 50), ("fct_p80", 80), ("fct_max", 100)] {
+            figures.push((name.to_owned(), percentile(&completion, percent)));
+        }
+        let (distributions, of_distributions) = self.distributions.finish(&completion, &self.net.windows);
+        figures.extend(of_distributions.into_iter().map(|(name, value)| (name.to_owned(), value)));
         for (name, value) in ROUND_FIGURES.into_iter().zip(self.rounds.figures()) {
             figures.push((name.to_owned(), value));
         }
@@ -928,6 +1009,7 @@ impl Simulation<'_> {
             trial,
             figures,
             series,
+            distributions,
             sample: self.scenario.run.sample,
             work: Work { events: self.net.events.taken(), packet_hops },
         }

@@ -13,6 +13,7 @@ pub(crate) mod sender;
 
 use bandmaster_core::scenario::TcpSettings;
 use bandmaster_core::time::Time;
+use bandmaster_core::tuning::{Tuning, Variant};
 
 /// IPv4 and TCP headers without options.
 pub(crate) const HEADERS: u32 = 40;
@@ -59,6 +60,24 @@ impl Profile {
             echoes_each: settings.congestion_control == "dctcp",
             settings,
         }
+    }
+
+    /// This profile with what `tuning` changes in it.
+    pub(crate) fn tuned(&self, tuning: &Tuning) -> Self {
+        let mut tuned = self.clone();
+        let settings = &mut tuned.settings;
+        settings.initial_window = tuning.initial_window.unwrap_or(settings.initial_window);
+        settings.min_rto = tuning.min_rto.unwrap_or(settings.min_rto);
+        settings.pacing = tuning.pacing.unwrap_or(settings.pacing);
+        settings.idle_restart = tuning.idle_restart.unwrap_or(settings.idle_restart);
+        settings.cwnd_clamp = tuning.window_cap.or(settings.cwnd_clamp);
+        if let Some(variant) = tuning.variant {
+            variant.name().clone_into(&mut settings.congestion_control);
+            settings.ecn |= variant.needs_ecn();
+            settings.sack &= variant.uses_sack();
+            tuned.echoes_each = variant == Variant::Dctcp;
+        }
+        tuned
     }
 
     /// The same for subflows of multipath TCP.

@@ -280,6 +280,31 @@ fn cubic_after_a_timeout_grows_from_a_new_plateau() {
     assert!(after(1.0) < 17.0, "{} a second after slow start", after(1.0));
 }
 
+/// BIC (Linux 2.6.18): slow start to 100 segments, 0.8 of the window after a loss, and a search that is fast far from the
+/// window of the loss and slow close to it.
+#[test]
+fn bic_searches_for_the_window_of_the_loss() {
+    let trace = Case {
+        tcp: "congestion-control = \"bic\"\nrecovery = \"rfc6675\"",
+        drops: &[400],
+        delay: "200ms",
+        sample: "50ms",
+        ..Case::new("bic-search")
+    }
+    .stop_at("20s")
+    .golden(Trace::cwnd_table);
+    let cwnd = trace.cwnd();
+    let peak = cwnd.windows(2).position(|w| w[1] < 0.9 * w[0]).expect("a loss");
+    let floor = cwnd[peak + 1];
+    let w_max = floor * 1024.0 / 819.0;
+    assert!(w_max >= cwnd[peak] - 1.0 && w_max < 1.3 * cwnd[peak], "{floor} after {}", cwnd[peak]);
+    let reaches = |window: f64| (peak + 1..cwnd.len()).find(|&i| cwnd[i] >= window).unwrap_or(cwnd.len());
+    let distance = w_max - floor;
+    let (half, near) = (reaches(floor + distance / 2.0), reaches(floor + 0.9 * distance));
+    assert!(half < near && near < cwnd.len(), "half the way at sample {half}, nine tenths at {near}");
+    assert!(near - half > half - reaches(floor + 1.0), "the second half of the way takes longer");
+}
+
 /// Segments leave `pacing-gain * cwnd / srtt` apart instead of in bursts.
 #[test]
 fn pacing_spreads_the_window() {

@@ -221,6 +221,7 @@ fn swept_by(content: &FigureContent) -> Option<&str> {
         FigureContent::Series { sweep, at, .. } => {
             sweep.as_deref().or(at.as_ref().map(|(sweep, _)| sweep.as_str()))
         }
+        FigureContent::Distribution { .. } => None,
     }
 }
 

@@ -1,6 +1,9 @@
 //! `bandmaster explain`.
 
-use bandmaster_core::scenario::Explained;
+use bandmaster_core::scenario::{Explained, policy};
+use bandmaster_core::scheme::opentcp::condition::Term;
+use bandmaster_core::scheme::opentcp::policy::Explanation;
+use bandmaster_core::scheme::opentcp::statistic::State;
 use comfy_table::{ContentArrangement, Table};
 
 use super::scenario_file::{ScenarioFile, options};
@@ -14,10 +17,57 @@ const VALUE_WIDTH: usize = 60;
 /// Prints every key of a scenario, its value, and where that comes from.
 pub(crate) fn explain(args: &ExplainArgs, console: Console) -> Result<Exit, Failure> {
     let file = ScenarioFile::read(&args.scenario)?;
+    if let Some(state) = &args.state {
+        return explain_policy(&file, &ScenarioFile::read(state)?, args.json, console);
+    }
     let keys = file.explain(&options(&args.settings, &[]))?;
     let text = if args.json { json(&keys)? } else { table(&keys) };
     console.print(&text)?;
     Ok(Exit::Success)
+}
+
+/// Prints which rule of a policy fires in a state, and why.
+fn explain_policy(
+    policy: &ScenarioFile,
+    state: &ScenarioFile,
+    as_json: bool,
+    console: Console,
+) -> Result<Exit, Failure> {
+    let policy = policy::parse(&policy.path, &policy.text)?;
+    let read: State =
+        serde_json::from_str(&state.text).map_err(|e| Failure::usage(format!("{}: {e}", state.path)))?;
+    let explanation = policy.explain(&read);
+    let text = if as_json {
+        serde_json::to_string_pretty(&explanation).map_err(|e| Failure::run(format!("explain: {e}")))?
+    } else {
+        decision(&explanation)
+    };
+    console.print(&text)?;
+    Ok(Exit::Success)
+}
+
+fn decision(explanation: &Explanation) -> String {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["of", "condition", "holds", "because"]);
+    for step in &explanation.steps {
+        let figure = |term: &Term| match term.value {
+            Some(value) => format!("{} = {value}", term.text),
+            None => format!("{} has no data", term.text),
+        };
+        let because: Vec<String> =
+            step.unknown.iter().cloned().chain(step.terms.iter().map(figure)).collect();
+        let holds = if step.holds { "yes" } else { "no" };
+        table.add_row([step.of.as_str(), step.condition.as_str(), holds, &because.join("; ")]);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let outcome = match &explanation.fired {
+        Some(rule) => format!("rule `{rule}` fires: {}", explanation.tuning),
+        None => "no rule fires".to_owned(),
+    };
+    format!("{}: {outcome}\n\n{}", explanation.policy, table.trim_fmt())
 }
 
 fn json(keys: &[Explained]) -> Result<String, Failure> {

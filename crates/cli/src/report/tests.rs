@@ -171,6 +171,7 @@ fn scenario() -> Scenario {
             long_interval: Span::from_secs(1),
             gauges: Vec::new(),
             tracking: None,
+            distributions: false,
         },
     }
 }
@@ -229,6 +230,7 @@ fn record(case: usize, trial: u32, content: &Case) -> RunRecord {
             series("near", "throughput", wave(throughput / 2.0, 0.15)),
             series("r1->server", "queue", wave(queue, 0.4)),
         ],
+        distributions: Vec::new(),
         sample: Span::from_millis(100),
         work: Work { events: 1000, packet_hops: 600 },
     }

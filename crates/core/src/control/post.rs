@@ -5,8 +5,9 @@ use crate::id::NodeId;
 use crate::rng::Stream;
 use crate::scenario::{ControlPlane, Scenario};
 use crate::time::Span;
+use crate::units::UDP_HEADERS;
 
-/// Bytes of IP, UDP and message header that each message costs on the control plane.
+/// Bytes of IP, UDP and message header of the messages without a wire format of their own.
 const MESSAGE_HEADER: u64 = 44;
 
 /// Messages on their way: delays them, loses them, counts their bytes. The clock is the runtime's.
@@ -36,7 +37,7 @@ impl Post {
     pub fn send(&mut self, from: NodeId, to: NodeId, message: Message) -> Option<(Span, u32)> {
         let mut delay = Span::ZERO;
         if from != to {
-            self.bytes_sent += MESSAGE_HEADER + size(&message);
+            self.bytes_sent += size(&message);
             if self.plane.loss > 0.0 && self.stream.chance(self.plane.loss) {
                 return None;
             }
@@ -63,14 +64,17 @@ impl Post {
     }
 }
 
-/// Bytes of a message's entries, with 32-bit identifiers and rates.
+/// Bytes of IP; entries have 32-bit identifiers and rates.
 fn size(message: &Message) -> u64 {
-    match message {
-        Message::LinkReport { links } => 16 * links.len() as u64,
-        Message::FlowReport { flows, .. } => 16 * flows.len() as u64,
-        Message::FlowStarted { .. } | Message::FlowEnded { .. } => 4,
-        Message::Allocation { shares } => 8 * shares.len() as u64,
-    }
+    MESSAGE_HEADER
+        + match message {
+            Message::LinkReport { links } => 16 * links.len() as u64,
+            Message::FlowReport { flows, .. } => 16 * flows.len() as u64,
+            Message::FlowStarted { .. } | Message::FlowEnded { .. } => 4,
+            Message::Allocation { shares } => 8 * shares.len() as u64,
+            // Its header is its own.
+            Message::Encoded(payload) => return u64::from(UDP_HEADERS) + payload.len() as u64,
+        }
 }
 
 #[cfg(test)]

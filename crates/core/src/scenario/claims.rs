@@ -152,6 +152,12 @@ impl<'a> Scope<'a> {
             reader.fail_with(place, path, message, "say there which estimate is compared with which port");
             return false;
         }
+        if report::OF_DISTRIBUTIONS.contains(&name) && !base.measure.distributions {
+            let (place, path) = (section.place(key), section.key_path(key));
+            let message = format!("\"{name}\" needs distributions");
+            reader.fail_with(place, path, message, "write `distributions = true` in [measure]");
+            return false;
+        }
         let sound = known(name)
             || tracks(name)
             || sums_up.is_some()
@@ -437,6 +443,18 @@ fn figure(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Opti
                 );
             }
             FigureContent::Sweep { sweep: sweep?.name.clone(), y, log_x: section.bool("log-x")? }
+        }
+        "distribution" => {
+            for variant in &variants {
+                if scope.base(variant).is_some_and(|base| !base.measure.distributions) {
+                    let message = format!(
+                        "draws a distribution, but `measure.distributions` of variant `{variant}` is false"
+                    );
+                    reader.fail_key(section, "kind", message);
+                    break;
+                }
+            }
+            FigureContent::Distribution { x: section.text("x")?, log_x: section.bool("log-x")? }
         }
         _ => series(reader, section, scope, &variants)?,
     };

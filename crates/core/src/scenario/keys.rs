@@ -82,6 +82,10 @@ const BAND: Kind = Kind::Float { min: -1e9, max: 1e9 };
 const DSCP: Kind = Kind::Integer { min: 0, max: 63 };
 const COUNT: Kind = Kind::Integer { min: 1, max: 1_000_000 };
 
+/// Names of congestion controls.
+const CONGESTION_CONTROLS: &[&str] =
+    &["tahoe", "reno", "newreno", "bic", "cubic", "dctcp", "lia", "olia", "balia"];
+
 /// Origin of defaults that no paper, RFC or system gives.
 const HOUSE: &str = "";
 
@@ -448,7 +452,7 @@ pub(super) static TCP: TableDef = TableDef {
     keys: &[&[
         Key::new(
             "congestion-control",
-            Kind::Choice(&["tahoe", "reno", "newreno", "cubic", "dctcp", "lia", "olia", "balia"]),
+            Kind::Choice(CONGESTION_CONTROLS),
             "cubic",
             "Congestion control",
             LINUX,
@@ -547,6 +551,13 @@ pub(super) static TCP: TableDef = TableDef {
             "Pacing rate in congestion avoidance, in cwnd / srtt",
             LINUX,
         ),
+        Key::new(
+            "idle-restart",
+            Kind::Bool,
+            "false",
+            "RFC 5681: the initial window again after an idle retransmission timeout",
+            HOUSE,
+        ),
         Key::optional("cwnd-clamp", PACKETS, "Upper bound of the congestion window; absent: none"),
         Key::new("hystart", Kind::Bool, "true", "HyStart's delay-increase part, for cubic", LINUX),
     ]],
@@ -598,6 +609,21 @@ pub(super) static FLOW: TableDef = TableDef {
                 "tcp",
                 &[
                     Key::optional("size", BYTES, "Bytes to send; absent: without end"),
+                    Key::optional(
+                        "size-cdf",
+                        Kind::Text,
+                        "Bytes to send, drawn for each flow from a distribution instead of `size`: a file beside the scenario file with a size and the share of flows up to it on each line, or what ships: web-search, data-mining, hadoop, file-system",
+                    ),
+                    Key::optional(
+                        "arrivals",
+                        Kind::Draw,
+                        "Each sender begins a flow after every such time, from `start` to `stop`, each to another receiver, drawn, when `pairing` is \"all-to-all\"; `exponential(10ms)`: Poisson",
+                    ),
+                    Key::optional(
+                        "load",
+                        Kind::Float { min: 0.000_001, max: 100.0 },
+                        "Poisson arrivals that offer so large a part of the rate of each sender's link, instead of `arrivals`",
+                    ),
                     Key::optional(
                         "rounds",
                         COUNT,
@@ -736,6 +762,13 @@ pub(super) static MEASURE: TableDef = TableDef {
              absent: none",
         ),
         Key::optional("tracking", Kind::Nested, "An estimate to compare with the bandwidth that is free"),
+        Key::new(
+            "distributions",
+            Kind::Bool,
+            "false",
+            "Whether completion times, drops and windows of flows, and the use of links, are recorded as distributions",
+            HOUSE,
+        ),
     ]],
     selector: None,
     nested: &[("windows", Shape::Tables(&WINDOW)), ("tracking", Shape::Table(&TRACKING))],
@@ -886,8 +919,8 @@ pub(super) static FIGURE: TableDef = TableDef {
         Key::new("source", Kind::Text, "", "Figure or table of the paper", HOUSE),
         Key::required(
             "kind",
-            Kind::Choice(&["sweep", "series"]),
-            "A figure over a sweep, or a measure over time",
+            Kind::Choice(&["sweep", "series", "distribution"]),
+            "A figure over a sweep, a measure over time, or the cumulative distribution of a measure",
         ),
         Key::optional("variants", Kind::TextList, "Variants drawn, in order; absent: all"),
         Key::optional("references", Kind::Nested, "Curves from elsewhere"),
@@ -928,10 +961,20 @@ pub(super) static FIGURE: TableDef = TableDef {
                     ),
                 ],
             ),
+            (
+                "distribution",
+                &[
+                    Key::required("x", Kind::Choice(DISTRIBUTIONS), "Measure on the x axis"),
+                    Key::new("log-x", Kind::Bool, "false", "Logarithmic x axis", HOUSE),
+                ],
+            ),
         ],
     }),
     nested: &[("references", Shape::Tables(&REFERENCE)), ("at", Shape::Point)],
 };
+
+/// Measures whose distribution figures draw.
+const DISTRIBUTIONS: &[&str] = &["fct", "flow_drops", "window", "utilization"];
 
 /// `[[figures.references]]`.
 pub(super) static REFERENCE: TableDef = TableDef {

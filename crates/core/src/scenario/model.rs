@@ -2,6 +2,7 @@
 
 use crate::id::{NodeId, PortId};
 use crate::scheme::SchemeConfig;
+use crate::sizes::SizeDistribution;
 use crate::time::{Span, Time};
 use crate::topology::{SpanDraw, Topology};
 use crate::units::{Bytes, Rate};
@@ -84,6 +85,8 @@ pub struct Measure {
     pub gauges: Vec<(String, String)>,
     /// An estimate that is compared with the bandwidth that is free.
     pub tracking: Option<Tracking>,
+    /// Whether the distributions over flows, packets and links are recorded.
+    pub distributions: bool,
 }
 
 /// An estimate of the free bandwidth beside the truth.
@@ -155,10 +158,21 @@ pub struct FlowGroup {
     pub paths: Vec<Vec<NodeId>>,
     /// Incast: every sender sends its size so many times; none: once.
     pub rounds: Option<u32>,
+    /// Sizes that are drawn for each flow; with it the size of the transport is their mean.
+    pub size_cdf: Option<SizeDistribution>,
+    /// Flows that arrive one after the other; none: all of `count`.
+    pub arrivals: Option<Arrivals>,
     /// Multipath TCP; none: plain.
     pub multipath: Option<Multipath>,
     /// Whether the flows count in fairness and throughput figures (background traffic does not).
     pub measured: bool,
+}
+
+/// New flows of each sender, from `start` to `stop`. With every receiver for every sender, each flow draws one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Arrivals {
+    /// Time between a sender's flows.
+    pub interval: SpanDraw,
 }
 
 /// A rate that flows must receive.
@@ -292,6 +306,8 @@ pub struct TcpSettings {
     pub pacing_gain_slow_start: f64,
     /// Pacing rate in congestion avoidance, as a multiple of cwnd / srtt.
     pub pacing_gain: f64,
+    /// RFC 5681 section 4.1: restart from the initial window after an idle retransmission timeout.
+    pub idle_restart: bool,
     /// Upper bound of the congestion window in segments; none: unbounded.
     pub cwnd_clamp: Option<u32>,
     /// HyStart, delay-increase part only (CUBIC).
@@ -354,6 +370,7 @@ impl Default for TcpSettings {
             pacing: false,
             pacing_gain_slow_start: 2.0,
             pacing_gain: 1.2,
+            idle_restart: false,
             cwnd_clamp: None,
             hystart: true,
         }
@@ -539,6 +556,13 @@ pub enum FigureContent {
         beside: Option<String>,
         /// One trial instead of the mean over all.
         trial: Option<u32>,
+    },
+    /// Cumulative distribution of a measure, over all trials.
+    Distribution {
+        /// Measure.
+        x: String,
+        /// Logarithmic x axis.
+        log_x: bool,
     },
 }
 

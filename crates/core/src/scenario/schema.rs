@@ -138,7 +138,7 @@ fn scalar(kind: Kind) -> Json {
         Kind::Bool => json!({ "type": "boolean" }),
         Kind::Choice(words) => json!({ "enum": words }),
         Kind::Text => json!({ "type": "string" }),
-        Kind::TextList => {
+        Kind::TextList | Kind::Files => {
             json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
         }
         Kind::IntegerList => json!({ "type": "array", "items": { "type": "integer", "minimum": 1 } }),

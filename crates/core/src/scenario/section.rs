@@ -8,8 +8,9 @@ use super::raw::{Content, Item, Place, Source, Table, scalar_text};
 use super::traces::{self, Traces};
 use super::words;
 use crate::capacity::Trace;
-use crate::params::{Key, Kind, Params, Value, Written};
+use crate::params::{Key, Kind, NamedText, Params, Value, Written};
 use crate::qdisc::{self, QdiscDef, QueueConfig, dscp, htb};
+use crate::sizes::SizeDistribution;
 use crate::time::Span;
 use crate::topology::SpanDraw;
 use crate::units::{Bytes, Rate};
@@ -224,6 +225,7 @@ impl<'r> Reader<'r> {
         };
         match (key.kind, &item.content) {
             (Kind::Nested, _) => None,
+            (Kind::Files, _) => self.files(path, item),
             (Kind::TextList, Content::List(items)) => {
                 let texts: Option<Vec<String>> = items.iter().map(|i| i.text().map(str::to_owned)).collect();
                 if texts.is_none() {
@@ -261,6 +263,32 @@ impl<'r> Reader<'r> {
                 None
             }
         }
+    }
+
+    /// The files that `item` names, read.
+    fn files(&mut self, path: &str, item: &Item) -> Option<Value> {
+        let items =
+            if let Content::List(items) = &item.content { items } else { core::slice::from_ref(item) };
+        let mut files = Vec::new();
+        for named in items {
+            let Some(name) = named.text() else {
+                self.fail(&named.place, path, format!("{named} is not {}", Kind::Files.allowed()));
+                return None;
+            };
+            let is_file = name.contains('.');
+            let text = is_file.then(|| match self.traces {
+                Some(traces) => traces.text(name),
+                None => Err(traces::no_files(name)),
+            });
+            match text.transpose() {
+                Ok(text) => files.push(NamedText { name: name.to_owned(), text }),
+                Err(why) => {
+                    self.fail(&named.place, path, why);
+                    return None;
+                }
+            }
+        }
+        Some(Value::Files(files))
     }
 
     /// The table at a nested key, or a layer without one.
@@ -317,6 +345,21 @@ impl<'r> Reader<'r> {
             None => Err(traces::no_files(&name)),
         };
         read.map_err(|why| self.fail_key(section, key, why)).ok()
+    }
+
+    /// The flow sizes in the file `name`, which stands at `key`.
+    pub(super) fn sizes(&mut self, section: &Section<'_>, key: &str, name: &str) -> Option<SizeDistribution> {
+        let text = match self.traces {
+            Some(traces) => traces.text(name),
+            None => Err(traces::no_files(name)),
+        };
+        let parsed = text.and_then(|text| {
+            SizeDistribution::parse(name, &text).map_err(|error| match error.line {
+                Some(line) => format!("{name}:{line}: {}", error.why),
+                None => format!("{name}: {}", error.why),
+            })
+        });
+        parsed.map_err(|why| self.fail_key(section, key, why)).ok()
     }
 
     /// The queue at `key`: a limit, or a discipline with its parameters.

@@ -26,11 +26,19 @@ impl<'a> Traces<'a> {
         known.entry(name.to_owned()).or_insert_with(|| self.parse(name)).clone()
     }
 
-    fn parse(&self, name: &str) -> Result<Trace, String> {
+    /// The text of the file `name`.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub(super) fn text(&self, name: &str) -> Result<String, String> {
         let Some(files) = self.files else {
             return Err(no_files(name));
         };
-        let text = files.read(name).map_err(|why| format!("{name}: {why}"))?;
+        files.read(name).map_err(|why| format!("{name}: {why}"))
+    }
+
+    fn parse(&self, name: &str) -> Result<Trace, String> {
+        let text = self.text(name)?;
         Trace::parse(name, &text).map_err(|error| match error.line {
             Some(line) => format!("{name}:{line}: {}", error.why),
             None => format!("{name}: {}", error.why),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::arrivals;
 use super::keys;
 use super::model::{
     FlightSize, FlowGroup, Multipath, Need, OnOff, Pairing, Recovery, RtoFloor, RunPlan, Scheduler,
@@ -51,7 +52,11 @@ pub(super) fn read(
         let per_pair = group.as_ref().and_then(|g| g.multipath).map_or(1, |m| i64::from(m.subflows));
         let count = section.integer("count").unwrap_or(1) * per_pair;
         if let Some(reach) = &reach {
-            total += ends(reader, &section, reach) * u64::try_from(count).unwrap_or(1);
+            let pairs = ends(reader, &section, reach);
+            // Those that arrive have been counted.
+            if group.as_ref().is_none_or(|group| group.arrivals.is_none()) {
+                total += pairs * u64::try_from(count).unwrap_or(1);
+            }
             if total > MOST_FLOWS {
                 reader.fail_key(
                     &section,
@@ -88,7 +93,9 @@ fn flow_group(
     topology: Option<&Topology>,
 ) -> Option<FlowGroup> {
     let name = reader.name(section, "name");
-    let transport = transport(reader, section, tcp);
+    let size_cdf = arrivals::size_cdf(reader, section);
+    let mean_size = size_cdf.as_ref().map(|sizes| Bytes::new(sizes.mean() as u64));
+    let transport = transport(reader, section, tcp, mean_size);
     let start = start(reader, section, duration);
     let latest_start = start.and_then(SpanDraw::upper_bound).unwrap_or_default();
     let stop = section.span("stop");
@@ -104,6 +111,7 @@ fn flow_group(
     let on_off = on_off(reader, section);
     let paths = topology.map_or_else(Vec::new, |topology| paths(reader, section, topology));
     let multipath = multipath(reader, section);
+    let arrivals = arrivals::arrivals(reader, section, size_cdf.as_ref(), topology, duration);
     let rounds = rounds(reader, section);
     let measured = section.has("measured").then(|| section.bool("measured")).flatten();
     Some(FlowGroup {
@@ -127,6 +135,8 @@ fn flow_group(
         dscp: u8::try_from(section.integer("dscp")?).ok()?,
         paths,
         rounds,
+        size_cdf,
+        arrivals,
         multipath,
         measured: measured?,
     })
@@ -264,7 +274,12 @@ fn on_off(reader: &mut Reader, section: &Section<'_>) -> Option<OnOff> {
     Some(OnOff { on, off })
 }
 
-fn transport(reader: &mut Reader, section: &Section<'_>, tcp: &Layer<'_>) -> Option<Transport> {
+fn transport(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    tcp: &Layer<'_>,
+    mean_size: Option<Bytes>,
+) -> Option<Transport> {
     match section.text("transport")?.as_str() {
         "udp" => {
             let packet = section.bytes("packet");
@@ -288,6 +303,7 @@ fn transport(reader: &mut Reader, section: &Section<'_>, tcp: &Layer<'_>) -> Opt
             }
             let own = reader.table(section, "tcp");
             let settings = reader.section_over(&keys::TCP, &[own, tcp.clone()]);
+            let size = size.or(mean_size);
             Some(Transport::Tcp { size, settings: tcp_settings(reader, &settings)? })
         }
     }
@@ -384,6 +400,7 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         pacing: section.bool("pacing")?,
         pacing_gain_slow_start: section.float("pacing-gain-slow-start")?,
         pacing_gain: section.float("pacing-gain")?,
+        idle_restart: section.bool("idle-restart")?,
         cwnd_clamp,
         hystart: section.bool("hystart")?,
     })

@@ -26,7 +26,7 @@ pub(super) fn nearest<'a, T: AsRef<str>>(written: &str, names: &'a [T]) -> Optio
 }
 
 /// "did you mean `x`? allowed: ..." for a name that is not one of `names`.
-pub(super) fn suggestion<T: AsRef<str>>(written: &str, names: &[T]) -> String {
+pub(crate) fn suggestion<T: AsRef<str>>(written: &str, names: &[T]) -> String {
     match nearest(written, names) {
         Some(name) => format!("did you mean `{name}`? allowed: {}", list(names)),
         None => format!("allowed: {}", list(names)),

@@ -148,7 +148,10 @@ impl Asking {
             match action {
                 Action::Probe { payload, .. } => probe = Some(payload),
                 Action::SetClass { class, rate, ceil, .. } => changes.push((class, rate, ceil)),
-                Action::SetWindow { .. } | Action::SetRate { .. } | Action::Send { .. } => {}
+                Action::SetWindow { .. }
+                | Action::SetRate { .. }
+                | Action::Tune { .. }
+                | Action::Send { .. } => {}
             }
         }
         (probe, changes)

@@ -129,12 +129,16 @@ impl Lab<'_> {
             let counter = self.network.flow_counters.get(&port);
             let counts = counter.map(|c| c.lock().unwrap_or_else(PoisonError::into_inner).take());
             let (flows_seen, flows_open) = counts.unwrap_or_default();
+            let state = self.forwarder.board.port(port);
             PortStats {
                 port: PortId(port as u32),
                 capacity: self.plan.rates[port],
                 flows_seen,
                 flows_open,
-                backlog: Bytes::new(self.forwarder.board.port(port).waiting_bytes),
+                backlog: Bytes::new(state.waiting_bytes),
+                sent: Bytes::new(state.counters.sent_bytes),
+                offered: state.counters.arrived,
+                dropped: state.counters.dropped,
             }
         };
         here.map(stats).collect()
@@ -223,6 +227,10 @@ impl Lab<'_> {
                 self.traffic.set_window(flow.index(), window)?;
                 self.traffic.set_rate(flow.index(), rate)
             }
+            Action::Tune { .. } => Err(Error::Missing(
+                "a role changes the TCP of a node, which its scheme does not declare and the lab cannot do"
+                    .to_owned(),
+            )),
             Action::Send { to, message, .. } => {
                 if let Some((delay, number)) = self.roles.post.send(node, to, message) {
                     self.push(now + delay, Event::Deliver(number));

@@ -1,6 +1,7 @@
 //! Congestion controls: one file each, one line in the registry.
 
 mod balia;
+mod bic;
 mod cubic;
 mod dctcp;
 mod lia;
@@ -104,8 +105,17 @@ pub struct CongestionControlDef {
 }
 
 /// Every congestion control.
-pub static REGISTRY: &[&CongestionControlDef] =
-    &[&tahoe::DEF, &reno::DEF, &newreno::DEF, &cubic::DEF, &dctcp::DEF, &lia::DEF, &olia::DEF, &balia::DEF];
+pub static REGISTRY: &[&CongestionControlDef] = &[
+    &tahoe::DEF,
+    &reno::DEF,
+    &newreno::DEF,
+    &bic::DEF,
+    &cubic::DEF,
+    &dctcp::DEF,
+    &lia::DEF,
+    &olia::DEF,
+    &balia::DEF,
+];
 
 /// Builds the control that `settings` name; a multipath subflow has a `share`.
 pub(crate) fn build(settings: &TcpSettings, share: Option<&Share>) -> Option<Box<dyn CongestionControl>> {

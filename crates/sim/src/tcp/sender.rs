@@ -110,6 +110,8 @@ struct Steering {
     range: RttRange,
     /// No second ECN reaction before this offset is acknowledged.
     reduced_until: u64,
+    /// When everything was acknowledged last, where idle time matters.
+    idle_since: Time,
     /// A subflow of multipath TCP gets its data from here.
     share: Option<Share>,
 }
@@ -123,6 +125,7 @@ impl Default for Steering {
             rate: None,
             range: RttRange::default(),
             reduced_until: 0,
+            idle_since: Time::MAX,
             share: None,
         }
     }
@@ -217,7 +220,20 @@ impl Sender {
     pub(crate) fn set_paused(&mut self, paused: bool, profile: &Profile, net: &mut Net) {
         self.paused = paused;
         if !paused && !matches!(self.state, State::Closed | State::SynSent) {
+            self.restart_after_idle(profile, net.now);
             self.transmit(profile, net);
+        }
+    }
+
+    /// RFC 5681 section 4.1.
+    fn restart_after_idle(&mut self, profile: &Profile, now: Time) {
+        let settings = &profile.settings;
+        if settings.idle_restart
+            && self.board.is_empty()
+            && self.steering.as_ref().is_some_and(|s| now.since(s.idle_since) > self.rtt.rto(settings))
+        {
+            let restart = u64::from(settings.initial_window) * profile.mss;
+            self.window.cwnd = self.window.cwnd.min(restart);
         }
     }
 
@@ -354,6 +370,9 @@ impl Sender {
                 self.backoff = 0;
             }
             self.restart_timer(profile, net);
+        }
+        if profile.settings.idle_restart && advanced > 0 && self.board.is_empty() {
+            self.steering.get_or_insert_default().idle_since = net.now;
         }
         if let Some(share) = self.share() {
             share.note(self.window.cwnd, self.rtt.srtt(), advanced);
@@ -693,6 +712,7 @@ impl Sender {
         self.board.push();
         self.counters.segments += 1;
         self.prr.out = self.prr.out.wrapping_add(1);
+        net.note_window(self.window.cwnd / profile.mss);
         net.send(packet);
         if !self.retransmit.is_set() {
             self.arm_timer(profile, net);
@@ -737,6 +757,7 @@ impl Sender {
         self.counters.segments += 1;
         self.counters.retransmits += 1;
         self.prr.out = self.prr.out.wrapping_add(1);
+        net.note_window(self.window.cwnd / profile.mss);
         net.send(packet);
         if !self.retransmit.is_set() {
             self.arm_timer(profile, net);

@@ -331,7 +331,7 @@ impl Controller for Allocator {
             Message::FlowEnded { flow } => {
                 self.flows.remove(flow);
             }
-            Message::Allocation { .. } => return,
+            Message::Allocation { .. } | Message::Encoded(_) => return,
         }
         self.allocate(None, out);
     }

@@ -108,7 +108,10 @@ impl Controller for Host {
                     self.enforce(share, out);
                 }
             }
-            Observation::Message(_) | Observation::ProbeLeft { .. } | Observation::ProbeCame { .. } => {}
+            Observation::Message(_)
+            | Observation::Sent(_)
+            | Observation::ProbeLeft { .. }
+            | Observation::ProbeCame { .. } => {}
         }
     }
 

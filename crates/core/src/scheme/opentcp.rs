@@ -1,0 +1,251 @@
+//! OpenTCP: an operator's policies retune the TCP of all hosts from the state of the whole network (Ghobadi, Hassas
+//! Yeganeh, Ganjali 2012).
+//!
+//! Switches and agents measure, the [`oracle`] evaluates [`policy`] files whose [`condition`]s are about [`statistic`]s,
+//! and agents apply its CUEs for as long as a lease lasts. [`wire`] is the format of the messages. All of it is plain
+//! logic without a clock, for the simulator and for hosts alike.
+
+mod agent;
+pub mod condition;
+pub mod oracle;
+pub mod policy;
+pub mod statistic;
+mod switch;
+pub mod wire;
+
+#[cfg(test)]
+mod faults;
+
+use crate::control::Controller;
+use crate::id::NodeId;
+use crate::params::{Key, Kind, NamedText, Params, Value};
+use crate::scenario::policy::parse;
+use crate::scheme::{Act, Role, SchemeDef, World};
+use crate::time::Span;
+use crate::topology::Topology;
+use crate::units::Dimension;
+use policy::{Check, Policy};
+use statistic::Source;
+
+/// The registry entry.
+pub static DEF: SchemeDef = SchemeDef {
+    name: "opentcp",
+    about: "An Oracle retunes the TCP of all hosts by the operator's policies",
+    source: "Ghobadi, Hassas Yeganeh, Ganjali: Rethinking End-to-End Congestion Control in Software-Defined Networks, \
+             HotNets 2012",
+    keys: KEYS,
+    acts: &[Act::Tune, Act::Send],
+    check,
+    fits,
+    build,
+};
+
+const SPAN: Kind = Kind::Quantity(Dimension::Span);
+
+const KEYS: &[Key] = &[
+    Key::required(
+        "policies",
+        Kind::Files,
+        "Policies, the first insists: files (`mine.toml`), or what ships: opentcp1, opentcp2, example1, example2, \
+         variant, half-a, half-b, only-window, only-rto",
+    ),
+    Key::optional(
+        "agents",
+        Kind::TextList,
+        "Hosts with an agent; absent: all that send or receive TCP flows",
+    ),
+    Key::optional("oracle", Kind::Text, "Where the Oracle runs; absent: at the first agent"),
+    Key::optional("cycle", SPAN, "T instead of the cycle of the policies; leases change in proportion"),
+    Key::new("look", SPAN, "100ms", "Interval at which agents check preconditions", "Sect. 3: fast reaction"),
+    Key::optional("force", Kind::TextList, "Checks that are overruled: timescale"),
+];
+
+/// Policies that ship with the program: name and text.
+pub static SHIPPED: &[(&str, &str)] = &[
+    ("opentcp1", include_str!("../../../../policies/opentcp1.toml")),
+    ("opentcp2", include_str!("../../../../policies/opentcp2.toml")),
+    ("example1", include_str!("../../../../policies/example1.toml")),
+    ("example2", include_str!("../../../../policies/example2.toml")),
+    ("variant", include_str!("../../../../policies/variant.toml")),
+    ("half-a", include_str!("../../../../policies/half-a.toml")),
+    ("half-b", include_str!("../../../../policies/half-b.toml")),
+    ("only-window", include_str!("../../../../policies/only-window.toml")),
+    ("only-rto", include_str!("../../../../policies/only-rto.toml")),
+];
+
+/// The policies that are named.
+///
+/// # Errors
+/// A name that does not ship, everything that is wrong with a file, or what does not go together.
+pub fn policies(files: &[NamedText]) -> Result<Vec<Policy>, String> {
+    let read = |file: &NamedText| {
+        let (name, text) = match &file.text {
+            Some(text) => (file.name.clone(), text.as_str()),
+            None => match SHIPPED.iter().find(|(name, _)| *name == file.name) {
+                Some((name, text)) => (format!("{name}.toml"), *text),
+                None => {
+                    let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
+                    let hint = crate::scenario::suggest(&file.name, &names);
+                    return Err(format!("no policy `{}` ships; {hint}; files end in .toml", file.name));
+                }
+            },
+        };
+        parse(&name, text).map_err(|errors| errors.to_string())
+    };
+    let policies = files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    policy::check_together(&policies)?;
+    Ok(policies)
+}
+
+fn check(params: &Params, node: &dyn Fn(&str) -> Option<NodeId>) -> Result<(), (&'static str, String)> {
+    policies(&params.files("policies")).map_err(|why| ("policies", why))?;
+    if let Some(Value::List(agents)) = params.get("agents") {
+        if agents.is_empty() {
+            return Err(("agents", "is empty".to_owned()));
+        }
+        if let Some(name) = agents.iter().find(|name| node(name).is_none()) {
+            return Err(("agents", format!("names `{name}`, which is not a node")));
+        }
+    }
+    if let Some(Value::Text(name)) = params.get("oracle")
+        && node(name).is_none()
+    {
+        return Err(("oracle", format!("names `{name}`, which is not a node")));
+    }
+    if let Some(Value::List(words)) = params.get("force")
+        && let Some(word) = words.iter().find(|word| *word != Check::Timescale.name())
+    {
+        return Err(("force", format!("\"{word}\" is no check of a scenario; there is \"timescale\"")));
+    }
+    if let Some(Value::Span(cycle)) = params.get("cycle")
+        && cycle.is_zero()
+    {
+        return Err(("cycle", "must be longer than 0s".to_owned()));
+    }
+    if params.span("look").is_zero() {
+        return Err(("look", "must be longer than 0s".to_owned()));
+    }
+    Ok(())
+}
+
+/// The cycle is long enough for the network.
+fn fits(params: &Params, topology: &Topology) -> Result<(), (&'static str, String)> {
+    let policies = policies(&params.files("policies")).map_err(|why| ("policies", why))?;
+    let forced = matches!(params.get("force"), Some(Value::List(words)) if !words.is_empty())
+        || policies.iter().all(|policy| policy.forced.contains(&Check::Timescale));
+    let Some(rtt) = longest_rtt(topology) else { return Ok(()) };
+    match policy::too_fast(cycle(params, &policies), rtt) {
+        Some(why) if !forced => {
+            let key = if params.get("cycle").is_some() { "cycle" } else { "policies" };
+            Err((key, format!("a cycle of {why}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn cycle(params: &Params, policies: &[Policy]) -> Span {
+    match (params.get("cycle"), policies.first()) {
+        (Some(Value::Span(cycle)), _) => *cycle,
+        (_, Some(policy)) => policy.cycle,
+        _ => Span::from_secs(60),
+    }
+}
+
+/// Round-trip time between the two nodes that are furthest apart (exactly so in a tree), by propagation alone; none
+/// when a delay has no bound.
+fn longest_rtt(topology: &Topology) -> Option<Span> {
+    let mut links = vec![Vec::new(); topology.nodes.len()];
+    for link in &topology.links {
+        let delay = link.delay.upper_bound()?.as_nanos();
+        links[link.a.index()].push((link.b.index(), delay));
+        links[link.b.index()].push((link.a.index(), delay));
+    }
+    let furthest = |from: usize| {
+        let mut distance = vec![u64::MAX; links.len()];
+        let mut queue = std::collections::BinaryHeap::from([(std::cmp::Reverse(0), from)]);
+        let mut last = (0, from);
+        while let Some((std::cmp::Reverse(far), node)) = queue.pop() {
+            if far >= distance[node] {
+                continue;
+            }
+            distance[node] = far;
+            last = (far, node);
+            queue.extend(links[node].iter().map(|(next, delay)| (std::cmp::Reverse(far + delay), *next)));
+        }
+        last
+    };
+    let (_, end) = furthest(0);
+    Some(Span::from_nanos(2 * furthest(end).0))
+}
+
+fn build(params: &Params, world: &World) -> Vec<Role> {
+    // `check` has read them.
+    let Ok(mut policies) = policies(&params.files("policies")) else { return Vec::new() };
+    let (mut ends, mut inner) = (vec![false; world.nodes.len()], vec![false; world.nodes.len()]);
+    for route in &world.routes {
+        for (at, port) in route.ports.iter().enumerate() {
+            let port = &world.ports[port.index()];
+            if at == 0 {
+                ends[port.from.index()] = true;
+            }
+            let side = if at + 1 == route.ports.len() { &mut ends } else { &mut inner };
+            side[port.to.index()] = true;
+        }
+    }
+    let nodes = |are: &[bool]| {
+        let with = |(at, is): (usize, &bool)| is.then_some(NodeId(at as u32));
+        are.iter().enumerate().filter_map(with).collect::<Vec<_>>()
+    };
+    let agents = match params.get("agents") {
+        Some(Value::List(names)) => names.iter().filter_map(|name| world.node(name)).collect(),
+        _ => nodes(&ends),
+    };
+    let oracle = match params.get("oracle") {
+        Some(Value::Text(name)) => world.node(name),
+        _ => agents.first().copied(),
+    };
+    let Some(oracle) = oracle else { return Vec::new() };
+    let ports_wanted = policies.iter().any(|policy| policy.collects(Source::Link));
+    let switches = if ports_wanted { nodes(&inner) } else { Vec::new() };
+    let cycle = cycle(params, &policies);
+    for policy in &mut policies {
+        policy.lease = policy.lease.mul_f64(cycle.as_secs_f64() / policy.cycle.as_secs_f64());
+        policy.cycle = cycle;
+    }
+    roles(policies, world, &Places { oracle, agents, switches }, cycle, params.span("look"))
+}
+
+/// Which role runs where.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The Oracle.
+    pub oracle: NodeId,
+    /// Agents, in the order of the network.
+    pub agents: Vec<NodeId>,
+    /// Switches that report.
+    pub switches: Vec<NodeId>,
+}
+
+/// The roles of `policies` in a network. Agents check preconditions every `look`.
+pub fn roles(policies: Vec<Policy>, world: &World, places: &Places, cycle: Span, look: Span) -> Vec<Role> {
+    let hosts_report = policies.iter().any(|policy| policy.collects(Source::Host));
+    let Places { oracle, agents, switches } = places;
+    let role = |node, name, wants_ports, controller: Box<dyn Controller>| Role {
+        node,
+        name,
+        wants_ports,
+        probes: Vec::new(),
+        controller,
+    };
+    let mut roles = Vec::new();
+    let controller = oracle::Oracle::new(policies, world, agents, switches, cycle);
+    roles.push(role(*oracle, "oracle", false, Box::new(controller)));
+    for &node in switches {
+        roles.push(role(node, "switch", true, Box::new(switch::Switch::new(node, *oracle, cycle))));
+    }
+    for (place, &node) in agents.iter().enumerate() {
+        let controller = agent::Agent::new(node, *oracle, cycle, look, hosts_report, (place, agents.len()));
+        roles.push(role(node, "agent", false, Box::new(controller)));
+    }
+    roles
+}

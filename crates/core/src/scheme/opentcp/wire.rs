@@ -1,0 +1,260 @@
+//! The messages between switches, agents and the Oracle: UDP payloads in the postcard format, each with a version.
+//!
+//! What is nothing is not sent: a port that a report covers and does not list was idle. A report stands by itself, so
+//! that a lost one costs no more than its own figures.
+
+use serde::{Deserialize, Serialize};
+
+use super::statistic::{HostState, LinkState};
+use crate::control::PortStats;
+use crate::time::Span;
+use crate::tuning::Tuning;
+
+/// Version of the format.
+const VERSION: u8 = 1;
+/// Bytes of IPv4 and UDP headers around each message.
+pub const HEADERS: u64 = 28;
+/// Ports of one report at most, so that it fits into a datagram of 1500 bytes.
+pub const PORTS_PER_REPORT: usize = 100;
+/// Longest lease of a CUE.
+const LONGEST_LEASE: Span = Span::from_secs(7 * 24 * 3600);
+
+/// A message.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Body {
+    /// An agent's statistics.
+    Host(HostReport),
+    /// A switch's statistics.
+    Switch(SwitchReport),
+    /// The Oracle's instruction to an agent.
+    Cue(Cue),
+}
+
+/// What an agent has measured in a cycle.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HostReport {
+    /// The host.
+    pub node: u32,
+    /// Number of the report, modulo 2^32.
+    pub sequence: u32,
+    /// Flows live.
+    pub live: u32,
+    /// Flows started.
+    pub started: u32,
+    /// Segments sent again, in millionths of those sent.
+    pub drop_rate: u32,
+    /// Longest smoothed round-trip time in microseconds; 0: none.
+    pub rtt: u32,
+}
+
+/// What a switch has measured in a cycle.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SwitchReport {
+    /// The switch.
+    pub node: u32,
+    /// Number of the report, modulo 2^32.
+    pub sequence: u32,
+    /// Place of the first port covered, among those of the switch.
+    pub first: u32,
+    /// Ports covered.
+    pub covered: u32,
+    /// Those of them that were not idle.
+    pub ports: Vec<PortReport>,
+}
+
+/// A port that was not idle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PortReport {
+    /// Its place from the first port covered.
+    pub place: u32,
+    /// Utilization in ten-thousandths.
+    pub utilization: u32,
+    /// Packets dropped, in millionths of those offered.
+    pub drop_rate: u32,
+    /// Bytes that wait.
+    pub backlog: u32,
+}
+
+/// A Congestion Update Epistle.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Cue {
+    /// When the Oracle began, in its milliseconds: a later one follows no matter what its numbers are.
+    pub epoch: u64,
+    /// Number of the decision.
+    pub sequence: u32,
+    /// How long it is in force from its arrival, in milliseconds; 0: own settings at once.
+    pub lease: u32,
+    /// What to set.
+    pub tuning: Tuning,
+    /// What the agent checks all the time, as conditions of its host; any that fails ends the lease.
+    pub preconditions: Vec<String>,
+}
+
+/// The bytes of `body`.
+pub fn encode(body: &Body) -> Vec<u8> {
+    // Only a full buffer makes postcard fail, and a vector grows.
+    postcard::to_allocvec(&(VERSION, body)).unwrap_or_default()
+}
+
+/// The message in `bytes`; none for what this version does not know, is cut short, has bytes left over or asks for
+/// what no Oracle asks for.
+pub fn decode(bytes: &[u8]) -> Option<Body> {
+    let ((version, body), rest) = postcard::take_from_bytes::<(u8, Body)>(bytes).ok()?;
+    let sound = match &body {
+        Body::Cue(cue) => cue.is_sound(),
+        Body::Switch(report) => {
+            report.covered as usize <= PORTS_PER_REPORT
+                && report.ports.iter().all(|port| port.place < report.covered)
+        }
+        Body::Host(_) => true,
+    };
+    (version == VERSION && rest.is_empty() && sound).then_some(body)
+}
+
+impl Cue {
+    /// How long it is in force.
+    pub fn lease(&self) -> Span {
+        Span::from_millis(self.lease.into())
+    }
+
+    /// Its place among all CUEs.
+    pub fn order(&self) -> (u64, u32) {
+        (self.epoch, self.sequence)
+    }
+
+    fn is_sound(&self) -> bool {
+        let Tuning { initial_window, min_rto, window_cap, .. } = self.tuning;
+        self.lease() <= LONGEST_LEASE
+            && initial_window.is_none_or(|n| (1..=1000).contains(&n))
+            && min_rto.is_none_or(|span| !span.is_zero() && span <= Span::from_secs(3600))
+            && window_cap.is_none_or(|n| n > 0)
+    }
+}
+
+impl HostReport {
+    /// As conditions see it.
+    pub fn state(&self, name: String) -> HostState {
+        HostState {
+            name,
+            live: self.live.into(),
+            started: self.started.into(),
+            drop_rate: f64::from(self.drop_rate) / 1e6,
+            rtt: (self.rtt > 0).then(|| f64::from(self.rtt) / 1e6),
+        }
+    }
+}
+
+impl SwitchReport {
+    /// As conditions see it: every port covered, by its place among those of the switch.
+    pub fn states(&self, name: impl Fn(u32) -> String) -> Vec<LinkState> {
+        let state = |place: u32| {
+            let busy = self.ports.iter().find(|port| port.place == place).copied();
+            LinkState {
+                name: name(self.first + place),
+                utilization: busy.map_or(0.0, |port| f64::from(port.utilization) / 1e4),
+                drop_rate: busy.map_or(0.0, |port| f64::from(port.drop_rate) / 1e6),
+                backlog: busy.map_or(0.0, |port| port.backlog.into()),
+            }
+        };
+        (0..self.covered).map(state).collect()
+    }
+}
+
+impl PortReport {
+    /// What has happened at a port between two looks at it, `span` apart; none when it was idle.
+    pub fn between(before: &PortStats, after: &PortStats, span: Span, place: u32) -> Option<Self> {
+        let bits = 8.0 * after.sent.get().saturating_sub(before.sent.get()) as f64;
+        let room = after.capacity.bits_per_sec() as f64 * span.as_secs_f64();
+        let utilization = if room > 0.0 { (bits / room).min(1.0) } else { 0.0 };
+        let drop_rate =
+            share(after.dropped.saturating_sub(before.dropped), after.offered.saturating_sub(before.offered));
+        let backlog = u32::try_from(after.backlog.get()).unwrap_or(u32::MAX);
+        let report = Self { place, utilization: (utilization * 1e4).round() as u32, drop_rate, backlog };
+        (report.utilization > 0 || drop_rate > 0 || backlog > 0).then_some(report)
+    }
+}
+
+/// `part` in millionths of `whole`, at most all of it.
+pub fn share(part: u64, whole: u64) -> u32 {
+    if whole == 0 { 0 } else { (part.min(whole) as f64 / whole as f64 * 1e6).round() as u32 }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::id::PortId;
+    use crate::tuning::Variant;
+    use crate::units::{Bytes, Rate};
+
+    fn cue() -> Cue {
+        Cue {
+            epoch: 86_400_000,
+            sequence: 1440,
+            lease: 180_000,
+            tuning: Tuning {
+                initial_window: Some(20),
+                min_rto: Some(Span::from_millis(2)),
+                variant: Some(Variant::Bic),
+                ..Tuning::default()
+            },
+            preconditions: vec!["host.drop_rate <= 0.001".to_owned()],
+        }
+    }
+
+    #[test]
+    fn messages_come_back_as_they_were() {
+        let ports = vec![PortReport { place: 3, utilization: 7000, drop_rate: 12, backlog: 3000 }];
+        let report = SwitchReport { node: 4000, sequence: 7, first: 100, covered: 43, ports };
+        let host =
+            HostReport { node: 3863, sequence: 1440, live: 41, started: 900, drop_rate: 500, rtt: 900 };
+        for body in [Body::Cue(cue()), Body::Switch(report.clone()), Body::Host(host)] {
+            assert_eq!(decode(&encode(&body)), Some(body));
+        }
+        let states = report.states(|place| place.to_string());
+        assert_eq!((states.len(), states[3].utilization, states[4].utilization), (43, 0.7, 0.0));
+        assert_eq!(states[3].name, "103");
+    }
+
+    #[test]
+    fn what_no_oracle_sends_is_refused() {
+        let good = encode(&Body::Cue(cue()));
+        assert_eq!(decode(&good[..good.len() - 1]), None);
+        assert_eq!(decode(&[&good[..], &[0]].concat()), None);
+        assert_eq!(decode(&[&[2], &good[1..]].concat()), None);
+        for wrong in [
+            Cue { lease: u32::MAX, ..cue() },
+            Cue { tuning: Tuning { initial_window: Some(0), ..Tuning::default() }, ..cue() },
+            Cue { tuning: Tuning { min_rto: Some(Span::ZERO), ..Tuning::default() }, ..cue() },
+        ] {
+            assert_eq!(decode(&encode(&Body::Cue(wrong))), None);
+        }
+    }
+
+    #[test]
+    fn ports_are_measured_between_two_looks() {
+        let before = PortStats {
+            port: PortId(0),
+            capacity: Rate::from_bits_per_sec(1_000_000),
+            flows_seen: 0,
+            flows_open: 0,
+            backlog: Bytes::ZERO,
+            sent: Bytes::new(1000),
+            offered: 10,
+            dropped: 0,
+        };
+        let span = Span::from_secs(1);
+        assert_eq!(PortReport::between(&before, &before, span, 0), None);
+        let after = PortStats { sent: Bytes::new(63_500), offered: 110, dropped: 1, ..before };
+        let report = PortReport::between(&before, &after, span, 5).unwrap();
+        assert_eq!((report.place, report.utilization, report.drop_rate), (5, 5000, 10_000));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_fail(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let _ = decode(&bytes);
+        }
+    }
+}
