@@ -16,7 +16,12 @@ impl Clock {
     }
 
     pub(super) fn now(&self) -> Time {
-        Time::from_nanos(nanos(ClockId::CLOCK_BOOTTIME).saturating_sub(self.start))
+        self.at(nanos(ClockId::CLOCK_BOOTTIME))
+    }
+
+    /// The time that the kernel calls `boot_nanos`, since the machine started.
+    pub(super) fn at(&self, boot_nanos: u64) -> Time {
+        Time::from_nanos(boot_nanos.saturating_sub(self.start))
     }
 }
 

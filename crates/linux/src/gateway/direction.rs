@@ -19,7 +19,7 @@ const PORT: PortId = PortId(0);
 const QUESTION: u16 = 1;
 const ANSWER: u16 = 2;
 /// Bytes of the type and of the whole number, in the authenticated form at the end before the tag.
-const NUMBER_AT: core::ops::Range<usize> = 2..4;
+pub(super) const NUMBER_AT: core::ops::Range<usize> = 2..4;
 const EPOCH_OF_QUESTION: core::ops::Range<usize> = 4..8;
 /// Questions whose answers are still taken.
 const MOST_ASKED: usize = 64;

@@ -65,8 +65,12 @@ pub struct SenderStatus {
     pub questions: u64,
     /// Answers heard.
     pub answers: u64,
-    /// Rounds left out because data passed while the counters were read.
+    /// Rounds left out because data passed while the counters were read, or a question was not seen to go.
     pub rounds_left_out: u64,
+    /// Packets of data sent, as of the last question that was not left out.
+    pub packets: u64,
+    /// Their bytes of IP.
+    pub bytes: u64,
     /// Datagrams that could not be sent.
     pub send_errors: u64,
     /// Times that the peer fell silent.
@@ -203,6 +207,7 @@ impl fmt::Display for Status {
                 rate(sender.in_force)
             )?;
             writeln!(f, "rounds     {} asked, {} answered", sender.questions, sender.answers)?;
+            writeln!(f, "data       {} packets, {} B sent", sender.packets, sender.bytes)?;
             for class in &sender.classes {
                 let ClassStatus { name, need, packets, drops, waiting, .. } = class;
                 writeln!(
