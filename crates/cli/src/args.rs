@@ -372,18 +372,18 @@ Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 missing
 const EMULATE_HELP: &str = "\
 Examples:
   sudo bandmaster emulate scenarios/examples/htb.toml --quick
-  sudo bandmaster emulate scenarios/er2bc/table5-tcp.toml --variant er2bc --trials 1 --out results/real
+  sudo bandmaster emulate scenarios/er2bc/table5-tcp.toml --variant er2bc --trials 1 --out lab
   sudo bandmaster emulate scenarios/bas/fixed.toml --variant tcp --base --set clients=8 --json
   sudo bandmaster emulate --clean
 
-The same file as for `run`, the same report. Each node is a network namespace bm-RUN-NODE, each link
-is forwarded at its rate and delay through the queue discipline of the simulator, or the kernel's for
-htb. Trials take their real time and run one after the other. Nothing outside the namespaces is
-touched, and they go at the end; after a kill -9, --clean or the next emulation removes them. Without
-root a user namespace is used where the system allows it.
+The same file as for `run`, the same report. Each node is a network namespace bm-RUN-NODE, each
+link is forwarded at its rate and delay through the queue discipline of the simulator, or the
+kernel's for htb. Trials take their real time and run one after the other. Nothing outside the
+namespaces is touched, and they go at the end; after a kill -9, --clean or the next emulation
+removes them. Without root a user namespace is used where the system allows it.
 
-Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 Linux or this machine cannot
-do what the scenario asks for, 4 failure, 5 some trials failed, 130 interrupted.";
+Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 Linux or this machine
+cannot do what the scenario asks for, 4 failure, 5 some trials failed, 130 interrupted.";
 
 #[cfg(target_os = "linux")]
 const GATEWAY_HELP: &str = "\
@@ -433,9 +433,9 @@ Examples:
   bandmaster calibrate network.toml
   bandmaster calibrate --json | jq .capacity
 
-Joins two network namespaces by one emulated link and measures delay, loss, rate and how many packets
-per second the forwarder carries; under 30 s. Each measurement is made three times and the best
-counts, since whatever else runs on the machine disturbs: stop builds and other load first.
+Joins two network namespaces by one emulated link and measures delay, loss, rate and how many
+packets per second the forwarder carries; under 30 s. Each measurement is made three times and the
+best counts, since whatever else runs on the machine disturbs: stop builds and other load first.
 
 Exit codes: 0 measured (a missed goal is said, not an error), 2 usage or scenario, 3 the machine
 lacks what emulation needs, or the scenario asks for more than was measured, 4 failure.";

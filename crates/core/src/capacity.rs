@@ -1,5 +1,7 @@
 //! Links whose capacity changes with time: steps of the rate, and traces of delivery opportunities.
 
+mod schedule;
+
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -7,6 +9,8 @@ use sha2::{Digest, Sha256};
 
 use crate::time::Span;
 use crate::units::{Bytes, Rate};
+
+pub use schedule::Schedule;
 
 /// How the capacity of one direction of a link changes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

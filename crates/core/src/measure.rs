@@ -148,9 +148,8 @@ impl Shortage {
     ) -> Option<Self> {
         let group = &groups[index];
         let need = group.need?;
-        // Whole samples.
-        let intervals = (need.over.as_nanos() / sample.as_nanos().max(1)).max(1);
-        let over = sample * intervals;
+        let over = need.over;
+        let intervals = over.as_nanos() / sample.as_nanos();
         let flows = (0..plans.len()).filter(|&i| plans[i].group_index() == index).map(|i| i as u32);
         Some(Self {
             group: group.name.clone(),

@@ -123,6 +123,20 @@ pub struct Route {
 }
 
 impl World {
+    /// What is known of `topology`, whose ports have `rates` and whose TCP flows' data take `routes`, in order of flows.
+    pub fn new<'a>(topology: &Topology, rates: &[Rate], routes: impl IntoIterator<Item = &'a [u32]>) -> Self {
+        let ends = topology.links.iter().flat_map(|link| [(link.a, link.b), (link.b, link.a)]);
+        let route = |(flow, ports): (u32, &[u32])| Route {
+            flow: FlowId(flow),
+            ports: ports.iter().map(|port| PortId(*port)).collect(),
+        };
+        Self {
+            nodes: topology.nodes.iter().map(|node| node.name.clone()).collect(),
+            ports: ends.zip(rates).map(|((from, to), rate)| PortInfo { from, to, capacity: *rate }).collect(),
+            routes: (0..).zip(routes).map(route).collect(),
+        }
+    }
+
     /// The port called `from->to`.
     pub fn port(&self, name: &str) -> Option<PortId> {
         let (from, to) = name.split_once("->")?;

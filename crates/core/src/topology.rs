@@ -151,6 +151,33 @@ impl Topology {
         format!("{}->{}", self.nodes[from.index()].name, self.nodes[to.index()].name)
     }
 
+    /// The node that transmits at a port.
+    pub fn transmitter(&self, port: crate::id::PortId) -> NodeId {
+        let link = &self.links[port.index() / 2];
+        if port.index().is_multiple_of(2) { link.a } else { link.b }
+    }
+
+    /// The router port that most of `routes` cross, each a list of ports; the slowest, then the first, of equals.
+    pub fn busiest_router_port<'a>(
+        &self,
+        routes: impl IntoIterator<Item = &'a [u32]>,
+    ) -> Option<crate::id::PortId> {
+        let mut crossing = vec![0u64; 2 * self.links.len()];
+        for &port in routes.into_iter().flatten() {
+            crossing[port as usize] += 1;
+        }
+        let is_router = |port: &u32| {
+            let owner = self.transmitter(crate::id::PortId(*port));
+            self.nodes[owner.index()].kind == NodeKind::Router
+        };
+        let rank = |port: &u32| {
+            let rate = self.links[*port as usize / 2].rate;
+            (crossing[*port as usize], std::cmp::Reverse(rate), std::cmp::Reverse(*port))
+        };
+        let crossed = (0..crossing.len() as u32).filter(|port| crossing[*port as usize] > 0);
+        crossed.filter(is_router).max_by_key(rank).map(crate::id::PortId)
+    }
+
     /// The port called `from->to`.
     pub fn port(&self, name: &str) -> Option<crate::id::PortId> {
         (0..self.links.len() as u32 * 2).map(crate::id::PortId).find(|p| self.port_name(*p) == name)

@@ -5,6 +5,9 @@
 
 use core::fmt;
 
+/// Bytes of the IPv4 (RFC 791) and UDP (RFC 768) headers before the payload of a datagram.
+pub const UDP_HEADERS: u32 = 28;
+
 use crate::time::Span;
 
 /// A bit rate in bit/s.

@@ -497,6 +497,22 @@ fn faults_gauges_and_tracking() {
             "x.toml:23:10: error: measure.tracking.within: must be more than nothing",
         ),
         (
+            "[measure.tracking]\nnode = \"r1\"\nport = \"r1->r2\"\n[[network.links]]\nends = [\"a\", \"r2\"]",
+            "no error",
+        ),
+        (
+            "needs = \"1mbit\"\nneeds-over = \"0s\"",
+            "x.toml:21:14: error: flows.f.needs-over: \"0s\" is not a multiple of the sampling interval, 100ms",
+        ),
+        (
+            "needs = \"1mbit\"\nneeds-over = \"1550ms\"",
+            "x.toml:21:14: error: flows.f.needs-over: \"1550ms\" is not a multiple of the sampling interval, 100ms",
+        ),
+        (
+            "CHANGING",
+            "x.toml:25:8: error: measure.tracking.port: the capacity of \"r2->a\" changes by the link's `capacity-back`; write a port whose link has a fixed rate",
+        ),
+        (
             "CLAIM gw",
             "x.toml:26:10: error: claims.c.figure: \"r1.estimate.max\" is of a gauge that `measure.gauges` does not name; write measure.gauges = [\"r1.estimate\"]",
         ),
@@ -524,6 +540,10 @@ fn faults_gauges_and_tracking() {
     let mut failures = String::new();
     for (written, expected) in cases {
         let written = match *written {
+            "CHANGING" => "[[network.links]]\nends = [\"a\", \"r2\"]\n\
+                           capacity-back.steps = [{ at = \"5s\", rate = \"2mbit\" }]\n\
+                           [measure.tracking]\nnode = \"r1\"\nport = \"r2->a\"\nwithin = \"1kbit\""
+                .to_owned(),
             "CLAIM gw" => claim("r1.estimate.max"),
             "CLAIM follow" => claim("follow_max"),
             "FIGURE free" => figure("y = \"estimate\"\nentities = \"r1\"\nbeside = \"free\""),

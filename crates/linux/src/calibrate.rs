@@ -63,7 +63,7 @@ const FAST: Rate = Rate::from_bits_per_sec(10_000_000_000);
 const FULL: usize = 1_500;
 const SMALL: usize = 128;
 /// IPv4 and UDP headers.
-const HEADERS: usize = 28;
+const HEADERS: usize = bandmaster_core::units::UDP_HEADERS as usize;
 const PORT: u16 = 9;
 /// Real-time priority of sender and receiver, as the lab's traffic has it: below the forwarder's.
 const PRIORITY: i32 = 10;
@@ -424,6 +424,7 @@ impl Rig {
             to: to.clone(),
             queue: Discipline::Fifo(Box::new(DropTail { limit: Limit::Packets(limit) })),
             rate,
+            schedule: None,
             delay,
             loss: None,
             script: Vec::new(),
@@ -438,7 +439,7 @@ impl Rig {
         let bell = Arc::new(bell.map_err(|errno| Error::os("make an eventfd", errno.into()))?);
         // Nobody probes, so that nobody listens.
         let (passages, _) = channel();
-        let (stop, board) = (Arc::new(AtomicBool::new(false)), Arc::new(Board::new(ports.len())));
+        let (stop, board) = (Arc::new(AtomicBool::new(false)), Arc::new(Board::new(ports.len(), &[])));
         let wires = Wires {
             clock: Clock::new(Instant::now()),
             stop: stop.clone(),

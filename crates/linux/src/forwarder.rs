@@ -8,11 +8,12 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use bandmaster_core::capacity::Schedule;
 use bandmaster_core::control::Passed;
 use bandmaster_core::id::{FlowId, NodeId};
 use bandmaster_core::port::{Header, PortProgram};
@@ -20,7 +21,7 @@ use bandmaster_core::qdisc::fifo::Fifo;
 use bandmaster_core::qdisc::{Discipline, Pkt, Qdisc, Verdict};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::time::{Span, Time};
-use bandmaster_core::units::{Bytes, Rate};
+use bandmaster_core::units::{Bytes, Rate, UDP_HEADERS};
 use etherparse::{IpNumber, Ipv4HeaderSlice, TcpHeaderSlice};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::EventFd;
@@ -32,8 +33,6 @@ use crate::syscall;
 const LONGEST: usize = 65_535;
 /// Real-time priority: above the traffic's.
 const PRIORITY: i32 = 20;
-/// Bytes of IPv4 and UDP headers.
-const UDP_HEADERS: usize = 28;
 /// Nobody waits longer, so that a request to stop is seen.
 const PATIENCE: Span = Span::from_millis(50);
 /// Packets read from one device before the others have their turn.
@@ -65,7 +64,9 @@ pub(crate) struct PortPlan {
     pub(crate) to: Arc<File>,
     /// What waits for the transmitter; not used when the kernel's shaper is before it.
     pub(crate) queue: Discipline,
+    /// The nominal one where `schedule` says how it changes.
     pub(crate) rate: Rate,
+    pub(crate) schedule: Option<Schedule>,
     pub(crate) delay: Span,
     /// Random losses on the wire.
     pub(crate) loss: Option<(f64, Stream)>,
@@ -152,6 +153,8 @@ impl PortState {
 /// States of all ports, and what was found out of time.
 pub(crate) struct Board {
     ports: Vec<Mutex<PortState>>,
+    /// By flow: the last port of its data, and the bytes of the IP packets that came over it.
+    came: Vec<(usize, AtomicU64)>,
     health: Mutex<Health>,
 }
 
@@ -169,8 +172,28 @@ pub struct Health {
 }
 
 impl Board {
-    pub(crate) fn new(ports: usize) -> Self {
-        Self { ports: (0..ports).map(|_| Mutex::default()).collect(), health: Mutex::default() }
+    /// Of so many ports, with the routes of the flows' data.
+    pub(crate) fn new(ports: usize, data_routes: &[Vec<u32>]) -> Self {
+        let last = |route: &Vec<u32>| route.last().map_or(usize::MAX, |port| *port as usize);
+        Self {
+            ports: (0..ports).map(|_| Mutex::default()).collect(),
+            came: data_routes.iter().map(|route| (last(route), AtomicU64::new(0))).collect(),
+            health: Mutex::default(),
+        }
+    }
+
+    /// Bytes of the IP packets of a flow that have come to its receiver, in order or not, new or again.
+    pub(crate) fn came(&self, flow: usize) -> u64 {
+        self.came.get(flow).map_or(0, |(_, bytes)| bytes.load(Ordering::Relaxed))
+    }
+
+    fn note_arrival(&self, port: usize, packet: &Packet) {
+        if let Kind::Data(flow) = packet.kind
+            && let Some((last, bytes)) = self.came.get(flow.index())
+            && *last == port
+        {
+            bytes.fetch_add(packet.bytes.len() as u64, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn port(&self, port: usize) -> PortState {
@@ -272,6 +295,7 @@ struct Port {
     to: Arc<File>,
     queue: Box<dyn Qdisc>,
     rate: Rate,
+    schedule: Option<Schedule>,
     delay: Span,
     loss: Option<(f64, Stream)>,
     script: Vec<u64>,
@@ -300,7 +324,7 @@ struct Path {
 impl Port {
     fn new(plan: PortPlan) -> Self {
         let PortPlan { counts, tells_left, tells_came, .. } = plan;
-        let PortPlan { from, to, queue, rate, delay, loss, script, overhead, programs, .. } = plan;
+        let PortPlan { from, to, queue, rate, schedule, delay, loss, script, overhead, programs, .. } = plan;
         let path = counts.then(|| Path {
             left: Passed::default(),
             arriving: Passed::default(),
@@ -316,6 +340,7 @@ impl Port {
             to,
             queue,
             rate,
+            schedule,
             delay,
             loss,
             script,
@@ -409,7 +434,10 @@ impl Port {
             self.wire.pop_front();
             let packet = &store.packets[key as usize];
             match (&*self.to).write(&packet.bytes) {
-                Ok(_) => self.state.counters.delivered += 1,
+                Ok(_) => {
+                    self.state.counters.delivered += 1;
+                    wires.board.note_arrival(id, packet);
+                }
                 Err(_) => self.state.counters.refused += 1,
             }
             self.state.counters.inside -= 1;
@@ -445,8 +473,12 @@ impl Port {
                 return;
             };
             let start = asked;
+            let continues = !self.is_idle;
             self.is_idle = false;
-            self.free_at = start + self.rate.time_for(Bytes::new(pkt.len.into()));
+            self.free_at = match &mut self.schedule {
+                Some(schedule) => schedule.finish(start, continues, pkt.len),
+                None => start + self.rate.time_for(Bytes::new(pkt.len.into())),
+            };
             self.state.counters.sent += 1;
             if pkt.ce {
                 self.mark(pkt.key, store);
@@ -494,7 +526,7 @@ impl Port {
             }
             return;
         };
-        let payload = packet.bytes.get(UDP_HEADERS..).unwrap_or_default().to_vec();
+        let payload = packet.bytes.get(UDP_HEADERS as usize..).unwrap_or_default().to_vec();
         let tell = |passage| {
             // The lab may have ended already.
             let _ = wires.passages.send(passage);
@@ -542,5 +574,25 @@ impl Port {
 
     fn publish(&mut self, id: usize, wires: &Wires) {
         *wires.board.ports[id].lock().unwrap_or_else(PoisonError::into_inner) = self.state;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_has_come_when_the_last_port_of_its_way_hands_it_over() {
+        let board = Board::new(4, &[vec![0, 2], vec![2]]);
+        let packet = |kind| Packet { bytes: vec![0; 1500], kind, is_payload: true };
+        let data = |flow| packet(Kind::Data(FlowId(flow)));
+        for (port, packet) in [(0, data(0)), (3, packet(Kind::Reverse(FlowId(0)))), (2, data(7))] {
+            board.note_arrival(port, &packet);
+        }
+        assert_eq!((board.came(0), board.came(1)), (0, 0));
+        board.note_arrival(2, &data(0));
+        board.note_arrival(2, &data(0));
+        board.note_arrival(2, &data(1));
+        assert_eq!((board.came(0), board.came(1), board.came(2)), (3000, 1500, 0));
     }
 }

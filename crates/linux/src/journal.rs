@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process;
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,9 @@ use crate::netns::Netns;
 const FOLDER: &str = "/run/bandmaster/emulate";
 /// Begins the name of every namespace of ours.
 const PREFIX: &str = "bm-";
+
+/// Held while a namespace is made, and from [`abandon`] on.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// The journal of a run. Dropping it takes away what the run made, and the journal with it.
 pub(crate) struct Journal {
@@ -51,6 +55,12 @@ impl Journal {
             .map_err(|error| Error::os(format!("write the journal {}", journal.path.display()), error))?;
         Ok((journal, namespaces))
     }
+
+    /// Makes a namespace that is written down.
+    pub(crate) fn create(&self, name: &str) -> Result<Netns, Error> {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        Netns::create(name)
+    }
 }
 
 impl Drop for Journal {
@@ -66,10 +76,7 @@ impl Drop for Journal {
 /// When something cannot be taken away.
 pub fn clean() -> Result<Vec<String>, Error> {
     let mut gone = Vec::new();
-    let journals = fs::read_dir(FOLDER).into_iter().flatten().flatten();
-    let mut paths: Vec<PathBuf> = journals.map(|entry| entry.path()).collect();
-    paths.sort();
-    for path in paths {
+    for path in journals() {
         let text = fs::read(&path)
             .map_err(|error| Error::os(format!("read the journal {}", path.display()), error))?;
         // Half a journal: killed before anything was made.
@@ -83,6 +90,28 @@ pub fn clean() -> Result<Vec<String>, Error> {
         }
     }
     Ok(gone)
+}
+
+/// Takes away what this process has made and prevents it from making more: for a program that ends at once.
+pub fn abandon() {
+    std::mem::forget(TURN.lock().unwrap_or_else(PoisonError::into_inner));
+    for path in journals() {
+        let Ok(text) = fs::read(&path) else { continue };
+        if let Ok(entry) = serde_json::from_slice::<Entry>(&text)
+            && entry.process == process::id()
+        {
+            // What cannot be taken away now stays in the journal, for `clean`.
+            let _ = undo(&path, &entry);
+        }
+    }
+}
+
+/// Paths of all journals, sorted.
+fn journals() -> Vec<PathBuf> {
+    let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
 }
 
 fn undo(path: &Path, entry: &Entry) -> Result<Vec<String>, Error> {

@@ -18,7 +18,7 @@ use bandmaster_core::measure::{FlowSample, Flows, Meter};
 use bandmaster_core::report::{RunRecord, Work};
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
-use bandmaster_core::units::Bytes;
+use bandmaster_core::units::{Bytes, UDP_HEADERS};
 use bandmaster_core::workload::Toggles;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -32,7 +32,7 @@ use crate::network::Network;
 use crate::roles::{Arrival, Roles};
 use crate::syscall::{self, TcpInfo};
 use crate::traffic::Traffic;
-use crate::workplan::{Workplan, transmitter};
+use crate::workplan::Workplan;
 
 /// Real-time priority of the traffic and the roles: below the forwarder's.
 const PRIORITY: i32 = 10;
@@ -125,12 +125,12 @@ struct Forwarder {
 
 impl Forwarder {
     /// Starts to forward, and the clock of the run.
-    fn start(ports: Vec<PortPlan>) -> Result<Self, Error> {
+    fn start(ports: Vec<PortPlan>, plan: &Workplan) -> Result<Self, Error> {
         let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
         let bell = Arc::new(bell.map_err(|errno| Error::os("make an eventfd", errno.into()))?);
         let (sender, passages) = channel();
         let stop = Arc::new(AtomicBool::new(false));
-        let board = Arc::new(Board::new(ports.len()));
+        let board = Arc::new(Board::new(ports.len(), &plan.data_routes));
         let clock = Clock::new(Instant::now());
         let wires =
             Wires { clock, stop: stop.clone(), board: board.clone(), passages: sender, bell: bell.clone() };
@@ -169,7 +169,7 @@ impl<'a> Lab<'a> {
         let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.node));
         let roles = Roles::open(roles, &network.nodes)?;
 
-        let forwarder = Forwarder::start(ports)?;
+        let forwarder = Forwarder::start(ports, plan)?;
         Ok(Self {
             scenario,
             plan,
@@ -401,7 +401,8 @@ impl<'a> Lab<'a> {
     }
 
     fn ports_at(&self, node: NodeId) -> Vec<PortStats> {
-        let here = (0..self.plan.rates.len()).filter(|&port| transmitter(self.scenario, port) == node);
+        let here = (0..self.plan.rates.len())
+            .filter(|&port| self.scenario.topology.transmitter(PortId(port as u32)) == node);
         let stats = |port: usize| {
             let counter = self.network.flow_counters.get(&port);
             let counts = counter.map(|c| c.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -495,6 +496,7 @@ impl<'a> Lab<'a> {
             .map(|(rate, load)| (rate.bits_per_sec() as f64 - load).max(0.0))
             .collect();
         let (scenario, plan, traffic) = (self.scenario, self.plan, &self.traffic);
+        let board = &self.forwarder.board;
         let overhead = scenario.topology.frame_overhead.get();
         let transport = |i: usize| &plan.flows[i].group(&scenario.flows).transport;
         let efficiency = |i: usize| match transport(i) {
@@ -508,18 +510,17 @@ impl<'a> Lab<'a> {
             let got = traffic.state(i);
             match transport(i) {
                 Transport::Udp { packet, .. } => FlowSample {
-                    delivered: got.datagrams * packet.get().saturating_sub(UDP_HEADERS),
+                    delivered: got.datagrams * packet.get().saturating_sub(u64::from(UDP_HEADERS)),
                     ip_bytes: got.datagrams as f64 * packet.get() as f64,
                     ..FlowSample::default()
                 },
                 Transport::Tcp { settings, .. } => {
                     let mss = settings.mss.get();
-                    let per_byte = (mss + headers(settings.timestamps)) as f64 / mss as f64;
                     let info = traffic.info(i);
                     let initial = u64::from(settings.initial_window) * mss;
                     FlowSample {
                         delivered: got.received,
-                        ip_bytes: got.received as f64 * per_byte,
+                        ip_bytes: board.came(i) as f64,
                         cwnd: info.map_or(initial, |info| u64::from(info.cwnd) * u64::from(info.mss)),
                         srtt: info.and_then(|info| info.srtt),
                     }
@@ -614,9 +615,6 @@ impl<'a> Lab<'a> {
         }
     }
 }
-
-/// Bytes of IPv4 and UDP headers.
-const UDP_HEADERS: u64 = 28;
 
 /// Bytes of IPv4 and TCP headers in a data segment.
 fn headers(timestamps: bool) -> u64 {

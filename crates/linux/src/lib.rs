@@ -20,6 +20,6 @@ mod wiring;
 mod workplan;
 
 pub use error::Error;
-pub use journal::clean;
+pub use journal::{abandon, clean};
 pub use limits::{Remarks, check};
 pub use wiring::check_tun;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use bandmaster_core::capacity::Capacity;
 use bandmaster_core::id::NodeId;
 use bandmaster_core::params::Value;
 use bandmaster_core::qdisc;
@@ -71,20 +72,16 @@ fn check_network(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error
     }
     for (i, link) in topology.links.iter().enumerate() {
         let name = topology.port_name(bandmaster_core::id::PortId(2 * i as u32));
-        if link.rate > MOST_RATE {
+        let capacities = [&link.capacity, &link.capacity_back].into_iter().flatten();
+        let highest = capacities.map(highest_rate).fold(link.rate, Rate::max);
+        if highest > MOST_RATE {
             return missing(format!(
-                "link {name}: {} is more than a user-space forwarder carries; at most {MOST_RATE}",
-                link.rate
+                "link {name}: {highest} is more than a user-space forwarder carries; at most {MOST_RATE}"
             ));
         }
         if link.queue.discipline == &qdisc::shared::DEF {
             return missing(format!(
                 "link {name}: memory that ports share is not emulated yet; `run` simulates it"
-            ));
-        }
-        if link.capacity.is_some() || link.capacity_back.is_some() {
-            return missing(format!(
-                "link {name}: a capacity that changes is not emulated yet; `run` simulates it"
             ));
         }
         for (node, queue) in [(link.a, &link.queue), (link.b, &link.queue), (link.a, &link.host_queue)] {
@@ -112,6 +109,14 @@ fn check_network(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error
         remarks.push("network.host-delay: real hosts take their own time".to_owned());
     }
     Ok(())
+}
+
+/// The highest rate of steps, the mean rate of a trace.
+fn highest_rate(capacity: &Capacity) -> Rate {
+    match capacity {
+        Capacity::Steps(steps) => steps.steps().iter().map(|step| step.rate).fold(Rate::ZERO, Rate::max),
+        Capacity::Trace(trace) => trace.mean_rate(),
+    }
 }
 
 fn check_schemes(scenario: &Scenario) -> Result<(), Error> {

@@ -22,7 +22,7 @@ use crate::journal::Journal;
 use crate::limits::parameters_of_nodes;
 use crate::netns::{self, Netns};
 use crate::wiring::{RouteMetrics, Wiring};
-use crate::workplan::{Workplan, transmitter};
+use crate::workplan::Workplan;
 
 /// Longest IP packet that every link carries, unless flows have longer ones.
 const USUAL_MTU: u64 = 1500;
@@ -36,7 +36,7 @@ pub(crate) struct Network {
     pub(crate) flow_counters: BTreeMap<usize, Arc<Mutex<FlowCounter>>>,
     /// The devices exist as long as their other sides are open.
     devices: Vec<Arc<File>>,
-    #[expect(dead_code, reason = "takes the namespaces away when it is dropped")]
+    /// Takes the namespaces away when it is dropped.
     journal: Journal,
 }
 
@@ -65,7 +65,7 @@ impl Network {
         let mut ends: BTreeMap<(usize, NodeId), Arc<File>> = BTreeMap::new();
         for (i, name) in names.iter().enumerate() {
             let node = NodeId(i as u32);
-            let netns = Netns::create(name)?;
+            let netns = network.journal.create(name)?;
             network.nodes.push(netns.clone());
             let own = parameters.get(&node);
             let (devices, shapers) = netns.enter(|| {
@@ -124,6 +124,7 @@ impl Network {
             to: end(to)?,
             queue,
             rate,
+            schedule: plan.schedules.get(&port).cloned(),
             delay: plan.delays[port / 2],
             loss: (link.loss > 0.0).then(|| (link.loss, stream("loss"))),
             script: if is_forth { link.drop_packets.clone() } else { Vec::new() },
@@ -216,7 +217,7 @@ fn equip(scenario: &Scenario, plan: &Workplan, node: NodeId) -> Result<Equipment
         }
     }
     let mut add = |ports: &[u32], to, metrics: RouteMetrics| {
-        for &port in ports.iter().filter(|port| transmitter(scenario, **port as usize) == node) {
+        for &port in ports.iter().filter(|port| scenario.topology.transmitter(PortId(**port)) == node) {
             wiring.add_route(index_of[&(port as usize / 2)], to, metrics)?;
         }
         Ok::<(), Error>(())

@@ -9,6 +9,7 @@ use bandmaster_core::control::{Action, Gauges, Observation, Outbox};
 use bandmaster_core::id::NodeId;
 use bandmaster_core::scheme::Role;
 use bandmaster_core::time::Time;
+use bandmaster_core::units::UDP_HEADERS;
 use socket2::SockRef;
 
 use crate::Error;
@@ -20,8 +21,6 @@ use crate::netns::Netns;
 const PORT: u16 = 5002;
 /// DSCP CS6 (RFC 4594): network control.
 const NETWORK_CONTROL: u32 = 48;
-/// Bytes of IPv4 and UDP headers.
-const UDP_HEADERS: u64 = 28;
 /// Stamps of probes that never came, beyond which the oldest is forgotten.
 const MOST_PENDING: usize = 1024;
 
@@ -123,7 +122,7 @@ impl Roles {
         let Some(socket) = self.sockets.get(&from) else {
             return Err(Error::Missing(format!("a role at node {} sends probes and declared none", from.0)));
         };
-        self.bytes_sent += payload.len() as u64 + UDP_HEADERS;
+        self.bytes_sent += payload.len() as u64 + u64::from(UDP_HEADERS);
         match socket.send_to(payload, (address::node(to), PORT)) {
             // A full device loses probes as it loses other packets.
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {

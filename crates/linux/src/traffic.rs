@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use bandmaster_core::id::NodeId;
 use bandmaster_core::scenario::{FlowGroup, Scenario, TcpSettings, Transport};
 use bandmaster_core::time::{Span, Time};
-use bandmaster_core::units::Bytes;
+use bandmaster_core::units::{Bytes, UDP_HEADERS};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -25,8 +25,6 @@ const PORT: u16 = 5001;
 const WRITTEN_AHEAD: i32 = 32 << 10;
 /// Receive buffers up to this size are fixed; larger ones grow by themselves, as Linux does it.
 const LARGEST_FIXED: u64 = 1 << 20;
-/// Bytes of IPv4 and UDP headers.
-const UDP_HEADERS: u64 = 28;
 /// Faster than any link: asks for pacing without a limit of its own.
 const NO_LIMIT: i32 = i32::MAX;
 /// Zeros to send.
@@ -290,7 +288,7 @@ impl Flow {
                 Kind::Tcp { left: size, size }
             }
             Transport::Udp { rate, packet } => Kind::Udp {
-                payload: packet.get().saturating_sub(UDP_HEADERS) as usize,
+                payload: packet.get().saturating_sub(u64::from(UDP_HEADERS)) as usize,
                 rate: rate.bits_per_sec().max(1),
                 bits: packet.get() * 8,
                 on_since: Time::ZERO,

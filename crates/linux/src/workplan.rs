@@ -1,12 +1,14 @@
 //! Flows and their routes, as the simulator lays them out.
 
-use bandmaster_core::id::{FlowId, NodeId, PortId};
+use std::collections::BTreeMap;
+
+use bandmaster_core::capacity::Schedule;
+use bandmaster_core::id::{NodeId, PortId};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::routing::Router;
 use bandmaster_core::scenario::{Scenario, Transport};
-use bandmaster_core::scheme::{PortInfo, Role, Route, World};
+use bandmaster_core::scheme::{Role, World};
 use bandmaster_core::time::Span;
-use bandmaster_core::topology::NodeKind;
 use bandmaster_core::units::Rate;
 use bandmaster_core::workload::{self, FlowPlan};
 
@@ -25,8 +27,10 @@ pub(crate) struct Workplan {
     pub(crate) data_routes: Vec<Vec<u32>>,
     /// Ports of each TCP flow's acknowledgements.
     pub(crate) ack_routes: Vec<Vec<u32>>,
-    /// Rate of each port.
+    /// Rate of each port; where its capacity changes, the nominal one.
     pub(crate) rates: Vec<Rate>,
+    /// Capacities of the ports where it changes.
+    pub(crate) schedules: BTreeMap<usize, Schedule>,
     /// Delay of each link.
     pub(crate) delays: Vec<Span>,
     /// Nodes that exchange probes, with the ports between them.
@@ -63,14 +67,28 @@ impl Workplan {
             .iter()
             .enumerate()
             .map(|(i, link)| link.delay.draw(&mut draw(format!("link/{}/delay", port_name(2 * i)))));
-        let rates = (0..2 * topology.links.len()).map(|port| {
+        let (mut rates, mut schedules) = (Vec::new(), BTreeMap::new());
+        for port in 0..2 * topology.links.len() {
+            let link = &topology.links[port / 2];
             let mut stream = draw(format!("port/{}/rate", port_name(port)));
             let off = topology.rate_tolerance * (2.0 * stream.unit() - 1.0);
-            Rate::from_bits_per_sec_f64(topology.links[port / 2].rate.bits_per_sec() as f64 * (1.0 + off))
-        });
-        let (delays, rates) = (delays.collect(), rates.collect());
-        let mut plan =
-            Self { flows, tcp_flows, data_routes, ack_routes, rates, delays, probe_routes: Vec::new() };
+            rates.push(Rate::from_bits_per_sec_f64(link.rate.bits_per_sec() as f64 * (1.0 + off)));
+            let capacity = if port.is_multiple_of(2) { &link.capacity } else { &link.capacity_back };
+            if let Some(capacity) = capacity {
+                schedules.insert(port, Schedule::new(capacity, link.rate, off));
+            }
+        }
+        let delays = delays.collect();
+        let mut plan = Self {
+            flows,
+            tcp_flows,
+            data_routes,
+            ack_routes,
+            rates,
+            schedules,
+            delays,
+            probe_routes: Vec::new(),
+        };
         for role in plan.roles(scenario) {
             for &to in &role.probes {
                 let mut router = Router::new(topology);
@@ -87,20 +105,7 @@ impl Workplan {
 
     /// The roles of every scheme, new.
     pub(crate) fn roles(&self, scenario: &Scenario) -> Vec<Role> {
-        let topology = &scenario.topology;
-        let ends = topology.links.iter().flat_map(|link| [(link.a, link.b), (link.b, link.a)]);
-        let route = |(i, ports): (usize, &Vec<u32>)| Route {
-            flow: FlowId(i as u32),
-            ports: ports.iter().map(|port| PortId(*port)).collect(),
-        };
-        let world = World {
-            nodes: topology.nodes.iter().map(|node| node.name.clone()).collect(),
-            ports: ends
-                .zip(&self.rates)
-                .map(|((from, to), rate)| PortInfo { from, to, capacity: *rate })
-                .collect(),
-            routes: self.data_routes[..self.tcp_flows].iter().enumerate().map(route).collect(),
-        };
+        let world = World::new(&scenario.topology, &self.rates, self.tcp_routes());
         let of_scheme = scenario.schemes.iter();
         of_scheme.flat_map(|config| (config.scheme.build)(&config.params, &world)).collect()
     }
@@ -112,22 +117,10 @@ impl Workplan {
         if let Some(name) = &scenario.measure.queue {
             return topology.port(name).map(PortId::index);
         }
-        let mut crossing = vec![0u64; self.rates.len()];
-        for &port in self.data_routes[..self.tcp_flows].iter().flatten() {
-            crossing[port as usize] += 1;
-        }
-        let is_router =
-            |port: usize| topology.nodes[transmitter(scenario, port).index()].kind == NodeKind::Router;
-        let rank = |port: &usize| {
-            let rate = topology.links[*port / 2].rate;
-            (crossing[*port], std::cmp::Reverse(rate), std::cmp::Reverse(*port))
-        };
-        (0..crossing.len()).filter(|&port| is_router(port) && crossing[port] > 0).max_by_key(rank)
+        topology.busiest_router_port(self.tcp_routes()).map(PortId::index)
     }
-}
 
-/// The node that transmits at a port.
-pub(crate) fn transmitter(scenario: &Scenario, port: usize) -> NodeId {
-    let link = &scenario.topology.links[port / 2];
-    if port.is_multiple_of(2) { link.a } else { link.b }
+    fn tcp_routes(&self) -> impl Iterator<Item = &[u32]> {
+        self.data_routes[..self.tcp_flows].iter().map(Vec::as_slice)
+    }
 }

@@ -1,6 +1,6 @@
 //! The lab against closed forms, and what it leaves behind. Needs root; without, each test says that it was skipped.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -55,6 +55,25 @@ fn inventory() -> BTreeSet<String> {
         fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim() == "forwarder")
     });
     add("forwarders", forwarders.count().to_string());
+    let rules = Command::new("nft").args(["list", "ruleset"]).output();
+    add("nft", rules.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default());
+    // Devices, sockets, namespaces and BPF objects are held by open files.
+    let kinds = names("/proc/self/fd").lines().fold(BTreeMap::<String, u32>::new(), |mut kinds, file| {
+        if let Ok(target) = fs::read_link(format!("/proc/self/fd/{file}")) {
+            let target = target.to_string_lossy().into_owned();
+            let kind = target.split(":[").next().unwrap_or_default().to_owned();
+            // The folder that is being read.
+            *kinds.entry(kind).or_default() += u32::from(!target.ends_with("/fd"));
+        }
+        kinds
+    });
+    for (kind, files) in kinds {
+        add("open", format!("{files} {kind}"));
+    }
+    for name in names("/proc/sys/net/ipv4").lines().chain(["../core/wmem_max", "../core/rmem_max"]) {
+        let value = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap_or_default();
+        add("parameter", format!("{name} = {}", value.trim()));
+    }
     found
 }
 
@@ -168,6 +187,83 @@ const SHAPED: &str = r#"
     dscp = 48
 "#;
 
+/// 6 Mbit/s of UDP into a link whose capacity changes.
+const STEPS: &str = r#"
+    version = 1
+    name = "steps"
+    [run]
+    duration = "4s"
+    sample = "250ms"
+    trials = 1
+    [network]
+    hosts = ["a", "b"]
+    routers = ["r"]
+    frame-overhead = "14B"
+    host-delay = 0.0
+    [[network.links]]
+    ends = ["a", "r"]
+    rate = "100mbit"
+    delay = "1ms"
+    [[network.links]]
+    ends = ["r", "b"]
+    rate = "4mbit"
+    capacity.steps = [
+        { at = "1s", rate = "1mbit" },
+        { at = "2s", rate = "0bit" },
+        { at = "2500ms", rate = "2mbit" },
+    ]
+    delay = "1ms"
+    queue = "5pkt"
+    [measure]
+    queue = "r->b"
+    windows = [
+        { name = "wide", from = "250ms", to = "1s" },
+        { name = "narrow", from = "1250ms", to = "2s" },
+        { name = "pause", from = "2250ms", to = "2500ms" },
+        { name = "again", from = "2750ms", to = "4s" },
+    ]
+    [[flows]]
+    name = "bulk"
+    from = "a"
+    to = "b"
+    transport = "udp"
+    rate = "6mbit"
+    packet = "1000B"
+    measured = true
+"#;
+
+/// A connection over a long queue, some of whose packets are lost on the way to it, and which needs nine tenths of the link.
+const NEEDY: &str = r#"
+    version = 1
+    name = "needy"
+    [run]
+    duration = "9s"
+    warm-up = "3s"
+    sample = "500ms"
+    trials = 1
+    [network]
+    hosts = ["a", "b"]
+    routers = ["r"]
+    frame-overhead = "14B"
+    host-delay = 0.0
+    [[network.links]]
+    ends = ["a", "r"]
+    rate = "100mbit"
+    delay = "1ms"
+    drop-packets = [400, 550]
+    [[network.links]]
+    ends = ["r", "b"]
+    rate = "1mbit"
+    delay = "10ms"
+    queue = "60pkt"
+    [[flows]]
+    name = "bulk"
+    from = "a"
+    to = "b"
+    needs = "900kbit"
+    needs-over = "1s"
+"#;
+
 #[test]
 fn one_connection_fills_one_bottleneck_and_nothing_is_left() {
     if !has_root("one_connection_fills_one_bottleneck_and_nothing_is_left") {
@@ -225,7 +321,39 @@ fn a_stopped_run_leaves_nothing() {
 }
 
 #[test]
+fn a_link_changes_its_capacity() {
+    if !has_root("a_link_changes_its_capacity") {
+        return;
+    }
+    let _alone = alone();
+    let trial = run(STEPS);
+    println!("{:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
+    // Payload of 972 bytes in a frame of 1014.
+    for (window, mbit) in [("wide", 4.0), ("narrow", 1.0), ("pause", 0.0), ("again", 2.0)] {
+        let (throughput, expected) = (figure(&trial, &format!("{window}.throughput")), mbit * 972.0 / 1014.0);
+        // Less than three packets in each window.
+        assert!((throughput - expected).abs() < 0.03 * expected + 0.03, "{window}: {throughput}");
+    }
+    assert!(figure(&trial, "drops") > 500.0);
+}
+
+/// The link is never idle: packets come at its rate also while one that was lost is missing, so that the receiver's
+/// program waits for a round trip of 0.7 s and more.
+#[test]
+fn what_arrives_out_of_order_has_arrived() {
+    if !has_root("what_arrives_out_of_order_has_arrived") {
+        return;
+    }
+    let _alone = alone();
+    let trial = run(NEEDY);
+    println!("{:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
+    assert!(figure(&trial, "retransmits") > 0.0, "losses without end");
+    assert_eq!(figure(&trial, "bulk.shortage"), 0.0, "{:?}", trial.record.figures);
+}
+
+#[test]
 fn what_linux_cannot_do_is_refused_before_anything_is_built() {
+    let _alone = alone();
     for (changed, to, says) in [
         ("\"100mbit\"", "\"10gbit\"", "more than a user-space forwarder carries"),
         (

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use bandmaster_core::id::{FlowId, NodeId, PortId};
+use bandmaster_core::id::{NodeId, PortId};
 use bandmaster_core::params::Value;
 use bandmaster_core::port::flow_counter::FlowCounter;
 use bandmaster_core::qdisc::{Pool, Site};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
-use bandmaster_core::scheme::{PortInfo, Role, Route, SchemeConfig, World};
+use bandmaster_core::scheme::{Role, SchemeConfig, World};
 use bandmaster_core::time::Time;
 use bandmaster_core::topology::{NodeKind, Topology};
 use bandmaster_core::units::Rate;
@@ -120,7 +120,10 @@ pub(crate) fn build<'a>(
 
     let measured_port = match &scenario.measure.queue {
         Some(name) => Some(find_port(topology, name)?),
-        None => busiest_router_port(topology, &routes, &data_routes[..tcp_flows]),
+        None => {
+            let of_tcp = data_routes[..tcp_flows].iter().map(|&route| route_ports(&routes, route));
+            topology.busiest_router_port(of_tcp).map(|port| port.0)
+        }
     };
     if let Some(port) = measured_port {
         ports[port as usize].extras().watch = Some(QueueWatch::default());
@@ -232,25 +235,6 @@ fn find_port(topology: &Topology, name: &str) -> Result<u32, RunError> {
     }
 }
 
-/// The router port that most flows' data cross; the slowest, then the first, of equals.
-fn busiest_router_port(topology: &Topology, routes: &[u32], flows: &[u32]) -> Option<u32> {
-    let mut crossing = vec![0u64; 2 * topology.links.len()];
-    for &route in flows {
-        for &port in route_ports(routes, route) {
-            crossing[port as usize] += 1;
-        }
-    }
-    let is_router = |port: usize| {
-        let link = &topology.links[port / 2];
-        let owner = if port.is_multiple_of(2) { link.a } else { link.b };
-        topology.nodes[owner.index()].kind == NodeKind::Router
-    };
-    let rank = |port: &usize| {
-        (crossing[*port], std::cmp::Reverse(topology.links[*port / 2].rate), std::cmp::Reverse(*port))
-    };
-    (0..crossing.len()).filter(|&p| is_router(p) && crossing[p] > 0).max_by_key(rank).map(|p| p as u32)
-}
-
 /// Ports of the route that starts at `route` in the table.
 pub(crate) fn route_ports(table: &[u32], route: u32) -> &[u32] {
     let rest = &table[route as usize..];
@@ -269,25 +253,9 @@ pub(crate) fn roles(
     if scenario.schemes.is_empty() {
         return Vec::new();
     }
-    let world = world(topology, rates, routes, flows);
+    let world = World::new(topology, rates, flows.iter().map(|&route| route_ports(routes, route)));
     let of = |config: &SchemeConfig| (config.scheme.build)(&config.params, &world);
     scenario.schemes.iter().flat_map(of).collect()
-}
-
-fn world(topology: &Topology, rates: &[Rate], routes: &[u32], flows: &[u32]) -> World {
-    let ends = topology.links.iter().flat_map(|link| [(link.a, link.b), (link.b, link.a)]);
-    World {
-        nodes: topology.nodes.iter().map(|node| node.name.clone()).collect(),
-        ports: ends.zip(rates).map(|((from, to), rate)| PortInfo { from, to, capacity: *rate }).collect(),
-        routes: flows
-            .iter()
-            .enumerate()
-            .map(|(i, &route)| Route {
-                flow: FlowId(i as u32),
-                ports: route_ports(routes, route).iter().map(|p| PortId(*p)).collect(),
-            })
-            .collect(),
-    }
 }
 
 /// Routes as runs in one table; equal routes share a run.

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use bandmaster_core::capacity::Capacity;
+use bandmaster_core::capacity::{Capacity, Schedule};
 use bandmaster_core::control::Passed;
 use bandmaster_core::id::FlowId;
 use bandmaster_core::params::Limit;
@@ -19,10 +19,6 @@ use bandmaster_core::units::Rate;
 
 use crate::events::{Event, EventQueue};
 use crate::packet::{Label, PROBE, Packet, Slab, flag};
-
-mod schedule;
-
-use schedule::Schedule;
 
 /// Marks a packet key in the ring whose packet does not arrive.
 const LOST: u32 = 1 << 31;

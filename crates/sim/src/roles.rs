@@ -8,13 +8,12 @@ use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::ControlPlane;
 use bandmaster_core::scheme::Role;
 use bandmaster_core::time::{Span, Time};
+use bandmaster_core::units::UDP_HEADERS;
 
 use crate::events::{Event, EventQueue};
 use crate::net::Net;
 use crate::packet::{PROBE, Packet};
 
-/// Bytes of IPv4 and UDP headers.
-const UDP_HEADERS: u32 = 28;
 /// DSCP CS6 (RFC 4594): network control.
 const NETWORK_CONTROL: u8 = 48;
 /// Bytes of IP, UDP and message header that each message costs on the control plane.

@@ -8,7 +8,7 @@ use bandmaster_core::qdisc::{ClassChange, ClassName};
 use bandmaster_core::report::{RunRecord, Work};
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
-use bandmaster_core::units::{Bytes, Rate};
+use bandmaster_core::units::{Bytes, Rate, UDP_HEADERS};
 
 use crate::events::Event;
 use crate::gates::Gates;
@@ -564,7 +564,7 @@ impl Simulation<'_> {
             hop: source.route,
             flow: source.flow,
             len: source.packet + overhead,
-            payload: source.packet - 28,
+            payload: source.packet - UDP_HEADERS,
             tos: source.tos,
             ..Packet::default()
         };
@@ -807,7 +807,7 @@ impl Simulation<'_> {
         let state = |i: usize| {
             if i >= connections.flows() {
                 let i = i - connections.flows();
-                let delivered = received[i] * u64::from(udp[i].packet - 28);
+                let delivered = received[i] * u64::from(udp[i].packet - UDP_HEADERS);
                 let ip_bytes = received[i] as f64 * f64::from(udp[i].packet);
                 return FlowSample { delivered, ip_bytes, ..FlowSample::default() };
             }

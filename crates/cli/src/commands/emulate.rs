@@ -17,6 +17,7 @@ use super::scenario_file::{ScenarioFile, options};
 use crate::args::{CaptureArgs, Settings, WorkArgs};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
+use crate::interrupt;
 use crate::jobs::{Job, TrialError};
 
 /// Emulated time of all trials of a quick look: with what it takes to build the labs, under 40 s.
@@ -92,6 +93,7 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
     for name in bandmaster_linux::clean()? {
         console.say(format!("removed {name}, which a killed emulation had left"));
     }
+    interrupt::before_exit(bandmaster_linux::abandon);
     say_length(&study, console);
     for remark in &remarks {
         console.say(format!("otherwise than the file says: {remark}"));

@@ -4,6 +4,8 @@ mod capture;
 mod compare;
 #[cfg(target_os = "linux")]
 mod doctor;
+#[cfg(target_os = "linux")]
+mod emulate;
 mod interrupt;
 mod program;
 mod refusals;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::keys;
 use super::model::{
-    FlightSize, FlowGroup, Multipath, Need, OnOff, Pairing, Recovery, RtoFloor, Scheduler, TcpSettings,
-    TimelineStep, Transport,
+    FlightSize, FlowGroup, Multipath, Need, OnOff, Pairing, Recovery, RtoFloor, RunPlan, Scheduler,
+    TcpSettings, TimelineStep, Transport,
 };
 use super::network;
 use super::raw::Item;
@@ -27,8 +27,9 @@ pub(super) fn read(
     reader: &mut Reader,
     file: &Section<'_>,
     topology: Option<&Topology>,
-    duration: Option<Span>,
+    run: Option<&RunPlan>,
 ) -> Vec<FlowGroup> {
+    let duration = run.map(|run| run.duration);
     let defaults = reader.table(file, "tcp");
     if file.item("tcp").is_some() {
         let section = reader.section(&keys::TCP, &defaults);
@@ -46,6 +47,7 @@ pub(super) fn read(
         let section = reader.section(&keys::FLOW, &layer);
         names.extend(section.name_entry("name"));
         let group = flow_group(reader, &section, &defaults, duration, topology);
+        needs_over(reader, &section, run);
         let per_pair = group.as_ref().and_then(|g| g.multipath).map_or(1, |m| i64::from(m.subflows));
         let count = section.integer("count").unwrap_or(1) * per_pair;
         if let Some(reach) = &reach {
@@ -63,6 +65,19 @@ pub(super) fn read(
     }
     reader.unique(&names);
     flows
+}
+
+/// A need is judged over whole sampling intervals.
+fn needs_over(reader: &mut Reader, section: &Section<'_>, run: Option<&RunPlan>) {
+    let (Some(_), Some(over), Some(run)) = (section.item("needs"), section.span("needs-over"), run) else {
+        return;
+    };
+    if over.is_zero() || !over.as_nanos().is_multiple_of(run.sample.as_nanos().max(1)) {
+        let default = if section.item("needs-over").is_some() { "" } else { ", the default," };
+        let message =
+            format!("\"{over}\"{default} is not a multiple of the sampling interval, {}", run.sample);
+        reader.fail_key(section, "needs-over", message);
+    }
 }
 
 fn flow_group(

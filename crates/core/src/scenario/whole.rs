@@ -37,7 +37,7 @@ pub(super) fn read(reader: &mut Reader, root: &Item, quick: bool) -> Option<Scen
     let run = run_plan(reader, &file, quick);
     let duration = run.as_ref().map(|r| r.duration);
     let topology = network::read(reader, &file, file.integer("clients"));
-    let flows = traffic::read(reader, &file, topology.as_ref(), duration);
+    let flows = traffic::read(reader, &file, topology.as_ref(), run.as_ref());
     let schemes = schemes(reader, &file, topology.as_ref());
     let control = control(reader, &file);
     let faults = faults(reader, &file, topology.as_ref(), duration);
@@ -255,6 +255,19 @@ fn tracking(reader: &mut Reader, measure: &Section<'_>, topology: Option<&Topolo
     let section = reader.section(&keys::TRACKING, &layer);
     let node = known_node(reader, &section, "node", topology);
     let port = known_port(reader, &section, "port", topology);
+    // The truth is computed from the link's rate.
+    if let (Some(topology), Some(port)) = (topology, port) {
+        let link = &topology.links[port.index() / 2];
+        let key = if port.index().is_multiple_of(2) { "capacity" } else { "capacity-back" };
+        let schedule = if port.index().is_multiple_of(2) { &link.capacity } else { &link.capacity_back };
+        if schedule.is_some() {
+            let name = topology.port_name(port);
+            let message = format!(
+                "the capacity of \"{name}\" changes by the link's `{key}`; write a port whose link has a fixed rate"
+            );
+            reader.fail_key(&section, "port", message);
+        }
+    }
     let within = section.rate("within");
     if within.is_some_and(|within| within.bits_per_sec() == 0) {
         reader.fail_key(&section, "within", "must be more than nothing");

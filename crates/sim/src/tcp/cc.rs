@@ -189,6 +189,11 @@ fn additive_increase(window: &mut Window, ack: &AckInfo, byte_counting: bool) {
     window.cwnd += (ack.mss * counted / window.cwnd).max(1);
 }
 
+/// Half of the flight, at least two segments (RFC 5681 equation (4)).
+fn half_of_flight(in_flight: u64, mss: u64) -> u64 {
+    (in_flight / 2).max(2 * mss)
+}
+
 /// Half of the smaller of window and flight in whole segments, at least two (4.3BSD, where the offered window stands for
 /// the flight).
 fn half_in_segments(window: &Window, outstanding: u64, mss: u64) -> u64 {

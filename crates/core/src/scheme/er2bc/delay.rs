@@ -16,6 +16,7 @@
 //! | D8 | the queue is empty: nothing but "at least S", or A if more, is known; W(t) = that + shoot if S used W, else W stays; W(t-1) times `start` until the first queue or loss is seen |
 //! | D9 | with goals g_k: W(t) = max(W(t), min(g_k (1 + margin), A' + lift)) for the largest g_k <= A' / (1 - reach); once q^ is beyond the reserve, until it has drained to 1.25 q*, or A fell by a jump, max(D6, min(0.98 A', g_k (1 + margin))) for the largest g_k <= 0.98 A'; D6 alone when the queue is near one at which packets were lost |
 //! | D10 | W(t) = 0.85 W(t-1) for each question beyond three that stay without answer |
+//! | D11 | while a queue is emptied to renew min(T_r - T_s), a round that is not busy takes nothing from the last A that was measured; W goes back there when the queue is empty |
 //!
 //! D2 with a wrong guess C' of C converges still: the error shrinks by the factor |1 - C'/C| a round, for any C' < 2 C;
 //! D3 begins at 1.5 R, so that it holds, and a bottleneck many times R is approached in smaller steps.
@@ -96,6 +97,8 @@ pub(super) struct Delay {
     starting: bool,
     /// When the queue was last empty.
     emptied: Option<Time>,
+    /// A of the last busy round, while an emptied queue is asked for.
+    resume: Option<f64>,
     queueing: f64,
     proven: f64,
     /// Least queue at which packets were lost.
@@ -126,6 +129,7 @@ impl Delay {
             slope: Slope::default(),
             starting: true,
             emptied: None,
+            resume: None,
             queueing: 0.0,
             proven: 0.0,
             full: f64::INFINITY,
@@ -153,7 +157,7 @@ impl Delay {
     /// Clocks or counters began anew: nothing of the past compares with what comes.
     pub(super) fn forget(&mut self) {
         self.least = Least::new(self.settings.window);
-        (self.last, self.free, self.emptied) = (None, None, None);
+        (self.last, self.free, self.emptied, self.resume) = (None, None, None, None);
         self.queueing = 0.0;
     }
 
@@ -176,6 +180,10 @@ impl Delay {
             self.emptied = Some(round.asked);
         }
         let stale = self.emptied.is_some_and(|at| round.asked.since(at) > self.settings.window);
+        let resume = self.resume;
+        if !stale {
+            self.resume = None;
+        }
         let lost = round.lost.max(0) as f64 / round.packets.max(1) as f64;
         let rho = if round.received > 0.0 { round.sent / round.received } else { f64::INFINITY };
         let now = Last { sent: round.sent, rho, busy: standing && was_standing, standing };
@@ -199,8 +207,9 @@ impl Delay {
                 self.proven = round.received;
                 return round.received;
             }
-            self.proven = round.sent;
-            return self.climb(estimate, round.sent, round.sent);
+            let from = round.sent.max(resume.unwrap_or(0.0));
+            self.proven = from;
+            return self.climb(estimate, round.sent, from);
         }
         self.starting = false;
         let capacity = self.slope.capacity(1.5 * round.received).max(round.received);
@@ -217,9 +226,15 @@ impl Delay {
             self.free = None;
             self.proven = measured;
             if stale {
-                return measured.max(round.sent) - self.settings.drain.bits_per_sec() as f64;
+                let known = measured.max(round.sent).max(resume.unwrap_or(0.0));
+                return known - self.settings.drain.bits_per_sec() as f64;
             }
             return self.climb(estimate, round.sent, measured.max(round.sent));
+        }
+        if stale && now.busy {
+            self.resume = Some(measured);
+        } else if stale {
+            measured = measured.max(resume.unwrap_or(0.0));
         }
         let jump = self.settings.jump.bits_per_sec() as f64;
         let falling = self.free.is_some_and(|free| measured < free - jump);

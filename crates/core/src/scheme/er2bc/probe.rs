@@ -26,7 +26,7 @@ use crate::time::Time;
 use crate::units::Bytes;
 
 /// Bytes of IPv4 and UDP headers.
-pub const HEADERS: Bytes = Bytes::new(28);
+pub const HEADERS: Bytes = Bytes::new(crate::units::UDP_HEADERS as u64);
 
 const QUESTION: u16 = 1;
 const ANSWER: u16 = 2;
@@ -172,13 +172,14 @@ impl fmt::Debug for Key {
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     auth: Auth,
-    heard: ReplayWindow,
+    questions: ReplayWindow,
+    answers: ReplayWindow,
 }
 
 impl Endpoint {
     /// An end that has heard nothing yet.
     pub const fn new(auth: Auth) -> Self {
-        Self { auth, heard: ReplayWindow::new() }
+        Self { auth, questions: ReplayWindow::new(), answers: ReplayWindow::new() }
     }
 
     /// Bytes that a question takes on the path, headers included.
@@ -228,8 +229,9 @@ impl Endpoint {
     /// The plain form tells nothing about repeated messages: the estimator ignores them by their sequence number.
     ///
     /// # Errors
-    /// When it is no message, and in the authenticated form when its tag is wrong or its number was heard before or is
-    /// more than 63 below the highest heard. Refused messages change nothing.
+    /// When it is no message, and in the authenticated form when its tag is wrong, or a message of its kind had its number
+    /// or one more than 63 above it. Refused messages change nothing, and a question that comes back to its sender does
+    /// not use up the number of the answer.
     pub fn decode(&mut self, payload: &[u8]) -> Result<Message, ProbeError> {
         let word = |at: usize| payload.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]));
         let long = |at: usize| {
@@ -262,7 +264,8 @@ impl Endpoint {
             let high = &signed[len..];
             message.epoch = u32::from_be_bytes([high[0], high[1], high[2], high[3]]);
             let number = u64::from(message.epoch) << 16 | u64::from(seq);
-            if !self.heard.admit(number) {
+            let heard = if kind == QUESTION { &mut self.questions } else { &mut self.answers };
+            if !heard.admit(number) {
                 return Err(ProbeError::Replay { epoch: message.epoch, seq });
             }
         }
@@ -463,6 +466,21 @@ mod tests {
         // The sequence number comes back an epoch later: the new message passes, the recorded one does not.
         assert_eq!(reader.decode(writer.encode(&at(6, 9)).as_ref()), Ok(at(6, 9)));
         assert_eq!(reader.decode(recorded.as_ref()), Err(ProbeError::Replay { epoch: 5, seq: 9 }));
+    }
+
+    /// A question that is sent back to its sender carries a good tag, and the number that the answer will have.
+    #[test]
+    fn a_reflected_question_leaves_the_number_to_the_answer() {
+        let (mut asking, mut answering) = (keyed(), keyed());
+        let question = Message { epoch: 5, seq: Seq::new(9), body: Body::Question };
+        let sent = asking.encode(&question);
+        assert_eq!(asking.decode(sent.as_ref()), Ok(question));
+        let answer = Message { body: Body::Answer(counters()), ..answering.decode(sent.as_ref()).unwrap() };
+        let answered = answering.encode(&answer);
+        assert_eq!(answering.decode(answered.as_ref()), Ok(answer), "reflected the other way");
+        assert_eq!(asking.decode(answered.as_ref()), Ok(answer));
+        assert_eq!(asking.decode(answered.as_ref()), Err(ProbeError::Replay { epoch: 5, seq: 9 }));
+        assert_eq!(answering.decode(sent.as_ref()), Err(ProbeError::Replay { epoch: 5, seq: 9 }));
     }
 
     #[test]

@@ -100,6 +100,17 @@ impl Law {
         (u128::from(self.share()) * u128::from(mss) / u128::from(frame.max(1))) as u64
     }
 
+    /// What the window field of a segment says: the window, and below two thirds of a segment the share of the pipe alone.
+    /// Such senders have a segment each under way, which is more than the budget, in turns of the round trip that they know.
+    pub fn field(&self, segment: &Segment) -> u64 {
+        let window = self.window(segment.mss, segment.frame);
+        if 3 * window >= 2 * segment.mss {
+            return window;
+        }
+        let share = self.terms.pipe / self.open.max(1);
+        (u128::from(share) * u128::from(segment.mss) / u128::from(segment.frame.max(1))) as u64
+    }
+
     /// A segment of the sender passes.
     pub fn on_data(&mut self, now: Time, segment: &Segment) {
         if segment.rst {
@@ -224,8 +235,12 @@ impl Law {
     }
 
     /// Moves a flow's right edge towards `most`, in whole turns, as far as the balance factor stays at 0 or below (Eq. 5).
+    ///
+    /// First grants keep to the queue: a synchronised start finds the pipe empty, and all of it arrives at once.
     fn give(&mut self, flow: FlowId, most: u64) {
-        let room = self.budget().saturating_sub(self.outstanding);
+        let is_first = self.flows.get(&flow).is_some_and(|entry| entry.edge == 0);
+        let limit = if is_first { self.queue() } else { self.budget() };
+        let room = limit.saturating_sub(self.outstanding);
         let turn = self.terms.turn;
         self.change(flow, |entry| {
             let wanted = most.saturating_sub(entry.edge).div_ceil(turn * entry.mss);
@@ -305,23 +320,41 @@ mod tests {
         let (law, verdicts) = opened(3);
         assert_eq!(law.share(), (60 * FRAME - 300) / 3);
         assert_eq!(verdicts, [AckVerdict::Window(10 * MSS); 3]);
-        let (law, verdicts) = opened(12);
-        assert_eq!(law.share(), (60 * FRAME - 1200) / 12);
-        // 4.9 segments are two turns.
-        assert_eq!(verdicts, [AckVerdict::Window(4 * MSS); 12]);
-        assert!(law.balance() <= 0.0 && law.outstanding() == 48 * FRAME);
+        let (mut law, verdicts) = opened(9);
+        assert_eq!(law.share(), (60 * FRAME - 900) / 9);
+        // 6.6 segments are three turns, up to what the queue holds of first grants.
+        assert_eq!(verdicts[..6], [AckVerdict::Window(6 * MSS); 6]);
+        assert_eq!(verdicts[6..], [AckVerdict::Window(2 * MSS), AckVerdict::Hold, AckVerdict::Hold]);
+        assert!(law.outstanding() <= 40 * FRAME - 900);
+        // Who has its grants acknowledged gets out of the way of those that wait, and the pipe fills after them.
+        let (at, later) = (Time::ZERO, segment(0, 6 * MSS));
+        assert_eq!(law.on_ack(at, &later), AckVerdict::Hold);
+        assert_eq!([law.release(), law.release()], [Some((FlowId(7), 2 * MSS)), Some((FlowId(8), 2 * MSS))]);
+        assert_eq!(law.release(), Some((FlowId(0), 2 * MSS)));
+        assert_eq!(law.on_ack(at, &segment(1, 6 * MSS)), AckVerdict::Window(6 * MSS));
+        assert!(law.balance() <= 0.0);
     }
 
-    /// 100 flows and 53 frames, in turns of two: 26 send, the others wait, and come in the order in which they asked.
+    /// 80 flows have two thirds of a segment each, 100 only half, and share what fills the link without a queue.
+    #[test]
+    fn fields_far_below_a_segment_share_the_pipe() {
+        let (law, _) = opened(80);
+        assert_eq!(law.field(&segment(0, MSS)), law.window(MSS, FRAME));
+        assert!(law.window(MSS, FRAME) < MSS);
+        let (law, _) = opened(100);
+        assert_eq!(law.field(&segment(0, MSS)), 20 * FRAME / 100 * MSS / FRAME);
+    }
+
+    /// 100 flows and 33 frames, in turns of two: 16 send, the others wait, and come in the order in which they asked.
     #[test]
     fn shares_below_a_segment_are_served_in_turns() {
         let (mut law, verdicts) = opened(100);
-        assert_eq!(verdicts.iter().filter(|v| **v == AckVerdict::Window(2 * MSS)).count(), 26);
-        assert_eq!(verdicts.iter().filter(|v| **v == AckVerdict::Hold).count(), 74);
+        assert_eq!(verdicts.iter().filter(|v| **v == AckVerdict::Window(2 * MSS)).count(), 16);
+        assert_eq!(verdicts.iter().filter(|v| **v == AckVerdict::Hold).count(), 84);
         assert_eq!(law.release(), None);
-        for flow in 0..26 {
+        for flow in 0..16 {
             assert_eq!(law.on_ack(Time::ZERO, &segment(flow, 2 * MSS)), AckVerdict::Hold, "others wait");
-            assert_eq!(law.release(), Some((FlowId(26 + flow), 2 * MSS)));
+            assert_eq!(law.release(), Some((FlowId(16 + flow), 2 * MSS)));
             assert_eq!(law.release(), None);
         }
     }

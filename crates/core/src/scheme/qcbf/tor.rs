@@ -27,7 +27,7 @@ impl WindowProgram for Tor {
         if self.next.is_none() && self.law.flows() > 0 {
             self.next = Some(now + self.interval);
         }
-        self.is_field.then(|| self.law.window(segment.mss, segment.frame))
+        self.is_field.then(|| self.law.field(segment))
     }
 
     fn on_ack(&mut self, now: Time, segment: &Segment) -> AckVerdict {

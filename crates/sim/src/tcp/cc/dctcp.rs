@@ -2,7 +2,9 @@
 
 use bandmaster_core::scenario::TcpSettings;
 
-use super::{AckInfo, CongestionControl, CongestionControlDef, Echo, Window, additive_increase};
+use super::{
+    AckInfo, CongestionControl, CongestionControlDef, Echo, Window, additive_increase, half_of_flight,
+};
 
 pub(super) static DEF: CongestionControlDef = CongestionControlDef {
     name: "dctcp",
@@ -47,7 +49,7 @@ impl CongestionControl for Dctcp {
 
     /// Section 3.5: as RFC 5681.
     fn ssthresh_after_loss(&mut self, _window: &Window, in_flight: u64, mss: u64) -> u64 {
-        (in_flight / 2).max(2 * mss)
+        half_of_flight(in_flight, mss)
     }
 
     fn ssthresh_after_mark(&mut self, window: &Window, _in_flight: u64, mss: u64) -> u64 {

@@ -2,7 +2,7 @@
 
 use bandmaster_core::scenario::TcpSettings;
 
-use super::{AckInfo, CongestionControl, CongestionControlDef, Window, additive_increase};
+use super::{AckInfo, CongestionControl, CongestionControlDef, Window, additive_increase, half_of_flight};
 
 pub(super) static DEF: CongestionControlDef = CongestionControlDef {
     name: "newreno",
@@ -28,7 +28,7 @@ impl CongestionControl for NewReno {
 
     /// RFC 5681 equation (4).
     fn ssthresh_after_loss(&mut self, _window: &Window, in_flight: u64, mss: u64) -> u64 {
-        (in_flight / 2).max(2 * mss)
+        half_of_flight(in_flight, mss)
     }
 }
 

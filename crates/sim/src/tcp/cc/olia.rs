@@ -2,7 +2,7 @@
 
 use bandmaster_core::scenario::TcpSettings;
 
-use super::{AckInfo, CongestionControl, CongestionControlDef, Coupled, Window};
+use super::{AckInfo, CongestionControl, CongestionControlDef, Coupled, Window, half_of_flight};
 use crate::tcp::multipath::{PathState, Share};
 
 pub(super) static DEF: CongestionControlDef = CongestionControlDef {
@@ -66,7 +66,7 @@ impl CongestionControl for Olia {
     /// As RFC 5681 equation (4).
     fn ssthresh_after_loss(&mut self, _window: &Window, in_flight: u64, mss: u64) -> u64 {
         self.0.note_loss();
-        (in_flight / 2).max(2 * mss)
+        half_of_flight(in_flight, mss)
     }
 }
 

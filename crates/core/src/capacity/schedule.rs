@@ -3,12 +3,16 @@
 
 use std::sync::Arc;
 
-use bandmaster_core::capacity::{Capacity, Steps, Trace};
-use bandmaster_core::time::{Span, Time};
-use bandmaster_core::units::Rate;
+use super::{Capacity, Steps, Trace};
+use crate::time::{Span, Time};
+use crate::units::Rate;
 
 /// Capacity over time, and how far it is used up.
-pub(crate) enum Schedule {
+#[derive(Clone, Debug)]
+pub struct Schedule(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
     Steps(Stepper),
     Trace(Opportunities),
 }
@@ -16,19 +20,19 @@ pub(crate) enum Schedule {
 impl Schedule {
     /// `rate` is that before the first step; a transmitter whose rate is off by the share `off` is so at each step. Times
     /// of a trace are what was measured and stay.
-    pub(crate) fn new(capacity: &Capacity, rate: Rate, off: f64) -> Self {
-        match capacity {
-            Capacity::Steps(steps) => Self::Steps(Stepper::new(steps, rate, off)),
-            Capacity::Trace(trace) => Self::Trace(Opportunities::new(trace)),
-        }
+    pub fn new(capacity: &Capacity, rate: Rate, off: f64) -> Self {
+        Self(match capacity {
+            Capacity::Steps(steps) => Kind::Steps(Stepper::new(steps, rate, off)),
+            Capacity::Trace(trace) => Kind::Trace(Opportunities::new(trace)),
+        })
     }
 
     /// When `len` bytes have been sent whose transmission begins at `start`; `continues` when the transmitter became
     /// free at that moment. Starts never decrease, and none is before the end of the transmission before it.
-    pub(crate) fn finish(&mut self, start: Time, continues: bool, len: u32) -> Time {
-        match self {
-            Self::Steps(stepper) => stepper.finish(start, continues, len),
-            Self::Trace(opportunities) => opportunities.finish(start, continues, len),
+    pub fn finish(&mut self, start: Time, continues: bool, len: u32) -> Time {
+        match &mut self.0 {
+            Kind::Steps(stepper) => stepper.finish(start, continues, len),
+            Kind::Trace(opportunities) => opportunities.finish(start, continues, len),
         }
     }
 }
@@ -37,7 +41,8 @@ const NANOS: u128 = 1_000_000_000;
 
 /// A rate that changes at stated times. Amounts are counted in nanobits, what 1 bit/s sends in a nanosecond: whole
 /// numbers, so that nothing is lost to rounding.
-pub(crate) struct Stepper {
+#[derive(Clone, Debug)]
+struct Stepper {
     /// Start within the cycle in ns, and bit/s from then on; the first starts at 0.
     parts: Vec<(u64, u64)>,
     /// Length of the cycle in ns, and what it carries.
@@ -138,7 +143,8 @@ impl Stepper {
 
 /// Delivery opportunities of a trace. What a packet leaves of one is for the packet after it, if that is already there;
 /// an opportunity that finds no packet is lost.
-pub(crate) struct Opportunities {
+#[derive(Clone, Debug)]
+struct Opportunities {
     /// Within a round, in milliseconds.
     times: Arc<[u32]>,
     /// The first that is not used up, counted over all rounds.
@@ -196,10 +202,10 @@ impl Opportunities {
 
 #[cfg(test)]
 mod tests {
-    use bandmaster_core::capacity::Step;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::capacity::Step;
 
     const MBIT: u64 = 1_000_000;
 
