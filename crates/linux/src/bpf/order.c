@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Counts data in the order of packets, and notes the counts at each question.
+// Notes at each question how much data has passed before it, in the order of packets.
 //
-// `departs` sees what the queue discipline hands to the driver, behind the shaper; `arrives` sees what comes in, before
-// the rules of nftables. Types of the kernel are named with the members used; the loader finds their places.
+// `departs` sees what the queue discipline gives away, and reads the counters of the classes' queues at a question: while
+// it runs, no other packet leaves them. `arrives` counts what comes in, before the rules of nftables. Types of the kernel are named with the members used; the loader finds their places.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -26,13 +26,14 @@ typedef unsigned long long u64;
 enum { ARRAY = 2, LRU_HASH = 9 }; // enum bpf_map_type
 enum { FROM_NETWORK_HEADER = 1 };  // enum bpf_hdr_start_off
 enum { NEXT = -1 };                // TCX_NEXT
+enum { BYTE_OFFSET = 0 };          // BPF_FIELD_BYTE_OFFSET
 enum { TO_ANOTHER_HOST = 3 };      // PACKET_OTHERHOST
-enum { BUSY = 0x10 };              // NETDEV_TX_BUSY
 enum { IPV4 = 4, IPV6 = 6, TCP = 6, UDP = 17 };
 enum { ETHERTYPE_IPV4 = 0x0800, ETHERTYPE_IPV6 = 0x86dd };
 enum { SENT = 0, RECEIVED = 1 };
 enum { QUESTION = 1, PLAIN_BYTES = 4, KEYED_BYTES = 20, UDP_HEADER = 8 };
 enum { MOST_RULES = 64, MOST_PORTS = 8, MOST_EXTENSIONS = 4 };
+enum { QUEUE_LISTS = 16, MOST_IN_LIST = 16, MOST_AT_ONCE = 64 };
 #define SECOND 1000000000ULL
 
 static void *(*map_lookup)(const void *, const void *) = (void *)1;
@@ -81,7 +82,7 @@ struct note {
 
 MAP(SETTINGS, ARRAY, u32, struct settings, 1);
 MAP(RULES, ARRAY, u32, struct rule, MOST_RULES);
-MAP(COUNTS, ARRAY, u32, struct counts, 2);
+MAP(COUNTS, ARRAY, u32, struct counts, 1);
 MAP(NOTES, LRU_HASH, struct question, struct note, 4096);
 
 INLINE struct settings *told(void) {
@@ -89,21 +90,16 @@ INLINE struct settings *told(void) {
     return map_lookup(&SETTINGS, &zero);
 }
 
-INLINE void count(u32 direction, u64 packets, u64 bytes) {
-    struct counts *counts = map_lookup(&COUNTS, &direction);
-    if (!counts) return;
-    __sync_fetch_and_add(&counts->packets, packets);
-    __sync_fetch_and_add(&counts->bytes, bytes);
+INLINE struct counts *received(void) {
+    u32 zero = 0;
+    return map_lookup(&COUNTS, &zero);
 }
 
-// A copy of an arriving question does not move the note: only the first is answered.
-INLINE void take_note(const struct question *question) {
-    u32 direction = question->direction;
-    struct counts *counts = map_lookup(&COUNTS, &direction);
-    if (!counts) return;
+// A question that comes or goes again does not move the note: a copy, or what a busy driver gave back.
+INLINE void take_note(const struct question *question, const struct counts *counts) {
     struct note note = { counts->packets, counts->bytes, boot_time() };
     struct note *before = map_lookup(&NOTES, question);
-    if (direction == RECEIVED && before && note.at - before->at < SECOND) return;
+    if (before && note.at - before->at < SECOND) return;
     map_update(&NOTES, question, &note, 0);
 }
 
@@ -121,19 +117,51 @@ typedef struct {
     struct net *net;
 } KERNEL possible_net_t;
 
+struct hlist_node {
+    struct hlist_node *next;
+} KERNEL;
+
+struct hlist_head {
+    struct hlist_node *first;
+} KERNEL;
+
 struct net_device {
     int ifindex;
     possible_net_t nd_net;
+    struct hlist_head qdisc_hash[QUEUE_LISTS];
+} KERNEL;
+
+struct netdev_queue {
+    struct net_device *dev;
+} KERNEL;
+
+typedef struct {
+    u64 v; // whatever it is made of
+} u64_stats_t;
+
+struct gnet_stats_basic_sync {
+    u64_stats_t bytes;
+    u64_stats_t packets;
+} KERNEL;
+
+struct Qdisc {
+    struct hlist_node hash;
+    u32 handle;
+    struct netdev_queue *dev_queue;
+    struct gnet_stats_basic_sync bstats;
+} KERNEL;
+
+struct qdisc_skb_cb {
+    u32 pkt_len;
 } KERNEL;
 
 struct sk_buff {
-    u32 len;
+    struct sk_buff *next;
+    char cb[48];
     u32 priority;
     u32 end;
-    u16 transport_header;
     u16 network_header;
     u8 *head;
-    u8 *data;
 } KERNEL;
 
 struct skb_shared_info {
@@ -149,25 +177,45 @@ INLINE int is_data(const struct settings *settings, const struct sk_buff *skb) {
     return skb->priority - settings->first_class < settings->classes;
 }
 
-// Packets on the wire, and their bytes of IP, as the queue discipline counts them.
-INLINE struct counts on_wire(const struct sk_buff *skb) {
-    const u8 *network = skb->head + skb->network_header;
-    struct counts counts = { 1, skb->len - (u32)(network - skb->data) };
+// As the queue discipline counts it.
+INLINE struct counts counted(const struct sk_buff *skb) {
+    struct counts counts = { 1, 0 };
+    u32 bytes = 0;
+    const struct qdisc_skb_cb *noted = (const void *)skb->cb;
+    read_kernel(&bytes, sizeof(bytes), &noted->pkt_len);
+    counts.bytes = bytes;
     struct skb_shared_info *shared = (void *)(skb->head + skb->end);
     u16 size = 0, segments = 0;
     read_kernel(&size, sizeof(size), &shared->gso_size);
-    if (!size) return counts;
     read_kernel(&segments, sizeof(segments), &shared->gso_segs);
-    if (segments < 2) return counts;
-    u8 version = 0, protocol = 0, offset = 0;
-    read_kernel(&version, 1, network);
-    read_kernel(&protocol, 1, network + (version >> 4 == IPV4 ? 9 : 6));
-    read_kernel(&offset, 1, skb->head + skb->transport_header + 12);
-    u32 header = skb->transport_header - skb->network_header;
-    header += protocol == UDP ? UDP_HEADER : (offset >> 4) * 4;
-    counts.packets = segments;
-    counts.bytes += (u64)(segments - 1) * header;
+    if (size) counts.packets = segments;
     return counts;
+}
+
+// What the queues of the classes have given away, all together; none unless each is found.
+INLINE int given_away(const struct settings *settings, const struct net_device *device, struct counts *counts) {
+    u32 found = 0, first = settings->first_class & 0xffff;
+    for (int list = 0; list < QUEUE_LISTS; list++) {
+        struct hlist_node *node = device->qdisc_hash[list].first;
+        for (int i = 0; i < MOST_IN_LIST && node; i++) {
+            const struct Qdisc *queue =
+                (void *)node - __builtin_preserve_field_info(((struct Qdisc *)0)->hash, BYTE_OFFSET);
+            u32 handle = 0;
+            u64 packets = 0, bytes = 0;
+            read_kernel(&handle, sizeof(handle), &queue->handle);
+            if (!(handle & 0xffff) && (handle >> 16) - first < settings->classes) {
+                read_kernel(&packets, sizeof(packets), &queue->bstats.packets);
+                read_kernel(&bytes, sizeof(bytes), &queue->bstats.bytes);
+                counts->packets += packets;
+                counts->bytes += bytes;
+                found++;
+            }
+            struct hlist_node *next = 0;
+            read_kernel(&next, sizeof(next), &node->next);
+            node = next;
+        }
+    }
+    return found == settings->classes;
 }
 
 INLINE int asks(const struct settings *settings, const struct sk_buff *skb, struct question *question) {
@@ -195,30 +243,35 @@ INLINE int asks(const struct settings *settings, const struct sk_buff *skb, stru
     return bytes == KEYED_BYTES && !read_kernel(question->payload, KEYED_BYTES, payload);
 }
 
-SEC("tp_btf/net_dev_start_xmit")
+// A queue discipline may give away several packets at once: those behind the question have been counted with it.
+SEC("tp_btf/qdisc_dequeue")
 int departs(u64 *arguments) {
-    const struct sk_buff *skb = (void *)arguments[0];
+    const struct Qdisc *queue = (void *)arguments[0];
+    const struct sk_buff *skb = (void *)arguments[3];
     struct settings *settings = told();
-    if (!settings || !is_ours(settings, (void *)arguments[1])) return 0;
-    if (is_data(settings, skb)) {
-        struct counts counts = on_wire(skb);
-        count(SENT, counts.packets, counts.bytes);
-        return 0;
-    }
+    if (!settings || !skb) return 0;
+    const struct net_device *device = queue->dev_queue->dev;
+    if (!is_ours(settings, device)) return 0;
     struct question question = {};
-    if (asks(settings, skb, &question) && question.payload[0] == 0 && question.payload[1] == QUESTION) take_note(&question);
-    return 0;
-}
-
-// A driver that was busy gets the packet again.
-SEC("tp_btf/net_dev_xmit")
-int stays(u64 *arguments) {
-    if ((int)arguments[1] != BUSY) return 0;
-    const struct sk_buff *skb = (void *)arguments[0];
-    struct settings *settings = told();
-    if (!settings || !is_ours(settings, (void *)arguments[2]) || !is_data(settings, skb)) return 0;
-    struct counts counts = on_wire(skb);
-    count(SENT, -counts.packets, -counts.bytes);
+    struct counts behind = {};
+    int found = 0;
+    for (int i = 0; i < MOST_AT_ONCE && skb; i++, skb = skb->next) {
+        if (is_data(settings, skb)) {
+            if (!found) continue;
+            struct counts counts = counted(skb);
+            behind.packets += counts.packets;
+            behind.bytes += counts.bytes;
+        } else if (!found) {
+            found = asks(settings, skb, &question) && question.payload[0] == 0 && question.payload[1] == QUESTION;
+        }
+    }
+    // Behind the last one looked at there may be more.
+    if (!found || skb) return 0;
+    struct counts counts = {};
+    if (!given_away(settings, device, &counts)) return 0;
+    counts.packets -= behind.packets;
+    counts.bytes -= behind.bytes;
+    take_note(&question, &counts);
     return 0;
 }
 
@@ -328,7 +381,9 @@ int arrives(struct __sk_buff *skb) {
         if (bytes == KEYED_BYTES)
             failed |= skb_load(skb, at + PLAIN_BYTES, question.payload + PLAIN_BYTES, KEYED_BYTES - PLAIN_BYTES,
                                FROM_NETWORK_HEADER);
-        if (!failed && question.payload[0] == 0 && question.payload[1] == QUESTION) take_note(&question);
+        struct counts *counts = received();
+        if (!failed && counts && question.payload[0] == 0 && question.payload[1] == QUESTION)
+            take_note(&question, counts);
         return NEXT;
     }
     u32 rules = settings->rules;
@@ -337,7 +392,11 @@ int arrives(struct __sk_buff *skb) {
         struct rule *rule = map_lookup(&RULES, &number);
         if (!rule || !fits(rule, &packet)) continue;
         u32 segments = skb->gso_segs ? skb->gso_segs : 1;
-        count(RECEIVED, segments, packet.bytes + (u64)(segments - 1) * (packet.header + packet.transport));
+        struct counts *counts = received();
+        if (!counts) break;
+        __sync_fetch_and_add(&counts->packets, segments);
+        __sync_fetch_and_add(&counts->bytes,
+                             packet.bytes + (u64)(segments - 1) * (packet.header + packet.transport));
         break;
     }
     return NEXT;

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bandmaster_core::control::Passed;
 use bandmaster_core::scenario::deployment::{Class, Deployment, Log, Restore, Role};
@@ -51,7 +51,7 @@ const BATCH: usize = 256;
 const MOST_LEFT_OUT: u32 = 2;
 /// Answers in a row to questions that the program in the kernel has not seen go.
 const MOST_UNSEEN: u32 = 3;
-/// How often a receiver's status is brought up to date.
+/// How often the peer's silence is looked at, and classes are told anew.
 const BEAT: Span = Span::from_secs(1);
 /// How much later than told a counter may stand.
 const MARGIN: Span = Span::from_millis(50);
@@ -175,7 +175,9 @@ impl Gateway {
         let Deployment { peer, listen, interface, .. } = &loaded.deployment;
         device::index(interface)?;
         let socket = open(&loaded.deployment)?;
+        let clock = Clock::new();
         let shared: Shared = Arc::new(Mutex::new(Status {
+            clock: Some(clock),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process: std::process::id(),
             file: loaded.file.display().to_string(),
@@ -214,7 +216,7 @@ impl Gateway {
             sent: Sent::new(interface),
             socket,
             state,
-            clock: Clock::new(),
+            clock,
             asking: None,
             answering: None,
             htb,
@@ -435,6 +437,14 @@ impl Gateway {
         }
     }
 
+    /// The shaper is new.
+    fn begin_sums_anew(&mut self) {
+        self.sent.begin_anew();
+        if let Some(order) = &mut self.order {
+            order.begin_anew();
+        }
+    }
+
     /// Data sent so far; none while that cannot be told.
     fn count_sent(&mut self) -> Option<Passed> {
         let Some(htb) = &mut self.htb else {
@@ -471,6 +481,10 @@ impl Gateway {
         match (kind(payload), &mut self.asking, &mut self.answering) {
             (Some(Kind::Answer), Some(asking), _) => {
                 let Some(changes) = asking.came(now, payload, &mut status.refused) else { return };
+                if let Some(sender) = &mut status.sender {
+                    sender.answers += 1;
+                    sender.heard = Some(now);
+                }
                 drop(status);
                 if self.silent {
                     self.silent = false;
@@ -499,6 +513,7 @@ impl Gateway {
                 let sent = self.socket.send(&answer);
                 if let Some(receiver) = &mut status::lock(&shared).receiver {
                     receiver.questions += 1;
+                    receiver.heard = Some(now);
                     (receiver.packets, receiver.bytes) = (passed.packets, passed.bytes);
                 }
                 if let Err(e) = sent {
@@ -515,7 +530,7 @@ impl Gateway {
         }
         if let Some(order) = &self.order {
             // It came by another interface, or was thrown out before it was read.
-            return order.counted(order::Direction::Received);
+            return order.received();
         }
         let alone = status::lock(&self.shared).refused.total() == self.refused;
         self.counted_at = Some(self.clock.now() + rules::ANSWERING + MARGIN);
@@ -582,7 +597,7 @@ impl Gateway {
         match again {
             Ok(htb) => {
                 self.htb = Some(htb);
-                self.sent.begin_anew();
+                self.begin_sums_anew();
                 self.content();
                 info!("the shaper is back");
                 self.apply();
@@ -603,14 +618,10 @@ impl Gateway {
             }
             self.apply();
         }
-        let ago = |time: Time| now.since(time).as_secs_f64();
         let shared = Arc::clone(&self.shared);
-        let mut status = shared.lock().unwrap_or_else(PoisonError::into_inner);
-        status.uptime = now.as_secs_f64();
+        let mut status = status::lock(&shared);
         if let (Some(sender), Some(asking)) = (&mut status.sender, &self.asking) {
             sender.silences += u64::from(fell_silent);
-            sender.answers = asking.answers;
-            sender.last_answer = (asking.answers > 0).then(|| ago(asking.heard));
             sender.state = match (&self.htb, &self.state) {
                 (None, Some(_)) => "no interface",
                 _ if self.silent => "silent",
@@ -622,9 +633,6 @@ impl Gateway {
                 (class.packets, class.bytes) = (stats.packets, stats.bytes);
                 (class.drops, class.waiting) = (stats.drops, stats.waiting_packets);
             }
-        }
-        if let (Some(receiver), Some(answering)) = (&mut status.receiver, &self.answering) {
-            receiver.last_question = answering.heard.map(ago);
         }
         drop(status);
         let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
@@ -662,13 +670,13 @@ impl Gateway {
                     status::lock(&self.shared).reload_error = Some(error.to_string());
                     self.loaded = before;
                     self.htb = install::install(state, &self.loaded)?;
-                    self.sent.begin_anew();
+                    self.begin_sums_anew();
                     self.received = Received::new();
                     self.apply();
                     return Ok(());
                 }
             }
-            self.sent.begin_anew();
+            self.begin_sums_anew();
             self.received = Received::new();
             let told = self.order.as_mut().map(|order| order.set(&self.loaded.deployment));
             if let Some(Err(why)) = told {

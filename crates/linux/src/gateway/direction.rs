@@ -167,10 +167,6 @@ pub(super) struct Answering {
     controller: Box<dyn Controller>,
     outbox: Outbox,
     door: Door,
-    /// When it was last asked.
-    pub(super) heard: Option<Time>,
-    /// Questions answered.
-    pub(super) questions: u64,
 }
 
 impl Answering {
@@ -179,8 +175,6 @@ impl Answering {
             controller: er2bc::receiver_gateway(PEER, auth.clone()),
             outbox: Outbox::default(),
             door: Door { endpoint: Endpoint::new(auth) },
-            heard: None,
-            questions: 0,
         }
     }
 
@@ -191,8 +185,6 @@ impl Answering {
 
     /// A question that was let in has come behind so much data: the answer to send.
     pub(super) fn came(&mut self, now: Time, payload: &[u8], passed: Passed) -> Option<Vec<u8>> {
-        self.heard = Some(now);
-        self.questions += 1;
         let came = Observation::ProbeCame { from: PEER, payload, passed };
         self.controller.on(now, &came, &mut self.outbox);
         let probe = |action| if let Action::Probe { payload, .. } = action { Some(payload) } else { None };

@@ -117,6 +117,8 @@ impl Lab {
             self.inside(node, &format!("ip addr add {address} dev {device}"));
             self.inside(node, &format!("ip link set dev {device} up"));
             self.inside(node, &format!("ethtool -K {device} tso off gso off tx off sg off"));
+            // A cable keeps the order of packets; a veth pair, with a queue for each processor, does not.
+            self.inside(node, &format!("sh -c echo\t1\t>/sys/class/net/{device}/queues/rx-0/rps_cpus"));
         }
     }
 

@@ -11,13 +11,14 @@ use bandmaster_core::control::Passed;
 use bandmaster_core::scenario::deployment::{Deployment, Match, Prefix, Protocol, Role};
 
 use super::{Direction, NoOrder, Note};
+use crate::gateway::counters::link_header;
 use crate::gateway::{device, journal};
 use crate::htb::class_handle;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/order.o"));
 
-/// Program, and where it is attached: what leaves behind the queue discipline, and what a busy driver gives back.
-const DEPARTURES: [(&str, &str); 2] = [("departs", "net_dev_start_xmit"), ("stays", "net_dev_xmit")];
+/// Program, and the tracepoint that it is attached to: what a queue discipline gives away.
+const DEPARTURES: (&str, &str) = ("departs", "qdisc_dequeue");
 const ARRIVALS: &str = "arrives";
 
 const SETTINGS: usize = 44;
@@ -41,6 +42,7 @@ pub(in crate::gateway) struct Order {
     rules: Rules,
     counts: Counts,
     notes: Notes,
+    sent: Sent,
     /// Device, and the link of the program that sees what arrives there.
     at: Option<(i32, Option<SchedClassifierLinkId>)>,
 }
@@ -56,12 +58,10 @@ impl Order {
         let rules = Array::try_from(map("RULES")?).map_err(refused)?;
         let counts = Array::try_from(map("COUNTS")?).map_err(refused)?;
         let notes = HashMap::try_from(map("NOTES")?).map_err(refused)?;
-        let mut new = Self { kernel, role, settings, rules, counts, notes, at: None };
+        let mut new = Self { kernel, role, settings, rules, counts, notes, sent: Sent::default(), at: None };
         if role != Role::Receiver {
             let types = Btf::from_sys_fs().map_err(refused)?;
-            for (name, place) in DEPARTURES {
-                new.departures(name)?.load(place, &types).map_err(refused)?;
-            }
+            new.departures()?.load(DEPARTURES.1, &types).map_err(refused)?;
         }
         if role != Role::Sender {
             new.arrivals()?.load().map_err(refused)?;
@@ -72,11 +72,10 @@ impl Order {
     /// Begins to count for `deployment`, from nothing.
     pub(in crate::gateway) fn attach(deployment: &Deployment) -> Result<Self, NoOrder> {
         let mut new = Self::load(deployment.role)?;
+        new.sent.header = link_header(&deployment.interface);
         new.follow(deployment)?;
         if new.role != Role::Receiver {
-            for (name, _) in DEPARTURES {
-                new.departures(name)?.attach().map_err(refused)?;
-            }
+            new.departures()?.attach().map_err(refused)?;
         }
         Ok(new)
     }
@@ -133,21 +132,52 @@ impl Order {
         let [packets, bytes, at] = self.notes.get(&key, 0).ok()?;
         // One that the kernel has thrown out meanwhile is out as well.
         let _ = self.notes.remove(&key);
-        Some(Note { passed: Passed { packets, bytes }, at })
+        let passed = Passed { packets, bytes };
+        Some(Note { passed: if direction == Direction::Sent { self.sent.up_to(passed) } else { passed }, at })
     }
 
-    /// What has passed so far.
-    pub(in crate::gateway) fn counted(&self, direction: Direction) -> Option<Passed> {
-        let [packets, bytes] = self.counts.get(&(direction as u32), 0).ok()?;
+    /// Data received so far.
+    pub(in crate::gateway) fn received(&self) -> Option<Passed> {
+        let [packets, bytes] = self.counts.get(&0, 0).ok()?;
         Some(Passed { packets, bytes })
     }
 
-    fn departures(&mut self, name: &str) -> Result<&mut BtfTracePoint, NoOrder> {
-        program(&mut self.kernel, name)
+    /// The shaper is new: its counters begin at nothing.
+    pub(in crate::gateway) fn begin_anew(&mut self) {
+        self.sent.begin_anew();
+    }
+
+    fn departures(&mut self) -> Result<&mut BtfTracePoint, NoOrder> {
+        program(&mut self.kernel, DEPARTURES.0)
     }
 
     fn arrivals(&mut self) -> Result<&mut SchedClassifier, NoOrder> {
         program(&mut self.kernel, ARRIVALS)
+    }
+}
+
+/// Makes one sum of what the queues of one shaper after the other have sent, in bytes of IP.
+#[derive(Default)]
+struct Sent {
+    /// By shapers before this one, as far as it was noted.
+    before: Passed,
+    last: Passed,
+    /// Bytes of a packet that the device counts before IP.
+    header: u64,
+}
+
+impl Sent {
+    fn up_to(&mut self, counted: Passed) -> Passed {
+        let Passed { packets, bytes } = counted;
+        self.last = Passed {
+            packets: self.before.packets + packets,
+            bytes: self.before.bytes + bytes.saturating_sub(packets * self.header),
+        };
+        self.last
+    }
+
+    fn begin_anew(&mut self) {
+        self.before = self.last;
     }
 }
 
@@ -284,6 +314,15 @@ impl<const N: usize> Bytes<N> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// 3 packets of 114 bytes with their header of 14, then a new shaper, and 2 of 64.
+    #[test]
+    fn sums_go_on_behind_a_new_shaper() {
+        let mut sent = Sent { header: 14, ..Sent::default() };
+        assert_eq!(sent.up_to(Passed { packets: 3, bytes: 342 }), Passed { packets: 3, bytes: 300 });
+        sent.begin_anew();
+        assert_eq!(sent.up_to(Passed { packets: 2, bytes: 128 }), Passed { packets: 5, bytes: 400 });
+    }
 
     /// Two sources, one destination, nine ranges of ports: four combinations of at most eight ranges.
     #[test]
