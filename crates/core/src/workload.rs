@@ -150,7 +150,8 @@ fn plan_group(
             for plan in &mut own {
                 plan.start = Time::MAX;
             }
-            let sets = (1..=rounds.min(SETS))
+            let sets = if group.persistent { 1 } else { SETS };
+            let sets = (1..=rounds.min(sets))
                 .flat_map(|generation| own.iter().map(move |plan| FlowPlan { generation, ..*plan }));
             flows.extend(sets);
             continue;
@@ -277,6 +278,8 @@ mod tests {
             dscp: 0,
             paths: Vec::new(),
             rounds: None,
+            persistent: false,
+            reset: false,
             multipath: None,
             measured: true,
         }

@@ -41,6 +41,8 @@ pub fn check(scenario: &Scenario) -> Result<Remarks, Error> {
             Some("`rounds`")
         } else if !group.paths.is_empty() {
             Some("`paths`")
+        } else if group.reset {
+            Some("`reset`")
         } else {
             None
         };

@@ -155,6 +155,10 @@ pub struct FlowGroup {
     pub paths: Vec<Vec<NodeId>>,
     /// Incast: every sender sends its size so many times; none: once.
     pub rounds: Option<u32>,
+    /// Rounds go over the connections of the first.
+    pub persistent: bool,
+    /// At its stop a flow breaks off with a RST.
+    pub reset: bool,
     /// Multipath TCP; none: plain.
     pub multipath: Option<Multipath>,
     /// Whether the flows count in fairness and throughput figures (background traffic does not).
