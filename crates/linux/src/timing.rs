@@ -118,7 +118,7 @@ mod tests {
             .options(&options)
             .expect("they fit");
         let mut bytes = Vec::new();
-        builder.write(&mut bytes, &[]).expect("room");
+        builder.write_to_vec(&mut bytes, &[]).expect("room");
         bytes
     }
 
