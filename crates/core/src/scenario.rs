@@ -6,6 +6,7 @@
 mod claims;
 pub mod deployment;
 mod error;
+mod exchange;
 mod keys;
 mod model;
 mod network;

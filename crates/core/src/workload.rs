@@ -2,7 +2,7 @@
 
 use crate::id::NodeId;
 use crate::rng::Stream;
-use crate::scenario::{FlowGroup, OnOff, Pairing, RunPlan, Scenario};
+use crate::scenario::{Exchange, FlowGroup, OnOff, Pairing, RunPlan, Scenario};
 use crate::time::{Span, Time};
 use crate::topology::Topology;
 
@@ -123,11 +123,17 @@ fn plan_group(
                 Pairing::AllToAll => {
                     receivers.iter().map(|(_, dst)| *dst).filter(|dst| *dst != src).collect()
                 }
+                // Its messages follow each other; the first of these crosses the network.
+                Pairing::Exchange => {
+                    let across = (sender_index + receivers.len() / 2) % receivers.len().max(1);
+                    receivers.get(across).map(|(_, dst)| *dst).into_iter().collect()
+                }
             };
             sender_index += 1;
             for dst in targets {
                 let subflows = group.multipath.map_or(1, |multipath| multipath.subflows);
-                for number in 0..group.count * subflows {
+                let count = group.exchange.as_ref().map_or(group.count, Exchange::outstanding);
+                for number in 0..count * subflows {
                     // Subflows start when their connection does.
                     let first = own.len() as u32 - number % subflows;
                     let flow_name = format!("{}.{name}.{first}", group.name);
@@ -143,6 +149,11 @@ fn plan_group(
                         stop: group.stop.unwrap_or(Time::MAX),
                     });
                 }
+            }
+        }
+        if group.exchange.is_some() {
+            for plan in &mut own {
+                plan.start = Time::MAX;
             }
         }
         if let Some(rounds) = group.rounds {
@@ -277,6 +288,7 @@ mod tests {
             dscp: 0,
             paths: Vec::new(),
             rounds: None,
+            exchange: None,
             multipath: None,
             measured: true,
         }

@@ -39,6 +39,8 @@ pub fn check(scenario: &Scenario) -> Result<Remarks, Error> {
             Some("`subflows`")
         } else if group.rounds.is_some() {
             Some("`rounds`")
+        } else if group.exchange.is_some() {
+            Some("an exchange")
         } else if !group.paths.is_empty() {
             Some("`paths`")
         } else {

@@ -6,6 +6,7 @@
 mod build;
 mod capture;
 mod events;
+mod exchange;
 mod gates;
 mod link;
 mod measure;
@@ -13,6 +14,7 @@ mod net;
 mod packet;
 mod roles;
 mod rounds;
+mod routes;
 mod routing;
 mod simulation;
 mod tcp;
