@@ -55,8 +55,12 @@ impl SizeDistribution {
             let (size, share) = point(written).map_err(|why| SizesError { line: Some(number), why })?;
             let why = match points.last() {
                 None if size == 0 && share > 0.0 => Some("gives flows of 0 bytes a share".to_owned()),
-                Some((before, _)) if size < *before => Some("is a smaller size than the line above".to_owned()),
-                Some((_, before)) if share < *before => Some("is a smaller share than the line above".to_owned()),
+                Some((before, _)) if size < *before => {
+                    Some("is a smaller size than the line above".to_owned())
+                }
+                Some((_, before)) if share < *before => {
+                    Some("is a smaller share than the line above".to_owned())
+                }
                 _ => None,
             };
             if let Some(why) = why {

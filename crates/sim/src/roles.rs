@@ -28,6 +28,8 @@ pub(crate) struct RunningRole {
 /// All roles of all schemes.
 pub(crate) struct Roles {
     pub(crate) running: Vec<RunningRole>,
+    /// By node: positions in `running`.
+    at: Vec<Vec<u32>>,
     plane: ControlPlane,
     stream: Stream,
     /// Messages on their way, by number; delivered ones are taken out.
@@ -72,9 +74,14 @@ impl Roles {
         probe_routes: BTreeMap<(NodeId, NodeId), u32>,
         probe_loss: (f64, Stream),
     ) -> Self {
+        let mut at = vec![Vec::new(); roles.iter().map(|role| role.node.index() + 1).max().unwrap_or(0)];
+        for (position, role) in (0..).zip(&roles) {
+            at[role.node.index()].push(position);
+        }
         let running = roles.into_iter().map(|role| RunningRole { role, wake_at: None }).collect();
         Self {
             running,
+            at,
             plane,
             stream,
             messages: Vec::new(),
@@ -125,6 +132,12 @@ impl Roles {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.running.is_empty()
+    }
+
+    /// The role at `node` that is at `place` among those there.
+    #[inline]
+    pub(crate) fn at(&self, node: NodeId, place: usize) -> Option<usize> {
+        self.at.get(node.index())?.get(place).map(|position| *position as usize)
     }
 
     /// Schedules the wake-up that role `index` asks for.
@@ -186,8 +199,14 @@ impl Roles {
         probe.lost = *share > 0.0 && stream.chance(*share);
         let payload = probe.payload.len() as u32;
         let len = payload + UDP_HEADERS + overhead;
-        let packet =
-            Packet { hop, flow: PROBE, len, payload, tos: NETWORK_CONTROL << 2, ..Packet::default() };
+        let packet = Packet {
+            hop,
+            flow: PROBE,
+            len,
+            payload: payload as u16,
+            tos: NETWORK_CONTROL << 2,
+            ..Packet::default()
+        };
         let label = net.slab.insert(packet);
         self.bytes_sent += u64::from(payload + UDP_HEADERS);
         self.probes.insert(label.key, probe);

@@ -111,7 +111,8 @@ fn sender_rate(reader: &mut Reader, section: &Section<'_>, topology: &Topology) 
             let link = topology.links.iter().find(|link| link.a == node || link.b == node)?;
             let own = link.rate.bits_per_sec();
             if rate.is_some_and(|rate| rate != own) {
-                let message = "is of senders with links of different rates; write `arrivals`, or a group for each";
+                let message =
+                    "is of senders with links of different rates; write `arrivals`, or a group for each";
                 reader.fail_key(section, "load", message);
                 return None;
             }

@@ -418,8 +418,9 @@ fn figure(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Opti
         "distribution" => {
             for variant in &variants {
                 if scope.base(variant).is_some_and(|base| !base.measure.distributions) {
-                    let message =
-                        format!("draws a distribution, but `measure.distributions` of variant `{variant}` is false");
+                    let message = format!(
+                        "draws a distribution, but `measure.distributions` of variant `{variant}` is false"
+                    );
                     reader.fail_key(section, "kind", message);
                     break;
                 }
