@@ -112,6 +112,40 @@ fn followed(path: f64, estimates: &[(f64, f64)]) -> Followed {
 const NEAR: f64 = 300.0;
 const LATE: f64 = 5.0;
 
+/// The same steps in simulation, from `steps.toml`: trials that differ in when questions come.
+fn simulated(path: u64) -> Vec<Followed> {
+    let lines = include_str!("simulated.txt").lines().filter(|line| !line.starts_with('#'));
+    let ours = lines.filter_map(|line| line.strip_prefix(&format!("{path} ")));
+    ours.map(|line| {
+        let (_, estimates) = line.split_once(": ").expect("a trial");
+        let estimates = estimates.split(' ').map(|w| w.parse().expect("a number"));
+        let times = (1..).map(|i| 0.25 * f64::from(i));
+        followed(path as f64, &times.zip(estimates).collect::<Vec<_>>())
+    })
+    .collect()
+}
+
+/// Trials of a simulation differ by so much as it is; beyond them, one cut of the estimate (100 kbit/s) and one cycle.
+fn as_in_simulation(path: u64, seen: &Followed) {
+    let trials = simulated(path);
+    assert_eq!(trials.len(), 4);
+    let fold = |value: fn(&Followed) -> f64| {
+        trials.iter().map(value).fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(v), b.max(v)))
+    };
+    let (mean, settled) = (fold(|t| t.mean), fold(|t| t.settled.unwrap_or(f64::MAX)));
+    let (least, most) = (fold(|t| t.least), fold(|t| t.most));
+    println!(
+        "simulated, path {path} kbit/s: near after {:.2} to {:.2} s; then mean {:.0} to {:.0}, {:.0} to {:.0}",
+        settled.0, settled.1, mean.0, mean.1, least.0, most.1
+    );
+    assert!(seen.mean >= mean.0 - CUT && seen.mean <= mean.1 + CUT, "{path}: {seen:?}");
+    assert!(seen.settled.is_some_and(|at| at <= settled.1 + CYCLE), "{path}: {seen:?}");
+    assert!(seen.least >= least.0 - CUT && seen.most <= most.1 + CUT, "{path}: {seen:?}");
+}
+
+const CUT: f64 = 100.0;
+const CYCLE: f64 = 1.0;
+
 /// Steps of the bandwidth: within 5 s the estimate is within 300 kbit/s, as in Fig. 13, and from then on its mean is; the
 /// sum of the classes is within the estimate.
 fn follow(load: Load) {
@@ -123,7 +157,7 @@ fn follow(load: Load) {
     let Some(flows) = load.start(&lab, 440, 80) else { return };
     thread::sleep(Duration::from_secs(12));
     let (wired, since) = (wire(&lab), Instant::now());
-    for kbits in [2000, 1380, 1070, 1690] {
+    for kbits in [2000u32, 1380, 1070, 1690] {
         lab.set_rate(&format!("{kbits}kbit"));
         let begin = Instant::now();
         let mut estimates = Vec::new();
@@ -137,10 +171,12 @@ fn follow(load: Load) {
         let seen = followed(f64::from(kbits), &estimates);
         let Followed { settled, mean, least, most } = &seen;
         println!(
-            "{load:?}, path {kbits} kbit/s: near after {settled:.1?} s; then mean {mean:.0}, {least:.0} to {most:.0}"
+            "{load:?}, path {kbits} kbit/s: near after {:.2} s; then mean {mean:.0}, {least:.0} to {most:.0}",
+            settled.unwrap_or(f64::NAN)
         );
         assert!(seen.settled.is_some_and(|at| at <= LATE), "{kbits}: {seen:?}");
         assert!((seen.mean - f64::from(kbits)).abs() <= NEAR, "{kbits}: {seen:?}");
+        as_in_simulation(u64::from(kbits), &seen);
     }
     let passed: Vec<u64> = wire(&lab).iter().zip(wired).map(|(a, b)| a - b).collect();
     let rate = (passed[1] + passed[3]) as f64 * 8e-3 / since.elapsed().as_secs_f64();
