@@ -194,7 +194,8 @@ fn plan_group(
             for plan in &mut own {
                 plan.start = Time::MAX;
             }
-            let sets = (1..=rounds.min(SETS))
+            let sets = if group.persistent { 1 } else { SETS };
+            let sets = (1..=rounds.min(sets))
                 .flat_map(|generation| own.iter().map(move |plan| FlowPlan { generation, ..*plan }));
             flows.extend(sets);
             continue;
@@ -374,6 +375,8 @@ mod tests {
             rounds: None,
             size_cdf: None,
             arrivals: None,
+            persistent: false,
+            reset: false,
             multipath: None,
             measured: true,
         }

@@ -20,6 +20,7 @@ use nix::unistd::geteuid;
 use serde::Serialize;
 use socket2::{Domain, Socket, Type};
 
+use crate::gateway;
 use crate::htb::{Class, Htb, Plan};
 use crate::netns::{self, parameter};
 use crate::wiring::Wiring;
@@ -168,7 +169,7 @@ const RULES: &str = "table inet bandmaster-doctor {
 pub fn examine() -> Examination {
     let kernel = line("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
     let mut items = vec![machine_cores(), machine_clock(), administration()];
-    let outside = [bpf_types(), mptcp(), control_groups()];
+    let outside = [bpf_types(), counting(), mptcp(), control_groups()];
     let programs = PROGRAMS
         .iter()
         .map(|(name, package, needed_by, purpose)| program(name, package, needed_by, *purpose));
@@ -279,6 +280,21 @@ fn bpf_types() -> Item {
         item.seen("/sys/kernel/btf/vmlinux")
     } else {
         item.missing("no /sys/kernel/btf/vmlinux", "a kernel with CONFIG_DEBUG_INFO_BTF")
+    }
+}
+
+fn counting() -> Item {
+    let purpose = "exact counters of `gateway`; without it counts by class counters and nftables";
+    let item = Item::new("bpf", "counting in the order of packets", NOBODY, Some(purpose));
+    match gateway::counts_in_order() {
+        Ok(()) => item.seen("built with the feature `bpf`; the kernel takes the programs"),
+        Err(why @ gateway::NoOrder::NotBuilt) => {
+            item.missing(why.to_string(), "`cargo install` with `--features bpf`, which takes clang")
+        }
+        Err(gateway::NoOrder::Refused(why)) => item.missing(
+            format!("built with the feature `bpf`, but: {why}"),
+            "run as root (sudo), or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; Linux 6.6 or later",
+        ),
     }
 }
 
@@ -409,7 +425,7 @@ fn all_tried() -> Vec<Item> {
         "bpf",
         "system call",
         NOBODY,
-        Some("exact counters of `gateway`, when built with them"),
+        Some("programs that count for `gateway`, when built with them"),
     ));
     items
 }

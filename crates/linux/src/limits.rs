@@ -43,6 +43,8 @@ pub fn check(scenario: &Scenario) -> Result<Remarks, Error> {
             Some("`size-cdf`")
         } else if !group.paths.is_empty() {
             Some("`paths`")
+        } else if group.reset {
+            Some("`reset`")
         } else {
             None
         };

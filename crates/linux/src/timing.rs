@@ -117,8 +117,8 @@ mod tests {
             .tcp(1, 2, 3, 4)
             .options(&options)
             .expect("they fit");
-        let mut bytes = Vec::new();
-        builder.write(&mut bytes, &[]).expect("room");
+        let mut bytes = vec![0; builder.size(0)];
+        builder.write_to_slice(&mut bytes, &[]).expect("room");
         bytes
     }
 

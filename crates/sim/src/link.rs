@@ -443,6 +443,15 @@ impl Port {
         }
     }
 
+    /// Bytes that wait at `now`.
+    #[inline]
+    pub(crate) fn waiting_bytes(&mut self, now: Time) -> u64 {
+        match &self.queue {
+            Queue::Ordered(ordered) => ordered.qdisc.backlog().bytes,
+            _ => self.waiting_at(now).bytes,
+        }
+    }
+
     /// What waits at `now` on a port that transmits in order of arrival; transmissions that have begun are forgotten.
     #[inline]
     fn waiting_at(&mut self, now: Time) -> Backlog {

@@ -107,12 +107,8 @@ impl Connection {
                 receiver,
             };
         }
-        let of_group = match group.transport {
-            Transport::Tcp { size, .. } => size.map(Bytes::get),
-            Transport::Udp { .. } => None,
-        };
         // Unless it is drawn for each flow.
-        let size = size.or(of_group);
+        let size = size.or_else(|| transfer_size(group));
         Self {
             sender: Sender::new(flow, routes.0, size, &profile.settings),
             receiver: Receiver::new(flow, routes.1, profile),
@@ -249,7 +245,7 @@ impl Simulation<'_> {
                 let net = &mut self.net;
                 let arrived = net.ports[port as usize].arrive(port, &mut net.slab, &mut net.events);
                 let Some(label) = arrived else { return };
-                if !self.gates.is_empty() && !self.pass_gates(port, label) {
+                if self.gates.concern(port, label, &self.net) && !self.pass_gates(port, label) {
                     return;
                 }
                 if !self.net.forward(label) {
@@ -383,6 +379,8 @@ impl Simulation<'_> {
             share.map(|share| share.finished_at().is_some())
         };
         let was_complete = is_complete(&self.shares);
+        let target = if self.rounds.is_empty() { None } else { self.rounds.target(flow) };
+        let delivered_before = self.connections.get(flow as usize).map_or(0, |c| c.receiver.delivered());
         let (receiver, (profile, net)) = self.receiver(flow);
         receiver.on_segment(&packet, profile, net);
         let has_ended = was_open && !self.is_receiver_open(flow);
@@ -391,9 +389,13 @@ impl Simulation<'_> {
             self.observe(dst, &Observation::FlowEnded(FlowId(flow)));
             self.observe(src, &Observation::FlowEnded(FlowId(flow)));
         }
-        let completes = match was_complete {
-            Some(was_complete) => !was_complete && is_complete(&self.shares) == Some(true),
-            None => has_ended,
+        let completes = match (was_complete, target) {
+            (Some(was_complete), _) => !was_complete && is_complete(&self.shares) == Some(true),
+            (None, Some((target, _))) => {
+                let delivered = self.connections.get(flow as usize).map_or(0, |c| c.receiver.delivered());
+                (delivered_before + 1..=delivered).contains(&target)
+            }
+            (None, None) => has_ended,
         };
         if completes && self.distributions.is_on() {
             self.note_completion(flow);
@@ -464,6 +466,13 @@ impl Simulation<'_> {
     // ------------------------------------------------------------------------------------------------ traffic
 
     fn start(&mut self, flow: u32) {
+        if let Some((target, is_last)) = self.rounds.target(flow)
+            && self.connections.get(flow as usize).is_some()
+        {
+            self.rounds.open(flow, 0, self.net.now);
+            self.give(flow, target, !is_last);
+            return;
+        }
         if let Some(times) = &self.plans[flow as usize].group(&self.scenario.flows).on_off {
             self.toggles.start(flow as usize);
             let (_, length) = self.toggles.draw(flow as usize, times);
@@ -505,14 +514,35 @@ impl Simulation<'_> {
             let stats = self.flow_stats(flow, FlowEnd::Sender);
             self.observe(src, &Observation::FlowStarted(stats));
         }
+        let keeps_open = matches!(self.rounds.target(flow), Some((_, false)));
+        if keeps_open && let Some(size) = transfer_size(group) {
+            self.give(flow, size, true);
+        }
         let (sender, (profile, net)) = self.sender(flow);
         sender.open(profile, net);
+    }
+
+    /// A persistent connection gets the data of the next round.
+    fn give(&mut self, flow: u32, total: u64, keeps_open: bool) {
+        if let Some(share) = self.shares.get(flow as usize).and_then(Option::as_ref) {
+            share.give(total, keeps_open);
+            self.push_data(flow, false);
+        } else {
+            let (sender, (profile, net)) = self.sender(flow);
+            sender.give(total, keeps_open, profile, net);
+        }
     }
 
     fn stop(&mut self, flow: u32) {
         self.toggles.stop(flow as usize);
         if flow as usize >= self.connections.flows() {
             self.set_udp(flow as usize - self.connections.flows(), false);
+        } else if self.plans[flow as usize].group(&self.scenario.flows).reset {
+            let group = self.plans[flow as usize].group(&self.scenario.flows);
+            for flow in flow..flow + group.multipath.map_or(1, |multipath| multipath.subflows) {
+                let (sender, (profile, net)) = self.sender(flow);
+                sender.reset(profile, net);
+            }
         } else if let Some(share) = self.shares.get(flow as usize).and_then(Option::as_ref) {
             share.end();
             self.push_data(flow, false);
@@ -1013,6 +1043,14 @@ impl Simulation<'_> {
             sample: self.scenario.run.sample,
             work: Work { events: self.net.events.taken(), packet_hops },
         }
+    }
+}
+
+/// What a TCP flow of the group has to send.
+fn transfer_size(group: &FlowGroup) -> Option<u64> {
+    match group.transport {
+        Transport::Tcp { size, .. } => size.map(Bytes::get),
+        Transport::Udp { .. } => None,
     }
 }
 

@@ -629,6 +629,20 @@ pub(super) static FLOW: TableDef = TableDef {
                         COUNT,
                         "Incast: `size` from every sender so many times, over new connections; a receiver's next round begins, and `start` counts from there, when the one before is complete",
                     ),
+                    Key::new(
+                        "persistent",
+                        Kind::Bool,
+                        "false",
+                        "All rounds go over the connections of the first; with plain TCP `size` is in whole segments then",
+                        HOUSE,
+                    ),
+                    Key::new(
+                        "reset",
+                        Kind::Bool,
+                        "false",
+                        "At `stop` a flow breaks off with a RST, instead of delivering what it has and closing",
+                        HOUSE,
+                    ),
                     Key::optional(
                         "subflows",
                         Kind::Integer { min: 1, max: 8 },

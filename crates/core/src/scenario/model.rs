@@ -162,6 +162,10 @@ pub struct FlowGroup {
     pub size_cdf: Option<SizeDistribution>,
     /// Flows that arrive one after the other; none: all of `count`.
     pub arrivals: Option<Arrivals>,
+    /// Rounds go over the connections of the first.
+    pub persistent: bool,
+    /// At its stop a flow breaks off with a RST.
+    pub reset: bool,
     /// Multipath TCP; none: plain.
     pub multipath: Option<Multipath>,
     /// Whether the flows count in fairness and throughput figures (background traffic does not).

@@ -113,6 +113,11 @@ fn flow_group(
     let multipath = multipath(reader, section);
     let arrivals = arrivals::arrivals(reader, section, size_cdf.as_ref(), topology, duration);
     let rounds = rounds(reader, section);
+    let persistent = persistent(reader, section, transport.as_ref(), multipath.is_some());
+    let reset = section.has("reset").then(|| section.bool("reset")).flatten().unwrap_or(false);
+    if reset && section.item("stop").is_none() {
+        reader.fail_key(section, "reset", "needs `stop`, when the flows break off");
+    }
     let measured = section.has("measured").then(|| section.bool("measured")).flatten();
     Some(FlowGroup {
         name: name?,
@@ -137,6 +142,8 @@ fn flow_group(
         rounds,
         size_cdf,
         arrivals,
+        persistent,
+        reset,
         multipath,
         measured: measured?,
     })
@@ -200,6 +207,31 @@ fn rounds(reader: &mut Reader, section: &Section<'_>) -> Option<u32> {
         reader.fail_key(section, "rounds", "needs `size`, what each sender sends in a round");
     }
     u32::try_from(rounds).ok()
+}
+
+fn persistent(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    transport: Option<&Transport>,
+    is_multipath: bool,
+) -> bool {
+    if !section.has("persistent") || section.bool("persistent") != Some(true) {
+        return false;
+    }
+    if section.item("rounds").is_none() {
+        reader.fail_key(section, "persistent", "is for incast; it needs `rounds` beside it");
+    }
+    if let Some(Transport::Tcp { size: Some(size), settings }) = transport
+        && !is_multipath
+        && !size.get().is_multiple_of(settings.mss.get().max(1))
+    {
+        let message = format!(
+            "\"{size}\" is not a multiple of the MSS, {}, as persistent rounds of plain TCP need it",
+            settings.mss
+        );
+        reader.fail_key(section, "size", message);
+    }
+    true
 }
 
 fn start(reader: &mut Reader, section: &Section<'_>, duration: Option<Span>) -> Option<SpanDraw> {

@@ -52,16 +52,15 @@ impl Lab {
         }
         lab.link(("s", "eth0", "10.1.0.2/24"), ("g1", "lan0", "10.1.0.1/24"));
         lab.link(("g1", "wan0", "10.9.1.1/24"), ("r", "left", "10.9.1.2/24"));
-        lab.link(("r", "right", "10.9.2.2/24"), ("g2", "wan0", "10.9.2.1/24"));
+        lab.right();
         for node in ["g1", "r"] {
             lab.inside(node, "sysctl -qw net.ipv4.ip_forward=1");
         }
         lab.inside("s", "ip route add default via 10.1.0.1");
         lab.routes();
-        lab.inside("g2", "ip route add default via 10.9.2.2");
+        lab.right_routes();
         lab.inside("g2", &format!("ip addr add {SINK}/32 dev lo"));
         lab.inside("r", "ip route add 10.1.0.0/24 via 10.9.1.1");
-        lab.inside("r", "ip route add 10.2.0.0/24 via 10.9.2.1");
         lab.inside("r", "tc qdisc add dev right root handle 1: htb default 10");
         lab.inside(
             "r",
@@ -72,6 +71,23 @@ impl Lab {
         fs::write(&key, KEY).expect("a key");
         lab.host("chmod", &["600", &key.to_string_lossy()]);
         Some(lab)
+    }
+
+    fn right(&self) {
+        self.link(("r", "right", "10.9.2.2/24"), ("g2", "wan0", "10.9.2.1/24"));
+    }
+
+    fn right_routes(&self) {
+        self.inside("g2", "ip route add default via 10.9.2.2");
+        self.inside("r", "ip route add 10.2.0.0/24 via 10.9.2.1");
+    }
+
+    /// Another link of the same names between `r` and `g2`, without a bottleneck.
+    #[cfg(feature = "bpf")]
+    pub(crate) fn renew_right(&self) {
+        self.inside("r", "ip link del dev right");
+        self.right();
+        self.right_routes();
     }
 
     /// The routes that go with the link of `g1`.
@@ -101,6 +117,8 @@ impl Lab {
             self.inside(node, &format!("ip addr add {address} dev {device}"));
             self.inside(node, &format!("ip link set dev {device} up"));
             self.inside(node, &format!("ethtool -K {device} tso off gso off tx off sg off"));
+            // A cable keeps the order of packets; a veth pair, with a queue for each processor, does not.
+            self.inside(node, &format!("sh -c echo\t1\t>/sys/class/net/{device}/queues/rx-0/rps_cpus"));
         }
     }
 
@@ -129,6 +147,11 @@ impl Lab {
 
     /// Starts this test program in the namespace of `node`, to do `words` (see [`super::child`]).
     pub(crate) fn start(&self, node: &str, words: &str) -> Running {
+        self.start_by(&[], node, words)
+    }
+
+    /// Starts this test program by another one.
+    pub(crate) fn start_by(&self, starter: &[&str], node: &str, words: &str) -> Running {
         let program = std::env::current_exe().expect("this program");
         let log = fs::OpenOptions::new()
             .create(true)
@@ -137,6 +160,7 @@ impl Lab {
             .expect("a log");
         let child = Command::new("ip")
             .args(["netns", "exec", &self.name(node)])
+            .args(starter)
             .arg(program)
             .args(["--exact", "child::child", "--nocapture", "--test-threads=1"])
             .env(COMMAND, words)
@@ -232,6 +256,12 @@ impl Running {
     pub(crate) fn stop(self) -> bool {
         self.signal("-TERM");
         self.end()
+    }
+
+    /// A folder of `/proc`.
+    #[cfg(feature = "bpf")]
+    pub(crate) fn folder(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}", self.0.id()))
     }
 
     /// Processor time so far, s.

@@ -6,7 +6,7 @@ use crate::id::FlowId;
 use crate::port::window::{AckVerdict, Segment};
 use crate::time::{Span, Time};
 
-/// Bytes on the link that the budget leaves free for each open flow: SYN, FIN and bare acknowledgements come unasked.
+/// Bytes on the link that are left free for each SYN of the last round trip: as many again may come unasked.
 const BARE: u64 = 100;
 
 /// What the law is set to.
@@ -14,6 +14,8 @@ const BARE: u64 = 100;
 pub struct Terms {
     /// C x RTT of the port, in bytes on the link: what is under way without a queue (D_L).
     pub pipe: u64,
+    /// That round-trip time.
+    pub rtt: Span,
     /// What may wait at the port, in bytes (beta Q).
     pub queue: u64,
     /// Segments of a turn: as many as the receiver acknowledges at once.
@@ -33,6 +35,13 @@ pub struct Law {
     open: u64,
     /// Bytes on the link that senders may send, or have sent, and that no acknowledgement covers.
     outstanding: u64,
+    /// The part of it that has not come to the port yet.
+    expected: u64,
+    /// What waits at the port, and when that was seen.
+    held: u64,
+    seen: Time,
+    /// When SYNs came, within the last round trip.
+    syns: VecDeque<Time>,
     /// Flows whose turn has not come, the longest waiting first.
     waiting: VecDeque<FlowId>,
 }
@@ -41,8 +50,9 @@ pub struct Law {
 struct Flow {
     mss: u64,
     frame: u64,
-    /// Right edge that it was given, and what is acknowledged.
+    /// Right edge that it was given, what has come of that, and what is acknowledged.
     edge: u64,
+    came: u64,
     acked: u64,
     /// Offset after the FIN.
     end: u64,
@@ -56,12 +66,35 @@ impl Flow {
     fn outstanding(&self) -> u64 {
         self.edge.saturating_sub(self.acked).div_ceil(self.mss) * self.frame
     }
+
+    /// The part of it that is still to come.
+    fn expected(&self) -> u64 {
+        self.edge.saturating_sub(self.came.max(self.acked)).div_ceil(self.mss) * self.frame
+    }
 }
 
 impl Law {
     /// Without flows.
     pub fn new(terms: Terms) -> Self {
-        Self { terms, flows: BTreeMap::new(), open: 0, outstanding: 0, waiting: VecDeque::new() }
+        Self {
+            terms,
+            flows: BTreeMap::new(),
+            open: 0,
+            outstanding: 0,
+            expected: 0,
+            held: 0,
+            seen: Time::ZERO,
+            syns: VecDeque::new(),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// `held` bytes on the link wait at the port.
+    pub fn see(&mut self, now: Time, held: u64) {
+        (self.held, self.seen) = (held, now);
+        while self.syns.front().is_some_and(|at| now.since(*at) > self.terms.rtt) {
+            self.syns.pop_front();
+        }
     }
 
     /// N_F.
@@ -80,14 +113,13 @@ impl Law {
     }
 
     fn queue(&self) -> u64 {
-        self.terms.queue.saturating_sub(BARE * self.flows.len() as u64).max(self.terms.queue / 4)
+        self.terms.queue.saturating_sub(BARE * self.syns.len() as u64).max(self.terms.queue / 4)
     }
 
-    /// Balance factor (Eq. 1): what is expected in the queue beside what it may hold.
+    /// Balance factor (Eq. 1): what the queue holds and is still to come, beside what it may hold.
     pub fn balance(&self) -> f64 {
-        let expected = self.outstanding as f64 - self.terms.pipe as f64;
         let fair = self.queue() as f64;
-        (expected - fair) / fair.max(1.0)
+        ((self.held + self.expected) as f64 - fair) / fair.max(1.0)
     }
 
     /// A flow's window (Eq. 4 with beta so that the windows add up to the budget), in bytes on the link.
@@ -119,6 +151,7 @@ impl Law {
         }
         if segment.syn {
             self.remove(segment.flow);
+            self.syns.push_back(now);
         }
         let Segment { flow, mss, frame, .. } = *segment;
         // A flow that is not known was silent for too long, or is older than the program.
@@ -133,6 +166,7 @@ impl Law {
                 mss,
                 frame,
                 edge,
+                came: edge,
                 acked: edge.saturating_sub(mss),
                 end: u64::MAX,
                 is_open: true,
@@ -145,6 +179,7 @@ impl Law {
         }
         self.change(flow, |entry| {
             entry.seen = now;
+            entry.came = entry.came.max(segment.offset);
             entry.edge = entry.edge.max(segment.offset);
             if segment.fin {
                 entry.end = segment.offset;
@@ -198,7 +233,8 @@ impl Law {
         {
             self.waiting.push_back(flow);
         }
-        AckVerdict::Hold
+        // A sender knows nothing before its handshake; later it learns at once what has arrived, and of its turn by a copy.
+        if segment.syn { AckVerdict::Hold } else { AckVerdict::Copy(left) }
     }
 
     /// The next flow whose turn has come, with its window.
@@ -234,17 +270,30 @@ impl Law {
         silent.into_iter().for_each(|flow| self.remove(flow));
     }
 
-    /// Moves a flow's right edge towards `most`, in whole turns, as far as the balance factor stays at 0 or below (Eq. 5).
+    /// When nothing is under way, so that no packet will come that lets the next of those that wait go: when what the
+    /// queue holds has gone.
+    pub fn retry(&self) -> Option<Time> {
+        if self.waiting.is_empty() || self.outstanding > 0 {
+            return None;
+        }
+        let nanos = u128::from(self.held) * u128::from(self.terms.rtt.as_nanos());
+        let drain = (nanos / u128::from(self.terms.pipe.max(1))) as u64;
+        Some(self.seen + Span::from_nanos(drain.max(1_000)))
+    }
+
+    /// Moves a flow's right edge towards `most`, in whole turns, as far as the balance factor stays at 0 or below (Eq. 5)
+    /// and the windows within Eq. 2.
     ///
-    /// First grants keep to the queue: a synchronised start finds the pipe empty, and all of it arrives at once.
+    /// Whatever senders do, all that is expected may come at once: the queue holds it.
     fn give(&mut self, flow: FlowId, most: u64) {
-        let is_first = self.flows.get(&flow).is_some_and(|entry| entry.edge == 0);
-        let limit = if is_first { self.queue() } else { self.budget() };
-        let room = limit.saturating_sub(self.outstanding);
+        let of_queue = self.queue().saturating_sub(self.held + self.expected);
+        let room = of_queue.min(self.budget().saturating_sub(self.outstanding));
+        let is_idle = self.held == 0 && self.outstanding == 0;
         let turn = self.terms.turn;
         self.change(flow, |entry| {
             let wanted = most.saturating_sub(entry.edge).div_ceil(turn * entry.mss);
-            let turns = wanted.min(room / (turn * entry.frame));
+            // A queue that holds no turn still takes one over an idle link.
+            let turns = wanted.min((room / (turn * entry.frame)).max(u64::from(is_idle)));
             if turns > 0 {
                 // Edges lie at whole turns, so that receivers have nothing left to acknowledge later.
                 let given = entry.edge + turns * turn * entry.mss;
@@ -255,15 +304,17 @@ impl Law {
 
     fn change(&mut self, flow: FlowId, change: impl FnOnce(&mut Flow)) {
         if let Some(entry) = self.flows.get_mut(&flow) {
-            let before = entry.outstanding();
+            let before = (entry.outstanding(), entry.expected());
             change(entry);
-            self.outstanding = self.outstanding - before + entry.outstanding();
+            self.outstanding = self.outstanding - before.0 + entry.outstanding();
+            self.expected = self.expected - before.1 + entry.expected();
         }
     }
 
     fn remove(&mut self, flow: FlowId) {
         if let Some(entry) = self.flows.remove(&flow) {
             self.outstanding -= entry.outstanding();
+            self.expected -= entry.expected();
             self.open -= u64::from(entry.is_open);
             self.waiting.retain(|other| *other != flow);
         }
@@ -282,6 +333,7 @@ mod tests {
     fn terms() -> Terms {
         Terms {
             pipe: 20 * FRAME,
+            rtt: Span::from_micros(24),
             queue: 40 * FRAME,
             turn: 2,
             initial_window: 10,
