@@ -915,8 +915,8 @@ fn traffic() {
         ),
         (
             "name = \"bas\"",
-            "name = \"bas\"\npaper = [{ figure = \"jane\", value = 1.0 }]",
-            "x.toml:73:22: error: compare.bas.paper[0].figure: unknown figure \"jane\"; did you mean \"jain\"?",
+            "name = \"bas\"\npaper = [{ figure = \"jain\", value = 1.0 }, { figure = \"jain\", value = 2.0 }]",
+            "x.toml:66:55: error: compare.bas.paper.1.figure: \"jain\" stands here twice",
         ),
         (
             "transport = \"udp\"",

@@ -39,7 +39,7 @@ pub(crate) struct EmulateArgs {
     /// Only the base point of each variant: no sweeps
     #[arg(long)]
     base: bool,
-    /// Trials at the same time, each in a lab of its own: what is slow leaves room on this machine
+    /// Trials at the same time, each in a lab of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u16>(1, 16))]
     jobs: u16,
     /// Folder for the report; must be new or empty [default: results/NAME-001, -002, ...]

@@ -3,7 +3,9 @@
 use std::sync::PoisonError;
 
 use bandmaster_core::control::faults::PathPoint;
-use bandmaster_core::control::{Action, FlowEnd, FlowStats, Gauges, Observation, Passed, PortStats};
+use bandmaster_core::control::{
+    Action, FlowEnd, FlowStats, Gauges, Observation, Passed, PortStats, SegmentCounts,
+};
 use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::scenario::Transport;
 use bandmaster_core::time::Time;
@@ -78,6 +80,10 @@ impl Lab<'_> {
         let (ports, flows) = if self.roles.wants_ports(role) {
             (self.ports_at(node), Vec::new())
         } else {
+            let counts = self.segments_at(node);
+            for action in self.roles.call(role, now, &Observation::Sent(counts)) {
+                self.apply(node, now, action)?;
+            }
             (Vec::new(), self.flows_at(node))
         };
         self.call(role, now, &Observation::Tick { ports: &ports, flows: &flows })
@@ -156,6 +162,14 @@ impl Lab<'_> {
             }
         }
         stats
+    }
+
+    fn segments_at(&self, node: NodeId) -> SegmentCounts {
+        let here = (0..self.plan.tcp_flows).filter(|&i| self.plan.flows[i].src == node);
+        here.filter_map(|i| self.traffic.info(i)).fold(SegmentCounts::default(), |sum, info| SegmentCounts {
+            sent: sum.sent + u64::from(info.data_segments),
+            resent: sum.resent + u64::from(info.retransmits),
+        })
     }
 
     fn flow_stats(&mut self, i: usize, end: FlowEnd) -> FlowStats {
