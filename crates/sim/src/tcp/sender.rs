@@ -290,7 +290,10 @@ impl Sender {
             self.on_syn_ack(packet, profile, net);
             return;
         }
-        if packet.ack < self.board.una || packet.ack > self.next || matches!(self.state, State::Closed | State::Reset) {
+        if packet.ack < self.board.una
+            || packet.ack > self.next
+            || matches!(self.state, State::Closed | State::Reset)
+        {
             return;
         }
         self.echo = packet.ts_value;
@@ -812,7 +815,10 @@ impl Sender {
     }
 
     pub(crate) fn on_retransmit_timer(&mut self, profile: &Profile, net: &mut Net) {
-        if !self.retransmit.fires(Event::Retransmit(self.flow), net) || self.is_done() || self.state == State::Reset {
+        if !self.retransmit.fires(Event::Retransmit(self.flow), net)
+            || self.is_done()
+            || self.state == State::Reset
+        {
             return;
         }
         self.backoff = self.backoff.saturating_add(1);
