@@ -61,6 +61,7 @@ check_test() {
     install_package ip iproute2
     install_package nft nftables
     install_package ethtool ethtool
+    install_package iperf3 iperf3
     cargo test --workspace --locked
 }
 
@@ -71,6 +72,7 @@ check_bpf() {
     install_package ip iproute2
     install_package nft nftables
     install_package ethtool ethtool
+    install_package iperf3 iperf3
     cargo clippy -p bandmaster-linux --all-targets --features bpf --locked -- -D warnings &&
         cargo test -p bandmaster-linux --features bpf --locked --test gateway
 }

@@ -118,6 +118,9 @@ pub(crate) struct ReproduceArgs {
     /// Fewer trials and values, as the scenarios say: a look, not a result
     #[arg(long)]
     pub(crate) quick: bool,
+    /// The network of the paper where the default is a part of it (opentcp: 3,864 hosts)
+    #[arg(long, conflicts_with = "quick")]
+    pub(crate) full: bool,
     #[command(flatten)]
     pub(crate) work: WorkArgs,
 }

@@ -189,6 +189,7 @@ pub(crate) fn flow_count(group: &FlowGroup, topology: &Topology) -> u64 {
         Pairing::AllToAll => {
             senders.iter().map(|sender| receivers.iter().filter(|receiver| *receiver != sender).count()).sum()
         }
+        Pairing::Exchange => senders.len() * senders.len().saturating_sub(1),
     };
     pairs as u64 * u64::from(group.count)
 }

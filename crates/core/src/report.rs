@@ -154,6 +154,16 @@ pub static FIGURES: &[Quantity] = &[
     Quantity { name: "fct_p80", unit: "s", doc: "80th percentile of the completion time" },
     Quantity { name: "fct_max", unit: "s", doc: "Longest completion time" },
     Quantity {
+        name: "fct_own_p99",
+        unit: "s",
+        doc: "As fct_p99, of flows that began with their host's own TCP settings",
+    },
+    Quantity {
+        name: "fct_tuned_p99",
+        unit: "s",
+        doc: "As fct_p99, of flows that began with TCP settings that a scheme had changed",
+    },
+    Quantity {
         name: "undropped",
         unit: "%",
         doc: "Share of the completed flows of limited size of which no queue dropped a packet",
@@ -257,7 +267,8 @@ pub static GAUGE_FIGURES: &[Quantity] = &[
 pub const OF_GROUPS: [&str; 2] = ["shortage", "shortage_limit"];
 
 /// The figures that need `measure.distributions`.
-pub const OF_DISTRIBUTIONS: [&str; 4] = ["undropped", "flow_drops_p99", "window_to_5", "utilization_p80"];
+pub const OF_DISTRIBUTIONS: [&str; 6] =
+    ["fct_own_p99", "fct_tuned_p99", "undropped", "flow_drops_p99", "window_to_5", "utilization_p80"];
 
 /// Measures of series.
 pub static MEASURES: &[Quantity] = &[

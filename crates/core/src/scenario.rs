@@ -7,6 +7,7 @@ mod arrivals;
 mod claims;
 pub mod deployment;
 mod error;
+mod exchange;
 mod keys;
 mod model;
 mod network;

@@ -2,7 +2,7 @@
 
 use crate::id::NodeId;
 use crate::rng::Stream;
-use crate::scenario::{Arrivals, FlowGroup, OnOff, Pairing, RunPlan, Scenario, Transport};
+use crate::scenario::{Arrivals, Exchange, FlowGroup, OnOff, Pairing, RunPlan, Scenario, Transport};
 use crate::time::{Span, Time};
 use crate::topology::Topology;
 use crate::units::{Bytes, Rate};
@@ -136,7 +136,9 @@ fn plan_group(
             let partner = receivers.get(place % receivers.len().max(1)).copied();
             let others: Vec<NodeId> = match group.pairing {
                 Pairing::OneToOne => partner.into_iter().collect(),
-                Pairing::AllToAll => receivers.iter().copied().filter(|dst| *dst != src).collect(),
+                Pairing::AllToAll | Pairing::Exchange => {
+                    receivers.iter().copied().filter(|dst| *dst != src).collect()
+                }
             };
             let plan = FlowPlan {
                 group: index as u32,
@@ -167,11 +169,17 @@ fn plan_group(
                 Pairing::AllToAll => {
                     receivers.iter().map(|(_, dst)| *dst).filter(|dst| *dst != src).collect()
                 }
+                // Its messages follow each other; the first of these crosses the network.
+                Pairing::Exchange => {
+                    let across = (sender_index + receivers.len() / 2) % receivers.len().max(1);
+                    receivers.get(across).map(|(_, dst)| *dst).into_iter().collect()
+                }
             };
             sender_index += 1;
             for dst in targets {
                 let subflows = group.multipath.map_or(1, |multipath| multipath.subflows);
-                for number in 0..group.count * subflows {
+                let count = group.exchange.as_ref().map_or(group.count, Exchange::outstanding);
+                for number in 0..count * subflows {
                     // Subflows start when their connection does.
                     let first = own.len() as u32 - number % subflows;
                     let flow_name = format!("{}.{name}.{first}", group.name);
@@ -187,6 +195,11 @@ fn plan_group(
                         stop: group.stop.unwrap_or(Time::MAX),
                     });
                 }
+            }
+        }
+        if group.exchange.is_some() {
+            for plan in &mut own {
+                plan.start = Time::MAX;
             }
         }
         if let Some(rounds) = group.rounds {
@@ -377,6 +390,7 @@ mod tests {
             arrivals: None,
             persistent: false,
             reset: false,
+            exchange: None,
             multipath: None,
             measured: true,
         }

@@ -41,6 +41,8 @@ pub fn check(scenario: &Scenario) -> Result<Remarks, Error> {
             Some("`rounds`")
         } else if group.size_cdf.is_some() {
             Some("`size-cdf`")
+        } else if group.exchange.is_some() {
+            Some("an exchange")
         } else if !group.paths.is_empty() {
             Some("`paths`")
         } else if group.reset {

@@ -45,8 +45,11 @@ fn main() -> Outcome<()> {
         // Minutes: not part of the others. Another simulated time than the file's may be given.
         ["--fat-tree"] => fat_tree(None)?,
         ["--fat-tree", duration] => fat_tree(Some(duration))?,
+        ["--all-to-all"] => all_to_all("3864", None)?,
+        ["--all-to-all", hosts] => all_to_all(hosts, None)?,
+        ["--all-to-all", hosts, size] => all_to_all(hosts, Some(size))?,
         _ => {
-            let allowed = "--json, --peak VARIANT and --fat-tree [DURATION]";
+            let allowed = "--json, --peak VARIANT, --fat-tree [DURATION] and --all-to-all [HOSTS] [SIZE]";
             return Err(format!("{arguments:?}: allowed are {allowed}").into());
         }
     }
@@ -169,6 +172,63 @@ fn fat_tree(duration: Option<&str>) -> Outcome<()> {
         println!("{name}: {:.6}", record.figure(name).unwrap_or(f64::NAN));
     }
     Ok(())
+}
+
+/// SciNet's network, or a part of it: every host sends a message to every other.
+fn all_to_all(hosts: &str, size: Option<&str>) -> Outcome<()> {
+    let number: u32 = hosts.parse().map_err(|e| format!("{hosts} hosts: {e}"))?;
+    // Whole racks, or racks of half the size whose uplink is half as fast.
+    let (rack, uplink) = if number.is_multiple_of(42) { (42, "10gbit") } else { (21, "5gbit") };
+    if number == 0 || !number.is_multiple_of(rack) {
+        return Err(format!("{hosts} hosts do not fill racks of 42 or 21").into());
+    }
+    let (leaves, rack) = ((number / rack).to_string(), rack.to_string());
+    let mut overrides = vec![
+        ("network.leaves", leaves.as_str()),
+        ("network.size", rack.as_str()),
+        ("network.fabric.rate", uplink),
+    ];
+    overrides.extend(size.map(|size| ("flows.messages.size", size)));
+    let (read, scenarios) = wall(|| scenarios("bench/all-to-all.toml", &overrides));
+    let scenarios = scenarios?;
+    let (_, scenario) = scenarios.first().ok_or("a file without a case")?;
+    let mut nothing = scenario.clone();
+    nothing.run.duration = Span::from_nanos(1);
+    let (built, record) = wall(|| run(&nothing, 0, 0, &mut RunOptions::default()));
+    record?;
+    let before = peak_so_far();
+    println!("{hosts} hosts: scenario read in {read:.2} s, network built in {built:.2} s, peak {before} KiB");
+    let step = seconds(|| reference(REFERENCE_STEPS)).0 / f64::from(REFERENCE_STEPS);
+    let (whole, record) = wall(|| run(scenario, 0, 0, &mut RunOptions::default()));
+    let (record, peak) = (record?, peak_so_far());
+    let figure = |name: &str| record.figure(name).unwrap_or(f64::NAN);
+    let (hops, flows) = (record.work.packet_hops, figure("completed"));
+    let spent = whole - built;
+    println!(
+        "{flows} flows of {}: {spent:.1} s, {hops} hops, {:.2} M hops/s, {:.2} hops per reference step, {} events",
+        size.unwrap_or("64KiB"),
+        hops as f64 / spent / 1e6,
+        step * hops as f64 / spent,
+        record.work.events,
+    );
+    if let (Ok(before), Ok(peak)) = (before.parse::<f64>(), peak.parse::<f64>()) {
+        let all = f64::from(number) * f64::from(number - 1);
+        println!(
+            "peak {peak} KiB: {:.1} bytes per flow on top of the network",
+            (peak - before) * 1024.0 / all
+        );
+    }
+    for name in ["rounds", "round_goodput", "round_time_mean", "fct_mean", "fct_p99", "drops", "rtos"] {
+        println!("{name}: {:.6}", figure(name));
+    }
+    Ok(())
+}
+
+/// Wall time in seconds of `work`, and what it gives.
+fn wall<T>(work: impl FnOnce() -> T) -> (f64, T) {
+    let start = std::time::Instant::now();
+    let result = work();
+    (start.elapsed().as_secs_f64(), result)
 }
 
 fn peak_of_run(variant: &str) -> Outcome<String> {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use bandmaster_core::control::SegmentCounts;
 use bandmaster_core::control::faults::ProbeFaults;
 use bandmaster_core::control::post::Post;
-use bandmaster_core::id::{NodeId, PortId};
+use bandmaster_core::id::PortId;
 use bandmaster_core::params::Value;
 use bandmaster_core::port::flow_counter::FlowCounter;
 use bandmaster_core::qdisc::{Pool, Site};
@@ -19,14 +20,15 @@ use bandmaster_core::units::{Bytes, Rate};
 use crate::RunError;
 use crate::distributions::Distributions;
 use crate::events::EventQueue;
+use crate::exchange::Exchanges;
 use crate::gates::Gates;
 use crate::link::{PathCounter, Port, QueueWatch};
 use crate::measure::{GaugeMeter, Meter};
-use crate::net::{Net, ROUTE_END};
-use crate::packet::{PROBE, Slab};
+use crate::net::Net;
+use crate::packet::Slab;
 use crate::roles::Roles;
 use crate::rounds::Rounds;
-use crate::routing::Router;
+use crate::routes::{Routes, route_ports};
 use crate::simulation::{Connections, Simulation};
 use crate::tcp::Profile;
 use crate::workload::{self, FlowPlan, Jitter, Toggles, UdpSource};
@@ -47,7 +49,8 @@ pub(crate) fn build<'a>(
     plans.sort_by_key(|plan| !is_tcp(plan));
     let tcp_flows = plans.iter().filter(|plan| is_tcp(plan)).count();
 
-    let mut table = RouteTable::new(scenario);
+    let mut routes = Routes::new(scenario);
+    let mut table = Vec::new();
     let mut data_routes = Vec::with_capacity(plans.len());
     let mut ack_routes = Vec::with_capacity(tcp_flows);
     for (i, plan) in plans.iter().enumerate() {
@@ -58,9 +61,9 @@ pub(crate) fn build<'a>(
             ack_routes.push(ack_routes[i]);
             continue;
         }
-        data_routes.push(table.insert(plan, i, false)?);
+        data_routes.push(routes.insert(plan, i, false, &mut table)?);
         if i < tcp_flows {
-            ack_routes.push(table.insert(plan, i, true)?);
+            ack_routes.push(routes.insert(plan, i, true, &mut table)?);
         }
     }
 
@@ -92,7 +95,7 @@ pub(crate) fn build<'a>(
     let shares = if has_multipath { vec![None; tcp_flows] } else { Vec::new() };
     let rounds = Rounds::new(&plans, scenario, topology, trial);
 
-    let mut roles = roles(scenario, topology, &rates, &table.ports, &data_routes[..tcp_flows]);
+    let mut roles = roles(scenario, topology, &rates, &table, &data_routes[..tcp_flows]);
     let programs = roles.iter_mut().flat_map(|role| role.controller.programs()).collect();
     let gates = Gates::new(programs, ports.len());
     for profile in &mut profiles {
@@ -105,9 +108,9 @@ pub(crate) fn build<'a>(
     }
     let mut probe_routes = BTreeMap::new();
     for (from, to) in roles.iter().flat_map(|role| role.probes.iter().map(|&to| (role.node, to))) {
-        let route = table.insert_probe_route(from, to)?;
+        let route = routes.insert_probe(from, to, &mut table)?;
         probe_routes.insert((from, to), route);
-        let on_way = route_ports(&table.ports, route);
+        let on_way = route_ports(&table, route);
         if let (Some(&first), Some(&last)) = (on_way.first(), on_way.last()) {
             for (port, tells) in [(last, false), (first, true)] {
                 let path = &mut ports[port as usize].extras().path;
@@ -115,7 +118,6 @@ pub(crate) fn build<'a>(
             }
         }
     }
-    let routes = table.ports;
     let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.node));
     let roles =
         Roles::new(roles, Post::new(scenario, trial), probe_routes, ProbeFaults::new(scenario, trial));
@@ -123,7 +125,7 @@ pub(crate) fn build<'a>(
     let measured_port = match &scenario.measure.queue {
         Some(name) => Some(find_port(topology, name)?),
         None => {
-            let of_tcp = data_routes[..tcp_flows].iter().map(|&route| route_ports(&routes, route));
+            let of_tcp = data_routes[..tcp_flows].iter().map(|&route| route_ports(&table, route));
             topology.busiest_router_port(of_tcp).map(|port| port.0)
         }
     };
@@ -137,12 +139,14 @@ pub(crate) fn build<'a>(
     let meter = Meter::new(scenario, &plans);
     let inelastic = vec![0.0; ports.len()];
     let datagrams_received = vec![0; plans.len() - tcp_flows];
+    let exchanges = Exchanges::new(&plans, scenario, &profile_of_group, trial);
     let mut net = Net {
         now: Time::ZERO,
         events: EventQueue::new(),
         ports,
         slab: Slab::default(),
-        routes,
+        routes: table,
+        starts: if exchanges.is_empty() { Vec::new() } else { vec![[0; 2]; tcp_flows] },
         offered: 0,
         windows: Vec::new(),
     };
@@ -159,7 +163,9 @@ pub(crate) fn build<'a>(
     if !roles.is_empty() {
         for (flow, plan) in (0..).zip(&plans[..tcp_flows]) {
             flows_of[plan.src.index()].push(flow);
-            flows_of[plan.dst.index()].push(flow);
+            if !exchanges.contains(flow) {
+                flows_of[plan.dst.index()].push(flow);
+            }
         }
     }
     Ok(Simulation {
@@ -168,7 +174,10 @@ pub(crate) fn build<'a>(
         tunings: vec![Tuning::default(); topology.nodes.len()],
         tuned: Vec::new(),
         flows_of,
+        segments_before: vec![SegmentCounts::default(); topology.nodes.len()],
         plans,
+        routes,
+        exchanges,
         connections: Connections::new(tcp_flows),
         data_routes,
         ack_routes,
@@ -263,13 +272,6 @@ fn find_port(topology: &Topology, name: &str) -> Result<u32, RunError> {
     }
 }
 
-/// Ports of the route that starts at `route` in the table.
-pub(crate) fn route_ports(table: &[u32], route: u32) -> &[u32] {
-    let rest = &table[route as usize..];
-    let end = rest.iter().position(|port| *port == ROUTE_END).unwrap_or(rest.len());
-    &rest[..end]
-}
-
 /// The roles of every scheme, new.
 pub(crate) fn roles(
     scenario: &Scenario,
@@ -284,65 +286,4 @@ pub(crate) fn roles(
     let world = World::new(topology, rates, flows.iter().map(|&route| route_ports(routes, route)));
     let of = |config: &SchemeConfig| (config.scheme.build)(&config.params, &world);
     scenario.schemes.iter().flat_map(of).collect()
-}
-
-/// Routes as runs in one table; equal routes share a run.
-struct RouteTable<'a> {
-    scenario: &'a Scenario,
-    router: Router<'a>,
-    ports: Vec<u32>,
-    known: BTreeMap<Vec<u32>, u32>,
-}
-
-impl<'a> RouteTable<'a> {
-    fn new(scenario: &'a Scenario) -> Self {
-        Self { scenario, router: Router::new(&scenario.topology), ports: Vec::new(), known: BTreeMap::new() }
-    }
-
-    fn insert_probe_route(&mut self, from: NodeId, to: NodeId) -> Result<u32, RunError> {
-        match self.router.route(from, to, u64::from(PROBE)) {
-            Some(route) if !route.is_empty() => Ok(self.insert_route(route)),
-            _ => {
-                let name = |node: NodeId| &self.scenario.topology.nodes[node.index()].name;
-                let why = format!("probes: no route from {} to {}", name(from), name(to));
-                Err(RunError::Unrunnable(why))
-            }
-        }
-    }
-
-    fn insert(&mut self, plan: &FlowPlan, flow: usize, reverse: bool) -> Result<u32, RunError> {
-        let groups = &self.scenario.flows;
-        let mut via = plan.path(groups).to_vec();
-        if via.is_empty() && plan.group(groups).multipath.is_some() {
-            let number = plan.subflow(groups) as usize;
-            via = [plan.src, plan.dst]
-                .map(|host| self.router.gateway(host, number))
-                .into_iter()
-                .flatten()
-                .collect();
-            via.dedup();
-        }
-        let (from, to) = if reverse { (plan.dst, plan.src) } else { (plan.src, plan.dst) };
-        if reverse {
-            via.reverse();
-        }
-        let Some(route) = self.router.route_over(from, &via, to, flow as u64) else {
-            let name = |node: NodeId| &self.scenario.topology.nodes[node.index()].name;
-            let flow = plan.name(&self.scenario.flows);
-            let why = format!("flow {flow}: no route from {} to {}", name(from), name(to));
-            return Err(RunError::Unrunnable(why));
-        };
-        Ok(self.insert_route(route))
-    }
-
-    fn insert_route(&mut self, route: Vec<u32>) -> u32 {
-        if let Some(&at) = self.known.get(&route) {
-            return at;
-        }
-        let at = self.ports.len() as u32;
-        self.ports.extend(&route);
-        self.ports.push(ROUTE_END);
-        self.known.insert(route, at);
-        at
-    }
 }

@@ -39,7 +39,7 @@ pub(crate) fn describe(
         src_port,
         dst_port,
         tos: packet.tos,
-        payload: packet.payload,
+        payload: u32::from(packet.payload),
         transport,
     }
 }

@@ -20,6 +20,9 @@ pub(crate) struct Distributions {
     is_on: bool,
     /// Per cent of its packets that each completed flow lost.
     flow_drops: Vec<f32>,
+    /// Completion times in seconds of flows that began with their host's own settings, and with a scheme's.
+    own: Vec<f64>,
+    tuned: Vec<f64>,
     /// Per cent of its capacity that each router port used in each sampling interval.
     utilization: Vec<f32>,
     /// Router ports, and the bytes that each had carried at the last sample.
@@ -50,7 +53,9 @@ impl Distributions {
     }
 
     /// A flow is complete for which its sender handed `packets` to the network, of which queues dropped `dropped`.
-    pub(crate) fn note_completion(&mut self, packets: u32, dropped: u32) {
+    pub(crate) fn note_completion(&mut self, packets: u32, dropped: u32, time: Span, is_tuned: bool) {
+        let times = if is_tuned { &mut self.tuned } else { &mut self.own };
+        times.push(time.as_secs_f64());
         self.flow_drops.push((100.0 * f64::from(dropped) / f64::from(packets.max(1))).min(100.0) as f32);
     }
 
@@ -78,10 +83,16 @@ impl Distributions {
             values.iter().copied().map(f64::from).collect()
         };
         let (drops, utilization) = (ascending(&mut self.flow_drops), ascending(&mut self.utilization));
+        let of_times = |times: &mut Vec<f64>| {
+            times.sort_by(f64::total_cmp);
+            percentile(times, 99)
+        };
         let share = |part: u64, whole: u64| 100.0 * part as f64 / whole as f64;
         let undropped = drops.iter().filter(|share| **share == 0.0).count() as u64;
         let small = windows.iter().take(SMALL_WINDOW + 1).sum();
         let figures = vec![
+            ("fct_own_p99", of_times(&mut self.own)),
+            ("fct_tuned_p99", of_times(&mut self.tuned)),
             ("undropped", share(undropped, drops.len() as u64)),
             ("flow_drops_p99", percentile(&drops, 99)),
             ("window_to_5", share(small, windows.iter().sum())),

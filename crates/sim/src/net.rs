@@ -9,6 +9,9 @@ use crate::packet::{Label, Packet, Slab};
 /// Ends a route in the table.
 pub(crate) const ROUTE_END: u32 = u32::MAX;
 
+/// On the place in the table of routes: it is that of the second port, and [`Net::starts`] has the first.
+pub(crate) const TAIL: u32 = 1 << 31;
+
 pub(crate) struct Net {
     pub(crate) now: Time,
     pub(crate) events: EventQueue,
@@ -16,6 +19,8 @@ pub(crate) struct Net {
     pub(crate) slab: Slab,
     /// Routes as runs of port numbers, each closed by [`ROUTE_END`].
     pub(crate) routes: Vec<u32>,
+    /// By flow, for those whose ways share all but the first port: that port of the data, and of what comes back.
+    pub(crate) starts: Vec<[u32; 2]>,
     /// Packets offered to ports so far.
     pub(crate) offered: u64,
     /// How many data packets left with each congestion window in segments; empty when nobody asks.
@@ -26,8 +31,20 @@ impl Net {
     /// A host hands a packet to the first port of its route.
     #[inline]
     pub(crate) fn send(&mut self, packet: Packet) {
-        let label = self.slab.insert(packet);
-        self.forward(label);
+        if packet.hop & TAIL == 0 {
+            let label = self.slab.insert(packet);
+            self.forward(label);
+            return;
+        }
+        let port = self.starts[packet.flow as usize][usize::from(packet.reverse)];
+        let label = self.slab.insert(Packet { hop: packet.hop & !TAIL, ..packet });
+        self.offer(port, label);
+    }
+
+    #[inline]
+    fn offer(&mut self, port: u32, label: Label) {
+        self.offered += 1;
+        self.ports[port as usize].enqueue(port, self.now, label, &mut self.slab, &mut self.events);
     }
 
     /// A data packet leaves with a congestion window of so many segments.
@@ -45,9 +62,7 @@ impl Net {
         if port == ROUTE_END {
             return false;
         }
-        let label = Label { hop: label.hop + 1, ..label };
-        self.offered += 1;
-        self.ports[port as usize].enqueue(port, self.now, label, &mut self.slab, &mut self.events);
+        self.offer(port, Label { hop: label.hop + 1, ..label });
         true
     }
 

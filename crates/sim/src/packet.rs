@@ -31,7 +31,9 @@ pub(crate) struct Packet {
     /// Bytes on a link.
     pub(crate) len: u32,
     /// Payload bytes.
-    pub(crate) payload: u32,
+    pub(crate) payload: u16,
+    /// Which of the connections that have used the flow number one after the other.
+    pub(crate) generation: u8,
     /// Offset of the first payload byte.
     pub(crate) seq: u64,
     /// Next offset expected (with `flag::ACK`).

@@ -23,6 +23,8 @@ pub(crate) struct RunningRole {
 /// All roles of all schemes.
 pub(crate) struct Roles {
     pub(crate) running: Vec<RunningRole>,
+    /// By node: positions in `running`.
+    at: Vec<Vec<u32>>,
     pub(crate) post: Post,
     /// Bytes of IP of the probes sent.
     probe_bytes: u64,
@@ -51,9 +53,14 @@ impl Roles {
         probe_routes: BTreeMap<(NodeId, NodeId), u32>,
         faults: ProbeFaults,
     ) -> Self {
+        let mut at = vec![Vec::new(); roles.iter().map(|role| role.node.index() + 1).max().unwrap_or(0)];
+        for (position, role) in (0..).zip(&roles) {
+            at[role.node.index()].push(position);
+        }
         let running = roles.into_iter().map(|role| RunningRole { role, wake_at: None }).collect();
         Self {
             running,
+            at,
             post,
             probe_bytes: 0,
             outbox: Outbox::default(),
@@ -90,6 +97,12 @@ impl Roles {
     /// Bytes of all messages and probes.
     pub(crate) fn bytes_sent(&self) -> u64 {
         self.post.bytes_sent() + self.probe_bytes
+    }
+
+    /// The role at `node` that is at `place` among those there.
+    #[inline]
+    pub(crate) fn at(&self, node: NodeId, place: usize) -> Option<usize> {
+        self.at.get(node.index())?.get(place).map(|position| *position as usize)
     }
 
     /// Schedules the wake-up that role `index` asks for.
@@ -130,8 +143,14 @@ impl Roles {
         probe.lost = self.faults.lose();
         let payload = probe.payload.len() as u32;
         let len = payload + UDP_HEADERS + overhead;
-        let packet =
-            Packet { hop, flow: PROBE, len, payload, tos: NETWORK_CONTROL << 2, ..Packet::default() };
+        let packet = Packet {
+            hop,
+            flow: PROBE,
+            len,
+            payload: payload as u16,
+            tos: NETWORK_CONTROL << 2,
+            ..Packet::default()
+        };
         let label = net.slab.insert(packet);
         self.probe_bytes += u64::from(payload + UDP_HEADERS);
         self.probes.insert(label.key, probe);

@@ -104,6 +104,11 @@ impl Rounds {
         self.carried.get(&flow).map_or(0, |entry| entry.0)
     }
 
+    /// When the connection that begins with `flow` was opened.
+    pub(crate) fn begun(&self, flow: u32) -> Option<Time> {
+        self.carried.get(&flow).map(|entry| entry.1)
+    }
+
     pub(crate) fn contains(&self, flow: u32) -> bool {
         self.of_flow.contains_key(&flow)
     }
@@ -127,10 +132,16 @@ impl Rounds {
         }
     }
 
-    /// Complete rounds, their mean and longest time in seconds, and payload over time in Mbit/s.
-    pub(crate) fn figures(&self) -> [f64; 4] {
-        let times: Vec<f64> = self.series.iter().flat_map(|s| &s.times).map(|t| t.as_secs_f64()).collect();
-        let payload: f64 = self.series.iter().map(|s| s.bytes as f64 * s.times.len() as f64).sum();
+    /// Complete rounds, their mean and longest time in seconds, and payload of a receiver over time in Mbit/s; `others`
+    /// are times and payloads of rounds of exchanges.
+    pub(crate) fn figures(&self, others: impl Iterator<Item = (Span, u64)>) -> [f64; 4] {
+        let mut times: Vec<f64> =
+            self.series.iter().flat_map(|s| &s.times).map(|t| t.as_secs_f64()).collect();
+        let mut payload: f64 = self.series.iter().map(|s| s.bytes as f64 * s.times.len() as f64).sum();
+        for (time, bytes) in others {
+            times.push(time.as_secs_f64());
+            payload += bytes as f64;
+        }
         let (n, sum) = (times.len() as f64, times.iter().sum::<f64>());
         let longest = times.iter().copied().fold(f64::NAN, f64::max);
         [n, sum / n, longest, payload * 8e-6 / sum]

@@ -14,13 +14,15 @@ use bandmaster_core::units::{Bytes, Rate, UDP_HEADERS};
 
 use crate::distributions::{Distributions, percentile};
 use crate::events::Event;
+use crate::exchange::{Exchanges, Message};
 use crate::gates::Gates;
 use crate::link::{PathCounter, Port, PortCounters};
 use crate::measure::{FlowSample, Flows, GaugeMeter, Meter};
-use crate::net::Net;
+use crate::net::{Net, TAIL};
 use crate::packet::{Label, PROBE, Packet, flag};
 use crate::roles::{Probe, Roles};
 use crate::rounds::Rounds;
+use crate::routes::{Routes, route_ports};
 use crate::tcp::Profile;
 use crate::tcp::multipath::Share;
 use crate::tcp::receiver::Receiver;
@@ -53,6 +55,11 @@ pub(crate) struct Simulation<'a> {
     pub(crate) tuned: Vec<(u32, Tuning, u32)>,
     /// TCP flows that begin or end at each node, in order; empty when there are no roles.
     pub(crate) flows_of: Vec<Vec<u32>>,
+    /// By node: what connections have sent that gave their flow number to another, where roles ask.
+    pub(crate) segments_before: Vec<SegmentCounts>,
+    /// Ways of messages.
+    pub(crate) routes: Routes<'a>,
+    pub(crate) exchanges: Exchanges,
     pub(crate) udp: Vec<UdpSource>,
     pub(crate) datagrams_received: Vec<u64>,
     pub(crate) toggles: Toggles,
@@ -142,7 +149,8 @@ impl Connections {
         self.place.len()
     }
 
-    /// Ends the connection of a flow for good, to make room for another; returns what it has delivered.
+    /// Ends the connection of a flow for good, to make room for another; returns what it has delivered. A flow that has
+    /// had none stays without.
     fn replace(&mut self, flow: usize, new: impl FnOnce() -> Connection) -> u64 {
         let Some(old) = self.started.get_mut(self.place[flow] as usize) else { return 0 };
         let counters = old.sender.counters;
@@ -227,6 +235,7 @@ impl Simulation<'_> {
             }
         }
         self.rounds.begin(&mut self.net.events);
+        self.exchanges.begin(&mut self.net.events);
         for (i, restart) in self.scenario.faults.restarts.iter().enumerate() {
             self.net.events.push(restart.at, Event::Restart(i as u32));
         }
@@ -356,9 +365,17 @@ impl Simulation<'_> {
             return;
         }
         let packet = *self.net.slab.at(key);
+        let is_message = !self.exchanges.is_empty() && self.exchanges.contains(flow);
+        if is_message && self.is_stale(flow, packet.generation) {
+            return;
+        }
         if packet.reverse {
             let (sender, (profile, net)) = self.sender(flow);
             sender.on_ack(&packet, profile, net);
+            if is_message && sender.is_done() {
+                self.exchanges.acknowledge(flow, self.net.now, &mut self.net.events);
+                self.send_message(flow);
+            }
             if !self.shares.is_empty() {
                 self.push_data(flow, packet.flags & flag::SYN != 0);
             }
@@ -369,7 +386,8 @@ impl Simulation<'_> {
             let stats = self.flow_stats(flow, FlowEnd::Receiver);
             self.observe(dst, &Observation::FlowStarted(stats));
         }
-        let is_watched = !self.roles.is_empty() || !self.rounds.is_empty() || self.distributions.is_on();
+        let is_watched =
+            !self.roles.is_empty() || !self.rounds.is_empty() || is_message || self.distributions.is_on();
         if let Some(came) = self.came.get_mut(flow as usize) {
             *came += u64::from(packet.len) - self.scenario.topology.frame_overhead.get();
         }
@@ -404,6 +422,83 @@ impl Simulation<'_> {
             let first = flow - self.plans[flow as usize].subflow(&self.scenario.flows);
             self.rounds.complete(first, self.net.now, &mut self.net.events);
         }
+        if completes
+            && is_message
+            && let Some(next) = self.exchanges.come(flow, self.net.now)
+        {
+            self.send_message(next);
+        }
+    }
+
+    /// A packet is of an earlier connection with the same flow number.
+    fn is_stale(&self, flow: u32, generation: u8) -> bool {
+        self.connections.get(flow as usize).is_none_or(|c| c.sender.generation() != generation)
+    }
+
+    /// Opens the connection of the message that an exchange has for `flow` now, if it has one.
+    fn send_message(&mut self, flow: u32) {
+        let Some(message) = self.exchanges.take(flow, self.net.now) else { return };
+        let Message { from, to, key, .. } = message;
+        let way =
+            |from, to, routes: &mut Routes<'_>, net: &mut Net| routes.way(from, to, key, &mut net.routes);
+        let there = way(from, to, &mut self.routes, &mut self.net);
+        let back = way(to, from, &mut self.routes, &mut self.net);
+        let (Some(there), Some(back)) = (there, back) else {
+            panic!("no way between nodes {} and {} of an exchange", from.0, to.0)
+        };
+        let i = flow as usize;
+        self.net.starts[i] = [there.first, back.first];
+        if !self.roles.is_empty() {
+            self.move_flow(flow, to);
+        }
+        self.plans[i].dst = to;
+        self.profile_of[i] = message.profile;
+        // What came too late for the message before.
+        self.net.slab.take_drops(flow);
+        if !self.roles.is_empty() {
+            self.note_replaced(flow);
+            self.tune(flow);
+        }
+        let profile = &self.profiles[self.profile_of[i] as usize];
+        let new = || {
+            let mut sender = Sender::new(flow, there.tail | TAIL, Some(message.bytes), &profile.settings);
+            let mut receiver = Receiver::new(flow, back.tail | TAIL, profile);
+            sender.set_generation(message.generation);
+            receiver.set_generation(message.generation);
+            Connection { sender, receiver }
+        };
+        if self.connections.get(i).is_some() {
+            self.connections.replace(i, new);
+        } else {
+            self.connections.get_or_insert_with(i, new);
+        }
+        if !self.roles.is_empty() {
+            let stats = self.flow_stats(flow, FlowEnd::Sender);
+            self.observe(from, &Observation::FlowStarted(stats));
+        }
+        let (sender, (profile, net)) = self.sender(flow);
+        sender.open(profile, net);
+    }
+
+    /// A flow of an exchange ends at another host from now on.
+    fn move_flow(&mut self, flow: u32, to: NodeId) {
+        let before = &mut self.flows_of[self.plans[flow as usize].dst.index()];
+        if let Ok(at) = before.binary_search(&flow) {
+            before.remove(at);
+        }
+        let now = &mut self.flows_of[to.index()];
+        if let Err(at) = now.binary_search(&flow) {
+            now.insert(at, flow);
+        }
+    }
+
+    /// Keeps what the connection of a flow has sent, for its node's statistics, before another takes its place.
+    fn note_replaced(&mut self, flow: u32) {
+        if let Some(connection) = self.connections.get(flow as usize) {
+            let before = &mut self.segments_before[self.plans[flow as usize].src.index()];
+            before.sent += u64::from(connection.sender.counters.segments);
+            before.resent += u64::from(connection.sender.counters.retransmits);
+        }
     }
 
     /// The last byte of a connection has come.
@@ -418,7 +513,10 @@ impl Simulation<'_> {
             packets += 1 + self.connections.get(flow as usize).map_or(0, |c| c.sender.counters.segments);
             dropped += self.net.slab.take_drops(flow);
         }
-        self.distributions.note_completion(packets, dropped);
+        let i = first as usize;
+        let begun = self.exchanges.begun(first).or(self.rounds.begun(first)).unwrap_or(self.plans[i].start);
+        let is_tuned = self.tuned.iter().any(|(.., profile)| *profile == self.profile_of[i]);
+        self.distributions.note_completion(packets, dropped, self.net.now.since(begun), is_tuned);
     }
 
     /// Gives a multipath connection's subflows data as the scheduler says, after something has come to one of them.
@@ -480,6 +578,12 @@ impl Simulation<'_> {
         }
         if flow as usize >= self.connections.flows() {
             self.set_udp(flow as usize - self.connections.flows(), true);
+            return;
+        }
+        if self.exchanges.contains(flow) {
+            for flow in self.exchanges.enter(flow) {
+                self.send_message(flow);
+            }
             return;
         }
         let groups = &self.scenario.flows;
@@ -587,14 +691,14 @@ impl Simulation<'_> {
         }
         if let Some(port) = self.measured_port
             && !self.plans[flow].group(&self.scenario.flows).measured
-            && crate::build::route_ports(&self.net.routes, route).contains(&port)
+            && route_ports(&self.net.routes, route).contains(&port)
         {
             self.beside += if on { wire } else { -wire };
             self.note_room();
         }
         if let Some(tracking) = self.gauge_meter.tracking()
             && !self.plans[flow].group(&self.scenario.flows).measured
-            && crate::build::route_ports(&self.net.routes, route).contains(&tracking.port.0)
+            && route_ports(&self.net.routes, route).contains(&tracking.port.0)
         {
             self.background += if on { wire } else { -wire };
             self.note_free();
@@ -629,7 +733,7 @@ impl Simulation<'_> {
             hop: source.route,
             flow: source.flow,
             len: source.packet + overhead,
-            payload: source.packet - UDP_HEADERS,
+            payload: (source.packet - UDP_HEADERS) as u16,
             tos: source.tos,
             ..Packet::default()
         };
@@ -676,7 +780,7 @@ impl Simulation<'_> {
 
     /// What the TCP flows that `node` sends have sent so far.
     fn segments_of(&self, node: NodeId) -> SegmentCounts {
-        let mut counts = SegmentCounts::default();
+        let mut counts = self.segments_before[node.index()];
         for &flow in &self.flows_of[node.index()] {
             if let Some(connection) = self.connections.get(flow as usize)
                 && self.plans[flow as usize].src == node
@@ -692,7 +796,7 @@ impl Simulation<'_> {
     fn tune(&mut self, flow: u32) {
         let i = flow as usize;
         let tuning = self.tunings[self.plans[i].src.index()];
-        if tuning.is_default() || self.connections.get(i).is_some() {
+        if tuning.is_default() || self.connections.get(i).is_some() && !self.exchanges.contains(flow) {
             return;
         }
         let base = self.profile_of[i];
@@ -781,7 +885,7 @@ impl Simulation<'_> {
     /// Ports on the way of probes between two nodes.
     fn probe_ports(&self, from: NodeId, to: NodeId) -> &[u32] {
         let route = self.roles.probe_route(from, to);
-        route.map_or(&[], |route| crate::build::route_ports(&self.net.routes, route))
+        route.map_or(&[], |route| route_ports(&self.net.routes, route))
     }
 
     /// The roles at a node begin anew, and so do the counters of its data path.
@@ -789,7 +893,7 @@ impl Simulation<'_> {
         let node = self.scenario.faults.restarts[number].node;
         let mut points = Vec::new();
         for ((from, to), route) in self.roles.probe_routes() {
-            let ports = crate::build::route_ports(&self.net.routes, route);
+            let ports = route_ports(&self.net.routes, route);
             points.extend(ports.first().filter(|_| from == node).map(|port| PathPoint::Start(*port)));
             points.extend(ports.last().filter(|_| to == node).map(|port| PathPoint::End(*port)));
         }
@@ -829,10 +933,10 @@ impl Simulation<'_> {
 
     /// Tells every role at `node`.
     fn observe(&mut self, node: NodeId, observation: &Observation<'_>) {
-        for index in 0..self.roles.running.len() {
-            if self.roles.running[index].role.node == node {
-                self.call(index, observation);
-            }
+        let mut place = 0;
+        while let Some(index) = self.roles.at(node, place) {
+            self.call(index, observation);
+            place += 1;
         }
     }
 
@@ -908,7 +1012,7 @@ impl Simulation<'_> {
         };
         let (connections, udp, received) = (&self.connections, &self.udp, &self.datagrams_received);
         let (routes, data_routes, came) = (&self.net.routes, &self.data_routes, &self.came);
-        let (rounds, shares) = (&self.rounds, &self.shares);
+        let (rounds, exchanges, shares) = (&self.rounds, &self.exchanges, &self.shares);
         // The data of a multipath connection counts at its first subflow.
         let delivered = |i: usize, c: &Connection| match shares.get(i) {
             Some(Some(share)) => share.received(),
@@ -923,7 +1027,7 @@ impl Simulation<'_> {
             }
             match connections.get(i) {
                 Some(c) => FlowSample {
-                    delivered: delivered(i, c) + rounds.carried(i as u32),
+                    delivered: delivered(i, c) + rounds.carried(i as u32) + exchanges.carried(i as u32),
                     ip_bytes: came.get(i).copied().unwrap_or_default() as f64,
                     cwnd: c.sender.cwnd(),
                     srtt: c.sender.rtt.srtt(),
@@ -938,7 +1042,7 @@ impl Simulation<'_> {
         let flows = Flows {
             groups: &self.scenario.flows,
             plans: &self.plans,
-            route: &|i| crate::build::route_ports(routes, data_routes[i]),
+            route: &|i| route_ports(routes, data_routes[i]),
             efficiency: &efficiency,
             state: &state,
         };
@@ -994,7 +1098,8 @@ impl Simulation<'_> {
         let marks: u64 = self.net.ports.iter().map(Port::marked).sum();
         figures.push(("drops".to_owned(), drops as f64));
         figures.push(("marks".to_owned(), marks as f64));
-        let replaced = (!self.rounds.is_empty()).then_some(self.connections.replaced).into_iter();
+        let has_rounds = !self.rounds.is_empty() || !self.exchanges.is_empty();
+        let replaced = has_rounds.then_some(self.connections.replaced).into_iter();
         let timeouts = replaced.clone().map(|counters| f64::from(counters.timeouts));
         let retransmits = replaced.map(|counters| f64::from(counters.retransmits));
         figures.push(("rtos".to_owned(), timeouts.fold(sum(&|s| s.counters.timeouts), |a, b| a + b)));
@@ -1004,7 +1109,9 @@ impl Simulation<'_> {
         ));
         let is_sized = |i: usize| {
             let group = self.plans[i].group(&self.scenario.flows);
-            matches!(group.transport, Transport::Tcp { size: Some(_), .. }) && group.rounds.is_none()
+            matches!(group.transport, Transport::Tcp { size: Some(_), .. })
+                && group.rounds.is_none()
+                && group.exchange.is_none()
         };
         let mut completion: Vec<Span> = (0..self.connections.flows())
             .filter(|&i| is_sized(i))
@@ -1017,7 +1124,7 @@ impl Simulation<'_> {
                 Some(finished.since(self.plans[i].start))
             })
             .collect();
-        completion.extend(&self.rounds.completions);
+        completion.extend(self.rounds.completions.iter().chain(&self.exchanges.completions));
         completion.sort_unstable();
         let n = completion.len();
         figures.push(("completed".to_owned(), n as f64));
@@ -1028,7 +1135,7 @@ impl Simulation<'_> {
         }
         let (distributions, of_distributions) = self.distributions.finish(&completion, &self.net.windows);
         figures.extend(of_distributions.into_iter().map(|(name, value)| (name.to_owned(), value)));
-        for (name, value) in ROUND_FIGURES.into_iter().zip(self.rounds.figures()) {
+        for (name, value) in ROUND_FIGURES.into_iter().zip(self.rounds.figures(self.exchanges.rounds())) {
             figures.push((name.to_owned(), value));
         }
         figures.push(("control_rate".to_owned(), self.roles.bytes_sent() as f64 * 8.0 / 1e3 / duration));

@@ -68,6 +68,7 @@ impl Profile {
         let settings = &mut tuned.settings;
         settings.initial_window = tuning.initial_window.unwrap_or(settings.initial_window);
         settings.min_rto = tuning.min_rto.unwrap_or(settings.min_rto);
+        settings.initial_rto = tuning.initial_rto.unwrap_or(settings.initial_rto);
         settings.pacing = tuning.pacing.unwrap_or(settings.pacing);
         settings.idle_restart = tuning.idle_restart.unwrap_or(settings.idle_restart);
         settings.cwnd_clamp = tuning.window_cap.or(settings.cwnd_clamp);

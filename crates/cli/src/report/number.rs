@@ -64,6 +64,10 @@ impl Label {
             "fct_p80" => ("FCT p80", "Flow completion time, 80th percentile"),
             "fct_max" => ("FCT max", "Longest flow completion time"),
             "fct" => ("FCT", "Flow completion time"),
+            "fct_own_p99" => ("FCT p99, own TCP", "Flow completion time with own settings, 99th percentile"),
+            "fct_tuned_p99" => {
+                ("FCT p99, tuned TCP", "Flow completion time with changed settings, 99th percentile")
+            }
             "undropped" => ("without a drop", "Flows without a drop"),
             "flow_drops_p99" => ("flow drops p99", "Drop rate of flows, 99th percentile"),
             "flow_drops" => ("flow drops", "Drop rate of a flow"),
@@ -71,6 +75,10 @@ impl Label {
             "window" => ("window", "Congestion window of a packet"),
             "utilization_p80" => ("utilization p80", "Use of links, 80th percentile"),
             "utilization" => ("utilization", "Use of a link in an interval"),
+            "rounds" => ("rounds", "Complete incast rounds"),
+            "round_time_mean" => ("round, mean", "Time of an incast round, mean"),
+            "round_time_max" => ("round, longest", "Time of an incast round, longest"),
+            "round_goodput" => ("goodput", "Goodput of incast rounds"),
             "control_rate" => ("control", "Rate of control messages"),
             "flows" => ("flows", "Flows"),
             "cwnd" => ("cwnd", "Congestion window"),

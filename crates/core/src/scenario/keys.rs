@@ -575,9 +575,9 @@ pub(super) static FLOW: TableDef = TableDef {
         Key::required("to", Kind::TextList, "Groups or hosts that receive"),
         Key::new(
             "pairing",
-            Kind::Choice(&["one-to-one", "all-to-all"]),
+            Kind::Choice(&["one-to-one", "all-to-all", "exchange"]),
             "one-to-one",
-            "Sender i to receiver i modulo their number, or every sender to every receiver but itself",
+            "Sender i to receiver i modulo their number; every sender to every receiver but itself; or the same in rounds with a barrier, as MPI_Alltoall",
             HOUSE,
         ),
         Key::new("count", COUNT, "1", "Flows per pair", HOUSE),
@@ -627,7 +627,33 @@ pub(super) static FLOW: TableDef = TableDef {
                     Key::optional(
                         "rounds",
                         COUNT,
-                        "Incast: `size` from every sender so many times, over new connections; a receiver's next round begins, and `start` counts from there, when the one before is complete",
+                        "Incast: `size` from every sender so many times, over new connections; a receiver's next round begins, and `start` counts from there, when the one before is complete. An exchange: so many rounds of each size, 1 when absent",
+                    ),
+                    Key::optional(
+                        "sizes",
+                        Kind::TextList,
+                        "An exchange: sizes of messages in turn, instead of `size`",
+                    ),
+                    Key::new(
+                        "schedule",
+                        Kind::Choice(&["pairwise", "window"]),
+                        "pairwise",
+                        "An exchange: in step i host r sends to host r + i, and goes on when that is acknowledged and the message of host r - i has come; or it sends to r + 1, r + 2, ... with so many messages unacknowledged as `outstanding` says",
+                        "Open MPI",
+                    ),
+                    Key::new(
+                        "outstanding",
+                        COUNT,
+                        "8",
+                        "An exchange with `schedule` `window`: messages of a host that are not acknowledged, at most",
+                        HOUSE,
+                    ),
+                    Key::new(
+                        "compute",
+                        Kind::Draw,
+                        "0s",
+                        "An exchange: time from the barrier to a host's next round, drawn per host and round",
+                        HOUSE,
                     ),
                     Key::new(
                         "persistent",

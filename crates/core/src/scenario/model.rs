@@ -166,6 +166,8 @@ pub struct FlowGroup {
     pub persistent: bool,
     /// At its stop a flow breaks off with a RST.
     pub reset: bool,
+    /// Rounds of messages among all hosts; with it the size of the transport is that of the first round.
+    pub exchange: Option<Exchange>,
     /// Multipath TCP; none: plain.
     pub multipath: Option<Multipath>,
     /// Whether the flows count in fairness and throughput figures (background traffic does not).
@@ -215,6 +217,42 @@ pub enum Pairing {
     OneToOne,
     /// Every sender to every receiver but itself.
     AllToAll,
+    /// The same in rounds with a barrier: the hosts that send are those that receive.
+    Exchange,
+}
+
+/// Rounds in which every host sends a message to every other, over new connections (MPI_Alltoall). A round begins when
+/// every message of the one before is acknowledged.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct Exchange {
+    /// Size of a message, by round in turn.
+    pub sizes: Vec<Bytes>,
+    /// Rounds of each size.
+    pub rounds: u32,
+    /// When a host sends what.
+    pub schedule: Schedule,
+    /// From the barrier to a host's next round.
+    pub compute: SpanDraw,
+}
+
+impl Exchange {
+    /// Messages that a host has under way at once, at most.
+    pub fn outstanding(&self) -> u32 {
+        match self.schedule {
+            Schedule::Pairwise => 1,
+            Schedule::Window(outstanding) => outstanding,
+        }
+    }
+}
+
+/// In which order a host of an exchange sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Schedule {
+    /// Step i: to host r + i, until that is acknowledged and the message of host r - i has come.
+    Pairwise,
+    /// To r + 1, r + 2, ... with so many messages unacknowledged.
+    Window(u32),
 }
 
 /// Part of a timeline. `stop` ends flows that run, lowest number first; `start` restarts, as new connections, those

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::arrivals;
+use super::exchange;
 use super::keys;
 use super::model::{
     FlightSize, FlowGroup, Multipath, Need, OnOff, Pairing, Recovery, RtoFloor, RunPlan, Scheduler,
@@ -50,7 +51,10 @@ pub(super) fn read(
         let group = flow_group(reader, &section, &defaults, duration, topology);
         needs_over(reader, &section, run);
         let per_pair = group.as_ref().and_then(|g| g.multipath).map_or(1, |m| i64::from(m.subflows));
-        let count = section.integer("count").unwrap_or(1) * per_pair;
+        let exchange = group.as_ref().and_then(|g| g.exchange.as_ref());
+        let count = exchange.map_or(section.integer("count").unwrap_or(1) * per_pair, |exchange| {
+            i64::from(exchange.outstanding())
+        });
         if let Some(reach) = &reach {
             let pairs = ends(reader, &section, reach);
             // Those that arrive have been counted.
@@ -112,7 +116,8 @@ fn flow_group(
     let paths = topology.map_or_else(Vec::new, |topology| paths(reader, section, topology));
     let multipath = multipath(reader, section);
     let arrivals = arrivals::arrivals(reader, section, size_cdf.as_ref(), topology, duration);
-    let rounds = rounds(reader, section);
+    let exchange = exchange::read(reader, section);
+    let rounds = if exchange.is_some() { None } else { rounds(reader, section) };
     let persistent = persistent(reader, section, transport.as_ref(), multipath.is_some());
     let reset = section.has("reset").then(|| section.bool("reset")).flatten().unwrap_or(false);
     if reset && section.item("stop").is_none() {
@@ -125,6 +130,7 @@ fn flow_group(
         to: section.list("to")?,
         pairing: match section.text("pairing")?.as_str() {
             "all-to-all" => Pairing::AllToAll,
+            "exchange" => Pairing::Exchange,
             _ => Pairing::OneToOne,
         },
         count: u32::try_from(section.integer("count")?).ok()?,
@@ -144,6 +150,7 @@ fn flow_group(
         arrivals,
         persistent,
         reset,
+        exchange,
         multipath,
         measured: measured?,
     })
@@ -325,7 +332,7 @@ fn transport(
             Some(Transport::Udp { rate: rate?, packet: packet?, jitter: jitter? })
         }
         _ => {
-            let size = section.bytes("size");
+            let size = section.bytes("size").or_else(|| exchange::sizes(section)?.into_iter().next()?.ok());
             if size == Some(Bytes::ZERO) {
                 reader.fail_key(
                     section,
@@ -443,6 +450,9 @@ fn ends(reader: &mut Reader, section: &Section<'_>, reach: &Reach<'_>) -> u64 {
     let from = hosts(reader, section, "from", reach.topology);
     let to = hosts(reader, section, "to", reach.topology);
     let (Some(from), Some(to)) = (from, to) else { return 0 };
+    if section.text("pairing").as_deref() == Some("exchange") {
+        return exchange::ends(reader, section, reach, &from);
+    }
     let all_to_all = section.text("pairing").as_deref() == Some("all-to-all");
     let name = |node: NodeId| reach.topology.nodes[node.index()].name.as_str();
     let mut judged = BTreeSet::new();
@@ -521,8 +531,8 @@ fn known_ends(topology: &Topology) -> Vec<&str> {
 }
 
 /// Which hosts reach which, when only routers forward.
-struct Reach<'a> {
-    topology: &'a Topology,
+pub(super) struct Reach<'a> {
+    pub(super) topology: &'a Topology,
     /// Of each node: the connected sets of routers that it is in or linked to.
     areas: Vec<Vec<u32>>,
     /// Links between hosts, both ways.
@@ -558,13 +568,13 @@ impl<'a> Reach<'a> {
     }
 
     /// Hosts of one class reach the same others. A host that is linked to a host is a class of its own.
-    fn class(&self, host: NodeId) -> (&[u32], Option<NodeId>) {
+    pub(super) fn class(&self, host: NodeId) -> (&[u32], Option<NodeId>) {
         let linked = self.direct.range((host, NodeId(0))..=(host, NodeId(u32::MAX))).next();
         (&self.areas[host.index()], linked.map(|_| host))
     }
 
     /// Why `a` does not reach `b`.
-    fn obstacle(&self, a: NodeId, b: NodeId) -> Option<String> {
+    pub(super) fn obstacle(&self, a: NodeId, b: NodeId) -> Option<String> {
         let (from, to) = (&self.areas[a.index()], &self.areas[b.index()]);
         if self.direct.contains(&(a, b)) || from.iter().any(|area| to.contains(area)) {
             return None;

@@ -10,7 +10,7 @@ use super::words;
 use super::{network, traffic};
 use crate::id::{NodeId, PortId};
 use crate::report;
-use crate::scheme::{self, SchemeConfig};
+use crate::scheme::{self, Act, SchemeConfig};
 use crate::time::{Span, Time};
 use crate::topology::Topology;
 use crate::units::{Dimension, parse_quantity};
@@ -39,6 +39,9 @@ pub(super) fn read(reader: &mut Reader, root: &Item, quick: bool) -> Option<Scen
     let topology = network::read(reader, &file, file.integer("clients"));
     let flows = traffic::read(reader, &file, topology.as_ref(), run.as_ref());
     let schemes = schemes(reader, &file, topology.as_ref());
+    if flows.iter().any(|group| group.exchange.is_some()) {
+        refuse_for_exchange(reader, &file, &schemes);
+    }
     let control = control(reader, &file);
     let faults = faults(reader, &file, topology.as_ref(), duration);
     let measure = measure(reader, &file, topology.as_ref(), run.as_ref());
@@ -55,6 +58,15 @@ pub(super) fn read(reader: &mut Reader, root: &Item, quick: bool) -> Option<Scen
         faults: faults?,
         measure: measure?,
     })
+}
+
+/// Messages of an exchange share flow numbers, so what a scheme decides for a flow would outlast it.
+fn refuse_for_exchange(reader: &mut Reader, file: &Section<'_>, schemes: &[SchemeConfig]) {
+    let by_flow = |act: &&Act| matches!(act, Act::SetWindow | Act::SetRate | Act::Program);
+    for name in schemes.iter().filter(|c| c.scheme.acts.iter().any(|a| by_flow(&a))).map(|c| c.scheme.name) {
+        let message = "decides for single flows, and those of an exchange are too many to be told apart";
+        reader.fail_key(file, "schemes", format!("{name} {message}"));
+    }
 }
 
 fn run_plan(reader: &mut Reader, file: &Section<'_>, quick: bool) -> Option<RunPlan> {

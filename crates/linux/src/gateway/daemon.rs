@@ -206,7 +206,7 @@ impl Gateway {
             if let Err(NoOrder::Refused(why)) = &order {
                 warn!(why, "cannot count in the order of packets");
             }
-            let counting = counting(loaded.deployment.role, order.as_ref().map(|_| ()));
+            let counting = order::how(loaded.deployment.role, order.as_ref().map(|_| ()));
             (order.ok(), counting)
         };
         status::lock(&shared).counting.clone_from(&counting);
@@ -412,7 +412,7 @@ impl Gateway {
 
     /// From now on without the program in the kernel.
     fn lose_order(&mut self, why: &NoOrder) {
-        let counting = counting(self.loaded.deployment.role, Err(why));
+        let counting = order::how(self.loaded.deployment.role, Err(why));
         warn!(counting, "no longer counts in the order of packets");
         status::lock(&self.shared).counting = counting;
         self.order = None;
@@ -721,19 +721,6 @@ fn open(deployment: &Deployment) -> Result<UdpSocket, Error> {
         if peer.is_ipv4() { view.set_tos_v4(TRAFFIC_CLASS) } else { view.set_tclass_v6(TRAFFIC_CLASS) };
     marked.map_err(failed)?;
     Ok(socket)
-}
-
-/// How packets are counted in a run that changes something.
-fn counting(role: Role, order: Result<(), &NoOrder>) -> String {
-    let Err(why) = order else {
-        return "programs in the kernel (eBPF), in the order of packets".to_owned();
-    };
-    let how = match role {
-        Role::Sender => "class counters of the htb, read before and after each probe",
-        Role::Receiver => "an nftables counter, read when a probe comes: nearly in the order of packets",
-        Role::Both => "class counters of the htb and an nftables counter: nearly in the order of packets",
-    };
-    format!("{how}; no programs in the kernel: {why}")
 }
 
 /// Counters of everything: a dry run changes nothing.

@@ -6,6 +6,8 @@
 use bandmaster_core::control::Passed;
 use bandmaster_core::scenario::deployment::Role;
 
+use super::Loaded;
+
 #[cfg(not(feature = "bpf"))]
 mod absent;
 #[cfg(feature = "bpf")]
@@ -40,6 +42,25 @@ impl std::fmt::Display for NoOrder {
 /// Why not.
 pub fn counts_in_order() -> Result<(), NoOrder> {
     Order::load(Role::Both).map(drop)
+}
+
+/// How a gateway with the deployment `loaded` would count packets, if it ran here, now, as this user.
+pub fn counting(loaded: &Loaded) -> String {
+    let role = loaded.deployment.role;
+    how(role, Order::load(role).as_ref().map(|_| ()))
+}
+
+/// How packets are counted in a run that changes something.
+pub(super) fn how(role: Role, order: Result<(), &NoOrder>) -> String {
+    let Err(why) = order else {
+        return "programs in the kernel (eBPF), in the order of packets".to_owned();
+    };
+    let how = match role {
+        Role::Sender => "class counters of the htb, read before and after each probe",
+        Role::Receiver => "an nftables counter, read when a probe comes: nearly in the order of packets",
+        Role::Both => "class counters of the htb and an nftables counter: nearly in the order of packets",
+    };
+    format!("{how}; no programs in the kernel: {why}")
 }
 
 /// What had passed before a question.

@@ -118,7 +118,8 @@ impl Lab {
             self.inside(node, &format!("ip link set dev {device} up"));
             self.inside(node, &format!("ethtool -K {device} tso off gso off tx off sg off"));
             // A cable keeps the order of packets; a veth pair, with a queue for each processor, does not.
-            self.inside(node, &format!("sh -c echo\t1\t>/sys/class/net/{device}/queues/rx-0/rps_cpus"));
+            let steer = format!("echo 1 > /sys/class/net/{device}/queues/rx-0/rps_cpus");
+            self.host("ip", &["netns", "exec", &self.name(node), "sh", "-c", &steer]);
         }
     }
 
@@ -170,6 +171,37 @@ impl Lab {
             .spawn()
             .expect("started");
         Running(child)
+    }
+
+    /// Five flows of `kbits` each, counted as IP with 1400 bytes of payload, from `iperf3` at `s` to servers at `g2`. None,
+    /// with the reason on stderr, where there is no such program.
+    pub(crate) fn iperf3(&self, kbits: u64, seconds: u64) -> Option<Vec<Running>> {
+        if Command::new("iperf3").arg("-v").output().is_err() {
+            eprintln!("SKIPPED: no program iperf3");
+            return None;
+        }
+        let bits = kbits * 1000 * 1400 / 1428;
+        let run = |node: &str, words: String| {
+            let log =
+                fs::File::create(self.path(&format!("iperf3-{node}-{}.log", words.len()))).expect("a log");
+            Command::new("ip")
+                .args(["netns", "exec", &self.name(node), "iperf3"])
+                .args(words.split(' '))
+                .stdin(Stdio::null())
+                .stdout(log.try_clone().expect("a log"))
+                .stderr(log)
+                .spawn()
+                .map(Running)
+                .expect("started")
+        };
+        let mut all: Vec<Running> =
+            (5201..5206).map(|port| run("g2", format!("-s -1 -B {SINK} -p {port}"))).collect();
+        thread::sleep(Duration::from_millis(500));
+        all.extend(
+            (5201..5206)
+                .map(|port| run("s", format!("-c {SINK} -p {port} -u -b {bits} -l 1400 -t {seconds}"))),
+        );
+        Some(all)
     }
 
     pub(crate) fn log(&self, node: &str) -> String {
@@ -282,6 +314,11 @@ fn run(program: &str, words: &[&str]) -> (bool, String) {
         }
         Err(e) => (false, e.to_string()),
     }
+}
+
+/// [`receiver`], for data of UDP: connections of `iperf3` leave unshaped, and are not counted.
+pub(crate) fn udp_receiver(auth: &str) -> String {
+    receiver(auth) + "protocol = \"udp\"\n"
 }
 
 /// A sender with five classes by destination port, as in the experiment of the paper.

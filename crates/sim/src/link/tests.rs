@@ -42,7 +42,8 @@ fn pass(mut port: Port, packets: &[(u64, u32)]) -> (Vec<Arrival>, PortCounters) 
             }
             Event::Datagram(i) => {
                 let len = packets[i as usize].1;
-                let label = slab.insert(Packet { len, payload: len, seq: u64::from(i), ..Packet::default() });
+                let label =
+                    slab.insert(Packet { len, payload: len as u16, seq: u64::from(i), ..Packet::default() });
                 port.enqueue(0, now, label, &mut slab, &mut events);
             }
             Event::Processed(_) => port.finish_processing(0, now, &mut slab, &mut events),

@@ -20,7 +20,8 @@ pub(crate) struct Receiver {
     /// Right edge of the window as the sender knows it.
     edge: u64,
     /// Segments not yet acknowledged.
-    unacknowledged: u16,
+    unacknowledged: u8,
+    generation: u8,
     delayed_ack: Timer,
     /// TS.Recent of RFC 7323.
     recent_timestamp: u32,
@@ -79,6 +80,7 @@ impl Receiver {
             next: 0,
             edge: 0,
             unacknowledged: 0,
+            generation: 0,
             delayed_ack: Timer::new(),
             recent_timestamp: 0,
             extras,
@@ -92,6 +94,11 @@ impl Receiver {
     /// Makes this the receiver of a subflow.
     pub(crate) fn set_share(&mut self, share: Share) {
         self.extras().share = Some(share);
+    }
+
+    /// Makes this the receiver of a later connection with the same flow number.
+    pub(crate) fn set_generation(&mut self, generation: u8) {
+        self.generation = generation;
     }
 
     /// Payload bytes received in order.
@@ -337,6 +344,7 @@ impl Receiver {
         let mut packet = Packet {
             hop: self.route,
             flow: self.flow,
+            generation: self.generation,
             ack: self.next,
             window: window as u32,
             flags: flags | if self.echo_congestion { flag::ECE } else { 0 },

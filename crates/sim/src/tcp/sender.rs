@@ -59,6 +59,7 @@ pub(crate) struct Sender {
     /// What is outstanding, from `board.una` to `next`.
     board: Scoreboard,
     duplicates: u8,
+    generation: u8,
     recovery_point: u64,
     /// The rescue retransmission (RFC 6675 rule 4) of this recovery is spent.
     rescued: bool,
@@ -148,6 +149,7 @@ impl Sender {
             edge: 0,
             board: Scoreboard::default(),
             duplicates: 0,
+            generation: 0,
             recovery_point: 0,
             rescued: false,
             prr: Prr::default(),
@@ -288,7 +290,17 @@ impl Sender {
         !matches!(self.state, State::Closed | State::SynSent | State::Reset) && !self.is_done()
     }
 
-    fn is_done(&self) -> bool {
+    /// Makes this the sender of a later connection with the same flow number.
+    pub(crate) fn set_generation(&mut self, generation: u8) {
+        self.generation = generation;
+    }
+
+    pub(crate) fn generation(&self) -> u8 {
+        self.generation
+    }
+
+    /// Everything is acknowledged, the end included.
+    pub(crate) fn is_done(&self) -> bool {
         self.closing && self.board.una > self.limit
     }
 
@@ -794,7 +806,8 @@ impl Sender {
             hop: self.route,
             flow: self.flow,
             len: payload + profile.overhead,
-            payload,
+            payload: payload as u16,
+            generation: self.generation,
             seq: offset,
             flags: flag::ACK,
             tos: profile.tos | if profile.settings.ecn && payload > 0 { ecn::ECT0 } else { 0 },
@@ -915,7 +928,8 @@ impl Sender {
     fn charge_pace(&mut self, packet: &Packet, profile: &Profile, net: &Net) {
         if let Some(rate) = self.pacing_rate(profile) {
             // A scheme's rate is of payload, cwnd / srtt of what the link carries.
-            let len = u64::from(if self.scheme_rate().is_some() { packet.payload } else { packet.len });
+            let len =
+                if self.scheme_rate().is_some() { u64::from(packet.payload) } else { u64::from(packet.len) };
             let steering = self.steering.get_or_insert_default();
             steering.next_send =
                 steering.next_send.max(net.now) + rate.time_for(Bytes::new(len)).min(Span::from_secs(1));

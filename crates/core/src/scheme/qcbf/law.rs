@@ -284,13 +284,17 @@ impl Law {
     /// Moves a flow's right edge towards `most`, in whole turns, as far as the balance factor stays at 0 or below (Eq. 5)
     /// and the windows within Eq. 2.
     ///
-    /// Whatever senders do, all that is expected may come at once: the queue holds it.
+    /// Whatever senders do, all that is expected may come at once: the queue holds it, unless that is less than D_L, below
+    /// which the link idles (Eq. 2's left end).
     fn give(&mut self, flow: FlowId, most: u64) {
-        let of_queue = self.queue().saturating_sub(self.held + self.expected);
+        let of_queue = self.queue().max(self.terms.pipe).saturating_sub(self.held + self.expected);
         let room = of_queue.min(self.budget().saturating_sub(self.outstanding));
         let is_idle = self.held == 0 && self.outstanding == 0;
         let turn = self.terms.turn;
+        let of_flow = self.queue().max(self.terms.pipe) / self.open.max(1);
         self.change(flow, |entry| {
+            // Who has nothing to send keeps no more than its part of the queue from others.
+            let room = room.min(of_flow.max(turn * entry.frame).saturating_sub(entry.expected()));
             let wanted = most.saturating_sub(entry.edge).div_ceil(turn * entry.mss);
             // A queue that holds no turn still takes one over an idle link.
             let turns = wanted.min((room / (turn * entry.frame)).max(u64::from(is_idle)));
@@ -375,16 +379,29 @@ mod tests {
         let (mut law, verdicts) = opened(9);
         assert_eq!(law.share(), (60 * FRAME - 900) / 9);
         // 6.6 segments are three turns, up to what the queue holds of first grants.
-        assert_eq!(verdicts[..6], [AckVerdict::Window(6 * MSS); 6]);
-        assert_eq!(verdicts[6..], [AckVerdict::Window(2 * MSS), AckVerdict::Hold, AckVerdict::Hold]);
-        assert!(law.outstanding() <= 40 * FRAME - 900);
-        // Who has its grants acknowledged gets out of the way of those that wait, and the pipe fills after them.
-        let (at, later) = (Time::ZERO, segment(0, 6 * MSS));
-        assert_eq!(law.on_ack(at, &later), AckVerdict::Hold);
-        assert_eq!([law.release(), law.release()], [Some((FlowId(7), 2 * MSS)), Some((FlowId(8), 2 * MSS))]);
-        assert_eq!(law.release(), Some((FlowId(0), 2 * MSS)));
-        assert_eq!(law.on_ack(at, &segment(1, 6 * MSS)), AckVerdict::Window(6 * MSS));
+        assert_eq!(verdicts[..], [AckVerdict::Window(4 * MSS); 9], "a ninth of the queue is 4.3 segments");
+        assert_eq!((law.outstanding(), law.expected), (36 * FRAME, 36 * FRAME));
+        // What a flow has acknowledged is neither in the queue nor to come: its window moves on, up to its part again.
+        assert_eq!(law.on_ack(Time::ZERO, &segment(0, 4 * MSS)), AckVerdict::Window(4 * MSS));
         assert!(law.balance() <= 0.0);
+    }
+
+    /// What waits at the port, whosever it is, leaves no room for grants.
+    #[test]
+    fn a_full_queue_holds_grants_back() {
+        let mut law = Law::new(terms());
+        law.on_data(Time::ZERO, &syn(0));
+        law.see(Time::ZERO, 38 * FRAME);
+        assert_eq!(law.on_ack(Time::ZERO, &syn(0)), AckVerdict::Hold);
+        assert_eq!(law.release(), None);
+        // 38 frames take 24 us x 38 / 20; nothing else is under way that would bring the next look.
+        assert_eq!(law.retry(), Some(Time::ZERO + Span::from_nanos(45_600)));
+        law.see(Time::ZERO, 36 * FRAME);
+        assert_eq!(law.release(), Some((FlowId(0), 2 * MSS)));
+        // Data that has come waits, and is not to come any more.
+        law.see(Time::ZERO, 38 * FRAME);
+        law.on_data(Time::ZERO, &segment(0, 2 * MSS));
+        assert_eq!((law.expected, law.outstanding()), (0, 2 * FRAME));
     }
 
     /// 80 flows have two thirds of a segment each, 100 only half, and share what fills the link without a queue.
@@ -405,7 +422,7 @@ mod tests {
         assert_eq!(verdicts.iter().filter(|v| **v == AckVerdict::Hold).count(), 84);
         assert_eq!(law.release(), None);
         for flow in 0..16 {
-            assert_eq!(law.on_ack(Time::ZERO, &segment(flow, 2 * MSS)), AckVerdict::Hold, "others wait");
+            assert_eq!(law.on_ack(Time::ZERO, &segment(flow, 2 * MSS)), AckVerdict::Copy(0), "others wait");
             assert_eq!(law.release(), Some((FlowId(16 + flow), 2 * MSS)));
             assert_eq!(law.release(), None);
         }
@@ -457,6 +474,7 @@ mod tests {
                 while law.release().is_some() {}
                 prop_assert!(law.outstanding() <= law.budget().max(before));
                 prop_assert_eq!(law.outstanding(), law.flows.values().map(Flow::outstanding).sum::<u64>());
+                prop_assert_eq!(law.expected, law.flows.values().map(Flow::expected).sum::<u64>());
                 prop_assert_eq!(law.open, law.flows.values().filter(|f| f.is_open).count() as u64);
             }
         }

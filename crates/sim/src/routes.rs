@@ -1,0 +1,167 @@
+//! The ways of packets: runs of ports in one table, shared by equal ways.
+
+use std::collections::BTreeMap;
+
+use bandmaster_core::id::NodeId;
+use bandmaster_core::scenario::Scenario;
+use bandmaster_core::topology::NodeKind;
+
+use crate::RunError;
+use crate::net::ROUTE_END;
+use crate::packet::PROBE;
+use crate::routing::Router;
+use crate::workload::FlowPlan;
+
+/// Ports of the route that starts at `route` in the table.
+pub(crate) fn route_ports(table: &[u32], route: u32) -> &[u32] {
+    let rest = &table[route as usize..];
+    let end = rest.iter().position(|port| *port == ROUTE_END).unwrap_or(rest.len());
+    &rest[..end]
+}
+
+/// Routes as runs in a table, each ended by [`ROUTE_END`]; equal routes share a run.
+pub(crate) struct Routes<'a> {
+    scenario: &'a Scenario,
+    router: Router<'a>,
+    known: BTreeMap<Vec<u32>, u32>,
+    tails: Tails,
+}
+
+/// A way that shares all but its first port with the ways of other hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Way {
+    pub(crate) first: u32,
+    /// Place of the rest in the table.
+    pub(crate) tail: u32,
+}
+
+/// Where there is one way only between any two nodes: the runs from the router of a host with one link to every node.
+#[derive(Default)]
+struct Tails {
+    /// By node: the router at the other end of its only link, its number among these routers, and the port to it.
+    gateways: Vec<Option<(u32, u32)>>,
+    /// By gateway and node.
+    runs: Vec<u32>,
+    nodes: usize,
+}
+
+impl Tails {
+    const UNKNOWN: u32 = u32::MAX;
+
+    fn new(scenario: &Scenario) -> Self {
+        let topology = &scenario.topology;
+        let nodes = topology.nodes.len();
+        if topology.links.len() >= nodes {
+            return Self::default();
+        }
+        let mut links = vec![0; nodes];
+        for link in &topology.links {
+            links[link.a.index()] += 1;
+            links[link.b.index()] += 1;
+        }
+        let mut numbers = BTreeMap::new();
+        let mut gateways = vec![None; nodes];
+        for (i, link) in (0..).zip(&topology.links) {
+            for (host, router, port) in [(link.a, link.b, 2 * i), (link.b, link.a, 2 * i + 1)] {
+                let is_router = topology.nodes[router.index()].kind == NodeKind::Router;
+                if links[host.index()] == 1 && is_router {
+                    let next = numbers.len() as u32;
+                    gateways[host.index()] = Some((*numbers.entry(router).or_insert(next), port));
+                }
+            }
+        }
+        Self { gateways, runs: vec![Self::UNKNOWN; numbers.len() * nodes], nodes }
+    }
+
+    /// The first port of a host, and where its way to a node is kept.
+    fn place(&mut self, from: NodeId, to: NodeId) -> Option<(u32, &mut u32)> {
+        let (gateway, port) = self.gateways.get(from.index()).copied().flatten()?;
+        Some((port, &mut self.runs[gateway as usize * self.nodes + to.index()]))
+    }
+}
+
+impl<'a> Routes<'a> {
+    pub(crate) fn new(scenario: &'a Scenario) -> Self {
+        let tails = if scenario.flows.iter().any(|group| group.exchange.is_some()) {
+            Tails::new(scenario)
+        } else {
+            Tails::default()
+        };
+        Self { scenario, router: Router::new(&scenario.topology), known: BTreeMap::new(), tails }
+    }
+
+    pub(crate) fn insert_probe(
+        &mut self,
+        from: NodeId,
+        to: NodeId,
+        table: &mut Vec<u32>,
+    ) -> Result<u32, RunError> {
+        match self.router.route(from, to, u64::from(PROBE)) {
+            Some(route) if !route.is_empty() => Ok(self.insert_ports(route, table)),
+            _ => {
+                let name = |node: NodeId| &self.scenario.topology.nodes[node.index()].name;
+                let why = format!("probes: no route from {} to {}", name(from), name(to));
+                Err(RunError::Unrunnable(why))
+            }
+        }
+    }
+
+    pub(crate) fn insert(
+        &mut self,
+        plan: &FlowPlan,
+        flow: usize,
+        reverse: bool,
+        table: &mut Vec<u32>,
+    ) -> Result<u32, RunError> {
+        let groups = &self.scenario.flows;
+        let mut via = plan.path(groups).to_vec();
+        if via.is_empty() && plan.group(groups).multipath.is_some() {
+            let number = plan.subflow(groups) as usize;
+            via = [plan.src, plan.dst]
+                .map(|host| self.router.gateway(host, number))
+                .into_iter()
+                .flatten()
+                .collect();
+            via.dedup();
+        }
+        let (from, to) = if reverse { (plan.dst, plan.src) } else { (plan.src, plan.dst) };
+        if reverse {
+            via.reverse();
+        }
+        let Some(route) = self.router.route_over(from, &via, to, flow as u64) else {
+            let name = |node: NodeId| &self.scenario.topology.nodes[node.index()].name;
+            let flow = plan.name(&self.scenario.flows);
+            let why = format!("flow {flow}: no route from {} to {}", name(from), name(to));
+            return Err(RunError::Unrunnable(why));
+        };
+        Ok(self.insert_ports(route, table))
+    }
+
+    /// The way between two hosts of an exchange; where there are several, `key` picks. None when there is none, which
+    /// the scenario's reader has excluded.
+    pub(crate) fn way(&mut self, from: NodeId, to: NodeId, key: u64, table: &mut Vec<u32>) -> Option<Way> {
+        if let Some((first, run)) = self.tails.place(from, to)
+            && *run != Tails::UNKNOWN
+        {
+            return Some(Way { first, tail: *run });
+        }
+        let route = self.router.route(from, to, key)?;
+        let (first, rest) = route.split_first()?;
+        let tail = self.insert_ports(rest.to_vec(), table);
+        if let Some((_, run)) = self.tails.place(from, to) {
+            *run = tail;
+        }
+        Some(Way { first: *first, tail })
+    }
+
+    fn insert_ports(&mut self, route: Vec<u32>, table: &mut Vec<u32>) -> u32 {
+        if let Some(&at) = self.known.get(&route) {
+            return at;
+        }
+        let at = table.len() as u32;
+        table.extend(&route);
+        table.push(ROUTE_END);
+        self.known.insert(route, at);
+        at
+    }
+}
