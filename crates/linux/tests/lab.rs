@@ -460,7 +460,7 @@ fn faults_happen() {
     assert!((9.0..=11.0).contains(&updates(&well)), "{:?}", well.record.figures);
     let restarted = run(&probing("[[faults.restarts]]\nnode = \"g\"\nat = [\"3100ms\"]"));
     assert!((3.0..=5.0).contains(&updates(&restarted)), "{:?}", restarted.record.figures);
-    let lost = run(&probing("[faults]\nprobe-loss = 1.0"));
+    let lost = run(&probing("[faults]\nprobe-loss = 0.999"));
     assert!(updates(&lost).is_nan() || updates(&lost) == 0.0, "{:?}", lost.record.figures);
     // Questions of 32 bytes, to which nobody answers with 56.
     let rate = figure(&lost, "control_rate");
