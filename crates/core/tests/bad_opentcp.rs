@@ -75,7 +75,7 @@ const CASES: &[(&str, &str, &str)] = &[
     (
         SIZES,
         "size-cdf = \"bad.cdf\"",
-        "x.toml:21:12: error: flows.requests.size-cdf: bad.cdf:2: \"10\" has no unit",
+        "x.toml:22:12: error: flows.requests.size-cdf: bad.cdf:2: \"10\" has no unit",
     ),
     (SIZES, "size-cdf = \"no.cdf\"", "flows.requests.size-cdf: no.cdf: no such file"),
     (

@@ -1152,7 +1152,8 @@ fn claims_and_figures() {
             "figure = \"jane\"",
             "x.toml:81:10: error: claims.fairer.figure: unknown figure \"jane\"; did you mean `jain`? \
              allowed: jain, jain_normalised, jain_long, jain_normalised_long, throughput, queue, \
-             queue_max, drops, marks, rtos, retransmits, throughput_least, completed, fct_mean, fct_p99, rounds, \
+             queue_max, drops, marks, rtos, retransmits, throughput_least, completed, fct_mean, fct_p99, fct_p50, fct_p80, fct_max, \
+             fct_own_p99, fct_tuned_p99, undropped, flow_drops_p99, window_to_5, utilization_p80, rounds, \
              round_time_mean, round_time_max, round_goodput, control_rate",
         ),
         (

@@ -141,19 +141,25 @@ fn dctcp_comes_with_ecn_and_others_go_without() {
     }
 }
 
+/// A tenth of all packets is lost on the way, so that short flows end by timeouts now and then.
 #[test]
-fn the_least_timeout() {
-    // A quarter of all packets is lost on the way, so that timeouts follow each other.
-    let timeouts = |setting| {
+fn the_least_and_the_initial_timeout() {
+    let longest = |setting| {
         let files = Beside(POLICY.replace("SETTING", setting));
         let options = Options { files: Some(&files), ..Options::default() };
-        let lossy = SCENARIO.replace("FLOW", "").replace("delay = \"1ms\"", "delay = \"1ms\", loss = 0.25");
+        let many = "size = \"4kB\"\ncount = 200";
+        let lossy = SCENARIO.replace("FLOW", many).replace("delay = \"1ms\"", "delay = \"1ms\", loss = 0.1");
         let study = parse("s.toml", &lossy, &options).unwrap_or_else(|e| panic!("{e}"));
         let record = run(&study.cases[0].scenario, 0, 0, &mut RunOptions::default());
-        record.unwrap_or_else(|e| panic!("{e}")).figure("rtos").expect("a figure")
+        let record = record.unwrap_or_else(|e| panic!("{e}"));
+        [record.figure("completed"), record.figure("fct_p99")].map(|value| value.expect("a figure"))
     };
-    let (short, long) = (timeouts("min-rto = \"2ms\""), timeouts("min-rto = \"200ms\""));
-    assert!(short > 5.0 * long, "{short} and {long} timeouts");
+    let [all, own] = longest("pacing = false");
+    // A lost SYN is sent again after a second; with the other two settings, after 20 ms.
+    assert!(all == 200.0 && own > 0.9, "{all} {own}");
+    let [_, least] = longest("min-rto = \"2ms\"");
+    let [_, both] = longest("min-rto = \"2ms\"\ninitial-rto = \"20ms\"".replace('\n', ", ").as_str());
+    assert!(least > 0.9 && both < 0.3, "{least} {both}");
 }
 
 /// Poisson arrivals offer the load that is asked for, with sizes from what ships and from a file; every flow of limited
