@@ -441,7 +441,7 @@ impl Rig {
         // Nobody probes, so that nobody listens.
         let (passages, _) = channel();
         let stop = Arc::new(AtomicBool::new(false));
-        let board = Arc::new(Board::new(ports.len(), &[], Timing::default()));
+        let board = Arc::new(Board::new(ports.len(), &[], Timing::default(), Arc::default()));
         let wires = Wires {
             clock: Clock::new(Instant::now()),
             stop: stop.clone(),

@@ -146,7 +146,7 @@ const PROGRAMS: &[(&str, &str, &[&str], Option<&str>)] = &[
     ("nft", "nftables", GATEWAY, Some("classification and counting")),
     ("tc", "iproute2", NOBODY, Some("to look at queues by hand; no command starts it")),
     ("ip", "iproute2", NOBODY, Some("to look at namespaces by hand; no command starts it")),
-    ("iperf3", "iperf3", NOBODY, Some("traffic from outside; the lab has its own sender")),
+    ("iperf3", "iperf3", NOBODY, Some("`emulate --traffic iperf3`; the lab has a sender of its own")),
     ("clang", "clang", NOBODY, Some("to build BPF programs; running them needs none")),
 ];
 
@@ -335,7 +335,7 @@ fn program(
 }
 
 /// Distributions put version numbers behind clang.
-fn on_path(name: &str) -> Option<PathBuf> {
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     // Where administrators' programs are, which users' PATH often lacks.
     let folders = env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));

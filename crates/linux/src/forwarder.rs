@@ -27,6 +27,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::EventFd;
 
 use crate::address::{self, Kind};
+use crate::receipts::Receipts;
 use crate::syscall;
 use crate::timing::Timing;
 
@@ -164,6 +165,8 @@ pub(crate) struct Board {
     health: Mutex<Health>,
     /// Round-trip times, where a scheme asks for them.
     pub(crate) timing: Timing,
+    /// What receivers have got, where they cannot be asked.
+    receipts: Arc<Receipts>,
 }
 
 /// How well the forwarder kept the time.
@@ -181,13 +184,19 @@ pub struct Health {
 
 impl Board {
     /// Of so many ports, with the routes of the flows' data.
-    pub(crate) fn new(ports: usize, data_routes: &[Vec<u32>], timing: Timing) -> Self {
+    pub(crate) fn new(
+        ports: usize,
+        data_routes: &[Vec<u32>],
+        timing: Timing,
+        receipts: Arc<Receipts>,
+    ) -> Self {
         let last = |route: &Vec<u32>| route.last().map_or(usize::MAX, |port| *port as usize);
         Self {
             ports: (0..ports).map(|_| Mutex::default()).collect(),
             came: data_routes.iter().map(|route| (last(route), AtomicU64::new(0))).collect(),
             health: Mutex::default(),
             timing,
+            receipts,
         }
     }
 
@@ -199,6 +208,7 @@ impl Board {
     fn note_arrival(&self, port: usize, packet: &Packet, now: Time) {
         if let Kind::Data(flow) = packet.kind {
             self.timing.note_come(port, flow.index(), &packet.bytes, now);
+            self.receipts.note_come(port, flow.index(), &packet.bytes);
         }
         if let Kind::Data(flow) = packet.kind
             && let Some((last, bytes)) = self.came.get(flow.index())
@@ -392,6 +402,7 @@ impl Port {
         }
         if let Kind::Reverse(flow) = kind {
             wires.board.timing.note_sent(id, flow.index(), bytes, now);
+            wires.board.receipts.note_sent(id, flow.index(), bytes, now);
         }
         let is_payload = payload && matches!(kind, Kind::Data(_));
         let key = store.insert(bytes, kind, is_payload);
@@ -592,7 +603,7 @@ mod tests {
 
     #[test]
     fn a_packet_has_come_when_the_last_port_of_its_way_hands_it_over() {
-        let board = Board::new(4, &[vec![0, 2], vec![2]], Timing::default());
+        let board = Board::new(4, &[vec![0, 2], vec![2]], Timing::default(), Arc::default());
         let packet = |kind| Packet { bytes: vec![0; 1500], kind, is_payload: true };
         let data = |flow| packet(Kind::Data(FlowId(flow)));
         for (port, packet) in [(0, data(0)), (3, packet(Kind::Reverse(FlowId(0)))), (2, data(7))] {

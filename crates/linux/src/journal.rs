@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::iperf3::PROGRAM;
 use crate::netns::Netns;
 
 /// Where journals are.
@@ -120,9 +121,12 @@ fn journals() -> Vec<PathBuf> {
 fn undo(path: &Path, entry: &Entry) -> Result<Vec<String>, Error> {
     let mut gone = Vec::new();
     // A journal names nothing but our own.
-    for name in entry.namespaces.iter().filter(|name| name.starts_with(&format!("{PREFIX}{}-", entry.run))) {
-        if Netns::delete(name)? {
-            gone.push(name.clone());
+    let own = format!("{PREFIX}{}-", entry.run);
+    let names: Vec<String> = entry.namespaces.iter().filter(|name| name.starts_with(&own)).cloned().collect();
+    Netns::end_processes(&names, PROGRAM);
+    for name in names {
+        if Netns::delete(&name)? {
+            gone.push(name);
         }
     }
     let _ = fs::remove_file(path);

@@ -28,12 +28,14 @@ use nix::sys::time::TimeSpec;
 use crate::Error;
 use crate::forwarder::{self, Board, Clock, Passage, PortPlan, Wires};
 pub use crate::forwarder::{Counters, Health};
+use crate::iperf3::{self, Iperf3};
 use crate::limits::{self, Remarks, sets_windows};
 use crate::network::Network;
+use crate::receipts::Receipts;
 use crate::roles::Roles;
 use crate::syscall::{self, TcpInfo};
 use crate::timing::Timing;
-use crate::traffic::Traffic;
+use crate::traffic::{Sockets, Traffic};
 use crate::workplan::Workplan;
 
 /// Real-time priority of the traffic and the roles: below the forwarder's.
@@ -45,11 +47,23 @@ const PATIENCE: Span = Span::from_millis(50);
 /// More late packets than this make a remark.
 const LATE_SHARE: f64 = 0.01;
 
+/// Who sends and receives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TrafficSource {
+    /// This program.
+    #[default]
+    Own,
+    /// Processes of iperf3.
+    Iperf3,
+}
+
 /// How to run, beyond what the scenario says.
 #[derive(Default)]
 pub struct RunOptions<'a> {
     /// Set from outside to end the run early with [`Error::Stopped`].
     pub stop: Option<&'a AtomicBool>,
+    /// Who sends and receives.
+    pub traffic: TrafficSource,
 }
 
 /// What came out of a trial.
@@ -68,11 +82,15 @@ pub struct Trial {
 /// Runs one trial of a scenario and takes everything away again. `case` is copied into the record.
 ///
 /// # Errors
-/// When stopped, when the scenario asks for what Linux cannot do, when privileges are missing, or the kernel refuses.
+/// When stopped, when the scenario asks for what Linux or the source of traffic cannot do, when privileges are missing, or the kernel refuses.
 pub fn run(scenario: &Scenario, case: usize, trial: u32, options: &RunOptions<'_>) -> Result<Trial, Error> {
-    let remarks = limits::check(scenario)?;
-    let plan = Workplan::new(scenario, trial)?;
-    let mut lab = Lab::build(scenario, trial, &plan)?;
+    let mut remarks = limits::check(scenario)?;
+    let mut plan = Workplan::new(scenario, trial)?;
+    if options.traffic == TrafficSource::Iperf3 {
+        remarks.extend(iperf3::check(scenario)?);
+        plan.add_ways_back(scenario)?;
+    }
+    let mut lab = Lab::build(scenario, trial, &plan, options.traffic)?;
     lab.remarks = remarks;
     lab.run(options.stop)?;
     lab.finish(case, trial)
@@ -94,8 +112,9 @@ enum Event {
 struct Lab<'a> {
     scenario: &'a Scenario,
     plan: &'a Workplan,
+    /// Goes before the network in which it is.
+    traffic: Box<dyn Traffic>,
     network: Network,
-    traffic: Traffic,
     roles: Roles,
     toggles: Toggles,
     meter: Meter,
@@ -129,12 +148,17 @@ struct Forwarder {
 
 impl Forwarder {
     /// Starts to forward, and the clock of the run.
-    fn start(ports: Vec<PortPlan>, plan: &Workplan, timing: Timing) -> Result<Self, Error> {
+    fn start(
+        ports: Vec<PortPlan>,
+        plan: &Workplan,
+        timing: Timing,
+        receipts: Arc<Receipts>,
+    ) -> Result<Self, Error> {
         let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
         let bell = Arc::new(bell.map_err(|errno| Error::os("make an eventfd", errno.into()))?);
         let (sender, passages) = channel();
         let stop = Arc::new(AtomicBool::new(false));
-        let board = Arc::new(Board::new(ports.len(), &plan.data_routes, timing));
+        let board = Arc::new(Board::new(ports.len(), &plan.data_routes, timing, receipts));
         let clock = Clock::new(Instant::now());
         let wires =
             Wires { clock, stop: stop.clone(), board: board.clone(), passages: sender, bell: bell.clone() };
@@ -166,10 +190,24 @@ impl Drop for Forwarder {
 }
 
 impl<'a> Lab<'a> {
-    fn build(scenario: &'a Scenario, trial: u32, plan: &'a Workplan) -> Result<Self, Error> {
+    fn build(
+        scenario: &'a Scenario,
+        trial: u32,
+        plan: &'a Workplan,
+        source: TrafficSource,
+    ) -> Result<Self, Error> {
         let roles = plan.roles(scenario);
         let (network, ports) = Network::build(scenario, trial, plan, &roles)?;
-        let traffic = Traffic::open(scenario, trial, plan, &network.nodes)?;
+        let (traffic, receipts): (Box<dyn Traffic>, _) = match source {
+            TrafficSource::Own => {
+                (Box::new(Sockets::open(scenario, trial, plan, &network.nodes)?), Arc::default())
+            }
+            TrafficSource::Iperf3 => {
+                let traffic = Iperf3::open(scenario, plan, &network.nodes)?;
+                let receipts = traffic.receipts();
+                (Box::new(traffic), receipts)
+            }
+        };
         let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.node));
         let roles = Roles::open(roles, scenario, trial, &network.nodes)?;
 
@@ -178,7 +216,7 @@ impl<'a> Lab<'a> {
         } else {
             Timing::default()
         };
-        let forwarder = Forwarder::start(ports, plan, timing)?;
+        let forwarder = Forwarder::start(ports, plan, timing, receipts)?;
         Ok(Self {
             scenario,
             plan,
@@ -275,8 +313,8 @@ impl<'a> Lab<'a> {
         let next = self.events.peek().map_or(end, |Reverse((at, _))| (*at).min(end));
         let nanos = next.since(self.forwarder.clock.now()).min(PATIENCE).as_nanos();
         let timeout = TimeSpec::new((nanos / 1_000_000_000) as _, (nanos % 1_000_000_000) as _);
-        let bells = [self.traffic.bell().0.as_fd(), self.forwarder.bell.as_fd()];
-        let all = bells.into_iter().chain(self.roles.sockets());
+        let bells = self.traffic.bell().into_iter().chain([self.forwarder.bell.as_fd()]);
+        let all = bells.chain(self.roles.sockets());
         let mut waiting: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         // Interrupted or not: the loop looks at everything.
         let _ = ppoll(&mut waiting, Some(timeout), None);
@@ -420,7 +458,7 @@ impl<'a> Lab<'a> {
             .zip(&self.inelastic)
             .map(|(rate, load)| (rate.bits_per_sec() as f64 - load).max(0.0))
             .collect();
-        let (scenario, plan, traffic) = (self.scenario, self.plan, &self.traffic);
+        let (scenario, plan, traffic) = (self.scenario, self.plan, &*self.traffic);
         let board = &self.forwarder.board;
         let overhead = scenario.topology.frame_overhead.get();
         let transport = |i: usize| &plan.flows[i].group(&scenario.flows).transport;
@@ -446,7 +484,9 @@ impl<'a> Lab<'a> {
                     FlowSample {
                         delivered: got.received,
                         ip_bytes: board.came(i) as f64,
-                        cwnd: info.map_or(initial, |info| u64::from(info.cwnd) * u64::from(info.mss)),
+                        cwnd: traffic
+                            .has_sockets()
+                            .then(|| info.map_or(initial, |info| u64::from(info.cwnd) * u64::from(info.mss))),
                         srtt: info.and_then(|info| info.srtt),
                     }
                 }
@@ -489,13 +529,14 @@ impl<'a> Lab<'a> {
         let (of_gauges, shown) = self.gauge_meter.finish(end);
         series.extend(shown);
         let infos: Vec<TcpInfo> = (0..self.plan.tcp_flows).filter_map(|i| self.traffic.info(i)).collect();
+        let is_known = self.traffic.has_sockets();
         let timeouts: Option<f64> = infos.iter().map(|info| info.timeouts.map(f64::from)).sum();
+        let retransmits: f64 = infos.iter().map(|info| f64::from(info.retransmits)).sum();
         figures.push(("queue_max".to_owned(), queue_max));
         figures.push(("drops".to_owned(), (sum(&|c| c.dropped) + in_classes) as f64));
         figures.push(("marks".to_owned(), sum(&|c| c.marked) as f64));
-        figures.push(("rtos".to_owned(), timeouts.unwrap_or(f64::NAN)));
-        let retransmits = infos.iter().map(|info| f64::from(info.retransmits)).sum();
-        figures.push(("retransmits".to_owned(), retransmits));
+        figures.push(("rtos".to_owned(), timeouts.filter(|_| is_known).unwrap_or(f64::NAN)));
+        figures.push(("retransmits".to_owned(), if is_known { retransmits } else { f64::NAN }));
         let completion = |i: usize| {
             let finished = self.traffic.state(i).finished_at?;
             Some(finished.since(self.plan.flows[i].start).as_secs_f64())

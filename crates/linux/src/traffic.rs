@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use bandmaster_core::id::NodeId;
 use bandmaster_core::scenario::{FlowGroup, Scenario, TcpSettings, Transport};
@@ -26,14 +26,83 @@ const PORT: u16 = 5001;
 /// 100 Mbit/s it lasts 2.6 ms.
 const WRITTEN_AHEAD: i32 = 32 << 10;
 /// Receive buffers up to this size are fixed; larger ones grow by themselves, as Linux does it.
-const LARGEST_FIXED: u64 = 1 << 20;
+pub(crate) const LARGEST_FIXED: u64 = 1 << 20;
 /// Faster than any link: asks for pacing without a limit of its own.
 const NO_LIMIT: i32 = i32::MAX;
 /// Zeros to send.
 static PAYLOAD: [u8; 1 << 16] = [0; 1 << 16];
 
-/// All flows of a trial.
-pub(crate) struct Traffic {
+/// Senders and receivers of all flows of a trial.
+pub(crate) trait Traffic {
+    /// Becomes readable when there is something to serve.
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Does what there is to do.
+    fn serve(&mut self, now: Time);
+
+    /// A flow starts.
+    fn start(&mut self, i: usize, now: Time);
+
+    /// A flow stops for good.
+    fn stop(&mut self, i: usize);
+
+    /// A flow goes on or off.
+    fn set_on(&mut self, i: usize, on: bool, now: Time);
+
+    /// True while the flow has its turn to send.
+    fn is_on(&self, i: usize) -> bool;
+
+    /// Sends the datagrams of a UDP flow that are due, and says when the next is; none while it is off, or when nobody
+    /// has to ask.
+    fn send_due(&mut self, _i: usize, _now: Time) -> Option<Time> {
+        None
+    }
+
+    /// What a flow has come to.
+    fn state(&self, i: usize) -> FlowState;
+
+    /// True when the kernel can be asked about the senders' sockets.
+    fn has_sockets(&self) -> bool {
+        false
+    }
+
+    /// What the kernel tells of a TCP flow's sender; none before it has started.
+    fn info(&self, _i: usize) -> Option<TcpInfo> {
+        None
+    }
+
+    /// The receiver knows of the flow and has not read all of it.
+    fn is_receiving(&self, i: usize) -> bool;
+
+    /// The sender may have something to send.
+    fn is_sending(&self, i: usize) -> bool;
+
+    /// The next flow whose receiver has read all of it.
+    fn next_ended(&mut self) -> Option<usize>;
+
+    /// Bounds the window that the receiver of a TCP flow offers, to a segment at least.
+    fn set_window(&mut self, i: usize, _window: Bytes) -> Result<(), Error> {
+        Err(Error::Missing(format!("nobody can bound the window of flow {i}")))
+    }
+
+    /// Paces the sender of a TCP flow at a rate of payload.
+    fn set_rate(&mut self, i: usize, _rate: Rate) -> Result<(), Error> {
+        Err(Error::Missing(format!("nobody can pace flow {i}")))
+    }
+
+    /// Flows that could not connect or were broken off, with the reason.
+    fn failures(&mut self) -> Vec<(usize, String)>;
+
+    /// Datagrams that their nodes had no room for, as far as known.
+    fn refused_datagrams(&self) -> u64 {
+        0
+    }
+}
+
+/// Our own: sockets that the lab serves.
+pub(crate) struct Sockets {
     flows: Vec<Flow>,
     epoll: Epoll,
     tcp_flows: usize,
@@ -42,7 +111,7 @@ pub(crate) struct Traffic {
 }
 
 /// What is known of a flow.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct FlowState {
     /// Payload bytes received in order.
     pub(crate) received: u64,
@@ -98,7 +167,7 @@ enum Kind {
 const SENDER: u64 = 0;
 const RECEIVER: u64 = 1;
 
-impl Traffic {
+impl Sockets {
     /// Opens the sockets of every flow in the namespaces of their nodes.
     pub(crate) fn open(
         scenario: &Scenario,
@@ -150,134 +219,6 @@ impl Traffic {
             flows.push(flow);
         }
         Ok(Self { flows, epoll, tcp_flows: plan.tcp_flows, ended: VecDeque::new() })
-    }
-
-    /// Becomes readable when some socket has something to do.
-    pub(crate) fn bell(&self) -> &Epoll {
-        &self.epoll
-    }
-
-    /// Does what sockets wait for.
-    pub(crate) fn serve(&mut self, now: Time) {
-        let mut events = [EpollEvent::empty(); 128];
-        while let Ok(n) = self.epoll.wait(&mut events, EpollTimeout::ZERO)
-            && n > 0
-        {
-            for event in &events[..n] {
-                let (i, end) = ((event.data() >> 1) as usize, event.data() & 1);
-                if end == SENDER {
-                    self.flows[i].write();
-                } else {
-                    self.read(i, now);
-                }
-            }
-        }
-    }
-
-    /// A flow starts.
-    pub(crate) fn start(&mut self, i: usize, now: Time) {
-        let is_tcp = i < self.tcp_flows;
-        let flow = &mut self.flows[i];
-        flow.started = true;
-        flow.on = true;
-        if is_tcp {
-            match flow.sender.connect(&flow.destination.into()) {
-                Ok(()) => {}
-                Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
-                Err(error) => flow.failed = Some(format!("cannot connect: {error}")),
-            }
-            flow.write();
-        } else {
-            flow.begin_on_time(now);
-        }
-    }
-
-    /// A flow stops for good.
-    pub(crate) fn stop(&mut self, i: usize) {
-        let flow = &mut self.flows[i];
-        flow.stopped = true;
-        flow.on = false;
-        if i < self.tcp_flows && flow.started {
-            let _ = flow.sender.shutdown(Shutdown::Write);
-        }
-    }
-
-    /// A flow goes on or off.
-    pub(crate) fn set_on(&mut self, i: usize, on: bool, now: Time) {
-        let is_tcp = i < self.tcp_flows;
-        let flow = &mut self.flows[i];
-        if flow.stopped || flow.on == on {
-            return;
-        }
-        flow.on = on;
-        if is_tcp {
-            flow.write();
-        } else if on {
-            flow.begin_on_time(now);
-        }
-    }
-
-    /// Sends the datagrams of a UDP flow that are due, and says when the next is; none while it is off.
-    pub(crate) fn send_due(&mut self, i: usize, now: Time) -> Option<Time> {
-        self.flows[i].send_due(now)
-    }
-
-    pub(crate) fn is_on(&self, i: usize) -> bool {
-        self.flows[i].on
-    }
-
-    /// What a flow has come to.
-    pub(crate) fn state(&self, i: usize) -> FlowState {
-        self.flows[i].state
-    }
-
-    /// What the kernel tells of a TCP flow's sender; none before it has started.
-    pub(crate) fn info(&self, i: usize) -> Option<TcpInfo> {
-        let flow = &self.flows[i];
-        if flow.started { syscall::tcp_info(&flow.sender).ok() } else { None }
-    }
-
-    /// The receiver knows of the flow and has not read all of it.
-    pub(crate) fn is_receiving(&self, i: usize) -> bool {
-        self.flows[i].started && !self.flows[i].ended
-    }
-
-    /// The sender may have something to send.
-    pub(crate) fn is_sending(&self, i: usize) -> bool {
-        self.is_receiving(i) && !self.flows[i].stopped
-    }
-
-    /// The next flow whose receiver has read all of it.
-    pub(crate) fn next_ended(&mut self) -> Option<usize> {
-        self.ended.pop_front()
-    }
-
-    /// Bounds the window that the receiver of a TCP flow offers, to a segment at least. The right edge already offered
-    /// stays, as Linux keeps it.
-    pub(crate) fn set_window(&mut self, i: usize, window: Bytes) -> Result<(), Error> {
-        let flow = &mut self.flows[i];
-        let window = window.get().max(flow.segment);
-        flow.window = Some(i32::try_from(window).unwrap_or(i32::MAX));
-        flow.bound_window().map_err(|error| Error::os(format!("bound the window of flow {i}"), error))
-    }
-
-    /// Paces the sender of a TCP flow at a rate of payload.
-    pub(crate) fn set_rate(&mut self, i: usize, rate: Rate) -> Result<(), Error> {
-        let bytes = i32::try_from(rate.bits_per_sec() / 8).unwrap_or(i32::MAX).max(1);
-        syscall::set_option(&self.flows[i].sender, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes)
-            .map_err(|error| Error::os(format!("pace flow {i}"), error))
-    }
-
-    /// Flows that could not connect or were reset, with the reason.
-    pub(crate) fn failures(&self) -> Vec<(usize, &str)> {
-        let failed = self.flows.iter().enumerate();
-        failed.filter_map(|(i, flow)| Some((i, flow.failed.as_deref()?))).collect()
-    }
-
-    /// Datagrams that their nodes had no room for.
-    pub(crate) fn refused_datagrams(&self) -> u64 {
-        let refused = |flow: &Flow| if let Kind::Udp { refused, .. } = flow.kind { refused } else { 0 };
-        self.flows.iter().map(refused).sum()
     }
 
     fn read(&mut self, i: usize, now: Time) {
@@ -339,6 +280,125 @@ impl Traffic {
         {
             flow.state.finished_at.get_or_insert(now);
         }
+    }
+}
+
+impl Traffic for Sockets {
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.0.as_fd())
+    }
+
+    fn serve(&mut self, now: Time) {
+        let mut events = [EpollEvent::empty(); 128];
+        while let Ok(n) = self.epoll.wait(&mut events, EpollTimeout::ZERO)
+            && n > 0
+        {
+            for event in &events[..n] {
+                let (i, end) = ((event.data() >> 1) as usize, event.data() & 1);
+                if end == SENDER {
+                    self.flows[i].write();
+                } else {
+                    self.read(i, now);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, i: usize, now: Time) {
+        let is_tcp = i < self.tcp_flows;
+        let flow = &mut self.flows[i];
+        flow.started = true;
+        flow.on = true;
+        if is_tcp {
+            match flow.sender.connect(&flow.destination.into()) {
+                Ok(()) => {}
+                Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
+                Err(error) => flow.failed = Some(format!("cannot connect: {error}")),
+            }
+            flow.write();
+        } else {
+            flow.begin_on_time(now);
+        }
+    }
+
+    fn stop(&mut self, i: usize) {
+        let flow = &mut self.flows[i];
+        flow.stopped = true;
+        flow.on = false;
+        if i < self.tcp_flows && flow.started {
+            let _ = flow.sender.shutdown(Shutdown::Write);
+        }
+    }
+
+    fn set_on(&mut self, i: usize, on: bool, now: Time) {
+        let is_tcp = i < self.tcp_flows;
+        let flow = &mut self.flows[i];
+        if flow.stopped || flow.on == on {
+            return;
+        }
+        flow.on = on;
+        if is_tcp {
+            flow.write();
+        } else if on {
+            flow.begin_on_time(now);
+        }
+    }
+
+    fn send_due(&mut self, i: usize, now: Time) -> Option<Time> {
+        self.flows[i].send_due(now)
+    }
+
+    fn is_on(&self, i: usize) -> bool {
+        self.flows[i].on
+    }
+
+    fn state(&self, i: usize) -> FlowState {
+        self.flows[i].state
+    }
+
+    fn has_sockets(&self) -> bool {
+        true
+    }
+
+    fn info(&self, i: usize) -> Option<TcpInfo> {
+        let flow = &self.flows[i];
+        if flow.started { syscall::tcp_info(&flow.sender).ok() } else { None }
+    }
+
+    fn is_receiving(&self, i: usize) -> bool {
+        self.flows[i].started && !self.flows[i].ended
+    }
+
+    fn is_sending(&self, i: usize) -> bool {
+        self.is_receiving(i) && !self.flows[i].stopped
+    }
+
+    fn next_ended(&mut self) -> Option<usize> {
+        self.ended.pop_front()
+    }
+
+    /// The right edge already offered stays, as Linux keeps it.
+    fn set_window(&mut self, i: usize, window: Bytes) -> Result<(), Error> {
+        let flow = &mut self.flows[i];
+        let window = window.get().max(flow.segment);
+        flow.window = Some(i32::try_from(window).unwrap_or(i32::MAX));
+        flow.bound_window().map_err(|error| Error::os(format!("bound the window of flow {i}"), error))
+    }
+
+    fn set_rate(&mut self, i: usize, rate: Rate) -> Result<(), Error> {
+        let bytes = i32::try_from(rate.bits_per_sec() / 8).unwrap_or(i32::MAX).max(1);
+        syscall::set_option(&self.flows[i].sender, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes)
+            .map_err(|error| Error::os(format!("pace flow {i}"), error))
+    }
+
+    fn failures(&mut self) -> Vec<(usize, String)> {
+        let failed = self.flows.iter().enumerate();
+        failed.filter_map(|(i, flow)| Some((i, flow.failed.clone()?))).collect()
+    }
+
+    fn refused_datagrams(&self) -> u64 {
+        let refused = |flow: &Flow| if let Kind::Udp { refused, .. } = flow.kind { refused } else { 0 };
+        self.flows.iter().map(refused).sum()
     }
 }
 
@@ -517,8 +577,11 @@ fn tcp_socket(settings: &TcpSettings, dscp: u8) -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     socket.set_tcp_congestion(kernel_name(&settings.congestion_control).as_bytes())?;
     socket.set_tos_v4(u32::from(dscp) << 2)?;
-    // The kernel takes the options off the segment size, the scenario does not count them.
-    let options = if settings.timestamps { 12 } else { 0 };
-    socket.set_tcp_mss((settings.mss.get() + options) as u32)?;
+    socket.set_tcp_mss(user_mss(settings) as u32)?;
     Ok(socket)
+}
+
+/// The kernel takes the options off the segment size, the scenario does not count them.
+pub(crate) fn user_mss(settings: &TcpSettings) -> u64 {
+    settings.mss.get() + if settings.timestamps { 12 } else { 0 }
 }

@@ -390,7 +390,7 @@ fn a_stopped_run_leaves_nothing() {
             std::thread::sleep(Duration::from_millis(800));
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         });
-        lab::run(&scenario, 0, 0, &RunOptions { stop: Some(&stop) })
+        lab::run(&scenario, 0, 0, &RunOptions { stop: Some(&stop), ..RunOptions::default() })
     });
     assert!(matches!(result, Err(Error::Stopped)), "{result:?}");
     assert_eq!(inventory(), before, "after the run and before");

@@ -1029,12 +1029,12 @@ impl Simulation<'_> {
                 Some(c) => FlowSample {
                     delivered: delivered(i, c) + rounds.carried(i as u32) + exchanges.carried(i as u32),
                     ip_bytes: came.get(i).copied().unwrap_or_default() as f64,
-                    cwnd: c.sender.cwnd(),
+                    cwnd: Some(c.sender.cwnd()),
                     srtt: c.sender.rtt.srtt(),
                 },
                 None => {
                     let profile = &profiles[profile_of[i] as usize];
-                    let cwnd = u64::from(profile.settings.initial_window) * profile.mss;
+                    let cwnd = Some(u64::from(profile.settings.initial_window) * profile.mss);
                     FlowSample { cwnd, ..FlowSample::default() }
                 }
             }
