@@ -108,17 +108,13 @@ pub static FIGURES: &[Quantity] = &[
     Quantity { name: "completed", unit: "", doc: "Flows of limited size that completed" },
     Quantity { name: "fct_mean", unit: "s", doc: "Mean completion time of flows of limited size" },
     Quantity { name: "fct_p99", unit: "s", doc: "99th percentile of the completion time" },
-    Quantity { name: "rounds", unit: "", doc: "Incast rounds that completed" },
-    Quantity {
-        name: "round_time_mean",
-        unit: "s",
-        doc: "Mean time from an incast round's begin to its last byte",
-    },
-    Quantity { name: "round_time_max", unit: "s", doc: "Longest time of an incast round" },
+    Quantity { name: "rounds", unit: "", doc: "Rounds of incast or of an exchange that completed" },
+    Quantity { name: "round_time_mean", unit: "s", doc: "Mean time from a round's begin to its last byte" },
+    Quantity { name: "round_time_max", unit: "s", doc: "Longest time of a round" },
     Quantity {
         name: "round_goodput",
         unit: "Mbit/s",
-        doc: "Payload of the complete incast rounds over the time that they took, per receiver",
+        doc: "Payload of the complete rounds over the time that they took, per receiver",
     },
     Quantity { name: "control_rate", unit: "kbit/s", doc: "Rate of the scheme's messages between nodes" },
 ];

@@ -216,6 +216,9 @@ impl Simulation<'_> {
             }
             _ => {}
         }
+        if let Some(Event::Arrival(port)) = self.net.events.likely_later() {
+            self.net.fetch_port(port);
+        }
     }
 
     fn schedule_start(&mut self) {
