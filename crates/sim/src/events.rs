@@ -53,7 +53,7 @@ const BASE: usize = 1 << DIGIT;
 const LEVELS: usize = u64::BITS.div_ceil(DIGIT) as usize;
 
 /// A larger bucket gives its memory back when it is emptied: so many events at once are rare.
-const KEPT: usize = 1 << 10;
+const KEPT: usize = 1 << 13;
 
 /// Pending events.
 pub(crate) struct EventQueue {

@@ -327,7 +327,7 @@ mod tests {
                 begun += 1;
                 assert!(under_way.is_empty(), "the barrier holds until all is acknowledged");
                 rounds.push(BTreeMap::new());
-                for _ in &exchanges.all[0].hosts {
+                for _ in 0..exchanges.all[0].hosts.len() {
                     let Some((at, Event::Start(flow))) = events.pop() else {
                         panic!("a host without a start")
                     };
@@ -338,8 +338,7 @@ mod tests {
             } else {
                 let Some(pick) = picks.next() else { panic!("no picks") };
                 let at = usize::from(*pick) % under_way.len().max(1);
-                let Some((flow, entry)) = under_way.iter_mut().nth(at) else { return rounds };
-                let flow = *flow;
+                let Some((&flow, entry)) = under_way.iter_mut().nth(at) else { return rounds };
                 if entry.1 {
                     under_way.remove(&flow);
                     exchanges.acknowledge(flow, now, &mut events);

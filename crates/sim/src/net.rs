@@ -57,14 +57,20 @@ impl Net {
     }
 
     /// Loads what the arrival at the far end of `port` will touch: the port, and the one that the packet goes to next, or
-    /// the packet when it is at the end.
+    /// the packet when it is at the end; returns its flow then.
     #[inline]
-    pub(crate) fn fetch_arrival(&self, port: u32) {
+    pub(crate) fn fetch_arrival(&self, port: u32) -> Option<u32> {
         let port = &self.ports[port as usize];
         let head = port.fetch_head();
         match self.routes.get(head.hop as usize) {
-            Some(&ROUTE_END) => self.slab.fetch(head.key),
-            _ => self.fetch_next_port(head.hop),
+            Some(&ROUTE_END) => {
+                self.slab.fetch(head.key);
+                Some(head.flow)
+            }
+            _ => {
+                self.fetch_next_port(head.hop);
+                None
+            }
         }
     }
 
