@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::program::Scratch;
 
-const BEGIN: &str = "## Worked examples\n";
+const BEGIN: &str = "### Worked examples\n";
 const EXAMPLES: usize = 3;
 
 /// A fenced block of the page: its language and its lines.
@@ -41,7 +41,7 @@ fn the_worked_examples_run_as_they_stand() {
     for part in blocks(section) {
         let block = match part {
             Ok(text) => {
-                examples += text.matches("\n### ").count();
+                examples += text.matches("\n#### ").count();
                 written.push_str(&text);
                 continue;
             }
