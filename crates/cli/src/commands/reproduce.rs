@@ -78,7 +78,13 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
         name: "opentcp",
         about: "Ghobadi, Hassas Yeganeh, Ganjali 2012: policies on an all-to-all benchmark, Figs. 4 and 5, Table 1",
         files: scenario_files!["scenarios/opentcp/scinet.toml"],
-        quick: &[("network.leaves", "3"), ("network.size", "14"), ("network.fabric.rate", "3.3gbit")],
+        quick: &[
+            ("network.leaves", "3"),
+            ("network.size", "14"),
+            ("network.fabric.rate", "3.3gbit"),
+            ("network.fabric.queue", "43pkt"),
+            ("flows.messages.size", "160KiB"),
+        ],
         full: &[("network.leaves", "92")],
     },
 ];
