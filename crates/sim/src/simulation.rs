@@ -94,7 +94,7 @@ impl Connection {
                 receiver,
             };
         }
-        let size = size_of(group);
+        let size = payload_of(group);
         Self {
             sender: Sender::new(flow, routes.0, size, &profile.settings),
             receiver: Receiver::new(flow, routes.1, profile),
@@ -481,7 +481,7 @@ impl Simulation<'_> {
             self.observe(src, &Observation::FlowStarted(stats));
         }
         let keeps_open = matches!(self.rounds.target(flow), Some((_, false)));
-        if keeps_open && let Some(size) = size_of(group) {
+        if keeps_open && let Some(size) = payload_of(group) {
             self.give(flow, size, true);
         }
         let (sender, (profile, net)) = self.sender(flow);
@@ -965,7 +965,7 @@ impl Simulation<'_> {
 }
 
 /// What a TCP flow of the group has to send.
-fn size_of(group: &FlowGroup) -> Option<u64> {
+fn payload_of(group: &FlowGroup) -> Option<u64> {
     match group.transport {
         Transport::Tcp { size, .. } => size.map(Bytes::get),
         Transport::Udp { .. } => None,
