@@ -67,7 +67,7 @@ fn assert_complete(record: &RunRecord, hosts: f64) {
 #[test]
 fn a_message_between_two_hosts_takes_what_a_connection_takes() {
     let record = record(&[
-        ("size = 8", "size = 2"),
+        ("size = 8", "size = 2\nhost-delay = 0.0"),
         ("sizes = [\"14480B\", \"100kB\"]", "size = \"14480B\""),
         ("rounds = 3", "rounds = 6"),
     ]);
