@@ -162,16 +162,6 @@ impl Connections {
         delivered
     }
 
-    /// Loads the connection of a flow into the cache, if it has one.
-    #[inline]
-    fn fetch(&self, flow: u32) {
-        let place = self.place.get(flow as usize).and_then(|&place| self.started.get(place as usize));
-        if let Some(Connection { sender, receiver }) = place {
-            std::hint::black_box((sender.counters.segments, sender.cwnd(), sender.generation()));
-            std::hint::black_box((sender.acknowledged(), receiver.finished_at(), receiver.delivered()));
-        }
-    }
-
     fn get(&self, flow: usize) -> Option<&Connection> {
         self.started.get(self.place[flow] as usize)
     }
@@ -224,18 +214,11 @@ impl Simulation<'_> {
     #[inline]
     fn fetch_ahead(&self) {
         match self.net.events.likely_next() {
-            Some(Event::Arrival(port)) => {
-                if let Some(flow) = self.net.fetch_arrival(port) {
-                    self.connections.fetch(flow);
-                }
-            }
+            Some(Event::Arrival(port)) => self.net.fetch_arrival(port),
             Some(Event::Datagram(source)) => {
                 self.net.fetch_next_port(self.udp[source as usize].route);
             }
             _ => {}
-        }
-        if let Some(Event::Arrival(port)) = self.net.events.likely_later() {
-            self.net.fetch_port(port);
         }
     }
 
