@@ -311,7 +311,10 @@ pub(crate) struct CaptureArgs {
 }
 
 /// A parser of numbers from `least` to `most`, which `T` can hold.
-fn whole_number<T: TryFrom<u64>>(least: u64, most: u64) -> impl Fn(&str) -> Result<T, String> + Clone {
+pub(crate) fn whole_number<T: TryFrom<u64>>(
+    least: u64,
+    most: u64,
+) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| {
         let number = text.parse().ok().filter(|number| (least..=most).contains(number));
         let typed = number.and_then(|number| T::try_from(number).ok());

@@ -183,17 +183,13 @@ pub static FIGURES: &[Quantity] = &[
         unit: "%",
         doc: "80th percentile over router ports and sampling intervals of the part of the capacity that is used",
     },
-    Quantity { name: "rounds", unit: "", doc: "Incast rounds that completed" },
-    Quantity {
-        name: "round_time_mean",
-        unit: "s",
-        doc: "Mean time from an incast round's begin to its last byte",
-    },
-    Quantity { name: "round_time_max", unit: "s", doc: "Longest time of an incast round" },
+    Quantity { name: "rounds", unit: "", doc: "Rounds of incast or of an exchange that completed" },
+    Quantity { name: "round_time_mean", unit: "s", doc: "Mean time from a round's begin to its last byte" },
+    Quantity { name: "round_time_max", unit: "s", doc: "Longest time of a round" },
     Quantity {
         name: "round_goodput",
         unit: "Mbit/s",
-        doc: "Payload of the complete incast rounds over the time that they took, per receiver",
+        doc: "Payload of the complete rounds over the time that they took, per receiver",
     },
     Quantity { name: "control_rate", unit: "kbit/s", doc: "Rate of the scheme's messages between nodes" },
 ];

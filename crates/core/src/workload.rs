@@ -5,7 +5,7 @@ use crate::rng::Stream;
 use crate::scenario::{Arrivals, Exchange, FlowGroup, OnOff, Pairing, RunPlan, Scenario, Transport};
 use crate::time::{Span, Time};
 use crate::topology::Topology;
-use crate::units::Bytes;
+use crate::units::{Bytes, Rate};
 
 /// One connection or UDP stream.
 #[derive(Clone, Copy, Debug)]
@@ -207,7 +207,8 @@ fn plan_group(
             for plan in &mut own {
                 plan.start = Time::MAX;
             }
-            let sets = (1..=rounds.min(SETS))
+            let sets = if group.persistent { 1 } else { SETS };
+            let sets = (1..=rounds.min(sets))
                 .flat_map(|generation| own.iter().map(move |plan| FlowPlan { generation, ..*plan }));
             flows.extend(sets);
             continue;
@@ -331,6 +332,37 @@ impl Toggles {
     }
 }
 
+/// How much later than their turns the packets of a constant-rate flow leave. Without it flows of equal rate keep their
+/// phases, and which of them loses at a full queue hangs on nothing else (Floyd and Jacobson, "On Traffic Phase Effects in
+/// Packet-Switched Gateways", 1992).
+#[derive(Clone, Debug)]
+pub struct Jitter {
+    stream: Stream,
+    most: Span,
+}
+
+impl Jitter {
+    /// Of a flow, drawn from a stream of its own; none: it keeps its turns.
+    pub fn new(plan: &FlowPlan, scenario: &Scenario, trial: u32) -> Option<Self> {
+        let Transport::Udp { rate, packet, jitter } = plan.group(&scenario.flows).transport else {
+            return None;
+        };
+        let most = interval(rate, packet).mul_f64(jitter);
+        let name = format!("flow/{}/jitter", plan.name(&scenario.flows));
+        (!most.is_zero()).then(|| Self { stream: Stream::new(scenario.run.seed, trial, &name), most })
+    }
+
+    /// How much later the next packet leaves; never later than the one after it.
+    pub fn draw(&mut self) -> Span {
+        self.stream.span_between(Span::ZERO, self.most)
+    }
+}
+
+/// Time from packet to packet.
+fn interval(rate: Rate, packet: Bytes) -> Span {
+    rate.max(Rate::from_bits_per_sec(1)).time_for(packet)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -356,6 +388,8 @@ mod tests {
             rounds: None,
             size_cdf: None,
             arrivals: None,
+            persistent: false,
+            reset: false,
             exchange: None,
             multipath: None,
             measured: true,

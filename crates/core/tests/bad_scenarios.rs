@@ -862,6 +862,56 @@ fn traffic() {
     check(&[
         (
             "to = \"server\"",
+            "to = \"near\"\npairing = \"exchange\"\nsize = \"1MB\"",
+            "x.toml:41:6: error: flows.uploads.to: of an exchange are the hosts of `from`; write the same",
+        ),
+        (
+            "to = \"server\"",
+            "to = [\"near\", \"far\"]\npairing = \"exchange\"",
+            "x.toml:42:11: error: flows.uploads.pairing: \"exchange\" needs `size` or `sizes`, of its messages",
+        ),
+        (
+            "to = \"server\"",
+            "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsizes = [\"1MB\", \"0B\"]",
+            "x.toml:43:9: error: flows.uploads.sizes: \"0B\" is nothing to send",
+        ),
+        (
+            "to = \"server\"",
+            "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsizes = [\"1MB\"]\nsize = \"1MB\"",
+            "x.toml:43:9: error: flows.uploads.sizes: stands for `size`; write one of them",
+        ),
+        (
+            "to = \"server\"",
+            "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsize = \"1MB\"\noutstanding = 4",
+            "x.toml:44:15: error: flows.uploads.outstanding: needs `schedule = \"window\"`; pairwise, it is 1",
+        ),
+        (
+            "to = \"server\"",
+            "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsize = \"1MB\"\nstop = \"9s\"",
+            "x.toml:44:8: error: flows.uploads.stop: is not for an exchange; leave it out, or `pairing`",
+        ),
+        (
+            "to = \"server\"",
+            "to = \"server\"\ncompute = \"1ms\"",
+            "x.toml:42:11: error: flows.uploads.compute: needs `pairing = \"exchange\"` beside it",
+        ),
+        (
+            "from = [\"near\", \"far\"]\nto = \"server\"",
+            "from = [\"near\", \"near.0\"]\nto = [\"near\", \"near.0\"]\npairing = \"exchange\"\nsize = \"1MB\"",
+            "x.toml:40:8: error: flows.uploads.from: names `near.0` twice; a host is once in an exchange",
+        ),
+        (
+            "from = [\"near\", \"far\"]\nto = \"server\"",
+            "from = \"server\"\nto = \"server\"\npairing = \"exchange\"\nsize = \"1MB\"",
+            "x.toml:40:8: error: flows.uploads.from: is one host; an exchange takes two",
+        ),
+        (
+            "transport = \"udp\"",
+            "transport = \"udp\"\npairing = \"exchange\"",
+            "x.toml:46:11: error: flows.noise.pairing: \"exchange\" is of TCP; leave `transport` out",
+        ),
+        (
+            "to = \"server\"",
             "to = \"servr\"",
             "x.toml:41:6: error: flows.uploads.to: unknown group or host `servr`; did you mean `server`? \
              allowed: near, far, server",
@@ -907,6 +957,16 @@ fn traffic() {
             "rate = \"5mbit\"\npacket = \"20B\"",
             "x.toml:49:10: error: flows.noise.packet: \"20B\" is not an IP packet with UDP; write a size \
              from 28B to 65535B",
+        ),
+        (
+            "rate = \"5mbit\"",
+            "rate = \"5mbit\"\njitter = 1.5",
+            "x.toml:49:10: error: flows.noise.jitter: 1.5 is not a number from 0 to 1",
+        ),
+        (
+            "name = \"bas\"",
+            "name = \"bas\"\npaper = [{ figure = \"jain\", value = 1.0 }, { figure = \"jain\", value = 2.0 }]",
+            "x.toml:66:55: error: compare.bas.paper.1.figure: \"jain\" stands here twice",
         ),
         (
             "transport = \"udp\"",
@@ -998,6 +1058,12 @@ fn traffic() {
 #[test]
 fn schemes() {
     check(&[
+        (
+            "to = \"server\"",
+            "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsize = \"1MB\"",
+            "x.toml:54:1: error: schemes: bas decides for single flows, and those of an exchange are too many to be told \
+             apart",
+        ),
         (
             "[schemes.bas]",
             "[schemes.bass]",

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use bandmaster_core::control::SegmentCounts;
+use bandmaster_core::control::faults::ProbeFaults;
+use bandmaster_core::control::post::Post;
 use bandmaster_core::id::PortId;
 use bandmaster_core::params::Value;
 use bandmaster_core::port::flow_counter::FlowCounter;
@@ -29,7 +31,7 @@ use crate::rounds::Rounds;
 use crate::routes::{Routes, route_ports};
 use crate::simulation::{Connections, Simulation};
 use crate::tcp::Profile;
-use crate::workload::{self, FlowPlan, Toggles, UdpSource};
+use crate::workload::{self, FlowPlan, Jitter, Toggles, UdpSource};
 
 /// Builds trial `trial` of `scenario`; `capture` names a port to copy packets from.
 pub(crate) fn build<'a>(
@@ -83,7 +85,10 @@ pub(crate) fn build<'a>(
     let udp = plans
         .iter()
         .enumerate()
-        .filter_map(|(i, plan)| UdpSource::new(i as u32, data_routes[i], plan.group(&scenario.flows)))
+        .filter_map(|(i, plan)| {
+            let jitter = Jitter::new(plan, scenario, trial);
+            UdpSource::new(i as u32, data_routes[i], plan.group(&scenario.flows), jitter)
+        })
         .collect();
     let toggles = Toggles::new(&plans, scenario, trial);
     let has_multipath = scenario.flows.iter().any(|group| group.multipath.is_some());
@@ -114,13 +119,8 @@ pub(crate) fn build<'a>(
         }
     }
     let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.node));
-    let roles = Roles::new(
-        roles,
-        scenario.control.clone(),
-        Stream::new(seed, trial, "control-plane"),
-        probe_routes,
-        (scenario.faults.probe_loss, Stream::new(seed, trial, "faults/probe-loss")),
-    );
+    let roles =
+        Roles::new(roles, Post::new(scenario, trial), probe_routes, ProbeFaults::new(scenario, trial));
 
     let measured_port = match &scenario.measure.queue {
         Some(name) => Some(find_port(topology, name)?),

@@ -53,7 +53,7 @@ const BASE: usize = 1 << DIGIT;
 const LEVELS: usize = u64::BITS.div_ceil(DIGIT) as usize;
 
 /// A larger bucket gives its memory back when it is emptied: so many events at once are rare.
-const KEPT: usize = 1 << 10;
+const KEPT: usize = 1 << 13;
 
 /// Pending events.
 pub(crate) struct EventQueue {
@@ -170,6 +170,24 @@ impl EventQueue {
             }
         };
         Some(entry.1)
+    }
+
+    /// What probably comes after [`EventQueue::likely_next`].
+    #[inline]
+    pub(crate) fn likely_later(&self) -> Option<Event> {
+        if let Some(entry) = self.due.get(self.front + 1) {
+            return Some(entry.1);
+        }
+        if self.levels == 0 {
+            return None;
+        }
+        let level = self.levels.trailing_zeros() as usize;
+        let first = self.occupied[level];
+        // Without a second bucket the first may hold both.
+        let rest = if self.due.len() > self.front { first } else { first & (first - 1) };
+        let digit = if rest == 0 { first } else { rest }.trailing_zeros() as usize;
+        let bucket = &self.buckets[level * BASE + digit];
+        Some(bucket.get(usize::from(rest == 0)).or(bucket.first())?.1)
     }
 
     /// Events taken so far.

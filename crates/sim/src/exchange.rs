@@ -290,3 +290,122 @@ impl Running {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use bandmaster_core::units::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn running(hosts: u32, schedule: Schedule, rounds: u32) -> Exchanges {
+        let exchange = Exchange {
+            sizes: vec![Bytes::new(1000), Bytes::new(3000)],
+            rounds,
+            schedule,
+            compute: SpanDraw::fixed(Span::from_micros(5)),
+        };
+        let start = SpanDraw::fixed(Span::ZERO);
+        let mut running = Running::new(0, 0, 10, &exchange, start, Stream::new(1, 0, "exchange/test"));
+        running.hosts = (0..hosts).map(|node| Host { node: NodeId(node), step: 0 }).collect();
+        running.slots = vec![Slot::default(); (hosts * exchange.outstanding()) as usize];
+        if schedule == Schedule::Pairwise {
+            running.came = vec![0; (hosts as usize).pow(2).div_ceil(64)];
+        }
+        Exchanges { all: vec![running], completions: Vec::new() }
+    }
+
+    /// Delivers and acknowledges in any order; returns the pairs of each round with their sizes, and checks what must
+    /// hold at any time.
+    fn drive(mut exchanges: Exchanges, schedule: Schedule, picks: &[u16]) -> Vec<BTreeMap<(u32, u32), u64>> {
+        let mut events = EventQueue::new();
+        exchanges.begin(&mut events);
+        let mut rounds = Vec::new();
+        // By flow number: the message, and whether it has come.
+        let mut under_way: BTreeMap<u32, (Message, bool)> = BTreeMap::new();
+        let mut picks = picks.iter().cycle();
+        let (mut now, mut begun) = (Time::ZERO, 0);
+        loop {
+            let mut ready = Vec::new();
+            if exchanges.all[0].begun > begun {
+                begun += 1;
+                assert!(under_way.is_empty(), "the barrier holds until all is acknowledged");
+                rounds.push(BTreeMap::new());
+                for _ in 0..exchanges.all[0].hosts.len() {
+                    let Some((at, Event::Start(flow))) = events.pop() else {
+                        panic!("a host without a start")
+                    };
+                    now = at;
+                    ready.extend(exchanges.enter(flow));
+                }
+                assert_eq!(events.pop(), None);
+            } else {
+                let Some(pick) = picks.next() else { panic!("no picks") };
+                let at = usize::from(*pick) % under_way.len().max(1);
+                let Some((&flow, entry)) = under_way.iter_mut().nth(at) else { return rounds };
+                if entry.1 {
+                    under_way.remove(&flow);
+                    exchanges.acknowledge(flow, now, &mut events);
+                    exchanges.acknowledge(flow, now, &mut events);
+                    ready.push(flow);
+                } else {
+                    entry.1 = true;
+                    ready.extend(exchanges.come(flow, now));
+                }
+            }
+            for flow in ready {
+                let Some(message) = exchanges.take(flow, now) else { continue };
+                assert!(under_way.insert(flow, (message, false)).is_none(), "number {flow} is used twice");
+                let pair = (message.from.0, message.to.0);
+                let round = rounds.last_mut().expect("a round");
+                assert_eq!(round.insert(pair, message.bytes), None, "{pair:?} twice in a round");
+                let of_host = under_way.values().filter(|(m, _)| m.from == message.from).count();
+                let most = if let Schedule::Window(outstanding) = schedule { outstanding } else { 1 };
+                assert!(of_host <= most as usize, "{of_host} messages of a host");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_pair_has_a_message_in_every_round(
+            hosts in 2u32..12,
+            window in 0u32..5,
+            rounds in 1u32..3,
+            picks in prop::collection::vec(any::<u16>(), 1..200),
+        ) {
+            let schedule = if window == 0 { Schedule::Pairwise } else { Schedule::Window(window) };
+            let seen = drive(running(hosts, schedule, rounds), schedule, &picks);
+            prop_assert_eq!(seen.len() as u32, 2 * rounds);
+            for (number, round) in seen.iter().enumerate() {
+                prop_assert_eq!(round.len() as u32, hosts * (hosts - 1));
+                prop_assert!(round.keys().all(|(from, to)| from != to && from.max(to) < &hosts));
+                let size = [1000, 3000][number % 2];
+                prop_assert!(round.values().all(|bytes| *bytes == size));
+            }
+        }
+    }
+
+    /// Of three hosts, 0 gets the message of step 1 from host 2: until then it does not go on to step 2.
+    #[test]
+    fn pairwise_a_host_waits_for_the_message_of_its_step() {
+        let mut exchanges = running(3, Schedule::Pairwise, 1);
+        let mut events = EventQueue::new();
+        exchanges.begin(&mut events);
+        for flow in 10..13 {
+            assert_eq!(exchanges.enter(flow), flow..flow + 1);
+            assert!(exchanges.take(flow, Time::ZERO).is_some());
+        }
+        let now = Time::from_nanos(1000);
+        assert_eq!(exchanges.come(10, now), Some(11));
+        exchanges.acknowledge(10, now, &mut events);
+        assert_eq!(exchanges.take(10, now), None);
+        assert_eq!(exchanges.come(12, now), Some(10));
+        let message = exchanges.take(10, now).expect("a message");
+        assert_eq!((message.to, message.generation), (NodeId(2), 2));
+        assert_eq!(exchanges.carried(10), 1000);
+        assert_eq!(exchanges.completions, [Span::from_micros(1), Span::from_micros(1)]);
+    }
+}

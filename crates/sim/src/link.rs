@@ -443,6 +443,15 @@ impl Port {
         }
     }
 
+    /// Bytes that wait at `now`.
+    #[inline]
+    pub(crate) fn waiting_bytes(&mut self, now: Time) -> u64 {
+        match &self.queue {
+            Queue::Ordered(ordered) => ordered.qdisc.backlog().bytes,
+            _ => self.waiting_at(now).bytes,
+        }
+    }
+
     /// What waits at `now` on a port that transmits in order of arrival; transmissions that have begun are forgotten.
     #[inline]
     fn waiting_at(&mut self, now: Time) -> Backlog {
@@ -575,16 +584,25 @@ impl Port {
         }
     }
 
-    /// Place in the table of routes of the packet that arrives next.
-    #[inline]
-    pub(crate) fn head_hop(&self) -> u32 {
-        self.head.label.hop
-    }
-
-    /// Loads what taking a packet needs into the cache.
+    /// Loads the beginning of the port into the cache.
     #[inline]
     pub(crate) fn fetch(&self) {
         std::hint::black_box(self.in_transit);
+    }
+
+    /// Loads what an arrival at the other end needs; returns the label of the packet that arrives next.
+    #[inline]
+    pub(crate) fn fetch_head(&self) -> Label {
+        std::hint::black_box(self.rest.ring.front().map(|transit| transit.start));
+        Label { key: self.head.label.key & !LOST, ..self.head.label }
+    }
+
+    /// Loads what taking a packet needs.
+    #[inline]
+    pub(crate) fn fetch_tail(&self) {
+        if self.in_transit > 0 {
+            std::hint::black_box(self.rest.ring.back().map(|transit| transit.start));
+        }
     }
 
     /// Takes the packet that arrives now at the other end; `None` when the wire lost it.

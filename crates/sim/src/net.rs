@@ -66,18 +66,36 @@ impl Net {
         true
     }
 
-    /// Loads what the arrival at the far end of `port` will touch: the port, and the one that the packet goes to next.
+    /// Loads what the arrival at the far end of `port` will touch: the port, and the one that the packet goes to next, or
+    /// the packet when it is at the end; returns its flow then.
     #[inline]
-    pub(crate) fn fetch_arrival(&self, port: u32) {
-        self.fetch_next_port(self.ports[port as usize].head_hop());
+    pub(crate) fn fetch_arrival(&self, port: u32) -> Option<u32> {
+        let port = &self.ports[port as usize];
+        let head = port.fetch_head();
+        match self.routes.get(head.hop as usize) {
+            Some(&ROUTE_END) => {
+                self.slab.fetch(head.key);
+                Some(head.flow)
+            }
+            _ => {
+                self.fetch_next_port(head.hop);
+                None
+            }
+        }
     }
 
     /// Loads the port at place `hop` of the table of routes.
     #[inline]
     pub(crate) fn fetch_next_port(&self, hop: u32) {
         if let Some(next) = self.routes.get(hop as usize).and_then(|&next| self.ports.get(next as usize)) {
-            next.fetch();
+            next.fetch_tail();
         }
+    }
+
+    /// Loads the beginning of a port.
+    #[inline]
+    pub(crate) fn fetch_port(&self, port: u32) {
+        self.ports[port as usize].fetch();
     }
 
     pub(crate) fn schedule(&mut self, at: Time, event: Event) {

@@ -1,6 +1,7 @@
 //! The world of one trial and its event loop.
 
 use bandmaster_core::capture::CapturedPacket;
+use bandmaster_core::control::faults::PathPoint;
 use bandmaster_core::control::{Action, FlowEnd, FlowStats, Observation, PortStats, SegmentCounts};
 use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::port::flow_counter::FlowCounter;
@@ -19,7 +20,7 @@ use crate::link::{PathCounter, Port, PortCounters};
 use crate::measure::{FlowSample, Flows, GaugeMeter, Meter};
 use crate::net::{Net, TAIL};
 use crate::packet::{Label, PROBE, Packet, flag};
-use crate::roles::{PathPoint, Probe, Roles};
+use crate::roles::{Probe, Roles};
 use crate::rounds::Rounds;
 use crate::routes::{Routes, route_ports};
 use crate::tcp::Profile;
@@ -113,12 +114,8 @@ impl Connection {
                 receiver,
             };
         }
-        let of_group = match group.transport {
-            Transport::Tcp { size, .. } => size.map(Bytes::get),
-            Transport::Udp { .. } => None,
-        };
         // Unless it is drawn for each flow.
-        let size = size.or(of_group);
+        let size = size.or_else(|| transfer_size(group));
         Self {
             sender: Sender::new(flow, routes.0, size, &profile.settings),
             receiver: Receiver::new(flow, routes.1, profile),
@@ -163,6 +160,16 @@ impl Connections {
         let delivered = old.receiver.delivered();
         *old = new();
         delivered
+    }
+
+    /// Loads the connection of a flow into the cache, if it has one.
+    #[inline]
+    fn fetch(&self, flow: u32) {
+        let place = self.place.get(flow as usize).and_then(|&place| self.started.get(place as usize));
+        if let Some(Connection { sender, receiver }) = place {
+            std::hint::black_box((sender.counters.segments, sender.cwnd(), sender.generation()));
+            std::hint::black_box((sender.acknowledged(), receiver.finished_at(), receiver.delivered()));
+        }
     }
 
     fn get(&self, flow: usize) -> Option<&Connection> {
@@ -217,11 +224,18 @@ impl Simulation<'_> {
     #[inline]
     fn fetch_ahead(&self) {
         match self.net.events.likely_next() {
-            Some(Event::Arrival(port)) => self.net.fetch_arrival(port),
+            Some(Event::Arrival(port)) => {
+                if let Some(flow) = self.net.fetch_arrival(port) {
+                    self.connections.fetch(flow);
+                }
+            }
             Some(Event::Datagram(source)) => {
                 self.net.fetch_next_port(self.udp[source as usize].route);
             }
             _ => {}
+        }
+        if let Some(Event::Arrival(port)) = self.net.events.likely_later() {
+            self.net.fetch_port(port);
         }
     }
 
@@ -257,7 +271,7 @@ impl Simulation<'_> {
                 let net = &mut self.net;
                 let arrived = net.ports[port as usize].arrive(port, &mut net.slab, &mut net.events);
                 let Some(label) = arrived else { return };
-                if !self.gates.is_empty() && !self.pass_gates(port, label) {
+                if self.gates.concern(port, label, &self.net) && !self.pass_gates(port, label) {
                     return;
                 }
                 if !self.net.forward(label) {
@@ -400,6 +414,8 @@ impl Simulation<'_> {
             share.map(|share| share.finished_at().is_some())
         };
         let was_complete = is_complete(&self.shares);
+        let target = if self.rounds.is_empty() { None } else { self.rounds.target(flow) };
+        let delivered_before = self.connections.get(flow as usize).map_or(0, |c| c.receiver.delivered());
         let (receiver, (profile, net)) = self.receiver(flow);
         receiver.on_segment(&packet, profile, net);
         let has_ended = was_open && !self.is_receiver_open(flow);
@@ -408,9 +424,13 @@ impl Simulation<'_> {
             self.observe(dst, &Observation::FlowEnded(FlowId(flow)));
             self.observe(src, &Observation::FlowEnded(FlowId(flow)));
         }
-        let completes = match was_complete {
-            Some(was_complete) => !was_complete && is_complete(&self.shares) == Some(true),
-            None => has_ended,
+        let completes = match (was_complete, target) {
+            (Some(was_complete), _) => !was_complete && is_complete(&self.shares) == Some(true),
+            (None, Some((target, _))) => {
+                let delivered = self.connections.get(flow as usize).map_or(0, |c| c.receiver.delivered());
+                (delivered_before + 1..=delivered).contains(&target)
+            }
+            (None, None) => has_ended,
         };
         if completes && self.distributions.is_on() {
             self.note_completion(flow);
@@ -561,6 +581,13 @@ impl Simulation<'_> {
     // ------------------------------------------------------------------------------------------------ traffic
 
     fn start(&mut self, flow: u32) {
+        if let Some((target, is_last)) = self.rounds.target(flow)
+            && self.connections.get(flow as usize).is_some()
+        {
+            self.rounds.open(flow, 0, self.net.now);
+            self.give(flow, target, !is_last);
+            return;
+        }
         if let Some(times) = &self.plans[flow as usize].group(&self.scenario.flows).on_off {
             self.toggles.start(flow as usize);
             let (_, length) = self.toggles.draw(flow as usize, times);
@@ -608,14 +635,35 @@ impl Simulation<'_> {
             let stats = self.flow_stats(flow, FlowEnd::Sender);
             self.observe(src, &Observation::FlowStarted(stats));
         }
+        let keeps_open = matches!(self.rounds.target(flow), Some((_, false)));
+        if keeps_open && let Some(size) = transfer_size(group) {
+            self.give(flow, size, true);
+        }
         let (sender, (profile, net)) = self.sender(flow);
         sender.open(profile, net);
+    }
+
+    /// A persistent connection gets the data of the next round.
+    fn give(&mut self, flow: u32, total: u64, keeps_open: bool) {
+        if let Some(share) = self.shares.get(flow as usize).and_then(Option::as_ref) {
+            share.give(total, keeps_open);
+            self.push_data(flow, false);
+        } else {
+            let (sender, (profile, net)) = self.sender(flow);
+            sender.give(total, keeps_open, profile, net);
+        }
     }
 
     fn stop(&mut self, flow: u32) {
         self.toggles.stop(flow as usize);
         if flow as usize >= self.connections.flows() {
             self.set_udp(flow as usize - self.connections.flows(), false);
+        } else if self.plans[flow as usize].group(&self.scenario.flows).reset {
+            let group = self.plans[flow as usize].group(&self.scenario.flows);
+            for flow in flow..flow + group.multipath.map_or(1, |multipath| multipath.subflows) {
+                let (sender, (profile, net)) = self.sender(flow);
+                sender.reset(profile, net);
+            }
         } else if let Some(share) = self.shares.get(flow as usize).and_then(Option::as_ref) {
             share.end();
             self.push_data(flow, false);
@@ -826,7 +874,7 @@ impl Simulation<'_> {
     }
 
     fn deliver_message(&mut self, number: u32) {
-        if let Some((to, message)) = self.roles.receive(number) {
+        if let Some((to, message)) = self.roles.post.receive(number) {
             self.observe(to, &Observation::Message(&message));
         }
     }
@@ -836,7 +884,7 @@ impl Simulation<'_> {
         if let Some(probe) = self.roles.probe(key) {
             let (from, to, payload) = (probe.from, probe.to, probe.payload.clone());
             let first = self.probe_ports(from, to).first().map(|port| PathPoint::Start(*port));
-            let passed = first.map_or(passed, |first| self.roles.since_restart(first, passed));
+            let passed = first.map_or(passed, |first| self.roles.faults.since_restart(first, passed));
             self.observe(from, &Observation::ProbeLeft { payload: &payload, passed });
         }
     }
@@ -846,7 +894,7 @@ impl Simulation<'_> {
         let passed = self.net.slab.at(key).came_before();
         if let Some(Probe { from, to, payload, lost: false }) = self.roles.take_probe(key) {
             let last = self.probe_ports(from, to).last().map(|port| PathPoint::End(*port));
-            let passed = last.map_or(passed, |last| self.roles.since_restart(last, passed));
+            let passed = last.map_or(passed, |last| self.roles.faults.since_restart(last, passed));
             self.observe(to, &Observation::ProbeCame { from, payload: &payload, passed });
         }
     }
@@ -871,7 +919,7 @@ impl Simulation<'_> {
             let counter = self.net.ports[port as usize].extras.as_ref().and_then(|e| e.path.as_ref());
             let (left, arriving) = counter.map_or_else(Default::default, PathCounter::counts);
             let passed = if matches!(point, PathPoint::Start(_)) { left } else { arriving };
-            self.roles.set_zero(point, passed);
+            self.roles.faults.set_zero(point, passed);
         }
         let tcp = self.connections.flows();
         let topology = &self.scenario.topology;
@@ -998,12 +1046,12 @@ impl Simulation<'_> {
                 Some(c) => FlowSample {
                     delivered: delivered(i, c) + rounds.carried(i as u32) + exchanges.carried(i as u32),
                     ip_bytes: came.get(i).copied().unwrap_or_default() as f64,
-                    cwnd: c.sender.cwnd(),
+                    cwnd: Some(c.sender.cwnd()),
                     srtt: c.sender.rtt.srtt(),
                 },
                 None => {
                     let profile = &profiles[profile_of[i] as usize];
-                    let cwnd = u64::from(profile.settings.initial_window) * profile.mss;
+                    let cwnd = Some(u64::from(profile.settings.initial_window) * profile.mss);
                     FlowSample { cwnd, ..FlowSample::default() }
                 }
             }
@@ -1107,7 +1155,7 @@ impl Simulation<'_> {
         for (name, value) in ROUND_FIGURES.into_iter().zip(self.rounds.figures(self.exchanges.rounds())) {
             figures.push((name.to_owned(), value));
         }
-        figures.push(("control_rate".to_owned(), self.roles.bytes_sent as f64 * 8.0 / 1e3 / duration));
+        figures.push(("control_rate".to_owned(), self.roles.bytes_sent() as f64 * 8.0 / 1e3 / duration));
         figures.extend(of_gauges);
         let packet_hops = self.net.ports.iter().map(Port::sent).sum();
         RunRecord {
@@ -1119,6 +1167,14 @@ impl Simulation<'_> {
             sample: self.scenario.run.sample,
             work: Work { events: self.net.events.taken(), packet_hops },
         }
+    }
+}
+
+/// What a TCP flow of the group has to send.
+fn transfer_size(group: &FlowGroup) -> Option<u64> {
+    match group.transport {
+        Transport::Tcp { size, .. } => size.map(Bytes::get),
+        Transport::Udp { .. } => None,
     }
 }
 

@@ -68,6 +68,7 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
             "scenarios/qcbf/shallow.toml",
             "scenarios/qcbf/deep.toml",
             "scenarios/qcbf/many.toml",
+            "scenarios/qcbf/persistent.toml",
             "scenarios/qcbf/fat-tree.toml"
         ],
         quick: &[],

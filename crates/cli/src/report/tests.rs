@@ -38,7 +38,11 @@ impl Drop for Scratch {
 
 /// Three variants, two of them swept over N = 4 (the base), 8, 16; two trials; claims of every outcome.
 pub(crate) fn study() -> Study {
-    let variant = |name: &str, title: &str| Variant { name: name.to_owned(), title: title.to_owned() };
+    let variant = |name: &str, title: &str| Variant {
+        name: name.to_owned(),
+        title: title.to_owned(),
+        paper: Vec::new(),
+    };
     let case = |variant: &str, value: Option<&str>, base: bool| Case {
         variant: variant.to_owned(),
         points: value.map(|value| ("n".to_owned(), value.to_owned())).into_iter().collect(),

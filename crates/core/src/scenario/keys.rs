@@ -655,6 +655,20 @@ pub(super) static FLOW: TableDef = TableDef {
                         "An exchange: time from the barrier to a host's next round, drawn per host and round",
                         HOUSE,
                     ),
+                    Key::new(
+                        "persistent",
+                        Kind::Bool,
+                        "false",
+                        "All rounds go over the connections of the first; with plain TCP `size` is in whole segments then",
+                        HOUSE,
+                    ),
+                    Key::new(
+                        "reset",
+                        Kind::Bool,
+                        "false",
+                        "At `stop` a flow breaks off with a RST, instead of delivering what it has and closing",
+                        HOUSE,
+                    ),
                     Key::optional(
                         "subflows",
                         Kind::Integer { min: 1, max: 8 },
@@ -682,6 +696,13 @@ pub(super) static FLOW: TableDef = TableDef {
                 &[
                     Key::required("rate", RATE, "Rate, counted in IP packets"),
                     Key::new("packet", BYTES, "1500B", "Size of an IP packet", HOUSE),
+                    Key::new(
+                        "jitter",
+                        Kind::Float { min: 0.0, max: 1.0 },
+                        "0",
+                        "Each packet leaves up to this share of the packet interval after its turn, drawn uniformly; the rate stays",
+                        "constant bit rate",
+                    ),
                     Key::new(
                         "measured",
                         Kind::Bool,
@@ -839,9 +860,22 @@ pub(super) static VARIANT: TableDef = TableDef {
             Kind::Nested,
             "Dotted keys and the values they have in this variant; absent: none",
         ),
+        Key::optional("paper", Kind::Nested, "What the paper reports of this variant; absent: nothing"),
     ]],
     selector: None,
-    nested: &[("set", Shape::Overrides)],
+    nested: &[("set", Shape::Overrides), ("paper", Shape::Tables(&PAPER))],
+};
+
+/// `paper` of a variant.
+pub(super) static PAPER: TableDef = TableDef {
+    header: "[[compare.paper]]",
+    doc: "A summary figure as the paper reports it, for `compare` to show",
+    keys: &[&[
+        Key::required("figure", Kind::Text, "Summary figure, or `window.figure`"),
+        Key::required("value", BAND, "Value in the figure's unit"),
+    ]],
+    selector: None,
+    nested: &[],
 };
 
 /// `[[sweeps]]`.

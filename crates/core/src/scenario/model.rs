@@ -162,6 +162,10 @@ pub struct FlowGroup {
     pub size_cdf: Option<SizeDistribution>,
     /// Flows that arrive one after the other; none: all of `count`.
     pub arrivals: Option<Arrivals>,
+    /// Rounds go over the connections of the first.
+    pub persistent: bool,
+    /// At its stop a flow breaks off with a RST.
+    pub reset: bool,
     /// Rounds of messages among all hosts; with it the size of the transport is that of the first round.
     pub exchange: Option<Exchange>,
     /// Multipath TCP; none: plain.
@@ -290,6 +294,8 @@ pub enum Transport {
         rate: Rate,
         /// Size of an IP packet.
         packet: Bytes,
+        /// Most that a packet leaves after its turn, as a share of the packet interval; from 0 to 1.
+        jitter: f64,
     },
 }
 
@@ -435,12 +441,24 @@ pub struct Study {
 }
 
 /// A named set of overrides.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Variant {
     /// Short name.
     pub name: String,
     /// Name for people.
     pub title: String,
+    /// What the paper reports of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paper: Vec<PaperValue>,
+}
+
+/// A summary figure of a paper.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct PaperValue {
+    /// Summary figure, or `window.figure`.
+    pub figure: String,
+    /// Its value, in the figure's unit.
+    pub value: f64,
 }
 
 /// Values of one key.

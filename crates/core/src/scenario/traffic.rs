@@ -118,6 +118,11 @@ fn flow_group(
     let arrivals = arrivals::arrivals(reader, section, size_cdf.as_ref(), topology, duration);
     let exchange = exchange::read(reader, section);
     let rounds = if exchange.is_some() { None } else { rounds(reader, section) };
+    let persistent = persistent(reader, section, transport.as_ref(), multipath.is_some());
+    let reset = section.has("reset").then(|| section.bool("reset")).flatten().unwrap_or(false);
+    if reset && section.item("stop").is_none() {
+        reader.fail_key(section, "reset", "needs `stop`, when the flows break off");
+    }
     let measured = section.has("measured").then(|| section.bool("measured")).flatten();
     Some(FlowGroup {
         name: name?,
@@ -143,6 +148,8 @@ fn flow_group(
         rounds,
         size_cdf,
         arrivals,
+        persistent,
+        reset,
         exchange,
         multipath,
         measured: measured?,
@@ -207,6 +214,31 @@ fn rounds(reader: &mut Reader, section: &Section<'_>) -> Option<u32> {
         reader.fail_key(section, "rounds", "needs `size`, what each sender sends in a round");
     }
     u32::try_from(rounds).ok()
+}
+
+fn persistent(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    transport: Option<&Transport>,
+    is_multipath: bool,
+) -> bool {
+    if !section.has("persistent") || section.bool("persistent") != Some(true) {
+        return false;
+    }
+    if section.item("rounds").is_none() {
+        reader.fail_key(section, "persistent", "is for incast; it needs `rounds` beside it");
+    }
+    if let Some(Transport::Tcp { size: Some(size), settings }) = transport
+        && !is_multipath
+        && !size.get().is_multiple_of(settings.mss.get().max(1))
+    {
+        let message = format!(
+            "\"{size}\" is not a multiple of the MSS, {}, as persistent rounds of plain TCP need it",
+            settings.mss
+        );
+        reader.fail_key(section, "size", message);
+    }
+    true
 }
 
 fn start(reader: &mut Reader, section: &Section<'_>, duration: Option<Span>) -> Option<SpanDraw> {
@@ -296,7 +328,8 @@ fn transport(
                 reader.fail_key(section, "packet", message);
             }
             let rate = network::rate(reader, section, "rate");
-            Some(Transport::Udp { rate: rate?, packet: packet? })
+            let jitter = section.float("jitter");
+            Some(Transport::Udp { rate: rate?, packet: packet?, jitter: jitter? })
         }
         _ => {
             let size = section.bytes("size").or_else(|| exchange::sizes(section)?.into_iter().next()?.ok());
