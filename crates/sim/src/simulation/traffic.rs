@@ -1,0 +1,191 @@
+//! Flows that start, send and stop.
+
+use bandmaster_core::control::{FlowEnd, Observation};
+use bandmaster_core::scenario::Transport;
+use bandmaster_core::units::{Bytes, UDP_HEADERS};
+
+use super::{Connection, Simulation, transfer_size};
+use crate::events::Event;
+use crate::packet::Packet;
+use crate::routes::route_ports;
+use crate::tcp::multipath::Share;
+
+impl Simulation<'_> {
+    pub(super) fn start(&mut self, flow: u32) {
+        if let Some((target, is_last)) = self.rounds.target(flow)
+            && self.connections.get(flow as usize).is_some()
+        {
+            self.rounds.open(flow, 0, self.net.now);
+            self.give(flow, target, !is_last);
+            return;
+        }
+        if let Some(times) = &self.plans[flow as usize].group(&self.scenario.flows).on_off {
+            self.toggles.start(flow as usize);
+            let (_, length) = self.toggles.draw(flow as usize, times);
+            self.net.schedule(self.net.now + length, Event::Toggle(flow));
+        }
+        if flow as usize >= self.connections.flows() {
+            self.set_udp(flow as usize - self.connections.flows(), true);
+            return;
+        }
+        if self.exchanges.contains(flow) {
+            for flow in self.exchanges.enter(flow) {
+                self.send_message(flow);
+            }
+            return;
+        }
+        let groups = &self.scenario.flows;
+        let first = flow as usize;
+        let (group, profile) =
+            (self.plans[first].group(groups), &self.profiles[self.profile_of[first] as usize]);
+        let mut earlier = None;
+        if let Some(multipath) = group.multipath {
+            let Transport::Tcp { size, settings } = &group.transport else { return };
+            let size = size.map(Bytes::get);
+            let shares = Share::connection(multipath, size, profile.mss, settings.receive_buffer.get());
+            for (number, share) in shares.into_iter().enumerate() {
+                let before = self.shares[first + number].replace(share);
+                earlier = earlier.or(before.map(|share| share.received()));
+            }
+        }
+        if self.rounds.contains(flow) {
+            let subflows = group.multipath.map_or(1, |multipath| multipath.subflows);
+            for i in first..first + subflows as usize {
+                let routes = (self.data_routes[i], self.ack_routes[i]);
+                let share = self.shares.get(i).and_then(Option::as_ref);
+                let new = || Connection::new(i as u32, routes, group, profile, share, None);
+                let delivered = self.connections.replace(i, new);
+                if i == first {
+                    self.rounds.open(flow, earlier.unwrap_or(delivered), self.net.now);
+                }
+            }
+        }
+        if !self.roles.is_empty() {
+            self.tune(flow);
+            let src = self.plans[flow as usize].src;
+            let stats = self.flow_stats(flow, FlowEnd::Sender);
+            self.observe(src, &Observation::FlowStarted(stats));
+        }
+        let keeps_open = matches!(self.rounds.target(flow), Some((_, false)));
+        if keeps_open && let Some(size) = transfer_size(group) {
+            self.give(flow, size, true);
+        }
+        let (sender, (profile, net)) = self.sender(flow);
+        sender.open(profile, net);
+    }
+
+    /// A persistent connection gets the data of the next round.
+    fn give(&mut self, flow: u32, total: u64, keeps_open: bool) {
+        if let Some(share) = self.shares.get(flow as usize).and_then(Option::as_ref) {
+            share.give(total, keeps_open);
+            self.push_data(flow, false);
+        } else {
+            let (sender, (profile, net)) = self.sender(flow);
+            sender.give(total, keeps_open, profile, net);
+        }
+    }
+
+    pub(super) fn stop(&mut self, flow: u32) {
+        self.toggles.stop(flow as usize);
+        if flow as usize >= self.connections.flows() {
+            self.set_udp(flow as usize - self.connections.flows(), false);
+        } else if self.plans[flow as usize].group(&self.scenario.flows).reset {
+            let group = self.plans[flow as usize].group(&self.scenario.flows);
+            for flow in flow..flow + group.multipath.map_or(1, |multipath| multipath.subflows) {
+                let (sender, (profile, net)) = self.sender(flow);
+                sender.reset(profile, net);
+            }
+        } else if let Some(share) = self.shares.get(flow as usize).and_then(Option::as_ref) {
+            share.end();
+            self.push_data(flow, false);
+        } else {
+            let (sender, (profile, net)) = self.sender(flow);
+            sender.close(profile, net);
+        }
+    }
+
+    pub(super) fn toggle(&mut self, flow: u32) {
+        let Some(times) = &self.plans[flow as usize].group(&self.scenario.flows).on_off else { return };
+        if !self.toggles.turn(flow as usize) {
+            return;
+        }
+        let (on, length) = self.toggles.draw(flow as usize, times);
+        self.net.schedule(self.net.now + length, Event::Toggle(flow));
+        if flow as usize >= self.connections.flows() {
+            self.set_udp(flow as usize - self.connections.flows(), on);
+        } else {
+            let (sender, (profile, net)) = self.sender(flow);
+            sender.set_paused(!on, profile, net);
+        }
+    }
+
+    fn set_udp(&mut self, index: usize, on: bool) {
+        let source = &mut self.udp[index];
+        if source.on == on {
+            return;
+        }
+        let overhead = self.scenario.topology.frame_overhead.get() as f64;
+        let wire = source.rate as f64 * (1.0 + overhead / f64::from(source.packet));
+        let mut hop = source.route as usize;
+        while self.net.routes[hop] != crate::net::ROUTE_END {
+            self.inelastic[self.net.routes[hop] as usize] += if on { wire } else { -wire };
+            hop += 1;
+        }
+        source.on = on;
+        let (flow, route) = (source.flow as usize, source.route);
+        if on {
+            source.restart(self.net.now);
+            self.net.events.push(source.next, Event::Datagram(index as u32));
+        }
+        if let Some(port) = self.measured_port
+            && !self.plans[flow].group(&self.scenario.flows).measured
+            && route_ports(&self.net.routes, route).contains(&port)
+        {
+            self.beside += if on { wire } else { -wire };
+            self.note_room();
+        }
+        if let Some(tracking) = self.gauge_meter.tracking()
+            && !self.plans[flow].group(&self.scenario.flows).measured
+            && route_ports(&self.net.routes, route).contains(&tracking.port.0)
+        {
+            self.background += if on { wire } else { -wire };
+            self.note_free();
+        }
+    }
+
+    /// Tells what background traffic leaves of the measured port.
+    pub(super) fn note_room(&mut self) {
+        if let Some(port) = self.measured_port {
+            let rate = self.rates[port as usize].bits_per_sec() as f64;
+            self.meter.set_room(self.net.now, (rate - self.beside).max(0.0));
+        }
+    }
+
+    /// Tells what background traffic leaves of the tracked port.
+    pub(super) fn note_free(&mut self) {
+        if let Some(tracking) = self.gauge_meter.tracking() {
+            let rate = self.rates[tracking.port.index()].bits_per_sec() as f64;
+            self.gauge_meter.set_free(self.net.now, (rate - self.background).max(0.0));
+        }
+    }
+
+    pub(super) fn datagram(&mut self, index: u32) {
+        let source = &mut self.udp[index as usize];
+        // A stale event of an earlier on time comes at another time than the source expects.
+        if !source.on || source.next != self.net.now {
+            return;
+        }
+        source.advance();
+        let overhead = self.scenario.topology.frame_overhead.get() as u32;
+        let packet = Packet {
+            hop: source.route,
+            flow: source.flow,
+            len: source.packet + overhead,
+            payload: (source.packet - UDP_HEADERS) as u16,
+            tos: source.tos,
+            ..Packet::default()
+        };
+        self.net.events.push(source.next, Event::Datagram(index));
+        self.net.send(packet);
+    }
+}
