@@ -156,10 +156,10 @@ fn the_least_and_the_initial_timeout() {
     };
     let [all, own] = longest("pacing = false");
     // A lost SYN is sent again after a second; with the other two settings, after 20 ms.
-    assert!(all == 200.0 && own > 0.9, "{all} {own}");
+    assert!(all > 100.0 && own > 0.9, "{all} {own}");
     let [_, least] = longest("min-rto = \"2ms\"");
-    let [_, both] = longest("min-rto = \"2ms\"\ninitial-rto = \"20ms\"".replace('\n', ", ").as_str());
-    assert!(least > 0.9 && both < 0.3, "{least} {both}");
+    let [done, both] = longest("min-rto = \"2ms\"\ninitial-rto = \"20ms\"".replace('\n', ", ").as_str());
+    assert!(least > 0.9 && both < least / 3.0 && done == 200.0, "{least} {both} {done}");
 }
 
 /// Poisson arrivals offer the load that is asked for, with sizes from what ships and from a file; every flow of limited
