@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never} CARGO_INCREMENTAL=0
 exec </dev/null
 
-CHECKS=(fmt clippy test doc wasm pcap msrv deny advisories readme)
+CHECKS=(fmt clippy test bpf doc wasm pcap msrv deny advisories readme)
 MSRV=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
 
 passed=() failed=() skipped=()
@@ -61,7 +61,20 @@ check_test() {
     install_package ip iproute2
     install_package nft nftables
     install_package ethtool ethtool
+    install_package iperf3 iperf3
     cargo test --workspace --locked
+}
+
+# Programs in the kernel, which the gateway counts with when it is built with them.
+check_bpf() {
+    need_component clippy || return
+    install_package clang-19 clang-19 || return
+    install_package ip iproute2
+    install_package nft nftables
+    install_package ethtool ethtool
+    install_package iperf3 iperf3
+    cargo clippy -p bandmaster-linux --all-targets --features bpf --locked -- -D warnings &&
+        cargo test -p bandmaster-linux --features bpf --locked --test gateway
 }
 
 check_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }

@@ -118,6 +118,9 @@ pub(crate) struct ReproduceArgs {
     /// Fewer trials and values, as the scenarios say: a look, not a result
     #[arg(long)]
     pub(crate) quick: bool,
+    /// The network of the paper where the default is a part of it (opentcp: 3,864 hosts)
+    #[arg(long, conflicts_with = "quick")]
+    pub(crate) full: bool,
     #[command(flatten)]
     pub(crate) work: WorkArgs,
 }
@@ -308,7 +311,10 @@ pub(crate) struct CaptureArgs {
 }
 
 /// A parser of numbers from `least` to `most`, which `T` can hold.
-fn whole_number<T: TryFrom<u64>>(least: u64, most: u64) -> impl Fn(&str) -> Result<T, String> + Clone {
+pub(crate) fn whole_number<T: TryFrom<u64>>(
+    least: u64,
+    most: u64,
+) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| {
         let number = text.parse().ok().filter(|number| (least..=most).contains(number));
         let typed = number.and_then(|number| T::try_from(number).ok());

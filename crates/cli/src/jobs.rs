@@ -181,6 +181,9 @@ pub(crate) fn flow_count(group: &FlowGroup, topology: &Topology) -> u64 {
     let hosts =
         |names: &[String]| -> Vec<_> { names.iter().filter_map(|n| topology.members(n)).flatten().collect() };
     let (senders, receivers) = (hosts(&group.from), hosts(&group.to));
+    if group.arrivals.is_some() {
+        return senders.len() as u64;
+    }
     let pairs = match group.pairing {
         Pairing::OneToOne => senders.len(),
         Pairing::AllToAll => {
@@ -268,6 +271,7 @@ mod tests {
             trial: job.trial,
             figures: Vec::new(),
             series: Vec::new(),
+            distributions: Vec::new(),
             sample: job.scenario.run.sample,
             work: Work::default(),
         }

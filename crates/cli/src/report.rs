@@ -78,7 +78,7 @@ pub(crate) struct Trials {
 }
 
 /// A study without its scenarios.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct StudyOutline {
     /// Short name, unique in the report.
     pub(crate) name: String,

@@ -4,11 +4,17 @@
 //! it puts in the outbox before they call it again. It has no clock, no sockets and no randomness but what it was
 //! given at construction.
 
+pub mod faults;
+pub mod post;
+
 use crate::id::{FlowId, NodeId, PortId};
 use crate::port::window::WindowProgram;
 use crate::time::{Span, Time};
 use crate::tuning::Tuning;
 use crate::units::{Bytes, Rate};
+
+/// DSCP of probes: CS6, network control (RFC 4594).
+pub const NETWORK_CONTROL: u8 = 48;
 
 /// One role of a scheme.
 pub trait Controller: Send {

@@ -22,6 +22,7 @@ pub mod rng;
 pub mod routing;
 pub mod scenario;
 pub mod scheme;
+pub mod sizes;
 pub mod time;
 pub mod topology;
 pub mod tuning;

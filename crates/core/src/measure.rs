@@ -18,8 +18,8 @@ pub struct FlowSample {
     pub delivered: u64,
     /// Bytes of the IP packets that have come, in order or not.
     pub ip_bytes: f64,
-    /// Congestion window in bytes.
-    pub cwnd: u64,
+    /// Congestion window in bytes, where it is known.
+    pub cwnd: Option<u64>,
     /// Smoothed round-trip time, once measured.
     pub srtt: Option<Span>,
 }
@@ -359,7 +359,7 @@ impl Meter {
                     let name = flows.plans[i as usize].name(flows.groups);
                     let state = (flows.state)(i as usize);
                     row.add(&name, "throughput", rate / 1e6);
-                    row.add(&name, "cwnd", state.cwnd as f64);
+                    row.add(&name, "cwnd", state.cwnd.map_or(f64::NAN, |cwnd| cwnd as f64));
                     row.add(&name, "srtt", state.srtt.map_or(f64::NAN, |s| s.as_secs_f64() * 1e3));
                 }
             }

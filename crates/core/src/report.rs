@@ -20,6 +20,8 @@ pub struct RunRecord {
     /// Recorded series; all have one value per sampling interval, the first for the interval that ends at
     /// `sample`.
     pub series: Vec<Series>,
+    /// How values are spread over flows, packets or links; see [`DISTRIBUTIONS`].
+    pub distributions: Vec<Distribution>,
     /// Length of the sampling interval.
     pub sample: Span,
     /// Work done.
@@ -42,6 +44,46 @@ pub struct Series {
     pub measure: &'static str,
     /// Values; not-a-number where the measure is undefined (no flow existed).
     pub values: Vec<f32>,
+}
+
+/// How the values of a measure are spread.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Distribution {
+    /// One of [`DISTRIBUTIONS`].
+    pub measure: &'static str,
+    /// Quantiles at equal steps from 0 to 1, [`Distribution::POINTS`] of them.
+    pub quantiles: Vec<f64>,
+}
+
+impl Distribution {
+    /// Number of quantiles.
+    pub const POINTS: usize = 401;
+
+    /// The distribution of `values`, which are ascending; none when there are none. Nearest rank.
+    pub fn new(measure: &'static str, values: &[f64]) -> Option<Self> {
+        let last = values.len().checked_sub(1)?;
+        let steps = Self::POINTS - 1;
+        let at = |step: usize| values[(values.len() * step).div_ceil(steps).saturating_sub(1).min(last)];
+        Some(Self { measure, quantiles: (0..Self::POINTS).map(at).collect() })
+    }
+
+    /// The distribution of whole numbers of which `counts` has how often each occurs.
+    pub fn of_counts(measure: &'static str, counts: &[u64]) -> Option<Self> {
+        let total: u64 = counts.iter().sum();
+        if total == 0 {
+            return None;
+        }
+        let steps = (Self::POINTS - 1) as u64;
+        let (mut number, mut below) = (0, counts[0]);
+        let at = |step: u64| {
+            while below < (total * step).div_ceil(steps).max(1) {
+                number += 1;
+                below += counts[number];
+            }
+            number as f64
+        };
+        Some(Self { measure, quantiles: (0..=steps).map(at).collect() })
+    }
 }
 
 /// Work that a run did.
@@ -108,6 +150,39 @@ pub static FIGURES: &[Quantity] = &[
     Quantity { name: "completed", unit: "", doc: "Flows of limited size that completed" },
     Quantity { name: "fct_mean", unit: "s", doc: "Mean completion time of flows of limited size" },
     Quantity { name: "fct_p99", unit: "s", doc: "99th percentile of the completion time" },
+    Quantity { name: "fct_p50", unit: "s", doc: "Median of the completion time" },
+    Quantity { name: "fct_p80", unit: "s", doc: "80th percentile of the completion time" },
+    Quantity { name: "fct_max", unit: "s", doc: "Longest completion time" },
+    Quantity {
+        name: "fct_own_p99",
+        unit: "s",
+        doc: "As fct_p99, of flows that began with their host's own TCP settings",
+    },
+    Quantity {
+        name: "fct_tuned_p99",
+        unit: "s",
+        doc: "As fct_p99, of flows that began with TCP settings that a scheme had changed",
+    },
+    Quantity {
+        name: "undropped",
+        unit: "%",
+        doc: "Share of the completed flows of limited size of which no queue dropped a packet",
+    },
+    Quantity {
+        name: "flow_drops_p99",
+        unit: "%",
+        doc: "99th percentile over these flows of the share of their packets that queues dropped",
+    },
+    Quantity {
+        name: "window_to_5",
+        unit: "%",
+        doc: "Share of the data packets that leave while the congestion window is at most five segments",
+    },
+    Quantity {
+        name: "utilization_p80",
+        unit: "%",
+        doc: "80th percentile over router ports and sampling intervals of the part of the capacity that is used",
+    },
     Quantity { name: "rounds", unit: "", doc: "Rounds of incast or of an exchange that completed" },
     Quantity { name: "round_time_mean", unit: "s", doc: "Mean time from a round's begin to its last byte" },
     Quantity { name: "round_time_max", unit: "s", doc: "Longest time of a round" },
@@ -117,6 +192,26 @@ pub static FIGURES: &[Quantity] = &[
         doc: "Payload of the complete rounds over the time that they took, per receiver",
     },
     Quantity { name: "control_rate", unit: "kbit/s", doc: "Rate of the scheme's messages between nodes" },
+];
+
+/// Measures whose distribution is recorded when `measure.distributions` asks for it.
+pub static DISTRIBUTIONS: &[Quantity] = &[
+    Quantity { name: "fct", unit: "s", doc: "Completion times of the flows of limited size that completed" },
+    Quantity {
+        name: "flow_drops",
+        unit: "%",
+        doc: "Share of a flow's packets that queues dropped, over these flows",
+    },
+    Quantity {
+        name: "window",
+        unit: "segments",
+        doc: "Congestion window when a data packet leaves, over the packets",
+    },
+    Quantity {
+        name: "utilization",
+        unit: "%",
+        doc: "Part of the capacity of a router port that is used in a sampling interval, over ports and intervals",
+    },
 ];
 
 /// Summary figures of a run with `[measure.tracking]`: how well an estimate of the free bandwidth tracks it. A step is
@@ -167,6 +262,10 @@ pub static GAUGE_FIGURES: &[Quantity] = &[
 /// The figures that only groups of flows have.
 pub const OF_GROUPS: [&str; 2] = ["shortage", "shortage_limit"];
 
+/// The figures that need `measure.distributions`.
+pub const OF_DISTRIBUTIONS: [&str; 6] =
+    ["fct_own_p99", "fct_tuned_p99", "undropped", "flow_drops_p99", "window_to_5", "utilization_p80"];
+
 /// Measures of series.
 pub static MEASURES: &[Quantity] = &[
     Quantity { name: "throughput", unit: "Mbit/s", doc: "Goodput in the interval" },
@@ -211,9 +310,9 @@ pub static GAUGES: &[Quantity] = &[
     Quantity { name: "spare", unit: "Mbit/s", doc: "The estimate less `classes`" },
 ];
 
-/// A measure of series: one of [`MEASURES`] or [`GAUGES`].
+/// A measure of series or distributions: one of [`MEASURES`], [`GAUGES`] or [`DISTRIBUTIONS`].
 pub fn measure(name: &str) -> Option<&'static Quantity> {
-    MEASURES.iter().chain(GAUGES).find(|measure| measure.name == name)
+    MEASURES.iter().chain(GAUGES).chain(DISTRIBUTIONS).find(|measure| measure.name == name)
 }
 
 /// The parts of a figure of a gauge, `NODE.GAUGE.FIGURE`: the node, the gauge and one of [`GAUGE_FIGURES`].

@@ -3,6 +3,7 @@
 //! A file describes one base scenario, variants of it to compare, sweeps over keys, claims and figures.
 //! [`parse`] gives the scenarios to run as [`Study::cases`]; [`explain`] says where each value came from.
 
+mod arrivals;
 mod claims;
 pub mod deployment;
 mod error;
@@ -21,7 +22,6 @@ mod whole;
 mod words;
 
 pub use error::{Error, Errors};
-pub(crate) use keys::CONGESTION_CONTROLS;
 pub use model::*;
 pub use section::Explained;
 pub(crate) use words::suggestion as suggest;

@@ -10,6 +10,8 @@ pub struct Tuning {
     pub initial_window: Option<u32>,
     /// Least retransmission timeout.
     pub min_rto: Option<Span>,
+    /// Retransmission timeout before the first measurement, and of the SYN.
+    pub initial_rto: Option<Span>,
     /// Congestion control.
     pub variant: Option<Variant>,
     /// Pace segments over the round-trip time.
@@ -63,6 +65,16 @@ impl Variant {
         Self::NAMES.iter().position(|known| *known == name).map(|at| Self::ALL[at])
     }
 
+    /// It reacts to marks alone, so that both ends must use ECN.
+    pub fn needs_ecn(self) -> bool {
+        self == Self::Dctcp
+    }
+
+    /// It makes use of selective acknowledgements.
+    pub fn uses_sack(self) -> bool {
+        !matches!(self, Self::Tahoe | Self::Reno)
+    }
+
     /// Its measure of congestion: variants of one measure are compatible, as two-timescale switching needs.
     pub fn measure(self) -> CongestionMeasure {
         match self {
@@ -88,6 +100,7 @@ impl Tuning {
         };
         note("initial-window", merge(&mut self.initial_window, other.initial_window));
         note("min-rto", merge(&mut self.min_rto, other.min_rto));
+        note("initial-rto", merge(&mut self.initial_rto, other.initial_rto));
         note("variant", merge(&mut self.variant, other.variant));
         note("pacing", merge(&mut self.pacing, other.pacing));
         note("idle-restart", merge(&mut self.idle_restart, other.idle_restart));
@@ -108,6 +121,7 @@ impl core::fmt::Display for Tuning {
         let settings = [
             self.initial_window.map(|n| format!("initial-window {n}")),
             self.min_rto.map(|span| format!("min-rto {span}")),
+            self.initial_rto.map(|span| format!("initial-rto {span}")),
             self.variant.map(|variant| format!("variant {}", variant.name())),
             self.pacing.map(|on| format!("pacing {}", if on { "on" } else { "off" })),
             self.idle_restart.map(|on| format!("idle-restart {}", if on { "on" } else { "off" })),

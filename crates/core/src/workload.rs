@@ -2,9 +2,10 @@
 
 use crate::id::NodeId;
 use crate::rng::Stream;
-use crate::scenario::{Exchange, FlowGroup, OnOff, Pairing, RunPlan, Scenario};
+use crate::scenario::{Arrivals, Exchange, FlowGroup, OnOff, Pairing, RunPlan, Scenario, Transport};
 use crate::time::{Span, Time};
 use crate::topology::Topology;
+use crate::units::{Bytes, Rate};
 
 /// One connection or UDP stream.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +52,19 @@ impl FlowPlan {
     pub fn name(&self, groups: &[FlowGroup]) -> String {
         let first = format!("{}.{}.{}", self.group(groups).name, self.entity(groups), self.member);
         if self.generation > 1 { format!("{first}#{}", self.generation) } else { first }
+    }
+
+    /// Bytes that it sends; none: without end.
+    pub fn size(&self, scenario: &Scenario, trial: u32) -> Option<Bytes> {
+        let group = self.group(&scenario.flows);
+        match (&group.size_cdf, &group.transport) {
+            (Some(sizes), _) => {
+                let name = format!("flow/{}/size", self.name(&scenario.flows));
+                Some(sizes.draw(&mut Stream::new(scenario.run.seed, trial, &name)))
+            }
+            (None, Transport::Tcp { size, .. }) => *size,
+            (None, Transport::Udp { .. }) => None,
+        }
     }
 
     /// Number of its subflow; 0 without multipath TCP.
@@ -110,6 +124,38 @@ fn plan_group(
         names.iter().flat_map(of).collect()
     };
     let receivers = members(&group.to);
+    if let Some(arrivals) = group.arrivals {
+        let ends = (0..).zip(&group.from).flat_map(|(from, name)| {
+            members(std::slice::from_ref(name)).into_iter().map(move |(_, src)| (from, src))
+        });
+        let receivers: Vec<NodeId> = receivers.iter().map(|(_, dst)| *dst).collect();
+        let mut numbers = vec![0; group.from.len()];
+        for (place, (from, src)) in ends.enumerate() {
+            let host = &topology.nodes[src.index()].name;
+            let stream = Stream::new(run.seed, trial, &format!("flow/{}/{host}/arrivals", group.name));
+            let partner = receivers.get(place % receivers.len().max(1)).copied();
+            let others: Vec<NodeId> = match group.pairing {
+                Pairing::OneToOne => partner.into_iter().collect(),
+                Pairing::AllToAll | Pairing::Exchange => {
+                    receivers.iter().copied().filter(|dst| *dst != src).collect()
+                }
+            };
+            let plan = FlowPlan {
+                group: index as u32,
+                from,
+                member: 0,
+                generation: 1,
+                src,
+                dst: src,
+                start: Time::ZERO,
+                stop: group.stop.unwrap_or(Time::MAX),
+            };
+            let end = group.stop.unwrap_or(Time::MAX).min(Time::ZERO + run.duration);
+            let first = Time::ZERO + group.start.draw(&mut stream.clone());
+            arrive(arrivals, stream, &others, (first, end), plan, &mut numbers[from as usize], flows);
+        }
+        return;
+    }
     let mut sender_index = 0;
     for (from, name) in group.from.iter().enumerate() {
         let mut own = Vec::new();
@@ -161,12 +207,33 @@ fn plan_group(
             for plan in &mut own {
                 plan.start = Time::MAX;
             }
-            let sets = (1..=rounds.min(SETS))
+            let sets = if group.persistent { 1 } else { SETS };
+            let sets = (1..=rounds.min(sets))
                 .flat_map(|generation| own.iter().map(move |plan| FlowPlan { generation, ..*plan }));
             flows.extend(sets);
             continue;
         }
         flows.extend(apply_timeline(group, own));
+    }
+}
+
+/// The flows of one sender that arrive between two times, as `plan`, each to one of `others`; `number` is of the next.
+fn arrive(
+    arrivals: Arrivals,
+    mut stream: Stream,
+    others: &[NodeId],
+    (first, end): (Time, Time),
+    plan: FlowPlan,
+    number: &mut u32,
+    flows: &mut Vec<FlowPlan>,
+) {
+    let mut start = first;
+    loop {
+        start += arrivals.interval.draw(&mut stream);
+        let drawn = stream.below(others.len() as u64) as usize;
+        let Some(&dst) = others.get(drawn).filter(|_| start < end) else { break };
+        flows.push(FlowPlan { member: *number, dst, start, ..plan });
+        *number += 1;
     }
 }
 
@@ -265,10 +332,41 @@ impl Toggles {
     }
 }
 
+/// How much later than their turns the packets of a constant-rate flow leave. Without it flows of equal rate keep their
+/// phases, and which of them loses at a full queue hangs on nothing else (Floyd and Jacobson, "On Traffic Phase Effects in
+/// Packet-Switched Gateways", 1992).
+#[derive(Clone, Debug)]
+pub struct Jitter {
+    stream: Stream,
+    most: Span,
+}
+
+impl Jitter {
+    /// Of a flow, drawn from a stream of its own; none: it keeps its turns.
+    pub fn new(plan: &FlowPlan, scenario: &Scenario, trial: u32) -> Option<Self> {
+        let Transport::Udp { rate, packet, jitter } = plan.group(&scenario.flows).transport else {
+            return None;
+        };
+        let most = interval(rate, packet).mul_f64(jitter);
+        let name = format!("flow/{}/jitter", plan.name(&scenario.flows));
+        (!most.is_zero()).then(|| Self { stream: Stream::new(scenario.run.seed, trial, &name), most })
+    }
+
+    /// How much later the next packet leaves; never later than the one after it.
+    pub fn draw(&mut self) -> Span {
+        self.stream.span_between(Span::ZERO, self.most)
+    }
+}
+
+/// Time from packet to packet.
+fn interval(rate: Rate, packet: Bytes) -> Span {
+    rate.max(Rate::from_bits_per_sec(1)).time_for(packet)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{TcpSettings, TimelineStep, Transport};
+    use crate::scenario::{TcpSettings, TimelineStep};
     use crate::time::Span;
     use crate::topology::SpanDraw;
 
@@ -288,6 +386,10 @@ mod tests {
             dscp: 0,
             paths: Vec::new(),
             rounds: None,
+            size_cdf: None,
+            arrivals: None,
+            persistent: false,
+            reset: false,
             exchange: None,
             multipath: None,
             measured: true,

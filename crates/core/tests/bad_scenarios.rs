@@ -971,6 +971,16 @@ fn traffic() {
              from 28B to 65535B",
         ),
         (
+            "rate = \"5mbit\"",
+            "rate = \"5mbit\"\njitter = 1.5",
+            "x.toml:49:10: error: flows.noise.jitter: 1.5 is not a number from 0 to 1",
+        ),
+        (
+            "name = \"bas\"",
+            "name = \"bas\"\npaper = [{ figure = \"jain\", value = 1.0 }, { figure = \"jain\", value = 2.0 }]",
+            "x.toml:66:55: error: compare.bas.paper.1.figure: \"jain\" stands here twice",
+        ),
+        (
             "transport = \"udp\"",
             "transport = \"upd\"",
             "x.toml:45:13: error: flows.noise.transport: \"upd\" is not \"tcp\" or \"udp\"; did you mean \
@@ -1210,7 +1220,8 @@ fn claims_and_figures() {
             "figure = \"jane\"",
             "x.toml:81:10: error: claims.fairer.figure: unknown figure \"jane\"; did you mean `jain`? \
              allowed: jain, jain_normalised, jain_long, jain_normalised_long, throughput, queue, \
-             queue_max, drops, marks, rtos, retransmits, throughput_least, completed, fct_mean, fct_p99, rounds, \
+             queue_max, drops, marks, rtos, retransmits, throughput_least, completed, fct_mean, fct_p99, fct_p50, fct_p80, fct_max, \
+             fct_own_p99, fct_tuned_p99, undropped, flow_drops_p99, window_to_5, utilization_p80, rounds, \
              round_time_mean, round_time_max, round_goodput, control_rate",
         ),
         (

@@ -28,6 +28,7 @@ use serde::Serialize;
 
 use crate::doctor::apart;
 use crate::forwarder::{self, Board, Clock, Counters, PortPlan, Wires};
+use crate::timing::Timing;
 use crate::wiring::{RouteMetrics, Wiring};
 use crate::workplan::Workplan;
 use crate::{Error, address, limits, syscall};
@@ -439,7 +440,8 @@ impl Rig {
         let bell = Arc::new(bell.map_err(|errno| Error::os("make an eventfd", errno.into()))?);
         // Nobody probes, so that nobody listens.
         let (passages, _) = channel();
-        let (stop, board) = (Arc::new(AtomicBool::new(false)), Arc::new(Board::new(ports.len(), &[])));
+        let stop = Arc::new(AtomicBool::new(false));
+        let board = Arc::new(Board::new(ports.len(), &[], Timing::default(), Arc::default()));
         let wires = Wires {
             clock: Clock::new(Instant::now()),
             stop: stop.clone(),

@@ -20,6 +20,7 @@ use nix::unistd::geteuid;
 use serde::Serialize;
 use socket2::{Domain, Socket, Type};
 
+use crate::gateway;
 use crate::htb::{Class, Htb, Plan};
 use crate::netns::{self, parameter};
 use crate::wiring::Wiring;
@@ -145,7 +146,7 @@ const PROGRAMS: &[(&str, &str, &[&str], Option<&str>)] = &[
     ("nft", "nftables", GATEWAY, Some("classification and counting")),
     ("tc", "iproute2", NOBODY, Some("to look at queues by hand; no command starts it")),
     ("ip", "iproute2", NOBODY, Some("to look at namespaces by hand; no command starts it")),
-    ("iperf3", "iperf3", NOBODY, Some("traffic from outside; the lab has its own sender")),
+    ("iperf3", "iperf3", NOBODY, Some("`emulate --traffic iperf3`; the lab has a sender of its own")),
     ("clang", "clang", NOBODY, Some("to build BPF programs; running them needs none")),
 ];
 
@@ -168,7 +169,7 @@ const RULES: &str = "table inet bandmaster-doctor {
 pub fn examine() -> Examination {
     let kernel = line("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
     let mut items = vec![machine_cores(), machine_clock(), administration()];
-    let outside = [bpf_types(), mptcp(), control_groups()];
+    let outside = [bpf_types(), counting(), mptcp(), control_groups()];
     let programs = PROGRAMS
         .iter()
         .map(|(name, package, needed_by, purpose)| program(name, package, needed_by, *purpose));
@@ -282,6 +283,21 @@ fn bpf_types() -> Item {
     }
 }
 
+fn counting() -> Item {
+    let purpose = "exact counters of `gateway`; without it counts by class counters and nftables";
+    let item = Item::new("bpf", "counting in the order of packets", NOBODY, Some(purpose));
+    match gateway::counts_in_order() {
+        Ok(()) => item.seen("built with the feature `bpf`; the kernel takes the programs"),
+        Err(why @ gateway::NoOrder::NotBuilt) => {
+            item.missing(why.to_string(), "`cargo install` with `--features bpf`, which takes clang")
+        }
+        Err(gateway::NoOrder::Refused(why)) => item.missing(
+            format!("built with the feature `bpf`, but: {why}"),
+            "run as root (sudo), or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; Linux 6.6 or later",
+        ),
+    }
+}
+
 fn mptcp() -> Item {
     let item = Item::new("tcp", "MPTCP", NOBODY, None);
     match parameter("net.mptcp.enabled").as_deref() {
@@ -319,7 +335,7 @@ fn program(
 }
 
 /// Distributions put version numbers behind clang.
-fn on_path(name: &str) -> Option<PathBuf> {
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     // Where administrators' programs are, which users' PATH often lacks.
     let folders = env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
@@ -409,7 +425,7 @@ fn all_tried() -> Vec<Item> {
         "bpf",
         "system call",
         NOBODY,
-        Some("exact counters of `gateway`, when built with them"),
+        Some("programs that count for `gateway`, when built with them"),
     ));
     items
 }

@@ -10,6 +10,8 @@ use crate::htb::HtbError;
 pub enum Error {
     /// Asked to stop.
     Stopped,
+    /// What was asked for does not fit the scenario; the text says what, and why.
+    Unfit(String),
     /// This machine, kernel or user lacks something; the text says what, and what to do.
     Missing(String),
     /// The kernel refused.
@@ -32,7 +34,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Stopped => f.write_str("stopped"),
-            Self::Missing(what) => f.write_str(what),
+            Self::Unfit(what) | Self::Missing(what) => f.write_str(what),
             Self::Os { doing, error } => {
                 write!(f, "cannot {doing}: {error}")?;
                 match error.kind() {

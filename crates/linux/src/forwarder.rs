@@ -27,7 +27,9 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::EventFd;
 
 use crate::address::{self, Kind};
+use crate::receipts::Receipts;
 use crate::syscall;
+use crate::timing::Timing;
 
 /// Longest IP packet.
 const LONGEST: usize = 65_535;
@@ -136,6 +138,9 @@ pub(crate) struct PortState {
     pub(crate) waiting_packets: u32,
     pub(crate) waiting_bytes: u64,
     pub(crate) most_waiting: u32,
+    /// Data that began transmission, and those of them that arrive, where probes are stamped.
+    pub(crate) left: Passed,
+    pub(crate) arriving: Passed,
 }
 
 impl PortState {
@@ -158,6 +163,10 @@ pub(crate) struct Board {
     /// By flow: the last port of its data, and the bytes of the IP packets that came over it.
     came: Vec<(usize, AtomicU64)>,
     health: Mutex<Health>,
+    /// Round-trip times, where a scheme asks for them.
+    pub(crate) timing: Timing,
+    /// What receivers have got, where they cannot be asked.
+    receipts: Arc<Receipts>,
 }
 
 /// How well the forwarder kept the time.
@@ -175,12 +184,19 @@ pub struct Health {
 
 impl Board {
     /// Of so many ports, with the routes of the flows' data.
-    pub(crate) fn new(ports: usize, data_routes: &[Vec<u32>]) -> Self {
+    pub(crate) fn new(
+        ports: usize,
+        data_routes: &[Vec<u32>],
+        timing: Timing,
+        receipts: Arc<Receipts>,
+    ) -> Self {
         let last = |route: &Vec<u32>| route.last().map_or(usize::MAX, |port| *port as usize);
         Self {
             ports: (0..ports).map(|_| Mutex::default()).collect(),
             came: data_routes.iter().map(|route| (last(route), AtomicU64::new(0))).collect(),
             health: Mutex::default(),
+            timing,
+            receipts,
         }
     }
 
@@ -189,7 +205,11 @@ impl Board {
         self.came.get(flow).map_or(0, |(_, bytes)| bytes.load(Ordering::Relaxed))
     }
 
-    fn note_arrival(&self, port: usize, packet: &Packet) {
+    fn note_arrival(&self, port: usize, packet: &Packet, now: Time) {
+        if let Kind::Data(flow) = packet.kind {
+            self.timing.note_come(port, flow.index(), &packet.bytes, now);
+            self.receipts.note_come(port, flow.index(), &packet.bytes);
+        }
         if let Kind::Data(flow) = packet.kind
             && let Some((last, bytes)) = self.came.get(flow.index())
             && *last == port
@@ -315,10 +335,8 @@ struct Port {
     dropped: Vec<Pkt>,
 }
 
-/// Data in the order in which it leaves.
+/// Stamps probes.
 struct Path {
-    left: Passed,
-    arriving: Passed,
     tells_left: bool,
     tells_came: bool,
 }
@@ -327,12 +345,7 @@ impl Port {
     fn new(plan: PortPlan) -> Self {
         let PortPlan { counts, tells_left, tells_came, .. } = plan;
         let PortPlan { from, to, queue, rate, schedule, delay, loss, script, overhead, programs, .. } = plan;
-        let path = counts.then(|| Path {
-            left: Passed::default(),
-            arriving: Passed::default(),
-            tells_left,
-            tells_came,
-        });
+        let path = counts.then_some(Path { tells_left, tells_came });
         let queue = match queue {
             Discipline::Fifo(rule) => Box::new(Fifo::new(rule)),
             Discipline::Ordered(qdisc) => qdisc,
@@ -362,7 +375,7 @@ impl Port {
     fn take_in(&mut self, id: usize, wires: &Wires, store: &mut Store, buffer: &mut [u8]) {
         for _ in 0..BATCH {
             match (&*self.from).read(buffer) {
-                Ok(length) if length > 0 => self.accept(wires, store, &buffer[..length]),
+                Ok(length) if length > 0 => self.accept(id, wires, store, &buffer[..length]),
                 _ => break,
             }
         }
@@ -370,7 +383,7 @@ impl Port {
     }
 
     /// A packet comes to the queue.
-    fn accept(&mut self, wires: &Wires, store: &mut Store, bytes: &[u8]) {
+    fn accept(&mut self, id: usize, wires: &Wires, store: &mut Store, bytes: &[u8]) {
         // Anything but IPv4 is the kernel's own (IPv6 is off in the lab's namespaces).
         let Ok(ip) = Ipv4HeaderSlice::from_slice(bytes) else { return };
         let now = wires.clock.now();
@@ -386,6 +399,10 @@ impl Port {
         {
             (syn, fin) = (tcp.syn(), tcp.fin() || tcp.rst());
             payload = usize::from(ip.total_len()) > ip.slice().len() + tcp.slice().len();
+        }
+        if let Kind::Reverse(flow) = kind {
+            wires.board.timing.note_sent(id, flow.index(), bytes, now);
+            wires.board.receipts.note_sent(id, flow.index(), bytes, now);
         }
         let is_payload = payload && matches!(kind, Kind::Data(_));
         let key = store.insert(bytes, kind, is_payload);
@@ -438,7 +455,7 @@ impl Port {
             match (&*self.to).write(&packet.bytes) {
                 Ok(_) => {
                     self.state.counters.delivered += 1;
-                    wires.board.note_arrival(id, packet);
+                    wires.board.note_arrival(id, packet, now);
                 }
                 Err(_) => self.state.counters.refused += 1,
             }
@@ -515,7 +532,7 @@ impl Port {
 
     /// Counts a packet that begins transmission, and stamps a probe with what was counted before it.
     fn stamp(&mut self, start: Time, pkt: &Pkt, lost: bool, wires: &Wires, store: &Store) {
-        let Some(path) = &mut self.path else { return };
+        let Some(path) = &self.path else { return };
         let packet = &store.packets[pkt.key as usize];
         let Kind::Probe { from, to } = packet.kind else {
             let bytes = packet.bytes.len() as u64;
@@ -523,9 +540,9 @@ impl Port {
                 passed.packets += 1;
                 passed.bytes += bytes;
             };
-            count(&mut path.left);
+            count(&mut self.state.left);
             if !lost {
-                count(&mut path.arriving);
+                count(&mut self.state.arriving);
             }
             return;
         };
@@ -537,11 +554,11 @@ impl Port {
         };
         if path.tells_left {
             let payload = payload.clone();
-            tell(Passage { at: start, left: true, from, to, payload, passed: path.left });
+            tell(Passage { at: start, left: true, from, to, payload, passed: self.state.left });
         }
         if path.tells_came && !lost {
             let at = self.free_at + self.delay;
-            tell(Passage { at, left: false, from, to, payload, passed: path.arriving });
+            tell(Passage { at, left: false, from, to, payload, passed: self.state.arriving });
         }
     }
 
@@ -586,16 +603,16 @@ mod tests {
 
     #[test]
     fn a_packet_has_come_when_the_last_port_of_its_way_hands_it_over() {
-        let board = Board::new(4, &[vec![0, 2], vec![2]]);
+        let board = Board::new(4, &[vec![0, 2], vec![2]], Timing::default(), Arc::default());
         let packet = |kind| Packet { bytes: vec![0; 1500], kind, is_payload: true };
         let data = |flow| packet(Kind::Data(FlowId(flow)));
         for (port, packet) in [(0, data(0)), (3, packet(Kind::Reverse(FlowId(0)))), (2, data(7))] {
-            board.note_arrival(port, &packet);
+            board.note_arrival(port, &packet, Time::ZERO);
         }
         assert_eq!((board.came(0), board.came(1)), (0, 0));
-        board.note_arrival(2, &data(0));
-        board.note_arrival(2, &data(0));
-        board.note_arrival(2, &data(1));
+        board.note_arrival(2, &data(0), Time::ZERO);
+        board.note_arrival(2, &data(0), Time::ZERO);
+        board.note_arrival(2, &data(1), Time::ZERO);
         assert_eq!((board.came(0), board.came(1), board.came(2)), (3000, 1500, 0));
     }
 }

@@ -14,6 +14,7 @@ mod direction;
 mod install;
 mod journal;
 mod metrics;
+mod order;
 mod plan;
 mod rules;
 mod saved;
@@ -31,6 +32,7 @@ use bandmaster_core::scheme::er2bc::probe;
 
 pub use daemon::{End, run};
 pub use install::{Restored, restore};
+pub use order::{NoOrder, counting, counts_in_order};
 pub use plan::{Plan, plan};
 pub use status::{ClassStatus, ReceiverStatus, Refused, SenderStatus, Status, status};
 

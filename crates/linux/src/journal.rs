@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::iperf3::PROGRAM;
 use crate::netns::Netns;
 
 /// Where journals are.
@@ -17,7 +18,7 @@ const FOLDER: &str = "/run/bandmaster/emulate";
 /// Begins the name of every namespace of ours.
 const PREFIX: &str = "bm-";
 
-/// Held while a namespace is made, and from [`abandon`] on.
+/// Held while a namespace or a journal is made or taken away, and from [`abandon`] on.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// The journal of a run. Dropping it takes away what the run made, and the journal with it.
@@ -46,6 +47,7 @@ impl Journal {
         let path = Path::new(FOLDER).join(format!("{run}.json"));
         let journal = Self { path, entry: Entry { run, process, started, namespaces: namespaces.clone() } };
         let written = || {
+            let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
             fs::create_dir_all(FOLDER)?;
             let mut file = File::create_new(&journal.path)?;
             file.write_all(&serde_json::to_vec(&journal.entry)?)?;
@@ -65,6 +67,8 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
+        // Another lab of this process must not find the folder that goes with the last journal.
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         // What cannot be taken away now stays in the journal, for `clean`.
         let _ = undo(&self.path, &self.entry);
     }
@@ -117,9 +121,12 @@ fn journals() -> Vec<PathBuf> {
 fn undo(path: &Path, entry: &Entry) -> Result<Vec<String>, Error> {
     let mut gone = Vec::new();
     // A journal names nothing but our own.
-    for name in entry.namespaces.iter().filter(|name| name.starts_with(&format!("{PREFIX}{}-", entry.run))) {
-        if Netns::delete(name)? {
-            gone.push(name.clone());
+    let own = format!("{PREFIX}{}-", entry.run);
+    let names: Vec<String> = entry.namespaces.iter().filter(|name| name.starts_with(&own)).cloned().collect();
+    Netns::end_processes(&names, PROGRAM);
+    for name in names {
+        if Netns::delete(&name)? {
+            gone.push(name);
         }
     }
     let _ = fs::remove_file(path);

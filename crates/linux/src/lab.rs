@@ -1,24 +1,25 @@
 //! A trial on real Linux: the scenario's network in namespaces, its traffic by real TCP and UDP, its schemes by the
 //! controllers that the simulator runs.
 
+mod schemes;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use bandmaster_core::control::{Action, Gauges, Observation, PortStats};
-use bandmaster_core::id::{NodeId, PortId};
+use bandmaster_core::id::PortId;
 use bandmaster_core::measure::gauges::GaugeMeter;
 use bandmaster_core::measure::{FlowSample, Flows, Meter};
 use bandmaster_core::report::{RunRecord, Work};
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
-use bandmaster_core::units::{Bytes, UDP_HEADERS};
+use bandmaster_core::units::UDP_HEADERS;
 use bandmaster_core::workload::Toggles;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -27,11 +28,14 @@ use nix::sys::time::TimeSpec;
 use crate::Error;
 use crate::forwarder::{self, Board, Clock, Passage, PortPlan, Wires};
 pub use crate::forwarder::{Counters, Health};
-use crate::limits::{self, Remarks};
+use crate::iperf3::{self, Iperf3};
+use crate::limits::{self, Remarks, sets_windows};
 use crate::network::Network;
-use crate::roles::{Arrival, Roles};
+use crate::receipts::Receipts;
+use crate::roles::Roles;
 use crate::syscall::{self, TcpInfo};
-use crate::traffic::Traffic;
+use crate::timing::Timing;
+use crate::traffic::{Sockets, Traffic};
 use crate::workplan::Workplan;
 
 /// Real-time priority of the traffic and the roles: below the forwarder's.
@@ -43,11 +47,23 @@ const PATIENCE: Span = Span::from_millis(50);
 /// More late packets than this make a remark.
 const LATE_SHARE: f64 = 0.01;
 
+/// Who sends and receives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TrafficSource {
+    /// This program.
+    #[default]
+    Own,
+    /// Processes of iperf3.
+    Iperf3,
+}
+
 /// How to run, beyond what the scenario says.
 #[derive(Default)]
 pub struct RunOptions<'a> {
     /// Set from outside to end the run early with [`Error::Stopped`].
     pub stop: Option<&'a AtomicBool>,
+    /// Who sends and receives.
+    pub traffic: TrafficSource,
 }
 
 /// What came out of a trial.
@@ -66,11 +82,15 @@ pub struct Trial {
 /// Runs one trial of a scenario and takes everything away again. `case` is copied into the record.
 ///
 /// # Errors
-/// When stopped, when the scenario asks for what Linux cannot do, when privileges are missing, or the kernel refuses.
+/// When stopped, when the scenario asks for what Linux or the source of traffic cannot do, when privileges are missing, or the kernel refuses.
 pub fn run(scenario: &Scenario, case: usize, trial: u32, options: &RunOptions<'_>) -> Result<Trial, Error> {
-    let remarks = limits::check(scenario)?;
-    let plan = Workplan::new(scenario, trial)?;
-    let mut lab = Lab::build(scenario, trial, &plan)?;
+    let mut remarks = limits::check(scenario)?;
+    let mut plan = Workplan::new(scenario, trial)?;
+    if options.traffic == TrafficSource::Iperf3 {
+        remarks.extend(iperf3::check(scenario)?);
+        plan.add_ways_back(scenario)?;
+    }
+    let mut lab = Lab::build(scenario, trial, &plan, options.traffic)?;
     lab.remarks = remarks;
     lab.run(options.stop)?;
     lab.finish(case, trial)
@@ -83,6 +103,8 @@ enum Event {
     Toggle(usize),
     Datagram(usize),
     Wakeup(usize),
+    Deliver(u32),
+    Restart(usize),
     Look,
     Sample,
 }
@@ -90,8 +112,9 @@ enum Event {
 struct Lab<'a> {
     scenario: &'a Scenario,
     plan: &'a Workplan,
+    /// Goes before the network in which it is.
+    traffic: Box<dyn Traffic>,
     network: Network,
-    traffic: Traffic,
     roles: Roles,
     toggles: Toggles,
     meter: Meter,
@@ -125,12 +148,17 @@ struct Forwarder {
 
 impl Forwarder {
     /// Starts to forward, and the clock of the run.
-    fn start(ports: Vec<PortPlan>, plan: &Workplan) -> Result<Self, Error> {
+    fn start(
+        ports: Vec<PortPlan>,
+        plan: &Workplan,
+        timing: Timing,
+        receipts: Arc<Receipts>,
+    ) -> Result<Self, Error> {
         let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
         let bell = Arc::new(bell.map_err(|errno| Error::os("make an eventfd", errno.into()))?);
         let (sender, passages) = channel();
         let stop = Arc::new(AtomicBool::new(false));
-        let board = Arc::new(Board::new(ports.len(), &plan.data_routes));
+        let board = Arc::new(Board::new(ports.len(), &plan.data_routes, timing, receipts));
         let clock = Clock::new(Instant::now());
         let wires =
             Wires { clock, stop: stop.clone(), board: board.clone(), passages: sender, bell: bell.clone() };
@@ -162,14 +190,33 @@ impl Drop for Forwarder {
 }
 
 impl<'a> Lab<'a> {
-    fn build(scenario: &'a Scenario, trial: u32, plan: &'a Workplan) -> Result<Self, Error> {
+    fn build(
+        scenario: &'a Scenario,
+        trial: u32,
+        plan: &'a Workplan,
+        source: TrafficSource,
+    ) -> Result<Self, Error> {
         let roles = plan.roles(scenario);
         let (network, ports) = Network::build(scenario, trial, plan, &roles)?;
-        let traffic = Traffic::open(scenario, plan, &network.nodes)?;
+        let (traffic, receipts): (Box<dyn Traffic>, _) = match source {
+            TrafficSource::Own => {
+                (Box::new(Sockets::open(scenario, trial, plan, &network.nodes)?), Arc::default())
+            }
+            TrafficSource::Iperf3 => {
+                let traffic = Iperf3::open(scenario, plan, &network.nodes)?;
+                let receipts = traffic.receipts();
+                (Box::new(traffic), receipts)
+            }
+        };
         let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.node));
-        let roles = Roles::open(roles, &network.nodes)?;
+        let roles = Roles::open(roles, scenario, trial, &network.nodes)?;
 
-        let forwarder = Forwarder::start(ports, plan)?;
+        let timing = if scenario.schemes.iter().any(|config| sets_windows(config.scheme)) {
+            Timing::new(&plan.data_routes, &plan.ack_routes)
+        } else {
+            Timing::default()
+        };
+        let forwarder = Forwarder::start(ports, plan, timing, receipts)?;
         Ok(Self {
             scenario,
             plan,
@@ -209,6 +256,7 @@ impl<'a> Lab<'a> {
         loop {
             let now = self.forwarder.clock.now();
             self.traffic.serve(now);
+            self.tell_ends()?;
             self.hear()?;
             while let Some(&Reverse((at, event))) = self.events.peek()
                 && at <= now
@@ -241,6 +289,9 @@ impl<'a> Lab<'a> {
         if self.measured_port.is_some_and(|port| self.network.shapers.contains_key(&port)) {
             self.push(Time::ZERO + LOOK, Event::Look);
         }
+        for (number, restart) in self.scenario.faults.restarts.iter().enumerate() {
+            self.events.push(Reverse((restart.at, Event::Restart(number))));
+        }
         self.note_free(Time::ZERO);
         self.note_room(Time::ZERO);
         for role in 0..self.roles.len() {
@@ -262,8 +313,8 @@ impl<'a> Lab<'a> {
         let next = self.events.peek().map_or(end, |Reverse((at, _))| (*at).min(end));
         let nanos = next.since(self.forwarder.clock.now()).min(PATIENCE).as_nanos();
         let timeout = TimeSpec::new((nanos / 1_000_000_000) as _, (nanos % 1_000_000_000) as _);
-        let bells = [self.traffic.bell().0.as_fd(), self.forwarder.bell.as_fd()];
-        let all = bells.into_iter().chain(self.roles.sockets());
+        let bells = self.traffic.bell().into_iter().chain([self.forwarder.bell.as_fd()]);
+        let all = bells.chain(self.roles.sockets());
         let mut waiting: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         // Interrupted or not: the loop looks at everything.
         let _ = ppoll(&mut waiting, Some(timeout), None);
@@ -272,7 +323,7 @@ impl<'a> Lab<'a> {
 
     fn handle(&mut self, at: Time, event: Event) -> Result<(), Error> {
         match event {
-            Event::Start(i) => self.start(i, at),
+            Event::Start(i) => self.start(i, at)?,
             Event::Stop(i) => {
                 self.toggles.stop(i);
                 self.set_on(i, false, at);
@@ -290,6 +341,8 @@ impl<'a> Lab<'a> {
                     self.wake(role, self.forwarder.clock.now())?;
                 }
             }
+            Event::Deliver(number) => self.deliver(number)?,
+            Event::Restart(number) => self.restart(number)?,
             Event::Look => self.look(at)?,
             Event::Sample => self.sample(at),
         }
@@ -298,17 +351,21 @@ impl<'a> Lab<'a> {
 
     // ------------------------------------------------------------------------------------------------ traffic
 
-    fn start(&mut self, i: usize, at: Time) {
+    fn start(&mut self, i: usize, at: Time) -> Result<(), Error> {
         if let Some(times) = &self.plan.flows[i].group(&self.scenario.flows).on_off {
             self.toggles.start(i);
             let (_, length) = self.toggles.draw(i, times);
             self.push(at + length, Event::Toggle(i));
+        }
+        if i < self.plan.tcp_flows {
+            self.announce(i)?;
         }
         self.traffic.start(i, at);
         self.account(i, true, at);
         if i >= self.plan.tcp_flows {
             self.push(at, Event::Datagram(i));
         }
+        Ok(())
     }
 
     fn toggle(&mut self, i: usize, at: Time) {
@@ -335,7 +392,7 @@ impl<'a> Lab<'a> {
     /// Keeps the rate of inelastic traffic on each port.
     fn account(&mut self, i: usize, on: bool, at: Time) {
         let group = self.plan.flows[i].group(&self.scenario.flows);
-        let Transport::Udp { rate, packet } = &group.transport else { return };
+        let Transport::Udp { rate, packet, .. } = &group.transport else { return };
         let overhead = self.scenario.topology.frame_overhead.get() as f64;
         let wire = rate.bits_per_sec() as f64 * (1.0 + overhead / packet.get() as f64);
         let change = if on { wire } else { -wire };
@@ -374,105 +431,6 @@ impl<'a> Lab<'a> {
         }
     }
 
-    // ------------------------------------------------------------------------------------------------ schemes
-
-    /// Takes what the forwarder and the roles' sockets have to tell.
-    fn hear(&mut self) -> Result<(), Error> {
-        while let Ok(passage) = self.forwarder.passages.try_recv() {
-            if passage.left {
-                let Passage { at, from, payload, passed, .. } = passage;
-                self.observe(from, at, &Observation::ProbeLeft { payload: &payload, passed })?;
-            } else {
-                self.roles.expect(passage);
-            }
-        }
-        while let Some(Arrival { from, to, stamp }) = self.roles.receive() {
-            let Passage { at, payload, passed, .. } = stamp;
-            self.observe(to, at, &Observation::ProbeCame { from, payload: &payload, passed })?;
-        }
-        Ok(())
-    }
-
-    fn wake(&mut self, role: usize, now: Time) -> Result<(), Error> {
-        let ports =
-            if self.roles.wants_ports(role) { self.ports_at(self.roles.node(role)) } else { Vec::new() };
-        // Roles that ask for flows act on windows, which the lab refuses.
-        self.call(role, now, &Observation::Tick { ports: &ports, flows: &[] })
-    }
-
-    fn ports_at(&self, node: NodeId) -> Vec<PortStats> {
-        let here = (0..self.plan.rates.len())
-            .filter(|&port| self.scenario.topology.transmitter(PortId(port as u32)) == node);
-        let stats = |port: usize| {
-            let counter = self.network.flow_counters.get(&port);
-            let counts = counter.map(|c| c.lock().unwrap_or_else(PoisonError::into_inner).take());
-            let (flows_seen, flows_open) = counts.unwrap_or_default();
-            let state = self.forwarder.board.port(port);
-            PortStats {
-                port: PortId(port as u32),
-                capacity: self.plan.rates[port],
-                flows_seen,
-                flows_open,
-                backlog: Bytes::new(state.waiting_bytes),
-                sent: Bytes::new(state.counters.sent_bytes),
-                offered: state.counters.arrived,
-                dropped: state.counters.dropped,
-            }
-        };
-        here.map(stats).collect()
-    }
-
-    /// Tells every role at `node`.
-    fn observe(&mut self, node: NodeId, at: Time, observation: &Observation<'_>) -> Result<(), Error> {
-        for role in 0..self.roles.len() {
-            if self.roles.node(role) == node {
-                self.call(role, at, observation)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn call(&mut self, role: usize, now: Time, observation: &Observation<'_>) -> Result<(), Error> {
-        let node = self.roles.node(role);
-        for action in self.roles.call(role, now, observation) {
-            self.apply(node, action)?;
-        }
-        self.note_gauges(role, now);
-        if let Some(at) = self.roles.plan_wakeup(role, now) {
-            self.push(at, Event::Wakeup(role));
-        }
-        Ok(())
-    }
-
-    fn apply(&mut self, node: NodeId, action: Action) -> Result<(), Error> {
-        let cannot = |what: &str| {
-            Err(Error::Missing(format!(
-                "a role {what}, which its scheme does not declare and the lab cannot do"
-            )))
-        };
-        match action {
-            Action::Probe { to, payload, .. } => self.roles.send_probe(node, to, &payload),
-            Action::SetClass { port, class, rate, ceil, .. } => {
-                match self.network.shapers.get_mut(&port.index()) {
-                    Some(shaper) => Ok(shaper.change(class, rate, ceil)?),
-                    None => cannot("changes a class of a port without a shaper"),
-                }
-            }
-            Action::SetWindow { .. } => cannot("bounds a window"),
-            Action::SetRate { .. } => cannot("paces a flow"),
-            Action::Tune { .. } => cannot("changes the TCP of a node"),
-            Action::Send { .. } => cannot("sends a message"),
-        }
-    }
-
-    fn note_gauges(&mut self, role: usize, now: Time) {
-        let mut gauges = Gauges::default();
-        self.roles.gauges(role, &mut gauges);
-        if !gauges.values().is_empty() {
-            self.gauge_meter.note(self.scenario, role, now, &gauges);
-        }
-    }
-
     // ------------------------------------------------------------------------------------------------ results
 
     /// Reads the level of the measured port's shaper, which keeps no mean itself.
@@ -500,7 +458,7 @@ impl<'a> Lab<'a> {
             .zip(&self.inelastic)
             .map(|(rate, load)| (rate.bits_per_sec() as f64 - load).max(0.0))
             .collect();
-        let (scenario, plan, traffic) = (self.scenario, self.plan, &self.traffic);
+        let (scenario, plan, traffic) = (self.scenario, self.plan, &*self.traffic);
         let board = &self.forwarder.board;
         let overhead = scenario.topology.frame_overhead.get();
         let transport = |i: usize| &plan.flows[i].group(&scenario.flows).transport;
@@ -526,7 +484,9 @@ impl<'a> Lab<'a> {
                     FlowSample {
                         delivered: got.received,
                         ip_bytes: board.came(i) as f64,
-                        cwnd: info.map_or(initial, |info| u64::from(info.cwnd) * u64::from(info.mss)),
+                        cwnd: traffic
+                            .has_sockets()
+                            .then(|| info.map_or(initial, |info| u64::from(info.cwnd) * u64::from(info.mss))),
                         srtt: info.and_then(|info| info.srtt),
                     }
                 }
@@ -569,13 +529,14 @@ impl<'a> Lab<'a> {
         let (of_gauges, shown) = self.gauge_meter.finish(end);
         series.extend(shown);
         let infos: Vec<TcpInfo> = (0..self.plan.tcp_flows).filter_map(|i| self.traffic.info(i)).collect();
+        let is_known = self.traffic.has_sockets();
         let timeouts: Option<f64> = infos.iter().map(|info| info.timeouts.map(f64::from)).sum();
+        let retransmits: f64 = infos.iter().map(|info| f64::from(info.retransmits)).sum();
         figures.push(("queue_max".to_owned(), queue_max));
         figures.push(("drops".to_owned(), (sum(&|c| c.dropped) + in_classes) as f64));
         figures.push(("marks".to_owned(), sum(&|c| c.marked) as f64));
-        figures.push(("rtos".to_owned(), timeouts.unwrap_or(f64::NAN)));
-        let retransmits = infos.iter().map(|info| f64::from(info.retransmits)).sum();
-        figures.push(("retransmits".to_owned(), retransmits));
+        figures.push(("rtos".to_owned(), timeouts.filter(|_| is_known).unwrap_or(f64::NAN)));
+        figures.push(("retransmits".to_owned(), if is_known { retransmits } else { f64::NAN }));
         let completion = |i: usize| {
             let finished = self.traffic.state(i).finished_at?;
             Some(finished.since(self.plan.flows[i].start).as_secs_f64())
@@ -588,11 +549,14 @@ impl<'a> Lab<'a> {
         // Nearest-rank percentile.
         let p99 = completion.get((n * 99).div_ceil(100).saturating_sub(1)).copied();
         figures.push(("fct_p99".to_owned(), p99.unwrap_or(f64::NAN)));
-        let control_rate = self.roles.bytes_sent as f64 * 8.0 / 1e3 / scenario.run.duration.as_secs_f64();
+        // Incast is refused: there are none.
+        figures.push(("rounds".to_owned(), 0.0));
+        let control_rate = self.roles.bytes_sent() as f64 * 8.0 / 1e3 / scenario.run.duration.as_secs_f64();
         figures.push(("control_rate".to_owned(), control_rate));
         figures.extend(of_gauges);
         let work = Work { events: self.work, packet_hops: sum(&|c| c.sent) };
-        let record = RunRecord { case, trial, figures, series, sample: scenario.run.sample, work };
+        let (distributions, sample) = (Vec::new(), scenario.run.sample);
+        let record = RunRecord { case, trial, figures, series, distributions, sample, work };
         Ok(Trial { record, remarks: self.remarks, ports, health })
     }
 

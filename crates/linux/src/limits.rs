@@ -8,7 +8,7 @@ use bandmaster_core::id::NodeId;
 use bandmaster_core::params::Value;
 use bandmaster_core::qdisc;
 use bandmaster_core::scenario::{FlightSize, Recovery, RtoFloor, Scenario, TcpSettings, Transport};
-use bandmaster_core::scheme::Act;
+use bandmaster_core::scheme::{Act, SchemeDef};
 use bandmaster_core::time::Span;
 use bandmaster_core::topology::NodeKind;
 use bandmaster_core::units::{Bytes, Rate};
@@ -33,16 +33,20 @@ pub type Remarks = Vec<String>;
 pub fn check(scenario: &Scenario) -> Result<Remarks, Error> {
     let mut remarks = Remarks::new();
     check_network(scenario, &mut remarks)?;
-    check_schemes(scenario)?;
+    check_schemes(scenario, &mut remarks)?;
     for group in &scenario.flows {
         let what = if group.multipath.is_some() {
             Some("`subflows`")
         } else if group.rounds.is_some() {
             Some("`rounds`")
+        } else if group.size_cdf.is_some() {
+            Some("`size-cdf`")
         } else if group.exchange.is_some() {
             Some("an exchange")
         } else if !group.paths.is_empty() {
             Some("`paths`")
+        } else if group.reset {
+            Some("`reset`")
         } else {
             None
         };
@@ -121,32 +125,37 @@ fn highest_rate(capacity: &Capacity) -> Rate {
     }
 }
 
-fn check_schemes(scenario: &Scenario) -> Result<(), Error> {
+fn check_schemes(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error> {
     for config in &scenario.schemes {
         let scheme = config.scheme;
         let cannot = |act: &Act| match act {
-            Act::Probe | Act::SetClass => None,
-            Act::SetWindow => Some("bound the window of a running connection"),
-            Act::SetRate => Some("pace a running connection"),
+            Act::Probe | Act::SetClass | Act::SetWindow | Act::SetRate | Act::Send => None,
             Act::Tune => Some("change the TCP of a node"),
-            Act::Send => Some("carry messages between nodes"),
             Act::Program => Some("set windows in passing packets"),
         };
         let lacks: Vec<&str> = scheme.acts.iter().filter_map(cannot).collect();
         if !lacks.is_empty() {
             return missing(format!(
-                "schemes.{}: the lab cannot {} yet; `run` simulates it, and `--set schemes.{}.enabled=false` or \
+                "schemes.{0}: the lab cannot {1} yet; `run` simulates it, and `--set schemes.{0}.enabled=false` or \
                  `--variant` leaves it out",
                 scheme.name,
-                lacks.join(", "),
+                lacks.join(", ")
+            ));
+        }
+        if sets_windows(scheme) {
+            remarks.push(format!(
+                "schemes.{}: windows are bounded by the receiver's socket, paces are kept by the sender's, whichever of \
+                 the two the scheme acts at",
                 scheme.name
             ));
         }
     }
-    if scenario.faults.probe_loss > 0.0 || !scenario.faults.restarts.is_empty() {
-        return missing("faults: not emulated yet; `run` simulates them".to_owned());
-    }
     Ok(())
+}
+
+/// True when the scheme bounds or paces connections.
+pub(crate) fn sets_windows(scheme: &SchemeDef) -> bool {
+    scheme.acts.iter().any(|act| matches!(act, Act::SetWindow | Act::SetRate))
 }
 
 fn check_tcp(group: &str, tcp: &TcpSettings, remarks: &mut Remarks) -> Result<(), Error> {

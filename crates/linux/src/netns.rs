@@ -2,14 +2,16 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns, unshare};
-use nix::unistd::{getegid, geteuid};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::{Pid, getegid, geteuid};
 
 use crate::Error;
 
@@ -104,6 +106,24 @@ impl Netns {
         }
         fs::remove_file(&path).map_err(failed)?;
         Ok(true)
+    }
+
+    /// Ends all processes called `program` in the namespaces called `names`, and waits for those that are ours.
+    pub(crate) fn end_processes(names: &[String], program: &str) {
+        let place = |path: PathBuf| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+        let places: Vec<(u64, u64)> = names.iter().filter_map(|name| place(path_of(name))).collect();
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        for process in processes {
+            let Some(id) = process.file_name().to_str().and_then(|id| id.parse().ok()) else { continue };
+            let is_called =
+                fs::read_to_string(process.path().join("comm")).is_ok_and(|name| name.trim() == program);
+            if is_called && place(process.path().join("ns/net")).is_some_and(|place| places.contains(&place))
+            {
+                // It may have ended by itself, and may be another's.
+                let _ = kill(Pid::from_raw(id), Signal::SIGKILL);
+                let _ = waitpid(Pid::from_raw(id), None);
+            }
+        }
     }
 
     /// Names of all namespaces that begin with `prefix`, sorted.

@@ -5,8 +5,11 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use bandmaster_core::control::{Action, Gauges, Observation, Outbox};
+use bandmaster_core::control::faults::ProbeFaults;
+use bandmaster_core::control::post::Post;
+use bandmaster_core::control::{Action, Gauges, NETWORK_CONTROL, Observation, Outbox};
 use bandmaster_core::id::NodeId;
+use bandmaster_core::scenario::Scenario;
 use bandmaster_core::scheme::Role;
 use bandmaster_core::time::Time;
 use bandmaster_core::units::UDP_HEADERS;
@@ -19,8 +22,6 @@ use crate::netns::Netns;
 
 /// UDP port of every role.
 const PORT: u16 = 5002;
-/// DSCP CS6 (RFC 4594): network control.
-const NETWORK_CONTROL: u32 = 48;
 /// Stamps of probes that never came, beyond which the oldest is forgotten.
 const MOST_PENDING: usize = 1024;
 
@@ -30,8 +31,11 @@ pub(crate) struct Roles {
     sockets: BTreeMap<NodeId, UdpSocket>,
     /// Stamps of probes that the forwarder has handed over, in order; the probes come by the sockets.
     pending: Vec<Passage>,
-    /// Bytes of IP that roles have sent.
-    pub(crate) bytes_sent: u64,
+    /// Bytes of IP of the probes sent.
+    probe_bytes: u64,
+    /// Messages on their way, by the lab's clock.
+    pub(crate) post: Post,
+    pub(crate) faults: ProbeFaults,
 }
 
 struct Running {
@@ -48,7 +52,12 @@ pub(crate) struct Arrival {
 
 impl Roles {
     /// Opens a socket at the node of each role that sends or receives probes.
-    pub(crate) fn open(roles: Vec<Role>, nodes: &[Netns]) -> Result<Self, Error> {
+    pub(crate) fn open(
+        roles: Vec<Role>,
+        scenario: &Scenario,
+        trial: u32,
+        nodes: &[Netns],
+    ) -> Result<Self, Error> {
         let mut sockets = BTreeMap::new();
         let ends = roles.iter().flat_map(|role| role.probes.iter().flat_map(|&to| [role.node, to]));
         for node in ends {
@@ -60,7 +69,7 @@ impl Roles {
                 let open = || -> io::Result<UdpSocket> {
                     let socket = UdpSocket::bind((address::node(node), PORT))?;
                     socket.set_nonblocking(true)?;
-                    SockRef::from(&socket).set_tos_v4(NETWORK_CONTROL << 2)?;
+                    SockRef::from(&socket).set_tos_v4(u32::from(NETWORK_CONTROL) << 2)?;
                     Ok(socket)
                 };
                 open().map_err(|error| {
@@ -70,11 +79,32 @@ impl Roles {
             sockets.insert(node, socket);
         }
         let running = roles.into_iter().map(|role| Running { role, wake_at: None }).collect();
-        Ok(Self { running, sockets, pending: Vec::new(), bytes_sent: 0 })
+        Ok(Self {
+            running,
+            sockets,
+            pending: Vec::new(),
+            probe_bytes: 0,
+            post: Post::new(scenario, trial),
+            faults: ProbeFaults::new(scenario, trial),
+        })
     }
 
     pub(crate) fn len(&self) -> usize {
         self.running.len()
+    }
+
+    /// Bytes of all messages and probes.
+    pub(crate) fn bytes_sent(&self) -> u64 {
+        self.post.bytes_sent() + self.probe_bytes
+    }
+
+    /// Puts fresh roles in the place of those at `node`, and forgets when these wanted to be woken.
+    pub(crate) fn restart(&mut self, node: NodeId, fresh: Vec<Role>) {
+        for (running, role) in self.running.iter_mut().zip(fresh) {
+            if role.node == node {
+                *running = Running { role, wake_at: None };
+            }
+        }
     }
 
     /// Readable when a probe has come.
@@ -122,7 +152,7 @@ impl Roles {
         let Some(socket) = self.sockets.get(&from) else {
             return Err(Error::Missing(format!("a role at node {} sends probes and declared none", from.0)));
         };
-        self.bytes_sent += payload.len() as u64 + u64::from(UDP_HEADERS);
+        self.probe_bytes += payload.len() as u64 + u64::from(UDP_HEADERS);
         match socket.send_to(payload, (address::node(to), PORT)) {
             // A full device loses probes as it loses other packets.
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
@@ -150,6 +180,9 @@ impl Roles {
                 let is_it = |p: &Passage| (Some(p.from), p.to) == (from, to) && p.payload == payload;
                 if let Some(at) = self.pending.iter().position(is_it) {
                     let stamp = self.pending.remove(at);
+                    if self.faults.lose() {
+                        continue;
+                    }
                     return Some(Arrival { from: stamp.from, to, stamp });
                 }
             }

@@ -22,6 +22,8 @@ pub(crate) struct TcpInfo {
     pub(crate) min_rtt: Option<Span>,
     /// Segments sent again.
     pub(crate) retransmits: u32,
+    /// Data segments sent, those sent again included.
+    pub(crate) data_segments: u32,
     /// Retransmission timeouts; none on kernels before 6.7.
     pub(crate) timeouts: Option<u16>,
     /// Payload bytes acknowledged.
@@ -66,6 +68,7 @@ impl TcpInfo {
             srtt: micros(u32_at(68)).map(Span::from_micros),
             min_rtt: micros(u32_at(148)).map(Span::from_micros),
             retransmits: u32_at(100).unwrap_or(0),
+            data_segments: u32_at(156).unwrap_or(0),
             timeouts,
             acknowledged: u64::from(high) << 32 | u64::from(low),
         }
@@ -191,12 +194,15 @@ mod tests {
     #[test]
     fn fields_are_where_the_kernel_puts_them() {
         let mut bytes = [0u8; 256];
-        for (at, value) in [(16, 1448u32), (68, 50_123), (80, 10), (100, 3), (120, 7), (148, 50_001)] {
+        for (at, value) in
+            [(16, 1448u32), (68, 50_123), (80, 10), (100, 3), (120, 7), (148, 50_001), (156, 77)]
+        {
             bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
         }
         bytes[240..242].copy_from_slice(&2u16.to_ne_bytes());
         let info = TcpInfo::parse(&bytes);
         assert_eq!((info.mss, info.cwnd, info.retransmits, info.timeouts), (1448, 10, 3, Some(2)));
+        assert_eq!(info.data_segments, 77);
         assert_eq!(
             (info.srtt, info.min_rtt),
             (Some(Span::from_micros(50_123)), Some(Span::from_micros(50_001)))

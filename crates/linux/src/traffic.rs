@@ -1,19 +1,21 @@
 //! Senders and receivers of the lab: real sockets of one thread, each in the namespace of its node.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use bandmaster_core::id::NodeId;
 use bandmaster_core::scenario::{FlowGroup, Scenario, TcpSettings, Transport};
 use bandmaster_core::time::{Span, Time};
-use bandmaster_core::units::{Bytes, UDP_HEADERS};
+use bandmaster_core::units::{Bytes, Rate, UDP_HEADERS};
+use bandmaster_core::workload::Jitter;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::Error;
 use crate::address;
-use crate::limits::kernel_name;
+use crate::limits::{kernel_name, sets_windows};
 use crate::netns::Netns;
 use crate::syscall::{self, TcpInfo};
 use crate::workplan::Workplan;
@@ -24,21 +26,92 @@ const PORT: u16 = 5001;
 /// 100 Mbit/s it lasts 2.6 ms.
 const WRITTEN_AHEAD: i32 = 32 << 10;
 /// Receive buffers up to this size are fixed; larger ones grow by themselves, as Linux does it.
-const LARGEST_FIXED: u64 = 1 << 20;
+pub(crate) const LARGEST_FIXED: u64 = 1 << 20;
 /// Faster than any link: asks for pacing without a limit of its own.
 const NO_LIMIT: i32 = i32::MAX;
 /// Zeros to send.
 static PAYLOAD: [u8; 1 << 16] = [0; 1 << 16];
 
-/// All flows of a trial.
-pub(crate) struct Traffic {
+/// Senders and receivers of all flows of a trial.
+pub(crate) trait Traffic {
+    /// Becomes readable when there is something to serve.
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Does what there is to do.
+    fn serve(&mut self, now: Time);
+
+    /// A flow starts.
+    fn start(&mut self, i: usize, now: Time);
+
+    /// A flow stops for good.
+    fn stop(&mut self, i: usize);
+
+    /// A flow goes on or off.
+    fn set_on(&mut self, i: usize, on: bool, now: Time);
+
+    /// True while the flow has its turn to send.
+    fn is_on(&self, i: usize) -> bool;
+
+    /// Sends the datagrams of a UDP flow that are due, and says when the next is; none while it is off, or when nobody
+    /// has to ask.
+    fn send_due(&mut self, _i: usize, _now: Time) -> Option<Time> {
+        None
+    }
+
+    /// What a flow has come to.
+    fn state(&self, i: usize) -> FlowState;
+
+    /// True when the kernel can be asked about the senders' sockets.
+    fn has_sockets(&self) -> bool {
+        false
+    }
+
+    /// What the kernel tells of a TCP flow's sender; none before it has started.
+    fn info(&self, _i: usize) -> Option<TcpInfo> {
+        None
+    }
+
+    /// The receiver knows of the flow and has not read all of it.
+    fn is_receiving(&self, i: usize) -> bool;
+
+    /// The sender may have something to send.
+    fn is_sending(&self, i: usize) -> bool;
+
+    /// The next flow whose receiver has read all of it.
+    fn next_ended(&mut self) -> Option<usize>;
+
+    /// Bounds the window that the receiver of a TCP flow offers, to a segment at least.
+    fn set_window(&mut self, i: usize, _window: Bytes) -> Result<(), Error> {
+        Err(Error::Missing(format!("nobody can bound the window of flow {i}")))
+    }
+
+    /// Paces the sender of a TCP flow at a rate of payload.
+    fn set_rate(&mut self, i: usize, _rate: Rate) -> Result<(), Error> {
+        Err(Error::Missing(format!("nobody can pace flow {i}")))
+    }
+
+    /// Flows that could not connect or were broken off, with the reason.
+    fn failures(&mut self) -> Vec<(usize, String)>;
+
+    /// Datagrams that their nodes had no room for, as far as known.
+    fn refused_datagrams(&self) -> u64 {
+        0
+    }
+}
+
+/// Our own: sockets that the lab serves.
+pub(crate) struct Sockets {
     flows: Vec<Flow>,
     epoll: Epoll,
     tcp_flows: usize,
+    /// Flows whose end nobody has heard of.
+    ended: VecDeque<usize>,
 }
 
 /// What is known of a flow.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct FlowState {
     /// Payload bytes received in order.
     pub(crate) received: u64,
@@ -55,11 +128,17 @@ struct Flow {
     connected: bool,
     destination: SocketAddr,
     kind: Kind,
+    /// Payload bytes of a full segment.
+    segment: u64,
     state: FlowState,
     started: bool,
     /// On, by on and off times.
     on: bool,
     stopped: bool,
+    /// The receiver has read all that there was.
+    ended: bool,
+    /// A scheme's bound on the receiver's window.
+    window: Option<i32>,
     failed: Option<String>,
 }
 
@@ -76,6 +155,9 @@ enum Kind {
         bits: u64,
         on_since: Time,
         sent: u64,
+        /// How much after its turn the next packet leaves, and where that is drawn.
+        late: Span,
+        jitter: Option<Jitter>,
         /// Packets that the node had no room for.
         refused: u64,
     },
@@ -85,11 +167,17 @@ enum Kind {
 const SENDER: u64 = 0;
 const RECEIVER: u64 = 1;
 
-impl Traffic {
+impl Sockets {
     /// Opens the sockets of every flow in the namespaces of their nodes.
-    pub(crate) fn open(scenario: &Scenario, plan: &Workplan, nodes: &[Netns]) -> Result<Self, Error> {
+    pub(crate) fn open(
+        scenario: &Scenario,
+        trial: u32,
+        plan: &Workplan,
+        nodes: &[Netns],
+    ) -> Result<Self, Error> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
             .map_err(|errno| Error::os("wait for sockets", errno.into()))?;
+        let bounded = scenario.schemes.iter().any(|config| sets_windows(config.scheme));
         // One thread per node, not per flow.
         let mut receivers: Vec<Option<Socket>> = plan.flows.iter().map(|_| None).collect();
         let mut senders: Vec<Option<Socket>> = plan.flows.iter().map(|_| None).collect();
@@ -105,7 +193,7 @@ impl Traffic {
                 for &i in &here {
                     let (flow, group) = (&plan.flows[i], plan.flows[i].group(&scenario.flows));
                     if flow.dst == node {
-                        opened.push((i, RECEIVER, attempt(i, group, || open_receiver(i, group))?));
+                        opened.push((i, RECEIVER, attempt(i, group, || open_receiver(i, group, bounded))?));
                     }
                     if flow.src == node {
                         opened.push((i, SENDER, attempt(i, group, || open_sender(i, group))?));
@@ -123,110 +211,14 @@ impl Traffic {
             let (Some(sender), Some(receiver)) = (sender, receiver) else {
                 return Err(Error::Missing(format!("flow {i} has no namespace at one of its ends")));
             };
-            let flow = Flow::new(i, plan.flows[i].group(&scenario.flows), sender, receiver);
+            let jitter = Jitter::new(&plan.flows[i], scenario, trial);
+            let flow = Flow::new(i, plan.flows[i].group(&scenario.flows), jitter, sender, receiver);
             for (end, socket) in [(SENDER, &flow.sender), (RECEIVER, &flow.receiver)] {
                 watch(&epoll, socket, i, end)?;
             }
             flows.push(flow);
         }
-        Ok(Self { flows, epoll, tcp_flows: plan.tcp_flows })
-    }
-
-    /// Becomes readable when some socket has something to do.
-    pub(crate) fn bell(&self) -> &Epoll {
-        &self.epoll
-    }
-
-    /// Does what sockets wait for.
-    pub(crate) fn serve(&mut self, now: Time) {
-        let mut events = [EpollEvent::empty(); 128];
-        while let Ok(n) = self.epoll.wait(&mut events, EpollTimeout::ZERO)
-            && n > 0
-        {
-            for event in &events[..n] {
-                let (i, end) = ((event.data() >> 1) as usize, event.data() & 1);
-                if end == SENDER {
-                    self.flows[i].write();
-                } else {
-                    self.read(i, now);
-                }
-            }
-        }
-    }
-
-    /// A flow starts.
-    pub(crate) fn start(&mut self, i: usize, now: Time) {
-        let is_tcp = i < self.tcp_flows;
-        let flow = &mut self.flows[i];
-        flow.started = true;
-        flow.on = true;
-        if is_tcp {
-            match flow.sender.connect(&flow.destination.into()) {
-                Ok(()) => {}
-                Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
-                Err(error) => flow.failed = Some(format!("cannot connect: {error}")),
-            }
-            flow.write();
-        } else {
-            flow.begin_on_time(now);
-        }
-    }
-
-    /// A flow stops for good.
-    pub(crate) fn stop(&mut self, i: usize) {
-        let flow = &mut self.flows[i];
-        flow.stopped = true;
-        flow.on = false;
-        if i < self.tcp_flows && flow.started {
-            let _ = flow.sender.shutdown(Shutdown::Write);
-        }
-    }
-
-    /// A flow goes on or off.
-    pub(crate) fn set_on(&mut self, i: usize, on: bool, now: Time) {
-        let is_tcp = i < self.tcp_flows;
-        let flow = &mut self.flows[i];
-        if flow.stopped || flow.on == on {
-            return;
-        }
-        flow.on = on;
-        if is_tcp {
-            flow.write();
-        } else if on {
-            flow.begin_on_time(now);
-        }
-    }
-
-    /// Sends the datagrams of a UDP flow that are due, and says when the next is; none while it is off.
-    pub(crate) fn send_due(&mut self, i: usize, now: Time) -> Option<Time> {
-        self.flows[i].send_due(now)
-    }
-
-    pub(crate) fn is_on(&self, i: usize) -> bool {
-        self.flows[i].on
-    }
-
-    /// What a flow has come to.
-    pub(crate) fn state(&self, i: usize) -> FlowState {
-        self.flows[i].state
-    }
-
-    /// What the kernel tells of a TCP flow's sender; none before it has started.
-    pub(crate) fn info(&self, i: usize) -> Option<TcpInfo> {
-        let flow = &self.flows[i];
-        if flow.started { syscall::tcp_info(&flow.sender).ok() } else { None }
-    }
-
-    /// Flows that could not connect or were reset, with the reason.
-    pub(crate) fn failures(&self) -> Vec<(usize, &str)> {
-        let failed = self.flows.iter().enumerate();
-        failed.filter_map(|(i, flow)| Some((i, flow.failed.as_deref()?))).collect()
-    }
-
-    /// Datagrams that their nodes had no room for.
-    pub(crate) fn refused_datagrams(&self) -> u64 {
-        let refused = |flow: &Flow| if let Kind::Udp { refused, .. } = flow.kind { refused } else { 0 };
-        self.flows.iter().map(refused).sum()
+        Ok(Self { flows, epoll, tcp_flows: plan.tcp_flows, ended: VecDeque::new() })
     }
 
     fn read(&mut self, i: usize, now: Time) {
@@ -251,6 +243,8 @@ impl Traffic {
                     }
                     flow.receiver = connection;
                     flow.connected = true;
+                    // It may have been bound after the SYN had come.
+                    let _ = flow.bound_window();
                 }
                 Err(_) => return,
             }
@@ -260,9 +254,18 @@ impl Traffic {
                 Ok(0) => {
                     // Its own direction is empty: nothing is left to say.
                     let _ = flow.receiver.shutdown(Shutdown::Both);
+                    if !std::mem::replace(&mut flow.ended, true) {
+                        self.ended.push_back(i);
+                    }
                     break;
                 }
-                Ok(got) => flow.state.received += got as u64,
+                Ok(got) => {
+                    if flow.state.received == 0 {
+                        // The kernel sets it anew when it learns the size of segments.
+                        let _ = flow.bound_window();
+                    }
+                    flow.state.received += got as u64;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     if error.kind() != io::ErrorKind::WouldBlock {
@@ -280,25 +283,151 @@ impl Traffic {
     }
 }
 
+impl Traffic for Sockets {
+    fn bell(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.0.as_fd())
+    }
+
+    fn serve(&mut self, now: Time) {
+        let mut events = [EpollEvent::empty(); 128];
+        while let Ok(n) = self.epoll.wait(&mut events, EpollTimeout::ZERO)
+            && n > 0
+        {
+            for event in &events[..n] {
+                let (i, end) = ((event.data() >> 1) as usize, event.data() & 1);
+                if end == SENDER {
+                    self.flows[i].write();
+                } else {
+                    self.read(i, now);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, i: usize, now: Time) {
+        let is_tcp = i < self.tcp_flows;
+        let flow = &mut self.flows[i];
+        flow.started = true;
+        flow.on = true;
+        if is_tcp {
+            match flow.sender.connect(&flow.destination.into()) {
+                Ok(()) => {}
+                Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
+                Err(error) => flow.failed = Some(format!("cannot connect: {error}")),
+            }
+            flow.write();
+        } else {
+            flow.begin_on_time(now);
+        }
+    }
+
+    fn stop(&mut self, i: usize) {
+        let flow = &mut self.flows[i];
+        flow.stopped = true;
+        flow.on = false;
+        if i < self.tcp_flows && flow.started {
+            let _ = flow.sender.shutdown(Shutdown::Write);
+        }
+    }
+
+    fn set_on(&mut self, i: usize, on: bool, now: Time) {
+        let is_tcp = i < self.tcp_flows;
+        let flow = &mut self.flows[i];
+        if flow.stopped || flow.on == on {
+            return;
+        }
+        flow.on = on;
+        if is_tcp {
+            flow.write();
+        } else if on {
+            flow.begin_on_time(now);
+        }
+    }
+
+    fn send_due(&mut self, i: usize, now: Time) -> Option<Time> {
+        self.flows[i].send_due(now)
+    }
+
+    fn is_on(&self, i: usize) -> bool {
+        self.flows[i].on
+    }
+
+    fn state(&self, i: usize) -> FlowState {
+        self.flows[i].state
+    }
+
+    fn has_sockets(&self) -> bool {
+        true
+    }
+
+    fn info(&self, i: usize) -> Option<TcpInfo> {
+        let flow = &self.flows[i];
+        if flow.started { syscall::tcp_info(&flow.sender).ok() } else { None }
+    }
+
+    fn is_receiving(&self, i: usize) -> bool {
+        self.flows[i].started && !self.flows[i].ended
+    }
+
+    fn is_sending(&self, i: usize) -> bool {
+        self.is_receiving(i) && !self.flows[i].stopped
+    }
+
+    fn next_ended(&mut self) -> Option<usize> {
+        self.ended.pop_front()
+    }
+
+    /// The right edge already offered stays, as Linux keeps it.
+    fn set_window(&mut self, i: usize, window: Bytes) -> Result<(), Error> {
+        let flow = &mut self.flows[i];
+        let window = window.get().max(flow.segment);
+        flow.window = Some(i32::try_from(window).unwrap_or(i32::MAX));
+        flow.bound_window().map_err(|error| Error::os(format!("bound the window of flow {i}"), error))
+    }
+
+    fn set_rate(&mut self, i: usize, rate: Rate) -> Result<(), Error> {
+        let bytes = i32::try_from(rate.bits_per_sec() / 8).unwrap_or(i32::MAX).max(1);
+        syscall::set_option(&self.flows[i].sender, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, bytes)
+            .map_err(|error| Error::os(format!("pace flow {i}"), error))
+    }
+
+    fn failures(&mut self) -> Vec<(usize, String)> {
+        let failed = self.flows.iter().enumerate();
+        failed.filter_map(|(i, flow)| Some((i, flow.failed.clone()?))).collect()
+    }
+
+    fn refused_datagrams(&self) -> u64 {
+        let refused = |flow: &Flow| if let Kind::Udp { refused, .. } = flow.kind { refused } else { 0 };
+        self.flows.iter().map(refused).sum()
+    }
+}
+
 impl Flow {
-    fn new(i: usize, group: &FlowGroup, sender: Socket, receiver: Socket) -> Self {
+    fn new(i: usize, group: &FlowGroup, jitter: Option<Jitter>, sender: Socket, receiver: Socket) -> Self {
         let kind = match &group.transport {
             Transport::Tcp { size, .. } => {
                 let size = size.map(Bytes::get);
                 Kind::Tcp { left: size, size }
             }
-            Transport::Udp { rate, packet } => Kind::Udp {
+            Transport::Udp { rate, packet, .. } => Kind::Udp {
                 payload: packet.get().saturating_sub(u64::from(UDP_HEADERS)) as usize,
                 rate: rate.bits_per_sec().max(1),
                 bits: packet.get() * 8,
                 on_since: Time::ZERO,
                 sent: 0,
+                late: Span::ZERO,
+                jitter,
                 refused: 0,
             },
+        };
+        let segment = match &group.transport {
+            Transport::Tcp { settings, .. } => settings.mss.get(),
+            Transport::Udp { .. } => 0,
         };
         Self {
             sender,
             receiver,
+            segment,
             connected: false,
             destination: SocketAddr::from((address::receiver(i), PORT)),
             kind,
@@ -306,7 +435,18 @@ impl Flow {
             started: false,
             on: false,
             stopped: false,
+            ended: false,
+            window: None,
             failed: None,
+        }
+    }
+
+    fn bound_window(&self) -> io::Result<()> {
+        match self.window {
+            Some(window) => {
+                syscall::set_option(&self.receiver, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, window)
+            }
+            None => Ok(()),
         }
     }
 
@@ -338,24 +478,29 @@ impl Flow {
     }
 
     fn begin_on_time(&mut self, now: Time) {
-        if let Kind::Udp { on_since, sent, .. } = &mut self.kind {
+        if let Kind::Udp { on_since, sent, late, jitter, .. } = &mut self.kind {
             (*on_since, *sent) = (now, 0);
+            *late = jitter.as_mut().map_or(Span::ZERO, Jitter::draw);
         }
     }
 
-    /// Packet n of an on time leaves when the source has made n packets' worth of bits since.
+    /// Packet n of an on time leaves when the source has made n packets' worth of bits since, or as much later as it is
+    /// jittered.
     fn send_due(&mut self, now: Time) -> Option<Time> {
         if !self.on {
             return None;
         }
-        let Kind::Udp { payload, rate, bits, on_since, sent, refused } = &mut self.kind else { return None };
+        let Kind::Udp { payload, rate, bits, on_since, sent, late, jitter, refused } = &mut self.kind else {
+            return None;
+        };
         loop {
             let nanos = u128::from(*sent + 1) * u128::from(*bits) * 1_000_000_000 / u128::from(*rate);
-            let due = *on_since + Span::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+            let due = *on_since + Span::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)) + *late;
             if due > now {
                 return Some(due);
             }
             *sent += 1;
+            *late = jitter.as_mut().map_or(Span::ZERO, Jitter::draw);
             if (&self.sender).write(&PAYLOAD[..(*payload).min(PAYLOAD.len())]).is_err() {
                 *refused += 1;
             }
@@ -373,13 +518,13 @@ fn attempt<T>(i: usize, group: &FlowGroup, open: impl FnOnce() -> io::Result<T>)
     open().map_err(|error| Error::os(format!("open a socket of flow {i} ({})", group.name), error))
 }
 
-fn open_receiver(i: usize, group: &FlowGroup) -> io::Result<Socket> {
+fn open_receiver(i: usize, group: &FlowGroup, bounded: bool) -> io::Result<Socket> {
     let here = SocketAddr::from((address::receiver(i), PORT));
     let socket = match &group.transport {
         Transport::Tcp { settings, .. } => {
             let socket = tcp_socket(settings, group.dscp)?;
             let buffer = settings.receive_buffer.get();
-            if buffer <= LARGEST_FIXED {
+            if buffer <= LARGEST_FIXED || bounded {
                 // Twice, for the kernel's own bookkeeping; the window is what is asked for.
                 let bytes = i32::try_from(buffer * 2).unwrap_or(i32::MAX);
                 syscall::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
@@ -432,8 +577,11 @@ fn tcp_socket(settings: &TcpSettings, dscp: u8) -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     socket.set_tcp_congestion(kernel_name(&settings.congestion_control).as_bytes())?;
     socket.set_tos_v4(u32::from(dscp) << 2)?;
-    // The kernel takes the options off the segment size, the scenario does not count them.
-    let options = if settings.timestamps { 12 } else { 0 };
-    socket.set_tcp_mss((settings.mss.get() + options) as u32)?;
+    socket.set_tcp_mss(user_mss(settings) as u32)?;
     Ok(socket)
+}
+
+/// The kernel takes the options off the segment size, the scenario does not count them.
+pub(crate) fn user_mss(settings: &TcpSettings) -> u64 {
+    settings.mss.get() + if settings.timestamps { 12 } else { 0 }
 }

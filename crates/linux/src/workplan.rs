@@ -25,7 +25,7 @@ pub(crate) struct Workplan {
     pub(crate) tcp_flows: usize,
     /// Ports of each flow's data.
     pub(crate) data_routes: Vec<Vec<u32>>,
-    /// Ports of each TCP flow's acknowledgements.
+    /// Ports of each TCP flow's acknowledgements; of UDP flows see [`Workplan::add_ways_back`].
     pub(crate) ack_routes: Vec<Vec<u32>>,
     /// Rate of each port; where its capacity changes, the nominal one.
     pub(crate) rates: Vec<Rate>,
@@ -101,6 +101,20 @@ impl Workplan {
             }
         }
         Ok(plan)
+    }
+
+    /// Gives UDP flows a way back too, for what the two ends say to each other.
+    pub(crate) fn add_ways_back(&mut self, scenario: &Scenario) -> Result<(), Error> {
+        let mut router = Router::new(&scenario.topology);
+        for i in self.ack_routes.len()..self.flows.len() {
+            let flow = &self.flows[i];
+            let ports = router.route(flow.dst, flow.src, i as u64).ok_or_else(|| {
+                let name = flow.name(&scenario.flows);
+                Error::Missing(format!("flow {name}: there is no route back from its receiver"))
+            })?;
+            self.ack_routes.push(ports);
+        }
+        Ok(())
     }
 
     /// The roles of every scheme, new.

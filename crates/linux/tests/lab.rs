@@ -90,33 +90,186 @@ fn figure(trial: &Trial, name: &str) -> f64 {
     trial.record.figure(name).unwrap_or(f64::NAN)
 }
 
+/// The flow `bulk` from a over r to b: keys of the run, of the second link and of the flow, and tables after it.
+fn two_links(run: &str, first: &str, second: &str, flow: &str) -> String {
+    format!(
+        r#"
+        version = 1
+        name = "two-links"
+        [run]
+        trials = 1
+        {run}
+        [network]
+        hosts = ["a", "b"]
+        routers = ["r"]
+        frame-overhead = "14B"
+        host-delay = 0.0
+        [[network.links]]
+        ends = ["a", "r"]
+        rate = "100mbit"
+        delay = "1ms"
+        {first}
+        [[network.links]]
+        ends = ["r", "b"]
+        {second}
+        [[flows]]
+        name = "bulk"
+        from = "a"
+        to = "b"
+        {flow}
+        "#
+    )
+}
+
 /// One connection over one bottleneck.
-const ONE: &str = r#"
-    version = 1
-    name = "one"
-    [run]
-    duration = "4s"
-    warm-up = "2s"
-    trials = 1
-    [network]
-    hosts = ["a", "b"]
-    routers = ["r"]
-    frame-overhead = "14B"
-    host-delay = 0.0
-    [[network.links]]
-    ends = ["a", "r"]
-    rate = "100mbit"
-    delay = "1ms"
-    [[network.links]]
-    ends = ["r", "b"]
-    rate = "10mbit"
-    delay = "10ms"
-    queue = "50pkt"
-    [[flows]]
-    name = "bulk"
-    from = "a"
-    to = "b"
-"#;
+fn one() -> String {
+    let run = "duration = \"4s\"\nwarm-up = \"2s\"";
+    two_links(run, "", "rate = \"10mbit\"\ndelay = \"10ms\"\nqueue = \"50pkt\"", "")
+}
+
+/// 6 Mbit/s of UDP into a link whose capacity changes.
+fn steps() -> String {
+    two_links(
+        "duration = \"4s\"\nsample = \"250ms\"",
+        "",
+        r#"
+        rate = "4mbit"
+        capacity.steps = [
+            { at = "1s", rate = "1mbit" },
+            { at = "2s", rate = "0bit" },
+            { at = "2500ms", rate = "2mbit" },
+        ]
+        delay = "1ms"
+        queue = "5pkt"
+        "#,
+        r#"
+        transport = "udp"
+        rate = "6mbit"
+        packet = "1000B"
+        jitter = 0.5
+        measured = true
+        [measure]
+        queue = "r->b"
+        windows = [
+            { name = "wide", from = "250ms", to = "1s" },
+            { name = "narrow", from = "1250ms", to = "2s" },
+            { name = "pause", from = "2250ms", to = "2500ms" },
+            { name = "again", from = "2750ms", to = "4s" },
+        ]
+        "#,
+    )
+}
+
+/// A connection over a long queue, some of whose packets are lost on the way to it, and which needs nine tenths of the link.
+fn needy() -> String {
+    two_links(
+        "duration = \"9s\"\nwarm-up = \"3s\"\nsample = \"500ms\"",
+        "drop-packets = [400, 550]",
+        "rate = \"1mbit\"\ndelay = \"10ms\"\nqueue = \"60pkt\"",
+        "needs = \"900kbit\"\nneeds-over = \"1s\"",
+    )
+}
+
+/// Two near and two far clients upload to a server over 20 Mbit/s, shared out by BAS.
+fn shared(scheme: &str) -> String {
+    format!(
+        r#"
+        version = 1
+        name = "shared"
+        [run]
+        duration = "8s"
+        warm-up = "3s"
+        sample = "500ms"
+        trials = 1
+        [network]
+        hosts = ["server"]
+        routers = ["r"]
+        frame-overhead = "14B"
+        host-delay = 0.0
+        [network.link]
+        rate = "20mbit"
+        delay = "1ms"
+        queue = "60pkt"
+        [[network.links]]
+        ends = ["r", "server"]
+        [[network.groups]]
+        name = "near"
+        attach = "r"
+        count = 2
+        delay = "2ms"
+        [[network.groups]]
+        name = "far"
+        attach = "r"
+        count = 2
+        delay = "20ms"
+        [[flows]]
+        name = "uploads"
+        from = ["near", "far"]
+        to = "server"
+        [measure]
+        queue = "r->server"
+        [schemes.bas]
+        servers = "server"
+        domain = ["server", "r"]
+        {scheme}
+        "#
+    )
+}
+
+/// A gateway that probes a path twice a second.
+fn probing(faults: &str) -> String {
+    format!(
+        r#"
+        version = 1
+        name = "probing"
+        [run]
+        duration = "6s"
+        trials = 1
+        [network]
+        hosts = ["a", "b"]
+        routers = ["g", "h"]
+        frame-overhead = "0B"
+        host-delay = 0.0
+        [network.link]
+        rate = "10mbit"
+        delay = "1ms"
+        queue = "100pkt"
+        [[network.links]]
+        ends = ["a", "g"]
+        [[network.links]]
+        ends = ["g", "h"]
+        [network.links.queue]
+        discipline = "htb"
+        rate = "1mbit"
+        limit = "50pkt"
+        direct = [48]
+        [[network.links.queue.classes]]
+        name = "one"
+        dscp = [1]
+        rate = "80kbit"
+        [[network.links]]
+        ends = ["h", "b"]
+        [[flows]]
+        name = "bulk"
+        from = "a"
+        to = "b"
+        transport = "udp"
+        rate = "400kbit"
+        packet = "500B"
+        dscp = 1
+        measured = true
+        [schemes.er2bc]
+        port = "g->h"
+        receiver = "h"
+        needs = ["400kbit"]
+        retransmission = false
+        cycle = "500ms"
+        [measure]
+        gauges = ["g.updates"]
+        {faults}
+        "#
+    )
+}
 
 /// Two UDP flows over a shaper of the kernel that gives them 1 and 3 Mbit/s, and one that is not shaped.
 const SHAPED: &str = r#"
@@ -187,83 +340,6 @@ const SHAPED: &str = r#"
     dscp = 48
 "#;
 
-/// 6 Mbit/s of UDP into a link whose capacity changes.
-const STEPS: &str = r#"
-    version = 1
-    name = "steps"
-    [run]
-    duration = "4s"
-    sample = "250ms"
-    trials = 1
-    [network]
-    hosts = ["a", "b"]
-    routers = ["r"]
-    frame-overhead = "14B"
-    host-delay = 0.0
-    [[network.links]]
-    ends = ["a", "r"]
-    rate = "100mbit"
-    delay = "1ms"
-    [[network.links]]
-    ends = ["r", "b"]
-    rate = "4mbit"
-    capacity.steps = [
-        { at = "1s", rate = "1mbit" },
-        { at = "2s", rate = "0bit" },
-        { at = "2500ms", rate = "2mbit" },
-    ]
-    delay = "1ms"
-    queue = "5pkt"
-    [measure]
-    queue = "r->b"
-    windows = [
-        { name = "wide", from = "250ms", to = "1s" },
-        { name = "narrow", from = "1250ms", to = "2s" },
-        { name = "pause", from = "2250ms", to = "2500ms" },
-        { name = "again", from = "2750ms", to = "4s" },
-    ]
-    [[flows]]
-    name = "bulk"
-    from = "a"
-    to = "b"
-    transport = "udp"
-    rate = "6mbit"
-    packet = "1000B"
-    measured = true
-"#;
-
-/// A connection over a long queue, some of whose packets are lost on the way to it, and which needs nine tenths of the link.
-const NEEDY: &str = r#"
-    version = 1
-    name = "needy"
-    [run]
-    duration = "9s"
-    warm-up = "3s"
-    sample = "500ms"
-    trials = 1
-    [network]
-    hosts = ["a", "b"]
-    routers = ["r"]
-    frame-overhead = "14B"
-    host-delay = 0.0
-    [[network.links]]
-    ends = ["a", "r"]
-    rate = "100mbit"
-    delay = "1ms"
-    drop-packets = [400, 550]
-    [[network.links]]
-    ends = ["r", "b"]
-    rate = "1mbit"
-    delay = "10ms"
-    queue = "60pkt"
-    [[flows]]
-    name = "bulk"
-    from = "a"
-    to = "b"
-    needs = "900kbit"
-    needs-over = "1s"
-"#;
-
 #[test]
 fn one_connection_fills_one_bottleneck_and_nothing_is_left() {
     if !has_root("one_connection_fills_one_bottleneck_and_nothing_is_left") {
@@ -271,7 +347,7 @@ fn one_connection_fills_one_bottleneck_and_nothing_is_left() {
     }
     let _alone = alone();
     let before = inventory();
-    let trial = run(ONE);
+    let trial = run(&one());
     assert_eq!(inventory(), before, "after the run and before");
     let throughput = figure(&trial, "throughput");
     // 1448 bytes of payload in a frame of 1514.
@@ -307,14 +383,14 @@ fn a_stopped_run_leaves_nothing() {
     }
     let _alone = alone();
     let before = inventory();
-    let scenario = scenario(ONE);
+    let scenario = scenario(&one());
     let stop = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(800));
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         });
-        lab::run(&scenario, 0, 0, &RunOptions { stop: Some(&stop) })
+        lab::run(&scenario, 0, 0, &RunOptions { stop: Some(&stop), ..RunOptions::default() })
     });
     assert!(matches!(result, Err(Error::Stopped)), "{result:?}");
     assert_eq!(inventory(), before, "after the run and before");
@@ -326,7 +402,7 @@ fn a_link_changes_its_capacity() {
         return;
     }
     let _alone = alone();
-    let trial = run(STEPS);
+    let trial = run(&steps());
     println!("{:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
     // Payload of 972 bytes in a frame of 1014.
     for (window, mbit) in [("wide", 4.0), ("narrow", 1.0), ("pause", 0.0), ("again", 2.0)] {
@@ -345,10 +421,50 @@ fn what_arrives_out_of_order_has_arrived() {
         return;
     }
     let _alone = alone();
-    let trial = run(NEEDY);
+    let trial = run(&needy());
     println!("{:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
     assert!(figure(&trial, "retransmits") > 0.0, "losses without end");
     assert_eq!(figure(&trial, "bulk.shortage"), 0.0, "{:?}", trial.record.figures);
+}
+
+/// Near clients of conventional TCP would get several times as much as far ones.
+#[test]
+fn bas_bounds_the_windows_of_real_connections() {
+    if !has_root("bas_bounds_the_windows_of_real_connections") {
+        return;
+    }
+    let _alone = alone();
+    // 1448 bytes of payload in a frame of 1514.
+    let most = 20.0 * 1448.0 / 1514.0;
+    for scheme in ["", "allocator = \"max-min\""] {
+        let trial = run(&shared(scheme));
+        println!("{scheme}\n{:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
+        assert!(figure(&trial, "jain") > 0.97, "{scheme}: {}", figure(&trial, "jain"));
+        let throughput = figure(&trial, "throughput");
+        assert!((0.9 * most..=most).contains(&throughput), "{scheme}: {throughput} of {most} Mbit/s");
+        assert!(figure(&trial, "queue") < 30.0, "{scheme}: {} packets wait", figure(&trial, "queue"));
+        // Reports each 50 and 100 ms, and the answers.
+        assert!((10.0..100.0).contains(&figure(&trial, "control_rate")), "{scheme}");
+    }
+}
+
+#[test]
+fn faults_happen() {
+    if !has_root("faults_happen") {
+        return;
+    }
+    let _alone = alone();
+    let updates = |trial: &Trial| figure(trial, "g.updates.last");
+    let well = run(&probing(""));
+    // A round each half second; the first is the zero.
+    assert!((9.0..=11.0).contains(&updates(&well)), "{:?}", well.record.figures);
+    let restarted = run(&probing("[[faults.restarts]]\nnode = \"g\"\nat = [\"3100ms\"]"));
+    assert!((3.0..=5.0).contains(&updates(&restarted)), "{:?}", restarted.record.figures);
+    let lost = run(&probing("[faults]\nprobe-loss = 0.999"));
+    assert!(updates(&lost).is_nan() || updates(&lost) == 0.0, "{:?}", lost.record.figures);
+    // Questions of 32 bytes, to which nobody answers with 56.
+    let rate = figure(&lost, "control_rate");
+    assert!((rate - 0.512).abs() < 0.1, "{rate} kbit/s");
 }
 
 #[test]
@@ -363,7 +479,7 @@ fn what_linux_cannot_do_is_refused_before_anything_is_built() {
         ),
         ("[[flows]]", "[tcp]\nread-rate = \"1mbit\"\n[[flows]]", "read at once"),
     ] {
-        let scenario = scenario(&ONE.replace(changed, to));
+        let scenario = scenario(&one().replace(changed, to));
         match lab::run(&scenario, 0, 0, &RunOptions::default()) {
             Err(Error::Missing(why)) => assert!(why.contains(says), "{why}"),
             other => panic!("{to}: {other:?}"),

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use bandmaster_core::control::SegmentCounts;
+use bandmaster_core::control::faults::ProbeFaults;
+use bandmaster_core::control::post::Post;
 use bandmaster_core::id::PortId;
 use bandmaster_core::params::Value;
 use bandmaster_core::port::flow_counter::FlowCounter;
@@ -13,9 +15,10 @@ use bandmaster_core::scheme::{Role, SchemeConfig, World};
 use bandmaster_core::time::Time;
 use bandmaster_core::topology::{NodeKind, Topology};
 use bandmaster_core::tuning::Tuning;
-use bandmaster_core::units::Rate;
+use bandmaster_core::units::{Bytes, Rate};
 
 use crate::RunError;
+use crate::distributions::Distributions;
 use crate::events::EventQueue;
 use crate::exchange::Exchanges;
 use crate::gates::Gates;
@@ -28,7 +31,7 @@ use crate::rounds::Rounds;
 use crate::routes::{Routes, route_ports};
 use crate::simulation::{Connections, Simulation};
 use crate::tcp::Profile;
-use crate::workload::{self, FlowPlan, Toggles, UdpSource};
+use crate::workload::{self, FlowPlan, Jitter, Toggles, UdpSource};
 
 /// Builds trial `trial` of `scenario`; `capture` names a port to copy packets from.
 pub(crate) fn build<'a>(
@@ -82,7 +85,10 @@ pub(crate) fn build<'a>(
     let udp = plans
         .iter()
         .enumerate()
-        .filter_map(|(i, plan)| UdpSource::new(i as u32, data_routes[i], plan.group(&scenario.flows)))
+        .filter_map(|(i, plan)| {
+            let jitter = Jitter::new(plan, scenario, trial);
+            UdpSource::new(i as u32, data_routes[i], plan.group(&scenario.flows), jitter)
+        })
         .collect();
     let toggles = Toggles::new(&plans, scenario, trial);
     let has_multipath = scenario.flows.iter().any(|group| group.multipath.is_some());
@@ -113,13 +119,8 @@ pub(crate) fn build<'a>(
         }
     }
     let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.node));
-    let roles = Roles::new(
-        roles,
-        scenario.control.clone(),
-        Stream::new(seed, trial, "control-plane"),
-        probe_routes,
-        (scenario.faults.probe_loss, Stream::new(seed, trial, "faults/probe-loss")),
-    );
+    let roles =
+        Roles::new(roles, Post::new(scenario, trial), probe_routes, ProbeFaults::new(scenario, trial));
 
     let measured_port = match &scenario.measure.queue {
         Some(name) => Some(find_port(topology, name)?),
@@ -135,12 +136,11 @@ pub(crate) fn build<'a>(
     if let Some(port) = captured_port {
         ports[port as usize].extras().capture = Some(Vec::new());
     }
-    ports.iter_mut().for_each(Port::finish_setup);
     let meter = Meter::new(scenario, &plans);
     let inelastic = vec![0.0; ports.len()];
     let datagrams_received = vec![0; plans.len() - tcp_flows];
     let exchanges = Exchanges::new(&plans, scenario, &profile_of_group, trial);
-    let net = Net {
+    let mut net = Net {
         now: Time::ZERO,
         events: EventQueue::new(),
         ports,
@@ -148,8 +148,17 @@ pub(crate) fn build<'a>(
         routes: table,
         starts: if exchanges.is_empty() { Vec::new() } else { vec![[0; 2]; tcp_flows] },
         offered: 0,
+        windows: Vec::new(),
     };
+    let distributions = Distributions::new(scenario, tcp_flows, &mut net);
+    net.ports.iter_mut().for_each(Port::finish_setup);
     let came = vec![0; if scenario.flows.iter().any(|group| group.need.is_some()) { tcp_flows } else { 0 }];
+    let sizes = if scenario.flows.iter().any(|group| group.size_cdf.is_some()) {
+        let size = |plan: &FlowPlan| plan.size(scenario, trial).map_or(0, Bytes::get);
+        plans[..tcp_flows].iter().map(size).collect()
+    } else {
+        Vec::new()
+    };
     let mut flows_of = vec![Vec::new(); topology.nodes.len()];
     if !roles.is_empty() {
         for (flow, plan) in (0..).zip(&plans[..tcp_flows]) {
@@ -183,9 +192,11 @@ pub(crate) fn build<'a>(
         roles,
         meter,
         gauge_meter,
+        distributions,
         background: 0.0,
         beside: 0.0,
         came,
+        sizes,
         measured_port,
         captured_port,
         rates,

@@ -125,6 +125,12 @@ impl Exchanges {
         found.map_or(0, |running| running.slots[(flow - running.first) as usize].carried)
     }
 
+    /// When the message of `flow` was begun.
+    pub(crate) fn begun(&self, flow: u32) -> Option<Time> {
+        let running = self.all.iter().find(|running| running.contains(flow))?;
+        Some(running.slots[(flow - running.first) as usize].begun)
+    }
+
     /// The host that has `flow` enters its round: flow numbers that have a message now.
     pub(crate) fn enter(&mut self, flow: u32) -> std::ops::Range<u32> {
         let Some(running) = self.all.iter_mut().find(|running| running.contains(flow)) else { return 0..0 };

@@ -21,6 +21,7 @@ pub(crate) struct Gates {
 
 struct Gate {
     program: Box<dyn WindowProgram>,
+    port: u32,
     /// Acknowledgements that wait, by flow.
     held: BTreeMap<u32, Label>,
     wake_at: Option<Time>,
@@ -37,13 +38,9 @@ impl Gates {
         let mut gates = Vec::with_capacity(programs.len());
         for (port, program) in programs {
             of_port[port.index()] = gates.len() as u32;
-            gates.push(Gate { program, held: BTreeMap::new(), wake_at: None });
+            gates.push(Gate { program, port: port.0, held: BTreeMap::new(), wake_at: None });
         }
         Self { gates, of_port }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.gates.is_empty()
     }
 
     /// Some program asks hosts to return the window field.
@@ -56,19 +53,32 @@ impl Gates {
         self.gates.iter().map(|gate| gate.held.len() as u64).sum()
     }
 
-    /// A TCP packet has come over `port`. False when it is held.
+    /// Whether a program looks at what has come over `port` and goes on as `label` says: most hops of a network pass none.
+    #[inline]
+    pub(crate) fn concern(&self, port: u32, label: Label, net: &Net) -> bool {
+        let next = net.routes[label.hop as usize];
+        !self.gates.is_empty()
+            && next != ROUTE_END
+            && (self.of_port[next as usize] != NONE || self.of_port[(port ^ 1) as usize] != NONE)
+    }
+
+    /// A TCP packet has come over `port` that is of a program's concern. False when it is held.
     pub(crate) fn pass(&mut self, port: u32, label: Label, profile: &Profile, net: &mut Net) -> bool {
         let next = net.routes[label.hop as usize];
         let packet = *net.slab.at(label.key);
-        let (of_next, of_twin) = (next != ROUTE_END)
-            .then(|| self.of_port[next as usize])
-            .map_or((NONE, NONE), |of_next| (of_next, self.of_port[(port ^ 1) as usize]));
+        let (of_next, of_twin) = (self.of_port[next as usize], self.of_port[(port ^ 1) as usize]);
         if !packet.reverse && of_next != NONE {
             let gate = &mut self.gates[of_next as usize];
-            let stamp = gate.program.on_data(net.now, &segment(&packet, profile));
+            let held = gate.waiting(net) + u64::from(packet.len);
+            let stamp = gate.program.on_data(net.now, &segment(&packet, profile), held);
             if let Some(stamp) = stamp {
                 let window = &mut net.slab.at(label.key).window;
                 *window = u64::from(*window).min(stamp) as u32;
+            }
+            if packet.flags & flag::RST != 0
+                && let Some(late) = gate.held.remove(&packet.flow)
+            {
+                net.slab.remove(late.key);
             }
             gate.settle(of_next, profile, net);
             return true;
@@ -77,14 +87,18 @@ impl Gates {
             return true;
         }
         let gate = &mut self.gates[of_twin as usize];
-        let verdict = gate.program.on_ack(net.now, &segment(&packet, profile));
-        if verdict == AckVerdict::Hold {
-            if let Some(earlier) = gate.held.insert(packet.flow, label) {
-                set_window(0, earlier, profile, net);
-                net.forward(earlier);
+        let held = gate.waiting(net);
+        let verdict = gate.program.on_ack(net.now, &segment(&packet, profile), held);
+        match verdict {
+            AckVerdict::Pass => {}
+            AckVerdict::Window(window) => set_window(window, label, profile, net),
+            AckVerdict::Hold => gate.hold(label, net),
+            AckVerdict::Copy(window) => {
+                let len = profile.ack_len(0);
+                let copy = net.slab.insert(Packet { len, sack_count: 0, ..packet });
+                gate.hold(Label { hop: label.hop, ..copy }, net);
+                set_window(window, label, profile, net);
             }
-        } else if let AckVerdict::Window(window) = verdict {
-            set_window(window, label, profile, net);
         }
         gate.settle(of_twin, profile, net);
         verdict != AckVerdict::Hold
@@ -102,13 +116,26 @@ impl Gates {
             return;
         }
         gate.wake_at = None;
-        gate.program.on_timer(net.now);
+        let held = gate.waiting(net);
+        gate.program.on_timer(net.now, held);
         gate.release(&profile_of, net);
         gate.plan(number, net);
     }
 }
 
 impl Gate {
+    /// Bytes that wait at its port.
+    fn waiting(&self, net: &mut Net) -> u64 {
+        net.ports[self.port as usize].waiting_bytes(net.now)
+    }
+
+    /// Keeps an acknowledgement in place of an earlier one of its flow, which tells nothing more.
+    fn hold(&mut self, label: Label, net: &mut Net) {
+        if let Some(earlier) = self.held.insert(label.flow, label) {
+            net.slab.remove(earlier.key);
+        }
+    }
+
     /// Lets go what may go, and plans the timer.
     fn settle(&mut self, number: u32, profile: &Profile, net: &mut Net) {
         // Flows at one port nearly always have one profile; the scale of a window is all that is needed of it.

@@ -5,6 +5,7 @@
 
 mod build;
 mod capture;
+mod distributions;
 mod events;
 mod exchange;
 mod gates;

@@ -62,7 +62,7 @@ impl Ordered {
     fn bury(&mut self, slab: &mut Slab) -> u64 {
         let count = self.dropped.len() as u64;
         for pkt in self.dropped.drain(..) {
-            slab.remove(pkt.key & !LOST);
+            slab.drop(pkt.key & !LOST);
         }
         count
     }
@@ -340,7 +340,7 @@ impl Port {
             }
             Verdict::Drop => {
                 self.rest.dropped += 1;
-                slab.remove(label.key);
+                slab.drop(label.key);
                 return;
             }
         }
@@ -430,7 +430,7 @@ impl Port {
             }
             Verdict::Drop => {
                 self.rest.dropped += 1;
-                slab.remove(label.key & !LOST);
+                slab.drop(label.key & !LOST);
             }
         }
         self.rest.dropped += ordered.bury(slab);
@@ -440,6 +440,15 @@ impl Port {
             self.start_next(id, now, slab, events);
         } else {
             self.watch_level(now);
+        }
+    }
+
+    /// Bytes that wait at `now`.
+    #[inline]
+    pub(crate) fn waiting_bytes(&mut self, now: Time) -> u64 {
+        match &self.queue {
+            Queue::Ordered(ordered) => ordered.qdisc.backlog().bytes,
+            _ => self.waiting_at(now).bytes,
         }
     }
 

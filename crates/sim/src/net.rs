@@ -23,6 +23,8 @@ pub(crate) struct Net {
     pub(crate) starts: Vec<[u32; 2]>,
     /// Packets offered to ports so far.
     pub(crate) offered: u64,
+    /// How many data packets left with each congestion window in segments; empty when nobody asks.
+    pub(crate) windows: Vec<u64>,
 }
 
 impl Net {
@@ -43,6 +45,14 @@ impl Net {
     fn offer(&mut self, port: u32, label: Label) {
         self.offered += 1;
         self.ports[port as usize].enqueue(port, self.now, label, &mut self.slab, &mut self.events);
+    }
+
+    /// A data packet leaves with a congestion window of so many segments.
+    #[inline]
+    pub(crate) fn note_window(&mut self, segments: u64) {
+        if let Some(last) = self.windows.len().checked_sub(1) {
+            self.windows[(segments as usize).min(last)] += 1;
+        }
     }
 
     /// Hands a packet to the next port of its route; false when it is at the end.

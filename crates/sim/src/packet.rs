@@ -110,6 +110,8 @@ pub(crate) struct Label {
 pub(crate) struct Slab {
     packets: Vec<Packet>,
     free: Vec<u32>,
+    /// Packets of each flow's sender that queues dropped; empty when nobody asks.
+    drops: Vec<u32>,
 }
 
 impl Slab {
@@ -127,6 +129,27 @@ impl Slab {
             }
         };
         Label { key, hop, len, flow }
+    }
+
+    /// Counts from now on how many packets of each of so many flows queues drop.
+    pub(crate) fn count_drops(&mut self, flows: usize) {
+        self.drops = vec![0; flows];
+    }
+
+    /// Packets of a flow's sender that queues dropped since it was asked last.
+    pub(crate) fn take_drops(&mut self, flow: u32) -> u32 {
+        self.drops.get_mut(flow as usize).map_or(0, std::mem::take)
+    }
+
+    /// A queue drops a packet.
+    pub(crate) fn drop(&mut self, key: u32) {
+        if !self.drops.is_empty() {
+            let Packet { flow, reverse, .. } = self.packets[key as usize];
+            if let Some(drops) = self.drops.get_mut(flow as usize).filter(|_| !reverse) {
+                *drops += 1;
+            }
+        }
+        self.remove(key);
     }
 
     #[inline]

@@ -1,6 +1,6 @@
 //! Incast: synchronised rounds of answers. A receiver's next round begins when the last byte of the one before has come.
 //!
-//! Every round opens new connections. Flow numbers are used in turn, so that what an earlier round left in the network
+//! Every round opens new connections, unless they are persistent. Then flow numbers are used in turn, so that what an earlier round left in the network
 //! cannot meet a connection of the same number: two sets of numbers, with the same ways, so the packets of one round
 //! have gone before those of the next.
 
@@ -32,6 +32,9 @@ struct RoundSeries {
     /// First flow of each connection, in each set.
     flows: [Vec<u32>; SETS as usize],
     rounds: u32,
+    /// All rounds go over the first set; what each connection carries in a round.
+    persistent: bool,
+    size: u64,
     bytes: u64,
     start: SpanDraw,
     stream: Stream,
@@ -58,6 +61,8 @@ impl Rounds {
                 rounds.series.push(RoundSeries {
                     flows: Default::default(),
                     rounds: times,
+                    persistent: group.persistent,
+                    size: size.get(),
                     bytes: 0,
                     start: group.start,
                     stream: Stream::new(scenario.run.seed, trial, &name),
@@ -99,8 +104,20 @@ impl Rounds {
         self.carried.get(&flow).map_or(0, |entry| entry.0)
     }
 
+    /// When the connection that begins with `flow` was opened.
+    pub(crate) fn begun(&self, flow: u32) -> Option<Time> {
+        self.carried.get(&flow).map(|entry| entry.1)
+    }
+
     pub(crate) fn contains(&self, flow: u32) -> bool {
         self.of_flow.contains_key(&flow)
+    }
+
+    /// On a persistent connection: what it has to deliver up to the end of the round, and whether that is the last one.
+    pub(crate) fn target(&self, flow: u32) -> Option<(u64, bool)> {
+        let series = &self.series[*self.of_flow.get(&flow)? as usize];
+        let target = u64::from(series.begun) * series.size;
+        series.persistent.then_some((target, series.begun == series.rounds))
     }
 
     /// The last byte of the connection that begins with `flow` has come.
@@ -136,7 +153,8 @@ impl RoundSeries {
         if self.begun == self.rounds {
             return;
         }
-        let flows = &self.flows[(self.begun % SETS) as usize];
+        let set = if self.persistent { 0 } else { self.begun % SETS };
+        let flows = &self.flows[set as usize];
         self.begun += 1;
         self.at = now;
         self.left = flows.len();

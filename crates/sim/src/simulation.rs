@@ -1,6 +1,7 @@
 //! The world of one trial and its event loop.
 
 use bandmaster_core::capture::CapturedPacket;
+use bandmaster_core::control::faults::PathPoint;
 use bandmaster_core::control::{Action, FlowEnd, FlowStats, Observation, PortStats, SegmentCounts};
 use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::port::flow_counter::FlowCounter;
@@ -11,6 +12,7 @@ use bandmaster_core::time::{Span, Time};
 use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::{Bytes, Rate, UDP_HEADERS};
 
+use crate::distributions::{Distributions, percentile};
 use crate::events::Event;
 use crate::exchange::{Exchanges, Message};
 use crate::gates::Gates;
@@ -18,7 +20,7 @@ use crate::link::{PathCounter, Port, PortCounters};
 use crate::measure::{FlowSample, Flows, GaugeMeter, Meter};
 use crate::net::{Net, TAIL};
 use crate::packet::{Label, PROBE, Packet, flag};
-use crate::roles::{PathPoint, Probe, Roles};
+use crate::roles::{Probe, Roles};
 use crate::rounds::Rounds;
 use crate::routes::{Routes, route_ports};
 use crate::tcp::Profile;
@@ -68,6 +70,7 @@ pub(crate) struct Simulation<'a> {
     pub(crate) roles: Roles,
     pub(crate) meter: Meter,
     pub(crate) gauge_meter: GaugeMeter,
+    pub(crate) distributions: Distributions,
     /// Port whose queue is reported.
     pub(crate) measured_port: Option<u32>,
     /// Port that is captured.
@@ -84,6 +87,8 @@ pub(crate) struct Simulation<'a> {
     pub(crate) beside: f64,
     /// Bytes of the IP packets that have come to each TCP flow's receiver; empty when no group states a need.
     pub(crate) came: Vec<u64>,
+    /// Bytes that each TCP flow sends; empty when no group draws them.
+    pub(crate) sizes: Vec<u64>,
 }
 
 /// Both ends of a TCP flow.
@@ -99,6 +104,7 @@ impl Connection {
         group: &FlowGroup,
         profile: &Profile,
         share: Option<&Share>,
+        size: Option<u64>,
     ) -> Self {
         if let Some(share) = share {
             let mut receiver = Receiver::new(flow, routes.1, profile);
@@ -108,10 +114,8 @@ impl Connection {
                 receiver,
             };
         }
-        let size = match group.transport {
-            Transport::Tcp { size, .. } => size.map(Bytes::get),
-            Transport::Udp { .. } => None,
-        };
+        // Unless it is drawn for each flow.
+        let size = size.or_else(|| transfer_size(group));
         Self {
             sender: Sender::new(flow, routes.0, size, &profile.settings),
             receiver: Receiver::new(flow, routes.1, profile),
@@ -250,7 +254,7 @@ impl Simulation<'_> {
                 let net = &mut self.net;
                 let arrived = net.ports[port as usize].arrive(port, &mut net.slab, &mut net.events);
                 let Some(label) = arrived else { return };
-                if !self.gates.is_empty() && !self.pass_gates(port, label) {
+                if self.gates.concern(port, label, &self.net) && !self.pass_gates(port, label) {
                     return;
                 }
                 if !self.net.forward(label) {
@@ -338,7 +342,8 @@ impl Simulation<'_> {
         let (plan, groups) = (&self.plans[i], &self.scenario.flows);
         let routes = (self.data_routes[i], self.ack_routes[i]);
         let share = self.shares.get(i).and_then(Option::as_ref);
-        let new = || Connection::new(flow, routes, plan.group(groups), profile, share);
+        let size = self.sizes.get(i).copied().filter(|_| plan.group(groups).size_cdf.is_some());
+        let new = || Connection::new(flow, routes, plan.group(groups), profile, share, size);
         let connection = self.connections.get_or_insert_with(i, new);
         (connection, (profile, &mut self.net))
     }
@@ -381,7 +386,8 @@ impl Simulation<'_> {
             let stats = self.flow_stats(flow, FlowEnd::Receiver);
             self.observe(dst, &Observation::FlowStarted(stats));
         }
-        let is_watched = !self.roles.is_empty() || !self.rounds.is_empty() || is_message;
+        let is_watched =
+            !self.roles.is_empty() || !self.rounds.is_empty() || is_message || self.distributions.is_on();
         if let Some(came) = self.came.get_mut(flow as usize) {
             *came += u64::from(packet.len) - self.scenario.topology.frame_overhead.get();
         }
@@ -391,6 +397,8 @@ impl Simulation<'_> {
             share.map(|share| share.finished_at().is_some())
         };
         let was_complete = is_complete(&self.shares);
+        let target = if self.rounds.is_empty() { None } else { self.rounds.target(flow) };
+        let delivered_before = self.connections.get(flow as usize).map_or(0, |c| c.receiver.delivered());
         let (receiver, (profile, net)) = self.receiver(flow);
         receiver.on_segment(&packet, profile, net);
         let has_ended = was_open && !self.is_receiver_open(flow);
@@ -399,10 +407,17 @@ impl Simulation<'_> {
             self.observe(dst, &Observation::FlowEnded(FlowId(flow)));
             self.observe(src, &Observation::FlowEnded(FlowId(flow)));
         }
-        let completes = match was_complete {
-            Some(was_complete) => !was_complete && is_complete(&self.shares) == Some(true),
-            None => has_ended,
+        let completes = match (was_complete, target) {
+            (Some(was_complete), _) => !was_complete && is_complete(&self.shares) == Some(true),
+            (None, Some((target, _))) => {
+                let delivered = self.connections.get(flow as usize).map_or(0, |c| c.receiver.delivered());
+                (delivered_before + 1..=delivered).contains(&target)
+            }
+            (None, None) => has_ended,
         };
+        if completes && self.distributions.is_on() {
+            self.note_completion(flow);
+        }
         if completes && !self.rounds.is_empty() {
             let first = flow - self.plans[flow as usize].subflow(&self.scenario.flows);
             self.rounds.complete(first, self.net.now, &mut self.net.events);
@@ -438,6 +453,8 @@ impl Simulation<'_> {
         }
         self.plans[i].dst = to;
         self.profile_of[i] = message.profile;
+        // What came too late for the message before.
+        self.net.slab.take_drops(flow);
         if !self.roles.is_empty() {
             self.note_replaced(flow);
             self.tune(flow);
@@ -482,6 +499,24 @@ impl Simulation<'_> {
             before.sent += u64::from(connection.sender.counters.segments);
             before.resent += u64::from(connection.sender.counters.retransmits);
         }
+    }
+
+    /// The last byte of a connection has come.
+    fn note_completion(&mut self, flow: u32) {
+        let plan = &self.plans[flow as usize];
+        let groups = &self.scenario.flows;
+        let subflows = plan.group(groups).multipath.map_or(1, |multipath| multipath.subflows);
+        let first = flow - plan.subflow(groups);
+        let (mut packets, mut dropped) = (0, 0);
+        for flow in first..first + subflows {
+            // Beside its segments each has sent a SYN.
+            packets += 1 + self.connections.get(flow as usize).map_or(0, |c| c.sender.counters.segments);
+            dropped += self.net.slab.take_drops(flow);
+        }
+        let i = first as usize;
+        let begun = self.exchanges.begun(first).or(self.rounds.begun(first)).unwrap_or(self.plans[i].start);
+        let is_tuned = self.tuned.iter().any(|(.., profile)| *profile == self.profile_of[i]);
+        self.distributions.note_completion(packets, dropped, self.net.now.since(begun), is_tuned);
     }
 
     /// Gives a multipath connection's subflows data as the scheduler says, after something has come to one of them.
@@ -529,6 +564,13 @@ impl Simulation<'_> {
     // ------------------------------------------------------------------------------------------------ traffic
 
     fn start(&mut self, flow: u32) {
+        if let Some((target, is_last)) = self.rounds.target(flow)
+            && self.connections.get(flow as usize).is_some()
+        {
+            self.rounds.open(flow, 0, self.net.now);
+            self.give(flow, target, !is_last);
+            return;
+        }
         if let Some(times) = &self.plans[flow as usize].group(&self.scenario.flows).on_off {
             self.toggles.start(flow as usize);
             let (_, length) = self.toggles.draw(flow as usize, times);
@@ -563,7 +605,7 @@ impl Simulation<'_> {
             for i in first..first + subflows as usize {
                 let routes = (self.data_routes[i], self.ack_routes[i]);
                 let share = self.shares.get(i).and_then(Option::as_ref);
-                let new = || Connection::new(i as u32, routes, group, profile, share);
+                let new = || Connection::new(i as u32, routes, group, profile, share, None);
                 let delivered = self.connections.replace(i, new);
                 if i == first {
                     self.rounds.open(flow, earlier.unwrap_or(delivered), self.net.now);
@@ -576,14 +618,35 @@ impl Simulation<'_> {
             let stats = self.flow_stats(flow, FlowEnd::Sender);
             self.observe(src, &Observation::FlowStarted(stats));
         }
+        let keeps_open = matches!(self.rounds.target(flow), Some((_, false)));
+        if keeps_open && let Some(size) = transfer_size(group) {
+            self.give(flow, size, true);
+        }
         let (sender, (profile, net)) = self.sender(flow);
         sender.open(profile, net);
+    }
+
+    /// A persistent connection gets the data of the next round.
+    fn give(&mut self, flow: u32, total: u64, keeps_open: bool) {
+        if let Some(share) = self.shares.get(flow as usize).and_then(Option::as_ref) {
+            share.give(total, keeps_open);
+            self.push_data(flow, false);
+        } else {
+            let (sender, (profile, net)) = self.sender(flow);
+            sender.give(total, keeps_open, profile, net);
+        }
     }
 
     fn stop(&mut self, flow: u32) {
         self.toggles.stop(flow as usize);
         if flow as usize >= self.connections.flows() {
             self.set_udp(flow as usize - self.connections.flows(), false);
+        } else if self.plans[flow as usize].group(&self.scenario.flows).reset {
+            let group = self.plans[flow as usize].group(&self.scenario.flows);
+            for flow in flow..flow + group.multipath.map_or(1, |multipath| multipath.subflows) {
+                let (sender, (profile, net)) = self.sender(flow);
+                sender.reset(profile, net);
+            }
         } else if let Some(share) = self.shares.get(flow as usize).and_then(Option::as_ref) {
             share.end();
             self.push_data(flow, false);
@@ -794,7 +857,7 @@ impl Simulation<'_> {
     }
 
     fn deliver_message(&mut self, number: u32) {
-        if let Some((to, message)) = self.roles.receive(number) {
+        if let Some((to, message)) = self.roles.post.receive(number) {
             self.observe(to, &Observation::Message(&message));
         }
     }
@@ -804,7 +867,7 @@ impl Simulation<'_> {
         if let Some(probe) = self.roles.probe(key) {
             let (from, to, payload) = (probe.from, probe.to, probe.payload.clone());
             let first = self.probe_ports(from, to).first().map(|port| PathPoint::Start(*port));
-            let passed = first.map_or(passed, |first| self.roles.since_restart(first, passed));
+            let passed = first.map_or(passed, |first| self.roles.faults.since_restart(first, passed));
             self.observe(from, &Observation::ProbeLeft { payload: &payload, passed });
         }
     }
@@ -814,7 +877,7 @@ impl Simulation<'_> {
         let passed = self.net.slab.at(key).came_before();
         if let Some(Probe { from, to, payload, lost: false }) = self.roles.take_probe(key) {
             let last = self.probe_ports(from, to).last().map(|port| PathPoint::End(*port));
-            let passed = last.map_or(passed, |last| self.roles.since_restart(last, passed));
+            let passed = last.map_or(passed, |last| self.roles.faults.since_restart(last, passed));
             self.observe(to, &Observation::ProbeCame { from, payload: &payload, passed });
         }
     }
@@ -839,7 +902,7 @@ impl Simulation<'_> {
             let counter = self.net.ports[port as usize].extras.as_ref().and_then(|e| e.path.as_ref());
             let (left, arriving) = counter.map_or_else(Default::default, PathCounter::counts);
             let passed = if matches!(point, PathPoint::Start(_)) { left } else { arriving };
-            self.roles.set_zero(point, passed);
+            self.roles.faults.set_zero(point, passed);
         }
         let tcp = self.connections.flows();
         let topology = &self.scenario.topology;
@@ -966,12 +1029,12 @@ impl Simulation<'_> {
                 Some(c) => FlowSample {
                     delivered: delivered(i, c) + rounds.carried(i as u32) + exchanges.carried(i as u32),
                     ip_bytes: came.get(i).copied().unwrap_or_default() as f64,
-                    cwnd: c.sender.cwnd(),
+                    cwnd: Some(c.sender.cwnd()),
                     srtt: c.sender.rtt.srtt(),
                 },
                 None => {
                     let profile = &profiles[profile_of[i] as usize];
-                    let cwnd = u64::from(profile.settings.initial_window) * profile.mss;
+                    let cwnd = Some(u64::from(profile.settings.initial_window) * profile.mss);
                     FlowSample { cwnd, ..FlowSample::default() }
                 }
             }
@@ -985,6 +1048,7 @@ impl Simulation<'_> {
         };
         self.meter.take(now, waited, queue_name.as_deref(), &capacities, &flows);
         self.gauge_meter.sample();
+        self.distributions.sample(self.scenario.run.sample, &self.net.ports, &self.rates);
         self.net.schedule(now + self.scenario.run.sample, Event::Sample);
     }
 
@@ -1064,16 +1128,17 @@ impl Simulation<'_> {
         completion.sort_unstable();
         let n = completion.len();
         figures.push(("completed".to_owned(), n as f64));
-        let mean = completion.iter().map(|s| s.as_secs_f64()).sum::<f64>() / n as f64;
-        figures.push(("fct_mean".to_owned(), mean));
-        // Nearest-rank percentile.
-        let p99 =
-            completion.get((n * 99).div_ceil(100).saturating_sub(1)).map_or(f64::NAN, |s| s.as_secs_f64());
-        figures.push(("fct_p99".to_owned(), p99));
+        let completion: Vec<f64> = completion.iter().map(|span| span.as_secs_f64()).collect();
+        figures.push(("fct_mean".to_owned(), completion.iter().sum::<f64>() / n as f64));
+        for (name, percent) in [("fct_p99", 99), ("fct_p50", 50), ("fct_p80", 80), ("fct_max", 100)] {
+            figures.push((name.to_owned(), percentile(&completion, percent)));
+        }
+        let (distributions, of_distributions) = self.distributions.finish(&completion, &self.net.windows);
+        figures.extend(of_distributions.into_iter().map(|(name, value)| (name.to_owned(), value)));
         for (name, value) in ROUND_FIGURES.into_iter().zip(self.rounds.figures(self.exchanges.rounds())) {
             figures.push((name.to_owned(), value));
         }
-        figures.push(("control_rate".to_owned(), self.roles.bytes_sent as f64 * 8.0 / 1e3 / duration));
+        figures.push(("control_rate".to_owned(), self.roles.bytes_sent() as f64 * 8.0 / 1e3 / duration));
         figures.extend(of_gauges);
         let packet_hops = self.net.ports.iter().map(Port::sent).sum();
         RunRecord {
@@ -1081,9 +1146,18 @@ impl Simulation<'_> {
             trial,
             figures,
             series,
+            distributions,
             sample: self.scenario.run.sample,
             work: Work { events: self.net.events.taken(), packet_hops },
         }
+    }
+}
+
+/// What a TCP flow of the group has to send.
+fn transfer_size(group: &FlowGroup) -> Option<u64> {
+    match group.transport {
+        Transport::Tcp { size, .. } => size.map(Bytes::get),
+        Transport::Udp { .. } => None,
     }
 }
 

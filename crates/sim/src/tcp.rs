@@ -13,7 +13,7 @@ pub(crate) mod sender;
 
 use bandmaster_core::scenario::TcpSettings;
 use bandmaster_core::time::Time;
-use bandmaster_core::tuning::Tuning;
+use bandmaster_core::tuning::{Tuning, Variant};
 
 /// IPv4 and TCP headers without options.
 pub(crate) const HEADERS: u32 = 40;
@@ -68,11 +68,15 @@ impl Profile {
         let settings = &mut tuned.settings;
         settings.initial_window = tuning.initial_window.unwrap_or(settings.initial_window);
         settings.min_rto = tuning.min_rto.unwrap_or(settings.min_rto);
+        settings.initial_rto = tuning.initial_rto.unwrap_or(settings.initial_rto);
         settings.pacing = tuning.pacing.unwrap_or(settings.pacing);
         settings.idle_restart = tuning.idle_restart.unwrap_or(settings.idle_restart);
         settings.cwnd_clamp = tuning.window_cap.or(settings.cwnd_clamp);
         if let Some(variant) = tuning.variant {
             variant.name().clone_into(&mut settings.congestion_control);
+            settings.ecn |= variant.needs_ecn();
+            settings.sack &= variant.uses_sack();
+            tuned.echoes_each = variant == Variant::Dctcp;
         }
         tuned
     }

@@ -3,8 +3,11 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use bandmaster_core::fairness::{Demand, max_min};
 use bandmaster_core::report::RunRecord;
+use bandmaster_core::routing::Router;
 use bandmaster_core::scenario::{Options, Override, Scenario, parse};
+use bandmaster_core::workload::plan;
 use bandmaster_sim::{RunOptions, run};
 
 /// The case of a variant of a file in `scenarios/qcbf/`, with these values.
@@ -103,6 +106,50 @@ fn many_senders_start_without_loss() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// 64 KiB for as many as 1,024 senders: 64 bytes each, in turns.
+#[test]
+fn a_shallow_buffer_serves_a_thousand_senders() {
+    let shallow = [("network.link.queue", "64KiB"), ("schemes.qcbf.buffer", "64KiB")];
+    let mut wrong = Vec::new();
+    for (senders, trial) in
+        [("32", 0), ("48", 0), ("256", 0), ("512", 0), ("512", 1), ("512", 2), ("1024", 0), ("1024", 1)]
+    {
+        let set = [&shallow[..], &[("network.size", senders)]].concat();
+        let record = record(&case("many.toml", "128-kib", &set), trial);
+        let figures = ["round_goodput", "drops", "rtos"].map(|name| figure(&record, name));
+        println!("64 KiB, {senders} senders: {figures:?}, {:.3} of the limit", figures[0] / LIMIT);
+        if figures[0] < 0.95 * LIMIT || figures[1..] != [0.0, 0.0] {
+            wrong.push((senders, trial, figures));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Few senders of 128 KiB over connections that stay open, so that rounds cost no handshake. The most that can be: a round
+/// takes what both links need, and the 11 us that the first segment takes to the empty port: 95.2 % with 4 senders.
+#[test]
+fn few_senders_reach_the_limit_over_persistent_connections() {
+    let mut wrong = Vec::new();
+    for (senders, start) in
+        [("4", "0us"), ("8", "0us"), ("8", "uniform(0us, 20us)"), ("16", "uniform(0us, 20us)")]
+    {
+        let set = [
+            ("network.size", senders),
+            ("flows.answers.persistent", "true"),
+            ("flows.answers.size", "66608B"),
+            ("flows.answers.rounds", "300"),
+            ("flows.answers.start", start),
+        ];
+        let record = record(&case("deep.toml", "qcbf-tcp", &set), 0);
+        let figures = ["round_goodput", "drops", "rtos", "rounds"].map(|name| figure(&record, name));
+        println!("{senders} persistent: {figures:?}, {:.4} of the limit", figures[0] / LIMIT);
+        if figures[0] < 0.95 * LIMIT || figures[1..] != [0.0, 0.0, 300.0] {
+            wrong.push((senders, start, figures));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// Shares far below a segment: turns. Blocks of few senders must be long beside the two round trips of the handshake.
 #[test]
 fn a_thousand_senders_reach_the_limit() {
@@ -145,7 +192,7 @@ fn the_share_of_a_dead_sender_and_of_a_lost_fin_comes_back() {
              [tcp]\ncongestion-control = \"newreno\"\n\
              [[flows]]\nname = \"others\"\nfrom = \"s\"\nto = \"d\"\n\
              [[flows]]\nname = \"dying\"\nfrom = \"x\"\nto = \"d\"\n{size}measured = false\n\
-             [schemes.qcbf]\nbuffer = \"64KiB\"\nrtt = \"22us\"\nbeta = 0.25\n\
+             [schemes.qcbf]\nbuffer = \"64KiB\"\nrtt = \"26us\"\nbeta = 0.2\n\
              [measure]\nrecord = \"none\"\nlong-interval = \"1ms\"\n\
              [[measure.windows]]\nname = \"dead\"\nfrom = \"1ms\"\nto = \"2ms\"\n\
              [[measure.windows]]\nname = \"aged\"\nfrom = \"5ms\"\nto = \"60ms\"\n"
@@ -161,6 +208,67 @@ fn the_share_of_a_dead_sender_and_of_a_lost_fin_comes_back() {
     }
 }
 
+/// Two flows of a receiver, one of which resets its connection at 5 ms: its share, half, comes back with the RST, long before
+/// the ageing time, and what had waited for it in the router goes with it.
+#[test]
+fn the_share_of_a_reset_comes_back_at_once() {
+    let limit = 10_000.0 * 1448.0 / 1502.0;
+    for subflows in ["", "subflows = 2\n"] {
+        let text = format!(
+            "version = 1\nname = \"t\"\n[run]\nduration = \"20ms\"\nsample = \"100us\"\ntrials = 1\n\
+             [network]\nrouters = [\"tor\"]\nhosts = [\"d\", \"x\", \"s\"]\nhost-delay = 0.0\nframe-overhead = \"2B\"\n\
+             [network.link]\nrate = \"10gbit\"\ndelay = \"5us\"\nqueue = \"64KiB\"\n\
+             [[network.links]]\nends = [\"tor\", \"d\"]\n[[network.links]]\nends = [\"x\", \"tor\"]\n\
+             [[network.links]]\nends = [\"s\", \"tor\"]\n[tcp]\ncongestion-control = \"newreno\"\n\
+             [[flows]]\nname = \"others\"\nfrom = \"s\"\nto = \"d\"\n\
+             [[flows]]\nname = \"reset\"\nfrom = \"x\"\nto = \"d\"\n{subflows}stop = \"5ms\"\nreset = true\nmeasured = false\n\
+             [schemes.qcbf]\nbuffer = \"64KiB\"\nrtt = \"26us\"\nbeta = 0.2\n\
+             [measure]\nrecord = \"none\"\nlong-interval = \"1ms\"\n\
+             [[measure.windows]]\nname = \"shared\"\nfrom = \"2ms\"\nto = \"5ms\"\n\
+             [[measure.windows]]\nname = \"next\"\nfrom = \"5.2ms\"\nto = \"7ms\"\n\
+             [[measure.windows]]\nname = \"later\"\nfrom = \"7ms\"\nto = \"20ms\"\n"
+        );
+        let study = parse("t.toml", &text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+        let record = record(&study.cases[0].scenario, 0);
+        let [shared, next, later] = ["shared.throughput", "next.throughput", "later.throughput"]
+            .map(|window| figure(&record, window) / limit);
+        println!(
+            "{subflows:?}: {shared:.3} beside it, {next:.3} in the ageing time after its RST, {later:.3} later"
+        );
+        assert!((0.35..0.65).contains(&shared), "{shared:.3}");
+        assert!(next > 0.97 && later > 0.97, "{next:.3}, {later:.3}");
+        assert_eq!(figure(&record, "drops"), 0.0);
+    }
+}
+
+/// Payload that the measured flows together get at their max-min shares, with every flow greedy; Mbit/s.
+fn max_min_of_measured(scenario: &Scenario) -> f64 {
+    let (topology, groups) = (&scenario.topology, &scenario.flows);
+    let mut router = Router::new(topology);
+    let mut routes = Vec::new();
+    for (number, flow) in plan(groups, topology, &scenario.run, 0).iter().enumerate() {
+        // Later rounds go the same ways.
+        if flow.set() > 0 {
+            continue;
+        }
+        let mut over = flow.path(groups).to_vec();
+        if flow.group(groups).multipath.is_some() {
+            let link = flow.subflow(groups) as usize;
+            over.extend([flow.src, flow.dst].into_iter().filter_map(|host| router.gateway(host, link)));
+            over.dedup();
+        }
+        let route = router.route_over(flow.src, &over, flow.dst, number as u64).expect("a way");
+        routes.push((route, flow.group(groups).measured));
+    }
+    let capacities: Vec<f64> =
+        topology.links.iter().flat_map(|link| [link.rate.bits_per_sec() as f64 / 1e6; 2]).collect();
+    let demands: Vec<Demand<'_>> =
+        routes.iter().map(|(links, _)| Demand { links, most: f64::INFINITY, flows: 1 }).collect();
+    let rates = max_min(&capacities, &demands);
+    let measured = rates.iter().zip(&routes).filter(|(_, (_, measured))| *measured);
+    measured.map(|(rate, _)| rate * 1448.0 / 1502.0).sum()
+}
+
 /// Among other traffic, in a dual-homed fat tree of 128 hosts.
 #[test]
 fn incast_in_a_fat_tree_spares_the_cross_traffic() {
@@ -173,7 +281,14 @@ fn incast_in_a_fat_tree_spares_the_cross_traffic() {
     }
     let [alone, _, qcbf] = &records;
     let kept = figure(qcbf, "throughput") / figure(alone, "throughput");
+    let share = max_min_of_measured(&case("fat-tree.toml", "qcbf", &[]));
+    let of_share = [alone, qcbf].map(|record| figure(record, "throughput") / share);
+    println!(
+        "max-min share {share:.0} Mbit/s; alone {:.4} of it, with the incast {:.4}",
+        of_share[0], of_share[1]
+    );
+    assert!((0.95..=1.05).contains(&of_share[1]), "{of_share:?}");
     assert!((0.95..=1.05).contains(&kept), "cross traffic keeps {kept:.3}");
-    assert!(figure(qcbf, "round_goodput") > 0.8 * LIMIT, "{}", figure(qcbf, "round_goodput"));
+    assert!(figure(qcbf, "round_goodput") > 0.945 * LIMIT, "{}", figure(qcbf, "round_goodput"));
     assert!(figure(qcbf, "rtos") <= figure(alone, "rtos"), "the incast adds timeouts");
 }

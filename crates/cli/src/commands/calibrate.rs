@@ -118,6 +118,7 @@ mod linux {
 
     pub(super) fn failure(error: Error) -> Failure {
         let exit = match &error {
+            Error::Unfit(_) => Exit::Usage,
             Error::Missing(_) => Exit::MissingCapability,
             Error::Os { error, .. } if error.kind() == std::io::ErrorKind::PermissionDenied => {
                 Exit::MissingCapability

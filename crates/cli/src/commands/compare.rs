@@ -167,8 +167,12 @@ struct CaseComparison {
 struct FigureComparison {
     figure: String,
     unit: &'static str,
+    /// What the paper reports; none: it, or the scenario file, says nothing.
+    paper: Option<f64>,
     a: Option<Sample>,
     b: Option<Sample>,
+    /// Mean of the figure `FIGURE_limit` in A, or in B: the best that is possible; none: there is no such figure.
+    limit: Option<f64>,
     difference: Option<Difference>,
     /// Whether the tolerance for it is kept; none: there is none.
     ok: Option<bool>,
@@ -233,7 +237,16 @@ impl StudyComparison {
             world_b: words(&b.origin),
             same_scenario,
             changes: if same_scenario { Vec::new() } else { changes(&pairs) },
-            cases: pairs.iter().map(|(a, b)| CaseComparison::new(a, b, wanted)).collect(),
+            cases: pairs
+                .iter()
+                .map(|(case_a, case_b)| {
+                    let paper = |figure: &str| {
+                        let of_a = a.paper(&case_a.statistics, figure);
+                        of_a.or_else(|| b.paper(&case_b.statistics, figure))
+                    };
+                    CaseComparison::new(case_a, case_b, &paper, wanted)
+                })
+                .collect(),
             only_a: only(&a.cases, &|case| pairs.iter().any(|(a, _)| std::ptr::eq(*a, case))),
             only_b: only(&b.cases, &|case| pairs.iter().any(|(_, b)| std::ptr::eq(*b, case))),
         }
@@ -268,16 +281,20 @@ impl StudyComparison {
 }
 
 impl CaseComparison {
-    fn new(a: &CaseRow, b: &CaseRow, wanted: &Wanted<'_>) -> Self {
+    fn new(a: &CaseRow, b: &CaseRow, paper: &dyn Fn(&str) -> Option<f64>, wanted: &Wanted<'_>) -> Self {
         let (a, b) = (&a.statistics, &b.statistics);
         let mut figures: Vec<&str> = a.figures.iter().map(|(name, _)| name.as_str()).collect();
         figures.extend(b.figures.iter().map(|(n, _)| n.as_str()).filter(|n| a.figure(n).is_none()));
         figures.retain(|figure| wanted.shows(figure));
         let compared = |figure: &str| {
+            let limit = format!("{figure}_limit");
+            let limit = a.figure(&limit).or_else(|| b.figure(&limit)).map(|sample| sample.mean);
             let (a, b) = (a.figure(figure), b.figure(figure));
             FigureComparison {
                 figure: figure.to_owned(),
                 unit: Label::of_figure(figure).unit,
+                paper: paper(figure),
+                limit,
                 a,
                 b,
                 difference: a.zip(b).map(|(a, b)| Difference::new(a, b)),
@@ -299,20 +316,30 @@ impl CaseComparison {
         *text += &format!("\n{} ({} and {} trials)\n", self.name, self.trials_a, self.trials_b);
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        let judged = self.figures.iter().any(|figure| figure.ok.is_some());
-        let verdicts = if judged { &["tolerance"][..] } else { &[] };
-        let head = ["  figure", "unit", "A", "B", "B - A", "relative"];
-        table.set_header(head.iter().chain(verdicts).copied());
+        // Columns that no figure fills are left out.
+        let filled = [
+            true,
+            true,
+            self.figures.iter().any(|figure| figure.paper.is_some()),
+            true,
+            true,
+            self.figures.iter().any(|figure| figure.limit.is_some()),
+            true,
+            true,
+            self.figures.iter().any(|figure| figure.ok.is_some()),
+        ];
+        let head = ["  figure", "unit", "paper", "A", "B", "limit", "B - A", "relative", "tolerance"];
+        let numbers = [false, false, true, true, true, true, true, true, false];
+        let keep =
+            |cells: [String; 9]| cells.into_iter().zip(filled).filter(|(_, f)| *f).map(|(cell, _)| cell);
+        table.set_header(keep(head.map(str::to_owned)));
         for figure in &self.figures {
-            let mut cells = figure.cells().to_vec();
-            if judged {
-                cells.push(figure.ok.map_or("", |ok| if ok { "kept" } else { "EXCEEDED" }).to_owned());
-            }
-            table.add_row(cells);
+            table.add_row(keep(figure.cells()));
         }
-        for (index, column) in table.column_iter_mut().enumerate() {
+        let numbers = numbers.into_iter().zip(filled).filter(|(_, filled)| *filled).map(|(number, _)| number);
+        for (column, is_number) in table.column_iter_mut().zip(numbers) {
             column.set_padding((0, 2));
-            if (2..6).contains(&index) {
+            if is_number {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
@@ -321,9 +348,10 @@ impl CaseComparison {
 }
 
 impl FigureComparison {
-    fn cells(&self) -> [String; 6] {
+    fn cells(&self) -> [String; 9] {
         let absent = || "–".to_owned();
         let mean = |sample: Option<Sample>| sample.map_or_else(absent, |sample| significant(sample.mean, 5));
+        let plain = |value: Option<f64>| value.map_or_else(absent, |value| significant(value, 5));
         let difference = self.difference.map_or_else(absent, |difference| {
             let mark = if difference.is_significant() == Some(true) { "*" } else { "" };
             let mean = significant(difference.mean, 3);
@@ -334,7 +362,18 @@ impl FigureComparison {
         });
         let share = self.difference.and_then(|difference| difference.relative);
         let relative = share.map_or_else(absent, |share| format!("{:+.1} %", share * 100.0));
-        [format!("  {}", self.figure), self.unit.to_owned(), mean(self.a), mean(self.b), difference, relative]
+        let verdict = self.ok.map_or("", |ok| if ok { "kept" } else { "EXCEEDED" });
+        [
+            format!("  {}", self.figure),
+            self.unit.to_owned(),
+            plain(self.paper),
+            mean(self.a),
+            mean(self.b),
+            plain(self.limit),
+            difference,
+            relative,
+            verdict.to_owned(),
+        ]
     }
 }
 

@@ -7,14 +7,14 @@ use std::sync::{Mutex, PoisonError};
 
 use bandmaster_core::scenario::{Case, ClaimAt, FigureContent, Scenario, Study};
 use bandmaster_core::time::{Span, Time};
-use bandmaster_linux::lab::{self, RunOptions};
-use bandmaster_linux::{Error, netns};
-use clap::{Args, ValueHint};
+use bandmaster_linux::lab::{self, RunOptions, TrafficSource};
+use bandmaster_linux::{Error, iperf3, netns};
+use clap::{Args, ValueEnum, ValueHint};
 
 use super::execute::{Experiment, Runtime, execute_by};
 use super::run::settings_as_written;
 use super::scenario_file::{ScenarioFile, options};
-use crate::args::{CaptureArgs, Settings, WorkArgs};
+use crate::args::{CaptureArgs, Settings, WorkArgs, whole_number};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
@@ -39,6 +39,12 @@ pub(crate) struct EmulateArgs {
     /// Only the base point of each variant: no sweeps
     #[arg(long)]
     base: bool,
+    /// Trials at the same time, each in a lab of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u16>(1, 16))]
+    jobs: u16,
+    /// Who sends and receives: this program, or processes of iperf3 for bulk TCP and constant UDP
+    #[arg(long, value_name = "WHO", value_enum, default_value_t)]
+    traffic: Who,
     /// Folder for the report; must be new or empty [default: results/NAME-001, -002, ...]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "no_report")]
     out: Option<PathBuf>,
@@ -56,10 +62,29 @@ pub(crate) struct EmulateArgs {
     clean: bool,
 }
 
+/// Who sends and receives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+enum Who {
+    #[default]
+    Own,
+    #[value(name = "iperf3")]
+    Iperf3,
+}
+
+impl From<Who> for TrafficSource {
+    fn from(who: Who) -> Self {
+        match who {
+            Who::Own => Self::Own,
+            Who::Iperf3 => Self::Iperf3,
+        }
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let exit = match &error {
             Error::Stopped => Exit::Interrupted,
+            Error::Unfit(_) => Exit::Usage,
             Error::Missing(_) => Exit::MissingCapability,
             Error::Os { .. } => Exit::RunFailed,
         };
@@ -79,7 +104,7 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
     // Everything that cannot be done is said before anything is touched.
     let mut remarks = BTreeSet::new();
     for case in &study.cases {
-        let found = bandmaster_linux::check(&case.scenario).map_err(|error| {
+        let found = check(&case.scenario, args.traffic).map_err(|error| {
             let Failure { exit, message } = Failure::from(error);
             let message =
                 message.replacen("error: ", &format!("error: {}, {}: ", study.name, case.variant), 1);
@@ -94,13 +119,13 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
         console.say(format!("removed {name}, which a killed emulation had left"));
     }
     interrupt::before_exit(bandmaster_linux::abandon);
-    say_length(&study, console);
+    say_length(&study, args.jobs, console);
     for remark in &remarks {
         console.say(format!("otherwise than the file says: {remark}"));
     }
 
     let work = WorkArgs {
-        jobs: Some(1),
+        jobs: Some(args.jobs),
         out: args.out.clone(),
         force: args.force,
         json: args.json,
@@ -108,7 +133,7 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
     };
     let told = Mutex::new(remarks);
     let run = |job: &Job<'_>, stop: &AtomicBool| {
-        let options = RunOptions { stop: Some(stop) };
+        let options = RunOptions { stop: Some(stop), traffic: args.traffic.into() };
         match lab::run(job.scenario, job.case, job.trial, &options) {
             Ok(trial) => {
                 let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,12 +145,13 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
                 Ok(trial.record)
             }
             Err(Error::Stopped) => Err(TrialError::Stopped),
-            Err(Error::Missing(why)) => Err(TrialError::Unrunnable(why)),
+            Err(Error::Unfit(why) | Error::Missing(why)) => Err(TrialError::Unrunnable(why)),
             Err(error) => Err(TrialError::Failed(error.to_string())),
         }
     };
     let chosen = args.variants.iter().flat_map(|name| ["--variant".to_owned(), name.clone()]);
     let base = args.base.then(|| "--base".to_owned());
+    let traffic = (args.traffic == Who::Iperf3).then(|| ["--traffic", "iperf3"].map(str::to_owned));
     execute_by(
         &Runtime { world: "emulate", run: &run },
         &Experiment {
@@ -134,7 +160,7 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
             command: vec!["emulate".to_owned(), file.path.clone()],
             settings: [
                 settings_as_written(&args.settings, &[], &CaptureArgs::default()),
-                chosen.chain(base).collect(),
+                chosen.chain(base).chain(traffic.into_iter().flatten()).collect(),
             ]
             .concat(),
             studies: vec![(file, study)],
@@ -143,6 +169,16 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
         &work,
         console,
     )
+}
+
+/// What is otherwise than the file says. What iperf3 cannot express is refused first, as `own` may do it.
+fn check(scenario: &Scenario, who: Who) -> Result<Vec<String>, Error> {
+    let mut remarks = match who {
+        Who::Own => Vec::new(),
+        Who::Iperf3 => iperf3::check(scenario)?,
+    };
+    remarks.extend(bandmaster_linux::check(scenario)?);
+    Ok(remarks)
 }
 
 fn clean(console: Console) -> Result<Exit, Failure> {
@@ -218,6 +254,7 @@ fn swept_by(content: &FigureContent) -> Option<&str> {
         FigureContent::Series { sweep, at, .. } => {
             sweep.as_deref().or(at.as_ref().map(|(sweep, _)| sweep.as_str()))
         }
+        FigureContent::Distribution { .. } => None,
     }
 }
 
@@ -264,10 +301,11 @@ fn note(study: &mut Study, remarks: &BTreeSet<String>) {
     study.description.push_str(&text);
 }
 
-fn say_length(study: &Study, console: Console) {
+fn say_length(study: &Study, jobs: u16, console: Console) {
     let of_case =
         |case: &Case| case.scenario.run.duration.as_secs_f64() * f64::from(case.scenario.run.trials);
     let seconds: f64 = study.cases.iter().map(of_case).sum();
     let trials: u32 = study.cases.iter().map(|case| case.scenario.run.trials).sum();
-    console.say(format!("emulating {trials} trials, one after the other: {seconds:.0} s and more"));
+    let how = if jobs > 1 { format!("{jobs} at a time") } else { "one after the other".to_owned() };
+    console.say(format!("emulating {trials} trials, {how}: {:.0} s and more", seconds / f64::from(jobs)));
 }

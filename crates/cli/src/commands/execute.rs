@@ -249,8 +249,10 @@ fn provenance(world: &'static str, file: &ScenarioFile, study: &Study, settings:
     }
 }
 
-/// Name and digest of each trace that a case of the study uses.
+/// Name and digest of each trace and size distribution that a case of the study uses.
 fn traces(study: &Study) -> BTreeSet<(&str, &str)> {
+    let flows = study.cases.iter().flat_map(|case| &case.scenario.flows);
+    let sizes = flows.filter_map(|group| group.size_cdf.as_ref()).map(|sizes| (sizes.name(), sizes.digest()));
     let links = study.cases.iter().flat_map(|case| &case.scenario.topology.links);
     links
         .flat_map(|link| [&link.capacity, &link.capacity_back])
@@ -258,6 +260,7 @@ fn traces(study: &Study) -> BTreeSet<(&str, &str)> {
             Some(Capacity::Trace(trace)) => Some((trace.file(), trace.digest())),
             Some(Capacity::Steps(_)) | None => None,
         })
+        .chain(sizes)
         .collect()
 }
 

@@ -1,6 +1,6 @@
 //! `bandmaster reproduce`, and the papers that it knows.
 
-use bandmaster_core::scenario::Options;
+use bandmaster_core::scenario::{Options, Override};
 use clap::builder::PossibleValuesParser;
 
 use super::execute::{Experiment, execute};
@@ -18,6 +18,9 @@ pub(crate) struct Reproduction {
     pub(crate) about: &'static str,
     /// Path in the source and content of each file.
     pub(crate) files: &'static [(&'static str, &'static str)],
+    /// Keys and values that `--quick` and `--full` change beside trials and sweeps.
+    pub(crate) quick: &'static [(&'static str, &'static str)],
+    pub(crate) full: &'static [(&'static str, &'static str)],
 }
 
 macro_rules! scenario_files {
@@ -36,11 +39,15 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
             "scenarios/bas/variable.toml",
             "scenarios/bas/max-min.toml"
         ],
+        quick: &[],
+        full: &[],
     },
     Reproduction {
         name: "fbqm",
         about: "Choi, Sekhon, Seok 2016: flow-based queue management, Fig. 1(b) to (d)",
         files: scenario_files!["scenarios/fbqm/paper.toml", "scenarios/fbqm/many.toml"],
+        quick: &[],
+        full: &[],
     },
     Reproduction {
         name: "er2bc",
@@ -51,6 +58,8 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
             "scenarios/er2bc/table6-tcp.toml",
             "scenarios/er2bc/table6-udp.toml"
         ],
+        quick: &[],
+        full: &[],
     },
     Reproduction {
         name: "qcbf",
@@ -59,10 +68,36 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
             "scenarios/qcbf/shallow.toml",
             "scenarios/qcbf/deep.toml",
             "scenarios/qcbf/many.toml",
+            "scenarios/qcbf/persistent.toml",
             "scenarios/qcbf/fat-tree.toml"
         ],
+        quick: &[],
+        full: &[],
+    },
+    Reproduction {
+        name: "opentcp",
+        about: "Ghobadi, Hassas Yeganeh, Ganjali 2012: policies on an all-to-all benchmark, Figs. 4 and 5, Table 1",
+        files: scenario_files!["scenarios/opentcp/scinet.toml"],
+        quick: &[
+            ("network.leaves", "3"),
+            ("network.size", "14"),
+            ("network.fabric.rate", "3.3gbit"),
+            ("network.fabric.queue", "43pkt"),
+            ("flows.messages.size", "160KiB"),
+        ],
+        full: &[("network.leaves", "92")],
     },
 ];
+
+impl Reproduction {
+    /// How its files are read.
+    fn options(&self, quick: bool, full: bool) -> Options<'static> {
+        let changed = [(quick, self.quick), (full, self.full)];
+        let changed = changed.into_iter().filter(|(given, _)| *given).flat_map(|(_, keys)| keys);
+        let of = |&(key, value): &(&str, &str)| Override { key: key.to_owned(), value: value.to_owned() };
+        Options { quick, overrides: changed.map(of).collect(), ..Options::default() }
+    }
+}
 
 /// The names, for the command line.
 pub(crate) fn names() -> PossibleValuesParser {
@@ -71,6 +106,14 @@ pub(crate) fn names() -> PossibleValuesParser {
 
 /// Redoes one paper, or all.
 pub(crate) fn reproduce(args: &ReproduceArgs, console: Console) -> Result<Exit, Failure> {
+    if args.full
+        && let Some(name) = &args.name
+        && REPRODUCTIONS.iter().any(|r| r.name == name && r.full.is_empty())
+    {
+        let with: Vec<&str> = REPRODUCTIONS.iter().filter(|r| !r.full.is_empty()).map(|r| r.name).collect();
+        let message = format!("`{name}` has no larger form; `--full` is for {}", with.join(", "));
+        return Err(Failure::usage(message));
+    }
     let asked = |r: &&Reproduction| args.name.as_ref().is_none_or(|name| name == r.name);
     let mut worst = Exit::Success;
     for reproduction in REPRODUCTIONS.iter().filter(asked) {
@@ -79,7 +122,7 @@ pub(crate) fn reproduce(args: &ReproduceArgs, console: Console) -> Result<Exit, 
             None => args.work.out.as_ref().map(|out| out.join(reproduction.name)),
         };
         let work = WorkArgs { out, ..args.work.clone() };
-        worst = worst.max(reproduce_one(reproduction, args.quick, &work, console)?);
+        worst = worst.max(reproduce_one(reproduction, args, &work, console)?);
         if worst == Exit::Interrupted {
             break;
         }
@@ -89,11 +132,12 @@ pub(crate) fn reproduce(args: &ReproduceArgs, console: Console) -> Result<Exit, 
 
 fn reproduce_one(
     reproduction: &Reproduction,
-    quick: bool,
+    args: &ReproduceArgs,
     work: &WorkArgs,
     console: Console,
 ) -> Result<Exit, Failure> {
-    let options = Options { quick, ..Options::default() };
+    let &ReproduceArgs { quick, full, .. } = args;
+    let options = reproduction.options(quick, full);
     let read = |&(path, text): &(&str, &str)| {
         let file = ScenarioFile { path: path.to_owned(), text: text.to_owned(), folder: None };
         file.study(&options).map(|study| (file, study))
@@ -104,7 +148,11 @@ fn reproduce_one(
             title: reproduction.about.to_owned(),
             studies: all_or_every_error(reproduction.files.iter().map(read))?,
             command: vec!["reproduce".to_owned(), reproduction.name.to_owned()],
-            settings: quick.then(|| "--quick".to_owned()).into_iter().collect(),
+            settings: [(quick, "--quick"), (full, "--full")]
+                .into_iter()
+                .filter(|(given, _)| *given)
+                .map(|(_, word)| word.to_owned())
+                .collect(),
             capture: &CaptureArgs::default(),
         },
         work,
@@ -122,8 +170,9 @@ mod tests {
             for (path, text) in reproduction.files {
                 let file = ScenarioFile { path: (*path).to_owned(), text: (*text).to_owned(), folder: None };
                 let full = file.study(&Options::default()).map_err(|e| e.message).expect(path);
-                let quick = Options { quick: true, ..Options::default() };
-                let quick = file.study(&quick).map_err(|e| e.message).expect(path);
+                let quick =
+                    file.study(&reproduction.options(true, false)).map_err(|e| e.message).expect(path);
+                file.study(&reproduction.options(false, true)).map_err(|e| e.message).expect(path);
                 assert!(!full.claims.is_empty(), "{path} claims nothing");
                 assert!(quick.cases.len() <= full.cases.len(), "{path} has more cases in quick mode");
             }

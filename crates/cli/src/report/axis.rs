@@ -88,6 +88,22 @@ impl Axis {
         }
     }
 
+    /// A horizontal axis that holds `values`; on a logarithmic one, which has no place for zero, ticks are at powers of
+    /// ten.
+    pub(crate) fn over(label: String, values: impl IntoIterator<Item = f64>, log: bool) -> Self {
+        let values: Vec<f64> = values.into_iter().filter(|value| !log || *value > 0.0).collect();
+        let (low, high) = extent(values).unwrap_or((1.0, 10.0));
+        if !log {
+            let high = if high > low { high } else { low + 1.0 };
+            return Self::linear(label, low.min(0.0), high + (high - low.min(0.0)) * 0.04);
+        }
+        let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
+        let last = last.max(first + 1);
+        let tick = |power: i32| Tick { at: 10_f64.powi(power), label: plain(10_f64.powi(power)) };
+        let ticks = (first..=last).map(tick).collect();
+        Self { label, ticks, low: 10_f64.powi(first), high: 10_f64.powi(last), log }
+    }
+
     /// Where `value` is, as a share of the axis from its start.
     pub(crate) fn share(&self, value: f64) -> f64 {
         if self.log {

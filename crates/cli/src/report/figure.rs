@@ -56,6 +56,7 @@ pub(crate) fn draw_all<'a>(results: &[StudyResults<'a>]) -> Vec<DrawnFigure<'a>>
         let Drawing { plot, note, data } = match &figure.content {
             FigureContent::Sweep { sweep, y, log_x } => sources[index].sweep(figure, sweep, y, *log_x),
             FigureContent::Series { .. } => sources[index].series(figure),
+            FigureContent::Distribution { x, log_x } => sources[index].distribution(figure, x, *log_x),
         };
         DrawnFigure { study: index, file: format!("figures/{id}.svg"), id, figure, plot, note, data }
     });
@@ -268,6 +269,62 @@ impl<'a> Source<'a> {
         let note = match trial {
             Some(trial) if measured => format!("Trial {trial}, counted from 0."),
             _ => self.series_note(cases.iter().map(|case| self.trials[case.case].len() as u32)),
+        };
+        Drawing { plot, note, data }
+    }
+
+    /// The cumulative distribution of a measure, over all trials: each trial counts the same.
+    fn distribution(&self, figure: &Figure, x: &str, log_x: bool) -> Drawing {
+        let label = Label::of_measure(x);
+        let (mut curves, mut legend, mut trials) = (Vec::new(), Vec::new(), Vec::new());
+        let shares = (0..=20).map(|step| f64::from(step) / 20.0);
+        let head = vec!["share of values up to".to_owned()];
+        let mut data = DataTable { head, rows: shares.map(|share| vec![format!("{share:.2}")]).collect() };
+        for variant in &figure.variants {
+            let base = self.summary.rows.iter().position(|row| row.variant == *variant && row.base);
+            let records = base.map_or(&[][..], |base| &self.trials[base]);
+            let of = |record: &&RunRecord| record.distributions.iter().find(|d| d.measure == x).cloned();
+            let mut values: Vec<f64> = records.iter().filter_map(of).flat_map(|d| d.quantiles).collect();
+            trials.push(records.len() as u32);
+            if values.is_empty() {
+                continue;
+            }
+            values.sort_by(f64::total_cmp);
+            let last = values.len() - 1;
+            let at = |share: f64| values[(share * last as f64).round() as usize];
+            let title = self.variant_title(variant).to_owned();
+            data.head.push(title.clone());
+            for (row, step) in data.rows.iter_mut().zip(0..) {
+                row.push(number::significant(at(f64::from(step) / 20.0), 4));
+            }
+            let steps = DRAWN_VALUES as f64;
+            let points = (0..=DRAWN_VALUES).map(|step| step as f64 / steps).map(|share| (at(share), share));
+            let look = Look::Trace(self.variant_number(variant));
+            curves.push(Curve { look, shape: Shape::Line(points.collect()) });
+            legend.push(LegendEntry { label: title, look });
+        }
+        for (number, reference) in figure.references.iter().enumerate() {
+            let look = Look::Reference(number);
+            curves.push(Curve { look, shape: Shape::Points(reference_points(reference).collect()) });
+            legend.push(LegendEntry { label: reference.label.clone(), look });
+        }
+        let positions = curves.iter().flat_map(|curve| match &curve.shape {
+            Shape::Line(values) => values.iter().map(|(x, _)| *x).collect::<Vec<_>>(),
+            Shape::Points(points) => points.iter().map(|point| point.x).collect(),
+            Shape::Level(_) => Vec::new(),
+        });
+        let horizontal = Axis::over(label.axis(), positions, log_x);
+        let plot = (!data.head[1..].is_empty()).then(|| Plot {
+            description: format!("{}: cumulative distribution of {}", figure.title, label.long),
+            x: horizontal,
+            y: Axis::linear("Cumulative share".to_owned(), 0.0, 1.0),
+            panels: vec![Panel { title: String::new(), curves }],
+            legend,
+        });
+        let note = match trials.iter().max() {
+            None | Some(0) => String::new(),
+            Some(1) => "One trial.".to_owned(),
+            Some(most) => format!("Over {most} trials."),
         };
         Drawing { plot, note, data }
     }

@@ -244,7 +244,9 @@ impl TablePrint {
 pub(super) fn focus(study: &Study, sweep: &Sweep) -> Vec<String> {
     let drawn = study.figures.iter().filter_map(|figure| match &figure.content {
         FigureContent::Sweep { sweep: name, y, .. } if *name == sweep.name => Some(y.clone()),
-        FigureContent::Sweep { .. } | FigureContent::Series { .. } => None,
+        FigureContent::Sweep { .. } | FigureContent::Series { .. } | FigureContent::Distribution { .. } => {
+            None
+        }
     });
     let claimed = study.claims.iter().filter_map(|claim| match &claim.at {
         ClaimAt::Every(name) | ClaimAt::Points(name, _) if *name == sweep.name => Some(claim.figure.clone()),

@@ -38,7 +38,11 @@ impl Drop for Scratch {
 
 /// Three variants, two of them swept over N = 4 (the base), 8, 16; two trials; claims of every outcome.
 pub(crate) fn study() -> Study {
-    let variant = |name: &str, title: &str| Variant { name: name.to_owned(), title: title.to_owned() };
+    let variant = |name: &str, title: &str| Variant {
+        name: name.to_owned(),
+        title: title.to_owned(),
+        paper: Vec::new(),
+    };
     let case = |variant: &str, value: Option<&str>, base: bool| Case {
         variant: variant.to_owned(),
         points: value.map(|value| ("n".to_owned(), value.to_owned())).into_iter().collect(),
@@ -167,6 +171,7 @@ fn scenario() -> Scenario {
             long_interval: Span::from_secs(1),
             gauges: Vec::new(),
             tracking: None,
+            distributions: false,
         },
     }
 }
@@ -225,6 +230,7 @@ fn record(case: usize, trial: u32, content: &Case) -> RunRecord {
             series("near", "throughput", wave(throughput / 2.0, 0.15)),
             series("r1->server", "queue", wave(queue, 0.4)),
         ],
+        distributions: Vec::new(),
         sample: Span::from_millis(100),
         work: Work { events: 1000, packet_hops: 600 },
     }

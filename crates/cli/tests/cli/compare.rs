@@ -53,6 +53,73 @@ fn figures_of_joined_cases_have_their_difference() {
     assert!(text.contains("run.seed: 1 in A, 2 in B"), "{text}");
 }
 
+/// 1 Mbit/s of which 900 kbit/s are needed, beside 1.5, over 2.
+const NEEDY: &str = r#"version = 1
+name = "needy"
+[run]
+duration = "4s"
+trials = 2
+[network]
+hosts = ["a", "b", "x", "y"]
+routers = ["r", "s"]
+[network.link]
+rate = "100mbit"
+delay = "1ms"
+[[network.links]]
+ends = ["a", "r"]
+[[network.links]]
+ends = ["x", "r"]
+[[network.links]]
+ends = ["r", "s"]
+rate = "2mbit"
+queue = "20pkt"
+[[network.links]]
+ends = ["s", "b"]
+[[network.links]]
+ends = ["s", "y"]
+[[flows]]
+name = "one"
+transport = "udp"
+from = "a"
+to = "b"
+rate = "1mbit"
+needs = "900kbit"
+measured = true
+[[flows]]
+name = "cross"
+transport = "udp"
+from = "x"
+to = "y"
+rate = "1500kbit"
+[measure]
+queue = "r->s"
+[[compare]]
+name = "all"
+paper = [{ figure = "one.shortage", value = 42.5 }]
+"#;
+
+#[test]
+fn what_the_paper_reports_and_what_is_possible_stand_beside() {
+    let scratch = Scratch::new("compare-paper");
+    scratch.write("needy.toml", NEEDY);
+    for (folder, jitter) in [("a", "0"), ("b", "1")] {
+        let set = format!("flows.one.jitter={jitter}");
+        scratch.run(&["run", "needy.toml", "--set", &set, "--out", folder]).expect(0);
+    }
+    let json = scratch.run(&["compare", "a", "b", "--figure", "shortage", "--json"]).expect(0).json();
+    let figure = &json["studies"][0]["cases"][0]["figures"][0];
+    assert_eq!((&figure["figure"], &figure["paper"]), (&json!("one.shortage"), &json!(42.5)));
+    assert_eq!(figure["limit"], json!(100.0), "0.5 Mbit/s are left");
+    let text = scratch.run(&["compare", "a", "b", "--figure", "shortage"]).expect(0).stdout;
+    let line = |word: &str| text.lines().find(|line| line.contains(word)).unwrap_or_else(|| panic!("{text}"));
+    let head: Vec<&str> = line("relative").split_whitespace().collect();
+    assert_eq!(head, ["figure", "unit", "paper", "A", "B", "limit", "B", "-", "A", "relative"]);
+    let cells: Vec<&str> = line("one.shortage").split_whitespace().collect();
+    assert_eq!((cells[2], cells[5]), ("42.5", "100"), "{text}");
+    let text = scratch.run(&["compare", "a", "b", "--figure", "throughput"]).expect(0).stdout;
+    assert!(!text.contains("paper") && !text.contains("limit"), "{text}");
+}
+
 #[test]
 fn tolerances_decide_the_exit_code() {
     let scratch = two("compare-tolerances");

@@ -218,7 +218,8 @@ fn a_run_to_its_end_leaves_nothing() {
     let Some(_alone) = alone("a_run_to_its_end_leaves_nothing") else { return };
     let scratch = scratch("emulate-end");
     let before = machine();
-    let mut child = start(scratch.command(&["emulate", "lab.toml", "--out", "out"]));
+    let mut child =
+        start(scratch.command(&["emulate", "lab.toml", "--trials", "2", "--jobs", "2", "--out", "out"]));
     assert_eq!(code(&mut child), Some(0));
     expect_nothing_left(&before, child.id());
     assert!(scratch.path("out/report.html").exists());

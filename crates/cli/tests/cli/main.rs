@@ -7,6 +7,7 @@ mod doctor;
 #[cfg(target_os = "linux")]
 mod emulate;
 mod interrupt;
+mod policies;
 mod program;
 mod refusals;
 mod results;

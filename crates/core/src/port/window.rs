@@ -33,15 +33,18 @@ pub enum AckVerdict {
     Window(u64),
     /// It waits until [`WindowProgram::release`] names its flow.
     Hold,
+    /// It goes on with this window in bytes, and a copy of it, without what it reports of losses, waits as above.
+    Copy(u64),
 }
 
 /// A program at a port that sees the data on its way out and the acknowledgements that come back over the same link.
 pub trait WindowProgram: Send {
-    /// A segment from the sender is about to leave by the port. What it answers bounds the segment's window field.
-    fn on_data(&mut self, now: Time, segment: &Segment) -> Option<u64>;
+    /// A segment from the sender is about to leave by the port, where it and others, `held` bytes on the link, will wait.
+    /// What it answers bounds the segment's window field.
+    fn on_data(&mut self, now: Time, segment: &Segment, held: u64) -> Option<u64>;
 
-    /// A segment from the receiver has come.
-    fn on_ack(&mut self, now: Time, segment: &Segment) -> AckVerdict;
+    /// A segment from the receiver has come while `held` bytes wait at the port.
+    fn on_ack(&mut self, now: Time, segment: &Segment, held: u64) -> AckVerdict;
 
     /// A flow whose acknowledgement may go now, and the window that it takes along.
     fn release(&mut self) -> Option<(FlowId, u64)>;
@@ -49,8 +52,8 @@ pub trait WindowProgram: Send {
     /// When [`WindowProgram::on_timer`] is to be called.
     fn timer(&self) -> Option<Time>;
 
-    /// The time asked for has come.
-    fn on_timer(&mut self, now: Time);
+    /// The time asked for has come; `held` bytes wait at the port.
+    fn on_timer(&mut self, now: Time, held: u64);
 
     /// True when hosts take part: the receiver returns the window field, and the sender keeps to it.
     fn is_echoed(&self) -> bool {

@@ -202,6 +202,7 @@ pub(super) mod tests {
                 long_interval: Span::from_secs(1),
                 gauges: Vec::new(),
                 tracking: None,
+                distributions: false,
             },
         };
         let points = points.iter().map(|(sweep, value)| ((*sweep).to_owned(), (*value).to_owned())).collect();
@@ -227,6 +228,7 @@ pub(super) mod tests {
             trial,
             figures: figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
             series: Vec::new(),
+            distributions: Vec::new(),
             sample: Span::from_millis(100),
             work: Work::default(),
         }

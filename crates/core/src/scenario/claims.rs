@@ -1,9 +1,11 @@
 //! `[[claims]]` and `[[figures]]`: what must come out, and how it is drawn.
 
+use std::collections::BTreeMap;
+
 use super::keys;
 use super::model::{
-    Against, Claim, ClaimAt, Figure, FigureContent, FlowGroup, RecordDetail, ReferenceCurve, Relation,
-    Scenario,
+    Against, Claim, ClaimAt, Figure, FigureContent, FlowGroup, PaperValue, RecordDetail, ReferenceCurve,
+    Relation, Scenario,
 };
 use super::raw::{Content, Item};
 use super::section::{Reader, Section};
@@ -150,6 +152,12 @@ impl<'a> Scope<'a> {
             reader.fail_with(place, path, message, "say there which estimate is compared with which port");
             return false;
         }
+        if report::OF_DISTRIBUTIONS.contains(&name) && !base.measure.distributions {
+            let (place, path) = (section.place(key), section.key_path(key));
+            let message = format!("\"{name}\" needs distributions");
+            reader.fail_with(place, path, message, "write `distributions = true` in [measure]");
+            return false;
+        }
         let sound = known(name)
             || tracks(name)
             || sums_up.is_some()
@@ -179,6 +187,33 @@ impl<'a> Scope<'a> {
         }
         sound
     }
+}
+
+/// What the paper reports of each variant, by the variant's name.
+pub(super) fn paper(
+    reader: &mut Reader,
+    top: &Section<'_>,
+    scope: &Scope<'_>,
+) -> BTreeMap<String, Vec<PaperValue>> {
+    let mut of_variants = BTreeMap::new();
+    for layer in reader.tables(top, "compare") {
+        let variant = reader.section(&keys::VARIANT, &layer);
+        let Some(name) = variant.text("name") else { continue };
+        let mut values: Vec<PaperValue> = Vec::new();
+        for layer in reader.tables(&variant, "paper") {
+            let section = reader.section(&keys::PAPER, &layer);
+            let (Some(figure), Some(value)) = (section.text("figure"), section.float("value")) else {
+                continue;
+            };
+            if values.iter().any(|known| known.figure == figure) {
+                reader.fail_key(&section, "figure", format!("\"{figure}\" stands here twice"));
+            }
+            scope.check_figure(reader, &section, "figure", &figure, &name);
+            values.push(PaperValue { figure, value });
+        }
+        of_variants.insert(name, values);
+    }
+    of_variants
 }
 
 /// A value of `sweep`, as the sweep writes it, and whether it is run now.
@@ -408,6 +443,18 @@ fn figure(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Opti
                 );
             }
             FigureContent::Sweep { sweep: sweep?.name.clone(), y, log_x: section.bool("log-x")? }
+        }
+        "distribution" => {
+            for variant in &variants {
+                if scope.base(variant).is_some_and(|base| !base.measure.distributions) {
+                    let message = format!(
+                        "draws a distribution, but `measure.distributions` of variant `{variant}` is false"
+                    );
+                    reader.fail_key(section, "kind", message);
+                    break;
+                }
+            }
+            FigureContent::Distribution { x: section.text("x")?, log_x: section.bool("log-x")? }
         }
         _ => series(reader, section, scope, &variants)?,
     };

@@ -83,7 +83,7 @@ const DSCP: Kind = Kind::Integer { min: 0, max: 63 };
 const COUNT: Kind = Kind::Integer { min: 1, max: 1_000_000 };
 
 /// Names of congestion controls.
-pub(crate) const CONGESTION_CONTROLS: &[&str] =
+const CONGESTION_CONTROLS: &[&str] =
     &["tahoe", "reno", "newreno", "bic", "cubic", "dctcp", "lia", "olia", "balia"];
 
 /// Origin of defaults that no paper, RFC or system gives.
@@ -610,6 +610,21 @@ pub(super) static FLOW: TableDef = TableDef {
                 &[
                     Key::optional("size", BYTES, "Bytes to send; absent: without end"),
                     Key::optional(
+                        "size-cdf",
+                        Kind::Text,
+                        "Bytes to send, drawn for each flow from a distribution instead of `size`: a file beside the scenario file with a size and the share of flows up to it on each line, or what ships: web-search, data-mining, hadoop, file-system",
+                    ),
+                    Key::optional(
+                        "arrivals",
+                        Kind::Draw,
+                        "Each sender begins a flow after every such time, from `start` to `stop`, each to another receiver, drawn, when `pairing` is \"all-to-all\"; `exponential(10ms)`: Poisson",
+                    ),
+                    Key::optional(
+                        "load",
+                        Kind::Float { min: 0.000_001, max: 100.0 },
+                        "Poisson arrivals that offer so large a part of the rate of each sender's link, instead of `arrivals`",
+                    ),
+                    Key::optional(
                         "rounds",
                         COUNT,
                         "Incast: `size` from every sender so many times, over new connections; a receiver's next round begins, and `start` counts from there, when the one before is complete. An exchange: so many rounds of each size, 1 when absent",
@@ -640,6 +655,20 @@ pub(super) static FLOW: TableDef = TableDef {
                         "An exchange: time from the barrier to a host's next round, drawn per host and round",
                         HOUSE,
                     ),
+                    Key::new(
+                        "persistent",
+                        Kind::Bool,
+                        "false",
+                        "All rounds go over the connections of the first; with plain TCP `size` is in whole segments then",
+                        HOUSE,
+                    ),
+                    Key::new(
+                        "reset",
+                        Kind::Bool,
+                        "false",
+                        "At `stop` a flow breaks off with a RST, instead of delivering what it has and closing",
+                        HOUSE,
+                    ),
                     Key::optional(
                         "subflows",
                         Kind::Integer { min: 1, max: 8 },
@@ -667,6 +696,13 @@ pub(super) static FLOW: TableDef = TableDef {
                 &[
                     Key::required("rate", RATE, "Rate, counted in IP packets"),
                     Key::new("packet", BYTES, "1500B", "Size of an IP packet", HOUSE),
+                    Key::new(
+                        "jitter",
+                        Kind::Float { min: 0.0, max: 1.0 },
+                        "0",
+                        "Each packet leaves up to this share of the packet interval after its turn, drawn uniformly; the rate stays",
+                        "constant bit rate",
+                    ),
                     Key::new(
                         "measured",
                         Kind::Bool,
@@ -766,6 +802,13 @@ pub(super) static MEASURE: TableDef = TableDef {
              absent: none",
         ),
         Key::optional("tracking", Kind::Nested, "An estimate to compare with the bandwidth that is free"),
+        Key::new(
+            "distributions",
+            Kind::Bool,
+            "false",
+            "Whether completion times, drops and windows of flows, and the use of links, are recorded as distributions",
+            HOUSE,
+        ),
     ]],
     selector: None,
     nested: &[("windows", Shape::Tables(&WINDOW)), ("tracking", Shape::Table(&TRACKING))],
@@ -817,9 +860,22 @@ pub(super) static VARIANT: TableDef = TableDef {
             Kind::Nested,
             "Dotted keys and the values they have in this variant; absent: none",
         ),
+        Key::optional("paper", Kind::Nested, "What the paper reports of this variant; absent: nothing"),
     ]],
     selector: None,
-    nested: &[("set", Shape::Overrides)],
+    nested: &[("set", Shape::Overrides), ("paper", Shape::Tables(&PAPER))],
+};
+
+/// `paper` of a variant.
+pub(super) static PAPER: TableDef = TableDef {
+    header: "[[compare.paper]]",
+    doc: "A summary figure as the paper reports it, for `compare` to show",
+    keys: &[&[
+        Key::required("figure", Kind::Text, "Summary figure, or `window.figure`"),
+        Key::required("value", BAND, "Value in the figure's unit"),
+    ]],
+    selector: None,
+    nested: &[],
 };
 
 /// `[[sweeps]]`.
@@ -903,8 +959,8 @@ pub(super) static FIGURE: TableDef = TableDef {
         Key::new("source", Kind::Text, "", "Figure or table of the paper", HOUSE),
         Key::required(
             "kind",
-            Kind::Choice(&["sweep", "series"]),
-            "A figure over a sweep, or a measure over time",
+            Kind::Choice(&["sweep", "series", "distribution"]),
+            "A figure over a sweep, a measure over time, or the cumulative distribution of a measure",
         ),
         Key::optional("variants", Kind::TextList, "Variants drawn, in order; absent: all"),
         Key::optional("references", Kind::Nested, "Curves from elsewhere"),
@@ -945,10 +1001,20 @@ pub(super) static FIGURE: TableDef = TableDef {
                     ),
                 ],
             ),
+            (
+                "distribution",
+                &[
+                    Key::required("x", Kind::Choice(DISTRIBUTIONS), "Measure on the x axis"),
+                    Key::new("log-x", Kind::Bool, "false", "Logarithmic x axis", HOUSE),
+                ],
+            ),
         ],
     }),
     nested: &[("references", Shape::Tables(&REFERENCE)), ("at", Shape::Point)],
 };
+
+/// Measures whose distribution figures draw.
+const DISTRIBUTIONS: &[&str] = &["fct", "flow_drops", "window", "utilization"];
 
 /// `[[figures.references]]`.
 pub(super) static REFERENCE: TableDef = TableDef {

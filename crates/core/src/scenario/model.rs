@@ -2,6 +2,7 @@
 
 use crate::id::{NodeId, PortId};
 use crate::scheme::SchemeConfig;
+use crate::sizes::SizeDistribution;
 use crate::time::{Span, Time};
 use crate::topology::{SpanDraw, Topology};
 use crate::units::{Bytes, Rate};
@@ -84,6 +85,8 @@ pub struct Measure {
     pub gauges: Vec<(String, String)>,
     /// An estimate that is compared with the bandwidth that is free.
     pub tracking: Option<Tracking>,
+    /// Whether the distributions over flows, packets and links are recorded.
+    pub distributions: bool,
 }
 
 /// An estimate of the free bandwidth beside the truth.
@@ -155,12 +158,27 @@ pub struct FlowGroup {
     pub paths: Vec<Vec<NodeId>>,
     /// Incast: every sender sends its size so many times; none: once.
     pub rounds: Option<u32>,
+    /// Sizes that are drawn for each flow; with it the size of the transport is their mean.
+    pub size_cdf: Option<SizeDistribution>,
+    /// Flows that arrive one after the other; none: all of `count`.
+    pub arrivals: Option<Arrivals>,
+    /// Rounds go over the connections of the first.
+    pub persistent: bool,
+    /// At its stop a flow breaks off with a RST.
+    pub reset: bool,
     /// Rounds of messages among all hosts; with it the size of the transport is that of the first round.
     pub exchange: Option<Exchange>,
     /// Multipath TCP; none: plain.
     pub multipath: Option<Multipath>,
     /// Whether the flows count in fairness and throughput figures (background traffic does not).
     pub measured: bool,
+}
+
+/// New flows of each sender, from `start` to `stop`. With every receiver for every sender, each flow draws one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Arrivals {
+    /// Time between a sender's flows.
+    pub interval: SpanDraw,
 }
 
 /// A rate that flows must receive.
@@ -276,6 +294,8 @@ pub enum Transport {
         rate: Rate,
         /// Size of an IP packet.
         packet: Bytes,
+        /// Most that a packet leaves after its turn, as a share of the packet interval; from 0 to 1.
+        jitter: f64,
     },
 }
 
@@ -421,12 +441,24 @@ pub struct Study {
 }
 
 /// A named set of overrides.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Variant {
     /// Short name.
     pub name: String,
     /// Name for people.
     pub title: String,
+    /// What the paper reports of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paper: Vec<PaperValue>,
+}
+
+/// A summary figure of a paper.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct PaperValue {
+    /// Summary figure, or `window.figure`.
+    pub figure: String,
+    /// Its value, in the figure's unit.
+    pub value: f64,
 }
 
 /// Values of one key.
@@ -566,6 +598,13 @@ pub enum FigureContent {
         beside: Option<String>,
         /// One trial instead of the mean over all.
         trial: Option<u32>,
+    },
+    /// Cumulative distribution of a measure, over all trials.
+    Distribution {
+        /// Measure.
+        x: String,
+        /// Logarithmic x axis.
+        log_x: bool,
     },
 }
 

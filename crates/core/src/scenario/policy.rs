@@ -79,6 +79,11 @@ static SET: TableDef = TableDef {
     keys: &[&[
         Key::optional("initial-window", Kind::Integer { min: 1, max: 1000 }, "Initial window in segments"),
         Key::optional("min-rto", SPAN, "Least retransmission timeout"),
+        Key::optional(
+            "initial-rto",
+            SPAN,
+            "Retransmission timeout before the first measurement, and of the SYN",
+        ),
         Key::optional("variant", Kind::Choice(&Variant::NAMES), "Congestion control"),
         Key::optional("pacing", Kind::Bool, "Pace segments over the round-trip time"),
         Key::optional("idle-restart", Kind::Bool, "Restart from the initial window after idle time"),
@@ -260,6 +265,7 @@ fn rules(reader: &mut Reader<'_>, file: &Section<'_>, collected: &[&'static Stat
         let tuning = Tuning {
             initial_window: whole("initial-window"),
             min_rto: set.span("min-rto"),
+            initial_rto: set.span("initial-rto"),
             variant: set.text("variant").and_then(|name| Variant::named(&name)),
             pacing: set.bool("pacing"),
             idle_restart: set.bool("idle-restart"),
@@ -268,8 +274,10 @@ fn rules(reader: &mut Reader<'_>, file: &Section<'_>, collected: &[&'static Stat
         if set.sound && tuning.is_default() {
             reader.fail(&set.place, &set.path, "sets nothing");
         }
-        if tuning.min_rto.is_some_and(Span::is_zero) {
-            reader.fail_key(&set, "min-rto", "must be longer than 0s");
+        for (key, span) in [("min-rto", tuning.min_rto), ("initial-rto", tuning.initial_rto)] {
+            if span.is_some_and(Span::is_zero) {
+                reader.fail_key(&set, key, "must be longer than 0s");
+            }
         }
         if let (Some(name), Some(when)) = (name, when) {
             rules.push(Rule { name, when, tuning });

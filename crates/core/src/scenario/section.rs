@@ -10,6 +10,7 @@ use super::words;
 use crate::capacity::Trace;
 use crate::params::{Key, Kind, NamedText, Params, Value, Written};
 use crate::qdisc::{self, QdiscDef, QueueConfig, dscp, htb};
+use crate::sizes::SizeDistribution;
 use crate::time::Span;
 use crate::topology::SpanDraw;
 use crate::units::{Bytes, Rate};
@@ -344,6 +345,21 @@ impl<'r> Reader<'r> {
             None => Err(traces::no_files(&name)),
         };
         read.map_err(|why| self.fail_key(section, key, why)).ok()
+    }
+
+    /// The flow sizes in the file `name`, which stands at `key`.
+    pub(super) fn sizes(&mut self, section: &Section<'_>, key: &str, name: &str) -> Option<SizeDistribution> {
+        let text = match self.traces {
+            Some(traces) => traces.text(name),
+            None => Err(traces::no_files(name)),
+        };
+        let parsed = text.and_then(|text| {
+            SizeDistribution::parse(name, &text).map_err(|error| match error.line {
+                Some(line) => format!("{name}:{line}: {}", error.why),
+                None => format!("{name}: {}", error.why),
+            })
+        });
+        parsed.map_err(|why| self.fail_key(section, key, why)).ok()
     }
 
     /// The queue at `key`: a limit, or a discipline with its parameters.

@@ -54,6 +54,7 @@ pub(super) fn read(file: &str, text: &str, options: &Options) -> Result<(Study, 
     }
 
     let scope = claims::Scope { variants: &variants, sweeps: &sweeps, bases: &scenarios };
+    let mut paper = claims::paper(&mut reader, &top, &scope);
     let claims = claims::claims(&mut reader, &top, &scope);
     let figures = claims::figures(&mut reader, &top, &scope);
     let cases = cases(&mut reader, (file, &traces), &variants, &bases, scenarios, &sweeps, quick_trials);
@@ -65,7 +66,14 @@ pub(super) fn read(file: &str, text: &str, options: &Options) -> Result<(Study, 
         title: top.text("title").unwrap_or_else(|| name.clone()),
         name,
         description: top.text("description").unwrap_or_default(),
-        variants: variants.iter().map(|v| Variant { name: v.name.clone(), title: v.title.clone() }).collect(),
+        variants: variants
+            .iter()
+            .map(|variant| Variant {
+                name: variant.name.clone(),
+                title: variant.title.clone(),
+                paper: paper.remove(&variant.name).unwrap_or_default(),
+            })
+            .collect(),
         sweeps: sweeps.iter().map(SweepDraft::sweep).collect(),
         claims,
         figures,

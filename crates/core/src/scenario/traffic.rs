@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::arrivals;
 use super::exchange;
 use super::keys;
 use super::model::{
@@ -55,7 +56,11 @@ pub(super) fn read(
             i64::from(exchange.outstanding())
         });
         if let Some(reach) = &reach {
-            total += ends(reader, &section, reach) * u64::try_from(count).unwrap_or(1);
+            let pairs = ends(reader, &section, reach);
+            // Those that arrive have been counted.
+            if group.as_ref().is_none_or(|group| group.arrivals.is_none()) {
+                total += pairs * u64::try_from(count).unwrap_or(1);
+            }
             if total > MOST_FLOWS {
                 reader.fail_key(
                     &section,
@@ -92,7 +97,9 @@ fn flow_group(
     topology: Option<&Topology>,
 ) -> Option<FlowGroup> {
     let name = reader.name(section, "name");
-    let transport = transport(reader, section, tcp);
+    let size_cdf = arrivals::size_cdf(reader, section);
+    let mean_size = size_cdf.as_ref().map(|sizes| Bytes::new(sizes.mean() as u64));
+    let transport = transport(reader, section, tcp, mean_size);
     let start = start(reader, section, duration);
     let latest_start = start.and_then(SpanDraw::upper_bound).unwrap_or_default();
     let stop = section.span("stop");
@@ -108,8 +115,14 @@ fn flow_group(
     let on_off = on_off(reader, section);
     let paths = topology.map_or_else(Vec::new, |topology| paths(reader, section, topology));
     let multipath = multipath(reader, section);
+    let arrivals = arrivals::arrivals(reader, section, size_cdf.as_ref(), topology, duration);
     let exchange = exchange::read(reader, section);
     let rounds = if exchange.is_some() { None } else { rounds(reader, section) };
+    let persistent = persistent(reader, section, transport.as_ref(), multipath.is_some());
+    let reset = section.has("reset").then(|| section.bool("reset")).flatten().unwrap_or(false);
+    if reset && section.item("stop").is_none() {
+        reader.fail_key(section, "reset", "needs `stop`, when the flows break off");
+    }
     let measured = section.has("measured").then(|| section.bool("measured")).flatten();
     Some(FlowGroup {
         name: name?,
@@ -133,6 +146,10 @@ fn flow_group(
         dscp: u8::try_from(section.integer("dscp")?).ok()?,
         paths,
         rounds,
+        size_cdf,
+        arrivals,
+        persistent,
+        reset,
         exchange,
         multipath,
         measured: measured?,
@@ -197,6 +214,31 @@ fn rounds(reader: &mut Reader, section: &Section<'_>) -> Option<u32> {
         reader.fail_key(section, "rounds", "needs `size`, what each sender sends in a round");
     }
     u32::try_from(rounds).ok()
+}
+
+fn persistent(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    transport: Option<&Transport>,
+    is_multipath: bool,
+) -> bool {
+    if !section.has("persistent") || section.bool("persistent") != Some(true) {
+        return false;
+    }
+    if section.item("rounds").is_none() {
+        reader.fail_key(section, "persistent", "is for incast; it needs `rounds` beside it");
+    }
+    if let Some(Transport::Tcp { size: Some(size), settings }) = transport
+        && !is_multipath
+        && !size.get().is_multiple_of(settings.mss.get().max(1))
+    {
+        let message = format!(
+            "\"{size}\" is not a multiple of the MSS, {}, as persistent rounds of plain TCP need it",
+            settings.mss
+        );
+        reader.fail_key(section, "size", message);
+    }
+    true
 }
 
 fn start(reader: &mut Reader, section: &Section<'_>, duration: Option<Span>) -> Option<SpanDraw> {
@@ -271,7 +313,12 @@ fn on_off(reader: &mut Reader, section: &Section<'_>) -> Option<OnOff> {
     Some(OnOff { on, off })
 }
 
-fn transport(reader: &mut Reader, section: &Section<'_>, tcp: &Layer<'_>) -> Option<Transport> {
+fn transport(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    tcp: &Layer<'_>,
+    mean_size: Option<Bytes>,
+) -> Option<Transport> {
     match section.text("transport")?.as_str() {
         "udp" => {
             let packet = section.bytes("packet");
@@ -281,7 +328,8 @@ fn transport(reader: &mut Reader, section: &Section<'_>, tcp: &Layer<'_>) -> Opt
                 reader.fail_key(section, "packet", message);
             }
             let rate = network::rate(reader, section, "rate");
-            Some(Transport::Udp { rate: rate?, packet: packet? })
+            let jitter = section.float("jitter");
+            Some(Transport::Udp { rate: rate?, packet: packet?, jitter: jitter? })
         }
         _ => {
             let size = section.bytes("size").or_else(|| exchange::sizes(section)?.into_iter().next()?.ok());
@@ -294,6 +342,7 @@ fn transport(reader: &mut Reader, section: &Section<'_>, tcp: &Layer<'_>) -> Opt
             }
             let own = reader.table(section, "tcp");
             let settings = reader.section_over(&keys::TCP, &[own, tcp.clone()]);
+            let size = size.or(mean_size);
             Some(Transport::Tcp { size, settings: tcp_settings(reader, &settings)? })
         }
     }

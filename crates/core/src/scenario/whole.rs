@@ -328,6 +328,7 @@ fn measure(
         },
         windows,
         long_interval: long_interval?,
+        distributions: section.bool("distributions")?,
     })
 }
 

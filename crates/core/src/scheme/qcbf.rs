@@ -128,6 +128,7 @@ fn terms(params: &Params, capacity: Rate) -> Terms {
     let buffer = params.bytes("buffer").get() as f64;
     Terms {
         pipe: capacity.bytes_in(params.span("rtt")).get(),
+        rtt: params.span("rtt"),
         queue: (params.float("beta") * buffer) as u64,
         turn: params.integer("turn") as u64,
         initial_window: params.integer("initial-window") as u64,

@@ -5,7 +5,7 @@ use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
 
 /// A clock that began when it was made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Clock {
     start: u64,
 }
@@ -16,7 +16,12 @@ impl Clock {
     }
 
     pub(super) fn now(&self) -> Time {
-        Time::from_nanos(nanos(ClockId::CLOCK_BOOTTIME).saturating_sub(self.start))
+        self.at(nanos(ClockId::CLOCK_BOOTTIME))
+    }
+
+    /// The time that the kernel calls `boot_nanos`, since the machine started.
+    pub(super) fn at(&self, boot_nanos: u64) -> Time {
+        Time::from_nanos(boot_nanos.saturating_sub(self.start))
     }
 }
 

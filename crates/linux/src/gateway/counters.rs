@@ -17,6 +17,12 @@ const COUNTER_TYPE: u32 = 1;
 const ETHERNET: &str = "1";
 const ETHERNET_HEADER: u64 = 14;
 
+/// Bytes of a packet that `interface` counts before IP.
+pub(super) fn link_header(interface: &str) -> u64 {
+    let kind = fs::read_to_string(format!("/sys/class/net/{interface}/type")).unwrap_or_default();
+    if kind.trim() == ETHERNET { ETHERNET_HEADER } else { 0 }
+}
+
 /// Adds up the counters of classes, which wrap at 32 bits of packets and begin anew with a new shaper.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
@@ -29,9 +35,7 @@ pub(super) struct Sent {
 impl Sent {
     /// For `interface`, whose shaper is new.
     pub(super) fn new(interface: &str) -> Self {
-        let kind = fs::read_to_string(format!("/sys/class/net/{interface}/type")).unwrap_or_default();
-        let header = if kind.trim() == ETHERNET { ETHERNET_HEADER } else { 0 };
-        Self { last: Vec::new(), passed: Passed::default(), header }
+        Self { last: Vec::new(), passed: Passed::default(), header: link_header(interface) }
     }
 
     /// The shaper is new: its counters begin at nothing.

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bandmaster_core::control::Passed;
 use bandmaster_core::scenario::deployment::{Class, Deployment, Log, Restore, Role};
@@ -23,9 +23,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::clock::{Clock, seconds_of_day};
 use super::counters::{self, Received, Sent};
-use super::direction::{Answering, Asking, Change, Kind, kind, number};
+use super::direction::{self, Answering, Asking, Change, Kind, kind, number};
 use super::install::{self, Restored};
 use super::journal::State;
+use super::order::{self, NoOrder, Order};
 use super::shaper::Rates;
 use super::status::{self, ClassStatus, SenderStatus, Shared, Status};
 use super::{Error, Loaded, device, load, metrics, rules};
@@ -48,7 +49,9 @@ const MOST_PAYLOAD: usize = 256;
 const BATCH: usize = 256;
 /// Rounds in a row that may be left out because data passed while the counters were read.
 const MOST_LEFT_OUT: u32 = 2;
-/// How often a receiver's status is brought up to date.
+/// Answers in a row to questions that the program in the kernel has not seen go.
+const MOST_UNSEEN: u32 = 3;
+/// How often the peer's silence is looked at, and classes are told anew.
 const BEAT: Span = Span::from_secs(1);
 /// How much later than told a counter may stand.
 const MARGIN: Span = Span::from_millis(50);
@@ -149,6 +152,12 @@ struct Gateway {
     silent: bool,
     sent: Sent,
     received: Received,
+    /// Counts in the order of packets, where that can be had.
+    order: Option<Order>,
+    /// The last question, and whether the scheme still waits to hear what it has left behind.
+    open: Option<Vec<u8>>,
+    /// Answers in a row to questions that nobody saw go.
+    unseen: u32,
     /// When the counter that the last question started stands again.
     counted_at: Option<Time>,
     /// Datagrams refused until then: a false question starts it too.
@@ -166,14 +175,15 @@ impl Gateway {
         let Deployment { peer, listen, interface, .. } = &loaded.deployment;
         device::index(interface)?;
         let socket = open(&loaded.deployment)?;
+        let clock = Clock::new();
         let shared: Shared = Arc::new(Mutex::new(Status {
+            clock: Some(clock),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process: std::process::id(),
             file: loaded.file.display().to_string(),
             interface: interface.clone(),
             peer: peer.to_string(),
             dry_run,
-            counting: counting(loaded.deployment.role, dry_run).to_owned(),
             ..Status::default()
         }));
         if let Some(address) = loaded.deployment.metrics {
@@ -189,19 +199,33 @@ impl Gateway {
             status::serve(state.folder(), Arc::clone(&shared))?;
             htb = install::install(state, &loaded)?;
         }
+        let (order, counting) = if dry_run {
+            (None, COUNTING_DRY.to_owned())
+        } else {
+            let order = Order::attach(&loaded.deployment);
+            if let Err(NoOrder::Refused(why)) = &order {
+                warn!(why, "cannot count in the order of packets");
+            }
+            let counting = order::how(loaded.deployment.role, order.as_ref().map(|_| ()));
+            (order.ok(), counting)
+        };
+        status::lock(&shared).counting.clone_from(&counting);
         let (role, auth) = (loaded.deployment.role, &loaded.deployment.auth);
-        info!(?role, interface, %peer, %listen, ?auth, dry_run, counting = counting(role, dry_run), "begins");
+        info!(?role, interface, %peer, %listen, ?auth, dry_run, counting, "begins");
         let mut new = Self {
             sent: Sent::new(interface),
             socket,
             state,
-            clock: Clock::new(),
+            clock,
             asking: None,
             answering: None,
             htb,
             wanted: None,
             silent: false,
             received: Received::new(),
+            order,
+            open: None,
+            unseen: 0,
             counted_at: None,
             refused: 0,
             epoch,
@@ -220,6 +244,8 @@ impl Gateway {
         let now = self.clock.now();
         let deployment = &self.loaded.deployment;
         self.silent = false;
+        self.open = None;
+        self.unseen = 0;
         self.asking = deployment.sender.as_ref().map(|sender| {
             let settings = &sender.settings.estimator;
             let initial = estimate.unwrap_or(settings.initial).min(settings.ceiling);
@@ -298,10 +324,11 @@ impl Gateway {
         }
     }
 
-    /// Sends the question of a cycle, between two readings of the counters: when data passed between them, nobody knows
-    /// whether before or behind it, and the round is left out.
+    /// Sends the question of a cycle. Without the program in the kernel, it goes between two readings of the counters:
+    /// when data passed between them, nobody knows whether before or behind it, and the round is left out.
     fn ask(&mut self, now: Time) -> Result<(), Error> {
         self.return_interface();
+        self.follow_interface();
         let Some(asking) = &mut self.asking else { return Ok(()) };
         let (question, changes) = asking.tick(now);
         self.want(changes);
@@ -315,6 +342,15 @@ impl Gateway {
         let before = self.count_sent();
         let left_at = self.clock.now();
         let sent = self.socket.send(&question);
+        if self.order.is_some() {
+            if let Some(sender) = &mut status::lock(&self.shared).sender {
+                sender.questions += 1;
+                sender.send_errors += u64::from(sent.is_err());
+            }
+            self.open = Some(question);
+            self.see_question_off();
+            return Ok(());
+        }
         let after = self.count_sent();
         let mut status = status::lock(&self.shared);
         if let Some(sender) = &mut status.sender {
@@ -326,12 +362,87 @@ impl Gateway {
             if left_out {
                 return Ok(());
             }
+            if let Some(before) = before {
+                (sender.packets, sender.bytes) = (before.packets, before.bytes);
+            }
         }
         drop(status);
         let (Some(asking), Some(before)) = (&mut self.asking, before) else { return Ok(()) };
         let changes = asking.left(left_at, &question, before);
         self.want(changes);
         Ok(())
+    }
+
+    /// Tells the scheme what the last question has left behind, as soon as it has gone: it may wait for its turn.
+    fn see_question_off(&mut self) {
+        let (Some(order), Some(question), Some(asking)) = (&mut self.order, &self.open, &mut self.asking)
+        else {
+            return;
+        };
+        let Some(note) = order.take(order::Direction::Sent, question) else { return };
+        self.unseen = 0;
+        if let Some(sender) = &mut status::lock(&self.shared).sender {
+            (sender.packets, sender.bytes) = (note.passed.packets, note.passed.bytes);
+        }
+        let changes = asking.left(self.clock.at(note.at), question, note.passed);
+        self.open = None;
+        self.want(changes);
+    }
+
+    /// An answer has come. When it is to a question that nobody saw go, again and again, questions take another way than
+    /// data, and the classes are counted instead.
+    fn look_for_unseen(&mut self, answer: &[u8]) {
+        if self
+            .open
+            .as_ref()
+            .is_none_or(|question| question.get(direction::NUMBER_AT) != answer.get(direction::NUMBER_AT))
+        {
+            return;
+        }
+        self.open = None;
+        self.unseen += 1;
+        if let Some(sender) = &mut status::lock(&self.shared).sender {
+            sender.rounds_left_out += 1;
+        }
+        if self.unseen >= MOST_UNSEEN {
+            let interface = &self.loaded.deployment.interface;
+            self.lose_order(&NoOrder::Refused(format!("questions do not leave by {interface}")));
+        }
+    }
+
+    /// From now on without the program in the kernel.
+    fn lose_order(&mut self, why: &NoOrder) {
+        let counting = order::how(self.loaded.deployment.role, Err(why));
+        warn!(counting, "no longer counts in the order of packets");
+        status::lock(&self.shared).counting = counting;
+        self.order = None;
+        // Other counters, which began at another time: the scheme must not take the difference for data.
+        let estimate = self.wanted.as_ref().map(|wanted| wanted.root.1);
+        self.epoch = self.epoch.wrapping_add(1);
+        if let Some(Err(e)) = self.state.as_ref().map(|state| state.keep(EPOCH, &self.epoch.to_string())) {
+            self.complain(&e.to_string());
+        }
+        self.begin(estimate);
+    }
+
+    /// Goes on at an interface that came back.
+    fn follow_interface(&mut self) {
+        let Some(order) = &mut self.order else { return };
+        match order.follow(&self.loaded.deployment) {
+            Ok(false) => {}
+            Ok(true) => info!("counts at the interface that came back"),
+            // It may come back.
+            Err(_) if device::index(&self.loaded.deployment.interface).is_err() => {}
+            Err(why) => self.lose_order(&why),
+        }
+    }
+
+    /// The shaper is new.
+    fn begin_sums_anew(&mut self) {
+        self.sent.begin_anew();
+        if let Some(order) = &mut self.order {
+            order.begin_anew();
+        }
     }
 
     /// Data sent so far; none while that cannot be told.
@@ -363,12 +474,17 @@ impl Gateway {
     }
 
     fn take(&mut self, payload: &[u8]) {
+        self.see_question_off();
         let now = self.clock.now();
         let shared = Arc::clone(&self.shared);
         let mut status = status::lock(&shared);
         match (kind(payload), &mut self.asking, &mut self.answering) {
             (Some(Kind::Answer), Some(asking), _) => {
                 let Some(changes) = asking.came(now, payload, &mut status.refused) else { return };
+                if let Some(sender) = &mut status.sender {
+                    sender.answers += 1;
+                    sender.heard = Some(now);
+                }
                 drop(status);
                 if self.silent {
                     self.silent = false;
@@ -376,18 +492,28 @@ impl Gateway {
                 }
                 self.want(changes);
                 self.apply();
+                self.look_for_unseen(payload);
             }
             (Some(Kind::Question), _, Some(answering)) => {
+                let note =
+                    self.order.as_mut().and_then(|order| order.take(order::Direction::Received, payload));
                 if !answering.admits(payload, &mut status.refused) {
                     return;
                 }
                 drop(status);
-                let Some(passed) = self.count_received() else { return };
+                let (now, passed) = match note {
+                    Some(note) => (self.clock.at(note.at), note.passed),
+                    None => {
+                        let Some(passed) = self.count_received() else { return };
+                        (now, passed)
+                    }
+                };
                 let Some(answering) = &mut self.answering else { return };
                 let Some(answer) = answering.came(now, payload, passed) else { return };
                 let sent = self.socket.send(&answer);
                 if let Some(receiver) = &mut status::lock(&shared).receiver {
                     receiver.questions += 1;
+                    receiver.heard = Some(now);
                     (receiver.packets, receiver.bytes) = (passed.packets, passed.bytes);
                 }
                 if let Err(e) = sent {
@@ -401,6 +527,10 @@ impl Gateway {
     fn count_received(&mut self) -> Option<Passed> {
         if self.state.is_none() {
             return Some(counters::interface(&self.loaded.deployment.interface, "rx"));
+        }
+        if let Some(order) = &self.order {
+            // It came by another interface, or was thrown out before it was read.
+            return order.received();
         }
         let alone = status::lock(&self.shared).refused.total() == self.refused;
         self.counted_at = Some(self.clock.now() + rules::ANSWERING + MARGIN);
@@ -467,7 +597,7 @@ impl Gateway {
         match again {
             Ok(htb) => {
                 self.htb = Some(htb);
-                self.sent.begin_anew();
+                self.begin_sums_anew();
                 self.content();
                 info!("the shaper is back");
                 self.apply();
@@ -479,6 +609,7 @@ impl Gateway {
     /// Looks at the peer's silence, and brings the status up to date.
     fn beat(&mut self, now: Time) {
         self.next_beat = now + BEAT;
+        self.follow_interface();
         let fell_silent = !self.silent && self.asking.as_ref().is_some_and(|asking| asking.is_silent(now));
         if fell_silent {
             self.silent = true;
@@ -487,14 +618,10 @@ impl Gateway {
             }
             self.apply();
         }
-        let ago = |time: Time| now.since(time).as_secs_f64();
         let shared = Arc::clone(&self.shared);
-        let mut status = shared.lock().unwrap_or_else(PoisonError::into_inner);
-        status.uptime = now.as_secs_f64();
+        let mut status = status::lock(&shared);
         if let (Some(sender), Some(asking)) = (&mut status.sender, &self.asking) {
             sender.silences += u64::from(fell_silent);
-            sender.answers = asking.answers;
-            sender.last_answer = (asking.answers > 0).then(|| ago(asking.heard));
             sender.state = match (&self.htb, &self.state) {
                 (None, Some(_)) => "no interface",
                 _ if self.silent => "silent",
@@ -506,9 +633,6 @@ impl Gateway {
                 (class.packets, class.bytes) = (stats.packets, stats.bytes);
                 (class.drops, class.waiting) = (stats.drops, stats.waiting_packets);
             }
-        }
-        if let (Some(receiver), Some(answering)) = (&mut status.receiver, &self.answering) {
-            receiver.last_question = answering.heard.map(ago);
         }
         drop(status);
         let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
@@ -546,14 +670,18 @@ impl Gateway {
                     status::lock(&self.shared).reload_error = Some(error.to_string());
                     self.loaded = before;
                     self.htb = install::install(state, &self.loaded)?;
-                    self.sent.begin_anew();
+                    self.begin_sums_anew();
                     self.received = Received::new();
                     self.apply();
                     return Ok(());
                 }
             }
-            self.sent.begin_anew();
+            self.begin_sums_anew();
             self.received = Received::new();
+            let told = self.order.as_mut().map(|order| order.set(&self.loaded.deployment));
+            if let Some(Err(why)) = told {
+                self.lose_order(&why);
+            }
         }
         // Numbers go on above those that were used.
         self.epoch = self.epoch.wrapping_add(1);
@@ -595,16 +723,8 @@ fn open(deployment: &Deployment) -> Result<UdpSocket, Error> {
     Ok(socket)
 }
 
-fn counting(role: Role, dry_run: bool) -> &'static str {
-    match (role, dry_run) {
-        (_, true) => "counters of the whole interface, nearly in the order of packets",
-        (Role::Sender, _) => "class counters of the htb, read before and after each probe",
-        (Role::Receiver, _) => "an nftables counter, read when a probe comes: nearly in the order of packets",
-        (Role::Both, _) => {
-            "class counters of the htb and an nftables counter: nearly in the order of packets"
-        }
-    }
-}
+/// Counters of everything: a dry run changes nothing.
+const COUNTING_DRY: &str = "counters of the whole interface, nearly in the order of packets";
 
 /// What the kernel was told: when it is the same, a reload leaves it alone.
 fn shape(deployment: &Deployment) -> (String, Vec<u32>, bool) {

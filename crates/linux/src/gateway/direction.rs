@@ -19,7 +19,7 @@ const PORT: PortId = PortId(0);
 const QUESTION: u16 = 1;
 const ANSWER: u16 = 2;
 /// Bytes of the type and of the whole number, in the authenticated form at the end before the tag.
-const NUMBER_AT: core::ops::Range<usize> = 2..4;
+pub(super) const NUMBER_AT: core::ops::Range<usize> = 2..4;
 const EPOCH_OF_QUESTION: core::ops::Range<usize> = 4..8;
 /// Questions whose answers are still taken.
 const MOST_ASKED: usize = 64;
@@ -170,10 +170,6 @@ pub(super) struct Answering {
     controller: Box<dyn Controller>,
     outbox: Outbox,
     door: Door,
-    /// When it was last asked.
-    pub(super) heard: Option<Time>,
-    /// Questions answered.
-    pub(super) questions: u64,
 }
 
 impl Answering {
@@ -182,8 +178,6 @@ impl Answering {
             controller: er2bc::receiver_gateway(PEER, auth.clone()),
             outbox: Outbox::default(),
             door: Door { endpoint: Endpoint::new(auth) },
-            heard: None,
-            questions: 0,
         }
     }
 
@@ -194,8 +188,6 @@ impl Answering {
 
     /// A question that was let in has come behind so much data: the answer to send.
     pub(super) fn came(&mut self, now: Time, payload: &[u8], passed: Passed) -> Option<Vec<u8>> {
-        self.heard = Some(now);
-        self.questions += 1;
         let came = Observation::ProbeCame { from: PEER, payload, passed };
         self.controller.on(now, &came, &mut self.outbox);
         let probe = |action| if let Action::Probe { payload, .. } = action { Some(payload) } else { None };

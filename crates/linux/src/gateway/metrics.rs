@@ -14,7 +14,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::Error;
-use super::status::{Shared, Status, lock};
+use super::status::{Shared, Status, current};
 
 /// A client that takes longer is let go.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -46,7 +46,7 @@ fn respond(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     let line = String::from_utf8_lossy(&request[..length]);
     let path = line.split_whitespace().nth(1).unwrap_or("");
     let (code, content, body) = if line.starts_with("GET ") && matches!(path, "/metrics" | "/") {
-        ("200 OK", CONTENT, text(&lock(shared).clone()))
+        ("200 OK", CONTENT, text(&current(shared)))
     } else {
         ("404 Not Found", "text/plain", "metrics are at /metrics\n".to_owned())
     };

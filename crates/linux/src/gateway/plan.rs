@@ -8,7 +8,7 @@ use bandmaster_core::units::Bytes;
 use serde::Serialize;
 
 use super::shaper::Rates;
-use super::{Error, Loaded, device, rules};
+use super::{Error, Loaded, device, order, rules};
 use crate::htb;
 
 /// A full frame and a little: what may leave at once.
@@ -35,6 +35,8 @@ pub struct Plan {
     pub settings: Vec<String>,
     /// Sockets that are opened.
     pub sockets: Vec<String>,
+    /// How packets would be counted.
+    pub counting: String,
     /// When it is undone.
     pub undo: String,
 }
@@ -137,6 +139,7 @@ pub fn plan(loaded: &Loaded) -> Result<Plan, Error> {
         rules: rules::ruleset(deployment),
         settings,
         sockets,
+        counting: order::counting(loaded),
         undo: undo.to_owned(),
     })
 }
@@ -169,6 +172,7 @@ impl fmt::Display for Plan {
         for line in &self.sockets {
             writeln!(f, "{line}")?;
         }
-        write!(f, "\n# undone {}", self.undo)
+        writeln!(f, "\n# counts by {}", self.counting)?;
+        write!(f, "# undone {}", self.undo)
     }
 }

@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use bandmaster_core::time::Time;
 use serde::{Deserialize, Serialize};
 
+use super::clock::Clock;
 use super::{Error, journal};
 
 /// Name of the socket in the state directory.
@@ -37,6 +39,9 @@ pub struct Status {
     pub counting: String,
     /// Time since the start.
     pub uptime: f64,
+    /// From which times are told, when somebody asks.
+    #[serde(skip)]
+    pub(super) clock: Option<Clock>,
     /// What it does as a sender.
     pub sender: Option<SenderStatus>,
     /// What it does as a receiver.
@@ -61,12 +66,19 @@ pub struct SenderStatus {
     pub in_force: u64,
     /// Time since the last answer.
     pub last_answer: Option<f64>,
+    /// When that was.
+    #[serde(skip)]
+    pub(super) heard: Option<Time>,
     /// Questions sent.
     pub questions: u64,
     /// Answers heard.
     pub answers: u64,
-    /// Rounds left out because data passed while the counters were read.
+    /// Rounds left out because data passed while the counters were read, or a question was not seen to go.
     pub rounds_left_out: u64,
+    /// Packets of data sent, as of the last question that was not left out.
+    pub packets: u64,
+    /// Their bytes of IP.
+    pub bytes: u64,
     /// Datagrams that could not be sent.
     pub send_errors: u64,
     /// Times that the peer fell silent.
@@ -105,6 +117,9 @@ pub struct ReceiverStatus {
     pub questions: u64,
     /// Time since the last question.
     pub last_question: Option<f64>,
+    /// When that was.
+    #[serde(skip)]
+    pub(super) heard: Option<Time>,
     /// Packets of data received, as of the last question.
     pub packets: u64,
     /// Their bytes of IP.
@@ -141,6 +156,23 @@ pub(super) fn lock(shared: &Shared) -> MutexGuard<'_, Status> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The status as of now.
+pub(super) fn current(shared: &Shared) -> Status {
+    let mut status = lock(shared).clone();
+    if let Some(clock) = status.clock {
+        let now = clock.now();
+        let ago = |heard: Option<Time>| heard.map(|heard| now.since(heard).as_secs_f64());
+        status.uptime = now.as_secs_f64();
+        if let Some(sender) = &mut status.sender {
+            sender.last_answer = ago(sender.heard);
+        }
+        if let Some(receiver) = &mut status.receiver {
+            receiver.last_question = ago(receiver.heard);
+        }
+    }
+    status
+}
+
 /// Answers everybody who connects to the socket in `folder`, which this process holds.
 pub(super) fn serve(folder: &Path, shared: Shared) -> Result<(), Error> {
     let path = folder.join(SOCKET);
@@ -150,7 +182,7 @@ pub(super) fn serve(folder: &Path, shared: Shared) -> Result<(), Error> {
     let listener = UnixListener::bind(&path).map_err(failed)?;
     let answer = move || {
         for stream in listener.incoming().flatten() {
-            let text = serde_json::to_string(&*lock(&shared)).unwrap_or_default();
+            let text = serde_json::to_string(&current(&shared)).unwrap_or_default();
             // A reader that went away is no concern of the gateway.
             let _ = stream.set_write_timeout(Some(PATIENCE));
             let _ = (&stream).write_all(text.as_bytes());
@@ -203,6 +235,7 @@ impl fmt::Display for Status {
                 rate(sender.in_force)
             )?;
             writeln!(f, "rounds     {} asked, {} answered", sender.questions, sender.answers)?;
+            writeln!(f, "data       {} packets, {} B sent", sender.packets, sender.bytes)?;
             for class in &sender.classes {
                 let ClassStatus { name, need, packets, drops, waiting, .. } = class;
                 writeln!(
@@ -214,7 +247,7 @@ impl fmt::Display for Status {
             }
         }
         if let Some(receiver) = &self.receiver {
-            let ReceiverStatus { questions, packets, bytes, last_question } = receiver;
+            let ReceiverStatus { questions, packets, bytes, last_question, .. } = receiver;
             writeln!(f, "answers    {questions}, last {}", ago(*last_question))?;
             writeln!(f, "data       {packets} packets, {bytes} B received")?;
         }

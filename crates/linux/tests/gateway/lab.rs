@@ -52,16 +52,15 @@ impl Lab {
         }
         lab.link(("s", "eth0", "10.1.0.2/24"), ("g1", "lan0", "10.1.0.1/24"));
         lab.link(("g1", "wan0", "10.9.1.1/24"), ("r", "left", "10.9.1.2/24"));
-        lab.link(("r", "right", "10.9.2.2/24"), ("g2", "wan0", "10.9.2.1/24"));
+        lab.right();
         for node in ["g1", "r"] {
             lab.inside(node, "sysctl -qw net.ipv4.ip_forward=1");
         }
         lab.inside("s", "ip route add default via 10.1.0.1");
         lab.routes();
-        lab.inside("g2", "ip route add default via 10.9.2.2");
+        lab.right_routes();
         lab.inside("g2", &format!("ip addr add {SINK}/32 dev lo"));
         lab.inside("r", "ip route add 10.1.0.0/24 via 10.9.1.1");
-        lab.inside("r", "ip route add 10.2.0.0/24 via 10.9.2.1");
         lab.inside("r", "tc qdisc add dev right root handle 1: htb default 10");
         lab.inside(
             "r",
@@ -72,6 +71,23 @@ impl Lab {
         fs::write(&key, KEY).expect("a key");
         lab.host("chmod", &["600", &key.to_string_lossy()]);
         Some(lab)
+    }
+
+    fn right(&self) {
+        self.link(("r", "right", "10.9.2.2/24"), ("g2", "wan0", "10.9.2.1/24"));
+    }
+
+    fn right_routes(&self) {
+        self.inside("g2", "ip route add default via 10.9.2.2");
+        self.inside("r", "ip route add 10.2.0.0/24 via 10.9.2.1");
+    }
+
+    /// Another link of the same names between `r` and `g2`, without a bottleneck.
+    #[cfg(feature = "bpf")]
+    pub(crate) fn renew_right(&self) {
+        self.inside("r", "ip link del dev right");
+        self.right();
+        self.right_routes();
     }
 
     /// The routes that go with the link of `g1`.
@@ -101,6 +117,9 @@ impl Lab {
             self.inside(node, &format!("ip addr add {address} dev {device}"));
             self.inside(node, &format!("ip link set dev {device} up"));
             self.inside(node, &format!("ethtool -K {device} tso off gso off tx off sg off"));
+            // A cable keeps the order of packets; a veth pair, with a queue for each processor, does not.
+            let steer = format!("echo 1 > /sys/class/net/{device}/queues/rx-0/rps_cpus");
+            self.host("ip", &["netns", "exec", &self.name(node), "sh", "-c", &steer]);
         }
     }
 
@@ -129,6 +148,11 @@ impl Lab {
 
     /// Starts this test program in the namespace of `node`, to do `words` (see [`super::child`]).
     pub(crate) fn start(&self, node: &str, words: &str) -> Running {
+        self.start_by(&[], node, words)
+    }
+
+    /// Starts this test program by another one.
+    pub(crate) fn start_by(&self, starter: &[&str], node: &str, words: &str) -> Running {
         let program = std::env::current_exe().expect("this program");
         let log = fs::OpenOptions::new()
             .create(true)
@@ -137,6 +161,7 @@ impl Lab {
             .expect("a log");
         let child = Command::new("ip")
             .args(["netns", "exec", &self.name(node)])
+            .args(starter)
             .arg(program)
             .args(["--exact", "child::child", "--nocapture", "--test-threads=1"])
             .env(COMMAND, words)
@@ -146,6 +171,37 @@ impl Lab {
             .spawn()
             .expect("started");
         Running(child)
+    }
+
+    /// Five flows of `kbits` each, counted as IP with 1400 bytes of payload, from `iperf3` at `s` to servers at `g2`. None,
+    /// with the reason on stderr, where there is no such program.
+    pub(crate) fn iperf3(&self, kbits: u64, seconds: u64) -> Option<Vec<Running>> {
+        if Command::new("iperf3").arg("-v").output().is_err() {
+            eprintln!("SKIPPED: no program iperf3");
+            return None;
+        }
+        let bits = kbits * 1000 * 1400 / 1428;
+        let run = |node: &str, words: String| {
+            let log =
+                fs::File::create(self.path(&format!("iperf3-{node}-{}.log", words.len()))).expect("a log");
+            Command::new("ip")
+                .args(["netns", "exec", &self.name(node), "iperf3"])
+                .args(words.split(' '))
+                .stdin(Stdio::null())
+                .stdout(log.try_clone().expect("a log"))
+                .stderr(log)
+                .spawn()
+                .map(Running)
+                .expect("started")
+        };
+        let mut all: Vec<Running> =
+            (5201..5206).map(|port| run("g2", format!("-s -1 -B {SINK} -p {port}"))).collect();
+        thread::sleep(Duration::from_millis(500));
+        all.extend(
+            (5201..5206)
+                .map(|port| run("s", format!("-c {SINK} -p {port} -u -b {bits} -l 1400 -t {seconds}"))),
+        );
+        Some(all)
     }
 
     pub(crate) fn log(&self, node: &str) -> String {
@@ -234,6 +290,12 @@ impl Running {
         self.end()
     }
 
+    /// A folder of `/proc`.
+    #[cfg(feature = "bpf")]
+    pub(crate) fn folder(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}", self.0.id()))
+    }
+
     /// Processor time so far, s.
     pub(crate) fn cpu(&self) -> f64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("a process");
@@ -252,6 +314,11 @@ fn run(program: &str, words: &[&str]) -> (bool, String) {
         }
         Err(e) => (false, e.to_string()),
     }
+}
+
+/// [`receiver`], for data of UDP: connections of `iperf3` leave unshaped, and are not counted.
+pub(crate) fn udp_receiver(auth: &str) -> String {
+    receiver(auth) + "protocol = \"udp\"\n"
 }
 
 /// A sender with five classes by destination port, as in the experiment of the paper.

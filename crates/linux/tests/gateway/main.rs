@@ -4,5 +4,6 @@
 mod child;
 mod lab;
 mod life;
+mod order;
 mod path;
 mod probes;

@@ -157,7 +157,7 @@ fn false_questions_are_not_answered() {
     let folder = lab.path("talk");
     fs::create_dir_all(&folder).expect("a folder");
     let gateway = lab.start("g2", &lab.gateway("g2", &receiver(KEYED)));
-    lab.until("g2", "up", 5, |_| true);
+    lab.until("g2", "up", 20, |status| !status.counting.is_empty());
     let asker = lab.start("g1", &format!("asker {}", folder.display()));
     assert!(asker.end(), "{}", lab.log("g1"));
     let counts = fs::read_to_string(folder.join("counts")).expect("counts");

@@ -72,6 +72,8 @@ pub(crate) struct Shared {
     /// Data that another subflow than the one given is to send again.
     again: VecDeque<(Chunk, usize)>,
     closed: bool,
+    /// The application will give more.
+    keeps_open: bool,
     /// The receiver's: data in order, data beyond, and when all had come.
     received: u64,
     islands: BTreeMap<u64, u64>,
@@ -94,6 +96,7 @@ impl Share {
             edge: buffer,
             again: VecDeque::new(),
             closed: false,
+            keeps_open: false,
             received: 0,
             islands: BTreeMap::new(),
             finished_at: None,
@@ -206,16 +209,27 @@ impl Share {
         }
     }
 
+    /// The application has given `total` bytes in all up to now, and will give more when it `keeps_open`.
+    pub(crate) fn give(&self, total: u64, keeps_open: bool) {
+        let mut shared = self.lock();
+        shared.total = total;
+        shared.keeps_open = keeps_open;
+        if shared.received < total {
+            shared.finished_at = None;
+        }
+    }
+
     /// The application gives no more.
     pub(crate) fn end(&self) {
         let mut shared = self.lock();
         shared.total = shared.total.min(shared.next);
+        shared.keeps_open = false;
     }
 
     /// True once, when everything is acknowledged: the subflows may be closed.
     pub(crate) fn take_close(&self) -> bool {
         let mut shared = self.lock();
-        let close = shared.acked >= shared.total && !shared.closed;
+        let close = shared.acked >= shared.total && !shared.closed && !shared.keeps_open;
         shared.closed |= close;
         close
     }

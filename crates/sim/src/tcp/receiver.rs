@@ -138,6 +138,12 @@ impl Receiver {
         if profile.echoes_window {
             self.extras().field = Some(packet.window);
         }
+        if packet.flags & flag::RST != 0 {
+            self.opened = false;
+            self.unacknowledged = 0;
+            self.delayed_ack.cancel();
+            return;
+        }
         if packet.flags & flag::SYN != 0 {
             self.opened = true;
             self.recent_timestamp = packet.ts_value;

@@ -18,8 +18,10 @@ use crate::packet::{Packet, ecn, flag};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// Not yet started, or reset.
+    /// Not yet started.
     Closed,
+    /// Broken off: nothing more is sent or heard.
+    Reset,
     SynSent,
     /// Established, nothing known to be lost.
     Open,
@@ -213,9 +215,26 @@ impl Sender {
         self.limit = self.limit.min(self.next);
         self.closing = true;
         self.paused = false;
-        if !matches!(self.state, State::Closed | State::SynSent) {
-            self.transmit(profile, net);
+        self.transmit_if_open(profile, net);
+    }
+
+    /// The application has given `total` bytes in all up to now, and will give more when it `keeps_open`.
+    pub(crate) fn give(&mut self, total: u64, keeps_open: bool, profile: &Profile, net: &mut Net) {
+        self.limit = total;
+        self.closing = !keeps_open;
+        self.transmit_if_open(profile, net);
+    }
+
+    /// Breaks the connection off with a RST (RFC 9293 section 3.10.5).
+    pub(crate) fn reset(&mut self, profile: &Profile, net: &mut Net) {
+        if !matches!(self.state, State::Closed | State::Reset) {
+            let mut packet = self.segment(self.next, 0, profile, net);
+            packet.flags = flag::RST | flag::ACK;
+            packet.tos = profile.tos;
+            net.send(packet);
         }
+        self.state = State::Reset;
+        self.retransmit.cancel();
     }
 
     /// Turns an on/off source on or off.
@@ -268,7 +287,7 @@ impl Sender {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        !matches!(self.state, State::Closed | State::SynSent) && !self.is_done()
+        !matches!(self.state, State::Closed | State::SynSent | State::Reset) && !self.is_done()
     }
 
     /// Makes this the sender of a later connection with the same flow number.
@@ -299,7 +318,10 @@ impl Sender {
             self.on_syn_ack(packet, profile, net);
             return;
         }
-        if packet.ack < self.board.una || packet.ack > self.next || self.state == State::Closed {
+        if packet.ack < self.board.una
+            || packet.ack > self.next
+            || matches!(self.state, State::Closed | State::Reset)
+        {
             return;
         }
         self.echo = packet.ts_value;
@@ -724,6 +746,7 @@ impl Sender {
         self.board.push();
         self.counters.segments += 1;
         self.prr.out = self.prr.out.wrapping_add(1);
+        net.note_window(self.window.cwnd / profile.mss);
         net.send(packet);
         if !self.retransmit.is_set() {
             self.arm_timer(profile, net);
@@ -768,6 +791,7 @@ impl Sender {
         self.counters.segments += 1;
         self.counters.retransmits += 1;
         self.prr.out = self.prr.out.wrapping_add(1);
+        net.note_window(self.window.cwnd / profile.mss);
         net.send(packet);
         if !self.retransmit.is_set() {
             self.arm_timer(profile, net);
@@ -825,7 +849,10 @@ impl Sender {
     }
 
     pub(crate) fn on_retransmit_timer(&mut self, profile: &Profile, net: &mut Net) {
-        if !self.retransmit.fires(Event::Retransmit(self.flow), net) || self.is_done() {
+        if !self.retransmit.fires(Event::Retransmit(self.flow), net)
+            || self.is_done()
+            || self.state == State::Reset
+        {
             return;
         }
         self.backoff = self.backoff.saturating_add(1);

@@ -28,6 +28,21 @@ pub(super) struct StudyRows {
     pub(super) name: String,
     pub(super) origin: Origin,
     pub(super) cases: Vec<CaseRow>,
+    variants: Vec<VariantRow>,
+}
+
+/// A variant, as far as it is compared.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+struct VariantRow {
+    name: String,
+    #[serde(default)]
+    paper: Vec<PaperRow>,
+}
+
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+struct PaperRow {
+    figure: String,
+    value: f64,
 }
 
 /// Where results come from.
@@ -82,6 +97,7 @@ struct ManifestFile {
 struct ManifestStudy {
     name: String,
     provenance: Origin,
+    variants: Vec<VariantRow>,
     topologies: Vec<Value>,
     cases: Vec<ManifestCase>,
 }
@@ -134,7 +150,12 @@ impl Results {
                 statistics,
                 scenario: with_topology(case.scenario, &study.topologies),
             });
-            studies.push(StudyRows { name: study.name, origin: study.provenance, cases: cases.collect() });
+            studies.push(StudyRows {
+                name: study.name,
+                origin: study.provenance,
+                cases: cases.collect(),
+                variants: study.variants,
+            });
         }
         if studies.iter().all(|study| study.cases.is_empty()) {
             return Err(Failure::usage(format!("{place}: holds no case")));
@@ -152,6 +173,14 @@ impl Results {
             }
         }
         names
+    }
+}
+
+impl StudyRows {
+    /// What the paper reports of a figure of the case; of base cases only.
+    pub(super) fn paper(&self, case: &Statistics, figure: &str) -> Option<f64> {
+        let variant = self.variants.iter().find(|variant| case.base && variant.name == case.variant)?;
+        variant.paper.iter().find(|row| row.figure == figure).map(|row| row.value)
     }
 }
 

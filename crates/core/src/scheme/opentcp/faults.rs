@@ -52,6 +52,8 @@ enum Step {
     DeadOracle,
     /// It begins anew.
     RestartOracle,
+    /// The switch begins anew: its first report after that says nothing.
+    RestartSwitch,
     /// An agent begins anew; what it set stays in force on its host until it runs.
     RestartAgent(u8),
     /// A message that is on its way comes a second time.
@@ -67,6 +69,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         3 => (any::<u8>(), 0u16..5000, 0u16..20).prop_map(|(host, sent, again)| Step::Send { host, sent, again }),
         1 => Just(Step::DeadOracle),
         1 => Just(Step::RestartOracle),
+        1 => Just(Step::RestartSwitch),
         2 => any::<u8>().prop_map(Step::RestartAgent),
         1 => any::<u8>().prop_map(Step::Repeat),
         1 => (any::<u8>(), proptest::collection::vec(any::<u8>(), 0..60))
@@ -250,6 +253,7 @@ impl Network {
                 self.oracle_dead = false;
             }
             Step::RestartOracle => self.roles[0] = self.fresh(0),
+            Step::RestartSwitch => self.roles[1] = self.fresh(1),
             Step::RestartAgent(host) => {
                 let index = 2 + usize::from(*host) % AGENTS as usize;
                 self.roles[index] = self.fresh(index);

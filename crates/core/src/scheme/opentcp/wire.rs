@@ -123,10 +123,12 @@ impl Cue {
     }
 
     fn is_sound(&self) -> bool {
-        let Tuning { initial_window, min_rto, window_cap, .. } = self.tuning;
+        let Tuning { initial_window, min_rto, initial_rto, window_cap, .. } = self.tuning;
+        let is_timeout = |span: Span| !span.is_zero() && span <= Span::from_secs(3600);
         self.lease() <= LONGEST_LEASE
             && initial_window.is_none_or(|n| (1..=1000).contains(&n))
-            && min_rto.is_none_or(|span| !span.is_zero() && span <= Span::from_secs(3600))
+            && min_rto.is_none_or(is_timeout)
+            && initial_rto.is_none_or(is_timeout)
             && window_cap.is_none_or(|n| n > 0)
     }
 }

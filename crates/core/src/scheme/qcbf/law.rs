@@ -6,7 +6,7 @@ use crate::id::FlowId;
 use crate::port::window::{AckVerdict, Segment};
 use crate::time::{Span, Time};
 
-/// Bytes on the link that the budget leaves free for each open flow: SYN, FIN and bare acknowledgements come unasked.
+/// Bytes on the link that are left free for each SYN of the last round trip: as many again may come unasked.
 const BARE: u64 = 100;
 
 /// What the law is set to.
@@ -14,6 +14,8 @@ const BARE: u64 = 100;
 pub struct Terms {
     /// C x RTT of the port, in bytes on the link: what is under way without a queue (D_L).
     pub pipe: u64,
+    /// That round-trip time.
+    pub rtt: Span,
     /// What may wait at the port, in bytes (beta Q).
     pub queue: u64,
     /// Segments of a turn: as many as the receiver acknowledges at once.
@@ -33,6 +35,13 @@ pub struct Law {
     open: u64,
     /// Bytes on the link that senders may send, or have sent, and that no acknowledgement covers.
     outstanding: u64,
+    /// The part of it that has not come to the port yet.
+    expected: u64,
+    /// What waits at the port, and when that was seen.
+    held: u64,
+    seen: Time,
+    /// When SYNs came, within the last round trip.
+    syns: VecDeque<Time>,
     /// Flows whose turn has not come, the longest waiting first.
     waiting: VecDeque<FlowId>,
 }
@@ -41,8 +50,9 @@ pub struct Law {
 struct Flow {
     mss: u64,
     frame: u64,
-    /// Right edge that it was given, and what is acknowledged.
+    /// Right edge that it was given, what has come of that, and what is acknowledged.
     edge: u64,
+    came: u64,
     acked: u64,
     /// Offset after the FIN.
     end: u64,
@@ -56,12 +66,35 @@ impl Flow {
     fn outstanding(&self) -> u64 {
         self.edge.saturating_sub(self.acked).div_ceil(self.mss) * self.frame
     }
+
+    /// The part of it that is still to come.
+    fn expected(&self) -> u64 {
+        self.edge.saturating_sub(self.came.max(self.acked)).div_ceil(self.mss) * self.frame
+    }
 }
 
 impl Law {
     /// Without flows.
     pub fn new(terms: Terms) -> Self {
-        Self { terms, flows: BTreeMap::new(), open: 0, outstanding: 0, waiting: VecDeque::new() }
+        Self {
+            terms,
+            flows: BTreeMap::new(),
+            open: 0,
+            outstanding: 0,
+            expected: 0,
+            held: 0,
+            seen: Time::ZERO,
+            syns: VecDeque::new(),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// `held` bytes on the link wait at the port.
+    pub fn see(&mut self, now: Time, held: u64) {
+        (self.held, self.seen) = (held, now);
+        while self.syns.front().is_some_and(|at| now.since(*at) > self.terms.rtt) {
+            self.syns.pop_front();
+        }
     }
 
     /// N_F.
@@ -80,14 +113,13 @@ impl Law {
     }
 
     fn queue(&self) -> u64 {
-        self.terms.queue.saturating_sub(BARE * self.flows.len() as u64).max(self.terms.queue / 4)
+        self.terms.queue.saturating_sub(BARE * self.syns.len() as u64).max(self.terms.queue / 4)
     }
 
-    /// Balance factor (Eq. 1): what is expected in the queue beside what it may hold.
+    /// Balance factor (Eq. 1): what the queue holds and is still to come, beside what it may hold.
     pub fn balance(&self) -> f64 {
-        let expected = self.outstanding as f64 - self.terms.pipe as f64;
         let fair = self.queue() as f64;
-        (expected - fair) / fair.max(1.0)
+        ((self.held + self.expected) as f64 - fair) / fair.max(1.0)
     }
 
     /// A flow's window (Eq. 4 with beta so that the windows add up to the budget), in bytes on the link.
@@ -119,6 +151,7 @@ impl Law {
         }
         if segment.syn {
             self.remove(segment.flow);
+            self.syns.push_back(now);
         }
         let Segment { flow, mss, frame, .. } = *segment;
         // A flow that is not known was silent for too long, or is older than the program.
@@ -133,6 +166,7 @@ impl Law {
                 mss,
                 frame,
                 edge,
+                came: edge,
                 acked: edge.saturating_sub(mss),
                 end: u64::MAX,
                 is_open: true,
@@ -145,6 +179,7 @@ impl Law {
         }
         self.change(flow, |entry| {
             entry.seen = now;
+            entry.came = entry.came.max(segment.offset);
             entry.edge = entry.edge.max(segment.offset);
             if segment.fin {
                 entry.end = segment.offset;
@@ -198,7 +233,8 @@ impl Law {
         {
             self.waiting.push_back(flow);
         }
-        AckVerdict::Hold
+        // A sender knows nothing before its handshake; later it learns at once what has arrived, and of its turn by a copy.
+        if segment.syn { AckVerdict::Hold } else { AckVerdict::Copy(left) }
     }
 
     /// The next flow whose turn has come, with its window.
@@ -234,17 +270,34 @@ impl Law {
         silent.into_iter().for_each(|flow| self.remove(flow));
     }
 
-    /// Moves a flow's right edge towards `most`, in whole turns, as far as the balance factor stays at 0 or below (Eq. 5).
+    /// When nothing is under way, so that no packet will come that lets the next of those that wait go: when what the
+    /// queue holds has gone.
+    pub fn retry(&self) -> Option<Time> {
+        if self.waiting.is_empty() || self.outstanding > 0 {
+            return None;
+        }
+        let nanos = u128::from(self.held) * u128::from(self.terms.rtt.as_nanos());
+        let drain = (nanos / u128::from(self.terms.pipe.max(1))) as u64;
+        Some(self.seen + Span::from_nanos(drain.max(1_000)))
+    }
+
+    /// Moves a flow's right edge towards `most`, in whole turns, as far as the balance factor stays at 0 or below (Eq. 5)
+    /// and the windows within Eq. 2.
     ///
-    /// First grants keep to the queue: a synchronised start finds the pipe empty, and all of it arrives at once.
+    /// Whatever senders do, all that is expected may come at once: the queue holds it, unless that is less than D_L, below
+    /// which the link idles (Eq. 2's left end).
     fn give(&mut self, flow: FlowId, most: u64) {
-        let is_first = self.flows.get(&flow).is_some_and(|entry| entry.edge == 0);
-        let limit = if is_first { self.queue() } else { self.budget() };
-        let room = limit.saturating_sub(self.outstanding);
+        let of_queue = self.queue().max(self.terms.pipe).saturating_sub(self.held + self.expected);
+        let room = of_queue.min(self.budget().saturating_sub(self.outstanding));
+        let is_idle = self.held == 0 && self.outstanding == 0;
         let turn = self.terms.turn;
+        let of_flow = self.queue().max(self.terms.pipe) / self.open.max(1);
         self.change(flow, |entry| {
+            // Who has nothing to send keeps no more than its part of the queue from others.
+            let room = room.min(of_flow.max(turn * entry.frame).saturating_sub(entry.expected()));
             let wanted = most.saturating_sub(entry.edge).div_ceil(turn * entry.mss);
-            let turns = wanted.min(room / (turn * entry.frame));
+            // A queue that holds no turn still takes one over an idle link.
+            let turns = wanted.min((room / (turn * entry.frame)).max(u64::from(is_idle)));
             if turns > 0 {
                 // Edges lie at whole turns, so that receivers have nothing left to acknowledge later.
                 let given = entry.edge + turns * turn * entry.mss;
@@ -255,15 +308,17 @@ impl Law {
 
     fn change(&mut self, flow: FlowId, change: impl FnOnce(&mut Flow)) {
         if let Some(entry) = self.flows.get_mut(&flow) {
-            let before = entry.outstanding();
+            let before = (entry.outstanding(), entry.expected());
             change(entry);
-            self.outstanding = self.outstanding - before + entry.outstanding();
+            self.outstanding = self.outstanding - before.0 + entry.outstanding();
+            self.expected = self.expected - before.1 + entry.expected();
         }
     }
 
     fn remove(&mut self, flow: FlowId) {
         if let Some(entry) = self.flows.remove(&flow) {
             self.outstanding -= entry.outstanding();
+            self.expected -= entry.expected();
             self.open -= u64::from(entry.is_open);
             self.waiting.retain(|other| *other != flow);
         }
@@ -282,6 +337,7 @@ mod tests {
     fn terms() -> Terms {
         Terms {
             pipe: 20 * FRAME,
+            rtt: Span::from_micros(24),
             queue: 40 * FRAME,
             turn: 2,
             initial_window: 10,
@@ -323,16 +379,29 @@ mod tests {
         let (mut law, verdicts) = opened(9);
         assert_eq!(law.share(), (60 * FRAME - 900) / 9);
         // 6.6 segments are three turns, up to what the queue holds of first grants.
-        assert_eq!(verdicts[..6], [AckVerdict::Window(6 * MSS); 6]);
-        assert_eq!(verdicts[6..], [AckVerdict::Window(2 * MSS), AckVerdict::Hold, AckVerdict::Hold]);
-        assert!(law.outstanding() <= 40 * FRAME - 900);
-        // Who has its grants acknowledged gets out of the way of those that wait, and the pipe fills after them.
-        let (at, later) = (Time::ZERO, segment(0, 6 * MSS));
-        assert_eq!(law.on_ack(at, &later), AckVerdict::Hold);
-        assert_eq!([law.release(), law.release()], [Some((FlowId(7), 2 * MSS)), Some((FlowId(8), 2 * MSS))]);
-        assert_eq!(law.release(), Some((FlowId(0), 2 * MSS)));
-        assert_eq!(law.on_ack(at, &segment(1, 6 * MSS)), AckVerdict::Window(6 * MSS));
+        assert_eq!(verdicts[..], [AckVerdict::Window(4 * MSS); 9], "a ninth of the queue is 4.3 segments");
+        assert_eq!((law.outstanding(), law.expected), (36 * FRAME, 36 * FRAME));
+        // What a flow has acknowledged is neither in the queue nor to come: its window moves on, up to its part again.
+        assert_eq!(law.on_ack(Time::ZERO, &segment(0, 4 * MSS)), AckVerdict::Window(4 * MSS));
         assert!(law.balance() <= 0.0);
+    }
+
+    /// What waits at the port, whosever it is, leaves no room for grants.
+    #[test]
+    fn a_full_queue_holds_grants_back() {
+        let mut law = Law::new(terms());
+        law.on_data(Time::ZERO, &syn(0));
+        law.see(Time::ZERO, 38 * FRAME);
+        assert_eq!(law.on_ack(Time::ZERO, &syn(0)), AckVerdict::Hold);
+        assert_eq!(law.release(), None);
+        // 38 frames take 24 us x 38 / 20; nothing else is under way that would bring the next look.
+        assert_eq!(law.retry(), Some(Time::ZERO + Span::from_nanos(45_600)));
+        law.see(Time::ZERO, 36 * FRAME);
+        assert_eq!(law.release(), Some((FlowId(0), 2 * MSS)));
+        // Data that has come waits, and is not to come any more.
+        law.see(Time::ZERO, 38 * FRAME);
+        law.on_data(Time::ZERO, &segment(0, 2 * MSS));
+        assert_eq!((law.expected, law.outstanding()), (0, 2 * FRAME));
     }
 
     /// 80 flows have two thirds of a segment each, 100 only half, and share what fills the link without a queue.
@@ -353,7 +422,7 @@ mod tests {
         assert_eq!(verdicts.iter().filter(|v| **v == AckVerdict::Hold).count(), 84);
         assert_eq!(law.release(), None);
         for flow in 0..16 {
-            assert_eq!(law.on_ack(Time::ZERO, &segment(flow, 2 * MSS)), AckVerdict::Hold, "others wait");
+            assert_eq!(law.on_ack(Time::ZERO, &segment(flow, 2 * MSS)), AckVerdict::Copy(0), "others wait");
             assert_eq!(law.release(), Some((FlowId(16 + flow), 2 * MSS)));
             assert_eq!(law.release(), None);
         }
@@ -405,6 +474,7 @@ mod tests {
                 while law.release().is_some() {}
                 prop_assert!(law.outstanding() <= law.budget().max(before));
                 prop_assert_eq!(law.outstanding(), law.flows.values().map(Flow::outstanding).sum::<u64>());
+                prop_assert_eq!(law.expected, law.flows.values().map(Flow::expected).sum::<u64>());
                 prop_assert_eq!(law.open, law.flows.values().filter(|f| f.is_open).count() as u64);
             }
         }

@@ -12,17 +12,20 @@ pub(super) struct Tor {
     /// Half of the ageing time.
     interval: Span,
     next: Option<Time>,
+    /// When those that wait for a turn may go although no packet comes.
+    retry: Option<Time>,
 }
 
 impl Tor {
     pub(super) fn new(terms: Terms, is_field: bool) -> Self {
         let interval = Span::from_nanos((terms.ageing.as_nanos() / 2).max(1));
-        Self { law: Law::new(terms), is_field, interval, next: None }
+        Self { law: Law::new(terms), is_field, interval, next: None, retry: None }
     }
 }
 
 impl WindowProgram for Tor {
-    fn on_data(&mut self, now: Time, segment: &Segment) -> Option<u64> {
+    fn on_data(&mut self, now: Time, segment: &Segment, held: u64) -> Option<u64> {
+        self.law.see(now, held);
         self.law.on_data(now, segment);
         if self.next.is_none() && self.law.flows() > 0 {
             self.next = Some(now + self.interval);
@@ -30,21 +33,35 @@ impl WindowProgram for Tor {
         self.is_field.then(|| self.law.field(segment))
     }
 
-    fn on_ack(&mut self, now: Time, segment: &Segment) -> AckVerdict {
-        if self.is_field { AckVerdict::Pass } else { self.law.on_ack(now, segment) }
+    fn on_ack(&mut self, now: Time, segment: &Segment, held: u64) -> AckVerdict {
+        if self.is_field {
+            return AckVerdict::Pass;
+        }
+        self.law.see(now, held);
+        self.law.on_ack(now, segment)
     }
 
     fn release(&mut self) -> Option<(FlowId, u64)> {
-        self.law.release()
+        let released = self.law.release();
+        if released.is_none() {
+            self.retry = self.law.retry();
+        }
+        released
     }
 
     fn timer(&self) -> Option<Time> {
-        self.next
+        self.next.into_iter().chain(self.retry).min()
     }
 
-    fn on_timer(&mut self, now: Time) {
-        self.law.age(now);
-        self.next = (self.law.flows() > 0 || self.law.outstanding() > 0).then(|| now + self.interval);
+    fn on_timer(&mut self, now: Time, held: u64) {
+        self.law.see(now, held);
+        if self.next.is_some_and(|next| next <= now) {
+            self.law.age(now);
+            self.next = (self.law.flows() > 0 || self.law.outstanding() > 0).then(|| now + self.interval);
+        }
+        if self.retry.is_some_and(|retry| retry <= now) {
+            self.retry = None;
+        }
     }
 
     fn is_echoed(&self) -> bool {

@@ -45,11 +45,15 @@ impl CongestionControl for Balia {
     }
 
     /// The window falls by its half times min(alpha, 1.5).
-    fn ssthresh_after_loss(&mut self, _window: &Window, in_flight: u64, mss: u64) -> u64 {
+    fn ssthresh_after_loss(&mut self, window: &Window, in_flight: u64, mss: u64) -> u64 {
         self.0.note_loss();
         let alpha = self.0.paths().map_or(1.0, |(paths, at)| alpha(&paths, at));
-        let left = in_flight as f64 * (1.0 - alpha.min(1.5) / 2.0);
+        let left = in_flight.min(window.cwnd) as f64 * (1.0 - alpha.min(1.5) / 2.0);
         (left as u64).max(2 * mss)
+    }
+
+    fn halves_outstanding(&self) -> bool {
+        true
     }
 }
 

@@ -158,7 +158,9 @@ mod tests {
         let mut window = Window { cwnd: 3 * MSS, ssthresh: u64::MAX };
         let windows = rounds(&mut Bic::fresh(), &mut window, 0, 6);
         assert_eq!(windows[..5], [6, 12, 24, 48, 96]);
-        assert!((101..=112).contains(&windows[5]), "{windows:?}");
+        // The estimate of segments per acknowledgement falls from 2 to 31/16 and stays, as integers do: beyond 100 a
+        // segment takes 6 x 16 / 31 = 3 acknowledgements and the one that grows.
+        assert!((122..=124).contains(&windows[5]), "{windows:?}");
     }
 
     #[test]

@@ -63,10 +63,14 @@ impl CongestionControl for Olia {
         self.0.grow(window, ack, increase);
     }
 
-    /// As RFC 5681 equation (4).
-    fn ssthresh_after_loss(&mut self, _window: &Window, in_flight: u64, mss: u64) -> u64 {
+    /// As RFC 5681 equation (4), whose flight counts what SACK has reported, and not what limited transmit adds.
+    fn ssthresh_after_loss(&mut self, window: &Window, in_flight: u64, mss: u64) -> u64 {
         self.0.note_loss();
-        half_of_flight(in_flight, mss)
+        half_of_flight(in_flight.min(window.cwnd), mss)
+    }
+
+    fn halves_outstanding(&self) -> bool {
+        true
     }
 }
 

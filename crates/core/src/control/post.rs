@@ -1,0 +1,114 @@
+//! Messages between roles on their way over the modelled control plane.
+
+use crate::control::Message;
+use crate::id::NodeId;
+use crate::rng::Stream;
+use crate::scenario::{ControlPlane, Scenario};
+use crate::time::Span;
+use crate::units::UDP_HEADERS;
+
+/// Bytes of IP, UDP and message header of the messages without a wire format of their own.
+const MESSAGE_HEADER: u64 = 44;
+
+/// Messages on their way: delays them, loses them, counts their bytes. The clock is the runtime's.
+#[derive(Clone, Debug)]
+pub struct Post {
+    plane: ControlPlane,
+    stream: Stream,
+    /// By number; delivered ones are taken out.
+    messages: Vec<Option<(NodeId, Message)>>,
+    free: Vec<u32>,
+    bytes_sent: u64,
+}
+
+impl Post {
+    /// Of one trial, with nothing on its way.
+    pub fn new(scenario: &Scenario, trial: u32) -> Self {
+        Self {
+            plane: scenario.control.clone(),
+            stream: Stream::new(scenario.run.seed, trial, "control-plane"),
+            messages: Vec::new(),
+            free: Vec::new(),
+            bytes_sent: 0,
+        }
+    }
+
+    /// Takes a message in: after how long it is to be [received](Self::receive), and its number. None: it is lost.
+    pub fn send(&mut self, from: NodeId, to: NodeId, message: Message) -> Option<(Span, u32)> {
+        let mut delay = Span::ZERO;
+        if from != to {
+            self.bytes_sent += size(&message);
+            if self.plane.loss > 0.0 && self.stream.chance(self.plane.loss) {
+                return None;
+            }
+            delay = self.plane.delay;
+        }
+        let number = self.free.pop().unwrap_or(self.messages.len() as u32);
+        if number as usize == self.messages.len() {
+            self.messages.push(None);
+        }
+        self.messages[number as usize] = Some((to, message));
+        Some((delay, number))
+    }
+
+    /// Takes message `number` out, with the node that it is for; none when it has been taken.
+    pub fn receive(&mut self, number: u32) -> Option<(NodeId, Message)> {
+        let message = self.messages.get_mut(number as usize)?.take()?;
+        self.free.push(number);
+        Some(message)
+    }
+
+    /// Bytes of the messages between two nodes, the lost ones too.
+    pub fn bytes_sent(&self) -> u64 {
+        self.bytes_sent
+    }
+}
+
+/// Bytes of IP; entries have 32-bit identifiers and rates.
+fn size(message: &Message) -> u64 {
+    MESSAGE_HEADER
+        + match message {
+            Message::LinkReport { links } => 16 * links.len() as u64,
+            Message::FlowReport { flows, .. } => 16 * flows.len() as u64,
+            Message::FlowStarted { .. } | Message::FlowEnded { .. } => 4,
+            Message::Allocation { shares } => 8 * shares.len() as u64,
+            // Its header is its own.
+            Message::Encoded(payload) => return u64::from(UDP_HEADERS) + payload.len() as u64,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::FlowId;
+
+    fn post(loss: f64) -> Post {
+        Post {
+            plane: ControlPlane { delay: Span::from_millis(3), loss },
+            stream: Stream::new(1, 0, "control-plane"),
+            messages: Vec::new(),
+            free: Vec::new(),
+            bytes_sent: 0,
+        }
+    }
+
+    #[test]
+    fn messages_come_once_and_their_numbers_are_used_again() {
+        let (a, b) = (NodeId(0), NodeId(1));
+        let ended = |flow| Message::FlowEnded { flow: FlowId(flow) };
+        let mut post = post(0.0);
+        assert_eq!(post.send(a, b, ended(1)), Some((Span::from_millis(3), 0)));
+        assert_eq!(post.send(b, b, ended(2)), Some((Span::ZERO, 1)), "inside a node it takes no time");
+        assert_eq!(post.bytes_sent(), MESSAGE_HEADER + 4, "and costs nothing");
+        assert_eq!(post.receive(0), Some((b, ended(1))));
+        assert_eq!(post.receive(0), None);
+        assert_eq!(post.send(a, b, ended(3)), Some((Span::from_millis(3), 0)));
+    }
+
+    #[test]
+    fn lost_messages_cost_their_bytes() {
+        let mut post = post(1.0);
+        assert_eq!(post.send(NodeId(0), NodeId(1), Message::FlowEnded { flow: FlowId(1) }), None);
+        assert_eq!(post.bytes_sent(), MESSAGE_HEADER + 4);
+    }
+}

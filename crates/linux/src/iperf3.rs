@@ -1,0 +1,416 @@
+//! Traffic by the program iperf3: a server and a client for each flow, in the namespaces of its ends.
+
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::mem;
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
+use bandmaster_core::scheme::Act;
+use bandmaster_core::time::Time;
+use bandmaster_core::units::{Bytes, UDP_HEADERS};
+use bandmaster_core::workload;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+
+use crate::Error;
+use crate::address;
+use crate::doctor::on_path;
+use crate::limits::{Remarks, kernel_name};
+use crate::netns::Netns;
+use crate::receipts::{Receipts, Watched};
+use crate::traffic::{FlowState, LARGEST_FIXED, Traffic, user_mss};
+use crate::workplan::Workplan;
+
+/// Name of the program.
+pub(crate) const PROGRAM: &str = "iperf3";
+/// Port of every server, for its control connection too; each has an address of its own.
+const PORT: u16 = 5201;
+/// Port at the client's end of what carries the payload.
+const DATA_PORT: u16 = 5202;
+/// Bytes by which a TCP client says at first which test its connection belongs to.
+const COOKIE: u64 = 37;
+/// Most bytes of a write of a flow with a size: it ends with a whole one, and may begin one more.
+const LARGEST_BLOCK: u64 = 16 << 10;
+/// The least payload of a datagram: iperf3 puts its own numbers into it.
+const LEAST_DATAGRAM: u64 = 16;
+/// The largest segment that it takes.
+const LARGEST_SEGMENT: u64 = 9 << 10;
+/// Most flows: each takes two processes.
+const MOST_FLOWS: usize = 128;
+/// Paces without a limit of its own, in bit/s: the most that the kernel's 32 bits hold.
+const NO_LIMIT: &str = "17179869176";
+/// A receiver waits as long for data, in ms: a day.
+const ANY_TIME: &str = "86400000";
+/// What a server has until it listens.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// All flows of a trial by iperf3.
+pub(crate) struct Iperf3 {
+    program: PathBuf,
+    flows: Vec<Flow>,
+    receipts: Arc<Receipts>,
+    /// Flows whose end nobody has heard of.
+    ended: VecDeque<usize>,
+}
+
+struct Flow {
+    server: Child,
+    client: Option<Child>,
+    /// Where and with what words the client runs.
+    place: Netns,
+    words: Vec<String>,
+    started: bool,
+    on: bool,
+    stopped: bool,
+    ended: bool,
+    failed: Option<String>,
+}
+
+/// Finds what iperf3 cannot express, and what will be otherwise.
+///
+/// # Errors
+/// [`Error::Unfit`] with the first thing that it cannot; [`Error::Missing`] when there is no such program.
+pub fn check(scenario: &Scenario) -> Result<Remarks, Error> {
+    let refused =
+        |what: String| Err(Error::Unfit(format!("{what}; `--traffic own` can, if Linux can at all")));
+    for config in &scenario.schemes {
+        if config.scheme.acts.iter().any(|act| !matches!(act, Act::Probe | Act::SetClass)) {
+            let name = config.scheme.name;
+            return refused(format!(
+                "schemes.{name}: the scheme acts at TCP connections, and iperf3 keeps its own to itself"
+            ));
+        }
+    }
+    for (i, link) in scenario.topology.links.iter().enumerate() {
+        if !link.drop_packets.is_empty() {
+            return refused(format!(
+                "network.links, number {}: `drop-packets` counts packets, and iperf3's control connection adds some",
+                i + 1
+            ));
+        }
+    }
+    for group in &scenario.flows {
+        if let Some(why) = refusal(group) {
+            return refused(format!("flows {}: {why}", group.name));
+        }
+    }
+    let flows = workload::plan(&scenario.flows, &scenario.topology, &scenario.run, 0).len();
+    if flows > MOST_FLOWS {
+        return refused(format!("{flows} flows: iperf3 takes two processes each; at most {MOST_FLOWS}"));
+    }
+    find()?;
+    Ok(vec![
+        "traffic is iperf3's: a flow sends some round trips after its start, when both ends have agreed over the \
+         network; its congestion window, timeouts and retransmissions are not known"
+            .to_owned(),
+    ])
+}
+
+fn find() -> Result<PathBuf, Error> {
+    on_path(PROGRAM).ok_or_else(|| {
+        Error::Missing(
+            "there is no program iperf3 on PATH; install iperf3 (Debian: `apt install iperf3`), or use `--traffic own`"
+                .to_owned(),
+        )
+    })
+}
+
+/// Why iperf3 cannot send as this group does; none when it can.
+fn refusal(group: &FlowGroup) -> Option<String> {
+    let text = |why: &str| Some(why.to_owned());
+    if group.multipath.is_some() {
+        return text("`subflows`: iperf3 sends over one path");
+    }
+    if !group.paths.is_empty() {
+        return text("`paths`: iperf3 sends over one path, the shortest");
+    }
+    if group.exchange.is_some() {
+        return text("an exchange: iperf3 sends one way, and does not wait for another's message");
+    }
+    if group.rounds.is_some() {
+        return text("`rounds`: iperf3 sends once");
+    }
+    if group.size_cdf.is_some() {
+        return text("`size-cdf`: sizes that are drawn are not given to iperf3");
+    }
+    if group.on_off.is_some() {
+        return text("`on` and `off`: iperf3 sends without pauses");
+    }
+    if group.reset {
+        return text("`reset`: iperf3 ends connections in its own way");
+    }
+    match &group.transport {
+        Transport::Tcp { settings, .. } => {
+            let (buffer, mss) = (settings.receive_buffer, user_mss(settings));
+            if buffer.get() <= LARGEST_FIXED {
+                return Some(format!(
+                    "tcp.receive-buffer {buffer}: iperf3 bounds both ends' buffers or none; from {} they grow by \
+                     themselves",
+                    Bytes::new(LARGEST_FIXED + 1)
+                ));
+            }
+            (mss > LARGEST_SEGMENT).then(|| {
+                format!(
+                    "tcp.mss {}: iperf3 takes {LARGEST_SEGMENT} B at most, options included",
+                    settings.mss
+                )
+            })
+        }
+        Transport::Udp { packet, jitter, .. } => {
+            if *jitter > 0.0 {
+                return text("`jitter`: iperf3 sends at a constant rate");
+            }
+            let least = LEAST_DATAGRAM + u64::from(UDP_HEADERS);
+            (packet.get() < least).then(|| {
+                format!("packet {packet}: iperf3 needs {least} B, of them {LEAST_DATAGRAM} B of payload")
+            })
+        }
+    }
+}
+
+/// A flow with a size ends when its receiver has all of it. Of an iperf3 that sends the server closes at the client's
+/// word, which overtakes what waits in the sender's socket; so here the client receives.
+fn client_receives(group: &FlowGroup) -> bool {
+    matches!(group.transport, Transport::Tcp { size: Some(_), .. })
+}
+
+/// Addresses of server and client of flow `i`.
+fn ends(i: usize, group: &FlowGroup) -> (Ipv4Addr, Ipv4Addr) {
+    let (sender, receiver) = (address::sender(i), address::receiver(i));
+    if client_receives(group) { (sender, receiver) } else { (receiver, sender) }
+}
+
+fn server_words(i: usize, group: &FlowGroup) -> Vec<String> {
+    let (here, _) = ends(i, group);
+    let mut words = format!("-s -1 -B {here} -p {PORT} -i 0 --forceflush");
+    if !client_receives(group) {
+        words += &format!(" --rcv-timeout {ANY_TIME}");
+    }
+    words.split(' ').map(str::to_owned).collect()
+}
+
+fn client_words(i: usize, group: &FlowGroup) -> Vec<String> {
+    let (there, here) = ends(i, group);
+    let mut words = format!("-c {there} -B {here} -p {PORT} --cport {DATA_PORT} -i 0 -S {}", group.dscp << 2);
+    match &group.transport {
+        Transport::Tcp { size, settings } => {
+            words += &format!(" -C {} -M {}", kernel_name(&settings.congestion_control), user_mss(settings));
+            if settings.pacing {
+                words += &format!(" --fq-rate {NO_LIMIT}");
+            }
+            match size {
+                Some(size) => {
+                    let blocks = size.get().div_ceil(LARGEST_BLOCK).max(1);
+                    let block = size.get().div_ceil(blocks).max(1);
+                    words += &format!(" -R -n {} -l {block} --rcv-timeout {ANY_TIME}", blocks * block);
+                }
+                None => words += " -t 0",
+            }
+        }
+        Transport::Udp { rate, packet, .. } => {
+            // It counts payload.
+            let payload = packet.get() - u64::from(UDP_HEADERS);
+            let bits = u128::from(rate.bits_per_sec()) * u128::from(payload) / u128::from(packet.get());
+            words += &format!(" -u -b {} -l {payload} -t 0", bits.max(1));
+        }
+    }
+    words.split(' ').map(str::to_owned).collect()
+}
+
+fn watched(plan: &Workplan, i: usize, group: &FlowGroup) -> Watched {
+    let (datagram, size) = match &group.transport {
+        Transport::Tcp { size, .. } => (None, size.map(Bytes::get)),
+        Transport::Udp { packet, .. } => (Some(packet.get()), None),
+    };
+    Watched {
+        leave: plan.ack_routes[i].first().copied().unwrap_or(u32::MAX),
+        come: plan.data_routes[i].last().copied().unwrap_or(u32::MAX),
+        port: DATA_PORT,
+        datagram,
+        preamble: if client_receives(group) { 0 } else { COOKIE },
+        size,
+    }
+}
+
+impl Iperf3 {
+    /// Starts the servers of all flows and waits until they listen.
+    pub(crate) fn open(scenario: &Scenario, plan: &Workplan, nodes: &[Netns]) -> Result<Self, Error> {
+        let group = |i: usize| plan.flows[i].group(&scenario.flows);
+        let receipts = Receipts::new((0..plan.flows.len()).map(|i| watched(plan, i, group(i))));
+        let mut all = Self {
+            program: find()?,
+            flows: Vec::with_capacity(plan.flows.len()),
+            receipts: Arc::new(receipts),
+            ended: VecDeque::new(),
+        };
+        for (i, flow) in plan.flows.iter().enumerate() {
+            let (sender, receiver) = (&nodes[flow.src.index()], &nodes[flow.dst.index()]);
+            let (at_server, at_client) =
+                if client_receives(group(i)) { (sender, receiver) } else { (receiver, sender) };
+            let mut command = Command::new(&all.program);
+            command.args(server_words(i, group(i))).stdout(Stdio::piped());
+            let server = spawn(command, at_server)
+                .map_err(|error| Error::os(format!("start the iperf3 server of flow {i}"), error))?;
+            all.flows.push(Flow {
+                server,
+                client: None,
+                place: at_client.clone(),
+                words: client_words(i, group(i)),
+                started: false,
+                on: false,
+                stopped: false,
+                ended: false,
+                failed: None,
+            });
+        }
+        for (i, flow) in all.flows.iter_mut().enumerate() {
+            wait_until_it_listens(&mut flow.server).map_err(|why| {
+                Error::Missing(format!(
+                    "the iperf3 server of flow {i} ({}) does not listen: {why}",
+                    group(i).name
+                ))
+            })?;
+        }
+        Ok(all)
+    }
+
+    /// What the forwarder notes for it.
+    pub(crate) fn receipts(&self) -> Arc<Receipts> {
+        self.receipts.clone()
+    }
+}
+
+impl Traffic for Iperf3 {
+    fn serve(&mut self, _now: Time) {
+        for (i, flow) in self.flows.iter_mut().enumerate().filter(|(_, flow)| flow.started && !flow.ended) {
+            if self.receipts.of(i).finished_at.is_some() {
+                flow.ended = true;
+                self.ended.push_back(i);
+            }
+        }
+    }
+
+    fn start(&mut self, i: usize, _now: Time) {
+        let flow = &mut self.flows[i];
+        (flow.started, flow.on) = (true, true);
+        let mut command = Command::new(&self.program);
+        command.args(&flow.words).stdout(Stdio::null());
+        match spawn(command, &flow.place) {
+            Ok(client) => flow.client = Some(client),
+            Err(error) => flow.failed = Some(format!("cannot start iperf3: {error}")),
+        }
+    }
+
+    /// Breaks it off: iperf3 itself knows whole seconds only.
+    fn stop(&mut self, i: usize) {
+        let flow = &mut self.flows[i];
+        flow.note_failure();
+        (flow.stopped, flow.on) = (true, false);
+        flow.end();
+        if flow.started && !mem::replace(&mut flow.ended, true) {
+            self.ended.push_back(i);
+        }
+    }
+
+    fn set_on(&mut self, i: usize, on: bool, _now: Time) {
+        self.flows[i].on = on;
+    }
+
+    fn is_on(&self, i: usize) -> bool {
+        self.flows[i].on
+    }
+
+    fn state(&self, i: usize) -> FlowState {
+        self.receipts.of(i)
+    }
+
+    fn is_receiving(&self, i: usize) -> bool {
+        self.flows[i].started && !self.flows[i].ended
+    }
+
+    fn is_sending(&self, i: usize) -> bool {
+        self.is_receiving(i)
+    }
+
+    fn next_ended(&mut self) -> Option<usize> {
+        self.ended.pop_front()
+    }
+
+    fn failures(&mut self) -> Vec<(usize, String)> {
+        let flows = self.flows.iter_mut().enumerate();
+        flows
+            .filter_map(|(i, flow)| {
+                flow.note_failure();
+                Some((i, flow.failed.clone()?))
+            })
+            .collect()
+    }
+}
+
+impl Flow {
+    /// A client that has ended by itself has sent all, or says why not.
+    fn note_failure(&mut self) {
+        if let Some(client) = &mut self.client
+            && !self.stopped
+            && let Ok(Some(status)) = client.try_wait()
+            && !status.success()
+        {
+            let why = last_words(client).unwrap_or_else(|| format!("iperf3 ended with {status}"));
+            self.failed.get_or_insert(why);
+        }
+    }
+
+    fn end(&mut self) {
+        for process in self.client.iter_mut().chain([&mut self.server]) {
+            // It may have ended by itself.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn spawn(mut command: Command, place: &Netns) -> io::Result<Child> {
+    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    place.enter(|| Ok(command.spawn())).map_err(io::Error::other)?
+}
+
+/// Reads what a server says until it listens; the error is why it does not.
+fn wait_until_it_listens(server: &mut Child) -> Result<(), String> {
+    let deadline = Instant::now() + PATIENCE;
+    let (mut said, mut buffer) = (Vec::new(), [0; 512]);
+    while !String::from_utf8_lossy(&said).contains("listening") {
+        let Some(out) = &mut server.stdout else { return Err("its output is gone".to_owned()) };
+        let left = TimeSpec::from_duration(deadline.saturating_duration_since(Instant::now()));
+        let mut waiting = [PollFd::new(out.as_fd(), PollFlags::POLLIN)];
+        let got = match ppoll(&mut waiting, Some(left), None) {
+            Ok(0) => return Err(format!("it has said nothing for {} s", PATIENCE.as_secs())),
+            Ok(_) => out.read(&mut buffer).map_err(|error| error.to_string())?,
+            Err(nix::Error::EINTR) => continue,
+            Err(errno) => return Err(errno.to_string()),
+        };
+        if got == 0 {
+            return Err(last_words(server).unwrap_or_else(|| "it has ended".to_owned()));
+        }
+        said.extend_from_slice(&buffer[..got]);
+    }
+    Ok(())
+}
+
+/// The last line of what a process that has ended wrote to stderr.
+fn last_words(process: &mut Child) -> Option<String> {
+    let mut text = String::new();
+    process.stderr.take()?.read_to_string(&mut text).ok()?;
+    Some(text.lines().rfind(|line| !line.trim().is_empty())?.trim().to_owned())
+}

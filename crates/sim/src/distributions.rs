@@ -1,0 +1,115 @@
+//! How values are spread over flows, packets and links, where a scenario asks for it.
+
+use bandmaster_core::report::Distribution;
+use bandmaster_core::scenario::Scenario;
+use bandmaster_core::time::Span;
+use bandmaster_core::topology::NodeKind;
+use bandmaster_core::units::Rate;
+
+use crate::link::Port;
+use crate::net::Net;
+
+/// Windows that are told apart, in segments; larger ones count with the last.
+const WINDOWS: usize = 4096;
+/// Windows up to this are small.
+const SMALL_WINDOW: usize = 5;
+
+/// Collects what distributions are made of.
+#[derive(Default)]
+pub(crate) struct Distributions {
+    is_on: bool,
+    /// Per cent of its packets that each completed flow lost.
+    flow_drops: Vec<f32>,
+    /// Completion times in seconds of flows that began with their host's own settings, and with a scheme's.
+    own: Vec<f64>,
+    tuned: Vec<f64>,
+    /// Per cent of its capacity that each router port used in each sampling interval.
+    utilization: Vec<f32>,
+    /// Router ports, and the bytes that each had carried at the last sample.
+    router_ports: Vec<(u32, u64)>,
+}
+
+impl Distributions {
+    /// Prepares the ports and the counters of `net` for `flows` TCP flows.
+    pub(crate) fn new(scenario: &Scenario, flows: usize, net: &mut Net) -> Self {
+        if !scenario.measure.distributions {
+            return Self::default();
+        }
+        net.slab.count_drops(flows);
+        net.windows = vec![0; WINDOWS];
+        let topology = &scenario.topology;
+        let owners = topology.links.iter().flat_map(|link| [link.a, link.b]);
+        let is_router = owners.map(|node| topology.nodes[node.index()].kind == NodeKind::Router);
+        let router_ports: Vec<_> =
+            (0..).zip(is_router).filter(|(_, is_router)| *is_router).map(|(port, _)| (port, 0)).collect();
+        for (port, _) in &router_ports {
+            net.ports[*port as usize].extras();
+        }
+        Self { is_on: true, router_ports, ..Self::default() }
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// A flow is complete for which its sender handed `packets` to the network, of which queues dropped `dropped`.
+    pub(crate) fn note_completion(&mut self, packets: u32, dropped: u32, time: Span, is_tuned: bool) {
+        let times = if is_tuned { &mut self.tuned } else { &mut self.own };
+        times.push(time.as_secs_f64());
+        self.flow_drops.push((100.0 * f64::from(dropped) / f64::from(packets.max(1))).min(100.0) as f32);
+    }
+
+    /// A sampling interval has ended.
+    pub(crate) fn sample(&mut self, interval: Span, ports: &[Port], rates: &[Rate]) {
+        for (port, before) in &mut self.router_ports {
+            let carried = ports[*port as usize].carried();
+            let most = rates[*port as usize].bits_per_sec() as f64 / 8.0 * interval.as_secs_f64();
+            self.utilization.push((100.0 * (carried - *before) as f64 / most) as f32);
+            *before = carried;
+        }
+    }
+
+    /// What has been collected, with the completion times in seconds, ascending; and its summary figures.
+    pub(crate) fn finish(
+        mut self,
+        completion: &[f64],
+        windows: &[u64],
+    ) -> (Vec<Distribution>, Vec<(&'static str, f64)>) {
+        if !self.is_on {
+            return Default::default();
+        }
+        let ascending = |values: &mut Vec<f32>| -> Vec<f64> {
+            values.sort_by(f32::total_cmp);
+            values.iter().copied().map(f64::from).collect()
+        };
+        let (drops, utilization) = (ascending(&mut self.flow_drops), ascending(&mut self.utilization));
+        let of_times = |times: &mut Vec<f64>| {
+            times.sort_by(f64::total_cmp);
+            percentile(times, 99)
+        };
+        let share = |part: u64, whole: u64| 100.0 * part as f64 / whole as f64;
+        let undropped = drops.iter().filter(|share| **share == 0.0).count() as u64;
+        let small = windows.iter().take(SMALL_WINDOW + 1).sum();
+        let figures = vec![
+            ("fct_own_p99", of_times(&mut self.own)),
+            ("fct_tuned_p99", of_times(&mut self.tuned)),
+            ("undropped", share(undropped, drops.len() as u64)),
+            ("flow_drops_p99", percentile(&drops, 99)),
+            ("window_to_5", share(small, windows.iter().sum())),
+            ("utilization_p80", percentile(&utilization, 80)),
+        ];
+        let distributions = [
+            Distribution::new("fct", completion),
+            Distribution::new("flow_drops", &drops),
+            Distribution::of_counts("window", windows),
+            Distribution::new("utilization", &utilization),
+        ];
+        (distributions.into_iter().flatten().collect(), figures)
+    }
+}
+
+/// Nearest-rank percentile of ascending values.
+pub(crate) fn percentile(ascending: &[f64], percent: usize) -> f64 {
+    let rank = (ascending.len() * percent).div_ceil(100).saturating_sub(1);
+    ascending.get(rank).copied().unwrap_or(f64::NAN)
+}

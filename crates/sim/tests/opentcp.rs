@@ -1,0 +1,208 @@
+//! What an operator's policy sets reaches the TCP of hosts: each setting, end to end.
+
+use bandmaster_core::capture::CapturedPacket;
+use bandmaster_core::report::RunRecord;
+use bandmaster_core::scenario::{Files, Options, Scenario, parse};
+use bandmaster_core::time::Span;
+use bandmaster_sim::{RunOptions, run};
+
+/// A policy file beside the scenario.
+#[derive(Debug)]
+struct Beside(String);
+
+impl Files for Beside {
+    fn read(&self, _name: &str) -> Result<String, String> {
+        Ok(self.0.clone())
+    }
+}
+
+const POLICY: &str = r#"
+version = 1
+name = "mine"
+goal = "one setting"
+cycle = "1s"
+statistics = ["flows.live"]
+force = ["variants"]
+
+[[rules]]
+name = "always"
+set = { SETTING }
+"#;
+
+/// The first CUE comes after a second, the flow begins later.
+const SCENARIO: &str = r#"
+version = 1
+name = "settings"
+
+[run]
+duration = "5s"
+sample = "10ms"
+
+[network]
+builder = "dumbbell"
+left = 1
+right = 1
+access = { rate = "1gbit", delay = "10us" }
+bottleneck = { rate = "100mbit", delay = "1ms", queue = { discipline = "fifo", limit = "40pkt", ecn-threshold = "10pkt" } }
+
+[tcp]
+congestion-control = "newreno"
+
+[[flows]]
+name = "data"
+from = "left"
+to = "right"
+start = "1500ms"
+FLOW
+
+[schemes.opentcp]
+policies = ["mine.toml"]
+
+[measure]
+record = "flows"
+"#;
+
+/// Runs with a policy that sets `setting`, and with more about the flow; what left the sender, and the record.
+fn sent(setting: &str, flow: &str) -> (Vec<CapturedPacket>, RunRecord) {
+    let files = Beside(POLICY.replace("SETTING", setting));
+    let options = Options { files: Some(&files), ..Options::default() };
+    let study = parse("s.toml", &SCENARIO.replace("FLOW", flow), &options).unwrap_or_else(|e| panic!("{e}"));
+    let scenario: &Scenario = &study.cases[0].scenario;
+    let mut packets = Vec::new();
+    let mut keep = |packet: &CapturedPacket| packets.push(*packet);
+    let mut options = RunOptions { capture: Some(("left.0->r1", &mut keep)), ..RunOptions::default() };
+    let record = run(scenario, 0, 0, &mut options).unwrap_or_else(|e| panic!("{e}"));
+    packets.retain(|packet| packet.payload > 0);
+    (packets, record)
+}
+
+fn largest_window(record: &RunRecord) -> f32 {
+    let of_flow = record.series.iter().filter(|series| series.measure == "cwnd");
+    of_flow.flat_map(|series| &series.values).copied().filter(|window| window.is_finite()).fold(0.0, f32::max)
+}
+
+/// Packets that leave within half a round trip of the first.
+fn burst(packets: &[CapturedPacket]) -> usize {
+    let until = packets[0].at + Span::from_millis(1);
+    packets.iter().take_while(|packet| packet.at < until).count()
+}
+
+#[test]
+fn the_initial_window() {
+    for (setting, packets) in [("initial-window = 20", 20), ("initial-window = 3", 3), ("pacing = false", 10)]
+    {
+        assert_eq!(burst(&sent(setting, "").0), packets, "{setting}");
+    }
+}
+
+#[test]
+fn a_window_cap() {
+    let mss = 1448.0;
+    assert!(largest_window(&sent("pacing = false", "").1) > 12.0 * mss);
+    assert!(largest_window(&sent("window-cap = 12", "").1) <= 12.0 * mss);
+}
+
+#[test]
+fn pacing() {
+    let spread = |setting| {
+        let (packets, _) = sent(setting, "");
+        packets[9].at.since(packets[0].at)
+    };
+    // Ten segments at 1 Gbit/s take 0.11 ms; paced at twice the window in a round trip of 2 ms, 0.9 ms.
+    assert!(spread("pacing = false") < Span::from_micros(200), "{}", spread("pacing = false"));
+    assert!(spread("pacing = true") > Span::from_micros(600), "{}", spread("pacing = true"));
+}
+
+/// RFC 5681 section 4.1 (RFC 2861 would halve per timeout instead): the window after a pause longer than the timeout is
+/// the initial one, and the grown one without.
+#[test]
+fn restart_after_idle_time() {
+    let after_pause = |setting| {
+        let (packets, _) = sent(setting, "on = \"300ms\"\noff = \"1s\"");
+        let pause = |pair: &[CapturedPacket]| pair[1].at.since(pair[0].at) > Span::from_millis(900);
+        let resumed = packets.windows(2).position(pause).expect("a pause") + 1;
+        burst(&packets[resumed..])
+    };
+    assert_eq!(after_pause("idle-restart = true"), 10);
+    assert!(after_pause("idle-restart = false") > 12, "{}", after_pause("idle-restart = false"));
+}
+
+#[test]
+fn dctcp_comes_with_ecn_and_others_go_without() {
+    let (packets, record) = sent("variant = \"dctcp\"", "");
+    let figure = |name| record.figure(name).expect("a figure");
+    assert!(packets.iter().all(|packet| packet.tos & 0b11 == 0b10), "ECT(0) on all data");
+    assert!(figure("marks") > 100.0 && figure("drops") == 0.0, "{} {}", figure("marks"), figure("drops"));
+    for variant in ["tahoe", "reno", "newreno", "bic", "cubic"] {
+        let (packets, record) = sent(&format!("variant = \"{variant}\""), "");
+        assert!(packets.iter().all(|packet| packet.tos & 0b11 == 0), "{variant}");
+        assert_eq!(record.figure("marks"), Some(0.0), "{variant}");
+        assert!(record.figure("throughput").expect("a figure") > 40.0, "{variant}");
+    }
+}
+
+/// A tenth of all packets is lost on the way, so that short flows end by timeouts now and then.
+#[test]
+fn the_least_and_the_initial_timeout() {
+    let longest = |setting| {
+        let files = Beside(POLICY.replace("SETTING", setting));
+        let options = Options { files: Some(&files), ..Options::default() };
+        let many = "size = \"4kB\"\ncount = 200";
+        let lossy = SCENARIO.replace("FLOW", many).replace("delay = \"1ms\"", "delay = \"1ms\", loss = 0.1");
+        let study = parse("s.toml", &lossy, &options).unwrap_or_else(|e| panic!("{e}"));
+        let record = run(&study.cases[0].scenario, 0, 0, &mut RunOptions::default());
+        let record = record.unwrap_or_else(|e| panic!("{e}"));
+        [record.figure("completed"), record.figure("fct_p99")].map(|value| value.expect("a figure"))
+    };
+    let [all, own] = longest("pacing = false");
+    // A lost SYN is sent again after a second; with the other two settings, after 20 ms.
+    assert!(all > 100.0 && own > 0.9, "{all} {own}");
+    let [_, least] = longest("min-rto = \"2ms\"");
+    let [done, both] = longest("min-rto = \"2ms\"\ninitial-rto = \"20ms\"".replace('\n', ", ").as_str());
+    assert!(least > 0.9 && both < least / 3.0 && done == 200.0, "{least} {both} {done}");
+}
+
+/// Poisson arrivals offer the load that is asked for, with sizes from what ships and from a file; every flow of limited
+/// size that completes is counted once.
+#[test]
+fn arrivals_offer_their_load() {
+    let text = r#"
+version = 1
+name = "arrivals"
+
+[run]
+duration = "20s"
+
+[network]
+builder = "star"
+size = 8
+access = { rate = "100mbit", delay = "10us", queue = "500pkt" }
+
+[[flows]]
+name = "requests"
+from = "hosts"
+to = "hosts"
+pairing = "all-to-all"
+size-cdf = "mine.cdf"
+load = 0.3
+start = "1s"
+stop = "19s"
+
+[measure]
+distributions = true
+record = "none"
+"#;
+    let files = Beside("1kB 0.5\n100kB 1\n".to_owned());
+    let options = Options { files: Some(&files), ..Options::default() };
+    let study = parse("s.toml", text, &options).unwrap_or_else(|e| panic!("{e}"));
+    let record = run(&study.cases[0].scenario, 0, 0, &mut RunOptions::default()).expect("runs");
+    let figure = |name| record.figure(name).expect("a figure");
+    // 8 senders, 18 s, 30 % of 100 Mbit/s, 25.75 kB on average.
+    let expected = 8.0 * 18.0 * 0.3 * 100e6 / 8.0 / 25_750.0;
+    assert!((figure("completed") / expected - 1.0).abs() < 0.05, "{} of {expected}", figure("completed"));
+    assert!(figure("fct_p50") <= figure("fct_p80") && figure("fct_p99") <= figure("fct_max"));
+    assert!((figure("undropped") - 100.0).abs() < 5.0, "{}", figure("undropped"));
+    let use_of_links = record.distributions.iter().find(|d| d.measure == "utilization").expect("recorded");
+    let mean = use_of_links.quantiles.iter().sum::<f64>() / use_of_links.quantiles.len() as f64;
+    assert!((24.0..36.0).contains(&mean), "{mean} %");
+}
