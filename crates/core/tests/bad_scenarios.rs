@@ -863,7 +863,9 @@ fn traffic() {
         (
             "to = \"server\"",
             "to = \"near\"\npairing = \"exchange\"\nsize = \"1MB\"",
-            "x.toml:41:6: error: flows.uploads.to: of an exchange are the hosts of `from`; write the same",
+            "x.toml:41:6: error: flows.uploads.to: of an exchange are the hosts of `from`; write the same\n\
+             x.toml:54:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be \
+             told apart (variant `bas`)",
         ),
         (
             "to = \"server\"",
@@ -873,7 +875,9 @@ fn traffic() {
         (
             "to = \"server\"",
             "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsizes = [\"1MB\", \"0B\"]",
-            "x.toml:43:9: error: flows.uploads.sizes: \"0B\" is nothing to send",
+            "x.toml:43:9: error: flows.uploads.sizes: \"0B\" is nothing to send\n\
+             x.toml:54:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be \
+             told apart (variant `bas`)",
         ),
         (
             "to = \"server\"",
@@ -883,12 +887,16 @@ fn traffic() {
         (
             "to = \"server\"",
             "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsize = \"1MB\"\noutstanding = 4",
-            "x.toml:44:15: error: flows.uploads.outstanding: needs `schedule = \"window\"`; pairwise, it is 1",
+            "x.toml:44:15: error: flows.uploads.outstanding: needs `schedule = \"window\"`; pairwise, it is 1\n\
+             x.toml:55:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be \
+             told apart (variant `bas`)",
         ),
         (
             "to = \"server\"",
             "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsize = \"1MB\"\nstop = \"9s\"",
-            "x.toml:44:8: error: flows.uploads.stop: is not for an exchange; leave it out, or `pairing`",
+            "x.toml:44:8: error: flows.uploads.stop: is not for an exchange; leave it out, or `pairing`\n\
+             x.toml:55:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be \
+             told apart (variant `bas`)",
         ),
         (
             "to = \"server\"",
@@ -898,12 +906,16 @@ fn traffic() {
         (
             "from = [\"near\", \"far\"]\nto = \"server\"",
             "from = [\"near\", \"near.0\"]\nto = [\"near\", \"near.0\"]\npairing = \"exchange\"\nsize = \"1MB\"",
-            "x.toml:40:8: error: flows.uploads.from: names `near.0` twice; a host is once in an exchange",
+            "x.toml:40:8: error: flows.uploads.from: names `near.0` twice; a host is once in an exchange\n\
+             x.toml:54:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be \
+             told apart (variant `bas`)",
         ),
         (
             "from = [\"near\", \"far\"]\nto = \"server\"",
             "from = \"server\"\nto = \"server\"\npairing = \"exchange\"\nsize = \"1MB\"",
-            "x.toml:40:8: error: flows.uploads.from: is one host; an exchange takes two",
+            "x.toml:40:8: error: flows.uploads.from: is one host; an exchange takes two\n\
+             x.toml:54:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be \
+             told apart (variant `bas`)",
         ),
         (
             "transport = \"udp\"",
@@ -1061,8 +1073,8 @@ fn schemes() {
         (
             "to = \"server\"",
             "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsize = \"1MB\"",
-            "x.toml:54:1: error: schemes: bas decides for single flows, and those of an exchange are too many to be told \
-             apart",
+            "x.toml:54:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be told \
+             apart (variant `bas`)",
         ),
         (
             "[schemes.bas]",

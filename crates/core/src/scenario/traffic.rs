@@ -450,7 +450,7 @@ fn ends(reader: &mut Reader, section: &Section<'_>, reach: &Reach<'_>) -> u64 {
     let from = hosts(reader, section, "from", reach.topology);
     let to = hosts(reader, section, "to", reach.topology);
     let (Some(from), Some(to)) = (from, to) else { return 0 };
-    if section.text("pairing").as_deref() == Some("exchange") {
+    if section.has("sizes") && section.text("pairing").as_deref() == Some("exchange") {
         return exchange::ends(reader, section, reach, &from);
     }
     let all_to_all = section.text("pairing").as_deref() == Some("all-to-all");
