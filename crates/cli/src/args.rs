@@ -383,6 +383,7 @@ Examples:
   sudo bandmaster emulate scenarios/examples/htb.toml --quick
   sudo bandmaster emulate scenarios/er2bc/table5-tcp.toml --variant er2bc --trials 1 --out lab
   sudo bandmaster emulate scenarios/bas/fixed.toml --variant tcp --base --set clients=8 --json
+  sudo bandmaster emulate scenarios/examples/htb.toml --quick --traffic iperf3
   sudo bandmaster emulate --clean
 
 The same file as for `run`, the same report. Each node is a network namespace bm-RUN-NODE, each

@@ -414,3 +414,83 @@ fn last_words(process: &mut Child) -> Option<String> {
     process.stderr.take()?.read_to_string(&mut text).ok()?;
     Some(text.lines().rfind(|line| !line.trim().is_empty())?.trim().to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use bandmaster_core::scenario::{Options, parse};
+
+    use super::*;
+
+    fn scenario(link: &str, flow: &str) -> Scenario {
+        let text = format!(
+            "version = 1\nname = \"one\"\n[network]\nhosts = [\"a\", \"b\"]\nrouters = [\"r\"]\n\
+             [[network.links]]\nends = [\"a\", \"r\"]\nrate = \"10mbit\"\ndelay = \"1ms\"\n{link}\n\
+             [[network.links]]\nends = [\"r\", \"b\"]\nrate = \"10mbit\"\ndelay = \"1ms\"\n\
+             [[flows]]\nname = \"one\"\nfrom = \"a\"\nto = \"b\"\n{flow}\n"
+        );
+        let mut study = parse("test.toml", &text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+        study.cases.remove(0).scenario
+    }
+
+    fn words(flow: &str) -> (String, String) {
+        let group = &scenario("", flow).flows[0];
+        (server_words(4, group).join(" "), client_words(4, group).join(" "))
+    }
+
+    #[test]
+    fn a_flow_without_end_is_sent_by_the_client() {
+        let (server, client) = words("dscp = 46\ntcp = { congestion-control = \"newreno\" }");
+        assert_eq!(server, "-s -1 -B 10.0.0.5 -p 5201 -i 0 --forceflush --rcv-timeout 86400000");
+        assert_eq!(client, "-c 10.0.0.5 -B 10.128.0.5 -p 5201 --cport 5202 -i 0 -S 184 -C reno -M 1460 -t 0");
+        let (_, paced) = words("tcp = { pacing = true, timestamps = false }");
+        assert!(paced.ends_with("-C cubic -M 1448 --fq-rate 17179869176 -t 0"), "{paced}");
+    }
+
+    /// 62 writes of 16130 bytes are 1,000,060.
+    #[test]
+    fn a_flow_with_a_size_is_fetched_by_the_client() {
+        let (server, client) = words("size = \"1000000B\"");
+        assert_eq!(server, "-s -1 -B 10.128.0.5 -p 5201 -i 0 --forceflush");
+        assert!(client.starts_with("-c 10.128.0.5 -B 10.0.0.5 -p 5201 --cport 5202"), "{client}");
+        assert!(client.ends_with("-R -n 1000060 -l 16130 --rcv-timeout 86400000"), "{client}");
+        let (_, small) = words("size = \"5B\"");
+        assert!(small.contains("-R -n 5 -l 5 "), "{small}");
+    }
+
+    #[test]
+    fn a_rate_is_given_in_payload() {
+        let (server, client) = words("transport = \"udp\"\nrate = \"2mbit\"\npacket = \"1000B\"");
+        assert_eq!(server, "-s -1 -B 10.0.0.5 -p 5201 -i 0 --forceflush --rcv-timeout 86400000");
+        assert!(client.ends_with("-i 0 -S 0 -u -b 1944000 -l 972 -t 0"), "{client}");
+    }
+
+    #[test]
+    fn what_iperf3_cannot_express_is_refused_by_name() {
+        let udp = "transport = \"udp\"\nrate = \"1mbit\"";
+        for (link, flow, named) in [
+            (
+                "",
+                "on = \"1s\"\noff = \"1s\"".to_owned(),
+                "flows one: `on` and `off`: iperf3 sends without pauses",
+            ),
+            ("", "size = \"10kB\"\nrounds = 2".to_owned(), "flows one: `rounds`"),
+            ("", "size-cdf = \"web-search\"".to_owned(), "flows one: `size-cdf`"),
+            ("", "subflows = 2".to_owned(), "flows one: `subflows`"),
+            ("", "stop = \"1s\"\nreset = true".to_owned(), "flows one: `reset`"),
+            ("", "paths = [\"r\"]".to_owned(), "flows one: `paths`"),
+            ("", "tcp = { receive-buffer = \"64KiB\" }".to_owned(), "flows one: tcp.receive-buffer 64KiB"),
+            ("", "tcp = { mss = \"9300B\" }".to_owned(), "flows one: tcp.mss"),
+            ("", format!("{udp}\njitter = 0.5"), "flows one: `jitter`"),
+            ("", format!("{udp}\npacket = \"40B\""), "flows one: packet 40B"),
+            ("", "count = 129".to_owned(), "129 flows: iperf3 takes two processes each; at most 128"),
+            ("drop-packets = [3]", String::new(), "network.links, number 1: `drop-packets`"),
+        ] {
+            match check(&scenario(link, &flow)) {
+                Err(Error::Unfit(what)) => assert!(what.starts_with(named), "{flow}: {what}"),
+                other => panic!("{flow}: {other:?}"),
+            }
+        }
+        let plain = check(&scenario("", "size = \"10kB\""));
+        assert!(matches!(plain, Ok(_) | Err(Error::Missing(_))), "{plain:?}");
+    }
+}

@@ -252,9 +252,10 @@ impl Sockets {
         loop {
             match syscall::discard(&flow.receiver) {
                 Ok(0) => {
-                    // Its own direction is empty: nothing is left to say.
-                    let _ = flow.receiver.shutdown(Shutdown::Both);
+                    // Once: shutting down is an event of its own.
                     if !std::mem::replace(&mut flow.ended, true) {
+                        // Its own direction is empty: nothing is left to say.
+                        let _ = flow.receiver.shutdown(Shutdown::Both);
                         self.ended.push_back(i);
                     }
                     break;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bandmaster_core::scenario::{Options, Scenario, parse};
 use bandmaster_linux::Error;
-use bandmaster_linux::lab::{self, Counters, RunOptions, Trial};
+use bandmaster_linux::lab::{self, Counters, RunOptions, TrafficSource, Trial};
 use nix::unistd::geteuid;
 
 /// True when the tests can run here; says why not otherwise.
@@ -55,6 +55,13 @@ fn inventory() -> BTreeSet<String> {
         fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim() == "forwarder")
     });
     add("forwarders", forwarders.count().to_string());
+    let own = std::process::id().to_string();
+    let is_child = |process: &&str| {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
+        stat.contains("(iperf3)") && after.split_whitespace().nth(1) == Some(own.as_str())
+    };
+    add("iperf3", names("/proc").lines().filter(is_child).count().to_string());
     let rules = Command::new("nft").args(["list", "ruleset"]).output();
     add("nft", rules.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default());
     // Devices, sockets, namespaces and BPF objects are held by open files.
@@ -394,6 +401,59 @@ fn a_stopped_run_leaves_nothing() {
     });
     assert!(matches!(result, Err(Error::Stopped)), "{result:?}");
     assert_eq!(inventory(), before, "after the run and before");
+}
+
+/// Both fill the link, send at the rate, and carry the size; iperf3's two ends agree before they do.
+#[test]
+fn iperf3_carries_what_our_own_sender_carries() {
+    const TEST: &str = "iperf3_carries_what_our_own_sender_carries";
+    if !has_root(TEST) {
+        return;
+    }
+    if Command::new("iperf3").arg("--version").output().is_err() {
+        eprintln!("skipped: {TEST}: no program iperf3");
+        return;
+    }
+    let _alone = alone();
+    let before = inventory();
+    let by = |traffic, text: &str, stop: Option<&AtomicBool>| {
+        lab::run(&scenario(text), 0, 0, &RunOptions { stop, traffic })
+    };
+    let both = |run: &str, flow: &str| {
+        let text = two_links(run, "", "rate = \"10mbit\"\ndelay = \"10ms\"\nqueue = \"50pkt\"", flow);
+        [TrafficSource::Own, TrafficSource::Iperf3].map(|source| {
+            let trial = by(source, &text, None).unwrap_or_else(|e| panic!("{source:?}: {e}"));
+            println!("{source:?}: {:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
+            trial
+        })
+    };
+    let seconds = "duration = \"4s\"\nwarm-up = \"2s\"";
+    let udp = "transport = \"udp\"\nmeasured = true\nrate = \"4mbit\"\npacket = \"1000B\"";
+    // Headers, and what CUBIC's least window leaves of a queue of 1.8 times the product of rate and delay: nothing. An
+    // acknowledgement tells of two segments, of 1727 in the window. Of 1000 datagrams iperf3 sends up to 2 in a bunch.
+    for (flow, expected, band) in [("", 10.0 * 1448.0 / 1514.0, 0.02), (udp, 4.0 * 972.0 / 1000.0, 0.01)] {
+        let [own, theirs] = both(seconds, flow).map(|trial| figure(&trial, "throughput"));
+        assert!((own - expected).abs() < band * expected, "{flow}: own {own}, expected {expected}");
+        assert!((theirs - own).abs() < band * own, "{flow}: iperf3 {theirs}, own {own}");
+    }
+    let [own, theirs] = both("duration = \"4s\"", "size = \"1000000B\"");
+    assert_eq!([&own, &theirs].map(|trial| figure(trial, "completed")), [1.0, 1.0]);
+    assert!(figure(&theirs, "retransmits").is_nan() && figure(&theirs, "rtos").is_nan(), "nobody knows");
+    // The control connection, its parameters and the streams take less than 10 round trips of 22 ms; a busy machine
+    // may start processes slowly.
+    let [own, theirs] = [own, theirs].map(|trial| figure(&trial, "fct_mean"));
+    assert!(own < theirs && theirs < own + 0.22 + 1.0, "iperf3 {theirs} s, own {own} s");
+
+    let stop = AtomicBool::new(false);
+    let result = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(1500));
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        by(TrafficSource::Iperf3, &one(), Some(&stop))
+    });
+    assert!(matches!(result, Err(Error::Stopped)), "{result:?}");
+    assert_eq!(inventory(), before, "after the runs and before");
 }
 
 #[test]

@@ -283,6 +283,21 @@ fn clean_removes_what_a_killed_run_leaves() {
     assert!(cleaned.stdout.contains(&says) || cleaned.stderr.contains("nothing was left"), "{cleaned:?}");
 }
 
+/// Both are found before anything that needs root.
+#[test]
+fn iperf3_is_refused_what_it_cannot_express_and_missed_where_it_is_not() {
+    let scratch = scratch("emulate-iperf3");
+    let pauses = format!("{SCENARIO}on = \"1s\"\noff = \"1s\"\n");
+    scratch.write("pauses.toml", pauses);
+    let refused = scratch.run(&["emulate", "pauses.toml", "--traffic", "iperf3", "--no-report"]).expect(2);
+    let says = "error: lab, base: flows bulk: `on` and `off`: iperf3 sends without pauses";
+    assert!(refused.stderr.contains(says), "{refused:?}");
+    let mut command = scratch.command(&["emulate", "lab.toml", "--traffic", "iperf3", "--no-report"]);
+    command.env("PATH", "");
+    let missed = ended(command).expect(3);
+    assert!(missed.stderr.contains("install iperf3"), "{missed:?}");
+}
+
 /// Only root can become somebody else to try it; others are somebody else already.
 #[test]
 fn without_root_it_works_or_says_what_to_do() {
