@@ -100,15 +100,15 @@ mod tests {
     fn acknowledgement(from: u16, to: u16, number: u32) -> Vec<u8> {
         let builder =
             PacketBuilder::ipv4([10, 0, 0, 1], [10, 128, 0, 1], 64).tcp(from, to, 1, 1000).ack(number);
-        let mut bytes = Vec::new();
-        builder.write(&mut bytes, &[]).expect("room");
+        let mut bytes = vec![0; builder.size(0)];
+        builder.write_to_slice(&mut bytes, &[]).expect("room");
         bytes
     }
 
     fn datagram(payload: usize) -> Vec<u8> {
         let builder = PacketBuilder::ipv4([10, 128, 0, 1], [10, 0, 0, 1], 64).udp(7, 5);
-        let mut bytes = Vec::new();
-        builder.write(&mut bytes, &vec![0; payload]).expect("room");
+        let mut bytes = vec![0; builder.size(payload)];
+        builder.write_to_slice(&mut bytes, &vec![0; payload]).expect("room");
         bytes
     }
 
