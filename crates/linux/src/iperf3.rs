@@ -423,7 +423,7 @@ mod tests {
 
     fn scenario(link: &str, flow: &str) -> Scenario {
         let text = format!(
-            "version = 1\nname = \"one\"\n[network]\nhosts = [\"a\", \"b\"]\nrouters = [\"r\"]\n\
+            "version = 1\nname = \"one\"\n[run]\nduration = \"2s\"\n[network]\nhosts = [\"a\", \"b\"]\nrouters = [\"r\"]\n\
              [[network.links]]\nends = [\"a\", \"r\"]\nrate = \"10mbit\"\ndelay = \"1ms\"\n{link}\n\
              [[network.links]]\nends = [\"r\", \"b\"]\nrate = \"10mbit\"\ndelay = \"1ms\"\n\
              [[flows]]\nname = \"one\"\nfrom = \"a\"\nto = \"b\"\n{flow}\n"
