@@ -62,7 +62,7 @@ check_test() {
     install_package nft nftables
     install_package ethtool ethtool
     install_package iperf3 iperf3
-    cargo test --workspace --locked
+    cargo test --workspace --locked --no-fail-fast
 }
 
 # Programs in the kernel, which the gateway counts with when it is built with them.
