@@ -501,7 +501,8 @@ fn bas_bounds_the_windows_of_real_connections() {
         println!("{scheme}\n{:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
         assert!(figure(&trial, "jain") > 0.97, "{scheme}: {}", figure(&trial, "jain"));
         let throughput = figure(&trial, "throughput");
-        assert!((0.9 * most..=most).contains(&throughput), "{scheme}: {throughput} of {most} Mbit/s");
+        // What waited in sockets at the begin of the window is read in it.
+        assert!((0.9 * most..=1.001 * most).contains(&throughput), "{scheme}: {throughput} of {most} Mbit/s");
         assert!(figure(&trial, "queue") < 30.0, "{scheme}: {} packets wait", figure(&trial, "queue"));
         // Reports each 50 and 100 ms, and the answers.
         assert!((10.0..100.0).contains(&figure(&trial, "control_rate")), "{scheme}");
