@@ -388,7 +388,7 @@ Examples:
 
 The same file as for `run`, the same report. Each node is a network namespace bm-RUN-NODE, each
 link is forwarded at its rate and delay through the queue discipline of the simulator, or the
-kernel's for htb. Trials take their real time and run one after the other. Nothing outside the
+kernel's for htb. Trials take their real time, --jobs of them at once. Nothing outside the
 namespaces is touched, and they go at the end; after a kill -9, --clean or the next emulation
 removes them. Without root a user namespace is used where the system allows it.
 
