@@ -40,7 +40,7 @@ pub struct SizesError {
 }
 
 impl SizeDistribution {
-    /// Reads a text: a line for each point, [a size and a share](ALLOWED); behind `#` is a comment. A share above 0 on
+    /// Reads a text: a line for each point, a size and a share; behind `#` is a comment. A share above 0 on
     /// the first line is that of flows of exactly this size.
     ///
     /// # Errors
