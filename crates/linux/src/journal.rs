@@ -1,10 +1,10 @@
 //! What a run makes is written down before it is made, so that it can be taken away after any end.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -15,11 +15,27 @@ use crate::netns::Netns;
 
 /// Where journals are.
 const FOLDER: &str = "/run/bandmaster/emulate";
+/// A folder that always is, above the journals and the names of namespaces.
+const COMMON: &str = "/run";
 /// Begins the name of every namespace of ours.
 const PREFIX: &str = "bm-";
 
-/// Held while a namespace or a journal is made or taken away, and from [`abandon`] on.
-static TURN: Mutex<()> = Mutex::new(());
+/// Held while a namespace or a journal is made or taken away, and from [`abandon`] on: by a thread among those of this
+/// process, and by a process among those of this machine.
+struct Turn {
+    _of_threads: MutexGuard<'static, ()>,
+    /// None where the folder cannot be locked: what cannot be made there says so itself.
+    _of_processes: Option<File>,
+}
+
+impl Turn {
+    fn take() -> Self {
+        static THREADS: Mutex<()> = Mutex::new(());
+        let of_threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_processes = File::open(COMMON).and_then(|folder| folder.lock().map(|()| folder)).ok();
+        Self { _of_threads: of_threads, _of_processes: of_processes }
+    }
+}
 
 /// The journal of a run. Dropping it takes away what the run made, and the journal with it.
 pub(crate) struct Journal {
@@ -36,39 +52,52 @@ struct Entry {
     namespaces: Vec<String>,
 }
 
+impl Entry {
+    /// Into a file that does not exist yet.
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let mut file = File::create_new(path)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
+        file.sync_all()
+    }
+}
+
 impl Journal {
     /// Writes down namespaces for `nodes`, which do not exist yet, and gives their names in the same order.
     pub(crate) fn begin(nodes: &[String]) -> Result<(Self, Vec<String>), Error> {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let run = format!("{:x}{:05x}", process::id(), since_1970.as_micros() & 0xf_ffff);
-        let namespaces: Vec<String> = nodes.iter().map(|node| format!("{PREFIX}{run}-{node}")).collect();
+        let _turn = Turn::take();
+        fs::create_dir_all(FOLDER)
+            .map_err(|error| Error::os(format!("make the folder of journals {FOLDER}"), error))?;
         let process = process::id();
-        let started = start_of(process).unwrap_or(0);
-        let path = Path::new(FOLDER).join(format!("{run}.json"));
-        let journal = Self { path, entry: Entry { run, process, started, namespaces: namespaces.clone() } };
-        let written = || {
-            let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-            fs::create_dir_all(FOLDER)?;
-            let mut file = File::create_new(&journal.path)?;
-            file.write_all(&serde_json::to_vec(&journal.entry)?)?;
-            file.sync_all()
-        };
-        written()
-            .map_err(|error| Error::os(format!("write the journal {}", journal.path.display()), error))?;
-        Ok((journal, namespaces))
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut number = since_1970.as_micros();
+        loop {
+            let run = format!("{process:x}{:05x}", number & 0xf_ffff);
+            let namespaces: Vec<String> = nodes.iter().map(|node| format!("{PREFIX}{run}-{node}")).collect();
+            let path = Path::new(FOLDER).join(format!("{run}.json"));
+            let started = start_of(process).unwrap_or(0);
+            let entry = Entry { run, process, started, namespaces: namespaces.clone() };
+            match entry.write(&path) {
+                Ok(()) => return Ok((Self { path, entry }, namespaces)),
+                // Runs of one process may begin in the same microsecond.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                Err(error) => {
+                    return Err(Error::os(format!("write the journal {}", path.display()), error));
+                }
+            }
+        }
     }
 
     /// Makes a namespace that is written down.
     pub(crate) fn create(&self, name: &str) -> Result<Netns, Error> {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = Turn::take();
         Netns::create(name)
     }
 }
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        // Another lab of this process must not find the folder that goes with the last journal.
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another lab must not find the folder that goes with the last journal.
+        let _turn = Turn::take();
         // What cannot be taken away now stays in the journal, for `clean`.
         let _ = undo(&self.path, &self.entry);
     }
@@ -79,6 +108,7 @@ impl Drop for Journal {
 /// # Errors
 /// When something cannot be taken away.
 pub fn clean() -> Result<Vec<String>, Error> {
+    let _turn = Turn::take();
     let mut gone = Vec::new();
     for path in journals() {
         let text = fs::read(&path)
@@ -98,7 +128,7 @@ pub fn clean() -> Result<Vec<String>, Error> {
 
 /// Takes away what this process has made and prevents it from making more: for a program that ends at once.
 pub fn abandon() {
-    std::mem::forget(TURN.lock().unwrap_or_else(PoisonError::into_inner));
+    std::mem::forget(Turn::take());
     for path in journals() {
         let Ok(text) = fs::read(&path) else { continue };
         if let Ok(entry) = serde_json::from_slice::<Entry>(&text)
@@ -148,4 +178,31 @@ fn start_of(process: u32) -> Option<u64> {
         return None;
     }
     fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn runs_that_begin_together_have_names_of_their_own() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: runs_that_begin_together_have_names_of_their_own: needs root: {FOLDER}");
+            return;
+        }
+        let nodes = ["a".to_owned()];
+        let all: Vec<(Journal, Vec<String>)> = std::thread::scope(|scope| {
+            let begin = || (0..64).map(|_| Journal::begin(&nodes).expect("a journal")).collect::<Vec<_>>();
+            let threads = [(); 4].map(|()| scope.spawn(begin));
+            threads.into_iter().flat_map(|thread| thread.join().expect("journals")).collect()
+        });
+        let names: BTreeSet<&String> = all.iter().flat_map(|(_, names)| names).collect();
+        assert_eq!(names.len(), 4 * 64);
+        let paths: Vec<PathBuf> = all.iter().map(|(journal, _)| journal.path.clone()).collect();
+        assert!(paths.iter().all(|path| path.exists()));
+        drop(all);
+        assert!(!paths.iter().any(|path| path.exists()));
+    }
 }

@@ -1,5 +1,7 @@
 //! The lab against closed forms, and what it leaves behind. Needs root; without, each test says that it was skipped.
 
+mod machine;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
@@ -10,6 +12,7 @@ use std::time::Duration;
 use bandmaster_core::scenario::{Options, Scenario, parse};
 use bandmaster_linux::Error;
 use bandmaster_linux::lab::{self, Counters, RunOptions, TrafficSource, Trial};
+use machine::in_time;
 use nix::unistd::geteuid;
 
 /// True when the tests can run here; says why not otherwise.
@@ -353,17 +356,19 @@ fn one_connection_fills_one_bottleneck_and_nothing_is_left() {
         return;
     }
     let _alone = alone();
-    let before = inventory();
-    let trial = run(&one());
-    assert_eq!(inventory(), before, "after the run and before");
-    let throughput = figure(&trial, "throughput");
-    // 1448 bytes of payload in a frame of 1514.
-    let most = 10.0 * 1448.0 / 1514.0;
-    println!("{:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
-    assert!((throughput - most).abs() < 0.02 * most, "{throughput} Mbit/s, not {most}");
-    assert!(figure(&trial, "drops") > 0.0, "CUBIC overflows the queue");
-    assert!(figure(&trial, "queue_max") >= 50.0);
-    assert!(trial.ports.iter().all(Counters::add_up), "{:?}", trial.ports);
+    in_time("one_connection_fills_one_bottleneck_and_nothing_is_left", || {
+        let before = inventory();
+        let trial = run(&one());
+        assert_eq!(inventory(), before, "after the run and before");
+        let throughput = figure(&trial, "throughput");
+        // 1448 bytes of payload in a frame of 1514.
+        let most = 10.0 * 1448.0 / 1514.0;
+        println!("{:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
+        assert!((throughput - most).abs() < 0.02 * most, "{throughput} Mbit/s, not {most}");
+        assert!(figure(&trial, "drops") > 0.0, "CUBIC overflows the queue");
+        assert!(figure(&trial, "queue_max") >= 50.0);
+        assert!(trial.ports.iter().all(Counters::add_up), "{:?}", trial.ports);
+    });
 }
 
 #[test]
@@ -372,15 +377,17 @@ fn the_kernel_shapes_by_code_point() {
         return;
     }
     let _alone = alone();
-    let trial = run(SHAPED);
-    let throughput = figure(&trial, "throughput");
-    // Payload of 972 bytes in a frame of 1014: 4 Mbit/s shaped, and 2 Mbit/s of IP that is not.
-    let expected = 4.0 * 972.0 / 1014.0 + 2.0 * 0.972;
-    assert!((throughput - expected).abs() < 0.02 * expected, "{throughput} Mbit/s, not {expected}");
-    // Both classes are full.
-    let queue = figure(&trial, "queue");
-    assert!((39.0..=41.0).contains(&queue), "{queue} packets wait");
-    assert!(figure(&trial, "drops") > 500.0);
+    in_time("the_kernel_shapes_by_code_point", || {
+        let trial = run(SHAPED);
+        let throughput = figure(&trial, "throughput");
+        // Payload of 972 bytes in a frame of 1014: 4 Mbit/s shaped, and 2 Mbit/s of IP that is not.
+        let expected = 4.0 * 972.0 / 1014.0 + 2.0 * 0.972;
+        assert!((throughput - expected).abs() < 0.02 * expected, "{throughput} Mbit/s, not {expected}");
+        // Both classes are full.
+        let queue = figure(&trial, "queue");
+        assert!((39.0..=41.0).contains(&queue), "{queue} packets wait");
+        assert!(figure(&trial, "drops") > 500.0);
+    });
 }
 
 #[test]
@@ -415,45 +422,48 @@ fn iperf3_carries_what_our_own_sender_carries() {
         return;
     }
     let _alone = alone();
-    let before = inventory();
-    let by = |traffic, text: &str, stop: Option<&AtomicBool>| {
-        lab::run(&scenario(text), 0, 0, &RunOptions { stop, traffic })
-    };
-    let both = |run: &str, flow: &str| {
-        let text = two_links(run, "", "rate = \"10mbit\"\ndelay = \"10ms\"\nqueue = \"50pkt\"", flow);
-        [TrafficSource::Own, TrafficSource::Iperf3].map(|source| {
-            let trial = by(source, &text, None).unwrap_or_else(|e| panic!("{source:?}: {e}"));
-            println!("{source:?}: {:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
-            trial
-        })
-    };
-    let seconds = "duration = \"4s\"\nwarm-up = \"2s\"";
-    let udp = "transport = \"udp\"\nmeasured = true\nrate = \"4mbit\"\npacket = \"1000B\"";
-    // Headers, and what CUBIC's least window leaves of a queue of 1.8 times the product of rate and delay: nothing. An
-    // acknowledgement tells of two segments, of 1727 in the window. Of 1000 datagrams iperf3 sends up to 2 in a bunch.
-    for (flow, expected, band) in [("", 10.0 * 1448.0 / 1514.0, 0.02), (udp, 4.0 * 972.0 / 1000.0, 0.01)] {
-        let [own, theirs] = both(seconds, flow).map(|trial| figure(&trial, "throughput"));
-        assert!((own - expected).abs() < band * expected, "{flow}: own {own}, expected {expected}");
-        assert!((theirs - own).abs() < band * own, "{flow}: iperf3 {theirs}, own {own}");
-    }
-    let [own, theirs] = both("duration = \"4s\"", "size = \"1000000B\"");
-    assert_eq!([&own, &theirs].map(|trial| figure(trial, "completed")), [1.0, 1.0]);
-    assert!(figure(&theirs, "retransmits").is_nan() && figure(&theirs, "rtos").is_nan(), "nobody knows");
-    // The control connection, its parameters and the streams take less than 10 round trips of 22 ms; a busy machine
-    // may start processes slowly.
-    let [own, theirs] = [own, theirs].map(|trial| figure(&trial, "fct_mean"));
-    assert!(own < theirs && theirs < own + 0.22 + 1.0, "iperf3 {theirs} s, own {own} s");
+    in_time(TEST, || {
+        let before = inventory();
+        let by = |traffic, text: &str, stop: Option<&AtomicBool>| {
+            lab::run(&scenario(text), 0, 0, &RunOptions { stop, traffic })
+        };
+        let both = |run: &str, flow: &str| {
+            let text = two_links(run, "", "rate = \"10mbit\"\ndelay = \"10ms\"\nqueue = \"50pkt\"", flow);
+            [TrafficSource::Own, TrafficSource::Iperf3].map(|source| {
+                let trial = by(source, &text, None).unwrap_or_else(|e| panic!("{source:?}: {e}"));
+                println!("{source:?}: {:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
+                trial
+            })
+        };
+        let seconds = "duration = \"4s\"\nwarm-up = \"2s\"";
+        let udp = "transport = \"udp\"\nmeasured = true\nrate = \"4mbit\"\npacket = \"1000B\"";
+        // Headers, and what CUBIC's least window leaves of a queue of 1.8 times the product of rate and delay: nothing. An
+        // acknowledgement tells of two segments, of 1727 in the window. Of 1000 datagrams iperf3 sends up to 2 in a bunch.
+        for (flow, expected, band) in [("", 10.0 * 1448.0 / 1514.0, 0.02), (udp, 4.0 * 972.0 / 1000.0, 0.01)]
+        {
+            let [own, theirs] = both(seconds, flow).map(|trial| figure(&trial, "throughput"));
+            assert!((own - expected).abs() < band * expected, "{flow}: own {own}, expected {expected}");
+            assert!((theirs - own).abs() < band * own, "{flow}: iperf3 {theirs}, own {own}");
+        }
+        let [own, theirs] = both("duration = \"4s\"", "size = \"1000000B\"");
+        assert_eq!([&own, &theirs].map(|trial| figure(trial, "completed")), [1.0, 1.0]);
+        assert!(figure(&theirs, "retransmits").is_nan() && figure(&theirs, "rtos").is_nan(), "nobody knows");
+        // The control connection, its parameters and the streams take less than 10 round trips of 22 ms; a busy machine
+        // may start processes slowly.
+        let [own, theirs] = [own, theirs].map(|trial| figure(&trial, "fct_mean"));
+        assert!(own < theirs && theirs < own + 0.22 + 1.0, "iperf3 {theirs} s, own {own} s");
 
-    let stop = AtomicBool::new(false);
-    let result = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(1500));
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let stop = AtomicBool::new(false);
+        let result = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(1500));
+                stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+            by(TrafficSource::Iperf3, &one(), Some(&stop))
         });
-        by(TrafficSource::Iperf3, &one(), Some(&stop))
+        assert!(matches!(result, Err(Error::Stopped)), "{result:?}");
+        assert_eq!(inventory(), before, "after the runs and before");
     });
-    assert!(matches!(result, Err(Error::Stopped)), "{result:?}");
-    assert_eq!(inventory(), before, "after the runs and before");
 }
 
 #[test]
@@ -462,15 +472,18 @@ fn a_link_changes_its_capacity() {
         return;
     }
     let _alone = alone();
-    let trial = run(&steps());
-    println!("{:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
-    // Payload of 972 bytes in a frame of 1014.
-    for (window, mbit) in [("wide", 4.0), ("narrow", 1.0), ("pause", 0.0), ("again", 2.0)] {
-        let (throughput, expected) = (figure(&trial, &format!("{window}.throughput")), mbit * 972.0 / 1014.0);
-        // Less than three packets in each window.
-        assert!((throughput - expected).abs() < 0.03 * expected + 0.03, "{window}: {throughput}");
-    }
-    assert!(figure(&trial, "drops") > 500.0);
+    in_time("a_link_changes_its_capacity", || {
+        let trial = run(&steps());
+        println!("{:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
+        // Payload of 972 bytes in a frame of 1014.
+        for (window, mbit) in [("wide", 4.0), ("narrow", 1.0), ("pause", 0.0), ("again", 2.0)] {
+            let (throughput, expected) =
+                (figure(&trial, &format!("{window}.throughput")), mbit * 972.0 / 1014.0);
+            // Less than three packets in each window.
+            assert!((throughput - expected).abs() < 0.03 * expected + 0.03, "{window}: {throughput}");
+        }
+        assert!(figure(&trial, "drops") > 500.0);
+    });
 }
 
 /// The link is never idle: packets come at its rate also while one that was lost is missing, so that the receiver's
@@ -481,10 +494,12 @@ fn what_arrives_out_of_order_has_arrived() {
         return;
     }
     let _alone = alone();
-    let trial = run(&needy());
-    println!("{:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
-    assert!(figure(&trial, "retransmits") > 0.0, "losses without end");
-    assert_eq!(figure(&trial, "bulk.shortage"), 0.0, "{:?}", trial.record.figures);
+    in_time("what_arrives_out_of_order_has_arrived", || {
+        let trial = run(&needy());
+        println!("{:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
+        assert!(figure(&trial, "retransmits") > 0.0, "losses without end");
+        assert_eq!(figure(&trial, "bulk.shortage"), 0.0, "{:?}", trial.record.figures);
+    });
 }
 
 /// Near clients of conventional TCP would get several times as much as far ones.
@@ -494,19 +509,24 @@ fn bas_bounds_the_windows_of_real_connections() {
         return;
     }
     let _alone = alone();
-    // 1448 bytes of payload in a frame of 1514.
-    let most = 20.0 * 1448.0 / 1514.0;
-    for scheme in ["", "allocator = \"max-min\""] {
-        let trial = run(&shared(scheme));
-        println!("{scheme}\n{:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
-        assert!(figure(&trial, "jain") > 0.97, "{scheme}: {}", figure(&trial, "jain"));
-        let throughput = figure(&trial, "throughput");
-        // What waited in sockets at the begin of the window is read in it.
-        assert!((0.9 * most..=1.001 * most).contains(&throughput), "{scheme}: {throughput} of {most} Mbit/s");
-        assert!(figure(&trial, "queue") < 30.0, "{scheme}: {} packets wait", figure(&trial, "queue"));
-        // Reports each 50 and 100 ms, and the answers.
-        assert!((10.0..100.0).contains(&figure(&trial, "control_rate")), "{scheme}");
-    }
+    in_time("bas_bounds_the_windows_of_real_connections", || {
+        // 1448 bytes of payload in a frame of 1514.
+        let most = 20.0 * 1448.0 / 1514.0;
+        for scheme in ["", "allocator = \"max-min\""] {
+            let trial = run(&shared(scheme));
+            println!("{scheme}\n{:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
+            assert!(figure(&trial, "jain") > 0.97, "{scheme}: {}", figure(&trial, "jain"));
+            let throughput = figure(&trial, "throughput");
+            // What waited in sockets at the begin of the window is read in it.
+            assert!(
+                (0.9 * most..=1.001 * most).contains(&throughput),
+                "{scheme}: {throughput} of {most} Mbit/s"
+            );
+            assert!(figure(&trial, "queue") < 30.0, "{scheme}: {} packets wait", figure(&trial, "queue"));
+            // Reports each 50 and 100 ms, and the answers.
+            assert!((10.0..100.0).contains(&figure(&trial, "control_rate")), "{scheme}");
+        }
+    });
 }
 
 #[test]
@@ -515,17 +535,19 @@ fn faults_happen() {
         return;
     }
     let _alone = alone();
-    let updates = |trial: &Trial| figure(trial, "g.updates.last");
-    let well = run(&probing(""));
-    // A round each half second; the first is the zero.
-    assert!((9.0..=11.0).contains(&updates(&well)), "{:?}", well.record.figures);
-    let restarted = run(&probing("[[faults.restarts]]\nnode = \"g\"\nat = [\"3100ms\"]"));
-    assert!((3.0..=5.0).contains(&updates(&restarted)), "{:?}", restarted.record.figures);
-    let lost = run(&probing("[faults]\nprobe-loss = 0.999"));
-    assert!(updates(&lost).is_nan() || updates(&lost) == 0.0, "{:?}", lost.record.figures);
-    // Questions of 32 bytes, to which nobody answers with 56.
-    let rate = figure(&lost, "control_rate");
-    assert!((rate - 0.512).abs() < 0.1, "{rate} kbit/s");
+    in_time("faults_happen", || {
+        let updates = |trial: &Trial| figure(trial, "g.updates.last");
+        let well = run(&probing(""));
+        // A round each half second; the first is the zero.
+        assert!((9.0..=11.0).contains(&updates(&well)), "{:?}", well.record.figures);
+        let restarted = run(&probing("[[faults.restarts]]\nnode = \"g\"\nat = [\"3100ms\"]"));
+        assert!((3.0..=5.0).contains(&updates(&restarted)), "{:?}", restarted.record.figures);
+        let lost = run(&probing("[faults]\nprobe-loss = 0.999"));
+        assert!(updates(&lost).is_nan() || updates(&lost) == 0.0, "{:?}", lost.record.figures);
+        // Questions of 32 bytes, to which nobody answers with 56.
+        let rate = figure(&lost, "control_rate");
+        assert!((rate - 0.512).abs() < 0.1, "{rate} kbit/s");
+    });
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -220,7 +221,10 @@ fn a_run_to_its_end_leaves_nothing() {
     let before = machine();
     let mut child =
         start(scratch.command(&["emulate", "lab.toml", "--trials", "2", "--jobs", "2", "--out", "out"]));
-    assert_eq!(code(&mut child), Some(0));
+    let code = code(&mut child);
+    let mut said = String::new();
+    let _ = child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut said));
+    assert_eq!(code, Some(0), "{said}");
     expect_nothing_left(&before, child.id());
     assert!(scratch.path("out/report.html").exists());
 }

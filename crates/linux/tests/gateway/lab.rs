@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,16 @@ const KEY: &[u8] = b"a secret of thirty-two bytes....";
 pub(crate) struct Lab {
     prefix: String,
     folder: PathBuf,
+    _turn: Turn,
 }
+
+/// Labs share the machine's processors, but for those in which times count.
+enum Turn {
+    Shared(#[expect(dead_code, reason = "held")] RwLockReadGuard<'static, ()>),
+    Alone(#[expect(dead_code, reason = "held")] RwLockWriteGuard<'static, ()>),
+}
+
+static MACHINE: RwLock<()> = RwLock::new(());
 
 /// A process in the lab that ends with it.
 pub(crate) struct Running(Child);
@@ -28,6 +38,15 @@ pub(crate) struct Running(Child);
 impl Lab {
     /// None, with the reason on stderr, where it cannot be built.
     pub(crate) fn build(rate: &str) -> Option<Self> {
+        Self::new(rate, Turn::Shared(MACHINE.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// The same, with no other beside it.
+    pub(crate) fn build_alone(rate: &str) -> Option<Self> {
+        Self::new(rate, Turn::Alone(MACHINE.write().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    fn new(rate: &str, turn: Turn) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         for (program, version) in [("ip", "-V"), ("tc", "-V"), ("nft", "-v"), ("ethtool", "--version")] {
             if Command::new(program).arg(version).output().is_err() {
@@ -38,7 +57,7 @@ impl Lab {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("bmgate{}x{number}", std::process::id());
         let folder = std::env::temp_dir().join(&prefix);
-        let lab = Self { prefix, folder };
+        let lab = Self { prefix, folder, _turn: turn };
         if !run("ip", &["netns", "add", &lab.name("s")]).0 {
             eprintln!("SKIPPED: cannot add a network namespace; it needs root");
             return None;

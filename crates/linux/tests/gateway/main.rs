@@ -4,6 +4,8 @@
 mod child;
 mod lab;
 mod life;
+#[path = "../machine/mod.rs"]
+mod machine;
 mod order;
 mod path;
 mod probes;

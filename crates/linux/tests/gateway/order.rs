@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::lab::{KEYED, Lab, receiver, sender};
+use super::machine::in_time;
 
 /// What a run has shown.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ type Counts = BTreeMap<u64, (u64, u64)>;
 
 /// Five flows of `kbits` each over a path that loses nothing.
 fn watch(kbits: u64, seconds: u64) -> Option<Seen> {
-    let lab = Lab::build("300mbit")?;
+    let lab = Lab::build_alone("300mbit")?;
     let need = format!("{}kbit", kbits * 3 / 2);
     let initial = format!("[control]\ninitial = \"{}kbit\"", kbits * 8);
     let fast = sender(KEYED, "").replace("400kbit", &need).replace("[control]", &initial);
@@ -81,7 +82,7 @@ fn assert_exact(kbits: u64) {
     ignore = "needs the feature `bpf`; without it, shows what class counters do"
 )]
 fn both_ends_count_the_same_before_each_question_at_20_mbit() {
-    assert_exact(4000);
+    in_time("both_ends_count_the_same_before_each_question_at_20_mbit", || assert_exact(4000));
 }
 
 #[test]
@@ -90,7 +91,7 @@ fn both_ends_count_the_same_before_each_question_at_20_mbit() {
     ignore = "needs the feature `bpf`; without it, shows what class counters do"
 )]
 fn both_ends_count_the_same_before_each_question_at_95_mbit() {
-    assert_exact(19_000);
+    in_time("both_ends_count_the_same_before_each_question_at_95_mbit", || assert_exact(19_000));
 }
 
 /// Without the privilege, or the feature, the classes are counted, and status and log say why.

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::lab::{KEYED, Lab, PLAIN, Running, receiver, sender, udp_receiver};
+use super::machine::in_time;
 
 /// Counters of what both gateways send to each other, at `r`.
 const WIRE: &str = "table inet wire {\n\tchain forward {\n\t\ttype filter hook forward priority 0\n\t\tudp dport 4741 iifname \
@@ -32,7 +33,7 @@ fn count_wire(lab: &Lab) {
 }
 
 fn probe_sizes(auth: &str, question: u64, answer: u64) {
-    let Some(lab) = Lab::build("2mbit") else { return };
+    let Some(lab) = Lab::build_alone("2mbit") else { return };
     count_wire(&lab);
     let (g2, g1) = (
         lab.start("g2", &lab.gateway("g2", &receiver(auth))),
@@ -56,13 +57,13 @@ fn probe_sizes(auth: &str, question: u64, answer: u64) {
 /// 32 + 56 bytes a second: 0.704 kbit/s.
 #[test]
 fn plain_probes_take_88_bytes_a_second() {
-    probe_sizes(PLAIN, 32, 56);
+    in_time("plain_probes_take_88_bytes_a_second", || probe_sizes(PLAIN, 32, 56));
 }
 
 /// 48 + 72 bytes a second.
 #[test]
 fn authenticated_probes_take_120_bytes_a_second() {
-    probe_sizes(KEYED, 48, 72);
+    in_time("authenticated_probes_take_120_bytes_a_second", || probe_sizes(KEYED, 48, 72));
 }
 
 /// Where five flows of UDP come from.
@@ -149,7 +150,7 @@ const CYCLE: f64 = 1.0;
 /// Steps of the bandwidth: within 5 s the estimate is within 300 kbit/s, as in Fig. 13, and from then on its mean is; the
 /// sum of the classes is within the estimate.
 fn follow(load: Load) {
-    let Some(lab) = Lab::build("2mbit") else { return };
+    let Some(lab) = Lab::build_alone("2mbit") else { return };
     count_wire(&lab);
     let g2 = lab.start("g2", &lab.gateway("g2", &udp_receiver(PLAIN)));
     let g1 = lab.start("g1", &lab.gateway("g1", &sender(PLAIN, "")));
@@ -194,17 +195,17 @@ fn follow(load: Load) {
 
 #[test]
 fn the_estimate_follows_the_path() {
-    follow(Load::Own);
+    in_time("the_estimate_follows_the_path", || follow(Load::Own));
 }
 
 #[test]
 fn the_estimate_follows_the_path_under_iperf3() {
-    follow(Load::Iperf3);
+    in_time("the_estimate_follows_the_path_under_iperf3", || follow(Load::Iperf3));
 }
 
 /// The gateways decide once a second and forward nothing themselves.
 fn processor(load: Load) {
-    let Some(lab) = Lab::build("200mbit") else { return };
+    let Some(lab) = Lab::build_alone("200mbit") else { return };
     let fast = sender(KEYED, "")
         .replace("400kbit", "20mbit")
         .replace("[control]", "[control]\ninitial = \"110mbit\"");
@@ -236,44 +237,49 @@ fn processor(load: Load) {
 
 #[test]
 fn the_gateway_takes_less_than_a_hundredth_of_a_core_at_100_mbit() {
-    processor(Load::Own);
+    in_time("the_gateway_takes_less_than_a_hundredth_of_a_core_at_100_mbit", || processor(Load::Own));
 }
 
 #[test]
 fn the_gateway_takes_less_than_a_hundredth_of_a_core_at_100_mbit_of_iperf3() {
-    processor(Load::Iperf3);
+    in_time("the_gateway_takes_less_than_a_hundredth_of_a_core_at_100_mbit_of_iperf3", || {
+        processor(Load::Iperf3)
+    });
 }
 
 /// 20 Mbit/s over a path that loses nothing: were a packet counted on the wrong side of a probe at either end, `loss` would
 /// see a loss, and the estimate would fall.
 #[test]
 fn packets_are_counted_in_the_order_of_probes() {
-    let Some(lab) = Lab::build("200mbit") else { return };
-    let fast =
-        sender(KEYED, "").replace("400kbit", "6mbit").replace("[control]", "[control]\ninitial = \"40mbit\"");
-    let g2 = lab.start("g2", &lab.gateway("g2", &receiver(KEYED)));
-    let g1 = lab.start("g1", &lab.gateway("g1", &fast));
-    lab.until("g1", "answered", 5, |status| status.sender.as_ref().is_some_and(|s| s.answers > 0));
-    let load = lab.start("s", "load 4000 25");
-    thread::sleep(Duration::from_secs(1));
-    let (mut estimate, mut falls) = (0, 0);
-    let begin = Instant::now();
-    while begin.elapsed() < Duration::from_secs(20) {
-        let now = lab.status("g1").sender.expect("a sender").estimate;
-        falls += u32::from(now < estimate);
-        estimate = now;
-        thread::sleep(Duration::from_millis(200));
-    }
-    let sender = lab.status("g1").sender.expect("a sender");
-    let packets: u64 = sender.classes.iter().map(|class| class.packets).sum();
-    let left_out = sender.rounds_left_out;
-    println!(
-        "{packets} packets in {} rounds, {left_out} left out: the estimate fell {falls} times",
-        sender.questions
-    );
-    assert!(packets > 30_000, "{packets}");
-    assert!(falls <= 1, "the estimate fell {falls} times");
-    load.signal("-KILL");
-    load.end();
-    assert!(g1.stop() && g2.stop());
+    in_time("packets_are_counted_in_the_order_of_probes", || {
+        let Some(lab) = Lab::build_alone("200mbit") else { return };
+        let fast = sender(KEYED, "")
+            .replace("400kbit", "6mbit")
+            .replace("[control]", "[control]\ninitial = \"40mbit\"");
+        let g2 = lab.start("g2", &lab.gateway("g2", &receiver(KEYED)));
+        let g1 = lab.start("g1", &lab.gateway("g1", &fast));
+        lab.until("g1", "answered", 5, |status| status.sender.as_ref().is_some_and(|s| s.answers > 0));
+        let load = lab.start("s", "load 4000 25");
+        thread::sleep(Duration::from_secs(1));
+        let (mut estimate, mut falls) = (0, 0);
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(20) {
+            let now = lab.status("g1").sender.expect("a sender").estimate;
+            falls += u32::from(now < estimate);
+            estimate = now;
+            thread::sleep(Duration::from_millis(200));
+        }
+        let sender = lab.status("g1").sender.expect("a sender");
+        let packets: u64 = sender.classes.iter().map(|class| class.packets).sum();
+        let left_out = sender.rounds_left_out;
+        println!(
+            "{packets} packets in {} rounds, {left_out} left out: the estimate fell {falls} times",
+            sender.questions
+        );
+        assert!(packets > 30_000, "{packets}");
+        assert!(falls <= 1, "the estimate fell {falls} times");
+        load.signal("-KILL");
+        load.end();
+        assert!(g1.stop() && g2.stop());
+    });
 }
