@@ -51,7 +51,8 @@ fn main() -> Outcome<()> {
         // The first part of the round only.
         ["--all-to-all", hosts, size, duration] => all_to_all(hosts, Some(size), Some(duration))?,
         _ => {
-            let allowed = "--json, --peak VARIANT, --fat-tree [DURATION] and --all-to-all [HOSTS [SIZE [DURATION]]]";
+            let allowed =
+                "--json, --peak VARIANT, --fat-tree [DURATION] and --all-to-all [HOSTS [SIZE [DURATION]]]";
             return Err(format!("{arguments:?}: allowed are {allowed}").into());
         }
     }
