@@ -610,6 +610,10 @@ impl Port {
         {
             self.head = next;
             events.push(next.arrive, Event::Arrival(id));
+            if self.rest.ring.is_empty() {
+                // The next entry goes to the front again, which is in the cache, and not around the whole ring.
+                self.rest.ring.clear();
+            }
         }
         if head.label.key & LOST != 0 {
             self.extras().lost += 1;
