@@ -9,7 +9,7 @@ exec </dev/null
 CHECKS=(fmt clippy test bpf doc wasm pcap msrv deny advisories readme)
 MSRV=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
 
-passed=() failed=() skipped=()
+passed=() failed=() skipped=() skipped_tests=()
 MISSING=77 # exit code of a check whose tool cannot be had
 
 missing() {
@@ -56,25 +56,38 @@ check_fmt() { need_component rustfmt && cargo fmt --all --check; }
 
 check_clippy() { need_component clippy && cargo clippy --workspace --all-targets --locked -- -D warnings; }
 
-# Tests in network namespaces say why they are skipped when these cannot be had.
-check_test() {
+# What tests in network namespaces need; without, they say that they are skipped, and why.
+install_network_tools() {
     install_package ip iproute2
     install_package nft nftables
     install_package ethtool ethtool
     install_package iperf3 iperf3
-    cargo test --workspace --locked --no-fail-fast
+    return 0
+}
+
+# `cargo test`, counting the tests that say that they did nothing.
+run_tests() {
+    local said code
+    said=$(mktemp) || return
+    cargo test --locked "$@" 2>&1 | tee "$said"
+    code=$?
+    mapfile -t -O "${#skipped_tests[@]}" skipped_tests < <(grep -oE 'skipped: .*' "$said")
+    rm -f "$said"
+    return $code
+}
+
+check_test() {
+    install_network_tools
+    run_tests --workspace --no-fail-fast
 }
 
 # Programs in the kernel, which the gateway counts with when it is built with them.
 check_bpf() {
     need_component clippy || return
     install_package clang-19 clang-19 || return
-    install_package ip iproute2
-    install_package nft nftables
-    install_package ethtool ethtool
-    install_package iperf3 iperf3
+    install_network_tools
     cargo clippy -p bandmaster-linux --all-targets --features bpf --locked -- -D warnings &&
-        cargo test -p bandmaster-linux --features bpf --locked --test gateway -- --skip iperf3
+        run_tests -p bandmaster-linux --features bpf --test gateway -- --skip iperf3
 }
 
 check_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
@@ -124,5 +137,6 @@ for check in "${CHECKS[@]}"; do run_check "$check"; done
 echo "=== checks"
 [ ${#failed[@]} -eq 0 ] || echo "failed: ${failed[*]}"
 [ ${#skipped[@]} -eq 0 ] || echo "skipped: ${skipped[*]}"
-echo "${#passed[@]} passed, ${#failed[@]} failed, ${#skipped[@]} skipped"
+[ ${#skipped_tests[@]} -eq 0 ] || printf '%s\n' "${skipped_tests[@]}"
+echo "${#passed[@]} passed, ${#failed[@]} failed, ${#skipped[@]} skipped; ${#skipped_tests[@]} tests skipped"
 [ ${#failed[@]} -eq 0 ]

@@ -196,7 +196,7 @@ pub struct Load {
 /// # Errors
 /// When the lab cannot build the scenario at all, with what it cannot.
 pub fn load(scenario: &Scenario) -> Result<Load, Error> {
-    limits::check(scenario)?;
+    limits::check(scenario, 1)?;
     let plan = Workplan::new(scenario, 0)?;
     let overhead = scenario.topology.frame_overhead.get() as f64;
     let capacities: Vec<f64> = plan.rates.iter().map(|rate| rate.bits_per_sec() as f64).collect();

@@ -72,13 +72,12 @@ struct Flow {
     failed: Option<String>,
 }
 
-/// Finds what iperf3 cannot express, and what will be otherwise.
+/// Finds what iperf3 cannot express of what the lab can, and what will be otherwise.
 ///
 /// # Errors
 /// [`Error::Unfit`] with the first thing that it cannot; [`Error::Missing`] when there is no such program.
 pub fn check(scenario: &Scenario) -> Result<Remarks, Error> {
-    let refused =
-        |what: String| Err(Error::Unfit(format!("{what}; `--traffic own` can, if Linux can at all")));
+    let refused = |what: String| Err(Error::Unfit(format!("{what}; `--traffic own` can")));
     for config in &scenario.schemes {
         if config.scheme.acts.iter().any(|act| !matches!(act, Act::Probe | Act::SetClass)) {
             let name = config.scheme.name;
@@ -121,29 +120,11 @@ fn find() -> Result<PathBuf, Error> {
     })
 }
 
-/// Why iperf3 cannot send as this group does; none when it can.
+/// Why iperf3 cannot send as this group does, where the lab's own senders can; none when it can.
 fn refusal(group: &FlowGroup) -> Option<String> {
     let text = |why: &str| Some(why.to_owned());
-    if group.multipath.is_some() {
-        return text("`subflows`: iperf3 sends over one path");
-    }
-    if !group.paths.is_empty() {
-        return text("`paths`: iperf3 sends over one path, the shortest");
-    }
-    if group.exchange.is_some() {
-        return text("an exchange: iperf3 sends one way, and does not wait for another's message");
-    }
-    if group.rounds.is_some() {
-        return text("`rounds`: iperf3 sends once");
-    }
-    if group.size_cdf.is_some() {
-        return text("`size-cdf`: sizes that are drawn are not given to iperf3");
-    }
     if group.on_off.is_some() {
         return text("`on` and `off`: iperf3 sends without pauses");
-    }
-    if group.reset {
-        return text("`reset`: iperf3 ends connections in its own way");
     }
     match &group.transport {
         Transport::Tcp { settings, .. } => {
@@ -256,7 +237,7 @@ impl Iperf3 {
             let mut command = Command::new(&all.program);
             command.args(server_words(i, group(i))).stdout(Stdio::piped());
             let server = spawn(command, at_server)
-                .map_err(|error| Error::os(format!("start the iperf3 server of flow {i}"), error))?;
+                .map_err(|error| Error::os(format!("start the iperf3 server of {}", group(i).name), error))?;
             all.flows.push(Flow {
                 server,
                 client: None,
@@ -473,11 +454,6 @@ mod tests {
                 "on = \"1s\"\noff = \"1s\"".to_owned(),
                 "flows one: `on` and `off`: iperf3 sends without pauses",
             ),
-            ("", "size = \"10kB\"\nrounds = 2".to_owned(), "flows one: `rounds`"),
-            ("", "size-cdf = \"web-search\"".to_owned(), "flows one: `size-cdf`"),
-            ("", "subflows = 2".to_owned(), "flows one: `subflows`"),
-            ("", "stop = \"1s\"\nreset = true".to_owned(), "flows one: `reset`"),
-            ("", "paths = [\"r\"]".to_owned(), "flows one: `paths`"),
             ("", "tcp = { receive-buffer = \"64KiB\" }".to_owned(), "flows one: tcp.receive-buffer 64KiB"),
             ("", "tcp = { mss = \"9300B\" }".to_owned(), "flows one: tcp.mss"),
             ("", format!("{udp}\njitter = 0.5"), "flows one: `jitter`"),

@@ -106,24 +106,31 @@ impl Drop for Journal {
 /// Takes away what runs left whose process has ended without doing so; the names of the namespaces, in order.
 ///
 /// # Errors
-/// When something cannot be taken away.
+/// The first thing that cannot be taken away; whatever else can is.
 pub fn clean() -> Result<Vec<String>, Error> {
     let _turn = Turn::take();
     let mut gone = Vec::new();
+    let mut failed = None;
     for path in journals() {
-        let text = fs::read(&path)
-            .map_err(|error| Error::os(format!("read the journal {}", path.display()), error))?;
-        // Half a journal: killed before anything was made.
-        let Ok(entry) = serde_json::from_slice::<Entry>(&text) else {
-            let _ = fs::remove_file(&path);
-            continue;
-        };
-        let lives = start_of(entry.process).is_some_and(|started| started == entry.started);
-        if !lives {
-            gone.extend(undo(&path, &entry)?);
+        match clean_after(&path) {
+            Ok(names) => gone.extend(names),
+            // The others' come first.
+            Err(error) => failed = failed.or(Some(error)),
         }
     }
-    Ok(gone)
+    failed.map_or(Ok(gone), Err)
+}
+
+fn clean_after(path: &Path) -> Result<Vec<String>, Error> {
+    let text =
+        fs::read(path).map_err(|error| Error::os(format!("read the journal {}", path.display()), error))?;
+    // Half a journal: killed before anything was made.
+    let Ok(entry) = serde_json::from_slice::<Entry>(&text) else {
+        let _ = fs::remove_file(path);
+        return Ok(Vec::new());
+    };
+    let lives = start_of(entry.process).is_some_and(|started| started == entry.started);
+    if lives { Ok(Vec::new()) } else { undo(path, &entry) }
 }
 
 /// Takes away what this process has made and prevents it from making more: for a program that ends at once.
@@ -143,7 +150,9 @@ pub fn abandon() {
 /// Paths of all journals, sorted.
 fn journals() -> Vec<PathBuf> {
     let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    let paths = entries.map(|entry| entry.path());
+    let mut paths: Vec<PathBuf> =
+        paths.filter(|path| path.extension().is_some_and(|kind| kind == "json")).collect();
     paths.sort();
     paths
 }
@@ -189,7 +198,8 @@ mod tests {
     #[test]
     fn runs_that_begin_together_have_names_of_their_own() {
         if !nix::unistd::geteuid().is_root() {
-            eprintln!("skipped: runs_that_begin_together_have_names_of_their_own: needs root: {FOLDER}");
+            let test = "runs_that_begin_together_have_names_of_their_own";
+            let _ = writeln!(io::stderr(), "skipped: {test}: needs root: {FOLDER}");
             return;
         }
         let nodes = ["a".to_owned()];

@@ -84,7 +84,7 @@ pub struct Trial {
 /// # Errors
 /// When stopped, when the scenario asks for what Linux or the source of traffic cannot do, when privileges are missing, or the kernel refuses.
 pub fn run(scenario: &Scenario, case: usize, trial: u32, options: &RunOptions<'_>) -> Result<Trial, Error> {
-    let mut remarks = limits::check(scenario)?;
+    let mut remarks = limits::check(scenario, 1)?;
     let mut plan = Workplan::new(scenario, trial)?;
     if options.traffic == TrafficSource::Iperf3 {
         remarks.extend(iperf3::check(scenario)?);

@@ -26,11 +26,11 @@ const MOST_RATE: Rate = Rate::from_bits_per_sec(500_000_000);
 /// What Linux does in another way than the scenario says; the run goes on.
 pub type Remarks = Vec<String>;
 
-/// Finds what cannot be done, and what will be done otherwise.
+/// Finds what cannot be done, and what will be done otherwise, by this process with so many labs at once.
 ///
 /// # Errors
 /// The first thing that cannot be done, with what can.
-pub fn check(scenario: &Scenario) -> Result<Remarks, Error> {
+pub fn check(scenario: &Scenario, labs: usize) -> Result<Remarks, Error> {
     let mut remarks = Remarks::new();
     check_network(scenario, &mut remarks)?;
     check_schemes(scenario, &mut remarks)?;
@@ -57,7 +57,9 @@ pub fn check(scenario: &Scenario) -> Result<Remarks, Error> {
             check_tcp(&group.name, settings, &mut remarks)?;
         }
     }
-    parameters_of_nodes(scenario, &Workplan::new(scenario, 0)?)?;
+    let plan = Workplan::new(scenario, 0)?;
+    check_files(plan.flows.len(), labs)?;
+    parameters_of_nodes(scenario, &plan)?;
     let mut seen = Vec::new();
     remarks.retain(|remark| {
         !seen.contains(remark) && {
@@ -262,10 +264,20 @@ fn parameters(tcp: &TcpSettings) -> Vec<(&'static str, String)> {
 
 /// Refuses more flows than there are addresses.
 pub(crate) fn check_flows(flows: usize) -> Result<(), Error> {
+    if flows > MOST_FLOWS {
+        return missing(format!("{flows} flows; at most {MOST_FLOWS} have addresses of their own"));
+    }
+    Ok(())
+}
+
+fn check_files(flows: usize, labs: usize) -> Result<(), Error> {
     // A socket at each end, and some for the lab itself.
-    let most = MOST_FLOWS.min(open_files() / 3);
-    if flows > most {
-        return missing(format!("{flows} flows; at most {most} here, with three sockets each (ulimit -n)"));
+    let most = open_files() / 3;
+    if flows * labs > most {
+        let with = if labs > 1 { format!(" in each of {labs} labs at once (--jobs)") } else { String::new() };
+        return missing(format!(
+            "{flows} flows{with}; at most {most} in all, with three sockets each (`ulimit -n` raises it)"
+        ));
     }
     Ok(())
 }

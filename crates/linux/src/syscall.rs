@@ -150,9 +150,10 @@ pub(crate) fn wait_for(epoll: &Epoll, events: &mut [EpollEvent], most: Span) -> 
     }
 }
 
-/// Gives the calling thread real-time priority `priority`, from 1: it runs before every ordinary thread.
+/// Gives the calling thread real-time priority `priority`, from 1: it runs before every ordinary thread. Threads and
+/// processes that it starts are ordinary ones.
 pub(crate) fn run_first(priority: i32) -> io::Result<()> {
-    set_policy(libc::SCHED_FIFO, priority)
+    set_policy(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority)
 }
 
 /// Makes the calling thread an ordinary one again.

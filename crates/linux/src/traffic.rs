@@ -271,6 +271,10 @@ impl Sockets {
                 Err(error) => {
                     if error.kind() != io::ErrorKind::WouldBlock {
                         flow.failed.get_or_insert_with(|| error.to_string());
+                        // A connection that was broken off has ended for the schemes too.
+                        if !std::mem::replace(&mut flow.ended, true) {
+                            self.ended.push_back(i);
+                        }
                     }
                     break;
                 }

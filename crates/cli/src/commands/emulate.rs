@@ -104,7 +104,7 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
     // Everything that cannot be done is said before anything is touched.
     let mut remarks = BTreeSet::new();
     for case in &study.cases {
-        let found = check(&case.scenario, args.traffic).map_err(|error| {
+        let found = check(&case.scenario, args.traffic, args.jobs.into()).map_err(|error| {
             let Failure { exit, message } = Failure::from(error);
             let message =
                 message.replacen("error: ", &format!("error: {}, {}: ", study.name, case.variant), 1);
@@ -115,8 +115,14 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
     note(&mut study, &remarks);
     netns::take_privileges()?;
     bandmaster_linux::check_tun()?;
-    for name in bandmaster_linux::clean()? {
-        console.say(format!("removed {name}, which a killed emulation had left"));
+    match bandmaster_linux::clean() {
+        Ok(gone) => {
+            for name in gone {
+                console.say(format!("removed {name}, which a killed emulation had left"));
+            }
+        }
+        // It is in nobody's way.
+        Err(error) => console.say(format!("a killed emulation's remains stay: {error}")),
     }
     interrupt::before_exit(bandmaster_linux::abandon);
     say_length(&study, args.jobs, console);
@@ -171,13 +177,12 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
     )
 }
 
-/// What is otherwise than the file says. What iperf3 cannot express is refused first, as `own` may do it.
-fn check(scenario: &Scenario, who: Who) -> Result<Vec<String>, Error> {
-    let mut remarks = match who {
-        Who::Own => Vec::new(),
-        Who::Iperf3 => iperf3::check(scenario)?,
-    };
-    remarks.extend(bandmaster_linux::check(scenario)?);
+/// What is otherwise than the file says, with so many labs at once.
+fn check(scenario: &Scenario, who: Who, labs: usize) -> Result<Vec<String>, Error> {
+    let mut remarks = bandmaster_linux::check(scenario, labs)?;
+    if who == Who::Iperf3 {
+        remarks.extend(iperf3::check(scenario)?);
+    }
     Ok(remarks)
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use bandmaster_core::scenario::deployment::Role;
 use bandmaster_linux::gateway::{self, End, Error, Restored};
 use clap::{Args, Subcommand, ValueHint};
 
@@ -108,10 +109,11 @@ fn check(file: &Path, console: Console) -> Result<Exit, Failure> {
     let loaded = gateway::load(file)?;
     let deployment = &loaded.deployment;
     let classes = deployment.sender.as_ref().map_or(0, |sender| sender.classes.len());
-    let role = match classes {
-        0 => "receiver".to_owned(),
-        1 => "sender with 1 class".to_owned(),
-        n => format!("sender with {n} classes"),
+    let with = if classes == 1 { "1 class".to_owned() } else { format!("{classes} classes") };
+    let role = match deployment.role {
+        Role::Receiver => "receiver".to_owned(),
+        Role::Sender => format!("sender with {with}"),
+        Role::Both => format!("sender with {with} and receiver"),
     };
     let place = file.display();
     console

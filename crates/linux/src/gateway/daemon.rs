@@ -339,13 +339,17 @@ impl Gateway {
                 state.keep(EPOCH, &epoch.to_string())?;
             }
         }
+        self.see_question_off();
         let before = self.count_sent();
         let left_at = self.clock.now();
         let sent = self.socket.send(&question);
         if self.order.is_some() {
+            // One that still waits for its turn is not told of any more.
+            let left_out = self.open.is_some();
             if let Some(sender) = &mut status::lock(&self.shared).sender {
                 sender.questions += 1;
                 sender.send_errors += u64::from(sent.is_err());
+                sender.rounds_left_out += u64::from(left_out);
             }
             self.open = Some(question);
             self.see_question_off();

@@ -1,5 +1,6 @@
 //! Namespaces `s - g1 - r - g2`: data goes from `s` to an address of `g2`, through a bottleneck at `r`.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use bandmaster_linux::gateway::Status;
 
 use super::child::COMMAND;
+use super::machine::skip;
 
 const NODES: [&str; 4] = ["s", "g1", "r", "g2"];
 pub(crate) const GATEWAY_1: &str = "10.9.1.1";
@@ -50,7 +52,7 @@ impl Lab {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         for (program, version) in [("ip", "-V"), ("tc", "-V"), ("nft", "-v"), ("ethtool", "--version")] {
             if Command::new(program).arg(version).output().is_err() {
-                eprintln!("SKIPPED: no program {program}");
+                skip_this(format_args!("no program {program}"));
                 return None;
             }
         }
@@ -59,7 +61,7 @@ impl Lab {
         let folder = std::env::temp_dir().join(&prefix);
         let lab = Self { prefix, folder, _turn: turn };
         if !run("ip", &["netns", "add", &lab.name("s")]).0 {
-            eprintln!("SKIPPED: cannot add a network namespace; it needs root");
+            skip_this("needs root: network namespaces");
             return None;
         }
         fs::create_dir_all(&lab.folder).expect("a folder");
@@ -196,7 +198,7 @@ impl Lab {
     /// with the reason on stderr, where there is no such program.
     pub(crate) fn iperf3(&self, kbits: u64, seconds: u64) -> Option<Vec<Running>> {
         if Command::new("iperf3").arg("-v").output().is_err() {
-            eprintln!("SKIPPED: no program iperf3");
+            skip_this("no program iperf3");
             return None;
         }
         let bits = kbits * 1000 * 1400 / 1428;
@@ -277,6 +279,11 @@ impl Lab {
         ];
         commands.map(|command| format!("# {command}\n{}", self.inside(node, command))).join("")
     }
+}
+
+/// Each test has a thread of its name.
+fn skip_this(why: impl Display) {
+    skip(thread::current().name().unwrap_or("a test"), why);
 }
 
 impl Drop for Lab {

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::lab::{KEYED, Lab, receiver, sender};
-use super::machine::in_time;
+use super::machine::{in_time, timely};
 
 /// What a run has shown.
 #[derive(Debug)]
@@ -69,10 +69,12 @@ fn watch(kbits: u64, seconds: u64) -> Option<Seen> {
     Some(seen)
 }
 
-fn assert_exact(kbits: u64) {
-    let Some(seen) = watch(kbits, 20) else { return };
-    assert!(seen.rounds >= 15 && seen.packets > kbits * 5 * 20 / 12 / 2, "{seen:?}");
-    assert_eq!((seen.wrong, seen.falls, seen.left_out), (0, 0, 0), "{seen:?}");
+fn exact(kbits: u64) -> Result<(), String> {
+    let Some(seen) = watch(kbits, 20) else { return Ok(()) };
+    timely!(seen.rounds >= 15 && seen.packets > kbits * 5 * 20 / 12 / 2, "{seen:?}");
+    assert_eq!(seen.wrong, 0, "{seen:?}");
+    timely!((seen.falls, seen.left_out) == (0, 0), "{seen:?}");
+    Ok(())
 }
 
 /// Before each question both ends have counted the same packets and bytes, and the estimate never falls.
@@ -82,7 +84,7 @@ fn assert_exact(kbits: u64) {
     ignore = "needs the feature `bpf`; without it, shows what class counters do"
 )]
 fn both_ends_count_the_same_before_each_question_at_20_mbit() {
-    in_time("both_ends_count_the_same_before_each_question_at_20_mbit", || assert_exact(4000));
+    in_time("both_ends_count_the_same_before_each_question_at_20_mbit", || exact(4000));
 }
 
 #[test]
@@ -91,7 +93,7 @@ fn both_ends_count_the_same_before_each_question_at_20_mbit() {
     ignore = "needs the feature `bpf`; without it, shows what class counters do"
 )]
 fn both_ends_count_the_same_before_each_question_at_95_mbit() {
-    in_time("both_ends_count_the_same_before_each_question_at_95_mbit", || assert_exact(19_000));
+    in_time("both_ends_count_the_same_before_each_question_at_95_mbit", || exact(19_000));
 }
 
 /// Without the privilege, or the feature, the classes are counted, and status and log say why.

@@ -1,6 +1,7 @@
 //! Whether the machine gave a test its time: what real traffic comes to within so many seconds depends on it.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::fmt::Display;
+use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -16,20 +17,39 @@ const SHORT: Duration = Duration::from_millis(3);
 const SHARE: f64 = 0.01;
 const ATTEMPTS: u32 = 3;
 
-/// Runs a test of what real traffic comes to. When it fails while the machine stood still, as virtual and busy ones do, it
-/// is run again; a test that no attempt could decide is skipped, and says so.
-pub(crate) fn in_time(test: &str, body: impl Fn()) {
+/// Gives up what a test does [in time](in_time) unless the condition holds.
+macro_rules! timely {
+    ($condition:expr, $($words:tt)+) => {
+        let holds: bool = $condition;
+        if !holds {
+            return Err(format!($($words)+));
+        }
+    };
+}
+pub(crate) use timely;
+
+/// Says that a test did not do what it is for: also where the test passes, whose other words are not shown.
+pub(crate) fn skip(test: &str, why: impl Display) {
+    let _ = writeln!(io::stderr(), "skipped: {test}: {why}");
+}
+
+/// Runs a test of what real traffic comes to. What is [timely] and does not hold fails, but while the machine stood still, as
+/// virtual and busy ones do, it is tried again; a test that no attempt could decide is skipped. Whatever else does not hold
+/// fails.
+pub(crate) fn in_time(test: &str, body: impl Fn() -> Result<(), String>) {
     for _ in 0..ATTEMPTS {
         let watch = Watch::start();
-        let result = catch_unwind(AssertUnwindSafe(&body));
+        let result = body();
         let pauses = watch.end();
         match result {
             Ok(()) => return,
-            Err(panic) if !pauses.disturb() => resume_unwind(panic),
-            Err(_) => eprintln!("{test} failed while the machine did not keep the time: {pauses:?}"),
+            Err(why) => {
+                assert!(pauses.disturb(), "{why}");
+                println!("while the machine did not keep the time ({pauses:?}): {why}");
+            }
         }
     }
-    eprintln!("skipped: {test}: the machine did not keep the time in {ATTEMPTS} attempts");
+    skip(test, format_args!("the machine did not keep the time in {ATTEMPTS} attempts"));
 }
 
 /// How a processor stood still.
@@ -65,10 +85,16 @@ impl Watch {
     }
 
     /// Those of the processor that stood still longest.
-    fn end(self) -> Pauses {
+    fn end(mut self) -> Pauses {
         self.ends.store(true, Ordering::Relaxed);
-        let pauses = self.threads.into_iter().map(|thread| thread.join().expect("a watch counts"));
+        let pauses = self.threads.drain(..).map(|thread| thread.join().expect("a watch counts"));
         pauses.max_by_key(|pauses| (pauses.longest, pauses.sum)).expect("a machine has a processor")
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
     }
 }
 
