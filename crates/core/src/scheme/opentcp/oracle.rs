@@ -196,9 +196,11 @@ impl Controller for Oracle {
                     self.hosts_heard.insert(NodeId(report.node), (now, report));
                 }
                 Some(Body::Switch(report)) => {
-                    let ports = self.switches.get(&NodeId(report.node)).map_or(0, Vec::len);
-                    if report.first as usize + report.covered as usize <= ports {
-                        self.switches_heard.insert((NodeId(report.node), report.first), (now, report));
+                    let node = NodeId(report.node);
+                    if let Some(ports) = self.switches.get(&node)
+                        && report.first as usize + report.covered as usize <= ports.len()
+                    {
+                        self.switches_heard.insert((node, report.first), (now, report));
                     }
                 }
                 _ => {}
