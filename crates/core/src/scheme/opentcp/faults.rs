@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use super::policy::{Policy, Rule};
 use super::wire::{self, Body, PortReport, SwitchReport};
 use super::{NamedText, Places, oracle, policies, roles};
-use crate::control::{Action, FlowEnd, FlowStats, Message, Observation, Outbox, PortStats, SegmentCounts};
+use crate::control::{
+    Action, FlowEnd, FlowStats, Gauges, Message, Observation, Outbox, PortStats, SegmentCounts,
+};
 use crate::id::{FlowId, NodeId, PortId};
 use crate::rng::Stream;
 use crate::scheme::{PortInfo, Role, World};
@@ -357,6 +359,22 @@ fn reports_of_what_is_no_switch_are_of_no_account() {
     }
     network.apply(&Step::Pass { seconds: 100, utilization: 90, live: 1 });
     network.assert_all_own("links are busy");
+}
+
+#[test]
+fn the_gauge_shows_the_hosts_that_got_a_lease_in_the_last_cycle() {
+    for name in ["opentcp1", "example2"] {
+        let mut network = Network::new(&[name], 1, 0.0);
+        let cued = |network: &Network| {
+            let mut gauges = Gauges::default();
+            network.roles[0].controller.gauges(&mut gauges);
+            gauges.values().iter().find(|(gauge, _)| *gauge == "cued").map(|(_, value)| *value)
+        };
+        network.apply(&Step::Pass { seconds: 200, utilization: 30, live: 5 });
+        assert_eq!(cued(&network), Some(f64::from(AGENTS)), "{name}");
+        network.apply(&Step::Pass { seconds: 120, utilization: 90, live: 500 });
+        assert_eq!(cued(&network), Some(0.0), "{name}");
+    }
 }
 
 #[test]
