@@ -206,3 +206,40 @@ record = "none"
     let mean = use_of_links.quantiles.iter().sum::<f64>() / use_of_links.quantiles.len() as f64;
     assert!((24.0..36.0).contains(&mean), "{mean} %");
 }
+
+/// Rounds over new connections use flow numbers in turn; each connection begins with what its host has then.
+#[test]
+fn every_round_begins_with_the_settings_of_its_time() {
+    // A CUE each second while another host has a flow, for 1.5 s; a round each 1.6 s.
+    let policy = POLICY
+        .replace("cycle = \"1s\"", "cycle = \"1s\"\nlease = \"1500ms\"")
+        .replace("set = {", "when = \"max(flows.live) > 0.5\"\nset = {")
+        .replace("SETTING", "initial-window = 20");
+    let other = |name: &str, start: &str, stop: &str| {
+        let tcp = "tcp = { cwnd-clamp = \"2pkt\" }";
+        let times = format!("start = \"{start}\"\nstop = \"{stop}\"");
+        format!("[[flows]]\nname = \"{name}\"\nfrom = \"left.1\"\nto = \"right.1\"\n{times}\n{tcp}\n")
+    };
+    let rounds = [
+        "size = \"144800B\"\nrounds = 5\n",
+        &other("early", "200ms", "3200ms"),
+        &other("late", "6500ms", "9s"),
+    ];
+    let text = SCENARIO
+        .replace("left = 1\nright = 1", "left = 2\nright = 2")
+        .replace("from = \"left\"\nto = \"right\"", "from = \"left.0\"\nto = \"right.0\"")
+        .replace("duration = \"5s\"", "duration = \"10s\"")
+        .replace("1500ms", "1600ms")
+        .replace("FLOW", &rounds.join("\n"));
+    let files = Beside(policy);
+    let options = Options { files: Some(&files), ..Options::default() };
+    let study = parse("s.toml", &text, &options).unwrap_or_else(|e| panic!("{e}"));
+    let mut packets = Vec::new();
+    let mut keep = |packet: &CapturedPacket| packets.push(*packet);
+    let mut options = RunOptions { capture: Some(("left.0->r1", &mut keep)), ..RunOptions::default() };
+    run(&study.cases[0].scenario, 0, 0, &mut options).unwrap_or_else(|e| panic!("{e}"));
+    packets.retain(|packet| packet.payload > 0);
+    let is_round = |a: &CapturedPacket, b: &CapturedPacket| b.at.since(a.at) < Span::from_secs(1);
+    let bursts: Vec<usize> = packets.chunk_by(is_round).map(burst).collect();
+    assert_eq!(bursts, [20, 20, 10, 10, 20]);
+}
