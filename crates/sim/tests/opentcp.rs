@@ -243,3 +243,48 @@ fn every_round_begins_with_the_settings_of_its_time() {
     let bursts: Vec<usize> = packets.chunk_by(is_round).map(burst).collect();
     assert_eq!(bursts, [20, 20, 10, 10, 20]);
 }
+
+/// A round's loss is of the packets of that round, whatever its connection has carried before.
+#[test]
+fn losses_are_of_the_packets_of_their_round() {
+    let text = r#"
+version = 1
+name = "persistent"
+
+[run]
+duration = "20s"
+
+[network]
+builder = "dumbbell"
+left = 1
+right = 1
+access = { rate = "1gbit", delay = "10us" }
+bottleneck = { rate = "10mbit", delay = "1ms", queue = "8pkt" }
+
+[tcp]
+congestion-control = "newreno"
+
+[[flows]]
+name = "answers"
+from = "left"
+to = "right"
+size = "144800B"
+rounds = 8
+persistent = true
+
+[measure]
+distributions = true
+record = "none"
+"#;
+    let study = parse("s.toml", text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let record = run(&study.cases[0].scenario, 0, 0, &mut RunOptions::default()).expect("runs");
+    let figure = |name| record.figure(name).expect("a figure");
+    assert_eq!(figure("completed"), 8.0);
+    assert!(figure("drops") > 10.0 && figure("retransmits") - figure("drops") < 2.0);
+    let of_drops = record.distributions.iter().find(|d| d.measure == "flow_drops").expect("recorded");
+    // 400 steps over eight rounds: the 50th, 100th, ... is a round's.
+    let shares = of_drops.quantiles.iter().skip(50).step_by(50).map(|share| share / 100.0);
+    // Of a round's 100 segments and those sent again; the first's SYN and what is sent in vain are hardly anything.
+    let dropped: f64 = shares.map(|share| 100.0 * share / (1.0 - share)).sum();
+    assert!((dropped - figure("drops")).abs() < 1.0, "{dropped} of {}", figure("drops"));
+}
