@@ -301,7 +301,11 @@ pub static GAUGES: &[Quantity] = &[
         unit: "",
         doc: "OpenTCP, agent: 1 while a CUE changes the TCP of its host, else 0",
     },
-    Quantity { name: "cued", unit: "hosts", doc: "OpenTCP, Oracle: hosts that got a CUE in the last cycle" },
+    Quantity {
+        name: "cued",
+        unit: "hosts",
+        doc: "OpenTCP, Oracle: hosts that got a CUE with a lease in the last cycle",
+    },
     Quantity {
         name: "coverage",
         unit: "",

@@ -24,8 +24,8 @@ pub struct SchemeDef {
     pub keys: &'static [Key],
     /// What its roles do; a runtime that cannot do it refuses the scheme before anything runs.
     pub acts: &'static [Act],
-    /// Checks parameters against each other and against the names of the network.
-    pub check: CheckParams,
+    /// Checks parameters against each other and against the nodes of the network.
+    pub check: CheckNetwork,
     /// Checks, when the scheme is switched on, that the network has what it works with.
     pub fits: CheckNetwork,
     /// Builds the roles.
@@ -51,10 +51,7 @@ pub enum Act {
     Program,
 }
 
-/// Checks parameters, with a look-up of node names; an error is (key, what is wrong with its value).
-pub type CheckParams = fn(&Params, &dyn Fn(&str) -> Option<NodeId>) -> Result<(), (&'static str, String)>;
-
-/// Checks parameters against the links and queues of the network; an error is (key, what is wrong with its value).
+/// Checks parameters against the network; an error is (key, what is wrong with its value).
 pub type CheckNetwork = fn(&Params, &Topology) -> Result<(), (&'static str, String)>;
 
 impl PartialEq for SchemeDef {

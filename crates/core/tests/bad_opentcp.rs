@@ -63,9 +63,44 @@ const CASES: &[(&str, &str, &str)] = &[
     (CYCLE, "cycle = 1", "schemes.opentcp.cycle: 1 has no unit"),
     (CYCLE, "look = \"0s\"", "schemes.opentcp.look: must be longer than 0s"),
     (CYCLE, "agents = []", "schemes.opentcp.agents: is empty"),
-    (CYCLE, "agents = [\"leaf9\"]", "schemes.opentcp.agents: names `leaf9`, which is not a node"),
-    (CYCLE, "oracle = \"pythia\"", "schemes.opentcp.oracle: names `pythia`, which is not a node"),
-    (CYCLE, "force = [\"all\"]", "schemes.opentcp.force: \"all\" is no check of a scenario"),
+    (
+        CYCLE,
+        "agents = [\"leaf1-hosts.9\"]",
+        "x.toml:27:10: error: schemes.opentcp.agents: names `leaf1-hosts.9`, which is not a node; did you mean \
+         `leaf1-hosts.0`? allowed: leaf1-hosts.0, leaf1-hosts.1, leaf2-hosts.0, leaf2-hosts.1",
+    ),
+    (
+        CYCLE,
+        "agents = [\"leaf1-hosts.0\", \"leaf1\"]",
+        "x.toml:27:10: error: schemes.opentcp.agents: names `leaf1`, which is a router; agents are at hosts",
+    ),
+    (
+        CYCLE,
+        "agents = [\"leaf1-hosts.0\", \"leaf1-hosts.0\"]",
+        "x.toml:27:10: error: schemes.opentcp.agents: names `leaf1-hosts.0` twice; a host has one agent",
+    ),
+    (
+        CYCLE,
+        "oracle = \"spine\"",
+        "x.toml:27:10: error: schemes.opentcp.oracle: names `spine`, which is not a node; did you mean `spine1`? \
+         allowed: ",
+    ),
+    (
+        CYCLE,
+        "force = [\"all\"]",
+        "x.toml:27:9: error: schemes.opentcp.force: \"all\" is no check of a scenario; allowed: timescale",
+    ),
+    (
+        CYCLE,
+        "force = [\"timescales\"]",
+        "\"timescales\" is no check of a scenario; did you mean `timescale`? allowed: timescale",
+    ),
+    (
+        SIZES,
+        "size-cdf = \"web-search\"\nsubflows = 2",
+        "x.toml:26:2: error: schemes: opentcp changes plain TCP, and `requests` is multipath TCP; leave its `subflows` \
+         out",
+    ),
     (CYCLE, "cycles = \"1s\"", "schemes.opentcp: unknown key `cycles`"),
     (
         SIZES,

@@ -900,6 +900,13 @@ fn traffic() {
         ),
         (
             "to = \"server\"",
+            "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsize = \"1448B\"\nrounds = 4\npersistent = true",
+            "x.toml:45:14: error: flows.uploads.persistent: is not for an exchange; leave it out, or `pairing`\n\
+             x.toml:56:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be \
+             told apart (variant `bas`)",
+        ),
+        (
+            "to = \"server\"",
             "to = \"server\"\ncompute = \"1ms\"",
             "x.toml:42:11: error: flows.uploads.compute: needs `pairing = \"exchange\"` beside it",
         ),

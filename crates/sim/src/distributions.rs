@@ -18,6 +18,9 @@ const SMALL_WINDOW: usize = 5;
 #[derive(Default)]
 pub(crate) struct Distributions {
     is_on: bool,
+    /// By TCP flow: packets that its sender had handed to the network at its last completion, where a connection has
+    /// several.
+    handed: Vec<u32>,
     /// Per cent of its packets that each completed flow lost.
     flow_drops: Vec<f32>,
     /// Completion times in seconds of flows that began with their host's own settings, and with a scheme's.
@@ -45,11 +48,16 @@ impl Distributions {
         for (port, _) in &router_ports {
             net.ports[*port as usize].extras();
         }
-        Self { is_on: true, router_ports, ..Self::default() }
+        Self { is_on: true, handed: vec![0; flows], router_ports, ..Self::default() }
     }
 
     pub(crate) fn is_on(&self) -> bool {
         self.is_on
+    }
+
+    /// Of the packets that the connection of `flow` has handed to the network, those since it was asked last.
+    pub(crate) fn take_handed(&mut self, flow: u32, packets: u32) -> u32 {
+        packets - std::mem::replace(&mut self.handed[flow as usize], packets)
     }
 
     /// A flow is complete for which its sender handed `packets` to the network, of which queues dropped `dropped`.

@@ -1,8 +1,8 @@
 //! Incast: synchronised rounds of answers. A receiver's next round begins when the last byte of the one before has come.
 //!
-//! Every round opens new connections, unless they are persistent. Then flow numbers are used in turn, so that what an earlier round left in the network
-//! cannot meet a connection of the same number: two sets of numbers, with the same ways, so the packets of one round
-//! have gone before those of the next.
+//! Persistent connections carry all rounds, and only the first of two sets of flow numbers is used. Otherwise every round
+//! opens new connections, and the sets, which have the same ways, take turns: what a round left in the network has gone
+//! before a connection of the same number opens.
 
 use std::collections::BTreeMap;
 

@@ -506,10 +506,12 @@ impl Simulation<'_> {
         let groups = &self.scenario.flows;
         let subflows = plan.group(groups).multipath.map_or(1, |multipath| multipath.subflows);
         let first = flow - plan.subflow(groups);
+        let is_persistent = self.rounds.target(first).is_some();
         let (mut packets, mut dropped) = (0, 0);
         for flow in first..first + subflows {
             // Beside its segments each has sent a SYN.
-            packets += 1 + self.connections.get(flow as usize).map_or(0, |c| c.sender.counters.segments);
+            let handed = 1 + self.connections.get(flow as usize).map_or(0, |c| c.sender.counters.segments);
+            packets += if is_persistent { self.distributions.take_handed(flow, handed) } else { handed };
             dropped += self.net.slab.take_drops(flow);
         }
         let i = first as usize;

@@ -206,3 +206,85 @@ record = "none"
     let mean = use_of_links.quantiles.iter().sum::<f64>() / use_of_links.quantiles.len() as f64;
     assert!((24.0..36.0).contains(&mean), "{mean} %");
 }
+
+/// Rounds over new connections use flow numbers in turn; each connection begins with what its host has then.
+#[test]
+fn every_round_begins_with_the_settings_of_its_time() {
+    // A CUE each second while another host has a flow, for 1.5 s; a round each 1.6 s.
+    let policy = POLICY
+        .replace("cycle = \"1s\"", "cycle = \"1s\"\nlease = \"1500ms\"")
+        .replace("set = {", "when = \"max(flows.live) > 0.5\"\nset = {")
+        .replace("SETTING", "initial-window = 20");
+    let other = |name: &str, start: &str, stop: &str| {
+        let tcp = "tcp = { cwnd-clamp = \"2pkt\" }";
+        let times = format!("start = \"{start}\"\nstop = \"{stop}\"");
+        format!("[[flows]]\nname = \"{name}\"\nfrom = \"left.1\"\nto = \"right.1\"\n{times}\n{tcp}\n")
+    };
+    let rounds = [
+        "size = \"144800B\"\nrounds = 5\n",
+        &other("early", "200ms", "3200ms"),
+        &other("late", "6500ms", "9s"),
+    ];
+    let text = SCENARIO
+        .replace("left = 1\nright = 1", "left = 2\nright = 2")
+        .replace("from = \"left\"\nto = \"right\"", "from = \"left.0\"\nto = \"right.0\"")
+        .replace("duration = \"5s\"", "duration = \"10s\"")
+        .replace("1500ms", "1600ms")
+        .replace("FLOW", &rounds.join("\n"));
+    let files = Beside(policy);
+    let options = Options { files: Some(&files), ..Options::default() };
+    let study = parse("s.toml", &text, &options).unwrap_or_else(|e| panic!("{e}"));
+    let mut packets = Vec::new();
+    let mut keep = |packet: &CapturedPacket| packets.push(*packet);
+    let mut options = RunOptions { capture: Some(("left.0->r1", &mut keep)), ..RunOptions::default() };
+    run(&study.cases[0].scenario, 0, 0, &mut options).unwrap_or_else(|e| panic!("{e}"));
+    packets.retain(|packet| packet.payload > 0);
+    let is_round = |a: &CapturedPacket, b: &CapturedPacket| b.at.since(a.at) < Span::from_secs(1);
+    let bursts: Vec<usize> = packets.chunk_by(is_round).map(burst).collect();
+    assert_eq!(bursts, [20, 20, 10, 10, 20]);
+}
+
+/// A round's loss is of the packets of that round, whatever its connection has carried before.
+#[test]
+fn losses_are_of_the_packets_of_their_round() {
+    let text = r#"
+version = 1
+name = "persistent"
+
+[run]
+duration = "20s"
+
+[network]
+builder = "dumbbell"
+left = 1
+right = 1
+access = { rate = "1gbit", delay = "10us" }
+bottleneck = { rate = "10mbit", delay = "1ms", queue = "8pkt" }
+
+[tcp]
+congestion-control = "newreno"
+
+[[flows]]
+name = "answers"
+from = "left"
+to = "right"
+size = "144800B"
+rounds = 8
+persistent = true
+
+[measure]
+distributions = true
+record = "none"
+"#;
+    let study = parse("s.toml", text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let record = run(&study.cases[0].scenario, 0, 0, &mut RunOptions::default()).expect("runs");
+    let figure = |name| record.figure(name).expect("a figure");
+    assert_eq!(figure("completed"), 8.0);
+    assert!(figure("drops") > 10.0 && figure("retransmits") - figure("drops") < 2.0);
+    let of_drops = record.distributions.iter().find(|d| d.measure == "flow_drops").expect("recorded");
+    // 400 steps over eight rounds: the 50th, 100th, ... is a round's.
+    let shares = of_drops.quantiles.iter().skip(50).step_by(50).map(|share| share / 100.0);
+    // Of a round's 100 segments and those sent again; the first's SYN and what is sent in vain are hardly anything.
+    let dropped: f64 = shares.map(|share| 100.0 * share / (1.0 - share)).sum();
+    assert!((dropped - figure("drops")).abs() < 1.0, "{dropped} of {}", figure("drops"));
+}

@@ -11,8 +11,20 @@ use crate::units::{Bytes, Dimension, parse_quantity};
 /// Keys that only an exchange has.
 const OWN: [&str; 4] = ["sizes", "schedule", "outstanding", "compute"];
 /// Keys that an exchange has no use for.
-const FOREIGN: [&str; 11] =
-    ["size-cdf", "arrivals", "load", "count", "needs", "stop", "timeline", "on", "off", "paths", "subflows"];
+const FOREIGN: [&str; 12] = [
+    "size-cdf",
+    "arrivals",
+    "load",
+    "count",
+    "needs",
+    "stop",
+    "timeline",
+    "on",
+    "off",
+    "paths",
+    "subflows",
+    "persistent",
+];
 
 /// Reads the exchange of a flow group; none when it is another group, or when something is wrong.
 pub(super) fn read(reader: &mut Reader, section: &Section<'_>) -> Option<Exchange> {

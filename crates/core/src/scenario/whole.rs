@@ -2,7 +2,7 @@
 
 use super::keys::{self, SCHEME_ENABLED};
 use super::model::{
-    ControlPlane, Faults, Measure, RecordDetail, Restart, RunPlan, Scenario, Tracking, Window,
+    ControlPlane, Faults, FlowGroup, Measure, RecordDetail, Restart, RunPlan, Scenario, Tracking, Window,
 };
 use super::raw::Item;
 use super::section::{Layer, Reader, Section, joined};
@@ -42,6 +42,7 @@ pub(super) fn read(reader: &mut Reader, root: &Item, quick: bool) -> Option<Scen
     if flows.iter().any(|group| group.exchange.is_some()) {
         refuse_for_exchange(reader, &file, &schemes);
     }
+    refuse_for_multipath(reader, &file, &schemes, &flows);
     let control = control(reader, &file);
     let faults = faults(reader, &file, topology.as_ref(), duration);
     let measure = measure(reader, &file, topology.as_ref(), run.as_ref());
@@ -67,6 +68,25 @@ fn refuse_for_exchange(reader: &mut Reader, file: &Section<'_>, schemes: &[Schem
         let message = "decides for single flows, and those of an exchange are too many to be told apart";
         reader.fail_key(file, "schemes", format!("{name} {message}"));
     }
+}
+
+/// What a scheme changes in the TCP of a host is for connections with a congestion control of their own.
+fn refuse_for_multipath(
+    reader: &mut Reader,
+    file: &Section<'_>,
+    schemes: &[SchemeConfig],
+    flows: &[FlowGroup],
+) {
+    let tunes = |config: &&SchemeConfig| config.scheme.acts.contains(&Act::Tune);
+    let (Some(config), Some(group)) =
+        (schemes.iter().find(tunes), flows.iter().find(|group| group.multipath.is_some()))
+    else {
+        return;
+    };
+    let (scheme, group) = (config.scheme.name, &group.name);
+    let message =
+        format!("{scheme} changes plain TCP, and `{group}` is multipath TCP; leave its `subflows` out");
+    reader.fail_key(file, "schemes", message);
 }
 
 fn run_plan(reader: &mut Reader, file: &Section<'_>, quick: bool) -> Option<RunPlan> {
@@ -135,7 +155,7 @@ fn schemes(reader: &mut Reader, file: &Section<'_>, topology: Option<&Topology>)
         let section = reader.entry_section(&[SCHEME_ENABLED, def.keys], &layer, &header);
         let (Some(params), Some(topology)) = (section.params(def.keys), topology) else { continue };
         let enabled = section.bool("enabled") == Some(true);
-        let checked = (def.check)(&params, &|name| topology.node(name));
+        let checked = (def.check)(&params, topology);
         match checked.and_then(|()| if enabled { (def.fits)(&params, topology) } else { Ok(()) }) {
             Ok(()) if enabled => schemes.push(SchemeConfig { scheme: def, params }),
             Ok(()) => {}

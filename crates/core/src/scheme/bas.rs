@@ -12,6 +12,7 @@ use super::{Act, Role, SchemeDef, World};
 use crate::id::NodeId;
 use crate::params::{Key, Kind, Params, Value};
 use crate::time::Span;
+use crate::topology::Topology;
 use crate::units::Dimension;
 use shares::{Rounding, Scope, UnderUse};
 
@@ -221,10 +222,10 @@ fn build(params: &Params, world: &World) -> Vec<Role> {
     roles
 }
 
-fn check(params: &Params, node: &dyn Fn(&str) -> Option<NodeId>) -> Result<(), (&'static str, String)> {
+fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, String)> {
     for key in ["servers", "domain"] {
         for name in params.list(key) {
-            if node(&name).is_none() {
+            if topology.node(&name).is_none() {
                 return Err((key, format!("names `{name}`, which is not a node")));
             }
         }
@@ -233,7 +234,7 @@ fn check(params: &Params, node: &dyn Fn(&str) -> Option<NodeId>) -> Result<(), (
         return Err(("servers", "is empty".to_owned()));
     }
     if let Some(Value::Text(name)) = params.get("allocator-node")
-        && node(name).is_none()
+        && topology.node(name).is_none()
     {
         return Err(("allocator-node", format!("names `{name}`, which is not a node")));
     }

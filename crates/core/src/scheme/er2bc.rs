@@ -90,7 +90,8 @@ const KEYS: &[Key] = &[
     CONTROL_KEYS[5],
 ];
 
-fn check(params: &Params, node: &dyn Fn(&str) -> Option<NodeId>) -> Result<(), (&'static str, String)> {
+fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, String)> {
+    let node = |name: &str| topology.node(name);
     let port = params.text("port");
     let is_port = port.split_once("->").is_some_and(|(from, to)| node(from).is_some() && node(to).is_some());
     if !is_port {

@@ -16,13 +16,15 @@ pub mod wire;
 #[cfg(test)]
 mod faults;
 
+use std::collections::BTreeSet;
+
 use crate::control::Controller;
 use crate::id::NodeId;
 use crate::params::{Key, Kind, NamedText, Params, Value};
 use crate::scenario::policy::parse;
 use crate::scheme::{Act, Role, SchemeDef, World};
 use crate::time::Span;
-use crate::topology::Topology;
+use crate::topology::{NodeKind, Topology};
 use crate::units::Dimension;
 use policy::{Check, Policy};
 use statistic::Source;
@@ -97,25 +99,39 @@ pub fn policies(files: &[NamedText]) -> Result<Vec<Policy>, String> {
     Ok(policies)
 }
 
-fn check(params: &Params, node: &dyn Fn(&str) -> Option<NodeId>) -> Result<(), (&'static str, String)> {
+fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, String)> {
     policies(&params.files("policies")).map_err(|why| ("policies", why))?;
     if let Some(Value::List(agents)) = params.get("agents") {
         if agents.is_empty() {
             return Err(("agents", "is empty".to_owned()));
         }
-        if let Some(name) = agents.iter().find(|name| node(name).is_none()) {
-            return Err(("agents", format!("names `{name}`, which is not a node")));
+        let mut named = BTreeSet::new();
+        for name in agents {
+            match topology.node(name).map(|node| topology.nodes[node.index()].kind) {
+                Some(NodeKind::Host) => {}
+                Some(NodeKind::Router) => {
+                    return Err((
+                        "agents",
+                        format!("names `{name}`, which is a router; agents are at hosts"),
+                    ));
+                }
+                None => return Err(("agents", no_node(name, topology, &[NodeKind::Host]))),
+            }
+            if !named.insert(name) {
+                return Err(("agents", format!("names `{name}` twice; a host has one agent")));
+            }
         }
     }
     if let Some(Value::Text(name)) = params.get("oracle")
-        && node(name).is_none()
+        && topology.node(name).is_none()
     {
-        return Err(("oracle", format!("names `{name}`, which is not a node")));
+        return Err(("oracle", no_node(name, topology, &[NodeKind::Host, NodeKind::Router])));
     }
     if let Some(Value::List(words)) = params.get("force")
         && let Some(word) = words.iter().find(|word| *word != Check::Timescale.name())
     {
-        return Err(("force", format!("\"{word}\" is no check of a scenario; there is \"timescale\"")));
+        let hint = crate::scenario::suggest(word, &[Check::Timescale.name()]);
+        return Err(("force", format!("\"{word}\" is no check of a scenario; {hint}")));
     }
     if let Some(Value::Span(cycle)) = params.get("cycle")
         && cycle.is_zero()
@@ -126,6 +142,12 @@ fn check(params: &Params, node: &dyn Fn(&str) -> Option<NodeId>) -> Result<(), (
         return Err(("look", "must be longer than 0s".to_owned()));
     }
     Ok(())
+}
+
+fn no_node(name: &str, topology: &Topology, kinds: &[NodeKind]) -> String {
+    let nodes = topology.nodes.iter().filter(|node| kinds.contains(&node.kind));
+    let names: Vec<&str> = nodes.map(|node| node.name.as_str()).collect();
+    format!("names `{name}`, which is not a node; {}", crate::scenario::suggest(name, &names))
 }
 
 /// The cycle is long enough for the network.

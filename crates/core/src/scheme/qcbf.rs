@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use super::{Act, Role, SchemeDef, World};
 use crate::control::{Controller, Observation, Outbox, Wakeup};
-use crate::id::{NodeId, PortId};
+use crate::id::PortId;
 use crate::params::{Key, Kind, Params, Value};
 use crate::port::window::WindowProgram;
 use crate::time::{Span, Time};
@@ -136,7 +136,7 @@ fn terms(params: &Params, capacity: Rate) -> Terms {
     }
 }
 
-fn check(params: &Params, _node: &dyn Fn(&str) -> Option<NodeId>) -> Result<(), (&'static str, String)> {
+fn check(params: &Params, _topology: &Topology) -> Result<(), (&'static str, String)> {
     for key in ["rtt", "ageing"] {
         if params.span(key) < Span::from_micros(1) {
             return Err((key, format!("\"{}\" is below 1us", params.span(key))));

@@ -36,8 +36,11 @@ impl Simulation<'_> {
         }
         let groups = &self.scenario.flows;
         let first = flow as usize;
-        let (group, profile) =
-            (self.plans[first].group(groups), &self.profiles[self.profile_of[first] as usize]);
+        let group = self.plans[first].group(groups);
+        if !self.roles.is_empty() {
+            self.tune(flow);
+        }
+        let profile = &self.profiles[self.profile_of[first] as usize];
         let mut earlier = None;
         if let Some(multipath) = group.multipath {
             let Transport::Tcp { size, settings } = &group.transport else { return };
@@ -52,6 +55,12 @@ impl Simulation<'_> {
             let subflows = group.multipath.map_or(1, |multipath| multipath.subflows);
             for i in first..first + subflows as usize {
                 let routes = (self.data_routes[i], self.ack_routes[i]);
+                if !self.roles.is_empty() {
+                    self.note_replaced(i as u32);
+                }
+                // What came too late for the connection before.
+                self.net.slab.take_drops(i as u32);
+                let profile = &self.profiles[self.profile_of[i] as usize];
                 let share = self.shares.get(i).and_then(Option::as_ref);
                 let new = || Connection::new(i as u32, routes, group, profile, share, None);
                 let delivered = self.connections.replace(i, new);
@@ -61,7 +70,6 @@ impl Simulation<'_> {
             }
         }
         if !self.roles.is_empty() {
-            self.tune(flow);
             let src = self.plans[flow as usize].src;
             let stats = self.flow_stats(flow, FlowEnd::Sender);
             self.observe(src, &Observation::FlowStarted(stats));

@@ -80,17 +80,17 @@ impl Condition {
     /// # Errors
     /// The first thing that is wrong: the form, a name or a type.
     pub fn compile(text: &str, scope: Scope) -> Result<Self, Fault> {
-        if text.len() > LONGEST {
+        if text.chars().count() > LONGEST {
             let message = format!("is longer than {LONGEST} characters");
             return Err(Fault { at: LONGEST + 1, message });
         }
         if let Some(at) = too_deep(text) {
             return Err(Fault { at, message: format!("has more than {DEEPEST} brackets inside each other") });
         }
-        let operators = text.split(|c: char| !"+-*/%<>=?".contains(c)).filter(|run| !run.is_empty()).count();
-        if operators > MOST_OPERATORS {
-            let message = format!("has {operators} operators; there may be {MOST_OPERATORS}");
-            return Err(Fault { at: 1, message });
+        let operators = operators(text);
+        if let Some(at) = operators.get(MOST_OPERATORS) {
+            let message = format!("has {} operators; there may be {MOST_OPERATORS}", operators.len());
+            return Err(Fault { at: *at, message });
         }
         let program = Program::compile(text).map_err(|errors| first_fault(text, &errors))?;
         let mut checker = Checker {
@@ -265,6 +265,16 @@ fn too_deep(text: &str) -> Option<usize> {
         }
         depth > DEEPEST
     })
+}
+
+/// The character of each operator that [`MOST_OPERATORS`] counts.
+fn operators(text: &str) -> Vec<usize> {
+    let mut inside = false;
+    let begins = |(at, c): (usize, char)| {
+        let before = std::mem::replace(&mut inside, "+-*/%<>=?".contains(c));
+        (inside && !before).then_some(at)
+    };
+    (1..).zip(text.chars()).filter_map(begins).collect()
 }
 
 fn first_fault(text: &str, errors: &cel::ParseErrors) -> Fault {
@@ -651,6 +661,20 @@ mod tests {
             Condition::compile(&"(".repeat(500), Scope::Network).unwrap_err().message.contains("brackets")
         );
         assert!(Condition::compile(&" ".repeat(600), Scope::Network).unwrap_err().message.contains("longer"));
+    }
+
+    #[test]
+    fn limits_are_in_characters() {
+        let text = |names: usize| format!("'{}' == ''", "é".repeat(names));
+        let compile = |text: &str| Condition::compile(text, Scope::Network);
+        let longest = compile(&text(LONGEST - 8)).expect_err("of texts");
+        assert!(longest.message.contains("this is a text"), "{longest}");
+        let longer = compile(&text(LONGEST - 7)).expect_err("longer");
+        assert_eq!((longer.at, longer.message.as_str()), (513, "is longer than 512 characters"));
+        let most = format!("{}1.0 >= 0.0", "1.0 + ".repeat(MOST_OPERATORS - 1));
+        assert!(compile(&most).is_ok());
+        let more = compile(&format!("'é' < 'a' || {most}")).expect_err("one more");
+        assert_eq!((more.at, more.message.as_str()), (156, "has 25 operators; there may be 24"));
     }
 
     #[test]

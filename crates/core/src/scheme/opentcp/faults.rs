@@ -4,8 +4,11 @@
 use proptest::prelude::*;
 
 use super::policy::{Policy, Rule};
+use super::wire::{self, Body, PortReport, SwitchReport};
 use super::{NamedText, Places, oracle, policies, roles};
-use crate::control::{Action, FlowEnd, FlowStats, Message, Observation, Outbox, PortStats, SegmentCounts};
+use crate::control::{
+    Action, FlowEnd, FlowStats, Gauges, Message, Observation, Outbox, PortStats, SegmentCounts,
+};
 use crate::id::{FlowId, NodeId, PortId};
 use crate::rng::Stream;
 use crate::scheme::{PortInfo, Role, World};
@@ -74,7 +77,23 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => any::<u8>().prop_map(Step::Repeat),
         1 => (any::<u8>(), proptest::collection::vec(any::<u8>(), 0..60))
             .prop_map(|(to, bytes)| Step::Forge(to, bytes)),
+        1 => any_switch_report().prop_map(|bytes| Step::Forge(0, bytes)),
     ]
+}
+
+/// Well-formed, of nodes that are switches or not, or are not at all.
+fn any_switch_report() -> impl Strategy<Value = Vec<u8>> {
+    let port = (0u32..8, 0u32..20_000).prop_map(|(place, utilization)| PortReport {
+        place,
+        utilization,
+        drop_rate: 0,
+        backlog: 0,
+    });
+    (0..AGENTS + 3, 0u32..8, 0u32..8, proptest::collection::vec(port, 0..2)).prop_map(
+        |(node, first, covered, ports)| {
+            wire::encode(&Body::Switch(SwitchReport { node, sequence: 0, first, covered, ports }))
+        },
+    )
 }
 
 struct Network {
@@ -328,6 +347,33 @@ proptest! {
             let wanted = oracle::combine(&network.policies, &fired, &of).tuning;
             prop_assert_eq!(*tuning, wanted, "host {}", place);
         }
+    }
+}
+
+#[test]
+fn reports_of_what_is_no_switch_are_of_no_account() {
+    let mut network = Network::new(&["opentcp1"], 1, 0.0);
+    for (node, covered) in [(AGENTS + 1, 0), (AGENTS + 1, 1), (0, 0), (u32::MAX, 0), (SWITCH.0, 0)] {
+        let report = SwitchReport { node, sequence: 0, first: 0, covered, ports: Vec::new() };
+        network.apply(&Step::Forge(0, wire::encode(&Body::Switch(report))));
+    }
+    network.apply(&Step::Pass { seconds: 100, utilization: 90, live: 1 });
+    network.assert_all_own("links are busy");
+}
+
+#[test]
+fn the_gauge_shows_the_hosts_that_got_a_lease_in_the_last_cycle() {
+    for name in ["opentcp1", "example2"] {
+        let mut network = Network::new(&[name], 1, 0.0);
+        let cued = |network: &Network| {
+            let mut gauges = Gauges::default();
+            network.roles[0].controller.gauges(&mut gauges);
+            gauges.values().iter().find(|(gauge, _)| *gauge == "cued").map(|(_, value)| *value)
+        };
+        network.apply(&Step::Pass { seconds: 200, utilization: 30, live: 5 });
+        assert_eq!(cued(&network), Some(f64::from(AGENTS)), "{name}");
+        network.apply(&Step::Pass { seconds: 120, utilization: 90, live: 500 });
+        assert_eq!(cued(&network), Some(0.0), "{name}");
     }
 }
 

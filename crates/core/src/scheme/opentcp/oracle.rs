@@ -33,6 +33,8 @@ pub struct Oracle {
     schedule: Schedule,
     /// Agents whose last CUE may still be in force.
     cued: BTreeSet<NodeId>,
+    /// Agents that got one with a lease in the last cycle.
+    leased: usize,
     coverage: f64,
 }
 
@@ -95,6 +97,7 @@ impl Oracle {
             sequence: 0,
             schedule: Schedule::new(cycle, Span::ZERO),
             cued: BTreeSet::new(),
+            leased: 0,
             coverage: 0.0,
             policies,
         }
@@ -127,6 +130,7 @@ impl Oracle {
         let values = Values::of_network(&state);
         let fired: Vec<Option<&Rule>> = self.policies.iter().map(|policy| policy.decide(&values)).collect();
         let (Some(epoch), sequence) = (self.epoch, self.sequence) else { return };
+        self.leased = 0;
         // Agents of the same policies get the same.
         let mut decisions: BTreeMap<&[usize], (Decision, Option<Vec<u8>>)> = BTreeMap::new();
         for agent in &self.agents {
@@ -138,6 +142,7 @@ impl Oracle {
             let Some(bytes) = bytes else { continue };
             if decision.lease.is_some() {
                 self.cued.insert(agent.node);
+                self.leased += 1;
             } else if !self.cued.remove(&agent.node) {
                 continue;
             }
@@ -196,9 +201,11 @@ impl Controller for Oracle {
                     self.hosts_heard.insert(NodeId(report.node), (now, report));
                 }
                 Some(Body::Switch(report)) => {
-                    let ports = self.switches.get(&NodeId(report.node)).map_or(0, Vec::len);
-                    if report.first as usize + report.covered as usize <= ports {
-                        self.switches_heard.insert((NodeId(report.node), report.first), (now, report));
+                    let node = NodeId(report.node);
+                    if let Some(ports) = self.switches.get(&node)
+                        && report.first as usize + report.covered as usize <= ports.len()
+                    {
+                        self.switches_heard.insert((node, report.first), (now, report));
                     }
                 }
                 _ => {}
@@ -213,6 +220,6 @@ impl Controller for Oracle {
 
     fn gauges(&self, gauges: &mut Gauges) {
         gauges.show("coverage", self.coverage);
-        gauges.show("cued", self.cued.len() as f64);
+        gauges.show("cued", self.leased as f64);
     }
 }

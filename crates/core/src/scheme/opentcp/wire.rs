@@ -103,7 +103,7 @@ pub fn decode(bytes: &[u8]) -> Option<Body> {
     let sound = match &body {
         Body::Cue(cue) => cue.is_sound(),
         Body::Switch(report) => {
-            report.covered as usize <= PORTS_PER_REPORT
+            (1..=PORTS_PER_REPORT).contains(&(report.covered as usize))
                 && report.ports.iter().all(|port| port.place < report.covered)
         }
         Body::Host(_) => true,
@@ -232,6 +232,8 @@ mod tests {
         ] {
             assert_eq!(decode(&encode(&Body::Cue(wrong))), None);
         }
+        let nothing = SwitchReport { node: 9, sequence: 0, first: 0, covered: 0, ports: Vec::new() };
+        assert_eq!(decode(&encode(&Body::Switch(nothing))), None);
     }
 
     #[test]
