@@ -382,7 +382,7 @@ const EMULATE_HELP: &str = "\
 Examples:
   sudo bandmaster emulate scenarios/examples/htb.toml --quick
   sudo bandmaster emulate scenarios/er2bc/table5-tcp.toml --variant er2bc --trials 1 --out lab
-  sudo bandmaster emulate scenarios/bas/fixed.toml --variant tcp --base --set clients=8 --json
+  sudo bandmaster emulate scenarios/bas/fixed.toml --variant conventional --base --set clients=8 --json
   sudo bandmaster emulate scenarios/examples/htb.toml --quick --traffic iperf3
   sudo bandmaster emulate --clean
 
@@ -452,7 +452,7 @@ lacks what emulation needs, or the scenario asks for more than was measured, 4 f
 
 const CHECK_HELP: &str = "\
 Examples:
-  bandmaster check scenarios/*.toml
+  bandmaster check scenarios/*/*.toml
   bandmaster check network.toml --set schemes.bas.enabled=true
 
 Exit codes: 0 all files are valid, 2 one is not (every error is listed with its line).";
