@@ -382,7 +382,7 @@ const EMULATE_HELP: &str = "\
 Examples:
   sudo bandmaster emulate scenarios/examples/htb.toml --quick
   sudo bandmaster emulate scenarios/er2bc/table5-tcp.toml --variant er2bc --trials 1 --out lab
-  sudo bandmaster emulate scenarios/bas/fixed.toml --variant conventional --base --set clients=8 --json
+  sudo bandmaster emulate scenarios/bas/fixed.toml --variant conventional --base --set clients=8
   sudo bandmaster emulate scenarios/examples/htb.toml --quick --traffic iperf3
   sudo bandmaster emulate --clean
 

@@ -1,7 +1,7 @@
 //! Whatever scenario files can name has a scenario that uses it, a golden table and its documentation.
 //!
-//! Reference tables in `docs/` and the tables `golden/scheme-*.txt` and `golden/qdisc-*.txt` are written by this test:
-//! run it with `BANDMASTER_BLESS=1` and read the diff.
+//! Reference tables in `docs/`, the tables `golden/scheme-*.txt` and `golden/qdisc-*.txt` and the simulation beside the test of
+//! the gateway are written by this test: run it with `BANDMASTER_BLESS=1` and read the diff.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -266,6 +266,37 @@ fn same_as_golden(path: &str, ours: &str) {
     }
     let golden = fs::read_to_string(&file).unwrap_or_else(|e| panic!("{path}: {e}; {BLESS}"));
     assert!(golden == ours, "{path} is\n{golden}\nbut the code gives\n{ours}\nWhen that is meant: {BLESS}");
+}
+
+/// What the test of the gateway on Linux is compared with, which does not know the simulator.
+#[test]
+fn the_steps_beside_the_gateway_are_of_this_simulator() {
+    const FOLDER: &str = "crates/linux/tests/gateway";
+    let study = scenario::parse("steps.toml", &read(&format!("{FOLDER}/steps.toml")), &Options::default())
+        .unwrap_or_else(|e| panic!("{e}"));
+    let scenario = &study.cases[0].scenario;
+    let estimates: Vec<Vec<f32>> = (0..scenario.run.trials)
+        .map(|trial| {
+            let record = bandmaster_sim::run(scenario, 0, trial, &mut RunOptions::default());
+            let series = record.unwrap_or_else(|e| panic!("{e}")).series;
+            let found = series.into_iter().find(|s| s.entity == "gw1" && s.measure == "estimate");
+            found.expect("a series").values
+        })
+        .collect();
+    let mut table = "# `bandmaster run steps.toml`, series.parquet: estimate of gw1, kbit/s, every 250 ms for 15 s after each step.\n\
+                     # path in kbit/s, trial: estimates\n"
+        .to_owned();
+    // From 12 s on; the first value is that of 0.25 s.
+    for (step, path) in [2000, 1380, 1070, 1690].into_iter().enumerate() {
+        for (trial, values) in estimates.iter().enumerate() {
+            let _ = write!(table, "{path} {trial}:");
+            for value in &values[48 + 60 * step..][..60] {
+                let _ = write!(table, " {:.0}", 1e3 * value);
+            }
+            table.push('\n');
+        }
+    }
+    same_as_golden(&format!("{FOLDER}/simulated.txt"), &table);
 }
 
 // ---------------------------------------------------------------------------------------------------- reference tables
