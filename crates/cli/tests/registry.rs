@@ -272,7 +272,7 @@ fn same_as_golden(path: &str, ours: &str) {
 #[test]
 fn the_steps_beside_the_gateway_are_of_this_simulator() {
     const FOLDER: &str = "crates/linux/tests/gateway";
-    let study = scenario::parse("steps.toml", &read(&format!("{FOLDER}/steps.toml")), &Options::default())
+    let study = scenario::parse("steps.toml", &read(format!("{FOLDER}/steps.toml")), &Options::default())
         .unwrap_or_else(|e| panic!("{e}"));
     let scenario = &study.cases[0].scenario;
     let estimates: Vec<Vec<f32>> = (0..scenario.run.trials)
