@@ -176,12 +176,14 @@ fn plan_group(
                 }
             };
             sender_index += 1;
+            let first_of_host = own.len() as u32;
             for dst in targets {
                 let subflows = group.multipath.map_or(1, |multipath| multipath.subflows);
                 let count = group.exchange.as_ref().map_or(group.count, Exchange::outstanding);
                 for number in 0..count * subflows {
                     // Subflows start when their connection does.
-                    let first = own.len() as u32 - number % subflows;
+                    let first_of_connection = own.len() as u32 - number % subflows;
+                    let first = if group.starts_together { first_of_host } else { first_of_connection };
                     let flow_name = format!("{}.{name}.{first}", group.name);
                     let mut stream = Stream::new(run.seed, trial, &format!("flow/{flow_name}/start"));
                     own.push(FlowPlan {
@@ -378,6 +380,7 @@ mod tests {
             pairing: Pairing::OneToOne,
             count: 1,
             start: SpanDraw::fixed(Span::ZERO),
+            starts_together: false,
             stop: None,
             timeline,
             on_off: None,
@@ -407,6 +410,30 @@ mod tests {
             start: Time::ZERO,
             stop: Time::MAX,
         }
+    }
+
+    /// Two flows of each of two senders, one per receiver and pair.
+    #[test]
+    fn starts_are_drawn_per_flow_or_per_host() {
+        let starts = |per: &str| -> Vec<Time> {
+            let text = format!(
+                "version = 1\nname = \"t\"\n[run]\nduration = \"2s\"\n[network]\nbuilder = \"star\"\nsize = 3\n[network.link]\nrate = \"1gbit\"\n\
+                 [tcp]\ncongestion-control = \"newreno\"\n[[flows]]\nname = \"f\"\nfrom = [\"hosts.0\", \"hosts.1\"]\n\
+                 to = [\"hosts.1\", \"hosts.2\"]\npairing = \"all-to-all\"\ncount = 2\nstart = \"uniform(0s, 1s)\"\n{per}"
+            );
+            let study = crate::scenario::parse("t.toml", &text, &Default::default());
+            let scenario = &study.unwrap_or_else(|e| panic!("{e}")).cases[0].scenario;
+            plan(&scenario.flows, &scenario.topology, &scenario.run, 0)
+                .iter()
+                .map(|flow| flow.start)
+                .collect()
+        };
+        let distinct = |starts: &[Time]| starts.iter().collect::<std::collections::BTreeSet<_>>().len();
+        let (each, together) = (starts(""), starts("start-per = \"host\""));
+        assert_eq!((each.len(), distinct(&each)), (6, 6));
+        // The first sender has flows to both receivers.
+        assert_eq!((distinct(&together[..4]), distinct(&together[4..]), distinct(&together)), (1, 1, 2));
+        assert_eq!((each[0], each[4]), (together[0], together[4]));
     }
 
     #[test]

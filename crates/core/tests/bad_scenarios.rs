@@ -1053,6 +1053,11 @@ fn traffic() {
         ),
         (
             "congestion-control = \"newreno\"",
+            "quick-acks = \"1001pkt\"",
+            "x.toml:36:14: error: tcp.quick-acks: \"1001pkt\" is not from 0pkt to 1000pkt",
+        ),
+        (
+            "congestion-control = \"newreno\"",
             "min-rto = \"121s\"",
             "x.toml:36:11: error: tcp.min-rto: \"121s\" is above `max-rto`, 120s",
         ),
@@ -1067,8 +1072,8 @@ fn traffic() {
             "to = \"server\"\ntcp = { scak = false }",
             "x.toml:42:9: error: flows.uploads.tcp: unknown key `scak` in [tcp]; did you mean `sack`? \
              allowed: congestion-control, mss, initial-window, sack, timestamps, window-scaling, \
-             delayed-ack, delayed-ack-timeout, limited-transmit, recovery, flight-size, byte-counting, \
-             cwnd-validation, initial-rto, min-rto, rto-floor, max-rto, receive-buffer, read-rate, ecn, pacing, \
+             delayed-ack, delayed-ack-timeout, quick-acks, limited-transmit, recovery, flight-size, \
+             partial-ack-sends, impatient-timer, byte-counting, cwnd-validation, initial-rto, min-rto, rto-floor, max-rto, receive-buffer, read-rate, ecn, pacing, \
              pacing-gain-slow-start, pacing-gain, idle-restart, cwnd-clamp, hystart",
         ),
     ]);

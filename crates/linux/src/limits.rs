@@ -183,12 +183,15 @@ fn check_tcp(group: &str, tcp: &TcpSettings, remarks: &mut Remarks) -> Result<()
     remark(!matches!(tcp.delayed_ack, 1 | 2), "delayed-ack: Linux acknowledges every or every other segment");
     let usual = tcp.delayed_ack_timeout == Span::from_millis(40);
     remark(tcp.delayed_ack > 1 && !usual, "delayed-ack-timeout: Linux chooses it, from 40 ms");
+    remark(tcp.quick_acks > 0, "quick-acks: Linux chooses how many, up to 16");
     remark(!tcp.limited_transmit, "limited-transmit: Linux always does it");
     remark(
         tcp.recovery != Recovery::Prr,
         "recovery: Linux does proportional rate reduction, with RACK and TLP",
     );
     remark(tcp.flight_size != FlightSize::Outstanding, "flight-size: Linux takes the congestion window");
+    remark(tcp.partial_ack_sends, "partial-ack-sends: Linux's window decides");
+    remark(tcp.impatient_timer, "impatient-timer: Linux restarts the timer with all progress");
     remark(!tcp.byte_counting, "byte-counting: Linux counts what was acknowledged");
     remark(!tcp.cwnd_validation, "cwnd-validation: Linux always does it");
     remark(tcp.initial_rto != Span::from_secs(1), "initial-rto: Linux takes 1 s");

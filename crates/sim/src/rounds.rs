@@ -29,8 +29,8 @@ pub(crate) struct Rounds {
 
 /// One receiver's rounds.
 struct RoundSeries {
-    /// First flow of each connection, in each set.
-    flows: [Vec<u32>; SETS as usize],
+    /// First flow of each connection, in each set, and whether it starts with the one before.
+    flows: [Vec<(u32, bool)>; SETS as usize],
     rounds: u32,
     /// All rounds go over the first set; what each connection carries in a round.
     persistent: bool,
@@ -75,7 +75,8 @@ impl Rounds {
             });
             let series = &mut rounds.series[at as usize];
             let set = plan.set();
-            series.flows[set].push(i as u32);
+            let before = series.flows[set].last().map(|&(flow, _)| plans[flow as usize].src);
+            series.flows[set].push((i as u32, group.starts_together && before == Some(plan.src)));
             series.bytes += if set == 0 { size.get() } else { 0 };
             rounds.of_flow.insert(i as u32, at);
         }
@@ -158,8 +159,12 @@ impl RoundSeries {
         self.begun += 1;
         self.at = now;
         self.left = flows.len();
-        for &flow in flows {
-            events.push(now + self.start.draw(&mut self.stream), Event::Start(flow));
+        let mut start = Span::ZERO;
+        for &(flow, joins) in flows {
+            if !joins {
+                start = self.start.draw(&mut self.stream);
+            }
+            events.push(now + start, Event::Start(flow));
         }
     }
 }

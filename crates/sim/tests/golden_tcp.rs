@@ -65,6 +65,75 @@ fn three_holes_with_sack() {
     trace.assert_complete(30 * MSS);
 }
 
+/// RFC 6675 section 5, NextSeg: the last three segments are lost with one in the middle. Nothing above them has come, so rule 4
+/// sends the last again; its SACK makes the others those of rule 3, which the rescue before does not forbid.
+#[test]
+fn rescue_shows_what_else_was_lost() {
+    let trace = Case { tcp: NO_QUEUE, drops: &[8, 17, 18, 19], ..Case::new("rescue") }.size("19000B").check();
+    let again: Vec<u64> = trace.retransmissions().iter().map(|r| r.seq / MSS).collect();
+    assert_eq!(again, [7, 18, 16, 17]);
+    assert_eq!(trace.figure("rtos"), 0.0);
+    trace.assert_complete(19 * MSS);
+}
+
+/// `quick-acks`: the first segments are acknowledged at once, later ones every other.
+#[test]
+fn quick_acks_come_at_once() {
+    let trace =
+        Case { tcp: "quick-acks = \"2pkt\"", ..Case::new("quick-acks") }.iw("1pkt").size("9000B").check();
+    let delays: Vec<f64> = trace
+        .acks()
+        .skip(1)
+        .take(2)
+        .map(|ack| {
+            let answered = trace.data().find(|r| r.seq + r.len == ack.ack).expect("a segment");
+            ack.made_at - (answered.at + trace.transmission(answered) + 10.0)
+        })
+        .collect();
+    assert!(delays.iter().all(|delay| *delay < 0.01), "{delays:?}");
+    let acked: Vec<u64> = trace.acks().skip(1).map(|a| a.ack / MSS).collect();
+    assert_eq!(acked[..3], [1, 2, 4], "then every other");
+}
+
+/// `partial-ack-sends`: two late losses that too few SACKs tell of fill RFC 6675's pipe, so that the window sends nothing for a
+/// partial acknowledgement, and the timer must run out. ns-3 sends a segment for each, and repairs all seven early losses.
+#[test]
+fn partial_acks_keep_a_recovery_going() {
+    let drops = &[3, 4, 5, 6, 7, 8, 9, 14, 15];
+    let rules = [
+        ("partial-acks-wait", "recovery = \"prr\"\nflight-size = \"pipe\""),
+        ("partial-acks-send", "recovery = \"prr\"\nflight-size = \"pipe\"\npartial-ack-sends = true"),
+    ];
+    let [waits, sends] =
+        rules.map(|(name, tcp)| Case { tcp, drops, ..Case::new(name) }.size("30000B").check());
+    // What is sent again before the timeout of 200 ms.
+    let early = |trace: &Trace| -> Vec<u64> {
+        let before = |row: &&&Row| row.at < 250.0;
+        trace.retransmissions().iter().filter(before).map(|r| r.seq / MSS).collect()
+    };
+    assert_eq!((early(&waits), early(&sends)), (vec![2], (2..9).collect()));
+    let partial = sends.acks().find(|a| a.ack > 2 * MSS).expect("a partial acknowledgement");
+    assert_eq!(sends.answers(partial).count(), 1);
+}
+
+/// RFC 6582 section 4: five losses take a round trip of 21 ms each, more than the timeout of 60 ms; the impatient variant
+/// restarts the timer for the first partial acknowledgement only, the other for each.
+#[test]
+fn an_impatient_timer_ends_a_long_recovery() {
+    let drops = &[3, 5, 7, 9, 10];
+    let rules = [
+        ("slow-but-steady", "sack = false\nmin-rto = \"60ms\"\nrto-floor = \"rto\""),
+        ("impatient", "sack = false\nmin-rto = \"60ms\"\nrto-floor = \"rto\"\nimpatient-timer = true"),
+    ];
+    let [steady, impatient] =
+        rules.map(|(name, tcp)| Case { tcp, drops, ..Case::new(name) }.size("30000B").check());
+    assert_eq!((steady.figure("rtos"), impatient.figure("rtos")), (0.0, 1.0));
+    let first = impatient.acks().find(|a| a.ack > 2 * MSS).expect("a partial acknowledgement");
+    let timeout =
+        impatient.retransmissions().into_iter().find(|r| r.at > first.at + 59.0).expect("a timeout");
+    assert!((timeout.at - first.at - 60.0).abs() < 0.5, "{timeout:?} after {first:?}");
+}
+
 /// RFC 6298 (5.3): the last segment has no successor to report it, so the timer, restarted by the last ACK of new
 /// data, must run out: 1 s by the floor of section 2.4.
 #[test]

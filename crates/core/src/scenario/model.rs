@@ -142,6 +142,8 @@ pub struct FlowGroup {
     pub count: u32,
     /// When each flow starts.
     pub start: SpanDraw,
+    /// All flows of a sender start at one drawn time.
+    pub starts_together: bool,
     /// When each flow stops sending; none: at the end of the run.
     pub stop: Option<Time>,
     /// Stops and restarts of parts of the group.
@@ -318,12 +320,18 @@ pub struct TcpSettings {
     pub delayed_ack: u32,
     /// Longest delay of an acknowledgement.
     pub delayed_ack_timeout: Span,
+    /// Segments at the beginning of a connection that are acknowledged at once.
+    pub quick_acks: u32,
     /// RFC 3042: limited transmit.
     pub limited_transmit: bool,
     /// How the window falls in fast recovery.
     pub recovery: Recovery,
     /// What NewReno halves on loss.
     pub flight_size: FlightSize,
+    /// Each partial acknowledgement of a fast recovery sends a segment, lost or new, whatever the window (ns-3).
+    pub partial_ack_sends: bool,
+    /// RFC 6582 section 4: of a fast recovery's partial acknowledgements only the first restarts the timer.
+    pub impatient_timer: bool,
     /// RFC 3465: grow by bytes acknowledged (Linux) instead of once per acknowledgement (RFC 5681, ns-3).
     pub byte_counting: bool,
     /// RFC 7661 and Linux: no growth of the window while it is not the limit.
@@ -397,9 +405,12 @@ impl Default for TcpSettings {
             window_scaling: true,
             delayed_ack: 2,
             delayed_ack_timeout: Span::from_millis(40),
+            quick_acks: 0,
             limited_transmit: true,
             recovery: Recovery::Prr,
             flight_size: FlightSize::Outstanding,
+            partial_ack_sends: false,
+            impatient_timer: false,
             byte_counting: true,
             cwnd_validation: true,
             initial_rto: Span::from_secs(1),

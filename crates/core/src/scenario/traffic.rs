@@ -135,6 +135,7 @@ fn flow_group(
         },
         count: u32::try_from(section.integer("count")?).ok()?,
         start: start?,
+        starts_together: section.text("start-per")?.as_str() == "host",
         stop: stop.map(|s| Time::ZERO + s),
         timeline,
         on_off,
@@ -349,16 +350,17 @@ fn transport(
 }
 
 fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSettings> {
-    let packets = |reader: &mut Reader, key: &str, most: i64| -> Option<u32> {
+    let packets = |reader: &mut Reader, key: &str, least: i64, most: i64| -> Option<u32> {
         let packets = section.integer(key)?;
-        if !(1..=most).contains(&packets) {
-            reader.fail_key(section, key, format!("\"{packets}pkt\" is not from 1pkt to {most}pkt"));
+        if !(least..=most).contains(&packets) {
+            reader.fail_key(section, key, format!("\"{packets}pkt\" is not from {least}pkt to {most}pkt"));
         }
         u32::try_from(packets).ok()
     };
-    let initial_window = packets(reader, "initial-window", 10_000);
-    let delayed_ack = packets(reader, "delayed-ack", 64);
-    let cwnd_clamp = packets(reader, "cwnd-clamp", 10_000_000);
+    let initial_window = packets(reader, "initial-window", 1, 10_000);
+    let delayed_ack = packets(reader, "delayed-ack", 1, 64);
+    let quick_acks = packets(reader, "quick-acks", 0, 1_000);
+    let cwnd_clamp = packets(reader, "cwnd-clamp", 1, 10_000_000);
     let mss = section.bytes("mss");
     if let Some(mss) = mss.filter(|mss| !(64..=65_000).contains(&mss.get())) {
         reader.fail_key(section, "mss", format!("\"{mss}\" is not from 64B to 65000B"));
@@ -415,11 +417,14 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         window_scaling: section.bool("window-scaling")?,
         delayed_ack: delayed_ack?,
         delayed_ack_timeout: section.span("delayed-ack-timeout")?,
+        quick_acks: quick_acks?,
         limited_transmit: section.bool("limited-transmit")?,
         recovery: match section.text("recovery")?.as_str() {
             "rfc6675" => Recovery::Rfc6675,
             _ => Recovery::Prr,
         },
+        partial_ack_sends: section.bool("partial-ack-sends")?,
+        impatient_timer: section.bool("impatient-timer")?,
         byte_counting: section.bool("byte-counting")?,
         cwnd_validation: section.bool("cwnd-validation")?,
         initial_rto: section.span("initial-rto")?,

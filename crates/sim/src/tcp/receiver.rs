@@ -194,6 +194,7 @@ impl Receiver {
             self.acknowledge(profile, net, flag::ACK);
             return;
         }
+        let is_first = self.next < u64::from(profile.settings.quick_acks) * profile.mss;
         let had_islands = self.extras.as_ref().is_some_and(|extras| !extras.islands.is_empty());
         self.next = self.next.max(end);
         if had_islands {
@@ -207,6 +208,7 @@ impl Receiver {
         let share = self.extras.as_ref().and_then(|extras| extras.share.as_ref());
         let completes = share.is_some_and(|share| share.take_in_order(self.next, net.now));
         let now_due = had_islands
+            || is_first
             || self.is_finished()
             || completes
             || self.echo_congestion && !profile.echoes_each

@@ -63,6 +63,8 @@ pub(crate) struct Sender {
     recovery_point: u64,
     /// The rescue retransmission (RFC 6675 rule 4) of this recovery is spent.
     rescued: bool,
+    /// The last acknowledgement of new data was a partial one.
+    had_partial_ack: bool,
     prr: Prr,
     pub(crate) rtt: RttEstimator,
     backoff: u8,
@@ -152,6 +154,7 @@ impl Sender {
             generation: 0,
             recovery_point: 0,
             rescued: false,
+            had_partial_ack: false,
             prr: Prr::default(),
             rtt: RttEstimator::default(),
             backoff: 0,
@@ -377,6 +380,9 @@ impl Sender {
                 let safe = advanced > 0 && self.board.lost() <= lost_before;
                 self.apply_prr(newly_delivered, safe, mss);
             }
+            if advanced > 0 && profile.settings.partial_ack_sends {
+                self.send_one(profile, net);
+            }
         } else if advanced > 0
             && (limited || !profile.settings.cwnd_validation)
             && self.reduced_until() <= self.board.una
@@ -403,7 +409,11 @@ impl Sender {
             if advanced == 0 || sample.is_some() {
                 self.backoff = 0;
             }
-            self.restart_timer(profile, net);
+            // RFC 6582 section 4: of partial acknowledgements the first restarts an impatient timer.
+            let keeps_timer = profile.settings.impatient_timer && self.note_partial_ack(advanced > 0);
+            if !keeps_timer {
+                self.restart_timer(profile, net);
+            }
         }
         if profile.settings.idle_restart && advanced > 0 && self.board.is_empty() {
             self.steering.get_or_insert_default().idle_since = net.now;
@@ -618,6 +628,12 @@ impl Sender {
         }
     }
 
+    /// Whether this acknowledgement of new data is a partial one, and not the first of its recovery.
+    fn note_partial_ack(&mut self, advanced: bool) -> bool {
+        let is_partial = advanced && self.state == State::Recovery;
+        std::mem::replace(&mut self.had_partial_ack, is_partial) && is_partial
+    }
+
     fn enter_recovery(&mut self, profile: &Profile, net: &mut Net) {
         self.window.ssthresh = self.ssthresh_after_loss(profile);
         if self.fast_recovery() == FastRecovery::None {
@@ -727,6 +743,16 @@ impl Sender {
         }
     }
 
+    /// Sends a lost segment again, else a new one, whatever the congestion window (RFC 6675 NextSeg rules 1 and 2).
+    fn send_one(&mut self, profile: &Profile, net: &mut Net) {
+        let len = profile.mss.min(self.limit - self.next);
+        if self.board.has_lost_pending() {
+            self.retransmit_next(profile, net);
+        } else if len > 0 && self.next < self.send_limit() && self.next + len <= self.edge {
+            self.send_new(len, profile, net);
+        }
+    }
+
     fn send_new(&mut self, len: u64, profile: &Profile, net: &mut Net) {
         let offset = self.next;
         let mut packet = self.segment(offset, len as u32, profile, net);
@@ -762,13 +788,13 @@ impl Sender {
 
     /// RFC 6675 NextSeg rules 3 and 4: in recovery, with nothing new to send, a segment not known to have arrived.
     fn retransmit_speculatively(&mut self, profile: &Profile, net: &mut Net) -> bool {
-        if self.state != State::Recovery || !profile.settings.sack || self.rescued {
+        if self.state != State::Recovery || !profile.settings.sack {
             return false;
         }
-        let found = self.board.take_unknown(profile.mss).or_else(|| {
-            self.rescued = true;
-            self.board.take_rescue()
-        });
+        let mut found = self.board.take_unknown(profile.mss);
+        if found.is_none() && !std::mem::replace(&mut self.rescued, true) {
+            found = self.board.take_rescue();
+        }
         let Some(at) = found else { return false };
         self.resend(at, profile, net);
         true
