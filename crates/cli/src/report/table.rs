@@ -8,11 +8,17 @@ use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, TableStyle,
 use super::number::{self, Label};
 use super::{ReportSummary, StudyOutline};
 
-/// Columns of the table of variants.
-const COLUMNS: [&str; 6] = ["jain", "jain_normalised", "throughput", "queue", "drops", "rtos"];
+/// Columns of the table of variants, where flows share a link.
+const SHARES: [&str; 7] =
+    ["jain", "jain_normalised", "throughput", "round_goodput", "queue", "drops", "rtos"];
 
-/// Figures of a sweep for which the study names none.
+/// The same where no flow's share is measured: completions of flows, or incast.
+const COMPLETIONS: [&str; 5] = ["fct_p50", "fct_p99", "undropped", "drops", "rtos"];
+const ROUNDS: [&str; 5] = ["round_goodput", "round_time_max", "queue", "drops", "rtos"];
+
+/// Figures of a sweep for which the study names none, where flows share a link, and else.
 const USUAL_FOCUS: [&str; 2] = ["jain_normalised", "throughput"];
+const USUAL_FOCUS_OF_COMPLETIONS: [&str; 2] = ["fct_p50", "fct_p99"];
 
 /// Length of the longest [`Status::word`].
 const OUTCOME_WIDTH: usize = 14;
@@ -87,7 +93,13 @@ impl TablePrint {
             })
             .collect();
         let present = |figure: &&str| base.iter().any(|(_, row)| row.figure(figure).is_some());
-        let figures: Vec<&str> = COLUMNS.into_iter().filter(present).collect();
+        let columns: &[&str] = match () {
+            () if present(&"jain") => &SHARES,
+            () if present(&"undropped") => &COMPLETIONS,
+            () if present(&"round_goodput") => &ROUNDS,
+            () => &SHARES,
+        };
+        let figures: Vec<&str> = columns.iter().copied().filter(|figure| present(figure)).collect();
         if figures.is_empty() {
             text.push_str("No trial has finished.\n\n");
             return;
@@ -258,7 +270,12 @@ pub(super) fn focus(study: &Study, sweep: &Sweep) -> Vec<String> {
             focus.push(figure);
         }
     }
-    if focus.is_empty() { USUAL_FOCUS.map(str::to_owned).to_vec() } else { focus }
+    if focus.is_empty() {
+        let shares = study.cases.iter().any(|case| case.scenario.flows.iter().any(|flows| flows.measured));
+        let usual = if shares { USUAL_FOCUS } else { USUAL_FOCUS_OF_COMPLETIONS };
+        focus.extend(usual.map(str::to_owned));
+    }
+    focus
 }
 
 const BOLD: &str = "1";
@@ -301,6 +318,27 @@ mod tests {
     #[test]
     fn the_whole_text() {
         assert_eq!(text(PLAIN), include_str!("table_snapshot.txt"));
+    }
+
+    /// Without measured flows there are no shares, and the goodput of none says nothing.
+    #[test]
+    fn columns_are_of_what_the_study_measures() {
+        let head = |figures: &[&str]| {
+            let study = study();
+            let mut results = [results(&study)];
+            for record in &mut results[0].records {
+                record.figures.retain(|(name, _)| !name.starts_with("jain"));
+                record.figures.extend(figures.iter().map(|name| ((*name).to_owned(), 1.0)));
+            }
+            let text = PLAIN.text(&ReportSummary::new("Title", &results));
+            text.lines().nth(1).expect("a head").split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        // Heads wrap; this is their first line.
+        assert_eq!(
+            head(&["fct_p50", "fct_p99", "undropped"]),
+            "variant FCT median FCT p99 (s) without drops RTOs"
+        );
+        assert!(head(&["round_goodput", "round_time_max"]).starts_with("variant goodput round, "));
     }
 
     #[test]
