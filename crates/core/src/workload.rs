@@ -417,7 +417,8 @@ mod tests {
     fn starts_are_drawn_per_flow_or_per_host() {
         let starts = |per: &str| -> Vec<Time> {
             let text = format!(
-                "version = 1\nname = \"t\"\n[run]\nduration = \"2s\"\n[network]\nbuilder = \"star\"\nsize = 3\n[network.link]\nrate = \"1gbit\"\n\
+                "version = 1\nname = \"t\"\n[run]\nduration = \"2s\"\n[network]\nbuilder = \"star\"\nsize = 3\n\
+                 [network.link]\nrate = \"1gbit\"\n\
                  [tcp]\ncongestion-control = \"newreno\"\n[[flows]]\nname = \"f\"\nfrom = [\"hosts.0\", \"hosts.1\"]\n\
                  to = [\"hosts.1\", \"hosts.2\"]\npairing = \"all-to-all\"\ncount = 2\nstart = \"uniform(0s, 1s)\"\n{per}"
             );

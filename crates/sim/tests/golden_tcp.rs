@@ -116,6 +116,26 @@ fn partial_acks_keep_a_recovery_going() {
     assert_eq!(sends.answers(partial).count(), 1);
 }
 
+/// A partial acknowledgement when all has been sent, the FIN too, has nothing new to send.
+#[test]
+fn partial_acks_after_the_fin_send_nothing_new() {
+    let case = Case { tcp: "partial-ack-sends = true", drops: &[20, 25], ..Case::new("partial-acks-fin") };
+    let trace = case.size("30000B").trace();
+    // The last is the rescue.
+    assert_eq!(trace.retransmissions().iter().map(|r| r.seq / MSS).collect::<Vec<_>>(), [19, 24, 29]);
+    trace.assert_complete(30 * MSS);
+}
+
+/// The first partial acknowledgement of each recovery restarts an impatient timer: twice three losses, each repaired in 63 ms.
+#[test]
+fn an_impatient_timer_is_patient_once_per_recovery() {
+    let tcp = "sack = false\nmin-rto = \"60ms\"\nrto-floor = \"rto\"\nimpatient-timer = true";
+    let case = Case { tcp, drops: &[3, 5, 7, 43, 45, 47], ..Case::new("impatient-twice") };
+    let trace = case.size("70000B").trace();
+    assert_eq!((trace.retransmissions().len(), trace.figure("rtos")), (6, 0.0));
+    trace.assert_complete(70 * MSS);
+}
+
 /// RFC 6582 section 4: five losses take a round trip of 21 ms each, more than the timeout of 60 ms; the impatient variant
 /// restarts the timer for the first partial acknowledgement only, the other for each.
 #[test]

@@ -147,8 +147,7 @@ fn shares(control: &str, trials: u32, links: [(u32, &str); 2], tcps: [u32; 2]) -
     }
     let scenario = scenario(&text);
     let multipath = scenario.topology.node("s").expect("a host");
-    let mut index = 0;
-    let mut shares = ["r1->d", "r2->d"].map(|port| {
+    let mut shares = [("r1->d", rate), ("r2->d", other_rate)].map(|(port, rate)| {
         let mut bytes = [0.0; 2];
         for trial in 0..trials {
             let packets = captured(&scenario, trial, port);
@@ -156,8 +155,6 @@ fn shares(control: &str, trials: u32, links: [(u32, &str); 2], tcps: [u32; 2]) -
                 bytes[usize::from(packet.src == multipath)] += f64::from(packet.payload);
             }
         }
-        let (rate, _) = links[index];
-        index += 1;
         bytes.map(|bytes| bytes / f64::from(rate))
     });
     // What a full link carries.
@@ -171,7 +168,7 @@ fn shares(control: &str, trials: u32, links: [(u32, &str); 2], tcps: [u32; 2]) -
 
 /// The share that a control's subflow has of a link beside a TCP, when its other subflow has `ratio` times that link's rate
 /// alone: the fixed point of windows that fill the links, `x` and `ratio`. Loss rates are `p = 2/(1 - x)^2` beside the TCP and
-/// `q = 2/(x + ratio)^2` alone. LIA: `x p = ratio q`. BALIA: `(1 + ratio/x)(4 + ratio/x) q = 15 p`.
+/// `q = 2/(x + ratio)^2` alone. LIA: `x p = ratio q`. BALIA: `(1 + ratio/x)(4 + ratio/x) q = 15 p`, where `ratio/x` is 1.5 at least.
 fn share_beside_a_tcp(control: &str, ratio: f64) -> f64 {
     let excess = |x: f64| {
         let (p, q) = (2.0 / (1.0 - x).powi(2), 2.0 / (x + ratio).powi(2));
@@ -179,7 +176,7 @@ fn share_beside_a_tcp(control: &str, ratio: f64) -> f64 {
             "lia" => x * p - ratio * q,
             "balia" => 15.0 * p - (1.0 + ratio / x) * (4.0 + ratio / x) * q,
             "newreno" => x - 0.5,
-            // Its windows are on paths that no other has fewer losses than, and `q < p` for every share.
+            // Its windows are on paths that no other has fewer losses than, and `q < p` for every share above 0.
             "olia" => x,
             _ => unreachable!("no theory of {control}"),
         }
@@ -219,9 +216,11 @@ fn a_tcp_at_a_shared_bottleneck_keeps_its_share() {
                 "{control:<8} 1:{ratio}  TCP {tcp:.3}, beside it {first:.3} ({theory:.3}), alone {second:.3}"
             );
             // One TCP alone leaves a fiftieth of a RED bottleneck.
-            let goals =
-                first + f64::from(ratio) * second >= 0.98 * f64::from(ratio) && first <= tcp.max(0.525);
             let at_the_edge = control == "olia" && ratio == 1;
+            // One TCP alone leaves a fiftieth of a RED bottleneck; what a subflow takes beside the TCP makes up for that but
+            // where theory has it take nothing.
+            let best = f64::from(ratio) * if at_the_edge || theory > 0.001 { 1.0 } else { 0.98 };
+            let goals = first + f64::from(ratio) * second >= best && first <= tcp.max(0.525);
             let near = (first - theory).abs() <= 0.05 && (second - 1.0).abs() <= 0.05;
             if !goals || !(near || at_the_edge) {
                 wrong.push((control, ratio));
@@ -254,6 +253,31 @@ fn olia_leaves_the_path_with_more_losses_to_tcp() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:.3?}");
+}
+
+/// `start-per = "host"`: in each round of an incast the flows of a sender over both paths start at one time, drawn anew.
+#[test]
+fn flows_of_a_sender_start_together_in_each_round() {
+    let starts = |per: &str| -> [Vec<u64>; 2] {
+        let text = format!(
+            "version = 1\nname = \"t\"\n[run]\nduration = \"1s\"\ntrials = 1\n[network]\nbuilder = \"pod\"\nsize = 2\nhost-delay = 0.0\n\
+             [network.link]\nrate = \"10gbit\"\ndelay = \"5us\"\nqueue = \"512KiB\"\n[tcp]\ncongestion-control = \"newreno\"\n\
+             [[flows]]\nname = \"f\"\nfrom = \"senders\"\nto = \"receiver\"\ncount = 2\npaths = [\"tor1\", \"tor2\"]\nsize = \"20kB\"\n\
+             rounds = 3\nstart = \"uniform(0us, 100us)\"\n{per}\n[measure]\nrecord = \"none\"\n"
+        );
+        let scenario = scenario(&text);
+        ["senders.0->tor1", "senders.0->tor2"].map(|port| {
+            let packets = captured(&scenario, 0, port);
+            let syns = packets.iter().filter(|packet| match packet.transport {
+                CapturedTransport::Tcp(tcp) => tcp.flags & 2 != 0,
+                CapturedTransport::Udp => false,
+            });
+            syns.map(|packet| packet.at.as_nanos()).collect()
+        })
+    };
+    let [[first, second], [alone, other]] = [starts("start-per = \"host\""), starts("")];
+    assert_eq!((first.len(), &first), (3, &second));
+    assert!(alone.iter().zip(&other).all(|(a, b)| a != b), "{alone:?} {other:?}");
 }
 
 /// Both schedulers fill both paths, the short one and the long one.

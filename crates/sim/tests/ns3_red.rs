@@ -1,8 +1,8 @@
 //! Five TCP flows through RED and drop-tail against ns-3.37: `scenarios/validation/ns3-red.toml`, 60 trials.
 //!
 //! The anchors are ns-3's own runs of the same dumbbell: 60 runs per case, with other random numbers for RED, and access
-//! delays and starts drawn as here. The tolerances were fixed before the first comparison; what is judged was chosen after
-//! it, and docs/validation.md lists what lies outside.
+//! delays and starts drawn as here. The tolerances were fixed before the first comparison; ns-3's rules in the scenario and what
+//! is judged were chosen after it, and docs/validation.md lists what lies outside.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -32,13 +32,13 @@ struct Anchor {
 
 /// What is compared.
 const ALL: &[&str] = &["jain", "jain_long", "throughput", "drops", "rtos"];
-/// Drop-tail has half of ns-3's timeouts, unexplained.
+/// Drop-tail's timeouts are half of ns-3's, unexplained.
 const BUT_TIMEOUTS: &[&str] = &["jain", "jain_long", "throughput", "drops"];
 
-/// Without SACK ns-3 loses a fifth of the link, unexplained.
+/// Without SACK goodput and the short Jain's index lie outside: ns-3 loses a fifth of the link, unexplained.
 const NO_SACK: &[&str] = &["jain_long", "drops", "rtos"];
 
-/// Nothing is judged as ns-2.
+/// RED as ns-2 is not judged.
 const ANCHORS: [Anchor; 10] = [
     Anchor {
         variant: "red",

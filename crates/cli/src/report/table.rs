@@ -2,7 +2,7 @@
 
 use bandmaster_core::report::claims::{ClaimResult, Status};
 use bandmaster_core::report::summary::SummaryRow;
-use bandmaster_core::scenario::{ClaimAt, FigureContent, Study, Sweep};
+use bandmaster_core::scenario::{ClaimAt, FigureContent, FlowGroup, Study, Sweep};
 use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, TableStyle, Width};
 
 use super::number::{self, Label};
@@ -12,13 +12,10 @@ use super::{ReportSummary, StudyOutline};
 const SHARES: [&str; 7] =
     ["jain", "jain_normalised", "throughput", "round_goodput", "queue", "drops", "rtos"];
 
-/// The same where no flow's share is measured: completions of flows, or incast.
+/// The same where flows complete and no share is measured.
 const COMPLETIONS: [&str; 5] = ["fct_p50", "fct_p99", "undropped", "drops", "rtos"];
+/// The same of incast.
 const ROUNDS: [&str; 5] = ["round_goodput", "round_time_max", "queue", "drops", "rtos"];
-
-/// Figures of a sweep for which the study names none, where flows share a link, and else.
-const USUAL_FOCUS: [&str; 2] = ["jain_normalised", "throughput"];
-const USUAL_FOCUS_OF_COMPLETIONS: [&str; 2] = ["fct_p50", "fct_p99"];
 
 /// Length of the longest [`Status::word`].
 const OUTCOME_WIDTH: usize = 14;
@@ -93,11 +90,14 @@ impl TablePrint {
             })
             .collect();
         let present = |figure: &&str| base.iter().any(|(_, row)| row.figure(figure).is_some());
-        let columns: &[&str] = match () {
-            () if present(&"jain") => &SHARES,
-            () if present(&"undropped") => &COMPLETIONS,
-            () if present(&"round_goodput") => &ROUNDS,
-            () => &SHARES,
+        let columns: &[&str] = if present(&"jain") {
+            &SHARES
+        } else if present(&"undropped") {
+            &COMPLETIONS
+        } else if present(&"round_goodput") {
+            &ROUNDS
+        } else {
+            &SHARES
         };
         let figures: Vec<&str> = columns.iter().copied().filter(|figure| present(figure)).collect();
         if figures.is_empty() {
@@ -271,9 +271,16 @@ pub(super) fn focus(study: &Study, sweep: &Sweep) -> Vec<String> {
         }
     }
     if focus.is_empty() {
-        let shares = study.cases.iter().any(|case| case.scenario.flows.iter().any(|flows| flows.measured));
-        let usual = if shares { USUAL_FOCUS } else { USUAL_FOCUS_OF_COMPLETIONS };
-        focus.extend(usual.map(str::to_owned));
+        let any =
+            |is: fn(&FlowGroup) -> bool| study.cases.iter().any(|case| case.scenario.flows.iter().any(is));
+        let usual: &[&str] = if any(|flows| flows.measured) {
+            &["jain_normalised", "throughput"]
+        } else if any(|flows| flows.rounds.is_some()) {
+            &["round_goodput"]
+        } else {
+            &["fct_p50", "fct_p99"]
+        };
+        focus.extend(usual.iter().map(|figure| (*figure).to_owned()));
     }
     focus
 }

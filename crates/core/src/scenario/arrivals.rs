@@ -51,7 +51,7 @@ pub(super) fn arrivals(
     if !written && load.is_none() {
         return None;
     }
-    for key in ["count", "rounds", "subflows", "timeline", "on", "paths"] {
+    for key in ["count", "rounds", "subflows", "start-per", "timeline", "on", "paths"] {
         if section.item(key).is_some() {
             reader.fail_key(section, key, "is not for flows that arrive by `arrivals` or `load`");
             return None;

@@ -11,12 +11,13 @@ use crate::units::{Bytes, Dimension, parse_quantity};
 /// Keys that only an exchange has.
 const OWN: [&str; 4] = ["sizes", "schedule", "outstanding", "compute"];
 /// Keys that an exchange has no use for.
-const FOREIGN: [&str; 12] = [
+const FOREIGN: [&str; 13] = [
     "size-cdf",
     "arrivals",
     "load",
     "count",
     "needs",
+    "start-per",
     "stop",
     "timeline",
     "on",

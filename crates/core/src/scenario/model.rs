@@ -328,7 +328,7 @@ pub struct TcpSettings {
     pub recovery: Recovery,
     /// What NewReno halves on loss.
     pub flight_size: FlightSize,
-    /// Each partial acknowledgement of a fast recovery sends a segment, lost or new, whatever the window (ns-3).
+    /// A partial acknowledgement of a fast recovery sends a segment whatever the window, unless the next was sent again (ns-3).
     pub partial_ack_sends: bool,
     /// RFC 6582 section 4: of a fast recovery's partial acknowledgements only the first restarts the timer.
     pub impatient_timer: bool,

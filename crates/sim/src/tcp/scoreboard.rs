@@ -62,6 +62,12 @@ impl Scoreboard {
         self.known.as_ref().is_some_and(|known| known.lost_pending > 0)
     }
 
+    /// Whether the first outstanding segment has been sent again.
+    pub(super) fn head_is_retransmitted(&self) -> bool {
+        let head = self.known.as_ref().and_then(|known| known.queue.front());
+        head.is_some_and(|state| state & segment::RETRANSMITTED != 0)
+    }
+
     /// RFC 6675 pipe, in segments, when `discounted` segments count as having left the network.
     pub(super) fn pipe(&self, discounted: u32) -> u32 {
         let (retransmitted, lost) = self.known.as_ref().map_or((0, 0), |k| (k.retransmitted, k.lost));

@@ -63,7 +63,7 @@ pub(crate) struct Sender {
     recovery_point: u64,
     /// The rescue retransmission (RFC 6675 rule 4) of this recovery is spent.
     rescued: bool,
-    /// The last acknowledgement of new data was a partial one.
+    /// This recovery has had a partial acknowledgement.
     had_partial_ack: bool,
     prr: Prr,
     pub(crate) rtt: RttEstimator,
@@ -373,6 +373,10 @@ impl Sender {
             control.on_echo(&Echo { acked: advanced, marked, next: self.next, una: self.board.una });
         }
         self.react_to_echo(packet, profile);
+        let is_partial = advanced > 0
+            && self.state == State::Recovery
+            && self.board.una < self.recovery_point
+            && self.fast_recovery() != FastRecovery::UntilProgress;
         self.update_state(advanced > 0, profile, net);
         let mss = profile.mss;
         if self.state == State::Recovery {
@@ -380,8 +384,8 @@ impl Sender {
                 let safe = advanced > 0 && self.board.lost() <= lost_before;
                 self.apply_prr(newly_delivered, safe, mss);
             }
-            if advanced > 0 && profile.settings.partial_ack_sends {
-                self.send_one(profile, net);
+            if is_partial && profile.settings.partial_ack_sends && !self.board.head_is_retransmitted() {
+                self.answer_partial_ack(profile, net);
             }
         } else if advanced > 0
             && (limited || !profile.settings.cwnd_validation)
@@ -410,10 +414,10 @@ impl Sender {
                 self.backoff = 0;
             }
             // RFC 6582 section 4: of partial acknowledgements the first restarts an impatient timer.
-            let keeps_timer = profile.settings.impatient_timer && self.note_partial_ack(advanced > 0);
-            if !keeps_timer {
+            if !(is_partial && self.had_partial_ack && profile.settings.impatient_timer) {
                 self.restart_timer(profile, net);
             }
+            self.had_partial_ack |= is_partial;
         }
         if profile.settings.idle_restart && advanced > 0 && self.board.is_empty() {
             self.steering.get_or_insert_default().idle_since = net.now;
@@ -604,6 +608,7 @@ impl Sender {
                 self.window.cwnd = self.window.ssthresh.max(profile.mss);
             }
             self.state = State::Open;
+            self.had_partial_ack = false;
             if !profile.settings.sack {
                 self.board.sacked = 0;
             }
@@ -626,12 +631,6 @@ impl Sender {
             }
             _ => {}
         }
-    }
-
-    /// Whether this acknowledgement of new data is a partial one, and not the first of its recovery.
-    fn note_partial_ack(&mut self, advanced: bool) -> bool {
-        let is_partial = advanced && self.state == State::Recovery;
-        std::mem::replace(&mut self.had_partial_ack, is_partial) && is_partial
     }
 
     fn enter_recovery(&mut self, profile: &Profile, net: &mut Net) {
@@ -743,13 +742,21 @@ impl Sender {
         }
     }
 
-    /// Sends a lost segment again, else a new one, whatever the congestion window (RFC 6675 NextSeg rules 1 and 2).
-    fn send_one(&mut self, profile: &Profile, net: &mut Net) {
-        let len = profile.mss.min(self.limit - self.next);
+    /// Sends a lost segment again, else a new one (RFC 6675 NextSeg rules 1 and 2), whatever the congestion window; a scheme's
+    /// bound and pacing hold. A subflow's new data comes by [`Sender::push_data`] only.
+    fn answer_partial_ack(&mut self, profile: &Profile, net: &mut Net) {
+        let in_flight = u64::from(self.in_flight(&profile.settings)) * profile.mss;
+        let cap = self.steering.as_ref().and_then(|steering| steering.cap);
+        if cap.is_some_and(|cap| in_flight + profile.mss > cap) || self.must_wait_for_pace(profile, net) {
+            return;
+        }
         if self.board.has_lost_pending() {
             self.retransmit_next(profile, net);
-        } else if len > 0 && self.next < self.send_limit() && self.next + len <= self.edge {
-            self.send_new(len, profile, net);
+        } else if self.next < self.send_limit() {
+            let len = profile.mss.min(self.limit - self.next);
+            if self.next + len <= self.edge {
+                self.send_new(len, profile, net);
+            }
         }
     }
 
