@@ -25,6 +25,8 @@ type Counts = BTreeMap<u64, (u64, u64)>;
 /// Five flows of `kbits` each over a path that loses nothing.
 fn watch(kbits: u64, seconds: u64) -> Option<Seen> {
     let lab = Lab::build_alone("300mbit")?;
+    // A machine that pauses for some milliseconds sends what it owes at once: more than the path's usual queue holds.
+    lab.inside("r", "tc qdisc replace dev right parent 1:10 pfifo limit 5000");
     let need = format!("{}kbit", kbits * 3 / 2);
     let initial = format!("[control]\ninitial = \"{}kbit\"", kbits * 8);
     let fast = sender(KEYED, "").replace("400kbit", &need).replace("[control]", &initial);
