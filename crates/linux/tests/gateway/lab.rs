@@ -268,16 +268,41 @@ impl Lab {
     }
 
     /// All that a gateway could change at `node`, as the kernel tells it.
-    pub(crate) fn machine(&self, node: &str) -> String {
+    pub(crate) fn machine(&self, node: &str) -> Machine {
         let commands = [
-            "tc -j qdisc show",
-            "tc -j class show dev wan0",
-            "tc -j filter show dev wan0",
+            "tc -p -j qdisc show",
+            "tc -p -j class show dev wan0",
+            "tc filter show dev wan0",
             "nft list ruleset",
             "ethtool -k wan0",
             "sysctl -a -r ^net[.]",
         ];
-        commands.map(|command| format!("# {command}\n{}", self.inside(node, command))).join("")
+        let lines = commands.into_iter().flat_map(|command| {
+            let said = self.inside(node, command);
+            let settings = said.lines().filter(|line| !COUNTERS.iter().any(|counter| line.contains(counter)));
+            settings.map(|line| format!("{command}: {line}")).collect::<Vec<_>>()
+        });
+        Machine(lines.collect())
+    }
+}
+
+/// Numbers among the settings that any packet changes.
+const COUNTERS: [&str; 2] = ["\"direct_packets_stat\"", "net.netfilter.nf_conntrack_count"];
+
+/// Settings, a line each.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Machine(Vec<String>);
+
+impl Machine {
+    /// # Panics
+    /// With the lines that differ.
+    #[track_caller]
+    pub(crate) fn assert_is(&self, before: &Self, context: impl Display) {
+        let only = |here: &Self, there: &Self| -> Vec<String> {
+            here.0.iter().filter(|line| !there.0.contains(line)).cloned().collect()
+        };
+        let (gone, new) = (only(before, self), only(self, before));
+        assert!(self == before, "{context}\ngone: {gone:#?}\nnew: {new:#?}");
     }
 }
 

@@ -51,7 +51,8 @@ fn a_killed_gateway_leaves_nothing_that_restore_does_not_undo() {
         let between = lab.machine("g1") != before;
         changed += u32::from(between);
         assert!(lab.start("g1", &restore).end(), "killed after {millis} ms: {}", lab.log("g1"));
-        assert_eq!(lab.machine("g1"), before, "killed after {millis} ms\n{}", lab.log("g1"));
+        let context = format!("killed after {millis} ms\n{}", lab.log("g1"));
+        lab.machine("g1").assert_is(&before, context);
         println!(
             "killed after {millis} ms: {}",
             if between { "changed, restored" } else { "nothing changed yet" }
@@ -86,13 +87,13 @@ fn somebodys_qdisc_is_refused_or_replaced_and_put_back() {
         log.contains("has the qdisc htb 5: of somebody else") && log.contains("replace-qdisc = true"),
         "{log}"
     );
-    assert_eq!(lab.machine("g1"), before);
+    lab.machine("g1").assert_is(&before, lab.log("g1"));
     let replaced = lab.start("g1", &lab.gateway("g1", &sender(KEYED, "replace-qdisc = true")));
     lab.until("g1", "up", 5, |_| true);
     thread::sleep(Duration::from_millis(500));
     assert!(lab.inside("g1", "tc class show dev wan0").contains("htb 1:14"), "{}", lab.log("g1"));
     assert!(replaced.stop());
-    assert_eq!(lab.machine("g1"), before);
+    lab.machine("g1").assert_is(&before, lab.log("g1"));
     // Filters could not be put back: refused, even when told to replace.
     lab.inside(
         "g1",
@@ -102,7 +103,7 @@ fn somebodys_qdisc_is_refused_or_replaced_and_put_back() {
     let refused = lab.start("g1", &lab.gateway("g1", &sender(KEYED, "replace-qdisc = true")));
     assert!(!refused.end());
     assert!(lab.log("g1").contains("has filters, which could not be put back"), "{}", lab.log("g1"));
-    assert_eq!(lab.machine("g1"), before);
+    lab.machine("g1").assert_is(&before, lab.log("g1"));
 }
 
 /// By policy: an ordered stop leaves everything with `on-failure`, and the next start begins from what was before.
@@ -115,12 +116,12 @@ fn restore_follows_the_policy_and_the_next_start_restores() {
     lab.until("g1", "up", 5, |_| true);
     thread::sleep(Duration::from_millis(500));
     assert!(gateway.stop());
-    assert_ne!(lab.machine("g1"), before, "an ordered stop leaves the shaping in force");
+    assert!(lab.machine("g1") != before, "an ordered stop leaves the shaping in force");
     let gateway = lab.start("g1", &lab.gateway("g1", &sender(KEYED, "restore = \"on-exit\"")));
     lab.until("g1", "up again", 5, |status| status.uptime > 0.5);
     assert!(lab.log("g1").contains("a gateway before this one left changes, which were undone"));
     assert!(gateway.stop());
-    assert_eq!(lab.machine("g1"), before);
+    lab.machine("g1").assert_is(&before, lab.log("g1"));
 }
 
 #[test]
@@ -195,7 +196,7 @@ fn a_reload_takes_a_good_file_and_keeps_the_last_good_one() {
     lab.until("g1", "rebuilt", 5, |status| status.reloads == 2);
     assert!(lab.inside("g1", "nft list ruleset").contains("udp dport 6201"));
     assert!(g1.stop());
-    assert_eq!(lab.machine("g1"), before);
+    lab.machine("g1").assert_is(&before, lab.log("g1"));
 }
 
 /// The day's clock was set back since the last life: the numbers of the questions still rise, so that the peer, which has
@@ -222,7 +223,7 @@ fn a_dry_run_changes_nothing() {
     let run = lab.gateway("g1", &sender(PLAIN, ""));
     let g1 = lab.start("g1", &format!("dry-{run}"));
     thread::sleep(Duration::from_secs(2));
-    assert_eq!(lab.machine("g1"), before);
+    lab.machine("g1").assert_is(&before, lab.log("g1"));
     assert!(lab.log("g1").contains("would set"), "{}", lab.log("g1"));
     assert!(g1.stop());
     assert!(!lab.state("g1").exists());
