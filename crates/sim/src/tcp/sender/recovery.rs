@@ -1,0 +1,255 @@
+//! Losses: when one is believed, what the window becomes, what is sent again (RFC 5681, 6582, 6675, 9937), and the timer
+//! (RFC 6298).
+
+use bandmaster_core::scenario::{FlightSize, Recovery};
+use bandmaster_core::time::Span;
+
+use super::{Sender, State, Timed};
+use crate::events::Event;
+use crate::net::Net;
+use crate::packet::{Packet, flag};
+use crate::tcp::Profile;
+use crate::tcp::cc::FastRecovery;
+use crate::tcp::scoreboard::DUP_THRESH;
+
+/// RFC 9937 (first RFC 6937), in segments.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Prr {
+    pub(super) delivered: u32,
+    pub(super) out: u32,
+    pub(super) flight_at_start: u32,
+}
+
+impl Sender {
+    pub(super) fn reduced_until(&self) -> u64 {
+        self.steering.as_ref().map_or(0, |steering| steering.reduced_until)
+    }
+
+    pub(super) fn react_to_echo(&mut self, packet: &Packet, profile: &Profile) {
+        // The last segment of the window that was reduced came before CWR, so its acknowledgement echoes the same mark.
+        let reduced_until = self.reduced_until();
+        let answered = self.board.una <= reduced_until && reduced_until > 0;
+        if packet.flags & flag::ECE == 0 || answered || self.state != State::Open {
+            return;
+        }
+        let flight = u64::from(self.board.outstanding().saturating_sub(self.board.sacked)) * profile.mss;
+        self.window.ssthresh = match &mut self.control {
+            Some(control) if profile.echoes_each => {
+                control.ssthresh_after_mark(&self.window, flight, profile.mss)
+            }
+            _ => self.ssthresh_after_loss(profile),
+        };
+        self.window.cwnd = self.window.ssthresh;
+        self.steering.get_or_insert_default().reduced_until = self.next;
+        self.send_cwr = true;
+    }
+
+    pub(super) fn ssthresh_after_loss(&mut self, profile: &Profile) -> u64 {
+        let left = match profile.settings.flight_size {
+            _ if self.control.as_ref().is_some_and(|control| control.halves_outstanding()) => {
+                self.board.outstanding()
+            }
+            FlightSize::Outstanding => self.board.outstanding().saturating_sub(self.board.sacked),
+            FlightSize::Pipe => self.board.pipe(self.board.sacked),
+        };
+        let flight = u64::from(left) * profile.mss;
+        match &mut self.control {
+            Some(control) => control.ssthresh_after_loss(&self.window, flight, profile.mss),
+            None => flight / 2,
+        }
+    }
+
+    pub(super) fn fast_recovery(&self) -> FastRecovery {
+        self.control.as_ref().map_or(FastRecovery::UntilRepaired, |control| control.fast_recovery())
+    }
+
+    pub(super) fn update_state(&mut self, advanced: bool, profile: &Profile, net: &mut Net) {
+        let is_over = match self.state {
+            State::Recovery if advanced && self.fast_recovery() == FastRecovery::UntilProgress => true,
+            State::Recovery | State::Loss => self.board.una >= self.recovery_point,
+            _ => false,
+        };
+        if is_over {
+            if self.state == State::Recovery {
+                self.window.cwnd = self.window.ssthresh.max(profile.mss);
+            }
+            self.state = State::Open;
+            self.had_partial_ack = false;
+            if !profile.settings.sack {
+                self.board.sacked = 0;
+            }
+        }
+        match self.state {
+            State::Open => {
+                let duplicates = u32::from(self.duplicates) >= DUP_THRESH && !self.board.is_empty();
+                // RFC 6582 section 3.2 step 1: duplicates of an old recovery do not start a new one.
+                let stale = !profile.settings.sack
+                    && self.board.una <= self.recovery_point
+                    && self.recovery_point > 0
+                    && self.fast_recovery() != FastRecovery::UntilProgress;
+                if self.board.lost() > 0 || duplicates && !stale {
+                    self.enter_recovery(profile, net);
+                }
+            }
+            // RFC 6582: a partial acknowledgement means that the next segment was lost too.
+            State::Recovery if advanced && !profile.settings.sack => {
+                self.board.mark_head_lost(profile.mss);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn enter_recovery(&mut self, profile: &Profile, net: &mut Net) {
+        self.window.ssthresh = self.ssthresh_after_loss(profile);
+        if self.fast_recovery() == FastRecovery::None {
+            self.send_cwr = profile.settings.ecn;
+            self.start_over(profile, net);
+            return;
+        }
+        self.prr = Prr { flight_at_start: self.board.outstanding(), ..Prr::default() };
+        self.state = State::Recovery;
+        self.recovery_point = self.next;
+        self.rescued = false;
+        self.send_cwr = profile.settings.ecn;
+        if self.board.lost() == 0 {
+            self.board.mark_head_lost(profile.mss);
+        }
+        if profile.settings.recovery == Recovery::Rfc6675 {
+            self.window.cwnd = self.window.ssthresh;
+        }
+        // RFC 5681 section 3.2 step 2: the first retransmission does not wait for the window.
+        self.retransmit_next(profile, net);
+    }
+
+    /// The window falls to a segment; what is outstanding is to be sent again, as acknowledgements allow.
+    pub(super) fn start_over(&mut self, profile: &Profile, net: &mut Net) {
+        self.window.cwnd = profile.mss;
+        self.state = State::Loss;
+        self.recovery_point = self.next;
+        self.timed = Timed::default();
+        self.board.mark_all_lost(self.next);
+        self.retransmit_next(profile, net);
+        self.arm_timer(profile, net);
+    }
+
+    /// RFC 9937 section 6: growth beyond what was delivered only when `safe`, on progress without new losses.
+    pub(super) fn apply_prr(&mut self, delivered: u32, safe: bool, mss: u64) {
+        self.prr.delivered = self.prr.delivered.wrapping_add(delivered);
+        let bytes = |segments: u32| u64::from(segments) * mss;
+        let pipe = u64::from(self.board.pipe(self.board.sacked)) * mss;
+        let ssthresh = self.window.ssthresh;
+        let send = if pipe > ssthresh {
+            (bytes(self.prr.delivered) * ssthresh)
+                .div_ceil(bytes(self.prr.flight_at_start).max(1))
+                .saturating_sub(bytes(self.prr.out))
+        } else {
+            let owed = self.prr.delivered.saturating_sub(self.prr.out).max(delivered);
+            let limit = bytes(owed) + if safe { mss } else { 0 };
+            limit.min(ssthresh - pipe)
+        };
+        self.window.cwnd = (pipe + send).max(mss);
+    }
+
+    /// Sends a lost segment again, else a new one (RFC 6675 NextSeg rules 1 and 2), whatever the congestion window; a scheme's
+    /// bound and pacing hold. A subflow's new data comes by [`Sender::push_data`] only.
+    pub(super) fn answer_partial_ack(&mut self, profile: &Profile, net: &mut Net) {
+        let in_flight = u64::from(self.in_flight(&profile.settings)) * profile.mss;
+        let cap = self.steering.as_ref().and_then(|steering| steering.cap);
+        if cap.is_some_and(|cap| in_flight + profile.mss > cap) || self.must_wait_for_pace(profile, net) {
+            return;
+        }
+        if self.board.has_lost_pending() {
+            self.retransmit_next(profile, net);
+        } else if self.next < self.send_limit() {
+            let len = profile.mss.min(self.limit - self.next);
+            if self.next + len <= self.edge {
+                self.send_new(len, profile, net);
+            }
+        }
+    }
+
+    /// Sends the first lost segment again that has not been.
+    pub(super) fn retransmit_next(&mut self, profile: &Profile, net: &mut Net) {
+        let Some(at) = self.board.take_lost() else { return };
+        self.resend(at, profile, net);
+    }
+
+    /// RFC 6675 NextSeg rules 3 and 4: in recovery, with nothing new to send, a segment not known to have arrived.
+    pub(super) fn retransmit_speculatively(&mut self, profile: &Profile, net: &mut Net) -> bool {
+        if self.state != State::Recovery || !profile.settings.sack {
+            return false;
+        }
+        let mut found = self.board.take_unknown(profile.mss);
+        if found.is_none() && !std::mem::replace(&mut self.rescued, true) {
+            found = self.board.take_rescue();
+        }
+        let Some(at) = found else { return false };
+        self.resend(at, profile, net);
+        true
+    }
+
+    pub(super) fn arm_timer(&mut self, profile: &Profile, net: &mut Net) {
+        let mut rto = self.rtt.rto(&profile.settings);
+        // RFC 6298 (5.7): data starts with 3 s when the SYN timed out and nothing could be measured.
+        if self.rtt.srtt().is_none() && self.state != State::SynSent && self.counters.timeouts > 0 {
+            rto = rto.max(Span::from_secs(3)).min(profile.settings.max_rto);
+        }
+        let backed_off = (rto * (1 << self.backoff.min(16))).min(profile.settings.max_rto);
+        self.retransmit.set(net.now + backed_off, Event::Retransmit(self.flow), &mut net.events);
+    }
+
+    /// RFC 6298 (5.2), (5.3).
+    pub(super) fn restart_timer(&mut self, profile: &Profile, net: &mut Net) {
+        if self.board.is_empty() {
+            self.retransmit.cancel();
+        } else {
+            self.arm_timer(profile, net);
+        }
+    }
+
+    pub(crate) fn on_retransmit_timer(&mut self, profile: &Profile, net: &mut Net) {
+        if !self.retransmit.fires(Event::Retransmit(self.flow), net)
+            || self.is_done()
+            || self.state == State::Reset
+        {
+            return;
+        }
+        self.backoff = self.backoff.saturating_add(1);
+        if self.state == State::SynSent {
+            self.counters.timeouts += 1;
+            self.send_syn(profile, net);
+            self.timed = Timed::default();
+            return;
+        }
+        if self.board.is_empty() {
+            if self.next >= self.send_limit() {
+                return;
+            }
+            // Window probe: an old offset, so that the receiver answers with its window.
+            let mut probe = self.segment(self.board.una.saturating_sub(1), 0, profile, net);
+            probe.flags = flag::ACK;
+            net.send(probe);
+            self.arm_timer(profile, net);
+            return;
+        }
+        self.counters.timeouts += 1;
+        // RFC 5681 section 3.1: ssthresh falls once per loss, not with every timeout of the same segment.
+        if self.state != State::Loss || self.board.una >= self.recovery_point || self.backoff <= 1 {
+            self.window.ssthresh = self.ssthresh_after_loss(profile);
+        }
+        if let Some(control) = &mut self.control {
+            control.on_timeout();
+        }
+        if let Some(share) = self.share() {
+            share.send_again_elsewhere();
+        }
+        self.duplicates = 0;
+        if !profile.settings.sack {
+            self.board.sacked = 0;
+        }
+        if let Some(steering) = &mut self.steering {
+            steering.next_send = net.now;
+        }
+        self.start_over(profile, net);
+    }
+}
