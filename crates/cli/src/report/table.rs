@@ -17,6 +17,10 @@ const COMPLETIONS: [&str; 5] = ["fct_p50", "fct_p99", "undropped", "drops", "rto
 /// The same of incast.
 const ROUNDS: [&str; 5] = ["round_goodput", "round_time_max", "queue", "drops", "rtos"];
 
+/// The first of these figures that was measured tells the columns.
+const COLUMNS: [(&str, &[&str]); 3] =
+    [("jain", &SHARES), ("undropped", &COMPLETIONS), ("round_goodput", &ROUNDS)];
+
 /// Length of the longest [`Status::word`].
 const OUTCOME_WIDTH: usize = 14;
 
@@ -90,15 +94,8 @@ impl TablePrint {
             })
             .collect();
         let present = |figure: &&str| base.iter().any(|(_, row)| row.figure(figure).is_some());
-        let columns: &[&str] = if present(&"jain") {
-            &SHARES
-        } else if present(&"undropped") {
-            &COMPLETIONS
-        } else if present(&"round_goodput") {
-            &ROUNDS
-        } else {
-            &SHARES
-        };
+        let columns =
+            COLUMNS.into_iter().find(|(figure, _)| present(figure)).map_or(&SHARES[..], |found| found.1);
         let figures: Vec<&str> = columns.iter().copied().filter(|figure| present(figure)).collect();
         if figures.is_empty() {
             text.push_str("No trial has finished.\n\n");
