@@ -516,4 +516,26 @@ mod tests {
             assert!(help.lines().all(|line| line.len() <= 100), "{} wraps", command.get_name());
         }
     }
+
+    #[test]
+    fn example_commands_are_what_the_command_line_takes() {
+        let mut command = CommandLine::command();
+        let helps = command.get_subcommands().map(|sub| sub.get_after_help().cloned());
+        let helps: String = helps.flatten().map(|help| help.to_string()).collect();
+        let helps = format!("{TOP_HELP}\n{helps}");
+        let examples = helps.lines().filter_map(|line| {
+            let line = line.strip_prefix("  ")?;
+            line.strip_prefix("sudo ").unwrap_or(line).strip_prefix("bandmaster ")
+        });
+        let mut count = 0;
+        for example in examples {
+            let ours = example.split("   ").next().unwrap_or_default();
+            let words = shlex::split(ours).unwrap_or_else(|| panic!("{example}: not a shell's"));
+            let words = words.into_iter().take_while(|word| !["|", ">"].contains(&word.as_str()));
+            let words = std::iter::once("bandmaster".to_owned()).chain(words);
+            command.try_get_matches_from_mut(words).unwrap_or_else(|why| panic!("{example}: {why}"));
+            count += 1;
+        }
+        assert!(count >= 30, "{count} examples");
+    }
 }
