@@ -16,17 +16,22 @@ pub(crate) fn before_exit(last: fn()) {
     let _ = LAST.set(last);
 }
 
-/// From now on the first signal sets the returned flag, and the second ends the program at once.
+/// From now on the first signal sets the returned flag, and the second ends the program at once. Every call gives the same.
 pub(crate) fn watch() -> Result<&'static AtomicBool, Failure> {
-    ctrlc::set_handler(|| {
-        if STOP.swap(true, Ordering::SeqCst) {
-            if let Some(last) = LAST.get() {
-                last();
-            }
-            process::exit(i32::from(Exit::Interrupted as u8));
+    static WATCHED: OnceLock<Result<(), String>> = OnceLock::new();
+    let watched = WATCHED.get_or_init(|| ctrlc::set_handler(on_signal).map_err(|e| e.to_string()));
+    match watched {
+        Ok(()) => Ok(&STOP),
+        Err(why) => Err(Failure::run(format!("cannot watch for Ctrl-C: {why}"))),
+    }
+}
+
+fn on_signal() {
+    if STOP.swap(true, Ordering::SeqCst) {
+        if let Some(last) = LAST.get() {
+            last();
         }
-        complain("stopping: finished trials are kept (once more to exit at once, without a report)");
-    })
-    .map_err(|e| Failure::run(format!("cannot watch for Ctrl-C: {e}")))?;
-    Ok(&STOP)
+        process::exit(i32::from(Exit::Interrupted as u8));
+    }
+    complain("stopping: finished trials are kept (once more to exit at once, without a report)");
 }

@@ -83,7 +83,7 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
             ("network.size", "14"),
             ("network.fabric.rate", "3.3gbit"),
             ("network.fabric.queue", "128pkt"),
-            ("flows.messages.size", "160KiB"),
+            ("flows.messages.sizes", "160KiB"),
         ],
         // As many file system flows in all: the policies look at the busiest of all links.
         full: &[("network.leaves", "92"), ("flows.files.load", "0.00065")],

@@ -51,6 +51,13 @@ fn tables_go_to_stdout_and_messages_to_stderr() {
 }
 
 #[test]
+fn every_reproduction_holds_in_a_quick_run() {
+    let scratch = Scratch::new("reproduce");
+    let all = scratch.run(&["reproduce", "--quick", "--no-report"]).expect(0);
+    assert!(all.stdout.contains("not reproduced") && !all.stdout.contains("FAILS"), "{}", all.stdout);
+}
+
+#[test]
 fn without_a_report_nothing_is_written() {
     let scratch = Scratch::with_scenario("no-report");
     scratch.run(&["run", "small.toml", "--quick", "--no-report"]).expect(0);

@@ -20,6 +20,8 @@ pub(super) struct Scope<'a> {
     pub(super) sweeps: &'a [SweepDraft],
     /// The base scenario of each variant.
     pub(super) bases: &'a [Scenario],
+    /// A quick run.
+    pub(super) quick: bool,
 }
 
 /// Where a claim or figure looks, before points that are not run now are left out.
@@ -233,7 +235,7 @@ fn value_of(
     point
 }
 
-/// Reads the claims; those about points that are not run now are left out.
+/// Reads the claims; those that are not judged now, or about points that are not run now, are left out.
 pub(super) fn claims(reader: &mut Reader, top: &Section<'_>, scope: &Scope<'_>) -> Vec<Claim> {
     let mut claims: Vec<Claim> = Vec::new();
     let mut names = Vec::new();
@@ -291,6 +293,9 @@ fn claim(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Optio
     let against = against?;
     let at = spot?.claim_at();
     let (Some(at), Some(against)) = (at, against.run) else { return Some(Vec::new()) };
+    if scope.quick && !section.bool("quick")? {
+        return Some(Vec::new());
+    }
     let several = matches!(section.item("variant").map(|i| &i.content), Some(Content::List(_)));
     let claim = |variant: String| {
         Some(Claim {

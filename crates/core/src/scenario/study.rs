@@ -53,7 +53,8 @@ pub(super) fn read(file: &str, text: &str, options: &Options) -> Result<(Study, 
         return Err(Errors::new(reader.errors));
     }
 
-    let scope = claims::Scope { variants: &variants, sweeps: &sweeps, bases: &scenarios };
+    let scope =
+        claims::Scope { variants: &variants, sweeps: &sweeps, bases: &scenarios, quick: options.quick };
     let mut paper = claims::paper(&mut reader, &top, &scope);
     let claims = claims::claims(&mut reader, &top, &scope);
     let figures = claims::figures(&mut reader, &top, &scope);

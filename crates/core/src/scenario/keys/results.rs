@@ -154,6 +154,7 @@ pub(in crate::scenario) static CLAIM: TableDef = TableDef {
         Key::new("paper", Kind::Text, "", "What the paper reports", HOUSE),
         Key::new("source", Kind::Text, "", "Figure, table or section of the paper", HOUSE),
         Key::optional("not-reproduced", Kind::Text, "Why the claim is known not to hold"),
+        Key::new("quick", Kind::Bool, "true", "Judged in a quick run too", HOUSE),
     ]],
     selector: None,
     nested: &[("at", Shape::Point), ("against-point", Shape::Value), ("points", Shape::Values)],
