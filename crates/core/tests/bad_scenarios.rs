@@ -881,6 +881,13 @@ fn traffic() {
         ),
         (
             "to = \"server\"",
+            "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsizes = [\"16kb\"]",
+            "x.toml:43:9: error: flows.uploads.sizes: has the unit `kb`: bits or bytes? write mbit, or MB\n\
+             x.toml:54:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be \
+             told apart (variant `bas`)",
+        ),
+        (
+            "to = \"server\"",
             "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsizes = [\"1MB\"]\nsize = \"1MB\"",
             "x.toml:43:9: error: flows.uploads.sizes: stands for `size`; write one of them",
         ),

@@ -38,6 +38,7 @@ fn files_that_are_no_scenarios_are_named() {
     scratch.write("blank.toml", " \n\t\n");
     scratch.write("latin.toml", b"version = 1\nname = \"caf\xe9\"\n");
     scratch.write("broken.toml", "version = 1\nname = \n");
+    scratch.write("policy.toml", include_str!("../../../../policies/opentcp1.toml"));
     std::fs::create_dir(scratch.path("folder")).expect("a folder");
     scratch.write("folder/a.toml", SCENARIO);
     scratch.write("folder/b.toml", SCENARIO);
@@ -63,6 +64,8 @@ fn files_that_are_no_scenarios_are_named() {
         let ended = scratch.run(&[command, "broken.toml"]).expect(2);
         assert!(ended.stderr.starts_with("broken.toml:2:8: error: "), "{}", ended.stderr);
     }
+    let ended = scratch.run(&["explain", "policy.toml"]).expect(2);
+    assert_eq!(ended.stderr, "error: policy.toml: is a policy; it takes a --state\n");
     assert_eq!(scratch.files(""), before);
 }
 

@@ -58,6 +58,10 @@ pub(super) fn read(reader: &mut Reader, section: &Section<'_>) -> Option<Exchang
     }
     let sizes = match (section.bytes("size"), sizes(section)) {
         (Some(size), None) => vec![size],
+        (None, Some(sizes)) if sizes.is_empty() => {
+            reader.fail_key(section, "sizes", "is empty");
+            return None;
+        }
         (None, Some(sizes)) => {
             let mut read = Vec::with_capacity(sizes.len());
             for size in sizes {
@@ -77,10 +81,6 @@ pub(super) fn read(reader: &mut Reader, section: &Section<'_>) -> Option<Exchang
             return None;
         }
     };
-    if sizes.is_empty() {
-        reader.fail_key(section, "sizes", "is empty");
-        return None;
-    }
     let rounds = match section.integer("rounds") {
         Some(rounds) => u32::try_from(rounds).ok()?,
         None => 1,
