@@ -20,14 +20,7 @@ pub(crate) fn explain(args: &ExplainArgs, console: Console) -> Result<Exit, Fail
     if let Some(state) = &args.state {
         return explain_policy(&file, &ScenarioFile::read(state)?, args.json, console);
     }
-    let keys = file.explain(&options(&args.settings, &[])).map_err(|why| {
-        let is_policy = policy::parse(&file.path, &file.text).is_ok();
-        if is_policy {
-            Failure::usage(format!("{}: is a policy; it takes a --state", file.path))
-        } else {
-            why
-        }
-    })?;
+    let keys = file.explain(&options(&args.settings, &[]))?;
     let text = if args.json { json(&keys)? } else { table(&keys) };
     console.print(&text)?;
     Ok(Exit::Success)

@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use bandmaster_core::scenario::{Explained, ExtraSweep, Files, Options, Study, explain, parse};
+use bandmaster_core::scenario::{
+    Errors, Explained, ExtraSweep, Files, Options, Study, explain, parse, policy,
+};
 
 use crate::args::Settings;
 use crate::exit::{Exit, Failure};
@@ -54,12 +56,25 @@ impl ScenarioFile {
 
     /// Checks the file and gives what it describes.
     pub(crate) fn study(&self, options: &Options<'_>) -> Result<Study, Failure> {
-        Ok(parse(&self.path, &self.text, &Options { files: Some(self), ..options.clone() })?)
+        parse(&self.path, &self.text, &Options { files: Some(self), ..options.clone() })
+            .map_err(|errors| self.refused(errors))
     }
 
     /// Says of each key where its value comes from.
     pub(crate) fn explain(&self, options: &Options<'_>) -> Result<Vec<Explained>, Failure> {
-        Ok(explain(&self.path, &self.text, &Options { files: Some(self), ..options.clone() })?)
+        explain(&self.path, &self.text, &Options { files: Some(self), ..options.clone() })
+            .map_err(|errors| self.refused(errors))
+    }
+
+    /// Why the file is no scenario; of a policy not every key.
+    fn refused(&self, errors: Errors) -> Failure {
+        match policy::parse(&self.path, &self.text) {
+            Ok(_) => Failure::usage(format!(
+                "{}: is a policy, not a scenario; `bandmaster explain` takes it with a --state",
+                self.path
+            )),
+            Err(_) => errors.into(),
+        }
     }
 }
 

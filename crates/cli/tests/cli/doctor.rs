@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::program::{Ended, Scratch, ended};
+use crate::program::{Ended, Scratch, copy_program, ended};
 
 fn state<'a>(json: &'a Value, area: &str, name: &str) -> &'a Value {
     let items = json["items"].as_array().expect("a list");
@@ -84,7 +84,7 @@ fn without_root_it_works_and_says_what_it_could_not_try() {
     if is_root {
         // The folder of the test may be closed to others.
         let program = std::env::temp_dir().join(format!("bandmaster-doctor-{}", std::process::id()));
-        std::fs::copy(env!("CARGO_BIN_EXE_bandmaster"), &program).expect("room");
+        copy_program(&program);
         command = Command::new(&program);
         command.args(["doctor", "--json"]).current_dir("/").uid(65_534).gid(65_534);
         let json = examined(ended(command));

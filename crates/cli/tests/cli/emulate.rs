@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::program::{Ended, Scratch, ended};
+use crate::program::{Ended, Scratch, copy_program, ended};
 
 /// Two hosts, a router, and a shaper of the kernel.
 const SCENARIO: &str = r#"version = 1
@@ -312,7 +312,7 @@ fn without_root_it_works_or_says_what_to_do() {
         let folder = std::env::temp_dir().join(format!("bandmaster-emulate-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("room");
         let (program, file) = (folder.join("bandmaster"), folder.join("lab.toml"));
-        fs::copy(env!("CARGO_BIN_EXE_bandmaster"), &program).expect("room");
+        copy_program(&program);
         fs::write(&file, SCENARIO).expect("room");
         let mut command = Command::new(&program);
         command.args(["emulate", "lab.toml", "--no-report"]).current_dir(&folder).uid(65_534).gid(65_534);

@@ -153,6 +153,15 @@ pub(crate) fn ended(mut command: Command) -> Ended {
     }
 }
 
+/// Copies the binary to where others may run it. By another process: what a test beside this one forks would hold a file
+/// that this process writes open, and a file open for writing cannot be run ("text file busy").
+#[cfg(target_os = "linux")]
+pub(crate) fn copy_program(to: &Path) {
+    let mut copy = Command::new("cp");
+    copy.arg(env!("CARGO_BIN_EXE_bandmaster")).arg(to);
+    ended(copy).expect(0);
+}
+
 fn collect(folder: &Path, prefix: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
     for entry in fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
         let entry = entry.expect("the folder can be read");
