@@ -9,6 +9,7 @@ pub mod post;
 
 use crate::id::{FlowId, NodeId, PortId};
 use crate::port::window::WindowProgram;
+use crate::runtime::Refusal;
 use crate::time::{Span, Time};
 use crate::tuning::Tuning;
 use crate::units::{Bytes, Rate};
@@ -89,6 +90,13 @@ pub enum Observation<'a> {
         payload: &'a [u8],
         /// Data that left the same port before.
         passed: Passed,
+    },
+    /// The host did not do what the role wanted.
+    Refused {
+        /// What it was about.
+        subject: Subject,
+        /// Why.
+        why: Refusal,
     },
     /// Another role's datagram has come over the data path. What was counted before it has come before it.
     ProbeCame {
@@ -306,6 +314,19 @@ pub enum Action {
         /// Why.
         reason: Reason,
     },
+}
+
+/// What an action is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Subject {
+    /// The window or rate of a flow.
+    Flow(FlowId),
+    /// A message or probe to a node.
+    Node(NodeId),
+    /// A class of a port's shaper.
+    Class(PortId, Option<usize>),
+    /// The TCP of the node at hand.
+    Tcp,
 }
 
 /// Why a scheme acts, in a few words.

@@ -20,6 +20,7 @@ pub mod qdisc;
 pub mod report;
 pub mod rng;
 pub mod routing;
+pub mod runtime;
 pub mod scenario;
 pub mod scheme;
 pub mod sizes;

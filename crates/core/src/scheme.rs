@@ -51,6 +51,21 @@ pub enum Act {
     Program,
 }
 
+impl Act {
+    /// In words: "cannot ...".
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::SetWindow => "bound windows",
+            Self::SetRate => "pace flows",
+            Self::Probe => "send probes",
+            Self::SetClass => "change classes of a shaper",
+            Self::Tune => "change the TCP of a node",
+            Self::Send => "send messages",
+            Self::Program => "set windows in passing packets",
+        }
+    }
+}
+
 /// Checks parameters against the network; an error is (key, what is wrong with its value).
 pub type CheckNetwork = fn(&Params, &Topology) -> Result<(), (&'static str, String)>;
 
@@ -83,12 +98,32 @@ pub struct Role {
     pub node: NodeId,
     /// Name of the role.
     pub name: &'static str,
-    /// Ticks bring the statistics of the node's ports; otherwise of the flows that end there.
-    pub wants_ports: bool,
+    /// What its ticks bring.
+    pub wants: Wants,
+    /// What it does; a host that cannot do it refuses the role.
+    pub acts: &'static [Act],
     /// Nodes that it sends probes to, over the data path.
     pub probes: Vec<NodeId>,
     /// The brain.
     pub controller: Box<dyn Controller>,
+}
+
+/// Statistics that come with ticks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Wants {
+    /// Of the node's ports.
+    pub ports: bool,
+    /// Of the flows that end at the node, and of what its TCP has sent.
+    pub flows: bool,
+}
+
+impl Wants {
+    /// None.
+    pub const NOTHING: Self = Self { ports: false, flows: false };
+    /// Of ports.
+    pub const PORTS: Self = Self { ports: true, flows: false };
+    /// Of flows.
+    pub const FLOWS: Self = Self { ports: false, flows: true };
 }
 
 /// What an operator knows of the network before it runs: names, links and routes.

@@ -54,7 +54,7 @@ fn tick(role: &mut Role, world: &World) -> (Time, Vec<(NodeId, Vec<u8>)>) {
     let now = role.controller.wakeup().expect("a time").at;
     let seconds = now.as_secs_f64();
     let mut out = Outbox::default();
-    if role.wants_ports {
+    if role.wants.ports {
         let port = |(number, port): (usize, &PortInfo)| {
             let sent = port.capacity.bits_per_sec() as f64 / 8.0 * 0.43 * seconds;
             let offered = (sent / 1000.0) as u64;
@@ -131,7 +131,7 @@ fn bytes(cycle: Span) -> [(u64, usize); 2] {
         }
         let (now, cues) = tick(oracle, &world);
         assert_eq!(cues.len(), HOSTS as usize, "a CUE for every agent");
-        for ((to, bytes), role) in cues.iter().zip(others.iter_mut().filter(|role| !role.wants_ports)) {
+        for ((to, bytes), role) in cues.iter().zip(others.iter_mut().filter(|role| !role.wants.ports)) {
             assert_eq!(*to, role.node);
             let mut out = Outbox::default();
             let message = Message::Encoded(bytes.clone());

@@ -3,6 +3,8 @@
 
 mod schemes;
 
+pub(crate) use schemes::ACTS;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
@@ -13,10 +15,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use bandmaster_core::control::post::Post;
 use bandmaster_core::id::PortId;
 use bandmaster_core::measure::gauges::GaugeMeter;
 use bandmaster_core::measure::{FlowSample, Flows, Meter};
 use bandmaster_core::report::{RunRecord, Work};
+use bandmaster_core::runtime::Runner;
+use bandmaster_core::runtime::record::{self, Tallies};
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::UDP_HEADERS;
@@ -31,8 +36,8 @@ pub use crate::forwarder::{Counters, Health};
 use crate::iperf3::{self, Iperf3};
 use crate::limits::{self, Remarks, sets_windows};
 use crate::network::Network;
+use crate::probes::Probes;
 use crate::receipts::Receipts;
-use crate::roles::Roles;
 use crate::syscall::{self, TcpInfo};
 use crate::timing::Timing;
 use crate::traffic::{Sockets, Traffic};
@@ -115,7 +120,11 @@ struct Lab<'a> {
     /// Goes before the network in which it is.
     traffic: Box<dyn Traffic>,
     network: Network,
-    roles: Roles,
+    runner: Runner,
+    post: Post,
+    probes: Probes,
+    /// Why the trial cannot go on, from within a role's action.
+    failed: Option<Error>,
     toggles: Toggles,
     meter: Meter,
     gauge_meter: GaugeMeter,
@@ -209,7 +218,8 @@ impl<'a> Lab<'a> {
             }
         };
         let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.node));
-        let roles = Roles::open(roles, scenario, trial, &network.nodes)?;
+        let probes = Probes::open(&roles, scenario, trial, &network.nodes)?;
+        let runner = Runner::new(roles, ACTS).map_err(|lacks| Error::Missing(lacks.to_string()))?;
 
         let timing = if scenario.schemes.iter().any(|config| sets_windows(config.scheme)) {
             Timing::new(&plan.data_routes, &plan.ack_routes)
@@ -233,7 +243,10 @@ impl<'a> Lab<'a> {
             events: BinaryHeap::new(),
             network,
             traffic,
-            roles,
+            runner,
+            post: Post::new(scenario, trial),
+            probes,
+            failed: None,
             forwarder,
             remarks: Remarks::new(),
             work: 0,
@@ -294,14 +307,7 @@ impl<'a> Lab<'a> {
         }
         self.note_free(Time::ZERO);
         self.note_room(Time::ZERO);
-        for role in 0..self.roles.len() {
-            self.note_gauges(role, Time::ZERO);
-            if let Some(at) = self.roles.plan_wakeup(role, Time::ZERO) {
-                // What roles do first they do before the first packet.
-                if at == Time::ZERO { self.wake(role, at)? } else { self.push(at, Event::Wakeup(role)) }
-            }
-        }
-        Ok(())
+        self.begin_roles()
     }
 
     fn push(&mut self, at: Time, event: Event) {
@@ -314,7 +320,7 @@ impl<'a> Lab<'a> {
         let nanos = next.since(self.forwarder.clock.now()).min(PATIENCE).as_nanos();
         let timeout = TimeSpec::new((nanos / 1_000_000_000) as _, (nanos % 1_000_000_000) as _);
         let bells = self.traffic.bell().into_iter().chain([self.forwarder.bell.as_fd()]);
-        let all = bells.chain(self.roles.sockets());
+        let all = bells.chain(self.probes.sockets());
         let mut waiting: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         // Interrupted or not: the loop looks at everything.
         let _ = ppoll(&mut waiting, Some(timeout), None);
@@ -336,11 +342,7 @@ impl<'a> Lab<'a> {
                     self.push(next, Event::Datagram(i));
                 }
             }
-            Event::Wakeup(role) => {
-                if self.roles.takes_wakeup(role, at) {
-                    self.wake(role, self.forwarder.clock.now())?;
-                }
-            }
+            Event::Wakeup(role) => self.wake(role, at)?,
             Event::Deliver(number) => self.deliver(number)?,
             Event::Restart(number) => self.restart(number)?,
             Event::Look => self.look(at)?,
@@ -525,38 +527,27 @@ impl<'a> Lab<'a> {
         let sum = |f: &dyn Fn(&Counters) -> u64| ports.iter().map(f).sum::<u64>();
         self.remark_on_machine(&health, sum(&|c| c.refused));
 
-        let (mut figures, mut series) = self.meter.finish();
-        let (of_gauges, shown) = self.gauge_meter.finish(end);
-        series.extend(shown);
         let infos: Vec<TcpInfo> = (0..self.plan.tcp_flows).filter_map(|i| self.traffic.info(i)).collect();
         let is_known = self.traffic.has_sockets();
         let timeouts: Option<f64> = infos.iter().map(|info| info.timeouts.map(f64::from)).sum();
         let retransmits: f64 = infos.iter().map(|info| f64::from(info.retransmits)).sum();
-        figures.push(("queue_max".to_owned(), queue_max));
-        figures.push(("drops".to_owned(), (sum(&|c| c.dropped) + in_classes) as f64));
-        figures.push(("marks".to_owned(), sum(&|c| c.marked) as f64));
-        figures.push(("rtos".to_owned(), timeouts.filter(|_| is_known).unwrap_or(f64::NAN)));
-        figures.push(("retransmits".to_owned(), if is_known { retransmits } else { f64::NAN }));
         let completion = |i: usize| {
             let finished = self.traffic.state(i).finished_at?;
-            Some(finished.since(self.plan.flows[i].start).as_secs_f64())
+            Some(finished.since(self.plan.flows[i].start))
         };
-        let mut completion: Vec<f64> = (0..self.plan.tcp_flows).filter_map(completion).collect();
-        completion.sort_by(f64::total_cmp);
-        let n = completion.len();
-        figures.push(("completed".to_owned(), n as f64));
-        figures.push(("fct_mean".to_owned(), completion.iter().sum::<f64>() / n as f64));
-        // Nearest-rank percentile.
-        let p99 = completion.get((n * 99).div_ceil(100).saturating_sub(1)).copied();
-        figures.push(("fct_p99".to_owned(), p99.unwrap_or(f64::NAN)));
-        // Incast is refused: there are none.
-        figures.push(("rounds".to_owned(), 0.0));
-        let control_rate = self.roles.bytes_sent() as f64 * 8.0 / 1e3 / scenario.run.duration.as_secs_f64();
-        figures.push(("control_rate".to_owned(), control_rate));
-        figures.extend(of_gauges);
-        let work = Work { events: self.work, packet_hops: sum(&|c| c.sent) };
-        let (distributions, sample) = (Vec::new(), scenario.run.sample);
-        let record = RunRecord { case, trial, figures, series, distributions, sample, work };
+        let tallies = Tallies {
+            queue_max,
+            drops: sum(&|c| c.dropped) + in_classes,
+            marks: sum(&|c| c.marked),
+            timeouts: timeouts.filter(|_| is_known).unwrap_or(f64::NAN),
+            retransmits: if is_known { retransmits } else { f64::NAN },
+            completions: (0..self.plan.tcp_flows).filter_map(completion).collect(),
+            rounds: Tallies::NO_ROUNDS,
+            control_bytes: self.post.bytes_sent() + self.probes.bytes,
+            work: Work { events: self.work, packet_hops: sum(&|c| c.sent) },
+        };
+        let meters = (self.meter, self.gauge_meter);
+        let record = record::record(scenario, (case, trial), end, meters, tallies, |_| Default::default());
         Ok(Trial { record, remarks: self.remarks, ports, health })
     }
 

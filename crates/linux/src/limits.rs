@@ -15,6 +15,7 @@ use bandmaster_core::units::{Bytes, Rate};
 
 use crate::Error;
 use crate::address::MOST_FLOWS;
+use crate::lab::ACTS;
 use crate::netns::parameter;
 use crate::workplan::Workplan;
 
@@ -130,11 +131,7 @@ fn highest_rate(capacity: &Capacity) -> Rate {
 fn check_schemes(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error> {
     for config in &scenario.schemes {
         let scheme = config.scheme;
-        let cannot = |act: &Act| match act {
-            Act::Probe | Act::SetClass | Act::SetWindow | Act::SetRate | Act::Send => None,
-            Act::Tune => Some("change the TCP of a node"),
-            Act::Program => Some("set windows in passing packets"),
-        };
+        let cannot = |act: &Act| (!ACTS.contains(act)).then(|| act.words());
         let lacks: Vec<&str> = scheme.acts.iter().filter_map(cannot).collect();
         if !lacks.is_empty() {
             return missing(format!(

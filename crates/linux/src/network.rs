@@ -112,7 +112,7 @@ impl Network {
             config.build(Site::new(rate, stream("queue")))
         };
         let mut programs: Vec<Arc<Mutex<dyn PortProgram>>> = Vec::new();
-        if roles.iter().any(|role| role.wants_ports && role.node == from) {
+        if roles.iter().any(|role| role.wants.ports && role.node == from) {
             let counter = Arc::new(Mutex::new(FlowCounter::new()));
             self.flow_counters.insert(port, counter.clone());
             programs.push(counter);

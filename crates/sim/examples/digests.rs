@@ -40,7 +40,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         let beside = Beside(path.parent().ok_or("no folder")?.to_owned());
         let options = Options { trials: Some(1), files: Some(&beside), ..Options::default() };
-        let study = parse(&name, &fs::read_to_string(&path)?, &options).map_err(|errors| errors.to_string())?;
+        let study =
+            parse(&name, &fs::read_to_string(&path)?, &options).map_err(|errors| errors.to_string())?;
         for case in study.cases.iter().filter(|case| case.base) {
             let case_name = format!("{name} {}", case.variant);
             if !wanted.is_empty() && !wanted.iter().any(|part| case_name.contains(part)) {

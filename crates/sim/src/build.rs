@@ -10,6 +10,7 @@ use bandmaster_core::params::Value;
 use bandmaster_core::port::flow_counter::FlowCounter;
 use bandmaster_core::qdisc::{Pool, Site};
 use bandmaster_core::rng::Stream;
+use bandmaster_core::runtime::Runner;
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
 use bandmaster_core::scheme::{Role, SchemeConfig, World};
 use bandmaster_core::time::Time;
@@ -26,10 +27,10 @@ use crate::link::{PathCounter, Port, QueueWatch};
 use crate::measure::{GaugeMeter, Meter};
 use crate::net::Net;
 use crate::packet::Slab;
-use crate::roles::Roles;
+use crate::probes::Probes;
 use crate::rounds::Rounds;
 use crate::routes::{Routes, route_ports};
-use crate::simulation::{Connections, Simulation};
+use crate::simulation::{ACTS, Connections, Simulation};
 use crate::tcp::Profile;
 use crate::workload::{self, FlowPlan, Jitter, Toggles, UdpSource};
 
@@ -101,9 +102,9 @@ pub(crate) fn build<'a>(
     for profile in &mut profiles {
         profile.echoes_window = gates.is_echoed();
     }
-    for role in roles.iter().filter(|role| role.wants_ports) {
+    for role in roles.iter().filter(|role| role.wants.ports) {
         for (port, _) in ports.iter_mut().zip(&port_owner).filter(|(_, owner)| **owner == role.node) {
-            port.extras().flow_counter = Some(FlowCounter::new());
+            port.extras().flow_counter.get_or_insert_with(FlowCounter::new);
         }
     }
     let mut probe_routes = BTreeMap::new();
@@ -119,8 +120,7 @@ pub(crate) fn build<'a>(
         }
     }
     let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.node));
-    let roles =
-        Roles::new(roles, Post::new(scenario, trial), probe_routes, ProbeFaults::new(scenario, trial));
+    let runner = Runner::new(roles, ACTS).map_err(|lacks| RunError::Unrunnable(lacks.to_string()))?;
 
     let measured_port = match &scenario.measure.queue {
         Some(name) => Some(find_port(topology, name)?),
@@ -160,7 +160,7 @@ pub(crate) fn build<'a>(
         Vec::new()
     };
     let mut flows_of = vec![Vec::new(); topology.nodes.len()];
-    if !roles.is_empty() {
+    if !runner.is_empty() {
         for (flow, plan) in (0..).zip(&plans[..tcp_flows]) {
             flows_of[plan.src.index()].push(flow);
             if !exchanges.contains(flow) {
@@ -189,7 +189,9 @@ pub(crate) fn build<'a>(
         gates,
         rounds,
         shares,
-        roles,
+        runner,
+        post: Post::new(scenario, trial),
+        probes: Probes::new(probe_routes, ProbeFaults::new(scenario, trial)),
         meter,
         gauge_meter,
         distributions,

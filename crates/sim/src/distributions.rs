@@ -1,6 +1,7 @@
 //! How values are spread over flows, packets and links, where a scenario asks for it.
 
 use bandmaster_core::report::Distribution;
+use bandmaster_core::runtime::record::{Spread, percentile};
 use bandmaster_core::scenario::Scenario;
 use bandmaster_core::time::Span;
 use bandmaster_core::topology::NodeKind;
@@ -78,11 +79,7 @@ impl Distributions {
     }
 
     /// What has been collected, with the completion times in seconds, ascending; and its summary figures.
-    pub(crate) fn finish(
-        mut self,
-        completion: &[f64],
-        windows: &[u64],
-    ) -> (Vec<Distribution>, Vec<(&'static str, f64)>) {
+    pub(crate) fn finish(mut self, completion: &[f64], windows: &[u64]) -> Spread {
         if !self.is_on {
             return Default::default();
         }
@@ -114,10 +111,4 @@ impl Distributions {
         ];
         (distributions.into_iter().flatten().collect(), figures)
     }
-}
-
-/// Nearest-rank percentile of ascending values.
-pub(crate) fn percentile(ascending: &[f64], percent: usize) -> f64 {
-    let rank = (ascending.len() * percent).div_ceil(100).saturating_sub(1);
-    ascending.get(rank).copied().unwrap_or(f64::NAN)
 }

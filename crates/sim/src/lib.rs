@@ -13,7 +13,7 @@ mod link;
 mod measure;
 mod net;
 mod packet;
-mod roles;
+mod probes;
 mod rounds;
 mod routes;
 mod routing;

@@ -4,9 +4,13 @@ mod results;
 mod schemes;
 mod traffic;
 
+pub(crate) use schemes::ACTS;
+
+use bandmaster_core::control::post::Post;
 use bandmaster_core::control::{FlowEnd, Observation, SegmentCounts};
 use bandmaster_core::id::{FlowId, NodeId};
 use bandmaster_core::report::RunRecord;
+use bandmaster_core::runtime::Runner;
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
 use bandmaster_core::time::Time;
 use bandmaster_core::tuning::Tuning;
@@ -19,7 +23,7 @@ use crate::gates::Gates;
 use crate::measure::{GaugeMeter, Meter};
 use crate::net::{Net, TAIL};
 use crate::packet::{Label, PROBE, flag};
-use crate::roles::Roles;
+use crate::probes::Probes;
 use crate::rounds::Rounds;
 use crate::routes::Routes;
 use crate::tcp::Profile;
@@ -31,9 +35,6 @@ use crate::{RunError, RunOptions};
 
 /// Events between two looks at the caller's stop flag.
 const STOP_CHECK: u64 = 1 << 14;
-
-/// Figures of incast rounds, in the order of [`Rounds::figures`].
-const ROUND_FIGURES: [&str; 4] = ["rounds", "round_time_mean", "round_time_max", "round_goodput"];
 
 /// Everything that one trial needs.
 pub(crate) struct Simulation<'a> {
@@ -66,7 +67,10 @@ pub(crate) struct Simulation<'a> {
     pub(crate) rounds: Rounds,
     /// By TCP flow: its part in a multipath connection. Empty when there is none.
     pub(crate) shares: Vec<Option<Share>>,
-    pub(crate) roles: Roles,
+    pub(crate) runner: Runner,
+    /// Messages between roles on their way.
+    pub(crate) post: Post,
+    pub(crate) probes: Probes,
     pub(crate) meter: Meter,
     pub(crate) gauge_meter: GaugeMeter,
     pub(crate) distributions: Distributions,
@@ -240,10 +244,7 @@ impl Simulation<'_> {
         }
         self.note_free();
         self.note_room();
-        for i in 0..self.roles.running.len() {
-            self.note_gauges(i);
-            self.roles.plan_wakeup(i, Time::ZERO, &mut self.net.events);
-        }
+        self.begin_roles();
     }
 
     #[inline]
@@ -380,13 +381,13 @@ impl Simulation<'_> {
             }
             return;
         }
-        if packet.flags & flag::SYN != 0 && !self.roles.is_empty() {
+        if packet.flags & flag::SYN != 0 && !self.runner.is_empty() {
             let dst = self.plans[flow as usize].dst;
-            let stats = self.flow_stats(flow, FlowEnd::Receiver);
+            let stats = self.stats_of(flow, FlowEnd::Receiver);
             self.observe(dst, &Observation::FlowStarted(stats));
         }
         let is_watched =
-            !self.roles.is_empty() || !self.rounds.is_empty() || is_message || self.distributions.is_on();
+            !self.runner.is_empty() || !self.rounds.is_empty() || is_message || self.distributions.is_on();
         if let Some(came) = self.came.get_mut(flow as usize) {
             *came += u64::from(packet.len) - self.scenario.topology.frame_overhead.get();
         }
@@ -447,14 +448,14 @@ impl Simulation<'_> {
         };
         let i = flow as usize;
         self.net.starts[i] = [there.first, back.first];
-        if !self.roles.is_empty() {
+        if !self.runner.is_empty() {
             self.move_flow(flow, to);
         }
         self.plans[i].dst = to;
         self.profile_of[i] = message.profile;
         // What came too late for the message before.
         self.net.slab.take_drops(flow);
-        if !self.roles.is_empty() {
+        if !self.runner.is_empty() {
             self.note_replaced(flow);
             self.tune(flow);
         }
@@ -471,8 +472,8 @@ impl Simulation<'_> {
         } else {
             self.connections.get_or_insert_with(i, new);
         }
-        if !self.roles.is_empty() {
-            let stats = self.flow_stats(flow, FlowEnd::Sender);
+        if !self.runner.is_empty() {
+            let stats = self.stats_of(flow, FlowEnd::Sender);
             self.observe(from, &Observation::FlowStarted(stats));
         }
         let (sender, (profile, net)) = self.sender(flow);

@@ -1,13 +1,17 @@
 //! Counts the flows of a port, for BAS's notifications.
 
+use std::collections::BTreeMap;
+
 use super::{Header, PortProgram};
+use crate::id::PortId;
 use crate::time::Time;
 
-/// Counts flows seen in the current interval, and flows open (after their SYN, before their FIN or RST).
+/// Counts flows seen since a reader's last reading, and flows open (after their SYN, before their FIN or RST). Reading
+/// takes nothing from other readers.
 #[derive(Clone, Debug, Default)]
 pub struct FlowCounter {
+    /// Number of the current interval between two readings, by whomever.
     interval: u32,
-    seen: u32,
     open: u32,
     flows: Vec<Entry>,
 }
@@ -19,16 +23,23 @@ struct Entry {
     open: bool,
 }
 
+/// Up to where one reader has read the counters of each port.
+#[derive(Clone, Debug, Default)]
+pub struct Reader {
+    read: BTreeMap<PortId, u32>,
+}
+
 impl FlowCounter {
     /// A counter in its first interval.
     pub fn new() -> Self {
         Self { interval: 1, ..Self::default() }
     }
 
-    /// Ends the interval: flows seen in it, and flows open at its end.
-    pub fn take(&mut self) -> (u32, u32) {
-        let seen = self.seen;
-        self.seen = 0;
+    /// Flows seen since `reader` read `port`'s counter, which this is, and flows open now.
+    pub fn read(&mut self, port: PortId, reader: &mut Reader) -> (u32, u32) {
+        let read = reader.read.entry(port).or_default();
+        let seen = self.flows.iter().filter(|entry| entry.interval > *read).count() as u32;
+        *read = self.interval;
         self.interval += 1;
         (seen, self.open)
     }
@@ -41,10 +52,7 @@ impl PortProgram for FlowCounter {
             self.flows.resize(index + 1, Entry::default());
         }
         let entry = &mut self.flows[index];
-        if entry.interval != self.interval {
-            entry.interval = self.interval;
-            self.seen += 1;
-        }
+        entry.interval = self.interval;
         if header.fin && entry.open {
             entry.open = false;
             self.open -= 1;
@@ -70,7 +78,11 @@ mod tests {
         packet(3, false, false);
         packet(1, true, false);
         packet(1, false, true);
-        assert_eq!(counter.take(), (2, 1));
-        assert_eq!(counter.take(), (0, 1));
+        let (port, mut one, mut other) = (PortId(0), Reader::default(), Reader::default());
+        assert_eq!(counter.read(port, &mut one), (2, 1));
+        assert_eq!(counter.read(port, &mut one), (0, 1));
+        assert_eq!(counter.read(port, &mut other), (2, 1), "what one has read the other reads too");
+        counter.on_packet(Time::ZERO, &Header { flow: FlowId(1), syn: false, fin: false });
+        assert_eq!((counter.read(port, &mut other).0, counter.read(port, &mut one).0), (1, 1));
     }
 }

@@ -8,7 +8,7 @@ mod host;
 mod router;
 pub mod shares;
 
-use super::{Act, Role, SchemeDef, World};
+use super::{Act, Role, SchemeDef, Wants, World};
 use crate::id::NodeId;
 use crate::params::{Key, Kind, Params, Value};
 use crate::time::Span;
@@ -204,7 +204,8 @@ fn build(params: &Params, world: &World) -> Vec<Role> {
     let mut roles = vec![Role {
         node: allocator_node,
         name: "allocator",
-        wants_ports: false,
+        wants: Wants::NOTHING,
+        acts: &[Act::Send],
         probes: Vec::new(),
         controller: Box::new(allocator),
     }];
@@ -212,12 +213,30 @@ fn build(params: &Params, world: &World) -> Vec<Role> {
         let inside = |port: &super::PortInfo| port.from == node && domain.contains(&port.to);
         if !servers.contains(&node) && world.ports.iter().any(inside) {
             let controller = Box::new(router::Router::new(&settings, allocator_node));
-            roles.push(Role { node, name: "router", wants_ports: true, probes: Vec::new(), controller });
+            roles.push(Role {
+                node,
+                name: "router",
+                wants: Wants::PORTS,
+                acts: &[Act::Send],
+                probes: Vec::new(),
+                controller,
+            });
         }
     }
     for &node in &servers {
         let controller = Box::new(host::Host::new(settings.clone(), node, allocator_node));
-        roles.push(Role { node, name: "host", wants_ports: false, probes: Vec::new(), controller });
+        let enforces = match settings.allocator {
+            AllocatorKind::Paper => &[Act::SetWindow, Act::Send][..],
+            AllocatorKind::MaxMin => &[Act::SetWindow, Act::SetRate, Act::Send],
+        };
+        roles.push(Role {
+            node,
+            name: "host",
+            wants: Wants::FLOWS,
+            acts: enforces,
+            probes: Vec::new(),
+            controller,
+        });
     }
     roles
 }

@@ -20,7 +20,7 @@ use crate::control::Controller;
 use crate::id::{NodeId, PortId};
 use crate::params::{Key, Kind, Params, Value};
 use crate::qdisc;
-use crate::scheme::{Act, Role, SchemeDef, World};
+use crate::scheme::{Act, Role, SchemeDef, Wants, World};
 use crate::time::Time;
 use crate::topology::{NodeKind, Topology};
 use crate::units::{Dimension, Rate, parse_quantity};
@@ -166,14 +166,18 @@ fn build(params: &Params, world: &World) -> Vec<Role> {
     let settings = settings(params, flows);
     let sender = sender_gateway(&settings, port, receiver, probe::Auth::None, 0);
     let answering = receiver_gateway(node, probe::Auth::None);
-    let role = |node, name, peer, controller| Role {
+    let role = |node, name, acts, peer, controller| Role {
         node,
         name,
-        wants_ports: false,
+        wants: Wants::NOTHING,
+        acts,
         probes: vec![peer],
         controller,
     };
-    vec![role(node, "gateway", receiver, sender), role(receiver, "answering gateway", node, answering)]
+    vec![
+        role(node, "gateway", &[Act::Probe, Act::SetClass], receiver, sender),
+        role(receiver, "answering gateway", &[Act::Probe], node, answering),
+    ]
 }
 
 /// What a sending gateway decides by.

@@ -22,7 +22,7 @@ use crate::control::Controller;
 use crate::id::NodeId;
 use crate::params::{Key, Kind, NamedText, Params, Value};
 use crate::scenario::policy::parse;
-use crate::scheme::{Act, Role, SchemeDef, World};
+use crate::scheme::{Act, Role, SchemeDef, Wants, World};
 use crate::time::Span;
 use crate::topology::{NodeKind, Topology};
 use crate::units::Dimension;
@@ -252,22 +252,29 @@ pub struct Places {
 pub fn roles(policies: Vec<Policy>, world: &World, places: &Places, cycle: Span, look: Span) -> Vec<Role> {
     let hosts_report = policies.iter().any(|policy| policy.collects(Source::Host));
     let Places { oracle, agents, switches } = places;
-    let role = |node, name, wants_ports, controller: Box<dyn Controller>| Role {
+    let role = |node, name, wants, acts, controller: Box<dyn Controller>| Role {
         node,
         name,
-        wants_ports,
+        wants,
+        acts,
         probes: Vec::new(),
         controller,
     };
     let mut roles = Vec::new();
     let controller = oracle::Oracle::new(policies, world, agents, switches, cycle);
-    roles.push(role(*oracle, "oracle", false, Box::new(controller)));
+    roles.push(role(*oracle, "oracle", Wants::NOTHING, &[Act::Send], Box::new(controller)));
     for &node in switches {
-        roles.push(role(node, "switch", true, Box::new(switch::Switch::new(node, *oracle, cycle))));
+        roles.push(role(
+            node,
+            "switch",
+            Wants::PORTS,
+            &[Act::Send],
+            Box::new(switch::Switch::new(node, *oracle, cycle)),
+        ));
     }
     for (place, &node) in agents.iter().enumerate() {
         let controller = agent::Agent::new(node, *oracle, cycle, look, hosts_report, (place, agents.len()));
-        roles.push(role(node, "agent", false, Box::new(controller)));
+        roles.push(role(node, "agent", Wants::FLOWS, &[Act::Tune, Act::Send], Box::new(controller)));
     }
     roles
 }

@@ -9,7 +9,7 @@ mod tor;
 
 use std::collections::BTreeSet;
 
-use super::{Act, Role, SchemeDef, World};
+use super::{Act, Role, SchemeDef, Wants, World};
 use crate::control::{Controller, Observation, Outbox, Wakeup};
 use crate::id::PortId;
 use crate::params::{Key, Kind, Params, Value};
@@ -112,7 +112,14 @@ fn build(params: &Params, world: &World) -> Vec<Role> {
     let programs = ports.iter().map(|port| program(*port)).collect();
     let node = world.ports[first.index()].from;
     let controller = Box::new(Tors { programs });
-    vec![Role { node, name: "tor", wants_ports: false, probes: Vec::new(), controller }]
+    vec![Role {
+        node,
+        name: "tor",
+        wants: Wants::NOTHING,
+        acts: &[Act::Program],
+        probes: Vec::new(),
+        controller,
+    }]
 }
 
 /// Ports by which data reaches its receivers, but for links between hosts.

@@ -1,21 +1,27 @@
-//! What the lab tells the roles of schemes, and does for them.
+//! The lab as the host of every role.
 
 use std::sync::PoisonError;
 
 use bandmaster_core::control::faults::PathPoint;
 use bandmaster_core::control::{
-    Action, FlowEnd, FlowStats, Gauges, Observation, Passed, PortStats, SegmentCounts,
+    FlowEnd, FlowStats, Gauges, Message, Observation, Passed, PortStats, SegmentCounts,
 };
 use bandmaster_core::id::{FlowId, NodeId, PortId};
+use bandmaster_core::port::flow_counter::Reader;
+use bandmaster_core::runtime::{Host, Refusal, Runner};
 use bandmaster_core::scenario::Transport;
+use bandmaster_core::scheme::Act;
 use bandmaster_core::time::Time;
-use bandmaster_core::units::Bytes;
+use bandmaster_core::units::{Bytes, Rate};
 
 use super::{Event, Lab, headers};
 use crate::Error;
 use crate::forwarder::Passage;
-use crate::roles::Arrival;
+use crate::probes::Arrival;
 use crate::timing::RoundTrip;
+
+/// All but the TCP of nodes, and programs in passing packets.
+pub(crate) const ACTS: &[Act] = &[Act::SetWindow, Act::SetRate, Act::Probe, Act::SetClass, Act::Send];
 
 impl Lab<'_> {
     /// Takes what the forwarder and the roles' sockets have to tell.
@@ -26,10 +32,10 @@ impl Lab<'_> {
                 let passed = self.since_restart(from, to, passed, true);
                 self.observe(from, at, &Observation::ProbeLeft { payload: &payload, passed })?;
             } else {
-                self.roles.expect(passage);
+                self.probes.expect(passage);
             }
         }
-        while let Some(Arrival { from, to, stamp }) = self.roles.receive() {
+        while let Some(Arrival { from, to, stamp }) = self.probes.receive() {
             let Passage { at, payload, passed, .. } = stamp;
             let passed = self.since_restart(from, to, passed, false);
             self.observe(to, at, &Observation::ProbeCame { from, payload: &payload, passed })?;
@@ -46,18 +52,18 @@ impl Lab<'_> {
         } else {
             ports.last().map(|port| PathPoint::End(*port))
         };
-        point.map_or(passed, |point| self.roles.faults.since_restart(point, passed))
+        point.map_or(passed, |point| self.probes.faults.since_restart(point, passed))
     }
 
     /// Tells both ends of a TCP flow that it begins, before anything is sent: what they answer is in its first window.
     /// The receiver learns of it here when its sender connects, not when the SYN has come.
     pub(super) fn announce(&mut self, i: usize) -> Result<(), Error> {
-        if self.roles.len() == 0 {
+        if self.runner.is_empty() {
             return Ok(());
         }
         let (src, dst) = (self.plan.flows[i].src, self.plan.flows[i].dst);
         for (node, end) in [(dst, FlowEnd::Receiver), (src, FlowEnd::Sender)] {
-            let stats = self.flow_stats(i, end);
+            let stats = self.stats_of(i, end);
             self.observe(node, self.forwarder.clock.now(), &Observation::FlowStarted(stats))?;
         }
         Ok(())
@@ -75,23 +81,37 @@ impl Lab<'_> {
         Ok(())
     }
 
-    pub(super) fn wake(&mut self, role: usize, now: Time) -> Result<(), Error> {
-        let node = self.roles.node(role);
-        let (ports, flows) = if self.roles.wants_ports(role) {
-            (self.ports_at(node), Vec::new())
-        } else {
-            let counts = self.segments_at(node);
-            for action in self.roles.call(role, now, &Observation::Sent(counts)) {
-                self.apply(node, now, action)?;
+    /// Lets the runner work on the lab that it is part of.
+    fn run_roles(&mut self, work: impl FnOnce(&mut Runner, &mut Self)) -> Result<(), Error> {
+        let mut runner = std::mem::take(&mut self.runner);
+        work(&mut runner, self);
+        self.runner = runner;
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    /// What roles do first they do before the first packet.
+    pub(super) fn begin_roles(&mut self) -> Result<(), Error> {
+        self.run_roles(|runner, host| {
+            runner.begin(host, Time::ZERO);
+            for role in 0..runner.roles().count() {
+                runner.wake(host, role, Time::ZERO, Time::ZERO);
             }
-            (Vec::new(), self.flows_at(node))
-        };
-        self.call(role, now, &Observation::Tick { ports: &ports, flows: &flows })
+        })
+    }
+
+    pub(super) fn wake(&mut self, role: usize, due: Time) -> Result<(), Error> {
+        let now = self.forwarder.clock.now();
+        self.run_roles(|runner, host| runner.wake(host, role, due, now))
+    }
+
+    /// Tells every role at `node`.
+    fn observe(&mut self, node: NodeId, at: Time, observation: &Observation<'_>) -> Result<(), Error> {
+        self.run_roles(|runner, host| runner.observe(host, at, node, observation))
     }
 
     /// A message has come.
     pub(super) fn deliver(&mut self, number: u32) -> Result<(), Error> {
-        match self.roles.post.receive(number) {
+        match self.post.receive(number) {
             Some((to, message)) => {
                 self.observe(to, self.forwarder.clock.now(), &Observation::Message(&message))
             }
@@ -112,67 +132,22 @@ impl Lab<'_> {
                     PathPoint::Start(port) => self.forwarder.board.port(port as usize).left,
                     PathPoint::End(port) => self.forwarder.board.port(port as usize).arriving,
                 };
-                self.roles.faults.set_zero(point, passed);
+                self.probes.faults.set_zero(point, passed);
             }
         }
-        self.roles.restart(node, self.plan.roles(self.scenario));
-        let now = self.forwarder.clock.now();
-        for role in 0..self.roles.len() {
-            if self.roles.node(role) == node {
-                self.note_gauges(role, now);
-                if let Some(at) = self.roles.plan_wakeup(role, now) {
-                    self.push(at, Event::Wakeup(role));
-                }
-            }
-        }
-        Ok(())
+        let (now, fresh) = (self.forwarder.clock.now(), self.plan.roles(self.scenario));
+        self.run_roles(|runner, host| runner.restart(host, now, node, fresh))
     }
 
-    fn ports_at(&self, node: NodeId) -> Vec<PortStats> {
-        let here = (0..self.plan.rates.len())
-            .filter(|&port| self.scenario.topology.transmitter(PortId(port as u32)) == node);
-        let stats = |port: usize| {
-            let counter = self.network.flow_counters.get(&port);
-            let counts = counter.map(|c| c.lock().unwrap_or_else(PoisonError::into_inner).take());
-            let (flows_seen, flows_open) = counts.unwrap_or_default();
-            let state = self.forwarder.board.port(port);
-            PortStats {
-                port: PortId(port as u32),
-                capacity: self.plan.rates[port],
-                flows_seen,
-                flows_open,
-                backlog: Bytes::new(state.waiting_bytes),
-                sent: Bytes::new(state.counters.sent_bytes),
-                offered: state.counters.arrived,
-                dropped: state.counters.dropped,
-            }
-        };
-        here.map(stats).collect()
-    }
-
-    /// Flows that end at `node` and are open.
-    fn flows_at(&mut self, node: NodeId) -> Vec<FlowStats> {
-        let mut stats = Vec::new();
-        for i in 0..self.plan.tcp_flows {
-            let (src, dst) = (self.plan.flows[i].src, self.plan.flows[i].dst);
-            if dst == node && self.traffic.is_receiving(i) {
-                stats.push(self.flow_stats(i, FlowEnd::Receiver));
-            } else if src == node && self.traffic.is_sending(i) {
-                stats.push(self.flow_stats(i, FlowEnd::Sender));
-            }
-        }
-        stats
-    }
-
-    fn segments_at(&self, node: NodeId) -> SegmentCounts {
-        let here = (0..self.plan.tcp_flows).filter(|&i| self.plan.flows[i].src == node);
-        here.filter_map(|i| self.traffic.info(i)).fold(SegmentCounts::default(), |sum, info| SegmentCounts {
-            sent: sum.sent + u64::from(info.data_segments),
-            resent: sum.resent + u64::from(info.retransmits),
+    /// A kernel that does not do what the scenario needs ends the trial.
+    fn done(&mut self, result: Result<(), Error>) -> Result<(), Refusal> {
+        result.map_err(|error| {
+            self.failed.get_or_insert(error);
+            Refusal::Failed("the trial ends")
         })
     }
 
-    fn flow_stats(&mut self, i: usize, end: FlowEnd) -> FlowStats {
+    fn stats_of(&mut self, i: usize, end: FlowEnd) -> FlowStats {
         let overhead = self.scenario.topology.frame_overhead.get();
         let (mss, frame) = match &self.plan.flows[i].group(&self.scenario.flows).transport {
             Transport::Tcp { settings, .. } => {
@@ -201,64 +176,98 @@ impl Lab<'_> {
             frame: Bytes::new(frame),
         }
     }
+}
 
-    /// Tells every role at `node`.
-    fn observe(&mut self, node: NodeId, at: Time, observation: &Observation<'_>) -> Result<(), Error> {
-        for role in 0..self.roles.len() {
-            if self.roles.node(role) == node {
-                self.call(role, at, observation)?;
+impl Host for Lab<'_> {
+    fn acts(&self) -> &'static [Act] {
+        ACTS
+    }
+
+    fn wake(&mut self, role: usize, at: Time) {
+        self.push(at, Event::Wakeup(role));
+    }
+
+    fn port_stats(&mut self, _now: Time, node: NodeId, reader: &mut Reader) -> Vec<PortStats> {
+        let here = (0..self.plan.rates.len())
+            .filter(|&port| self.scenario.topology.transmitter(PortId(port as u32)) == node);
+        let stats = |port: usize| {
+            let id = PortId(port as u32);
+            let counter = self.network.flow_counters.get(&port);
+            let counts = counter.map(|c| c.lock().unwrap_or_else(PoisonError::into_inner).read(id, reader));
+            let (flows_seen, flows_open) = counts.unwrap_or_default();
+            let state = self.forwarder.board.port(port);
+            PortStats {
+                port: id,
+                capacity: self.plan.rates[port],
+                flows_seen,
+                flows_open,
+                backlog: Bytes::new(state.waiting_bytes),
+                sent: Bytes::new(state.counters.sent_bytes),
+                offered: state.counters.arrived,
+                dropped: state.counters.dropped,
             }
+        };
+        here.map(stats).collect()
+    }
+
+    fn flow_stats(&mut self, _now: Time, node: NodeId) -> Vec<FlowStats> {
+        let mut stats = Vec::new();
+        for i in 0..self.plan.tcp_flows {
+            let (src, dst) = (self.plan.flows[i].src, self.plan.flows[i].dst);
+            if dst == node && self.traffic.is_receiving(i) {
+                stats.push(self.stats_of(i, FlowEnd::Receiver));
+            } else if src == node && self.traffic.is_sending(i) {
+                stats.push(self.stats_of(i, FlowEnd::Sender));
+            }
+        }
+        stats
+    }
+
+    fn segments(&mut self, node: NodeId) -> SegmentCounts {
+        let here = (0..self.plan.tcp_flows).filter(|&i| self.plan.flows[i].src == node);
+        here.filter_map(|i| self.traffic.info(i)).fold(SegmentCounts::default(), |sum, info| SegmentCounts {
+            sent: sum.sent + u64::from(info.data_segments),
+            resent: sum.resent + u64::from(info.retransmits),
+        })
+    }
+
+    fn show(&mut self, role: usize, now: Time, gauges: &Gauges) {
+        self.gauge_meter.note(self.scenario, role, now, gauges);
+    }
+
+    fn send(&mut self, now: Time, from: NodeId, to: NodeId, message: Message) -> Result<(), Refusal> {
+        if let Some((delay, number)) = self.post.send(from, to, message) {
+            self.push(now + delay, Event::Deliver(number));
         }
         Ok(())
     }
 
-    fn call(&mut self, role: usize, now: Time, observation: &Observation<'_>) -> Result<(), Error> {
-        let node = self.roles.node(role);
-        for action in self.roles.call(role, now, observation) {
-            self.apply(node, now, action)?;
-        }
-        self.note_gauges(role, now);
-        if let Some(at) = self.roles.plan_wakeup(role, now) {
-            self.push(at, Event::Wakeup(role));
-        }
-        Ok(())
+    fn probe(&mut self, _now: Time, from: NodeId, to: NodeId, payload: Vec<u8>) -> Result<(), Refusal> {
+        self.probes.send(from, to, &payload)
     }
 
-    fn apply(&mut self, node: NodeId, now: Time, action: Action) -> Result<(), Error> {
-        match action {
-            Action::Probe { to, payload, .. } => self.roles.send_probe(node, to, &payload),
-            Action::SetClass { port, class, rate, ceil, .. } => {
-                match self.network.shapers.get_mut(&port.index()) {
-                    Some(shaper) => Ok(shaper.change(class, rate, ceil)?),
-                    None => Err(Error::Missing(format!(
-                        "a role changes a class of port {}, which has no shaper",
-                        self.scenario.topology.port_name(port)
-                    ))),
-                }
-            }
-            Action::SetWindow { flow, window, .. } => self.traffic.set_window(flow.index(), window),
-            Action::SetRate { flow, rate, window, .. } => {
-                self.traffic.set_window(flow.index(), window)?;
-                self.traffic.set_rate(flow.index(), rate)
-            }
-            Action::Tune { .. } => Err(Error::Missing(
-                "a role changes the TCP of a node, which its scheme does not declare and the lab cannot do"
-                    .to_owned(),
-            )),
-            Action::Send { to, message, .. } => {
-                if let Some((delay, number)) = self.roles.post.send(node, to, message) {
-                    self.push(now + delay, Event::Deliver(number));
-                }
-                Ok(())
-            }
-        }
+    fn set_window(&mut self, _node: NodeId, flow: FlowId, window: Bytes) -> Result<(), Refusal> {
+        let result = self.traffic.set_window(flow.index(), window);
+        self.done(result)
     }
 
-    pub(super) fn note_gauges(&mut self, role: usize, now: Time) {
-        let mut gauges = Gauges::default();
-        self.roles.gauges(role, &mut gauges);
-        if !gauges.values().is_empty() {
-            self.gauge_meter.note(self.scenario, role, now, &gauges);
-        }
+    fn set_rate(&mut self, _node: NodeId, flow: FlowId, rate: Rate, window: Bytes) -> Result<(), Refusal> {
+        let result = self
+            .traffic
+            .set_window(flow.index(), window)
+            .and_then(|()| self.traffic.set_rate(flow.index(), rate));
+        self.done(result)
+    }
+
+    fn set_class(
+        &mut self,
+        port: PortId,
+        class: Option<usize>,
+        rate: Rate,
+        ceil: Rate,
+    ) -> Result<(), Refusal> {
+        let shaper = self.network.shapers.get_mut(&port.index()).ok_or(Refusal::Unknown)?;
+        let result = shaper.change(class, rate, ceil).map_err(Error::from);
+        self.done(result)
     }
 }

@@ -3,13 +3,13 @@
 use bandmaster_core::capture::CapturedPacket;
 use bandmaster_core::id::PortId;
 use bandmaster_core::report::{RunRecord, Work};
+use bandmaster_core::runtime::record::{self, Tallies};
 use bandmaster_core::scenario::Transport;
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::UDP_HEADERS;
 
-use super::{Connection, ROUND_FIGURES, Simulation};
+use super::{Connection, Simulation};
 use crate::RunOptions;
-use crate::distributions::percentile;
 use crate::events::Event;
 use crate::link::{Port, PortCounters};
 use crate::measure::{FlowSample, Flows};
@@ -109,35 +109,20 @@ impl Simulation<'_> {
     }
 
     pub(super) fn record(self, case: usize, trial: u32) -> RunRecord {
-        let duration = self.scenario.run.duration.as_secs_f64();
-        let (mut figures, mut series) = self.meter.finish();
-        let (of_gauges, shown) = self.gauge_meter.finish(self.net.now);
-        series.extend(shown);
         let max = self.measured_port.and_then(|port| self.net.ports[port as usize].extras.as_ref());
-        let queue_max = max.and_then(|e| e.watch).map_or(f64::NAN, |w| f64::from(w.max));
         let connections = || self.connections.started.iter();
         let sum = |f: &dyn Fn(&Sender) -> u32| connections().map(|c| f64::from(f(&c.sender))).sum::<f64>();
-        figures.push(("queue_max".to_owned(), queue_max));
-        let drops: u64 = self.net.ports.iter().map(|p| p.counters().dropped).sum();
-        let marks: u64 = self.net.ports.iter().map(Port::marked).sum();
-        figures.push(("drops".to_owned(), drops as f64));
-        figures.push(("marks".to_owned(), marks as f64));
         let has_rounds = !self.rounds.is_empty() || !self.exchanges.is_empty();
         let replaced = has_rounds.then_some(self.connections.replaced).into_iter();
         let timeouts = replaced.clone().map(|counters| f64::from(counters.timeouts));
         let retransmits = replaced.map(|counters| f64::from(counters.retransmits));
-        figures.push(("rtos".to_owned(), timeouts.fold(sum(&|s| s.counters.timeouts), |a, b| a + b)));
-        figures.push((
-            "retransmits".to_owned(),
-            retransmits.fold(sum(&|s| s.counters.retransmits), |a, b| a + b),
-        ));
         let is_sized = |i: usize| {
             let group = self.plans[i].group(&self.scenario.flows);
             matches!(group.transport, Transport::Tcp { size: Some(_), .. })
                 && group.rounds.is_none()
                 && group.exchange.is_none()
         };
-        let mut completion: Vec<Span> = (0..self.connections.flows())
+        let mut completions: Vec<Span> = (0..self.connections.flows())
             .filter(|&i| is_sized(i))
             .filter_map(|i| {
                 let finished = match self.shares.get(i) {
@@ -148,31 +133,24 @@ impl Simulation<'_> {
                 Some(finished.since(self.plans[i].start))
             })
             .collect();
-        completion.extend(self.rounds.completions.iter().chain(&self.exchanges.completions));
-        completion.sort_unstable();
-        let n = completion.len();
-        figures.push(("completed".to_owned(), n as f64));
-        let completion: Vec<f64> = completion.iter().map(|span| span.as_secs_f64()).collect();
-        figures.push(("fct_mean".to_owned(), completion.iter().sum::<f64>() / n as f64));
-        for (name, percent) in [("fct_p99", 99), ("fct_p50", 50), ("fct_p80", 80), ("fct_max", 100)] {
-            figures.push((name.to_owned(), percentile(&completion, percent)));
-        }
-        let (distributions, of_distributions) = self.distributions.finish(&completion, &self.net.windows);
-        figures.extend(of_distributions.into_iter().map(|(name, value)| (name.to_owned(), value)));
-        for (name, value) in ROUND_FIGURES.into_iter().zip(self.rounds.figures(self.exchanges.rounds())) {
-            figures.push((name.to_owned(), value));
-        }
-        figures.push(("control_rate".to_owned(), self.roles.bytes_sent() as f64 * 8.0 / 1e3 / duration));
-        figures.extend(of_gauges);
-        let packet_hops = self.net.ports.iter().map(Port::sent).sum();
-        RunRecord {
-            case,
-            trial,
-            figures,
-            series,
-            distributions,
-            sample: self.scenario.run.sample,
-            work: Work { events: self.net.events.taken(), packet_hops },
-        }
+        completions.extend(self.rounds.completions.iter().chain(&self.exchanges.completions));
+        let tallies = Tallies {
+            queue_max: max.and_then(|e| e.watch).map_or(f64::NAN, |w| f64::from(w.max)),
+            drops: self.net.ports.iter().map(|p| p.counters().dropped).sum(),
+            marks: self.net.ports.iter().map(Port::marked).sum(),
+            timeouts: timeouts.fold(sum(&|s| s.counters.timeouts), |a, b| a + b),
+            retransmits: retransmits.fold(sum(&|s| s.counters.retransmits), |a, b| a + b),
+            completions,
+            rounds: self.rounds.figures(self.exchanges.rounds()),
+            control_bytes: self.post.bytes_sent() + self.probes.bytes,
+            work: Work {
+                events: self.net.events.taken(),
+                packet_hops: self.net.ports.iter().map(Port::sent).sum(),
+            },
+        };
+        let (distributions, windows) = (self.distributions, &self.net.windows);
+        let spread = |completions: &[f64]| distributions.finish(completions, windows);
+        let meters = (self.meter, self.gauge_meter);
+        record::record(self.scenario, (case, trial), self.net.now, meters, tallies, spread)
     }
 }

@@ -37,7 +37,7 @@ impl Simulation<'_> {
         let groups = &self.scenario.flows;
         let first = flow as usize;
         let group = self.plans[first].group(groups);
-        if !self.roles.is_empty() {
+        if !self.runner.is_empty() {
             self.tune(flow);
         }
         let profile = &self.profiles[self.profile_of[first] as usize];
@@ -55,7 +55,7 @@ impl Simulation<'_> {
             let subflows = group.multipath.map_or(1, |multipath| multipath.subflows);
             for i in first..first + subflows as usize {
                 let routes = (self.data_routes[i], self.ack_routes[i]);
-                if !self.roles.is_empty() {
+                if !self.runner.is_empty() {
                     self.note_replaced(i as u32);
                 }
                 // What came too late for the connection before.
@@ -69,9 +69,9 @@ impl Simulation<'_> {
                 }
             }
         }
-        if !self.roles.is_empty() {
+        if !self.runner.is_empty() {
             let src = self.plans[flow as usize].src;
-            let stats = self.flow_stats(flow, FlowEnd::Sender);
+            let stats = self.stats_of(flow, FlowEnd::Sender);
             self.observe(src, &Observation::FlowStarted(stats));
         }
         let keeps_open = matches!(self.rounds.target(flow), Some((_, false)));

@@ -110,6 +110,7 @@ impl Controller for Host {
             }
             Observation::Message(_)
             | Observation::Sent(_)
+            | Observation::Refused { .. }
             | Observation::ProbeLeft { .. }
             | Observation::ProbeCame { .. } => {}
         }

@@ -1,17 +1,16 @@
-//! The roles of schemes, live: their probes are real datagrams.
+//! Probes of schemes, live: real datagrams, stamped by the forwarder.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use bandmaster_core::control::NETWORK_CONTROL;
 use bandmaster_core::control::faults::ProbeFaults;
-use bandmaster_core::control::post::Post;
-use bandmaster_core::control::{Action, Gauges, NETWORK_CONTROL, Observation, Outbox};
 use bandmaster_core::id::NodeId;
+use bandmaster_core::runtime::Refusal;
 use bandmaster_core::scenario::Scenario;
 use bandmaster_core::scheme::Role;
-use bandmaster_core::time::Time;
 use bandmaster_core::units::UDP_HEADERS;
 use socket2::SockRef;
 
@@ -25,22 +24,14 @@ const PORT: u16 = 5002;
 /// Stamps of probes that never came, beyond which the oldest is forgotten.
 const MOST_PENDING: usize = 1024;
 
-/// All roles of all schemes.
-pub(crate) struct Roles {
-    running: Vec<Running>,
+/// Probes on their way.
+pub(crate) struct Probes {
     sockets: BTreeMap<NodeId, UdpSocket>,
     /// Stamps of probes that the forwarder has handed over, in order; the probes come by the sockets.
     pending: Vec<Passage>,
     /// Bytes of IP of the probes sent.
-    probe_bytes: u64,
-    /// Messages on their way, by the lab's clock.
-    pub(crate) post: Post,
+    pub(crate) bytes: u64,
     pub(crate) faults: ProbeFaults,
-}
-
-struct Running {
-    role: Role,
-    wake_at: Option<Time>,
 }
 
 /// A probe that has come, with the stamp that the forwarder gave it.
@@ -50,10 +41,10 @@ pub(crate) struct Arrival {
     pub(crate) stamp: Passage,
 }
 
-impl Roles {
+impl Probes {
     /// Opens a socket at the node of each role that sends or receives probes.
     pub(crate) fn open(
-        roles: Vec<Role>,
+        roles: &[Role],
         scenario: &Scenario,
         trial: u32,
         nodes: &[Netns],
@@ -78,33 +69,8 @@ impl Roles {
             })?;
             sockets.insert(node, socket);
         }
-        let running = roles.into_iter().map(|role| Running { role, wake_at: None }).collect();
-        Ok(Self {
-            running,
-            sockets,
-            pending: Vec::new(),
-            probe_bytes: 0,
-            post: Post::new(scenario, trial),
-            faults: ProbeFaults::new(scenario, trial),
-        })
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.running.len()
-    }
-
-    /// Bytes of all messages and probes.
-    pub(crate) fn bytes_sent(&self) -> u64 {
-        self.post.bytes_sent() + self.probe_bytes
-    }
-
-    /// Puts fresh roles in the place of those at `node`, and forgets when these wanted to be woken.
-    pub(crate) fn restart(&mut self, node: NodeId, fresh: Vec<Role>) {
-        for (running, role) in self.running.iter_mut().zip(fresh) {
-            if role.node == node {
-                *running = Running { role, wake_at: None };
-            }
-        }
+        let faults = ProbeFaults::new(scenario, trial);
+        Ok(Self { sockets, pending: Vec::new(), bytes: 0, faults })
     }
 
     /// Readable when a probe has come.
@@ -112,53 +78,15 @@ impl Roles {
         self.sockets.values().map(AsFd::as_fd)
     }
 
-    pub(crate) fn node(&self, index: usize) -> NodeId {
-        self.running[index].role.node
-    }
-
-    pub(crate) fn wants_ports(&self, index: usize) -> bool {
-        self.running[index].role.wants_ports
-    }
-
-    /// When role `index` asks to be woken, when that has changed.
-    pub(crate) fn plan_wakeup(&mut self, index: usize, now: Time) -> Option<Time> {
-        let entry = &mut self.running[index];
-        let wanted = entry.role.controller.wakeup().map(|wakeup| wakeup.at.max(now));
-        if wanted == entry.wake_at {
-            return None;
-        }
-        entry.wake_at = wanted;
-        wanted
-    }
-
-    /// True when `at` is the wake-up that role `index` waits for; it waits for none afterwards.
-    pub(crate) fn takes_wakeup(&mut self, index: usize, at: Time) -> bool {
-        self.running[index].wake_at.take_if(|wanted| *wanted == at).is_some()
-    }
-
-    /// Tells role `index`; what it wants done.
-    pub(crate) fn call(&mut self, index: usize, now: Time, observation: &Observation<'_>) -> Vec<Action> {
-        let mut outbox = Outbox::default();
-        self.running[index].role.controller.on(now, observation, &mut outbox);
-        outbox.drain().collect()
-    }
-
-    pub(crate) fn gauges(&self, index: usize, gauges: &mut Gauges) {
-        self.running[index].role.controller.gauges(gauges);
-    }
-
     /// Sends a probe.
-    pub(crate) fn send_probe(&mut self, from: NodeId, to: NodeId, payload: &[u8]) -> Result<(), Error> {
-        let Some(socket) = self.sockets.get(&from) else {
-            return Err(Error::Missing(format!("a role at node {} sends probes and declared none", from.0)));
-        };
-        self.probe_bytes += payload.len() as u64 + u64::from(UDP_HEADERS);
+    pub(crate) fn send(&mut self, from: NodeId, to: NodeId, payload: &[u8]) -> Result<(), Refusal> {
+        let socket = self.sockets.get(&from).ok_or(Refusal::Unknown)?;
+        self.bytes += payload.len() as u64 + u64::from(UDP_HEADERS);
         match socket.send_to(payload, (address::node(to), PORT)) {
+            Ok(_) => Ok(()),
             // A full device loses probes as it loses other packets.
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                Err(Error::os(format!("send a probe to node {}", to.0), error))
-            }
-            _ => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Refusal::Busy),
+            Err(_) => Err(Refusal::Failed("the kernel does not send the probe")),
         }
     }
 

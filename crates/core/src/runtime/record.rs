@@ -1,0 +1,84 @@
+//! Writes the record of a trial: the same columns in the same order from every runtime.
+
+use crate::measure::Meter;
+use crate::measure::gauges::GaugeMeter;
+use crate::report::{Distribution, RunRecord, Work};
+use crate::scenario::Scenario;
+use crate::time::{Span, Time};
+
+/// Figures of incast rounds, in the order of [`Tallies::rounds`].
+const ROUNDS: [&str; 4] = ["rounds", "round_time_mean", "round_time_max", "round_goodput"];
+
+/// What a run has come to, beside its samples. Not-a-number: the runtime cannot tell.
+#[derive(Clone, Debug)]
+pub struct Tallies {
+    /// Most packets that waited at the measured port.
+    pub queue_max: f64,
+    /// Packets that queues dropped.
+    pub drops: u64,
+    /// Packets that queues marked.
+    pub marks: u64,
+    /// Retransmission timeouts.
+    pub timeouts: f64,
+    /// Segments sent again.
+    pub retransmits: f64,
+    /// How long each transfer of known size took that is complete.
+    pub completions: Vec<Span>,
+    /// How many rounds of incast, their mean and longest time, and their goodput.
+    pub rounds: [f64; 4],
+    /// Bytes of IP of messages and probes.
+    pub control_bytes: u64,
+    /// Work done.
+    pub work: Work,
+}
+
+impl Tallies {
+    /// Of a runtime without incast.
+    pub const NO_ROUNDS: [f64; 4] = [0.0, f64::NAN, f64::NAN, f64::NAN];
+}
+
+/// Distributions and their summary figures.
+pub type Spread = (Vec<Distribution>, Vec<(&'static str, f64)>);
+
+/// The record of trial `trial` of `case`, which ended at `end`. `spread` makes distributions of the completion times in
+/// seconds, ascending.
+pub fn record(
+    scenario: &Scenario,
+    (case, trial): (usize, u32),
+    end: Time,
+    (meter, gauges): (Meter, GaugeMeter),
+    tallies: Tallies,
+    spread: impl FnOnce(&[f64]) -> Spread,
+) -> RunRecord {
+    let (mut figures, mut series) = meter.finish();
+    let (of_gauges, shown) = gauges.finish(end);
+    series.extend(shown);
+    let mut push = |name: &str, value: f64| figures.push((name.to_owned(), value));
+    push("queue_max", tallies.queue_max);
+    push("drops", tallies.drops as f64);
+    push("marks", tallies.marks as f64);
+    push("rtos", tallies.timeouts);
+    push("retransmits", tallies.retransmits);
+    let mut completions = tallies.completions;
+    completions.sort_unstable();
+    let completions: Vec<f64> = completions.iter().map(|span| span.as_secs_f64()).collect();
+    let n = completions.len() as f64;
+    push("completed", n);
+    push("fct_mean", completions.iter().sum::<f64>() / n);
+    for (name, percent) in [("fct_p99", 99), ("fct_p50", 50), ("fct_p80", 80), ("fct_max", 100)] {
+        push(name, percentile(&completions, percent));
+    }
+    let (distributions, of_distributions) = spread(&completions);
+    of_distributions.into_iter().for_each(|(name, value)| push(name, value));
+    ROUNDS.into_iter().zip(tallies.rounds).for_each(|(name, value)| push(name, value));
+    push("control_rate", tallies.control_bytes as f64 * 8.0 / 1e3 / scenario.run.duration.as_secs_f64());
+    figures.extend(of_gauges);
+    let (sample, work) = (scenario.run.sample, tallies.work);
+    RunRecord { case, trial, figures, series, distributions, sample, work }
+}
+
+/// Nearest-rank percentile of ascending values.
+pub fn percentile(ascending: &[f64], percent: usize) -> f64 {
+    let rank = (ascending.len() * percent).div_ceil(100).saturating_sub(1);
+    ascending.get(rank).copied().unwrap_or(f64::NAN)
+}
