@@ -1,8 +1,36 @@
 //! `bandmaster calibrate`.
 
-use crate::args::CalibrateArgs;
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
+
+/// Measure how well this machine emulates links, and whether a scenario asks for more
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct CalibrateArgs {
+    /// Say too whether this scenario asks for more than was measured
+    #[arg(value_name = "SCENARIO.toml", value_hint = ValueHint::FilePath)]
+    scenario: Option<PathBuf>,
+    /// JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+const HELP: &str = "\
+Examples:
+  bandmaster calibrate
+  bandmaster calibrate network.toml
+  bandmaster calibrate --json | jq .capacity
+
+Joins two network namespaces by one emulated link and measures delay, loss, rate and how many
+packets per second the forwarder carries; under 30 s. Each measurement is made three times and the
+best counts, since whatever else runs on the machine disturbs: stop builds and other load first.
+
+Exit codes: 0 measured (a missed goal is said, not an error), 2 usage or scenario, 3 the machine
+lacks what emulation needs, or the scenario asks for more than was measured, 4 failure.";
 
 /// Prints how well this machine emulates links.
 #[cfg(target_os = "linux")]

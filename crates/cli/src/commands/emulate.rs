@@ -25,8 +25,9 @@ const QUICK: Span = Span::from_secs(24);
 /// Most cases of a quick look.
 const QUICK_CASES: usize = 6;
 
-/// `emulate`.
+/// Run a scenario file on real Linux: TCP, UDP and shapers of the kernel between network namespaces
 #[derive(Args, Debug)]
+#[command(after_help = HELP)]
 pub(crate) struct EmulateArgs {
     /// Scenario file
     #[arg(value_name = "SCENARIO.toml", value_hint = ValueHint::FilePath, required_unless_present = "clean")]
@@ -61,6 +62,23 @@ pub(crate) struct EmulateArgs {
     #[arg(long, conflicts_with_all = ["scenario", "out", "json", "no_report"])]
     clean: bool,
 }
+
+const HELP: &str = "\
+Examples:
+  sudo bandmaster emulate scenarios/examples/htb.toml --quick
+  sudo bandmaster emulate scenarios/er2bc/table5-tcp.toml --variant er2bc --trials 1 --out lab
+  sudo bandmaster emulate scenarios/bas/fixed.toml --variant conventional --base --set clients=8
+  sudo bandmaster emulate scenarios/examples/htb.toml --quick --traffic iperf3
+  sudo bandmaster emulate --clean
+
+The same file as for `run`, the same report. Each node is a network namespace bm-RUN-NODE, each
+link is forwarded at its rate and delay through the queue discipline of the simulator, or the
+kernel's for htb. Trials take their real time, --jobs of them at once. Nothing outside the
+namespaces is touched, and they go at the end; after a kill -9, --clean or the next emulation
+removes them. Without root a user namespace is used where the system allows it.
+
+Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 Linux or this machine
+cannot do what the scenario asks for, 4 failure, 5 some trials failed, 130 interrupted.";
 
 /// Who sends and receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
