@@ -62,14 +62,14 @@ pub(crate) fn calibrate(args: &CalibrateArgs, console: Console) -> Result<Exit, 
 /// There is nothing to measure.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn calibrate(_args: &CalibrateArgs, _console: Console) -> Result<Exit, Failure> {
-    Err(Failure {
-        exit: Exit::MissingCapability,
-        message: "error: calibrate: links are emulated on Linux only; `run` works here".to_owned(),
-    })
+    let why = "calibrate: links are emulated on Linux only; `run` works here";
+    Err(Failure::new(Exit::MissingCapability, why))
 }
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use std::io::ErrorKind;
+
     use bandmaster_core::scenario::Study;
     use bandmaster_linux::Error;
     use bandmaster_linux::calibrate::{
@@ -123,9 +123,7 @@ mod linux {
             match (hardest, refused) {
                 (Some(hardest), _) => Ok(hardest),
                 (None, Some((case, error))) => {
-                    let failure = failure(error);
-                    let message = failure.message.trim_start_matches("error: ");
-                    Err(Failure { message: format!("error: {}: {message}", case.variant), ..failure })
+                    Err(Failure::new(exit_of(&error), format!("{}: {error}", case.variant)))
                 }
                 (None, None) => Err(Failure::usage("the scenario has no case")),
             }
@@ -145,16 +143,15 @@ mod linux {
     }
 
     pub(super) fn failure(error: Error) -> Failure {
-        let exit = match &error {
-            Error::Unfit(_) => Exit::Usage,
-            Error::Missing(_) => Exit::MissingCapability,
-            Error::Os { error, .. } if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                Exit::MissingCapability
-            }
-            Error::Stopped => Exit::Interrupted,
-            Error::Os { .. } => Exit::RunFailed,
-        };
-        Failure { exit, message: format!("error: {error}") }
+        Failure::new(exit_of(&error), error)
+    }
+
+    /// Here the user's privileges are a part of what the machine can do.
+    fn exit_of(error: &Error) -> Exit {
+        match error {
+            Error::Os { error, .. } if error.kind() == ErrorKind::PermissionDenied => Exit::MissingCapability,
+            error => error.into(),
+        }
     }
 
     pub(super) fn json(measured: &Calibration, demand: Option<&Demand>, verdict: Option<Verdict>) -> Value {

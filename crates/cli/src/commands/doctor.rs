@@ -42,10 +42,8 @@ pub(crate) fn doctor(args: &DoctorArgs, console: Console) -> Result<Exit, Failur
 /// There is nothing to look at.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn doctor(_args: &DoctorArgs, _console: Console) -> Result<Exit, Failure> {
-    Err(Failure {
-        exit: Exit::MissingCapability,
-        message: "error: doctor: `emulate` and `gateway` need Linux; `run` works here".to_owned(),
-    })
+    let why = "doctor: `emulate` and `gateway` need Linux; `run` works here";
+    Err(Failure::new(Exit::MissingCapability, why))
 }
 
 #[cfg(target_os = "linux")]

@@ -98,18 +98,6 @@ impl From<Who> for TrafficSource {
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        let exit = match &error {
-            Error::Stopped => Exit::Interrupted,
-            Error::Unfit(_) => Exit::Usage,
-            Error::Missing(_) => Exit::MissingCapability,
-            Error::Os { .. } => Exit::RunFailed,
-        };
-        Self { exit, message: format!("error: {error}") }
-    }
-}
-
 /// Runs one scenario file on real Linux.
 pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Failure> {
     let Some(path) = &args.scenario else { return clean(console) };
@@ -123,10 +111,7 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
     let mut remarks = BTreeSet::new();
     for case in &study.cases {
         let found = check(&case.scenario, args.traffic, args.jobs.into()).map_err(|error| {
-            let Failure { exit, message } = Failure::from(error);
-            let message =
-                message.replacen("error: ", &format!("error: {}, {}: ", study.name, case.variant), 1);
-            Failure { exit, message }
+            Failure::new(Exit::from(&error), format!("{}, {}: {error}", study.name, case.variant))
         })?;
         remarks.extend(found);
     }
