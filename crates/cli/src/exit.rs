@@ -3,6 +3,8 @@
 use std::process::ExitCode;
 
 use bandmaster_core::scenario::Errors;
+#[cfg(target_os = "linux")]
+use bandmaster_linux::Error;
 
 /// The exit codes, as `bandmaster --help` lists them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -30,6 +32,18 @@ impl From<Exit> for ExitCode {
     }
 }
 
+#[cfg(target_os = "linux")]
+impl From<&Error> for Exit {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::Stopped => Self::Interrupted,
+            Error::Unfit(_) => Self::Usage,
+            Error::Missing(_) => Self::MissingCapability,
+            Error::Os { .. } => Self::RunFailed,
+        }
+    }
+}
+
 /// An end without a result.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -40,14 +54,26 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// An error that ends the program with that code.
+    pub(crate) fn new(exit: Exit, why: impl core::fmt::Display) -> Self {
+        Self { exit, message: format!("error: {why}") }
+    }
+
     /// A wrong command line or input.
-    pub(crate) fn usage(message: impl core::fmt::Display) -> Self {
-        Self { exit: Exit::Usage, message: format!("error: {message}") }
+    pub(crate) fn usage(why: impl core::fmt::Display) -> Self {
+        Self::new(Exit::Usage, why)
     }
 
     /// A failure while running, reading or writing.
-    pub(crate) fn run(message: impl core::fmt::Display) -> Self {
-        Self { exit: Exit::RunFailed, message: format!("error: {message}") }
+    pub(crate) fn run(why: impl core::fmt::Display) -> Self {
+        Self::new(Exit::RunFailed, why)
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::new(Exit::from(&error), error)
     }
 }
 

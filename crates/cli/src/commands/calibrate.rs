@@ -1,8 +1,36 @@
 //! `bandmaster calibrate`.
 
-use crate::args::CalibrateArgs;
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
+
+/// Measure how well this machine emulates links, and whether a scenario asks for more
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct CalibrateArgs {
+    /// Say too whether this scenario asks for more than was measured
+    #[arg(value_name = "SCENARIO.toml", value_hint = ValueHint::FilePath)]
+    scenario: Option<PathBuf>,
+    /// JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+const HELP: &str = "\
+Examples:
+  bandmaster calibrate
+  bandmaster calibrate network.toml
+  bandmaster calibrate --json | jq .capacity
+
+Joins two network namespaces by one emulated link and measures delay, loss, rate and how many
+packets per second the forwarder carries; under 30 s. Each measurement is made three times and the
+best counts, since whatever else runs on the machine disturbs: stop builds and other load first.
+
+Exit codes: 0 measured (a missed goal is said, not an error), 2 usage or scenario, 3 the machine
+lacks what emulation needs, or the scenario asks for more than was measured, 4 failure.";
 
 /// Prints how well this machine emulates links.
 #[cfg(target_os = "linux")]
@@ -34,14 +62,14 @@ pub(crate) fn calibrate(args: &CalibrateArgs, console: Console) -> Result<Exit, 
 /// There is nothing to measure.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn calibrate(_args: &CalibrateArgs, _console: Console) -> Result<Exit, Failure> {
-    Err(Failure {
-        exit: Exit::MissingCapability,
-        message: "error: calibrate: links are emulated on Linux only; `run` works here".to_owned(),
-    })
+    let why = "calibrate: links are emulated on Linux only; `run` works here";
+    Err(Failure::new(Exit::MissingCapability, why))
 }
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use std::io::ErrorKind;
+
     use bandmaster_core::scenario::Study;
     use bandmaster_linux::Error;
     use bandmaster_linux::calibrate::{
@@ -95,9 +123,7 @@ mod linux {
             match (hardest, refused) {
                 (Some(hardest), _) => Ok(hardest),
                 (None, Some((case, error))) => {
-                    let failure = failure(error);
-                    let message = failure.message.trim_start_matches("error: ");
-                    Err(Failure { message: format!("error: {}: {message}", case.variant), ..failure })
+                    Err(Failure::new(exit_of(&error), format!("{}: {error}", case.variant)))
                 }
                 (None, None) => Err(Failure::usage("the scenario has no case")),
             }
@@ -117,16 +143,15 @@ mod linux {
     }
 
     pub(super) fn failure(error: Error) -> Failure {
-        let exit = match &error {
-            Error::Unfit(_) => Exit::Usage,
-            Error::Missing(_) => Exit::MissingCapability,
-            Error::Os { error, .. } if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                Exit::MissingCapability
-            }
-            Error::Stopped => Exit::Interrupted,
-            Error::Os { .. } => Exit::RunFailed,
-        };
-        Failure { exit, message: format!("error: {error}") }
+        Failure::new(exit_of(&error), error)
+    }
+
+    /// Here the user's privileges are a part of what the machine can do.
+    fn exit_of(error: &Error) -> Exit {
+        match error {
+            Error::Os { error, .. } if error.kind() == ErrorKind::PermissionDenied => Exit::MissingCapability,
+            error => error.into(),
+        }
     }
 
     pub(super) fn json(measured: &Calibration, demand: Option<&Demand>, verdict: Option<Verdict>) -> Value {

@@ -1,14 +1,34 @@
 //! `bandmaster check`.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use bandmaster_core::scenario::Study;
+use clap::{Args, ValueHint};
 
 use super::scenario_file::{ScenarioFile, options};
-use crate::args::CheckArgs;
+use crate::args::Settings;
 use crate::console::{Console, complain};
 use crate::exit::{Exit, Failure};
 use crate::jobs::flow_count;
+
+/// Check scenario files without running them
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct CheckArgs {
+    /// Scenario files
+    #[arg(value_name = "SCENARIO.toml", required = true, value_hint = ValueHint::FilePath)]
+    scenarios: Vec<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+const HELP: &str = "\
+Examples:
+  bandmaster check scenarios/*/*.toml
+  bandmaster check network.toml --set schemes.bas.enabled=true
+
+Exit codes: 0 all files are valid, 2 one is not (every error is listed with its line).";
 
 /// Checks files and says what each would run.
 pub(crate) fn check(args: &CheckArgs, console: Console) -> Result<Exit, Failure> {

@@ -4,19 +4,58 @@ mod results;
 mod tolerance;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use bandmaster_core::report::difference::{Difference, Sample};
+use clap::{Args, ValueHint};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use self::results::{CaseRow, Origin, Results, StudyRows};
-pub(crate) use self::tolerance::{Percent, Tolerance};
-use crate::args::CompareArgs;
+use self::tolerance::{Percent, Tolerance};
 use crate::console::{Console, complain};
 use crate::exit::{Exit, Failure};
 use crate::report::manifest::json_lines;
 use crate::report::number::{Label, significant};
+
+/// Compare two result folders, figure by figure
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct CompareArgs {
+    /// Result folder
+    #[arg(value_name = "A", value_hint = ValueHint::DirPath)]
+    a: PathBuf,
+    /// Result folder that is compared with it
+    #[arg(value_name = "B", value_hint = ValueHint::DirPath)]
+    b: PathBuf,
+    /// Only this figure; may be given again. `shortage` stands for every `NAME.shortage` too
+    #[arg(long = "figure", value_name = "FIGURE")]
+    figures: Vec<String>,
+    /// Most that the means of a figure may differ by, in its unit or in per cent of A; may be given again
+    #[arg(long = "tolerance", value_name = "FIGURE=NUMBER[%]")]
+    tolerances: Vec<Tolerance>,
+    /// Most that the means of all other figures may differ by, in per cent of A
+    #[arg(long, value_name = "PERCENT%")]
+    within: Option<Percent>,
+    /// JSON instead of tables
+    #[arg(long)]
+    json: bool,
+}
+
+const HELP: &str = "\
+Examples:
+  bandmaster compare results/sim results/emulated
+  bandmaster compare results/sim results/emulated --figure throughput --figure shortage
+  bandmaster compare before after --tolerance shortage=10 --tolerance throughput=5%
+  bandmaster compare before after --within 1% --json | jq '.studies[].cases[].figures[]'
+
+Cases are joined by variant and sweep value. For each figure: both means, B - A with its 95 %
+confidence interval (Welch; none for a single trial), and that as a share of A. What only one folder
+has is listed. A tolerance judges the difference of the means, not the interval; a figure with a
+--tolerance of its own that one folder lacks exceeds it.
+
+Exit codes: 0 no tolerance is exceeded, 1 one is, 2 usage, no result folder, or nothing in common.";
 
 /// Differing keys of scenarios that the table names.
 const SHOWN_KEYS: usize = 12;

@@ -1,8 +1,31 @@
 //! `bandmaster doctor`.
 
-use crate::args::DoctorArgs;
+use clap::Args;
+
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
+
+/// Say what this machine can do, what is missing, and the remedy
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct DoctorArgs {
+    /// JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+const HELP: &str = "\
+Examples:
+  bandmaster doctor
+  sudo bandmaster doctor
+  bandmaster doctor --json | jq '.items[] | select(.state != \"ok\")'
+
+What the kernel can do is found by trying it in a network namespace that ends with the command; the
+machine's own network is not touched. Without root a user namespace is tried, and what could not be
+tried is `unknown`. Trying may make the kernel load its module, as the first use does.
+
+Exit codes: 0 all that `emulate` and `gateway` need is there, 2 usage, 3 something is missing or
+could not be tried.";
 
 /// Prints what this machine can do.
 #[cfg(target_os = "linux")]
@@ -19,10 +42,8 @@ pub(crate) fn doctor(args: &DoctorArgs, console: Console) -> Result<Exit, Failur
 /// There is nothing to look at.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn doctor(_args: &DoctorArgs, _console: Console) -> Result<Exit, Failure> {
-    Err(Failure {
-        exit: Exit::MissingCapability,
-        message: "error: doctor: `emulate` and `gateway` need Linux; `run` works here".to_owned(),
-    })
+    let why = "doctor: `emulate` and `gateway` need Linux; `run` works here";
+    Err(Failure::new(Exit::MissingCapability, why))
 }
 
 #[cfg(target_os = "linux")]

@@ -25,8 +25,9 @@ const QUICK: Span = Span::from_secs(24);
 /// Most cases of a quick look.
 const QUICK_CASES: usize = 6;
 
-/// `emulate`.
+/// Run a scenario file on real Linux: TCP, UDP and shapers of the kernel between network namespaces
 #[derive(Args, Debug)]
+#[command(after_help = HELP)]
 pub(crate) struct EmulateArgs {
     /// Scenario file
     #[arg(value_name = "SCENARIO.toml", value_hint = ValueHint::FilePath, required_unless_present = "clean")]
@@ -62,6 +63,23 @@ pub(crate) struct EmulateArgs {
     clean: bool,
 }
 
+const HELP: &str = "\
+Examples:
+  sudo bandmaster emulate scenarios/examples/htb.toml --quick
+  sudo bandmaster emulate scenarios/er2bc/table5-tcp.toml --variant er2bc --trials 1 --out lab
+  sudo bandmaster emulate scenarios/bas/fixed.toml --variant conventional --base --set clients=8
+  sudo bandmaster emulate scenarios/examples/htb.toml --quick --traffic iperf3
+  sudo bandmaster emulate --clean
+
+The same file as for `run`, the same report. Each node is a network namespace bm-RUN-NODE, each
+link is forwarded at its rate and delay through the queue discipline of the simulator, or the
+kernel's for htb. Trials take their real time, --jobs of them at once. Nothing outside the
+namespaces is touched, and they go at the end; after a kill -9, --clean or the next emulation
+removes them. Without root a user namespace is used where the system allows it.
+
+Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 Linux or this machine
+cannot do what the scenario asks for, 4 failure, 5 some trials failed, 130 interrupted.";
+
 /// Who sends and receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 enum Who {
@@ -80,18 +98,6 @@ impl From<Who> for TrafficSource {
     }
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        let exit = match &error {
-            Error::Stopped => Exit::Interrupted,
-            Error::Unfit(_) => Exit::Usage,
-            Error::Missing(_) => Exit::MissingCapability,
-            Error::Os { .. } => Exit::RunFailed,
-        };
-        Self { exit, message: format!("error: {error}") }
-    }
-}
-
 /// Runs one scenario file on real Linux.
 pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Failure> {
     let Some(path) = &args.scenario else { return clean(console) };
@@ -105,10 +111,7 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
     let mut remarks = BTreeSet::new();
     for case in &study.cases {
         let found = check(&case.scenario, args.traffic, args.jobs.into()).map_err(|error| {
-            let Failure { exit, message } = Failure::from(error);
-            let message =
-                message.replacen("error: ", &format!("error: {}, {}: ", study.name, case.variant), 1);
-            Failure { exit, message }
+            Failure::new(Exit::from(&error), format!("{}, {}: {error}", study.name, case.variant))
         })?;
         remarks.extend(found);
     }

@@ -109,10 +109,7 @@ pub(crate) fn execute_by(
             discard(&folder, existed)?;
         }
         let why = if stopped { "interrupted" } else { "failed" };
-        return Err(Failure {
-            exit,
-            message: format!("error: {why}: 0 of {planned} trials finished; no report"),
-        });
+        return Err(Failure::new(exit, format!("{why}: 0 of {planned} trials finished; no report")));
     }
 
     let results: Vec<StudyResults<'_>> = experiment

@@ -1,15 +1,45 @@
 //! `bandmaster explain`.
 
+use std::path::PathBuf;
+
 use bandmaster_core::scenario::{Explained, policy};
 use bandmaster_core::scheme::opentcp::condition::Term;
 use bandmaster_core::scheme::opentcp::policy::Explanation;
 use bandmaster_core::scheme::opentcp::statistic::State;
+use clap::{Args, ValueHint};
 use comfy_table::{ContentArrangement, Table};
 
 use super::scenario_file::{ScenarioFile, options};
-use crate::args::ExplainArgs;
+use crate::args::Settings;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
+
+/// Print every key of a scenario, its value, and where the value comes from
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct ExplainArgs {
+    /// Scenario file; with --state a policy file of OpenTCP
+    #[arg(value_name = "SCENARIO.toml", value_hint = ValueHint::FilePath)]
+    scenario: PathBuf,
+    #[command(flatten)]
+    settings: Settings,
+    /// Say which rule of the policy fires in this state of the network, and why
+    #[arg(long, value_name = "STATE.json", value_hint = ValueHint::FilePath, conflicts_with_all = ["set", "trials", "seed", "quick"])]
+    state: Option<PathBuf>,
+    /// JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+const HELP: &str = "\
+Examples:
+  bandmaster explain network.toml
+  bandmaster explain network.toml --json | jq '.[] | select(.origin | startswith(\"default\"))'
+  bandmaster explain policies/opentcp1.toml --state state.json
+
+docs/schemes/opentcp.md has the form of a state.
+
+Exit codes: 0 valid, 2 not valid.";
 
 /// Characters of a value in the table.
 const VALUE_WIDTH: usize = 60;

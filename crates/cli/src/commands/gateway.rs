@@ -9,8 +9,9 @@ use clap::{Args, Subcommand, ValueHint};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 
-/// `gateway`.
+/// Keep the rates of important flows on a real machine
 #[derive(Args, Debug)]
+#[command(after_help = HELP)]
 pub(crate) struct GatewayArgs {
     #[command(subcommand)]
     command: GatewayCommand,
@@ -67,6 +68,20 @@ enum GatewayCommand {
         state_directory: PathBuf,
     },
 }
+
+const HELP: &str = "\
+Examples:
+  bandmaster gateway check /etc/bandmaster/gateway.toml
+  bandmaster gateway plan /etc/bandmaster/gateway.toml
+  bandmaster gateway run /etc/bandmaster/gateway.toml --dry-run
+  bandmaster gateway status --json | jq '.sender.estimate'
+  bandmaster gateway restore
+
+docs/gateway.md has every key of the file. A running gateway reads it again on SIGHUP, and keeps
+the one before when it is wrong.
+
+Exit codes: 0 done or stopped by SIGTERM, 2 usage or deployment file, 3 the machine lacks something,
+4 failure, 130 interrupted.";
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {

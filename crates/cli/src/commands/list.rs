@@ -2,14 +2,49 @@
 
 use bandmaster_core::params::Key;
 use bandmaster_core::{qdisc, report, scheme};
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::{Map, Value, json};
 
 use super::reproduce::REPRODUCTIONS;
-use crate::args::{ListArgs, Listed};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
+
+/// List what scenario files can name
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct ListArgs {
+    /// Which list; without it all
+    #[arg(value_name = "WHAT")]
+    what: Option<Listed>,
+    /// JSON with the parameters of each entry instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `list` lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Listed {
+    /// Bandwidth control schemes
+    Schemes,
+    /// Queue disciplines
+    Qdiscs,
+    /// TCP congestion controls
+    Tcp,
+    /// Network builders
+    Builders,
+    /// Papers that `reproduce` redoes
+    Reproductions,
+    /// Summary figures of a run, for claims and charts
+    Figures,
+}
+
+const HELP: &str = "\
+Examples:
+  bandmaster list
+  bandmaster list schemes --json
+
+Exit codes: 0 done, 2 usage.";
 
 /// Network builders: `network.builder` in scenario files.
 static BUILDERS: &[(&str, &str)] = &[

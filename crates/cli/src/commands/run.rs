@@ -1,12 +1,44 @@
 //! `bandmaster run`.
 
+use std::path::PathBuf;
+
 use bandmaster_core::scenario::ExtraSweep;
+use clap::{Args, ValueHint};
 
 use super::execute::{Experiment, execute};
 use super::scenario_file::{ScenarioFile, options};
-use crate::args::{CaptureArgs, RunArgs, Settings};
+use crate::args::{CaptureArgs, Settings, WorkArgs};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
+
+/// Run a scenario file: every variant, sweep and trial
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct RunArgs {
+    /// Scenario file
+    #[arg(value_name = "SCENARIO.toml", value_hint = ValueHint::FilePath)]
+    scenario: PathBuf,
+    #[command(flatten)]
+    settings: Settings,
+    #[command(flatten)]
+    work: WorkArgs,
+    #[command(flatten)]
+    capture: CaptureArgs,
+}
+
+const HELP: &str = "\
+Examples:
+  bandmaster run network.toml
+  bandmaster run network.toml --quick --set flows.uploads.count=8 --set run.duration=5s
+  bandmaster run network.toml --json --no-report | jq '.claims[] | select(.ok | not)'
+  bandmaster run network.toml --pcap 'r1->server' --out results/look
+
+The folder holds report.html, figures/*.svg, series.parquet, summary.json and manifest.json. The
+same scenario, seed and version give the same bytes, for any --jobs. While the folder holds a file
+INCOMPLETE, something is missing.
+
+Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 missing capability,
+4 failure, 5 some trials failed, 130 interrupted (finished trials are kept).";
 
 /// Runs one scenario file.
 pub(crate) fn run(args: &RunArgs, console: Console) -> Result<Exit, Failure> {

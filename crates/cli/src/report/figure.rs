@@ -185,12 +185,16 @@ impl<'a> Source<'a> {
             return Drawing { plot: None, note: String::new(), data: DataTable::default() };
         };
         let cases = self.series_cases(figure, sweep.as_deref(), at.as_ref());
-        let all = [String::from("all")];
         // The queue is one port's, whatever its name.
         let entities: Vec<Option<&str>> = match (y.as_str(), entities.as_slice()) {
             ("queue", _) => vec![None],
-            (_, []) => all.iter().map(|name| Some(name.as_str())).collect(),
+            (_, []) => vec![Some("all")],
             (_, names) => names.iter().map(|name| Some(name.as_str())).collect(),
+        };
+        let several = entities.len() > 1;
+        let column = |entity: Option<&str>, label: &str| match entity {
+            Some(name) if several => format!("{name}: {label}"),
+            _ => label.to_owned(),
         };
         let mut panels = Vec::new();
         let mut data = DataTable { head: vec!["time_s".to_owned()], rows: Vec::new() };
@@ -208,13 +212,8 @@ impl<'a> Source<'a> {
                 let mean = mean_series(&chosen(first.case), *entity, beside);
                 if !mean.is_empty() {
                     is_beside = true;
-                    let label = Label::of_measure(beside).long;
-                    let column = match entity {
-                        Some(name) if entities.len() > 1 => format!("{name}: {label}"),
-                        _ => label,
-                    };
                     let values = thinned(&mean);
-                    data.add_series(column, &values);
+                    data.add_series(column(*entity, &Label::of_measure(beside).long), &values);
                     curves.push(Curve { look: Look::Beside, shape: Shape::Line(values) });
                 }
             }
@@ -224,17 +223,12 @@ impl<'a> Source<'a> {
                 // Values stand in the middle of their intervals.
                 end = end.max(last.0 + first.0);
                 drawn[index] = true;
-                let column = if entities.len() > 1 {
-                    format!("{}: {label}", entity.unwrap_or_default())
-                } else {
-                    label.clone()
-                };
-                let drawn_values = thinned(&mean);
-                data.add_series(column, &drawn_values);
-                curves.push(Curve { look: Look::Trace(*number), shape: Shape::Line(drawn_values) });
+                let values = thinned(&mean);
+                data.add_series(column(*entity, label), &values);
+                curves.push(Curve { look: Look::Trace(*number), shape: Shape::Line(values) });
             }
             let title = match entity {
-                Some(name) if entities.len() > 1 => entity_title(name),
+                Some(name) if several => entity_title(name),
                 _ => String::new(),
             };
             panels.push(Panel { title, curves });

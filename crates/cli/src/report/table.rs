@@ -160,7 +160,7 @@ impl TablePrint {
                     column.set_cell_alignment(CellAlignment::Right);
                 }
             }
-            self.push_table(text, &table);
+            text.push_str(&format!("{}\n\n", table.trim_fmt()));
         }
     }
 
@@ -186,7 +186,15 @@ impl TablePrint {
             column.set_padding(PADDING);
         }
         if table.lines().all(|line| length(line.trim_end()) <= usize::from(self.width)) {
-            self.push_table(text, &table);
+            let drawn = table.trim_fmt();
+            let mut below = drawn.as_str();
+            for status in results.iter().map(|claim| claim.status) {
+                // The row of each claim begins with its outcome.
+                let Some((above, row)) = below.split_once(&format!("\n {}", status.word())) else { break };
+                text.push_str(&format!("{above}\n {}", self.paint(status.word(), colour_of(status))));
+                below = row;
+            }
+            text.push_str(&format!("{below}\n"));
         } else {
             for claim in &results {
                 let word = format!("{:OUTCOME_WIDTH$}", claim.status.word());
@@ -200,8 +208,8 @@ impl TablePrint {
                     "", claim.at
                 ));
             }
-            text.push('\n');
         }
+        text.push('\n');
         for claim in results.into_iter().filter(|claim| !claim.ok) {
             let place = format!("{} of {} at {}", claim.figure, claim.variant, claim.at);
             let why = claim.not_reproduced.as_ref().map(|why| format!("\n  {why}")).unwrap_or_default();
@@ -221,23 +229,6 @@ impl TablePrint {
         let counts: Vec<String> = counts.into_iter().flatten().collect();
         let claims = if summary.claims.len() == 1 { "claim" } else { "claims" };
         text.push_str(&format!("{} {claims}: {}.\n", summary.claims.len(), counts.join(", ")));
-    }
-
-    fn push_table(self, text: &mut String, table: &Table) {
-        for line in table.trim_fmt().lines() {
-            // The outcome of a claim stands first, which is the only place where these words begin a line.
-            let outcome = [Status::Holds, Status::Fails, Status::NotReproduced, Status::Missing]
-                .into_iter()
-                .find(|status| line.starts_with(&format!(" {} ", status.word())));
-            match outcome {
-                Some(status) => {
-                    let rest = &line[1 + status.word().len()..];
-                    text.push_str(&format!(" {}{rest}\n", self.paint(status.word(), colour_of(status))));
-                }
-                None => text.push_str(&format!("{line}\n")),
-            }
-        }
-        text.push('\n');
     }
 
     fn heading(self, text: &mut String, title: &str) {
@@ -371,6 +362,16 @@ mod tests {
             plain = plain.replace(&format!("\u{1b}[{code}m"), "");
         }
         assert_eq!(plain, text(PLAIN));
+    }
+
+    #[test]
+    fn a_variant_may_be_called_like_an_outcome() {
+        let mut study = study();
+        study.variants[0].name = "ok".to_owned();
+        study.cases[0].variant = "ok".to_owned();
+        let summary = ReportSummary::new("Title", &[results(&study)]);
+        let text = TablePrint { colour: true, ..PLAIN }.text(&summary);
+        assert!(text.contains("\n ok "), "{text}");
     }
 
     #[test]

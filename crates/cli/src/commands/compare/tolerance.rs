@@ -6,15 +6,15 @@ use bandmaster_core::report::difference::Difference;
 
 /// What one figure may differ by.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Tolerance {
+pub(super) struct Tolerance {
     /// Name of the figure, or what follows a dot in it.
-    pub(crate) figure: String,
+    pub(super) figure: String,
     most: Most,
 }
 
 /// A share of the first result.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Percent(f64);
+pub(super) struct Percent(f64);
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Most {
