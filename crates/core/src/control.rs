@@ -7,8 +7,12 @@
 pub mod faults;
 pub mod post;
 
+use core::net::IpAddr;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 use crate::id::{FlowId, NodeId, PortId};
-use crate::port::window::WindowProgram;
 use crate::runtime::Refusal;
 use crate::time::{Span, Time};
 use crate::tuning::Tuning;
@@ -23,11 +27,11 @@ pub trait Controller: Send {
     fn on(&mut self, now: Time, observation: &Observation<'_>, out: &mut Outbox);
 
     /// When to be called with [`Observation::Tick`] next.
-    fn wakeup(&self) -> Option<Wakeup>;
+    fn wakeup(&self) -> Option<Time>;
 
-    /// Per-packet programs of the role, for ports of any node that the scheme runs. Asked for once, before the run.
-    fn programs(&mut self) -> Vec<(PortId, Box<dyn WindowProgram>)> {
-        Vec::new()
+    /// What it wants to be given when it is built anew after a reload or a restart of its daemon; none: nothing.
+    fn save(&self) -> Option<Vec<u8>> {
+        None
     }
 
     /// Shows what the role holds to be true now: the same measures in the same order at every call.
@@ -57,15 +61,6 @@ impl Gauges {
     }
 }
 
-/// A request to be called.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wakeup {
-    /// When.
-    pub at: Time,
-    /// Why, for traces.
-    pub why: &'static str,
-}
-
 /// What networks tell.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Observation<'a> {
@@ -78,12 +73,17 @@ pub enum Observation<'a> {
     },
     /// What the TCP of the role's node has sent; comes just before a tick that brings flows.
     Sent(SegmentCounts),
-    /// A flow begins at the role's node; the answer still applies to the first window that the node offers or uses.
-    FlowStarted(FlowStats),
+    /// A flow begins at the role's node. In the simulator and the lab the answer still applies to the first window that
+    /// the node offers or uses; a daemon sees flows late.
+    FlowStarted(FlowStart<'a>),
     /// A flow at the role's node has ended.
     FlowEnded(FlowId),
-    /// Another role says something.
+    /// Another role of the scheme says something.
     Message(&'a Message),
+    /// A node is in the inventory, or again.
+    Joined(NodeId),
+    /// A node has gone from the inventory, and with it its roles and its flows.
+    Left(NodeId),
     /// A datagram that a role at the node sent with [`Action::Probe`] leaves it. What was counted before it has left before.
     ProbeLeft {
         /// Its UDP payload.
@@ -169,6 +169,28 @@ pub struct FlowStats {
     pub frame: Bytes,
 }
 
+/// A flow that begins.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct FlowStart<'a> {
+    /// What is known of it.
+    pub stats: FlowStats,
+    /// What others call it.
+    pub key: FlowKey,
+    /// Ports on the way of its data, as far as the host knows them.
+    pub route: &'a [PortId],
+}
+
+/// The addresses of a flow, which are the same for all; a [`FlowId`] is its host's own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
+pub struct FlowKey {
+    /// Address and port of its sender.
+    pub from: (IpAddr, u16),
+    /// Address and port of its receiver.
+    pub to: (IpAddr, u16),
+    /// IP protocol.
+    pub protocol: u8,
+}
+
 /// Which end of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowEnd {
@@ -178,80 +200,32 @@ pub enum FlowEnd {
     Receiver,
 }
 
-/// What roles tell each other. Runtimes delay and lose messages between nodes.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Message {
-    /// A router's count of the flows on its links (BAS: the notification).
-    LinkReport {
-        /// Count per port.
-        links: Vec<LinkCount>,
-    },
-    /// A host's measurements (BAS: throughput and round-trip time of each flow).
-    FlowReport {
-        /// The reporting node.
-        host: NodeId,
-        /// One entry per live flow.
-        flows: Vec<FlowMeasurement>,
-    },
-    /// A flow begins at a host.
-    FlowStarted {
-        /// The reporting node.
-        host: NodeId,
-        /// The flow.
-        flow: FlowId,
-    },
-    /// A flow at a host has ended.
-    FlowEnded {
-        /// The flow.
-        flow: FlowId,
-    },
-    /// The allocator's decision for the flows of one host.
-    Allocation {
-        /// One entry per flow.
-        shares: Vec<Share>,
-    },
-    /// The UDP payload of a scheme that has a wire format of its own (OpenTCP: statistics and CUEs).
-    Encoded(Vec<u8>),
+/// What a role of a scheme tells another. Runtimes delay and lose messages between nodes; their form on the wire, and
+/// with it their size, is that of [`envelope`](crate::runtime::envelope).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Message {
+    /// Who says it, as the envelope proves.
+    pub from: NodeId,
+    /// Scheme of both: [`SchemeDef::code`](crate::scheme::SchemeDef::code).
+    pub scheme: u16,
+    /// What it says, in the postcard format.
+    pub body: Vec<u8>,
 }
 
-/// Flows on a port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LinkCount {
-    /// The port.
-    pub port: PortId,
-    /// Its rate.
-    pub capacity: Rate,
-    /// Flows on it.
-    pub flows: u32,
-    /// Bytes that wait.
-    pub backlog: Bytes,
+impl Message {
+    /// What it says; none when the scheme has no such word, or bytes are left over.
+    pub fn read<T: DeserializeOwned>(&self) -> Option<T> {
+        postcard::take_from_bytes(&self.body).ok().and_then(|(body, rest)| rest.is_empty().then_some(body))
+    }
 }
 
-/// One flow's measurement interval.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct FlowMeasurement {
-    /// The flow.
-    pub flow: FlowId,
-    /// Throughput over the interval as the link sees it, headers included; none when the flow is younger.
-    pub throughput: Option<Rate>,
-    /// Latest less least round-trip time: what the flow waits in queues.
-    pub queueing: Span,
-    /// Bytes that a full segment takes on a link.
-    pub frame: Bytes,
+/// The body of a message.
+pub fn body(said: &impl Serialize) -> Vec<u8> {
+    // Only a full buffer makes postcard fail, and a vector grows.
+    postcard::to_allocvec(said).unwrap_or_default()
 }
 
-/// One flow's allocation.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Share {
-    /// The flow.
-    pub flow: FlowId,
-    /// Rate on the link, headers included.
-    pub rate: Rate,
-    /// Enforce by pacing at this rate instead of a window of whole segments.
-    pub paced: bool,
-}
-
-/// What a scheme may do. Each action carries a reason.
+/// What a scheme may do.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Action {
     /// Bounds the data in flight of `flow`: the congestion window at its sender, the advertised window at its
@@ -261,8 +235,6 @@ pub enum Action {
         flow: FlowId,
         /// Window in payload bytes.
         window: Bytes,
-        /// Why.
-        reason: Reason,
     },
     /// Paces `flow` from the node at hand: a sender spaces its segments, a receiver lets the right edge of the window
     /// move on at this rate (credit), with `window` as the most that is ever outstanding.
@@ -273,17 +245,13 @@ pub enum Action {
         rate: Rate,
         /// Most payload bytes outstanding.
         window: Bytes,
-        /// Why.
-        reason: Reason,
     },
     /// Sends a UDP datagram to a role at another node over the data path, behind the data sent before it.
     Probe {
-        /// Node of the role addressed; the role declared it in [`Role::probes`](crate::scheme::Role::probes).
+        /// Node of the role addressed: one of the role's [peers](crate::scheme::Place::peers).
         to: NodeId,
         /// UDP payload.
         payload: Vec<u8>,
-        /// Why.
-        reason: Reason,
     },
     /// Changes a class of a shaper.
     SetClass {
@@ -295,24 +263,18 @@ pub enum Action {
         rate: Rate,
         /// What it never exceeds; at least `rate`.
         ceil: Rate,
-        /// Why.
-        reason: Reason,
     },
     /// Changes the TCP of the node at hand for the flows that begin from now on; it stands for all earlier changes.
     Tune {
         /// What differs from the node's own settings.
         tuning: Tuning,
-        /// Why.
-        reason: Reason,
     },
-    /// Says something to a role at another (or the same) node.
+    /// Says something to a role of the scheme at another (or the same) node.
     Send {
         /// Node of the role addressed.
         to: NodeId,
-        /// The message.
-        message: Message,
-        /// Why.
-        reason: Reason,
+        /// What it says: [`body`].
+        body: Vec<u8>,
     },
 }
 
@@ -329,9 +291,6 @@ pub enum Subject {
     Tcp,
 }
 
-/// Why a scheme acts, in a few words.
-pub type Reason = &'static str;
-
 /// Actions of one call, applied in order before the next.
 #[derive(Clone, Debug, Default)]
 pub struct Outbox {
@@ -342,6 +301,11 @@ impl Outbox {
     /// Adds an action.
     pub fn push(&mut self, action: Action) {
         self.actions.push(action);
+    }
+
+    /// Says something to a role at another (or the same) node.
+    pub fn send(&mut self, to: NodeId, said: &impl Serialize) {
+        self.push(Action::Send { to, body: body(said) });
     }
 
     /// Takes all actions out, leaving the outbox empty.

@@ -17,6 +17,12 @@ pub struct Header {
     pub fin: bool,
 }
 
+impl PortProgram for Box<dyn PortProgram> {
+    fn on_packet(&mut self, now: Time, header: &Header) {
+        (**self).on_packet(now, header);
+    }
+}
+
 /// A per-packet program.
 pub trait PortProgram: Send {
     /// Sees a packet that the port accepts at `now`.

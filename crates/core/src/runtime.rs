@@ -1,15 +1,18 @@
 //! Runs the roles of schemes: observations in, actions out. One [`Runner`] for the simulator, the lab and daemons; each
 //! is a [`Host`].
 
+pub mod envelope;
+pub mod inventory;
 pub mod record;
 
 use core::fmt;
 
 use crate::control::{
-    Action, FlowStats, Gauges, Message, Observation, Outbox, PortStats, Reason, SegmentCounts, Subject,
+    Action, FlowStats, Gauges, Message, Observation, Outbox, PortStats, SegmentCounts, Subject,
 };
 use crate::id::{FlowId, NodeId, PortId};
 use crate::port::flow_counter::Reader;
+use crate::runtime::inventory::Inventory;
 use crate::scheme::{Act, Role};
 use crate::time::Time;
 use crate::tuning::Tuning;
@@ -25,7 +28,7 @@ pub enum Refusal {
     /// Not now: a device or queue is full, the peer is away.
     Busy,
     /// The system forbids it or failed.
-    Failed(Reason),
+    Failed(&'static str),
 }
 
 /// The part of the world that roles see and change: a whole simulated network, or one real node.
@@ -33,8 +36,8 @@ pub enum Refusal {
 /// Nothing here tells the time: calls carry it. What a host cannot do it need not implement; what it fails to do it
 /// answers with a [`Refusal`], which comes back to the role as [`Observation::Refused`].
 pub trait Host {
-    /// What it can do. A runner refuses roles that need more, before anything runs.
-    fn acts(&self) -> &'static [Act];
+    /// What hosts of this kind can do. Roles that need more are refused before anything runs.
+    const ACTS: &'static [Act];
 
     /// Call [`Runner::wake`] with these at `at`.
     fn wake(&mut self, role: usize, at: Time);
@@ -58,7 +61,7 @@ pub trait Host {
     fn show(&mut self, _role: usize, _now: Time, _gauges: &Gauges) {}
 
     /// Puts a message on its way.
-    fn send(&mut self, _now: Time, _from: NodeId, _to: NodeId, _message: Message) -> Result<(), Refusal> {
+    fn send(&mut self, _now: Time, _to: NodeId, _message: Message) -> Result<(), Refusal> {
         Err(Refusal::Unable)
     }
 
@@ -97,15 +100,43 @@ pub trait Host {
 /// A role needs what its host cannot do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lacks {
+    /// The scheme.
+    pub scheme: &'static str,
     /// The role.
     pub role: &'static str,
     /// What the host lacks.
     pub acts: Vec<Act>,
 }
 
+impl Lacks {
+    /// What of `roles` a host that can do `acts` cannot run: the first of them.
+    ///
+    /// # Errors
+    /// When there is one.
+    pub fn none(roles: &[Role], acts: &[Act]) -> Result<(), Self> {
+        for Role { scheme, place, built } in roles {
+            let programs = built.programs.iter().map(|(_, program)| program.act());
+            let mut lacks: Vec<Act> = place.role.acts.iter().copied().chain(programs).collect();
+            lacks.retain(|act| !acts.contains(act));
+            lacks.dedup();
+            if !lacks.is_empty() {
+                return Err(Self { scheme: scheme.name, role: place.role.name, acts: lacks });
+            }
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Lacks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the role {} needs what is not possible here: {:?}", self.role, self.acts)
+        let words: Vec<&str> = self.acts.iter().map(|act| act.words()).collect();
+        write!(
+            f,
+            "{}'s role `{}` has to {}, which cannot be done here",
+            self.scheme,
+            self.role,
+            words.join(", ")
+        )
     }
 }
 
@@ -118,8 +149,29 @@ pub struct Runner {
     outbox: Outbox,
     refused: Vec<(Subject, Refusal)>,
     gauges: Gauges,
-    /// Actions that hosts refused.
-    refusals: u64,
+    refusals: Refusals,
+}
+
+/// How many actions hosts have refused, by kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Refusals([u64; Act::ACTIONS.len()]);
+
+impl Refusals {
+    /// Of one kind.
+    pub fn of(&self, act: Act) -> u64 {
+        Act::ACTIONS.iter().position(|known| *known == act).map_or(0, |at| self.0[at])
+    }
+
+    /// Of all kinds.
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    fn add(&mut self, act: Act) {
+        if let Some(at) = Act::ACTIONS.iter().position(|known| *known == act) {
+            self.0[at] += 1;
+        }
+    }
 }
 
 struct Running {
@@ -129,18 +181,16 @@ struct Running {
 }
 
 impl Runner {
-    /// A runner of `roles` for a host that can do `acts`.
+    /// A runner of `roles` for hosts of this kind.
     ///
     /// # Errors
     /// When a role needs more.
-    pub fn new(roles: Vec<Role>, acts: &[Act]) -> Result<Self, Lacks> {
-        let mut at = vec![Vec::new(); roles.iter().map(|role| role.node.index() + 1).max().unwrap_or(0)];
+    pub fn new<H: Host>(roles: Vec<Role>) -> Result<Self, Lacks> {
+        Lacks::none(&roles, H::ACTS)?;
+        let nodes = roles.iter().map(|role| role.place.node.index() + 1).max().unwrap_or(0);
+        let mut at = vec![Vec::new(); nodes];
         for (position, role) in (0..).zip(&roles) {
-            let lacks: Vec<Act> = role.acts.iter().copied().filter(|act| !acts.contains(act)).collect();
-            if !lacks.is_empty() {
-                return Err(Lacks { role: role.name, acts: lacks });
-            }
-            at[role.node.index()].push(position);
+            at[role.place.node.index()].push(position);
         }
         let running = roles
             .into_iter()
@@ -156,13 +206,24 @@ impl Runner {
     }
 
     /// The roles, in order of their numbers.
-    pub fn roles(&self) -> impl Iterator<Item = &Role> {
+    pub fn roles(&self) -> impl ExactSizeIterator<Item = &Role> {
         self.running.iter().map(|running| &running.role)
     }
 
     /// Actions that the host refused so far.
-    pub fn refusals(&self) -> u64 {
-        self.refusals
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    /// What each role wants to be given when it is built anew.
+    pub fn save(&self) -> Vec<Option<Vec<u8>>> {
+        let saved = |role: &Role| role.built.controller.as_ref().and_then(|controller| controller.save());
+        self.roles().map(saved).collect()
+    }
+
+    /// Counts refusals on from those of a runner before.
+    pub fn go_on_from(&mut self, refusals: Refusals) {
+        self.refusals = refusals;
     }
 
     /// Everything begins: hears when the roles want to be woken first.
@@ -172,49 +233,82 @@ impl Runner {
         }
     }
 
-    /// Tells every role at `node`.
+    /// Tells every role at `node`; a message, those of its scheme.
     pub fn observe(&mut self, host: &mut impl Host, now: Time, node: NodeId, observation: &Observation<'_>) {
         let mut place = 0;
         while let Some(&index) = self.at.get(node.index()).and_then(|at| at.get(place)) {
-            self.call(index as usize, host, now, observation);
             place += 1;
+            if let Observation::Message(message) = observation
+                && message.scheme != self.running[index as usize].role.scheme.code
+            {
+                continue;
+            }
+            self.call(index as usize, host, now, observation);
         }
     }
 
     /// A time has come that role number `role` asked for: `due`, by the runtime's clock `now`.
     pub fn wake(&mut self, host: &mut impl Host, role: usize, due: Time, now: Time) {
-        let Running { role: Role { node, wants, controller, .. }, wake_at, reader } = &mut self.running[role];
+        let Running { role: Role { place, built, .. }, wake_at, reader } = &mut self.running[role];
         if wake_at.take_if(|at| *at == due).is_none() {
             return;
         }
-        let ports = if wants.ports { host.port_stats(now, *node, reader) } else { Vec::new() };
-        let flows = if wants.flows { host.flow_stats(now, *node) } else { Vec::new() };
-        if wants.flows {
-            controller.on(now, &Observation::Sent(host.segments(*node)), &mut self.outbox);
+        let (node, wants) = (place.node, place.role.wants);
+        let ports = if wants.ports { host.port_stats(now, node, reader) } else { Vec::new() };
+        let flows = if wants.flows { host.flow_stats(now, node) } else { Vec::new() };
+        if let Some(controller) = built.controller.as_mut().filter(|_| wants.flows) {
+            controller.on(now, &Observation::Sent(host.segments(node)), &mut self.outbox);
         }
         self.call(role, host, now, &Observation::Tick { ports: &ports, flows: &flows });
     }
 
-    /// Puts fresh roles in the place of those at `node`.
-    pub fn restart(&mut self, host: &mut impl Host, now: Time, node: NodeId, fresh: Vec<Role>) {
-        for (index, role) in fresh.into_iter().enumerate() {
-            if role.node == node {
-                self.running[index].role = role;
-                self.running[index].wake_at = None;
+    /// The roles at `node` begin anew, as after a restart of the machine. Their programs stay: they are the ports'.
+    pub fn restart(&mut self, host: &mut impl Host, now: Time, node: NodeId, inventory: &Inventory) {
+        for index in 0..self.running.len() {
+            let Running { role, wake_at, .. } = &mut self.running[index];
+            if role.place.node == node {
+                role.built.controller = (role.scheme.build)(&role.place, inventory, None).controller;
+                *wake_at = None;
             }
         }
         for index in 0..self.running.len() {
-            if self.running[index].role.node == node {
+            if self.running[index].role.place.node == node {
                 self.settle(index, host, now);
             }
         }
     }
 
+    /// The node has gone from the inventory: its roles end, the others hear of it.
+    pub fn leave(&mut self, host: &mut impl Host, now: Time, node: NodeId) {
+        for Running { role, wake_at, .. } in &mut self.running {
+            if role.place.node == node {
+                role.built.controller = None;
+                *wake_at = None;
+            }
+        }
+        self.tell_all(host, now, &Observation::Left(node));
+    }
+
+    /// The node is in the inventory again: its roles begin anew, all hear of it.
+    pub fn join(&mut self, host: &mut impl Host, now: Time, node: NodeId, inventory: &Inventory) {
+        self.restart(host, now, node, inventory);
+        self.tell_all(host, now, &Observation::Joined(node));
+    }
+
+    fn tell_all(&mut self, host: &mut impl Host, now: Time, observation: &Observation<'_>) {
+        for index in 0..self.running.len() {
+            self.call(index, host, now, observation);
+        }
+    }
+
     fn call(&mut self, index: usize, host: &mut impl Host, now: Time, observation: &Observation<'_>) {
-        let role = &mut self.running[index].role;
-        role.controller.on(now, observation, &mut self.outbox);
+        let Role { scheme, place, built } = &mut self.running[index].role;
+        let Some(controller) = &mut built.controller else { return };
+        controller.on(now, observation, &mut self.outbox);
         for action in self.outbox.drain() {
-            if let (subject, Err(why)) = apply(host, now, role.node, action) {
+            let (act, subject, result) = apply(host, now, (place.node, scheme.code), action);
+            if let Err(why) = result {
+                self.refusals.add(act);
                 self.refused.push((subject, why));
             }
         }
@@ -227,12 +321,14 @@ impl Runner {
     /// A role may answer a refusal; what is refused of that is counted and not told, so that this ends.
     #[cold]
     fn tell_refusals(&mut self, index: usize, host: &mut impl Host, now: Time) {
-        let role = &mut self.running[index].role;
+        let Role { scheme, place, built } = &mut self.running[index].role;
+        let Some(controller) = &mut built.controller else { return };
         for (subject, why) in std::mem::take(&mut self.refused) {
-            self.refusals += 1;
-            role.controller.on(now, &Observation::Refused { subject, why }, &mut self.outbox);
+            controller.on(now, &Observation::Refused { subject, why }, &mut self.outbox);
             for action in self.outbox.drain() {
-                self.refusals += u64::from(apply(host, now, role.node, action).1.is_err());
+                if let (act, _, Err(_)) = apply(host, now, (place.node, scheme.code), action) {
+                    self.refusals.add(act);
+                }
             }
         }
     }
@@ -240,12 +336,13 @@ impl Runner {
     /// Shows the gauges and plans the wake-up of a role that has just been called.
     fn settle(&mut self, index: usize, host: &mut impl Host, now: Time) {
         let Running { role, wake_at, .. } = &mut self.running[index];
+        let Some(controller) = &role.built.controller else { return };
         self.gauges.clear();
-        role.controller.gauges(&mut self.gauges);
+        controller.gauges(&mut self.gauges);
         if !self.gauges.values().is_empty() {
             host.show(index, now, &self.gauges);
         }
-        let wanted = role.controller.wakeup().map(|wakeup| wakeup.at.max(now));
+        let wanted = controller.wakeup().map(|at| at.max(now));
         if wanted != *wake_at {
             *wake_at = wanted;
             if let Some(at) = wanted {
@@ -256,17 +353,27 @@ impl Runner {
 }
 
 /// The one place that knows every action.
-fn apply(host: &mut impl Host, now: Time, node: NodeId, action: Action) -> (Subject, Result<(), Refusal>) {
+fn apply(
+    host: &mut impl Host,
+    now: Time,
+    (node, scheme): (NodeId, u16),
+    action: Action,
+) -> (Act, Subject, Result<(), Refusal>) {
     match action {
-        Action::Send { to, message, .. } => (Subject::Node(to), host.send(now, node, to, message)),
-        Action::Probe { to, payload, .. } => (Subject::Node(to), host.probe(now, node, to, payload)),
-        Action::SetWindow { flow, window, .. } => (Subject::Flow(flow), host.set_window(node, flow, window)),
-        Action::SetRate { flow, rate, window, .. } => {
-            (Subject::Flow(flow), host.set_rate(node, flow, rate, window))
+        Action::Send { to, body } => {
+            let message = Message { from: node, scheme, body };
+            (Act::Send, Subject::Node(to), host.send(now, to, message))
         }
-        Action::SetClass { port, class, rate, ceil, .. } => {
-            (Subject::Class(port, class), host.set_class(port, class, rate, ceil))
+        Action::Probe { to, payload } => (Act::Probe, Subject::Node(to), host.probe(now, node, to, payload)),
+        Action::SetWindow { flow, window } => {
+            (Act::SetWindow, Subject::Flow(flow), host.set_window(node, flow, window))
         }
-        Action::Tune { tuning, .. } => (Subject::Tcp, host.tune(node, tuning)),
+        Action::SetRate { flow, rate, window } => {
+            (Act::SetRate, Subject::Flow(flow), host.set_rate(node, flow, rate, window))
+        }
+        Action::SetClass { port, class, rate, ceil } => {
+            (Act::SetClass, Subject::Class(port, class), host.set_class(port, class, rate, ceil))
+        }
+        Action::Tune { tuning } => (Act::Tune, Subject::Tcp, host.tune(node, tuning)),
     }
 }

@@ -6,10 +6,12 @@ pub mod opentcp;
 pub mod qcbf;
 
 use crate::control::Controller;
-use crate::id::{FlowId, NodeId, PortId};
+use crate::id::{NodeId, PortId};
 use crate::params::{Key, Params};
+use crate::port::PortProgram;
+use crate::port::window::WindowProgram;
+use crate::runtime::inventory::Inventory;
 use crate::topology::Topology;
-use crate::units::Rate;
 
 /// An entry of the registry.
 #[derive(Debug)]
@@ -20,20 +22,42 @@ pub struct SchemeDef {
     pub about: &'static str,
     /// Paper.
     pub source: &'static str,
+    /// Its number in messages, which no other scheme of a registry has; below 256: this crate's.
+    pub code: u16,
     /// Parameters. `enabled` is common to all and not listed.
     pub keys: &'static [Key],
-    /// What its roles do; a runtime that cannot do it refuses the scheme before anything runs.
-    pub acts: &'static [Act],
+    /// Its roles.
+    pub roles: &'static [RoleDef],
     /// Checks parameters against each other and against the nodes of the network.
     pub check: CheckNetwork,
     /// Checks, when the scheme is switched on, that the network has what it works with.
     pub fits: CheckNetwork,
-    /// Builds the roles.
-    pub build: fn(&Params, &World) -> Vec<Role>,
+    /// Where its roles run in a network whose flows' data take these routes. A daemon's place is in its file.
+    pub place: fn(&Params, &Inventory, &[Vec<PortId>]) -> Vec<Place>,
+    /// Builds the role at a place, which goes on from what an earlier one [saved](Controller::save).
+    pub build: fn(&Place, &Inventory, Option<&[u8]>) -> Built,
 }
 
-/// A kind of [`Action`](crate::control::Action).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+impl SchemeDef {
+    /// What its roles do.
+    pub fn acts(&self) -> impl Iterator<Item = Act> {
+        self.roles.iter().flat_map(|role| role.acts).copied()
+    }
+}
+
+/// A kind of role.
+#[derive(Debug)]
+pub struct RoleDef {
+    /// Its name.
+    pub name: &'static str,
+    /// What its ticks bring.
+    pub wants: Wants,
+    /// What it does; a host that cannot do it refuses the role before anything runs.
+    pub acts: &'static [Act],
+}
+
+/// A kind of [`Action`](crate::control::Action), or of program.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Act {
     /// Bounds the window of a flow.
     SetWindow,
@@ -47,21 +71,42 @@ pub enum Act {
     Tune,
     /// Sends messages between nodes.
     Send,
-    /// Programs at ports: [`WindowProgram`](crate::port::window::WindowProgram).
-    Program,
+    /// Sees the packets that ports send: [`PortProgram`].
+    Watch,
+    /// Sets windows in passing packets: [`WindowProgram`].
+    Rewrite,
 }
 
 impl Act {
-    /// In words: "cannot ...".
-    pub fn words(self) -> &'static str {
+    /// The acts that are actions, which a host may refuse.
+    pub const ACTIONS: [Self; 6] =
+        [Self::SetWindow, Self::SetRate, Self::Probe, Self::SetClass, Self::Tune, Self::Send];
+
+    /// Its name in metrics.
+    pub const fn name(self) -> &'static str {
         match self {
-            Self::SetWindow => "bound windows",
-            Self::SetRate => "pace flows",
-            Self::Probe => "send probes",
+            Self::SetWindow => "set-window",
+            Self::SetRate => "set-rate",
+            Self::Probe => "probe",
+            Self::SetClass => "set-class",
+            Self::Tune => "tune",
+            Self::Send => "send",
+            Self::Watch => "watch",
+            Self::Rewrite => "rewrite",
+        }
+    }
+
+    /// What it does, as the rest of "the lab cannot ...".
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::SetWindow => "bound the window of a flow",
+            Self::SetRate => "pace a flow",
+            Self::Probe => "send probes over the data path",
             Self::SetClass => "change classes of a shaper",
             Self::Tune => "change the TCP of a node",
-            Self::Send => "send messages",
-            Self::Program => "set windows in passing packets",
+            Self::Send => "send messages between nodes",
+            Self::Watch => "see the packets that ports send",
+            Self::Rewrite => "set windows in passing packets",
         }
     }
 }
@@ -75,7 +120,7 @@ impl PartialEq for SchemeDef {
     }
 }
 
-/// Every scheme.
+/// Every scheme of this crate. Who reads scenarios passes a registry in: other crates may add to it.
 pub static REGISTRY: &[&SchemeDef] = &[&bas::DEF, &er2bc::DEF, &opentcp::DEF, &qcbf::DEF];
 
 /// A scheme with its parameters, as a scenario states it.
@@ -92,20 +137,106 @@ fn name_of_def<S: serde::Serializer>(def: &&'static SchemeDef, serializer: S) ->
     serializer.serialize_str(def.name)
 }
 
+/// All that a role is built from: a daemon's file says no more.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// What runs here.
+    pub role: &'static RoleDef,
+    /// Where: messages to this node reach it, and its observations are of this node.
+    pub node: NodeId,
+    /// Roles that it talks to, each at its node.
+    pub peers: Vec<(NodeId, &'static RoleDef)>,
+    /// Ports that it is responsible for.
+    pub ports: Vec<PortId>,
+    /// Its number among how many of its kind, so that not all speak at once.
+    pub rank: (usize, usize),
+    /// Parameters of the role.
+    pub params: Params,
+}
+
+impl Place {
+    /// A role at `node`, alone, without ports.
+    pub const fn new(role: &'static RoleDef, node: NodeId, params: Params) -> Self {
+        Self { role, node, peers: Vec::new(), ports: Vec::new(), rank: (0, 1), params }
+    }
+
+    /// Nodes of the peers in `role`.
+    pub fn peers_in<'a>(&'a self, role: &'a RoleDef) -> impl Iterator<Item = NodeId> + 'a {
+        self.peers.iter().filter(move |(_, of)| of.name == role.name).map(|(node, _)| *node)
+    }
+}
+
+/// What a scheme puts at a place.
+#[derive(Default)]
+pub struct Built {
+    /// The brain; none: the programs are all.
+    pub controller: Option<Box<dyn Controller>>,
+    /// Per-packet programs at ports.
+    pub programs: Vec<(PortId, Program)>,
+}
+
+impl Built {
+    /// A brain without programs.
+    pub fn brain(controller: impl Controller + 'static) -> Self {
+        Self { controller: Some(Box::new(controller)), programs: Vec::new() }
+    }
+}
+
+/// A per-packet program.
+pub enum Program {
+    /// Sees what is sent.
+    Watch(Box<dyn PortProgram>),
+    /// Sets windows in passing packets.
+    Rewrite(Box<dyn WindowProgram>),
+}
+
+impl Program {
+    /// What a host has to be able to do.
+    pub const fn act(&self) -> Act {
+        match self {
+            Self::Watch(_) => Act::Watch,
+            Self::Rewrite(_) => Act::Rewrite,
+        }
+    }
+}
+
 /// One role of a scheme at one node.
 pub struct Role {
-    /// Where it runs: messages to this node reach it, and its observations are of this node.
-    pub node: NodeId,
-    /// Name of the role.
-    pub name: &'static str,
-    /// What its ticks bring.
-    pub wants: Wants,
-    /// What it does; a host that cannot do it refuses the role.
-    pub acts: &'static [Act],
-    /// Nodes that it sends probes to, over the data path.
-    pub probes: Vec<NodeId>,
-    /// The brain.
-    pub controller: Box<dyn Controller>,
+    /// Its scheme.
+    pub scheme: &'static SchemeDef,
+    /// Where it runs, and what it was told.
+    pub place: Place,
+    /// What it consists of.
+    pub built: Built,
+}
+
+impl Role {
+    /// The role of `scheme` at `place`.
+    pub fn new(
+        scheme: &'static SchemeDef,
+        place: Place,
+        inventory: &Inventory,
+        saved: Option<&[u8]>,
+    ) -> Self {
+        let built = (scheme.build)(&place, inventory, saved);
+        Self { scheme, place, built }
+    }
+
+    /// Every role of these schemes in a network whose flows' data take `routes`.
+    pub fn all(schemes: &[SchemeConfig], inventory: &Inventory, routes: &[Vec<PortId>]) -> Vec<Self> {
+        let of = |config: &SchemeConfig| {
+            let places = (config.scheme.place)(&config.params, inventory, routes).into_iter();
+            let role = |place| Self::new(config.scheme, place, inventory, None);
+            places.map(role).collect::<Vec<_>>()
+        };
+        schemes.iter().flat_map(of).collect()
+    }
+
+    /// Nodes that it exchanges probes with, over the data path.
+    pub fn probes(&self) -> impl Iterator<Item = NodeId> {
+        let sends = self.place.role.acts.contains(&Act::Probe);
+        self.place.peers.iter().filter(move |_| sends).map(|(node, _)| *node)
+    }
 }
 
 /// Statistics that come with ticks.
@@ -124,64 +255,4 @@ impl Wants {
     pub const PORTS: Self = Self { ports: true, flows: false };
     /// Of flows.
     pub const FLOWS: Self = Self { ports: false, flows: true };
-}
-
-/// What an operator knows of the network before it runs: names, links and routes.
-#[derive(Clone, Debug, Default)]
-pub struct World {
-    /// Node names; `NodeId` is the position.
-    pub nodes: Vec<String>,
-    /// Ports; `PortId` is the position.
-    pub ports: Vec<PortInfo>,
-    /// Routes of the data of every TCP flow, by flow.
-    pub routes: Vec<Route>,
-}
-
-/// A port as an operator knows it.
-#[derive(Clone, Copy, Debug)]
-pub struct PortInfo {
-    /// Transmitting node.
-    pub from: NodeId,
-    /// Receiving node.
-    pub to: NodeId,
-    /// Rate.
-    pub capacity: Rate,
-}
-
-/// The route of a flow's data.
-#[derive(Clone, Debug)]
-pub struct Route {
-    /// The flow.
-    pub flow: FlowId,
-    /// Ports in order.
-    pub ports: Vec<PortId>,
-}
-
-impl World {
-    /// What is known of `topology`, whose ports have `rates` and whose TCP flows' data take `routes`, in order of flows.
-    pub fn new<'a>(topology: &Topology, rates: &[Rate], routes: impl IntoIterator<Item = &'a [u32]>) -> Self {
-        let ends = topology.links.iter().flat_map(|link| [(link.a, link.b), (link.b, link.a)]);
-        let route = |(flow, ports): (u32, &[u32])| Route {
-            flow: FlowId(flow),
-            ports: ports.iter().map(|port| PortId(*port)).collect(),
-        };
-        Self {
-            nodes: topology.nodes.iter().map(|node| node.name.clone()).collect(),
-            ports: ends.zip(rates).map(|((from, to), rate)| PortInfo { from, to, capacity: *rate }).collect(),
-            routes: (0..).zip(routes).map(route).collect(),
-        }
-    }
-
-    /// The port called `from->to`.
-    pub fn port(&self, name: &str) -> Option<PortId> {
-        let (from, to) = name.split_once("->")?;
-        let (from, to) = (self.node(from)?, self.node(to)?);
-        let found = self.ports.iter().position(|port| (port.from, port.to) == (from, to))?;
-        Some(PortId(found as u32))
-    }
-
-    /// The node called `name`.
-    pub fn node(&self, name: &str) -> Option<NodeId> {
-        self.nodes.iter().position(|n| n == name).map(|i| NodeId(i as u32))
-    }
 }

@@ -1,5 +1,8 @@
 //! Flow groups unrolled into flows, timelines into connections.
 
+use core::net::Ipv4Addr;
+
+use crate::control::FlowKey;
 use crate::id::NodeId;
 use crate::rng::Stream;
 use crate::scenario::{Arrivals, Exchange, FlowGroup, OnOff, Pairing, RunPlan, Scenario, Transport};
@@ -364,6 +367,21 @@ impl Jitter {
 fn interval(rate: Rate, packet: Bytes) -> Span {
     rate.max(Rate::from_bits_per_sec(1)).time_for(packet)
 }
+
+/// Port at which every flow is received.
+pub const SERVER_PORT: u16 = 5001;
+
+/// What the simulator and the lab call TCP flow number `flow`. The address of its sender tells it from all others; its
+/// sender's port is the kernel's choice, and stands as 0.
+pub fn flow_key(flow: u32) -> FlowKey {
+    let address = |net: u32| Ipv4Addr::from_bits(net | (flow + 1)).into();
+    FlowKey { from: (address(SENDERS), 0), to: (address(RECEIVERS), SERVER_PORT), protocol: 6 }
+}
+
+/// Addresses of flows where they begin: 10.128.0.1 is flow 0's.
+pub const SENDERS: u32 = 0x0a80_0000;
+/// Addresses of flows where they end: 10.0.0.1 is flow 0's.
+pub const RECEIVERS: u32 = 0x0a00_0000;
 
 #[cfg(test)]
 mod tests {

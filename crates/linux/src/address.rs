@@ -6,6 +6,7 @@
 use std::net::Ipv4Addr;
 
 use bandmaster_core::id::{FlowId, NodeId};
+use bandmaster_core::workload::{RECEIVERS, SENDERS};
 
 /// Flows that have addresses: 23 bits.
 pub(crate) const MOST_FLOWS: usize = (1 << 23) - 1;
@@ -30,12 +31,12 @@ pub(crate) enum Kind {
 
 /// Where a flow ends: 10.0.0.1 is flow 0's.
 pub(crate) fn receiver(flow: usize) -> Ipv4Addr {
-    Ipv4Addr::from_bits(0x0a00_0000 | (flow as u32 + 1))
+    Ipv4Addr::from_bits(RECEIVERS | (flow as u32 + 1))
 }
 
 /// Where a flow begins: 10.128.0.1 is flow 0's.
 pub(crate) fn sender(flow: usize) -> Ipv4Addr {
-    Ipv4Addr::from_bits(0x0a80_0000 | (flow as u32 + 1))
+    Ipv4Addr::from_bits(SENDERS | (flow as u32 + 1))
 }
 
 /// A node's: 172.16.0.1 is node 0's.

@@ -1,8 +1,6 @@
 //! The eR2BC gateway on a real machine.
 //!
-//! The deciding is done by the very controllers of the simulator
-//! ([`er2bc::sender_gateway`](bandmaster_core::scheme::er2bc::sender_gateway)); what is here feeds them and carries their
-//! actions out. [`load`] reads a deployment file, [`plan`] says what would be changed, [`run`] does it until told to stop,
+//! The deciding is done by the very roles of the simulator; what is here is their [`Host`](bandmaster_core::runtime::Host). [`load`] reads a deployment file, [`plan`] says what would be changed, [`run`] does it until told to stop,
 //! [`status`] asks a running gateway, and [`restore`] gives the machine back what it had, from the journal that is written
 //! before every change.
 
@@ -10,9 +8,9 @@ mod clock;
 mod counters;
 mod daemon;
 mod device;
-mod direction;
 mod install;
 mod journal;
+mod machine;
 mod metrics;
 mod order;
 mod plan;
@@ -27,6 +25,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use bandmaster_core::runtime::envelope;
 use bandmaster_core::scenario::deployment::{self, Deployment};
 use bandmaster_core::scheme::er2bc::probe;
 
@@ -34,7 +33,7 @@ pub use daemon::{End, run};
 pub use install::{Restored, restore};
 pub use order::{NoOrder, counting, counts_in_order};
 pub use plan::{Plan, plan};
-pub use status::{ClassStatus, ReceiverStatus, Refused, SenderStatus, Status, status};
+pub use status::{ClassStatus, ReceiverStatus, Refused, SenderStatus, State, Status, status};
 
 /// Where journal and status are when no deployment file says otherwise.
 pub const STATE_DIRECTORY: &str = "/var/lib/bandmaster/gateway";
@@ -124,5 +123,5 @@ fn secret(file: &Path, path: &str) -> Result<probe::Auth, Error> {
     while bytes.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         bytes.pop();
     }
-    probe::Key::new(&bytes).map(probe::Auth::Key).map_err(|e| wrong(e.to_string()))
+    envelope::Key::new(&bytes).map(probe::Auth::Key).map_err(|e| wrong(e.to_string()))
 }

@@ -79,7 +79,7 @@ struct Flow {
 pub fn check(scenario: &Scenario) -> Result<Remarks, Error> {
     let refused = |what: String| Err(Error::Unfit(format!("{what}; `--traffic own` can")));
     for config in &scenario.schemes {
-        if config.scheme.acts.iter().any(|act| !matches!(act, Act::Probe | Act::SetClass)) {
+        if config.scheme.acts().any(|act| !matches!(act, Act::Probe | Act::SetClass)) {
             let name = config.scheme.name;
             return refused(format!(
                 "schemes.{name}: the scheme acts at TCP connections, and iperf3 keeps its own to itself"

@@ -3,8 +3,6 @@
 
 mod schemes;
 
-pub(crate) use schemes::ACTS;
-
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
@@ -21,6 +19,7 @@ use bandmaster_core::measure::gauges::GaugeMeter;
 use bandmaster_core::measure::{FlowSample, Flows, Meter};
 use bandmaster_core::report::{RunRecord, Work};
 use bandmaster_core::runtime::Runner;
+use bandmaster_core::runtime::inventory::Inventory;
 use bandmaster_core::runtime::record::{self, Tallies};
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
@@ -114,13 +113,14 @@ enum Event {
     Sample,
 }
 
-struct Lab<'a> {
+pub(crate) struct Lab<'a> {
     scenario: &'a Scenario,
     plan: &'a Workplan,
     /// Goes before the network in which it is.
     traffic: Box<dyn Traffic>,
     network: Network,
     runner: Runner,
+    inventory: Inventory,
     post: Post,
     probes: Probes,
     /// Why the trial cannot go on, from within a role's action.
@@ -205,8 +205,9 @@ impl<'a> Lab<'a> {
         plan: &'a Workplan,
         source: TrafficSource,
     ) -> Result<Self, Error> {
-        let roles = plan.roles(scenario);
-        let (network, ports) = Network::build(scenario, trial, plan, &roles)?;
+        let inventory = plan.inventory(scenario);
+        let mut roles = plan.roles(scenario);
+        let (network, ports) = Network::build(scenario, trial, plan, &mut roles)?;
         let (traffic, receipts): (Box<dyn Traffic>, _) = match source {
             TrafficSource::Own => {
                 (Box::new(Sockets::open(scenario, trial, plan, &network.nodes)?), Arc::default())
@@ -217,9 +218,9 @@ impl<'a> Lab<'a> {
                 (Box::new(traffic), receipts)
             }
         };
-        let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.node));
+        let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.place.node));
         let probes = Probes::open(&roles, scenario, trial, &network.nodes)?;
-        let runner = Runner::new(roles, ACTS).map_err(|lacks| Error::Missing(lacks.to_string()))?;
+        let runner = Runner::new::<Lab<'_>>(roles).map_err(|lacks| Error::Missing(lacks.to_string()))?;
 
         let timing = if scenario.schemes.iter().any(|config| sets_windows(config.scheme)) {
             Timing::new(&plan.data_routes, &plan.ack_routes)
@@ -244,6 +245,7 @@ impl<'a> Lab<'a> {
             network,
             traffic,
             runner,
+            inventory,
             post: Post::new(scenario, trial),
             probes,
             failed: None,

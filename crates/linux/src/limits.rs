@@ -7,6 +7,7 @@ use bandmaster_core::capacity::Capacity;
 use bandmaster_core::id::NodeId;
 use bandmaster_core::params::Value;
 use bandmaster_core::qdisc;
+use bandmaster_core::runtime::Host;
 use bandmaster_core::scenario::{FlightSize, Recovery, RtoFloor, Scenario, TcpSettings, Transport};
 use bandmaster_core::scheme::{Act, SchemeDef};
 use bandmaster_core::time::Span;
@@ -15,7 +16,7 @@ use bandmaster_core::units::{Bytes, Rate};
 
 use crate::Error;
 use crate::address::MOST_FLOWS;
-use crate::lab::ACTS;
+use crate::lab::Lab;
 use crate::netns::parameter;
 use crate::workplan::Workplan;
 
@@ -131,14 +132,15 @@ fn highest_rate(capacity: &Capacity) -> Rate {
 fn check_schemes(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error> {
     for config in &scenario.schemes {
         let scheme = config.scheme;
-        let cannot = |act: &Act| (!ACTS.contains(act)).then(|| act.words());
-        let lacks: Vec<&str> = scheme.acts.iter().filter_map(cannot).collect();
+        let mut lacks: Vec<Act> = scheme.acts().filter(|act| !Lab::ACTS.contains(act)).collect();
+        lacks.dedup();
         if !lacks.is_empty() {
+            let words: Vec<&str> = lacks.iter().map(|act| act.words()).collect();
             return missing(format!(
                 "schemes.{0}: the lab cannot {1} yet; `run` simulates it, and `--set schemes.{0}.enabled=false` or \
                  `--variant` leaves it out",
                 scheme.name,
-                lacks.join(", ")
+                words.join(", ")
             ));
         }
         if sets_windows(scheme) {
@@ -154,7 +156,7 @@ fn check_schemes(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error
 
 /// True when the scheme bounds or paces connections.
 pub(crate) fn sets_windows(scheme: &SchemeDef) -> bool {
-    scheme.acts.iter().any(|act| matches!(act, Act::SetWindow | Act::SetRate))
+    scheme.acts().any(|act| matches!(act, Act::SetWindow | Act::SetRate))
 }
 
 fn check_tcp(group: &str, tcp: &TcpSettings, remarks: &mut Remarks) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use bandmaster_core::port::flow_counter::FlowCounter;
 use bandmaster_core::qdisc::{self, Discipline, Site, fifo};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{Scenario, Transport};
-use bandmaster_core::scheme::Role;
+use bandmaster_core::scheme::{Program, Role};
 use bandmaster_core::topology::NodeKind;
 
 use crate::Error;
@@ -49,7 +49,7 @@ impl Network {
         scenario: &Scenario,
         trial: u32,
         plan: &Workplan,
-        roles: &[Role],
+        roles: &mut [Role],
     ) -> Result<(Self, Vec<PortPlan>), Error> {
         let topology = &scenario.topology;
         let parameters = parameters_of_nodes(scenario, plan)?;
@@ -88,7 +88,7 @@ impl Network {
         scenario: &Scenario,
         trial: u32,
         plan: &Workplan,
-        roles: &[Role],
+        roles: &mut [Role],
         ends: &BTreeMap<(usize, NodeId), Arc<File>>,
         port: usize,
     ) -> Result<PortPlan, Error> {
@@ -112,10 +112,18 @@ impl Network {
             config.build(Site::new(rate, stream("queue")))
         };
         let mut programs: Vec<Arc<Mutex<dyn PortProgram>>> = Vec::new();
-        if roles.iter().any(|role| role.wants.ports && role.node == from) {
+        if roles.iter().any(|role| role.place.role.wants.ports && role.place.node == from) {
             let counter = Arc::new(Mutex::new(FlowCounter::new()));
             self.flow_counters.insert(port, counter.clone());
             programs.push(counter);
+        }
+        for role in roles {
+            let own = |(at, _): &(PortId, Program)| at.index() == port;
+            for (_, program) in role.built.programs.extract_if(.., |entry| own(entry)) {
+                if let Program::Watch(program) = program {
+                    programs.push(Arc::new(Mutex::new(program)));
+                }
+            }
         }
         let starts = plan.probe_routes.iter().any(|(_, _, ports)| ports.first() == Some(&(port as u32)));
         let ends_here = plan.probe_routes.iter().any(|(_, _, ports)| ports.last() == Some(&(port as u32)));

@@ -50,7 +50,7 @@ impl Probes {
         nodes: &[Netns],
     ) -> Result<Self, Error> {
         let mut sockets = BTreeMap::new();
-        let ends = roles.iter().flat_map(|role| role.probes.iter().flat_map(|&to| [role.node, to]));
+        let ends = roles.iter().flat_map(|role| role.probes().flat_map(|to| [role.place.node, to]));
         for node in ends {
             if sockets.contains_key(&node) {
                 continue;

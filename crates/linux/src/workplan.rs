@@ -6,8 +6,9 @@ use bandmaster_core::capacity::Schedule;
 use bandmaster_core::id::{NodeId, PortId};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::routing::Router;
+use bandmaster_core::runtime::inventory::Inventory;
 use bandmaster_core::scenario::{Scenario, Transport};
-use bandmaster_core::scheme::{Role, World};
+use bandmaster_core::scheme::Role;
 use bandmaster_core::time::Span;
 use bandmaster_core::units::Rate;
 use bandmaster_core::workload::{self, FlowPlan};
@@ -90,14 +91,14 @@ impl Workplan {
             probe_routes: Vec::new(),
         };
         for role in plan.roles(scenario) {
-            for &to in &role.probes {
+            for to in role.probes() {
                 let mut router = Router::new(topology);
-                let ports = router.route(role.node, to, PROBE).unwrap_or_default();
+                let ports = router.route(role.place.node, to, PROBE).unwrap_or_default();
                 if ports.is_empty() {
-                    let (from, to) = (name(role.node), name(to));
+                    let (from, to) = (name(role.place.node), name(to));
                     return Err(Error::Missing(format!("probes: there is no route from {from} to {to}")));
                 }
-                plan.probe_routes.push((role.node, to, ports));
+                plan.probe_routes.push((role.place.node, to, ports));
             }
         }
         Ok(plan)
@@ -119,9 +120,14 @@ impl Workplan {
 
     /// The roles of every scheme, new.
     pub(crate) fn roles(&self, scenario: &Scenario) -> Vec<Role> {
-        let world = World::new(&scenario.topology, &self.rates, self.tcp_routes());
-        let of_scheme = scenario.schemes.iter();
-        of_scheme.flat_map(|config| (config.scheme.build)(&config.params, &world)).collect()
+        let of_flow = |ports: &[u32]| ports.iter().map(|port| PortId(*port)).collect();
+        let routes: Vec<Vec<PortId>> = self.tcp_routes().map(of_flow).collect();
+        Role::all(&scenario.schemes, &self.inventory(scenario), &routes)
+    }
+
+    /// The network as the roles know it.
+    pub(crate) fn inventory(&self, scenario: &Scenario) -> Inventory {
+        Inventory::of(&scenario.topology, &self.rates)
     }
 
     /// The port whose queue is reported: the one the scenario names, or the router port that most TCP flows' data

@@ -48,6 +48,11 @@ fn main() -> Result<(), Box<dyn Error>> {
                 continue;
             }
             let record = run(&case.scenario, 0, 0, &mut RunOptions::default())?;
+            let mut record = record;
+            if std::env::var_os("WITHOUT").is_some() {
+                let without = std::env::var("WITHOUT")?;
+                record.figures.retain(|(name, _)| !without.split(',').any(|metric| metric == name));
+            }
             let digest = Sha256::digest(serde_json::to_vec(&record)?);
             let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
             println!("{short} {:>12} {:>12} {case_name}", record.work.packet_hops, record.work.events);

@@ -11,8 +11,9 @@ use bandmaster_core::port::flow_counter::FlowCounter;
 use bandmaster_core::qdisc::{Pool, Site};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::runtime::Runner;
+use bandmaster_core::runtime::inventory::Inventory;
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
-use bandmaster_core::scheme::{Role, SchemeConfig, World};
+use bandmaster_core::scheme::{Program, Role};
 use bandmaster_core::time::Time;
 use bandmaster_core::topology::{NodeKind, Topology};
 use bandmaster_core::tuning::Tuning;
@@ -30,7 +31,7 @@ use crate::packet::Slab;
 use crate::probes::Probes;
 use crate::rounds::Rounds;
 use crate::routes::{Routes, route_ports};
-use crate::simulation::{ACTS, Connections, Simulation};
+use crate::simulation::{Connections, Simulation};
 use crate::tcp::Profile;
 use crate::workload::{self, FlowPlan, Jitter, Toggles, UdpSource};
 
@@ -96,19 +97,31 @@ pub(crate) fn build<'a>(
     let shares = if has_multipath { vec![None; tcp_flows] } else { Vec::new() };
     let rounds = Rounds::new(&plans, scenario, topology, trial);
 
-    let mut roles = roles(scenario, topology, &rates, &table, &data_routes[..tcp_flows]);
-    let programs = roles.iter_mut().flat_map(|role| role.controller.programs()).collect();
-    let gates = Gates::new(programs, ports.len());
+    let inventory = Inventory::of(topology, &rates);
+    let mut roles = if has_schemes {
+        let of_flow = |route: &u32| route_ports(&table, *route).iter().map(|port| PortId(*port)).collect();
+        let routes: Vec<Vec<PortId>> = data_routes[..tcp_flows].iter().map(of_flow).collect();
+        Role::all(&scenario.schemes, &inventory, &routes)
+    } else {
+        Vec::new()
+    };
+    let mut gates = Gates::default();
+    for (port, program) in roles.iter_mut().flat_map(|role| role.built.programs.drain(..)) {
+        match program {
+            Program::Watch(program) => ports[port.index()].extras().programs.push(program),
+            Program::Rewrite(program) => gates.add(port, program, ports.len()),
+        }
+    }
     for profile in &mut profiles {
         profile.echoes_window = gates.is_echoed();
     }
-    for role in roles.iter().filter(|role| role.wants.ports) {
-        for (port, _) in ports.iter_mut().zip(&port_owner).filter(|(_, owner)| **owner == role.node) {
+    for role in roles.iter().filter(|role| role.place.role.wants.ports) {
+        for (port, _) in ports.iter_mut().zip(&port_owner).filter(|(_, owner)| **owner == role.place.node) {
             port.extras().flow_counter.get_or_insert_with(FlowCounter::new);
         }
     }
     let mut probe_routes = BTreeMap::new();
-    for (from, to) in roles.iter().flat_map(|role| role.probes.iter().map(|&to| (role.node, to))) {
+    for (from, to) in roles.iter().flat_map(|role| role.probes().map(|to| (role.place.node, to))) {
         let route = routes.insert_probe(from, to, &mut table)?;
         probe_routes.insert((from, to), route);
         let on_way = route_ports(&table, route);
@@ -119,8 +132,9 @@ pub(crate) fn build<'a>(
             }
         }
     }
-    let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.node));
-    let runner = Runner::new(roles, ACTS).map_err(|lacks| RunError::Unrunnable(lacks.to_string()))?;
+    let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.place.node));
+    let runner =
+        Runner::new::<Simulation<'_>>(roles).map_err(|lacks| RunError::Unrunnable(lacks.to_string()))?;
 
     let measured_port = match &scenario.measure.queue {
         Some(name) => Some(find_port(topology, name)?),
@@ -190,6 +204,7 @@ pub(crate) fn build<'a>(
         rounds,
         shares,
         runner,
+        inventory,
         post: Post::new(scenario, trial),
         probes: Probes::new(probe_routes, ProbeFaults::new(scenario, trial)),
         meter,
@@ -272,20 +287,4 @@ fn find_port(topology: &Topology, name: &str) -> Result<u32, RunError> {
         Some(port) => Ok(port.0),
         None => Err(RunError::Unrunnable(format!("there is no port `{name}`; a port is written `from->to`"))),
     }
-}
-
-/// The roles of every scheme, new.
-pub(crate) fn roles(
-    scenario: &Scenario,
-    topology: &Topology,
-    rates: &[Rate],
-    routes: &[u32],
-    flows: &[u32],
-) -> Vec<Role> {
-    if scenario.schemes.is_empty() {
-        return Vec::new();
-    }
-    let world = World::new(topology, rates, flows.iter().map(|&route| route_ports(routes, route)));
-    let of = |config: &SchemeConfig| (config.scheme.build)(&config.params, &world);
-    scenario.schemes.iter().flat_map(of).collect()
 }

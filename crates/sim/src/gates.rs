@@ -30,17 +30,11 @@ struct Gate {
 const NONE: u32 = u32::MAX;
 
 impl Gates {
-    pub(crate) fn new(programs: Vec<(PortId, Box<dyn WindowProgram>)>, ports: usize) -> Self {
-        if programs.is_empty() {
-            return Self::default();
-        }
-        let mut of_port = vec![NONE; ports];
-        let mut gates = Vec::with_capacity(programs.len());
-        for (port, program) in programs {
-            of_port[port.index()] = gates.len() as u32;
-            gates.push(Gate { program, port: port.0, held: BTreeMap::new(), wake_at: None });
-        }
-        Self { gates, of_port }
+    /// Puts a program at one of `ports` ports.
+    pub(crate) fn add(&mut self, port: PortId, program: Box<dyn WindowProgram>, ports: usize) {
+        self.of_port.resize(ports, NONE);
+        self.of_port[port.index()] = self.gates.len() as u32;
+        self.gates.push(Gate { program, port: port.0, held: BTreeMap::new(), wake_at: None });
     }
 
     /// Some program asks hosts to return the window field.

@@ -84,6 +84,8 @@ pub(crate) struct Extras {
     pub(crate) path: Option<PathCounter>,
     /// BAS's flow counts.
     pub(crate) flow_counter: Option<FlowCounter>,
+    /// Programs of schemes.
+    pub(crate) programs: Vec<Box<dyn PortProgram>>,
     /// Queue-length statistics.
     pub(crate) watch: Option<QueueWatch>,
     /// Copies of packets with the start of their transmission.
@@ -720,13 +722,15 @@ impl Port {
     fn pass_extras(&mut self, now: Time, packet: &Packet) -> u32 {
         let Some(extras) = &mut self.extras else { return 0 };
         let is_data = packet.flow != PROBE;
-        if is_data && let Some(counter) = &mut extras.flow_counter {
+        if is_data && (extras.flow_counter.is_some() || !extras.programs.is_empty()) {
             let header = Header {
                 flow: FlowId(packet.flow),
                 syn: packet.flags & flag::SYN != 0,
                 fin: packet.flags & flag::FIN != 0,
             };
-            counter.on_packet(now, &header);
+            let counter = extras.flow_counter.as_mut().map(|counter| counter as &mut dyn PortProgram);
+            let programs = extras.programs.iter_mut().map(|program| program.as_mut() as &mut dyn PortProgram);
+            counter.into_iter().chain(programs).for_each(|program| program.on_packet(now, &header));
         }
         let mut fate = 0;
         if is_data && !extras.script.is_empty() && packet.payload > 0 {

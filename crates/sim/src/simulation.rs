@@ -4,13 +4,12 @@ mod results;
 mod schemes;
 mod traffic;
 
-pub(crate) use schemes::ACTS;
-
 use bandmaster_core::control::post::Post;
 use bandmaster_core::control::{FlowEnd, Observation, SegmentCounts};
 use bandmaster_core::id::{FlowId, NodeId};
 use bandmaster_core::report::RunRecord;
 use bandmaster_core::runtime::Runner;
+use bandmaster_core::runtime::inventory::Inventory;
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
 use bandmaster_core::time::Time;
 use bandmaster_core::tuning::Tuning;
@@ -68,6 +67,8 @@ pub(crate) struct Simulation<'a> {
     /// By TCP flow: its part in a multipath connection. Empty when there is none.
     pub(crate) shares: Vec<Option<Share>>,
     pub(crate) runner: Runner,
+    /// The network as the roles know it.
+    pub(crate) inventory: Inventory,
     /// Messages between roles on their way.
     pub(crate) post: Post,
     pub(crate) probes: Probes,
@@ -381,10 +382,8 @@ impl Simulation<'_> {
             }
             return;
         }
-        if packet.flags & flag::SYN != 0 && !self.runner.is_empty() {
-            let dst = self.plans[flow as usize].dst;
-            let stats = self.stats_of(flow, FlowEnd::Receiver);
-            self.observe(dst, &Observation::FlowStarted(stats));
+        if packet.flags & flag::SYN != 0 {
+            self.announce(flow, self.plans[flow as usize].dst, FlowEnd::Receiver);
         }
         let is_watched =
             !self.runner.is_empty() || !self.rounds.is_empty() || is_message || self.distributions.is_on();
@@ -472,10 +471,7 @@ impl Simulation<'_> {
         } else {
             self.connections.get_or_insert_with(i, new);
         }
-        if !self.runner.is_empty() {
-            let stats = self.stats_of(flow, FlowEnd::Sender);
-            self.observe(from, &Observation::FlowStarted(stats));
-        }
+        self.announce(flow, from, FlowEnd::Sender);
         let (sender, (profile, net)) = self.sender(flow);
         sender.open(profile, net);
     }

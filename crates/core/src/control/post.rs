@@ -3,12 +3,9 @@
 use crate::control::Message;
 use crate::id::NodeId;
 use crate::rng::Stream;
+use crate::runtime::envelope;
 use crate::scenario::{ControlPlane, Scenario};
 use crate::time::Span;
-use crate::units::UDP_HEADERS;
-
-/// Bytes of IP, UDP and message header of the messages without a wire format of their own.
-const MESSAGE_HEADER: u64 = 44;
 
 /// Messages on their way: delays them, loses them, counts their bytes. The clock is the runtime's.
 #[derive(Clone, Debug)]
@@ -34,10 +31,10 @@ impl Post {
     }
 
     /// Takes a message in: after how long it is to be [received](Self::receive), and its number. None: it is lost.
-    pub fn send(&mut self, from: NodeId, to: NodeId, message: Message) -> Option<(Span, u32)> {
+    pub fn send(&mut self, to: NodeId, message: Message) -> Option<(Span, u32)> {
         let mut delay = Span::ZERO;
-        if from != to {
-            self.bytes_sent += size(&message);
+        if message.from != to {
+            self.bytes_sent += envelope::size(&message);
             if self.plane.loss > 0.0 && self.stream.chance(self.plane.loss) {
                 return None;
             }
@@ -64,23 +61,9 @@ impl Post {
     }
 }
 
-/// Bytes of IP; entries have 32-bit identifiers and rates.
-fn size(message: &Message) -> u64 {
-    MESSAGE_HEADER
-        + match message {
-            Message::LinkReport { links } => 16 * links.len() as u64,
-            Message::FlowReport { flows, .. } => 16 * flows.len() as u64,
-            Message::FlowStarted { .. } | Message::FlowEnded { .. } => 4,
-            Message::Allocation { shares } => 8 * shares.len() as u64,
-            // Its header is its own.
-            Message::Encoded(payload) => return u64::from(UDP_HEADERS) + payload.len() as u64,
-        }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::FlowId;
 
     fn post(loss: f64) -> Post {
         Post {
@@ -95,20 +78,20 @@ mod tests {
     #[test]
     fn messages_come_once_and_their_numbers_are_used_again() {
         let (a, b) = (NodeId(0), NodeId(1));
-        let ended = |flow| Message::FlowEnded { flow: FlowId(flow) };
+        let say = |from, byte| Message { from, scheme: 1, body: vec![byte] };
         let mut post = post(0.0);
-        assert_eq!(post.send(a, b, ended(1)), Some((Span::from_millis(3), 0)));
-        assert_eq!(post.send(b, b, ended(2)), Some((Span::ZERO, 1)), "inside a node it takes no time");
-        assert_eq!(post.bytes_sent(), MESSAGE_HEADER + 4, "and costs nothing");
-        assert_eq!(post.receive(0), Some((b, ended(1))));
+        assert_eq!(post.send(b, say(a, 1)), Some((Span::from_millis(3), 0)));
+        assert_eq!(post.send(b, say(b, 2)), Some((Span::ZERO, 1)), "inside a node it takes no time");
+        assert_eq!(post.bytes_sent(), 28 + 31 + 1, "and costs nothing");
+        assert_eq!(post.receive(0), Some((b, say(a, 1))));
         assert_eq!(post.receive(0), None);
-        assert_eq!(post.send(a, b, ended(3)), Some((Span::from_millis(3), 0)));
+        assert_eq!(post.send(b, say(a, 3)), Some((Span::from_millis(3), 0)));
     }
 
     #[test]
     fn lost_messages_cost_their_bytes() {
         let mut post = post(1.0);
-        assert_eq!(post.send(NodeId(0), NodeId(1), Message::FlowEnded { flow: FlowId(1) }), None);
-        assert_eq!(post.bytes_sent(), MESSAGE_HEADER + 4);
+        assert_eq!(post.send(NodeId(1), Message { from: NodeId(0), scheme: 1, body: vec![1] }), None);
+        assert_eq!(post.bytes_sent(), 28 + 31 + 1);
     }
 }

@@ -6,9 +6,12 @@ use super::error::Errors;
 use super::keys::{Shape, TableDef};
 use super::raw::{self, Content, Item};
 use super::section::{Layer, Reader, Section};
-use crate::params::{Key, Kind, Written};
+use crate::id::{NodeId, PortId};
+use crate::params::{Key, Kind, Params, Value, Written};
 use crate::qdisc::dscp;
+use crate::runtime::inventory::Inventory;
 use crate::scheme::er2bc::{self, shares};
+use crate::scheme::{self, Place};
 use crate::time::Span;
 use crate::units::{Dimension, Rate};
 
@@ -90,14 +93,49 @@ pub enum Auth {
 /// What a sending gateway does.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    /// What the scheme decides by; its flows are `classes`.
-    pub settings: er2bc::Settings,
+    /// Parameters of the scheme, whose flows are `classes`.
+    pub params: Params,
     /// The classes, the most important first.
     pub classes: Vec<Class>,
     /// Bandwidth in force while the peer is silent.
     pub safe_rate: Rate,
     /// How long the peer may be silent before `safe_rate`.
     pub hold: Span,
+}
+
+/// This gateway, and the other, as its roles number them.
+pub const OWN: NodeId = NodeId(0);
+/// The other gateway.
+pub const OTHER: NodeId = NodeId(1);
+/// The shaper's port.
+const PATH: PortId = PortId(0);
+
+impl Sender {
+    /// The role, which goes on from what an earlier one saved.
+    pub fn role(&self, saved: Option<&[u8]>) -> scheme::Role {
+        let place = Place {
+            peers: vec![(OTHER, &er2bc::RECEIVER)],
+            ports: vec![PATH],
+            ..Place::new(&er2bc::SENDER, OWN, self.params.clone())
+        };
+        scheme::Role::new(&er2bc::DEF, place, &Inventory::default(), saved)
+    }
+}
+
+impl Deployment {
+    /// Its roles, which go on from what those before them saved.
+    pub fn roles(&self, saved: &[Option<Vec<u8>>]) -> Vec<scheme::Role> {
+        let answering = || {
+            let place = Place {
+                peers: vec![(OTHER, &er2bc::SENDER)],
+                ..Place::new(&er2bc::RECEIVER, OWN, Params::default())
+            };
+            scheme::Role::new(&er2bc::DEF, place, &Inventory::default(), None)
+        };
+        let saved = saved.first().and_then(Option::as_deref);
+        let asking = self.sender.iter().map(|sender| sender.role(saved));
+        asking.chain((self.role != Role::Sender).then(answering)).collect()
+    }
 }
 
 /// A class of traffic.
@@ -527,10 +565,15 @@ fn sender(reader: &mut Reader, file: &Section<'_>) -> Option<Sender> {
         }
     }
     let classes = classes(reader, file);
-    let params = control.params(er2bc::CONTROL_KEYS)?;
-    let flows = classes.iter().map(|class| class.flow).collect();
-    let settings = er2bc::settings(&params, flows);
-    Some(Sender { settings, classes, safe_rate: safe_rate?, hold: hold? })
+    let mut params = control.params(er2bc::CONTROL_KEYS)?;
+    let redundant = |(_, class): &(u32, &Class)| !class.flow.retransmits;
+    let redundant = (1..).zip(&classes).filter(redundant).map(|(place, _)| place.to_string()).collect();
+    params.set("needs", Value::List(classes.iter().map(|class| class.flow.need.to_string()).collect()));
+    params.set("retransmission", Value::Bool(true));
+    params.set("redundant", Value::List(redundant));
+    params.set("safe-rate", Value::Rate(safe_rate?));
+    params.set("hold", Value::Span(hold?));
+    Some(Sender { params, classes, safe_rate: safe_rate?, hold: hold? })
 }
 
 fn classes(reader: &mut Reader, file: &Section<'_>) -> Vec<Class> {

@@ -236,8 +236,9 @@ impl<'r> Reader<'r> {
             (Kind::IntegerList, Content::List(items)) => {
                 if let Some(wrong) = items.iter().find(|i| ordinal(i).is_none()) {
                     self.fail(&wrong.place, path, format!("{wrong} is not a whole number from 1"));
+                    return None;
                 }
-                None
+                Some(Value::List(items.iter().map(ToString::to_string).collect()))
             }
             (kind, Content::Scalar(written)) => match kind.parse(written) {
                 Ok(value) => Some(value),

@@ -63,8 +63,8 @@ pub(super) fn read(reader: &mut Reader, root: &Item, quick: bool) -> Option<Scen
 
 /// Messages of an exchange share flow numbers, so what a scheme decides for a flow would outlast it.
 fn refuse_for_exchange(reader: &mut Reader, file: &Section<'_>, schemes: &[SchemeConfig]) {
-    let by_flow = |act: &&Act| matches!(act, Act::SetWindow | Act::SetRate | Act::Program);
-    for name in schemes.iter().filter(|c| c.scheme.acts.iter().any(|a| by_flow(&a))).map(|c| c.scheme.name) {
+    let by_flow = |act: Act| matches!(act, Act::SetWindow | Act::SetRate | Act::Rewrite);
+    for name in schemes.iter().filter(|c| c.scheme.acts().any(by_flow)).map(|c| c.scheme.name) {
         let message = "decides for single flows, and those of an exchange are too many to be told apart";
         reader.fail_key(file, "schemes", format!("{name} {message}"));
     }
@@ -77,7 +77,7 @@ fn refuse_for_multipath(
     schemes: &[SchemeConfig],
     flows: &[FlowGroup],
 ) {
-    let tunes = |config: &&SchemeConfig| config.scheme.acts.contains(&Act::Tune);
+    let tunes = |config: &&SchemeConfig| config.scheme.acts().any(|act| act == Act::Tune);
     let (Some(config), Some(group)) =
         (schemes.iter().find(tunes), flows.iter().find(|group| group.multipath.is_some()))
     else {

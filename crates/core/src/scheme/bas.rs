@@ -8,12 +8,16 @@ mod host;
 mod router;
 pub mod shares;
 
-use super::{Act, Role, SchemeDef, Wants, World};
-use crate::id::NodeId;
+use serde::{Deserialize, Serialize};
+
+use super::{Act, Built, Place, RoleDef, SchemeDef, Wants};
+use crate::control::FlowKey;
+use crate::id::{FlowId, NodeId, PortId};
 use crate::params::{Key, Kind, Params, Value};
+use crate::runtime::inventory::{Inventory, Port};
 use crate::time::Span;
 use crate::topology::Topology;
-use crate::units::Dimension;
+use crate::units::{Bytes, Dimension, Rate};
 use shares::{Rounding, Scope, UnderUse};
 
 /// The registry entry.
@@ -22,12 +26,77 @@ pub static DEF: SchemeDef = SchemeDef {
     about: "Central allocator: a fair window for every flow from link capacity, flow counts and RTT",
     source: "Ito, Koga, Iida: A Bandwidth Allocation Scheme to Improve Fairness and Link Utilization in Data Center \
              Networks, IEICE Trans. Commun. E101-B(3), 2018",
+    code: 1,
     keys: KEYS,
-    acts: &[Act::SetWindow, Act::SetRate, Act::Send],
+    roles: &[ALLOCATOR, ROUTER, HOST],
     check,
     fits: |_, _| Ok(()),
+    place,
     build,
 };
+
+/// Decides. Its ports are the links of the domain.
+const ALLOCATOR: RoleDef = RoleDef { name: "allocator", wants: Wants::NOTHING, acts: &[Act::Send] };
+/// Notifies its peer, the allocator, of the flows on its ports.
+const ROUTER: RoleDef = RoleDef { name: "router", wants: Wants::PORTS, acts: &[Act::Send] };
+/// Measures the flows that end at it, and enforces the shares of its peer, the allocator.
+const HOST: RoleDef =
+    RoleDef { name: "host", wants: Wants::FLOWS, acts: &[Act::SetWindow, Act::SetRate, Act::Send] };
+
+/// What the roles tell each other.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+enum Word {
+    /// A router's count of the flows on its links: the notification.
+    Links(Vec<LinkCount>),
+    /// A host's measurements: throughput and round-trip time of each live flow.
+    Flows(Vec<FlowMeasurement>),
+    /// A flow begins at a host.
+    Started(FlowId, Way),
+    /// A flow at a host has ended.
+    Ended(FlowId),
+    /// The allocator's decision for flows of a host.
+    Shares(Vec<Share>),
+}
+
+/// Flows on a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct LinkCount {
+    port: PortId,
+    flows: u32,
+    /// Bytes that wait.
+    backlog: Bytes,
+}
+
+/// One flow's measurement interval.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct FlowMeasurement {
+    flow: FlowId,
+    /// Throughput over the interval as the link sees it, headers included; none when the flow is younger.
+    throughput: Option<Rate>,
+    /// Latest less least round-trip time: what the flow waits in queues.
+    queueing: Span,
+    /// Bytes that a full segment takes on a link.
+    frame: Bytes,
+    /// Until the allocator has answered: it may not have heard of the flow.
+    way: Option<Way>,
+}
+
+/// What a host knows of where a flow's data go.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+struct Way {
+    key: FlowKey,
+    ports: Vec<PortId>,
+}
+
+/// One flow's allocation.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+struct Share {
+    flow: FlowId,
+    /// On the link, headers included.
+    rate: Rate,
+    /// Enforce by pacing at this rate instead of a window of whole segments.
+    paced: bool,
+}
 
 const KEYS: &[Key] = &[
     Key::required("servers", Kind::TextList, "Hosts whose flows are controlled; the host role runs there"),
@@ -190,55 +259,48 @@ impl Settings {
     }
 }
 
-fn build(params: &Params, world: &World) -> Vec<Role> {
-    let settings = Settings::new(params);
+fn place(params: &Params, inventory: &Inventory, _routes: &[Vec<PortId>]) -> Vec<Place> {
     let nodes =
-        |key: &str| params.list(key).iter().filter_map(|name| world.node(name)).collect::<Vec<NodeId>>();
+        |key: &str| params.list(key).iter().filter_map(|name| inventory.node(name)).collect::<Vec<NodeId>>();
     let (servers, domain) = (nodes("servers"), nodes("domain"));
-    let allocator_node = match params.get("allocator-node") {
-        Some(Value::Text(name)) => world.node(name),
+    let allocator = match params.get("allocator-node") {
+        Some(Value::Text(name)) => inventory.node(name),
         _ => servers.first().copied(),
     };
-    let Some(allocator_node) = allocator_node else { return Vec::new() };
-    let allocator = allocator::Allocator::new(settings.clone(), world, &domain);
-    let mut roles = vec![Role {
-        node: allocator_node,
-        name: "allocator",
-        wants: Wants::NOTHING,
-        acts: &[Act::Send],
-        probes: Vec::new(),
-        controller: Box::new(allocator),
-    }];
+    let Some(allocator) = allocator else { return Vec::new() };
+    let inside = |port: &Port| domain.contains(&port.from) && domain.contains(&port.to);
+    let ports_from = |from: Option<NodeId>| {
+        let here = |port: &Port| inside(port) && from.is_none_or(|from| port.from == from);
+        let ports = inventory.ports().filter(|(_, port)| here(port));
+        ports.map(|(number, _)| number).collect::<Vec<PortId>>()
+    };
+    let place = |role, node, ports| Place {
+        peers: vec![(allocator, &ALLOCATOR)],
+        ports,
+        ..Place::new(role, node, params.clone())
+    };
+    let mut places = vec![Place { peers: Vec::new(), ..place(&ALLOCATOR, allocator, ports_from(None)) }];
     for &node in &domain {
-        let inside = |port: &super::PortInfo| port.from == node && domain.contains(&port.to);
-        if !servers.contains(&node) && world.ports.iter().any(inside) {
-            let controller = Box::new(router::Router::new(&settings, allocator_node));
-            roles.push(Role {
-                node,
-                name: "router",
-                wants: Wants::PORTS,
-                acts: &[Act::Send],
-                probes: Vec::new(),
-                controller,
-            });
+        let ports = ports_from(Some(node));
+        if !servers.contains(&node) && !ports.is_empty() {
+            places.push(place(&ROUTER, node, ports));
         }
     }
-    for &node in &servers {
-        let controller = Box::new(host::Host::new(settings.clone(), node, allocator_node));
-        let enforces = match settings.allocator {
-            AllocatorKind::Paper => &[Act::SetWindow, Act::Send][..],
-            AllocatorKind::MaxMin => &[Act::SetWindow, Act::SetRate, Act::Send],
-        };
-        roles.push(Role {
-            node,
-            name: "host",
-            wants: Wants::FLOWS,
-            acts: enforces,
-            probes: Vec::new(),
-            controller,
-        });
+    places.extend(servers.iter().map(|&node| place(&HOST, node, Vec::new())));
+    places
+}
+
+fn build(place: &Place, inventory: &Inventory, _saved: Option<&[u8]>) -> Built {
+    let settings = Settings::new(&place.params);
+    if place.role.name == ALLOCATOR.name {
+        return Built::brain(allocator::Allocator::new(settings, inventory, &place.ports));
     }
-    roles
+    let Some(&(allocator, _)) = place.peers.first() else { return Built::default() };
+    if place.role.name == ROUTER.name {
+        Built::brain(router::Router::new(&settings, allocator, place.ports.clone()))
+    } else {
+        Built::brain(host::Host::new(settings, allocator))
+    }
 }
 
 fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, String)> {

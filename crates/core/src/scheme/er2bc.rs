@@ -16,12 +16,12 @@ mod faults;
 #[cfg(test)]
 mod model;
 
-use crate::control::Controller;
-use crate::id::{NodeId, PortId};
+use crate::id::PortId;
 use crate::params::{Key, Kind, Params, Value};
 use crate::qdisc;
-use crate::scheme::{Act, Role, SchemeDef, Wants, World};
-use crate::time::Time;
+use crate::runtime::inventory::Inventory;
+use crate::scheme::{Act, Built, Place, RoleDef, SchemeDef, Wants};
+use crate::time::{Span, Time};
 use crate::topology::{NodeKind, Topology};
 use crate::units::{Dimension, Rate, parse_quantity};
 
@@ -32,12 +32,21 @@ pub static DEF: SchemeDef = SchemeDef {
     name: "er2bc",
     about: "A gateway divides the bandwidth that it estimates, so that important flows receive what they need",
     source: "Matsuda, Ishihara 2019",
+    code: 2,
     keys: KEYS,
-    acts: &[Act::Probe, Act::SetClass],
+    roles: &[SENDER, RECEIVER],
     check,
     fits,
+    place,
     build,
 };
+
+/// The gateway before the path: asks each cycle, and sets the classes of the shaper at its port. Its peer is the other.
+pub const SENDER: RoleDef =
+    RoleDef { name: "gateway", wants: Wants::NOTHING, acts: &[Act::Probe, Act::SetClass] };
+/// The gateway behind the path: answers the questions of its peer.
+pub const RECEIVER: RoleDef =
+    RoleDef { name: "answering gateway", wants: Wants::NOTHING, acts: &[Act::Probe] };
 
 /// The keys that [`settings`] reads, of scenario and deployment files.
 pub const CONTROL_KEYS: &[Key] = &[
@@ -82,6 +91,23 @@ const KEYS: &[Key] = &[
         "Flows send lost packets again (TCP); without, they are sent with redundancy (UDP)",
         "Sect. 3.1",
     ),
+    Key::optional(
+        "redundant",
+        Kind::IntegerList,
+        "Flows, by their place from 1, that are sent with redundancy although `retransmission` is true",
+    ),
+    Key::optional(
+        "safe-rate",
+        RATE,
+        "Bandwidth in force while the other gateway is silent; absent: the estimate stays",
+    ),
+    Key::new(
+        "hold",
+        Kind::Quantity(Dimension::Span),
+        "10s",
+        "How long it may be silent before that",
+        "bandmaster",
+    ),
     CONTROL_KEYS[0],
     CONTROL_KEYS[1],
     CONTROL_KEYS[2],
@@ -112,6 +138,10 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
         if let Err(e) = parse_quantity(&need, Dimension::Rate) {
             return Err(("needs", format!("`{need}`: {e}")));
         }
+    }
+    let flows = params.list("needs").len();
+    if let Some(place) = params.list("redundant").iter().find(|n| n.parse().is_ok_and(|n: usize| n > flows)) {
+        return Err(("redundant", format!("names flow {place}; there are {flows}")));
     }
     if params.span("cycle").is_zero() {
         return Err(("cycle", "must be longer than 0s".to_owned()));
@@ -150,34 +180,58 @@ fn fits(params: &Params, topology: &Topology) -> Result<(), (&'static str, Strin
     Ok(())
 }
 
-fn build(params: &Params, world: &World) -> Vec<Role> {
-    let (Some(port), Some(receiver)) =
-        (world.port(&params.text("port")), world.node(&params.text("receiver")))
-    else {
+fn place(params: &Params, inventory: &Inventory, _routes: &[Vec<PortId>]) -> Vec<Place> {
+    let (port, receiver) = (params.text("port"), params.text("receiver"));
+    let (Some(port), Some(receiver)) = (inventory.port_named(&port), inventory.node(&receiver)) else {
         return Vec::new();
     };
-    let node = world.ports[port.index()].from;
-    let retransmits = params.bool("retransmission");
-    let flow = |need: &String| {
-        let need = Rate::from_bits_per_sec(parse_quantity(need, Dimension::Rate).unwrap_or_default());
-        shares::Flow { need, retransmits }
-    };
-    let flows: Vec<shares::Flow> = params.list("needs").iter().map(flow).collect();
-    let settings = settings(params, flows);
-    let sender = sender_gateway(&settings, port, receiver, probe::Auth::None, 0);
-    let answering = receiver_gateway(node, probe::Auth::None);
-    let role = |node, name, acts, peer, controller| Role {
-        node,
-        name,
-        wants: Wants::NOTHING,
-        acts,
-        probes: vec![peer],
-        controller,
-    };
+    let Some(sender) = inventory.port(port).map(|port| port.from) else { return Vec::new() };
     vec![
-        role(node, "gateway", &[Act::Probe, Act::SetClass], receiver, sender),
-        role(receiver, "answering gateway", &[Act::Probe], node, answering),
+        Place {
+            peers: vec![(receiver, &RECEIVER)],
+            ports: vec![port],
+            ..Place::new(&SENDER, sender, params.clone())
+        },
+        Place { peers: vec![(sender, &SENDER)], ..Place::new(&RECEIVER, receiver, params.clone()) },
     ]
+}
+
+/// What is saved is the estimate.
+fn build(place: &Place, _inventory: &Inventory, saved: Option<&[u8]>) -> Built {
+    let Some(&(peer, _)) = place.peers.first() else { return Built::default() };
+    if place.role.name == RECEIVER.name {
+        return Built::brain(gateway::Receiver { sender: peer });
+    }
+    let Some(&port) = place.ports.first() else { return Built::default() };
+    let mut settings = Settings::new(&place.params);
+    let before: Option<Rate> = saved.and_then(|bytes| postcard::from_bytes(bytes).ok());
+    if let Some(before) = before {
+        settings.estimator.initial = before.min(settings.estimator.ceiling);
+    }
+    let shares = shares::Shares::new(settings.shares, &settings.flows, settings.estimator.initial);
+    // What each needs in order of priority, out of the safe rate.
+    let basic = shares::Settings { law: shares::Law::Basic, ..settings.shares };
+    let safe = |rate| shares::Shares::new(basic, &settings.flows, rate).plan().clone();
+    let watchdog = settings.safe_rate.map(|rate| gateway::Watchdog {
+        hold: settings.hold,
+        safe: safe(rate),
+        heard: Time::ZERO,
+        is_silent: false,
+    });
+    let cycle = settings.estimator.cycle;
+    let mut estimator = abw::Estimator::new(settings.estimator);
+    estimator.set_goals(&shares.goals());
+    Built::brain(gateway::Sender {
+        port,
+        receiver: peer,
+        cycle,
+        number: probe::Seq::new(0),
+        estimator,
+        shares,
+        asked: None,
+        next: Time::ZERO,
+        watchdog,
+    })
 }
 
 /// What a sending gateway decides by.
@@ -189,60 +243,47 @@ pub struct Settings {
     pub shares: shares::Settings,
     /// The flows, the most important first: flow i is class i of the shaper.
     pub flows: Vec<shares::Flow>,
+    /// Bandwidth in force while the other gateway is silent; none: the estimate.
+    pub safe_rate: Option<Rate>,
+    /// How long it may be silent before that.
+    pub hold: Span,
 }
 
-/// What `params`, values of [`CONTROL_KEYS`], say about `flows`.
-pub fn settings(params: &Params, flows: Vec<shares::Flow>) -> Settings {
-    let class_floor = params.rate("class-floor");
-    let law = match params.text("control").as_str() {
-        "basic" => shares::Law::Basic,
-        "strict" => shares::Law::Strict,
-        "limit" => shares::Law::Limit,
-        _ => shares::Law::Paper,
-    };
-    let shares = shares::Settings { law, class_floor, ..shares::Settings::default() };
-    // Redundancy makes up for a packet more or less in a round, so that W may rest close to what the flows need.
-    let redundant = flows.iter().all(|flow| !flow.retransmits);
-    let margin = if redundant { 0.004 } else { 0.02 };
-    let estimator = abw::Settings {
-        cycle: params.span("cycle"),
-        initial: params.rate("initial"),
-        floor: Rate::from_bits_per_sec(class_floor.bits_per_sec() * flows.len() as u64),
-        ceiling: params.rate("ceiling"),
-        law: match params.text("estimator").as_str() {
-            "delay" => abw::Law::Delay(delay::Settings { margin, ..delay::Settings::default() }),
-            _ => abw::Law::Loss(abw::Loss::default()),
-        },
-    };
-    Settings { estimator, shares, flows }
-}
-
-/// The gateway before the path: asks `receiver` each cycle and sets the classes of the shaper at `port`. `epoch` numbers
-/// its first question: see [`probe::Numbering::new`]. It wants its first tick at [`Time::ZERO`].
-pub fn sender_gateway(
-    settings: &Settings,
-    port: PortId,
-    receiver: NodeId,
-    auth: probe::Auth,
-    epoch: u32,
-) -> Box<dyn Controller> {
-    let shares = shares::Shares::new(settings.shares, &settings.flows, settings.estimator.initial);
-    let mut estimator = abw::Estimator::new(settings.estimator.clone());
-    estimator.set_goals(&shares.goals());
-    Box::new(gateway::Sender {
-        port,
-        receiver,
-        cycle: settings.estimator.cycle,
-        numbering: probe::Numbering::new(epoch),
-        endpoint: probe::Endpoint::new(auth),
-        estimator,
-        shares,
-        asked: None,
-        next: Time::ZERO,
-    })
-}
-
-/// The gateway behind the path: answers the questions of `sender`.
-pub fn receiver_gateway(sender: NodeId, auth: probe::Auth) -> Box<dyn Controller> {
-    Box::new(gateway::Receiver { sender, endpoint: probe::Endpoint::new(auth) })
+impl Settings {
+    /// What parameters of the scheme say.
+    pub fn new(params: &Params) -> Self {
+        let redundant = params.list("redundant");
+        let flow = |(number, need): (u32, &String)| {
+            let need = Rate::from_bits_per_sec(parse_quantity(need, Dimension::Rate).unwrap_or_default());
+            let is_redundant = redundant.contains(&number.to_string());
+            shares::Flow { need, retransmits: params.bool("retransmission") && !is_redundant }
+        };
+        let flows: Vec<shares::Flow> = (1..).zip(&params.list("needs")).map(flow).collect();
+        let class_floor = params.rate("class-floor");
+        let law = match params.text("control").as_str() {
+            "basic" => shares::Law::Basic,
+            "strict" => shares::Law::Strict,
+            "limit" => shares::Law::Limit,
+            _ => shares::Law::Paper,
+        };
+        let shares = shares::Settings { law, class_floor, ..shares::Settings::default() };
+        // Redundancy makes up for a packet more or less in a round, so that W may rest close to what the flows need.
+        let redundant = flows.iter().all(|flow| !flow.retransmits);
+        let margin = if redundant { 0.004 } else { 0.02 };
+        let estimator = abw::Settings {
+            cycle: params.span("cycle"),
+            initial: params.rate("initial"),
+            floor: Rate::from_bits_per_sec(class_floor.bits_per_sec() * flows.len() as u64),
+            ceiling: params.rate("ceiling"),
+            law: match params.text("estimator").as_str() {
+                "delay" => abw::Law::Delay(delay::Settings { margin, ..delay::Settings::default() }),
+                _ => abw::Law::Loss(abw::Loss::default()),
+            },
+        };
+        let safe_rate = match params.get("safe-rate") {
+            Some(Value::Rate(rate)) => Some(*rate),
+            _ => None,
+        };
+        Self { estimator, shares, flows, safe_rate, hold: params.span("hold") }
+    }
 }

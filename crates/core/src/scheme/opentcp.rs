@@ -18,11 +18,11 @@ mod faults;
 
 use std::collections::BTreeSet;
 
-use crate::control::Controller;
-use crate::id::NodeId;
+use crate::id::{NodeId, PortId};
 use crate::params::{Key, Kind, NamedText, Params, Value};
+use crate::runtime::inventory::Inventory;
 use crate::scenario::policy::parse;
-use crate::scheme::{Act, Role, SchemeDef, Wants, World};
+use crate::scheme::{Act, Built, Place, RoleDef, SchemeDef, Wants};
 use crate::time::Span;
 use crate::topology::{NodeKind, Topology};
 use crate::units::Dimension;
@@ -35,12 +35,21 @@ pub static DEF: SchemeDef = SchemeDef {
     about: "An Oracle retunes the TCP of all hosts by the operator's policies",
     source: "Ghobadi, Hassas Yeganeh, Ganjali: Rethinking End-to-End Congestion Control in Software-Defined Networks, \
              HotNets 2012",
+    code: 3,
     keys: KEYS,
-    acts: &[Act::Tune, Act::Send],
+    roles: &[ORACLE, SWITCH, AGENT],
     check,
     fits,
+    place,
     build,
 };
+
+/// Decides. Its peers are the agents, in the order of the network, and the switches that report; its ports are theirs.
+pub const ORACLE: RoleDef = RoleDef { name: "oracle", wants: Wants::NOTHING, acts: &[Act::Send] };
+/// Tells its peer, the Oracle, what its ports carry.
+pub const SWITCH: RoleDef = RoleDef { name: "switch", wants: Wants::PORTS, acts: &[Act::Send] };
+/// Applies CUEs of its peer, the Oracle, and reports to it.
+pub const AGENT: RoleDef = RoleDef { name: "agent", wants: Wants::FLOWS, acts: &[Act::Tune, Act::Send] };
 
 const SPAN: Kind = Kind::Quantity(Dimension::Span);
 
@@ -59,6 +68,13 @@ const KEYS: &[Key] = &[
     Key::optional("oracle", Kind::Text, "Where the Oracle runs; absent: at the first agent"),
     Key::optional("cycle", SPAN, "T instead of the cycle of the policies; leases change in proportion"),
     Key::new("look", SPAN, "100ms", "Interval at which agents check preconditions", "Sect. 3: fast reaction"),
+    Key::new(
+        "reports",
+        Kind::Bool,
+        "true",
+        "Agents tell the Oracle what their hosts do, when a policy asks for it",
+        "",
+    ),
     Key::optional("force", Kind::TextList, "Checks that are overruled: timescale"),
 ];
 
@@ -200,81 +216,85 @@ fn longest_rtt(topology: &Topology) -> Option<Span> {
     Some(Span::from_nanos(2 * furthest(end).0))
 }
 
-fn build(params: &Params, world: &World) -> Vec<Role> {
+fn place(params: &Params, inventory: &Inventory, routes: &[Vec<PortId>]) -> Vec<Place> {
     // `check` has read them.
-    let Ok(mut policies) = policies(&params.files("policies")) else { return Vec::new() };
-    let (mut ends, mut inner) = (vec![false; world.nodes.len()], vec![false; world.nodes.len()]);
-    for route in &world.routes {
-        for (at, port) in route.ports.iter().enumerate() {
-            let port = &world.ports[port.index()];
+    let Ok(policies) = policies(&params.files("policies")) else { return Vec::new() };
+    let (mut ends, mut inner) = (BTreeSet::new(), BTreeSet::new());
+    for ports in routes {
+        for (at, port) in ports.iter().enumerate() {
+            let Some(port) = inventory.port(*port) else { continue };
             if at == 0 {
-                ends[port.from.index()] = true;
+                ends.insert(port.from);
             }
-            let side = if at + 1 == route.ports.len() { &mut ends } else { &mut inner };
-            side[port.to.index()] = true;
+            let side = if at + 1 == ports.len() { &mut ends } else { &mut inner };
+            side.insert(port.to);
         }
     }
-    let nodes = |are: &[bool]| {
-        let with = |(at, is): (usize, &bool)| is.then_some(NodeId(at as u32));
-        are.iter().enumerate().filter_map(with).collect::<Vec<_>>()
-    };
-    let agents = match params.get("agents") {
-        Some(Value::List(names)) => names.iter().filter_map(|name| world.node(name)).collect(),
-        _ => nodes(&ends),
+    let agents: Vec<NodeId> = match params.get("agents") {
+        Some(Value::List(names)) => names.iter().filter_map(|name| inventory.node(name)).collect(),
+        _ => ends.into_iter().collect(),
     };
     let oracle = match params.get("oracle") {
-        Some(Value::Text(name)) => world.node(name),
+        Some(Value::Text(name)) => inventory.node(name),
         _ => agents.first().copied(),
     };
     let Some(oracle) = oracle else { return Vec::new() };
-    let ports_wanted = policies.iter().any(|policy| policy.collects(Source::Link));
-    let switches = if ports_wanted { nodes(&inner) } else { Vec::new() };
-    let cycle = cycle(params, &policies);
-    for policy in &mut policies {
-        policy.lease = policy.lease.mul_f64(cycle.as_secs_f64() / policy.cycle.as_secs_f64());
-        policy.cycle = cycle;
-    }
-    roles(policies, world, &Places { oracle, agents, switches }, cycle, params.span("look"))
+    let has_ports = policies.iter().any(|policy| policy.collects(Source::Link));
+    let switches = if has_ports { inner.into_iter().collect() } else { Vec::new() };
+    places(params, &policies, &Sites { oracle, agents, switches })
 }
 
-/// Which role runs where.
+/// Nodes of the roles.
 #[derive(Clone, Debug)]
-pub struct Places {
-    /// The Oracle.
+pub struct Sites {
+    /// The Oracle's.
     pub oracle: NodeId,
-    /// Agents, in the order of the network.
+    /// Those of agents, in the order of the network.
     pub agents: Vec<NodeId>,
-    /// Switches that report.
+    /// Those of switches that report.
     pub switches: Vec<NodeId>,
 }
 
-/// The roles of `policies` in a network. Agents check preconditions every `look`.
-pub fn roles(policies: Vec<Policy>, world: &World, places: &Places, cycle: Span, look: Span) -> Vec<Role> {
-    let hosts_report = policies.iter().any(|policy| policy.collects(Source::Host));
-    let Places { oracle, agents, switches } = places;
-    let role = |node, name, wants, acts, controller: Box<dyn Controller>| Role {
-        node,
-        name,
-        wants,
-        acts,
-        probes: Vec::new(),
-        controller,
-    };
-    let mut roles = Vec::new();
-    let controller = oracle::Oracle::new(policies, world, agents, switches, cycle);
-    roles.push(role(*oracle, "oracle", Wants::NOTHING, &[Act::Send], Box::new(controller)));
-    for &node in switches {
-        roles.push(role(
-            node,
-            "switch",
-            Wants::PORTS,
-            &[Act::Send],
-            Box::new(switch::Switch::new(node, *oracle, cycle)),
-        ));
+/// The places of `policies`, which `params` names, at these nodes.
+pub fn places(params: &Params, policies: &[Policy], sites: &Sites) -> Vec<Place> {
+    let Sites { oracle, agents, switches } = sites;
+    let hosts_report = policies.iter().any(|policy| policy.collects(Source::Host)) && params.bool("reports");
+    let of = |nodes: &[NodeId], role| nodes.iter().map(|node| (*node, role)).collect::<Vec<_>>();
+    let peers = [of(agents, &AGENT), of(switches, &SWITCH)].concat();
+    let mut places = vec![Place { peers, ..Place::new(&ORACLE, *oracle, params.clone()) }];
+    // What the others have to know of the policies.
+    let mut own = params.clone();
+    own.set("cycle", Value::Span(cycle(params, policies)));
+    own.set("policies", Value::Files(Vec::new()));
+    let reporting =
+        |role, node| Place { peers: vec![(*oracle, &ORACLE)], ..Place::new(role, node, own.clone()) };
+    places.extend(switches.iter().map(|&node| reporting(&SWITCH, node)));
+    for (at, &node) in agents.iter().enumerate() {
+        let rank = (at, agents.len());
+        let mut place = Place { rank, ..reporting(&AGENT, node) };
+        place.params.set("reports", Value::Bool(hosts_report));
+        places.push(place);
     }
-    for (place, &node) in agents.iter().enumerate() {
-        let controller = agent::Agent::new(node, *oracle, cycle, look, hosts_report, (place, agents.len()));
-        roles.push(role(node, "agent", Wants::FLOWS, &[Act::Tune, Act::Send], Box::new(controller)));
+    places
+}
+
+fn build(place: &Place, inventory: &Inventory, _saved: Option<&[u8]>) -> Built {
+    let params = &place.params;
+    if place.role.name == ORACLE.name {
+        let Ok(mut policies) = policies(&params.files("policies")) else { return Built::default() };
+        let cycle = cycle(params, &policies);
+        for policy in &mut policies {
+            policy.lease = policy.lease.mul_f64(cycle.as_secs_f64() / policy.cycle.as_secs_f64());
+            policy.cycle = cycle;
+        }
+        return Built::brain(oracle::Oracle::new(policies, inventory, place, cycle));
     }
-    roles
+    let Some(&(oracle, _)) = place.peers.first() else { return Built::default() };
+    let cycle = cycle(params, &[]);
+    if place.role.name == SWITCH.name {
+        Built::brain(switch::Switch::new(oracle, cycle))
+    } else {
+        let reports = params.bool("reports");
+        Built::brain(agent::Agent::new(oracle, cycle, params.span("look"), reports, place.rank))
+    }
 }

@@ -9,12 +9,11 @@ mod tor;
 
 use std::collections::BTreeSet;
 
-use super::{Act, Role, SchemeDef, Wants, World};
-use crate::control::{Controller, Observation, Outbox, Wakeup};
+use super::{Act, Built, Place, Program, RoleDef, SchemeDef, Wants};
 use crate::id::PortId;
 use crate::params::{Key, Kind, Params, Value};
-use crate::port::window::WindowProgram;
-use crate::time::{Span, Time};
+use crate::runtime::inventory::Inventory;
+use crate::time::Span;
 use crate::topology::{NodeKind, Topology};
 use crate::units::{Bytes, Dimension, Rate};
 use law::Terms;
@@ -26,11 +25,16 @@ pub static DEF: SchemeDef = SchemeDef {
     source: "Pang, Yao, Wang, Ding, Zhang: Transmission Control of MPTCP Incast Based on Buffer Balance Factor Allocation in \
              Data Center Networks, IEEE Access 7, 2019",
     keys: KEYS,
-    acts: &[Act::Program],
+    code: 4,
+    roles: &[TOR],
     check,
     fits,
+    place,
     build,
 };
+
+/// A top-of-rack router: programs at its ports, no brain.
+const TOR: RoleDef = RoleDef { name: "tor", wants: Wants::NOTHING, acts: &[Act::Rewrite] };
 
 const KEYS: &[Key] = &[
     Key::optional(
@@ -81,53 +85,35 @@ const KEYS: &[Key] = &[
     ),
 ];
 
-/// Keeps the programs until the runtime asks for them.
-struct Tors {
-    programs: Vec<(PortId, Box<dyn WindowProgram>)>,
-}
-
-impl Controller for Tors {
-    fn on(&mut self, _now: Time, _observation: &Observation<'_>, _out: &mut Outbox) {}
-
-    fn wakeup(&self) -> Option<Wakeup> {
-        None
-    }
-
-    fn programs(&mut self) -> Vec<(PortId, Box<dyn WindowProgram>)> {
-        std::mem::take(&mut self.programs)
-    }
-}
-
-fn build(params: &Params, world: &World) -> Vec<Role> {
+fn place(params: &Params, inventory: &Inventory, routes: &[Vec<PortId>]) -> Vec<Place> {
     let ports: Vec<PortId> = match params.get("ports") {
-        Some(Value::List(names)) => names.iter().filter_map(|name| world.port(name)).collect(),
-        _ => ports_to_receivers(world),
+        Some(Value::List(names)) => names.iter().filter_map(|name| inventory.port_named(name)).collect(),
+        _ => ports_to_receivers(routes),
     };
-    let Some(&first) = ports.first() else { return Vec::new() };
-    let is_field = params.text("form") == "window-field";
-    let program = |port: PortId| -> (PortId, Box<dyn WindowProgram>) {
-        let terms = terms(params, world.ports[port.index()].capacity);
-        (port, Box::new(tor::Tor::new(terms, is_field)))
+    let mut places: Vec<Place> = Vec::new();
+    for port in ports {
+        let Some(node) = inventory.port(port).map(|port| port.from) else { continue };
+        match places.iter_mut().find(|place| place.node == node) {
+            Some(place) => place.ports.push(port),
+            None => places.push(Place { ports: vec![port], ..Place::new(&TOR, node, params.clone()) }),
+        }
+    }
+    places
+}
+
+fn build(place: &Place, inventory: &Inventory, _saved: Option<&[u8]>) -> Built {
+    let is_field = place.params.text("form") == "window-field";
+    let program = |port: &PortId| {
+        let terms = terms(&place.params, inventory.port(*port)?.capacity);
+        Some((*port, Program::Rewrite(Box::new(tor::Tor::new(terms, is_field)))))
     };
-    let programs = ports.iter().map(|port| program(*port)).collect();
-    let node = world.ports[first.index()].from;
-    let controller = Box::new(Tors { programs });
-    vec![Role {
-        node,
-        name: "tor",
-        wants: Wants::NOTHING,
-        acts: &[Act::Program],
-        probes: Vec::new(),
-        controller,
-    }]
+    Built { controller: None, programs: place.ports.iter().filter_map(program).collect() }
 }
 
 /// Ports by which data reaches its receivers, but for links between hosts.
-fn ports_to_receivers(world: &World) -> Vec<PortId> {
-    let first: BTreeSet<PortId> =
-        world.routes.iter().filter_map(|route| route.ports.first().copied()).collect();
-    let last: BTreeSet<PortId> =
-        world.routes.iter().filter_map(|route| route.ports.last().copied()).collect();
+fn ports_to_receivers(routes: &[Vec<PortId>]) -> Vec<PortId> {
+    let first: BTreeSet<PortId> = routes.iter().filter_map(|ports| ports.first().copied()).collect();
+    let last: BTreeSet<PortId> = routes.iter().filter_map(|ports| ports.last().copied()).collect();
     last.difference(&first).copied().collect()
 }
 

@@ -14,7 +14,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::Error;
-use super::status::{Shared, Status, current};
+use super::status::{Shared, State, Status, current};
 
 /// A client that takes longer is let go.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -89,7 +89,7 @@ pub(super) fn text(status: &Status) -> String {
             per_second(),
             gauge(bytes(sender.in_force)),
         );
-        let answering = f64::from(u8::from(sender.state == "answering"));
+        let answering = f64::from(u8::from(sender.state == State::Answering));
         registry.register("peer_answering", "1 while the peer answers", gauge(answering));
         if let Some(seconds) = sender.last_answer {
             registry.register_with_unit(
@@ -162,6 +162,11 @@ pub(super) fn text(status: &Status) -> String {
         refused.get_or_create(&vec![("reason", reason.to_owned())]).inc_by(value);
     }
     registry.register("refused", "Datagrams refused", refused);
+    let acts = Family::<Labels, Counter>::default();
+    for (act, count) in &status.refused_acts {
+        acts.get_or_create(&vec![("act", act.clone())]).inc_by(*count);
+    }
+    registry.register("refused_acts", "What the scheme wanted and the machine did not do", acts);
     registry.register("reloads", "Deployment files taken on a reload", counter(status.reloads));
     let failed = f64::from(u8::from(status.reload_error.is_some()));
     registry.register("reload_failed", "1 when the last reload kept the file before", gauge(failed));

@@ -1,7 +1,10 @@
 //! The rates in force: those that the scheme wants, or the safe ones.
 
+use bandmaster_core::id::{NodeId, PortId};
+use bandmaster_core::runtime::{Host, Refusal, Runner};
 use bandmaster_core::scenario::deployment::Sender;
-use bandmaster_core::scheme::er2bc::shares::{self, Shares};
+use bandmaster_core::scheme::Act;
+use bandmaster_core::time::Time;
 use bandmaster_core::units::Rate;
 
 use crate::htb::{Htb, HtbError};
@@ -13,40 +16,46 @@ pub(super) struct Rates {
     pub(super) classes: Vec<(Rate, Rate)>,
 }
 
+/// Takes what a role wants, and sends nothing.
+impl Host for Rates {
+    const ACTS: &'static [Act] = &[Act::Probe, Act::SetClass];
+
+    fn wake(&mut self, _role: usize, _at: Time) {}
+
+    fn probe(&mut self, _now: Time, _from: NodeId, _to: NodeId, _payload: Vec<u8>) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn set_class(
+        &mut self,
+        _port: PortId,
+        class: Option<usize>,
+        rate: Rate,
+        ceil: Rate,
+    ) -> Result<(), Refusal> {
+        self.set(class, rate, ceil).then_some(()).ok_or(Refusal::Unknown)
+    }
+}
+
 impl Rates {
-    /// Those that `law` gives for a bandwidth of `w`.
-    pub(super) fn new(sender: &Sender, law: shares::Law, w: Rate) -> Self {
-        let settings = shares::Settings { law, ..sender.settings.shares };
-        let shares = Shares::new(settings, &sender.settings.flows, w);
-        let least = |rate: Rate| rate.max(Rate::from_bits_per_sec(1));
-        let class = |class: &shares::Class| {
-            let rate = least(class.rate);
-            (rate, class.ceil.max(rate))
-        };
-        let w = least(w);
-        Self { root: (w, w), classes: shares.plan().classes.iter().map(class).collect() }
-    }
-
-    /// Those at the start.
+    /// Those that the role sets first.
     pub(super) fn initial(sender: &Sender) -> Self {
-        Self::new(sender, sender.settings.shares.law, sender.settings.estimator.initial)
-    }
-
-    /// Those while the peer is silent: what each needs in order of priority, out of the safe rate.
-    pub(super) fn safe(sender: &Sender) -> Self {
-        Self::new(sender, shares::Law::Basic, sender.safe_rate)
-    }
-
-    /// Changes one: none is the root.
-    pub(super) fn set(&mut self, class: Option<usize>, rate: Rate, ceil: Rate) {
-        match class {
-            None => self.root = (rate, ceil),
-            Some(at) => {
-                if let Some(class) = self.classes.get_mut(at) {
-                    *class = (rate, ceil);
-                }
-            }
+        let least = Rate::from_bits_per_sec(1);
+        let mut rates = Self { root: (least, least), classes: vec![(least, least); sender.classes.len()] };
+        if let Ok(mut runner) = Runner::new::<Self>(vec![sender.role(None)]) {
+            runner.begin(&mut rates, Time::ZERO);
+            runner.wake(&mut rates, 0, Time::ZERO, Time::ZERO);
         }
+        rates
+    }
+
+    /// Changes one: none is the root. False when there is no such class.
+    pub(super) fn set(&mut self, class: Option<usize>, rate: Rate, ceil: Rate) -> bool {
+        let place = match class {
+            None => Some(&mut self.root),
+            Some(at) => self.classes.get_mut(at),
+        };
+        place.map(|place| *place = (rate, ceil)).is_some()
     }
 
     /// Puts into `htb` what it has not yet.

@@ -8,10 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use bandmaster_core::runtime::{Host, Refusals};
+use bandmaster_core::scheme::er2bc::probe::ProbeError;
 use bandmaster_core::time::Time;
 use serde::{Deserialize, Serialize};
 
 use super::clock::Clock;
+use super::machine::Machine;
 use super::{Error, journal};
 
 /// Name of the socket in the state directory.
@@ -48,6 +51,8 @@ pub struct Status {
     pub receiver: Option<ReceiverStatus>,
     /// Datagrams that were refused, by reason.
     pub refused: Refused,
+    /// What roles wanted and the machine did not do: act, and how often.
+    pub refused_acts: Vec<(String, u64)>,
     /// Deployment files taken on a reload.
     pub reloads: u64,
     /// Why the last reload kept the file before.
@@ -58,8 +63,11 @@ pub struct Status {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct SenderStatus {
-    /// `waiting` for the first answer, `answering`, `silent`, or `no interface`.
-    pub state: String,
+    /// What is known of the peer.
+    pub state: State,
+    /// The interface with the shaper is there.
+    #[serde(skip)]
+    pub(super) has_interface: bool,
     /// The estimated bandwidth.
     pub estimate: u64,
     /// The bandwidth in force: the estimate, or the safe rate.
@@ -85,6 +93,33 @@ pub struct SenderStatus {
     pub silences: u64,
     /// Classes, the most important first.
     pub classes: Vec<ClassStatus>,
+}
+
+/// What is known of the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It has not answered yet.
+    #[default]
+    Waiting,
+    /// It answers.
+    Answering,
+    /// It has not answered for too long.
+    Silent,
+    /// The interface or its shaper has gone.
+    #[serde(rename = "no interface")]
+    NoInterface,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Waiting => "waiting",
+            Self::Answering => "answering",
+            Self::Silent => "silent",
+            Self::NoInterface => "no interface",
+        })
+    }
 }
 
 /// A class.
@@ -126,6 +161,14 @@ pub struct ReceiverStatus {
     pub bytes: u64,
 }
 
+impl Status {
+    /// Notes what roles wanted in vain.
+    pub(super) fn note(&mut self, refusals: &Refusals) {
+        let acts = Machine::ACTS.iter().map(|act| (act.name().to_owned(), refusals.of(*act)));
+        self.refused_acts = acts.collect();
+    }
+}
+
 /// Datagrams that were refused, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -143,6 +186,16 @@ pub struct Refused {
 }
 
 impl Refused {
+    /// Counts one.
+    pub(super) fn count(&mut self, error: ProbeError) {
+        *match error {
+            ProbeError::Length(_) => &mut self.length,
+            ProbeError::Type(_) => &mut self.kind,
+            ProbeError::Tag => &mut self.tag,
+            ProbeError::Replay { .. } => &mut self.replay,
+        } += 1;
+    }
+
     /// All together.
     pub fn total(&self) -> u64 {
         self.length + self.kind + self.tag + self.replay + self.unasked
@@ -165,6 +218,9 @@ pub(super) fn current(shared: &Shared) -> Status {
         status.uptime = now.as_secs_f64();
         if let Some(sender) = &mut status.sender {
             sender.last_answer = ago(sender.heard);
+            if !sender.has_interface {
+                sender.state = State::NoInterface;
+            }
         }
         if let Some(receiver) = &mut status.receiver {
             receiver.last_question = ago(receiver.heard);

@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 
 use bandmaster_core::control::faults::PathPoint;
 use bandmaster_core::control::{
-    FlowEnd, FlowStats, Gauges, Message, Observation, Passed, PortStats, SegmentCounts,
+    FlowEnd, FlowStart, FlowStats, Gauges, Message, Observation, Passed, PortStats, SegmentCounts,
 };
 use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::port::flow_counter::Reader;
@@ -13,15 +13,13 @@ use bandmaster_core::scenario::Transport;
 use bandmaster_core::scheme::Act;
 use bandmaster_core::time::Time;
 use bandmaster_core::units::{Bytes, Rate};
+use bandmaster_core::workload::flow_key;
 
 use super::{Event, Lab, headers};
 use crate::Error;
 use crate::forwarder::Passage;
 use crate::probes::Arrival;
 use crate::timing::RoundTrip;
-
-/// All but the TCP of nodes, and programs in passing packets.
-pub(crate) const ACTS: &[Act] = &[Act::SetWindow, Act::SetRate, Act::Probe, Act::SetClass, Act::Send];
 
 impl Lab<'_> {
     /// Takes what the forwarder and the roles' sockets have to tell.
@@ -64,7 +62,9 @@ impl Lab<'_> {
         let (src, dst) = (self.plan.flows[i].src, self.plan.flows[i].dst);
         for (node, end) in [(dst, FlowEnd::Receiver), (src, FlowEnd::Sender)] {
             let stats = self.stats_of(i, end);
-            self.observe(node, self.forwarder.clock.now(), &Observation::FlowStarted(stats))?;
+            let route: Vec<PortId> = self.plan.data_routes[i].iter().map(|port| PortId(*port)).collect();
+            let start = FlowStart { stats, key: flow_key(i as u32), route: &route };
+            self.observe(node, self.forwarder.clock.now(), &Observation::FlowStarted(start))?;
         }
         Ok(())
     }
@@ -135,8 +135,11 @@ impl Lab<'_> {
                 self.probes.faults.set_zero(point, passed);
             }
         }
-        let (now, fresh) = (self.forwarder.clock.now(), self.plan.roles(self.scenario));
-        self.run_roles(|runner, host| runner.restart(host, now, node, fresh))
+        let now = self.forwarder.clock.now();
+        let inventory = std::mem::take(&mut self.inventory);
+        let result = self.run_roles(|runner, host| runner.restart(host, now, node, &inventory));
+        self.inventory = inventory;
+        result
     }
 
     /// A kernel that does not do what the scenario needs ends the trial.
@@ -145,6 +148,13 @@ impl Lab<'_> {
             self.failed.get_or_insert(error);
             Refusal::Failed("the trial ends")
         })
+    }
+
+    /// A TCP flow of that number exists and ends at `node`.
+    fn has_end(&self, flow: FlowId, node: NodeId) -> Result<(), Refusal> {
+        let plan = self.plan.flows.get(flow.index()).filter(|_| flow.index() < self.plan.tcp_flows);
+        let ends_here = plan.is_some_and(|plan| plan.src == node || plan.dst == node);
+        if ends_here { Ok(()) } else { Err(Refusal::Unknown) }
     }
 
     fn stats_of(&mut self, i: usize, end: FlowEnd) -> FlowStats {
@@ -179,9 +189,9 @@ impl Lab<'_> {
 }
 
 impl Host for Lab<'_> {
-    fn acts(&self) -> &'static [Act] {
-        ACTS
-    }
+    /// All but the TCP of nodes, and windows in passing packets.
+    const ACTS: &'static [Act] =
+        &[Act::SetWindow, Act::SetRate, Act::Probe, Act::SetClass, Act::Send, Act::Watch];
 
     fn wake(&mut self, role: usize, at: Time) {
         self.push(at, Event::Wakeup(role));
@@ -235,8 +245,11 @@ impl Host for Lab<'_> {
         self.gauge_meter.note(self.scenario, role, now, gauges);
     }
 
-    fn send(&mut self, now: Time, from: NodeId, to: NodeId, message: Message) -> Result<(), Refusal> {
-        if let Some((delay, number)) = self.post.send(from, to, message) {
+    fn send(&mut self, now: Time, to: NodeId, message: Message) -> Result<(), Refusal> {
+        if !self.inventory.has(to) {
+            return Err(Refusal::Unknown);
+        }
+        if let Some((delay, number)) = self.post.send(to, message) {
             self.push(now + delay, Event::Deliver(number));
         }
         Ok(())
@@ -246,12 +259,14 @@ impl Host for Lab<'_> {
         self.probes.send(from, to, &payload)
     }
 
-    fn set_window(&mut self, _node: NodeId, flow: FlowId, window: Bytes) -> Result<(), Refusal> {
+    fn set_window(&mut self, node: NodeId, flow: FlowId, window: Bytes) -> Result<(), Refusal> {
+        self.has_end(flow, node)?;
         let result = self.traffic.set_window(flow.index(), window);
         self.done(result)
     }
 
-    fn set_rate(&mut self, _node: NodeId, flow: FlowId, rate: Rate, window: Bytes) -> Result<(), Refusal> {
+    fn set_rate(&mut self, node: NodeId, flow: FlowId, rate: Rate, window: Bytes) -> Result<(), Refusal> {
+        self.has_end(flow, node)?;
         let result = self
             .traffic
             .set_window(flow.index(), window)

@@ -4,12 +4,12 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bandmaster_linux::gateway::Status;
+use bandmaster_linux::gateway::{State, Status};
 
 use super::lab::{KEYED, Lab, PLAIN, receiver, sender};
 
 fn answering(status: &Status) -> bool {
-    status.sender.as_ref().is_some_and(|sender| sender.state == "answering")
+    status.sender.as_ref().is_some_and(|sender| sender.state == State::Answering)
 }
 
 /// Both directions, so that every kind of change is made.
@@ -132,7 +132,8 @@ fn a_silent_peer_brings_the_safe_rate_until_it_answers() {
     let g1 = lab.start("g1", &lab.gateway("g1", &sender(KEYED, "")));
     lab.until("g1", "answering", 5, answering);
     assert!(g2.stop());
-    let status = lab.until("g1", "silent", 8, |s| s.sender.as_ref().is_some_and(|s| s.state == "silent"));
+    let status =
+        lab.until("g1", "silent", 8, |s| s.sender.as_ref().is_some_and(|s| s.state == State::Silent));
     let sender = status.sender.expect("a sender");
     assert_eq!((sender.in_force, sender.estimate), (500_000, 1_000_000));
     assert_eq!(sender.classes.iter().map(|class| class.rate).collect::<Vec<_>>()[0], 400_000);
@@ -153,7 +154,7 @@ fn the_interface_may_go_down_and_its_qdisc_away() {
     let g1 = lab.start("g1", &lab.gateway("g1", &sender(PLAIN, "")));
     lab.until("g1", "answering", 5, answering);
     lab.inside("g1", "ip link set dev wan0 down");
-    lab.until("g1", "silent", 8, |s| s.sender.as_ref().is_some_and(|s| s.state == "silent"));
+    lab.until("g1", "silent", 8, |s| s.sender.as_ref().is_some_and(|s| s.state == State::Silent));
     lab.inside("g1", "ip link set dev wan0 up");
     lab.routes();
     lab.until("g1", "answering after the link came back", 8, answering);

@@ -133,10 +133,7 @@ fn false_answers_change_nothing() {
     let after = lab.status("g1");
     assert_eq!(lab.inside("g1", "tc -j class show dev wan0"), classes);
     let (sender, refused) = (after.sender.expect("a sender"), after.refused);
-    assert_eq!(
-        (sender.estimate, sender.in_force, sender.state.as_str()),
-        (1_000_000, 1_000_000, "answering")
-    );
+    assert_eq!((sender.estimate, sender.in_force, sender.state), (1_000_000, 1_000_000, State::Answering));
     println!("of {FALSE_PROBES} false answers refused: {refused:?}");
     assert!(
         refused.total() >= FALSE_PROBES as u64 / 2 && refused.total() <= FALSE_PROBES as u64,

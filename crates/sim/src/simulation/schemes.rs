@@ -2,7 +2,7 @@
 
 use bandmaster_core::control::faults::PathPoint;
 use bandmaster_core::control::{
-    FlowEnd, FlowStats, Gauges, Message, Observation, Passed, PortStats, SegmentCounts,
+    FlowEnd, FlowStart, FlowStats, Gauges, Message, Observation, Passed, PortStats, SegmentCounts,
 };
 use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::port::flow_counter::Reader;
@@ -10,6 +10,7 @@ use bandmaster_core::qdisc::{ClassChange, ClassName};
 use bandmaster_core::runtime::{Host, Refusal, Runner};
 use bandmaster_core::scheme::Act;
 use bandmaster_core::time::Time;
+use bandmaster_core::topology::NodeKind;
 use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::{Bytes, Rate};
 
@@ -17,10 +18,8 @@ use super::Simulation;
 use crate::events::Event;
 use crate::link::PathCounter;
 use crate::probes::Probe;
-
-/// Everything.
-pub(crate) const ACTS: &[Act] =
-    &[Act::SetWindow, Act::SetRate, Act::Probe, Act::SetClass, Act::Tune, Act::Send, Act::Program];
+use crate::routes::route_ports;
+use crate::workload::flow_key;
 
 impl Simulation<'_> {
     pub(super) fn stats_of(&self, flow: u32, end: FlowEnd) -> FlowStats {
@@ -40,6 +39,26 @@ impl Simulation<'_> {
             mss: Bytes::new(profile.mss),
             frame: Bytes::new(profile.mss + u64::from(profile.overhead)),
         }
+    }
+
+    /// The part of `node` in a TCP flow that exists.
+    fn end_of(&self, flow: FlowId, node: NodeId) -> Result<FlowEnd, Refusal> {
+        match self.plans.get(flow.index()).filter(|_| flow.index() < self.connections.flows()) {
+            Some(plan) if plan.dst == node => Ok(FlowEnd::Receiver),
+            Some(plan) if plan.src == node => Ok(FlowEnd::Sender),
+            _ => Err(Refusal::Unknown),
+        }
+    }
+
+    /// Tells the roles at `node`, its `end`, of a flow that begins.
+    pub(super) fn announce(&mut self, flow: u32, node: NodeId, end: FlowEnd) {
+        if self.runner.is_empty() {
+            return;
+        }
+        let ports = route_ports(&self.net.routes, self.data_routes[flow as usize]);
+        let route: Vec<PortId> = ports.iter().map(|port| PortId(*port)).collect();
+        let start = FlowStart { stats: self.stats_of(flow, end), key: flow_key(flow), route: &route };
+        self.observe(node, &Observation::FlowStarted(start));
     }
 
     /// A flow that begins takes the settings that its sender's node has now.
@@ -130,18 +149,27 @@ impl Simulation<'_> {
             let passed = if matches!(point, PathPoint::Start(_)) { left } else { arriving };
             self.probes.faults.set_zero(point, passed);
         }
-        let flows = &self.data_routes[..self.connections.flows()];
-        let fresh =
-            crate::build::roles(self.scenario, &self.scenario.topology, &self.rates, &self.net.routes, flows);
         let now = self.net.now;
-        self.run_roles(|runner, host| runner.restart(host, now, node, fresh));
+        self.run_roles(|runner, host| {
+            let inventory = std::mem::take(&mut host.inventory);
+            runner.restart(host, now, node, &inventory);
+            host.inventory = inventory;
+        });
     }
 }
 
 impl Host for Simulation<'_> {
-    fn acts(&self) -> &'static [Act] {
-        ACTS
-    }
+    /// Everything.
+    const ACTS: &'static [Act] = &[
+        Act::SetWindow,
+        Act::SetRate,
+        Act::Probe,
+        Act::SetClass,
+        Act::Tune,
+        Act::Send,
+        Act::Watch,
+        Act::Rewrite,
+    ];
 
     fn wake(&mut self, role: usize, at: Time) {
         self.net.events.push(at, Event::Wakeup(role as u32));
@@ -200,8 +228,11 @@ impl Host for Simulation<'_> {
         self.gauge_meter.note(self.scenario, role, now, gauges);
     }
 
-    fn send(&mut self, now: Time, from: NodeId, to: NodeId, message: Message) -> Result<(), Refusal> {
-        if let Some((delay, number)) = self.post.send(from, to, message) {
+    fn send(&mut self, now: Time, to: NodeId, message: Message) -> Result<(), Refusal> {
+        if !self.inventory.has(to) {
+            return Err(Refusal::Unknown);
+        }
+        if let Some((delay, number)) = self.post.send(to, message) {
             self.net.events.push(now + delay, Event::Deliver(number));
         }
         Ok(())
@@ -214,7 +245,7 @@ impl Host for Simulation<'_> {
     }
 
     fn set_window(&mut self, node: NodeId, flow: FlowId, window: Bytes) -> Result<(), Refusal> {
-        if self.plans[flow.index()].dst == node {
+        if self.end_of(flow, node)? == FlowEnd::Receiver {
             self.receiver(flow.0).0.set_cap(window);
         } else {
             let (sender, (profile, net)) = self.sender(flow.0);
@@ -224,7 +255,7 @@ impl Host for Simulation<'_> {
     }
 
     fn set_rate(&mut self, node: NodeId, flow: FlowId, rate: Rate, window: Bytes) -> Result<(), Refusal> {
-        if self.plans[flow.index()].dst == node {
+        if self.end_of(flow, node)? == FlowEnd::Receiver {
             let (receiver, (profile, net)) = self.receiver(flow.0);
             receiver.set_credit(rate, window, profile, net);
         } else {
@@ -243,11 +274,18 @@ impl Host for Simulation<'_> {
     ) -> Result<(), Refusal> {
         let change = ClassChange { class: class.map_or(ClassName::Root, ClassName::Number), rate, ceil };
         let net = &mut self.net;
-        let known = net.ports[port.index()].set_class(port.0, net.now, &change, &mut net.events);
+        let known = net
+            .ports
+            .get_mut(port.index())
+            .is_some_and(|at| at.set_class(port.0, net.now, &change, &mut net.events));
         if known { Ok(()) } else { Err(Refusal::Unknown) }
     }
 
     fn tune(&mut self, node: NodeId, tuning: Tuning) -> Result<(), Refusal> {
+        // A router has no TCP.
+        if self.scenario.topology.nodes[node.index()].kind != NodeKind::Host {
+            return Err(Refusal::Unknown);
+        }
         self.tunings[node.index()] = tuning;
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Flows that start, send and stop.
 
-use bandmaster_core::control::{FlowEnd, Observation};
+use bandmaster_core::control::FlowEnd;
 use bandmaster_core::scenario::Transport;
 use bandmaster_core::units::{Bytes, UDP_HEADERS};
 
@@ -69,11 +69,7 @@ impl Simulation<'_> {
                 }
             }
         }
-        if !self.runner.is_empty() {
-            let src = self.plans[flow as usize].src;
-            let stats = self.stats_of(flow, FlowEnd::Sender);
-            self.observe(src, &Observation::FlowStarted(stats));
-        }
+        self.announce(flow, self.plans[flow as usize].src, FlowEnd::Sender);
         let keeps_open = matches!(self.rounds.target(flow), Some((_, false)));
         if keeps_open && let Some(size) = transfer_size(group) {
             self.give(flow, size, true);

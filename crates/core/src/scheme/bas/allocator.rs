@@ -1,15 +1,13 @@
 //! The allocator: turns notifications and measurements into shares.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::shares::{Claimant, Scope, fair_share, reallocate};
-use super::{AllocatorKind, Settings};
-use crate::control::{
-    Action, Controller, FlowMeasurement, LinkCount, Message, Observation, Outbox, Share, Wakeup,
-};
+use super::{AllocatorKind, FlowMeasurement, LinkCount, Settings, Share, Way as Reported, Word};
+use crate::control::{Controller, Observation, Outbox};
 use crate::fairness::{Demand, max_min};
 use crate::id::{FlowId, NodeId, PortId};
-use crate::scheme::World;
+use crate::runtime::inventory::{Inventory, Port};
 use crate::time::{Span, Time};
 use crate::units::{Bytes, Rate};
 
@@ -78,15 +76,17 @@ pub(super) struct Allocator {
     settings: Settings,
     /// Links inside the domain, by port, with the last count of flows.
     links: BTreeMap<PortId, Link>,
-    /// Ways of all flows through the domain.
-    routes: BTreeMap<FlowId, Way>,
-    flows: BTreeMap<FlowId, Flow>,
+    /// Ways of the flows that hosts have told of; a flow's number is its host's own.
+    ways: BTreeMap<Name, Way>,
+    flows: BTreeMap<Name, Flow>,
     ingresses: BTreeMap<PortId, Ingress>,
-    /// Every router has reported once.
-    counted: bool,
 }
 
+/// A flow: the host that controls it, and the host's number of it.
+type Name = (NodeId, FlowId);
+
 struct Link {
+    from: NodeId,
     capacity: Rate,
     flows: Option<u32>,
     backlog: Bytes,
@@ -100,8 +100,8 @@ struct Way {
     ingress: Option<PortId>,
 }
 
+#[derive(Default)]
 struct Flow {
-    host: NodeId,
     /// E_f, once measured.
     used: Option<f64>,
     /// Rate given last.
@@ -113,10 +113,6 @@ struct Flow {
 }
 
 impl Flow {
-    fn new(host: NodeId) -> Self {
-        Self { host, used: None, given: 0.0, could_use: 0.0, least_given: [0.0; 2] }
-    }
-
     /// max-min: E_f when something outside the domain limits the flow.
     fn limited_at(&self) -> Option<f64> {
         self.used.filter(|used| *used < LIMITED * self.could_use)
@@ -124,31 +120,27 @@ impl Flow {
 }
 
 impl Allocator {
-    pub(super) fn new(settings: Settings, world: &World, domain: &[NodeId]) -> Self {
-        let inside = |port: PortId| {
-            let info = &world.ports[port.index()];
-            domain.contains(&info.from) && domain.contains(&info.to)
-        };
-        let mut links = BTreeMap::new();
-        let mut routes = BTreeMap::new();
-        for route in &world.routes {
-            let way: Vec<PortId> = route.ports.iter().copied().filter(|port| inside(*port)).collect();
-            let Some(&first) = way.first() else { continue };
-            for &port in &way {
-                links.entry(port).or_insert(Link {
-                    capacity: world.ports[port.index()].capacity,
-                    flows: None,
-                    backlog: Bytes::ZERO,
-                });
-            }
-            // The end of the way inside the domain that is not the controlled host is the edge router.
-            let edge = world.ports[first.index()].from;
-            let before = route.ports.iter().position(|port| *port == first).and_then(|at| at.checked_sub(1));
-            let ingress = before.map(|at| route.ports[at]);
-            routes.insert(route.flow, Way { links: way, edge, ingress });
+    /// Of the domain whose links are `ports`.
+    pub(super) fn new(settings: Settings, inventory: &Inventory, ports: &[PortId]) -> Self {
+        let link =
+            |&Port { from, capacity, .. }: &Port| Link { from, capacity, flows: None, backlog: Bytes::ZERO };
+        let known = |port: &PortId| Some((*port, link(inventory.port(*port)?)));
+        let links = ports.iter().filter_map(known).collect();
+        let (ways, flows, ingresses) = Default::default();
+        Self { settings, links, ways, flows, ingresses }
+    }
+
+    /// A host tells where the data of one of its flows go.
+    fn learn(&mut self, name: Name, Reported { ports, .. }: Reported) {
+        let Some(first) = ports.iter().position(|port| self.links.contains_key(port)) else { return };
+        // The end of the way inside the domain that is not the controlled host is the edge router.
+        let edge = self.links[&ports[first]].from;
+        let ingress = first.checked_sub(1).map(|at| ports[at]);
+        if let Some(port) = ingress {
+            self.ingresses.entry(port).or_default();
         }
-        let ingresses = routes.values().filter_map(|way| Some((way.ingress?, Ingress::default()))).collect();
-        Self { settings, links, routes, flows: BTreeMap::new(), ingresses, counted: false }
+        let links = ports.into_iter().filter(|port| self.links.contains_key(port)).collect();
+        self.ways.insert(name, Way { links, edge, ingress });
     }
 
     fn count(&mut self, links: &[LinkCount]) {
@@ -158,14 +150,29 @@ impl Allocator {
                 link.backlog = count.backlog;
             }
         }
-        self.counted = self.links.values().all(|link| link.flows.is_some());
     }
 
-    fn measure(&mut self, host: NodeId, measurements: &[FlowMeasurement]) {
-        self.flows.retain(|id, flow| flow.host != host || measurements.iter().any(|m| m.flow == *id));
+    /// Every link that flows take has been reported once.
+    fn is_counted(&self) -> bool {
+        self.ways.values().flat_map(|way| &way.links).all(|port| self.links[port].flows.is_some())
+    }
+
+    /// The flow has ended, or its host is gone.
+    fn forget(&mut self, is_it: impl Fn(&Name) -> bool) {
+        self.flows.retain(|name, _| !is_it(name));
+        self.ways.retain(|name, _| !is_it(name));
+    }
+
+    fn measure(&mut self, host: NodeId, measurements: Vec<FlowMeasurement>) {
+        let live: BTreeSet<FlowId> = measurements.iter().map(|m| m.flow).collect();
+        self.forget(|(of, flow)| *of == host && !live.contains(flow));
         let mut sums: BTreeMap<PortId, Sum> = BTreeMap::new();
         for m in measurements {
-            let flow = self.flows.entry(m.flow).or_insert_with(|| Flow::new(host));
+            let name = (host, m.flow);
+            if let Some(way) = m.way {
+                self.learn(name, way);
+            }
+            let flow = self.flows.entry(name).or_default();
             let Some(throughput) = m.throughput else { continue };
             let sample = throughput.bits_per_sec() as f64;
             let mut weight = self.settings.alpha;
@@ -176,7 +183,7 @@ impl Allocator {
                 let could_use = flow.least_given[0].min(flow.least_given[1]);
                 flow.could_use = weight * could_use + (1.0 - weight) * flow.could_use;
                 flow.least_given = [flow.given, flow.least_given[0]];
-                if let Some(ingress) = self.routes.get(&m.flow).and_then(|way| way.ingress) {
+                if let Some(ingress) = self.ways.get(&name).and_then(|way| way.ingress) {
                     let sum = sums.entry(ingress).or_default();
                     sum.flows += 1;
                     sum.used += sample;
@@ -198,9 +205,9 @@ impl Allocator {
     }
 
     /// Sends shares to every flow, or to `only` one.
-    fn allocate(&mut self, only: Option<FlowId>, out: &mut Outbox) {
+    fn allocate(&mut self, only: Option<Name>, out: &mut Outbox) {
         let rates = match self.settings.allocator {
-            AllocatorKind::Paper if self.counted => self.paper_rates(),
+            AllocatorKind::Paper if self.is_counted() => self.paper_rates(),
             AllocatorKind::Paper => return,
             AllocatorKind::MaxMin => self.max_min_rates(),
         };
@@ -210,26 +217,23 @@ impl Allocator {
             if let Some(state) = self.flows.get_mut(&flow) {
                 state.given = rate;
                 state.least_given[0] = state.least_given[0].min(rate);
+                let (host, flow) = flow;
                 let share = Share { flow, rate: Rate::from_bits_per_sec_f64(rate), paced };
-                by_host.entry(state.host).or_default().push(share);
+                by_host.entry(host).or_default().push(share);
             }
         }
         for (to, shares) in by_host {
-            out.push(Action::Send {
-                to,
-                message: Message::Allocation { shares },
-                reason: "flow information updated",
-            });
+            out.send(to, &Word::Shares(shares));
         }
     }
 
     /// Sect. 3: fair share, then reallocation.
-    fn paper_rates(&self) -> Vec<(FlowId, f64)> {
+    fn paper_rates(&self) -> Vec<(Name, f64)> {
         let settings = &self.settings;
         let mut ids = Vec::with_capacity(self.flows.len());
         let mut claimants = Vec::with_capacity(self.flows.len());
         for (&id, flow) in &self.flows {
-            let Some(way) = self.routes.get(&id) else { continue };
+            let Some(way) = self.ways.get(&id) else { continue };
             let counts = way.links.iter().map(|port| {
                 let link = &self.links[port];
                 (link.capacity, link.flows.unwrap_or(1))
@@ -249,7 +253,7 @@ impl Allocator {
 
     /// Water-filling with the measured use of limited flows as their demand. A limited flow may grow by the head-room,
     /// but the head-room is not kept free for it: the others get all that is not used.
-    fn max_min_rates(&mut self) -> Vec<(FlowId, f64)> {
+    fn max_min_rates(&mut self) -> Vec<(Name, f64)> {
         let capacity = |link: &Link| {
             let drain = link.backlog.get() as f64 * 8.0 / DRAIN_SECONDS;
             let full = link.capacity.bits_per_sec() as f64;
@@ -265,11 +269,11 @@ impl Allocator {
                 capacities.push(limit);
             }
         }
-        let flows: Vec<(FlowId, &Flow, Vec<u32>)> = self
+        let flows: Vec<(Name, &Flow, Vec<u32>)> = self
             .flows
             .iter()
             .filter_map(|(&id, flow)| {
-                let way = self.routes.get(&id)?;
+                let way = self.ways.get(&id)?;
                 let inside =
                     way.links.iter().filter_map(|port| ports.binary_search(port).ok().map(|i| i as u32));
                 let outside = way.ingress.and_then(|port| limits.get(&port)).copied();
@@ -286,12 +290,12 @@ impl Allocator {
             .collect();
         let rates = max_min(&capacities, &demands);
         let level = rates.iter().copied().fold(0.0, f64::max);
-        let grown = |((id, flow, _), rate): (&(FlowId, &Flow, Vec<u32>), f64)| {
+        let grown = |((id, flow, _), rate): (&(Name, &Flow, Vec<u32>), f64)| {
             let Some(used) = flow.limited_at() else { return (*id, rate) };
             let most = (used * self.settings.headroom).max(level * LEAST_PART);
             (*id, most.clamp(rate.min(level), level))
         };
-        let given: Vec<(FlowId, f64)> = flows.iter().zip(rates.iter().copied()).map(grown).collect();
+        let given: Vec<(Name, f64)> = flows.iter().zip(rates.iter().copied()).map(grown).collect();
         // A limit that no longer binds is forgotten.
         let mut loads = vec![0.0; capacities.len()];
         for ((_, _, links), rate) in flows.iter().zip(&rates) {
@@ -311,47 +315,51 @@ impl Allocator {
 
 impl Controller for Allocator {
     fn on(&mut self, _now: Time, observation: &Observation<'_>, out: &mut Outbox) {
-        let Observation::Message(message) = observation else { return };
-        match message {
-            Message::LinkReport { links } => self.count(links),
-            Message::FlowReport { host, flows } => self.measure(*host, flows),
-            // The paper's allocator learns of flows from the next report.
-            Message::FlowStarted { .. } | Message::FlowEnded { .. }
-                if self.settings.allocator == AllocatorKind::Paper =>
-            {
-                return;
-            }
-            Message::FlowStarted { host, flow } => {
-                self.flows.insert(*flow, Flow::new(*host));
+        let is_paper = self.settings.allocator == AllocatorKind::Paper;
+        let message = match observation {
+            Observation::Message(message) => message,
+            Observation::Left(node) => return self.forget(|(host, _)| host == node),
+            _ => return,
+        };
+        let host = message.from;
+        match message.read() {
+            Some(Word::Links(links)) => self.count(&links),
+            Some(Word::Flows(flows)) => self.measure(host, flows),
+            Some(Word::Started(flow, way)) => {
+                let name = (host, flow);
+                self.learn(name, way);
+                // The paper's allocator learns of flows from the next report.
+                if is_paper {
+                    return;
+                }
+                self.flows.insert(name, Flow::default());
                 let given: f64 = self.flows.values().map(|flow| flow.given).sum();
                 let largest = self.links.values().map(|link| link.capacity.bits_per_sec()).max().unwrap_or(0);
-                let only = Some(*flow).filter(|_| given <= OVERBOOKED * largest as f64);
+                let only = Some(name).filter(|_| given <= OVERBOOKED * largest as f64);
                 return self.allocate(only, out);
             }
-            Message::FlowEnded { flow } => {
-                self.flows.remove(flow);
-            }
-            Message::Allocation { .. } | Message::Encoded(_) => return,
+            Some(Word::Ended(_)) if is_paper => return,
+            Some(Word::Ended(flow)) => self.forget(|name| *name == (host, flow)),
+            Some(Word::Shares(_)) | None => return,
         }
         self.allocate(None, out);
     }
 
-    fn wakeup(&self) -> Option<Wakeup> {
+    fn wakeup(&self) -> Option<Time> {
         None
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use core::net::{IpAddr, Ipv4Addr};
+
     use super::*;
+    use crate::control::{Action, FlowKey, Message, body};
     use crate::params::{Params, Value};
     use crate::scheme::bas::DEF;
-    use crate::scheme::{PortInfo, Route};
-    use crate::units::Bytes;
 
     const SERVER: NodeId = NodeId(0);
-    const ROUTER: NodeId = NodeId(1);
-    const OUTSIDE: NodeId = NodeId(2);
     /// The link into the domain, and the link to the server.
     const ACCESS: PortId = PortId(0);
     const LAST: PortId = PortId(1);
@@ -360,52 +368,55 @@ mod tests {
         Rate::from_bits_per_sec_f64(n * 1e6)
     }
 
-    /// `flows` flows from outside over one router to the server, 100 Mbit/s each link.
-    fn allocator(flows: u32, kind: &str) -> Allocator {
-        let capacity = mbit(100.0);
-        let world = World {
-            nodes: vec!["server".into(), "r".into(), "out".into()],
-            ports: vec![
-                PortInfo { from: OUTSIDE, to: ROUTER, capacity },
-                PortInfo { from: ROUTER, to: SERVER, capacity },
-            ],
-            routes: (0..flows).map(|f| Route { flow: FlowId(f), ports: vec![ACCESS, LAST] }).collect(),
-        };
+    /// Flows come from outside over one router to the server, 100 Mbit/s each link.
+    fn allocator(kind: &str) -> Allocator {
+        let mut inventory = Inventory::default();
+        let [server, router, outside] = ["server", "r", "out"].map(|name| inventory.join(name));
+        assert_eq!(inventory.add_port("out->r", outside, router, mbit(100.0)), ACCESS);
+        assert_eq!(inventory.add_port("r->server", router, server, mbit(100.0)), LAST);
         let mut params = Params::defaults(DEF.keys);
         params.set("allocator", Value::Text(kind.into()));
-        Allocator::new(Settings::new(&params), &world, &[SERVER, ROUTER])
+        Allocator::new(Settings::new(&params), &inventory, &[LAST])
     }
 
-    fn tell(allocator: &mut Allocator, message: &Message) -> Vec<(u32, f64)> {
+    fn way() -> Reported {
+        let any = (IpAddr::from(Ipv4Addr::UNSPECIFIED), 0);
+        Reported { key: FlowKey { from: any, to: any, protocol: 6 }, ports: vec![ACCESS, LAST] }
+    }
+
+    fn tell(allocator: &mut Allocator, word: &Word) -> Vec<(u32, f64)> {
         let mut out = Outbox::default();
-        allocator.on(Time::ZERO, &Observation::Message(message), &mut out);
+        let message = Message { from: SERVER, scheme: DEF.code, body: body(word) };
+        allocator.on(Time::ZERO, &Observation::Message(&message), &mut out);
         let mut rates = Vec::new();
         for action in out.drain() {
-            if let Action::Send { message: Message::Allocation { shares }, .. } = action {
+            if let Action::Send { body, .. } = action
+                && let Ok(Word::Shares(shares)) = postcard::from_bytes(&body)
+            {
                 rates.extend(shares.iter().map(|s| (s.flow.0, s.rate.bits_per_sec() as f64 / 1e6)));
             }
         }
         rates
     }
 
-    fn count(flows: u32) -> Message {
-        let link = LinkCount { port: LAST, capacity: mbit(100.0), flows, backlog: Bytes::ZERO };
-        Message::LinkReport { links: vec![link] }
+    fn count(flows: u32) -> Word {
+        Word::Links(vec![LinkCount { port: LAST, flows, backlog: Bytes::ZERO }])
     }
 
-    fn report(throughputs: &[f64]) -> Message {
+    fn report(throughputs: &[f64]) -> Word {
         let measurement = |(f, t): (usize, &f64)| FlowMeasurement {
             flow: FlowId(f as u32),
             throughput: Some(mbit(*t)),
             queueing: Span::ZERO,
             frame: Bytes::new(1502),
+            way: Some(way()),
         };
-        Message::FlowReport { host: SERVER, flows: throughputs.iter().enumerate().map(measurement).collect() }
+        Word::Flows(throughputs.iter().enumerate().map(measurement).collect())
     }
 
     #[test]
     fn nothing_is_given_before_every_link_is_counted() {
-        let mut allocator = allocator(2, "bas");
+        let mut allocator = allocator("bas");
         assert_eq!(tell(&mut allocator, &report(&[50.0, 50.0])), []);
         assert_eq!(tell(&mut allocator, &count(2)), [(0, 50.0), (1, 50.0)]);
     }
@@ -414,7 +425,7 @@ mod tests {
     /// divided over three: 27.667. Once more: E = 0.4 5 + 0.6 17 = 12.2, and 12.8 / 3 = 4.267 more.
     #[test]
     fn spare_follows_the_moving_average() {
-        let mut allocator = allocator(4, "bas");
+        let mut allocator = allocator("bas");
         tell(&mut allocator, &count(4));
         tell(&mut allocator, &report(&[25.0; 4]));
         let fallen = report(&[5.0, 25.0, 25.0, 25.0]);
@@ -427,22 +438,22 @@ mod tests {
 
     #[test]
     fn max_min_answers_a_new_flow_at_once_and_the_others_when_overbooked() {
-        let mut allocator = allocator(4, "max-min");
-        let start = |f| Message::FlowStarted { host: SERVER, flow: FlowId(f) };
+        let mut allocator = allocator("max-min");
+        let start = |f| Word::Started(FlowId(f), way());
         assert_eq!(tell(&mut allocator, &start(0)), [(0, 100.0)]);
         assert_eq!(tell(&mut allocator, &start(1)), [(1, 50.0)]);
         // 150 Mbit/s are out: more than 1.4 times the link, so everyone is told.
         assert_eq!(tell(&mut allocator, &start(2)).len(), 3);
-        assert_eq!(tell(&mut allocator, &Message::FlowEnded { flow: FlowId(0) }), [(1, 50.0), (2, 50.0)]);
+        assert_eq!(tell(&mut allocator, &Word::Ended(FlowId(0))), [(1, 50.0), (2, 50.0)]);
     }
 
     /// Flows that together get 60 of the 100 Mbit/s they were given are limited on their way in; once they follow
     /// again, the limit is lifted in growing steps until it does not bind.
     #[test]
     fn a_limited_way_in_is_found_and_forgotten() {
-        let mut allocator = allocator(2, "max-min");
+        let mut allocator = allocator("max-min");
         for f in 0..2 {
-            tell(&mut allocator, &Message::FlowStarted { host: SERVER, flow: FlowId(f) });
+            tell(&mut allocator, &Word::Started(FlowId(f), way()));
         }
         for _ in 0..20 {
             tell(&mut allocator, &report(&[30.0, 30.0]));
@@ -458,12 +469,20 @@ mod tests {
     }
 
     #[test]
+    fn the_flows_of_a_host_that_is_gone_are_forgotten() {
+        let mut allocator = allocator("max-min");
+        tell(&mut allocator, &Word::Started(FlowId(0), way()));
+        allocator.on(Time::ZERO, &Observation::Left(SERVER), &mut Outbox::default());
+        assert!(allocator.flows.is_empty() && allocator.ways.is_empty());
+    }
+
+    #[test]
     fn a_queue_in_the_domain_is_worked_off() {
-        let mut allocator = allocator(1, "max-min");
-        tell(&mut allocator, &Message::FlowStarted { host: SERVER, flow: FlowId(0) });
+        let mut allocator = allocator("max-min");
+        tell(&mut allocator, &Word::Started(FlowId(0), way()));
         let backlog = Bytes::new(625_000);
-        let link = LinkCount { port: LAST, capacity: mbit(100.0), flows: 1, backlog };
+        let link = LinkCount { port: LAST, flows: 1, backlog };
         // 5 Mbit in half a second: 10 Mbit/s less.
-        assert_eq!(tell(&mut allocator, &Message::LinkReport { links: vec![link] }), [(0, 90.0)]);
+        assert_eq!(tell(&mut allocator, &Word::Links(vec![link])), [(0, 90.0)]);
     }
 }

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{AllocatorKind, Settings, shares};
-use crate::control::{
-    Action, Controller, FlowMeasurement, FlowStats, Message, Observation, Outbox, Share, Wakeup,
-};
+use super::{AllocatorKind, FlowMeasurement, Settings, Share, Way, Word, shares};
+use crate::control::{Action, Controller, FlowStart, FlowStats, Observation, Outbox};
 use crate::id::{FlowId, NodeId};
 use crate::time::{Span, Time};
 use crate::units::{Bytes, Rate};
@@ -20,23 +18,25 @@ const PACED_RTT_SLACK: Span = Span::from_millis(5);
 
 pub(super) struct Host {
     settings: Settings,
-    node: NodeId,
     allocator: NodeId,
     flows: BTreeMap<FlowId, Known>,
     next: Time,
 }
 
-#[derive(Clone, Copy)]
 struct Known {
     stats: FlowStats,
+    /// None when the flow began before the role.
+    way: Option<Way>,
+    /// The allocator has given a share since the last report: it knows the flow.
+    answered: bool,
     /// Present at the last measurement.
     measured: bool,
 }
 
 impl Host {
-    pub(super) fn new(settings: Settings, node: NodeId, allocator: NodeId) -> Self {
+    pub(super) fn new(settings: Settings, allocator: NodeId) -> Self {
         let next = Time::ZERO + settings.measurement;
-        Self { settings, node, allocator, flows: BTreeMap::new(), next }
+        Self { settings, allocator, flows: BTreeMap::new(), next }
     }
 
     fn measure(&mut self, flows: &[FlowStats], out: &mut Outbox) {
@@ -44,8 +44,8 @@ impl Host {
         let mut measurements = Vec::with_capacity(flows.len());
         let mut known = BTreeMap::new();
         for stats in flows {
-            let before = self.flows.get(&stats.flow).filter(|known| known.measured);
-            let throughput = before.map(|known| {
+            let before = self.flows.remove(&stats.flow);
+            let throughput = before.as_ref().filter(|known| known.measured).map(|known| {
                 let payload = (stats.delivered.get() - known.stats.delivered.get()) as f64;
                 let wire = payload * stats.frame.get() as f64 / stats.mss.get() as f64;
                 Rate::from_bits_per_sec_f64(wire * 8.0 / seconds)
@@ -54,29 +54,37 @@ impl Host {
                 (Some(last), Some(min)) => last.saturating_sub(min),
                 _ => Span::ZERO,
             };
-            measurements.push(FlowMeasurement { flow: stats.flow, throughput, queueing, frame: stats.frame });
-            known.insert(stats.flow, Known { stats: *stats, measured: true });
+            let way = before.as_ref().filter(|known| !known.answered).and_then(|known| known.way.clone());
+            measurements.push(FlowMeasurement {
+                flow: stats.flow,
+                throughput,
+                queueing,
+                frame: stats.frame,
+                way,
+            });
+            let way = before.and_then(|known| known.way);
+            known.insert(stats.flow, Known { stats: *stats, way, answered: false, measured: true });
         }
         self.flows = known;
-        let message = Message::FlowReport { host: self.node, flows: measurements };
-        out.push(Action::Send { to: self.allocator, message, reason: "measurement interval" });
+        out.send(self.allocator, &Word::Flows(measurements));
     }
 
-    fn enforce(&self, share: &Share, out: &mut Outbox) {
-        let Some(Known { stats, .. }) = self.flows.get(&share.flow) else { return };
+    fn enforce(&mut self, share: &Share, out: &mut Outbox) {
+        let Some(Known { stats, answered, .. }) = self.flows.get_mut(&share.flow) else { return };
+        *answered = true;
         let bits = share.rate.bits_per_sec() as f64;
         if share.paced {
             let payload =
                 Rate::from_bits_per_sec_f64(bits * stats.mss.get() as f64 / stats.frame.get() as f64);
             let rtt = stats.min_rtt.unwrap_or_default().mul_f64(1.25) + PACED_RTT_SLACK;
             let window = Bytes::new(payload.bytes_in(rtt).get() + PACED_SLACK * stats.mss.get());
-            out.push(Action::SetRate { flow: share.flow, rate: payload, window, reason: "max-min share" });
+            out.push(Action::SetRate { flow: share.flow, rate: payload, window });
             return;
         }
         let rtt = if self.settings.minimum_rtt { stats.min_rtt } else { stats.srtt };
         if let Some(rtt) = rtt {
             let window = shares::window(bits, rtt, stats.mss, stats.frame, self.settings.rounding);
-            out.push(Action::SetWindow { flow: share.flow, window, reason: "fair share" });
+            out.push(Action::SetWindow { flow: share.flow, window });
         }
     }
 }
@@ -88,35 +96,29 @@ impl Controller for Host {
                 self.next = now + self.settings.measurement;
                 self.measure(flows, out);
             }
-            Observation::FlowStarted(stats) => {
-                self.flows.insert(stats.flow, Known { stats: *stats, measured: false });
+            Observation::FlowStarted(FlowStart { stats, key, route }) => {
+                let way = Way { key: *key, ports: route.to_vec() };
+                let known = Known { stats: *stats, way: Some(way.clone()), answered: false, measured: false };
+                self.flows.insert(stats.flow, known);
                 // Paced flows wait for their share, or many that start at once would overflow every queue.
                 let paced = self.settings.allocator == AllocatorKind::MaxMin;
                 let window = Bytes::new(if paced { 0 } else { FIRST_WINDOW * stats.mss.get() });
-                out.push(Action::SetWindow { flow: stats.flow, window, reason: "no share yet" });
-                let message = Message::FlowStarted { host: self.node, flow: stats.flow };
-                out.push(Action::Send { to: self.allocator, message, reason: "flow started" });
+                out.push(Action::SetWindow { flow: stats.flow, window });
+                out.send(self.allocator, &Word::Started(stats.flow, way));
             }
-            Observation::FlowEnded(flow) => {
-                if self.flows.remove(flow).is_some() {
-                    let message = Message::FlowEnded { flow: *flow };
-                    out.push(Action::Send { to: self.allocator, message, reason: "flow ended" });
+            Observation::FlowEnded(flow) if self.flows.remove(flow).is_some() => {
+                out.send(self.allocator, &Word::Ended(*flow));
+            }
+            Observation::Message(message) if message.from == self.allocator => {
+                if let Some(Word::Shares(shares)) = message.read() {
+                    shares.iter().for_each(|share| self.enforce(share, out));
                 }
             }
-            Observation::Message(Message::Allocation { shares }) => {
-                for share in shares {
-                    self.enforce(share, out);
-                }
-            }
-            Observation::Message(_)
-            | Observation::Sent(_)
-            | Observation::Refused { .. }
-            | Observation::ProbeLeft { .. }
-            | Observation::ProbeCame { .. } => {}
+            _ => {}
         }
     }
 
-    fn wakeup(&self) -> Option<Wakeup> {
-        Some(Wakeup { at: self.next, why: "measurement interval" })
+    fn wakeup(&self) -> Option<Time> {
+        Some(self.next)
     }
 }

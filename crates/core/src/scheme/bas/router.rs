@@ -1,21 +1,23 @@
 //! A router of the data centre: notifies the allocator of the flows on its links.
 
-use super::Settings;
-use crate::control::{Action, Controller, LinkCount, Message, Observation, Outbox, Wakeup};
-use crate::id::NodeId;
+use super::{LinkCount, Settings, Word};
+use crate::control::{Controller, Observation, Outbox, PortStats};
+use crate::id::{NodeId, PortId};
 use crate::time::{Span, Time};
 
 pub(super) struct Router {
     allocator: NodeId,
+    /// Those of the domain.
+    ports: Vec<PortId>,
     interval: Span,
     counts_open: bool,
     next: Time,
 }
 
 impl Router {
-    pub(super) fn new(settings: &Settings, allocator: NodeId) -> Self {
+    pub(super) fn new(settings: &Settings, allocator: NodeId, ports: Vec<PortId>) -> Self {
         let interval = settings.notification;
-        Self { allocator, interval, counts_open: settings.counts_open, next: Time::ZERO + interval }
+        Self { allocator, ports, interval, counts_open: settings.counts_open, next: Time::ZERO + interval }
     }
 }
 
@@ -23,17 +25,16 @@ impl Controller for Router {
     fn on(&mut self, now: Time, observation: &Observation<'_>, out: &mut Outbox) {
         let Observation::Tick { ports, .. } = observation else { return };
         self.next = now + self.interval;
-        let count = |port: &crate::control::PortStats| LinkCount {
+        let count = |port: &PortStats| LinkCount {
             port: port.port,
-            capacity: port.capacity,
             flows: if self.counts_open { port.flows_open } else { port.flows_seen },
             backlog: port.backlog,
         };
-        let message = Message::LinkReport { links: ports.iter().map(count).collect() };
-        out.push(Action::Send { to: self.allocator, message, reason: "notification interval" });
+        let own = ports.iter().filter(|port| self.ports.contains(&port.port));
+        out.send(self.allocator, &Word::Links(own.map(count).collect()));
     }
 
-    fn wakeup(&self) -> Option<Wakeup> {
-        Some(Wakeup { at: self.next, why: "notification interval" })
+    fn wakeup(&self) -> Option<Time> {
+        Some(self.next)
     }
 }

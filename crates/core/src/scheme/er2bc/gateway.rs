@@ -1,9 +1,9 @@
 //! The two gateways as controllers: one asks and divides, the other answers.
 
 use super::abw::Estimator;
-use super::probe::{Body, Counters, Endpoint, Message, Numbering, Seq};
+use super::probe::{Body, Counters, Message, Seq};
 use super::shares::{Plan, Shares};
-use crate::control::{Action, Controller, Gauges, Observation, Outbox, Passed, Wakeup};
+use crate::control::{Action, Controller, Gauges, Observation, Outbox, Passed, body};
 use crate::id::{NodeId, PortId};
 use crate::measure::gauges::mbit;
 use crate::time::{Span, Time};
@@ -14,38 +14,76 @@ pub(super) struct Sender {
     pub(super) port: PortId,
     pub(super) receiver: NodeId,
     pub(super) cycle: Span,
-    pub(super) numbering: Numbering,
-    pub(super) endpoint: Endpoint,
+    /// Of the next question.
+    pub(super) number: Seq,
     pub(super) estimator: Estimator,
     pub(super) shares: Shares,
     /// The question that has not left yet.
     pub(super) asked: Option<(Seq, Vec<u8>)>,
     pub(super) next: Time,
+    pub(super) watchdog: Option<Watchdog>,
+}
+
+/// Goes to a safe bandwidth while the other gateway is silent: the estimate is of a path that may be another by then.
+pub(super) struct Watchdog {
+    /// How long it may be silent.
+    pub(super) hold: Span,
+    /// In force meanwhile.
+    pub(super) safe: Plan,
+    /// When it was heard last; the start before that.
+    pub(super) heard: Time,
+    pub(super) is_silent: bool,
 }
 
 impl Sender {
     fn ask(&mut self, out: &mut Outbox) {
-        let question = self.numbering.question();
-        let payload = self.endpoint.encode(&question).as_ref().to_vec();
-        self.asked = Some((question.seq, payload.clone()));
-        out.push(Action::Probe { to: self.receiver, payload, reason: "a cycle has passed" });
+        let payload = Message { seq: self.number, body: Body::Question }.encode();
+        self.asked = Some((self.number, payload.clone()));
+        self.number = self.number.next();
+        out.push(Action::Probe { to: self.receiver, payload });
     }
 
     fn on_left(&mut self, now: Time, payload: &[u8], passed: Passed, out: &mut Outbox) {
         if let Some((seq, _)) = self.asked.take_if(|(_, asked)| asked == payload)
             && self.estimator.on_sent(seq, counters(passed, now))
         {
-            set(self.port, self.shares.on_cut(self.estimator.estimate()), out);
+            self.shares.on_cut(self.estimator.estimate());
+            self.set(out);
         }
     }
 
     fn on_answer(&mut self, now: Time, payload: &[u8], out: &mut Outbox) {
-        let Ok(Message { seq, body: Body::Answer(received), .. }) = self.endpoint.decode(payload) else {
+        let Ok(Message { seq, body: Body::Answer(received) }) = Message::decode(payload) else {
             return;
         };
-        if let Some(update) = self.estimator.on_answer(seq, received, now) {
-            let plan = self.shares.on_update(&update);
-            set(self.port, plan, out);
+        let was_silent = self.watchdog.as_mut().is_some_and(|watchdog| {
+            watchdog.heard = now;
+            std::mem::take(&mut watchdog.is_silent)
+        });
+        let update = self.estimator.on_answer(seq, received, now);
+        if let Some(update) = &update {
+            self.shares.on_update(update);
+        }
+        if update.is_some() || was_silent {
+            self.set(out);
+        }
+    }
+
+    /// Puts into the shaper what is to be in force now.
+    fn set(&self, out: &mut Outbox) {
+        match &self.watchdog {
+            Some(watchdog) if watchdog.is_silent => set(self.port, &watchdog.safe, out),
+            _ => set(self.port, self.shares.plan(), out),
+        }
+    }
+
+    /// The other gateway has been silent for too long.
+    fn bark(&mut self, now: Time, out: &mut Outbox) {
+        if let Some(watchdog) = self.watchdog.as_mut().filter(|watchdog| !watchdog.is_silent)
+            && now.since(watchdog.heard) > watchdog.hold
+        {
+            watchdog.is_silent = true;
+            self.set(out);
         }
     }
 }
@@ -55,12 +93,12 @@ fn set(port: PortId, plan: &Plan, out: &mut Outbox) {
     let at_least_one = |rate: Rate| rate.max(Rate::from_bits_per_sec(1));
     if let Some(root) = plan.root {
         let (rate, ceil) = (at_least_one(root), at_least_one(root));
-        out.push(Action::SetClass { port, class: None, rate, ceil, reason: "new estimate" });
+        out.push(Action::SetClass { port, class: None, rate, ceil });
     }
     for (number, class) in plan.classes.iter().enumerate() {
         let rate = at_least_one(class.rate);
         let ceil = class.ceil.max(rate);
-        out.push(Action::SetClass { port, class: Some(number), rate, ceil, reason: "new shares" });
+        out.push(Action::SetClass { port, class: Some(number), rate, ceil });
     }
 }
 
@@ -69,8 +107,12 @@ impl Controller for Sender {
         match observation {
             Observation::Tick { .. } => {
                 if self.next == Time::ZERO {
-                    set(self.port, self.shares.plan(), out);
+                    if let Some(watchdog) = &mut self.watchdog {
+                        watchdog.heard = now;
+                    }
+                    self.set(out);
                 }
+                self.bark(now, out);
                 self.next = now + self.cycle;
                 self.ask(out);
             }
@@ -82,8 +124,12 @@ impl Controller for Sender {
         }
     }
 
-    fn wakeup(&self) -> Option<Wakeup> {
-        Some(Wakeup { at: self.next, why: "cycle" })
+    fn wakeup(&self) -> Option<Time> {
+        Some(self.next)
+    }
+
+    fn save(&self) -> Option<Vec<u8>> {
+        Some(body(&self.estimator.estimate()))
     }
 
     fn gauges(&self, gauges: &mut Gauges) {
@@ -99,13 +145,15 @@ impl Controller for Sender {
         gauges.show("updates", tally.updates as f64);
         gauges.show("classes", classes as f64 / 1e6);
         gauges.show("spare", (estimate.bits_per_sec() as f64 - classes as f64) / 1e6);
+        if let Some(watchdog) = &self.watchdog {
+            gauges.show("silent", f64::from(u8::from(watchdog.is_silent)));
+        }
     }
 }
 
 /// The gateway behind the path: answers what it is asked.
 pub(super) struct Receiver {
     pub(super) sender: NodeId,
-    pub(super) endpoint: Endpoint,
 }
 
 impl Controller for Receiver {
@@ -114,14 +162,13 @@ impl Controller for Receiver {
         if *from != self.sender {
             return;
         }
-        if let Ok(question @ Message { body: Body::Question, .. }) = self.endpoint.decode(payload) {
-            let answer = Message { body: Body::Answer(counters(*passed, now)), ..question };
-            let payload = self.endpoint.encode(&answer).as_ref().to_vec();
-            out.push(Action::Probe { to: self.sender, payload, reason: "asked" });
+        if let Ok(Message { seq, body: Body::Question }) = Message::decode(payload) {
+            let payload = Message { seq, body: Body::Answer(counters(*passed, now)) }.encode();
+            out.push(Action::Probe { to: self.sender, payload });
         }
     }
 
-    fn wakeup(&self) -> Option<Wakeup> {
+    fn wakeup(&self) -> Option<Time> {
         None
     }
 }

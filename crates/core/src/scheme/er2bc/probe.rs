@@ -12,37 +12,28 @@
 //! | `auth = "none"`, the paper's form | 32 bytes | 56 bytes |
 //! | epoch 4 bytes, tag 12 bytes | 48 bytes | 72 bytes |
 //!
-//! The authenticated form ends with 16 more bytes: an epoch, and HMAC-SHA-256 (RFC 2104) truncated to 96 bits over all
-//! bytes before it. Epoch and sequence number make a 48-bit number that never comes back: the epoch goes up whenever
-//! the sequence number wraps, and begins at the seconds of the day's clock when a gateway starts, which rises faster
-//! than one per 65,536 rounds. So a recorded message is refused also after a wrap and after a restart of the asker.
+//! The scheme speaks the paper's form. A daemon's [`Endpoint`] adds 16 more bytes on the way out and takes them off on the
+//! way in: an epoch, and HMAC-SHA-256 (RFC 2104) truncated to 96 bits over all bytes before it. Epoch and sequence number
+//! make a 48-bit number that never comes back: the epoch goes up whenever the sequence number wraps, and begins at the
+//! seconds of the day's clock when a gateway starts, which rises faster than one per 65,536 rounds. So a recorded message
+//! is refused also after a wrap and after a restart of the asker.
 
 use core::fmt;
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
-
+use crate::runtime::envelope::{Key, ReplayWindow, TAG_LEN};
 use crate::time::Time;
-use crate::units::Bytes;
-
-/// Bytes of IPv4 and UDP headers.
-pub const HEADERS: Bytes = Bytes::new(crate::units::UDP_HEADERS as u64);
 
 const QUESTION: u16 = 1;
 const ANSWER: u16 = 2;
 const QUESTION_LEN: usize = 4;
 const ANSWER_LEN: usize = 28;
 const EPOCH_LEN: usize = 4;
-const TAG_LEN: usize = 12;
 const TRAILER_LEN: usize = EPOCH_LEN + TAG_LEN;
-const LONGEST: usize = ANSWER_LEN + TRAILER_LEN;
 
 /// A message between gateways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// High part of the number of the round. Zero in the plain form, which does not carry it.
-    pub epoch: u32,
-    /// Low part of the number of the round.
+    /// The number of the round.
     pub seq: Seq,
     /// What it says.
     pub body: Body,
@@ -96,143 +87,36 @@ impl Seq {
     }
 }
 
-/// Numbers rounds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Numbering {
-    epoch: u32,
-    seq: Seq,
-}
-
-impl Numbering {
-    /// Numbers that begin at `epoch`: the seconds of the day's clock at the start of a gateway, so that they are above
-    /// those of its life before; anything, say 0, for the plain form.
-    pub const fn new(epoch: u32) -> Self {
-        Self { epoch, seq: Seq(0) }
-    }
-
-    /// The next question.
-    pub fn question(&mut self) -> Message {
-        let message = Message { epoch: self.epoch, seq: self.seq, body: Body::Question };
-        self.seq = self.seq.next();
-        if self.seq == Seq(0) {
-            self.epoch = self.epoch.wrapping_add(1);
-        }
-        message
-    }
-}
-
-/// How messages prove where they come from.
-#[derive(Clone, Debug)]
-pub enum Auth {
-    /// Not at all: the paper's form.
-    None,
-    /// By a key that both gateways know.
-    Key(Key),
-}
-
-/// A secret of two gateways.
-#[derive(Clone)]
-pub struct Key(Hmac<Sha256>);
-
-impl Key {
-    /// The key with these secret bytes: 32 random ones are best (RFC 2104, Sect. 3).
-    ///
-    /// # Errors
-    /// Fewer than 16 bytes are refused.
-    pub fn new(secret: &[u8]) -> Result<Self, ProbeError> {
-        if secret.len() < Self::SHORTEST {
-            return Err(ProbeError::ShortKey(secret.len()));
-        }
-        Hmac::new_from_slice(secret).map(Self).map_err(|_| ProbeError::ShortKey(secret.len()))
-    }
-
-    /// Fewest bytes of a key.
-    pub const SHORTEST: usize = 16;
-
-    fn tag(&self, bytes: &[u8]) -> [u8; TAG_LEN] {
-        let full = self.0.clone().chain_update(bytes).finalize().into_bytes();
-        let mut tag = [0; TAG_LEN];
-        tag.copy_from_slice(&full[..TAG_LEN]);
-        tag
-    }
-
-    /// Compares in constant time.
-    fn verify(&self, bytes: &[u8], tag: &[u8]) -> bool {
-        self.0.clone().chain_update(bytes).verify_truncated_left(tag).is_ok()
-    }
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key(..)")
-    }
-}
-
-/// One gateway's end: writes messages, reads those of the other and refuses what is false or was heard before.
-#[derive(Clone, Debug)]
-pub struct Endpoint {
-    auth: Auth,
-    questions: ReplayWindow,
-    answers: ReplayWindow,
-}
-
-impl Endpoint {
-    /// An end that has heard nothing yet.
-    pub const fn new(auth: Auth) -> Self {
-        Self { auth, questions: ReplayWindow::new(), answers: ReplayWindow::new() }
-    }
-
-    /// Bytes that a question takes on the path, headers included.
-    pub fn question_size(&self) -> Bytes {
-        self.size(QUESTION_LEN)
-    }
-
-    /// Bytes that an answer takes on the path, headers included.
-    pub fn answer_size(&self) -> Bytes {
-        self.size(ANSWER_LEN)
-    }
-
-    fn size(&self, body: usize) -> Bytes {
-        Bytes::new(HEADERS.get() + (body + self.trailer()) as u64)
-    }
-
-    const fn trailer(&self) -> usize {
-        match self.auth {
-            Auth::None => 0,
-            Auth::Key(_) => TRAILER_LEN,
-        }
-    }
-
-    /// The UDP payload of `message`.
-    pub fn encode(&self, message: &Message) -> Datagram {
-        let mut out = Datagram { bytes: [0; LONGEST], len: 0 };
-        match message.body {
-            Body::Question => out.put(&QUESTION.to_be_bytes()),
-            Body::Answer(_) => out.put(&ANSWER.to_be_bytes()),
-        }
-        out.put(&message.seq.get().to_be_bytes());
-        if let Body::Answer(counters) = message.body {
-            out.put(&counters.packets.to_be_bytes());
-            out.put(&counters.bytes.to_be_bytes());
-            out.put(&counters.time.as_nanos().to_be_bytes());
-        }
-        if let Auth::Key(key) = &self.auth {
-            out.put(&message.epoch.to_be_bytes());
-            let tag = key.tag(out.as_ref());
-            out.put(&tag);
+impl Message {
+    /// The UDP payload in the paper's form.
+    pub fn encode(&self) -> Vec<u8> {
+        let kind = if self.body == Body::Question { QUESTION } else { ANSWER };
+        let mut out = Vec::with_capacity(ANSWER_LEN + TRAILER_LEN);
+        out.extend(kind.to_be_bytes());
+        out.extend(self.seq.get().to_be_bytes());
+        if let Body::Answer(counters) = self.body {
+            for word in [counters.packets, counters.bytes, counters.time.as_nanos()] {
+                out.extend(word.to_be_bytes());
+            }
         }
         out
     }
 
-    /// Reads the UDP payload of a message of the other gateway.
-    ///
-    /// The plain form tells nothing about repeated messages: the estimator ignores them by their sequence number.
+    /// Reads a UDP payload in the paper's form.
     ///
     /// # Errors
-    /// When it is no message, and in the authenticated form when its tag is wrong, or a message of its kind had its number
-    /// or one more than 63 above it. Refused messages change nothing, and a question that comes back to its sender does
-    /// not use up the number of the answer.
-    pub fn decode(&mut self, payload: &[u8]) -> Result<Message, ProbeError> {
+    /// When it is no message.
+    pub fn decode(payload: &[u8]) -> Result<Self, ProbeError> {
+        Self::read(payload, 0)
+    }
+
+    /// Whether bytes begin as a question does.
+    pub fn starts_question(bytes: &[u8]) -> bool {
+        bytes.starts_with(&QUESTION.to_be_bytes())
+    }
+
+    /// Reads a message that `more` bytes follow.
+    fn read(payload: &[u8], more: usize) -> Result<Self, ProbeError> {
         let word = |at: usize| payload.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]));
         let long = |at: usize| {
             let mut bytes = [0; 8];
@@ -247,7 +131,7 @@ impl Endpoint {
             ANSWER => ANSWER_LEN,
             other => return Err(ProbeError::Type(other)),
         };
-        if payload.len() != len + self.trailer() {
+        if payload.len() != len + more {
             return Err(ProbeError::Length(payload.len()));
         }
         let body = if kind == QUESTION {
@@ -255,80 +139,96 @@ impl Endpoint {
         } else {
             Body::Answer(Counters { packets: long(4), bytes: long(12), time: Time::from_nanos(long(20)) })
         };
-        let mut message = Message { epoch: 0, seq: Seq::new(seq), body };
+        Ok(Self { seq: Seq::new(seq), body })
+    }
+}
+
+/// How messages prove where they come from.
+#[derive(Clone, Debug)]
+pub enum Auth {
+    /// Not at all: the paper's form.
+    None,
+    /// By a key that both gateways know.
+    Key(Key),
+}
+
+/// One direction's end at a daemon: proves messages on their way out, refuses on the way in what is false or was heard
+/// before. The scheme itself knows no key.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    auth: Auth,
+    /// Of the last question that left.
+    epoch: u32,
+    asked: Option<Seq>,
+    /// Of the last question that came: its answer has it too.
+    came: u32,
+    questions: ReplayWindow,
+    answers: ReplayWindow,
+}
+
+impl Endpoint {
+    /// An end that has heard nothing yet. `epoch` is that of its first question: the seconds of the day's clock at the
+    /// start of a gateway, so that it is above those of its life before.
+    pub const fn new(auth: Auth, epoch: u32) -> Self {
+        let (questions, answers) = (ReplayWindow::new(), ReplayWindow::new());
+        Self { auth, epoch, asked: None, came: 0, questions, answers }
+    }
+
+    /// Of the last question that left; of the first, before.
+    pub const fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// The datagram of a payload of the scheme.
+    pub fn seal(&mut self, mut payload: Vec<u8>) -> Vec<u8> {
+        let Ok(Message { seq, body }) = Message::decode(&payload) else { return payload };
+        let mut epoch = self.came;
+        if body == Body::Question {
+            // A wrap of the number.
+            if self.asked.is_some() && seq == Seq::new(0) {
+                self.epoch = self.epoch.wrapping_add(1);
+            }
+            self.asked = Some(seq);
+            epoch = self.epoch;
+        }
         if let Auth::Key(key) = &self.auth {
-            let (signed, tag) = payload.split_at(len + EPOCH_LEN);
-            if !key.verify(signed, tag) {
-                return Err(ProbeError::Tag);
-            }
-            let high = &signed[len..];
-            message.epoch = u32::from_be_bytes([high[0], high[1], high[2], high[3]]);
-            let number = u64::from(message.epoch) << 16 | u64::from(seq);
-            let heard = if kind == QUESTION { &mut self.questions } else { &mut self.answers };
-            if !heard.admit(number) {
-                return Err(ProbeError::Replay { epoch: message.epoch, seq });
-            }
+            payload.extend(epoch.to_be_bytes());
+            let tag = key.tag(&payload);
+            payload.extend(tag);
         }
-        Ok(message)
-    }
-}
-
-/// The UDP payload of a message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Datagram {
-    bytes: [u8; LONGEST],
-    len: usize,
-}
-
-impl Datagram {
-    fn put(&mut self, bytes: &[u8]) {
-        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
-        self.len += bytes.len();
-    }
-}
-
-impl AsRef<[u8]> for Datagram {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
-/// Which of the last 64 numbers were heard (the window of RFC 4303, Sect. 3.4.3).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ReplayWindow {
-    highest: u64,
-    /// Bit k: `highest - k` was heard. Zero before anything was.
-    seen: u64,
-}
-
-impl ReplayWindow {
-    /// A window that has heard nothing.
-    pub const fn new() -> Self {
-        Self { highest: 0, seen: 0 }
+        payload
     }
 
-    /// Notes `number`; false when it was heard before or lies below the window.
-    pub fn admit(&mut self, number: u64) -> bool {
-        if self.seen == 0 {
-            *self = Self { highest: number, seen: 1 };
-            return true;
+    /// The message in a datagram of the other gateway, its epoch, and the payload for the scheme. The plain form has no
+    /// epoch, and tells nothing about repeated messages: the estimator ignores them by their number.
+    ///
+    /// # Errors
+    /// When it is no message, and in the authenticated form when its tag is wrong, or a message of its kind had its number
+    /// or one more than 63 above it. Refused messages change nothing, and a question that comes back to its sender does
+    /// not use up the number of the answer.
+    pub fn open<'a>(&mut self, datagram: &'a [u8]) -> Result<(Message, u32, &'a [u8]), ProbeError> {
+        let Auth::Key(key) = &self.auth else { return Ok((Message::decode(datagram)?, 0, datagram)) };
+        let message = Message::read(datagram, TRAILER_LEN)?;
+        let (signed, tag) = datagram.split_at(datagram.len() - TAG_LEN);
+        if !key.verify(signed, tag) {
+            return Err(ProbeError::Tag);
         }
-        if number > self.highest {
-            let ahead = number - self.highest;
-            self.seen = if ahead < 64 { self.seen << ahead | 1 } else { 1 };
-            self.highest = number;
-            return true;
+        let (payload, high) = signed.split_at(signed.len() - EPOCH_LEN);
+        let epoch = u32::from_be_bytes([high[0], high[1], high[2], high[3]]);
+        let seq = message.seq.get();
+        let is_question = message.body == Body::Question;
+        let heard = if is_question { &mut self.questions } else { &mut self.answers };
+        if !heard.admit(u64::from(epoch) << 16 | u64::from(seq)) {
+            return Err(ProbeError::Replay { epoch, seq });
         }
-        let behind = self.highest - number;
-        if behind >= 64 || self.seen >> behind & 1 == 1 {
-            return false;
+        if is_question {
+            self.came = epoch;
         }
-        self.seen |= 1 << behind;
-        true
+        Ok((message, epoch, payload))
     }
 }
 
-/// Why a payload or a key is refused.
+/// Why a payload is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProbeError {
     /// No message of this form is so many bytes long.
@@ -344,8 +244,6 @@ pub enum ProbeError {
         /// Low part.
         seq: u16,
     },
-    /// A key of so many bytes is too short.
-    ShortKey(usize),
 }
 
 impl fmt::Display for ProbeError {
@@ -360,9 +258,6 @@ impl fmt::Display for ProbeError {
             Self::Tag => f.write_str("the probe's tag is not that of the key of this end"),
             Self::Replay { epoch, seq } => {
                 write!(f, "probe {epoch}/{seq} was heard before, or is more than 63 behind")
-            }
-            Self::ShortKey(len) => {
-                write!(f, "a probe key of {len} bytes: at least {} are needed", Key::SHORTEST)
             }
         }
     }

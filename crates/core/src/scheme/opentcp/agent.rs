@@ -5,8 +5,7 @@ use super::statistic::HostState;
 use super::switch::Schedule;
 use super::wire::{self, Body, Cue, HostReport};
 use crate::control::{
-    Action, Controller, FlowEnd, FlowStats, Gauges, Message, Observation, Outbox, Reason, SegmentCounts,
-    Wakeup,
+    Action, Controller, FlowEnd, FlowStart, FlowStats, Gauges, Observation, Outbox, SegmentCounts,
 };
 use crate::id::NodeId;
 use crate::time::{Span, Time};
@@ -14,7 +13,6 @@ use crate::tuning::Tuning;
 
 /// The role of a host.
 pub(super) struct Agent {
-    node: NodeId,
     oracle: NodeId,
     /// It has something to report.
     reports: bool,
@@ -54,7 +52,6 @@ struct Lease {
 impl Agent {
     /// `place` of `agents` spreads the reports of all over the last tenth of a cycle.
     pub(super) fn new(
-        node: NodeId,
         oracle: NodeId,
         cycle: Span,
         look: Span,
@@ -63,7 +60,6 @@ impl Agent {
     ) -> Self {
         let phase = 0.9 + 0.08 * place as f64 / agents.max(1) as f64;
         Self {
-            node,
             oracle,
             reports,
             look,
@@ -89,12 +85,12 @@ impl Agent {
     }
 
     /// Changes what is in force.
-    fn set_mode(&mut self, mode: Mode, reason: Reason, out: &mut Outbox) {
+    fn set_mode(&mut self, mode: Mode, out: &mut Outbox) {
         let before = self.tuning();
         self.mode = mode;
         let tuning = self.tuning();
         if tuning != before {
-            out.push(Action::Tune { tuning, reason });
+            out.push(Action::Tune { tuning });
         }
         if !matches!(&self.mode, Mode::Tuned(lease) if !lease.preconditions.is_empty()) {
             self.next_look = Time::MAX;
@@ -102,14 +98,14 @@ impl Agent {
     }
 
     /// Goes back to the host's own settings, and refuses CUEs up to `order` for as long as the lease would have lasted.
-    fn hold_back(&mut self, order: (u64, u32), reason: Reason, out: &mut Outbox) {
+    fn hold_back(&mut self, order: (u64, u32), out: &mut Outbox) {
         let held = match &self.mode {
             Mode::Own => return,
             Mode::Tuned(lease) | Mode::HeldBack(lease) => {
                 Lease { until: lease.until, order, tuning: Tuning::default(), preconditions: Vec::new() }
             }
         };
-        self.set_mode(Mode::HeldBack(held), reason, out);
+        self.set_mode(Mode::HeldBack(held), out);
     }
 
     fn on_cue(&mut self, now: Time, cue: &Cue, out: &mut Outbox) {
@@ -121,7 +117,7 @@ impl Agent {
             return;
         }
         if cue.lease == 0 {
-            self.hold_back(cue.order(), "released", out);
+            self.hold_back(cue.order(), out);
             return;
         }
         let preconditions = cue.preconditions.iter().map(|text| Condition::compile(text, Scope::Host).ok());
@@ -133,14 +129,14 @@ impl Agent {
             self.next_look = now + self.look;
         }
         let lease = Lease { until: now + cue.lease(), order: cue.order(), tuning: cue.tuning, preconditions };
-        self.set_mode(Mode::Tuned(lease), "CUE", out);
+        self.set_mode(Mode::Tuned(lease), out);
     }
 
     fn end_lease(&mut self, now: Time, out: &mut Outbox) {
         if let Mode::Tuned(lease) | Mode::HeldBack(lease) = &self.mode
             && lease.until <= now
         {
-            self.set_mode(Mode::Own, "the lease has ended", out);
+            self.set_mode(Mode::Own, out);
         }
     }
 
@@ -160,22 +156,20 @@ impl Agent {
         };
         let values = Values::of_host(&state);
         if lease.preconditions.iter().any(|condition| condition.holds(&values) == Ok(false)) {
-            self.hold_back(lease.order, "a precondition fails", out);
+            self.hold_back(lease.order, out);
         }
     }
 
     fn report(&mut self, flows: &[FlowStats], out: &mut Outbox) {
         let rtt = longest_rtt(flows).map_or(0, |rtt| rtt.as_nanos().div_ceil(1000));
         let report = HostReport {
-            node: self.node.0,
             sequence: self.sequence,
             live: live(flows),
             started: self.started_since_report,
             drop_rate: (drop_rate(self.at_report, self.counts) * 1e6).round() as u32,
             rtt: u32::try_from(rtt).unwrap_or(u32::MAX),
         };
-        let message = Message::Encoded(wire::encode(&Body::Host(report)));
-        out.push(Action::Send { to: self.oracle, message, reason: "a cycle has passed" });
+        out.send(self.oracle, &Body::Host(report));
         self.sequence = self.sequence.wrapping_add(1);
         self.at_report = self.counts;
         self.started_since_report = 0;
@@ -199,7 +193,7 @@ impl Controller for Agent {
     fn on(&mut self, now: Time, observation: &Observation<'_>, out: &mut Outbox) {
         match observation {
             Observation::Sent(counts) => self.counts = *counts,
-            Observation::FlowStarted(stats) if stats.end == FlowEnd::Sender => {
+            Observation::FlowStarted(FlowStart { stats, .. }) if stats.end == FlowEnd::Sender => {
                 self.started_since_report = self.started_since_report.saturating_add(1);
                 self.started_since_cue = self.started_since_cue.saturating_add(1);
             }
@@ -208,7 +202,7 @@ impl Controller for Agent {
                     // Whoever was here before may have left anything.
                     self.begun = true;
                     (self.at_report, self.at_cue) = (self.counts, self.counts);
-                    out.push(Action::Tune { tuning: Tuning::default(), reason: "the agent begins" });
+                    out.push(Action::Tune { tuning: Tuning::default() });
                     self.schedule.advance(now);
                 }
                 self.end_lease(now, out);
@@ -220,8 +214,8 @@ impl Controller for Agent {
                     self.schedule.advance(now);
                 }
             }
-            Observation::Message(Message::Encoded(bytes)) => {
-                if let Some(Body::Cue(cue)) = wire::decode(bytes)
+            Observation::Message(message) if message.from == self.oracle => {
+                if let Some(Body::Cue(cue)) = wire::read(message)
                     && self.begun
                 {
                     self.on_cue(now, &cue, out);
@@ -231,13 +225,12 @@ impl Controller for Agent {
         }
     }
 
-    fn wakeup(&self) -> Option<Wakeup> {
+    fn wakeup(&self) -> Option<Time> {
         let lease_end = match &self.mode {
             Mode::Own => Time::MAX,
             Mode::Tuned(lease) | Mode::HeldBack(lease) => lease.until,
         };
-        let at = self.schedule.next.min(lease_end).min(self.next_look);
-        Some(Wakeup { at, why: "report, lease or precondition" })
+        Some(self.schedule.next.min(lease_end).min(self.next_look))
     }
 
     fn gauges(&self, gauges: &mut Gauges) {

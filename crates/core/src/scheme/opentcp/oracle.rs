@@ -7,9 +7,11 @@ use super::policy::{Otherwise, Policy, Rule};
 use super::statistic::{Source, State};
 use super::switch::Schedule;
 use super::wire::{self, Body, Cue, HostReport, SwitchReport};
-use crate::control::{Action, Controller, Gauges, Message, Observation, Outbox, Wakeup};
+use super::{AGENT, SWITCH};
+use crate::control::{self, Action, Controller, Gauges, Observation, Outbox};
 use crate::id::NodeId;
-use crate::scheme::World;
+use crate::runtime::inventory::Inventory;
+use crate::scheme::Place;
 use crate::time::{Span, Time};
 use crate::tuning::Tuning;
 
@@ -24,8 +26,10 @@ pub struct Oracle {
     /// Ports of each node that ought to report them, in its order, with their names.
     switches: BTreeMap<NodeId, Vec<String>>,
     names: BTreeMap<NodeId, String>,
-    /// Nodes that ought to report.
-    expected: usize,
+    /// Agents ought to report.
+    hosts_report: bool,
+    /// Agents and switches that have gone.
+    away: BTreeSet<NodeId>,
     hosts_heard: BTreeMap<NodeId, (Time, HostReport)>,
     switches_heard: BTreeMap<(NodeId, u32), (Time, SwitchReport)>,
     epoch: Option<u64>,
@@ -61,36 +65,30 @@ pub struct Decision {
 }
 
 impl Oracle {
-    /// `agents` in the order of the network; `switches` are those of `world` that report.
-    pub fn new(
-        policies: Vec<Policy>,
-        world: &World,
-        agents: &[NodeId],
-        switches: &[NodeId],
-        cycle: Span,
-    ) -> Self {
-        let name = |node: NodeId| world.nodes.get(node.index()).cloned().unwrap_or_default();
+    /// The Oracle at `place`.
+    pub fn new(policies: Vec<Policy>, inventory: &Inventory, place: &Place, cycle: Span) -> Self {
+        let agents: Vec<NodeId> = place.peers_in(&AGENT).collect();
+        let name = |node: NodeId| inventory.name(node).to_owned();
         let entry = |(position, &node): (usize, &NodeId)| {
-            let is_for = |policy: &Policy| policy.is_for(&name(node), position);
+            let is_for = |policy: &Policy| policy.is_for(inventory.name(node), position);
             let of = policies.iter().enumerate().filter(|(_, policy)| is_for(policy)).map(|(at, _)| at);
             AgentEntry { node, policies: of.collect() }
         };
         let entries = agents.iter().enumerate().map(entry).collect();
-        let mut ports: BTreeMap<NodeId, Vec<String>> =
-            switches.iter().map(|node| (*node, Vec::new())).collect();
-        for port in &world.ports {
-            if let Some(ports) = ports.get_mut(&port.from) {
-                ports.push(format!("{}->{}", name(port.from), name(port.to)));
+        let mut switches: BTreeMap<NodeId, Vec<String>> =
+            place.peers_in(&SWITCH).map(|node| (node, Vec::new())).collect();
+        for (_, port) in inventory.ports() {
+            if let Some(ports) = switches.get_mut(&port.from) {
+                ports.push(format!("{}->{}", inventory.name(port.from), inventory.name(port.to)));
             }
         }
-        let hosts_report = policies.iter().any(|policy| policy.collects(Source::Host));
-        let expected = switches.len() + if hosts_report { agents.len() } else { 0 };
         Self {
             cycle,
             agents: entries,
-            switches: ports,
+            switches,
             names: agents.iter().map(|node| (*node, name(*node))).collect(),
-            expected,
+            hosts_report: policies.iter().any(|policy| policy.collects(Source::Host)),
+            away: BTreeSet::new(),
             hosts_heard: BTreeMap::new(),
             switches_heard: BTreeMap::new(),
             epoch: None,
@@ -101,6 +99,13 @@ impl Oracle {
             coverage: 0.0,
             policies,
         }
+    }
+
+    /// Nodes that ought to report.
+    fn expected(&self) -> usize {
+        let here = |node: &&NodeId| !self.away.contains(node);
+        let hosts = if self.hosts_report { self.names.keys().filter(here).count() } else { 0 };
+        hosts + self.switches.keys().filter(here).count()
     }
 
     /// What is known at `now`.
@@ -120,7 +125,8 @@ impl Oracle {
             switches.insert(*node);
         }
         let heard = hosts.len() + switches.len();
-        let coverage = if self.expected == 0 { 1.0 } else { heard as f64 / self.expected as f64 };
+        let expected = self.expected();
+        let coverage = if expected == 0 { 1.0 } else { heard as f64 / expected as f64 };
         State { coverage, links, hosts }
     }
 
@@ -133,10 +139,10 @@ impl Oracle {
         self.leased = 0;
         // Agents of the same policies get the same.
         let mut decisions: BTreeMap<&[usize], (Decision, Option<Vec<u8>>)> = BTreeMap::new();
-        for agent in &self.agents {
+        for agent in self.agents.iter().filter(|agent| !self.away.contains(&agent.node)) {
             let (decision, bytes) = decisions.entry(&agent.policies).or_insert_with(|| {
                 let decision = combine(&self.policies, &fired, &agent.policies);
-                let bytes = cue(&decision, epoch, sequence).map(|cue| wire::encode(&Body::Cue(cue)));
+                let bytes = cue(&decision, epoch, sequence).map(|cue| control::body(&Body::Cue(cue)));
                 (decision, bytes)
             });
             let Some(bytes) = bytes else { continue };
@@ -146,8 +152,7 @@ impl Oracle {
             } else if !self.cued.remove(&agent.node) {
                 continue;
             }
-            let message = Message::Encoded(bytes.clone());
-            out.push(Action::Send { to: agent.node, message, reason: "CUE" });
+            out.push(Action::Send { to: agent.node, body: bytes.clone() });
         }
         self.sequence = self.sequence.wrapping_add(1);
     }
@@ -196,26 +201,35 @@ impl Controller for Oracle {
                 }
                 self.schedule.advance(now);
             }
-            Observation::Message(Message::Encoded(bytes)) => match wire::decode(bytes) {
-                Some(Body::Host(report)) if self.names.contains_key(&NodeId(report.node)) => {
-                    self.hosts_heard.insert(NodeId(report.node), (now, report));
+            Observation::Message(message) => match wire::read(message) {
+                Some(Body::Host(report)) if self.names.contains_key(&message.from) => {
+                    self.hosts_heard.insert(message.from, (now, report));
                 }
                 Some(Body::Switch(report)) => {
-                    let node = NodeId(report.node);
+                    let node = message.from;
                     if let Some(ports) = self.switches.get(&node)
-                        && report.first as usize + report.covered as usize <= ports.len()
+                        && u64::from(report.first) + u64::from(report.covered) <= ports.len() as u64
                     {
                         self.switches_heard.insert((node, report.first), (now, report));
                     }
                 }
                 _ => {}
             },
+            Observation::Left(node) => {
+                self.away.insert(*node);
+                self.cued.remove(node);
+                self.hosts_heard.remove(node);
+                self.switches_heard.retain(|(of, _), _| of != node);
+            }
+            Observation::Joined(node) => {
+                self.away.remove(node);
+            }
             _ => {}
         }
     }
 
-    fn wakeup(&self) -> Option<Wakeup> {
-        Some(Wakeup { at: self.schedule.next, why: "cycle" })
+    fn wakeup(&self) -> Option<Time> {
+        Some(self.schedule.next)
     }
 
     fn gauges(&self, gauges: &mut Gauges) {

@@ -1,13 +1,12 @@
 //! A switch: tells the Oracle what its ports have carried and dropped.
 
-use super::wire::{self, Body, PORTS_PER_REPORT, PortReport, SwitchReport};
-use crate::control::{Action, Controller, Message, Observation, Outbox, PortStats, Wakeup};
+use super::wire::{Body, PORTS_PER_REPORT, PortReport, SwitchReport};
+use crate::control::{Controller, Observation, Outbox, PortStats};
 use crate::id::NodeId;
 use crate::time::{Span, Time};
 
 /// The role of a switch.
 pub(super) struct Switch {
-    node: NodeId,
     oracle: NodeId,
     schedule: Schedule,
     sequence: u32,
@@ -39,8 +38,8 @@ impl Schedule {
 }
 
 impl Switch {
-    pub(super) fn new(node: NodeId, oracle: NodeId, cycle: Span) -> Self {
-        Self { node, oracle, schedule: Schedule::new(cycle, cycle.mul_f64(0.9)), sequence: 0, last: None }
+    pub(super) fn new(oracle: NodeId, cycle: Span) -> Self {
+        Self { oracle, schedule: Schedule::new(cycle, cycle.mul_f64(0.9)), sequence: 0, last: None }
     }
 
     fn report(&mut self, now: Time, ports: &[PortStats], out: &mut Outbox) {
@@ -55,14 +54,12 @@ impl Switch {
                         PortReport::between(before, after, span, place)
                     });
                 let report = SwitchReport {
-                    node: self.node.0,
                     sequence: self.sequence,
                     first: first as u32,
                     covered: chunk.len() as u32,
                     ports: busy.collect(),
                 };
-                let message = Message::Encoded(wire::encode(&Body::Switch(report)));
-                out.push(Action::Send { to: self.oracle, message, reason: "a cycle has passed" });
+                out.send(self.oracle, &Body::Switch(report));
             }
             self.sequence = self.sequence.wrapping_add(1);
         }
@@ -78,8 +75,8 @@ impl Controller for Switch {
         }
     }
 
-    fn wakeup(&self) -> Option<Wakeup> {
-        Some(Wakeup { at: self.schedule.next, why: "report" })
+    fn wakeup(&self) -> Option<Time> {
+        Some(self.schedule.next)
     }
 }
 

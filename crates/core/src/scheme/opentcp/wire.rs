@@ -1,4 +1,4 @@
-//! The messages between switches, agents and the Oracle: UDP payloads in the postcard format, each with a version.
+//! What switches, agents and the Oracle tell each other.
 //!
 //! What is nothing is not sent: a port that a report covers and does not list was idle. A report stands by itself, so
 //! that a lost one costs no more than its own figures.
@@ -6,14 +6,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::statistic::{HostState, LinkState};
-use crate::control::PortStats;
+use crate::control::{Message, PortStats};
 use crate::time::Span;
 use crate::tuning::Tuning;
 
-/// Version of the format.
-const VERSION: u8 = 1;
-/// Bytes of IPv4 and UDP headers around each message.
-pub const HEADERS: u64 = 28;
 /// Ports of one report at most, so that it fits into a datagram of 1500 bytes.
 pub const PORTS_PER_REPORT: usize = 100;
 /// Longest lease of a CUE.
@@ -33,8 +29,6 @@ pub enum Body {
 /// What an agent has measured in a cycle.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HostReport {
-    /// The host.
-    pub node: u32,
     /// Number of the report, modulo 2^32.
     pub sequence: u32,
     /// Flows live.
@@ -50,8 +44,6 @@ pub struct HostReport {
 /// What a switch has measured in a cycle.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SwitchReport {
-    /// The switch.
-    pub node: u32,
     /// Number of the report, modulo 2^32.
     pub sequence: u32,
     /// Place of the first port covered, among those of the switch.
@@ -90,25 +82,20 @@ pub struct Cue {
     pub preconditions: Vec<String>,
 }
 
-/// The bytes of `body`.
-pub fn encode(body: &Body) -> Vec<u8> {
-    // Only a full buffer makes postcard fail, and a vector grows.
-    postcard::to_allocvec(&(VERSION, body)).unwrap_or_default()
-}
-
-/// The message in `bytes`; none for what this version does not know, is cut short, has bytes left over or asks for
-/// what no Oracle asks for.
-pub fn decode(bytes: &[u8]) -> Option<Body> {
-    let ((version, body), rest) = postcard::take_from_bytes::<(u8, Body)>(bytes).ok()?;
-    let sound = match &body {
+/// What a message says; none for what this version does not know, is cut short, has bytes left over or asks for what no
+/// Oracle asks for.
+pub fn read(message: &Message) -> Option<Body> {
+    let body = message.read()?;
+    let is_sound = match &body {
         Body::Cue(cue) => cue.is_sound(),
         Body::Switch(report) => {
             (1..=PORTS_PER_REPORT).contains(&(report.covered as usize))
+                && report.first.checked_add(report.covered).is_some()
                 && report.ports.iter().all(|port| port.place < report.covered)
         }
         Body::Host(_) => true,
     };
-    (version == VERSION && rest.is_empty() && sound).then_some(body)
+    is_sound.then_some(body)
 }
 
 impl Cue {

@@ -1,0 +1,129 @@
+//! What is known of a network that changes: nodes come and go, and their numbers are given once and never again.
+//!
+//! A simulated network joins whole, in the topology's order, before the run, so that numbers are those of the topology.
+
+use std::collections::BTreeMap;
+
+use crate::id::{NodeId, PortId};
+use crate::topology::Topology;
+use crate::units::Rate;
+
+/// Nodes and ports.
+#[derive(Clone, Debug, Default)]
+pub struct Inventory {
+    nodes: Vec<Node>,
+    /// A node that comes back has its old number.
+    numbers: BTreeMap<String, NodeId>,
+    ports: Vec<Port>,
+    by_name: BTreeMap<String, PortId>,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    name: String,
+    here: bool,
+}
+
+/// A port as an operator knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Port {
+    /// Transmitting node.
+    pub from: NodeId,
+    /// Receiving node.
+    pub to: NodeId,
+    /// Rate.
+    pub capacity: Rate,
+}
+
+impl Inventory {
+    /// All of `topology`, whose ports have `rates`.
+    pub fn of(topology: &Topology, rates: &[Rate]) -> Self {
+        let mut all = Self::default();
+        for node in &topology.nodes {
+            all.join(&node.name);
+        }
+        for (port, rate) in (0..).map(PortId).zip(rates) {
+            let link = &topology.links[port.index() / 2];
+            let (from, to) = if port.index().is_multiple_of(2) { (link.a, link.b) } else { (link.b, link.a) };
+            all.add_port(&topology.port_name(port), from, to, *rate);
+        }
+        all
+    }
+
+    /// A node comes, or comes back: its number.
+    pub fn join(&mut self, name: &str) -> NodeId {
+        let next = NodeId(self.nodes.len() as u32);
+        let node = *self.numbers.entry(name.to_owned()).or_insert(next);
+        if node == next {
+            self.nodes.push(Node { name: name.to_owned(), here: true });
+        }
+        self.nodes[node.index()].here = true;
+        node
+    }
+
+    /// A node goes; nobody else gets its number.
+    pub fn leave(&mut self, node: NodeId) {
+        if let Some(node) = self.nodes.get_mut(node.index()) {
+            node.here = false;
+        }
+    }
+
+    /// A port is made; two nodes may have several.
+    pub fn add_port(&mut self, name: &str, from: NodeId, to: NodeId, capacity: Rate) -> PortId {
+        let port = PortId(self.ports.len() as u32);
+        self.ports.push(Port { from, to, capacity });
+        self.by_name.insert(name.to_owned(), port);
+        port
+    }
+
+    /// Whether the node is there.
+    pub fn has(&self, node: NodeId) -> bool {
+        self.nodes.get(node.index()).is_some_and(|node| node.here)
+    }
+
+    /// How many nodes there have been.
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The node called `name`, also when it is away.
+    pub fn node(&self, name: &str) -> Option<NodeId> {
+        self.numbers.get(name).copied()
+    }
+
+    /// The name of a node.
+    pub fn name(&self, node: NodeId) -> &str {
+        self.nodes.get(node.index()).map_or("", |node| &node.name)
+    }
+
+    /// Ports in order of their numbers.
+    pub fn ports(&self) -> impl Iterator<Item = (PortId, &Port)> {
+        (0..).map(PortId).zip(&self.ports)
+    }
+
+    /// A port.
+    pub fn port(&self, port: PortId) -> Option<&Port> {
+        self.ports.get(port.index())
+    }
+
+    /// The port called `from->to`.
+    pub fn port_named(&self, name: &str) -> Option<PortId> {
+        self.by_name.get(name).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_given_once_and_a_node_that_comes_back_has_its_own() {
+        let mut all = Inventory::default();
+        assert_eq!((all.join("a"), all.join("b")), (NodeId(0), NodeId(1)));
+        all.leave(NodeId(0));
+        assert_eq!(all.join("c"), NodeId(2), "the number of one who left is not given away");
+        assert!(!all.has(NodeId(0)) && all.has(NodeId(2)));
+        assert_eq!(all.join("a"), NodeId(0));
+        assert!(all.has(NodeId(0)) && !all.has(NodeId(9)));
+    }
+}

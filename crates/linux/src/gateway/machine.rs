@@ -1,0 +1,647 @@
+//! The machine of a gateway as the host of its roles: sockets, the kernel's shaper and its counters.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::UdpSocket;
+use std::sync::{Arc, Mutex};
+
+use bandmaster_core::control::{Gauges, Passed};
+use bandmaster_core::id::{NodeId, PortId};
+use bandmaster_core::runtime::{Host, Refusal, Refusals};
+use bandmaster_core::scenario::deployment::{Class, Deployment, Role};
+use bandmaster_core::scheme::Act;
+use bandmaster_core::scheme::er2bc::probe::{Auth, Body, Endpoint, Message};
+use bandmaster_core::time::{Span, Time};
+use bandmaster_core::units::Rate;
+use socket2::SockRef;
+use tracing::{info, warn};
+
+use super::clock::{Clock, seconds_of_day};
+use super::counters::{self, Received, Sent};
+use super::install;
+use super::journal::State;
+use super::order::{self, NoOrder, Order};
+use super::shaper::Rates;
+use super::status::{self, ClassStatus, SenderStatus, Shared, State as PeerState, Status};
+use super::{Error, Loaded, device, metrics, rules};
+use crate::htb::Htb;
+
+/// Network control, as RFC 4594 has it: class selector 6.
+const TRAFFIC_CLASS: u32 = 48 << 2;
+/// Longer than every probe, so that too long ones show.
+const MOST_PAYLOAD: usize = 256;
+/// Datagrams in a row before the clock is looked at again.
+const BATCH: usize = 256;
+/// Rounds in a row that may be left out because data passed while the counters were read.
+const MOST_LEFT_OUT: u32 = 2;
+/// Answers in a row to questions that the program in the kernel has not seen go.
+const MOST_UNSEEN: u32 = 3;
+/// Questions whose answers are still taken.
+const MOST_ASKED: usize = 64;
+/// How much later than told a counter may stand.
+const MARGIN: Span = Span::from_millis(50);
+/// Small file with the epoch of the last question.
+const EPOCH: &str = "epoch";
+
+/// What has left or come, with the data that had passed before it.
+type Probe = (Time, Vec<u8>, Passed);
+
+pub(super) struct Machine {
+    pub(super) loaded: Loaded,
+    pub(super) state: Option<State>,
+    pub(super) clock: Clock,
+    pub(super) socket: UdpSocket,
+    pub(super) shared: Shared,
+    /// Questions that have left, which the roles have not heard of.
+    pub(super) left: VecDeque<Probe>,
+    /// By role: when it wants to be woken.
+    timers: Vec<Option<Time>>,
+    /// Of the direction in which this gateway asks, and of the one in which it answers.
+    asks: Endpoint,
+    answers: Endpoint,
+    /// Numbers of questions without an answer, oldest first.
+    asked: VecDeque<(u32, u16)>,
+    /// None in a dry run, and while the interface is away.
+    htb: Option<Htb>,
+    /// What the roles want: put in force when it has changed, and again with a new shaper.
+    wanted: Option<Rates>,
+    has_news: bool,
+    sent: Sent,
+    received: Received,
+    /// Counts in the order of packets, where that can be had.
+    order: Option<Order>,
+    has_lost_order: bool,
+    /// The last question, as sent and as the role said it, while it waits to be seen going.
+    open: Option<(Vec<u8>, Vec<u8>)>,
+    /// Answers in a row to questions that nobody saw go.
+    unseen: u32,
+    /// When the counter that the last question started stands again.
+    counted_at: Option<Time>,
+    /// Datagrams refused until then: a false question starts it too.
+    refused: u64,
+    epoch: u32,
+    left_out: u32,
+    /// Datagrams taken since the clock was looked at.
+    taken: usize,
+    /// Said once, until it changes.
+    complaint: Option<String>,
+    /// Why the gateway cannot go on, from within a role's action.
+    failed: Option<Error>,
+}
+
+impl Machine {
+    pub(super) fn new(loaded: Loaded, state: Option<State>, dry_run: bool) -> Result<Self, Error> {
+        let Deployment { peer, listen, interface, .. } = &loaded.deployment;
+        device::index(interface)?;
+        let socket = open(&loaded.deployment)?;
+        let clock = Clock::new();
+        let shared: Shared = Arc::new(Mutex::new(Status {
+            clock: Some(clock),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            process: std::process::id(),
+            file: loaded.file.display().to_string(),
+            interface: interface.clone(),
+            peer: peer.to_string(),
+            dry_run,
+            ..Status::default()
+        }));
+        if let Some(address) = loaded.deployment.metrics {
+            metrics::serve(address, Arc::clone(&shared))?;
+        }
+        let mut epoch = seconds_of_day();
+        let mut htb = None;
+        if let Some(state) = &state {
+            // The day's clock may have been set back: numbers go on above those that were used.
+            let used = state.kept(EPOCH).and_then(|text| text.trim().parse::<u32>().ok());
+            epoch = used.map_or(epoch, |used| epoch.max(used.wrapping_add(1)));
+            state.keep(EPOCH, &epoch.to_string())?;
+            status::serve(state.folder(), Arc::clone(&shared))?;
+            htb = install::install(state, &loaded)?;
+        }
+        let (order, counting) = if dry_run {
+            (None, COUNTING_DRY.to_owned())
+        } else {
+            let order = Order::attach(&loaded.deployment);
+            if let Err(NoOrder::Refused(why)) = &order {
+                warn!(why, "cannot count in the order of packets");
+            }
+            let counting = order::how(loaded.deployment.role, order.as_ref().map(|_| ()));
+            (order.ok(), counting)
+        };
+        status::lock(&shared).counting.clone_from(&counting);
+        let (role, auth) = (loaded.deployment.role, &loaded.deployment.auth);
+        info!(?role, interface, %peer, %listen, ?auth, dry_run, counting, "begins");
+        Ok(Self {
+            sent: Sent::new(interface),
+            socket,
+            state,
+            clock,
+            left: VecDeque::new(),
+            timers: Vec::new(),
+            asks: Endpoint::new(Auth::None, 0),
+            answers: Endpoint::new(Auth::None, 0),
+            asked: VecDeque::new(),
+            htb,
+            wanted: None,
+            has_news: false,
+            received: Received::new(),
+            order,
+            has_lost_order: false,
+            open: None,
+            unseen: 0,
+            counted_at: None,
+            refused: 0,
+            epoch,
+            left_out: 0,
+            taken: 0,
+            shared,
+            complaint: None,
+            failed: None,
+            loaded,
+        })
+    }
+
+    /// Roles begin anew.
+    pub(super) fn begin(&mut self) {
+        let deployment = &self.loaded.deployment;
+        self.asks = Endpoint::new(self.loaded.auth.clone(), self.epoch);
+        self.answers = Endpoint::new(self.loaded.answer_auth.clone(), 0);
+        self.asked.clear();
+        self.left.clear();
+        self.open = None;
+        self.unseen = 0;
+        self.has_lost_order = false;
+        self.timers.clear();
+        self.wanted = deployment.sender.as_ref().map(Rates::initial);
+        let mut status = status::lock(&self.shared);
+        let class = |class: &Class| ClassStatus {
+            name: class.name.clone(),
+            need: class.flow.need.bits_per_sec(),
+            ..ClassStatus::default()
+        };
+        status.sender = deployment.sender.as_ref().map(|sender| SenderStatus {
+            state: PeerState::Waiting,
+            has_interface: self.htb.is_some() || self.state.is_none(),
+            classes: sender.classes.iter().map(class).collect(),
+            ..status.sender.take().unwrap_or_default()
+        });
+        let answers = deployment.role != Role::Sender;
+        status.receiver = answers.then(|| status.receiver.take().unwrap_or_default());
+    }
+
+    /// After every call of a role: puts in force what it wants.
+    pub(super) fn settle(&mut self, refusals: &Refusals) -> Result<(), Error> {
+        if std::mem::take(&mut self.has_news) {
+            self.apply();
+        }
+        status::lock(&self.shared).note(refusals);
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    // ------------------------------------------------------------------------------------------------ time
+
+    /// A role whose time has come, and when that was.
+    pub(super) fn take_timer(&mut self, now: Time) -> Option<(usize, Time)> {
+        let due = |(role, at): (usize, &mut Option<Time>)| at.take_if(|at| *at <= now).map(|at| (role, at));
+        self.timers.iter_mut().enumerate().find_map(due)
+    }
+
+    /// When there is something to do next.
+    pub(super) fn next_time(&self) -> Time {
+        self.timers.iter().copied().chain([self.counted_at]).flatten().min().unwrap_or(Time::MAX)
+    }
+
+    /// The counter that the last question started stands again.
+    pub(super) fn settle_counter(&mut self, now: Time) {
+        self.taken = 0;
+        if self.counted_at.take_if(|at| *at <= now).is_some() {
+            self.refused = status::lock(&self.shared).refused.total();
+            // When the rules are gone, the next question tells.
+            let _ = self.received.after_question();
+        }
+    }
+
+    /// Brings the status up to date.
+    pub(super) fn beat(&mut self) {
+        let mut status = status::lock(&self.shared);
+        let Some(sender) = &mut status.sender else { return };
+        sender.has_interface = self.htb.is_some() || self.state.is_none();
+        for (class, stats) in sender.classes.iter_mut().zip(self.sent.classes()) {
+            (class.packets, class.bytes) = (stats.packets, stats.bytes);
+            (class.drops, class.waiting) = (stats.drops, stats.waiting_packets);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------ probes
+
+    /// Sends a question. Without the program in the kernel, it goes between two readings of the counters: when data passed
+    /// between them, nobody knows whether before or behind it, and the round is left out.
+    fn ask(&mut self, payload: Vec<u8>, datagram: Vec<u8>, seq: u16) -> io::Result<()> {
+        if self.asks.epoch() > self.epoch {
+            self.epoch = self.asks.epoch();
+            if let Some(Err(error)) = self.keep_epoch() {
+                self.failed = Some(error);
+            }
+        }
+        if self.asked.len() == MOST_ASKED {
+            self.asked.pop_front();
+        }
+        self.asked.push_back((self.asks.epoch(), seq));
+        self.see_question_off();
+        let before = self.count_sent();
+        let left_at = self.clock.now();
+        let sent = self.socket.send(&datagram).map(drop);
+        let has_order = self.order.is_some();
+        let after = if has_order { before } else { self.count_sent() };
+        let left_out = if has_order {
+            // One that still waits for its turn is not told of any more.
+            self.open.is_some()
+        } else {
+            before != after && self.left_out < MOST_LEFT_OUT
+        };
+        if let Some(sender) = &mut status::lock(&self.shared).sender {
+            sender.questions += 1;
+            sender.send_errors += u64::from(sent.is_err());
+            sender.rounds_left_out += u64::from(left_out);
+        }
+        if has_order {
+            self.open = Some((datagram, payload));
+            self.see_question_off();
+            return sent;
+        }
+        self.left_out = if left_out { self.left_out + 1 } else { 0 };
+        if let Some(before) = before.filter(|_| !left_out) {
+            self.note_left(left_at, payload, before);
+        }
+        sent
+    }
+
+    fn note_left(&mut self, at: Time, payload: Vec<u8>, passed: Passed) {
+        if let Some(sender) = &mut status::lock(&self.shared).sender {
+            (sender.packets, sender.bytes) = (passed.packets, passed.bytes);
+        }
+        self.left.push_back((at, payload, passed));
+    }
+
+    /// Notes what the last question has left behind, as soon as it has gone: it may wait for its turn.
+    pub(super) fn see_question_off(&mut self) {
+        let (Some(order), Some((datagram, _))) = (&mut self.order, &self.open) else { return };
+        let Some(note) = order.take(order::Direction::Sent, datagram) else { return };
+        self.unseen = 0;
+        if let Some((_, payload)) = self.open.take() {
+            self.note_left(self.clock.at(note.at), payload, note.passed);
+        }
+    }
+
+    /// The next probe for the roles that has come.
+    pub(super) fn receive(&mut self) -> Option<Probe> {
+        let mut datagram = [0; MOST_PAYLOAD];
+        while self.taken < BATCH {
+            self.taken += 1;
+            match self.socket.recv(&mut datagram) {
+                Ok(length) => {
+                    if let Some(probe) = self.take(&datagram[..length]) {
+                        return Some(probe);
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
+                // What the network says of datagrams sent before (no such port, no route) is no news of this one.
+                Err(_) => {}
+            }
+        }
+        None
+    }
+
+    /// Lets a datagram in, or counts why not.
+    fn take(&mut self, datagram: &[u8]) -> Option<Probe> {
+        self.see_question_off();
+        let shared = Arc::clone(&self.shared);
+        let (answers, asks) = {
+            let status = status::lock(&shared);
+            (status.receiver.is_some(), status.sender.is_some())
+        };
+        let is_question = Message::starts_question(datagram);
+        if !(if is_question { answers } else { asks }) {
+            status::lock(&shared).refused.kind += 1;
+            return None;
+        }
+        let note = self.order.as_mut().filter(|_| is_question);
+        let note = note.and_then(|order| order.take(order::Direction::Received, datagram));
+        let endpoint = if is_question { &mut self.answers } else { &mut self.asks };
+        let (Message { seq, body }, epoch, payload) = match endpoint.open(datagram) {
+            Ok(opened) => opened,
+            Err(error) => {
+                status::lock(&shared).refused.count(error);
+                return None;
+            }
+        };
+        let now = self.clock.now();
+        if body == Body::Question {
+            let (now, passed) = match note {
+                Some(note) => (self.clock.at(note.at), note.passed),
+                None => (now, self.count_received()?),
+            };
+            if let Some(receiver) = &mut status::lock(&shared).receiver {
+                receiver.questions += 1;
+                receiver.heard = Some(now);
+                (receiver.packets, receiver.bytes) = (passed.packets, passed.bytes);
+            }
+            return Some((now, payload.to_vec(), passed));
+        }
+        let number = (epoch, seq.get());
+        let Some(at) = self.asked.iter().position(|asked| *asked == number) else {
+            status::lock(&shared).refused.unasked += 1;
+            return None;
+        };
+        self.asked.remove(at);
+        if let Some(sender) = &mut status::lock(&shared).sender {
+            sender.answers += 1;
+            sender.heard = Some(now);
+            if sender.state == PeerState::Waiting {
+                sender.state = PeerState::Answering;
+            }
+        }
+        self.look_for_unseen(seq.get());
+        Some((now, payload.to_vec(), Passed::default()))
+    }
+
+    /// An answer has come. When it is to a question that nobody saw go, again and again, questions take another way than
+    /// data, and the classes are counted instead.
+    fn look_for_unseen(&mut self, seq: u16) {
+        let is_it = |(_, payload): &mut (Vec<u8>, Vec<u8>)| {
+            Message::decode(payload).is_ok_and(|question| question.seq.get() == seq)
+        };
+        if self.open.take_if(is_it).is_none() {
+            return;
+        }
+        self.unseen += 1;
+        if let Some(sender) = &mut status::lock(&self.shared).sender {
+            sender.rounds_left_out += 1;
+        }
+        if self.unseen >= MOST_UNSEEN {
+            let interface = &self.loaded.deployment.interface;
+            self.lose_order(&NoOrder::Refused(format!("questions do not leave by {interface}")));
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------ counters
+
+    /// From now on without the program in the kernel.
+    fn lose_order(&mut self, why: &NoOrder) {
+        let counting = order::how(self.loaded.deployment.role, Err(why));
+        warn!(counting, "no longer counts in the order of packets");
+        status::lock(&self.shared).counting = counting;
+        self.order = None;
+        // Other counters, which began at another time: the scheme must not take the difference for data.
+        self.has_lost_order = true;
+        if let Err(e) = self.next_epoch() {
+            self.complain(&e.to_string());
+        }
+    }
+
+    /// The counters are others than before: the roles have to begin anew.
+    pub(super) const fn has_lost_order(&self) -> bool {
+        self.has_lost_order
+    }
+
+    /// Numbers go on above those that were used.
+    pub(super) fn next_epoch(&mut self) -> Result<(), Error> {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.keep_epoch().unwrap_or(Ok(()))
+    }
+
+    fn keep_epoch(&self) -> Option<Result<(), Error>> {
+        self.state.as_ref().map(|state| state.keep(EPOCH, &self.epoch.to_string()))
+    }
+
+    /// Goes on at an interface that came back; true when the roles have to begin anew.
+    pub(super) fn follow_interface(&mut self) -> bool {
+        let Some(order) = &mut self.order else { return false };
+        match order.follow(&self.loaded.deployment) {
+            Ok(false) => {}
+            Ok(true) => info!("counts at the interface that came back"),
+            // It may come back.
+            Err(_) if device::index(&self.loaded.deployment.interface).is_err() => {}
+            Err(why) => self.lose_order(&why),
+        }
+        self.has_lost_order
+    }
+
+    /// The shaper is new.
+    fn begin_sums_anew(&mut self) {
+        self.sent.begin_anew();
+        if let Some(order) = &mut self.order {
+            order.begin_anew();
+        }
+    }
+
+    /// Data sent so far; none while that cannot be told.
+    fn count_sent(&mut self) -> Option<Passed> {
+        let Some(htb) = &mut self.htb else {
+            let interface = &self.loaded.deployment.interface;
+            return self.state.is_none().then(|| counters::interface(interface, "tx"));
+        };
+        match htb.stats() {
+            Ok(stats) => Some(self.sent.read(stats)),
+            Err(e) => {
+                self.lose(&e.to_string());
+                None
+            }
+        }
+    }
+
+    fn count_received(&mut self) -> Option<Passed> {
+        if self.state.is_none() {
+            return Some(counters::interface(&self.loaded.deployment.interface, "rx"));
+        }
+        if let Some(order) = &self.order {
+            // It came by another interface, or was thrown out before it was read.
+            return order.received();
+        }
+        let alone = status::lock(&self.shared).refused.total() == self.refused;
+        self.counted_at = Some(self.clock.now() + rules::ANSWERING + MARGIN);
+        match self.received.before_question(alone) {
+            Ok(passed) => {
+                self.content();
+                Some(passed)
+            }
+            Err(e) => {
+                // Somebody has flushed the rules: they come back, and the counter begins at nothing.
+                self.complain(&format!("{e}; the rules are loaded again"));
+                match rules::load(&rules::ruleset(&self.loaded.deployment)) {
+                    Ok(()) => self.received = Received::new(),
+                    Err(e) => self.complain(&e.to_string()),
+                }
+                None
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------ shaper
+
+    /// Puts the wanted rates in force.
+    fn apply(&mut self) {
+        let Some(rates) = &self.wanted else { return };
+        if let Some(status) = &mut status::lock(&self.shared).sender {
+            status.in_force = rates.root.1.bits_per_sec();
+            for (class, (rate, ceil)) in status.classes.iter_mut().zip(&rates.classes) {
+                (class.rate, class.ceil) = (rate.bits_per_sec(), ceil.bits_per_sec());
+            }
+        }
+        if self.state.is_none() {
+            let classes: Vec<String> = rates.classes.iter().map(|(rate, _)| rate.to_string()).collect();
+            info!(root = %rates.root.1, classes = classes.join(" "), "would set");
+        }
+        if let Some(Err(e)) = self.htb.as_mut().map(|htb| rates.apply(htb)) {
+            self.lose(&e.to_string());
+        }
+    }
+
+    /// The shaper is gone: somebody removed it, or the interface.
+    fn lose(&mut self, why: &str) {
+        self.complain(&format!("{why}; the shaper is put back when that is possible"));
+        self.htb = None;
+    }
+
+    /// Puts the shaper back when the interface is there again.
+    pub(super) fn return_interface(&mut self) {
+        let Some(state) = self.state.as_ref().filter(|_| self.htb.is_none()) else { return };
+        if self.loaded.deployment.sender.is_none() {
+            return;
+        }
+        let again = device::index(&self.loaded.deployment.interface)
+            .and_then(|index| install::shaper(&mut state.resume()?, &self.loaded, index, true));
+        match again {
+            Ok(htb) => {
+                self.htb = Some(htb);
+                self.begin_sums_anew();
+                self.content();
+                info!("the shaper is back");
+                self.apply();
+            }
+            Err(e) => self.complain(&e.to_string()),
+        }
+    }
+
+    /// Makes anew what the deployment changes in the kernel; false when it could not and `before` is in force again.
+    pub(super) fn rebuild(&mut self, before: Loaded) -> Result<bool, Error> {
+        let Some(state) = &self.state else { return Ok(true) };
+        self.htb = None;
+        install::undo(state)?;
+        let installed = install::install(state, &self.loaded);
+        let taken = installed.is_ok();
+        match installed {
+            Ok(htb) => self.htb = htb,
+            Err(error) => {
+                warn!(%error, "keeps the file before");
+                status::lock(&self.shared).reload_error = Some(error.to_string());
+                self.loaded = before;
+                self.htb = install::install(state, &self.loaded)?;
+            }
+        }
+        self.begin_sums_anew();
+        self.received = Received::new();
+        if !taken {
+            self.apply();
+            return Ok(false);
+        }
+        let told = self.order.as_mut().map(|order| order.set(&self.loaded.deployment));
+        if let Some(Err(why)) = told {
+            self.lose_order(&why);
+        }
+        Ok(true)
+    }
+
+    /// Says what is wrong, once.
+    fn complain(&mut self, what: &str) {
+        if self.complaint.as_deref() != Some(what) {
+            warn!("{}", what.trim_start_matches("error: "));
+            self.complaint = Some(what.to_owned());
+        }
+    }
+
+    fn content(&mut self) {
+        self.complaint = None;
+    }
+}
+
+impl Host for Machine {
+    const ACTS: &'static [Act] = &[Act::Probe, Act::SetClass];
+
+    fn wake(&mut self, role: usize, at: Time) {
+        if role >= self.timers.len() {
+            self.timers.resize(role + 1, None);
+        }
+        self.timers[role] = Some(at);
+    }
+
+    fn show(&mut self, _role: usize, _now: Time, gauges: &Gauges) {
+        let value =
+            |name: &str| gauges.values().iter().find(|(gauge, _)| *gauge == name).map(|(_, value)| *value);
+        let mut status = status::lock(&self.shared);
+        let Some(sender) = &mut status.sender else { return };
+        if let Some(mbit) = value("estimate") {
+            sender.estimate = (mbit * 1e6).round() as u64;
+        }
+        let is_silent = value("silent") == Some(1.0);
+        if is_silent != (sender.state == PeerState::Silent) {
+            if is_silent {
+                sender.silences += 1;
+                warn!("the peer is silent; the safe rate is in force");
+                sender.state = PeerState::Silent;
+            } else {
+                info!("the peer answers again; the estimate is in force");
+                sender.state = PeerState::Answering;
+            }
+        }
+    }
+
+    fn probe(&mut self, _now: Time, _from: NodeId, _to: NodeId, payload: Vec<u8>) -> Result<(), Refusal> {
+        let Ok(Message { seq, body }) = Message::decode(&payload) else { return Err(Refusal::Unable) };
+        let sent = if body == Body::Question {
+            let datagram = self.asks.seal(payload.clone());
+            self.ask(payload, datagram, seq.get())
+        } else {
+            let datagram = self.answers.seal(payload);
+            self.socket.send(&datagram).map(drop)
+        };
+        sent.map_err(|error| {
+            tracing::debug!(%error, "a probe could not be sent");
+            match error.kind() {
+                io::ErrorKind::WouldBlock => Refusal::Busy,
+                _ => Refusal::Failed("the kernel does not send the probe"),
+            }
+        })
+    }
+
+    /// What is wanted is held, and put in force again with a shaper that comes back: only what never can be is refused.
+    fn set_class(
+        &mut self,
+        _port: PortId,
+        class: Option<usize>,
+        rate: Rate,
+        ceil: Rate,
+    ) -> Result<(), Refusal> {
+        let wanted = self.wanted.as_mut().ok_or(Refusal::Unable)?;
+        wanted.set(class, rate, ceil).then_some(()).ok_or(Refusal::Unknown)?;
+        self.has_news = true;
+        Ok(())
+    }
+}
+
+fn open(deployment: &Deployment) -> Result<UdpSocket, Error> {
+    let Deployment { listen, peer, .. } = deployment;
+    let failed = |e: io::Error| Error::Failed(format!("error: udp {listen}: {e}"));
+    let socket = UdpSocket::bind(listen).map_err(failed)?;
+    // The kernel then drops what comes from elsewhere.
+    socket.connect(peer).map_err(|e| Error::Failed(format!("error: peer {peer}: {e}")))?;
+    socket.set_nonblocking(true).map_err(failed)?;
+    let view = SockRef::from(&socket);
+    let marked =
+        if peer.is_ipv4() { view.set_tos_v4(TRAFFIC_CLASS) } else { view.set_tclass_v6(TRAFFIC_CLASS) };
+    marked.map_err(failed)?;
+    Ok(socket)
+}
+
+/// Counters of everything: a dry run changes nothing.
+const COUNTING_DRY: &str = "counters of the whole interface, nearly in the order of packets";
