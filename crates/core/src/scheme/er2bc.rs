@@ -13,8 +13,6 @@ pub mod shares;
 
 #[cfg(test)]
 mod faults;
-#[cfg(test)]
-mod model;
 
 use crate::id::PortId;
 use crate::params::{Key, Kind, Params, Value};

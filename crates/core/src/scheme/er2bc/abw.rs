@@ -616,6 +616,37 @@ mod tests {
         }
     }
 
+    /// What the simulator has not: the other clock goes 40 ppm too fast, questions leave up to 10 ms late, counters and sequence
+    /// numbers wrap. 5 Mb/s of which 2, 1.7 and 1.9 are free, 400 s each; W is within 100 kb/s after 5.
+    #[test]
+    fn the_law_delay_stands_clocks_that_drift_late_questions_and_wraps() {
+        let law = Law::Delay(delay::Settings::default());
+        let mut path = Path::new(Settings { law, ceiling: kbit(5000), ..Settings::default() });
+        path.seq = Seq::new(65_500);
+        path.sent = Counters { packets: u64::MAX - 50_000, bytes: u64::MAX - 2_000_000, time: Time::ZERO };
+        path.received =
+            Counters { packets: u64::MAX - 90_000, bytes: u64::MAX - 7_000_000, time: Time::ZERO };
+        let mut rng = Stream::new(1, 0, "er2bc/late");
+        let (mut late, mut queued) = (0, 0.0f64);
+        for round in 0..1200 {
+            let free = [2e6, 1.7e6, 1.9e6][round / 400];
+            let w = path.estimator.estimate().bits_per_sec() as f64;
+            let later = rng.below(10_000_000);
+            let span = (SECOND + later - late) as f64 / 1e9;
+            late = later;
+            let packets = (w * span / 1e3) as u64;
+            queued = (queued + packets as f64 * 1e3 - free * span).max(0.0);
+            path.answerer += 40_000;
+            path.count(packets, 0);
+            path.sent.time = Time::from_nanos(path.now + late);
+            path.ask();
+            let update = path.answer(path.seq, late + (queued / 5e6 * 1e9) as u64);
+            assert_eq!(update.map(|update| update.lost), (round > 0).then_some(0), "round {round}");
+            let off = path.estimator.estimate().bits_per_sec() as f64 - free;
+            assert!(round % 400 < 5 || off.abs() < 100e3, "round {round}: {off}");
+        }
+    }
+
     fn laws() -> [Law; 2] {
         [Law::Loss(Loss::default()), Law::Delay(delay::Settings::default())]
     }
