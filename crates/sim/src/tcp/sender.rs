@@ -158,25 +158,19 @@ impl Sender {
             echo: 0,
             send_cwr: false,
             steering: None,
-            control: cc::build(settings, None),
+            control: cc::build(settings),
             counters: SenderCounters::default(),
         }
     }
 
     /// A subflow of multipath TCP: data comes by [`Sender::push_data`].
     pub(crate) fn subflow(flow: u32, route: u32, share: Share, settings: &TcpSettings) -> Self {
-        let control = cc::build(settings, Some(&share));
         let steering = Steering { share: Some(share), ..Steering::default() };
-        Self {
-            limit: 0,
-            control,
-            steering: Some(Box::new(steering)),
-            ..Self::new(flow, route, None, settings)
-        }
+        Self { limit: 0, steering: Some(Box::new(steering)), ..Self::new(flow, route, None, settings) }
     }
 
-    fn share(&self) -> Option<&Share> {
-        self.steering.as_ref().and_then(|steering| steering.share.as_ref())
+    fn share(&self) -> Option<Share> {
+        self.steering.as_ref().and_then(|steering| steering.share)
     }
 
     /// Opens the connection.
@@ -332,7 +326,7 @@ impl Sender {
         let before = self.delivered_segments();
         let was_outstanding = self.board.outstanding();
         if let Some(share) = self.share() {
-            share.on_ack(packet.ack, packet.seq);
+            net.multipath[share.connection].on_ack(share.subflow, packet.ack, packet.seq);
         }
         let limited = self.is_window_limited(profile);
         let sample = if advanced > 0 { self.advance(packet, profile, net) } else { None };
@@ -367,7 +361,7 @@ impl Sender {
             let marked = packet.flags & flag::ECE != 0;
             control.on_echo(&Echo { acked: advanced, marked, next: self.next, una: self.board.una });
         }
-        self.react_to_echo(packet, profile);
+        self.react_to_echo(packet, profile, net);
         let is_partial = advanced > 0
             && self.state == State::Recovery
             && self.board.una < self.recovery_point
@@ -396,8 +390,15 @@ impl Sender {
                 next: self.next,
                 una: self.board.una,
             };
+            let share = self.share();
             if let Some(control) = &mut self.control {
-                control.on_ack(&mut self.window, &ack);
+                match share {
+                    Some(Share { connection, subflow }) => {
+                        let paths = &mut net.multipath[connection].paths;
+                        control.on_subflow_ack(&mut self.window, &ack, paths, subflow);
+                    }
+                    None => control.on_ack(&mut self.window, &ack),
+                }
             }
             if let Some(clamp) = profile.settings.cwnd_clamp {
                 self.window.cwnd = self.window.cwnd.min(u64::from(clamp) * mss);
@@ -417,10 +418,16 @@ impl Sender {
         if profile.settings.idle_restart && advanced > 0 && self.board.is_empty() {
             self.steering.get_or_insert_default().idle_since = net.now;
         }
-        if let Some(share) = self.share() {
-            share.note(self.window.cwnd, self.rtt.srtt(), advanced);
-        }
+        self.note_path(advanced, net);
         self.transmit(profile, net);
+    }
+
+    /// Tells the other subflows of an acknowledgement of so many bytes.
+    fn note_path(&self, acked: u64, net: &mut Net) {
+        if let Some(share) = self.share() {
+            let shared = &mut net.multipath[share.connection];
+            shared.note(share.subflow, self.window.cwnd, self.rtt.srtt(), acked);
+        }
     }
 
     /// A scheme's window field has come back. Below a segment it is served in turns: a segment in so many round-trips.
@@ -465,9 +472,7 @@ impl Sender {
         self.timed = Timed::default();
         self.backoff = 0;
         self.retransmit.cancel();
-        if let Some(share) = self.share() {
-            share.note(self.window.cwnd, self.rtt.srtt(), 0);
-        }
+        self.note_path(0, net);
         self.transmit(profile, net);
         if self.next == 0 {
             let mut ack = self.segment(0, 0, profile, net);
@@ -595,7 +600,7 @@ impl Sender {
                     continue;
                 }
                 self.send_new(len, profile, net);
-            } else if self.share().is_some_and(Share::has_data)
+            } else if self.share().is_some_and(|s| net.multipath[s.connection].has_data(s.subflow))
                 || !self.retransmit_speculatively(profile, net)
             {
                 break;
@@ -639,7 +644,7 @@ impl Sender {
         let offset = self.board.una + at as u64 * profile.mss;
         let width = profile.mss.min(self.limit - offset);
         let len = match self.share() {
-            Some(share) if width > 0 => share.len_at(offset),
+            Some(share) if width > 0 => net.multipath[share.connection].len_at(share.subflow, offset),
             _ => width,
         };
         let mut packet = self.segment(offset, len as u32, profile, net);
