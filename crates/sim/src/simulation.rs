@@ -337,9 +337,11 @@ impl Simulation<'_> {
         let profile = &self.profiles[self.profile_of[i] as usize];
         let (plan, groups) = (&self.plans[i], &self.scenario.flows);
         let routes = (self.data_routes[i], self.ack_routes[i]);
-        let share = self.shares.get(i).copied().flatten();
-        let size = self.sizes.get(i).copied().filter(|_| plan.group(groups).size_cdf.is_some());
-        let new = || Connection::new(flow, routes, plan.group(groups), profile, share, size);
+        let new = || {
+            let share = self.shares.get(i).copied().flatten();
+            let size = self.sizes.get(i).copied().filter(|_| plan.group(groups).size_cdf.is_some());
+            Connection::new(flow, routes, plan.group(groups), profile, share, size)
+        };
         let connection = self.connections.get_or_insert_with(i, new);
         (connection, (profile, &mut self.net))
     }
@@ -388,8 +390,8 @@ impl Simulation<'_> {
             *came += u64::from(packet.len) - self.scenario.topology.frame_overhead.get();
         }
         let was_open = is_watched && self.is_receiver_open(flow);
-        let share = self.shares.get(flow as usize).copied().flatten();
-        let is_complete = |net: &Net| share.map(|s| net.multipath[s.connection].finished_at().is_some());
+        let multipath = self.shares.get(flow as usize).copied().flatten().map(|share| share.connection);
+        let is_complete = |net: &Net| multipath.map(|at| net.multipath[at].finished_at().is_some());
         let was_complete = is_complete(&self.net);
         let target = if self.rounds.is_empty() { None } else { self.rounds.target(flow) };
         let delivered_before = self.connections.get(flow as usize).map_or(0, |c| c.receiver.delivered());
