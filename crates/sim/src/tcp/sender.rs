@@ -324,7 +324,6 @@ impl Sender {
         let opened = packet.ack + u64::from(packet.window) > self.edge;
         self.edge = self.edge.max(packet.ack + u64::from(packet.window));
         let before = self.delivered_segments();
-        let was_outstanding = self.board.outstanding();
         if let Some(share) = self.share() {
             net.multipath[share.connection].on_ack(share.subflow, packet.ack, packet.seq);
         }
@@ -333,23 +332,12 @@ impl Sender {
         if packet.sack_count > 0 {
             self.take_sacks(packet, profile);
         }
-        if advanced == 0
-            && packet.sack_count == 0
-            && !profile.settings.sack
-            && was_outstanding > 0
-            && !opened
-            && self.board.sacked < self.board.outstanding()
-        {
-            self.board.sacked += 1;
+        if advanced > 0 {
+            self.duplicates = 0;
+        } else {
+            self.count_duplicate(packet, opened, profile);
         }
         let newly_delivered = self.delivered_segments().wrapping_sub(before);
-        // RFC 6675 section 2: with SACK, a duplicate brings blocks, whatever its window; without, RFC 5681 section 2.
-        let duplicate = if profile.settings.sack { packet.sack_count > 0 } else { !opened };
-        if advanced == 0 && was_outstanding > 0 && duplicate {
-            self.duplicates = self.duplicates.saturating_add(1);
-        } else if advanced > 0 {
-            self.duplicates = 0;
-        }
         let lost_before = self.board.lost();
         if profile.settings.sack {
             self.board.mark_lost_by_sack(profile.mss);
@@ -367,11 +355,10 @@ impl Sender {
             && self.board.una < self.recovery_point
             && self.fast_recovery() != FastRecovery::UntilProgress;
         self.update_state(advanced > 0, profile, net);
-        let mss = profile.mss;
         if self.state == State::Recovery {
             if profile.settings.recovery == Recovery::Prr {
                 let safe = advanced > 0 && self.board.lost() <= lost_before;
-                self.apply_prr(newly_delivered, safe, mss);
+                self.apply_prr(newly_delivered, safe, profile.mss);
             }
             if is_partial && profile.settings.partial_ack_sends && !self.board.head_is_retransmitted() {
                 self.answer_partial_ack(profile, net);
@@ -380,29 +367,8 @@ impl Sender {
             && (limited || !profile.settings.cwnd_validation)
             && self.reduced_until() <= self.board.una
         {
-            let ack = AckInfo {
-                now: net.now,
-                // Segments that SACK reported earlier have been answered then.
-                acked: advanced.min(u64::from(newly_delivered) * mss),
-                mss,
-                srtt: self.rtt.srtt(),
-                sample,
-                next: self.next,
-                una: self.board.una,
-            };
-            let share = self.share();
-            if let Some(control) = &mut self.control {
-                match share {
-                    Some(Share { connection, subflow }) => {
-                        let paths = &mut net.multipath[connection].paths;
-                        control.on_subflow_ack(&mut self.window, &ack, paths, subflow);
-                    }
-                    None => control.on_ack(&mut self.window, &ack),
-                }
-            }
-            if let Some(clamp) = profile.settings.cwnd_clamp {
-                self.window.cwnd = self.window.cwnd.min(u64::from(clamp) * mss);
-            }
+            // Segments that SACK reported earlier have been answered then.
+            self.grow(advanced.min(u64::from(newly_delivered) * profile.mss), sample, profile, net);
         }
         if advanced > 0 || opened {
             // RFC 6298 section 5: the backed-off timeout stands until there is a new measurement (Karn).
@@ -420,6 +386,38 @@ impl Sender {
         }
         self.note_path(advanced, net);
         self.transmit(profile, net);
+    }
+
+    /// Counts an acknowledgement of nothing new, if it is a duplicate.
+    fn count_duplicate(&mut self, packet: &Packet, opened: bool, profile: &Profile) {
+        // RFC 6675 section 2: with SACK, a duplicate brings blocks, whatever its window; without, RFC 5681 section 2.
+        let has_sack = profile.settings.sack;
+        let is_duplicate = if has_sack { packet.sack_count > 0 } else { !opened };
+        if !is_duplicate || self.board.is_empty() {
+            return;
+        }
+        self.duplicates = self.duplicates.saturating_add(1);
+        if !has_sack && packet.sack_count == 0 && self.board.sacked < self.board.outstanding() {
+            self.board.sacked += 1;
+        }
+    }
+
+    /// The congestion control answers an acknowledgement of so many bytes, with the round-trip time that it measured.
+    fn grow(&mut self, acked: u64, sample: Option<Span>, profile: &Profile, net: &mut Net) {
+        let mss = profile.mss;
+        let (srtt, share) = (self.rtt.srtt(), self.share());
+        let ack = AckInfo { now: net.now, acked, mss, srtt, sample, next: self.next, una: self.board.una };
+        match (&mut self.control, share) {
+            (Some(control), Some(Share { connection, subflow })) => {
+                let paths = &mut net.multipath[connection].paths;
+                control.on_subflow_ack(&mut self.window, &ack, paths, subflow);
+            }
+            (Some(control), None) => control.on_ack(&mut self.window, &ack),
+            (None, _) => {}
+        }
+        if let Some(clamp) = profile.settings.cwnd_clamp {
+            self.window.cwnd = self.window.cwnd.min(u64::from(clamp) * mss);
+        }
     }
 
     /// Tells the other subflows of an acknowledgement of so many bytes.
