@@ -163,6 +163,7 @@ pub(crate) fn build<'a>(
         starts: if exchanges.is_empty() { Vec::new() } else { vec![[0; 2]; tcp_flows] },
         offered: 0,
         windows: Vec::new(),
+        multipath: Vec::new(),
     };
     let distributions = Distributions::new(scenario, tcp_flows, &mut net);
     net.ports.iter_mut().for_each(Port::finish_setup);

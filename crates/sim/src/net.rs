@@ -5,6 +5,7 @@ use bandmaster_core::time::{Span, Time};
 use crate::events::{Event, EventQueue};
 use crate::link::Port;
 use crate::packet::{Label, Packet, Slab};
+use crate::tcp::multipath::Shared;
 
 /// Ends a route in the table.
 pub(crate) const ROUTE_END: u32 = u32::MAX;
@@ -25,6 +26,8 @@ pub(crate) struct Net {
     pub(crate) offered: u64,
     /// How many data packets left with each congestion window in segments; empty when nobody asks.
     pub(crate) windows: Vec<u64>,
+    /// What the subflows of each multipath connection share, at both of its ends.
+    pub(crate) multipath: Vec<Shared>,
 }
 
 impl Net {

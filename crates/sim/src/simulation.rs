@@ -107,16 +107,13 @@ impl Connection {
         routes: (u32, u32),
         group: &FlowGroup,
         profile: &Profile,
-        share: Option<&Share>,
+        share: Option<Share>,
         size: Option<u64>,
     ) -> Self {
         if let Some(share) = share {
             let mut receiver = Receiver::new(flow, routes.1, profile);
-            receiver.set_share(share.clone());
-            return Self {
-                sender: Sender::subflow(flow, routes.0, share.clone(), &profile.settings),
-                receiver,
-            };
+            receiver.set_share(share);
+            return Self { sender: Sender::subflow(flow, routes.0, share, &profile.settings), receiver };
         }
         // Unless it is drawn for each flow.
         let size = size.or_else(|| transfer_size(group));
@@ -342,9 +339,11 @@ impl Simulation<'_> {
         let profile = &self.profiles[self.profile_of[i] as usize];
         let (plan, groups) = (&self.plans[i], &self.scenario.flows);
         let routes = (self.data_routes[i], self.ack_routes[i]);
-        let share = self.shares.get(i).and_then(Option::as_ref);
-        let size = self.sizes.get(i).copied().filter(|_| plan.group(groups).size_cdf.is_some());
-        let new = || Connection::new(flow, routes, plan.group(groups), profile, share, size);
+        let new = || {
+            let share = self.shares.get(i).copied().flatten();
+            let size = self.sizes.get(i).copied().filter(|_| plan.group(groups).size_cdf.is_some());
+            Connection::new(flow, routes, plan.group(groups), profile, share, size)
+        };
         let connection = self.connections.get_or_insert_with(i, new);
         (connection, (profile, &mut self.net))
     }
@@ -391,11 +390,9 @@ impl Simulation<'_> {
             *came += u64::from(packet.len) - self.scenario.topology.frame_overhead.get();
         }
         let was_open = is_watched && self.is_receiver_open(flow);
-        let is_complete = |shares: &[Option<Share>]| {
-            let share = shares.get(flow as usize).and_then(Option::as_ref);
-            share.map(|share| share.finished_at().is_some())
-        };
-        let was_complete = is_complete(&self.shares);
+        let multipath = self.shares.get(flow as usize).copied().flatten().map(|share| share.connection);
+        let is_complete = |net: &Net| multipath.map(|at| net.multipath[at].finished_at().is_some());
+        let was_complete = is_complete(&self.net);
         let target = if self.rounds.is_empty() { None } else { self.rounds.target(flow) };
         let delivered_before = self.connections.get(flow as usize).map_or(0, |c| c.receiver.delivered());
         let (receiver, (profile, net)) = self.receiver(flow);
@@ -407,7 +404,7 @@ impl Simulation<'_> {
             self.observe(src, &Observation::FlowEnded(FlowId(flow)));
         }
         let completes = match (was_complete, target) {
-            (Some(was_complete), _) => !was_complete && is_complete(&self.shares) == Some(true),
+            (Some(was_complete), _) => !was_complete && is_complete(&self.net) == Some(true),
             (None, Some((target, _))) => {
                 let delivered = self.connections.get(flow as usize).map_or(0, |c| c.receiver.delivered());
                 (delivered_before + 1..=delivered).contains(&target)
@@ -519,11 +516,9 @@ impl Simulation<'_> {
 
     /// Gives a multipath connection's subflows data as the scheduler says, after something has come to one of them.
     fn push_data(&mut self, flow: u32, is_syn: bool) {
-        let Some(share) = self.shares[flow as usize].clone() else { return };
-        let plan = &self.plans[flow as usize];
-        let number = plan.subflow(&self.scenario.flows);
-        let count = plan.group(&self.scenario.flows).multipath.map_or(1, |multipath| multipath.subflows);
-        let first = flow - number;
+        let Some(Share { connection, subflow: number }) = self.shares[flow as usize] else { return };
+        let first = flow - number as u32;
+        let count = self.net.multipath[connection].paths.len() as u32;
         // RFC 8684 section 3.2: subflows are added when the first is established.
         if is_syn && number == 0 {
             for flow in first + 1..first + count {
@@ -531,29 +526,23 @@ impl Simulation<'_> {
                 sender.open_once(profile, net);
             }
         }
-        if share.take_close() {
+        if self.net.multipath[connection].take_close() {
             for flow in first..first + count {
                 let (sender, (profile, net)) = self.sender(flow);
                 sender.close(profile, net);
             }
             return;
         }
-        let mut open = Vec::new();
         loop {
-            open.clear();
-            for number in 0..count {
+            let ranks = (0..count).filter_map(|number| {
                 let (sender, (profile, net)) = self.sender(first + number);
-                if sender.has_room(profile, net) {
-                    open.push((number as usize, sender.rtt.srtt()));
+                if !sender.has_room(profile, net) {
+                    return None;
                 }
-            }
-            share.order(&mut open);
-            let shares = &self.shares;
-            let taken = open.iter().find_map(|&(number, _)| {
-                let share = shares[first as usize + number].as_ref()?;
-                Some((number, share.take_data()?))
+                net.multipath[connection].rank(number as usize, sender.rtt.srtt())
             });
-            let Some((number, len)) = taken else { break };
+            let Some((_, number)) = ranks.min() else { break };
+            let Some(len) = self.net.multipath[connection].take_data(number) else { break };
             let (sender, (profile, net)) = self.sender(first + number as u32);
             sender.push_data(len, profile, net);
         }

@@ -36,10 +36,11 @@ impl Simulation<'_> {
         };
         let (connections, udp, received) = (&self.connections, &self.udp, &self.datagrams_received);
         let (routes, data_routes, came) = (&self.net.routes, &self.data_routes, &self.came);
-        let (rounds, exchanges, shares) = (&self.rounds, &self.exchanges, &self.shares);
+        let (rounds, exchanges) = (&self.rounds, &self.exchanges);
+        let (shares, multipath) = (&self.shares, &self.net.multipath);
         // The data of a multipath connection counts at its first subflow.
         let delivered = |i: usize, c: &Connection| match shares.get(i) {
-            Some(Some(share)) => share.received(),
+            Some(Some(share)) => multipath[share.connection].received(),
             _ => c.receiver.delivered(),
         };
         let state = |i: usize| {
@@ -127,7 +128,7 @@ impl Simulation<'_> {
             .filter_map(|i| {
                 let finished = match self.shares.get(i) {
                     Some(Some(_)) if self.plans[i].subflow(&self.scenario.flows) > 0 => None,
-                    Some(Some(share)) => share.finished_at(),
+                    Some(Some(share)) => self.net.multipath[share.connection].finished_at(),
                     _ => self.connections.get(i)?.receiver.finished_at(),
                 }?;
                 Some(finished.since(self.plans[i].start))

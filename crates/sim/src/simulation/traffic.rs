@@ -8,7 +8,7 @@ use super::{Connection, Simulation, transfer_size};
 use crate::events::Event;
 use crate::packet::Packet;
 use crate::routes::route_ports;
-use crate::tcp::multipath::Share;
+use crate::tcp::multipath::{Share, Shared};
 
 impl Simulation<'_> {
     pub(super) fn start(&mut self, flow: u32) {
@@ -45,10 +45,16 @@ impl Simulation<'_> {
         if let Some(multipath) = group.multipath {
             let Transport::Tcp { size, settings } = &group.transport else { return };
             let size = size.map(Bytes::get);
-            let shares = Share::connection(multipath, size, profile.mss, settings.receive_buffer.get());
-            for (number, share) in shares.into_iter().enumerate() {
-                let before = self.shares[first + number].replace(share);
-                earlier = earlier.or(before.map(|share| share.received()));
+            let new = Shared::new(multipath, size, profile.mss, settings.receive_buffer.get());
+            if let Some(share) = self.shares[first] {
+                let before = std::mem::replace(&mut self.net.multipath[share.connection], new);
+                earlier = Some(before.received());
+            } else {
+                let connection = self.net.multipath.len();
+                self.net.multipath.push(new);
+                for subflow in 0..multipath.subflows as usize {
+                    self.shares[first + subflow] = Some(Share { connection, subflow });
+                }
             }
         }
         if self.rounds.contains(flow) {
@@ -61,7 +67,7 @@ impl Simulation<'_> {
                 // What came too late for the connection before.
                 self.net.slab.take_drops(i as u32);
                 let profile = &self.profiles[self.profile_of[i] as usize];
-                let share = self.shares.get(i).and_then(Option::as_ref);
+                let share = self.shares.get(i).copied().flatten();
                 let new = || Connection::new(i as u32, routes, group, profile, share, None);
                 let delivered = self.connections.replace(i, new);
                 if i == first {
@@ -80,8 +86,8 @@ impl Simulation<'_> {
 
     /// A persistent connection gets the data of the next round.
     fn give(&mut self, flow: u32, total: u64, keeps_open: bool) {
-        if let Some(share) = self.shares.get(flow as usize).and_then(Option::as_ref) {
-            share.give(total, keeps_open);
+        if let Some(share) = self.shares.get(flow as usize).copied().flatten() {
+            self.net.multipath[share.connection].give(total, keeps_open);
             self.push_data(flow, false);
         } else {
             let (sender, (profile, net)) = self.sender(flow);
@@ -99,8 +105,8 @@ impl Simulation<'_> {
                 let (sender, (profile, net)) = self.sender(flow);
                 sender.reset(profile, net);
             }
-        } else if let Some(share) = self.shares.get(flow as usize).and_then(Option::as_ref) {
-            share.end();
+        } else if let Some(share) = self.shares.get(flow as usize).copied().flatten() {
+            self.net.multipath[share.connection].end();
             self.push_data(flow, false);
         } else {
             let (sender, (profile, net)) = self.sender(flow);

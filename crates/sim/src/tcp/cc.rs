@@ -13,7 +13,7 @@ mod tahoe;
 use bandmaster_core::scenario::TcpSettings;
 use bandmaster_core::time::{Span, Time};
 
-use super::multipath::{PathState, Share};
+use super::multipath::PathState;
 
 /// The two variables that a congestion control owns, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +70,24 @@ pub(crate) trait CongestionControl: Send {
     /// The new ssthresh on loss or ECN echo, with `in_flight` bytes outstanding.
     fn ssthresh_after_loss(&mut self, window: &Window, in_flight: u64, mss: u64) -> u64;
 
-    /// The same on an ECN echo.
+    /// [`Self::on_ack`] for subflow `own` of a multipath connection.
+    fn on_subflow_ack(&mut self, window: &mut Window, ack: &AckInfo, _: &mut [PathState], _own: usize) {
+        self.on_ack(window, ack);
+    }
+
+    /// [`Self::ssthresh_after_loss`] for subflow `own` of a multipath connection.
+    fn ssthresh_after_subflow_loss(
+        &mut self,
+        window: &Window,
+        in_flight: u64,
+        mss: u64,
+        _paths: &[PathState],
+        _own: usize,
+    ) -> u64 {
+        self.ssthresh_after_loss(window, in_flight, mss)
+    }
+
+    /// [`Self::ssthresh_after_loss`] on an ECN echo.
     fn ssthresh_after_mark(&mut self, window: &Window, in_flight: u64, mss: u64) -> u64 {
         self.ssthresh_after_loss(window, in_flight, mss)
     }
@@ -101,7 +118,7 @@ pub struct CongestionControlDef {
     pub about: &'static str,
     /// RFC or paper.
     pub source: &'static str,
-    build: fn(&TcpSettings, Option<&Share>) -> Box<dyn CongestionControl>,
+    build: fn(&TcpSettings) -> Box<dyn CongestionControl>,
 }
 
 /// Every congestion control.
@@ -117,17 +134,19 @@ pub static REGISTRY: &[&CongestionControlDef] = &[
     &balia::DEF,
 ];
 
-/// Builds the control that `settings` name; a multipath subflow has a `share`.
-pub(crate) fn build(settings: &TcpSettings, share: Option<&Share>) -> Option<Box<dyn CongestionControl>> {
+/// Builds the control that `settings` name.
+pub(crate) fn build(settings: &TcpSettings) -> Option<Box<dyn CongestionControl>> {
     let def = REGISTRY.iter().find(|def| def.name == settings.congestion_control)?;
-    Some((def.build)(settings, share))
+    Some((def.build)(settings))
 }
 
 /// What the coupled controls of multipath TCP have in common: slow start as ever, then growth that depends on all
 /// subflows. Without subflows they are Reno.
 struct Coupled {
     byte_counting: bool,
-    share: Option<Share>,
+    increase: Increase,
+    /// The part of its flight that a subflow, at the position given, keeps after a loss.
+    left: fn(&[PathState], usize) -> f64,
     /// Bytes of growth not yet in the window.
     owed: f64,
 }
@@ -136,11 +155,25 @@ struct Coupled {
 type Increase = fn(&[PathState], usize, u64, u64, u64) -> f64;
 
 impl Coupled {
-    fn new(settings: &TcpSettings, share: Option<&Share>) -> Self {
-        Self { byte_counting: settings.byte_counting, share: share.cloned(), owed: 0.0 }
+    fn boxed(
+        settings: &TcpSettings,
+        increase: Increase,
+        left: fn(&[PathState], usize) -> f64,
+    ) -> Box<dyn CongestionControl> {
+        Box::new(Self { byte_counting: settings.byte_counting, increase, left, owed: 0.0 })
+    }
+}
+
+impl CongestionControl for Coupled {
+    fn on_ack(&mut self, window: &mut Window, ack: &AckInfo) {
+        self.on_subflow_ack(window, ack, &mut [], 0);
     }
 
-    fn grow(&mut self, window: &mut Window, ack: &AckInfo, increase: Increase) {
+    fn ssthresh_after_loss(&mut self, window: &Window, in_flight: u64, mss: u64) -> u64 {
+        self.ssthresh_after_subflow_loss(window, in_flight, mss, &[], 0)
+    }
+
+    fn on_subflow_ack(&mut self, window: &mut Window, ack: &AckInfo, paths: &mut [PathState], own: usize) {
         let mut acked = ack.acked;
         if window.cwnd < window.ssthresh {
             acked = slow_start(window, acked, ack.mss, self.byte_counting);
@@ -149,27 +182,30 @@ impl Coupled {
             }
         }
         let counted = if self.byte_counting { acked } else { ack.mss };
-        self.owed += match self.paths() {
-            Some((mut paths, at)) => {
-                paths[at].cwnd = window.cwnd;
-                increase(&paths, at, window.cwnd, counted, ack.mss)
-            }
-            None => counted as f64 * ack.mss as f64 / window.cwnd as f64,
-        };
+        if let Some(path) = paths.get_mut(own) {
+            path.cwnd = window.cwnd;
+        }
+        self.owed += (self.increase)(paths, own, window.cwnd, counted, ack.mss);
         let whole = self.owed as i64;
         self.owed -= whole as f64;
         window.cwnd = window.cwnd.saturating_add_signed(whole).max(ack.mss);
     }
 
-    /// All subflows, and which this one is.
-    fn paths(&self) -> Option<(Vec<PathState>, usize)> {
-        self.share.as_ref().map(Share::paths)
+    /// As RFC 5681 equation (4), whose flight counts what SACK has reported, and not what limited transmit adds.
+    fn ssthresh_after_subflow_loss(
+        &mut self,
+        window: &Window,
+        in_flight: u64,
+        mss: u64,
+        paths: &[PathState],
+        own: usize,
+    ) -> u64 {
+        let left = in_flight.min(window.cwnd) as f64 * (self.left)(paths, own);
+        (left as u64).max(2 * mss)
     }
 
-    fn note_loss(&self) {
-        if let Some(share) = &self.share {
-            share.note_loss();
-        }
+    fn halves_outstanding(&self) -> bool {
+        true
     }
 }
 

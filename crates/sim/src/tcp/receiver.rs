@@ -205,8 +205,9 @@ impl Receiver {
             self.finished_at = net.now;
         }
         self.plan_read(profile, net);
-        let share = self.extras.as_ref().and_then(|extras| extras.share.as_ref());
-        let completes = share.is_some_and(|share| share.take_in_order(self.next, net.now));
+        let completes = self.extras.as_ref().and_then(|extras| extras.share).is_some_and(|share| {
+            net.multipath[share.connection].take_in_order(share.subflow, self.next, net.now)
+        });
         let now_due = had_islands
             || is_first
             || self.is_finished()
@@ -370,8 +371,8 @@ impl Receiver {
         if let Some(extras) = &self.extras {
             // A field bounds the window itself, not the right edge: the sender takes it so.
             packet.window = packet.window.min(extras.field.unwrap_or(u32::MAX));
-            if let Some(share) = &extras.share {
-                packet.seq = share.data_edge();
+            if let Some(share) = extras.share {
+                packet.seq = net.multipath[share.connection].data_edge();
             }
         }
         packet.len = profile.ack_len(packet.sack_count);

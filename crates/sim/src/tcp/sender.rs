@@ -158,25 +158,19 @@ impl Sender {
             echo: 0,
             send_cwr: false,
             steering: None,
-            control: cc::build(settings, None),
+            control: cc::build(settings),
             counters: SenderCounters::default(),
         }
     }
 
     /// A subflow of multipath TCP: data comes by [`Sender::push_data`].
     pub(crate) fn subflow(flow: u32, route: u32, share: Share, settings: &TcpSettings) -> Self {
-        let control = cc::build(settings, Some(&share));
         let steering = Steering { share: Some(share), ..Steering::default() };
-        Self {
-            limit: 0,
-            control,
-            steering: Some(Box::new(steering)),
-            ..Self::new(flow, route, None, settings)
-        }
+        Self { limit: 0, steering: Some(Box::new(steering)), ..Self::new(flow, route, None, settings) }
     }
 
-    fn share(&self) -> Option<&Share> {
-        self.steering.as_ref().and_then(|steering| steering.share.as_ref())
+    fn share(&self) -> Option<Share> {
+        self.steering.as_ref().and_then(|steering| steering.share)
     }
 
     /// Opens the connection.
@@ -330,32 +324,20 @@ impl Sender {
         let opened = packet.ack + u64::from(packet.window) > self.edge;
         self.edge = self.edge.max(packet.ack + u64::from(packet.window));
         let before = self.delivered_segments();
-        let was_outstanding = self.board.outstanding();
         if let Some(share) = self.share() {
-            share.on_ack(packet.ack, packet.seq);
+            net.multipath[share.connection].on_ack(share.subflow, packet.ack, packet.seq);
         }
         let limited = self.is_window_limited(profile);
         let sample = if advanced > 0 { self.advance(packet, profile, net) } else { None };
         if packet.sack_count > 0 {
             self.take_sacks(packet, profile);
         }
-        if advanced == 0
-            && packet.sack_count == 0
-            && !profile.settings.sack
-            && was_outstanding > 0
-            && !opened
-            && self.board.sacked < self.board.outstanding()
-        {
-            self.board.sacked += 1;
+        if advanced > 0 {
+            self.duplicates = 0;
+        } else {
+            self.count_duplicate(packet, opened, profile);
         }
         let newly_delivered = self.delivered_segments().wrapping_sub(before);
-        // RFC 6675 section 2: with SACK, a duplicate brings blocks, whatever its window; without, RFC 5681 section 2.
-        let duplicate = if profile.settings.sack { packet.sack_count > 0 } else { !opened };
-        if advanced == 0 && was_outstanding > 0 && duplicate {
-            self.duplicates = self.duplicates.saturating_add(1);
-        } else if advanced > 0 {
-            self.duplicates = 0;
-        }
         let lost_before = self.board.lost();
         if profile.settings.sack {
             self.board.mark_lost_by_sack(profile.mss);
@@ -367,17 +349,16 @@ impl Sender {
             let marked = packet.flags & flag::ECE != 0;
             control.on_echo(&Echo { acked: advanced, marked, next: self.next, una: self.board.una });
         }
-        self.react_to_echo(packet, profile);
+        self.react_to_echo(packet, profile, net);
         let is_partial = advanced > 0
             && self.state == State::Recovery
             && self.board.una < self.recovery_point
             && self.fast_recovery() != FastRecovery::UntilProgress;
         self.update_state(advanced > 0, profile, net);
-        let mss = profile.mss;
         if self.state == State::Recovery {
             if profile.settings.recovery == Recovery::Prr {
                 let safe = advanced > 0 && self.board.lost() <= lost_before;
-                self.apply_prr(newly_delivered, safe, mss);
+                self.apply_prr(newly_delivered, safe, profile.mss);
             }
             if is_partial && profile.settings.partial_ack_sends && !self.board.head_is_retransmitted() {
                 self.answer_partial_ack(profile, net);
@@ -386,22 +367,8 @@ impl Sender {
             && (limited || !profile.settings.cwnd_validation)
             && self.reduced_until() <= self.board.una
         {
-            let ack = AckInfo {
-                now: net.now,
-                // Segments that SACK reported earlier have been answered then.
-                acked: advanced.min(u64::from(newly_delivered) * mss),
-                mss,
-                srtt: self.rtt.srtt(),
-                sample,
-                next: self.next,
-                una: self.board.una,
-            };
-            if let Some(control) = &mut self.control {
-                control.on_ack(&mut self.window, &ack);
-            }
-            if let Some(clamp) = profile.settings.cwnd_clamp {
-                self.window.cwnd = self.window.cwnd.min(u64::from(clamp) * mss);
-            }
+            // Segments that SACK reported earlier have been answered then.
+            self.grow(advanced.min(u64::from(newly_delivered) * profile.mss), sample, profile, net);
         }
         if advanced > 0 || opened {
             // RFC 6298 section 5: the backed-off timeout stands until there is a new measurement (Karn).
@@ -417,10 +384,48 @@ impl Sender {
         if profile.settings.idle_restart && advanced > 0 && self.board.is_empty() {
             self.steering.get_or_insert_default().idle_since = net.now;
         }
-        if let Some(share) = self.share() {
-            share.note(self.window.cwnd, self.rtt.srtt(), advanced);
-        }
+        self.note_path(advanced, net);
         self.transmit(profile, net);
+    }
+
+    /// Counts an acknowledgement of nothing new, if it is a duplicate.
+    fn count_duplicate(&mut self, packet: &Packet, opened: bool, profile: &Profile) {
+        // RFC 6675 section 2: with SACK, a duplicate brings blocks, whatever its window; without, RFC 5681 section 2.
+        let has_sack = profile.settings.sack;
+        let is_duplicate = if has_sack { packet.sack_count > 0 } else { !opened };
+        if !is_duplicate || self.board.is_empty() {
+            return;
+        }
+        self.duplicates = self.duplicates.saturating_add(1);
+        if !has_sack && packet.sack_count == 0 && self.board.sacked < self.board.outstanding() {
+            self.board.sacked += 1;
+        }
+    }
+
+    /// The congestion control answers an acknowledgement of so many bytes, with the round-trip time that it measured.
+    fn grow(&mut self, acked: u64, sample: Option<Span>, profile: &Profile, net: &mut Net) {
+        let mss = profile.mss;
+        let (srtt, share) = (self.rtt.srtt(), self.share());
+        let ack = AckInfo { now: net.now, acked, mss, srtt, sample, next: self.next, una: self.board.una };
+        match (&mut self.control, share) {
+            (Some(control), Some(Share { connection, subflow })) => {
+                let paths = &mut net.multipath[connection].paths;
+                control.on_subflow_ack(&mut self.window, &ack, paths, subflow);
+            }
+            (Some(control), None) => control.on_ack(&mut self.window, &ack),
+            (None, _) => {}
+        }
+        if let Some(clamp) = profile.settings.cwnd_clamp {
+            self.window.cwnd = self.window.cwnd.min(u64::from(clamp) * mss);
+        }
+    }
+
+    /// Tells the other subflows of an acknowledgement of so many bytes.
+    fn note_path(&self, acked: u64, net: &mut Net) {
+        if let Some(share) = self.share() {
+            let shared = &mut net.multipath[share.connection];
+            shared.note(share.subflow, self.window.cwnd, self.rtt.srtt(), acked);
+        }
     }
 
     /// A scheme's window field has come back. Below a segment it is served in turns: a segment in so many round-trips.
@@ -465,9 +470,7 @@ impl Sender {
         self.timed = Timed::default();
         self.backoff = 0;
         self.retransmit.cancel();
-        if let Some(share) = self.share() {
-            share.note(self.window.cwnd, self.rtt.srtt(), 0);
-        }
+        self.note_path(0, net);
         self.transmit(profile, net);
         if self.next == 0 {
             let mut ack = self.segment(0, 0, profile, net);
@@ -595,7 +598,7 @@ impl Sender {
                     continue;
                 }
                 self.send_new(len, profile, net);
-            } else if self.share().is_some_and(Share::has_data)
+            } else if self.share().is_some_and(|s| net.multipath[s.connection].has_data(s.subflow))
                 || !self.retransmit_speculatively(profile, net)
             {
                 break;
@@ -639,7 +642,7 @@ impl Sender {
         let offset = self.board.una + at as u64 * profile.mss;
         let width = profile.mss.min(self.limit - offset);
         let len = match self.share() {
-            Some(share) if width > 0 => share.len_at(offset),
+            Some(share) if width > 0 => net.multipath[share.connection].len_at(share.subflow, offset),
             _ => width,
         };
         let mut packet = self.segment(offset, len as u32, profile, net);

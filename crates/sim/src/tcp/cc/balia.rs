@@ -1,29 +1,19 @@
 //! Balanced linked adaptation for multipath TCP (Peng, Walid, Hwang, Low 2016).
 
-use bandmaster_core::scenario::TcpSettings;
-
-use super::{AckInfo, CongestionControl, CongestionControlDef, Coupled, Window};
-use crate::tcp::multipath::{PathState, Share};
+use super::{CongestionControlDef, Coupled};
+use crate::tcp::multipath::PathState;
 
 pub(super) static DEF: CongestionControlDef = CongestionControlDef {
     name: "balia",
     about: "Multipath: balances friendliness to TCP against responsiveness",
     source: "Peng, Walid, Hwang, Low: Multipath TCP: Analysis, Design, and Implementation, IEEE/ACM ToN 24(1), 2016",
-    build: |settings, share| Box::new(Balia::new(settings, share)),
+    build: |settings| Coupled::boxed(settings, increase, left),
 };
-
-struct Balia(Coupled);
-
-impl Balia {
-    fn new(settings: &TcpSettings, share: Option<&Share>) -> Self {
-        Self(Coupled::new(settings, share))
-    }
-}
 
 /// Rate of the fastest path over that of path `at`.
 fn alpha(paths: &[PathState], at: usize) -> f64 {
     let fastest = paths.iter().map(PathState::rate).fold(0.0, f64::max);
-    if paths[at].rate() > 0.0 { fastest / paths[at].rate() } else { 1.0 }
+    paths.get(at).map(PathState::rate).filter(|&rate| rate > 0.0).map_or(1.0, |rate| fastest / rate)
 }
 
 /// Growth of subflow `at` in bytes for `acked` bytes.
@@ -39,22 +29,9 @@ fn increase(paths: &[PathState], at: usize, window: u64, acked: u64, mss: u64) -
     scale * coupled * ((1.0 + alpha) / 2.0) * ((4.0 + alpha) / 5.0)
 }
 
-impl CongestionControl for Balia {
-    fn on_ack(&mut self, window: &mut Window, ack: &AckInfo) {
-        self.0.grow(window, ack, increase);
-    }
-
-    /// The window falls by its half times min(alpha, 1.5).
-    fn ssthresh_after_loss(&mut self, window: &Window, in_flight: u64, mss: u64) -> u64 {
-        self.0.note_loss();
-        let alpha = self.0.paths().map_or(1.0, |(paths, at)| alpha(&paths, at));
-        let left = in_flight.min(window.cwnd) as f64 * (1.0 - alpha.min(1.5) / 2.0);
-        (left as u64).max(2 * mss)
-    }
-
-    fn halves_outstanding(&self) -> bool {
-        true
-    }
+/// A loss takes half of the flight times min(alpha, 1.5).
+fn left(paths: &[PathState], at: usize) -> f64 {
+    1.0 - alpha(paths, at).min(1.5) / 2.0
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ pub(super) static DEF: CongestionControlDef = CongestionControlDef {
     name: "bic",
     about: "Binary search for the window of the last loss; Linux's default from 2.6.8 to 2.6.18",
     source: "Xu, Harfoush, Rhee, INFOCOM 2004; parameters of Linux 2.6.18",
-    build: |settings, _| Box::new(Bic::new(settings)),
+    build: |settings| Box::new(Bic::new(settings)),
 };
 
 /// Decrease, in 1024ths.

@@ -10,7 +10,7 @@ pub(super) static DEF: CongestionControlDef = CongestionControlDef {
     name: "cubic",
     about: "Window grows with the cube of the time since the last loss; Linux's default",
     source: "RFC 9438",
-    build: |settings, _| Box::new(Cubic::new(settings)),
+    build: |settings| Box::new(Cubic::new(settings)),
 };
 
 /// RFC 9438 section 5: C in segments per second cubed.

@@ -10,7 +10,7 @@ pub(super) static DEF: CongestionControlDef = CongestionControlDef {
     name: "dctcp",
     about: "Reduces the window by the share of marked bytes; for short queues that mark above a threshold",
     source: "RFC 8257",
-    build: |settings, _| Box::new(Dctcp::new(settings)),
+    build: |settings| Box::new(Dctcp::new(settings)),
 };
 
 /// Section 4.2: estimation gain.

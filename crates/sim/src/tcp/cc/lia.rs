@@ -1,24 +1,14 @@
 //! Linked increases for multipath TCP (RFC 6356).
 
-use bandmaster_core::scenario::TcpSettings;
-
-use super::{AckInfo, CongestionControl, CongestionControlDef, Coupled, Window, half_of_flight};
-use crate::tcp::multipath::{PathState, Share};
+use super::{CongestionControlDef, Coupled};
+use crate::tcp::multipath::PathState;
 
 pub(super) static DEF: CongestionControlDef = CongestionControlDef {
     name: "lia",
     about: "Multipath: together as aggressive as one TCP on the best path, more on less congested paths",
     source: "RFC 6356",
-    build: |settings, share| Box::new(Lia::new(settings, share)),
+    build: |settings| Coupled::boxed(settings, increase, |_, _| 0.5),
 };
-
-struct Lia(Coupled);
-
-impl Lia {
-    fn new(settings: &TcpSettings, share: Option<&Share>) -> Self {
-        Self(Coupled::new(settings, share))
-    }
-}
 
 /// Growth of subflow `at` in bytes for `acked` bytes (section 3, and equation 1 for alpha).
 fn increase(paths: &[PathState], at: usize, window: u64, acked: u64, mss: u64) -> f64 {
@@ -31,22 +21,6 @@ fn increase(paths: &[PathState], at: usize, window: u64, acked: u64, mss: u64) -
     }
     let alpha = total * best / (sum * sum);
     (alpha * acked as f64 * mss as f64 / total).min(alone)
-}
-
-impl CongestionControl for Lia {
-    fn on_ack(&mut self, window: &mut Window, ack: &AckInfo) {
-        self.0.grow(window, ack, increase);
-    }
-
-    /// As RFC 5681 equation (4), whose flight counts what SACK has reported, and not what limited transmit adds.
-    fn ssthresh_after_loss(&mut self, window: &Window, in_flight: u64, mss: u64) -> u64 {
-        self.0.note_loss();
-        half_of_flight(in_flight.min(window.cwnd), mss)
-    }
-
-    fn halves_outstanding(&self) -> bool {
-        true
-    }
 }
 
 #[cfg(test)]

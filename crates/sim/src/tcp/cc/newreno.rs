@@ -8,7 +8,7 @@ pub(super) static DEF: CongestionControlDef = CongestionControlDef {
     name: "newreno",
     about: "Additive increase by a segment per RTT, halving on loss",
     source: "RFC 5681, RFC 6582",
-    build: |settings, _| Box::new(NewReno::new(settings)),
+    build: |settings| Box::new(NewReno::new(settings)),
 };
 
 struct NewReno {

@@ -1,24 +1,14 @@
 //! Opportunistic linked increases for multipath TCP (Khalili et al. 2013).
 
-use bandmaster_core::scenario::TcpSettings;
-
-use super::{AckInfo, CongestionControl, CongestionControlDef, Coupled, Window, half_of_flight};
-use crate::tcp::multipath::{PathState, Share};
+use super::{CongestionControlDef, Coupled};
+use crate::tcp::multipath::PathState;
 
 pub(super) static DEF: CongestionControlDef = CongestionControlDef {
     name: "olia",
     about: "Multipath: Pareto-optimal; uses the best paths only, and moves window to good paths that have little",
     source: "Khalili, Gast, Popovic, Le Boudec: MPTCP Is Not Pareto-Optimal, IEEE/ACM ToN 21(5), 2013",
-    build: |settings, share| Box::new(Olia::new(settings, share)),
+    build: |settings| Coupled::boxed(settings, increase, |_, _| 0.5),
 };
-
-struct Olia(Coupled);
-
-impl Olia {
-    fn new(settings: &TcpSettings, share: Option<&Share>) -> Self {
-        Self(Coupled::new(settings, share))
-    }
-}
 
 /// Growth of subflow `at` in bytes for `acked` bytes (equations 5 and 6).
 fn increase(paths: &[PathState], at: usize, window: u64, acked: u64, mss: u64) -> f64 {
@@ -55,22 +45,6 @@ fn alpha(paths: &[PathState], at: usize) -> f64 {
         -1.0 / (used * paths.iter().filter(|p| is_largest(p)).count() as f64)
     } else {
         0.0
-    }
-}
-
-impl CongestionControl for Olia {
-    fn on_ack(&mut self, window: &mut Window, ack: &AckInfo) {
-        self.0.grow(window, ack, increase);
-    }
-
-    /// As RFC 5681 equation (4), whose flight counts what SACK has reported, and not what limited transmit adds.
-    fn ssthresh_after_loss(&mut self, window: &Window, in_flight: u64, mss: u64) -> u64 {
-        self.0.note_loss();
-        half_of_flight(in_flight.min(window.cwnd), mss)
-    }
-
-    fn halves_outstanding(&self) -> bool {
-        true
     }
 }
 

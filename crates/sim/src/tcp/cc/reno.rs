@@ -14,7 +14,7 @@ pub(super) static DEF: CongestionControlDef = CongestionControlDef {
     name: "reno",
     about: "Additive increase by a segment per RTT, halving per loss, one loss per recovery",
     source: "RFC 2581; Fall and Floyd 1996",
-    build: |settings, _| Box::new(Reno::new(settings)),
+    build: |settings| Box::new(Reno::new(settings)),
 };
 
 struct Reno {

@@ -11,7 +11,7 @@ pub(super) static DEF: CongestionControlDef = CongestionControlDef {
     name: "tahoe",
     about: "Additive increase by a segment per RTT, slow start after every loss",
     source: "Jacobson 1988; ns-2, Agent/TCP",
-    build: |settings, _| Box::new(Tahoe::new(settings)),
+    build: |settings| Box::new(Tahoe::new(settings)),
 };
 
 struct Tahoe {

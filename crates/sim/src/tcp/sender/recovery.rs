@@ -10,6 +10,7 @@ use crate::net::Net;
 use crate::packet::{Packet, flag};
 use crate::tcp::Profile;
 use crate::tcp::cc::FastRecovery;
+use crate::tcp::multipath::Share;
 use crate::tcp::scoreboard::DUP_THRESH;
 
 /// RFC 9937 (first RFC 6937), in segments.
@@ -25,7 +26,7 @@ impl Sender {
         self.steering.as_ref().map_or(0, |steering| steering.reduced_until)
     }
 
-    pub(super) fn react_to_echo(&mut self, packet: &Packet, profile: &Profile) {
+    pub(super) fn react_to_echo(&mut self, packet: &Packet, profile: &Profile, net: &mut Net) {
         // The last segment of the window that was reduced came before CWR, so its acknowledgement echoes the same mark.
         let reduced_until = self.reduced_until();
         let answered = self.board.una <= reduced_until && reduced_until > 0;
@@ -37,14 +38,14 @@ impl Sender {
             Some(control) if profile.echoes_each => {
                 control.ssthresh_after_mark(&self.window, flight, profile.mss)
             }
-            _ => self.ssthresh_after_loss(profile),
+            _ => self.ssthresh_after_loss(profile, net),
         };
         self.window.cwnd = self.window.ssthresh;
         self.steering.get_or_insert_default().reduced_until = self.next;
         self.send_cwr = true;
     }
 
-    pub(super) fn ssthresh_after_loss(&mut self, profile: &Profile) -> u64 {
+    pub(super) fn ssthresh_after_loss(&mut self, profile: &Profile, net: &mut Net) -> u64 {
         let left = match profile.settings.flight_size {
             _ if self.control.as_ref().is_some_and(|control| control.halves_outstanding()) => {
                 self.board.outstanding()
@@ -53,9 +54,16 @@ impl Sender {
             FlightSize::Pipe => self.board.pipe(self.board.sacked),
         };
         let flight = u64::from(left) * profile.mss;
-        match &mut self.control {
-            Some(control) => control.ssthresh_after_loss(&self.window, flight, profile.mss),
-            None => flight / 2,
+        let share = self.share();
+        let Some(control) = &mut self.control else { return flight / 2 };
+        match share {
+            Some(Share { connection, subflow }) => {
+                let shared = &mut net.multipath[connection];
+                shared.note_loss(subflow);
+                let (window, paths) = (&self.window, &shared.paths);
+                control.ssthresh_after_subflow_loss(window, flight, profile.mss, paths, subflow)
+            }
+            None => control.ssthresh_after_loss(&self.window, flight, profile.mss),
         }
     }
 
@@ -100,7 +108,7 @@ impl Sender {
     }
 
     pub(super) fn enter_recovery(&mut self, profile: &Profile, net: &mut Net) {
-        self.window.ssthresh = self.ssthresh_after_loss(profile);
+        self.window.ssthresh = self.ssthresh_after_loss(profile, net);
         if self.fast_recovery() == FastRecovery::None {
             self.send_cwr = profile.settings.ecn;
             self.start_over(profile, net);
@@ -235,13 +243,13 @@ impl Sender {
         self.counters.timeouts += 1;
         // RFC 5681 section 3.1: ssthresh falls once per loss, not with every timeout of the same segment.
         if self.state != State::Loss || self.board.una >= self.recovery_point || self.backoff <= 1 {
-            self.window.ssthresh = self.ssthresh_after_loss(profile);
+            self.window.ssthresh = self.ssthresh_after_loss(profile, net);
         }
         if let Some(control) = &mut self.control {
             control.on_timeout();
         }
         if let Some(share) = self.share() {
-            share.send_again_elsewhere();
+            net.multipath[share.connection].send_again_elsewhere(share.subflow);
         }
         self.duplicates = 0;
         if !profile.settings.sack {
