@@ -345,7 +345,7 @@ fn quantity_table(quantities: &[Quantity]) -> String {
 
 /// A section per table of a scenario file, from the JSON Schema, which is made of the key lists that read the files.
 fn scenario_reference() -> String {
-    let schema = scenario::json_schema();
+    let schema = scenario::json_schema(scheme::REGISTRY);
     let mut reference = Reference { text: String::new(), shown: Vec::new() };
     reference.table("", "the file", &schema);
     reference.text

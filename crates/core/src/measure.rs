@@ -1,6 +1,7 @@
 //! Samples a run and sums it up: goodput, fairness, queue.
 
 pub mod gauges;
+pub mod record;
 
 use std::collections::{BTreeMap, VecDeque};
 

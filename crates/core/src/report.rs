@@ -192,6 +192,7 @@ pub static FIGURES: &[Quantity] = &[
         doc: "Payload of the complete rounds over the time that they took, per receiver",
     },
     Quantity { name: "control_rate", unit: "kbit/s", doc: "Rate of the scheme's messages between nodes" },
+    Quantity { name: "refusals", unit: "", doc: "What schemes wanted and the network or its hosts refused" },
 ];
 
 /// Measures whose distribution is recorded when `measure.distributions` asks for it.

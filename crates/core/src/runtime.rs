@@ -3,7 +3,6 @@
 
 pub mod envelope;
 pub mod inventory;
-pub mod record;
 
 use core::fmt;
 
@@ -12,7 +11,7 @@ use crate::control::{
 };
 use crate::id::{FlowId, NodeId, PortId};
 use crate::port::flow_counter::Reader;
-use crate::runtime::inventory::Inventory;
+use crate::runtime::inventory::{Change, Inventory};
 use crate::scheme::{Act, Role};
 use crate::time::Time;
 use crate::tuning::Tuning;
@@ -144,6 +143,7 @@ impl fmt::Display for Lacks {
 #[derive(Default)]
 pub struct Runner {
     running: Vec<Running>,
+    inventory: Inventory,
     /// By node: positions in `running`.
     at: Vec<Vec<u32>>,
     outbox: Outbox,
@@ -181,11 +181,11 @@ struct Running {
 }
 
 impl Runner {
-    /// A runner of `roles` for hosts of this kind.
+    /// A runner of `roles` for hosts of this kind, in a network of which `inventory` is known.
     ///
     /// # Errors
     /// When a role needs more.
-    pub fn new<H: Host>(roles: Vec<Role>) -> Result<Self, Lacks> {
+    pub fn new<H: Host>(roles: Vec<Role>, inventory: Inventory) -> Result<Self, Lacks> {
         Lacks::none(&roles, H::ACTS)?;
         let nodes = roles.iter().map(|role| role.place.node.index() + 1).max().unwrap_or(0);
         let mut at = vec![Vec::new(); nodes];
@@ -196,7 +196,7 @@ impl Runner {
             .into_iter()
             .map(|role| Running { role, wake_at: None, reader: Reader::default() })
             .collect();
-        Ok(Self { running, at, ..Self::default() })
+        Ok(Self { running, at, inventory, ..Self::default() })
     }
 
     /// No roles.
@@ -262,37 +262,32 @@ impl Runner {
         self.call(role, host, now, &Observation::Tick { ports: &ports, flows: &flows });
     }
 
-    /// The roles at `node` begin anew, as after a restart of the machine. Their programs stay: they are the ports'.
-    pub fn restart(&mut self, host: &mut impl Host, now: Time, node: NodeId, inventory: &Inventory) {
-        for index in 0..self.running.len() {
-            let Running { role, wake_at, .. } = &mut self.running[index];
-            if role.place.node == node {
-                role.built.controller = (role.scheme.build)(&role.place, inventory, None).controller;
-                *wake_at = None;
-            }
+    /// Something happens to the roles at `node`. Their programs stay: they are the ports'.
+    pub fn change(&mut self, host: &mut impl Host, now: Time, node: NodeId, change: Change) {
+        for Running { role, wake_at, .. } in self.running.iter_mut().filter(|of| of.role.place.node == node) {
+            role.built.controller = match change {
+                Change::Leave => None,
+                Change::Restart | Change::Join => {
+                    (role.scheme.build)(&role.place, &self.inventory, None).controller
+                }
+            };
+            *wake_at = None;
+        }
+        match change {
+            Change::Restart => {}
+            Change::Leave => self.inventory.leave(node),
+            Change::Join => self.inventory.come_back(node),
         }
         for index in 0..self.running.len() {
             if self.running[index].role.place.node == node {
                 self.settle(index, host, now);
             }
         }
-    }
-
-    /// The node has gone from the inventory: its roles end, the others hear of it.
-    pub fn leave(&mut self, host: &mut impl Host, now: Time, node: NodeId) {
-        for Running { role, wake_at, .. } in &mut self.running {
-            if role.place.node == node {
-                role.built.controller = None;
-                *wake_at = None;
-            }
+        match change {
+            Change::Restart => {}
+            Change::Leave => self.tell_all(host, now, &Observation::Left(node)),
+            Change::Join => self.tell_all(host, now, &Observation::Joined(node)),
         }
-        self.tell_all(host, now, &Observation::Left(node));
-    }
-
-    /// The node is in the inventory again: its roles begin anew, all hear of it.
-    pub fn join(&mut self, host: &mut impl Host, now: Time, node: NodeId, inventory: &Inventory) {
-        self.restart(host, now, node, inventory);
-        self.tell_all(host, now, &Observation::Joined(node));
     }
 
     fn tell_all(&mut self, host: &mut impl Host, now: Time, observation: &Observation<'_>) {
@@ -306,7 +301,8 @@ impl Runner {
         let Some(controller) = &mut built.controller else { return };
         controller.on(now, observation, &mut self.outbox);
         for action in self.outbox.drain() {
-            let (act, subject, result) = apply(host, now, (place.node, scheme.code), action);
+            let at = At { now, node: place.node, scheme: scheme.code, inventory: &self.inventory };
+            let (act, subject, result) = at.apply(host, action);
             if let Err(why) = result {
                 self.refusals.add(act);
                 self.refused.push((subject, why));
@@ -326,7 +322,8 @@ impl Runner {
         for (subject, why) in std::mem::take(&mut self.refused) {
             controller.on(now, &Observation::Refused { subject, why }, &mut self.outbox);
             for action in self.outbox.drain() {
-                if let (act, _, Err(_)) = apply(host, now, (place.node, scheme.code), action) {
+                let at = At { now, node: place.node, scheme: scheme.code, inventory: &self.inventory };
+                if let (act, _, Err(_)) = at.apply(host, action) {
                     self.refusals.add(act);
                 }
             }
@@ -352,28 +349,38 @@ impl Runner {
     }
 }
 
-/// The one place that knows every action.
-fn apply(
-    host: &mut impl Host,
+/// When and where a role acts.
+struct At<'a> {
     now: Time,
-    (node, scheme): (NodeId, u16),
-    action: Action,
-) -> (Act, Subject, Result<(), Refusal>) {
-    match action {
-        Action::Send { to, body } => {
-            let message = Message { from: node, scheme, body };
-            (Act::Send, Subject::Node(to), host.send(now, to, message))
+    node: NodeId,
+    scheme: u16,
+    inventory: &'a Inventory,
+}
+
+impl At<'_> {
+    /// The one place that knows every action.
+    fn apply(&self, host: &mut impl Host, action: Action) -> (Act, Subject, Result<(), Refusal>) {
+        let Self { now, node, scheme, inventory } = *self;
+        let known = |to: NodeId| inventory.has(to).then_some(()).ok_or(Refusal::Unknown);
+        match action {
+            Action::Send { to, body } => {
+                let message = Message { from: node, scheme, body };
+                (Act::Send, Subject::Node(to), known(to).and_then(|()| host.send(now, to, message)))
+            }
+            Action::Probe { to, payload } => {
+                let sent = known(to).and_then(|()| host.probe(now, node, to, payload));
+                (Act::Probe, Subject::Node(to), sent)
+            }
+            Action::SetWindow { flow, window } => {
+                (Act::SetWindow, Subject::Flow(flow), host.set_window(node, flow, window))
+            }
+            Action::SetRate { flow, rate, window } => {
+                (Act::SetRate, Subject::Flow(flow), host.set_rate(node, flow, rate, window))
+            }
+            Action::SetClass { port, class, rate, ceil } => {
+                (Act::SetClass, Subject::Class(port, class), host.set_class(port, class, rate, ceil))
+            }
+            Action::Tune { tuning } => (Act::Tune, Subject::Tcp, host.tune(node, tuning)),
         }
-        Action::Probe { to, payload } => (Act::Probe, Subject::Node(to), host.probe(now, node, to, payload)),
-        Action::SetWindow { flow, window } => {
-            (Act::SetWindow, Subject::Flow(flow), host.set_window(node, flow, window))
-        }
-        Action::SetRate { flow, rate, window } => {
-            (Act::SetRate, Subject::Flow(flow), host.set_rate(node, flow, rate, window))
-        }
-        Action::SetClass { port, class, rate, ceil } => {
-            (Act::SetClass, Subject::Class(port, class), host.set_class(port, class, rate, ceil))
-        }
-        Action::Tune { tuning } => (Act::Tune, Subject::Tcp, host.tune(node, tuning)),
     }
 }

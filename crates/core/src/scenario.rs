@@ -26,6 +26,8 @@ pub use model::*;
 pub use section::Explained;
 pub(crate) use words::suggestion as suggest;
 
+use crate::scheme::{self, SchemeDef};
+
 /// Where the files are that a scenario names; this crate knows no files.
 pub trait Files: core::fmt::Debug {
     /// The text of the file that the scenario calls `name`.
@@ -36,8 +38,10 @@ pub trait Files: core::fmt::Debug {
 }
 
 /// What the command line changes in a file, and where further files are.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options<'a> {
+    /// Schemes that the file may name.
+    pub schemes: &'a [&'static SchemeDef],
     /// `--set key=value`: values that go over the file's and its variants', but not over a sweep of the same key.
     pub overrides: Vec<Override>,
     /// `--key key=v1,v2`: sweeps beside those of the file, named after their key.
@@ -50,6 +54,20 @@ pub struct Options<'a> {
     pub quick: bool,
     /// Files that the scenario names; none: it may not name any.
     pub files: Option<&'a dyn Files>,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Self {
+            schemes: scheme::REGISTRY,
+            overrides: Vec::new(),
+            extra_sweeps: Vec::new(),
+            trials: None,
+            seed: None,
+            quick: false,
+            files: None,
+        }
+    }
 }
 
 /// A key and its value from the command line.
@@ -86,9 +104,9 @@ pub fn explain(file: &str, text: &str, options: &Options<'_>) -> Result<Vec<Expl
     study::read(file, text, options).map(|(_, explained)| explained)
 }
 
-/// JSON Schema (draft 2020-12) of scenario files.
-pub fn json_schema() -> serde_json::Value {
-    schema::build()
+/// JSON Schema (draft 2020-12) of scenario files that may name these schemes.
+pub fn json_schema(schemes: &[&SchemeDef]) -> serde_json::Value {
+    schema::build(schemes)
 }
 
 impl core::str::FromStr for Override {

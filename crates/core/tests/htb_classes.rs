@@ -2,6 +2,7 @@
 
 use bandmaster_core::params::{Limit, Params, Value};
 use bandmaster_core::scenario::{Options, explain, json_schema, parse};
+use bandmaster_core::scheme::REGISTRY;
 use bandmaster_core::units::Rate;
 use serde_json::json;
 
@@ -181,7 +182,7 @@ fn what_is_wrong_is_said_at_its_key() {
 
 #[test]
 fn the_schema_knows_classes() {
-    let schema = jsonschema::draft202012::new(&json_schema()).expect("a valid schema");
+    let schema = jsonschema::draft202012::new(&json_schema(REGISTRY)).expect("a valid schema");
     let file: toml::Table = format!("{HEAD}{QUEUE}").parse().expect("valid TOML");
     let good = serde_json::to_value(file).expect("TOML without dates is JSON");
     assert!(schema.is_valid(&good), "{:?}", schema.iter_errors(&good).next().map(|e| e.to_string()));

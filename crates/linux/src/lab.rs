@@ -16,11 +16,10 @@ use std::time::Instant;
 use bandmaster_core::control::post::Post;
 use bandmaster_core::id::PortId;
 use bandmaster_core::measure::gauges::GaugeMeter;
+use bandmaster_core::measure::record::{self, Tallies};
 use bandmaster_core::measure::{FlowSample, Flows, Meter};
-use bandmaster_core::report::{RunRecord, Work};
+use bandmaster_core::report::{Distribution, RunRecord, Work};
 use bandmaster_core::runtime::Runner;
-use bandmaster_core::runtime::inventory::Inventory;
-use bandmaster_core::runtime::record::{self, Tallies};
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::UDP_HEADERS;
@@ -108,7 +107,7 @@ enum Event {
     Datagram(usize),
     Wakeup(usize),
     Deliver(u32),
-    Restart(usize),
+    NodeFault(usize),
     Look,
     Sample,
 }
@@ -120,7 +119,6 @@ pub(crate) struct Lab<'a> {
     traffic: Box<dyn Traffic>,
     network: Network,
     runner: Runner,
-    inventory: Inventory,
     post: Post,
     probes: Probes,
     /// Why the trial cannot go on, from within a role's action.
@@ -220,7 +218,8 @@ impl<'a> Lab<'a> {
         };
         let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.place.node));
         let probes = Probes::open(&roles, scenario, trial, &network.nodes)?;
-        let runner = Runner::new::<Lab<'_>>(roles).map_err(|lacks| Error::Missing(lacks.to_string()))?;
+        let runner =
+            Runner::new::<Lab<'_>>(roles, inventory).map_err(|lacks| Error::Missing(lacks.to_string()))?;
 
         let timing = if scenario.schemes.iter().any(|config| sets_windows(config.scheme)) {
             Timing::new(&plan.data_routes, &plan.ack_routes)
@@ -245,8 +244,7 @@ impl<'a> Lab<'a> {
             network,
             traffic,
             runner,
-            inventory,
-            post: Post::new(scenario, trial),
+            post: scenario.post(trial),
             probes,
             failed: None,
             forwarder,
@@ -304,8 +302,8 @@ impl<'a> Lab<'a> {
         if self.measured_port.is_some_and(|port| self.network.shapers.contains_key(&port)) {
             self.push(Time::ZERO + LOOK, Event::Look);
         }
-        for (number, restart) in self.scenario.faults.restarts.iter().enumerate() {
-            self.events.push(Reverse((restart.at, Event::Restart(number))));
+        for (number, fault) in self.scenario.faults.nodes.iter().enumerate() {
+            self.events.push(Reverse((fault.at, Event::NodeFault(number))));
         }
         self.note_free(Time::ZERO);
         self.note_room(Time::ZERO);
@@ -346,7 +344,7 @@ impl<'a> Lab<'a> {
             }
             Event::Wakeup(role) => self.wake(role, at)?,
             Event::Deliver(number) => self.deliver(number)?,
-            Event::Restart(number) => self.restart(number)?,
+            Event::NodeFault(number) => self.node_fault(number)?,
             Event::Look => self.look(at)?,
             Event::Sample => self.sample(at),
         }
@@ -546,10 +544,15 @@ impl<'a> Lab<'a> {
             completions: (0..self.plan.tcp_flows).filter_map(completion).collect(),
             rounds: Tallies::NO_ROUNDS,
             control_bytes: self.post.bytes_sent() + self.probes.bytes,
+            refusals: *self.runner.refusals(),
             work: Work { events: self.work, packet_hops: sum(&|c| c.sent) },
         };
         let meters = (self.meter, self.gauge_meter);
-        let record = record::record(scenario, (case, trial), end, meters, tallies, |_| Default::default());
+        let record = record::record(scenario, (case, trial), end, meters, tallies, |completions| {
+            let asked = scenario.measure.distributions;
+            let fct = Distribution::new("fct", completions).filter(|_| asked);
+            (fct.into_iter().collect(), Vec::new())
+        });
         Ok(Trial { record, remarks: self.remarks, ports, health })
     }
 

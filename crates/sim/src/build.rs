@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 
 use bandmaster_core::control::SegmentCounts;
-use bandmaster_core::control::faults::ProbeFaults;
-use bandmaster_core::control::post::Post;
 use bandmaster_core::id::PortId;
 use bandmaster_core::params::Value;
 use bandmaster_core::port::flow_counter::FlowCounter;
@@ -133,8 +131,8 @@ pub(crate) fn build<'a>(
         }
     }
     let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.place.node));
-    let runner =
-        Runner::new::<Simulation<'_>>(roles).map_err(|lacks| RunError::Unrunnable(lacks.to_string()))?;
+    let runner = Runner::new::<Simulation<'_>>(roles, inventory)
+        .map_err(|lacks| RunError::Unrunnable(lacks.to_string()))?;
 
     let measured_port = match &scenario.measure.queue {
         Some(name) => Some(find_port(topology, name)?),
@@ -205,9 +203,8 @@ pub(crate) fn build<'a>(
         rounds,
         shares,
         runner,
-        inventory,
-        post: Post::new(scenario, trial),
-        probes: Probes::new(probe_routes, ProbeFaults::new(scenario, trial)),
+        post: scenario.post(trial),
+        probes: Probes::new(probe_routes, scenario.probe_faults(trial)),
         meter,
         gauge_meter,
         distributions,

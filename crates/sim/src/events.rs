@@ -43,8 +43,8 @@ pub(crate) enum Event {
     ProbeLeft(u32),
     /// Timer of the window program of gate `.0`.
     Gate(u32),
-    /// Restart `.0` of the scenario's list happens.
-    Restart(u32),
+    /// Fault `.0` of the scenario's list of nodes happens.
+    NodeFault(u32),
 }
 
 /// Bits of a digit.

@@ -9,7 +9,6 @@ use bandmaster_core::control::{FlowEnd, Observation, SegmentCounts};
 use bandmaster_core::id::{FlowId, NodeId};
 use bandmaster_core::report::RunRecord;
 use bandmaster_core::runtime::Runner;
-use bandmaster_core::runtime::inventory::Inventory;
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
 use bandmaster_core::time::Time;
 use bandmaster_core::tuning::Tuning;
@@ -67,8 +66,6 @@ pub(crate) struct Simulation<'a> {
     /// By TCP flow: its part in a multipath connection. Empty when there is none.
     pub(crate) shares: Vec<Option<Share>>,
     pub(crate) runner: Runner,
-    /// The network as the roles know it.
-    pub(crate) inventory: Inventory,
     /// Messages between roles on their way.
     pub(crate) post: Post,
     pub(crate) probes: Probes,
@@ -237,8 +234,8 @@ impl Simulation<'_> {
         }
         self.rounds.begin(&mut self.net.events);
         self.exchanges.begin(&mut self.net.events);
-        for (i, restart) in self.scenario.faults.restarts.iter().enumerate() {
-            self.net.events.push(restart.at, Event::Restart(i as u32));
+        for (i, fault) in self.scenario.faults.nodes.iter().enumerate() {
+            self.net.events.push(fault.at, Event::NodeFault(i as u32));
         }
         self.note_free();
         self.note_room();
@@ -306,7 +303,7 @@ impl Simulation<'_> {
                 let profile_of = |flow: u32| &profiles[profile_of[flow as usize] as usize];
                 self.gates.on_timer(number, profile_of, &mut self.net);
             }
-            Event::Restart(number) => self.restart(number as usize),
+            Event::NodeFault(number) => self.node_fault(number as usize),
         }
     }
 

@@ -140,12 +140,13 @@ fn table(list: Listed) -> String {
 #[cfg(test)]
 mod tests {
     use bandmaster_core::scenario::json_schema;
+    use bandmaster_core::scheme::REGISTRY;
 
     use super::*;
 
     #[test]
     fn every_builder_of_the_scenario_format_is_listed() {
-        let allowed = json_schema().to_string();
+        let allowed = json_schema(REGISTRY).to_string();
         let listed: Vec<Value> = BUILDERS.iter().map(|(name, _)| json!(name)).collect();
         assert!(
             allowed.contains(&Value::from(listed).to_string()),

@@ -116,7 +116,7 @@ pub(crate) fn options(settings: &Settings, sweeps: &[ExtraSweep]) -> Options<'st
         trials: settings.trials,
         seed: settings.seed,
         quick: settings.quick,
-        files: None,
+        ..Options::default()
     }
 }
 

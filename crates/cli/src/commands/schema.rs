@@ -1,6 +1,7 @@
 //! `bandmaster schema`.
 
 use bandmaster_core::scenario::json_schema;
+use bandmaster_core::scheme::REGISTRY;
 
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
@@ -16,6 +17,6 @@ Exit codes: 0 done, 2 usage.";
 
 /// Prints the JSON Schema of scenario files.
 pub(crate) fn schema(console: Console) -> Result<Exit, Failure> {
-    console.print(&format!("{:#}", json_schema()))?;
+    console.print(&format!("{:#}", json_schema(REGISTRY)))?;
     Ok(Exit::Success)
 }

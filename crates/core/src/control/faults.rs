@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::control::Passed;
 use crate::rng::Stream;
-use crate::scenario::Scenario;
 
 /// Where data are counted for probes: at which end of which port's wire.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -25,13 +24,9 @@ pub struct ProbeFaults {
 }
 
 impl ProbeFaults {
-    /// Of one trial.
-    pub fn new(scenario: &Scenario, trial: u32) -> Self {
-        Self {
-            share: scenario.faults.probe_loss,
-            stream: Stream::new(scenario.run.seed, trial, "faults/probe-loss"),
-            zero: BTreeMap::new(),
-        }
+    /// A `share` of the probes is lost, which `stream` chooses.
+    pub const fn new(share: f64, stream: Stream) -> Self {
+        Self { share, stream, zero: BTreeMap::new() }
     }
 
     /// Whether the next probe is lost on its way.

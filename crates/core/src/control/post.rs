@@ -4,8 +4,16 @@ use crate::control::Message;
 use crate::id::NodeId;
 use crate::rng::Stream;
 use crate::runtime::envelope;
-use crate::scenario::{ControlPlane, Scenario};
 use crate::time::Span;
+
+/// The modelled control plane: delay and loss of messages between different nodes.
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct ControlPlane {
+    /// One-way delay of a message between two nodes; messages inside a node take no time.
+    pub delay: Span,
+    /// Probability that a message between two nodes is lost.
+    pub loss: f64,
+}
 
 /// Messages on their way: delays them, loses them, counts their bytes. The clock is the runtime's.
 #[derive(Clone, Debug)]
@@ -19,15 +27,9 @@ pub struct Post {
 }
 
 impl Post {
-    /// Of one trial, with nothing on its way.
-    pub fn new(scenario: &Scenario, trial: u32) -> Self {
-        Self {
-            plane: scenario.control.clone(),
-            stream: Stream::new(scenario.run.seed, trial, "control-plane"),
-            messages: Vec::new(),
-            free: Vec::new(),
-            bytes_sent: 0,
-        }
+    /// With nothing on its way; `stream` decides what is lost.
+    pub const fn new(plane: ControlPlane, stream: Stream) -> Self {
+        Self { plane, stream, messages: Vec::new(), free: Vec::new(), bytes_sent: 0 }
     }
 
     /// Takes a message in: after how long it is to be [received](Self::receive), and its number. None: it is lost.

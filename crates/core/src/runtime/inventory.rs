@@ -61,6 +61,13 @@ impl Inventory {
         node
     }
 
+    /// A node that was known is there again.
+    pub fn come_back(&mut self, node: NodeId) {
+        if let Some(node) = self.nodes.get_mut(node.index()) {
+            node.here = true;
+        }
+    }
+
     /// A node goes; nobody else gets its number.
     pub fn leave(&mut self, node: NodeId) {
         if let Some(node) = self.nodes.get_mut(node.index()) {
@@ -110,6 +117,18 @@ impl Inventory {
     pub fn port_named(&self, name: &str) -> Option<PortId> {
         self.by_name.get(name).copied()
     }
+}
+
+/// What happens to the roles at a node; its TCP and its links go on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// They begin anew, and so do the counters of its data path.
+    Restart,
+    /// They end, and the node leaves the inventory.
+    Leave,
+    /// It is in the inventory again, and they begin anew.
+    Join,
 }
 
 #[cfg(test)]

@@ -107,6 +107,14 @@ pub struct Sender {
 pub const OWN: NodeId = NodeId(0);
 /// The other gateway.
 pub const OTHER: NodeId = NodeId(1);
+/// All that a gateway knows of the network: itself and the other.
+pub fn inventory() -> Inventory {
+    let mut both = Inventory::default();
+    both.join("own");
+    both.join("other");
+    both
+}
+
 /// The shaper's port.
 const PATH: PortId = PortId(0);
 
@@ -118,7 +126,7 @@ impl Sender {
             ports: vec![PATH],
             ..Place::new(&er2bc::SENDER, OWN, self.params.clone())
         };
-        scheme::Role::new(&er2bc::DEF, place, &Inventory::default(), saved)
+        scheme::Role::new(&er2bc::DEF, place, &inventory(), saved)
     }
 }
 
@@ -130,7 +138,7 @@ impl Deployment {
                 peers: vec![(OTHER, &er2bc::SENDER)],
                 ..Place::new(&er2bc::RECEIVER, OWN, Params::default())
             };
-            scheme::Role::new(&er2bc::DEF, place, &Inventory::default(), None)
+            scheme::Role::new(&er2bc::DEF, place, &inventory(), None)
         };
         let saved = saved.first().and_then(Option::as_deref);
         let asking = self.sender.iter().map(|sender| sender.role(saved));

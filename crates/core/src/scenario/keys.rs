@@ -202,9 +202,23 @@ pub(super) static FAULTS: TableDef = TableDef {
             HOUSE,
         ),
         Key::optional("restarts", Kind::Nested, "Restarts of nodes that run a scheme; absent: none"),
+        Key::optional("absences", Kind::Nested, "Nodes whose roles go and come back; absent: none"),
     ]],
     selector: None,
-    nested: &[("restarts", Shape::Tables(&RESTARTS))],
+    nested: &[("restarts", Shape::Tables(&RESTARTS)), ("absences", Shape::Tables(&ABSENCES))],
+};
+
+/// `[[faults.absences]]`.
+pub(super) static ABSENCES: TableDef = TableDef {
+    header: "[[faults.absences]]",
+    doc: "Roles at a node that end and begin anew, as of a host that leaves the network's inventory; its flows go on",
+    keys: &[&[
+        Key::required("node", Kind::Text, "The node"),
+        Key::required("leaves", Kind::TextList, "Times such as \"90s\" at which it leaves, at least one"),
+        Key::optional("joins", Kind::TextList, "Times at which it joins again; absent: never"),
+    ]],
+    selector: None,
+    nested: &[],
 };
 
 /// `[[faults.restarts]]`.

@@ -1,6 +1,11 @@
 //! The valid, complete description of an experiment.
 
+use crate::control::faults::ProbeFaults;
+pub use crate::control::post::ControlPlane;
+use crate::control::post::Post;
 use crate::id::{NodeId, PortId};
+use crate::rng::Stream;
+use crate::runtime::inventory::Change;
 use crate::scheme::SchemeConfig;
 use crate::sizes::SizeDistribution;
 use crate::time::{Span, Time};
@@ -33,17 +38,32 @@ pub struct Scenario {
 pub struct Faults {
     /// Probability that a probe of a scheme is lost on its way, beside what the links lose.
     pub probe_loss: f64,
-    /// Restarts, by time.
-    pub restarts: Vec<Restart>,
+    /// What happens to nodes, by time.
+    pub nodes: Vec<NodeFault>,
 }
 
-/// The roles at a node begin anew, and so do the counters of its data path.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-pub struct Restart {
+/// Something happens to the roles at a node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
+pub struct NodeFault {
     /// When.
     pub at: Time,
     /// Which.
     pub node: NodeId,
+    /// What.
+    pub change: Change,
+}
+
+impl Scenario {
+    /// Messages of one trial, with nothing on its way.
+    pub fn post(&self, trial: u32) -> Post {
+        Post::new(self.control.clone(), Stream::new(self.run.seed, trial, "control-plane"))
+    }
+
+    /// Losses of probes in one trial.
+    pub fn probe_faults(&self, trial: u32) -> ProbeFaults {
+        let stream = Stream::new(self.run.seed, trial, "faults/probe-loss");
+        ProbeFaults::new(self.faults.probe_loss, stream)
+    }
 }
 
 /// Duration, warm-up, sampling, trials, seed.
@@ -59,15 +79,6 @@ pub struct RunPlan {
     pub trials: u32,
     /// Seed of every random stream.
     pub seed: u64,
-}
-
-/// The modelled control plane: delay and loss of messages between different nodes.
-#[derive(Clone, PartialEq, Debug, serde::Serialize)]
-pub struct ControlPlane {
-    /// One-way delay of a message between two nodes; messages inside a node take no time.
-    pub delay: Span,
-    /// Probability that a message between two nodes is lost.
-    pub loss: f64,
 }
 
 /// What is recorded and summarised.

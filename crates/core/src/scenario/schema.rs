@@ -4,16 +4,20 @@ use serde_json::{Map, Value as Json, json};
 
 use super::keys::{FILE, SCHEME_ENABLED, Shape, TableDef, shape_in_queue};
 use crate::params::{Key, Kind, Written};
+use crate::qdisc;
+use crate::scheme::SchemeDef;
 use crate::units::Dimension;
-use crate::{qdisc, scheme};
 
 /// The schema (draft 2020-12).
-pub(super) fn build() -> Json {
+pub(super) fn build(schemes: &[&SchemeDef]) -> Json {
     let mut schema = Map::new();
     schema.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
     schema.insert("title".to_owned(), json!("bandmaster scenario"));
     schema.extend(table(&FILE));
     schema["properties"]["version"] = json!({ "const": 1, "description": "Version of the file format" });
+    let mut of_schemes = schemes_of(schemes);
+    of_schemes["description"] = schema["properties"]["schemes"]["description"].clone();
+    schema["properties"]["schemes"] = of_schemes;
     if let Some(Json::Array(required)) = schema.get_mut("required") {
         required.insert(0, json!("version"));
     }
@@ -81,7 +85,8 @@ fn shaped(shape: Shape) -> Json {
         Shape::Table(def) => Json::Object(table(def)),
         Shape::Tables(def) => json!({ "type": "array", "items": table(def) }),
         Shape::Queue => json!({ "anyOf": [scalar(Kind::Limit), queue_table()] }),
-        Shape::Schemes => schemes(),
+        // They come with the registry.
+        Shape::Schemes => json!({}),
         Shape::Overrides => json!({ "type": "object" }),
         Shape::Values => json!({ "type": "array", "minItems": 1 }),
         Shape::Value => json!({}),
@@ -108,8 +113,8 @@ fn queue_table() -> Json {
     json!({ "oneOf": entries.collect::<Vec<_>>() })
 }
 
-fn schemes() -> Json {
-    let entries = scheme::REGISTRY.iter().map(|def| {
+fn schemes_of(schemes: &[&SchemeDef]) -> Json {
+    let entries = schemes.iter().map(|def| {
         let mut properties = entry_properties(SCHEME_ENABLED, &|_| None);
         properties.extend(entry_properties(def.keys, &|_| None));
         let required = def.keys.iter().filter(|k| k.required).map(|k| k.name).collect();

@@ -10,6 +10,7 @@ use super::words;
 use crate::capacity::Trace;
 use crate::params::{Key, Kind, NamedText, Params, Value, Written};
 use crate::qdisc::{self, QdiscDef, QueueConfig, dscp, htb};
+use crate::scheme::SchemeDef;
 use crate::sizes::SizeDistribution;
 use crate::time::Span;
 use crate::topology::SpanDraw;
@@ -78,6 +79,11 @@ impl<'r> Reader<'r> {
     /// A reader of a file that may name traces.
     pub(super) fn with_traces(file: &str, traces: &'r Traces<'r>) -> Self {
         Self { traces: Some(traces), ..Self::new(file) }
+    }
+
+    /// Schemes that the file may name.
+    pub(super) fn schemes(&self) -> &'r [&'static SchemeDef] {
+        self.traces.map_or(&[], |traces| traces.schemes)
     }
 
     /// Notes that something is wrong.

@@ -19,7 +19,7 @@ const STUDY_KEYS: [&str; 4] = ["compare", "sweeps", "claims", "figures"];
 /// Everything that is wrong, as far as it can be seen at once: first the text, then the variants, then the rest.
 pub(super) fn read(file: &str, text: &str, options: &Options) -> Result<(Study, Vec<Explained>), Errors> {
     let mut root = raw::read_file(file, text).map_err(Errors::new)?;
-    let traces = Traces::new(options.files);
+    let traces = Traces::new(options);
     let mut reader = Reader::with_traces(file, &traces);
     let mut changes = changes(&mut reader, options);
     for change in &mut changes {

@@ -3,18 +3,21 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use super::Files;
+use super::{Files, Options};
 use crate::capacity::Trace;
+use crate::scheme::SchemeDef;
 
 /// The traces so far.
 pub(super) struct Traces<'a> {
     files: Option<&'a dyn Files>,
+    /// Schemes that the file may name.
+    pub(super) schemes: &'a [&'static SchemeDef],
     known: RefCell<BTreeMap<String, Result<Trace, String>>>,
 }
 
 impl<'a> Traces<'a> {
-    pub(super) fn new(files: Option<&'a dyn Files>) -> Self {
-        Self { files, known: RefCell::default() }
+    pub(super) fn new(options: &Options<'a>) -> Self {
+        Self { files: options.files, schemes: options.schemes, known: RefCell::default() }
     }
 
     /// The trace in the file `name`.

@@ -2,7 +2,7 @@
 
 use super::keys::{self, SCHEME_ENABLED};
 use super::model::{
-    ControlPlane, Faults, FlowGroup, Measure, RecordDetail, Restart, RunPlan, Scenario, Tracking, Window,
+    ControlPlane, Faults, FlowGroup, Measure, NodeFault, RecordDetail, RunPlan, Scenario, Tracking, Window,
 };
 use super::raw::Item;
 use super::section::{Layer, Reader, Section, joined};
@@ -10,7 +10,8 @@ use super::words;
 use super::{network, traffic};
 use crate::id::{NodeId, PortId};
 use crate::report;
-use crate::scheme::{self, Act, SchemeConfig};
+use crate::runtime::inventory::Change;
+use crate::scheme::{Act, SchemeConfig};
 use crate::time::{Span, Time};
 use crate::topology::Topology;
 use crate::units::{Dimension, parse_quantity};
@@ -136,14 +137,14 @@ fn run_plan(reader: &mut Reader, file: &Section<'_>, quick: bool) -> Option<RunP
 
 fn schemes(reader: &mut Reader, file: &Section<'_>, topology: Option<&Topology>) -> Vec<SchemeConfig> {
     let layer = reader.table(file, "schemes");
-    let names: Vec<&str> = scheme::REGISTRY.iter().map(|d| d.name).collect();
+    let names: Vec<&str> = reader.schemes().iter().map(|d| d.name).collect();
     let entries = layer.table.map_or(&[][..], |t| &t.entries);
     for entry in entries.iter().filter(|e| !names.contains(&e.key.as_str())) {
         let message = format!("unknown scheme `{}`", entry.key);
         reader.fail_with(&entry.place, "schemes", message, words::suggestion(&entry.key, &names));
     }
     let mut schemes = Vec::new();
-    for def in scheme::REGISTRY.iter().copied() {
+    for def in reader.schemes().iter().copied() {
         let Some(entry) = entries.iter().find(|e| e.key == def.name) else { continue };
         let path = joined("schemes", def.name);
         if entry.item.table().is_none() {
@@ -189,33 +190,48 @@ fn faults(
         let message = "1 would lose every probe; write a number from 0 to below 1";
         reader.fail_key(&section, "probe-loss", message);
     }
-    let mut restarts = Vec::new();
-    for layer in reader.tables(&section, "restarts") {
-        let section = reader.section(&keys::RESTARTS, &layer);
-        let node = known_node(reader, &section, "node", topology);
-        let times = section.list("at").unwrap_or_default();
-        if section.item("at").is_some() && times.is_empty() {
-            reader.fail_key(&section, "at", "is an empty list");
-        }
-        for text in times {
-            let at = match parse_quantity(&text, Dimension::Span) {
-                Ok(nanos) => Span::from_nanos(nanos),
-                Err(why) => {
-                    let hint = Dimension::Span.example();
-                    reader.fail_key(&section, "at", format!("\"{text}\" {why}; write {hint}"));
-                    continue;
-                }
-            };
-            if let Some(duration) = duration.filter(|duration| at > *duration) {
-                let message = format!("\"{text}\" is after the end of the run, {duration}");
-                reader.fail_key(&section, "at", message);
+    let mut nodes = Vec::new();
+    let lists = [
+        ("restarts", &keys::RESTARTS, &[("at", Change::Restart)][..]),
+        ("absences", &keys::ABSENCES, &[("leaves", Change::Leave), ("joins", Change::Join)]),
+    ];
+    for (list, def, changes) in lists {
+        for layer in reader.tables(&section, list) {
+            let section = reader.section(def, &layer);
+            let node = known_node(reader, &section, "node", topology);
+            for (key, change) in changes {
+                let times = times(reader, &section, key, duration);
+                let fault = |at| Some(NodeFault { at: Time::ZERO + at, node: node?, change: *change });
+                nodes.extend(times.into_iter().filter_map(fault));
             }
-            restarts.extend(node.map(|node| Restart { at: Time::ZERO + at, node }));
         }
     }
     // In the order of time, whatever the order in the file.
-    restarts.sort_by_key(|restart| (restart.at, restart.node));
-    Some(Faults { probe_loss: probe_loss?, restarts })
+    nodes.sort_unstable();
+    Some(Faults { probe_loss: probe_loss?, nodes })
+}
+
+/// The times that `key` lists, none after the end of the run.
+fn times(reader: &mut Reader, section: &Section<'_>, key: &str, duration: Option<Span>) -> Vec<Span> {
+    let texts = section.list(key).unwrap_or_default();
+    if section.item(key).is_some() && texts.is_empty() {
+        reader.fail_key(section, key, "is an empty list");
+    }
+    let mut times = Vec::new();
+    for text in texts {
+        match parse_quantity(&text, Dimension::Span).map(Span::from_nanos) {
+            Ok(at) if duration.is_some_and(|duration| at > duration) => {
+                let end = duration.unwrap_or_default();
+                reader.fail_key(section, key, format!("\"{text}\" is after the end of the run, {end}"));
+            }
+            Ok(at) => times.push(at),
+            Err(why) => {
+                let hint = Dimension::Span.example();
+                reader.fail_key(section, key, format!("\"{text}\" {why}; write {hint}"));
+            }
+        }
+    }
+    times
 }
 
 /// The node that `key` names.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bandmaster_core::control::Observation;
 use bandmaster_core::runtime::Runner;
-use bandmaster_core::scenario::deployment::{Deployment, Log, OTHER, OWN, Restore};
+use bandmaster_core::scenario::deployment::{Deployment, Log, OTHER, OWN, Restore, inventory};
 use bandmaster_core::time::{Span, Time};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sd_notify::NotifyState;
@@ -136,8 +136,8 @@ impl Gateway {
         let saved = self.runner.save();
         let refusals = *self.runner.refusals();
         let roles = self.machine.loaded.deployment.roles(&saved);
-        self.runner =
-            Runner::new::<Machine>(roles).map_err(|lacks| Error::Missing(format!("error: {lacks}")))?;
+        self.runner = Runner::new::<Machine>(roles, inventory())
+            .map_err(|lacks| Error::Missing(format!("error: {lacks}")))?;
         self.runner.go_on_from(refusals);
         self.machine.begin();
         let now = self.machine.clock.now();

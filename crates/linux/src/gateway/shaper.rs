@@ -2,7 +2,7 @@
 
 use bandmaster_core::id::{NodeId, PortId};
 use bandmaster_core::runtime::{Host, Refusal, Runner};
-use bandmaster_core::scenario::deployment::Sender;
+use bandmaster_core::scenario::deployment::{Sender, inventory};
 use bandmaster_core::scheme::Act;
 use bandmaster_core::time::Time;
 use bandmaster_core::units::Rate;
@@ -42,7 +42,7 @@ impl Rates {
     pub(super) fn initial(sender: &Sender) -> Self {
         let least = Rate::from_bits_per_sec(1);
         let mut rates = Self { root: (least, least), classes: vec![(least, least); sender.classes.len()] };
-        if let Ok(mut runner) = Runner::new::<Self>(vec![sender.role(None)]) {
+        if let Ok(mut runner) = Runner::new::<Self>(vec![sender.role(None)], inventory()) {
             runner.begin(&mut rates, Time::ZERO);
             runner.wake(&mut rates, 0, Time::ZERO, Time::ZERO);
         }

@@ -8,8 +8,9 @@ use bandmaster_core::control::{
 };
 use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::port::flow_counter::Reader;
+use bandmaster_core::runtime::inventory::Change;
 use bandmaster_core::runtime::{Host, Refusal, Runner};
-use bandmaster_core::scenario::Transport;
+use bandmaster_core::scenario::{NodeFault, Transport};
 use bandmaster_core::scheme::Act;
 use bandmaster_core::time::Time;
 use bandmaster_core::units::{Bytes, Rate};
@@ -60,13 +61,15 @@ impl Lab<'_> {
             return Ok(());
         }
         let (src, dst) = (self.plan.flows[i].src, self.plan.flows[i].dst);
-        for (node, end) in [(dst, FlowEnd::Receiver), (src, FlowEnd::Sender)] {
-            let stats = self.stats_of(i, end);
-            let route: Vec<PortId> = self.plan.data_routes[i].iter().map(|port| PortId(*port)).collect();
-            let start = FlowStart { stats, key: flow_key(i as u32), route: &route };
-            self.observe(node, self.forwarder.clock.now(), &Observation::FlowStarted(start))?;
-        }
-        Ok(())
+        self.announce_at(i, dst, FlowEnd::Receiver)?;
+        self.announce_at(i, src, FlowEnd::Sender)
+    }
+
+    fn announce_at(&mut self, i: usize, node: NodeId, end: FlowEnd) -> Result<(), Error> {
+        let stats = self.stats_of(i, end);
+        let route: Vec<PortId> = self.plan.data_routes[i].iter().map(|port| PortId(*port)).collect();
+        let start = FlowStart { stats, key: flow_key(i as u32), route: &route };
+        self.observe(node, self.forwarder.clock.now(), &Observation::FlowStarted(start))
     }
 
     /// Tells both ends of the flows whose last byte has come.
@@ -119,9 +122,24 @@ impl Lab<'_> {
         }
     }
 
-    /// The roles at a node begin anew, and so do the counters of its data path.
-    pub(super) fn restart(&mut self, number: usize) -> Result<(), Error> {
-        let node = self.scenario.faults.restarts[number].node;
+    /// Something happens to the roles at a node.
+    pub(super) fn node_fault(&mut self, number: usize) -> Result<(), Error> {
+        let NodeFault { node, change, .. } = self.scenario.faults.nodes[number];
+        let now = self.forwarder.clock.now();
+        if change == Change::Restart {
+            self.forget_counts(node);
+        }
+        self.run_roles(|runner, host| runner.change(host, now, node, change))?;
+        if change == Change::Join {
+            for FlowStats { flow, end, .. } in self.flow_stats(now, node) {
+                self.announce_at(flow.index(), node, end)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The counters of a node's data path begin anew.
+    fn forget_counts(&mut self, node: NodeId) {
         for (from, to, ports) in &self.plan.probe_routes {
             let ends = [
                 ports.first().filter(|_| *from == node).map(|port| PathPoint::Start(*port)),
@@ -135,11 +153,6 @@ impl Lab<'_> {
                 self.probes.faults.set_zero(point, passed);
             }
         }
-        let now = self.forwarder.clock.now();
-        let inventory = std::mem::take(&mut self.inventory);
-        let result = self.run_roles(|runner, host| runner.restart(host, now, node, &inventory));
-        self.inventory = inventory;
-        result
     }
 
     /// A kernel that does not do what the scenario needs ends the trial.
@@ -246,9 +259,6 @@ impl Host for Lab<'_> {
     }
 
     fn send(&mut self, now: Time, to: NodeId, message: Message) -> Result<(), Refusal> {
-        if !self.inventory.has(to) {
-            return Err(Refusal::Unknown);
-        }
         if let Some((delay, number)) = self.post.send(to, message) {
             self.push(now + delay, Event::Deliver(number));
         }

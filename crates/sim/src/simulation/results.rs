@@ -2,8 +2,8 @@
 
 use bandmaster_core::capture::CapturedPacket;
 use bandmaster_core::id::PortId;
+use bandmaster_core::measure::record::{self, Tallies};
 use bandmaster_core::report::{RunRecord, Work};
-use bandmaster_core::runtime::record::{self, Tallies};
 use bandmaster_core::scenario::Transport;
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::UDP_HEADERS;
@@ -144,6 +144,7 @@ impl Simulation<'_> {
             completions,
             rounds: self.rounds.figures(self.exchanges.rounds()),
             control_bytes: self.post.bytes_sent() + self.probes.bytes,
+            refusals: *self.runner.refusals(),
             work: Work {
                 events: self.net.events.taken(),
                 packet_hops: self.net.ports.iter().map(Port::sent).sum(),

@@ -7,7 +7,9 @@ use bandmaster_core::control::{
 use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::port::flow_counter::Reader;
 use bandmaster_core::qdisc::{ClassChange, ClassName};
+use bandmaster_core::runtime::inventory::Change;
 use bandmaster_core::runtime::{Host, Refusal, Runner};
+use bandmaster_core::scenario::NodeFault;
 use bandmaster_core::scheme::Act;
 use bandmaster_core::time::Time;
 use bandmaster_core::topology::NodeKind;
@@ -139,9 +141,23 @@ impl Simulation<'_> {
         ends.map_or(passed, |ends| self.probes.faults.since_restart(ends[end], passed))
     }
 
-    /// The roles at a node begin anew, and so do the counters of its data path.
-    pub(super) fn restart(&mut self, number: usize) {
-        let node = self.scenario.faults.restarts[number].node;
+    /// Something happens to the roles at a node.
+    pub(super) fn node_fault(&mut self, number: usize) {
+        let NodeFault { node, change, .. } = self.scenario.faults.nodes[number];
+        let now = self.net.now;
+        if change == Change::Restart {
+            self.forget_counts(node);
+        }
+        self.run_roles(|runner, host| runner.change(host, now, node, change));
+        if change == Change::Join {
+            for FlowStats { flow, end, .. } in self.flow_stats(now, node) {
+                self.announce(flow.0, node, end);
+            }
+        }
+    }
+
+    /// The counters of a node's data path begin anew.
+    fn forget_counts(&mut self, node: NodeId) {
         for point in self.probes.points_at(node, &self.net.routes) {
             let (PathPoint::Start(port) | PathPoint::End(port)) = point;
             let counter = self.net.ports[port as usize].extras.as_ref().and_then(|e| e.path.as_ref());
@@ -149,12 +165,6 @@ impl Simulation<'_> {
             let passed = if matches!(point, PathPoint::Start(_)) { left } else { arriving };
             self.probes.faults.set_zero(point, passed);
         }
-        let now = self.net.now;
-        self.run_roles(|runner, host| {
-            let inventory = std::mem::take(&mut host.inventory);
-            runner.restart(host, now, node, &inventory);
-            host.inventory = inventory;
-        });
     }
 }
 
@@ -229,9 +239,6 @@ impl Host for Simulation<'_> {
     }
 
     fn send(&mut self, now: Time, to: NodeId, message: Message) -> Result<(), Refusal> {
-        if !self.inventory.has(to) {
-            return Err(Refusal::Unknown);
-        }
         if let Some((delay, number)) = self.post.send(to, message) {
             self.net.events.push(now + delay, Event::Deliver(number));
         }

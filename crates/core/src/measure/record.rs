@@ -1,8 +1,9 @@
 //! Writes the record of a trial: the same columns in the same order from every runtime.
 
-use crate::measure::Meter;
-use crate::measure::gauges::GaugeMeter;
-use crate::report::{Distribution, RunRecord, Work};
+use super::Meter;
+use super::gauges::GaugeMeter;
+use crate::report::{Distribution, OF_DISTRIBUTIONS, RunRecord, Work};
+use crate::runtime::Refusals;
 use crate::scenario::Scenario;
 use crate::time::{Span, Time};
 
@@ -28,6 +29,8 @@ pub struct Tallies {
     pub rounds: [f64; 4],
     /// Bytes of IP of messages and probes.
     pub control_bytes: u64,
+    /// What hosts have refused.
+    pub refusals: Refusals,
     /// Work done.
     pub work: Work,
 }
@@ -37,11 +40,11 @@ impl Tallies {
     pub const NO_ROUNDS: [f64; 4] = [0.0, f64::NAN, f64::NAN, f64::NAN];
 }
 
-/// Distributions and their summary figures.
+/// Distributions, and the summary figures of [`OF_DISTRIBUTIONS`] that a runtime can tell.
 pub type Spread = (Vec<Distribution>, Vec<(&'static str, f64)>);
 
 /// The record of trial `trial` of `case`, which ended at `end`. `spread` makes distributions of the completion times in
-/// seconds, ascending.
+/// seconds, ascending, when the scenario asks for them.
 pub fn record(
     scenario: &Scenario,
     (case, trial): (usize, u32),
@@ -68,10 +71,14 @@ pub fn record(
     for (name, percent) in [("fct_p99", 99), ("fct_p50", 50), ("fct_p80", 80), ("fct_max", 100)] {
         push(name, percentile(&completions, percent));
     }
-    let (distributions, of_distributions) = spread(&completions);
-    of_distributions.into_iter().for_each(|(name, value)| push(name, value));
+    let (distributions, told) = spread(&completions);
+    for name in OF_DISTRIBUTIONS.iter().filter(|_| scenario.measure.distributions) {
+        let value = told.iter().find(|(known, _)| known == name);
+        push(name, value.map_or(f64::NAN, |(_, value)| *value));
+    }
     ROUNDS.into_iter().zip(tallies.rounds).for_each(|(name, value)| push(name, value));
     push("control_rate", tallies.control_bytes as f64 * 8.0 / 1e3 / scenario.run.duration.as_secs_f64());
+    push("refusals", tallies.refusals.total() as f64);
     figures.extend(of_gauges);
     let (sample, work) = (scenario.run.sample, tallies.work);
     RunRecord { case, trial, figures, series, distributions, sample, work }
