@@ -4,6 +4,7 @@
 //! [`parse`] gives the scenarios to run as [`Study::cases`]; [`explain`] says where each value came from.
 
 mod arrivals;
+mod choices;
 mod claims;
 pub mod deployment;
 mod error;
@@ -21,6 +22,7 @@ mod traffic;
 mod whole;
 mod words;
 
+pub use choices::{FlightSize, Pairing, RecordDetail, Recovery, RtoFloor, Scheduler};
 pub use error::{Error, Errors};
 pub use model::*;
 pub use section::Explained;

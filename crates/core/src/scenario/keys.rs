@@ -238,6 +238,11 @@ mod tests {
                 key.kind.parse(&Written::from_word(default)).unwrap_or_else(|e| panic!("{}: {e}", key.name));
             }
         }
+        if let Some(selector) = def.selector {
+            let key = def.keys_for(None).into_iter().find(|key| key.name == selector.key);
+            let Some(Kind::Choice(words)) = key.map(|key| key.kind) else { panic!("{}", selector.key) };
+            assert!(selector.choices.iter().map(|(word, _)| word).eq(words), "{words:?}");
+        }
         for (name, _) in def.nested {
             assert!(def.keys_for(None).iter().any(|k| k.name == *name), "{} has no key {name}", def.header);
         }

@@ -8,7 +8,7 @@ use super::raw::{Content, Item, Place, Source, Table, scalar_text};
 use super::traces::{self, Traces};
 use super::words;
 use crate::capacity::Trace;
-use crate::params::{Key, Kind, NamedText, Params, Value, Written};
+use crate::params::{Choice, Key, Kind, NamedText, Params, Value, Written};
 use crate::qdisc::{self, QdiscDef, QueueConfig, dscp, htb};
 use crate::sizes::SizeDistribution;
 use crate::time::Span;
@@ -576,6 +576,11 @@ impl<'a> Section<'a> {
             Some(Content::List(items)) => items.iter().filter_map(ordinal).collect(),
             _ => Vec::new(),
         }
+    }
+
+    /// What the word at `key` stands for.
+    pub(super) fn choice<T: Choice>(&self, key: &str) -> Option<T> {
+        Some(T::of(&self.text(key)?))
     }
 
     typed!(

@@ -1,9 +1,7 @@
 //! One whole scenario from the raw file, after overrides.
 
 use super::keys::{self, SCHEME_ENABLED};
-use super::model::{
-    ControlPlane, Faults, FlowGroup, Measure, RecordDetail, Restart, RunPlan, Scenario, Tracking, Window,
-};
+use super::model::{ControlPlane, Faults, FlowGroup, Measure, Restart, RunPlan, Scenario, Tracking, Window};
 use super::raw::Item;
 use super::section::{Layer, Reader, Section, joined};
 use super::words;
@@ -341,11 +339,7 @@ fn measure(
         gauges,
         tracking,
         queue,
-        record: match section.text("record")?.as_str() {
-            "none" => RecordDetail::None,
-            "flows" => RecordDetail::Flows,
-            _ => RecordDetail::Groups,
-        },
+        record: section.choice("record")?,
         windows,
         long_interval: long_interval?,
         distributions: section.bool("distributions")?,

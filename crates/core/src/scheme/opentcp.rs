@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 
 use crate::control::Controller;
 use crate::id::NodeId;
-use crate::params::{Key, Kind, NamedText, Params, Value};
+use crate::params::{Choice, Key, Kind, NamedText, Params, Value};
 use crate::scenario::policy::parse;
 use crate::scheme::{Act, Role, SchemeDef, World};
 use crate::time::Span;
@@ -128,9 +128,9 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
         return Err(("oracle", no_node(name, topology, &[NodeKind::Host, NodeKind::Router])));
     }
     if let Some(Value::List(words)) = params.get("force")
-        && let Some(word) = words.iter().find(|word| *word != Check::Timescale.name())
+        && let Some(word) = words.iter().find(|word| *word != Check::Timescale.word())
     {
-        let hint = crate::scenario::suggest(word, &[Check::Timescale.name()]);
+        let hint = crate::scenario::suggest(word, &[Check::Timescale.word()]);
         return Err(("force", format!("\"{word}\" is no check of a scenario; {hint}")));
     }
     if let Some(Value::Span(cycle)) = params.get("cycle")

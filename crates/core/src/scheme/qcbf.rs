@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use super::{Act, Role, SchemeDef, World};
 use crate::control::{Controller, Observation, Outbox, Wakeup};
 use crate::id::PortId;
-use crate::params::{Key, Kind, Params, Value};
+use crate::params::{Choice, Key, Kind, Params, Value, choice};
 use crate::port::window::WindowProgram;
 use crate::time::{Span, Time};
 use crate::topology::{NodeKind, Topology};
@@ -40,7 +40,7 @@ const KEYS: &[Key] = &[
     ),
     Key::new(
         "form",
-        Kind::Choice(&["ack", "window-field"]),
+        Form::KIND,
         "ack",
         "Lower the window of acknowledgements in passing, for hosts as they are; or the paper's field, which hosts return",
         "bandmaster; Sect. III.C",
@@ -81,6 +81,10 @@ const KEYS: &[Key] = &[
     ),
 ];
 
+choice! {
+    enum Form { Ack = "ack", WindowField = "window-field" }
+}
+
 /// Keeps the programs until the runtime asks for them.
 struct Tors {
     programs: Vec<(PortId, Box<dyn WindowProgram>)>,
@@ -104,7 +108,7 @@ fn build(params: &Params, world: &World) -> Vec<Role> {
         _ => ports_to_receivers(world),
     };
     let Some(&first) = ports.first() else { return Vec::new() };
-    let is_field = params.text("form") == "window-field";
+    let is_field = params.choice::<Form>("form") == Form::WindowField;
     let program = |port: PortId| -> (PortId, Box<dyn WindowProgram>) {
         let terms = terms(params, world.ports[port.index()].capacity);
         (port, Box::new(tor::Tor::new(terms, is_field)))
