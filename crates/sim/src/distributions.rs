@@ -1,6 +1,7 @@
 //! How values are spread over flows, packets and links, where a scenario asks for it.
 
 use bandmaster_core::report::Distribution;
+pub(crate) use bandmaster_core::report::quantile::percentile;
 use bandmaster_core::scenario::Scenario;
 use bandmaster_core::time::Span;
 use bandmaster_core::topology::NodeKind;
@@ -114,10 +115,4 @@ impl Distributions {
         ];
         (distributions.into_iter().flatten().collect(), figures)
     }
-}
-
-/// Nearest-rank percentile of ascending values.
-pub(crate) fn percentile(ascending: &[f64], percent: usize) -> f64 {
-    let rank = (ascending.len() * percent).div_ceil(100).saturating_sub(1);
-    ascending.get(rank).copied().unwrap_or(f64::NAN)
 }
