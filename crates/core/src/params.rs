@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 
+use crate::rng::SpanDraw;
 use crate::time::Span;
-use crate::topology::SpanDraw;
 use crate::units::{Bytes, Dimension, QuantityError, Rate, parse_quantity};
 
 /// A key that a table may have.

@@ -12,6 +12,7 @@ mod exchange;
 mod keys;
 mod model;
 mod network;
+mod place;
 pub mod policy;
 mod raw;
 mod schema;

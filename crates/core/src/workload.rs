@@ -368,9 +368,9 @@ fn interval(rate: Rate, packet: Bytes) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::SpanDraw;
     use crate::scenario::{TcpSettings, TimelineStep};
     use crate::time::Span;
-    use crate::topology::SpanDraw;
 
     fn group(timeline: Vec<TimelineStep>) -> FlowGroup {
         FlowGroup {

@@ -252,14 +252,14 @@ mod tests {
     fn defaults_are_values_of_their_keys_and_every_nested_key_has_a_shape() {
         check(&FILE);
         for (discipline, key, shape) in OF_QUEUES {
-            let def = crate::qdisc::REGISTRY.iter().find(|def| def.name == *discipline);
+            let def = crate::qdisc::registry::REGISTRY.iter().find(|def| def.name == *discipline);
             let key = def.and_then(|def| def.keys.iter().find(|k| k.name == *key));
             assert_eq!(key.map(|key| key.kind), Some(Kind::Nested), "{discipline}");
             if let Shape::Table(inner) | Shape::Tables(inner) = shape {
                 check(inner);
             }
         }
-        for def in crate::qdisc::REGISTRY {
+        for def in crate::qdisc::registry::REGISTRY {
             for key in def.keys.iter().filter(|key| key.kind == Kind::Nested) {
                 assert!(shape_in_queue(def.name, key.name).is_some(), "{}: {}", def.name, key.name);
             }

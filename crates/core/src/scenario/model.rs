@@ -2,10 +2,11 @@
 
 use super::choices::{FlightSize, Pairing, RecordDetail, Recovery, RtoFloor, Scheduler};
 use crate::id::{NodeId, PortId};
+use crate::rng::SpanDraw;
 use crate::scheme::SchemeConfig;
 use crate::sizes::SizeDistribution;
 use crate::time::{Span, Time};
-use crate::topology::{SpanDraw, Topology};
+use crate::topology::Topology;
 use crate::units::{Bytes, Rate};
 
 /// One runnable experiment: a network, its traffic, the schemes in charge and what to measure.

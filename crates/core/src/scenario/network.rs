@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use super::choices::Builder;
 use super::keys;
-use super::raw::{Item, Place};
+use super::place::Place;
+use super::raw::Item;
 use super::section::{Layer, Reader, Section, joined};
 use super::words;
 use crate::capacity::{Capacity, Step, Steps, StepsMisfit};
 use crate::id::NodeId;
+use crate::rng::SpanDraw;
 use crate::time::Span;
 use crate::topology::builders::{self, Graph, LinkSettings};
-use crate::topology::{NodeKind, SpanDraw, Topology};
+use crate::topology::{NodeKind, Topology};
 use crate::units::Rate;
 
 /// The least rate of a link or source: below it a packet takes longer than any run.

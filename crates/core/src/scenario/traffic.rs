@@ -12,8 +12,9 @@ use super::raw::Item;
 use super::section::{Layer, Reader, Section};
 use super::words;
 use crate::id::NodeId;
+use crate::rng::SpanDraw;
 use crate::time::{Span, Time};
-use crate::topology::{NodeKind, SpanDraw, Topology};
+use crate::topology::{NodeKind, Topology};
 use crate::units::{Bytes, Rate};
 
 /// The most flows of one scenario.
@@ -598,7 +599,7 @@ fn root(parent: &mut [u32], mut node: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::raw::Place;
+    use crate::scenario::place::Place;
 
     #[test]
     fn defaults_in_the_keys_are_those_of_the_model() {
