@@ -39,7 +39,7 @@ fn every_scheme_has_a_scenario_a_golden_table_and_a_page() {
 
 #[test]
 fn every_queue_discipline_has_a_scenario_a_golden_table_and_a_section() {
-    for def in qdisc::REGISTRY {
+    for def in qdisc::registry::REGISTRY {
         let used = uses(|case| case.scenario.topology.links.iter().any(|link| link.queue.discipline == *def));
         assert!(!used.is_empty(), "no file in scenarios/ uses the queue discipline {}", def.name);
         has_section("docs/simulator.md", def.name);
@@ -52,7 +52,7 @@ fn every_queue_discipline_has_a_scenario_a_golden_table_and_a_section() {
 fn registries_hold_every_entry_in_the_source() {
     let registered = |folder: &str| -> BTreeSet<&str> {
         match folder {
-            "crates/core/src/qdisc" => qdisc::REGISTRY.iter().map(|def| def.name).collect(),
+            "crates/core/src/qdisc" => qdisc::registry::REGISTRY.iter().map(|def| def.name).collect(),
             "crates/core/src/scheme" => scheme::REGISTRY.iter().map(|def| def.name).collect(),
             _ => CONGESTION_CONTROLS.iter().map(|def| def.name).collect(),
         }

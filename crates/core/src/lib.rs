@@ -11,7 +11,6 @@ pub mod capacity;
 pub mod capture;
 pub mod control;
 pub mod fairness;
-pub mod filter;
 pub mod id;
 pub mod measure;
 pub mod params;

@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 
+use crate::rng::SpanDraw;
 use crate::time::Span;
-use crate::topology::SpanDraw;
 use crate::units::{Bytes, Dimension, QuantityError, Rate, parse_quantity};
 
 /// A key that a table may have.
@@ -85,6 +85,46 @@ pub enum Kind {
     /// A table or list of tables that the caller reads by itself.
     Nested,
 }
+
+/// The words of a key and what each stands for, as one list that `choice!` writes.
+pub trait Choice: Copy + Eq + 'static {
+    /// The kind of a key that takes these words.
+    const KIND: Kind;
+    /// Each word and its value.
+    const WORDS: &'static [(&'static str, Self)];
+
+    /// The value of a word that [`Kind::parse`] has let pass.
+    ///
+    /// # Panics
+    /// For any other word: the key is of another kind, a bug of whoever reads it.
+    fn of(word: &str) -> Self {
+        let known = Self::WORDS.iter().find(|(known, _)| *known == word);
+        known.unwrap_or_else(|| panic!("\"{word}\" is not {}", Self::KIND.allowed())).1
+    }
+
+    /// The word of this value; empty when it has none.
+    fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, value)| *value == self).map_or("", |(word, _)| word)
+    }
+}
+
+/// Enums with the word of each value, as [`Choice`]; a value without a word cannot be written.
+macro_rules! choice {
+    ($($(#[$meta:meta])* $vis:vis enum $name:ident {
+        $($(#[$doc:meta])* $value:ident $(= $word:literal)?),+ $(,)?
+    })+) => {$(
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        $(#[$meta])*
+        $vis enum $name { $($(#[$doc])* $value),+ }
+
+        impl $crate::params::Choice for $name {
+            const KIND: $crate::params::Kind = $crate::params::Kind::Choice(&[$($($word,)?)+]);
+            const WORDS: &'static [(&'static str, Self)] = &[$($(($word, Self::$value),)?)+];
+        }
+    )+};
+}
+
+pub(crate) use choice;
 
 impl Kind {
     /// What may be written, for messages.
@@ -368,6 +408,14 @@ impl Params {
     getter!(
         /// A truth value.
         bool, Bool, bool);
+    /// What the word at `key` stands for.
+    ///
+    /// # Panics
+    /// When the entry has no such key, or its words are others: a bug of the entry.
+    pub fn choice<T: Choice>(&self, key: &str) -> T {
+        T::of(&self.text(key))
+    }
+
     getter!(
         /// A word or text.
         text, Text, String);

@@ -16,16 +16,18 @@ pub mod lists;
 pub mod pie;
 pub mod prio;
 pub mod red;
+pub mod registry;
 pub mod shared;
 pub mod tbf;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::id::FlowId;
 use crate::params::{Key, Limit, Params};
 use crate::rng::Stream;
 use crate::time::{Span, Time};
 use crate::units::Rate;
-
-pub use shared::Pool;
 
 /// What a discipline sees of a packet. The payload stays with the runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -171,6 +173,29 @@ impl Site {
     }
 }
 
+/// What waits in a memory that several queues share.
+#[derive(Clone, Debug, Default)]
+pub struct Pool(Arc<(AtomicU64, AtomicU64)>);
+
+impl Pool {
+    fn used(&self) -> (u64, u64) {
+        let (packets, bytes) = &*self.0;
+        (packets.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed))
+    }
+
+    fn add(&self, pkt: &Pkt) {
+        let (packets, bytes) = &*self.0;
+        packets.fetch_add(1, Ordering::Relaxed);
+        bytes.fetch_add(u64::from(pkt.len), Ordering::Relaxed);
+    }
+
+    fn remove(&self, pkt: &Pkt) {
+        let (packets, bytes) = &*self.0;
+        packets.fetch_sub(1, Ordering::Relaxed);
+        bytes.fetch_sub(u64::from(pkt.len), Ordering::Relaxed);
+    }
+}
+
 /// An entry of the registry.
 #[derive(Debug)]
 pub struct QdiscDef {
@@ -196,22 +221,6 @@ impl PartialEq for QdiscDef {
         self.name == other.name
     }
 }
-
-/// Every queue discipline.
-pub static REGISTRY: &[&QdiscDef] = &[
-    &fifo::DEF,
-    &fbqm::DEF,
-    &red::DEF,
-    &ared::DEF,
-    &pie::DEF,
-    &codel::DEF,
-    &fq_codel::DEF,
-    &drr::DEF,
-    &prio::DEF,
-    &tbf::DEF,
-    &htb::DEF,
-    &shared::DEF,
-];
 
 /// A discipline with its parameters, as a scenario states it.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]

@@ -2,6 +2,7 @@
 
 pub mod claims;
 pub mod difference;
+pub mod quantile;
 pub mod summary;
 
 use serde::Serialize;
@@ -61,10 +62,9 @@ impl Distribution {
 
     /// The distribution of `values`, which are ascending; none when there are none. Nearest rank.
     pub fn new(measure: &'static str, values: &[f64]) -> Option<Self> {
-        let last = values.len().checked_sub(1)?;
         let steps = Self::POINTS - 1;
-        let at = |step: usize| values[(values.len() * step).div_ceil(steps).saturating_sub(1).min(last)];
-        Some(Self { measure, quantiles: (0..Self::POINTS).map(at).collect() })
+        let at = |step| quantile::quantile(values, step, steps);
+        Some(Self { measure, quantiles: (0..=steps).map(at).collect::<Option<_>>()? })
     }
 
     /// The distribution of whole numbers of which `counts` has how often each occurs.
@@ -76,7 +76,7 @@ impl Distribution {
         let steps = (Self::POINTS - 1) as u64;
         let (mut number, mut below) = (0, counts[0]);
         let at = |step: u64| {
-            while below < (total * step).div_ceil(steps).max(1) {
+            while below < quantile::rank(total, step, steps) {
                 number += 1;
                 below += counts[number];
             }

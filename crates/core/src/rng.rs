@@ -93,6 +93,54 @@ pub const fn splitmix(seed: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// A span that is fixed or drawn once per trial (or once per use, for on and off times).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase", tag = "draw")]
+pub enum SpanDraw {
+    /// Always the same.
+    Fixed {
+        /// The value.
+        value: Span,
+    },
+    /// Uniform in [low, high].
+    Uniform {
+        /// Smallest value.
+        low: Span,
+        /// Largest value.
+        high: Span,
+    },
+    /// Exponential.
+    Exponential {
+        /// Mean value.
+        mean: Span,
+    },
+}
+
+impl SpanDraw {
+    /// A fixed span.
+    pub const fn fixed(value: Span) -> Self {
+        Self::Fixed { value }
+    }
+
+    /// Draws a value.
+    pub fn draw(self, stream: &mut Stream) -> Span {
+        match self {
+            Self::Fixed { value } => value,
+            Self::Uniform { low, high } => stream.span_between(low, high),
+            Self::Exponential { mean } => stream.exponential(mean),
+        }
+    }
+
+    /// The largest value that can be drawn; `None` without bound.
+    pub const fn upper_bound(self) -> Option<Span> {
+        match self {
+            Self::Fixed { value } => Some(value),
+            Self::Uniform { high, .. } => Some(high),
+            Self::Exponential { .. } => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

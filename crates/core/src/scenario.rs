@@ -4,6 +4,7 @@
 //! [`parse`] gives the scenarios to run as [`Study::cases`]; [`explain`] says where each value came from.
 
 mod arrivals;
+mod choices;
 mod claims;
 pub mod deployment;
 mod error;
@@ -11,6 +12,7 @@ mod exchange;
 mod keys;
 mod model;
 mod network;
+mod place;
 pub mod policy;
 mod raw;
 mod schema;
@@ -21,6 +23,7 @@ mod traffic;
 mod whole;
 mod words;
 
+pub use choices::{FlightSize, Pairing, RecordDetail, Recovery, RtoFloor, Scheduler};
 pub use error::{Error, Errors};
 pub use model::*;
 pub use section::Explained;

@@ -101,7 +101,8 @@ impl SizeDistribution {
         Bytes::new(self.quantile(stream.unit()))
     }
 
-    /// The size up to which there is such a share of the flows, at least a byte.
+    /// The size up to which there is such a share of the flows, at least a byte: the inverse of lines between points, not
+    /// a quantile of a sample.
     pub fn quantile(&self, share: f64) -> u64 {
         let after = self.points.partition_point(|(_, up_to)| *up_to < share);
         let Some(&(size, up_to)) = self.points.get(after) else { return self.largest() };

@@ -1,5 +1,6 @@
 //! What a scheme may change in the TCP of a node, and which TCP variants can follow each other.
 
+use crate::params::{Choice, choice};
 use crate::time::Span;
 
 /// What differs from a node's own TCP settings, for flows that begin from now on; none: the node's own setting.
@@ -22,22 +23,24 @@ pub struct Tuning {
     pub window_cap: Option<u32>,
 }
 
-/// A TCP variant that a scheme can choose.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Variant {
-    /// Tahoe.
-    Tahoe,
-    /// Reno.
-    Reno,
-    /// NewReno.
-    NewReno,
-    /// BIC.
-    Bic,
-    /// CUBIC.
-    Cubic,
-    /// DCTCP.
-    Dctcp,
+choice! {
+    /// A TCP variant that a scheme can choose.
+    #[derive(PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Variant {
+        /// Tahoe.
+        Tahoe = "tahoe",
+        /// Reno.
+        Reno = "reno",
+        /// NewReno.
+        NewReno = "newreno",
+        /// BIC.
+        Bic = "bic",
+        /// CUBIC.
+        Cubic = "cubic",
+        /// DCTCP.
+        Dctcp = "dctcp",
+    }
 }
 
 /// What a variant takes as the measure of congestion.
@@ -50,19 +53,9 @@ pub enum CongestionMeasure {
 }
 
 impl Variant {
-    /// Every variant.
-    pub const ALL: [Self; 6] = [Self::Tahoe, Self::Reno, Self::NewReno, Self::Bic, Self::Cubic, Self::Dctcp];
-    /// The names of all, in their order.
-    pub const NAMES: [&'static str; 6] = ["tahoe", "reno", "newreno", "bic", "cubic", "dctcp"];
-
     /// Name in scenario and policy files.
     pub fn name(self) -> &'static str {
-        Self::NAMES[Self::ALL.iter().position(|variant| *variant == self).unwrap_or_default()]
-    }
-
-    /// The variant called `name`.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::NAMES.iter().position(|known| *known == name).map(|at| Self::ALL[at])
+        self.word()
     }
 
     /// It reacts to marks alone, so that both ends must use ECN.
@@ -135,6 +128,7 @@ impl core::fmt::Display for Tuning {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::params::Written;
 
     #[test]
     fn the_first_insists_and_conflicts_are_named() {
@@ -152,9 +146,9 @@ mod tests {
 
     #[test]
     fn every_variant_has_its_name() {
-        for variant in Variant::ALL {
-            assert_eq!(Variant::named(variant.name()), Some(variant));
+        for (name, variant) in Variant::WORDS {
+            assert_eq!((variant.name(), Variant::of(name)), (*name, *variant));
         }
-        assert_eq!(Variant::named("vegas"), None);
+        assert!(Variant::KIND.parse(&Written::Text("vegas".to_owned())).is_err());
     }
 }

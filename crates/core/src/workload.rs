@@ -119,30 +119,14 @@ fn plan_group(
     trial: u32,
     flows: &mut Vec<FlowPlan>,
 ) {
-    let members = |names: &[String]| -> Vec<(String, NodeId)> {
-        let of = |name: &String| {
-            let nodes = topology.members(name).unwrap_or_default();
-            nodes.into_iter().map(|node| (name.clone(), node)).collect::<Vec<_>>()
-        };
-        names.iter().flat_map(of).collect()
-    };
-    let receivers = members(&group.to);
-    if let Some(arrivals) = group.arrivals {
-        let ends = (0..).zip(&group.from).flat_map(|(from, name)| {
-            members(std::slice::from_ref(name)).into_iter().map(move |(_, src)| (from, src))
-        });
-        let receivers: Vec<NodeId> = receivers.iter().map(|(_, dst)| *dst).collect();
-        let mut numbers = vec![0; group.from.len()];
-        for (place, (from, src)) in ends.enumerate() {
-            let host = &topology.nodes[src.index()].name;
-            let stream = Stream::new(run.seed, trial, &format!("flow/{}/{host}/arrivals", group.name));
-            let partner = receivers.get(place % receivers.len().max(1)).copied();
-            let others: Vec<NodeId> = match group.pairing {
-                Pairing::OneToOne => partner.into_iter().collect(),
-                Pairing::AllToAll | Pairing::Exchange => {
-                    receivers.iter().copied().filter(|dst| *dst != src).collect()
-                }
-            };
+    let hosts = |name: &String| topology.members(name).unwrap_or_default();
+    let receivers: Vec<NodeId> = group.to.iter().flat_map(hosts).collect();
+    let mut place = 0;
+    for (from, name) in (0..).zip(&group.from) {
+        let mut own = Vec::new();
+        for src in hosts(name) {
+            let targets = targets(group, &receivers, src, place);
+            place += 1;
             let plan = FlowPlan {
                 group: index as u32,
                 from,
@@ -153,83 +137,62 @@ fn plan_group(
                 start: Time::ZERO,
                 stop: group.stop.unwrap_or(Time::MAX),
             };
-            let end = group.stop.unwrap_or(Time::MAX).min(Time::ZERO + run.duration);
-            let first = Time::ZERO + group.start.draw(&mut stream.clone());
-            arrive(arrivals, stream, &others, (first, end), plan, &mut numbers[from as usize], flows);
-        }
-        return;
-    }
-    let mut sender_index = 0;
-    for (from, name) in group.from.iter().enumerate() {
-        let mut own = Vec::new();
-        for (_, src) in members(std::slice::from_ref(name)) {
-            let targets: Vec<NodeId> = match group.pairing {
-                Pairing::OneToOne => receivers
-                    .get(sender_index % receivers.len().max(1))
-                    .map(|(_, dst)| *dst)
-                    .into_iter()
-                    .collect(),
-                Pairing::AllToAll => {
-                    receivers.iter().map(|(_, dst)| *dst).filter(|dst| *dst != src).collect()
-                }
-                // Its messages follow each other; the first of these crosses the network.
-                Pairing::Exchange => {
-                    let across = (sender_index + receivers.len() / 2) % receivers.len().max(1);
-                    receivers.get(across).map(|(_, dst)| *dst).into_iter().collect()
-                }
-            };
-            sender_index += 1;
-            let first_of_host = own.len() as u32;
-            for dst in targets {
-                let subflows = group.multipath.map_or(1, |multipath| multipath.subflows);
-                let count = group.exchange.as_ref().map_or(group.count, Exchange::outstanding);
-                for number in 0..count * subflows {
-                    // Subflows start when their connection does.
-                    let first_of_connection = own.len() as u32 - number % subflows;
-                    let first = if group.starts_together { first_of_host } else { first_of_connection };
-                    let flow_name = format!("{}.{name}.{first}", group.name);
-                    let mut stream = Stream::new(run.seed, trial, &format!("flow/{flow_name}/start"));
-                    own.push(FlowPlan {
-                        group: index as u32,
-                        from: from as u32,
-                        member: own.len() as u32,
-                        generation: 1,
-                        src,
-                        dst,
-                        start: Time::ZERO + group.start.draw(&mut stream),
-                        stop: group.stop.unwrap_or(Time::MAX),
-                    });
-                }
+            if let Some(arrivals) = group.arrivals {
+                let host = &topology.nodes[src.index()].name;
+                let stream = Stream::new(run.seed, trial, &format!("flow/{}/{host}/arrivals", group.name));
+                let first = Time::ZERO + group.start.draw(&mut stream.clone());
+                let end = plan.stop.min(Time::ZERO + run.duration);
+                arrive(arrivals, stream, &targets, (first, end), plan, &mut own);
+            } else {
+                begin(group, name, &targets, plan, (run.seed, trial), &mut own);
             }
         }
-        if group.exchange.is_some() {
-            for plan in &mut own {
-                plan.start = Time::MAX;
-            }
-        }
-        if let Some(rounds) = group.rounds {
-            // They start when their round begins.
-            for plan in &mut own {
-                plan.start = Time::MAX;
-            }
-            let sets = if group.persistent { 1 } else { SETS };
-            let sets = (1..=rounds.min(sets))
-                .flat_map(|generation| own.iter().map(move |plan| FlowPlan { generation, ..*plan }));
-            flows.extend(sets);
-            continue;
-        }
-        flows.extend(apply_timeline(group, own));
+        flows.extend(connections(group, own));
     }
 }
 
-/// The flows of one sender that arrive between two times, as `plan`, each to one of `others`; `number` is of the next.
+/// To whom the sender at a place among all senders of the group sends.
+fn targets(group: &FlowGroup, receivers: &[NodeId], src: NodeId, place: usize) -> Vec<NodeId> {
+    let at = |place: usize| receivers.get(place % receivers.len().max(1)).copied().into_iter().collect();
+    match group.pairing {
+        Pairing::OneToOne => at(place),
+        Pairing::AllToAll => receivers.iter().copied().filter(|dst| *dst != src).collect(),
+        // Its messages follow each other; the first of these crosses the network.
+        Pairing::Exchange => at(place + receivers.len() / 2),
+    }
+}
+
+/// The flows of one sender, as `plan`, to each of `targets`; `name` is of its group of hosts.
+fn begin(
+    group: &FlowGroup,
+    name: &str,
+    targets: &[NodeId],
+    plan: FlowPlan,
+    (seed, trial): (u64, u32),
+    flows: &mut Vec<FlowPlan>,
+) {
+    let first_of_host = flows.len() as u32;
+    let subflows = group.multipath.map_or(1, |multipath| multipath.subflows);
+    let count = group.exchange.as_ref().map_or(group.count, Exchange::outstanding);
+    for &dst in targets {
+        for number in 0..count * subflows {
+            let member = flows.len() as u32;
+            // Subflows start when their connection does.
+            let first = if group.starts_together { first_of_host } else { member - number % subflows };
+            let mut stream = Stream::new(seed, trial, &format!("flow/{}.{name}.{first}/start", group.name));
+            let start = Time::ZERO + group.start.draw(&mut stream);
+            flows.push(FlowPlan { member, dst, start, ..plan });
+        }
+    }
+}
+
+/// The flows of one sender that arrive between two times, as `plan`, each to one of `others`.
 fn arrive(
     arrivals: Arrivals,
     mut stream: Stream,
     others: &[NodeId],
     (first, end): (Time, Time),
     plan: FlowPlan,
-    number: &mut u32,
     flows: &mut Vec<FlowPlan>,
 ) {
     let mut start = first;
@@ -237,9 +200,22 @@ fn arrive(
         start += arrivals.interval.draw(&mut stream);
         let drawn = stream.below(others.len() as u64) as usize;
         let Some(&dst) = others.get(drawn).filter(|_| start < end) else { break };
-        flows.push(FlowPlan { member: *number, dst, start, ..plan });
-        *number += 1;
+        flows.push(FlowPlan { member: flows.len() as u32, dst, start, ..plan });
     }
+}
+
+/// The connections that flows of one `from` make: the sets of an incast, or one after the other by the timeline.
+fn connections(group: &FlowGroup, mut flows: Vec<FlowPlan>) -> Vec<FlowPlan> {
+    if group.exchange.is_some() || group.rounds.is_some() {
+        // They start when their round begins.
+        for plan in &mut flows {
+            plan.start = Time::MAX;
+        }
+    }
+    let Some(rounds) = group.rounds else { return apply_timeline(group, flows) };
+    let sets = rounds.min(if group.persistent { 1 } else { SETS });
+    let set = |generation| flows.iter().map(move |plan| FlowPlan { generation, ..*plan });
+    (1..=sets).flat_map(set).collect()
 }
 
 /// Cuts flows at their stops and appends their restarts.
@@ -386,9 +362,9 @@ pub const RECEIVERS: u32 = 0x0a00_0000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::SpanDraw;
     use crate::scenario::{TcpSettings, TimelineStep};
     use crate::time::Span;
-    use crate::topology::SpanDraw;
 
     fn group(timeline: Vec<TimelineStep>) -> FlowGroup {
         FlowGroup {

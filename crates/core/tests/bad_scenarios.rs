@@ -293,7 +293,7 @@ fn quantities() {
 
 #[test]
 fn disciplines_that_do_not_exist() {
-    let names: Vec<&str> = qdisc::REGISTRY.iter().map(|def| def.name).collect();
+    let names: Vec<&str> = qdisc::registry::REGISTRY.iter().map(|def| def.name).collect();
     let names = names.join(", ");
     check(&[
         (

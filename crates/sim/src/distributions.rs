@@ -1,7 +1,8 @@
 //! How values are spread over flows, packets and links, where a scenario asks for it.
 
-use bandmaster_core::measure::record::{Spread, percentile};
+use bandmaster_core::measure::record::Spread;
 use bandmaster_core::report::Distribution;
+use bandmaster_core::report::quantile::percentile;
 use bandmaster_core::scenario::Scenario;
 use bandmaster_core::time::Span;
 use bandmaster_core::topology::NodeKind;

@@ -5,10 +5,10 @@
 //! to its end; packets of the old one that are still on their way bear another generation.
 
 use bandmaster_core::id::NodeId;
+use bandmaster_core::rng::SpanDraw;
 use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{Exchange, Scenario, Schedule};
 use bandmaster_core::time::{Span, Time};
-use bandmaster_core::topology::SpanDraw;
 
 use crate::events::{Event, EventQueue};
 use crate::workload::FlowPlan;

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 
 use bandmaster_core::id::NodeId;
+use bandmaster_core::rng::SpanDraw;
 use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
-use bandmaster_core::topology::{SpanDraw, Topology};
+use bandmaster_core::topology::Topology;
 
 use crate::events::{Event, EventQueue};
 use crate::workload::{FlowPlan, SETS};

@@ -84,7 +84,7 @@ impl Listed {
             Self::Schemes => (scheme::REGISTRY.iter())
                 .map(|d| json!({"name": d.name, "about": d.about, "source": d.source, "keys": keys(d.keys)}))
                 .collect(),
-            Self::Qdiscs => (qdisc::REGISTRY.iter())
+            Self::Qdiscs => (qdisc::registry::REGISTRY.iter())
                 .map(|d| json!({"name": d.name, "about": d.about, "source": d.source, "keys": keys(d.keys)}))
                 .collect(),
             Self::Tcp => (bandmaster_sim::CONGESTION_CONTROLS.iter())

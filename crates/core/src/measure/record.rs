@@ -2,6 +2,7 @@
 
 use super::Meter;
 use super::gauges::GaugeMeter;
+use crate::report::quantile::percentile;
 use crate::report::{Distribution, OF_DISTRIBUTIONS, RunRecord, Work};
 use crate::runtime::Refusals;
 use crate::scenario::Scenario;
@@ -82,10 +83,4 @@ pub fn record(
     figures.extend(of_gauges);
     let (sample, work) = (scenario.run.sample, tallies.work);
     RunRecord { case, trial, figures, series, distributions, sample, work }
-}
-
-/// Nearest-rank percentile of ascending values.
-pub fn percentile(ascending: &[f64], percent: usize) -> f64 {
-    let rank = (ascending.len() * percent).div_ceil(100).saturating_sub(1);
-    ascending.get(rank).copied().unwrap_or(f64::NAN)
 }

@@ -21,7 +21,7 @@ use super::dscp::code_point;
 use super::fifo::DropTail;
 use super::red::{Average, Red, Settings, check_mean_packet, check_thresholds};
 use super::{Admission, Backlog, Discipline, Pkt, Qdisc, QdiscDef, Site, Verdict, ones};
-use crate::params::{Key, Kind, Params};
+use crate::params::{Choice, Key, Kind, Params, choice};
 use crate::rng::Stream;
 use crate::time::{Span, Time};
 use crate::units::Dimension;
@@ -47,21 +47,21 @@ const KEYS: &[Key] = &[
     ),
     Key::new(
         "order",
-        Kind::Choice(&["fifo", "literal"]),
+        Order::KIND,
         "fifo",
         "Order inside a class; \"literal\" is the printed deque, which pops the newest first",
         "bandmaster; Algorithm 1 prints \"literal\"",
     ),
     Key::new(
         "serve",
-        Kind::Choice(&["between-thresholds", "always"]),
+        Serve::KIND,
         "between-thresholds",
         "When the classes are served in turn; at other times packets leave in order of arrival",
         "Choi 2016, text on Fig. 1(a)",
     ),
     Key::new(
         "classifier",
-        Kind::Choice(&["rate", "start-order", "address", "lead"]),
+        SortBy::KIND,
         "rate",
         "Class by arrival rate beside the mean, by order of first packets, by `fast-dscp`, or by lead over the fair share",
         "bandmaster; Choi 2016 is silent",
@@ -82,7 +82,7 @@ const KEYS: &[Key] = &[
     ),
     Key::new(
         "reclassify",
-        Kind::Choice(&["at-once", "when-drained"]),
+        Reclassify::KIND,
         "at-once",
         "rate: a flow changes class at once, which may reorder it, or only when none of its packets waits",
         "Choi 2016: by arriving packet",
@@ -103,7 +103,7 @@ const KEYS: &[Key] = &[
     ),
     Key::new(
         "service",
-        Kind::Choice(&["equal", "by-flows"]),
+        Service::KIND,
         "equal",
         "Share of each class: equal, or (rate) in proportion to its active flows",
         "Choi 2016: 1:1",
@@ -117,7 +117,7 @@ const KEYS: &[Key] = &[
     ),
     Key::new(
         "drop",
-        Kind::Choice(&["red", "fair"]),
+        EarlyDrop::KIND,
         "red",
         "RED for all alike, or only of flows above a share that falls as the queue grows (rate, lead)",
         "Choi 2016: RED",
@@ -148,12 +148,21 @@ const KEYS: &[Key] = &[
     super::red::MEAN_PACKET,
 ];
 
+choice! {
+    enum Order { Fifo = "fifo", Literal = "literal" }
+    enum Serve { BetweenThresholds = "between-thresholds", Always = "always" }
+    enum SortBy { Rate = "rate", StartOrder = "start-order", Address = "address", Lead = "lead" }
+    enum Reclassify { AtOnce = "at-once", WhenDrained = "when-drained" }
+    enum Service { Equal = "equal", ByFlows = "by-flows" }
+    enum EarlyDrop { Red = "red", Fair = "fair" }
+}
+
 fn check(params: &Params) -> Result<(), (&'static str, String)> {
     check_mean_packet(params.bytes("mean-packet"))?;
     check_thresholds(params.limit("limit"), params.limit("min-th"), params.limit("max-th"))?;
-    let classifier = params.text("classifier");
-    let has_rates = classifier == "rate";
-    let by_lead = classifier == "lead";
+    let sort_by: SortBy = params.choice("classifier");
+    let (has_rates, by_lead) = (sort_by == SortBy::Rate, sort_by == SortBy::Lead);
+    let service: Service = params.choice("service");
     let classes = params.integer("classes");
     let needs = |key, value: &str, what: &str| Err((key, format!("\"{value}\" {what}")));
     if params.span("interval").is_zero() {
@@ -173,30 +182,31 @@ fn check(params: &Params) -> Result<(), (&'static str, String)> {
             "is not a code point; write a number up to 63, \"EF\", \"AF41\" or \"CS5\"",
         );
     }
-    if classes > 2 && classifier == "address" {
+    if classes > 2 && sort_by == SortBy::Address {
         return Err((
             "classes",
             format!("{classes} does not fit `classifier = \"address\"`, which tells two apart"),
         ));
     }
-    if params.text("order") == "literal" && (classes > 2 || by_lead || params.text("service") != "equal") {
+    let literal = params.choice::<Order>("order") == Order::Literal;
+    if literal && (classes > 2 || by_lead || service != Service::Equal) {
         return needs(
             "order",
             "literal",
             "has a deque with two ends: two classes, not by lead, served equally",
         );
     }
-    if by_lead && params.text("serve") != "always" {
+    if by_lead && params.choice::<Serve>("serve") != Serve::Always {
         return needs(
             "serve",
             "between-thresholds",
             "does not fit `classifier = \"lead\"`; write \"always\"",
         );
     }
-    if params.text("service") == "by-flows" && !has_rates {
+    if service == Service::ByFlows && !has_rates {
         return needs("service", "by-flows", "needs `classifier = \"rate\"`, which counts flows");
     }
-    if params.text("drop") == "fair" && !has_rates && !by_lead {
+    if params.choice::<EarlyDrop>("drop") == EarlyDrop::Fair && !has_rates && !by_lead {
         return needs("drop", "fair", "needs `classifier = \"rate\"` or \"lead\", which know what is fair");
     }
     Ok(())
@@ -281,22 +291,22 @@ impl Fbqm {
         let classes = params.integer("classes") as usize;
         let hash = Hash::new(params.integer("cells") as u32, &mut site.stream);
         let interval = params.span("interval");
-        let sorting = match params.text("classifier").as_str() {
-            "lead" => Sorting::Turns(Turns {
+        let sorting = match params.choice("classifier") {
+            SortBy::Lead => Sorting::Turns(Turns {
                 lead: LeadSketch::new(hash.cells()),
                 hash,
                 quantum: params.bytes("quantum").get(),
                 turn: 0,
                 classes: classes as u64,
             }),
-            "start-order" => Sorting::Classes(Classifier::StartOrder { first: Vec::new(), classes }),
-            "address" => {
+            SortBy::StartOrder => Sorting::Classes(Classifier::StartOrder { first: Vec::new(), classes }),
+            SortBy::Address => {
                 let fast = params.list("fast-dscp");
                 let fast = fast.iter().filter_map(|text| code_point(text));
                 Sorting::Classes(Classifier::Address(fast.fold(0, |set, dscp| set | 1 << dscp)))
             }
-            _ => {
-                let in_order = params.text("reclassify") == "when-drained";
+            SortBy::Rate => {
+                let in_order = params.choice::<Reclassify>("reclassify") == Reclassify::WhenDrained;
                 Sorting::Classes(Classifier::Rate(Box::new(RateClasses::new(
                     hash, classes, interval, in_order,
                 ))))
@@ -304,7 +314,7 @@ impl Fbqm {
         };
         let red = Settings::new(params, false, false);
         let ecn = red.ecn;
-        let early = if params.text("drop") == "fair" {
+        let early = if params.choice::<EarlyDrop>("drop") == EarlyDrop::Fair {
             Early::Fair(Box::new(Fair {
                 average: Average::new(red.weight, red.mean_packet, site.rate),
                 tail: DropTail { limit: red.limit },
@@ -325,9 +335,9 @@ impl Fbqm {
             occupied: 0,
             backlog: Backlog::default(),
             arrivals: 0,
-            always: params.text("serve") == "always",
-            literal: params.text("order") == "literal",
-            by_flows: params.text("service") == "by-flows",
+            always: params.choice::<Serve>("serve") == Serve::Always,
+            literal: params.choice::<Order>("order") == Order::Literal,
+            by_flows: params.choice::<Service>("service") == Service::ByFlows,
             turn: classes - 1,
             pass: 0,
             ecn,

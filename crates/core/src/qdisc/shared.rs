@@ -1,10 +1,8 @@
 //! A switch whose ports share one memory: dynamic thresholds (Choudhury and Hahne 1998).
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Backlog, Discipline, Pkt, Qdisc, QdiscDef, Verdict};
+use super::{Backlog, Discipline, Pkt, Pool, Qdisc, QdiscDef, Verdict};
 use crate::params::{Key, Kind, Limit};
 use crate::time::Time;
 
@@ -40,29 +38,6 @@ pub static DEF: QdiscDef = QdiscDef {
         }))
     },
 };
-
-/// What waits in a memory that several queues share.
-#[derive(Clone, Debug, Default)]
-pub struct Pool(Arc<(AtomicU64, AtomicU64)>);
-
-impl Pool {
-    fn used(&self) -> (u64, u64) {
-        let (packets, bytes) = &*self.0;
-        (packets.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed))
-    }
-
-    fn add(&self, pkt: &Pkt) {
-        let (packets, bytes) = &*self.0;
-        packets.fetch_add(1, Ordering::Relaxed);
-        bytes.fetch_add(u64::from(pkt.len), Ordering::Relaxed);
-    }
-
-    fn remove(&self, pkt: &Pkt) {
-        let (packets, bytes) = &*self.0;
-        packets.fetch_sub(1, Ordering::Relaxed);
-        bytes.fetch_sub(u64::from(pkt.len), Ordering::Relaxed);
-    }
-}
 
 struct Shared {
     limit: Limit,

@@ -129,9 +129,9 @@ impl Estimate {
             mean,
             sd,
             ci95: sd.and_then(|sd| Some(student_t_975(n - 1.0)? * sd / n.sqrt())),
-            median: quantile(&sorted, 0.5),
-            q1: quantile(&sorted, 0.25),
-            q3: quantile(&sorted, 0.75),
+            median: quartile(&sorted, 0.5),
+            q1: quartile(&sorted, 0.25),
+            q3: quartile(&sorted, 0.75),
         })
     }
 }
@@ -153,7 +153,8 @@ pub(super) fn student_t_975(degrees: f64) -> Option<f64> {
     Some((quantile * 1e9).round() / 1e9)
 }
 
-fn quantile(sorted: &[f64], share: f64) -> f64 {
+/// Interpolated, unlike [`super::quantile`]: trials are few, and a report's quartiles are those that R and NumPy give.
+fn quartile(sorted: &[f64], share: f64) -> f64 {
     let position = share * (sorted.len() - 1) as f64;
     let below = position.floor();
     let (low, high) = (sorted[below as usize], sorted[position.ceil() as usize]);

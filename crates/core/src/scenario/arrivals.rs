@@ -3,9 +3,10 @@
 use super::model::Arrivals;
 use super::section::{Reader, Section};
 use super::words;
+use crate::rng::SpanDraw;
 use crate::sizes::{SHIPPED, SizeDistribution};
 use crate::time::Span;
-use crate::topology::{SpanDraw, Topology};
+use crate::topology::Topology;
 
 /// Most flows of a group that may be expected.
 const MOST: f64 = 1e6;

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::choices::{FigureKind, RecordDetail};
 use super::keys;
 use super::model::{
-    Against, Claim, ClaimAt, Figure, FigureContent, FlowGroup, PaperValue, RecordDetail, ReferenceCurve,
-    Relation, Scenario,
+    Against, Claim, ClaimAt, Figure, FigureContent, FlowGroup, PaperValue, ReferenceCurve, Relation, Scenario,
 };
 use super::raw::{Content, Item};
 use super::section::{Reader, Section};
@@ -433,8 +433,8 @@ fn figure(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Opti
     let all = scope.variant_names();
     let variants = known_variants(reader, section, "variants", &all).unwrap_or(all);
     let references = references(reader, section);
-    let content = match section.text("kind")?.as_str() {
-        "sweep" => {
+    let content = match section.choice("kind")? {
+        FigureKind::Sweep => {
             let sweep = section.text("sweep").and_then(|name| scope.sweep(reader, section, "sweep", &name));
             let y = section.text("y")?;
             let _ = variants.iter().all(|variant| scope.check_figure(reader, section, "y", &y, variant));
@@ -449,7 +449,7 @@ fn figure(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Opti
             }
             FigureContent::Sweep { sweep: sweep?.name.clone(), y, log_x: section.bool("log-x")? }
         }
-        "distribution" => {
+        FigureKind::Distribution => {
             for variant in &variants {
                 if scope.base(variant).is_some_and(|base| !base.measure.distributions) {
                     let message = format!(
@@ -461,7 +461,7 @@ fn figure(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Opti
             }
             FigureContent::Distribution { x: section.text("x")?, log_x: section.bool("log-x")? }
         }
-        _ => series(reader, section, scope, &variants)?,
+        FigureKind::Series => series(reader, section, scope, &variants)?,
     };
     Some(Figure {
         id: section.text("id")?,

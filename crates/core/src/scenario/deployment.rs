@@ -2,12 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+pub use super::choices::Protocol;
 use super::error::Errors;
 use super::keys::{Shape, TableDef};
 use super::raw::{self, Content, Item};
 use super::section::{Layer, Reader, Section};
 use crate::id::{NodeId, PortId};
-use crate::params::{Key, Kind, Params, Value, Written};
+use crate::params::{Choice, Key, Kind, Params, Value, Written, choice};
 use crate::qdisc::dscp;
 use crate::runtime::inventory::Inventory;
 use crate::scheme::er2bc::{self, shares};
@@ -44,35 +45,34 @@ pub struct Deployment {
     pub data: Vec<Match>,
 }
 
-/// What a gateway does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
-    /// Asks, and shapes what it sends.
-    Sender,
-    /// Counts what it receives, and answers.
-    Receiver,
-    /// Both, for both directions.
-    Both,
-}
+choice! {
+    /// What a gateway does.
+    pub enum Role {
+        /// Asks, and shapes what it sends.
+        Sender = "sender",
+        /// Counts what it receives, and answers.
+        Receiver = "receiver",
+        /// Both, for both directions.
+        Both = "both",
+    }
 
-/// When the machine gets back what it had.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Restore {
-    /// Whenever the gateway ends.
-    OnExit,
-    /// When it ends by a failure; an ordered stop leaves the shaping in force.
-    OnFailure,
-    /// By `gateway restore` only.
-    Never,
-}
+    /// When the machine gets back what it had.
+    pub enum Restore {
+        /// Whenever the gateway ends.
+        OnExit = "on-exit",
+        /// When it ends by a failure; an ordered stop leaves the shaping in force.
+        OnFailure = "on-failure",
+        /// By `gateway restore` only.
+        Never = "never",
+    }
 
-/// Form of the log.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Log {
-    /// `key=value` words.
-    Logfmt,
-    /// A JSON object a line.
-    Json,
+    /// Form of the log.
+    pub enum Log {
+        /// `key=value` words.
+        Logfmt = "logfmt",
+        /// A JSON object a line.
+        Json = "json",
+    }
 }
 
 /// How messages prove where they come from.
@@ -88,6 +88,10 @@ pub enum Auth {
         /// Of the direction in which a gateway that does both receives data.
         answer_key_file: Option<String>,
     },
+}
+
+choice! {
+    enum AuthKind { Hmac = "hmac", None = "none" }
 }
 
 /// What a sending gateway does.
@@ -176,15 +180,6 @@ pub struct Match {
     pub ports: Vec<(u16, u16)>,
 }
 
-/// A transport protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Protocol {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-}
-
 /// A prefix of addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prefix {
@@ -251,11 +246,7 @@ static FILE: TableDef = TableDef {
     doc: "A bandmaster gateway",
     keys: &[&[
         Key::required("version", Kind::Integer { min: 0, max: i64::MAX }, "Version of the file format: 1"),
-        Key::required(
-            "role",
-            Kind::Choice(&["sender", "receiver", "both"]),
-            "Ask and shape what is sent, count and answer, or both",
-        ),
+        Key::required("role", Role::KIND, "Ask and shape what is sent, count and answer, or both"),
         Key::required("interface", Kind::Text, "Network device towards the peer"),
         Key::new(
             "state-directory",
@@ -265,15 +256,9 @@ static FILE: TableDef = TableDef {
             "",
         ),
         Key::optional("metrics", Kind::Text, "Address and port where metrics are served; absent: nowhere"),
-        Key::new(
-            "restore",
-            Kind::Choice(&["on-exit", "on-failure", "never"]),
-            "on-exit",
-            "When the machine gets back what it had",
-            "",
-        ),
+        Key::new("restore", Restore::KIND, "on-exit", "When the machine gets back what it had", ""),
         Key::new("replace-qdisc", Kind::Bool, "false", "Replace a queue discipline of somebody else", ""),
-        Key::new("log", Kind::Choice(&["logfmt", "json"]), "logfmt", "Form of the log", ""),
+        Key::new("log", Log::KIND, "logfmt", "Form of the log", ""),
         Key::required("peer", Kind::Nested, "The other gateway"),
         Key::optional("control", Kind::Nested, "How the bandwidth is estimated and divided (sender)"),
         Key::optional("classes", Kind::Nested, "Classes of traffic (sender)"),
@@ -302,7 +287,7 @@ static PEER: TableDef = TableDef {
         Key::new("listen-port", PORT, DEFAULT_PORT, "Own UDP port", ""),
         Key::new(
             "auth",
-            Kind::Choice(&["hmac", "none"]),
+            AuthKind::KIND,
             "hmac",
             "`hmac`: messages carry a tag; `none`: the paper's form, which anybody can forge",
             "",
@@ -365,7 +350,7 @@ const MATCH_KEYS: &[Key] = &[
     Key::optional("dscp", Kind::Nested, "Code points"),
     Key::optional("source", Kind::TextList, "Source addresses or prefixes"),
     Key::optional("destination", Kind::TextList, "Destination addresses or prefixes"),
-    Key::optional("protocol", Kind::Choice(&["tcp", "udp"]), "Transport protocol"),
+    Key::optional("protocol", Protocol::KIND, "Transport protocol"),
     Key::optional("ports", Kind::Nested, "Destination ports, or ranges as \"5000-5010\"; needs protocol"),
 ];
 
@@ -404,12 +389,7 @@ fn read(reader: &mut Reader, root: &Item) -> Option<Deployment> {
     if let Some(version) = file.integer("version").filter(|v| *v != 1) {
         reader.fail_key(&file, "version", format!("{version} is not known; this program reads version 1"));
     }
-    let role = match file.text("role").as_deref() {
-        Some("sender") => Some(Role::Sender),
-        Some("receiver") => Some(Role::Receiver),
-        Some("both") => Some(Role::Both),
-        _ => None,
-    };
+    let role: Option<Role> = file.choice("role");
     let interface = file.text("interface");
     if let Some(name) = &interface
         && !is_interface(name)
@@ -430,12 +410,6 @@ fn read(reader: &mut Reader, root: &Item) -> Option<Deployment> {
         }
         address
     });
-    let restore = match file.text("restore").as_deref() {
-        Some("on-failure") => Restore::OnFailure,
-        Some("never") => Restore::Never,
-        _ => Restore::OnExit,
-    };
-    let log = if file.text("log").as_deref() == Some("json") { Log::Json } else { Log::Logfmt };
     let peer = file.item("peer").and_then(|_| peer(reader, &file, role));
     let sends = role != Some(Role::Receiver);
     for (key, wanted) in [("control", sends), ("classes", sends), ("data", role != Some(Role::Sender))] {
@@ -463,9 +437,9 @@ fn read(reader: &mut Reader, root: &Item) -> Option<Deployment> {
         interface: interface?,
         state_directory: state_directory?,
         metrics,
-        restore,
+        restore: file.choice("restore")?,
         replace_qdisc: file.bool("replace-qdisc")?,
-        log,
+        log: file.choice("log")?,
         peer,
         listen,
         auth,
@@ -503,7 +477,7 @@ fn peer(
         reader.fail_key(&section, "listen-address", "is of another IP version than the peer's address");
     }
     let (key_file, answer_key_file) = (section.text("key-file"), section.text("answer-key-file"));
-    let plain = section.text("auth").as_deref() == Some("none");
+    let plain = section.choice("auth") == Some(AuthKind::None);
     if plain {
         for key in ["key-file", "answer-key-file"] {
             if section.item(key).is_some() {
@@ -649,11 +623,7 @@ fn rule(reader: &mut Reader, section: &Section<'_>) -> Option<Match> {
     {
         reader.fail_key(section, "destination", "is of another IP version than source: no packet fits");
     }
-    let protocol = match section.text("protocol").as_deref() {
-        Some("tcp") => Some(Protocol::Tcp),
-        Some("udp") => Some(Protocol::Udp),
-        _ => None,
-    };
+    let protocol = section.choice("protocol");
     let ports = ports(reader, section);
     if !ports.is_empty() && section.item("protocol").is_none() {
         reader.fail_key(section, "ports", "need protocol = \"tcp\" or \"udp\"");

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::raw::{Place, Source};
+use super::place::{Place, Source};
 
 /// Everything that is wrong with a file, in the order of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]

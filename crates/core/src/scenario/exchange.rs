@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::choices::{Pairing, ScheduleKind};
 use super::model::{Exchange, Schedule};
 use super::section::{Reader, Section};
 use super::traffic::Reach;
@@ -30,7 +31,7 @@ const FOREIGN: [&str; 13] = [
 /// Reads the exchange of a flow group; none when it is another group, or when something is wrong.
 pub(super) fn read(reader: &mut Reader, section: &Section<'_>) -> Option<Exchange> {
     let is_tcp = section.has("sizes");
-    if section.text("pairing").as_deref() != Some("exchange") {
+    if section.choice("pairing") != Some(Pairing::Exchange) {
         for key in OWN.into_iter().filter(|key| is_tcp && section.item(key).is_some()) {
             reader.fail_key(section, key, "needs `pairing = \"exchange\"` beside it");
         }
@@ -49,9 +50,9 @@ pub(super) fn read(reader: &mut Reader, section: &Section<'_>) -> Option<Exchang
         reader.fail_key(section, "to", "of an exchange are the hosts of `from`; write the same");
     }
     let outstanding = u32::try_from(section.integer("outstanding")?).ok()?;
-    let schedule = match section.text("schedule")?.as_str() {
-        "window" => Schedule::Window(outstanding),
-        _ => Schedule::Pairwise,
+    let schedule = match section.choice("schedule")? {
+        ScheduleKind::Window => Schedule::Window(outstanding),
+        ScheduleKind::Pairwise => Schedule::Pairwise,
     };
     if schedule == Schedule::Pairwise && section.item("outstanding").is_some() {
         reader.fail_key(section, "outstanding", "needs `schedule = \"window\"`; pairwise, it is 1");

@@ -252,6 +252,11 @@ mod tests {
                 key.kind.parse(&Written::from_word(default)).unwrap_or_else(|e| panic!("{}: {e}", key.name));
             }
         }
+        if let Some(selector) = def.selector {
+            let key = def.keys_for(None).into_iter().find(|key| key.name == selector.key);
+            let Some(Kind::Choice(words)) = key.map(|key| key.kind) else { panic!("{}", selector.key) };
+            assert!(selector.choices.iter().map(|(word, _)| word).eq(words), "{words:?}");
+        }
         for (name, _) in def.nested {
             assert!(def.keys_for(None).iter().any(|k| k.name == *name), "{} has no key {name}", def.header);
         }
@@ -261,14 +266,14 @@ mod tests {
     fn defaults_are_values_of_their_keys_and_every_nested_key_has_a_shape() {
         check(&FILE);
         for (discipline, key, shape) in OF_QUEUES {
-            let def = crate::qdisc::REGISTRY.iter().find(|def| def.name == *discipline);
+            let def = crate::qdisc::registry::REGISTRY.iter().find(|def| def.name == *discipline);
             let key = def.and_then(|def| def.keys.iter().find(|k| k.name == *key));
             assert_eq!(key.map(|key| key.kind), Some(Kind::Nested), "{discipline}");
             if let Shape::Table(inner) | Shape::Tables(inner) = shape {
                 check(inner);
             }
         }
-        for def in crate::qdisc::REGISTRY {
+        for def in crate::qdisc::registry::REGISTRY {
             for key in def.keys.iter().filter(|key| key.kind == Kind::Nested) {
                 assert!(shape_in_queue(def.name, key.name).is_some(), "{}: {}", def.name, key.name);
             }

@@ -1,15 +1,17 @@
 //! The valid, complete description of an experiment.
 
+use super::choices::{FlightSize, Pairing, RecordDetail, Recovery, RtoFloor, Scheduler};
 use crate::control::faults::ProbeFaults;
 pub use crate::control::post::ControlPlane;
 use crate::control::post::Post;
 use crate::id::{NodeId, PortId};
+use crate::rng::SpanDraw;
 use crate::rng::Stream;
 use crate::runtime::inventory::Change;
 use crate::scheme::SchemeConfig;
 use crate::sizes::SizeDistribution;
 use crate::time::{Span, Time};
-use crate::topology::{SpanDraw, Topology};
+use crate::topology::Topology;
 use crate::units::{Bytes, Rate};
 
 /// One runnable experiment: a network, its traffic, the schemes in charge and what to measure.
@@ -115,18 +117,6 @@ pub struct Tracking {
     pub lasting: Span,
 }
 
-/// Detail of the recorded series.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RecordDetail {
-    /// Summary only.
-    None,
-    /// All flows together, each group, and the measured port.
-    Groups,
-    /// Each flow too.
-    Flows,
-}
-
 /// A named part of the run.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Window {
@@ -210,28 +200,6 @@ pub struct Multipath {
     pub subflows: u32,
     /// Which subflow with room gets the next data.
     pub scheduler: Scheduler,
-}
-
-/// Which subflow with room gets the next data.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Scheduler {
-    /// The one with the least smoothed round-trip time.
-    MinRtt,
-    /// In turn.
-    RoundRobin,
-}
-
-/// Who sends to whom.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Pairing {
-    /// Sender i to receiver i modulo the number of receivers.
-    OneToOne,
-    /// Every sender to every receiver but itself.
-    AllToAll,
-    /// The same in rounds with a barrier: the hosts that send are those that receive.
-    Exchange,
 }
 
 /// Rounds in which every host sends a message to every other, over new connections (MPI_Alltoall). A round begins when
@@ -373,36 +341,6 @@ pub struct TcpSettings {
     pub cwnd_clamp: Option<u32>,
     /// HyStart, delay-increase part only (CUBIC).
     pub hystart: bool,
-}
-
-/// How the window falls in fast recovery.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Recovery {
-    /// RFC 6937: proportional rate reduction (Linux).
-    Prr,
-    /// RFC 6675 section 5: at once to ssthresh; RFC 6582 inflation without SACK.
-    Rfc6675,
-}
-
-/// What NewReno halves on loss.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FlightSize {
-    /// Data outstanding that is not SACKed: RFC 5681's FlightSize without what limited transmit added.
-    Outstanding,
-    /// RFC 6675's pipe, which leaves lost segments out too (ns-3).
-    Pipe,
-}
-
-/// What the least retransmission timeout bounds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RtoFloor {
-    /// RFC 6298: RTO >= min.
-    Rto,
-    /// Linux: RTO = SRTT + max(min, 4 RTTVAR).
-    Variance,
 }
 
 impl Default for TcpSettings {

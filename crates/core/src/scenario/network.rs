@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use super::choices::Builder;
 use super::keys;
-use super::raw::{Item, Place};
+use super::place::Place;
+use super::raw::Item;
 use super::section::{Layer, Reader, Section, joined};
 use super::words;
 use crate::capacity::{Capacity, Step, Steps, StepsMisfit};
 use crate::id::NodeId;
+use crate::rng::SpanDraw;
 use crate::time::Span;
 use crate::topology::builders::{self, Graph, LinkSettings};
-use crate::topology::{NodeKind, SpanDraw, Topology};
+use crate::topology::{NodeKind, Topology};
 use crate::units::Rate;
 
 /// The least rate of a link or source: below it a packet takes longer than any run.
@@ -90,31 +93,33 @@ fn build(reader: &mut Reader, network: &Section<'_>, defaults: &Layer<'_>) -> Op
         link_settings(reader, &section)
     };
     let number = |key: &str| network.integer(key).and_then(|n| u32::try_from(n).ok());
-    match network.text("builder")?.as_str() {
-        "dumbbell" => {
+    let builder = network.choice("builder")?;
+    match builder {
+        Builder::Custom => None,
+        Builder::Dumbbell => {
             let (access, bottleneck) = (links(reader, "access"), links(reader, "bottleneck"));
             Some(builders::dumbbell(number("left")?, number("right")?, &access?, &bottleneck?))
         }
-        "star" => {
+        Builder::Star => {
             let access = links(reader, "access");
             Some(builders::star(number("size")?, &access?))
         }
-        "parking-lot" => {
+        Builder::ParkingLot => {
             let (access, bottleneck) = (links(reader, "access"), links(reader, "bottleneck"));
             let size = limited(reader, network, "size", number("hops")?.saturating_add(1))?;
             Some(builders::parking_lot(number("hops")?, size, &access?, &bottleneck?))
         }
-        "leaf-spine" => {
+        Builder::LeafSpine => {
             let (access, fabric) = (links(reader, "access"), links(reader, "fabric"));
             let size = limited(reader, network, "size", number("leaves")?)?;
             Some(builders::leaf_spine(number("leaves")?, number("spines")?, size, &access?, &fabric?))
         }
-        "pod" => {
+        Builder::Pod => {
             let (access, bottleneck) = (links(reader, "access"), links(reader, "bottleneck"));
             let size = limited(reader, network, "size", number("tors")?)?;
             Some(builders::pod(size, number("tors")?, &access?, &bottleneck?))
         }
-        name @ ("fat-tree" | "dual-fat-tree") => {
+        Builder::FatTree | Builder::DualFatTree => {
             let (access, fabric) = (links(reader, "access"), links(reader, "fabric"));
             let k = number("k")?;
             if !k.is_multiple_of(2) {
@@ -125,10 +130,10 @@ fn build(reader: &mut Reader, network: &Section<'_>, defaults: &Layer<'_>) -> Op
                 );
                 return None;
             }
-            let build = if name == "fat-tree" { builders::fat_tree } else { builders::dual_fat_tree };
+            let build =
+                if builder == Builder::FatTree { builders::fat_tree } else { builders::dual_fat_tree };
             Some(build(k, &access?, &fabric?))
         }
-        _ => None,
     }
 }
 

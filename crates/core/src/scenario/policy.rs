@@ -5,7 +5,7 @@ use super::keys::{Shape, TableDef};
 use super::raw::{self, Item};
 use super::section::{Layer, Reader, Section};
 use super::words;
-use crate::params::{Key, Kind};
+use crate::params::{Choice, Key, Kind};
 use crate::scheme::opentcp::condition::{Condition, Scope};
 use crate::scheme::opentcp::policy::{
     Check, Half, MOST_RULES, Otherwise, Policy, Rule, incompatible, too_fast,
@@ -45,15 +45,15 @@ static FILE: TableDef = TableDef {
             "Hosts it is for: names, or beginnings of names with * behind",
             "",
         ),
-        Key::new("half", Kind::Choice(&["all", "odd", "even"]), "all", "Every host, or every other one", ""),
+        Key::new("half", Half::KIND, "all", "Every host, or every other one", ""),
         Key::new(
             "otherwise",
-            Kind::Choice(&["silence", "release"]),
+            Otherwise::KIND,
             "silence",
             "When no rule fires: no CUE, so that leases end, or a CUE that ends them at once",
             "Sect. 3",
         ),
-        Key::optional("own-variant", Kind::Choice(&Variant::NAMES), "What hosts use without a CUE"),
+        Key::optional("own-variant", Variant::KIND, "What hosts use without a CUE"),
         Key::optional("force", Kind::TextList, "Checks that are overruled: timescale, variants"),
         Key::required("rules", Kind::Nested, "What is set when; the first that fires is applied"),
     ]],
@@ -84,7 +84,7 @@ static SET: TableDef = TableDef {
             SPAN,
             "Retransmission timeout before the first measurement, and of the SYN",
         ),
-        Key::optional("variant", Kind::Choice(&Variant::NAMES), "Congestion control"),
+        Key::optional("variant", Variant::KIND, "Congestion control"),
         Key::optional("pacing", Kind::Bool, "Pace segments over the round-trip time"),
         Key::optional("idle-restart", Kind::Bool, "Restart from the initial window after idle time"),
         Key::optional("window-cap", Kind::Integer { min: 1, max: 1_000_000 }, "Most segments in the window"),
@@ -119,13 +119,11 @@ fn read(reader: &mut Reader<'_>, root: &Item) -> Option<Policy> {
     }
     let mut forced = Vec::new();
     for word in file.list("force").unwrap_or_default() {
-        match [Check::Timescale, Check::Variants].into_iter().find(|check| check.name() == word) {
-            Some(check) => forced.push(check),
+        match Check::WORDS.iter().find(|(known, _)| *known == word) {
+            Some((_, check)) => forced.push(*check),
             None => {
-                let what = format!(
-                    "\"{word}\" is no check; {}",
-                    words::suggestion(&word, &["timescale", "variants"])
-                );
+                let known: Vec<&str> = Check::WORDS.iter().map(|(known, _)| *known).collect();
+                let what = format!("\"{word}\" is no check; {}", words::suggestion(&word, &known));
                 reader.fail_key(&file, "force", what);
             }
         }
@@ -151,7 +149,7 @@ fn read(reader: &mut Reader<'_>, root: &Item) -> Option<Policy> {
         reader.fail_key(&file, "lease", "is longer than a week");
     }
     let rules = rules(reader, &file, &statistics);
-    let own_variant = file.text("own-variant").and_then(|name| Variant::named(&name));
+    let own_variant = file.choice("own-variant");
     let variants = rules.iter().filter_map(|rule| rule.tuning.variant).chain(own_variant);
     if !forced.contains(&Check::Variants)
         && let Some((a, b)) = incompatible(variants)
@@ -173,15 +171,8 @@ fn read(reader: &mut Reader<'_>, root: &Item) -> Option<Policy> {
         constraints,
         preconditions,
         hosts: file.list("hosts")?,
-        half: match file.text("half").as_deref() {
-            Some("odd") => Half::Odd,
-            Some("even") => Half::Even,
-            _ => Half::All,
-        },
-        otherwise: match file.text("otherwise").as_deref() {
-            Some("release") => Otherwise::Release,
-            _ => Otherwise::Silence,
-        },
+        half: file.choice("half")?,
+        otherwise: file.choice("otherwise")?,
         own_variant,
         forced,
         rules,
@@ -266,7 +257,7 @@ fn rules(reader: &mut Reader<'_>, file: &Section<'_>, collected: &[&'static Stat
             initial_window: whole("initial-window"),
             min_rto: set.span("min-rto"),
             initial_rto: set.span("initial-rto"),
-            variant: set.text("variant").and_then(|name| Variant::named(&name)),
+            variant: set.choice("variant"),
             pacing: set.bool("pacing"),
             idle_restart: set.bool("idle-restart"),
             window_cap: whole("window-cap"),

@@ -1,37 +1,13 @@
 //! What was written: a tree of values that know where they stand.
 
 use core::fmt;
-use std::rc::Rc;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::Error;
+use super::place::{Place, Source};
 use crate::params::Written;
-
-/// Where something was written.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Place {
-    /// Line from 1.
-    pub(super) line: u32,
-    /// Column from 1, in characters.
-    pub(super) column: u32,
-    /// By whom.
-    pub(super) source: Source,
-}
-
-/// Who wrote something.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Source {
-    /// The file's tables.
-    File,
-    /// The `set` of a variant.
-    Variant(Rc<str>),
-    /// A point of a sweep: "sweep `n` at 4".
-    Sweep(Rc<str>),
-    /// A command-line option, as typed.
-    Flag(Rc<str>),
-}
 
 /// A value and its place.
 #[derive(Clone, Debug)]
@@ -63,23 +39,6 @@ pub(super) struct Entry {
     /// Of the key.
     pub(super) place: Place,
     pub(super) item: Item,
-}
-
-impl Place {
-    /// The start of the file.
-    pub(super) fn start() -> Self {
-        Self { line: 1, column: 1, source: Source::File }
-    }
-
-    /// A command-line option.
-    pub(super) fn flag(flag: &str) -> Self {
-        Self { line: 0, column: 0, source: Source::Flag(flag.into()) }
-    }
-
-    /// The same place, written by `source`.
-    pub(super) fn by(&self, source: &Source) -> Self {
-        Self { source: source.clone(), ..*self }
-    }
 }
 
 impl Table {

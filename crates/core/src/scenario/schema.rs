@@ -104,7 +104,7 @@ fn entry_properties(keys: &[Key], shape: &dyn Fn(&str) -> Option<Shape>) -> Map<
 }
 
 fn queue_table() -> Json {
-    let entries = qdisc::REGISTRY.iter().map(|def| {
+    let entries = qdisc::registry::REGISTRY.iter().map(|def| {
         let mut properties = entry_properties(def.keys, &|key| shape_in_queue(def.name, key));
         properties.insert("discipline".to_owned(), json!({ "const": def.name, "description": def.source }));
         let required = def.keys.iter().filter(|k| k.required).map(|k| k.name);

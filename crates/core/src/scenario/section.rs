@@ -4,16 +4,17 @@ use std::rc::Rc;
 
 use super::error::Error;
 use super::keys::{self, Shape, TableDef};
-use super::raw::{Content, Item, Place, Source, Table, scalar_text};
+use super::place::{Place, Source};
+use super::raw::{Content, Item, Table, scalar_text};
 use super::traces::{self, Traces};
 use super::words;
 use crate::capacity::Trace;
-use crate::params::{Key, Kind, NamedText, Params, Value, Written};
+use crate::params::{Choice, Key, Kind, NamedText, Params, Value, Written};
 use crate::qdisc::{self, QdiscDef, QueueConfig, dscp, htb};
+use crate::rng::SpanDraw;
 use crate::scheme::SchemeDef;
 use crate::sizes::SizeDistribution;
 use crate::time::Span;
-use crate::topology::SpanDraw;
 use crate::units::{Bytes, Rate};
 
 /// A key of the effective scenario, its value and where that came from.
@@ -395,14 +396,14 @@ impl<'r> Reader<'r> {
             };
         };
         let layer = Layer { path: found.path.clone(), place: found.place.clone(), table: Some(table) };
-        let names: Vec<&str> = qdisc::REGISTRY.iter().map(|d| d.name).collect();
+        let names: Vec<&str> = qdisc::registry::REGISTRY.iter().map(|d| d.name).collect();
         let Some(name) = table.get("discipline").and_then(Item::text) else {
             let place = table.get("discipline").map_or(&layer.place, |i| &i.place);
             let hint = format!("write the name of one: {}", words::list(&names));
             self.fail_with(place, &joined(&layer.path, "discipline"), "is missing or not a text", hint);
             return None;
         };
-        let Some(discipline) = qdisc::REGISTRY.iter().copied().find(|d| d.name == name) else {
+        let Some(discipline) = qdisc::registry::REGISTRY.iter().copied().find(|d| d.name == name) else {
             let place = table.get("discipline").map_or(&layer.place, |i| &i.place);
             let path = joined(&layer.path, "discipline");
             self.fail_with(
@@ -583,6 +584,11 @@ impl<'a> Section<'a> {
             Some(Content::List(items)) => items.iter().filter_map(ordinal).collect(),
             _ => Vec::new(),
         }
+    }
+
+    /// What the word at `key` stands for.
+    pub(super) fn choice<T: Choice>(&self, key: &str) -> Option<T> {
+        Some(T::of(&self.text(key)?))
     }
 
     typed!(

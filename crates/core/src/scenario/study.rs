@@ -3,7 +3,8 @@
 use super::error::{Error, Errors};
 use super::keys;
 use super::model::{Case, Scenario, Study, Sweep, Variant};
-use super::raw::{self, Content, Item, Place, Source, split_path};
+use super::place::{Place, Source};
+use super::raw::{self, Content, Item, split_path};
 use super::section::{Explained, Layer, Reader, Section, joined};
 use super::traces::Traces;
 use super::{Options, claims, whole, words};

@@ -3,19 +3,18 @@
 use std::collections::BTreeSet;
 
 use super::arrivals;
+use super::choices::{Pairing, Protocol, StartPer};
 use super::exchange;
 use super::keys;
-use super::model::{
-    FlightSize, FlowGroup, Multipath, Need, OnOff, Pairing, Recovery, RtoFloor, RunPlan, Scheduler,
-    TcpSettings, TimelineStep, Transport,
-};
+use super::model::{FlowGroup, Multipath, Need, OnOff, RunPlan, TcpSettings, TimelineStep, Transport};
 use super::network;
 use super::raw::Item;
 use super::section::{Layer, Reader, Section};
 use super::words;
 use crate::id::NodeId;
+use crate::rng::SpanDraw;
 use crate::time::{Span, Time};
-use crate::topology::{NodeKind, SpanDraw, Topology};
+use crate::topology::{NodeKind, Topology};
 use crate::units::{Bytes, Rate};
 
 /// The most flows of one scenario.
@@ -128,14 +127,10 @@ fn flow_group(
         name: name?,
         from: section.list("from")?,
         to: section.list("to")?,
-        pairing: match section.text("pairing")?.as_str() {
-            "all-to-all" => Pairing::AllToAll,
-            "exchange" => Pairing::Exchange,
-            _ => Pairing::OneToOne,
-        },
+        pairing: section.choice("pairing")?,
         count: u32::try_from(section.integer("count")?).ok()?,
         start: start?,
-        starts_together: section.text("start-per")?.as_str() == "host",
+        starts_together: section.choice::<StartPer>("start-per")? == StartPer::Host,
         stop: stop.map(|s| Time::ZERO + s),
         timeline,
         on_off,
@@ -187,7 +182,6 @@ fn multipath(reader: &mut Reader, section: &Section<'_>) -> Option<Multipath> {
     if !section.has("subflows") {
         return None;
     }
-    let scheduler = section.text("scheduler");
     if section.item("subflows").is_none() {
         if section.item("scheduler").is_some() {
             reader.fail_key(section, "scheduler", "needs `subflows` beside it");
@@ -200,8 +194,7 @@ fn multipath(reader: &mut Reader, section: &Section<'_>) -> Option<Multipath> {
             reader.fail_key(section, key, "is not for multipath TCP; leave `subflows` out");
         }
     }
-    let scheduler = if scheduler? == "round-robin" { Scheduler::RoundRobin } else { Scheduler::MinRtt };
-    Some(Multipath { subflows, scheduler })
+    Some(Multipath { subflows, scheduler: section.choice("scheduler")? })
 }
 
 fn rounds(reader: &mut Reader, section: &Section<'_>) -> Option<u32> {
@@ -320,8 +313,8 @@ fn transport(
     tcp: &Layer<'_>,
     mean_size: Option<Bytes>,
 ) -> Option<Transport> {
-    match section.text("transport")?.as_str() {
-        "udp" => {
+    match section.choice("transport")? {
+        Protocol::Udp => {
             let packet = section.bytes("packet");
             if let Some(packet) = packet.filter(|p| !(28..=65_535).contains(&p.get())) {
                 let message =
@@ -332,7 +325,7 @@ fn transport(
             let jitter = section.float("jitter");
             Some(Transport::Udp { rate: rate?, packet: packet?, jitter: jitter? })
         }
-        _ => {
+        Protocol::Tcp => {
             let size = section.bytes("size").or_else(|| exchange::sizes(section)?.into_iter().next()?.ok());
             if size == Some(Bytes::ZERO) {
                 reader.fail_key(
@@ -419,24 +412,15 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         delayed_ack_timeout: section.span("delayed-ack-timeout")?,
         quick_acks: quick_acks?,
         limited_transmit: section.bool("limited-transmit")?,
-        recovery: match section.text("recovery")?.as_str() {
-            "rfc6675" => Recovery::Rfc6675,
-            _ => Recovery::Prr,
-        },
+        recovery: section.choice("recovery")?,
         partial_ack_sends: section.bool("partial-ack-sends")?,
         impatient_timer: section.bool("impatient-timer")?,
         byte_counting: section.bool("byte-counting")?,
         cwnd_validation: section.bool("cwnd-validation")?,
         initial_rto: section.span("initial-rto")?,
         min_rto: section.span("min-rto")?,
-        flight_size: match section.text("flight-size")?.as_str() {
-            "pipe" => FlightSize::Pipe,
-            _ => FlightSize::Outstanding,
-        },
-        rto_floor: match section.text("rto-floor")?.as_str() {
-            "rto" => RtoFloor::Rto,
-            _ => RtoFloor::Variance,
-        },
+        flight_size: section.choice("flight-size")?,
+        rto_floor: section.choice("rto-floor")?,
         max_rto: section.span("max-rto")?,
         receive_buffer: buffer?,
         read_rate,
@@ -455,10 +439,11 @@ fn ends(reader: &mut Reader, section: &Section<'_>, reach: &Reach<'_>) -> u64 {
     let from = hosts(reader, section, "from", reach.topology);
     let to = hosts(reader, section, "to", reach.topology);
     let (Some(from), Some(to)) = (from, to) else { return 0 };
-    if section.has("sizes") && section.text("pairing").as_deref() == Some("exchange") {
+    let pairing: Option<Pairing> = section.choice("pairing");
+    if section.has("sizes") && pairing == Some(Pairing::Exchange) {
         return exchange::ends(reader, section, reach, &from);
     }
-    let all_to_all = section.text("pairing").as_deref() == Some("all-to-all");
+    let all_to_all = pairing == Some(Pairing::AllToAll);
     let name = |node: NodeId| reach.topology.nodes[node.index()].name.as_str();
     let mut judged = BTreeSet::new();
     let mut pairs = 0;
@@ -614,7 +599,7 @@ fn root(parent: &mut [u32], mut node: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::raw::Place;
+    use crate::scenario::place::Place;
 
     #[test]
     fn defaults_in_the_keys_are_those_of_the_model() {

@@ -2,7 +2,7 @@
 
 use super::keys::{self, SCHEME_ENABLED};
 use super::model::{
-    ControlPlane, Faults, FlowGroup, Measure, NodeFault, RecordDetail, RunPlan, Scenario, Tracking, Window,
+    ControlPlane, Faults, FlowGroup, Measure, NodeFault, RunPlan, Scenario, Tracking, Window,
 };
 use super::raw::Item;
 use super::section::{Layer, Reader, Section, joined};
@@ -357,11 +357,7 @@ fn measure(
         gauges,
         tracking,
         queue,
-        record: match section.text("record")?.as_str() {
-            "none" => RecordDetail::None,
-            "flows" => RecordDetail::Flows,
-            _ => RecordDetail::Groups,
-        },
+        record: section.choice("record")?,
         windows,
         long_interval: long_interval?,
         distributions: section.bool("distributions")?,

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{Act, Built, Place, RoleDef, SchemeDef, Wants};
 use crate::control::FlowKey;
 use crate::id::{FlowId, NodeId, PortId};
-use crate::params::{Key, Kind, Params, Value};
+use crate::params::{Choice, Key, Kind, Params, Value, choice};
 use crate::runtime::inventory::{Inventory, Port};
 use crate::time::Span;
 use crate::topology::Topology;
@@ -108,7 +108,7 @@ const KEYS: &[Key] = &[
     ),
     Key::new(
         "allocator",
-        Kind::Choice(&["bas", "max-min"]),
+        AllocatorKind::KIND,
         "bas",
         "The paper's fair share and reallocation, or exact max-min with paced windows",
         "Sect. 3",
@@ -120,23 +120,17 @@ const KEYS: &[Key] = &[
         "Give the unused share of flows limited elsewhere to the others",
         "Sect. 3",
     ),
-    Key::new(
-        "rounding",
-        Kind::Choice(&["up", "nearest", "down"]),
-        "up",
-        "Window to whole segments, at least one",
-        "Sect. 3, Round-up",
-    ),
+    Key::new("rounding", Rounding::KIND, "up", "Window to whole segments, at least one", "Sect. 3, Round-up"),
     Key::new(
         "scope",
-        Kind::Choice(&["bottleneck-link", "edge-router"]),
+        Scope::KIND,
         "bottleneck-link",
         "Among which flows spare bandwidth is shared",
         "Fig. 10: A'' gives to all others",
     ),
     Key::new(
         "under-use",
-        Kind::Choice(&["below-share", "as-printed"]),
+        UnderUse::KIND,
         "below-share",
         "Test of a flow that does not use its share: E < beta A, or E beta < A as Sect. 3 prints",
         "Sect. 5.4",
@@ -171,14 +165,14 @@ const KEYS: &[Key] = &[
     ),
     Key::new(
         "rtt",
-        Kind::Choice(&["smoothed", "minimum"]),
+        RoundTrip::KIND,
         "smoothed",
         "Round-trip time that turns a rate into a window",
         "Sect. 3: measured, queueing included",
     ),
     Key::new(
         "counting",
-        Kind::Choice(&["seen", "open"]),
+        Counting::KIND,
         "open",
         "Flows that a router counts: seen in the notification interval, or open (SYN without FIN)",
         "Sect. 3: IPFIX or OpenFlow statistics",
@@ -217,42 +211,26 @@ struct Settings {
     utilization: f64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AllocatorKind {
-    Paper,
-    MaxMin,
+choice! {
+    enum AllocatorKind { Paper = "bas", MaxMin = "max-min" }
+    enum RoundTrip { Smoothed = "smoothed", Minimum = "minimum" }
+    enum Counting { Seen = "seen", Open = "open" }
 }
 
 impl Settings {
     fn new(params: &Params) -> Self {
         Self {
-            allocator: if params.text("allocator") == "max-min" {
-                AllocatorKind::MaxMin
-            } else {
-                AllocatorKind::Paper
-            },
+            allocator: params.choice("allocator"),
             reallocation: params.bool("reallocation"),
-            rounding: match params.text("rounding").as_str() {
-                "down" => Rounding::Down,
-                "nearest" => Rounding::Nearest,
-                _ => Rounding::Up,
-            },
-            scope: if params.text("scope") == "edge-router" {
-                Scope::EdgeRouter
-            } else {
-                Scope::BottleneckLink
-            },
-            under_use: if params.text("under-use") == "as-printed" {
-                UnderUse::AsPrinted
-            } else {
-                UnderUse::BelowShare
-            },
+            rounding: params.choice("rounding"),
+            scope: params.choice("scope"),
+            under_use: params.choice("under-use"),
             notification: params.span("notification-interval"),
             measurement: params.span("measurement-interval"),
             alpha: params.float("alpha"),
             beta: params.float("beta"),
-            minimum_rtt: params.text("rtt") == "minimum",
-            counts_open: params.text("counting") == "open",
+            minimum_rtt: params.choice::<RoundTrip>("rtt") == RoundTrip::Minimum,
+            counts_open: params.choice::<Counting>("counting") == Counting::Open,
             headroom: params.float("headroom"),
             utilization: params.float("utilization"),
         }

@@ -15,7 +15,7 @@ pub mod shares;
 mod faults;
 
 use crate::id::PortId;
-use crate::params::{Key, Kind, Params, Value};
+use crate::params::{Choice, Key, Kind, Params, Value, choice};
 use crate::qdisc;
 use crate::runtime::inventory::Inventory;
 use crate::scheme::{Act, Built, Place, RoleDef, SchemeDef, Wants};
@@ -46,18 +46,22 @@ pub const SENDER: RoleDef =
 pub const RECEIVER: RoleDef =
     RoleDef { name: "answering gateway", wants: Wants::NOTHING, acts: &[Act::Probe] };
 
+choice! {
+    enum EstimatorKind { Loss = "loss", Delay = "delay" }
+}
+
 /// The keys that [`settings`] reads, of scenario and deployment files.
 pub const CONTROL_KEYS: &[Key] = &[
     Key::new(
         "control",
-        Kind::Choice(&["paper", "limit", "basic", "strict"]),
+        shares::Law::KIND,
         "paper",
         "How the bandwidth is divided: Eqs. 1 to 7; ours; what each needs in order; all to whoever is first",
         "Sect. 3.1",
     ),
     Key::new(
         "estimator",
-        Kind::Choice(&["loss", "delay"]),
+        EstimatorKind::KIND,
         "loss",
         "How the bandwidth is estimated: by losses, Eqs. 8 to 11, or by the trend of the one-way delay",
         "Sect. 3.2",
@@ -266,13 +270,8 @@ impl Settings {
         };
         let flows: Vec<shares::Flow> = (1..).zip(&params.list("needs")).map(flow).collect();
         let class_floor = params.rate("class-floor");
-        let law = match params.text("control").as_str() {
-            "basic" => shares::Law::Basic,
-            "strict" => shares::Law::Strict,
-            "limit" => shares::Law::Limit,
-            _ => shares::Law::Paper,
-        };
-        let shares = shares::Settings { law, class_floor, ..shares::Settings::default() };
+        let shares =
+            shares::Settings { law: params.choice("control"), class_floor, ..shares::Settings::default() };
         // Redundancy makes up for a packet more or less in a round, so that W may rest close to what the flows need.
         let redundant = flows.iter().all(|flow| !flow.retransmits);
         let margin = if redundant { 0.004 } else { 0.02 };
@@ -281,9 +280,11 @@ impl Settings {
             initial: params.rate("initial"),
             floor: Rate::from_bits_per_sec(class_floor.bits_per_sec() * flows.len() as u64),
             ceiling: params.rate("ceiling"),
-            law: match params.text("estimator").as_str() {
-                "delay" => abw::Law::Delay(delay::Settings { margin, ..delay::Settings::default() }),
-                _ => abw::Law::Loss(abw::Loss::default()),
+            law: match params.choice("estimator") {
+                EstimatorKind::Loss => abw::Law::Loss(abw::Loss::default()),
+                EstimatorKind::Delay => {
+                    abw::Law::Delay(delay::Settings { margin, ..delay::Settings::default() })
+                }
             },
         };
         let safe_rate = match params.get("safe-rate") {

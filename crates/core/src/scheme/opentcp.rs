@@ -19,7 +19,7 @@ mod faults;
 use std::collections::BTreeSet;
 
 use crate::id::{NodeId, PortId};
-use crate::params::{Key, Kind, NamedText, Params, Value};
+use crate::params::{Choice, Key, Kind, NamedText, Params, Value};
 use crate::runtime::inventory::Inventory;
 use crate::scenario::policy::parse;
 use crate::scheme::{Act, Built, Place, RoleDef, SchemeDef, Wants};
@@ -144,9 +144,9 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
         return Err(("oracle", no_node(name, topology, &[NodeKind::Host, NodeKind::Router])));
     }
     if let Some(Value::List(words)) = params.get("force")
-        && let Some(word) = words.iter().find(|word| *word != Check::Timescale.name())
+        && let Some(word) = words.iter().find(|word| *word != Check::Timescale.word())
     {
-        let hint = crate::scenario::suggest(word, &[Check::Timescale.name()]);
+        let hint = crate::scenario::suggest(word, &[Check::Timescale.word()]);
         return Err(("force", format!("\"{word}\" is no check of a scenario; {hint}")));
     }
     if let Some(Value::Span(cycle)) = params.get("cycle")

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use super::{Act, Built, Place, Program, RoleDef, SchemeDef, Wants};
 use crate::id::PortId;
-use crate::params::{Key, Kind, Params, Value};
+use crate::params::{Choice, Key, Kind, Params, Value, choice};
 use crate::runtime::inventory::Inventory;
 use crate::time::Span;
 use crate::topology::{NodeKind, Topology};
@@ -44,7 +44,7 @@ const KEYS: &[Key] = &[
     ),
     Key::new(
         "form",
-        Kind::Choice(&["ack", "window-field"]),
+        Form::KIND,
         "ack",
         "Lower the window of acknowledgements in passing, for hosts as they are; or the paper's field, which hosts return",
         "bandmaster; Sect. III.C",
@@ -85,6 +85,10 @@ const KEYS: &[Key] = &[
     ),
 ];
 
+choice! {
+    enum Form { Ack = "ack", WindowField = "window-field" }
+}
+
 fn place(params: &Params, inventory: &Inventory, routes: &[Vec<PortId>]) -> Vec<Place> {
     let ports: Vec<PortId> = match params.get("ports") {
         Some(Value::List(names)) => names.iter().filter_map(|name| inventory.port_named(name)).collect(),
@@ -102,7 +106,7 @@ fn place(params: &Params, inventory: &Inventory, routes: &[Vec<PortId>]) -> Vec<
 }
 
 fn build(place: &Place, inventory: &Inventory, _saved: Option<&[u8]>) -> Built {
-    let is_field = place.params.text("form") == "window-field";
+    let is_field = place.params.choice::<Form>("form") == Form::WindowField;
     let program = |port: &PortId| {
         let terms = terms(&place.params, inventory.port(*port)?.capacity);
         Some((*port, Program::Rewrite(Box::new(tor::Tor::new(terms, is_field)))))

@@ -1,9 +1,10 @@
 //! Networks of a known shape, as plain functions.
 
-use super::{Group, Link, Node, NodeKind, SpanDraw, Topology};
+use super::{Group, Link, Node, NodeKind, Topology};
 use crate::capacity::Capacity;
 use crate::id::NodeId;
 use crate::qdisc::QueueConfig;
+use crate::rng::SpanDraw;
 use crate::units::{Bytes, Rate};
 
 /// A network as it is built up: nodes, links and groups.

@@ -1,8 +1,9 @@
 //! Tables of the network: links, queues, builders.
 
 use super::{BYTES, COUNT, HOUSE, RATE, SHARE, SPAN, Selector, Shape, TableDef};
-use crate::params::{Key, Kind};
+use crate::params::{Choice, Key, Kind};
 use crate::qdisc::htb;
+use crate::scenario::choices::Builder;
 
 const LINK_KEYS: &[Key] = &[
     Key::optional("rate", RATE, "Transmission rate of each direction; must stand here or in the defaults"),
@@ -160,22 +161,7 @@ pub(in crate::scenario) static NETWORK: TableDef = TableDef {
     header: "[network]",
     doc: "Nodes and links; what a builder makes can be added to",
     keys: &[&[
-        Key::new(
-            "builder",
-            Kind::Choice(&[
-                "custom",
-                "dumbbell",
-                "star",
-                "parking-lot",
-                "leaf-spine",
-                "fat-tree",
-                "pod",
-                "dual-fat-tree",
-            ]),
-            "custom",
-            "Shape that is built first",
-            HOUSE,
-        ),
+        Key::new("builder", Builder::KIND, "custom", "Shape that is built first", HOUSE),
         Key::optional("routers", Kind::TextList, "Nodes that forward"),
         Key::optional("hosts", Kind::TextList, "Nodes that end flows and never forward"),
         Key::new(

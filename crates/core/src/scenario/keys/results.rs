@@ -1,7 +1,8 @@
 //! Tables of what is measured, compared, claimed and drawn.
 
 use super::{BAND, HOUSE, RATE, SPAN, Selector, Shape, TableDef};
-use crate::params::{Key, Kind};
+use crate::params::{Choice, Key, Kind};
+use crate::scenario::choices::{FigureKind, RecordDetail};
 
 /// `[measure]`.
 pub(in crate::scenario) static MEASURE: TableDef = TableDef {
@@ -15,7 +16,7 @@ pub(in crate::scenario) static MEASURE: TableDef = TableDef {
         ),
         Key::new(
             "record",
-            Kind::Choice(&["none", "groups", "flows"]),
+            RecordDetail::KIND,
             "groups",
             "Recorded series: none, those of groups, or those of each flow too",
             HOUSE,
@@ -187,7 +188,7 @@ pub(in crate::scenario) static FIGURE: TableDef = TableDef {
         Key::new("source", Kind::Text, "", "Figure or table of the paper", HOUSE),
         Key::required(
             "kind",
-            Kind::Choice(&["sweep", "series", "distribution"]),
+            FigureKind::KIND,
             "A figure over a sweep, a measure over time, or the cumulative distribution of a measure",
         ),
         Key::optional("variants", Kind::TextList, "Variants drawn, in order; absent: all"),

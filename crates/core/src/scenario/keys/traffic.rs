@@ -4,7 +4,10 @@ use super::{
     BYTES, CONGESTION_CONTROLS, COUNT, DSCP, HOUSE, LINUX, PACKETS, RATE, SHARE, SPAN, Selector, Shape,
     TableDef,
 };
-use crate::params::{Key, Kind};
+use crate::params::{Choice, Key, Kind};
+use crate::scenario::choices::{
+    FlightSize, Pairing, Protocol, Recovery, RtoFloor, ScheduleKind, Scheduler, StartPer,
+};
 
 /// `[tcp]`, and `tcp` of a flow. Defaults are those of [`super::TcpSettings`].
 pub(in crate::scenario) static TCP: TableDef = TableDef {
@@ -53,14 +56,14 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         Key::new("limited-transmit", Kind::Bool, "true", "Limited transmit", "RFC 3042, Linux"),
         Key::new(
             "recovery",
-            Kind::Choice(&["prr", "rfc6675"]),
+            Recovery::KIND,
             "prr",
             "How the window falls in fast recovery: proportional rate reduction, or at once to ssthresh",
             "RFC 6937, Linux",
         ),
         Key::new(
             "flight-size",
-            Kind::Choice(&["outstanding", "pipe"]),
+            FlightSize::KIND,
             "outstanding",
             "What NewReno halves on loss: data outstanding and not SACKed, or RFC 6675's pipe (ns-3)",
             "RFC 5681",
@@ -103,7 +106,7 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         Key::new("min-rto", SPAN, "200ms", "Least retransmission timeout", LINUX),
         Key::new(
             "rto-floor",
-            Kind::Choice(&["variance", "rto"]),
+            RtoFloor::KIND,
             "variance",
             "What `min-rto` bounds: the variance term, or the whole timeout (RFC 6298)",
             LINUX,
@@ -157,7 +160,7 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
         Key::required("to", Kind::TextList, "Groups or hosts that receive"),
         Key::new(
             "pairing",
-            Kind::Choice(&["one-to-one", "all-to-all", "exchange"]),
+            Pairing::KIND,
             "one-to-one",
             "Sender i to receiver i modulo their number; every sender to every receiver but itself; or the same in rounds with a barrier, as MPI_Alltoall",
             HOUSE,
@@ -166,7 +169,7 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
         Key::optional("needs", RATE, "Rate that each flow must receive; gives the figure `NAME.shortage`"),
         Key::new("needs-over", SPAN, "1s", "The rate is a mean over so long", HOUSE),
         Key::new("dscp", DSCP, "0", "Code point in the IP header, both directions", "RFC 2474"),
-        Key::new("transport", Kind::Choice(&["tcp", "udp"]), "tcp", "Transport", HOUSE),
+        Key::new("transport", Protocol::KIND, "tcp", "Transport", HOUSE),
         Key::new(
             "start",
             Kind::Draw,
@@ -176,7 +179,7 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
         ),
         Key::new(
             "start-per",
-            Kind::Choice(&["flow", "host"]),
+            StartPer::KIND,
             "flow",
             "What `start` is drawn for: each flow, or each sender, whose flows (with `rounds`, to a receiver) then start together",
             HOUSE,
@@ -225,7 +228,7 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
                     ),
                     Key::new(
                         "schedule",
-                        Kind::Choice(&["pairwise", "window"]),
+                        ScheduleKind::KIND,
                         "pairwise",
                         "An exchange: in step i host r sends to host r + i, and goes on when that is acknowledged and the message of host r - i has come; or it sends to r + 1, r + 2, ... with so many messages unacknowledged as `outstanding` says",
                         "Open MPI",
@@ -265,7 +268,7 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
                     ),
                     Key::new(
                         "scheduler",
-                        Kind::Choice(&["min-rtt", "round-robin"]),
+                        Scheduler::KIND,
                         "min-rtt",
                         "Multipath TCP: which subflow with room gets the next data",
                         "Linux",

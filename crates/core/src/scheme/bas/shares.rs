@@ -1,5 +1,6 @@
 //! The equations of BAS as plain functions. Rates are in bit/s on the link, headers included.
 
+use crate::params::choice;
 use crate::time::Span;
 use crate::units::{Bytes, Rate};
 
@@ -11,13 +12,14 @@ pub fn fair_share(links: impl IntoIterator<Item = (Rate, u32)>) -> Option<(f64, 
     links.into_iter().enumerate().map(share).min_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-/// The test for a flow that does not use its share.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum UnderUse {
-    /// E < beta A: what the results of Sect. 5.4 need.
-    BelowShare,
-    /// E beta < A, as Sect. 3 prints.
-    AsPrinted,
+choice! {
+    /// The test for a flow that does not use its share.
+    pub enum UnderUse {
+        /// E < beta A: what the results of Sect. 5.4 need.
+        BelowShare = "below-share",
+        /// E beta < A, as Sect. 3 prints.
+        AsPrinted = "as-printed",
+    }
 }
 
 impl UnderUse {
@@ -30,13 +32,14 @@ impl UnderUse {
     }
 }
 
-/// Among which flows spare bandwidth is shared.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scope {
-    /// Flows with the same bottleneck.
-    BottleneckLink,
-    /// Flows that enter the data centre by the same router.
-    EdgeRouter,
+choice! {
+    /// Among which flows spare bandwidth is shared.
+    pub enum Scope {
+        /// Flows with the same bottleneck.
+        BottleneckLink = "bottleneck-link",
+        /// Flows that enter the data centre by the same router.
+        EdgeRouter = "edge-router",
+    }
 }
 
 /// One flow for [`reallocate`].
@@ -77,15 +80,16 @@ pub fn reallocate(flows: &[Claimant]) -> Vec<f64> {
     flows.iter().map(rate).collect()
 }
 
-/// How a window becomes whole segments.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Rounding {
-    /// Up.
-    Up,
-    /// To the nearest.
-    Nearest,
-    /// Down.
-    Down,
+choice! {
+    /// How a window becomes whole segments.
+    pub enum Rounding {
+        /// Up.
+        Up = "up",
+        /// To the nearest.
+        Nearest = "nearest",
+        /// Down.
+        Down = "down",
+    }
 }
 
 /// Window W_f = rate RTT in whole segments, at least one; `mss` bytes of payload take `frame` bytes on the link.

@@ -25,7 +25,7 @@
 
 use std::collections::VecDeque;
 
-use super::delay::{self, Delay};
+use super::delay::{self, Delay, Round};
 use super::probe::{Counters, Seq};
 use crate::time::{Span, Time};
 use crate::units::Rate;
@@ -120,27 +120,6 @@ pub struct Update {
     pub proven: Rate,
     /// Queueing on the way there; none by the law `loss`.
     pub queueing: Option<Span>,
-}
-
-/// One round as both ends saw it, for a law.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Round {
-    /// S, bit/s.
-    pub sent: f64,
-    /// R(t-1), bit/s.
-    pub received: f64,
-    /// L(t).
-    pub lost: i64,
-    /// Packets sent.
-    pub packets: u64,
-    /// Seconds between the two questions.
-    pub span: f64,
-    /// T_r - T_s of the later probe in seconds: one-way delay plus an unknown constant.
-    pub one_way: f64,
-    /// T_s of the later question.
-    pub asked: Time,
-    /// Seconds between the later question and its answer.
-    pub answered_after: f64,
 }
 
 /// Estimates W.

@@ -29,7 +29,6 @@
 //! path that polices without a queue shows no delay: there loss above `random_loss` gives W = R. Loss at most that with
 //! an empty queue is taken for radio noise and ignored.
 
-use super::abw::Round;
 use crate::time::{Span, Time};
 use crate::units::Rate;
 
@@ -80,6 +79,27 @@ impl Default for Settings {
             margin: 0.03,
         }
     }
+}
+
+/// One round as both ends saw it, for a law.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Round {
+    /// S, bit/s.
+    pub sent: f64,
+    /// R(t-1), bit/s.
+    pub received: f64,
+    /// L(t).
+    pub lost: i64,
+    /// Packets sent.
+    pub packets: u64,
+    /// Seconds between the two questions.
+    pub span: f64,
+    /// T_r - T_s of the later probe in seconds: one-way delay plus an unknown constant.
+    pub one_way: f64,
+    /// T_s of the later question.
+    pub asked: Time,
+    /// Seconds between the later question and its answer.
+    pub answered_after: f64,
 }
 
 /// State of the law.

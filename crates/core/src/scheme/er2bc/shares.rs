@@ -21,6 +21,7 @@
 use std::collections::VecDeque;
 
 use super::abw::Update;
+use crate::params::choice;
 use crate::units::Rate;
 
 /// A controlled flow. Flows are listed in order of priority, the highest first.
@@ -32,34 +33,35 @@ pub struct Flow {
     pub retransmits: bool,
 }
 
-/// How W is divided.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Law {
-    /// Not at all: no rate is set.
-    None,
-    /// What each needs, in order of priority: the paper's "existing method".
-    Basic,
-    /// W for all, and the order of priority decides each packet.
-    Strict,
-    /// eR2BC, Eqs. 1-7.
-    Paper,
-    /// Ours: as many flows as the path was seen to carry get what they need, and the spare bandwidth makes that last.
-    ///
-    /// R_i are the needs of n flows, `proven` the bandwidth that the estimator has seen.
-    ///
-    /// | | |
-    /// |---|---|
-    /// | P1 | o_i = sum of R_i - G_i R / S over the last C - 1 rounds: what flow i is owed over C rounds; below zero it has saved |
-    /// | P2 | k = the most flows so that the sum of R_i over i <= k is at most min(W, proven (1 + reach)) |
-    /// | P3 | Y = W - sum of R_i over i <= k - (n - k) c, where c, of each flow beyond k, is `least`, or its part of what the needs leave; served flows get R_i (1 + min(h, Y / sum of R_j)), h the headroom (without retransmission: R_f / s before s falls) or the guard (with) |
-    /// | P4 | of the rest, served flows with retransmission catch up in order of priority, to R_i + o_i, at most R_i (1 + boost) |
-    /// | P5 | then flow k + 1 with retransmission gets R_{k+1} + max(o_{k+1}, 0), if that can be had, if it has saved enough for this round, or if the rest is at least partial R_{k+1} |
-    /// | P6 | then flow k with retransmission saves, up to R_k (1 + boost), and flows k + 1, ... share what is left in order of priority |
-    ///
-    /// `least` keeps the flows beyond k alive and takes nothing that a served flow needs. It is not near zero, because a
-    /// class of HTB pays for a packet at the rate at which it was sent: 1500 bytes at 1 kbit/s keep it from its rate for
-    /// 12 s, however much it is given a moment later.
-    Limit,
+choice! {
+    /// How W is divided.
+    pub enum Law {
+        /// eR2BC, Eqs. 1-7.
+        Paper = "paper",
+        /// Ours: as many flows as the path was seen to carry get what they need, and the spare bandwidth makes that last.
+        ///
+        /// R_i are the needs of n flows, `proven` the bandwidth that the estimator has seen.
+        ///
+        /// | | |
+        /// |---|---|
+        /// | P1 | o_i = sum of R_i - G_i R / S over the last C - 1 rounds: what flow i is owed over C rounds; below zero it has saved |
+        /// | P2 | k = the most flows so that the sum of R_i over i <= k is at most min(W, proven (1 + reach)) |
+        /// | P3 | Y = W - sum of R_i over i <= k - (n - k) c, where c, of each flow beyond k, is `least`, or its part of what the needs leave; served flows get R_i (1 + min(h, Y / sum of R_j)), h the headroom (without retransmission: R_f / s before s falls) or the guard (with) |
+        /// | P4 | of the rest, served flows with retransmission catch up in order of priority, to R_i + o_i, at most R_i (1 + boost) |
+        /// | P5 | then flow k + 1 with retransmission gets R_{k+1} + max(o_{k+1}, 0), if that can be had, if it has saved enough for this round, or if the rest is at least partial R_{k+1} |
+        /// | P6 | then flow k with retransmission saves, up to R_k (1 + boost), and flows k + 1, ... share what is left in order of priority |
+        ///
+        /// `least` keeps the flows beyond k alive and takes nothing that a served flow needs. It is not near zero, because a
+        /// class of HTB pays for a packet at the rate at which it was sent: 1500 bytes at 1 kbit/s keep it from its rate for
+        /// 12 s, however much it is given a moment later.
+        Limit = "limit",
+        /// What each needs, in order of priority: the paper's "existing method".
+        Basic = "basic",
+        /// W for all, and the order of priority decides each packet.
+        Strict = "strict",
+        /// Not at all: no rate is set.
+        None,
+    }
 }
 
 /// Settings of [`Shares`], with the paper's values as defaults (Table 4).

@@ -2,6 +2,7 @@
 
 use super::condition::{Condition, Term, Values};
 use super::statistic::{Source, State, Statistic};
+use crate::params::choice;
 use crate::time::Span;
 use crate::tuning::{Tuning, Variant};
 
@@ -54,42 +55,31 @@ pub struct Rule {
     pub tuning: Tuning,
 }
 
-/// Which of the hosts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Half {
-    /// All.
-    All,
-    /// The first, third, ... in the order of the network.
-    Odd,
-    /// The second, fourth, ...
-    Even,
-}
+choice! {
+    /// Which of the hosts.
+    pub enum Half {
+        /// All.
+        All = "all",
+        /// The first, third, ... in the order of the network.
+        Odd = "odd",
+        /// The second, fourth, ...
+        Even = "even",
+    }
 
-/// What the Oracle does when no rule fires.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Otherwise {
-    /// It sends nothing, and the lease ends.
-    Silence,
-    /// It sends a CUE that ends the lease at once.
-    Release,
-}
+    /// What the Oracle does when no rule fires.
+    pub enum Otherwise {
+        /// It sends nothing, and the lease ends.
+        Silence = "silence",
+        /// It sends a CUE that ends the lease at once.
+        Release = "release",
+    }
 
-/// A check that an operator may overrule.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Check {
-    /// A cycle is at least [`LEAST_ROUND_TRIPS`] round-trip times.
-    Timescale,
-    /// All variants have the same measure of congestion.
-    Variants,
-}
-
-impl Check {
-    /// Name in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Timescale => "timescale",
-            Self::Variants => "variants",
-        }
+    /// A check that an operator may overrule.
+    pub enum Check {
+        /// A cycle is at least [`LEAST_ROUND_TRIPS`] round-trip times.
+        Timescale = "timescale",
+        /// All variants have the same measure of congestion.
+        Variants = "variants",
     }
 }
 

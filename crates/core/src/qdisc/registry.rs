@@ -1,0 +1,19 @@
+//! The list of disciplines.
+
+use super::{QdiscDef, ared, codel, drr, fbqm, fifo, fq_codel, htb, pie, prio, red, shared, tbf};
+
+/// Every queue discipline.
+pub static REGISTRY: &[&QdiscDef] = &[
+    &fifo::DEF,
+    &fbqm::DEF,
+    &red::DEF,
+    &ared::DEF,
+    &pie::DEF,
+    &codel::DEF,
+    &fq_codel::DEF,
+    &drr::DEF,
+    &prio::DEF,
+    &tbf::DEF,
+    &htb::DEF,
+    &shared::DEF,
+];

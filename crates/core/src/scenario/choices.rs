@@ -1,0 +1,98 @@
+//! Words of scenario files that choose, and what they stand for.
+
+use crate::params::choice;
+
+choice! {
+    /// Shape of a network that is built.
+    pub(super) enum Builder {
+        Custom = "custom",
+        Dumbbell = "dumbbell",
+        Star = "star",
+        ParkingLot = "parking-lot",
+        LeafSpine = "leaf-spine",
+        FatTree = "fat-tree",
+        Pod = "pod",
+        DualFatTree = "dual-fat-tree",
+    }
+
+    /// A transport protocol.
+    pub enum Protocol {
+        /// TCP.
+        Tcp = "tcp",
+        /// UDP.
+        Udp = "udp",
+    }
+
+    /// Who sends to whom.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Pairing {
+        /// Sender i to receiver i modulo the number of receivers.
+        OneToOne = "one-to-one",
+        /// Every sender to every receiver but itself.
+        AllToAll = "all-to-all",
+        /// The same in rounds with a barrier: the hosts that send are those that receive.
+        Exchange = "exchange",
+    }
+
+    /// Which subflow with room gets the next data.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Scheduler {
+        /// The one with the least smoothed round-trip time.
+        MinRtt = "min-rtt",
+        /// In turn.
+        RoundRobin = "round-robin",
+    }
+
+    /// How the window falls in fast recovery.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Recovery {
+        /// RFC 6937: proportional rate reduction (Linux).
+        Prr = "prr",
+        /// RFC 6675 section 5: at once to ssthresh; RFC 6582 inflation without SACK.
+        Rfc6675 = "rfc6675",
+    }
+
+    /// What NewReno halves on loss.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum FlightSize {
+        /// Data outstanding that is not SACKed: RFC 5681's FlightSize without what limited transmit added.
+        Outstanding = "outstanding",
+        /// RFC 6675's pipe, which leaves lost segments out too (ns-3).
+        Pipe = "pipe",
+    }
+
+    /// What the least retransmission timeout bounds.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum RtoFloor {
+        /// Linux: RTO = SRTT + max(min, 4 RTTVAR).
+        Variance = "variance",
+        /// RFC 6298: RTO >= min.
+        Rto = "rto",
+    }
+
+    /// Detail of the recorded series.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum RecordDetail {
+        /// Summary only.
+        None = "none",
+        /// All flows together, each group, and the measured port.
+        Groups = "groups",
+        /// Each flow too.
+        Flows = "flows",
+    }
+
+    /// What the start of flows is drawn for.
+    pub(super) enum StartPer { Flow = "flow", Host = "host" }
+
+    /// The order of an exchange; [`Schedule`](super::Schedule) has its number too.
+    pub(super) enum ScheduleKind { Pairwise = "pairwise", Window = "window" }
+
+    /// What a figure draws.
+    pub(super) enum FigureKind { Sweep = "sweep", Series = "series", Distribution = "distribution" }
+}
