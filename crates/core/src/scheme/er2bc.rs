@@ -138,13 +138,21 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
         }
     }
     let flows = params.list("needs").len();
-    if let Some(place) = params.list("redundant").iter().find(|n| n.parse().is_ok_and(|n: usize| n > flows)) {
+    if let Some(place) = redundant(params).iter().find(|n| n.parse().is_ok_and(|n: usize| n > flows)) {
         return Err(("redundant", format!("names flow {place}; there are {flows}")));
     }
     if params.span("cycle").is_zero() {
         return Err(("cycle", "must be longer than 0s".to_owned()));
     }
     Ok(())
+}
+
+/// Places of the flows that are named.
+fn redundant(params: &Params) -> &[String] {
+    match params.get("redundant") {
+        Some(Value::List(places)) => places,
+        _ => &[],
+    }
 }
 
 /// The port exists, and its queue has a class for each flow.
@@ -250,7 +258,7 @@ pub struct Settings {
 impl Settings {
     /// What parameters of the scheme say.
     pub fn new(params: &Params) -> Self {
-        let redundant = params.list("redundant");
+        let redundant = redundant(params);
         let flow = |(number, need): (u32, &String)| {
             let need = Rate::from_bits_per_sec(parse_quantity(need, Dimension::Rate).unwrap_or_default());
             let is_redundant = redundant.contains(&number.to_string());
