@@ -198,3 +198,181 @@ impl ReplayWindow {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::rng::Stream;
+
+    const A: NodeId = NodeId(0x0405_0607);
+    const B: NodeId = NodeId(0x0809_0a0b);
+    const EPOCH: u32 = 0x0c0d_0e0f;
+
+    fn key() -> Key {
+        let secret: Vec<u8> = (0..32).collect();
+        Key::new(&secret).unwrap()
+    }
+
+    fn line(own: NodeId, peer: NodeId) -> Line {
+        Line::new(key(), own, peer, EPOCH)
+    }
+
+    fn say(body: &[u8]) -> Message {
+        Message { from: A, scheme: 0x0203, body: body.to_vec() }
+    }
+
+    /// RFC 4231, test case 2: key "Jefe" (below our shortest key, so through the inner type).
+    #[test]
+    fn the_tag_is_that_of_rfc_4231() {
+        let key = Key(Hmac::new_from_slice(b"Jefe").unwrap());
+        let tag = key.tag(b"what do ya want for nothing?");
+        assert_eq!(tag, [0x5b, 0xdc, 0xc1, 0x46, 0xbf, 0x60, 0x75, 0x4e, 0x6a, 0x04, 0x24, 0x26]);
+    }
+
+    #[test]
+    fn short_keys_are_refused_and_no_key_is_shown() {
+        assert_eq!(Key::new(&[1; 15]).unwrap_err(), ShortKey(15));
+        assert_eq!(format!("{:?}", Key::new(&[1; 16]).unwrap()), "Key(..)");
+    }
+
+    /// The tag is HMAC-SHA-256 under the key 00 01 .. 1f, by an independent implementation.
+    #[test]
+    fn the_form_byte_by_byte() {
+        let expected = [
+            1, // version
+            2, 3, // scheme
+            4, 5, 6, 7, 8, 9, 10, 11, // sender and receiver
+            12, 13, 14, 15, 0, 0, 0, 0, // epoch, number
+            16, 17, 18, // body
+            0xf8, 0x13, 0x79, 0x5e, 0x91, 0xe0, 0x3d, 0x6d, 0x12, 0x56, 0x2f, 0x1a, // tag
+        ];
+        let message = say(&[16, 17, 18]);
+        assert_eq!(line(A, B).seal(&message), expected);
+        assert_eq!(size(&message), 28 + expected.len() as u64);
+        assert_eq!(line(B, A).open(&expected), Ok(message));
+    }
+
+    #[test]
+    fn numbers_go_on_in_the_next_epoch_at_the_wrap() {
+        let mut sender = Line { next: u32::MAX, ..line(A, B) };
+        let numbers = [(); 3].map(|()| sender.seal(&say(&[]))[11..19].to_vec());
+        let epoch = [12, 13, 14];
+        for ((number, last), low) in numbers.iter().zip([15, 16, 16]).zip([u32::MAX, 0, 1]) {
+            assert_eq!(*number, [&epoch[..], &[last], &low.to_be_bytes()].concat());
+        }
+    }
+
+    /// A peer that begins anew is heard, and what it said in its life before is not.
+    #[test]
+    fn a_recorded_message_is_refused_also_after_a_restart_of_its_sender() {
+        let mut receiver = line(B, A);
+        let recorded = line(A, B).seal(&say(b"old"));
+        assert_eq!(receiver.open(&recorded), Ok(say(b"old")));
+        assert_eq!(receiver.open(&recorded), Err(Forged::Replay));
+        let mut restarted = Line::new(key(), A, B, EPOCH + 1);
+        assert_eq!(receiver.open(&restarted.seal(&say(b"new"))), Ok(say(b"new")));
+        assert_eq!(receiver.open(&recorded), Err(Forged::Replay));
+    }
+
+    #[test]
+    fn a_message_is_heard_once_in_any_order_within_the_window() {
+        let mut window = ReplayWindow::new();
+        assert!(window.admit(100));
+        assert!(!window.admit(100));
+        assert!(window.admit(163) && window.admit(101) && !window.admit(101));
+        assert!(!window.admit(99), "64 below the highest");
+        assert!(window.admit(10_000) && !window.admit(163), "everything before has left the window");
+        assert!(window.admit(9_999));
+    }
+
+    proptest! {
+        /// Against the set of numbers heard, kept in full.
+        #[test]
+        fn the_window_agrees_with_a_list(numbers in proptest::collection::vec(0u64..300, 1..200)) {
+            let mut window = ReplayWindow::new();
+            let mut heard: Vec<u64> = Vec::new();
+            for number in numbers {
+                let highest = heard.iter().copied().max();
+                let fresh = !heard.contains(&number) && highest.is_none_or(|h| number + 64 > h);
+                prop_assert_eq!(window.admit(number), fresh);
+                heard.push(number);
+            }
+        }
+    }
+
+    /// A round's datagrams of the same message.
+    struct Sealed {
+        real: Vec<u8>,
+        /// To another node, of the same key.
+        astray: Vec<u8>,
+        /// From the receiver itself.
+        reflected: Vec<u8>,
+        other_key: Vec<u8>,
+        /// With a good tag.
+        other_version: Vec<u8>,
+    }
+
+    const KINDS: u64 = 8;
+
+    /// A falsehood of each kind in turn, and why it is refused.
+    fn forge(kind: u64, sealed: &Sealed, heard: &[u8], chance: &mut Stream) -> (Vec<u8>, Option<Forged>) {
+        let mut bytes = sealed.real.clone();
+        let length = bytes.len() as u64;
+        let tail: Vec<u8> = (0..=chance.below(100)).map(|_| chance.below(256) as u8).collect();
+        match kind {
+            0 => {
+                let bit = chance.below(8 * length) as usize;
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                (bytes, None)
+            }
+            1 => (bytes[..chance.below(length) as usize].to_vec(), None),
+            2 => ([bytes, tail].concat(), Some(Forged::Tag)),
+            3 => (heard.to_vec(), Some(Forged::Replay)),
+            4 => (sealed.other_version.clone(), Some(Forged::Version(sealed.other_version[0]))),
+            5 => (sealed.astray.clone(), Some(Forged::Ends(A, NodeId(B.0 + 1)))),
+            6 => (sealed.reflected.clone(), Some(Forged::Ends(B, A))),
+            _ => (sealed.other_key.clone(), Some(Forged::Tag)),
+        }
+    }
+
+    /// A million datagrams made of a thousand real ones, each of which is delivered once among them.
+    #[test]
+    fn of_a_million_false_datagrams_none_is_opened_and_none_uses_up_a_number() {
+        let (mut sender, mut receiver) = (line(A, B), line(B, A));
+        let (mut astray, mut reflected) = (line(A, NodeId(B.0 + 1)), line(B, A));
+        let mut other_key = Line::new(Key::new(&[7; 32]).unwrap(), A, B, EPOCH);
+        let mut chance = Stream::new(1, 0, "forgeries");
+        let mut heard = vec![sender.seal(&say(b"first"))];
+        assert_eq!(receiver.open(&heard[0]), Ok(say(b"first")));
+        for _ in 0..1000 {
+            let body: Vec<u8> = (0..chance.below(200)).map(|_| chance.below(256) as u8).collect();
+            let message = say(&body);
+            let real = sender.seal(&message);
+            let mut other_version = real[..real.len() - TAG_LEN].to_vec();
+            other_version[0] = 2 + chance.below(254) as u8;
+            other_version.extend(key().tag(&other_version));
+            let sealed = Sealed {
+                astray: astray.seal(&message),
+                reflected: reflected.seal(&message),
+                other_key: other_key.seal(&message),
+                other_version,
+                real,
+            };
+            let delivery = chance.below(1000);
+            for number in 0..1000 {
+                if number == delivery {
+                    assert_eq!(receiver.open(&sealed.real), Ok(message.clone()));
+                    heard.push(sealed.real.clone());
+                }
+                let kind = number % KINDS;
+                let old = &heard[chance.below(heard.len() as u64) as usize];
+                let (bytes, why) = forge(kind, &sealed, old, &mut chance);
+                let opened = receiver.open(&bytes);
+                assert!(opened.is_err(), "kind {kind} was opened: {bytes:?}");
+                assert!(why.is_none_or(|why| opened == Err(why)), "kind {kind}: {opened:?}, not {why:?}");
+            }
+        }
+    }
+}

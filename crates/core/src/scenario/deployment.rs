@@ -720,8 +720,9 @@ ports = [5060, "10000-20000"]
         let sender = deployment.sender.expect("a sender");
         let names: Vec<&str> = sender.classes.iter().map(|class| class.name.as_str()).collect();
         assert_eq!(names, ["voice", "rest"]);
-        assert_eq!(sender.settings.flows[0].need, Rate::from_bits_per_sec(400_000));
-        assert!(!sender.settings.flows[0].retransmits);
+        let flows = er2bc::Settings::new(&sender.params).flows;
+        assert_eq!(flows[0].need, Rate::from_bits_per_sec(400_000));
+        assert!(!flows[0].retransmits);
         assert_eq!(sender.hold, Span::from_secs(10));
         let rule = &sender.classes[0].matches[0];
         assert_eq!(

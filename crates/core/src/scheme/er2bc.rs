@@ -151,6 +151,14 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
     Ok(())
 }
 
+/// Places of the flows that are named.
+fn redundant(params: &Params) -> &[String] {
+    match params.get("redundant") {
+        Some(Value::List(places)) => places,
+        _ => &[],
+    }
+}
+
 /// The port exists, and its queue has a class for each flow.
 fn fits(params: &Params, topology: &Topology) -> Result<(), (&'static str, String)> {
     let name = params.text("port");

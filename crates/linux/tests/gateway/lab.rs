@@ -400,6 +400,7 @@ pub(crate) const KEYED: &str = "key-file = \"key\"";
 
 /// The secret of `KEYED`.
 pub(crate) fn key() -> bandmaster_core::scheme::er2bc::probe::Auth {
-    use bandmaster_core::scheme::er2bc::probe::{Auth, Key};
+    use bandmaster_core::runtime::envelope::Key;
+    use bandmaster_core::scheme::er2bc::probe::Auth;
     Auth::Key(Key::new(KEY).expect("long enough"))
 }

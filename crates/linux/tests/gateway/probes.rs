@@ -6,8 +6,9 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use bandmaster_core::scheme::er2bc::probe::{Body, Counters, Endpoint, Message, Numbering};
+use bandmaster_core::scheme::er2bc::probe::{Body, Counters, Endpoint, Message, Seq};
 use bandmaster_core::time::Time;
+use bandmaster_linux::gateway::State;
 
 use super::lab::{GATEWAY_1, GATEWAY_2, KEYED, Lab, key, receiver, sender};
 
@@ -48,17 +49,17 @@ fn flood(socket: &UdpSocket, real: &[Vec<u8>]) {
 /// Answers as the peer would, floods, and answers again.
 pub(crate) fn impostor(folder: &Path) {
     let socket = socket(GATEWAY_2, GATEWAY_1);
-    let (mut end, mut real) = (Endpoint::new(key()), Vec::new());
+    let (mut end, mut real) = (Endpoint::new(key(), 0), Vec::new());
     let mut answer = || -> Option<Vec<u8>> {
         let mut question = [0; 256];
         let length = socket.recv(&mut question).ok()?;
-        let question = end.decode(&question[..length]).ok()?;
+        let (question, ..) = end.open(&question[..length]).ok()?;
         let body = Body::Answer(Counters {
             packets: 0,
             bytes: 0,
             time: Time::from_nanos(u64::from(question.seq.get())),
         });
-        let bytes = end.encode(&Message { body, ..question }).as_ref().to_vec();
+        let bytes = end.seal(Message { body, ..question }.encode());
         socket.send(&bytes).ok()?;
         Some(bytes)
     };
@@ -82,7 +83,7 @@ pub(crate) fn impostor(folder: &Path) {
 /// Asks as the peer would, floods, and asks again; writes how many answers came each time.
 pub(crate) fn asker(folder: &Path) {
     let socket = socket(GATEWAY_1, GATEWAY_2);
-    let (end, mut numbering, mut real) = (Endpoint::new(key()), Numbering::new(1), Vec::new());
+    let (mut end, mut seq, mut real) = (Endpoint::new(key(), 1), Seq::new(0), Vec::new());
     let answers = || {
         let mut count = 0;
         while socket.recv(&mut [0; 256]).is_ok() {
@@ -91,7 +92,8 @@ pub(crate) fn asker(folder: &Path) {
         count
     };
     let mut ask = || {
-        let bytes = end.encode(&numbering.question()).as_ref().to_vec();
+        let bytes = end.seal(Message { seq, body: Body::Question }.encode());
+        seq = seq.next();
         let _ = socket.send(&bytes);
         bytes
     };

@@ -2,11 +2,14 @@
 
 use proptest::prelude::*;
 
-use crate::control::{Action, Gauges, Observation, Outbox, Passed};
-use crate::id::NodeId;
+use crate::control::{Gauges, Observation, Passed};
+use crate::id::{NodeId, PortId};
+use crate::runtime::inventory::Inventory;
+use crate::runtime::{Host, Refusal, Runner};
 use crate::scenario::{Options, parse};
-use crate::scheme::{Role, SchemeConfig, World};
+use crate::scheme::{Act, Role};
 use crate::time::{Span, Time};
+use crate::units::Rate;
 
 const FILE: &str = r#"version = 1
 name = "two-gateways"
@@ -88,18 +91,71 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A question with the counts of both ends when it passed them, and an answer.
-struct Gateways {
-    config: SchemeConfig,
-    world: World,
-    roles: Vec<Role>,
-    now: Time,
+/// The path between the gateways, and the shaper before it.
+struct Path {
+    sender: NodeId,
+    port: PortId,
     sent: Passed,
     received: Passed,
+    /// With the counts of both ends when they passed them.
     questions: Vec<(Vec<u8>, Passed)>,
+    leaving: Vec<(Vec<u8>, Passed)>,
     answers: Vec<Vec<u8>>,
     root: u64,
     classes: [u64; 2],
+    tick: Option<Time>,
+    /// Of the sender.
+    gauges: Gauges,
+}
+
+impl Host for Path {
+    const ACTS: &'static [Act] = &[Act::Probe, Act::SetClass];
+
+    fn wake(&mut self, role: usize, at: Time) {
+        assert_eq!(role, 0, "the receiver waits for questions only");
+        self.tick = Some(at);
+    }
+
+    fn show(&mut self, role: usize, _now: Time, gauges: &Gauges) {
+        if role == 0 {
+            self.gauges = gauges.clone();
+        }
+    }
+
+    fn probe(&mut self, _now: Time, from: NodeId, to: NodeId, payload: Vec<u8>) -> Result<(), Refusal> {
+        assert_ne!(from, to);
+        if from == self.sender {
+            self.questions.push((payload.clone(), self.received));
+            self.leaving.push((payload, self.sent));
+        } else {
+            self.answers.push(payload);
+        }
+        Ok(())
+    }
+
+    fn set_class(
+        &mut self,
+        port: PortId,
+        class: Option<usize>,
+        rate: Rate,
+        ceil: Rate,
+    ) -> Result<(), Refusal> {
+        assert!(port == self.port && rate <= ceil && rate.bits_per_sec() > 0);
+        match class {
+            None => self.root = rate.bits_per_sec(),
+            Some(class) => self.classes[class] = rate.bits_per_sec(),
+        }
+        Ok(())
+    }
+}
+
+struct Gateways {
+    inventory: Inventory,
+    runner: Runner,
+    path: Path,
+    /// Of the sender and the receiver.
+    nodes: [NodeId; 2],
+    now: Time,
 }
 
 impl Gateways {
@@ -107,59 +163,36 @@ impl Gateways {
         let text = format!("{FILE}control = \"{control}\"\nestimator = \"{estimator}\"\n");
         let study = parse("x.toml", &text, &Options::default()).unwrap();
         let scenario = &study.cases[0].scenario;
-        let ends = scenario.topology.links.iter().flat_map(|l| [(l.a, l.b, l.rate), (l.b, l.a, l.rate)]);
-        let world = World {
-            nodes: scenario.topology.nodes.iter().map(|node| node.name.clone()).collect(),
-            ports: ends.map(|(from, to, capacity)| crate::scheme::PortInfo { from, to, capacity }).collect(),
-            ..World::default()
-        };
-        let config = scenario.schemes[0].clone();
-        let roles = (config.scheme.build)(&config.params, &world);
-        Self {
-            config,
-            world,
-            roles,
-            now: Time::ZERO,
+        let rates: Vec<Rate> = scenario.topology.links.iter().flat_map(|link| [link.rate; 2]).collect();
+        let inventory = Inventory::of(&scenario.topology, &rates);
+        let mut runner = Runner::new::<Path>(Role::all(&scenario.schemes, &inventory, &[])).unwrap();
+        let nodes: Vec<NodeId> = runner.roles().map(|role| role.place.node).collect();
+        let nodes = [nodes[0], nodes[1]];
+        let mut path = Path {
+            sender: nodes[0],
+            port: inventory.port_named("gw1->gw2").unwrap(),
             sent: Passed::default(),
             received: Passed::default(),
             questions: Vec::new(),
+            leaving: Vec::new(),
             answers: Vec::new(),
             root: 0,
             classes: [0; 2],
-        }
+            tick: None,
+            gauges: Gauges::default(),
+        };
+        runner.begin(&mut path, Time::ZERO);
+        Self { inventory, runner, path, nodes, now: Time::ZERO }
     }
 
-    fn node(&self, role: usize) -> NodeId {
-        self.roles[role].node
-    }
-
-    fn call(&mut self, role: usize, observation: &Observation<'_>) {
-        let mut out = Outbox::default();
-        self.roles[role].controller.on(self.now, observation, &mut out);
-        for action in out.drain().collect::<Vec<_>>() {
-            match action {
-                Action::Probe { payload, .. } if role == 0 => {
-                    let passed = self.sent;
-                    self.questions.push((payload.clone(), self.received));
-                    self.call(0, &Observation::ProbeLeft { payload: &payload, passed });
-                }
-                Action::Probe { payload, .. } => self.answers.push(payload),
-                Action::SetClass { class, rate, ceil, .. } => {
-                    assert!(rate <= ceil && rate.bits_per_sec() > 0);
-                    match class {
-                        None => self.root = rate.bits_per_sec(),
-                        Some(class) => self.classes[class] = rate.bits_per_sec(),
-                    }
-                }
-                other => panic!("{other:?}"),
-            }
-        }
+    fn probe_came(&mut self, role: usize, payload: &[u8], passed: Passed) {
+        let came = Observation::ProbeCame { from: self.nodes[1 - role], payload, passed };
+        self.runner.observe(&mut self.path, self.now, self.nodes[role], &came);
     }
 
     fn gauge(&self, name: &str) -> f64 {
-        let mut gauges = Gauges::default();
-        self.roles[0].controller.gauges(&mut gauges);
-        gauges.values().iter().find(|(gauge, _)| *gauge == name).map_or(f64::NAN, |(_, value)| *value)
+        let mut values = self.path.gauges.values().iter();
+        values.find(|(gauge, _)| *gauge == name).map_or(f64::NAN, |(_, value)| *value)
     }
 
     fn take<T: Clone>(list: &mut Vec<T>, at: u8, again: bool) -> Option<T> {
@@ -175,43 +208,41 @@ impl Gateways {
         match step {
             Step::Cycle(packets, lost) => {
                 self.now += Span::from_secs(1);
-                count(&mut self.sent, *packets);
-                count(&mut self.received, packets.saturating_sub(*lost));
-                self.call(0, &Observation::Tick { ports: &[], flows: &[] });
+                count(&mut self.path.sent, *packets);
+                count(&mut self.path.received, packets.saturating_sub(*lost));
+                let due = self.path.tick.take().filter(|at| *at <= self.now).expect("a question each cycle");
+                self.runner.wake(&mut self.path, 0, due, self.now);
+                for (payload, passed) in std::mem::take(&mut self.path.leaving) {
+                    let left = Observation::ProbeLeft { payload: &payload, passed };
+                    self.runner.observe(&mut self.path, self.now, self.nodes[0], &left);
+                }
             }
             Step::Question(at, again) => {
-                if let Some((payload, passed)) = Self::take(&mut self.questions, *at, *again) {
-                    let from = self.node(0);
-                    self.call(1, &Observation::ProbeCame { from, payload: &payload, passed });
+                if let Some((payload, passed)) = Self::take(&mut self.path.questions, *at, *again) {
+                    self.probe_came(1, &payload, passed);
                 }
             }
             Step::Answer(at, again) => {
-                if let Some(payload) = Self::take(&mut self.answers, *at, *again) {
-                    let (from, passed) = (self.node(1), self.sent);
-                    self.call(0, &Observation::ProbeCame { from, payload: &payload, passed });
+                if let Some(payload) = Self::take(&mut self.path.answers, *at, *again) {
+                    self.probe_came(0, &payload, self.path.sent);
                 }
             }
             Step::Lose => {
-                self.questions.clear();
-                self.answers.clear();
+                self.path.questions.clear();
+                self.path.answers.clear();
             }
             Step::Forge(bytes, to_sender) => {
-                let role = usize::from(!to_sender);
-                let (from, passed) = (self.node(1 - role), self.sent);
-                self.call(role, &Observation::ProbeCame { from, payload: bytes, passed });
+                self.probe_came(usize::from(!to_sender), bytes, self.path.sent);
             }
             Step::Restart(sender) => {
                 let role = usize::from(!sender);
-                self.roles[role] = (self.config.scheme.build)(&self.config.params, &self.world).remove(role);
-                if *sender {
-                    self.sent = Passed::default();
-                } else {
-                    self.received = Passed::default();
-                }
+                self.runner.restart(&mut self.path, self.now, self.nodes[role], &self.inventory);
+                let counted = if *sender { &mut self.path.sent } else { &mut self.path.received };
+                *counted = Passed::default();
             }
             Step::Wrap => {
                 let end = Passed { packets: u64::MAX - 500, bytes: u64::MAX - 50_000 };
-                (self.sent, self.received) = (end, end);
+                (self.path.sent, self.path.received) = (end, end);
             }
         }
     }
@@ -221,8 +252,9 @@ impl Gateways {
         assert!((FLOOR..=CEILING).contains(&estimate), "estimate {estimate}");
         assert!(spare >= 0.0, "the classes are promised {} more than W", -spare);
         // A class of nothing gets 1 bit/s, for the shaper.
-        let promised = self.classes.iter().sum::<u64>();
-        assert!(promised <= self.root + 2, "{:?} of {}", self.classes, self.root);
+        let Path { root, classes, .. } = &self.path;
+        assert!(classes.iter().sum::<u64>() <= root + 2, "{classes:?} of {root}");
+        assert_eq!(self.runner.refusals().total(), 0, "roles do only what they may");
     }
 }
 

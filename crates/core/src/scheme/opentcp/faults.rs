@@ -4,24 +4,31 @@
 use proptest::prelude::*;
 
 use super::policy::{Policy, Rule};
-use super::wire::{self, Body, PortReport, SwitchReport};
-use super::{NamedText, Places, oracle, policies, roles};
-use crate::control::{
-    Action, FlowEnd, FlowStats, Gauges, Message, Observation, Outbox, PortStats, SegmentCounts,
-};
+use super::wire::{Body, HostReport, PortReport, SwitchReport};
+use super::{DEF, NamedText, Sites, oracle, places, policies};
+use crate::control::{FlowEnd, FlowStats, Gauges, Message, Observation, PortStats, SegmentCounts, body};
 use crate::id::{FlowId, NodeId, PortId};
+use crate::params::{Params, Value};
+use crate::port::flow_counter::Reader;
 use crate::rng::Stream;
-use crate::scheme::{PortInfo, Role, World};
+use crate::runtime::inventory::Inventory;
+use crate::runtime::{Host, Refusal, Runner};
+use crate::scheme::{Act, Role};
 use crate::time::{Span, Time};
 use crate::tuning::Tuning;
 use crate::units::{Bytes, Rate};
 
 const AGENTS: u32 = 6;
 const SWITCH: NodeId = NodeId(AGENTS);
+/// Where the Oracle runs when it is not at the first agent.
+const CONTROLLER: NodeId = NodeId(AGENTS + 1);
 const T: Span = Span::from_secs(60);
 const LOOK: Span = Span::from_secs(5);
 /// Longest lease, in cycles.
 const LEASE_CYCLES: u64 = 3;
+
+/// Receiver of a forged message: the Oracle, wherever it is.
+const ORACLE_TOO: u8 = u8::MAX;
 
 /// Contradicts `opentcp2` about the initial window, adds pacing, and is for half the hosts.
 const OTHER: &str = r#"
@@ -51,9 +58,9 @@ enum Step {
     Pass { seconds: u64, utilization: u64, live: u32 },
     /// A host sends segments, some of them again.
     Send { host: u8, sent: u16, again: u16 },
-    /// The Oracle hears and says nothing for five cycles.
+    /// The Oracle hears and says nothing for five cycles, nor does its node hear anything.
     DeadOracle,
-    /// It begins anew.
+    /// Its node begins anew.
     RestartOracle,
     /// The switch begins anew: its first report after that says nothing.
     RestartSwitch,
@@ -61,8 +68,8 @@ enum Step {
     RestartAgent(u8),
     /// A message that is on its way comes a second time.
     Repeat(u8),
-    /// Somebody sends bytes.
-    Forge(u8, Vec<u8>),
+    /// A node of the inventory, or none, sends bytes to an agent or the Oracle.
+    Forge { from: u32, to: u8, body: Vec<u8> },
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -75,132 +82,74 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => Just(Step::RestartSwitch),
         2 => any::<u8>().prop_map(Step::RestartAgent),
         1 => any::<u8>().prop_map(Step::Repeat),
-        1 => (any::<u8>(), proptest::collection::vec(any::<u8>(), 0..60))
-            .prop_map(|(to, bytes)| Step::Forge(to, bytes)),
-        1 => any_switch_report().prop_map(|bytes| Step::Forge(0, bytes)),
+        1 => (0..AGENTS + 3, any::<u8>(), proptest::collection::vec(any::<u8>(), 0..60))
+            .prop_map(|(from, to, body)| Step::Forge { from, to, body }),
+        1 => (0..AGENTS + 3, any_report())
+            .prop_map(|(from, report)| Step::Forge { from, to: ORACLE_TOO, body: body(&report) }),
     ]
 }
 
-/// Well-formed, of nodes that are switches or not, or are not at all.
-fn any_switch_report() -> impl Strategy<Value = Vec<u8>> {
+/// Well-formed, of whoever sends it.
+fn any_report() -> impl Strategy<Value = Body> {
     let port = (0u32..8, 0u32..20_000).prop_map(|(place, utilization)| PortReport {
         place,
         utilization,
         drop_rate: 0,
         backlog: 0,
     });
-    (0..AGENTS + 3, 0u32..8, 0u32..8, proptest::collection::vec(port, 0..2)).prop_map(
-        |(node, first, covered, ports)| {
-            wire::encode(&Body::Switch(SwitchReport { node, sequence: 0, first, covered, ports }))
-        },
-    )
+    let switch =
+        (0u32..8, 0u32..8, proptest::collection::vec(port, 0..2)).prop_map(|(first, covered, ports)| {
+            Body::Switch(SwitchReport { sequence: 0, first, covered, ports })
+        });
+    let host = (0u32..9, 0u32..20_000).prop_map(|(live, drop_rate)| {
+        Body::Host(HostReport { sequence: 0, live, started: 0, drop_rate, rtt: 0 })
+    });
+    prop_oneof![2 => switch, 1 => host]
 }
 
-struct Network {
-    policies: Vec<Policy>,
-    world: World,
-    places: Places,
-    /// The Oracle, the switch, then the agents.
-    roles: Vec<Role>,
+/// The nodes, and the messages between them.
+struct Fabric {
     now: Time,
     stream: Stream,
     /// Share of messages that are lost; when it is nothing, none is late either.
     loss: f64,
     /// Messages on their way: when they come, to whom, what.
     messages: Vec<(Time, NodeId, Message)>,
-    oracle_dead: bool,
+    /// When each role wants to be woken.
+    wakes: Vec<Option<Time>>,
     utilization: u64,
     live: u32,
     sent: Bytes,
     counts: [SegmentCounts; AGENTS as usize],
     /// What is in force on each host; a process that ends leaves it.
     hosts: [Tuning; AGENTS as usize],
+    /// Of the Oracle.
+    gauges: Gauges,
 }
 
-impl Network {
-    fn new(names: &[&str], seed: u64, loss: f64) -> Self {
-        let text = |name: &&str| match *name {
-            "other" => NamedText { name: "other.toml".to_owned(), text: Some(OTHER.to_owned()) },
-            shipped => NamedText { name: shipped.to_owned(), text: None },
+impl Host for Fabric {
+    const ACTS: &'static [Act] = &[Act::Tune, Act::Send];
+
+    fn wake(&mut self, role: usize, at: Time) {
+        self.wakes[role] = Some(at);
+    }
+
+    fn port_stats(&mut self, now: Time, node: NodeId, _reader: &mut Reader) -> Vec<PortStats> {
+        assert_eq!(node, SWITCH);
+        let port = |n| PortStats {
+            port: PortId(n),
+            capacity: Rate::from_bits_per_sec(1_000_000_000),
+            flows_seen: 0,
+            flows_open: 0,
+            backlog: Bytes::ZERO,
+            sent: self.sent,
+            offered: now.as_secs_f64() as u64,
+            dropped: 0,
         };
-        let policies =
-            policies(&names.iter().map(text).collect::<Vec<_>>()).unwrap_or_else(|e| panic!("{e}"));
-        let capacity = Rate::from_bits_per_sec(1_000_000_000);
-        let world = World {
-            nodes: (0..AGENTS).map(|n| format!("host.{n}")).chain(["switch".to_owned()]).collect(),
-            ports: (0..AGENTS).map(|n| PortInfo { from: SWITCH, to: NodeId(n), capacity }).collect(),
-            routes: Vec::new(),
-        };
-        let places =
-            Places { oracle: NodeId(0), agents: (0..AGENTS).map(NodeId).collect(), switches: vec![SWITCH] };
-        let roles = roles(policies.clone(), &world, &places, T, LOOK);
-        Self {
-            policies,
-            world,
-            places,
-            roles,
-            now: Time::ZERO,
-            stream: Stream::new(seed, 0, "messages"),
-            loss,
-            messages: Vec::new(),
-            oracle_dead: false,
-            utilization: 10,
-            live: 1,
-            sent: Bytes::ZERO,
-            counts: Default::default(),
-            hosts: Default::default(),
-        }
+        (0..AGENTS).map(port).collect()
     }
 
-    fn fresh(&self, index: usize) -> Role {
-        roles(self.policies.clone(), &self.world, &self.places, T, LOOK).remove(index)
-    }
-
-    fn call(&mut self, index: usize, observation: &Observation<'_>) {
-        let mut out = Outbox::default();
-        let node = self.roles[index].node;
-        self.roles[index].controller.on(self.now, observation, &mut out);
-        for action in out.drain() {
-            match action {
-                Action::Tune { tuning, .. } => {
-                    assert!(index >= 2, "only an agent tunes");
-                    self.hosts[node.index()] = tuning;
-                }
-                Action::Send { to, message, .. } => {
-                    if !self.stream.chance(self.loss) {
-                        // Now and then a message takes longer than a cycle, and others overtake it.
-                        let late = if self.loss > 0.0 && self.stream.chance(0.05) {
-                            T * 2
-                        } else {
-                            Span::from_millis(1)
-                        };
-                        let delay = self.stream.span_between(Span::ZERO, late);
-                        self.messages.push((self.now + delay, to, message));
-                    }
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
-    fn tick(&mut self, index: usize) {
-        let node = self.roles[index].node;
-        if node == SWITCH {
-            let elapsed = self.now.as_secs_f64();
-            let port = |n| PortStats {
-                port: PortId(n),
-                capacity: Rate::from_bits_per_sec(1_000_000_000),
-                flows_seen: 0,
-                flows_open: 0,
-                backlog: Bytes::ZERO,
-                sent: self.sent,
-                offered: elapsed as u64,
-                dropped: 0,
-            };
-            let ports: Vec<PortStats> = (0..AGENTS).map(port).collect();
-            self.call(index, &Observation::Tick { ports: &ports, flows: &[] });
-            return;
-        }
+    fn flow_stats(&mut self, _now: Time, _node: NodeId) -> Vec<FlowStats> {
         let flow = |n| FlowStats {
             flow: FlowId(n),
             end: FlowEnd::Sender,
@@ -211,21 +160,103 @@ impl Network {
             mss: Bytes::new(1448),
             frame: Bytes::new(1514),
         };
-        let flows: Vec<FlowStats> = (0..self.live).map(flow).collect();
-        self.call(index, &Observation::Sent(self.counts[node.index()]));
-        self.call(index, &Observation::Tick { ports: &[], flows: &flows });
+        (0..self.live).map(flow).collect()
+    }
+
+    fn segments(&mut self, node: NodeId) -> SegmentCounts {
+        self.counts[node.index()]
+    }
+
+    fn show(&mut self, role: usize, _now: Time, gauges: &Gauges) {
+        if role == 0 {
+            self.gauges = gauges.clone();
+        }
+    }
+
+    fn send(&mut self, now: Time, to: NodeId, message: Message) -> Result<(), Refusal> {
+        if !self.stream.chance(self.loss) {
+            // Now and then a message takes longer than a cycle, and others overtake it.
+            let late = if self.loss > 0.0 && self.stream.chance(0.05) { T * 2 } else { Span::from_millis(1) };
+            let delay = self.stream.span_between(Span::ZERO, late);
+            self.messages.push((now + delay, to, message));
+        }
+        Ok(())
+    }
+
+    fn tune(&mut self, node: NodeId, tuning: Tuning) -> Result<(), Refusal> {
+        assert!(node.0 < AGENTS, "only an agent tunes");
+        self.hosts[node.index()] = tuning;
+        Ok(())
+    }
+}
+
+struct Network {
+    policies: Vec<Policy>,
+    inventory: Inventory,
+    oracle: NodeId,
+    oracle_dead: bool,
+    /// The Oracle, the switch, then the agents.
+    runner: Runner,
+    fabric: Fabric,
+}
+
+impl Network {
+    fn new(names: &[&str], seed: u64, loss: f64) -> Self {
+        Self::with_oracle_at(NodeId(0), names, seed, loss)
+    }
+
+    fn with_oracle_at(oracle: NodeId, names: &[&str], seed: u64, loss: f64) -> Self {
+        let text = |name: &&str| match *name {
+            "other" => NamedText { name: "other.toml".to_owned(), text: Some(OTHER.to_owned()) },
+            shipped => NamedText { name: shipped.to_owned(), text: None },
+        };
+        let files: Vec<NamedText> = names.iter().map(text).collect();
+        let policies = policies(&files).unwrap_or_else(|e| panic!("{e}"));
+        let mut inventory = Inventory::default();
+        (0..AGENTS).for_each(|n| assert_eq!(inventory.join(&format!("host.{n}")), NodeId(n)));
+        assert_eq!([inventory.join("switch"), inventory.join("controller")], [SWITCH, CONTROLLER]);
+        for n in 0..AGENTS {
+            let capacity = Rate::from_bits_per_sec(1_000_000_000);
+            inventory.add_port(&format!("switch->host.{n}"), SWITCH, NodeId(n), capacity);
+        }
+        let mut params = Params::defaults(DEF.keys);
+        params.set("policies", Value::Files(files));
+        params.set("cycle", Value::Span(T));
+        params.set("look", Value::Span(LOOK));
+        let sites = Sites { oracle, agents: (0..AGENTS).map(NodeId).collect(), switches: vec![SWITCH] };
+        let places = places(&params, &policies, &sites).into_iter();
+        let roles: Vec<Role> = places.map(|place| Role::new(&DEF, place, &inventory, None)).collect();
+        let mut fabric = Fabric {
+            now: Time::ZERO,
+            stream: Stream::new(seed, 0, "messages"),
+            loss,
+            messages: Vec::new(),
+            wakes: vec![None; roles.len()],
+            utilization: 10,
+            live: 1,
+            sent: Bytes::ZERO,
+            counts: Default::default(),
+            hosts: Default::default(),
+            gauges: Gauges::default(),
+        };
+        let mut runner = Runner::new::<Fabric>(roles).unwrap();
+        runner.begin(&mut fabric, Time::ZERO);
+        Self { policies, inventory, oracle, oracle_dead: false, runner, fabric }
+    }
+
+    fn restart(&mut self, node: NodeId) {
+        let now = self.fabric.now;
+        self.runner.restart(&mut self.fabric, now, node, &self.inventory);
     }
 
     /// The time goes on to `end`, with all that happens until then.
     fn pass(&mut self, end: Time) {
         loop {
-            let wake = |(index, role): (usize, &Role)| {
-                let at = role.controller.wakeup().map_or(Time::MAX, |wakeup| wakeup.at).max(self.now);
-                (at, index)
-            };
-            let alive = |(index, _): &(usize, &Role)| *index > 0 || !self.oracle_dead;
-            let (wake_at, role) = self.roles.iter().enumerate().filter(alive).map(wake).min().unwrap();
-            let next = self.messages.iter().enumerate().min_by_key(|(_, (at, ..))| *at);
+            let now = self.fabric.now;
+            let alive = |(role, _): &(usize, &Option<Time>)| *role > 0 || !self.oracle_dead;
+            let wake = |(role, at): (usize, &Option<Time>)| (at.unwrap_or(Time::MAX).max(now), role);
+            let (wake_at, role) = self.fabric.wakes.iter().enumerate().filter(alive).map(wake).min().unwrap();
+            let next = self.fabric.messages.iter().enumerate().min_by_key(|(_, (at, ..))| *at);
             let (message_at, message) = next.map_or((Time::MAX, 0), |(place, (at, ..))| (*at, place));
             let at = wake_at.min(message_at);
             if at > end {
@@ -233,14 +264,12 @@ impl Network {
             }
             self.advance(at);
             if message_at <= wake_at {
-                let (_, to, message) = self.messages.remove(message);
-                for index in 0..self.roles.len() {
-                    if self.roles[index].node == to && (index > 0 || !self.oracle_dead) {
-                        self.call(index, &Observation::Message(&message));
-                    }
+                let (_, to, message) = self.fabric.messages.remove(message);
+                if to != self.oracle || !self.oracle_dead {
+                    self.runner.observe(&mut self.fabric, at, to, &Observation::Message(&message));
                 }
-            } else {
-                self.tick(role);
+            } else if let Some(due) = self.fabric.wakes[role].take() {
+                self.runner.wake(&mut self.fabric, role, due, at);
             }
             self.check();
         }
@@ -248,51 +277,55 @@ impl Network {
     }
 
     fn advance(&mut self, to: Time) {
-        let bits = to.since(self.now).as_secs_f64() * 1e9 * self.utilization as f64 / 100.0;
-        self.sent = Bytes::new(self.sent.get() + (bits / 8.0) as u64);
-        self.now = to;
+        let Fabric { now, utilization, sent, .. } = &mut self.fabric;
+        let bits = to.since(*now).as_secs_f64() * 1e9 * *utilization as f64 / 100.0;
+        *sent = Bytes::new(sent.get() + (bits / 8.0) as u64);
+        *now = to;
     }
 
     fn apply(&mut self, step: &Step) {
         match step {
             Step::Pass { seconds, utilization, live } => {
-                (self.utilization, self.live) = (*utilization, *live);
-                self.pass(self.now + Span::from_secs(*seconds));
+                (self.fabric.utilization, self.fabric.live) = (*utilization, *live);
+                self.pass(self.fabric.now + Span::from_secs(*seconds));
             }
             Step::Send { host, sent, again } => {
-                let counts = &mut self.counts[usize::from(*host) % AGENTS as usize];
+                let counts = &mut self.fabric.counts[usize::from(*host) % AGENTS as usize];
                 counts.sent += u64::from(*sent);
                 counts.resent += u64::from(*again.min(sent));
             }
             Step::DeadOracle => {
                 self.oracle_dead = true;
                 // What it sent before may still come.
-                self.pass(self.now + T * 5 + LOOK);
+                self.pass(self.fabric.now + T * 5 + LOOK);
                 self.assert_all_own("the Oracle is dead for five cycles");
                 self.oracle_dead = false;
             }
-            Step::RestartOracle => self.roles[0] = self.fresh(0),
-            Step::RestartSwitch => self.roles[1] = self.fresh(1),
-            Step::RestartAgent(host) => {
-                let index = 2 + usize::from(*host) % AGENTS as usize;
-                self.roles[index] = self.fresh(index);
-            }
+            Step::RestartOracle => self.restart(self.oracle),
+            Step::RestartSwitch => self.restart(SWITCH),
+            Step::RestartAgent(host) => self.restart(NodeId(u32::from(*host) % AGENTS)),
             Step::Repeat(at) => {
-                if let Some(message) = self.messages.get(usize::from(*at) % self.messages.len().max(1)) {
-                    self.messages.push(message.clone());
+                let messages = &mut self.fabric.messages;
+                if let Some(message) = messages.get(usize::from(*at) % messages.len().max(1)) {
+                    messages.push(message.clone());
                 }
             }
-            Step::Forge(to, bytes) => {
-                let to = NodeId(u32::from(*to) % AGENTS);
-                self.messages.push((self.now, to, Message::Encoded(bytes.clone())));
+            Step::Forge { from, to, body } => {
+                let to = if *to == ORACLE_TOO { self.oracle } else { NodeId(u32::from(*to) % AGENTS) };
+                let forged = Message { from: NodeId(*from), scheme: DEF.code, body: body.clone() };
+                self.fabric.messages.push((self.fabric.now, to, forged));
             }
         }
+    }
+
+    fn name(&self, host: usize) -> &str {
+        self.inventory.name(NodeId(host as u32))
     }
 
     /// All that policies can say to the host at `place`.
     fn declared(&self, place: usize) -> Vec<Tuning> {
         let of: Vec<usize> = (0..self.policies.len())
-            .filter(|at| self.policies[*at].is_for(&self.world.nodes[place], place))
+            .filter(|at| self.policies[*at].is_for(self.name(place), place))
             .collect();
         let mut outcomes: Vec<Vec<Option<&Rule>>> = vec![Vec::new()];
         for policy in &self.policies {
@@ -306,14 +339,15 @@ impl Network {
     }
 
     fn check(&self) {
-        for (place, tuning) in self.hosts.iter().enumerate() {
+        for (place, tuning) in self.fabric.hosts.iter().enumerate() {
             let declared = self.declared(place);
             assert!(declared.contains(tuning), "host {place} has {tuning}, which nobody declares");
         }
+        assert_eq!(self.runner.refusals().total(), 0, "roles do only what they may");
     }
 
     fn assert_all_own(&self, why: &str) {
-        for (place, tuning) in self.hosts.iter().enumerate() {
+        for (place, tuning) in self.fabric.hosts.iter().enumerate() {
             assert!(tuning.is_default(), "{why}, and host {place} still has {tuning}");
         }
     }
@@ -329,20 +363,22 @@ proptest! {
         steps in proptest::collection::vec(any_step(), 0..40),
         seed in any::<u64>(),
         contradictory in any::<bool>(),
+        apart in any::<bool>(),
     ) {
         let names: &[&str] = if contradictory { &["opentcp2", "other"] } else { &["opentcp2"] };
-        let mut network = Network::new(names, seed, 0.1);
+        let oracle = if apart { CONTROLLER } else { NodeId(0) };
+        let mut network = Network::with_oracle_at(oracle, names, seed, 0.1);
         for step in &steps {
             network.apply(step);
             network.check();
         }
         // Whatever has been: when nothing is lost any more, the policies are in force after some cycles.
-        network.loss = 0.0;
+        network.fabric.loss = 0.0;
         network.apply(&Step::Pass { seconds: 60 * (2 + 3 + LEASE_CYCLES), utilization: 10, live: 1 });
         let fired: Vec<Option<&Rule>> = network.policies.iter().map(|policy| policy.rules.first()).collect();
-        for (place, tuning) in network.hosts.iter().enumerate() {
+        for (place, tuning) in network.fabric.hosts.iter().enumerate() {
             let of: Vec<usize> = (0..network.policies.len())
-                .filter(|at| network.policies[*at].is_for(&network.world.nodes[place], place))
+                .filter(|at| network.policies[*at].is_for(network.name(place), place))
                 .collect();
             let wanted = oracle::combine(&network.policies, &fired, &of).tuning;
             prop_assert_eq!(*tuning, wanted, "host {}", place);
@@ -353,9 +389,9 @@ proptest! {
 #[test]
 fn reports_of_what_is_no_switch_are_of_no_account() {
     let mut network = Network::new(&["opentcp1"], 1, 0.0);
-    for (node, covered) in [(AGENTS + 1, 0), (AGENTS + 1, 1), (0, 0), (u32::MAX, 0), (SWITCH.0, 0)] {
-        let report = SwitchReport { node, sequence: 0, first: 0, covered, ports: Vec::new() };
-        network.apply(&Step::Forge(0, wire::encode(&Body::Switch(report))));
+    for (from, covered) in [(AGENTS + 1, 0), (AGENTS + 1, 1), (0, 0), (u32::MAX, 0), (SWITCH.0, 0)] {
+        let report = Body::Switch(SwitchReport { sequence: 0, first: 0, covered, ports: Vec::new() });
+        network.apply(&Step::Forge { from, to: ORACLE_TOO, body: body(&report) });
     }
     network.apply(&Step::Pass { seconds: 100, utilization: 90, live: 1 });
     network.assert_all_own("links are busy");
@@ -366,9 +402,7 @@ fn the_gauge_shows_the_hosts_that_got_a_lease_in_the_last_cycle() {
     for name in ["opentcp1", "example2"] {
         let mut network = Network::new(&[name], 1, 0.0);
         let cued = |network: &Network| {
-            let mut gauges = Gauges::default();
-            network.roles[0].controller.gauges(&mut gauges);
-            gauges.values().iter().find(|(gauge, _)| *gauge == "cued").map(|(_, value)| *value)
+            network.fabric.gauges.values().iter().find(|(gauge, _)| *gauge == "cued").map(|(_, value)| *value)
         };
         network.apply(&Step::Pass { seconds: 200, utilization: 30, live: 5 });
         assert_eq!(cued(&network), Some(f64::from(AGENTS)), "{name}");
@@ -381,9 +415,9 @@ fn the_gauge_shows_the_hosts_that_got_a_lease_in_the_last_cycle() {
 fn a_busy_link_ends_the_leases_by_silence() {
     let mut network = Network::new(&["opentcp1"], 1, 0.0);
     network.apply(&Step::Pass { seconds: 200, utilization: 30, live: 1 });
-    assert_eq!(network.hosts[0].initial_window, Some(20));
+    assert_eq!(network.fabric.hosts[0].initial_window, Some(20));
     network.apply(&Step::Pass { seconds: 120, utilization: 90, live: 1 });
-    assert_eq!(network.hosts[0].initial_window, Some(20), "the lease has not ended");
+    assert_eq!(network.fabric.hosts[0].initial_window, Some(20), "the lease has not ended");
     network.apply(&Step::Pass { seconds: 240, utilization: 90, live: 1 });
     network.assert_all_own("links are busy");
 }
@@ -395,21 +429,27 @@ fn a_host_that_loses_packets_goes_back_at_once_and_alone() {
     network.apply(&Step::Send { host: 2, sent: 1000, again: 2 });
     network.apply(&Step::Send { host: 3, sent: 2000, again: 2 });
     network.apply(&Step::Pass { seconds: 6, utilization: 30, live: 1 });
-    let tuned: Vec<bool> = network.hosts.iter().map(|tuning| !tuning.is_default()).collect();
+    let tuned: Vec<bool> = network.fabric.hosts.iter().map(|tuning| !tuning.is_default()).collect();
     assert_eq!(tuned, [true, true, false, true, true, true]);
     network.apply(&Step::Pass { seconds: 60, utilization: 30, live: 1 });
-    assert!(!network.hosts[2].is_default(), "the next CUE gives it another chance");
+    assert!(!network.fabric.hosts[2].is_default(), "the next CUE gives it another chance");
 }
 
 #[test]
 fn the_first_policy_insists_and_release_is_at_once() {
     let mut network = Network::new(&["opentcp2", "other"], 1, 0.0);
     network.apply(&Step::Pass { seconds: 130, utilization: 30, live: 5 });
-    assert_eq!((network.hosts[0].initial_window, network.hosts[0].window_cap), (Some(20), Some(64)));
-    assert_eq!((network.hosts[1].initial_window, network.hosts[1].window_cap), (Some(20), None));
+    assert_eq!(
+        (network.fabric.hosts[0].initial_window, network.fabric.hosts[0].window_cap),
+        (Some(20), Some(64))
+    );
+    assert_eq!(
+        (network.fabric.hosts[1].initial_window, network.fabric.hosts[1].window_cap),
+        (Some(20), None)
+    );
     let mut alone = Network::new(&["example2"], 1, 0.0);
     alone.apply(&Step::Pass { seconds: 130, utilization: 30, live: 5 });
-    assert_eq!(alone.hosts[0].pacing, Some(true));
+    assert_eq!(alone.fabric.hosts[0].pacing, Some(true));
     alone.apply(&Step::Pass { seconds: 111, utilization: 30, live: 500 });
     alone.assert_all_own("too many flows are live");
 }
