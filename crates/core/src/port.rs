@@ -11,6 +11,8 @@ use crate::time::Time;
 pub struct Header {
     /// Flow.
     pub flow: FlowId,
+    /// It goes from the flow's receiver to its sender.
+    pub reverse: bool,
     /// TCP SYN flag.
     pub syn: bool,
     /// TCP FIN or RST flag.

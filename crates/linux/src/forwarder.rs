@@ -432,7 +432,10 @@ impl Port {
                 if matches!(kind, Kind::Data(_) | Kind::Reverse(_)) {
                     for program in &self.programs {
                         let mut program = program.lock().unwrap_or_else(PoisonError::into_inner);
-                        program.on_packet(now, &Header { flow, syn, fin });
+                        program.on_packet(
+                            now,
+                            &Header { flow, reverse: matches!(kind, Kind::Reverse(_)), syn, fin },
+                        );
                     }
                 }
             }

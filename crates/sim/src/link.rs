@@ -725,6 +725,7 @@ impl Port {
         if is_data && (extras.flow_counter.is_some() || !extras.programs.is_empty()) {
             let header = Header {
                 flow: FlowId(packet.flow),
+                reverse: packet.reverse,
                 syn: packet.flags & flag::SYN != 0,
                 fin: packet.flags & flag::FIN != 0,
             };

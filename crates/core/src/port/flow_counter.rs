@@ -47,6 +47,10 @@ impl FlowCounter {
 
 impl PortProgram for FlowCounter {
     fn on_packet(&mut self, _now: Time, header: &Header) {
+        // Acknowledgements take no share of the link that is worth counting.
+        if header.reverse {
+            return;
+        }
         let index = header.flow.index();
         if index >= self.flows.len() {
             self.flows.resize(index + 1, Entry::default());
@@ -72,7 +76,7 @@ mod tests {
     fn counts_distinct_and_open_flows() {
         let mut counter = FlowCounter::new();
         let mut packet = |flow, syn, fin| {
-            counter.on_packet(Time::ZERO, &Header { flow: FlowId(flow), syn, fin });
+            counter.on_packet(Time::ZERO, &Header { flow: FlowId(flow), reverse: false, syn, fin });
         };
         packet(3, true, false);
         packet(3, false, false);
@@ -82,7 +86,9 @@ mod tests {
         assert_eq!(counter.read(port, &mut one), (2, 1));
         assert_eq!(counter.read(port, &mut one), (0, 1));
         assert_eq!(counter.read(port, &mut other), (2, 1), "what one has read the other reads too");
-        counter.on_packet(Time::ZERO, &Header { flow: FlowId(1), syn: false, fin: false });
+        counter.on_packet(Time::ZERO, &Header { flow: FlowId(1), reverse: false, syn: false, fin: false });
+        let back = Header { flow: FlowId(7), reverse: true, syn: true, fin: false };
+        counter.on_packet(Time::ZERO, &back);
         assert_eq!((counter.read(port, &mut other).0, counter.read(port, &mut one).0), (1, 1));
     }
 }

@@ -260,7 +260,7 @@ fn place(params: &Params, inventory: &Inventory, _routes: &[Vec<PortId>]) -> Vec
     let mut places = vec![Place { peers: Vec::new(), ..place(&ALLOCATOR, allocator, ports_from(None)) }];
     for &node in &domain {
         let ports = ports_from(Some(node));
-        if !servers.contains(&node) && !ports.is_empty() {
+        if !ports.is_empty() {
             places.push(place(&ROUTER, node, ports));
         }
     }

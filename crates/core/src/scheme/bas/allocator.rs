@@ -152,9 +152,9 @@ impl Allocator {
         }
     }
 
-    /// Every link that flows take has been reported once.
+    /// Every link of the domain has been reported once.
     fn is_counted(&self) -> bool {
-        self.ways.values().flat_map(|way| &way.links).all(|port| self.links[port].flows.is_some())
+        self.links.values().all(|link| link.flows.is_some())
     }
 
     /// The flow has ended, or its host is gone.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{AllocatorKind, FlowMeasurement, Settings, Share, Way, Word, shares};
-use crate::control::{Action, Controller, FlowStart, FlowStats, Observation, Outbox};
+use crate::control::{Action, Controller, FlowEnd, FlowStart, FlowStats, Observation, Outbox};
 use crate::id::{FlowId, NodeId};
 use crate::time::{Span, Time};
 use crate::units::{Bytes, Rate};
@@ -81,7 +81,10 @@ impl Host {
             out.push(Action::SetRate { flow: share.flow, rate: payload, window });
             return;
         }
-        let rtt = if self.settings.minimum_rtt { stats.min_rtt } else { stats.srtt };
+        // Deviation: the paper's servers receive. Where they send, a window of the smoothed time would keep up any queue
+        // that it once made, as the time grows with it.
+        let without_queue = self.settings.minimum_rtt || stats.end == FlowEnd::Sender;
+        let rtt = if without_queue { stats.min_rtt } else { stats.srtt };
         if let Some(rtt) = rtt {
             let window = shares::window(bits, rtt, stats.mss, stats.frame, self.settings.rounding);
             out.push(Action::SetWindow { flow: share.flow, window });
