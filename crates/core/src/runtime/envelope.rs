@@ -5,14 +5,14 @@
 //! |---|---|
 //! | version | 1 |
 //! | scheme: [`SchemeDef::code`](crate::scheme::SchemeDef::code) | 2 |
-//! | sender and receiver, as the inventory numbers them | 4 each |
+//! | sender, as the inventory numbers it | 4 |
 //! | epoch: seconds of the day's clock when the sender began | 4 |
 //! | number in the epoch | 4 |
 //! | body, in the postcard format | |
-//! | HMAC-SHA-256 (RFC 2104) over all before, truncated to 96 bits | 12 |
+//! | HMAC-SHA-256 (RFC 2104) over all before and the receiver's number, truncated to 96 bits | 12 |
 //!
 //! Epoch and number never come back, so that a recorded message is refused also after a restart of its sender. The
-//! receiver's number keeps a message from being carried to another node of the same key.
+//! receiver's number, which is in the tag only, keeps a message from being carried to another node of the same key.
 
 use core::fmt;
 
@@ -25,7 +25,7 @@ use crate::units::UDP_HEADERS;
 
 /// Version of the form.
 const VERSION: u8 = 1;
-const HEAD: usize = 19;
+const HEAD: usize = 15;
 /// Bytes of a tag.
 pub const TAG_LEN: usize = 12;
 /// Bytes of a message beside its body.
@@ -67,16 +67,17 @@ impl Key {
     /// Fewest bytes of a key.
     pub const SHORTEST: usize = 16;
 
-    pub(crate) fn tag(&self, bytes: &[u8]) -> [u8; TAG_LEN] {
-        let full = self.0.clone().chain_update(bytes).finalize().into_bytes();
+    /// Over `bytes` and what both ends know besides.
+    pub(crate) fn tag(&self, bytes: &[u8], known: &[u8]) -> [u8; TAG_LEN] {
+        let full = self.0.clone().chain_update(bytes).chain_update(known).finalize().into_bytes();
         let mut tag = [0; TAG_LEN];
         tag.copy_from_slice(&full[..TAG_LEN]);
         tag
     }
 
     /// Compares in constant time.
-    pub(crate) fn verify(&self, bytes: &[u8], tag: &[u8]) -> bool {
-        self.0.clone().chain_update(bytes).verify_truncated_left(tag).is_ok()
+    pub(crate) fn verify(&self, bytes: &[u8], known: &[u8], tag: &[u8]) -> bool {
+        self.0.clone().chain_update(bytes).chain_update(known).verify_truncated_left(tag).is_ok()
     }
 }
 
@@ -104,10 +105,10 @@ pub enum Forged {
     Length,
     /// A version that this end does not speak.
     Version(u8),
-    /// The tag is not that of the key.
+    /// The tag is not that of the key, or that of another receiver.
     Tag,
-    /// Not from the peer, or not for this end.
-    Ends(NodeId, NodeId),
+    /// Not from the peer.
+    Sender(NodeId),
     /// Heard before, or too old to tell.
     Replay,
 }
@@ -123,7 +124,7 @@ impl Line {
         let mut out = Vec::with_capacity(AROUND + message.body.len());
         out.push(VERSION);
         out.extend(message.scheme.to_be_bytes());
-        for word in [self.own.0, self.peer.0, self.epoch, self.next] {
+        for word in [self.own.0, self.epoch, self.next] {
             out.extend(word.to_be_bytes());
         }
         self.next = self.next.wrapping_add(1);
@@ -131,7 +132,7 @@ impl Line {
             self.epoch = self.epoch.wrapping_add(1);
         }
         out.extend(&message.body);
-        let tag = self.key.tag(&out);
+        let tag = self.key.tag(&out, &self.peer.0.to_be_bytes());
         out.extend(tag);
         out
     }
@@ -147,16 +148,16 @@ impl Line {
         }
         let signed = bytes.len().checked_sub(TAG_LEN).filter(|len| *len >= HEAD).ok_or(Forged::Length)?;
         let (signed, tag) = bytes.split_at(signed);
-        if !self.key.verify(signed, tag) {
+        if !self.key.verify(signed, &self.own.0.to_be_bytes(), tag) {
             return Err(Forged::Tag);
         }
         let word =
             |at: usize| u32::from_be_bytes([signed[at], signed[at + 1], signed[at + 2], signed[at + 3]]);
-        let (from, to) = (NodeId(word(3)), NodeId(word(7)));
-        if (from, to) != (self.peer, self.own) {
-            return Err(Forged::Ends(from, to));
+        let from = NodeId(word(3));
+        if from != self.peer {
+            return Err(Forged::Sender(from));
         }
-        if !self.heard.admit(u64::from(word(11)) << 32 | u64::from(word(15))) {
+        if !self.heard.admit(u64::from(word(7)) << 32 | u64::from(word(11))) {
             return Err(Forged::Replay);
         }
         let scheme = u16::from_be_bytes([signed[1], signed[2]]);
@@ -208,6 +209,7 @@ mod tests {
 
     const A: NodeId = NodeId(0x0405_0607);
     const B: NodeId = NodeId(0x0809_0a0b);
+    const C: NodeId = NodeId(9);
     const EPOCH: u32 = 0x0c0d_0e0f;
 
     fn key() -> Key {
@@ -227,7 +229,7 @@ mod tests {
     #[test]
     fn the_tag_is_that_of_rfc_4231() {
         let key = Key(Hmac::new_from_slice(b"Jefe").unwrap());
-        let tag = key.tag(b"what do ya want for nothing?");
+        let tag = key.tag(b"what do ya want ", b"for nothing?");
         assert_eq!(tag, [0x5b, 0xdc, 0xc1, 0x46, 0xbf, 0x60, 0x75, 0x4e, 0x6a, 0x04, 0x24, 0x26]);
     }
 
@@ -243,10 +245,10 @@ mod tests {
         let expected = [
             1, // version
             2, 3, // scheme
-            4, 5, 6, 7, 8, 9, 10, 11, // sender and receiver
+            4, 5, 6, 7, // sender
             12, 13, 14, 15, 0, 0, 0, 0, // epoch, number
             16, 17, 18, // body
-            0xf8, 0x13, 0x79, 0x5e, 0x91, 0xe0, 0x3d, 0x6d, 0x12, 0x56, 0x2f, 0x1a, // tag
+            0x6c, 0x35, 0x98, 0x28, 0x96, 0x57, 0x9e, 0x15, 0xbf, 0x57, 0xb9, 0xef, // tag
         ];
         let message = say(&[16, 17, 18]);
         assert_eq!(line(A, B).seal(&message), expected);
@@ -257,7 +259,7 @@ mod tests {
     #[test]
     fn numbers_go_on_in_the_next_epoch_at_the_wrap() {
         let mut sender = Line { next: u32::MAX, ..line(A, B) };
-        let numbers = [(); 3].map(|()| sender.seal(&say(&[]))[11..19].to_vec());
+        let numbers = [(); 3].map(|()| sender.seal(&say(&[]))[7..15].to_vec());
         let epoch = [12, 13, 14];
         for ((number, last), low) in numbers.iter().zip([15, 16, 16]).zip([u32::MAX, 0, 1]) {
             assert_eq!(*number, [&epoch[..], &[last], &low.to_be_bytes()].concat());
@@ -309,12 +311,14 @@ mod tests {
         astray: Vec<u8>,
         /// From the receiver itself.
         reflected: Vec<u8>,
+        /// From a third node, of the same key.
+        stranger: Vec<u8>,
         other_key: Vec<u8>,
         /// With a good tag.
         other_version: Vec<u8>,
     }
 
-    const KINDS: u64 = 8;
+    const KINDS: u64 = 9;
 
     /// A falsehood of each kind in turn, and why it is refused.
     fn forge(kind: u64, sealed: &Sealed, heard: &[u8], chance: &mut Stream) -> (Vec<u8>, Option<Forged>) {
@@ -331,8 +335,9 @@ mod tests {
             2 => ([bytes, tail].concat(), Some(Forged::Tag)),
             3 => (heard.to_vec(), Some(Forged::Replay)),
             4 => (sealed.other_version.clone(), Some(Forged::Version(sealed.other_version[0]))),
-            5 => (sealed.astray.clone(), Some(Forged::Ends(A, NodeId(B.0 + 1)))),
-            6 => (sealed.reflected.clone(), Some(Forged::Ends(B, A))),
+            5 => (sealed.astray.clone(), Some(Forged::Tag)),
+            6 => (sealed.reflected.clone(), Some(Forged::Tag)),
+            7 => (sealed.stranger.clone(), Some(Forged::Sender(C))),
             _ => (sealed.other_key.clone(), Some(Forged::Tag)),
         }
     }
@@ -341,7 +346,7 @@ mod tests {
     #[test]
     fn of_a_million_false_datagrams_none_is_opened_and_none_uses_up_a_number() {
         let (mut sender, mut receiver) = (line(A, B), line(B, A));
-        let (mut astray, mut reflected) = (line(A, NodeId(B.0 + 1)), line(B, A));
+        let (mut astray, mut reflected, mut stranger) = (line(A, C), line(B, A), line(C, B));
         let mut other_key = Line::new(Key::new(&[7; 32]).unwrap(), A, B, EPOCH);
         let mut chance = Stream::new(1, 0, "forgeries");
         let mut heard = vec![sender.seal(&say(b"first"))];
@@ -352,10 +357,11 @@ mod tests {
             let real = sender.seal(&message);
             let mut other_version = real[..real.len() - TAG_LEN].to_vec();
             other_version[0] = 2 + chance.below(254) as u8;
-            other_version.extend(key().tag(&other_version));
+            other_version.extend(key().tag(&other_version, &B.0.to_be_bytes()));
             let sealed = Sealed {
                 astray: astray.seal(&message),
                 reflected: reflected.seal(&message),
+                stranger: stranger.seal(&message),
                 other_key: other_key.seal(&message),
                 other_version,
                 real,

@@ -151,7 +151,7 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
     Ok(())
 }
 
-/// Places of the flows that are named.
+/// Places of the flows that are sent with redundancy.
 fn redundant(params: &Params) -> &[String] {
     match params.get("redundant") {
         Some(Value::List(places)) => places,
@@ -242,14 +242,6 @@ fn build(place: &Place, _inventory: &Inventory, saved: Option<&[u8]>) -> Built {
         next: Time::ZERO,
         watchdog,
     })
-}
-
-/// Places of the flows that are sent with redundancy.
-fn redundant(params: &Params) -> &[String] {
-    match params.get("redundant") {
-        Some(Value::List(places)) => places,
-        _ => &[],
-    }
 }
 
 /// What a sending gateway decides by.

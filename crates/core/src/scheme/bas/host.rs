@@ -82,11 +82,14 @@ impl Host {
             return;
         }
         // Deviation: the paper's servers receive. Where they send, a window of the smoothed time would keep up any queue
-        // that it once made, as the time grows with it.
-        let without_queue = self.settings.minimum_rtt || stats.end == FlowEnd::Sender;
-        let rtt = if without_queue { stats.min_rtt } else { stats.srtt };
+        // that it once made, as the time grows with it; and one segment more is in flight, as receivers acknowledge
+        // every other one (RFC 1122, Sect. 4.2.3.2).
+        let sends = stats.end == FlowEnd::Sender;
+        let unacknowledged = if sends { stats.mss } else { Bytes::ZERO };
+        let rtt = if self.settings.minimum_rtt || sends { stats.min_rtt } else { stats.srtt };
         if let Some(rtt) = rtt {
             let window = shares::window(bits, rtt, stats.mss, stats.frame, self.settings.rounding);
+            let window = Bytes::new(window.get() + unacknowledged.get());
             out.push(Action::SetWindow { flow: share.flow, window });
         }
     }

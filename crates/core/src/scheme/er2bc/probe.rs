@@ -193,7 +193,7 @@ impl Endpoint {
         }
         if let Auth::Key(key) = &self.auth {
             payload.extend(epoch.to_be_bytes());
-            let tag = key.tag(&payload);
+            let tag = key.tag(&payload, &[]);
             payload.extend(tag);
         }
         payload
@@ -210,7 +210,7 @@ impl Endpoint {
         let Auth::Key(key) = &self.auth else { return Ok((Message::decode(datagram)?, 0, datagram)) };
         let message = Message::read(datagram, TRAILER_LEN)?;
         let (signed, tag) = datagram.split_at(datagram.len() - TAG_LEN);
-        if !key.verify(signed, tag) {
+        if !key.verify(signed, &[], tag) {
             return Err(ProbeError::Tag);
         }
         let (payload, high) = signed.split_at(signed.len() - EPOCH_LEN);
