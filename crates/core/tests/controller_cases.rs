@@ -1,0 +1,113 @@
+//! What random sequences of observations (`controllers.rs`) have found, one case each.
+
+use bandmaster_core::control::{FlowEnd, FlowStats, Message};
+use bandmaster_core::id::{FlowId, NodeId};
+use bandmaster_core::params::{Params, Value};
+use bandmaster_core::runtime::inventory::Inventory;
+use bandmaster_core::runtime::{Host, Refusal, Runner};
+use bandmaster_core::scheme::{Act, Role, SchemeDef, bas};
+use bandmaster_core::time::Time;
+use bandmaster_core::tuning::Tuning;
+use bandmaster_core::units::{Bytes, Rate};
+
+/// Keeps what it is given, and tells of one flow.
+#[derive(Default)]
+struct Machine {
+    delivered: u64,
+    timers: Vec<(usize, Time)>,
+    messages: Vec<(NodeId, Message)>,
+}
+
+impl Host for Machine {
+    const ACTS: &'static [Act] =
+        &[Act::Send, Act::Probe, Act::SetWindow, Act::SetRate, Act::SetClass, Act::Tune];
+
+    fn wake(&mut self, role: usize, at: Time) {
+        self.timers.push((role, at));
+    }
+
+    fn flow_stats(&mut self, _now: Time, _node: NodeId) -> Vec<FlowStats> {
+        vec![FlowStats {
+            flow: FlowId(0),
+            end: FlowEnd::Receiver,
+            delivered: Bytes::new(self.delivered),
+            srtt: None,
+            min_rtt: None,
+            last_rtt: None,
+            mss: Bytes::new(1448),
+            frame: Bytes::new(1538),
+        }]
+    }
+
+    fn send(&mut self, _now: Time, to: NodeId, message: Message) -> Result<(), Refusal> {
+        self.messages.push((to, message));
+        Ok(())
+    }
+
+    fn tune(&mut self, _node: NodeId, _tuning: Tuning) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+const SERVER: NodeId = NodeId(0);
+
+/// A server and its router, with two parallel links, and somebody else.
+fn inventory() -> Inventory {
+    let mut inventory = Inventory::default();
+    let [server, router, _] = ["server", "router", "other"].map(|name| inventory.join(name));
+    for _ in 0..2 {
+        inventory.add_port("server->router", server, router, Rate::from_bits_per_sec(1_000_000));
+        inventory.add_port("router->server", router, server, Rate::from_bits_per_sec(1_000_000));
+    }
+    inventory
+}
+
+fn text(text: &str) -> Value {
+    Value::Text(text.to_owned())
+}
+
+fn list(all: &[&str]) -> Value {
+    Value::List(all.iter().map(|text| (*text).to_owned()).collect())
+}
+
+/// The roles of a scheme in that network.
+fn runner(scheme: &'static SchemeDef, values: &[(&'static str, Value)]) -> Runner {
+    let mut params = Params::defaults(scheme.keys);
+    values.iter().for_each(|(key, value)| params.set(key, value.clone()));
+    let inventory = inventory();
+    let places = (scheme.place)(&params, &inventory, &[]);
+    let roles = places.into_iter().map(|place| Role::new(scheme, place, &inventory, None)).collect();
+    Runner::new::<Machine>(roles, inventory).expect("the machine can do that")
+}
+
+fn bas(allocator: &str) -> Runner {
+    let domain = list(&["server", "router"]);
+    runner(&bas::DEF, &[("servers", list(&["server"])), ("domain", domain), ("allocator", text(allocator))])
+}
+
+/// Wakes every role that wants to be woken next.
+fn wake(runner: &mut Runner, machine: &mut Machine) -> Time {
+    let due = machine.timers.iter().map(|(_, at)| *at).min().expect("a timer");
+    let (now, later) = std::mem::take(&mut machine.timers).into_iter().partition(|(_, at)| *at == due);
+    machine.timers = later;
+    let now: Vec<(usize, Time)> = now;
+    now.into_iter().for_each(|(role, at)| runner.wake(machine, role, at, at));
+    due
+}
+
+/// Another flow may have the number of one that has ended.
+#[test]
+fn bas_takes_a_counter_that_goes_back_for_nothing_delivered() {
+    let (mut runner, mut machine) = (bas("bas"), Machine { delivered: 5_000, ..Machine::default() });
+    runner.begin(&mut machine, Time::ZERO);
+    let mut reports = Vec::new();
+    for delivered in [5_000, 5_000, 7, 7] {
+        machine.delivered = delivered;
+        for _ in 0..2 {
+            wake(&mut runner, &mut machine);
+        }
+        let from_host = |(to, message): &(NodeId, Message)| *to == SERVER && message.from == SERVER;
+        reports.extend(machine.messages.drain(..).filter(from_host).map(|(_, message)| message.body));
+    }
+    assert_eq!((reports.len(), &reports[1]), (4, &reports[2]), "nothing was delivered in either interval");
+}
