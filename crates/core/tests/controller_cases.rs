@@ -1,7 +1,9 @@
 //! What random sequences of observations (`controllers.rs`) have found, one case each.
 
-use bandmaster_core::control::{FlowEnd, FlowStats, Message};
-use bandmaster_core::id::{FlowId, NodeId};
+use std::net::IpAddr;
+
+use bandmaster_core::control::{FlowEnd, FlowKey, FlowStart, FlowStats, Message, Observation};
+use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::params::{Params, Value};
 use bandmaster_core::runtime::inventory::Inventory;
 use bandmaster_core::runtime::{Host, Refusal, Runner};
@@ -110,4 +112,30 @@ fn bas_takes_a_counter_that_goes_back_for_nothing_delivered() {
         reports.extend(machine.messages.drain(..).filter(from_host).map(|(_, message)| message.body));
     }
     assert_eq!((reports.len(), &reports[1]), (4, &reports[2]), "nothing was delivered in either interval");
+}
+
+/// Or the flows of a host that is gone, whose last words come late, would take their share for ever.
+#[test]
+fn bas_hears_hosts_and_routers_that_are_there() {
+    let (mut runner, mut machine) = (bas("max-min"), Machine::default());
+    let observe = |runner: &mut Runner, machine: &mut Machine, observation: &Observation<'_>| {
+        runner.observe(machine, Time::ZERO, SERVER, observation);
+        std::mem::take(&mut machine.messages)
+    };
+    runner.begin(&mut machine, Time::ZERO);
+    let address = (IpAddr::from([10, 0, 0, 1]), 80);
+    let key = FlowKey { from: address, to: address, protocol: 6 };
+    let stats = machine.flow_stats(Time::ZERO, SERVER)[0];
+    let route = [PortId(1)];
+    let start = FlowStart { stats, key, route: &route };
+    let said = observe(&mut runner, &mut machine, &Observation::FlowStarted(start));
+    let started = said.into_iter().map(|(_, message)| message).next().expect("tells of the flow");
+    let stranger = Message { from: NodeId(2), ..started.clone() };
+    assert_eq!(observe(&mut runner, &mut machine, &Observation::Message(&stranger)), []);
+    let answer = |said: Vec<(NodeId, Message)>| said.into_iter().map(|(to, _)| to).collect::<Vec<_>>();
+    assert_eq!(answer(observe(&mut runner, &mut machine, &Observation::Message(&started))), [SERVER]);
+    observe(&mut runner, &mut machine, &Observation::Left(SERVER));
+    assert_eq!(observe(&mut runner, &mut machine, &Observation::Message(&started)), []);
+    observe(&mut runner, &mut machine, &Observation::Joined(SERVER));
+    assert_eq!(answer(observe(&mut runner, &mut machine, &Observation::Message(&started))), [SERVER]);
 }
