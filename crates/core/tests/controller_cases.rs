@@ -7,8 +7,10 @@ use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::params::{Params, Value};
 use bandmaster_core::runtime::inventory::Inventory;
 use bandmaster_core::runtime::{Host, Refusal, Runner};
-use bandmaster_core::scheme::{Act, Role, SchemeDef, bas};
-use bandmaster_core::time::Time;
+use bandmaster_core::scheme::bas::shares::{Rounding, window};
+use bandmaster_core::scheme::qcbf::law::{Law, Terms};
+use bandmaster_core::scheme::{Act, Role, SchemeDef, bas, er2bc};
+use bandmaster_core::time::{Span, Time};
 use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::{Bytes, Rate};
 
@@ -138,4 +140,18 @@ fn bas_hears_hosts_and_routers_that_are_there() {
     assert_eq!(observe(&mut runner, &mut machine, &Observation::Message(&started)), []);
     observe(&mut runner, &mut machine, &Observation::Joined(SERVER));
     assert_eq!(answer(observe(&mut runner, &mut machine, &Observation::Message(&started))), [SERVER]);
+}
+
+/// A rate that no link has, for a round trip of an hour.
+#[test]
+fn sums_of_extreme_values_stop_at_the_largest() {
+    let hour = Span::from_secs(3_600);
+    let most = window(1.8e19, hour, Bytes::new(65_495), Bytes::new(90), Rounding::Up);
+    assert_eq!(most, Bytes::new(u64::MAX));
+    let terms = Terms { pipe: 9, rtt: hour, queue: u64::MAX, turn: 2, initial_window: 10, ageing: hour };
+    assert_eq!(Law::new(terms).budget(), u64::MAX);
+    let floor = Value::Rate(Rate::from_bits_per_sec(u64::MAX));
+    let port = ("port", text("router->server"));
+    let needs = ("needs", list(&["1mbit", "1mbit"]));
+    runner(&er2bc::DEF, &[port, ("receiver", text("server")), needs, ("class-floor", floor)]);
 }

@@ -109,7 +109,7 @@ impl Law {
 
     /// Right end of the band of Eq. 2, for one port, less what packets without data need.
     pub fn budget(&self) -> u64 {
-        self.terms.pipe + self.queue()
+        self.terms.pipe.saturating_add(self.queue())
     }
 
     fn queue(&self) -> u64 {
