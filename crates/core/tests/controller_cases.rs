@@ -54,6 +54,7 @@ impl Host for Machine {
 }
 
 const SERVER: NodeId = NodeId(0);
+const ROUTER: NodeId = NodeId(1);
 
 /// A server and its router, with two parallel links, and somebody else.
 fn inventory() -> Inventory {
@@ -154,4 +155,12 @@ fn sums_of_extreme_values_stop_at_the_largest() {
     let port = ("port", text("router->server"));
     let needs = ("needs", list(&["1mbit", "1mbit"]));
     runner(&er2bc::DEF, &[port, ("receiver", text("server")), needs, ("class-floor", floor)]);
+}
+
+/// The checks of a scenario look at the queue of that one.
+#[test]
+fn a_name_is_that_of_the_first_parallel_link() {
+    let (inventory, name) = (inventory(), "router->server");
+    assert_eq!(inventory.port_named(name).map(|port| port.0), Some(1));
+    assert_eq!(inventory.ports().filter(|(_, port)| port.from == ROUTER).count(), 2);
 }
