@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 
-use bandmaster_core::control::{FlowEnd, FlowKey, FlowStart, FlowStats, Message, Observation};
+use bandmaster_core::control::{FlowEnd, FlowKey, FlowStart, FlowStats, Gauges, Message, Observation};
 use bandmaster_core::id::{FlowId, NodeId, PortId};
-use bandmaster_core::params::{Params, Value};
-use bandmaster_core::runtime::inventory::Inventory;
+use bandmaster_core::params::{NamedText, Params, Value};
+use bandmaster_core::runtime::inventory::{Change, Inventory};
 use bandmaster_core::runtime::{Host, Refusal, Runner};
 use bandmaster_core::scheme::bas::shares::{Rounding, window};
 use bandmaster_core::scheme::qcbf::law::{Law, Terms};
-use bandmaster_core::scheme::{Act, Role, SchemeDef, bas, er2bc};
+use bandmaster_core::scheme::{Act, Role, SchemeDef, bas, er2bc, opentcp};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::{Bytes, Rate};
@@ -20,6 +20,7 @@ struct Machine {
     delivered: u64,
     timers: Vec<(usize, Time)>,
     messages: Vec<(NodeId, Message)>,
+    coverage: f64,
 }
 
 impl Host for Machine {
@@ -41,6 +42,12 @@ impl Host for Machine {
             mss: Bytes::new(1448),
             frame: Bytes::new(1538),
         }]
+    }
+
+    fn show(&mut self, _role: usize, _now: Time, gauges: &Gauges) {
+        if let Some((_, coverage)) = gauges.values().iter().find(|(name, _)| *name == "coverage") {
+            self.coverage = *coverage;
+        }
     }
 
     fn send(&mut self, _now: Time, to: NodeId, message: Message) -> Result<(), Refusal> {
@@ -163,4 +170,26 @@ fn a_name_is_that_of_the_first_parallel_link() {
     let (inventory, name) = (inventory(), "router->server");
     assert_eq!(inventory.port_named(name).map(|port| port.0), Some(1));
     assert_eq!(inventory.ports().filter(|(_, port)| port.from == ROUTER).count(), 2);
+}
+
+/// The last report of a host that leaves comes after it has gone.
+#[test]
+fn the_oracle_counts_nobody_who_is_away() {
+    let policy = NamedText { name: "example2".to_owned(), text: None };
+    let agents = ("agents", list(&["server", "other"]));
+    let cycle = ("cycle", Value::Span(Span::from_secs(1)));
+    let mut runner = runner(&opentcp::DEF, &[("policies", Value::Files(vec![policy])), agents, cycle]);
+    let mut machine = Machine::default();
+    runner.begin(&mut machine, Time::ZERO);
+    let is_report = |(_, message): &&(NodeId, Message)| message.from == NodeId(2);
+    while machine.messages.iter().find(is_report).is_none() {
+        wake(&mut runner, &mut machine);
+    }
+    let now = Time::ZERO + Span::from_millis(990);
+    runner.change(&mut machine, now, NodeId(2), Change::Leave);
+    for (_, message) in std::mem::take(&mut machine.messages) {
+        runner.observe(&mut machine, now, SERVER, &Observation::Message(&message));
+    }
+    while wake(&mut runner, &mut machine) < Time::ZERO + Span::from_secs(1) {}
+    assert_eq!(machine.coverage, 1.0, "the one that is there was heard");
 }
