@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use bandmaster_core::control::{FlowEnd, FlowKey, FlowStart, FlowStats, Gauges, Message, Observation};
 use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::params::{NamedText, Params, Value};
+use bandmaster_core::port::window::Segment;
 use bandmaster_core::runtime::inventory::{Change, Inventory};
 use bandmaster_core::runtime::{Host, Refusal, Runner};
 use bandmaster_core::scheme::bas::shares::{Rounding, window};
@@ -157,11 +158,16 @@ fn sums_of_extreme_values_stop_at_the_largest() {
     let most = window(1.8e19, hour, Bytes::new(65_495), Bytes::new(90), Rounding::Up);
     assert_eq!(most, Bytes::new(u64::MAX));
     let terms = Terms { pipe: 9, rtt: hour, queue: u64::MAX, turn: 2, initial_window: 10, ageing: hour };
-    assert_eq!(Law::new(terms).budget(), u64::MAX);
-    let floor = Value::Rate(Rate::from_bits_per_sec(u64::MAX));
-    let port = ("port", text("router->server"));
-    let needs = ("needs", list(&["1mbit", "1mbit"]));
-    runner(&er2bc::DEF, &[port, ("receiver", text("server")), needs, ("class-floor", floor)]);
+    let law = Law::new(terms);
+    let (flow, mss, frame) = (FlowId(0), 1448, 1538);
+    let (syn, fin, rst) = (true, false, false);
+    let segment = Segment { flow, syn, fin, rst, offset: 0, window: 0, mss, frame };
+    assert_eq!((law.budget(), law.field(&segment)), (u64::MAX, law.window(mss, frame)));
+    let largest = Value::Rate(Rate::from_bits_per_sec(u64::MAX));
+    let needs = list(&["18000000tbit", "18000000tbit"]);
+    let mut values = vec![("port", text("router->server")), ("receiver", text("server")), ("needs", needs)];
+    values.extend(["class-floor", "initial", "ceiling"].map(|key| (key, largest.clone())));
+    runner(&er2bc::DEF, &values).begin(&mut Machine::default(), Time::ZERO);
 }
 
 /// The checks of a scenario look at the queue of that one.
