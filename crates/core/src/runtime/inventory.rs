@@ -79,7 +79,7 @@ impl Inventory {
     pub fn add_port(&mut self, name: &str, from: NodeId, to: NodeId, capacity: Rate) -> PortId {
         let port = PortId(self.ports.len() as u32);
         self.ports.push(Port { from, to, capacity });
-        self.by_name.insert(name.to_owned(), port);
+        self.by_name.entry(name.to_owned()).or_insert(port);
         port
     }
 
@@ -113,7 +113,7 @@ impl Inventory {
         self.ports.get(port.index())
     }
 
-    /// The port called `from->to`.
+    /// The port called `from->to`; of parallel links, the first.
     pub fn port_named(&self, name: &str) -> Option<PortId> {
         self.by_name.get(name).copied()
     }

@@ -35,7 +35,7 @@ pub static DEF: SchemeDef = SchemeDef {
     build,
 };
 
-/// Decides. Its ports are the links of the domain.
+/// Decides. Its peers are the routers and hosts, its ports the links of the domain.
 const ALLOCATOR: RoleDef = RoleDef { name: "allocator", wants: Wants::NOTHING, acts: &[Act::Send] };
 /// Notifies its peer, the allocator, of the flows on its ports.
 const ROUTER: RoleDef = RoleDef { name: "router", wants: Wants::PORTS, acts: &[Act::Send] };
@@ -257,7 +257,7 @@ fn place(params: &Params, inventory: &Inventory, _routes: &[Vec<PortId>]) -> Vec
         ports,
         ..Place::new(role, node, params.clone())
     };
-    let mut places = vec![Place { peers: Vec::new(), ..place(&ALLOCATOR, allocator, ports_from(None)) }];
+    let mut places = Vec::new();
     for &node in &domain {
         let ports = ports_from(Some(node));
         if !ports.is_empty() {
@@ -265,13 +265,15 @@ fn place(params: &Params, inventory: &Inventory, _routes: &[Vec<PortId>]) -> Vec
         }
     }
     places.extend(servers.iter().map(|&node| place(&HOST, node, Vec::new())));
+    let peers = places.iter().map(|place| (place.node, place.role)).collect();
+    places.insert(0, Place { peers, ..place(&ALLOCATOR, allocator, ports_from(None)) });
     places
 }
 
 fn build(place: &Place, inventory: &Inventory, _saved: Option<&[u8]>) -> Built {
     let settings = Settings::new(&place.params);
     if place.role.name == ALLOCATOR.name {
-        return Built::brain(allocator::Allocator::new(settings, inventory, &place.ports));
+        return Built::brain(allocator::Allocator::new(settings, inventory, place));
     }
     let Some(&(allocator, _)) = place.peers.first() else { return Built::default() };
     if place.role.name == ROUTER.name {

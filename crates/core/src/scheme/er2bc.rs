@@ -278,7 +278,7 @@ impl Settings {
         let estimator = abw::Settings {
             cycle: params.span("cycle"),
             initial: params.rate("initial"),
-            floor: Rate::from_bits_per_sec(class_floor.bits_per_sec() * flows.len() as u64),
+            floor: Rate::from_bits_per_sec(class_floor.bits_per_sec().saturating_mul(flows.len() as u64)),
             ceiling: params.rate("ceiling"),
             law: match params.choice("estimator") {
                 EstimatorKind::Loss => abw::Law::Loss(abw::Loss::default()),

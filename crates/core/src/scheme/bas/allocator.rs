@@ -8,6 +8,7 @@ use crate::control::{Controller, Observation, Outbox};
 use crate::fairness::{Demand, max_min};
 use crate::id::{FlowId, NodeId, PortId};
 use crate::runtime::inventory::{Inventory, Port};
+use crate::scheme::Place;
 use crate::time::{Span, Time};
 use crate::units::{Bytes, Rate};
 
@@ -74,6 +75,10 @@ struct Sum {
 
 pub(super) struct Allocator {
     settings: Settings,
+    /// Who tells it of flows, and whether it is there.
+    peers: BTreeMap<NodeId, bool>,
+    /// How many ports there are, of the domain or not.
+    ports: usize,
     /// Links inside the domain, by port, with the last count of flows.
     links: BTreeMap<PortId, Link>,
     /// Ways of the flows that hosts have told of; a flow's number is its host's own.
@@ -120,14 +125,15 @@ impl Flow {
 }
 
 impl Allocator {
-    /// Of the domain whose links are `ports`.
-    pub(super) fn new(settings: Settings, inventory: &Inventory, ports: &[PortId]) -> Self {
+    /// Of the domain whose links are the ports of `place`.
+    pub(super) fn new(settings: Settings, inventory: &Inventory, place: &Place) -> Self {
         let link =
             |&Port { from, capacity, .. }: &Port| Link { from, capacity, flows: None, backlog: Bytes::ZERO };
         let known = |port: &PortId| Some((*port, link(inventory.port(*port)?)));
-        let links = ports.iter().filter_map(known).collect();
+        let links = place.ports.iter().filter_map(known).collect();
+        let peers = place.peers.iter().map(|(node, _)| (*node, true)).collect();
         let (ways, flows, ingresses) = Default::default();
-        Self { settings, links, ways, flows, ingresses }
+        Self { settings, peers, ports: inventory.ports().count(), links, ways, flows, ingresses }
     }
 
     /// A host tells where the data of one of its flows go.
@@ -135,7 +141,7 @@ impl Allocator {
         let Some(first) = ports.iter().position(|port| self.links.contains_key(port)) else { return };
         // The end of the way inside the domain that is not the controlled host is the edge router.
         let edge = self.links[&ports[first]].from;
-        let ingress = first.checked_sub(1).map(|at| ports[at]);
+        let ingress = first.checked_sub(1).map(|at| ports[at]).filter(|port| port.index() < self.ports);
         if let Some(port) = ingress {
             self.ingresses.entry(port).or_default();
         }
@@ -317,8 +323,15 @@ impl Controller for Allocator {
     fn on(&mut self, _now: Time, observation: &Observation<'_>, out: &mut Outbox) {
         let is_paper = self.settings.allocator == AllocatorKind::Paper;
         let message = match observation {
-            Observation::Message(message) => message,
-            Observation::Left(node) => return self.forget(|(host, _)| host == node),
+            Observation::Message(message) if self.peers.get(&message.from) == Some(&true) => message,
+            Observation::Left(node) => {
+                self.peers.entry(*node).and_modify(|here| *here = false);
+                return self.forget(|(host, _)| host == node);
+            }
+            Observation::Joined(node) => {
+                self.peers.entry(*node).and_modify(|here| *here = true);
+                return;
+            }
             _ => return,
         };
         let host = message.from;
@@ -357,7 +370,7 @@ mod tests {
     use super::*;
     use crate::control::{Action, FlowKey, Message, body};
     use crate::params::{Params, Value};
-    use crate::scheme::bas::DEF;
+    use crate::scheme::bas::{ALLOCATOR, DEF, HOST};
 
     const SERVER: NodeId = NodeId(0);
     /// The link into the domain, and the link to the server.
@@ -376,7 +389,10 @@ mod tests {
         assert_eq!(inventory.add_port("r->server", router, server, mbit(100.0)), LAST);
         let mut params = Params::defaults(DEF.keys);
         params.set("allocator", Value::Text(kind.into()));
-        Allocator::new(Settings::new(&params), &inventory, &[LAST])
+        let settings = Settings::new(&params);
+        let peers = vec![(SERVER, &HOST)];
+        let place = Place { peers, ports: vec![LAST], ..Place::new(&ALLOCATOR, SERVER, params) };
+        Allocator::new(settings, &inventory, &place)
     }
 
     fn way() -> Reported {

@@ -46,7 +46,8 @@ impl Host {
         for stats in flows {
             let before = self.flows.remove(&stats.flow);
             let throughput = before.as_ref().filter(|known| known.measured).map(|known| {
-                let payload = (stats.delivered.get() - known.stats.delivered.get()) as f64;
+                // A flow of the same number may be another.
+                let payload = stats.delivered.get().saturating_sub(known.stats.delivered.get()) as f64;
                 let wire = payload * stats.frame.get() as f64 / stats.mss.get() as f64;
                 Rate::from_bits_per_sec_f64(wire * 8.0 / seconds)
             });

@@ -101,7 +101,7 @@ pub fn window(rate: f64, rtt: Span, mss: Bytes, frame: Bytes, rounding: Rounding
         Rounding::Nearest => libm::round(segments),
         Rounding::Down => libm::floor(segments + 1e-9),
     };
-    Bytes::new(whole.max(1.0) as u64 * mss.get())
+    Bytes::new((whole.max(1.0) as u64).saturating_mul(mss.get()))
 }
 
 #[cfg(test)]

@@ -136,7 +136,8 @@ impl Controller for Sender {
         let estimate = self.estimator.estimate();
         let last = self.estimator.last();
         let tally = self.estimator.tally();
-        let classes: u64 = self.shares.plan().classes.iter().map(|class| class.rate.bits_per_sec()).sum();
+        let rates = self.shares.plan().classes.iter().map(|class| class.rate.bits_per_sec());
+        let classes = rates.fold(0, u64::saturating_add);
         gauges.show("estimate", mbit(estimate));
         gauges.show("step", last.map_or(f64::NAN, |update| mbit(update.step)));
         gauges.show("received", last.map_or(f64::NAN, |update| mbit(update.received)));

@@ -201,20 +201,22 @@ impl Controller for Oracle {
                 }
                 self.schedule.advance(now);
             }
-            Observation::Message(message) => match wire::read(message) {
-                Some(Body::Host(report)) if self.names.contains_key(&message.from) => {
-                    self.hosts_heard.insert(message.from, (now, report));
-                }
-                Some(Body::Switch(report)) => {
-                    let node = message.from;
-                    if let Some(ports) = self.switches.get(&node)
-                        && u64::from(report.first) + u64::from(report.covered) <= ports.len() as u64
-                    {
-                        self.switches_heard.insert((node, report.first), (now, report));
+            Observation::Message(message) if !self.away.contains(&message.from) => {
+                match wire::read(message) {
+                    Some(Body::Host(report)) if self.names.contains_key(&message.from) => {
+                        self.hosts_heard.insert(message.from, (now, report));
                     }
+                    Some(Body::Switch(report)) => {
+                        let node = message.from;
+                        if let Some(ports) = self.switches.get(&node)
+                            && u64::from(report.first) + u64::from(report.covered) <= ports.len() as u64
+                        {
+                            self.switches_heard.insert((node, report.first), (now, report));
+                        }
+                    }
+                    _ => {}
                 }
-                _ => {}
-            },
+            }
             Observation::Left(node) => {
                 self.away.insert(*node);
                 self.cued.remove(node);

@@ -109,7 +109,7 @@ impl Law {
 
     /// Right end of the band of Eq. 2, for one port, less what packets without data need.
     pub fn budget(&self) -> u64 {
-        self.terms.pipe + self.queue()
+        self.terms.pipe.saturating_add(self.queue())
     }
 
     fn queue(&self) -> u64 {
@@ -136,7 +136,7 @@ impl Law {
     /// Such senders have a segment each under way, which is more than the budget, in turns of the round trip that they know.
     pub fn field(&self, segment: &Segment) -> u64 {
         let window = self.window(segment.mss, segment.frame);
-        if 3 * window >= 2 * segment.mss {
+        if window.saturating_mul(3) >= 2 * segment.mss {
             return window;
         }
         let share = self.terms.pipe / self.open.max(1);
