@@ -152,7 +152,7 @@ fn bytes(cycle: Span) -> [(u64, usize); 2] {
     for (number, port) in inventory.ports() {
         network.ports[port.from.index()].push((number, port.capacity));
     }
-    let mut runner = Runner::new::<Network>(roles).expect("a network can do that");
+    let mut runner = Runner::new::<Network>(roles, inventory.clone()).expect("a network can do that");
     runner.begin(&mut network, Time::ZERO);
     let any = (IpAddr::from(Ipv4Addr::UNSPECIFIED), 0);
     let key = FlowKey { from: any, to: any, protocol: 6 };

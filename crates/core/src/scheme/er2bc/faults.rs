@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use crate::control::{Gauges, Observation, Passed};
 use crate::id::{NodeId, PortId};
-use crate::runtime::inventory::Inventory;
+use crate::runtime::inventory::{Change, Inventory};
 use crate::runtime::{Host, Refusal, Runner};
 use crate::scenario::{Options, parse};
 use crate::scheme::{Act, Role};
@@ -150,7 +150,6 @@ impl Host for Path {
 }
 
 struct Gateways {
-    inventory: Inventory,
     runner: Runner,
     path: Path,
     /// Of the sender and the receiver.
@@ -165,7 +164,8 @@ impl Gateways {
         let scenario = &study.cases[0].scenario;
         let rates: Vec<Rate> = scenario.topology.links.iter().flat_map(|link| [link.rate; 2]).collect();
         let inventory = Inventory::of(&scenario.topology, &rates);
-        let mut runner = Runner::new::<Path>(Role::all(&scenario.schemes, &inventory, &[])).unwrap();
+        let mut runner =
+            Runner::new::<Path>(Role::all(&scenario.schemes, &inventory, &[]), inventory.clone()).unwrap();
         let nodes: Vec<NodeId> = runner.roles().map(|role| role.place.node).collect();
         let nodes = [nodes[0], nodes[1]];
         let mut path = Path {
@@ -182,7 +182,7 @@ impl Gateways {
             gauges: Gauges::default(),
         };
         runner.begin(&mut path, Time::ZERO);
-        Self { inventory, runner, path, nodes, now: Time::ZERO }
+        Self { runner, path, nodes, now: Time::ZERO }
     }
 
     fn probe_came(&mut self, role: usize, payload: &[u8], passed: Passed) {
@@ -236,7 +236,7 @@ impl Gateways {
             }
             Step::Restart(sender) => {
                 let role = usize::from(!sender);
-                self.runner.restart(&mut self.path, self.now, self.nodes[role], &self.inventory);
+                self.runner.change(&mut self.path, self.now, self.nodes[role], Change::Restart);
                 let counted = if *sender { &mut self.path.sent } else { &mut self.path.received };
                 *counted = Passed::default();
             }

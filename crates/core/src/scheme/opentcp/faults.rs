@@ -11,7 +11,7 @@ use crate::id::{FlowId, NodeId, PortId};
 use crate::params::{Params, Value};
 use crate::port::flow_counter::Reader;
 use crate::rng::Stream;
-use crate::runtime::inventory::Inventory;
+use crate::runtime::inventory::{Change, Inventory};
 use crate::runtime::{Host, Refusal, Runner};
 use crate::scheme::{Act, Role};
 use crate::time::{Span, Time};
@@ -239,14 +239,14 @@ impl Network {
             hosts: Default::default(),
             gauges: Gauges::default(),
         };
-        let mut runner = Runner::new::<Fabric>(roles).unwrap();
+        let mut runner = Runner::new::<Fabric>(roles, inventory.clone()).unwrap();
         runner.begin(&mut fabric, Time::ZERO);
         Self { policies, inventory, oracle, oracle_dead: false, runner, fabric }
     }
 
     fn restart(&mut self, node: NodeId) {
         let now = self.fabric.now;
-        self.runner.restart(&mut self.fabric, now, node, &self.inventory);
+        self.runner.change(&mut self.fabric, now, node, Change::Restart);
     }
 
     /// The time goes on to `end`, with all that happens until then.
