@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::arrivals;
-use super::choices::{Pairing, Protocol, StartPer};
+use super::choices::{Pairing, StartPer};
 use super::exchange;
 use super::keys;
 use super::model::{FlowGroup, Multipath, Need, OnOff, RunPlan, TcpSettings, TimelineStep, Transport};
 use super::network;
-use super::raw::Item;
-use super::section::{Layer, Reader, Section};
-use super::words;
+use super::sources::Reader;
+use crate::control::Protocol;
+use crate::file::{Item, Layer, Section, suggestion};
 use crate::id::NodeId;
 use crate::rng::SpanDraw;
 use crate::time::{Span, Time};
@@ -38,7 +38,7 @@ pub(super) fn read(
     }
     let reach = topology.map(Reach::new);
     let layers = reader.tables(file, "flows");
-    if file.item("flows").is_some_and(|i| i.to_string() == "[]") {
+    if file.item("flows").is_some_and(Item::is_empty_list) {
         reader.fail_key(file, "flows", "is empty; nothing would be sent");
     }
     let mut flows = Vec::new();
@@ -164,7 +164,7 @@ fn paths(reader: &mut Reader, section: &Section<'_>, topology: &Topology) -> Vec
                 None => {
                     let all = topology.nodes.iter().filter(|n| n.kind == NodeKind::Router);
                     let all: Vec<&str> = all.map(|n| n.name.as_str()).collect();
-                    let hint = words::suggestion(name, &all);
+                    let hint = suggestion(name, &all);
                     let message = format!("unknown router `{name}`");
                     reader.fail_with(section.place("paths"), section.key_path("paths"), message, hint);
                 }
@@ -506,7 +506,7 @@ fn hosts(reader: &mut Reader, section: &Section<'_>, key: &str, topology: &Topol
                 place,
                 path,
                 format!("unknown group or host `{name}`"),
-                words::suggestion(name, &known),
+                suggestion(name, &known),
             );
         }
     }
@@ -599,11 +599,14 @@ fn root(parent: &mut [u32], mut node: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::place::Place;
+    use crate::file::Place;
+    use crate::scenario::Options;
+    use crate::scenario::sources::Sources;
 
     #[test]
     fn defaults_in_the_keys_are_those_of_the_model() {
-        let mut reader = Reader::new("f");
+        let sources = Sources::new(&Options::default());
+        let mut reader = sources.reader("f");
         let section = reader.section(&keys::TCP, &Layer::absent("tcp", &Place::start()));
         assert_eq!(tcp_settings(&mut reader, &section), Some(TcpSettings::default()));
         assert_eq!(reader.errors, []);
