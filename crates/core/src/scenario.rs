@@ -11,6 +11,7 @@ mod keys;
 mod model;
 mod network;
 mod queue;
+mod reach;
 mod schema;
 mod sources;
 mod study;

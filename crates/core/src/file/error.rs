@@ -1,4 +1,4 @@
-//! What is wrong with a scenario file, and where.
+//! What is wrong with a file, and where.
 
 use core::fmt;
 

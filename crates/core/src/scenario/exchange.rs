@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::choices::{Pairing, ScheduleKind};
 use super::model::{Exchange, Schedule};
+use super::reach::Reach;
 use super::sources::Reader;
-use super::traffic::Reach;
 use crate::file::Section;
 use crate::id::NodeId;
 use crate::units::{Bytes, Dimension, parse_quantity};
