@@ -14,6 +14,7 @@ use bandmaster_core::qdisc::{self, Discipline, Pkt, Qdisc, QdiscDef, Site, Verdi
 use bandmaster_core::report::{FIGURES, GAUGE_FIGURES, GAUGES, MEASURES, Quantity, TRACKING};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{self, Case, Files, Options, RecordDetail, Study, Transport};
+use bandmaster_core::scheme::opentcp;
 use bandmaster_core::scheme::opentcp::statistic::{STATISTICS, Source, Statistic};
 use bandmaster_core::scheme::{self, SchemeDef};
 use bandmaster_core::time::{Span, Time};
@@ -124,7 +125,7 @@ fn the_reference_of_policies_is_complete() {
     }
     in_step(page, "statistics", &statistics);
     let mut keys = String::new();
-    for (header, own) in scenario::policy::reference() {
+    for (header, own) in opentcp::file::reference() {
         let own: Vec<Key> = own.into_iter().copied().collect();
         let title = if header == "the file" { "Top of the file".to_owned() } else { code(header) };
         let _ = write!(keys, "{title}:\n\n{}\n", key_table(&own));

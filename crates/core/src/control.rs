@@ -4,16 +4,13 @@
 //! it puts in the outbox before they call it again. It has no clock, no sockets and no randomness but what it was
 //! given at construction.
 
-pub mod faults;
-pub mod post;
-
 use core::net::IpAddr;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::id::{FlowId, NodeId, PortId};
-use crate::runtime::Refusal;
+use crate::params::choice;
 use crate::time::{Span, Time};
 use crate::tuning::Tuning;
 use crate::units::{Bytes, Rate};
@@ -191,6 +188,16 @@ pub struct FlowKey {
     pub protocol: u8,
 }
 
+choice! {
+    /// A transport protocol.
+    pub enum Protocol {
+        /// TCP.
+        Tcp = "tcp",
+        /// UDP.
+        Udp = "udp",
+    }
+}
+
 /// Which end of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowEnd {
@@ -276,6 +283,19 @@ pub enum Action {
         /// What it says: [`body`].
         body: Vec<u8>,
     },
+}
+
+/// Why a host did not do what a role wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// No host of this kind can do that.
+    Unable,
+    /// There is no such flow, port, class or way, or no more.
+    Unknown,
+    /// Not now: a device or queue is full, the peer is away.
+    Busy,
+    /// The system forbids it or failed.
+    Failed(&'static str),
 }
 
 /// What an action is about.

@@ -11,6 +11,7 @@ pub mod capacity;
 pub mod capture;
 pub mod control;
 pub mod fairness;
+pub mod file;
 pub mod id;
 pub mod measure;
 pub mod params;

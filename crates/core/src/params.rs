@@ -155,24 +155,23 @@ impl Kind {
         }
     }
 
-    /// Reads a text or number as written; `Err` says what is wrong with it, as the rest of "`value` ...".
+    /// Reads a text or number as written.
     ///
     /// # Errors
     /// When the value is not of this kind or outside its range.
-    pub fn parse(self, written: &Written) -> Result<Value, String> {
-        let wrong = || Err(format!("is not {}", self.allowed()));
+    pub fn parse(self, written: &Written) -> Result<Value, Misfit> {
         match (self, written) {
             (Self::Quantity(dimension), Written::Text(text)) => {
-                let amount = parse_quantity(text, dimension).map_err(|e| e.to_string())?;
+                let amount = parse_quantity(text, dimension)?;
                 Ok(match dimension {
                     Dimension::Rate => Value::Rate(Rate::from_bits_per_sec(amount)),
                     Dimension::Span => Value::Span(Span::from_nanos(amount)),
                     Dimension::Bytes => Value::Bytes(Bytes::new(amount)),
-                    Dimension::Packets => Value::Integer(i64::try_from(amount).map_err(|_| "is too large")?),
+                    Dimension::Packets => Value::Integer(i64::try_from(amount).map_err(|_| TOO_LARGE)?),
                 })
             }
             (Self::Quantity(_) | Self::Limit | Self::Draw, Written::Integer(_) | Written::Float(_)) => {
-                Err(QuantityError::NoUnit.to_string())
+                Err(QuantityError::NoUnit.into())
             }
             (Self::Limit, Written::Text(text)) => parse_limit(text).map(Value::Limit),
             (Self::Draw, Written::Text(text)) => parse_draw(text).map(Value::Draw),
@@ -189,34 +188,70 @@ impl Kind {
             }
             (Self::Text, Written::Text(text)) => Ok(Value::Text(text.clone())),
             (Self::TextList, Written::Text(text)) => Ok(Value::List(vec![text.clone()])),
-            _ => wrong(),
+            _ => Err(Misfit::Kind(self)),
         }
     }
 }
 
-fn parse_limit(text: &str) -> Result<Limit, String> {
+/// What is wrong with a value, as the rest of "`value` ...".
+#[derive(Clone, PartialEq, Debug)]
+pub enum Misfit {
+    /// It is not of this kind, or outside its range.
+    Kind(Kind),
+    /// It is not a quantity.
+    Quantity(QuantityError),
+    /// Something else.
+    Other(&'static str),
+}
+
+const TOO_LARGE: Misfit = Misfit::Other("is too large");
+
+impl Misfit {
+    /// True when the words say what to write instead.
+    pub const fn says_what_to_write(&self) -> bool {
+        matches!(self, Self::Kind(_) | Self::Quantity(QuantityError::UnknownUnit(_, Some(_))))
+    }
+}
+
+impl From<QuantityError> for Misfit {
+    fn from(error: QuantityError) -> Self {
+        Self::Quantity(error)
+    }
+}
+
+impl core::fmt::Display for Misfit {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Kind(kind) => write!(f, "is not {}", kind.allowed()),
+            Self::Quantity(error) => error.fmt(f),
+            Self::Other(why) => f.write_str(why),
+        }
+    }
+}
+
+fn parse_limit(text: &str) -> Result<Limit, Misfit> {
     if text.trim() == "unlimited" {
         return Ok(Limit::Unlimited);
     }
     match parse_quantity(text, Dimension::Packets) {
-        Ok(packets) => u32::try_from(packets).map(Limit::Packets).map_err(|_| "is too large".to_owned()),
-        Err(QuantityError::UnknownUnit(..)) => parse_quantity(text, Dimension::Bytes)
-            .map(|b| Limit::Bytes(Bytes::new(b)))
-            .map_err(|e| e.to_string()),
-        Err(e) => Err(e.to_string()),
+        Ok(packets) => u32::try_from(packets).map(Limit::Packets).map_err(|_| TOO_LARGE),
+        Err(QuantityError::UnknownUnit(..)) => {
+            Ok(Limit::Bytes(Bytes::new(parse_quantity(text, Dimension::Bytes)?)))
+        }
+        Err(e) => Err(e.into()),
     }
 }
 
-fn parse_draw(text: &str) -> Result<SpanDraw, String> {
-    let span = |s: &str| parse_quantity(s, Dimension::Span).map(Span::from_nanos).map_err(|e| e.to_string());
+fn parse_draw(text: &str) -> Result<SpanDraw, Misfit> {
+    let span = |s: &str| parse_quantity(s, Dimension::Span).map(Span::from_nanos).map_err(Misfit::from);
     let call = |name: &str| text.trim().strip_prefix(name)?.trim().strip_prefix('(')?.strip_suffix(')');
     if let Some(arguments) = call("uniform") {
         let Some((low, high)) = arguments.split_once(',') else {
-            return Err("needs two times, as in \"uniform(2ms, 6ms)\"".to_owned());
+            return Err(Misfit::Other("needs two times, as in \"uniform(2ms, 6ms)\""));
         };
         let (low, high) = (span(low)?, span(high)?);
         if low > high {
-            return Err("has its ends in the wrong order".to_owned());
+            return Err(Misfit::Other("has its ends in the wrong order"));
         }
         return Ok(SpanDraw::Uniform { low, high });
     }
@@ -446,7 +481,7 @@ mod tests {
             Ok(Value::Draw(SpanDraw::Exponential { mean: Span::from_secs(15) }))
         );
         assert_eq!(draw("1ms"), Ok(Value::Draw(SpanDraw::fixed(Span::from_millis(1)))));
-        assert!(draw("uniform(6ms, 2ms)").unwrap_err().contains("wrong order"));
+        assert!(draw("uniform(6ms, 2ms)").unwrap_err().to_string().contains("wrong order"));
         let limit = |s: &str| Kind::Limit.parse(&Written::Text(s.to_owned()));
         assert_eq!(limit("200pkt"), Ok(Value::Limit(Limit::Packets(200))));
         assert_eq!(limit("64KiB"), Ok(Value::Limit(Limit::Bytes(Bytes::new(65_536)))));
@@ -456,9 +491,9 @@ mod tests {
     #[test]
     fn numbers_need_units_where_the_key_has_a_dimension() {
         let kind = Kind::Quantity(Dimension::Rate);
-        assert_eq!(kind.parse(&Written::Integer(5)), Err("has no unit".to_owned()));
+        assert_eq!(kind.parse(&Written::Integer(5)), Err(QuantityError::NoUnit.into()));
         let kind = Kind::Float { min: 0.0, max: 1.0 };
         assert_eq!(kind.parse(&Written::Integer(1)), Ok(Value::Float(1.0)));
-        assert_eq!(kind.parse(&Written::Float(1.5)), Err("is not a number from 0 to 1".to_owned()));
+        assert_eq!(kind.parse(&Written::Float(1.5)), Err(Misfit::Kind(kind)));
     }
 }

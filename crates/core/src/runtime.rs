@@ -2,10 +2,13 @@
 //! is a [`Host`].
 
 pub mod envelope;
+pub mod faults;
 pub mod inventory;
+pub mod post;
 
 use core::fmt;
 
+pub use crate::control::Refusal;
 use crate::control::{
     Action, FlowStats, Gauges, Message, Observation, Outbox, PortStats, SegmentCounts, Subject,
 };
@@ -16,19 +19,6 @@ use crate::scheme::{Act, Role};
 use crate::time::Time;
 use crate::tuning::Tuning;
 use crate::units::{Bytes, Rate};
-
-/// Why a host did not do what a role wanted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
-    /// No host of this kind can do that.
-    Unable,
-    /// There is no such flow, port, class or way, or no more.
-    Unknown,
-    /// Not now: a device or queue is full, the peer is away.
-    Busy,
-    /// The system forbids it or failed.
-    Failed(&'static str),
-}
 
 /// The part of the world that roles see and change: a whole simulated network, or one real node.
 ///

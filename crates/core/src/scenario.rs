@@ -6,39 +6,23 @@
 mod arrivals;
 mod choices;
 mod claims;
-pub mod deployment;
-mod error;
 mod exchange;
 mod keys;
 mod model;
 mod network;
-mod place;
-pub mod policy;
-mod raw;
+mod queue;
+mod reach;
 mod schema;
-mod section;
+mod sources;
 mod study;
-mod traces;
 mod traffic;
 mod whole;
-mod words;
 
 pub use choices::{FlightSize, Pairing, RecordDetail, Recovery, RtoFloor, Scheduler};
-pub use error::{Error, Errors};
 pub use model::*;
-pub use section::Explained;
-pub(crate) use words::suggestion as suggest;
 
+pub use crate::file::{Error, Errors, Explained, Files};
 use crate::scheme::{self, SchemeDef};
-
-/// Where the files are that a scenario names; this crate knows no files.
-pub trait Files: core::fmt::Debug {
-    /// The text of the file that the scenario calls `name`.
-    ///
-    /// # Errors
-    /// Why it cannot be read, as the rest of "`name`: ...".
-    fn read(&self, name: &str) -> Result<String, String>;
-}
 
 /// What the command line changes in a file, and where further files are.
 #[derive(Clone, Debug)]

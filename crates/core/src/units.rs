@@ -166,8 +166,10 @@ pub enum QuantityError {
     NoNumber,
     /// A number without a unit.
     NoUnit,
-    /// A unit that the dimension does not have, and a remark where the unit is a known trap.
+    /// A unit that the dimension does not have, and what to write where the unit is a known trap.
     UnknownUnit(String, Option<&'static str>),
+    /// A unit of rate with a capital.
+    Capital(String),
     /// Below zero.
     Negative,
     /// Not a whole number of base units, or more than fits.
@@ -181,6 +183,7 @@ impl fmt::Display for QuantityError {
             Self::NoUnit => f.write_str("has no unit"),
             Self::UnknownUnit(unit, None) => write!(f, "has the unknown unit `{unit}`"),
             Self::UnknownUnit(unit, Some(why)) => write!(f, "has the unit `{unit}`: {why}"),
+            Self::Capital(unit) => write!(f, "has the unit `{unit}`: units of rate are lower case: mbit"),
             Self::Negative => f.write_str("is negative"),
             Self::OutOfRange => f.write_str("is too large, or finer than the base unit"),
         }
@@ -208,7 +211,7 @@ pub fn parse_quantity(text: &str, dimension: Dimension) -> Result<u64, QuantityE
         return Err(QuantityError::NoUnit);
     }
     let Some(&(_, scale)) = dimension.units().iter().find(|(name, _)| *name == unit) else {
-        return Err(QuantityError::UnknownUnit(unit.to_owned(), unit_trap(unit)));
+        return Err(unknown_unit(unit));
     };
     let digits = |s: &str| {
         if s.is_empty() { Ok(0) } else { s.parse::<u128>().map_err(|_| QuantityError::NoNumber) }
@@ -225,19 +228,20 @@ pub fn parse_quantity(text: &str, dimension: Dimension) -> Result<u64, QuantityE
     u64::try_from(scaled / denominator).map_err(|_| QuantityError::OutOfRange)
 }
 
-fn unit_trap(unit: &str) -> Option<&'static str> {
-    match unit {
+fn unknown_unit(unit: &str) -> QuantityError {
+    let trap = match unit {
         "bps" | "kbps" | "mbps" | "gbps" | "Mbps" | "Gbps" | "Kbps" => {
             Some("tc reads it as bytes per second, ns-3 as bits; write bit, kbit, mbit or gbit")
         }
         "Mb" | "Gb" | "Kb" | "kb" | "b" | "m" | "k" | "g" => Some("bits or bytes? write mbit, or MB"),
-        "Mbit" | "Gbit" | "Kbit" | "Bit" | "MBit" => Some("units of rate are lower case: mbit"),
+        "Mbit" | "Gbit" | "Kbit" | "Bit" | "MBit" => return QuantityError::Capital(unit.to_owned()),
         "p" | "packets" | "pkts" => Some("write pkt"),
         "sec" | "secs" | "S" => Some("write s"),
         "msec" | "MS" => Some("write ms"),
         "µs" | "usec" => Some("write us"),
         _ => None,
-    }
+    };
+    QuantityError::UnknownUnit(unit.to_owned(), trap)
 }
 
 #[cfg(test)]

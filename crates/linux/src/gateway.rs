@@ -26,7 +26,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use bandmaster_core::runtime::envelope;
-use bandmaster_core::scenario::deployment::{self, Deployment};
+use bandmaster_core::scheme::er2bc::deployment::{self, Deployment};
 use bandmaster_core::scheme::er2bc::probe;
 
 pub use daemon::{End, run};

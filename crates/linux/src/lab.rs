@@ -13,13 +13,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use bandmaster_core::control::post::Post;
 use bandmaster_core::id::PortId;
 use bandmaster_core::measure::gauges::GaugeMeter;
 use bandmaster_core::measure::record::{self, Tallies};
 use bandmaster_core::measure::{FlowSample, Flows, Meter};
 use bandmaster_core::report::{Distribution, RunRecord, Work};
 use bandmaster_core::runtime::Runner;
+use bandmaster_core::runtime::post::Post;
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::UDP_HEADERS;

@@ -6,9 +6,9 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use bandmaster_core::control::NETWORK_CONTROL;
-use bandmaster_core::control::faults::ProbeFaults;
 use bandmaster_core::id::NodeId;
 use bandmaster_core::runtime::Refusal;
+use bandmaster_core::runtime::faults::ProbeFaults;
 use bandmaster_core::scenario::Scenario;
 use bandmaster_core::scheme::Role;
 use bandmaster_core::units::UDP_HEADERS;

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use bandmaster_core::params::Kind;
-use bandmaster_core::scenario::deployment;
+use bandmaster_core::scheme::er2bc::deployment;
 
 const BEGIN: &str = "<!-- keys -->\n";
 const END: &str = "<!-- end of keys -->";

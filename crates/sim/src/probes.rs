@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use bandmaster_core::control::NETWORK_CONTROL;
-use bandmaster_core::control::faults::{PathPoint, ProbeFaults};
 use bandmaster_core::id::NodeId;
+use bandmaster_core::runtime::faults::{PathPoint, ProbeFaults};
 use bandmaster_core::units::UDP_HEADERS;
 
 use crate::net::Net;

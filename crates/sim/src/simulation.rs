@@ -4,11 +4,11 @@ mod results;
 mod schemes;
 mod traffic;
 
-use bandmaster_core::control::post::Post;
 use bandmaster_core::control::{FlowEnd, Observation, SegmentCounts};
 use bandmaster_core::id::{FlowId, NodeId};
 use bandmaster_core::report::RunRecord;
 use bandmaster_core::runtime::Runner;
+use bandmaster_core::runtime::post::Post;
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
 use bandmaster_core::time::Time;
 use bandmaster_core::tuning::Tuning;

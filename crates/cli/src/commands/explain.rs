@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use bandmaster_core::scenario::{Explained, policy};
+use bandmaster_core::scenario::Explained;
+use bandmaster_core::scheme::opentcp;
 use bandmaster_core::scheme::opentcp::condition::Term;
 use bandmaster_core::scheme::opentcp::policy::Explanation;
 use bandmaster_core::scheme::opentcp::statistic::State;
@@ -63,7 +64,7 @@ fn explain_policy(
     as_json: bool,
     console: Console,
 ) -> Result<Exit, Failure> {
-    let policy = policy::parse(&policy.path, &policy.text)?;
+    let policy = opentcp::file::parse(&policy.path, &policy.text)?;
     let read: State =
         serde_json::from_str(&state.text).map_err(|e| Failure::usage(format!("{}: {e}", state.path)))?;
     let explanation = policy.explain(&read);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bandmaster_core::scenario::deployment::Role;
+use bandmaster_core::scheme::er2bc::deployment::Role;
 use bandmaster_linux::gateway::{self, End, Error, Restored};
 use clap::{Args, Subcommand, ValueHint};
 

@@ -4,9 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use bandmaster_core::scenario::{
-    Errors, Explained, ExtraSweep, Files, Options, Study, explain, parse, policy,
-};
+use bandmaster_core::scenario::{Errors, Explained, ExtraSweep, Files, Options, Study, explain, parse};
+use bandmaster_core::scheme::opentcp;
 
 use crate::args::Settings;
 use crate::exit::{Exit, Failure};
@@ -68,7 +67,7 @@ impl ScenarioFile {
 
     /// Why the file is no scenario; of a policy not every key.
     fn refused(&self, errors: Errors) -> Failure {
-        match policy::parse(&self.path, &self.text) {
+        match opentcp::file::parse(&self.path, &self.text) {
             Ok(_) => Failure::usage(format!(
                 "{}: is a policy, not a scenario; `bandmaster explain` takes it with a --state",
                 self.path

@@ -5,7 +5,6 @@ use crate::id::NodeId;
 use crate::report::{GAUGE_FIGURES, Series};
 use crate::scenario::{RecordDetail, Scenario, Tracking};
 use crate::time::{Span, Time};
-use crate::units::Rate;
 
 /// Follows the gauges of every role through a run.
 #[derive(Clone, Debug)]
@@ -324,16 +323,12 @@ impl Tracker {
     }
 }
 
-/// Rates of gauges are in Mbit/s.
-pub fn mbit(rate: Rate) -> f64 {
-    rate.bits_per_sec() as f64 / 1e6
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::id::PortId;
     use crate::report::TRACKING;
+    use crate::units::Rate;
 
     fn at(seconds: f64) -> Time {
         Time::ZERO + Span::from_secs_f64(seconds)

@@ -1,8 +1,8 @@
 //! Flows that arrive one after the other, with drawn sizes: `size-cdf`, `arrivals` and `load`.
 
 use super::model::Arrivals;
-use super::section::{Reader, Section};
-use super::words;
+use super::sources::Reader;
+use crate::file::{Section, suggestion};
 use crate::rng::SpanDraw;
 use crate::sizes::{SHIPPED, SizeDistribution};
 use crate::time::Span;
@@ -31,7 +31,7 @@ pub(super) fn size_cdf(reader: &mut Reader, section: &Section<'_>) -> Option<Siz
         let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
         let (place, path) = (section.place("size-cdf"), section.key_path("size-cdf"));
         let message = format!("no distribution `{name}` ships");
-        let hint = format!("{}; a file has a dot in its name", words::suggestion(&name, &names));
+        let hint = format!("{}; a file has a dot in its name", suggestion(&name, &names));
         reader.fail_with(place, path, message, hint);
     }
     found

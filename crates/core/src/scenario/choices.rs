@@ -15,14 +15,6 @@ choice! {
         DualFatTree = "dual-fat-tree",
     }
 
-    /// A transport protocol.
-    pub enum Protocol {
-        /// TCP.
-        Tcp = "tcp",
-        /// UDP.
-        Udp = "udp",
-    }
-
     /// Who sends to whom.
     #[derive(serde::Serialize)]
     #[serde(rename_all = "kebab-case")]

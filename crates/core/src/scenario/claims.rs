@@ -7,10 +7,9 @@ use super::keys;
 use super::model::{
     Against, Claim, ClaimAt, Figure, FigureContent, FlowGroup, PaperValue, ReferenceCurve, Relation, Scenario,
 };
-use super::raw::{Content, Item};
-use super::section::{Reader, Section};
+use super::sources::Reader;
 use super::study::{SweepDraft, VariantDraft, known_variants};
-use super::words;
+use crate::file::{Content, Item, Section, is_name, list, suggestion};
 use crate::params::Written;
 use crate::report;
 
@@ -77,7 +76,7 @@ impl<'a> Scope<'a> {
         if sweep.is_none() {
             let names: Vec<&str> = self.sweeps.iter().map(|s| s.name.as_str()).collect();
             let (place, path) = (section.place(key), section.key_path(key));
-            reader.fail_with(place, path, format!("unknown sweep `{name}`"), words::suggestion(name, &names));
+            reader.fail_with(place, path, format!("unknown sweep `{name}`"), suggestion(name, &names));
         }
         sweep
     }
@@ -174,18 +173,13 @@ impl<'a> Scope<'a> {
                     let windows: Vec<&str> = base.measure.windows.iter().map(|w| w.name.as_str()).collect();
                     let (place, path) = (section.place(key), section.key_path(key));
                     let message = format!("unknown window `{window}` in \"{name}\"");
-                    reader.fail_with(place, path, message, words::suggestion(window, &windows));
+                    reader.fail_with(place, path, message, suggestion(window, &windows));
                     return false;
                 }
                 names = names.into_iter().map(|n| format!("{window}.{n}")).collect();
             }
             let (place, path) = (section.place(key), section.key_path(key));
-            reader.fail_with(
-                place,
-                path,
-                format!("unknown figure \"{name}\""),
-                words::suggestion(name, &names),
-            );
+            reader.fail_with(place, path, format!("unknown figure \"{name}\""), suggestion(name, &names));
         }
         sound
     }
@@ -229,7 +223,7 @@ fn value_of(
     let point = sweep.point(value);
     if point.is_none() {
         let message = format!("{value} is not a value of the sweep `{}`", sweep.name);
-        let hint = format!("it has {}", words::list(&sweep.all_labels()));
+        let hint = format!("it has {}", list(&sweep.all_labels()));
         reader.fail_with(&value.place, section.key_path(key), message, hint);
     }
     point
@@ -242,7 +236,7 @@ pub(super) fn claims(reader: &mut Reader, top: &Section<'_>, scope: &Scope<'_>) 
     for layer in reader.tables(top, "claims") {
         let section = reader.section(&keys::CLAIM, &layer);
         if let Some(id) = section.text("id")
-            && !id.split(['.', '/']).all(words::is_name)
+            && !id.split(['.', '/']).all(is_name)
         {
             reader.fail_key(
                 &section,
@@ -377,12 +371,7 @@ fn against(
     let names = scope.variant_names();
     if !names.contains(&variant) {
         let message = format!("unknown variant `{variant}`");
-        reader.fail_with(
-            section.place(key),
-            section.key_path(key),
-            message,
-            words::suggestion(&variant, &names),
-        );
+        reader.fail_with(section.place(key), section.key_path(key), message, suggestion(&variant, &names));
         return None;
     }
     let figure = section.text("against-figure");
@@ -548,7 +537,7 @@ fn check_node(reader: &mut Reader, section: &Section<'_>, base: &Scenario, entit
         let names: Vec<&str> = base.topology.nodes.iter().map(|node| node.name.as_str()).collect();
         let (place, path) = (section.place("entities"), section.key_path("entities"));
         let message = format!("no node is called \"{entity}\"; a gauge is of a node");
-        reader.fail_with(place, path, message, words::suggestion(entity, &names));
+        reader.fail_with(place, path, message, suggestion(entity, &names));
     }
 }
 
@@ -572,12 +561,7 @@ fn check_entity(reader: &mut Reader, section: &Section<'_>, base: &Scenario, ent
     let is_recorded = names.contains(&entity) || base.measure.record == RecordDetail::Flows && is_flow();
     if !is_recorded {
         let (place, path) = (section.place("entities"), section.key_path("entities"));
-        reader.fail_with(
-            place,
-            path,
-            format!("unknown sender `{entity}`"),
-            words::suggestion(entity, &names),
-        );
+        reader.fail_with(place, path, format!("unknown sender `{entity}`"), suggestion(entity, &names));
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use super::choices::{Pairing, ScheduleKind};
 use super::model::{Exchange, Schedule};
-use super::section::{Reader, Section};
-use super::traffic::Reach;
+use super::reach::Reach;
+use super::sources::Reader;
+use crate::file::Section;
 use crate::id::NodeId;
 use crate::units::{Bytes, Dimension, parse_quantity};
 

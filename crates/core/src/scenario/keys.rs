@@ -10,77 +10,9 @@ pub(super) use network::{
 pub(super) use results::{CLAIM, FIGURE, MEASURE, PAPER, REFERENCE, SWEEP, TRACKING, VARIANT, WINDOW};
 pub(super) use traffic::{FLOW, STEP, TCP};
 
+use crate::file::{Shape, TableDef};
 use crate::params::{Key, Kind};
 use crate::units::Dimension;
-
-/// A table of the file.
-#[derive(Debug)]
-pub(super) struct TableDef {
-    /// As in the file: `[run]`, `[[flows]]`.
-    pub(super) header: &'static str,
-    /// What it is, in one line.
-    pub(super) doc: &'static str,
-    /// Its keys; those of a [`Selector`] come on top.
-    pub(super) keys: &'static [&'static [Key]],
-    /// A key whose value decides which further keys there are.
-    pub(super) selector: Option<Selector>,
-    /// What the keys of kind [`Kind::Nested`] hold.
-    pub(super) nested: &'static [(&'static str, Shape)],
-}
-
-/// A key whose value decides which further keys a table has.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Selector {
-    /// One of the table's keys, a [`Kind::Choice`].
-    pub(super) key: &'static str,
-    /// The choices and their keys.
-    pub(super) choices: &'static [(&'static str, &'static [Key])],
-}
-
-/// What a key of kind [`Kind::Nested`] holds.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Shape {
-    /// One table.
-    Table(&'static TableDef),
-    /// A list of tables.
-    Tables(&'static TableDef),
-    /// A queue: a limit, or a table with the name of a discipline and its parameters.
-    Queue,
-    /// A table per scheme of the registry.
-    Schemes,
-    /// Dotted keys with any values.
-    Overrides,
-    /// A list of any values.
-    Values,
-    /// Any value.
-    Value,
-    /// The name of a sweep and one of its values.
-    Point,
-    /// A list of numbers.
-    Numbers,
-    /// A list of code points: numbers from 0 to 63, or names.
-    CodePoints,
-}
-
-impl TableDef {
-    /// The keys for a choice of the selector; all keys when `choice` is none.
-    pub(super) fn keys_for(&self, choice: Option<&str>) -> Vec<&'static Key> {
-        let mut keys: Vec<&Key> = self.keys.iter().copied().flatten().collect();
-        for (name, more) in self.selector.iter().flat_map(|s| s.choices) {
-            if choice.is_none_or(|choice| choice == *name) {
-                keys.extend(
-                    more.iter().filter(|k| !keys.iter().any(|have| have.name == k.name)).collect::<Vec<_>>(),
-                );
-            }
-        }
-        keys
-    }
-
-    /// What a nested key holds.
-    pub(super) fn shape(&self, key: &str) -> Option<Shape> {
-        self.nested.iter().find(|(name, _)| *name == key).map(|(_, shape)| *shape)
-    }
-}
 
 const RATE: Kind = Kind::Quantity(Dimension::Rate);
 
@@ -138,7 +70,7 @@ pub(super) static FILE: TableDef = TableDef {
         ("network", Shape::Table(&NETWORK)),
         ("tcp", Shape::Table(&TCP)),
         ("flows", Shape::Tables(&FLOW)),
-        ("schemes", Shape::Schemes),
+        ("schemes", Shape::Value),
         ("control", Shape::Table(&CONTROL)),
         ("faults", Shape::Table(&FAULTS)),
         ("measure", Shape::Table(&MEASURE)),

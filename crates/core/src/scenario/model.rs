@@ -1,13 +1,13 @@
 //! The valid, complete description of an experiment.
 
 use super::choices::{FlightSize, Pairing, RecordDetail, Recovery, RtoFloor, Scheduler};
-use crate::control::faults::ProbeFaults;
-pub use crate::control::post::ControlPlane;
-use crate::control::post::Post;
 use crate::id::{NodeId, PortId};
 use crate::rng::SpanDraw;
 use crate::rng::Stream;
+use crate::runtime::faults::ProbeFaults;
 use crate::runtime::inventory::Change;
+pub use crate::runtime::post::ControlPlane;
+use crate::runtime::post::Post;
 use crate::scheme::SchemeConfig;
 use crate::sizes::SizeDistribution;
 use crate::time::{Span, Time};

@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 
 use super::choices::Builder;
 use super::keys;
-use super::place::Place;
-use super::raw::Item;
-use super::section::{Layer, Reader, Section, joined};
-use super::words;
+use super::sources::Reader;
 use crate::capacity::{Capacity, Step, Steps, StepsMisfit};
+use crate::file::{Item, Layer, Place, Section, is_name, joined, suggestion};
 use crate::id::NodeId;
 use crate::rng::SpanDraw;
 use crate::time::Span;
@@ -176,7 +174,7 @@ impl Draft {
             let item = network.item(key);
             let place = item.and_then(|item| item.find(&[i.to_string()])).or(item);
             let place = place.map_or(&network.place, |i| &i.place);
-            if !words::is_name(name) {
+            if !is_name(name) {
                 let message = format!("\"{name}\" is not a name of letters, digits, - and _");
                 reader.fail(place, &path, message);
                 continue;
@@ -205,7 +203,7 @@ impl Draft {
                 }
                 None => {
                     let routers = self.names_of(|kind| kind == NodeKind::Router);
-                    let hint = words::suggestion(&attach, &routers);
+                    let hint = suggestion(&attach, &routers);
                     reader.fail_with(
                         section.place("attach"),
                         section.key_path("attach"),
@@ -247,7 +245,7 @@ impl Draft {
                     section.place("ends"),
                     section.key_path("ends"),
                     format!("unknown node `{name}`"),
-                    words::suggestion(name, &all),
+                    suggestion(name, &all),
                 );
             }
             node

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::keys::{FILE, SCHEME_ENABLED, Shape, TableDef, shape_in_queue};
+use super::keys::{FILE, SCHEME_ENABLED, shape_in_queue};
+use crate::file::{Shape, TableDef};
 use crate::params::{Key, Kind, Written};
 use crate::qdisc;
 use crate::scheme::SchemeDef;
@@ -85,10 +86,9 @@ fn shaped(shape: Shape) -> Json {
         Shape::Table(def) => Json::Object(table(def)),
         Shape::Tables(def) => json!({ "type": "array", "items": table(def) }),
         Shape::Queue => json!({ "anyOf": [scalar(Kind::Limit), queue_table()] }),
-        // They come with the registry.
-        Shape::Schemes => json!({}),
         Shape::Overrides => json!({ "type": "object" }),
         Shape::Values => json!({ "type": "array", "minItems": 1 }),
+        // Those of schemes come with the registry.
         Shape::Value => json!({}),
         Shape::Point => json!({ "type": "object", "minProperties": 1, "maxProperties": 1 }),
         Shape::Numbers => json!({ "type": "array", "items": { "type": "number" } }),

@@ -1,13 +1,13 @@
 //! From a file's text to the cases to run: overrides, variants, sweeps.
 
-use super::error::{Error, Errors};
 use super::keys;
 use super::model::{Case, Scenario, Study, Sweep, Variant};
-use super::place::{Place, Source};
-use super::raw::{self, Content, Item, split_path};
-use super::section::{Explained, Layer, Reader, Section, joined};
-use super::traces::Traces;
-use super::{Options, claims, whole, words};
+use super::sources::{Reader, Sources};
+use super::{Options, claims, whole};
+use crate::file::{
+    Content, Error, Errors, Explained, Item, Layer, Place, Section, Source, joined, read_file, read_word,
+    split_path, suggestion,
+};
 use crate::params::Written;
 use crate::units::{Dimension, parse_quantity};
 
@@ -19,14 +19,14 @@ const STUDY_KEYS: [&str; 4] = ["compare", "sweeps", "claims", "figures"];
 /// # Errors
 /// Everything that is wrong, as far as it can be seen at once: first the text, then the variants, then the rest.
 pub(super) fn read(file: &str, text: &str, options: &Options) -> Result<(Study, Vec<Explained>), Errors> {
-    let mut root = raw::read_file(file, text).map_err(Errors::new)?;
-    let traces = Traces::new(options);
-    let mut reader = Reader::with_traces(file, &traces);
+    let mut root = read_file(file, text).map_err(Errors::new)?;
+    let sources = Sources::new(options);
+    let mut reader = sources.reader(file);
     let mut changes = changes(&mut reader, options);
     for change in &mut changes {
         change.apply(&mut reader, &mut root);
     }
-    let top = Reader::with_traces(file, &traces).section(&keys::FILE, &Layer::new("", &root));
+    let top = sources.reader(file).section(&keys::FILE, &Layer::new("", &root));
     let variants = variants(&mut reader, &top);
     let bases: Vec<Item> =
         variants.iter().map(|variant| variant.apply(&mut reader, &root, &mut changes)).collect();
@@ -42,7 +42,7 @@ pub(super) fn read(file: &str, text: &str, options: &Options) -> Result<(Study, 
     let mut scenarios = Vec::new();
     let mut wrong = Vec::new();
     for (variant, base) in variants.iter().zip(&bases) {
-        let mut of_variant = Reader::with_traces(file, &traces);
+        let mut of_variant = sources.reader(file);
         scenarios.extend(whole::read(&mut of_variant, base, quick_trials));
         if explained.is_empty() {
             explained = of_variant.explained;
@@ -59,7 +59,7 @@ pub(super) fn read(file: &str, text: &str, options: &Options) -> Result<(Study, 
     let mut paper = claims::paper(&mut reader, &top, &scope);
     let claims = claims::claims(&mut reader, &top, &scope);
     let figures = claims::figures(&mut reader, &top, &scope);
-    let cases = cases(&mut reader, (file, &traces), &variants, &bases, scenarios, &sweeps, quick_trials);
+    let cases = cases(&mut reader, (file, &sources), &variants, &bases, scenarios, &sweeps, quick_trials);
     if !reader.errors.is_empty() {
         return Err(Errors::new(reader.errors));
     }
@@ -119,7 +119,7 @@ fn changes(reader: &mut Reader, options: &Options) -> Vec<Change> {
     let mut changes = Vec::new();
     for (key, value, flag) in set.chain(trials).chain(seed) {
         let place = Place::flag(&flag);
-        match (split_path(key), raw::read_word(&value, &place)) {
+        match (split_path(key), read_word(&value, &place)) {
             (Ok(path), Ok(item)) => changes.push(Change { path, item, applied: false }),
             (Err(why), _) => reader.fail(&place, "", why),
             (_, Err(errors)) => reader.errors.extend(errors),
@@ -272,7 +272,7 @@ fn sweeps(
         };
         let mut values = Vec::new();
         for word in &extra.values {
-            match raw::read_word(word, &place) {
+            match read_word(word, &place) {
                 Ok(item) => values.push(item),
                 Err(errors) => reader.errors.extend(errors),
             }
@@ -386,7 +386,7 @@ pub(super) fn known_variants(
             section.place(key),
             section.key_path(key),
             format!("unknown variant `{name}`"),
-            words::suggestion(name, names),
+            suggestion(name, names),
         );
     }
     Some(listed)
@@ -419,7 +419,7 @@ fn merge(wrong: Vec<(&str, Vec<Error>)>) -> Vec<Error> {
 /// The scenarios to run; equal ones of a variant are one case.
 fn cases(
     reader: &mut Reader<'_>,
-    (file, traces): (&str, &Traces<'_>),
+    (file, sources): (&str, &Sources<'_>),
     variants: &[VariantDraft],
     bases: &[Item],
     scenarios: Vec<Scenario>,
@@ -449,7 +449,7 @@ fn cases(
                     reader.fail(&place, &sweep.key_path, why);
                     continue;
                 }
-                let mut of_case = Reader::with_traces(file, traces);
+                let mut of_case = sources.reader(file);
                 let scenario = whole::read(&mut of_case, &raw, quick_trials);
                 reader
                     .errors

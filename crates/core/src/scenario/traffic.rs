@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 
 use super::arrivals;
-use super::choices::{Pairing, Protocol, StartPer};
+use super::choices::{Pairing, StartPer};
 use super::exchange;
 use super::keys;
 use super::model::{FlowGroup, Multipath, Need, OnOff, RunPlan, TcpSettings, TimelineStep, Transport};
 use super::network;
-use super::raw::Item;
-use super::section::{Layer, Reader, Section};
-use super::words;
+use super::reach::Reach;
+use super::sources::Reader;
+use crate::control::Protocol;
+use crate::file::{Item, Layer, Section, suggestion};
 use crate::id::NodeId;
 use crate::rng::SpanDraw;
 use crate::time::{Span, Time};
@@ -38,7 +39,7 @@ pub(super) fn read(
     }
     let reach = topology.map(Reach::new);
     let layers = reader.tables(file, "flows");
-    if file.item("flows").is_some_and(|i| i.to_string() == "[]") {
+    if file.item("flows").is_some_and(Item::is_empty_list) {
         reader.fail_key(file, "flows", "is empty; nothing would be sent");
     }
     let mut flows = Vec::new();
@@ -164,7 +165,7 @@ fn paths(reader: &mut Reader, section: &Section<'_>, topology: &Topology) -> Vec
                 None => {
                     let all = topology.nodes.iter().filter(|n| n.kind == NodeKind::Router);
                     let all: Vec<&str> = all.map(|n| n.name.as_str()).collect();
-                    let hint = words::suggestion(name, &all);
+                    let hint = suggestion(name, &all);
                     let message = format!("unknown router `{name}`");
                     reader.fail_with(section.place("paths"), section.key_path("paths"), message, hint);
                 }
@@ -506,7 +507,7 @@ fn hosts(reader: &mut Reader, section: &Section<'_>, key: &str, topology: &Topol
                 place,
                 path,
                 format!("unknown group or host `{name}`"),
-                words::suggestion(name, &known),
+                suggestion(name, &known),
             );
         }
     }
@@ -520,90 +521,17 @@ fn known_ends(topology: &Topology) -> Vec<&str> {
     groups.chain(single.map(|n| n.name.as_str())).collect()
 }
 
-/// Which hosts reach which, when only routers forward.
-pub(super) struct Reach<'a> {
-    pub(super) topology: &'a Topology,
-    /// Of each node: the connected sets of routers that it is in or linked to.
-    areas: Vec<Vec<u32>>,
-    /// Links between hosts, both ways.
-    direct: BTreeSet<(NodeId, NodeId)>,
-}
-
-impl<'a> Reach<'a> {
-    fn new(topology: &'a Topology) -> Self {
-        let is_router = |n: NodeId| topology.nodes[n.index()].kind == NodeKind::Router;
-        let mut area: Vec<u32> = (0..topology.nodes.len() as u32).collect();
-        for link in topology.links.iter().filter(|l| is_router(l.a) && is_router(l.b)) {
-            let (a, b) = (root(&mut area, link.a.0), root(&mut area, link.b.0));
-            area[a.max(b) as usize] = a.min(b);
-        }
-        let mut areas = vec![Vec::new(); topology.nodes.len()];
-        let mut direct = BTreeSet::new();
-        for link in &topology.links {
-            for (host, other) in [(link.a, link.b), (link.b, link.a)] {
-                match (is_router(host), is_router(other)) {
-                    (false, true) => areas[host.index()].push(root(&mut area, other.0)),
-                    (false, false) => {
-                        direct.insert((host, other));
-                    }
-                    (true, _) => {}
-                }
-            }
-        }
-        for list in &mut areas {
-            list.sort_unstable();
-            list.dedup();
-        }
-        Self { topology, areas, direct }
-    }
-
-    /// Hosts of one class reach the same others. A host that is linked to a host is a class of its own.
-    pub(super) fn class(&self, host: NodeId) -> (&[u32], Option<NodeId>) {
-        let linked = self.direct.range((host, NodeId(0))..=(host, NodeId(u32::MAX))).next();
-        (&self.areas[host.index()], linked.map(|_| host))
-    }
-
-    /// Why `a` does not reach `b`.
-    pub(super) fn obstacle(&self, a: NodeId, b: NodeId) -> Option<String> {
-        let (from, to) = (&self.areas[a.index()], &self.areas[b.index()]);
-        if self.direct.contains(&(a, b)) || from.iter().any(|area| to.contains(area)) {
-            return None;
-        }
-        for host in [a, b] {
-            if self.areas[host.index()].is_empty() && self.class(host).1.is_none() {
-                return Some(format!("`{}` has no link", self.topology.nodes[host.index()].name));
-            }
-        }
-        let mut linked: Vec<u32> = (0..self.topology.nodes.len() as u32).collect();
-        for link in &self.topology.links {
-            let (x, y) = (root(&mut linked, link.a.0), root(&mut linked, link.b.0));
-            linked[x.max(y) as usize] = x.min(y);
-        }
-        if root(&mut linked, a.0) == root(&mut linked, b.0) {
-            Some("it leads through a host, and hosts do not forward".to_owned())
-        } else {
-            Some("they are in separate parts of the network".to_owned())
-        }
-    }
-}
-
-/// The representative of a node's set.
-fn root(parent: &mut [u32], mut node: u32) -> u32 {
-    while parent[node as usize] != node {
-        parent[node as usize] = parent[parent[node as usize] as usize];
-        node = parent[node as usize];
-    }
-    node
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::place::Place;
+    use crate::file::Place;
+    use crate::scenario::Options;
+    use crate::scenario::sources::Sources;
 
     #[test]
     fn defaults_in_the_keys_are_those_of_the_model() {
-        let mut reader = Reader::new("f");
+        let sources = Sources::new(&Options::default());
+        let mut reader = sources.reader("f");
         let section = reader.section(&keys::TCP, &Layer::absent("tcp", &Place::start()));
         assert_eq!(tcp_settings(&mut reader, &section), Some(TcpSettings::default()));
         assert_eq!(reader.errors, []);

@@ -4,10 +4,9 @@ use super::keys::{self, SCHEME_ENABLED};
 use super::model::{
     ControlPlane, Faults, FlowGroup, Measure, NodeFault, RunPlan, Scenario, Tracking, Window,
 };
-use super::raw::Item;
-use super::section::{Layer, Reader, Section, joined};
-use super::words;
+use super::sources::Reader;
 use super::{network, traffic};
+use crate::file::{Item, Layer, Section, is_name, joined, suggestion};
 use crate::id::{NodeId, PortId};
 use crate::report;
 use crate::runtime::inventory::Change;
@@ -31,7 +30,7 @@ pub(super) fn read(reader: &mut Reader, root: &Item, quick: bool) -> Option<Scen
     }
     let name = file.text("name");
     if let Some(name) = &name
-        && !(words::is_name(name) && name.chars().all(|c| c != '_' && !c.is_ascii_uppercase()))
+        && !(is_name(name) && name.chars().all(|c| c != '_' && !c.is_ascii_uppercase()))
     {
         reader.fail_key(&file, "name", format!("\"{name}\" is not a word of a-z, 0-9 and -"));
     }
@@ -141,7 +140,7 @@ fn schemes(reader: &mut Reader, file: &Section<'_>, topology: Option<&Topology>)
     let entries = layer.table.map_or(&[][..], |t| &t.entries);
     for entry in entries.iter().filter(|e| !names.contains(&e.key.as_str())) {
         let message = format!("unknown scheme `{}`", entry.key);
-        reader.fail_with(&entry.place, "schemes", message, words::suggestion(&entry.key, &names));
+        reader.fail_with(&entry.place, "schemes", message, suggestion(&entry.key, &names));
     }
     let mut schemes = Vec::new();
     for def in reader.schemes().iter().copied() {
@@ -246,7 +245,7 @@ fn known_node(
     if node.is_none() {
         let names: Vec<&str> = topology.nodes.iter().map(|node| node.name.as_str()).collect();
         let (place, path) = (section.place(key), section.key_path(key));
-        let hint = words::suggestion(&name, &names);
+        let hint = suggestion(&name, &names);
         reader.fail_with(place, path, format!("no node is called \"{name}\""), hint);
     }
     node
@@ -267,7 +266,7 @@ fn known_port(
             .filter(|name| !name.contains('.'))
             .collect();
         let path = section.key_path(key).to_owned();
-        let hint = words::suggestion(&name, &ports);
+        let hint = suggestion(&name, &ports);
         reader.fail_with(section.place(key), &path, format!("no port is called \"{name}\""), hint);
     }
     port
@@ -283,11 +282,11 @@ fn gauges(reader: &mut Reader, section: &Section<'_>, topology: Option<&Topology
         let (place, path) = (section.place("gauges"), section.key_path("gauges"));
         if let Some(topology) = topology.filter(|topology| topology.node(node).is_none()) {
             let names: Vec<&str> = topology.nodes.iter().map(|node| node.name.as_str()).collect();
-            let hint = words::suggestion(node, &names);
+            let hint = suggestion(node, &names);
             reader.fail_with(place, path, format!("no node is called \"{node}\""), hint);
         } else if !report::GAUGES.iter().any(|known| known.name == gauge) {
             let names: Vec<&str> = report::GAUGES.iter().map(|known| known.name).collect();
-            let hint = words::suggestion(gauge, &names);
+            let hint = suggestion(gauge, &names);
             reader.fail_with(place, path, format!("unknown gauge `{gauge}`"), hint);
         } else if gauges.iter().any(|(n, g)| n == node && g == gauge) {
             reader.fail_key(section, "gauges", format!("\"{name}\" occurs twice"));

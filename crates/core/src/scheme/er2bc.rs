@@ -7,6 +7,7 @@
 
 pub mod abw;
 pub mod delay;
+pub mod deployment;
 mod gateway;
 pub mod probe;
 pub mod shares;

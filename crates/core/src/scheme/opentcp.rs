@@ -7,6 +7,7 @@
 
 mod agent;
 pub mod condition;
+pub mod file;
 pub mod oracle;
 pub mod policy;
 pub mod statistic;
@@ -18,14 +19,15 @@ mod faults;
 
 use std::collections::BTreeSet;
 
+use crate::file::suggestion;
 use crate::id::{NodeId, PortId};
 use crate::params::{Choice, Key, Kind, NamedText, Params, Value};
 use crate::runtime::inventory::Inventory;
-use crate::scenario::policy::parse;
 use crate::scheme::{Act, Built, Place, RoleDef, SchemeDef, Wants};
 use crate::time::Span;
 use crate::topology::{NodeKind, Topology};
 use crate::units::Dimension;
+use file::parse;
 use policy::{Check, Policy};
 use statistic::Source;
 
@@ -103,7 +105,7 @@ pub fn policies(files: &[NamedText]) -> Result<Vec<Policy>, String> {
                 Some((name, text)) => (format!("{name}.toml"), *text),
                 None => {
                     let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
-                    let hint = crate::scenario::suggest(&file.name, &names);
+                    let hint = suggestion(&file.name, &names);
                     return Err(format!("no policy `{}` ships; {hint}; files end in .toml", file.name));
                 }
             },
@@ -146,7 +148,7 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
     if let Some(Value::List(words)) = params.get("force")
         && let Some(word) = words.iter().find(|word| *word != Check::Timescale.word())
     {
-        let hint = crate::scenario::suggest(word, &[Check::Timescale.word()]);
+        let hint = suggestion(word, &[Check::Timescale.word()]);
         return Err(("force", format!("\"{word}\" is no check of a scenario; {hint}")));
     }
     if let Some(Value::Span(cycle)) = params.get("cycle")
@@ -163,7 +165,7 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
 fn no_node(name: &str, topology: &Topology, kinds: &[NodeKind]) -> String {
     let nodes = topology.nodes.iter().filter(|node| kinds.contains(&node.kind));
     let names: Vec<&str> = nodes.map(|node| node.name.as_str()).collect();
-    format!("names `{name}`, which is not a node; {}", crate::scenario::suggest(name, &names))
+    format!("names `{name}`, which is not a node; {}", suggestion(name, &names))
 }
 
 /// The cycle is long enough for the network.

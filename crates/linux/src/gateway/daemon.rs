@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bandmaster_core::control::Observation;
 use bandmaster_core::runtime::Runner;
-use bandmaster_core::scenario::deployment::{Deployment, Log, OTHER, OWN, Restore, inventory};
+use bandmaster_core::scheme::er2bc::deployment::{Deployment, Log, OTHER, OWN, Restore, inventory};
 use bandmaster_core::time::{Span, Time};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sd_notify::NotifyState;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bandmaster_core::scenario::deployment::Role;
+use bandmaster_core::scheme::er2bc::deployment::Role;
 
 use super::journal::{self, Entry, Journal, State};
 use super::saved::{Saved, remove_root};

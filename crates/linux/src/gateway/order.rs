@@ -4,7 +4,7 @@
 //! whatever ends it: each is held by a file descriptor only.
 
 use bandmaster_core::control::Passed;
-use bandmaster_core::scenario::deployment::Role;
+use bandmaster_core::scheme::er2bc::deployment::Role;
 
 use super::Loaded;
 

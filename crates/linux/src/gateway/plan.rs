@@ -3,7 +3,7 @@
 use std::fmt;
 
 use bandmaster_core::params::Limit;
-use bandmaster_core::scenario::deployment::{Restore, Role, Sender};
+use bandmaster_core::scheme::er2bc::deployment::{Restore, Role, Sender};
 use bandmaster_core::units::Bytes;
 use serde::Serialize;
 
@@ -45,7 +45,7 @@ pub struct Plan {
 pub(super) fn shaper(sender: &Sender) -> htb::Plan {
     let rates = Rates::initial(sender);
     let class = |(number, (class, (rate, ceil))): (usize, (&_, &(_, _)))| {
-        let class: &bandmaster_core::scenario::deployment::Class = class;
+        let class: &bandmaster_core::scheme::er2bc::deployment::Class = class;
         htb::Class {
             name: class.name.clone(),
             rate: *rate,

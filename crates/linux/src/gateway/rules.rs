@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use bandmaster_core::scenario::deployment::{Deployment, Match, Protocol, Role};
+use bandmaster_core::scheme::er2bc::deployment::{Deployment, Match, Protocol, Role};
 use bandmaster_core::time::Span;
 
 use super::Error;
@@ -169,7 +169,7 @@ fn nft(arguments: &[&str], input: &str) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
-    use bandmaster_core::scenario::deployment::parse;
+    use bandmaster_core::scheme::er2bc::deployment::parse;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use bandmaster_core::id::{NodeId, PortId};
 use bandmaster_core::runtime::{Host, Refusal, Runner};
-use bandmaster_core::scenario::deployment::{Sender, inventory};
 use bandmaster_core::scheme::Act;
+use bandmaster_core::scheme::er2bc::deployment::{Sender, inventory};
 use bandmaster_core::time::Time;
 use bandmaster_core::units::Rate;
 

@@ -2,12 +2,12 @@
 
 use std::sync::PoisonError;
 
-use bandmaster_core::control::faults::PathPoint;
 use bandmaster_core::control::{
     FlowEnd, FlowStart, FlowStats, Gauges, Message, Observation, Passed, PortStats, SegmentCounts,
 };
 use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::port::flow_counter::Reader;
+use bandmaster_core::runtime::faults::PathPoint;
 use bandmaster_core::runtime::inventory::Change;
 use bandmaster_core::runtime::{Host, Refusal, Runner};
 use bandmaster_core::scenario::{NodeFault, Transport};

@@ -1,12 +1,12 @@
 //! The simulated network as the host of every role.
 
-use bandmaster_core::control::faults::PathPoint;
 use bandmaster_core::control::{
     FlowEnd, FlowStart, FlowStats, Gauges, Message, Observation, Passed, PortStats, SegmentCounts,
 };
 use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::port::flow_counter::Reader;
 use bandmaster_core::qdisc::{ClassChange, ClassName};
+use bandmaster_core::runtime::faults::PathPoint;
 use bandmaster_core::runtime::inventory::Change;
 use bandmaster_core::runtime::{Host, Refusal, Runner};
 use bandmaster_core::scenario::NodeFault;

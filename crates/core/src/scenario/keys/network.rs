@@ -1,6 +1,7 @@
 //! Tables of the network: links, queues, builders.
 
-use super::{BYTES, COUNT, HOUSE, RATE, SHARE, SPAN, Selector, Shape, TableDef};
+use super::{BYTES, COUNT, HOUSE, RATE, SHARE, SPAN};
+use crate::file::{Selector, Shape, TableDef};
 use crate::params::{Choice, Key, Kind};
 use crate::qdisc::htb;
 use crate::scenario::choices::Builder;

@@ -1,6 +1,7 @@
 //! Tables of what is measured, compared, claimed and drawn.
 
-use super::{BAND, HOUSE, RATE, SPAN, Selector, Shape, TableDef};
+use super::{BAND, HOUSE, RATE, SPAN};
+use crate::file::{Selector, Shape, TableDef};
 use crate::params::{Choice, Key, Kind};
 use crate::scenario::choices::{FigureKind, RecordDetail};
 

@@ -1,13 +1,10 @@
 //! Tables of TCP and of flows.
 
-use super::{
-    BYTES, CONGESTION_CONTROLS, COUNT, DSCP, HOUSE, LINUX, PACKETS, RATE, SHARE, SPAN, Selector, Shape,
-    TableDef,
-};
+use super::{BYTES, CONGESTION_CONTROLS, COUNT, DSCP, HOUSE, LINUX, PACKETS, RATE, SHARE, SPAN};
+use crate::control::Protocol;
+use crate::file::{Selector, Shape, TableDef};
 use crate::params::{Choice, Key, Kind};
-use crate::scenario::choices::{
-    FlightSize, Pairing, Protocol, Recovery, RtoFloor, ScheduleKind, Scheduler, StartPer,
-};
+use crate::scenario::choices::{FlightSize, Pairing, Recovery, RtoFloor, ScheduleKind, Scheduler, StartPer};
 
 /// `[tcp]`, and `tcp` of a flow. Defaults are those of [`super::TcpSettings`].
 pub(in crate::scenario) static TCP: TableDef = TableDef {

@@ -5,7 +5,6 @@ use super::probe::{Body, Counters, Message, Seq};
 use super::shares::{Plan, Shares};
 use crate::control::{Action, Controller, Gauges, Observation, Outbox, Passed, body};
 use crate::id::{NodeId, PortId};
-use crate::measure::gauges::mbit;
 use crate::time::{Span, Time};
 use crate::units::Rate;
 
@@ -176,4 +175,9 @@ impl Controller for Receiver {
 
 fn counters(passed: Passed, now: Time) -> Counters {
     Counters { packets: passed.packets, bytes: passed.bytes, time: now }
+}
+
+/// Rates of gauges are in Mbit/s.
+fn mbit(rate: Rate) -> f64 {
+    rate.bits_per_sec() as f64 / 1e6
 }

@@ -532,7 +532,7 @@ fn suggestion(name: &str, scope: Scope) -> String {
         .filter(|statistic| scope == Scope::Network || statistic.source == Source::Host)
         .map(|statistic| statistic.name)
         .collect();
-    crate::scenario::suggest(name, &known)
+    crate::file::suggestion(name, &known)
 }
 
 /// An operator as written.

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use bandmaster_core::control::Passed;
-use bandmaster_core::scenario::deployment::{Deployment, Role};
+use bandmaster_core::scheme::er2bc::deployment::{Deployment, Role};
 
 use super::{Direction, NoOrder, Note};
 

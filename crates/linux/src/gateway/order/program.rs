@@ -8,7 +8,7 @@ use aya::programs::tc::{SchedClassifier, SchedClassifierLinkId, TcAttachOptions,
 use aya::programs::{BtfTracePoint, ProgramError};
 use aya::{Btf, Ebpf};
 use bandmaster_core::control::Passed;
-use bandmaster_core::scenario::deployment::{Deployment, Match, Prefix, Protocol, Role};
+use bandmaster_core::scheme::er2bc::deployment::{Deployment, Match, Prefix, Protocol, Role};
 
 use super::{Direction, NoOrder, Note};
 use crate::gateway::counters::link_header;

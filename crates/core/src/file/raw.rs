@@ -11,14 +11,14 @@ use crate::params::Written;
 
 /// A value and its place.
 #[derive(Clone, Debug)]
-pub(super) struct Item {
-    pub(super) content: Content,
-    pub(super) place: Place,
+pub(crate) struct Item {
+    pub(crate) content: Content,
+    pub(crate) place: Place,
 }
 
 /// A value.
 #[derive(Clone, Debug)]
-pub(super) enum Content {
+pub(crate) enum Content {
     Scalar(Written),
     /// A date or time of TOML, which no key takes.
     Date(String),
@@ -28,51 +28,55 @@ pub(super) enum Content {
 
 /// Keys and values in the order of the file.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Table {
-    pub(super) entries: Vec<Entry>,
+pub(crate) struct Table {
+    pub(crate) entries: Vec<Entry>,
 }
 
 /// A key with its value.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) key: String,
+pub(crate) struct Entry {
+    pub(crate) key: String,
     /// Of the key.
-    pub(super) place: Place,
-    pub(super) item: Item,
+    pub(crate) place: Place,
+    pub(crate) item: Item,
 }
 
 impl Table {
-    pub(super) fn get(&self, key: &str) -> Option<&Item> {
+    pub(crate) fn get(&self, key: &str) -> Option<&Item> {
         self.entry(key).map(|e| &e.item)
     }
 
-    pub(super) fn entry(&self, key: &str) -> Option<&Entry> {
+    pub(crate) fn entry(&self, key: &str) -> Option<&Entry> {
         self.entries.iter().find(|e| e.key == key)
     }
 }
 
 impl Item {
-    pub(super) fn table(&self) -> Option<&Table> {
+    pub(crate) fn table(&self) -> Option<&Table> {
         match &self.content {
             Content::Table(table) => Some(table),
             Content::Scalar(_) | Content::Date(_) | Content::List(_) => None,
         }
     }
 
-    pub(super) fn text(&self) -> Option<&str> {
+    pub(crate) fn text(&self) -> Option<&str> {
         match &self.content {
             Content::Scalar(Written::Text(text)) => Some(text),
             _ => None,
         }
     }
 
+    pub(crate) fn is_empty_list(&self) -> bool {
+        matches!(&self.content, Content::List(items) if items.is_empty())
+    }
+
     /// The value as an axis label or a point of a sweep: a text without its quotes, else as in TOML.
-    pub(super) fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         self.text().map_or_else(|| self.to_string(), str::to_owned)
     }
 
     /// The value as if `source` had written it.
-    pub(super) fn by(&self, source: &Source) -> Self {
+    pub(crate) fn by(&self, source: &Source) -> Self {
         let content = match &self.content {
             Content::List(items) => Content::List(items.iter().map(|i| i.by(source)).collect()),
             Content::Table(table) => Content::Table(Table {
@@ -89,7 +93,7 @@ impl Item {
 
     /// What the element is called in a dotted path: its `name` or `id`, the ends of a link joined by `-`, or else its
     /// position.
-    pub(super) fn name_in_list(&self, position: usize) -> String {
+    pub(crate) fn name_in_list(&self, position: usize) -> String {
         let table = self.table();
         let word = |key| table.and_then(|t| t.get(key)).and_then(Self::text);
         if let Some(name) = word("name").or_else(|| word("id")) {
@@ -109,7 +113,7 @@ impl Item {
     /// # Errors
     /// When the path leads through something that is not a table, or to an element that the list lacks: the place of
     /// the key that does not fit, and why.
-    pub(super) fn assign(
+    pub(crate) fn assign(
         &mut self,
         path: &[String],
         key_place: &Place,
@@ -180,7 +184,7 @@ impl Item {
     }
 
     /// What stands at `path`.
-    pub(super) fn find(&self, path: &[String]) -> Option<&Self> {
+    pub(crate) fn find(&self, path: &[String]) -> Option<&Self> {
         let Some((step, rest)) = path.split_first() else { return Some(self) };
         let child = match &self.content {
             Content::Table(table) => table.get(step),
@@ -216,7 +220,7 @@ impl fmt::Display for Item {
 }
 
 /// A scalar as TOML.
-pub(super) fn scalar_text(written: &Written) -> String {
+pub(crate) fn scalar_text(written: &Written) -> String {
     match written {
         Written::Text(text) => toml::Value::from(text.as_str()).to_string(),
         Written::Float(x) => format!("{x:?}"),
@@ -228,7 +232,7 @@ pub(super) fn scalar_text(written: &Written) -> String {
 ///
 /// # Errors
 /// When the text is not a dotted path.
-pub(super) fn split_path(path: &str) -> Result<Vec<String>, String> {
+pub(crate) fn split_path(path: &str) -> Result<Vec<String>, String> {
     let wrong = || format!("`{path}` is not a dotted path of keys, such as `flows.uploads.count`");
     if path.contains(['\n', '\r', '#', '=']) {
         return Err(wrong());
@@ -251,7 +255,7 @@ pub(super) fn split_path(path: &str) -> Result<Vec<String>, String> {
 ///
 /// # Errors
 /// Every place where the text is not TOML.
-pub(super) fn read_file(file: &str, text: &str) -> Result<Item, Vec<Error>> {
+pub(crate) fn read_file(file: &str, text: &str) -> Result<Item, Vec<Error>> {
     let lines = Lines::new(text);
     let (document, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
@@ -275,7 +279,7 @@ pub(super) fn read_file(file: &str, text: &str) -> Result<Item, Vec<Error>> {
 ///
 /// # Errors
 /// When the text starts like a list, table or quoted text and is not one, or is a number too large.
-pub(super) fn read_word(word: &str, place: &Place) -> Result<Item, Vec<Error>> {
+pub(crate) fn read_word(word: &str, place: &Place) -> Result<Item, Vec<Error>> {
     let bare = Item { content: Content::Scalar(Written::Text(word.to_owned())), place: place.clone() };
     let value = match DeValue::parse(word) {
         Ok(value) => value,

@@ -2,17 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-pub use super::choices::Protocol;
-use super::error::Errors;
-use super::keys::{Shape, TableDef};
-use super::raw::{self, Content, Item};
-use super::section::{Layer, Reader, Section};
+use super::shares;
+pub use crate::control::Protocol;
+use crate::file::{self, Content, Errors, Item, Layer, Reader, Section, Shape, TableDef};
 use crate::id::{NodeId, PortId};
 use crate::params::{Choice, Key, Kind, Params, Value, Written, choice};
 use crate::qdisc::dscp;
 use crate::runtime::inventory::Inventory;
-use crate::scheme::er2bc::{self, shares};
-use crate::scheme::{self, Place};
+use crate::scheme::{self, Place, er2bc};
 use crate::time::Span;
 use crate::units::{Dimension, Rate};
 
@@ -375,8 +372,8 @@ static DATA: TableDef = TableDef {
 /// # Errors
 /// Everything that is wrong with the text, each with its place.
 pub fn parse(file: &str, text: &str) -> Result<Deployment, Errors> {
-    let root = raw::read_file(file, text).map_err(Errors::new)?;
-    let mut reader = Reader::new(file);
+    let root = file::read_file(file, text).map_err(Errors::new)?;
+    let mut reader = Reader::new(file, None, ());
     let deployment = read(&mut reader, &root);
     match deployment {
         Some(deployment) if reader.errors.is_empty() => Ok(deployment),

@@ -4,18 +4,18 @@ use std::rc::Rc;
 
 /// Where something was written.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// Line from 1.
-    pub(super) line: u32,
+    pub(crate) line: u32,
     /// Column from 1, in characters.
-    pub(super) column: u32,
+    pub(crate) column: u32,
     /// By whom.
-    pub(super) source: Source,
+    pub(crate) source: Source,
 }
 
 /// Who wrote something.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// The file's tables.
     File,
     /// The `set` of a variant.
@@ -28,17 +28,17 @@ pub(super) enum Source {
 
 impl Place {
     /// The start of the file.
-    pub(super) fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self { line: 1, column: 1, source: Source::File }
     }
 
     /// A command-line option.
-    pub(super) fn flag(flag: &str) -> Self {
+    pub(crate) fn flag(flag: &str) -> Self {
         Self { line: 0, column: 0, source: Source::Flag(flag.into()) }
     }
 
     /// The same place, written by `source`.
-    pub(super) fn by(&self, source: &Source) -> Self {
+    pub(crate) fn by(&self, source: &Source) -> Self {
         Self { source: source.clone(), ..*self }
     }
 }

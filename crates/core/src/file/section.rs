@@ -2,18 +2,15 @@
 
 use std::rc::Rc;
 
+use super::Files;
 use super::error::Error;
-use super::keys::{self, Shape, TableDef};
 use super::place::{Place, Source};
 use super::raw::{Content, Item, Table, scalar_text};
-use super::traces::{self, Traces};
+use super::table::{Shape, TableDef};
 use super::words;
-use crate::capacity::Trace;
 use crate::params::{Choice, Key, Kind, NamedText, Params, Value, Written};
-use crate::qdisc::{self, QdiscDef, QueueConfig, dscp, htb};
+use crate::qdisc::dscp;
 use crate::rng::SpanDraw;
-use crate::scheme::SchemeDef;
-use crate::sizes::SizeDistribution;
 use crate::time::Span;
 use crate::units::{Bytes, Rate};
 
@@ -29,27 +26,29 @@ pub struct Explained {
 }
 
 /// Collects what is wrong and what was read.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a, S = ()> {
     file: Rc<str>,
-    traces: Option<&'a Traces<'a>>,
-    pub(super) errors: Vec<Error>,
-    pub(super) explained: Vec<Explained>,
+    files: Option<&'a dyn Files>,
+    /// What the owner of the tables needs beside the file.
+    pub(crate) sources: S,
+    pub(crate) errors: Vec<Error>,
+    pub(crate) explained: Vec<Explained>,
 }
 
 /// A table and what stands behind it where it has no value.
 #[derive(Clone)]
-pub(super) struct Layer<'a> {
-    pub(super) path: String,
-    pub(super) place: Place,
-    pub(super) table: Option<&'a Table>,
+pub(crate) struct Layer<'a> {
+    pub(crate) path: String,
+    pub(crate) place: Place,
+    pub(crate) table: Option<&'a Table>,
 }
 
 /// A table as read.
-pub(super) struct Section<'a> {
-    pub(super) path: String,
-    pub(super) place: Place,
+pub(crate) struct Section<'a> {
+    pub(crate) path: String,
+    pub(crate) place: Place,
     /// True when nothing was wrong with the table's own keys.
-    pub(super) sound: bool,
+    pub(crate) sound: bool,
     found: Vec<Found<'a>>,
 }
 
@@ -62,38 +61,40 @@ struct Found<'a> {
 }
 
 impl<'a> Layer<'a> {
-    pub(super) fn new(path: impl Into<String>, item: &'a Item) -> Self {
+    pub(crate) fn new(path: impl Into<String>, item: &'a Item) -> Self {
         Self { path: path.into(), place: item.place.clone(), table: item.table() }
     }
 
     /// A table that the file does not have.
-    pub(super) fn absent(path: impl Into<String>, place: &Place) -> Self {
+    pub(crate) fn absent(path: impl Into<String>, place: &Place) -> Self {
         Self { path: path.into(), place: place.clone(), table: None }
     }
 }
 
-impl<'r> Reader<'r> {
-    pub(super) fn new(file: &str) -> Self {
-        Self { file: file.into(), traces: None, errors: Vec::new(), explained: Vec::new() }
+impl<'r, S> Reader<'r, S> {
+    /// A reader of a file that may name `files`; none: it may not name any.
+    pub(crate) fn new(file: &str, files: Option<&'r dyn Files>, sources: S) -> Self {
+        Self { file: file.into(), files, sources, errors: Vec::new(), explained: Vec::new() }
     }
 
-    /// A reader of a file that may name traces.
-    pub(super) fn with_traces(file: &str, traces: &'r Traces<'r>) -> Self {
-        Self { traces: Some(traces), ..Self::new(file) }
-    }
-
-    /// Schemes that the file may name.
-    pub(super) fn schemes(&self) -> &'r [&'static SchemeDef] {
-        self.traces.map_or(&[], |traces| traces.schemes)
+    /// The text of the file `name`.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub(crate) fn text(&self, name: &str) -> Result<String, String> {
+        let Some(files) = self.files else {
+            return Err(format!("\"{name}\" is a file, and there are no files here"));
+        };
+        files.read(name).map_err(|why| format!("{name}: {why}"))
     }
 
     /// Notes that something is wrong.
-    pub(super) fn fail(&mut self, place: &Place, path: &str, message: impl Into<String>) {
+    pub(crate) fn fail(&mut self, place: &Place, path: &str, message: impl Into<String>) {
         self.errors.push(Error::at(&self.file, place, path, message));
     }
 
     /// Notes that something is wrong, and what to write instead.
-    pub(super) fn fail_with(
+    pub(crate) fn fail_with(
         &mut self,
         place: &Place,
         path: &str,
@@ -104,13 +105,13 @@ impl<'r> Reader<'r> {
     }
 
     /// Notes that the value of `key` is wrong.
-    pub(super) fn fail_key(&mut self, section: &Section<'_>, key: &str, message: impl Into<String>) {
+    pub(crate) fn fail_key(&mut self, section: &Section<'_>, key: &str, message: impl Into<String>) {
         let found = section.entry(key);
         self.errors.push(Error::at(&self.file, &found.place, &found.path, message));
     }
 
     /// Notes where a value came from.
-    pub(super) fn explain(&mut self, path: &str, value: String, item: Option<&Item>, origin: &str) {
+    pub(crate) fn explain(&mut self, path: &str, value: String, item: Option<&Item>, origin: &str) {
         let origin = match item.map(|i| &i.place) {
             None if origin.is_empty() => "default".to_owned(),
             None => format!("default ({origin})"),
@@ -125,12 +126,12 @@ impl<'r> Reader<'r> {
     }
 
     /// Reads the table of `layer`.
-    pub(super) fn section<'a>(&mut self, def: &'static TableDef, layer: &Layer<'a>) -> Section<'a> {
+    pub(crate) fn section<'a>(&mut self, def: &'static TableDef, layer: &Layer<'a>) -> Section<'a> {
         self.section_over(def, core::slice::from_ref(layer))
     }
 
     /// Reads the first of `layers`; a key that it lacks has the value of the next layer that has it.
-    pub(super) fn section_over<'a>(&mut self, def: &'static TableDef, layers: &[Layer<'a>]) -> Section<'a> {
+    pub(crate) fn section_over<'a>(&mut self, def: &'static TableDef, layers: &[Layer<'a>]) -> Section<'a> {
         let choice = def.selector.map(|selector| {
             let written = layers[0].table.and_then(|t| t.get(selector.key)).and_then(Item::text);
             let default =
@@ -155,7 +156,7 @@ impl<'r> Reader<'r> {
     }
 
     /// Reads a table of a registry entry: the first of `layers` with `keys`.
-    pub(super) fn entry_section<'a>(
+    pub(crate) fn entry_section<'a>(
         &mut self,
         keys: &[&'static [Key]],
         layer: &Layer<'a>,
@@ -258,9 +259,7 @@ impl<'r> Reader<'r> {
                             let name = words::nearest(text, words).unwrap_or_default();
                             self.fail_with(&item.place, path, message, format!("did you mean \"{name}\"?"));
                         }
-                        _ if why.starts_with("is not ") || why.contains("write ") => {
-                            self.fail(&item.place, path, message);
-                        }
+                        _ if why.says_what_to_write() => self.fail(&item.place, path, message),
                         _ => self.fail_with(&item.place, path, message, format!("write {}", kind.allowed())),
                     }
                     None
@@ -284,11 +283,7 @@ impl<'r> Reader<'r> {
                 return None;
             };
             let is_file = name.contains('.');
-            let text = is_file.then(|| match self.traces {
-                Some(traces) => traces.text(name),
-                None => Err(traces::no_files(name)),
-            });
-            match text.transpose() {
+            match is_file.then(|| self.text(name)).transpose() {
                 Ok(text) => files.push(NamedText { name: name.to_owned(), text }),
                 Err(why) => {
                     self.fail(&named.place, path, why);
@@ -300,7 +295,7 @@ impl<'r> Reader<'r> {
     }
 
     /// The table at a nested key, or a layer without one.
-    pub(super) fn table<'a>(&mut self, section: &Section<'a>, key: &str) -> Layer<'a> {
+    pub(crate) fn table<'a>(&mut self, section: &Section<'a>, key: &str) -> Layer<'a> {
         let path = joined(&section.path, key);
         match section.item(key) {
             None => Layer::absent(path, &section.place),
@@ -314,7 +309,7 @@ impl<'r> Reader<'r> {
     }
 
     /// The tables in the list at a nested key.
-    pub(super) fn tables<'a>(&mut self, section: &Section<'a>, key: &str) -> Vec<Layer<'a>> {
+    pub(crate) fn tables<'a>(&mut self, section: &Section<'a>, key: &str) -> Vec<Layer<'a>> {
         let path = joined(&section.path, key);
         let Some(item) = section.item(key) else { return Vec::new() };
         let Content::List(items) = &item.content else {
@@ -334,7 +329,7 @@ impl<'r> Reader<'r> {
     }
 
     /// The items of the list at a nested key; none when the key is absent or wrong.
-    pub(super) fn items<'a>(&mut self, section: &Section<'a>, key: &str) -> Option<&'a [Item]> {
+    pub(crate) fn items<'a>(&mut self, section: &Section<'a>, key: &str) -> Option<&'a [Item]> {
         let item = section.item(key)?;
         match &item.content {
             Content::List(items) => Some(items),
@@ -345,141 +340,8 @@ impl<'r> Reader<'r> {
         }
     }
 
-    /// The trace in the file that is named at `key`.
-    pub(super) fn trace(&mut self, section: &Section<'_>, key: &str) -> Option<Trace> {
-        let name = section.text(key)?;
-        let read = match self.traces {
-            Some(traces) => traces.read(&name),
-            None => Err(traces::no_files(&name)),
-        };
-        read.map_err(|why| self.fail_key(section, key, why)).ok()
-    }
-
-    /// The flow sizes in the file `name`, which stands at `key`.
-    pub(super) fn sizes(&mut self, section: &Section<'_>, key: &str, name: &str) -> Option<SizeDistribution> {
-        let text = match self.traces {
-            Some(traces) => traces.text(name),
-            None => Err(traces::no_files(name)),
-        };
-        let parsed = text.and_then(|text| {
-            SizeDistribution::parse(name, &text).map_err(|error| match error.line {
-                Some(line) => format!("{name}:{line}: {}", error.why),
-                None => format!("{name}: {}", error.why),
-            })
-        });
-        parsed.map_err(|why| self.fail_key(section, key, why)).ok()
-    }
-
-    /// The queue at `key`: a limit, or a discipline with its parameters.
-    pub(super) fn queue(&mut self, section: &Section<'_>, key: &str) -> Option<QueueConfig> {
-        let found = section.entry(key);
-        let Some(table) = found.item.and_then(Item::table) else {
-            let default = Written::Text(found.key.default.unwrap_or("unlimited").to_owned());
-            let written = match found.item.map(|i| &i.content) {
-                None => &default,
-                Some(Content::Scalar(written)) => written,
-                Some(_) => &Written::Bool(false),
-            };
-            let path = joined(&section.path, key);
-            self.explain(&path, scalar_text(written), found.item, found.key.origin);
-            return match Kind::Limit.parse(written) {
-                Ok(Value::Limit(limit)) => Some(qdisc::fifo::config(limit)),
-                Ok(_) => None,
-                Err(why) => {
-                    let shown = found.item.map_or_else(|| scalar_text(written), Item::to_string);
-                    let hint = "write \"200pkt\", \"64KiB\", \"unlimited\", or a table such as { discipline = \"fifo\", \
-                                limit = \"200pkt\" }";
-                    let why = if why.starts_with("is not ") { "is not a queue".to_owned() } else { why };
-                    self.fail_with(&found.place, &found.path, format!("{shown} {why}"), hint);
-                    None
-                }
-            };
-        };
-        let layer = Layer { path: found.path.clone(), place: found.place.clone(), table: Some(table) };
-        let names: Vec<&str> = qdisc::registry::REGISTRY.iter().map(|d| d.name).collect();
-        let Some(name) = table.get("discipline").and_then(Item::text) else {
-            let place = table.get("discipline").map_or(&layer.place, |i| &i.place);
-            let hint = format!("write the name of one: {}", words::list(&names));
-            self.fail_with(place, &joined(&layer.path, "discipline"), "is missing or not a text", hint);
-            return None;
-        };
-        let Some(discipline) = qdisc::registry::REGISTRY.iter().copied().find(|d| d.name == name) else {
-            let place = table.get("discipline").map_or(&layer.place, |i| &i.place);
-            let path = joined(&layer.path, "discipline");
-            self.fail_with(
-                place,
-                &path,
-                format!("unknown discipline \"{name}\""),
-                words::suggestion(name, &names),
-            );
-            return None;
-        };
-        self.discipline(discipline, &layer)
-    }
-
-    fn discipline(&mut self, discipline: &'static QdiscDef, layer: &Layer<'_>) -> Option<QueueConfig> {
-        const NAME: &[Key] = &[Key::required("discipline", Kind::Text, "Name of the discipline")];
-        let header = format!("a queue with discipline \"{}\"", discipline.name);
-        let section = self.entry_section(&[NAME, discipline.keys], layer, &header);
-        let errors_before = self.errors.len();
-        let mut nested = Vec::new();
-        let mut classes = Vec::new();
-        for key in discipline.keys.iter().filter(|key| key.kind == Kind::Nested) {
-            if section.item(key.name).is_none() {
-                continue;
-            }
-            match keys::shape_in_queue(discipline.name, key.name) {
-                Some(Shape::CodePoints) => {
-                    let names = self.code_points(&section, key.name);
-                    nested.extend(names.map(|names| (key.name, Value::List(names))));
-                }
-                Some(Shape::Tables(def)) => {
-                    classes = self.tables(&section, key.name).iter().map(|l| self.section(def, l)).collect();
-                    let tables = self.queue_classes(&classes);
-                    nested.push((key.name, Value::Tables(tables)));
-                }
-                _ => {}
-            }
-        }
-        if self.errors.len() > errors_before {
-            return None;
-        }
-        let mut params = section.params(discipline.keys)?;
-        for (key, value) in nested {
-            params.set(key, value);
-        }
-        if *discipline == htb::DEF
-            && let Err(htb::Misfit { class: Some(at), key, why }) = htb::check(&params)
-        {
-            self.fail_key(&classes[at], key, why);
-            return None;
-        }
-        if let Err((key, why)) = (discipline.check)(&params) {
-            self.fail_key(&section, key, why);
-            return None;
-        }
-        Some(QueueConfig { discipline, params })
-    }
-
-    /// The parameters of a queue's classes.
-    fn queue_classes(&mut self, classes: &[Section<'_>]) -> Vec<Params> {
-        let names: Vec<_> = classes.iter().filter_map(|class| class.name_entry("name")).collect();
-        self.unique(&names);
-        let mut all = Vec::new();
-        for class in classes {
-            let _ = self.name(class, "name");
-            let code_points = class.item("dscp").map(|_| self.code_points(class, "dscp"));
-            let Some(mut params) = class.params(htb::CLASS_KEYS) else { continue };
-            if let Some(names) = code_points.flatten() {
-                params.set("dscp", Value::List(names));
-            }
-            all.push(params);
-        }
-        all
-    }
-
     /// The code points at `key`, as text.
-    pub(super) fn code_points(&mut self, section: &Section<'_>, key: &str) -> Option<Vec<String>> {
+    pub(crate) fn code_points(&mut self, section: &Section<'_>, key: &str) -> Option<Vec<String>> {
         let item = section.item(key)?;
         let Content::List(items) = &item.content else {
             self.fail_key(section, key, format!("{item} is not a list of code points, as [46] or [\"ef\"]"));
@@ -505,7 +367,7 @@ impl<'r> Reader<'r> {
     }
 
     /// Checks that the text at `key` is a name of letters, digits, `-` and `_`, and returns it.
-    pub(super) fn name(&mut self, section: &Section<'_>, key: &str) -> Option<String> {
+    pub(crate) fn name(&mut self, section: &Section<'_>, key: &str) -> Option<String> {
         let name = section.text(key)?;
         if words::is_name(&name) {
             return Some(name);
@@ -515,7 +377,7 @@ impl<'r> Reader<'r> {
     }
 
     /// Notes names that occur twice, at the later place.
-    pub(super) fn unique(&mut self, names: &[(String, Place, String)]) {
+    pub(crate) fn unique(&mut self, names: &[(String, Place, String)]) {
         let mut seen = std::collections::BTreeMap::new();
         for (name, place, path) in names {
             if let Some(first) = seen.insert(name, place) {
@@ -530,7 +392,7 @@ impl<'r> Reader<'r> {
 macro_rules! typed {
     ($(#[$doc:meta])* $name:ident, $variant:ident, $type:ty) => {
         $(#[$doc])*
-        pub(super) fn $name(&self, key: &str) -> Option<$type> {
+        pub(crate) fn $name(&self, key: &str) -> Option<$type> {
             match self.entry(key).value.as_ref()? {
                 Value::$variant(value) => Some(value.clone()),
                 other => panic!("key {key} holds {other:?}, not {}", stringify!($variant)),
@@ -548,38 +410,43 @@ impl<'a> Section<'a> {
     }
 
     /// True when the section has the key, written or not.
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.found.iter().any(|f| f.key.name == key)
     }
 
+    /// What is known of `key`.
+    pub(crate) fn key(&self, key: &str) -> &'static Key {
+        self.entry(key).key
+    }
+
     /// What was written at `key`.
-    pub(super) fn item(&self, key: &str) -> Option<&'a Item> {
+    pub(crate) fn item(&self, key: &str) -> Option<&'a Item> {
         self.entry(key).item
     }
 
     /// Where `key` was written, or else where its table is.
-    pub(super) fn place(&self, key: &str) -> &Place {
+    pub(crate) fn place(&self, key: &str) -> &Place {
         &self.entry(key).place
     }
 
     /// Dotted path of `key`, where it was written.
-    pub(super) fn key_path(&self, key: &str) -> &str {
+    pub(crate) fn key_path(&self, key: &str) -> &str {
         &self.entry(key).path
     }
 
     /// The name at `key`, its place and its path, for [`Reader::unique`].
-    pub(super) fn name_entry(&self, key: &str) -> Option<(String, Place, String)> {
+    pub(crate) fn name_entry(&self, key: &str) -> Option<(String, Place, String)> {
         Some((self.text(key)?, self.place(key).clone(), self.key_path(key).to_owned()))
     }
 
     /// The values of a registry entry, when all are right.
-    pub(super) fn params(&self, keys: &'static [Key]) -> Option<Params> {
+    pub(crate) fn params(&self, keys: &'static [Key]) -> Option<Params> {
         let value = |key: &'static Key| Some((key.name, self.entry(key.name).value.clone()?));
         self.sound.then(|| Params::new(keys.iter().filter_map(value).collect()))
     }
 
     /// A list of ordinal numbers; empty when absent or wrong.
-    pub(super) fn ordinals(&self, key: &str) -> Vec<u64> {
+    pub(crate) fn ordinals(&self, key: &str) -> Vec<u64> {
         match self.item(key).map(|i| &i.content) {
             Some(Content::List(items)) => items.iter().filter_map(ordinal).collect(),
             _ => Vec::new(),
@@ -587,7 +454,7 @@ impl<'a> Section<'a> {
     }
 
     /// What the word at `key` stands for.
-    pub(super) fn choice<T: Choice>(&self, key: &str) -> Option<T> {
+    pub(crate) fn choice<T: Choice>(&self, key: &str) -> Option<T> {
         Some(T::of(&self.text(key)?))
     }
 
@@ -621,12 +488,12 @@ impl<'a> Section<'a> {
 }
 
 /// `table.key`; `key` at the top of the file.
-pub(super) fn joined(path: &str, key: &str) -> String {
+pub(crate) fn joined(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
 /// The default of `key` as in TOML.
-pub(super) fn default_text(key: &Key) -> Option<String> {
+fn default_text(key: &Key) -> Option<String> {
     let written = match key.kind {
         Kind::Text | Kind::TextList => Written::Text(key.default?.to_owned()),
         _ => Written::from_word(key.default?),

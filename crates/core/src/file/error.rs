@@ -1,4 +1,4 @@
-//! What is wrong with a scenario file, and where.
+//! What is wrong with a file, and where.
 
 use core::fmt;
 
@@ -30,7 +30,7 @@ pub struct Error {
 }
 
 impl Error {
-    pub(super) fn at(file: &str, place: &Place, path: &str, message: impl Into<String>) -> Self {
+    pub(crate) fn at(file: &str, place: &Place, path: &str, message: impl Into<String>) -> Self {
         let (flag, case) = match &place.source {
             Source::File => (None, None),
             Source::Flag(flag) => (Some(flag.to_string()), None),
@@ -49,13 +49,13 @@ impl Error {
         }
     }
 
-    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
     /// True when both say the same about the same place, whatever the case.
-    pub(super) fn repeats(&self, other: &Self) -> bool {
+    pub(crate) fn repeats(&self, other: &Self) -> bool {
         Self { case: None, ..self.clone() } == Self { case: None, ..other.clone() }
     }
 }
@@ -84,7 +84,7 @@ impl core::error::Error for Error {}
 
 impl Errors {
     /// Sorts by place, keeps the first of those that repeat each other.
-    pub(super) fn new(mut errors: Vec<Error>) -> Self {
+    pub(crate) fn new(mut errors: Vec<Error>) -> Self {
         errors.sort_by(|a, b| (&a.flag, a.line, a.column).cmp(&(&b.flag, b.line, b.column)));
         let mut kept: Vec<Error> = Vec::new();
         for error in errors {

@@ -1,16 +1,10 @@
 //! Policy files: how an operator wants TCP to be tuned. The same reader, quantities and errors as scenario files.
 
-use super::error::Errors;
-use super::keys::{Shape, TableDef};
-use super::raw::{self, Item};
-use super::section::{Layer, Reader, Section};
-use super::words;
+use super::condition::{Condition, Scope};
+use super::policy::{Check, Half, MOST_RULES, Otherwise, Policy, Rule, incompatible, too_fast};
+use super::statistic::{STATISTICS, Statistic};
+use crate::file::{self, Errors, Item, Layer, Reader, Section, Shape, TableDef, suggestion};
 use crate::params::{Choice, Key, Kind};
-use crate::scheme::opentcp::condition::{Condition, Scope};
-use crate::scheme::opentcp::policy::{
-    Check, Half, MOST_RULES, Otherwise, Policy, Rule, incompatible, too_fast,
-};
-use crate::scheme::opentcp::statistic::{STATISTICS, Statistic};
 use crate::time::Span;
 use crate::tuning::{Tuning, Variant};
 use crate::units::Dimension;
@@ -98,8 +92,8 @@ static SET: TableDef = TableDef {
 /// # Errors
 /// Everything that is wrong with the text, each with its place.
 pub fn parse(file: &str, text: &str) -> Result<Policy, Errors> {
-    let root = raw::read_file(file, text).map_err(Errors::new)?;
-    let mut reader = Reader::new(file);
+    let root = file::read_file(file, text).map_err(Errors::new)?;
+    let mut reader = Reader::new(file, None, ());
     let policy = read(&mut reader, &root);
     match policy {
         Some(policy) if reader.errors.is_empty() => Ok(policy),
@@ -123,7 +117,7 @@ fn read(reader: &mut Reader<'_>, root: &Item) -> Option<Policy> {
             Some((_, check)) => forced.push(*check),
             None => {
                 let known: Vec<&str> = Check::WORDS.iter().map(|(known, _)| *known).collect();
-                let what = format!("\"{word}\" is no check; {}", words::suggestion(&word, &known));
+                let what = format!("\"{word}\" is no check; {}", suggestion(&word, &known));
                 reader.fail_key(&file, "force", what);
             }
         }
@@ -186,7 +180,7 @@ fn statistics(reader: &mut Reader<'_>, file: &Section<'_>) -> Vec<&'static Stati
         match Statistic::named(&name) {
             Some(statistic) => found.push(statistic),
             None => {
-                let what = format!("\"{name}\" is no statistic; {}", words::suggestion(&name, &names));
+                let what = format!("\"{name}\" is no statistic; {}", suggestion(&name, &names));
                 reader.fail_key(file, "statistics", what);
             }
         }

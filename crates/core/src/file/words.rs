@@ -1,7 +1,7 @@
 //! Words for messages: lists of names, and the nearest name.
 
 /// "a, b, c", cut after forty; "nothing" when empty.
-pub(super) fn list<T: AsRef<str>>(names: &[T]) -> String {
+pub(crate) fn list<T: AsRef<str>>(names: &[T]) -> String {
     const SHOWN: usize = 40;
     if names.is_empty() {
         return "nothing".to_owned();
@@ -14,7 +14,7 @@ pub(super) fn list<T: AsRef<str>>(names: &[T]) -> String {
 }
 
 /// The name that `written` was probably meant to be.
-pub(super) fn nearest<'a, T: AsRef<str>>(written: &str, names: &'a [T]) -> Option<&'a str> {
+pub(crate) fn nearest<'a, T: AsRef<str>>(written: &str, names: &'a [T]) -> Option<&'a str> {
     let plain = |s: &str| s.to_lowercase().replace('_', "-");
     let written = plain(written);
     names
@@ -34,7 +34,7 @@ pub(crate) fn suggestion<T: AsRef<str>>(written: &str, names: &[T]) -> String {
 }
 
 /// True for a name of letters, digits, `-` and `_`.
-pub(super) fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }
 

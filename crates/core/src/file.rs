@@ -1,0 +1,26 @@
+//! Reads a TOML file table by table: what was written, with its places, becomes typed values, or errors that name the
+//! place. It knows neither schemes nor scenarios; the tables of a file are data of whoever owns it.
+
+mod error;
+mod place;
+mod raw;
+mod section;
+mod table;
+mod words;
+
+pub use error::{Error, Errors};
+pub(crate) use place::{Place, Source};
+pub(crate) use raw::{Content, Item, read_file, read_word, scalar_text, split_path};
+pub use section::Explained;
+pub(crate) use section::{Layer, Reader, Section, joined};
+pub(crate) use table::{Selector, Shape, TableDef};
+pub(crate) use words::{is_name, list, suggestion};
+
+/// Where the files are that a file names; this crate knows no files.
+pub trait Files: core::fmt::Debug {
+    /// The text of the file that is called `name`.
+    ///
+    /// # Errors
+    /// Why it cannot be read, as the rest of "`name`: ...".
+    fn read(&self, name: &str) -> Result<String, String>;
+}

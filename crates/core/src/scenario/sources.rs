@@ -1,0 +1,60 @@
+//! What a scenario file may name: schemes, and files, of which traces are read once.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use super::{Files, Options};
+use crate::capacity::Trace;
+use crate::file::{self, Section};
+use crate::scheme::SchemeDef;
+use crate::sizes::SizeDistribution;
+
+/// Reads scenario files.
+pub(super) type Reader<'a> = file::Reader<'a, &'a Sources<'a>>;
+
+/// What the files of a study may name.
+pub(super) struct Sources<'a> {
+    files: Option<&'a dyn Files>,
+    schemes: &'a [&'static SchemeDef],
+    /// The traces so far.
+    traces: RefCell<BTreeMap<String, Result<Trace, String>>>,
+}
+
+impl<'a> Sources<'a> {
+    pub(super) fn new(options: &Options<'a>) -> Self {
+        Self { files: options.files, schemes: options.schemes, traces: RefCell::default() }
+    }
+
+    /// A reader of `file`.
+    pub(super) fn reader(&'a self, file: &str) -> Reader<'a> {
+        Reader::new(file, self.files, self)
+    }
+}
+
+impl<'r> Reader<'r> {
+    /// Schemes that the file may name.
+    pub(super) fn schemes(&self) -> &'r [&'static SchemeDef] {
+        self.sources.schemes
+    }
+
+    /// The trace in the file that is named at `key`.
+    pub(super) fn trace(&mut self, section: &Section<'_>, key: &str) -> Option<Trace> {
+        let name = section.text(key)?;
+        let parse = |text: String| Trace::parse(&name, &text).map_err(|e| at_line(&name, e.line, &e.why));
+        let mut traces = self.sources.traces.borrow_mut();
+        let read = traces.entry(name.clone()).or_insert_with(|| self.text(&name).and_then(parse)).clone();
+        read.map_err(|why| self.fail_key(section, key, why)).ok()
+    }
+
+    /// The flow sizes in the file `name`, which stands at `key`.
+    pub(super) fn sizes(&mut self, section: &Section<'_>, key: &str, name: &str) -> Option<SizeDistribution> {
+        let parse =
+            |text: String| SizeDistribution::parse(name, &text).map_err(|e| at_line(name, e.line, &e.why));
+        self.text(name).and_then(parse).map_err(|why| self.fail_key(section, key, why)).ok()
+    }
+}
+
+/// What is wrong with the file `name`, at its line when there is one.
+fn at_line(name: &str, line: Option<impl core::fmt::Display>, why: &str) -> String {
+    line.map_or_else(|| format!("{name}: {why}"), |line| format!("{name}:{line}: {why}"))
+}
