@@ -14,6 +14,7 @@ pub mod fairness;
 pub mod id;
 pub mod measure;
 pub mod params;
+pub mod plan;
 pub mod port;
 pub mod qdisc;
 pub mod report;
