@@ -15,6 +15,7 @@ pub mod file;
 pub mod id;
 pub mod measure;
 pub mod params;
+pub mod plan;
 pub mod port;
 pub mod qdisc;
 pub mod report;

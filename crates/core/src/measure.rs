@@ -1,6 +1,7 @@
 //! Samples a run and sums it up: goodput, fairness, queue.
 
 pub mod gauges;
+pub mod meters;
 pub mod record;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -9,7 +10,7 @@ use crate::fairness::{Demand, jain, max_min};
 use crate::report::Series;
 use crate::scenario::{FlowGroup, RecordDetail, Scenario, Transport};
 use crate::time::{Span, Time};
-
+use crate::units::tcp_headers;
 use crate::workload::FlowPlan;
 
 /// What the sampler reads of each measured flow.
@@ -104,13 +105,9 @@ struct ShortageLimit {
 
 /// Bytes of a full IP packet.
 fn packet_bytes(group: &FlowGroup) -> f64 {
-    /// IPv4 and TCP.
-    const HEADERS: u64 = 40;
-    /// RFC 7323 with its padding.
-    const TIMESTAMPS: u64 = 12;
     match &group.transport {
         Transport::Tcp { settings, .. } => {
-            (settings.mss.get() + HEADERS + if settings.timestamps { TIMESTAMPS } else { 0 }) as f64
+            (settings.mss.get() + u64::from(tcp_headers(settings.timestamps))) as f64
         }
         Transport::Udp { packet, .. } => packet.get() as f64,
     }

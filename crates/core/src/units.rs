@@ -8,6 +8,12 @@ use core::fmt;
 /// Bytes of the IPv4 (RFC 791) and UDP (RFC 768) headers before the payload of a datagram.
 pub const UDP_HEADERS: u32 = 28;
 
+/// Bytes of the IPv4 and TCP headers before the payload of a data segment: with the timestamps option and its padding
+/// (RFC 7323 appendix A), or without options.
+pub const fn tcp_headers(timestamps: bool) -> u32 {
+    if timestamps { 52 } else { 40 }
+}
+
 use crate::time::Span;
 
 /// A bit rate in bit/s.

@@ -255,61 +255,49 @@ fn apply_timeline(group: &FlowGroup, mut flows: Vec<FlowPlan>) -> Vec<FlowPlan> 
     flows
 }
 
-/// Where flows are in their on and off times; empty when no flow has any.
-pub struct Toggles {
-    streams: Vec<Stream>,
-    states: Vec<ToggleState>,
-}
+/// Where flows are in their on and off times.
+pub struct Toggles(Vec<Option<Toggle>>);
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ToggleState {
-    On,
-    Off,
-    /// Not started, or stopped for good.
-    Ended,
+struct Toggle {
+    times: OnOff,
+    stream: Stream,
+    /// None: not started, or stopped for good.
+    is_on: Option<bool>,
 }
 
 impl Toggles {
     /// Nobody has started. Each flow draws from a stream of its own.
     pub fn new(plans: &[FlowPlan], scenario: &Scenario, trial: u32) -> Self {
         let groups = &scenario.flows;
-        if groups.iter().all(|group| group.on_off.is_none()) {
-            return Self { streams: Vec::new(), states: Vec::new() };
-        }
-        let stream = |plan: &FlowPlan| {
-            Stream::new(scenario.run.seed, trial, &format!("flow/{}/on-off", plan.name(groups)))
+        let toggle = |plan: &FlowPlan| {
+            let times = plan.group(groups).on_off.clone()?;
+            let name = format!("flow/{}/on-off", plan.name(groups));
+            Some(Toggle { times, stream: Stream::new(scenario.run.seed, trial, &name), is_on: None })
         };
-        Self { streams: plans.iter().map(stream).collect(), states: vec![ToggleState::Ended; plans.len()] }
+        let has_any = groups.iter().any(|group| group.on_off.is_some());
+        Self(plans.iter().filter(|_| has_any).map(toggle).collect())
     }
 
-    /// The flow starts, on.
-    pub fn start(&mut self, flow: usize) {
-        self.states[flow] = ToggleState::On;
+    /// The flow starts, on, and stays so for how long; none: until it stops.
+    pub fn start(&mut self, flow: usize) -> Option<Span> {
+        let toggle = self.0.get_mut(flow)?.as_mut()?;
+        toggle.is_on = Some(true);
+        Some(toggle.times.on.draw(&mut toggle.stream))
     }
 
     /// The flow stops for good.
     pub fn stop(&mut self, flow: usize) {
-        if let Some(state) = self.states.get_mut(flow) {
-            *state = ToggleState::Ended;
+        if let Some(Some(toggle)) = self.0.get_mut(flow) {
+            toggle.is_on = None;
         }
     }
 
-    /// From on to off or back; false when the flow has been stopped.
-    pub fn turn(&mut self, flow: usize) -> bool {
-        let state = &mut self.states[flow];
-        *state = match *state {
-            ToggleState::On => ToggleState::Off,
-            ToggleState::Off => ToggleState::On,
-            ToggleState::Ended => return false,
-        };
-        true
-    }
-
-    /// Whether the flow is on, and for how long it stays as it is.
-    pub fn draw(&mut self, flow: usize, times: &OnOff) -> (bool, Span) {
-        let on = self.states[flow] == ToggleState::On;
-        let length = if on { times.on } else { times.off };
-        (on, length.draw(&mut self.streams[flow]))
+    /// From on to off or back: whether the flow is on now, and for how long it stays as it is. None when it has been stopped.
+    pub fn turn(&mut self, flow: usize) -> Option<(bool, Span)> {
+        let Toggle { times, stream, is_on } = self.0.get_mut(flow)?.as_mut()?;
+        let on = !(*is_on)?;
+        *is_on = Some(on);
+        Some((on, if on { &times.on } else { &times.off }.draw(stream)))
     }
 }
 

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
-use bandmaster_core::control::post::{ControlPlane, Post};
 use bandmaster_core::control::{
     FlowEnd, FlowKey, FlowStart, FlowStats, Message, Observation, Passed, PortStats, SegmentCounts,
 };
@@ -15,6 +14,7 @@ use bandmaster_core::port::window::{Segment, WindowProgram};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::runtime::envelope::{Key, Line};
 use bandmaster_core::runtime::inventory::{Inventory, Port};
+use bandmaster_core::runtime::post::{ControlPlane, Post};
 use bandmaster_core::runtime::{Host, Refusal, Runner};
 use bandmaster_core::scheme::er2bc::probe::{self, Auth, Endpoint};
 use bandmaster_core::scheme::{

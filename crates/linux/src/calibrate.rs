@@ -19,7 +19,7 @@ use bandmaster_core::qdisc::Discipline;
 use bandmaster_core::qdisc::fifo::DropTail;
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::Span;
-use bandmaster_core::units::Rate;
+use bandmaster_core::units::{Rate, tcp_headers};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
@@ -199,7 +199,8 @@ pub fn load(scenario: &Scenario) -> Result<Load, Error> {
     limits::check(scenario, 1)?;
     let plan = Workplan::new(scenario, 0)?;
     let overhead = scenario.topology.frame_overhead.get() as f64;
-    let capacities: Vec<f64> = plan.rates.iter().map(|rate| rate.bits_per_sec() as f64).collect();
+    let headers = f64::from(tcp_headers(true));
+    let capacities: Vec<f64> = plan.links.rates.iter().map(|rate| rate.bits_per_sec() as f64).collect();
     let transport = |i: usize| &plan.flows[i].group(&scenario.flows).transport;
     let most = |i: usize| match transport(i) {
         Transport::Tcp { .. } => f64::INFINITY,
@@ -214,7 +215,7 @@ pub fn load(scenario: &Scenario) -> Result<Load, Error> {
         match transport(i) {
             Transport::Udp { packet, .. } => hops * rate / (8.0 * packet.get() as f64),
             Transport::Tcp { settings, .. } => {
-                let data = rate / (8.0 * (settings.mss.get() as f64 + TCP_HEADERS + overhead));
+                let data = rate / (8.0 * (settings.mss.get() as f64 + headers + overhead));
                 let answers = plan.ack_routes.get(i).map_or(0.0, |ports| ports.len() as f64);
                 data * (hops + answers / f64::from(settings.delayed_ack.max(1)))
             }
@@ -222,9 +223,6 @@ pub fn load(scenario: &Scenario) -> Result<Load, Error> {
     });
     Ok(Load { packets: packets.sum() })
 }
-
-/// IPv4 and TCP headers with timestamps.
-const TCP_HEADERS: f64 = 52.0;
 
 /// Measures, for less than 30 s. Needs the privileges of [`take_privileges`](crate::netns::take_privileges).
 ///

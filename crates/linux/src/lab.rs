@@ -13,16 +13,15 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use bandmaster_core::id::PortId;
-use bandmaster_core::measure::gauges::GaugeMeter;
+use bandmaster_core::measure::meters::Meters;
 use bandmaster_core::measure::record::{self, Tallies};
-use bandmaster_core::measure::{FlowSample, Flows, Meter};
+use bandmaster_core::measure::{FlowSample, Flows};
 use bandmaster_core::report::{Distribution, RunRecord, Work};
 use bandmaster_core::runtime::Runner;
 use bandmaster_core::runtime::post::Post;
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
-use bandmaster_core::units::UDP_HEADERS;
+use bandmaster_core::units::{UDP_HEADERS, tcp_headers};
 use bandmaster_core::workload::Toggles;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -124,15 +123,7 @@ pub(crate) struct Lab<'a> {
     /// Why the trial cannot go on, from within a role's action.
     failed: Option<Error>,
     toggles: Toggles,
-    meter: Meter,
-    gauge_meter: GaugeMeter,
-    measured_port: Option<usize>,
-    /// Rate of inelastic traffic that is on, per port, in bit/s.
-    inelastic: Vec<f64>,
-    /// The part of it that is background, at the port whose free bandwidth is tracked.
-    background: f64,
-    /// The same at the measured port.
-    beside: f64,
+    meters: Meters,
     /// The measured port's shaper: packet-nanoseconds of waiting, and the most that waited.
     shaper_waited: u64,
     shaper_most: u32,
@@ -216,7 +207,8 @@ impl<'a> Lab<'a> {
                 (Box::new(traffic), receipts)
             }
         };
-        let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.place.node));
+        let measured_port = plan.measured_port(scenario);
+        let meters = Meters::new(scenario, &plan.flows, &roles, &plan.links.rates, measured_port);
         let probes = Probes::open(&roles, scenario, trial, &network.nodes)?;
         let runner =
             Runner::new::<Lab<'_>>(roles, inventory).map_err(|lacks| Error::Missing(lacks.to_string()))?;
@@ -231,12 +223,7 @@ impl<'a> Lab<'a> {
             scenario,
             plan,
             toggles: Toggles::new(&plan.flows, scenario, trial),
-            meter: Meter::new(scenario, &plan.flows),
-            gauge_meter,
-            measured_port: plan.measured_port(scenario),
-            inelastic: vec![0.0; plan.rates.len()],
-            background: 0.0,
-            beside: 0.0,
+            meters,
             shaper_waited: 0,
             shaper_most: 0,
             waited_before: 0,
@@ -299,14 +286,13 @@ impl<'a> Lab<'a> {
                 self.events.push(Reverse((flow.stop, Event::Stop(i))));
             }
         }
-        if self.measured_port.is_some_and(|port| self.network.shapers.contains_key(&port)) {
+        let measured = self.meters.measured_port;
+        if measured.is_some_and(|port| self.network.shapers.contains_key(&port.index())) {
             self.push(Time::ZERO + LOOK, Event::Look);
         }
         for (number, fault) in self.scenario.faults.nodes.iter().enumerate() {
             self.events.push(Reverse((fault.at, Event::NodeFault(number))));
         }
-        self.note_free(Time::ZERO);
-        self.note_room(Time::ZERO);
         self.begin_roles()
     }
 
@@ -354,9 +340,7 @@ impl<'a> Lab<'a> {
     // ------------------------------------------------------------------------------------------------ traffic
 
     fn start(&mut self, i: usize, at: Time) -> Result<(), Error> {
-        if let Some(times) = &self.plan.flows[i].group(&self.scenario.flows).on_off {
-            self.toggles.start(i);
-            let (_, length) = self.toggles.draw(i, times);
+        if let Some(length) = self.toggles.start(i) {
             self.push(at + length, Event::Toggle(i));
         }
         if i < self.plan.tcp_flows {
@@ -371,11 +355,7 @@ impl<'a> Lab<'a> {
     }
 
     fn toggle(&mut self, i: usize, at: Time) {
-        let Some(times) = &self.plan.flows[i].group(&self.scenario.flows).on_off else { return };
-        if !self.toggles.turn(i) {
-            return;
-        }
-        let (on, length) = self.toggles.draw(i, times);
+        let Some((on, length)) = self.toggles.turn(i) else { return };
         self.push(at + length, Event::Toggle(i));
         self.set_on(i, on, at);
     }
@@ -391,53 +371,18 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Keeps the rate of inelastic traffic on each port.
+    /// Tells the meters of a flow that is on, or off.
     fn account(&mut self, i: usize, on: bool, at: Time) {
         let group = self.plan.flows[i].group(&self.scenario.flows);
-        let Transport::Udp { rate, packet, .. } = &group.transport else { return };
-        let overhead = self.scenario.topology.frame_overhead.get() as f64;
-        let wire = rate.bits_per_sec() as f64 * (1.0 + overhead / packet.get() as f64);
-        let change = if on { wire } else { -wire };
-        for &port in &self.plan.data_routes[i] {
-            self.inelastic[port as usize] += change;
-        }
-        if let Some(port) = self.measured_port
-            && !group.measured
-            && self.plan.data_routes[i].contains(&(port as u32))
-        {
-            self.beside += change;
-            self.note_room(at);
-        }
-        if let Some(tracking) = self.gauge_meter.tracking()
-            && !group.measured
-            && self.plan.data_routes[i].contains(&tracking.port.0)
-        {
-            self.background += change;
-            self.note_free(at);
-        }
-    }
-
-    /// Tells what background traffic leaves of the measured port.
-    fn note_room(&mut self, at: Time) {
-        if let Some(port) = self.measured_port {
-            let rate = self.plan.rates[port].bits_per_sec() as f64;
-            self.meter.set_room(at, (rate - self.beside).max(0.0));
-        }
-    }
-
-    /// Tells what background traffic leaves of the tracked port.
-    fn note_free(&mut self, at: Time) {
-        if let Some(tracking) = self.gauge_meter.tracking() {
-            let rate = self.plan.rates[tracking.port.index()].bits_per_sec() as f64;
-            self.gauge_meter.set_free(at, (rate - self.background).max(0.0));
-        }
+        self.meters.turn(at, group, &self.plan.data_routes[i], on);
     }
 
     // ------------------------------------------------------------------------------------------------ results
 
     /// Reads the level of the measured port's shaper, which keeps no mean itself.
     fn look(&mut self, at: Time) -> Result<(), Error> {
-        if let Some(shaper) = self.measured_port.and_then(|port| self.network.shapers.get_mut(&port)) {
+        let measured = self.meters.measured_port;
+        if let Some(shaper) = measured.and_then(|port| self.network.shapers.get_mut(&port.index())) {
             let waiting = shaper.stats()?.iter().map(|class| class.waiting_packets).sum::<u32>();
             self.shaper_waited += u64::from(waiting) * LOOK.as_nanos();
             self.shaper_most = self.shaper_most.max(waiting);
@@ -448,18 +393,11 @@ impl<'a> Lab<'a> {
 
     fn sample(&mut self, at: Time) {
         let waited = self
+            .meters
             .measured_port
-            .map_or(0, |port| self.shaper_waited + self.forwarder.board.port(port).waited(at));
+            .map_or(0, |port| self.shaper_waited + self.forwarder.board.port(port.index()).waited(at));
         let waited_since = waited - self.waited_before.min(waited);
         self.waited_before = waited;
-        let queue_name = self.measured_port.map(|port| self.scenario.topology.port_name(PortId(port as u32)));
-        let capacities: Vec<f64> = self
-            .plan
-            .rates
-            .iter()
-            .zip(&self.inelastic)
-            .map(|(rate, load)| (rate.bits_per_sec() as f64 - load).max(0.0))
-            .collect();
         let (scenario, plan, traffic) = (self.scenario, self.plan, &*self.traffic);
         let board = &self.forwarder.board;
         let overhead = scenario.topology.frame_overhead.get();
@@ -467,7 +405,7 @@ impl<'a> Lab<'a> {
         let efficiency = |i: usize| match transport(i) {
             Transport::Tcp { settings, .. } => {
                 let mss = settings.mss.get();
-                mss as f64 / (mss + headers(settings.timestamps) + overhead) as f64
+                mss as f64 / (mss + u64::from(tcp_headers(settings.timestamps)) + overhead) as f64
             }
             Transport::Udp { .. } => 1.0,
         };
@@ -501,8 +439,7 @@ impl<'a> Lab<'a> {
             efficiency: &efficiency,
             state: &state,
         };
-        self.meter.take(at, waited_since, queue_name.as_deref(), &capacities, &flows);
-        self.gauge_meter.sample();
+        self.meters.sample(scenario, at, waited_since, &flows);
         self.push(at + scenario.run.sample, Event::Sample);
     }
 
@@ -512,13 +449,15 @@ impl<'a> Lab<'a> {
         let end = Time::ZERO + scenario.run.duration;
         self.forwarder.end()?;
         let board = &self.forwarder.board;
-        let ports: Vec<Counters> = (0..self.plan.rates.len()).map(|port| board.port(port).counters).collect();
+        let ports: Vec<Counters> =
+            (0..self.plan.links.rates.len()).map(|port| board.port(port).counters).collect();
         for (port, counters) in ports.iter().enumerate() {
             assert!(counters.add_up(), "port {port}: packets and their fates: {counters:?}");
         }
         let queue_max = self
+            .meters
             .measured_port
-            .map_or(f64::NAN, |port| f64::from(board.port(port).most_waiting.max(self.shaper_most)));
+            .map_or(f64::NAN, |port| f64::from(board.port(port.index()).most_waiting.max(self.shaper_most)));
         let health = board.health();
         let mut in_classes = 0;
         for shaper in self.network.shapers.values_mut() {
@@ -547,7 +486,7 @@ impl<'a> Lab<'a> {
             refusals: *self.runner.refusals(),
             work: Work { events: self.work, packet_hops: sum(&|c| c.sent) },
         };
-        let meters = (self.meter, self.gauge_meter);
+        let meters = (self.meters.flows, self.meters.gauges);
         let record = record::record(scenario, (case, trial), end, meters, tallies, |completions| {
             let asked = scenario.measure.distributions;
             let fct = Distribution::new("fct", completions).filter(|_| asked);
@@ -579,9 +518,4 @@ impl<'a> Lab<'a> {
             remark(format!("flow {}: {why}", plan.flows[i].name(&self.scenario.flows)));
         }
     }
-}
-
-/// Bytes of IPv4 and TCP headers in a data segment.
-fn headers(timestamps: bool) -> u64 {
-    if timestamps { 52 } else { 40 }
 }

@@ -1,6 +1,6 @@
 //! What of a scenario Linux cannot do, found before anything is built.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use bandmaster_core::capacity::Capacity;
@@ -15,7 +15,6 @@ use bandmaster_core::topology::NodeKind;
 use bandmaster_core::units::{Bytes, Rate};
 
 use crate::Error;
-use crate::address::MOST_FLOWS;
 use crate::lab::Lab;
 use crate::netns::parameter;
 use crate::workplan::Workplan;
@@ -37,22 +36,15 @@ pub fn check(scenario: &Scenario, labs: usize) -> Result<Remarks, Error> {
     check_network(scenario, &mut remarks)?;
     check_schemes(scenario, &mut remarks)?;
     for group in &scenario.flows {
-        let what = if group.multipath.is_some() {
-            Some("`subflows`")
-        } else if group.rounds.is_some() {
-            Some("`rounds`")
-        } else if group.size_cdf.is_some() {
-            Some("`size-cdf`")
-        } else if group.exchange.is_some() {
-            Some("an exchange")
-        } else if !group.paths.is_empty() {
-            Some("`paths`")
-        } else if group.reset {
-            Some("`reset`")
-        } else {
-            None
-        };
-        if let Some(what) = what {
+        let lacks = [
+            (group.multipath.is_some(), "`subflows`"),
+            (group.rounds.is_some(), "`rounds`"),
+            (group.size_cdf.is_some(), "`size-cdf`"),
+            (group.exchange.is_some(), "an exchange"),
+            (!group.paths.is_empty(), "`paths`"),
+            (group.reset, "`reset`"),
+        ];
+        if let Some((_, what)) = lacks.iter().find(|(asks, _)| *asks) {
             return missing(format!("flows {}: {what} is not emulated yet; `run` simulates it", group.name));
         }
         if let Transport::Tcp { settings, .. } = &group.transport {
@@ -62,13 +54,8 @@ pub fn check(scenario: &Scenario, labs: usize) -> Result<Remarks, Error> {
     let plan = Workplan::new(scenario, 0)?;
     check_files(plan.flows.len(), labs)?;
     parameters_of_nodes(scenario, &plan)?;
-    let mut seen = Vec::new();
-    remarks.retain(|remark| {
-        !seen.contains(remark) && {
-            seen.push(remark.clone());
-            true
-        }
-    });
+    let mut seen = BTreeSet::new();
+    remarks.retain(|remark| seen.insert(remark.clone()));
     Ok(remarks)
 }
 
@@ -262,14 +249,6 @@ fn parameters(tcp: &TcpSettings) -> Vec<(&'static str, String)> {
         all.push(("net.ipv4.tcp_pacing_ca_ratio", percent(tcp.pacing_gain)));
     }
     all
-}
-
-/// Refuses more flows than there are addresses.
-pub(crate) fn check_flows(flows: usize) -> Result<(), Error> {
-    if flows > MOST_FLOWS {
-        return missing(format!("{flows} flows; at most {MOST_FLOWS} have addresses of their own"));
-    }
-    Ok(())
 }
 
 fn check_files(flows: usize, labs: usize) -> Result<(), Error> {

@@ -13,6 +13,7 @@ use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::scheme::{Program, Role};
 use bandmaster_core::topology::NodeKind;
+use bandmaster_core::units::tcp_headers;
 
 use crate::Error;
 use crate::address;
@@ -76,8 +77,8 @@ impl Network {
             network.shapers.extend(shapers);
         }
         network.devices = ends.values().cloned().collect();
-        let mut ports = Vec::with_capacity(plan.rates.len());
-        for port in 0..plan.rates.len() {
+        let mut ports = Vec::with_capacity(plan.links.rates.len());
+        for port in 0..plan.links.rates.len() {
             ports.push(network.port(scenario, trial, plan, roles, &ends, port)?);
         }
         Ok((network, ports))
@@ -102,7 +103,7 @@ impl Network {
             None => Err(Error::Missing(format!("link {name}: a link from a node to itself is not emulated"))),
         };
         let stream = |what: &str| Stream::new(scenario.run.seed, trial, &format!("port/{name}/{what}"));
-        let rate = plan.rates[port];
+        let rate = plan.links.rates[port];
         let is_host = topology.nodes[from.index()].kind == NodeKind::Host;
         let config = if is_host { &link.host_queue } else { &link.queue };
         let queue = if self.shapers.contains_key(&port) {
@@ -132,8 +133,8 @@ impl Network {
             to: end(to)?,
             queue,
             rate,
-            schedule: plan.schedules.get(&port).cloned(),
-            delay: plan.delays[port / 2],
+            schedule: plan.links.schedules.get(&port).cloned(),
+            delay: plan.links.delays[port / 2],
             loss: (link.loss > 0.0).then(|| (link.loss, stream("loss"))),
             script: if is_forth { link.drop_packets.clone() } else { Vec::new() },
             overhead: topology.frame_overhead.get() as u32,
@@ -249,7 +250,7 @@ fn equip(scenario: &Scenario, plan: &Workplan, node: NodeId) -> Result<Equipment
 
 fn longest_packet(scenario: &Scenario) -> u32 {
     let longest = scenario.flows.iter().map(|group| match &group.transport {
-        Transport::Tcp { settings, .. } => settings.mss.get() + 52,
+        Transport::Tcp { settings, .. } => settings.mss.get() + u64::from(tcp_headers(true)),
         Transport::Udp { packet, .. } => packet.get(),
     });
     longest.fold(USUAL_MTU, u64::max).min(65_535) as u32

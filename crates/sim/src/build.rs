@@ -1,21 +1,23 @@
 //! Builds the world of a trial from a scenario.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bandmaster_core::control::SegmentCounts;
-use bandmaster_core::id::PortId;
+use bandmaster_core::id::{NodeId, PortId};
+use bandmaster_core::measure::meters::Meters;
 use bandmaster_core::params::Value;
+use bandmaster_core::plan::{self, Links};
 use bandmaster_core::port::flow_counter::FlowCounter;
 use bandmaster_core::qdisc::{Pool, Site};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::runtime::Runner;
 use bandmaster_core::runtime::inventory::Inventory;
-use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
+use bandmaster_core::scenario::Scenario;
 use bandmaster_core::scheme::{Program, Role};
 use bandmaster_core::time::Time;
 use bandmaster_core::topology::{NodeKind, Topology};
 use bandmaster_core::tuning::Tuning;
-use bandmaster_core::units::{Bytes, Rate};
+use bandmaster_core::units::Rate;
 
 use crate::RunError;
 use crate::distributions::Distributions;
@@ -23,15 +25,13 @@ use crate::events::EventQueue;
 use crate::exchange::Exchanges;
 use crate::gates::Gates;
 use crate::link::{PathCounter, Port, QueueWatch};
-use crate::measure::{GaugeMeter, Meter};
 use crate::net::Net;
 use crate::packet::Slab;
 use crate::probes::Probes;
 use crate::rounds::Rounds;
 use crate::routes::{Routes, route_ports};
-use crate::simulation::{Connections, Simulation};
-use crate::tcp::Profile;
-use crate::workload::{self, FlowPlan, Jitter, Toggles, UdpSource};
+use crate::simulation::{Connections, Control, FlowTable, Simulation, Udp, profiles};
+use crate::workload::FlowPlan;
 
 /// Builds trial `trial` of `scenario`; `capture` names a port to copy packets from.
 pub(crate) fn build<'a>(
@@ -40,118 +40,32 @@ pub(crate) fn build<'a>(
     capture: Option<&str>,
 ) -> Result<Simulation<'a>, RunError> {
     let topology = &scenario.topology;
-    let seed = scenario.run.seed;
-    let (mut ports, rates) = build_ports(topology, seed, trial);
-    let port_owner = topology.links.iter().flat_map(|link| [link.a, link.b]).collect::<Vec<_>>();
-
-    let mut plans = workload::plan(&scenario.flows, topology, &scenario.run, trial);
-    let is_tcp = |plan: &FlowPlan| matches!(plan.group(&scenario.flows).transport, Transport::Tcp { .. });
-    plans.sort_by_key(|plan| !is_tcp(plan));
-    let tcp_flows = plans.iter().filter(|plan| is_tcp(plan)).count();
-
-    let mut routes = Routes::new(scenario);
-    let mut table = Vec::new();
-    let mut data_routes = Vec::with_capacity(plans.len());
-    let mut ack_routes = Vec::with_capacity(tcp_flows);
-    for (i, plan) in plans.iter().enumerate() {
-        // The sets of flows that an incast's rounds use in turn take the same ways.
-        let i = first_of(&plans, i, &scenario.flows);
-        if i < data_routes.len() {
-            data_routes.push(data_routes[i]);
-            ack_routes.push(ack_routes[i]);
-            continue;
-        }
-        data_routes.push(routes.insert(plan, i, false, &mut table)?);
-        if i < tcp_flows {
-            ack_routes.push(routes.insert(plan, i, true, &mut table)?);
-        }
-    }
-
-    let overhead = topology.frame_overhead.get() as u32;
-    let has_schemes = !scenario.schemes.is_empty();
-    let mut profiles = Vec::new();
-    let profile_of_group: Vec<u32> = scenario
-        .flows
-        .iter()
-        .map(|group| {
-            if let Transport::Tcp { settings, .. } = &group.transport {
-                let profile = Profile::new(settings.clone(), group.dscp, has_schemes, overhead);
-                profiles.push(if group.multipath.is_some() { profile.with_multipath() } else { profile });
-            }
-            profiles.len().saturating_sub(1) as u32
-        })
-        .collect();
-    let profile_of = plans[..tcp_flows].iter().map(|plan| profile_of_group[plan.group_index()]).collect();
-    let udp = plans
-        .iter()
-        .enumerate()
-        .filter_map(|(i, plan)| {
-            let jitter = Jitter::new(plan, scenario, trial);
-            UdpSource::new(i as u32, data_routes[i], plan.group(&scenario.flows), jitter)
-        })
-        .collect();
-    let toggles = Toggles::new(&plans, scenario, trial);
-    let has_multipath = scenario.flows.iter().any(|group| group.multipath.is_some());
-    let shares = if has_multipath { vec![None; tcp_flows] } else { Vec::new() };
-    let rounds = Rounds::new(&plans, scenario, topology, trial);
+    let (mut ports, rates) = build_ports(scenario, trial, Links::draw(scenario, trial));
+    let (plans, tcp_flows) = plan::flows(scenario, trial);
+    let (mut routes, mut table) = (Routes::new(scenario), Vec::new());
+    let ways = routes.insert_flows(&plans, tcp_flows, &mut table)?;
 
     let inventory = Inventory::of(topology, &rates);
-    let mut roles = if has_schemes {
-        let of_flow = |route: &u32| route_ports(&table, *route).iter().map(|port| PortId(*port)).collect();
-        let routes: Vec<Vec<PortId>> = data_routes[..tcp_flows].iter().map(of_flow).collect();
-        Role::all(&scenario.schemes, &inventory, &routes)
-    } else {
-        Vec::new()
-    };
-    let mut gates = Gates::default();
-    for (port, program) in roles.iter_mut().flat_map(|role| role.built.programs.drain(..)) {
-        match program {
-            Program::Watch(program) => ports[port.index()].extras().programs.push(program),
-            Program::Rewrite(program) => gates.add(port, program, ports.len()),
-        }
-    }
-    for profile in &mut profiles {
-        profile.echoes_window = gates.is_echoed();
-    }
-    for role in roles.iter().filter(|role| role.place.role.wants.ports) {
-        for (port, _) in ports.iter_mut().zip(&port_owner).filter(|(_, owner)| **owner == role.place.node) {
-            port.extras().flow_counter.get_or_insert_with(FlowCounter::new);
-        }
-    }
-    let mut probe_routes = BTreeMap::new();
-    for (from, to) in roles.iter().flat_map(|role| role.probes().map(|to| (role.place.node, to))) {
-        let route = routes.insert_probe(from, to, &mut table)?;
-        probe_routes.insert((from, to), route);
-        let on_way = route_ports(&table, route);
-        if let (Some(&first), Some(&last)) = (on_way.first(), on_way.last()) {
-            for (port, tells) in [(last, false), (first, true)] {
-                let path = &mut ports[port as usize].extras().path;
-                path.get_or_insert_with(|| PathCounter::new(overhead)).tells |= tells;
-            }
-        }
-    }
-    let gauge_meter = GaugeMeter::new(scenario, roles.iter().map(|role| role.place.node));
+    let tcp_ways = || ways.0[..tcp_flows].iter().map(|&route| route_ports(&table, route));
+    let mut roles = plan::roles(scenario, &inventory, tcp_ways());
+    let measured_port = plan::measured_port(scenario, tcp_ways());
+    let gates = place_programs(topology, &mut roles, &mut ports);
+    let probe_routes = routes.insert_probes(&roles, &mut table)?;
+    count_probes(topology, &probe_routes, &table, &mut ports);
+    let meters = Meters::new(scenario, &plans, &roles, &rates, measured_port);
     let runner = Runner::new::<Simulation<'_>>(roles, inventory)
         .map_err(|lacks| RunError::Unrunnable(lacks.to_string()))?;
-
-    let measured_port = match &scenario.measure.queue {
-        Some(name) => Some(find_port(topology, name)?),
-        None => {
-            let of_tcp = data_routes[..tcp_flows].iter().map(|&route| route_ports(&table, route));
-            topology.busiest_router_port(of_tcp).map(|port| port.0)
-        }
-    };
     if let Some(port) = measured_port {
-        ports[port as usize].extras().watch = Some(QueueWatch::default());
+        ports[port.index()].extras().watch = Some(QueueWatch::default());
     }
     let captured_port = capture.map(|name| find_port(topology, name)).transpose()?;
     if let Some(port) = captured_port {
         ports[port as usize].extras().capture = Some(Vec::new());
     }
-    let meter = Meter::new(scenario, &plans);
-    let inelastic = vec![0.0; ports.len()];
-    let datagrams_received = vec![0; plans.len() - tcp_flows];
-    let exchanges = Exchanges::new(&plans, scenario, &profile_of_group, trial);
+
+    let (mut profiles, profile_of) = profiles(scenario);
+    profiles.iter_mut().for_each(|profile| profile.echoes_window = gates.is_echoed());
+    let exchanges = Exchanges::new(&plans, scenario, &profile_of, trial);
     let mut net = Net {
         now: Time::ZERO,
         events: EventQueue::new(),
@@ -165,85 +79,92 @@ pub(crate) fn build<'a>(
     };
     let distributions = Distributions::new(scenario, tcp_flows, &mut net);
     net.ports.iter_mut().for_each(Port::finish_setup);
-    let came = vec![0; if scenario.flows.iter().any(|group| group.need.is_some()) { tcp_flows } else { 0 }];
-    let sizes = if scenario.flows.iter().any(|group| group.size_cdf.is_some()) {
-        let size = |plan: &FlowPlan| plan.size(scenario, trial).map_or(0, Bytes::get);
-        plans[..tcp_flows].iter().map(size).collect()
-    } else {
-        Vec::new()
+    let probes = Probes::new(probe_routes, scenario.probe_faults(trial));
+    let nodes = topology.nodes.len();
+    let control = Control {
+        flows_of: flows_of(nodes, if runner.is_empty() { &[] } else { &plans[..tcp_flows] }, &exchanges),
+        runner,
+        post: scenario.post(trial),
+        probes,
+        gates,
+        tunings: vec![Tuning::default(); nodes],
+        segments_before: vec![SegmentCounts::default(); nodes],
+        ports: (0..).map(|port| topology.transmitter(PortId(port))).zip(rates).collect(),
     };
-    let mut flows_of = vec![Vec::new(); topology.nodes.len()];
-    if !runner.is_empty() {
-        for (flow, plan) in (0..).zip(&plans[..tcp_flows]) {
-            flows_of[plan.src.index()].push(flow);
-            if !exchanges.contains(flow) {
-                flows_of[plan.dst.index()].push(flow);
-            }
-        }
-    }
     Ok(Simulation {
         scenario,
         net,
-        tunings: vec![Tuning::default(); topology.nodes.len()],
-        tuned: Vec::new(),
-        flows_of,
-        segments_before: vec![SegmentCounts::default(); topology.nodes.len()],
-        plans,
-        routes,
-        exchanges,
         connections: Connections::new(tcp_flows),
-        data_routes,
-        ack_routes,
-        profile_of,
-        profiles,
-        datagrams_received,
-        udp,
-        toggles,
-        gates,
-        rounds,
-        shares,
-        runner,
-        post: scenario.post(trial),
-        probes: Probes::new(probe_routes, scenario.probe_faults(trial)),
-        meter,
-        gauge_meter,
+        udp: Udp::new(scenario, trial, &plans, &ways.0),
+        routes,
+        rounds: Rounds::new(&plans, scenario, topology, trial),
+        control,
+        exchanges,
+        meters,
         distributions,
-        background: 0.0,
-        beside: 0.0,
-        came,
-        sizes,
-        measured_port,
         captured_port,
-        rates,
-        port_owner,
-        inelastic,
+        flows: FlowTable::new(scenario, trial, plans, ways, (profiles, &profile_of)),
     })
 }
 
-/// The flow of the first set that has the same place as `flow` in a later one.
-fn first_of(plans: &[FlowPlan], flow: usize, groups: &[FlowGroup]) -> usize {
-    let plan = &plans[flow];
-    if plan.group(groups).rounds.is_none() || plan.set() == 0 {
-        return flow;
+/// By node: the flows of `tcp` that begin or end there.
+fn flows_of(nodes: usize, tcp: &[FlowPlan], exchanges: &Exchanges) -> Vec<Vec<u32>> {
+    let mut flows_of = vec![Vec::new(); nodes];
+    for (flow, plan) in (0..).zip(tcp) {
+        flows_of[plan.src.index()].push(flow);
+        if !exchanges.contains(flow) {
+            flows_of[plan.dst.index()].push(flow);
+        }
     }
-    // A sending group's sets stand one after the other.
-    let size =
-        plans[..flow].iter().rev().take_while(|p| p.source() == plan.source() && p.set() == plan.set());
-    let before = size.count();
-    let previous = plans[..flow - before].iter().rev().take_while(|p| p.source() == plan.source());
-    flow - before - previous.count() + before
+    flows_of
 }
 
-fn build_ports(topology: &Topology, seed: u64, trial: u32) -> (Vec<Port>, Vec<Rate>) {
+/// Puts the programs of roles at their ports, and flow counters where roles ask for them.
+fn place_programs(topology: &Topology, roles: &mut [Role], ports: &mut [Port]) -> Gates {
+    let mut gates = Gates::default();
+    for (port, program) in roles.iter_mut().flat_map(|role| role.built.programs.drain(..)) {
+        match program {
+            Program::Watch(program) => ports[port.index()].extras().programs.push(program),
+            Program::Rewrite(program) => gates.add(port, program, ports.len()),
+        }
+    }
+    let wants = roles.iter().filter(|role| role.place.role.wants.ports);
+    let wants: BTreeSet<NodeId> = wants.map(|role| role.place.node).collect();
+    for (number, port) in (0..).zip(ports) {
+        if wants.contains(&topology.transmitter(PortId(number))) {
+            port.extras().flow_counter = Some(FlowCounter::new());
+        }
+    }
+    gates
+}
+
+/// Counts what passes the first and the last port of each way of probes.
+fn count_probes(
+    topology: &Topology,
+    ways: &BTreeMap<(NodeId, NodeId), u32>,
+    table: &[u32],
+    ports: &mut [Port],
+) {
+    let overhead = topology.frame_overhead.get() as u32;
+    for way in ways.values() {
+        let on_way = route_ports(table, *way);
+        for (port, tells) in [(on_way.last(), false), (on_way.first(), true)] {
+            let Some(&port) = port else { continue };
+            let path = &mut ports[port as usize].extras().path;
+            path.get_or_insert_with(|| PathCounter::new(overhead)).tells |= tells;
+        }
+    }
+}
+
+fn build_ports(scenario: &Scenario, trial: u32, mut links: Links) -> (Vec<Port>, Vec<Rate>) {
+    let topology = &scenario.topology;
     let mut ports = Vec::with_capacity(2 * topology.links.len());
-    let mut rates = Vec::with_capacity(2 * topology.links.len());
     let pools: Vec<Pool> = topology.nodes.iter().map(|_| Pool::default()).collect();
     for (i, link) in topology.links.iter().enumerate() {
-        let name = topology.port_name(PortId(2 * i as u32));
-        let delay = link.delay.draw(&mut Stream::new(seed, trial, &format!("link/{name}/delay")));
         for direction in 0..2 {
-            let name = topology.port_name(PortId(2 * i as u32 + direction));
-            let stream = |what: &str| Stream::new(seed, trial, &format!("port/{name}/{what}"));
+            let number = 2 * i + direction;
+            let name = topology.port_name(PortId(number as u32));
+            let stream = |what: &str| Stream::new(scenario.run.seed, trial, &format!("port/{name}/{what}"));
             let owner = if direction == 0 { link.a } else { link.b };
             let is_host = topology.nodes[owner.index()].kind == NodeKind::Host;
             let queue = if is_host { &link.host_queue } else { &link.queue };
@@ -255,17 +176,15 @@ fn build_ports(topology: &Topology, seed: u64, trial: u32) -> (Vec<Port>, Vec<Ra
                 }
                 _ => None,
             };
-            let off = topology.rate_tolerance * (2.0 * stream("rate").unit() - 1.0);
-            let rate = Rate::from_bits_per_sec_f64(link.rate.bits_per_sec() as f64 * (1.0 + off));
+            let rate = links.rates[number];
             let site = Site { rate, stream: stream("queue"), pool: pools[owner.index()].clone() };
-            let mut port = Port::new(rate, delay, queue.build(site), limit);
-            let capacity = if direction == 0 { &link.capacity } else { &link.capacity_back };
-            if let Some(capacity) = capacity {
-                port.set_capacity(capacity, link.rate, off);
+            let mut port = Port::new(rate, links.delays[i], queue.build(site), limit);
+            if let Some(schedule) = links.schedules.remove(&number) {
+                port.set_schedule(schedule);
             }
             if is_host {
                 let host = &topology.nodes[owner.index()].name;
-                let jitter = Stream::new(seed, trial, &format!("host/{host}/{name}/processing"));
+                let jitter = Stream::new(scenario.run.seed, trial, &format!("host/{host}/{name}/processing"));
                 port.set_jitter(topology.host_delay, jitter);
             }
             let script = if direction == 0 { link.drop_packets.clone() } else { Vec::new() };
@@ -274,10 +193,9 @@ fn build_ports(topology: &Topology, seed: u64, trial: u32) -> (Vec<Port>, Vec<Ra
                 port.set_losses(loss, script);
             }
             ports.push(port);
-            rates.push(rate);
         }
     }
-    (ports, rates)
+    (ports, links.rates)
 }
 
 fn find_port(topology: &Topology, name: &str) -> Result<u32, RunError> {

@@ -3,6 +3,7 @@
 use bandmaster_core::capture::{CapturedPacket, CapturedTcp, CapturedTransport};
 use bandmaster_core::id::PortId;
 use bandmaster_core::time::Time;
+use bandmaster_core::workload::SERVER_PORT;
 
 use crate::packet::{Packet, flag};
 use crate::tcp::Profile;
@@ -10,8 +11,6 @@ use crate::workload::FlowPlan;
 
 /// Initial sequence number of every connection.
 const ISN: u32 = 1;
-/// Port of every server.
-const SERVER_PORT: u16 = 5001;
 
 /// The packet as a capture shows it.
 pub(crate) fn describe(

@@ -1,5 +1,6 @@
 //! How values are spread over flows, packets and links, where a scenario asks for it.
 
+use bandmaster_core::id::NodeId;
 use bandmaster_core::measure::record::Spread;
 use bandmaster_core::report::Distribution;
 use bandmaster_core::report::quantile::percentile;
@@ -70,10 +71,10 @@ impl Distributions {
     }
 
     /// A sampling interval has ended.
-    pub(crate) fn sample(&mut self, interval: Span, ports: &[Port], rates: &[Rate]) {
+    pub(crate) fn sample(&mut self, interval: Span, ports: &[Port], rates: &[(NodeId, Rate)]) {
         for (port, before) in &mut self.router_ports {
             let carried = ports[*port as usize].carried();
-            let most = rates[*port as usize].bits_per_sec() as f64 / 8.0 * interval.as_secs_f64();
+            let most = rates[*port as usize].1.bits_per_sec() as f64 / 8.0 * interval.as_secs_f64();
             self.utilization.push((100.0 * (carried - *before) as f64 / most) as f32);
             *before = carried;
         }

@@ -1,7 +1,7 @@
 //! Packet-level discrete-event runtime of bandmaster.
 //!
 //! [`run`] turns a scenario and a trial number into a record, the same bytes every time. Reading order: `simulation`
-//! (the world and its loop), `net` and `link` (packets), `tcp`, `roles` (schemes), `measure` (figures).
+//! (the world and its loop), `net` and `link` (packets), `tcp`.
 
 mod build;
 mod capture;
@@ -10,13 +10,11 @@ mod events;
 mod exchange;
 mod gates;
 mod link;
-mod measure;
 mod net;
 mod packet;
 mod probes;
 mod rounds;
 mod routes;
-mod routing;
 mod simulation;
 mod tcp;
 mod workload;

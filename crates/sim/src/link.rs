@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use bandmaster_core::capacity::{Capacity, Schedule};
+use bandmaster_core::capacity::Schedule;
 use bandmaster_core::control::Passed;
 use bandmaster_core::id::FlowId;
 use bandmaster_core::params::Limit;
@@ -266,10 +266,10 @@ impl Port {
         }
     }
 
-    /// Lets the capacity change with time; `rate` is that of a link whose transmitter, here, is off by the share `off`.
-    pub(crate) fn set_capacity(&mut self, capacity: &Capacity, rate: Rate, off: f64) {
+    /// Lets the capacity change with time.
+    pub(crate) fn set_schedule(&mut self, schedule: Schedule) {
         self.varies = true;
-        self.rest.schedule = Some(Box::new(Schedule::new(capacity, rate, off)));
+        self.rest.schedule = Some(Box::new(schedule));
     }
 
     /// Adds losses on the wire: random, and the data packets with these ordinal numbers.

@@ -1,6 +1,7 @@
 //! Packets in a slab: no allocation per packet.
 
 use bandmaster_core::control::Passed;
+pub(crate) use bandmaster_core::plan::PROBE;
 
 /// Flags of a segment, with the values of the TCP header.
 pub(crate) mod flag {
@@ -18,9 +19,6 @@ pub(crate) mod ecn {
     pub(crate) const CE: u8 = 3;
     pub(super) const MASK: u8 = 3;
 }
-
-/// Flow of probes: datagrams of schemes on the data path.
-pub(crate) const PROBE: u32 = u32::MAX;
 
 /// A packet on its way. Sequence numbers are offsets into the stream; the SYN has none.
 #[derive(Clone, Copy, Debug, Default)]

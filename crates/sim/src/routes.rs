@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use bandmaster_core::id::NodeId;
-use bandmaster_core::scenario::Scenario;
+use bandmaster_core::plan::probe_routes;
+use bandmaster_core::routing::Router;
+use bandmaster_core::scenario::{FlowGroup, Scenario};
+use bandmaster_core::scheme::Role;
 use bandmaster_core::topology::NodeKind;
 
 use crate::RunError;
 use crate::net::ROUTE_END;
-use crate::packet::PROBE;
-use crate::routing::Router;
 use crate::workload::FlowPlan;
 
 /// Ports of the route that starts at `route` in the table.
@@ -90,23 +91,45 @@ impl<'a> Routes<'a> {
         Self { scenario, router: Router::new(&scenario.topology), known: BTreeMap::new(), tails }
     }
 
-    pub(crate) fn insert_probe(
+    /// Places in the table of the ways of probes between `roles`.
+    pub(crate) fn insert_probes(
         &mut self,
-        from: NodeId,
-        to: NodeId,
+        roles: &[Role],
         table: &mut Vec<u32>,
-    ) -> Result<u32, RunError> {
-        match self.router.route(from, to, u64::from(PROBE)) {
-            Some(route) if !route.is_empty() => Ok(self.insert_ports(route, table)),
-            _ => {
-                let name = |node: NodeId| &self.scenario.topology.nodes[node.index()].name;
-                let why = format!("probes: no route from {} to {}", name(from), name(to));
-                Err(RunError::Unrunnable(why))
-            }
-        }
+    ) -> Result<BTreeMap<(NodeId, NodeId), u32>, RunError> {
+        let ways = probe_routes(&mut self.router, roles).map_err(|(from, to)| {
+            let name = |node: NodeId| &self.scenario.topology.nodes[node.index()].name;
+            RunError::Unrunnable(format!("probes: no route from {} to {}", name(from), name(to)))
+        })?;
+        Ok(ways.into_iter().map(|(from, to, ports)| ((from, to), self.insert_ports(ports, table))).collect())
     }
 
-    pub(crate) fn insert(
+    /// Places in the table of the ways of each flow's data, and of the acknowledgements of the first `tcp_flows`.
+    pub(crate) fn insert_flows(
+        &mut self,
+        plans: &[FlowPlan],
+        tcp_flows: usize,
+        table: &mut Vec<u32>,
+    ) -> Result<(Vec<u32>, Vec<u32>), RunError> {
+        let mut data_routes = Vec::with_capacity(plans.len());
+        let mut ack_routes = Vec::with_capacity(tcp_flows);
+        for (i, plan) in plans.iter().enumerate() {
+            // The sets of flows that an incast's rounds use in turn take the same ways.
+            let i = first_of(plans, i, &self.scenario.flows);
+            if i < data_routes.len() {
+                data_routes.push(data_routes[i]);
+                ack_routes.push(ack_routes[i]);
+                continue;
+            }
+            data_routes.push(self.insert(plan, i, false, table)?);
+            if i < tcp_flows {
+                ack_routes.push(self.insert(plan, i, true, table)?);
+            }
+        }
+        Ok((data_routes, ack_routes))
+    }
+
+    fn insert(
         &mut self,
         plan: &FlowPlan,
         flow: usize,
@@ -164,4 +187,18 @@ impl<'a> Routes<'a> {
         self.known.insert(route, at);
         at
     }
+}
+
+/// The flow of the first set that has the same place as `flow` in a later one.
+fn first_of(plans: &[FlowPlan], flow: usize, groups: &[FlowGroup]) -> usize {
+    let plan = &plans[flow];
+    if plan.group(groups).rounds.is_none() || plan.set() == 0 {
+        return flow;
+    }
+    // A sending group's sets stand one after the other.
+    let size =
+        plans[..flow].iter().rev().take_while(|p| p.source() == plan.source() && p.set() == plan.set());
+    let before = size.count();
+    let previous = plans[..flow - before].iter().rev().take_while(|p| p.source() == plan.source());
+    flow - before - previous.count() + before
 }

@@ -1,35 +1,33 @@
 //! The world of one trial and its event loop.
 
+mod flows;
 mod results;
 mod schemes;
 mod traffic;
 
-use bandmaster_core::control::{FlowEnd, Observation, SegmentCounts};
+use bandmaster_core::control::{FlowEnd, Observation};
 use bandmaster_core::id::{FlowId, NodeId};
+use bandmaster_core::measure::meters::Meters;
 use bandmaster_core::report::RunRecord;
-use bandmaster_core::runtime::Runner;
-use bandmaster_core::runtime::post::Post;
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
 use bandmaster_core::time::Time;
-use bandmaster_core::tuning::Tuning;
-use bandmaster_core::units::{Bytes, Rate};
+use bandmaster_core::units::Bytes;
 
 use crate::distributions::Distributions;
 use crate::events::Event;
 use crate::exchange::{Exchanges, Message};
-use crate::gates::Gates;
-use crate::measure::{GaugeMeter, Meter};
 use crate::net::{Net, TAIL};
 use crate::packet::{Label, PROBE, flag};
-use crate::probes::Probes;
 use crate::rounds::Rounds;
 use crate::routes::Routes;
 use crate::tcp::Profile;
 use crate::tcp::multipath::Share;
 use crate::tcp::receiver::Receiver;
 use crate::tcp::sender::{Sender, SenderCounters};
-use crate::workload::{FlowPlan, Toggles, UdpSource};
+use crate::workload::FlowPlan;
 use crate::{RunError, RunOptions};
+pub(crate) use flows::{FlowTable, Udp, profiles};
+pub(crate) use schemes::Control;
 
 /// Events between two looks at the caller's stop flag.
 const STOP_CHECK: u64 = 1 << 14;
@@ -38,87 +36,24 @@ const STOP_CHECK: u64 = 1 << 14;
 pub(crate) struct Simulation<'a> {
     pub(crate) scenario: &'a Scenario,
     pub(crate) net: Net,
-    /// TCP flows first, then UDP.
-    pub(crate) plans: Vec<FlowPlan>,
+    pub(crate) flows: FlowTable,
     pub(crate) connections: Connections,
-    /// First hop of each flow's data, and of each TCP flow's acknowledgements.
-    pub(crate) data_routes: Vec<u32>,
-    pub(crate) ack_routes: Vec<u32>,
-    /// Profile of each TCP flow.
-    pub(crate) profile_of: Vec<u32>,
-    pub(crate) profiles: Vec<Profile>,
-    /// What schemes have changed in the TCP of each node, for flows that begin.
-    pub(crate) tunings: Vec<Tuning>,
-    /// Profiles with changes: the profile they are of, the changes, their own number.
-    pub(crate) tuned: Vec<(u32, Tuning, u32)>,
-    /// TCP flows that begin or end at each node, in order; empty when there are no roles.
-    pub(crate) flows_of: Vec<Vec<u32>>,
-    /// By node: what connections have sent that gave their flow number to another, where roles ask.
-    pub(crate) segments_before: Vec<SegmentCounts>,
+    pub(crate) udp: Udp,
     /// Ways of messages.
     pub(crate) routes: Routes<'a>,
     pub(crate) exchanges: Exchanges,
-    pub(crate) udp: Vec<UdpSource>,
-    pub(crate) datagrams_received: Vec<u64>,
-    pub(crate) toggles: Toggles,
-    pub(crate) gates: Gates,
     pub(crate) rounds: Rounds,
-    /// By TCP flow: its part in a multipath connection. Empty when there is none.
-    pub(crate) shares: Vec<Option<Share>>,
-    pub(crate) runner: Runner,
-    /// Messages between roles on their way.
-    pub(crate) post: Post,
-    pub(crate) probes: Probes,
-    pub(crate) meter: Meter,
-    pub(crate) gauge_meter: GaugeMeter,
+    pub(crate) control: Control,
+    pub(crate) meters: Meters,
     pub(crate) distributions: Distributions,
-    /// Port whose queue is reported.
-    pub(crate) measured_port: Option<u32>,
     /// Port that is captured.
     pub(crate) captured_port: Option<u32>,
-    /// Rate of each port.
-    pub(crate) rates: Vec<Rate>,
-    /// Node of each port's transmitter.
-    pub(crate) port_owner: Vec<NodeId>,
-    /// Rate of inelastic traffic that is on, per port, in bit/s; changes with UDP sources.
-    pub(crate) inelastic: Vec<f64>,
-    /// The part of it that is background, at the port whose free bandwidth is tracked.
-    pub(crate) background: f64,
-    /// The same at the measured port.
-    pub(crate) beside: f64,
-    /// Bytes of the IP packets that have come to each TCP flow's receiver; empty when no group states a need.
-    pub(crate) came: Vec<u64>,
-    /// Bytes that each TCP flow sends; empty when no group draws them.
-    pub(crate) sizes: Vec<u64>,
 }
 
 /// Both ends of a TCP flow.
 pub(crate) struct Connection {
     sender: Sender,
     receiver: Receiver,
-}
-
-impl Connection {
-    fn new(
-        flow: u32,
-        routes: (u32, u32),
-        group: &FlowGroup,
-        profile: &Profile,
-        share: Option<Share>,
-        size: Option<u64>,
-    ) -> Self {
-        if let Some(share) = share {
-            let mut receiver = Receiver::new(flow, routes.1, profile);
-            receiver.set_share(share);
-            return Self { sender: Sender::subflow(flow, routes.0, share, &profile.settings), receiver };
-        }
-        // Unless it is drawn for each flow.
-        let size = size.or_else(|| transfer_size(group));
-        Self {
-            sender: Sender::new(flow, routes.0, size, &profile.settings),
-            receiver: Receiver::new(flow, routes.1, profile),
-        }
-    }
 }
 
 /// The connections of TCP flows: made when they start, one after the other in memory.
@@ -214,7 +149,7 @@ impl Simulation<'_> {
         match self.net.events.likely_next() {
             Some(Event::Arrival(port)) => self.net.fetch_arrival(port),
             Some(Event::Datagram(source)) => {
-                self.net.fetch_next_port(self.udp[source as usize].route);
+                self.net.fetch_next_port(self.udp.sources[source as usize].route);
             }
             _ => {}
         }
@@ -226,7 +161,7 @@ impl Simulation<'_> {
         // A flow whose stop comes before a drawn start never runs.
         let groups = &self.scenario.flows;
         let begins = |plan: &&FlowPlan| plan.start < plan.stop && plan.subflow(groups) == 0;
-        for (i, plan) in self.plans.iter().enumerate().filter(|(_, plan)| begins(plan)) {
+        for (i, plan) in self.flows.plans.iter().enumerate().filter(|(_, plan)| begins(plan)) {
             self.net.events.push(plan.start, Event::Start(i as u32));
             if plan.stop != Time::MAX {
                 self.net.events.push(plan.stop, Event::Stop(i as u32));
@@ -237,8 +172,6 @@ impl Simulation<'_> {
         for (i, fault) in self.scenario.faults.nodes.iter().enumerate() {
             self.net.events.push(fault.at, Event::NodeFault(i as u32));
         }
-        self.note_free();
-        self.note_room();
         self.begin_roles();
     }
 
@@ -249,7 +182,7 @@ impl Simulation<'_> {
                 let net = &mut self.net;
                 let arrived = net.ports[port as usize].arrive(port, &mut net.slab, &mut net.events);
                 let Some(label) = arrived else { return };
-                if self.gates.concern(port, label, &self.net) && !self.pass_gates(port, label) {
+                if self.control.gates.concern(port, label, &self.net) && !self.pass_gates(port, label) {
                     return;
                 }
                 if !self.net.forward(label) {
@@ -267,7 +200,7 @@ impl Simulation<'_> {
             Event::Retransmit(flow) => {
                 let (sender, profile) = self.sender(flow);
                 sender.on_retransmit_timer(profile.0, profile.1);
-                if !self.shares.is_empty() {
+                if !self.flows.shares.is_empty() {
                     self.push_data(flow, false);
                 }
             }
@@ -278,7 +211,7 @@ impl Simulation<'_> {
             Event::Pace(flow) => {
                 let (sender, profile) = self.sender(flow);
                 sender.on_pace_timer(profile.0, profile.1);
-                if !self.shares.is_empty() {
+                if !self.flows.shares.is_empty() {
                     self.push_data(flow, false);
                 }
             }
@@ -299,9 +232,8 @@ impl Simulation<'_> {
             Event::Deliver(number) => self.deliver_message(number),
             Event::ProbeLeft(key) => self.probe_left(key),
             Event::Gate(number) => {
-                let (profiles, profile_of) = (&self.profiles, &self.profile_of);
-                let profile_of = |flow: u32| &profiles[profile_of[flow as usize] as usize];
-                self.gates.on_timer(number, profile_of, &mut self.net);
+                let profile_of = |flow: u32| self.flows.profile(flow as usize);
+                self.control.gates.on_timer(number, profile_of, &mut self.net);
             }
             Event::NodeFault(number) => self.node_fault(number as usize),
         }
@@ -309,8 +241,8 @@ impl Simulation<'_> {
 
     /// Shows a packet to the programs of ports; false when one holds it.
     fn pass_gates(&mut self, port: u32, label: Label) -> bool {
-        match self.profile_of.get(label.flow as usize) {
-            Some(&profile) => self.gates.pass(port, label, &self.profiles[profile as usize], &mut self.net),
+        match self.flows.tcp_profile(label.flow as usize) {
+            Some(profile) => self.control.gates.pass(port, label, profile, &mut self.net),
             None => true,
         }
     }
@@ -333,16 +265,9 @@ impl Simulation<'_> {
     #[inline]
     fn connection(&mut self, flow: u32) -> (&mut Connection, (&Profile, &mut Net)) {
         let i = flow as usize;
-        let profile = &self.profiles[self.profile_of[i] as usize];
-        let (plan, groups) = (&self.plans[i], &self.scenario.flows);
-        let routes = (self.data_routes[i], self.ack_routes[i]);
-        let new = || {
-            let share = self.shares.get(i).copied().flatten();
-            let size = self.sizes.get(i).copied().filter(|_| plan.group(groups).size_cdf.is_some());
-            Connection::new(flow, routes, plan.group(groups), profile, share, size)
-        };
+        let new = || self.flows.connect(i, &self.scenario.flows);
         let connection = self.connections.get_or_insert_with(i, new);
-        (connection, (profile, &mut self.net))
+        (connection, (self.flows.profile(i), &mut self.net))
     }
 
     fn is_receiver_open(&self, flow: u32) -> bool {
@@ -358,7 +283,7 @@ impl Simulation<'_> {
                 self.deliver_probe(key);
                 return;
             }
-            self.datagrams_received[flow as usize - self.connections.flows()] += 1;
+            self.udp.received[flow as usize - self.connections.flows()] += 1;
             return;
         }
         let packet = *self.net.slab.at(key);
@@ -373,21 +298,23 @@ impl Simulation<'_> {
                 self.exchanges.acknowledge(flow, self.net.now, &mut self.net.events);
                 self.send_message(flow);
             }
-            if !self.shares.is_empty() {
+            if !self.flows.shares.is_empty() {
                 self.push_data(flow, packet.flags & flag::SYN != 0);
             }
             return;
         }
         if packet.flags & flag::SYN != 0 {
-            self.announce(flow, self.plans[flow as usize].dst, FlowEnd::Receiver);
+            self.announce(flow, self.flows.plans[flow as usize].dst, FlowEnd::Receiver);
         }
-        let is_watched =
-            !self.runner.is_empty() || !self.rounds.is_empty() || is_message || self.distributions.is_on();
-        if let Some(came) = self.came.get_mut(flow as usize) {
+        let is_watched = !self.control.runner.is_empty()
+            || !self.rounds.is_empty()
+            || is_message
+            || self.distributions.is_on();
+        if let Some(came) = self.flows.received_ip_bytes.get_mut(flow as usize) {
             *came += u64::from(packet.len) - self.scenario.topology.frame_overhead.get();
         }
         let was_open = is_watched && self.is_receiver_open(flow);
-        let multipath = self.shares.get(flow as usize).copied().flatten().map(|share| share.connection);
+        let multipath = self.flows.share(flow as usize).map(|share| share.connection);
         let is_complete = |net: &Net| multipath.map(|at| net.multipath[at].finished_at().is_some());
         let was_complete = is_complete(&self.net);
         let target = if self.rounds.is_empty() { None } else { self.rounds.target(flow) };
@@ -396,7 +323,7 @@ impl Simulation<'_> {
         receiver.on_segment(&packet, profile, net);
         let has_ended = was_open && !self.is_receiver_open(flow);
         if has_ended {
-            let FlowPlan { src, dst, .. } = self.plans[flow as usize];
+            let FlowPlan { src, dst, .. } = self.flows.plans[flow as usize];
             self.observe(dst, &Observation::FlowEnded(FlowId(flow)));
             self.observe(src, &Observation::FlowEnded(FlowId(flow)));
         }
@@ -412,7 +339,7 @@ impl Simulation<'_> {
             self.note_completion(flow);
         }
         if completes && !self.rounds.is_empty() {
-            let first = flow - self.plans[flow as usize].subflow(&self.scenario.flows);
+            let first = flow - self.flows.plans[flow as usize].subflow(&self.scenario.flows);
             self.rounds.complete(first, self.net.now, &mut self.net.events);
         }
         if completes
@@ -441,18 +368,18 @@ impl Simulation<'_> {
         };
         let i = flow as usize;
         self.net.starts[i] = [there.first, back.first];
-        if !self.runner.is_empty() {
+        if !self.control.runner.is_empty() {
             self.move_flow(flow, to);
         }
-        self.plans[i].dst = to;
-        self.profile_of[i] = message.profile;
+        self.flows.plans[i].dst = to;
+        self.flows.profile_of[i] = message.profile;
         // What came too late for the message before.
         self.net.slab.take_drops(flow);
-        if !self.runner.is_empty() {
+        if !self.control.runner.is_empty() {
             self.note_replaced(flow);
             self.tune(flow);
         }
-        let profile = &self.profiles[self.profile_of[i] as usize];
+        let profile = self.flows.profile(i);
         let new = || {
             let mut sender = Sender::new(flow, there.tail | TAIL, Some(message.bytes), &profile.settings);
             let mut receiver = Receiver::new(flow, back.tail | TAIL, profile);
@@ -472,11 +399,11 @@ impl Simulation<'_> {
 
     /// A flow of an exchange ends at another host from now on.
     fn move_flow(&mut self, flow: u32, to: NodeId) {
-        let before = &mut self.flows_of[self.plans[flow as usize].dst.index()];
+        let before = &mut self.control.flows_of[self.flows.plans[flow as usize].dst.index()];
         if let Ok(at) = before.binary_search(&flow) {
             before.remove(at);
         }
-        let now = &mut self.flows_of[to.index()];
+        let now = &mut self.control.flows_of[to.index()];
         if let Err(at) = now.binary_search(&flow) {
             now.insert(at, flow);
         }
@@ -485,7 +412,7 @@ impl Simulation<'_> {
     /// Keeps what the connection of a flow has sent, for its node's statistics, before another takes its place.
     fn note_replaced(&mut self, flow: u32) {
         if let Some(connection) = self.connections.get(flow as usize) {
-            let before = &mut self.segments_before[self.plans[flow as usize].src.index()];
+            let before = &mut self.control.segments_before[self.flows.plans[flow as usize].src.index()];
             before.sent += u64::from(connection.sender.counters.segments);
             before.resent += u64::from(connection.sender.counters.retransmits);
         }
@@ -493,7 +420,7 @@ impl Simulation<'_> {
 
     /// The last byte of a connection has come.
     fn note_completion(&mut self, flow: u32) {
-        let plan = &self.plans[flow as usize];
+        let plan = &self.flows.plans[flow as usize];
         let groups = &self.scenario.flows;
         let subflows = plan.group(groups).multipath.map_or(1, |multipath| multipath.subflows);
         let first = flow - plan.subflow(groups);
@@ -506,14 +433,15 @@ impl Simulation<'_> {
             dropped += self.net.slab.take_drops(flow);
         }
         let i = first as usize;
-        let begun = self.exchanges.begun(first).or(self.rounds.begun(first)).unwrap_or(self.plans[i].start);
-        let is_tuned = self.tuned.iter().any(|(.., profile)| *profile == self.profile_of[i]);
+        let begun =
+            self.exchanges.begun(first).or(self.rounds.begun(first)).unwrap_or(self.flows.plans[i].start);
+        let is_tuned = self.flows.tuned.iter().any(|(.., profile)| *profile == self.flows.profile_of[i]);
         self.distributions.note_completion(packets, dropped, self.net.now.since(begun), is_tuned);
     }
 
     /// Gives a multipath connection's subflows data as the scheduler says, after something has come to one of them.
     fn push_data(&mut self, flow: u32, is_syn: bool) {
-        let Some(Share { connection, subflow: number }) = self.shares[flow as usize] else { return };
+        let Some(Share { connection, subflow: number }) = self.flows.shares[flow as usize] else { return };
         let first = flow - number as u32;
         let count = self.net.multipath[connection].paths.len() as u32;
         // RFC 8684 section 3.2: subflows are added when the first is established.

@@ -14,11 +14,7 @@ pub(crate) mod sender;
 use bandmaster_core::scenario::TcpSettings;
 use bandmaster_core::time::Time;
 use bandmaster_core::tuning::{Tuning, Variant};
-
-/// IPv4 and TCP headers without options.
-pub(crate) const HEADERS: u32 = 40;
-/// Timestamps option with padding (RFC 7323 appendix A).
-pub(crate) const TIMESTAMPS_OPTION: u32 = 12;
+use bandmaster_core::units::tcp_headers;
 
 /// Settings of both ends of a flow, with what follows from them.
 #[derive(Clone, Debug)]
@@ -43,7 +39,6 @@ pub(crate) struct Profile {
 
 impl Profile {
     pub(crate) fn new(settings: TcpSettings, dscp: u8, has_schemes: bool, frame_overhead: u32) -> Self {
-        let options = if settings.timestamps { TIMESTAMPS_OPTION } else { 0 };
         let window_shift = if settings.window_scaling {
             (0..14).find(|shift| settings.receive_buffer.get() >> shift <= 65_535).unwrap_or(14)
         } else {
@@ -51,7 +46,7 @@ impl Profile {
         };
         Self {
             mss: settings.mss.get(),
-            overhead: HEADERS + options + frame_overhead,
+            overhead: tcp_headers(settings.timestamps) + frame_overhead,
             window_shift,
             tos: dscp << 2,
             has_schemes,

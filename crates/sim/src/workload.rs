@@ -2,7 +2,7 @@
 
 use bandmaster_core::scenario::{FlowGroup, Transport};
 use bandmaster_core::time::{Span, Time};
-pub(crate) use bandmaster_core::workload::{FlowPlan, Jitter, SETS, Toggles, flow_key, plan};
+pub(crate) use bandmaster_core::workload::{FlowPlan, Jitter, SETS, Toggles, flow_key};
 
 /// A constant-rate UDP source; a cache line.
 #[repr(align(64))]
@@ -110,7 +110,7 @@ mod tests {
     /// Times of the first packets of each flow, in microseconds.
     fn times(jitter: &str) -> Vec<Vec<f64>> {
         let scenario = scenario(jitter);
-        let plans = plan(&scenario.flows, &scenario.topology, &scenario.run, 0);
+        let (plans, _) = bandmaster_core::plan::flows(&scenario, 0);
         let of_flow = |plan: &FlowPlan| {
             let jitter = Jitter::new(plan, &scenario, 0);
             let mut source =

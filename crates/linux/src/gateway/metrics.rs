@@ -14,7 +14,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::Error;
-use super::status::{Shared, State, Status, current};
+use super::status::{ClassStatus, SenderStatus, Shared, State, Status, current};
 
 /// A client that takes longer is let go.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -61,111 +61,29 @@ fn respond(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
 /// The metrics of `status` as OpenMetrics text.
 pub(super) fn text(status: &Status) -> String {
     let mut registry = Registry::with_prefix(PREFIX);
-    let bytes = |bits: u64| bits as f64 / 8.0;
-    let per_second = || Unit::Other("bytes_per_second".to_owned());
-    let gauge = |value: f64| {
-        let gauge = Number::default();
-        gauge.set(value);
-        gauge
-    };
-    let counter = |value: u64| {
-        let counter = Counter::<u64>::default();
-        counter.inc_by(value);
-        counter
-    };
     let info = [("version", status.version.clone()), ("interface", status.interface.clone())];
     registry.register("build", "The gateway", Info::new(info.to_vec()));
     registry.register_with_unit("uptime", "Time since the start", Unit::Seconds, gauge(status.uptime));
     if let Some(sender) = &status.sender {
-        registry.register_with_unit(
-            "estimate",
-            "Estimated bandwidth",
-            per_second(),
-            gauge(bytes(sender.estimate)),
-        );
-        registry.register_with_unit(
-            "in_force",
-            "Bandwidth in force",
-            per_second(),
-            gauge(bytes(sender.in_force)),
-        );
-        let answering = f64::from(u8::from(sender.state == State::Answering));
-        registry.register("peer_answering", "1 while the peer answers", gauge(answering));
-        if let Some(seconds) = sender.last_answer {
-            registry.register_with_unit(
-                "last_answer",
-                "Time since the last answer",
-                Unit::Seconds,
-                gauge(seconds),
-            );
-        }
-        for (name, help, value) in [
-            ("questions", "Questions sent", sender.questions),
-            ("answers", "Answers heard", sender.answers),
-            ("rounds_left_out", "Rounds whose counters were not certain", sender.rounds_left_out),
-            ("send_errors", "Datagrams that could not be sent", sender.send_errors),
-            ("silences", "Times that the peer fell silent", sender.silences),
-        ] {
-            registry.register(name, help, counter(value));
-        }
-        let class_gauge = |value: fn(&super::ClassStatus) -> f64| {
-            let family = Family::<Labels, Number>::default();
-            for class in &sender.classes {
-                family.get_or_create(&vec![("class", class.name.clone())]).set(value(class));
-            }
-            family
-        };
-        let class_counter = |value: fn(&super::ClassStatus) -> u64| {
-            let family = Family::<Labels, Counter>::default();
-            for class in &sender.classes {
-                family.get_or_create(&vec![("class", class.name.clone())]).inc_by(value(class));
-            }
-            family
-        };
-        let rate = class_gauge(|class| class.rate as f64 / 8.0);
-        registry.register_with_unit("class_rate", "What a class has in any case", per_second(), rate);
-        let need = class_gauge(|class| class.need as f64 / 8.0);
-        registry.register_with_unit("class_need", "What a class needs", per_second(), need);
-        registry.register(
-            "class_waiting_packets",
-            "Packets that wait",
-            class_gauge(|class| f64::from(class.waiting)),
-        );
-        registry.register_with_unit(
-            "class_sent",
-            "Bytes sent",
-            Unit::Bytes,
-            class_counter(|class| class.bytes),
-        );
-        registry.register("class_sent_packets", "Packets sent", class_counter(|class| class.packets));
-        registry.register("class_dropped_packets", "Packets dropped", class_counter(|class| class.drops));
+        register_sender(&mut registry, sender);
+        register_classes(&mut registry, &sender.classes);
     }
     if let Some(receiver) = &status.receiver {
         registry.register("answered", "Questions answered", counter(receiver.questions));
         registry.register("received_packets", "Packets of data received", counter(receiver.packets));
-        registry.register_with_unit(
-            "received",
-            "Bytes of data received",
-            Unit::Bytes,
-            counter(receiver.bytes),
-        );
+        let bytes = counter(receiver.bytes);
+        registry.register_with_unit("received", "Bytes of data received", Unit::Bytes, bytes);
     }
-    let refused = Family::<Labels, Counter>::default();
     let reasons = status.refused;
-    for (reason, value) in [
+    let refused = [
         ("length", reasons.length),
         ("type", reasons.kind),
         ("tag", reasons.tag),
         ("replay", reasons.replay),
         ("unasked", reasons.unasked),
-    ] {
-        refused.get_or_create(&vec![("reason", reason.to_owned())]).inc_by(value);
-    }
-    registry.register("refused", "Datagrams refused", refused);
-    let acts = Family::<Labels, Counter>::default();
-    for (act, count) in &status.refused_acts {
-        acts.get_or_create(&vec![("act", act.clone())]).inc_by(*count);
-    }
+    ];
+    registry.register("refused", "Datagrams refused", counters("reason", refused));
+    let acts = counters("act", status.refused_acts.iter().map(|(act, count)| (&**act, *count)));
     registry.register("refused_acts", "What the scheme wanted and the machine did not do", acts);
     registry.register("reloads", "Deployment files taken on a reload", counter(status.reloads));
     let failed = f64::from(u8::from(status.reload_error.is_some()));
@@ -176,9 +94,87 @@ pub(super) fn text(status: &Status) -> String {
     text
 }
 
+fn register_sender(registry: &mut Registry, sender: &SenderStatus) {
+    for (name, help, rate) in [
+        ("estimate", "Estimated bandwidth", sender.estimate),
+        ("in_force", "Bandwidth in force", sender.in_force),
+    ] {
+        registry.register_with_unit(name, help, per_second(), gauge(bytes(rate)));
+    }
+    let answering = f64::from(u8::from(sender.state == State::Answering));
+    registry.register("peer_answering", "1 while the peer answers", gauge(answering));
+    if let Some(seconds) = sender.last_answer {
+        let help = "Time since the last answer";
+        registry.register_with_unit("last_answer", help, Unit::Seconds, gauge(seconds));
+    }
+    for (name, help, value) in [
+        ("questions", "Questions sent", sender.questions),
+        ("answers", "Answers heard", sender.answers),
+        ("rounds_left_out", "Rounds whose counters were not certain", sender.rounds_left_out),
+        ("send_errors", "Datagrams that could not be sent", sender.send_errors),
+        ("silences", "Times that the peer fell silent", sender.silences),
+    ] {
+        registry.register(name, help, counter(value));
+    }
+}
+
+fn register_classes(registry: &mut Registry, classes: &[ClassStatus]) {
+    let gauges = |value: fn(&ClassStatus) -> f64| {
+        let family = Family::<Labels, Number>::default();
+        for class in classes {
+            family.get_or_create(&vec![("class", class.name.clone())]).set(value(class));
+        }
+        family
+    };
+    let counters =
+        |value: fn(&ClassStatus) -> u64| counters("class", classes.iter().map(|c| (&*c.name, value(c))));
+    let rate = gauges(|class| bytes(class.rate));
+    registry.register_with_unit("class_rate", "What a class has in any case", per_second(), rate);
+    let need = gauges(|class| bytes(class.need));
+    registry.register_with_unit("class_need", "What a class needs", per_second(), need);
+    let waiting = gauges(|class| f64::from(class.waiting));
+    registry.register("class_waiting_packets", "Packets that wait", waiting);
+    let sent = counters(|class| class.bytes);
+    registry.register_with_unit("class_sent", "Bytes sent", Unit::Bytes, sent);
+    registry.register("class_sent_packets", "Packets sent", counters(|class| class.packets));
+    registry.register("class_dropped_packets", "Packets dropped", counters(|class| class.drops));
+}
+
+fn bytes(bits: u64) -> f64 {
+    bits as f64 / 8.0
+}
+
+fn per_second() -> Unit {
+    Unit::Other("bytes_per_second".to_owned())
+}
+
+fn gauge(value: f64) -> Number {
+    let gauge = Number::default();
+    gauge.set(value);
+    gauge
+}
+
+fn counter(value: u64) -> Counter {
+    let counter = Counter::default();
+    counter.inc_by(value);
+    counter
+}
+
+/// A counter for each value of `label`.
+fn counters<'a>(
+    label: &'static str,
+    values: impl IntoIterator<Item = (&'a str, u64)>,
+) -> Family<Labels, Counter> {
+    let family = Family::default();
+    for (value, count) in values {
+        let counter: &Counter = &family.get_or_create(&vec![(label, value.to_owned())]);
+        counter.inc_by(count);
+    }
+    family
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::status::{ClassStatus, SenderStatus};
     use super::*;
 
     #[test]

@@ -13,10 +13,10 @@ use bandmaster_core::runtime::{Host, Refusal, Runner};
 use bandmaster_core::scenario::{NodeFault, Transport};
 use bandmaster_core::scheme::Act;
 use bandmaster_core::time::Time;
-use bandmaster_core::units::{Bytes, Rate};
+use bandmaster_core::units::{Bytes, Rate, tcp_headers};
 use bandmaster_core::workload::flow_key;
 
-use super::{Event, Lab, headers};
+use super::{Event, Lab};
 use crate::Error;
 use crate::forwarder::Passage;
 use crate::probes::Arrival;
@@ -175,7 +175,7 @@ impl Lab<'_> {
         let (mss, frame) = match &self.plan.flows[i].group(&self.scenario.flows).transport {
             Transport::Tcp { settings, .. } => {
                 let mss = settings.mss.get();
-                (mss, mss + headers(settings.timestamps) + overhead)
+                (mss, mss + u64::from(tcp_headers(settings.timestamps)) + overhead)
             }
             Transport::Udp { packet, .. } => (packet.get(), packet.get() + overhead),
         };
@@ -211,7 +211,7 @@ impl Host for Lab<'_> {
     }
 
     fn port_stats(&mut self, _now: Time, node: NodeId, reader: &mut Reader) -> Vec<PortStats> {
-        let here = (0..self.plan.rates.len())
+        let here = (0..self.plan.links.rates.len())
             .filter(|&port| self.scenario.topology.transmitter(PortId(port as u32)) == node);
         let stats = |port: usize| {
             let id = PortId(port as u32);
@@ -221,7 +221,7 @@ impl Host for Lab<'_> {
             let state = self.forwarder.board.port(port);
             PortStats {
                 port: id,
-                capacity: self.plan.rates[port],
+                capacity: self.plan.links.rates[port],
                 flows_seen,
                 flows_open,
                 backlog: Bytes::new(state.waiting_bytes),
@@ -255,7 +255,7 @@ impl Host for Lab<'_> {
     }
 
     fn show(&mut self, role: usize, now: Time, gauges: &Gauges) {
-        self.gauge_meter.note(self.scenario, role, now, gauges);
+        self.meters.gauges.note(self.scenario, role, now, gauges);
     }
 
     fn send(&mut self, now: Time, to: NodeId, message: Message) -> Result<(), Refusal> {

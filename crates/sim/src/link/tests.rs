@@ -1,6 +1,6 @@
 //! The general path of a port, with a first-in-first-out discipline, is the fast path to the nanosecond.
 
-use bandmaster_core::capacity::{Step, Steps, Trace};
+use bandmaster_core::capacity::{Capacity, Step, Steps, Trace};
 use bandmaster_core::qdisc::fifo::{DropTail, Fifo};
 use bandmaster_core::units::Bytes;
 use proptest::prelude::*;
@@ -138,7 +138,7 @@ proptest! {
         let rate = Rate::from_bits_per_sec(rate);
         let send = |discipline: Discipline, limit: Option<Limit>| {
             let mut port = Port::new(rate, Span::from_micros(7), discipline, limit);
-            port.set_capacity(&capacity, rate, 0.0);
+            port.set_schedule(Schedule::new(&capacity, rate, 0.0));
             pass(port, &packets)
         };
         let rule = || Box::new(DropTail { limit });

@@ -1,8 +1,8 @@
 //! Samples, captures and the record of the trial.
 
 use bandmaster_core::capture::CapturedPacket;
-use bandmaster_core::id::PortId;
 use bandmaster_core::measure::record::{self, Tallies};
+use bandmaster_core::measure::{FlowSample, Flows};
 use bandmaster_core::report::{RunRecord, Work};
 use bandmaster_core::scenario::Transport;
 use bandmaster_core::time::{Span, Time};
@@ -12,7 +12,6 @@ use super::{Connection, Simulation};
 use crate::RunOptions;
 use crate::events::Event;
 use crate::link::{Port, PortCounters};
-use crate::measure::{FlowSample, Flows};
 use crate::packet::Packet;
 use crate::routes::route_ports;
 use crate::tcp::sender::Sender;
@@ -20,45 +19,38 @@ use crate::tcp::sender::Sender;
 impl Simulation<'_> {
     pub(super) fn sample(&mut self) {
         let now = self.net.now;
-        let waited = self.measured_port.map_or(0, |port| self.net.ports[port as usize].take_waited(now));
-        let queue_name = self.measured_port.map(|port| self.scenario.topology.port_name(PortId(port)));
-        let capacities: Vec<f64> = self
-            .rates
-            .iter()
-            .zip(&self.inelastic)
-            .map(|(rate, load)| (rate.bits_per_sec() as f64 - load).max(0.0))
-            .collect();
-        let (profiles, profile_of) = (&self.profiles, &self.profile_of);
+        let port = self.meters.measured_port;
+        let waited = port.map_or(0, |port| self.net.ports[port.index()].take_waited(now));
+        let of_flows = &self.flows;
         let efficiency = |i: usize| {
-            let Some(&profile) = profile_of.get(i) else { return 1.0 };
-            let profile = &profiles[profile as usize];
+            let Some(profile) = of_flows.tcp_profile(i) else { return 1.0 };
             profile.mss as f64 / (profile.mss + u64::from(profile.overhead)) as f64
         };
-        let (connections, udp, received) = (&self.connections, &self.udp, &self.datagrams_received);
-        let (routes, data_routes, came) = (&self.net.routes, &self.data_routes, &self.came);
-        let (rounds, exchanges) = (&self.rounds, &self.exchanges);
-        let (shares, multipath) = (&self.shares, &self.net.multipath);
+        let (connections, udp, rounds, exchanges) =
+            (&self.connections, &self.udp, &self.rounds, &self.exchanges);
+        let (routes, multipath) = (&self.net.routes, &self.net.multipath);
         // The data of a multipath connection counts at its first subflow.
-        let delivered = |i: usize, c: &Connection| match shares.get(i) {
-            Some(Some(share)) => multipath[share.connection].received(),
+        let delivered = |i: usize, c: &Connection| match of_flows.share(i) {
+            Some(share) => multipath[share.connection].received(),
             _ => c.receiver.delivered(),
         };
         let state = |i: usize| {
             if i >= connections.flows() {
                 let i = i - connections.flows();
-                let delivered = received[i] * u64::from(udp[i].packet - UDP_HEADERS);
-                let ip_bytes = received[i] as f64 * f64::from(udp[i].packet);
+                let (received, packet) = (udp.received[i], udp.sources[i].packet);
+                let delivered = received * u64::from(packet - UDP_HEADERS);
+                let ip_bytes = received as f64 * f64::from(packet);
                 return FlowSample { delivered, ip_bytes, ..FlowSample::default() };
             }
             match connections.get(i) {
                 Some(c) => FlowSample {
                     delivered: delivered(i, c) + rounds.carried(i as u32) + exchanges.carried(i as u32),
-                    ip_bytes: came.get(i).copied().unwrap_or_default() as f64,
+                    ip_bytes: of_flows.received_ip_bytes.get(i).copied().unwrap_or_default() as f64,
                     cwnd: Some(c.sender.cwnd()),
                     srtt: c.sender.rtt.srtt(),
                 },
                 None => {
-                    let profile = &profiles[profile_of[i] as usize];
+                    let profile = of_flows.profile(i);
                     let cwnd = Some(u64::from(profile.settings.initial_window) * profile.mss);
                     FlowSample { cwnd, ..FlowSample::default() }
                 }
@@ -66,14 +58,14 @@ impl Simulation<'_> {
         };
         let flows = Flows {
             groups: &self.scenario.flows,
-            plans: &self.plans,
-            route: &|i| route_ports(routes, data_routes[i]),
+            plans: &of_flows.plans,
+            route: &|i| route_ports(routes, of_flows.data_routes[i]),
             efficiency: &efficiency,
             state: &state,
         };
-        self.meter.take(now, waited, queue_name.as_deref(), &capacities, &flows);
-        self.gauge_meter.sample();
-        self.distributions.sample(self.scenario.run.sample, &self.net.ports, &self.rates);
+        self.meters.sample(self.scenario, now, waited, &flows);
+        let interval = self.scenario.run.sample;
+        self.distributions.sample(interval, &self.net.ports, &self.control.ports);
         self.net.schedule(now + self.scenario.run.sample, Event::Sample);
     }
 
@@ -91,8 +83,8 @@ impl Simulation<'_> {
     }
 
     fn describe(&self, port: u32, at: Time, packet: &Packet) -> CapturedPacket {
-        let plan = &self.plans[packet.flow as usize];
-        let profile = self.profile_of.get(packet.flow as usize).map(|&p| &self.profiles[p as usize]);
+        let plan = &self.flows.plans[packet.flow as usize];
+        let profile = self.flows.tcp_profile(packet.flow as usize);
         crate::capture::describe(port, at, packet, plan, profile)
     }
 
@@ -105,12 +97,12 @@ impl Simulation<'_> {
             ended += dropped + delivered + lost;
         }
         assert_eq!(self.net.offered, ended + alive, "packets offered to ports, and their fates");
-        alive += self.gates.held();
+        alive += self.control.gates.held();
         assert_eq!(alive, self.net.slab.live() as u64, "packets alive outside every port");
     }
 
     pub(super) fn record(self, case: usize, trial: u32) -> RunRecord {
-        let max = self.measured_port.and_then(|port| self.net.ports[port as usize].extras.as_ref());
+        let max = self.meters.measured_port.and_then(|port| self.net.ports[port.index()].extras.as_ref());
         let connections = || self.connections.started.iter();
         let sum = |f: &dyn Fn(&Sender) -> u32| connections().map(|c| f64::from(f(&c.sender))).sum::<f64>();
         let has_rounds = !self.rounds.is_empty() || !self.exchanges.is_empty();
@@ -118,7 +110,7 @@ impl Simulation<'_> {
         let timeouts = replaced.clone().map(|counters| f64::from(counters.timeouts));
         let retransmits = replaced.map(|counters| f64::from(counters.retransmits));
         let is_sized = |i: usize| {
-            let group = self.plans[i].group(&self.scenario.flows);
+            let group = self.flows.plans[i].group(&self.scenario.flows);
             matches!(group.transport, Transport::Tcp { size: Some(_), .. })
                 && group.rounds.is_none()
                 && group.exchange.is_none()
@@ -126,12 +118,12 @@ impl Simulation<'_> {
         let mut completions: Vec<Span> = (0..self.connections.flows())
             .filter(|&i| is_sized(i))
             .filter_map(|i| {
-                let finished = match self.shares.get(i) {
-                    Some(Some(_)) if self.plans[i].subflow(&self.scenario.flows) > 0 => None,
-                    Some(Some(share)) => self.net.multipath[share.connection].finished_at(),
+                let finished = match self.flows.share(i) {
+                    Some(share) if share.subflow > 0 => None,
+                    Some(share) => self.net.multipath[share.connection].finished_at(),
                     _ => self.connections.get(i)?.receiver.finished_at(),
                 }?;
-                Some(finished.since(self.plans[i].start))
+                Some(finished.since(self.flows.plans[i].start))
             })
             .collect();
         completions.extend(self.rounds.completions.iter().chain(&self.exchanges.completions));
@@ -143,8 +135,8 @@ impl Simulation<'_> {
             retransmits: retransmits.fold(sum(&|s| s.counters.retransmits), |a, b| a + b),
             completions,
             rounds: self.rounds.figures(self.exchanges.rounds()),
-            control_bytes: self.post.bytes_sent() + self.probes.bytes,
-            refusals: *self.runner.refusals(),
+            control_bytes: self.control.post.bytes_sent() + self.control.probes.bytes,
+            refusals: *self.control.runner.refusals(),
             work: Work {
                 events: self.net.events.taken(),
                 packet_hops: self.net.ports.iter().map(Port::sent).sum(),
@@ -152,7 +144,7 @@ impl Simulation<'_> {
         };
         let (distributions, windows) = (self.distributions, &self.net.windows);
         let spread = |completions: &[f64]| distributions.finish(completions, windows);
-        let meters = (self.meter, self.gauge_meter);
+        let meters = (self.meters.flows, self.meters.gauges);
         record::record(self.scenario, (case, trial), self.net.now, meters, tallies, spread)
     }
 }

@@ -7,7 +7,9 @@ use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::port::flow_counter::Reader;
 use bandmaster_core::qdisc::{ClassChange, ClassName};
 use bandmaster_core::runtime::faults::PathPoint;
+use bandmaster_core::runtime::faults::PathPoint;
 use bandmaster_core::runtime::inventory::Change;
+use bandmaster_core::runtime::post::Post;
 use bandmaster_core::runtime::{Host, Refusal, Runner};
 use bandmaster_core::scenario::NodeFault;
 use bandmaster_core::scheme::Act;
@@ -18,14 +20,32 @@ use bandmaster_core::units::{Bytes, Rate};
 
 use super::Simulation;
 use crate::events::Event;
+use crate::gates::Gates;
 use crate::link::PathCounter;
-use crate::probes::Probe;
+use crate::probes::{Probe, Probes};
 use crate::routes::route_ports;
 use crate::workload::flow_key;
 
+/// The roles of schemes, what they say to each other, and what they have changed.
+pub(crate) struct Control {
+    pub(crate) runner: Runner,
+    /// Messages between roles on their way.
+    pub(crate) post: Post,
+    pub(crate) probes: Probes,
+    pub(crate) gates: Gates,
+    /// What schemes have changed in the TCP of each node, for flows that begin.
+    pub(crate) tunings: Vec<Tuning>,
+    /// TCP flows that begin or end at each node, in order; empty when there are no roles.
+    pub(crate) flows_of: Vec<Vec<u32>>,
+    /// By node: what connections have sent that gave their flow number to another, where roles ask.
+    pub(crate) segments_before: Vec<SegmentCounts>,
+    /// Node of each port's transmitter, and the port's rate.
+    pub(crate) ports: Vec<(NodeId, Rate)>,
+}
+
 impl Simulation<'_> {
     pub(super) fn stats_of(&self, flow: u32, end: FlowEnd) -> FlowStats {
-        let profile = &self.profiles[self.profile_of[flow as usize] as usize];
+        let profile = self.flows.profile(flow as usize);
         let (delivered, (rtt, range)) = match (self.connections.get(flow as usize), end) {
             (None, _) => Default::default(),
             (Some(c), FlowEnd::Sender) => (c.sender.acknowledged(), (c.sender.rtt, c.sender.rtt_range())),
@@ -45,7 +65,7 @@ impl Simulation<'_> {
 
     /// The part of `node` in a TCP flow that exists.
     fn end_of(&self, flow: FlowId, node: NodeId) -> Result<FlowEnd, Refusal> {
-        match self.plans.get(flow.index()).filter(|_| flow.index() < self.connections.flows()) {
+        match self.flows.plans.get(flow.index()).filter(|_| flow.index() < self.connections.flows()) {
             Some(plan) if plan.dst == node => Ok(FlowEnd::Receiver),
             Some(plan) if plan.src == node => Ok(FlowEnd::Sender),
             _ => Err(Refusal::Unknown),
@@ -54,10 +74,10 @@ impl Simulation<'_> {
 
     /// Tells the roles at `node`, its `end`, of a flow that begins.
     pub(super) fn announce(&mut self, flow: u32, node: NodeId, end: FlowEnd) {
-        if self.runner.is_empty() {
+        if self.control.runner.is_empty() {
             return;
         }
-        let ports = route_ports(&self.net.routes, self.data_routes[flow as usize]);
+        let ports = route_ports(&self.net.routes, self.flows.data_routes[flow as usize]);
         let route: Vec<PortId> = ports.iter().map(|port| PortId(*port)).collect();
         let start = FlowStart { stats: self.stats_of(flow, end), key: flow_key(flow), route: &route };
         self.observe(node, &Observation::FlowStarted(start));
@@ -70,21 +90,22 @@ impl Simulation<'_> {
         if self.connections.get(i).is_some() && !begins_anew {
             return;
         }
-        let tuning = self.tunings[self.plans[i].src.index()];
+        let tuning = self.control.tunings[self.flows.plans[i].src.index()];
         // A connection before it may have had others.
-        let last = self.profile_of[i];
-        let base = self.tuned.iter().find(|(.., profile)| *profile == last).map_or(last, |(base, ..)| *base);
+        let last = self.flows.profile_of[i];
+        let base =
+            self.flows.tuned.iter().find(|(.., profile)| *profile == last).map_or(last, |(base, ..)| *base);
         if tuning.is_default() {
-            self.profile_of[i] = base;
+            self.flows.profile_of[i] = base;
             return;
         }
-        let known = self.tuned.iter().find(|(of, with, _)| *of == base && *with == tuning);
-        self.profile_of[i] = match known {
+        let known = self.flows.tuned.iter().find(|(of, with, _)| *of == base && *with == tuning);
+        self.flows.profile_of[i] = match known {
             Some((_, _, profile)) => *profile,
             None => {
-                let profile = self.profiles.len() as u32;
-                self.profiles.push(self.profiles[base as usize].tuned(&tuning));
-                self.tuned.push((base, tuning, profile));
+                let profile = self.flows.profiles.len() as u32;
+                self.flows.profiles.push(self.flows.profiles[base as usize].tuned(&tuning));
+                self.flows.tuned.push((base, tuning, profile));
                 profile
             }
         };
@@ -92,9 +113,9 @@ impl Simulation<'_> {
 
     /// Lets the runner work on the network that it is part of.
     fn run_roles(&mut self, work: impl FnOnce(&mut Runner, &mut Self)) {
-        let mut runner = std::mem::take(&mut self.runner);
+        let mut runner = std::mem::take(&mut self.control.runner);
         work(&mut runner, self);
-        self.runner = runner;
+        self.control.runner = runner;
     }
 
     pub(super) fn begin_roles(&mut self) {
@@ -113,14 +134,14 @@ impl Simulation<'_> {
     }
 
     pub(super) fn deliver_message(&mut self, number: u32) {
-        if let Some((to, message)) = self.post.receive(number) {
+        if let Some((to, message)) = self.control.post.receive(number) {
             self.observe(to, &Observation::Message(&message));
         }
     }
 
     pub(super) fn probe_left(&mut self, key: u32) {
         let passed = self.net.slab.at(key).left_before();
-        if let Some(Probe { from, to, payload, .. }) = self.probes.get(key) {
+        if let Some(Probe { from, to, payload, .. }) = self.control.probes.get(key) {
             let (from, to, payload) = (*from, *to, payload.clone());
             let passed = self.since_restart(from, to, 0, passed);
             self.observe(from, &Observation::ProbeLeft { payload: &payload, passed });
@@ -130,15 +151,15 @@ impl Simulation<'_> {
     #[cold]
     pub(super) fn deliver_probe(&mut self, key: u32) {
         let passed = self.net.slab.at(key).came_before();
-        if let Some(Probe { from, to, payload, lost: false }) = self.probes.take(key) {
+        if let Some(Probe { from, to, payload, lost: false }) = self.control.probes.take(key) {
             let passed = self.since_restart(from, to, 1, passed);
             self.observe(to, &Observation::ProbeCame { from, payload: &payload, passed });
         }
     }
 
     fn since_restart(&self, from: NodeId, to: NodeId, end: usize, passed: Passed) -> Passed {
-        let ends = self.probes.ends(from, to, &self.net.routes);
-        ends.map_or(passed, |ends| self.probes.faults.since_restart(ends[end], passed))
+        let ends = self.control.probes.ends(from, to, &self.net.routes);
+        ends.map_or(passed, |ends| self.control.probes.faults.since_restart(ends[end], passed))
     }
 
     /// Something happens to the roles at a node.
@@ -158,12 +179,12 @@ impl Simulation<'_> {
 
     /// The counters of a node's data path begin anew.
     fn forget_counts(&mut self, node: NodeId) {
-        for point in self.probes.points_at(node, &self.net.routes) {
+        for point in self.control.probes.points_at(node, &self.net.routes) {
             let (PathPoint::Start(port) | PathPoint::End(port)) = point;
             let counter = self.net.ports[port as usize].extras.as_ref().and_then(|e| e.path.as_ref());
             let (left, arriving) = counter.map_or_else(Default::default, PathCounter::counts);
             let passed = if matches!(point, PathPoint::Start(_)) { left } else { arriving };
-            self.probes.faults.set_zero(point, passed);
+            self.control.probes.faults.set_zero(point, passed);
         }
     }
 }
@@ -186,15 +207,15 @@ impl Host for Simulation<'_> {
     }
 
     fn port_stats(&mut self, now: Time, node: NodeId, reader: &mut Reader) -> Vec<PortStats> {
-        let here = (0..self.port_owner.len()).filter(|&i| self.port_owner[i] == node);
+        let all = (0..).zip(&self.control.ports);
         let ports = &mut self.net.ports;
-        let mut stats = |i: usize| {
+        let mut stats = |(i, &(_, capacity)): (usize, &(NodeId, Rate))| {
             let id = PortId(i as u32);
             let counter = ports[i].extras.as_mut().and_then(|e| e.flow_counter.as_mut());
             let (flows_seen, flows_open) = counter.map(|c| c.read(id, reader)).unwrap_or_default();
             PortStats {
                 port: id,
-                capacity: self.rates[i],
+                capacity,
                 flows_seen,
                 flows_open,
                 backlog: Bytes::new(ports[i].backlog(now).bytes),
@@ -203,12 +224,12 @@ impl Host for Simulation<'_> {
                 dropped: ports[i].counters().dropped,
             }
         };
-        here.map(&mut stats).collect()
+        all.filter(|(_, (owner, _))| *owner == node).map(&mut stats).collect()
     }
 
     fn flow_stats(&mut self, _now: Time, node: NodeId) -> Vec<FlowStats> {
         let at = |i: usize| {
-            let plan = &self.plans[i];
+            let plan = &self.flows.plans[i];
             let connection = self.connections.get(i)?;
             if plan.dst == node && connection.receiver.is_open() {
                 Some(self.stats_of(i as u32, FlowEnd::Receiver))
@@ -218,14 +239,14 @@ impl Host for Simulation<'_> {
                 None
             }
         };
-        self.flows_of[node.index()].iter().filter_map(|flow| at(*flow as usize)).collect()
+        self.control.flows_of[node.index()].iter().filter_map(|flow| at(*flow as usize)).collect()
     }
 
     fn segments(&mut self, node: NodeId) -> SegmentCounts {
-        let mut counts = self.segments_before[node.index()];
-        for &flow in &self.flows_of[node.index()] {
+        let mut counts = self.control.segments_before[node.index()];
+        for &flow in &self.control.flows_of[node.index()] {
             if let Some(connection) = self.connections.get(flow as usize)
-                && self.plans[flow as usize].src == node
+                && self.flows.plans[flow as usize].src == node
             {
                 counts.sent += u64::from(connection.sender.counters.segments);
                 counts.resent += u64::from(connection.sender.counters.retransmits);
@@ -235,11 +256,11 @@ impl Host for Simulation<'_> {
     }
 
     fn show(&mut self, role: usize, now: Time, gauges: &Gauges) {
-        self.gauge_meter.note(self.scenario, role, now, gauges);
+        self.meters.gauges.note(self.scenario, role, now, gauges);
     }
 
     fn send(&mut self, now: Time, to: NodeId, message: Message) -> Result<(), Refusal> {
-        if let Some((delay, number)) = self.post.send(to, message) {
+        if let Some((delay, number)) = self.control.post.send(to, message) {
             self.net.events.push(now + delay, Event::Deliver(number));
         }
         Ok(())
@@ -247,7 +268,7 @@ impl Host for Simulation<'_> {
 
     fn probe(&mut self, _now: Time, from: NodeId, to: NodeId, payload: Vec<u8>) -> Result<(), Refusal> {
         let overhead = self.scenario.topology.frame_overhead.get() as u32;
-        let has_way = self.probes.send(from, to, payload, overhead, &mut self.net);
+        let has_way = self.control.probes.send(from, to, payload, overhead, &mut self.net);
         if has_way { Ok(()) } else { Err(Refusal::Unknown) }
     }
 
@@ -293,7 +314,7 @@ impl Host for Simulation<'_> {
         if self.scenario.topology.nodes[node.index()].kind != NodeKind::Host {
             return Err(Refusal::Unknown);
         }
-        self.tunings[node.index()] = tuning;
+        self.control.tunings[node.index()] = tuning;
         Ok(())
     }
 }

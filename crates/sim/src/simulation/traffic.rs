@@ -4,7 +4,7 @@ use bandmaster_core::control::FlowEnd;
 use bandmaster_core::scenario::Transport;
 use bandmaster_core::units::{Bytes, UDP_HEADERS};
 
-use super::{Connection, Simulation, transfer_size};
+use super::{Simulation, transfer_size};
 use crate::events::Event;
 use crate::packet::Packet;
 use crate::routes::route_ports;
@@ -19,9 +19,7 @@ impl Simulation<'_> {
             self.give(flow, target, !is_last);
             return;
         }
-        if let Some(times) = &self.plans[flow as usize].group(&self.scenario.flows).on_off {
-            self.toggles.start(flow as usize);
-            let (_, length) = self.toggles.draw(flow as usize, times);
+        if let Some(length) = self.flows.toggles.start(flow as usize) {
             self.net.schedule(self.net.now + length, Event::Toggle(flow));
         }
         if flow as usize >= self.connections.flows() {
@@ -36,46 +34,42 @@ impl Simulation<'_> {
         }
         let groups = &self.scenario.flows;
         let first = flow as usize;
-        let group = self.plans[first].group(groups);
-        if !self.runner.is_empty() {
+        let group = self.flows.plans[first].group(groups);
+        if !self.control.runner.is_empty() {
             self.tune(flow);
         }
-        let profile = &self.profiles[self.profile_of[first] as usize];
+        let profile = self.flows.profile(first);
         let mut earlier = None;
         if let Some(multipath) = group.multipath {
             let Transport::Tcp { size, settings } = &group.transport else { return };
             let size = size.map(Bytes::get);
             let new = Shared::new(multipath, size, profile.mss, settings.receive_buffer.get());
-            if let Some(share) = self.shares[first] {
+            if let Some(share) = self.flows.shares[first] {
                 let before = std::mem::replace(&mut self.net.multipath[share.connection], new);
                 earlier = Some(before.received());
             } else {
                 let connection = self.net.multipath.len();
                 self.net.multipath.push(new);
                 for subflow in 0..multipath.subflows as usize {
-                    self.shares[first + subflow] = Some(Share { connection, subflow });
+                    self.flows.shares[first + subflow] = Some(Share { connection, subflow });
                 }
             }
         }
         if self.rounds.contains(flow) {
             let subflows = group.multipath.map_or(1, |multipath| multipath.subflows);
             for i in first..first + subflows as usize {
-                let routes = (self.data_routes[i], self.ack_routes[i]);
-                if !self.runner.is_empty() {
+                if !self.control.runner.is_empty() {
                     self.note_replaced(i as u32);
                 }
                 // What came too late for the connection before.
                 self.net.slab.take_drops(i as u32);
-                let profile = &self.profiles[self.profile_of[i] as usize];
-                let share = self.shares.get(i).copied().flatten();
-                let new = || Connection::new(i as u32, routes, group, profile, share, None);
-                let delivered = self.connections.replace(i, new);
+                let delivered = self.connections.replace(i, || self.flows.connect(i, groups));
                 if i == first {
                     self.rounds.open(flow, earlier.unwrap_or(delivered), self.net.now);
                 }
             }
         }
-        self.announce(flow, self.plans[flow as usize].src, FlowEnd::Sender);
+        self.announce(flow, self.flows.plans[flow as usize].src, FlowEnd::Sender);
         let keeps_open = matches!(self.rounds.target(flow), Some((_, false)));
         if keeps_open && let Some(size) = transfer_size(group) {
             self.give(flow, size, true);
@@ -86,7 +80,7 @@ impl Simulation<'_> {
 
     /// A persistent connection gets the data of the next round.
     fn give(&mut self, flow: u32, total: u64, keeps_open: bool) {
-        if let Some(share) = self.shares.get(flow as usize).copied().flatten() {
+        if let Some(share) = self.flows.share(flow as usize) {
             self.net.multipath[share.connection].give(total, keeps_open);
             self.push_data(flow, false);
         } else {
@@ -96,16 +90,16 @@ impl Simulation<'_> {
     }
 
     pub(super) fn stop(&mut self, flow: u32) {
-        self.toggles.stop(flow as usize);
+        self.flows.toggles.stop(flow as usize);
         if flow as usize >= self.connections.flows() {
             self.set_udp(flow as usize - self.connections.flows(), false);
-        } else if self.plans[flow as usize].group(&self.scenario.flows).reset {
-            let group = self.plans[flow as usize].group(&self.scenario.flows);
+        } else if self.flows.plans[flow as usize].group(&self.scenario.flows).reset {
+            let group = self.flows.plans[flow as usize].group(&self.scenario.flows);
             for flow in flow..flow + group.multipath.map_or(1, |multipath| multipath.subflows) {
                 let (sender, (profile, net)) = self.sender(flow);
                 sender.reset(profile, net);
             }
-        } else if let Some(share) = self.shares.get(flow as usize).copied().flatten() {
+        } else if let Some(share) = self.flows.share(flow as usize) {
             self.net.multipath[share.connection].end();
             self.push_data(flow, false);
         } else {
@@ -115,11 +109,7 @@ impl Simulation<'_> {
     }
 
     pub(super) fn toggle(&mut self, flow: u32) {
-        let Some(times) = &self.plans[flow as usize].group(&self.scenario.flows).on_off else { return };
-        if !self.toggles.turn(flow as usize) {
-            return;
-        }
-        let (on, length) = self.toggles.draw(flow as usize, times);
+        let Some((on, length)) = self.flows.toggles.turn(flow as usize) else { return };
         self.net.schedule(self.net.now + length, Event::Toggle(flow));
         if flow as usize >= self.connections.flows() {
             self.set_udp(flow as usize - self.connections.flows(), on);
@@ -130,57 +120,21 @@ impl Simulation<'_> {
     }
 
     fn set_udp(&mut self, index: usize, on: bool) {
-        let source = &mut self.udp[index];
+        let source = &mut self.udp.sources[index];
         if source.on == on {
             return;
         }
-        let overhead = self.scenario.topology.frame_overhead.get() as f64;
-        let wire = source.rate as f64 * (1.0 + overhead / f64::from(source.packet));
-        let mut hop = source.route as usize;
-        while self.net.routes[hop] != crate::net::ROUTE_END {
-            self.inelastic[self.net.routes[hop] as usize] += if on { wire } else { -wire };
-            hop += 1;
-        }
         source.on = on;
-        let (flow, route) = (source.flow as usize, source.route);
         if on {
             source.restart(self.net.now);
             self.net.events.push(source.next, Event::Datagram(index as u32));
         }
-        if let Some(port) = self.measured_port
-            && !self.plans[flow].group(&self.scenario.flows).measured
-            && route_ports(&self.net.routes, route).contains(&port)
-        {
-            self.beside += if on { wire } else { -wire };
-            self.note_room();
-        }
-        if let Some(tracking) = self.gauge_meter.tracking()
-            && !self.plans[flow].group(&self.scenario.flows).measured
-            && route_ports(&self.net.routes, route).contains(&tracking.port.0)
-        {
-            self.background += if on { wire } else { -wire };
-            self.note_free();
-        }
-    }
-
-    /// Tells what background traffic leaves of the measured port.
-    pub(super) fn note_room(&mut self) {
-        if let Some(port) = self.measured_port {
-            let rate = self.rates[port as usize].bits_per_sec() as f64;
-            self.meter.set_room(self.net.now, (rate - self.beside).max(0.0));
-        }
-    }
-
-    /// Tells what background traffic leaves of the tracked port.
-    pub(super) fn note_free(&mut self) {
-        if let Some(tracking) = self.gauge_meter.tracking() {
-            let rate = self.rates[tracking.port.index()].bits_per_sec() as f64;
-            self.gauge_meter.set_free(self.net.now, (rate - self.background).max(0.0));
-        }
+        let group = self.flows.plans[source.flow as usize].group(&self.scenario.flows);
+        self.meters.turn(self.net.now, group, route_ports(&self.net.routes, source.route), on);
     }
 
     pub(super) fn datagram(&mut self, index: u32) {
-        let source = &mut self.udp[index as usize];
+        let source = &mut self.udp.sources[index as usize];
         // A stale event of an earlier on time comes at another time than the source expects.
         if !source.on || source.next != self.net.now {
             return;
