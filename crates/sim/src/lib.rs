@@ -1,7 +1,7 @@
 //! Packet-level discrete-event runtime of bandmaster.
 //!
 //! [`run`] turns a scenario and a trial number into a record, the same bytes every time. Reading order: `simulation`
-//! (the world and its loop), `net` and `link` (packets), `tcp`, `roles` (schemes), `measure` (figures).
+//! (the world and its loop), `net` and `link` (packets), `tcp`, `roles` (schemes), `measure` (metrics).
 
 mod build;
 mod capture;

@@ -9,7 +9,7 @@ use super::section::{Layer, Reader, Section, joined};
 use super::words;
 use super::{network, traffic};
 use crate::id::{NodeId, PortId};
-use crate::report;
+use crate::report::metric::{self, Place};
 use crate::runtime::inventory::Change;
 use crate::scheme::{Act, SchemeConfig};
 use crate::time::{Span, Time};
@@ -285,8 +285,8 @@ fn gauges(reader: &mut Reader, section: &Section<'_>, topology: Option<&Topology
             let names: Vec<&str> = topology.nodes.iter().map(|node| node.name.as_str()).collect();
             let hint = words::suggestion(node, &names);
             reader.fail_with(place, path, format!("no node is called \"{node}\""), hint);
-        } else if !report::GAUGES.iter().any(|known| known.name == gauge) {
-            let names: Vec<&str> = report::GAUGES.iter().map(|known| known.name).collect();
+        } else if metric::find_at(&[Place::Shown], gauge).is_none() {
+            let names: Vec<&str> = metric::at(&[Place::Shown]).map(|known| known.name).collect();
             let hint = words::suggestion(gauge, &names);
             reader.fail_with(place, path, format!("unknown gauge `{gauge}`"), hint);
         } else if gauges.iter().any(|(n, g)| n == node && g == gauge) {
