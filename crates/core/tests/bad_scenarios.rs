@@ -495,7 +495,7 @@ fn faults_gauges_and_tracking() {
         ),
         (
             "[measure]\ngauges = [\"r1.estimat\"]",
-            "x.toml:21:10: error: measure.gauges: unknown gauge `estimat`; did you mean `estimate`? allowed: estimate, step, received, loss, lost, updates, classes, tuned, cued, coverage, spare",
+            "x.toml:21:10: error: measure.gauges: unknown gauge `estimat`; did you mean `estimate`? allowed: estimate, step, received, loss, lost, updates, classes, tuned, cued, coverage, spare, silent",
         ),
         (
             "[measure]\ngauges = [\"r1.spare\", \"r1.spare\"]",
@@ -1331,7 +1331,7 @@ fn claims_and_figures() {
         (
             "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
             "kind = \"series\"\ny = \"drops\"",
-            "x.toml:92:5: error: figures.jain.y: \"drops\" is not \"throughput\", \"jain\", \"jain_normalised\", \"queue\", \"free\", \"estimate\", \"step\", \"received\", \"loss\", \"lost\", \"updates\", \"classes\" or \"spare\"",
+            "x.toml:92:5: error: figures.jain.y: \"drops\" is not \"throughput\", \"jain\", \"jain_normalised\", \"queue\", \"flows\", \"free\", \"estimate\", \"step\", \"received\", \"loss\", \"lost\", \"updates\", \"classes\", \"tuned\", \"cued\", \"coverage\", \"spare\" or \"silent\"",
         ),
         (
             "kind = \"sweep\"\nsweep = \"n\"",

@@ -240,7 +240,7 @@ impl TablePrint {
     }
 }
 
-/// Metrics that a study's pictures and claims look at along a sweep.
+/// Metrics that a study's figures and claims look at along a sweep.
 pub(super) fn focus(study: &Study, sweep: &Sweep) -> Vec<String> {
     let drawn = study.figures.iter().filter_map(|figure| match &figure.content {
         FigureContent::Sweep { sweep: name, y, .. } if *name == sweep.name => Some(y.clone()),
