@@ -269,7 +269,7 @@ mod tests {
         RunRecord {
             case: job.case,
             trial: job.trial,
-            figures: Vec::new(),
+            metrics: Vec::new(),
             series: Vec::new(),
             distributions: Vec::new(),
             sample: job.scenario.run.sample,

@@ -28,7 +28,7 @@ use self::folder::OutputFolder;
 use self::manifest::Manifest;
 
 /// Version of `summary.json` and `manifest.json`.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 2;
 
 /// Version of the program.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -88,7 +88,7 @@ pub(crate) struct StudyOutline {
     pub(crate) variants: Vec<Variant>,
     /// Sweeps in file order.
     pub(crate) sweeps: Vec<Sweep>,
-    /// For each sweep, the figures that the study's claims and pictures look at.
+    /// For each sweep, the metrics that the study's claims and figures look at.
     #[serde(skip)]
     pub(crate) focus: Vec<Vec<String>>,
 }

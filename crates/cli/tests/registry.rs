@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use bandmaster_core::id::FlowId;
 use bandmaster_core::params::{Key, Kind, Limit, Params, Value};
 use bandmaster_core::qdisc::{self, Discipline, Pkt, Qdisc, QdiscDef, Site, Verdict, fifo::Fifo};
-use bandmaster_core::report::{FIGURES, GAUGE_FIGURES, GAUGES, MEASURES, Quantity, TRACKING};
+use bandmaster_core::report::metric::{self, Place};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{self, Case, Files, Options, RecordDetail, Study, Transport};
 use bandmaster_core::scheme::opentcp;
@@ -103,12 +103,13 @@ fn the_reference_of_scenario_files_is_complete() {
 }
 
 #[test]
-fn the_reference_of_figures_is_complete() {
-    in_step("docs/simulator.md", "figures", &quantity_table(FIGURES));
-    in_step("docs/simulator.md", "tracking", &quantity_table(TRACKING));
-    in_step("docs/simulator.md", "gauge-figures", &quantity_table(GAUGE_FIGURES));
-    in_step("docs/simulator.md", "measures", &quantity_table(MEASURES));
-    in_step("docs/simulator.md", "gauges", &quantity_table(GAUGES));
+fn the_reference_of_metrics_is_complete() {
+    in_step("docs/simulator.md", "metrics", &metric_table(metric::SUMMARY));
+    in_step("docs/simulator.md", "tracking", &metric_table(&[Place::Tracking]));
+    in_step("docs/simulator.md", "gauge-metrics", &metric_table(&[Place::Gauge]));
+    in_step("docs/simulator.md", "series", &metric_table(&[Place::Series, Place::FlowSeries]));
+    in_step("docs/simulator.md", "gauges", &metric_table(&[Place::Shown]));
+    in_step("docs/simulator.md", "distributions", &metric_table(&[Place::Distribution]));
 }
 
 #[test]
@@ -181,7 +182,7 @@ fn scheme_table(def: &SchemeDef) -> String {
                 .unwrap_or_else(|e| panic!("{}, {}: {e}", path.display(), case.variant));
             let _ = write!(table, "{:<14} {:<24}", study.name, case.variant);
             for (name, places) in COLUMNS {
-                let value = record.figure(name).unwrap_or_else(|| panic!("no figure {name}"));
+                let value = record.metric(name).unwrap_or_else(|| panic!("no metric {name}"));
                 let _ = write!(table, " {value:>15.places$}");
             }
             table.push('\n');
@@ -280,7 +281,7 @@ fn the_steps_beside_the_gateway_are_of_this_simulator() {
         .map(|trial| {
             let record = bandmaster_sim::run(scenario, 0, trial, &mut RunOptions::default());
             let series = record.unwrap_or_else(|e| panic!("{e}")).series;
-            let found = series.into_iter().find(|s| s.entity == "gw1" && s.measure == "estimate");
+            let found = series.into_iter().find(|s| s.entity == "gw1" && s.metric == "estimate");
             found.expect("a series").values
         })
         .collect();
@@ -336,10 +337,10 @@ fn key_table(keys: &[Key]) -> String {
     table
 }
 
-fn quantity_table(quantities: &[Quantity]) -> String {
+fn metric_table(places: &[Place]) -> String {
     let mut table = "| name | unit | meaning |\n|---|---|---|\n".to_owned();
-    for q in quantities {
-        let _ = writeln!(table, "| `{}` | {} | {} |", q.name, q.unit, cell(q.doc));
+    for metric in metric::at(places) {
+        let _ = writeln!(table, "| `{}` | {} | {} |", metric.name, metric.unit.word(), cell(metric.doc));
     }
     table
 }

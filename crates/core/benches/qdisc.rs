@@ -23,7 +23,7 @@ use serde_json::{Value as Json, json};
 
 use yardstick::{processor, reference, seconds, spread};
 
-/// Measurements of everything; figures are medians.
+/// Measurements of everything; values are medians.
 const ROUNDS: usize = 5;
 const STEPS: u32 = 10_000_000;
 const STANDING: u32 = 100;

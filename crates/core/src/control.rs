@@ -31,7 +31,7 @@ pub trait Controller: Send {
         None
     }
 
-    /// Shows what the role holds to be true now: the same measures in the same order at every call.
+    /// Shows what the role holds to be true now: the same metrics in the same order at every call.
     fn gauges(&self, _gauges: &mut Gauges) {}
 }
 
@@ -42,9 +42,10 @@ pub struct Gauges {
 }
 
 impl Gauges {
-    /// Shows a value of one of [`MEASURES`](crate::report::MEASURES), in its unit; not-a-number: none yet.
-    pub fn show(&mut self, measure: &'static str, value: f64) {
-        self.values.push((measure, value));
+    /// Shows a value of a metric at [`Place::Shown`](crate::report::metric::Place::Shown), in its unit; not-a-number: none
+    /// yet.
+    pub fn show(&mut self, metric: &'static str, value: f64) {
+        self.values.push((metric, value));
     }
 
     /// What was shown, in order.

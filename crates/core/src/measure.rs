@@ -428,11 +428,11 @@ impl Meter {
         self.fair_key = (covers.to_vec(), capacities.to_vec());
     }
 
-    /// Summary figures that come from samples, and the series.
+    /// Metrics of the summary that come from samples, and the series.
     pub fn finish(self) -> (Vec<(String, f64)>, Vec<Series>) {
-        let mut figures = Vec::new();
+        let mut metrics = Vec::new();
         for window in &self.windows {
-            let mut add = |name: &str, value: f64| figures.push((format!("{}{name}", window.prefix), value));
+            let mut add = |name: &str, value: f64| metrics.push((format!("{}{name}", window.prefix), value));
             add("jain", window.jain.get());
             add("jain_normalised", window.jain_normalised.get());
             if window.prefix.is_empty() {
@@ -447,11 +447,11 @@ impl Meter {
         }
         for shortage in &self.shortages {
             let share = 100.0 * shortage.short as f64 / shortage.all as f64;
-            figures.push((format!("{}.shortage", shortage.group), share));
+            metrics.push((format!("{}.shortage", shortage.group), share));
             let limit = 100.0 * shortage.limit.short as f64 / shortage.limit.all as f64;
-            figures.push((format!("{}.shortage_limit", shortage.group), limit));
+            metrics.push((format!("{}.shortage_limit", shortage.group), limit));
         }
-        (figures, self.series)
+        (metrics, self.series)
     }
 }
 
@@ -462,9 +462,9 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    fn add(&mut self, entity: &str, measure: &'static str, value: f64) {
+    fn add(&mut self, entity: &str, metric: &'static str, value: f64) {
         if self.at == self.series.len() {
-            self.series.push(Series { entity: entity.to_owned(), measure, values: Vec::new() });
+            self.series.push(Series { entity: entity.to_owned(), metric, values: Vec::new() });
         }
         self.series[self.at].values.push(value as f32);
         self.at += 1;

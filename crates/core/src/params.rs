@@ -12,6 +12,8 @@ use crate::units::{Bytes, Dimension, QuantityError, Rate, parse_quantity};
 pub struct Key {
     /// Name as written.
     pub name: &'static str,
+    /// Its name in the version before, which is still read.
+    pub former: Option<&'static str>,
     /// What values it takes.
     pub kind: Kind,
     /// Default as written in a file; none: the key is required or its absence has a meaning of its own.
@@ -33,17 +35,28 @@ impl Key {
         doc: &'static str,
         origin: &'static str,
     ) -> Self {
-        Self { name, kind, default: Some(default), required: false, doc, origin }
+        Self { name, former: None, kind, default: Some(default), required: false, doc, origin }
     }
 
     /// A key that must be given.
     pub const fn required(name: &'static str, kind: Kind, doc: &'static str) -> Self {
-        Self { name, kind, default: None, required: true, doc, origin: "" }
+        Self { name, former: None, kind, default: None, required: true, doc, origin: "" }
     }
 
     /// A key that may be absent; `doc` says what that means.
     pub const fn optional(name: &'static str, kind: Kind, doc: &'static str) -> Self {
-        Self { name, kind, default: None, required: false, doc, origin: "" }
+        Self { name, former: None, kind, default: None, required: false, doc, origin: "" }
+    }
+
+    /// The same key, which had another name in the version before.
+    #[must_use]
+    pub const fn formerly(self, name: &'static str) -> Self {
+        Self { former: Some(name), ..self }
+    }
+
+    /// True when a file of this version or the one before may call it so.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.former == Some(name)
     }
 }
 

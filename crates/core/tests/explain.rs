@@ -120,7 +120,7 @@ quick = [\"0.02gbit\"]
 [[claims]]
 id = \"gone\"
 text = \"at a point that a quick run leaves out\"
-figure = \"throughput\"
+metric = \"throughput\"
 variant = \"first\"
 at = {{ rate = \"5mbit\" }}
 low = 0.0
@@ -129,7 +129,7 @@ high = 5.0
 [[claims]]
 id = \"kept\"
 text = \"at two points, one of which a quick run leaves out\"
-figure = \"throughput\"
+metric = \"throughput\"
 variant = [\"first\", \"second\"]
 sweep = \"rate\"
 points = [\"5mbit\", \"20mbit\"]

@@ -195,7 +195,7 @@ fn statistics_and_cues_cost_a_tenth_of_what_the_paper_spent() {
         let [reports, cues] = bytes(Span::from_secs(seconds));
         let rate = |bytes: u64| bytes as f64 * 8.0 / 1000.0 / seconds as f64;
         let (collection, updates) = (rate(reports.0), rate(cues.0));
-        let shown = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), |x| format!("{x:.0}"));
+        let shown = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |x| format!("{x:.0}"));
         let _ = writeln!(
             table,
             "{seconds:>7} {collection:>11.1} {:>7} {updates:>7.1} {:>7} {:>17.1} {:>14.1}",

@@ -96,8 +96,8 @@ fn run(text: &str) -> Trial {
     lab::run(&scenario(text), 0, 0, &RunOptions::default()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn figure(trial: &Trial, name: &str) -> f64 {
-    trial.record.figure(name).unwrap_or(f64::NAN)
+fn metric(trial: &Trial, name: &str) -> f64 {
+    trial.record.metric(name).unwrap_or(f64::NAN)
 }
 
 /// The flow `bulk` from a over r to b: keys of the run, of the second link and of the flow, and tables after it.
@@ -360,13 +360,13 @@ fn one_connection_fills_one_bottleneck_and_nothing_is_left() {
         let before = inventory();
         let trial = run(&one());
         assert_eq!(inventory(), before, "after the run and before");
-        let throughput = figure(&trial, "throughput");
+        let throughput = metric(&trial, "throughput");
         // 1448 bytes of payload in a frame of 1514.
         let most = 10.0 * 1448.0 / 1514.0;
-        println!("{:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
+        println!("{:?}\n{:?}\n{:?}", trial.record.metrics, trial.health, trial.remarks);
         timely!((throughput - most).abs() < 0.02 * most, "{throughput} Mbit/s, not {most}");
-        timely!(figure(&trial, "drops") > 0.0, "CUBIC overflows the queue");
-        timely!(figure(&trial, "queue_max") >= 50.0, "{} in the queue", figure(&trial, "queue_max"));
+        timely!(metric(&trial, "drops") > 0.0, "CUBIC overflows the queue");
+        timely!(metric(&trial, "queue_max") >= 50.0, "{} in the queue", metric(&trial, "queue_max"));
         assert!(trial.ports.iter().all(Counters::add_up), "{:?}", trial.ports);
         Ok(())
     });
@@ -380,14 +380,14 @@ fn the_kernel_shapes_by_code_point() {
     let _alone = alone();
     in_time("the_kernel_shapes_by_code_point", || {
         let trial = run(SHAPED);
-        let throughput = figure(&trial, "throughput");
+        let throughput = metric(&trial, "throughput");
         // Payload of 972 bytes in a frame of 1014: 4 Mbit/s shaped, and 2 Mbit/s of IP that is not.
         let expected = 4.0 * 972.0 / 1014.0 + 2.0 * 0.972;
         timely!((throughput - expected).abs() < 0.02 * expected, "{throughput} Mbit/s, not {expected}");
         // Both classes are full.
-        let queue = figure(&trial, "queue");
+        let queue = metric(&trial, "queue");
         timely!((39.0..=41.0).contains(&queue), "{queue} packets wait");
-        timely!(figure(&trial, "drops") > 500.0, "{} drops", figure(&trial, "drops"));
+        timely!(metric(&trial, "drops") > 500.0, "{} drops", metric(&trial, "drops"));
         Ok(())
     });
 }
@@ -433,7 +433,7 @@ fn iperf3_carries_what_our_own_sender_carries() {
             let text = two_links(run, "", "rate = \"10mbit\"\ndelay = \"10ms\"\nqueue = \"50pkt\"", flow);
             [TrafficSource::Own, TrafficSource::Iperf3].map(|source| {
                 let trial = by(source, &text, None).unwrap_or_else(|e| panic!("{source:?}: {e}"));
-                println!("{source:?}: {:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
+                println!("{source:?}: {:?}\n{:?}\n{:?}", trial.record.metrics, trial.health, trial.remarks);
                 trial
             })
         };
@@ -443,16 +443,16 @@ fn iperf3_carries_what_our_own_sender_carries() {
         // acknowledgement tells of two segments, of 1727 in the window. Of 1000 datagrams iperf3 sends up to 2 in a bunch.
         for (flow, expected, band) in [("", 10.0 * 1448.0 / 1514.0, 0.02), (udp, 4.0 * 972.0 / 1000.0, 0.01)]
         {
-            let [own, theirs] = both(seconds, flow).map(|trial| figure(&trial, "throughput"));
+            let [own, theirs] = both(seconds, flow).map(|trial| metric(&trial, "throughput"));
             timely!((own - expected).abs() < band * expected, "{flow}: own {own}, expected {expected}");
             timely!((theirs - own).abs() < band * own, "{flow}: iperf3 {theirs}, own {own}");
         }
         let [own, theirs] = both("duration = \"4s\"", "size = \"1000000B\"");
-        assert_eq!([&own, &theirs].map(|trial| figure(trial, "completed")), [1.0, 1.0]);
-        assert!(figure(&theirs, "retransmits").is_nan() && figure(&theirs, "rtos").is_nan(), "nobody knows");
+        assert_eq!([&own, &theirs].map(|trial| metric(trial, "completed")), [1.0, 1.0]);
+        assert!(metric(&theirs, "retransmits").is_nan() && metric(&theirs, "rtos").is_nan(), "nobody knows");
         // The control connection, its parameters and the streams take less than 10 round trips of 22 ms; a busy machine
         // may start processes slowly.
-        let [own, theirs] = [own, theirs].map(|trial| figure(&trial, "fct_mean"));
+        let [own, theirs] = [own, theirs].map(|trial| metric(&trial, "fct_mean"));
         timely!(own < theirs && theirs < own + 0.22 + 1.0, "iperf3 {theirs} s, own {own} s");
 
         let stop = AtomicBool::new(false);
@@ -477,15 +477,15 @@ fn a_link_changes_its_capacity() {
     let _alone = alone();
     in_time("a_link_changes_its_capacity", || {
         let trial = run(&steps());
-        println!("{:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
+        println!("{:?}\n{:?}\n{:?}", trial.record.metrics, trial.health, trial.remarks);
         // Payload of 972 bytes in a frame of 1014.
         for (window, mbit) in [("wide", 4.0), ("narrow", 1.0), ("pause", 0.0), ("again", 2.0)] {
             let (throughput, expected) =
-                (figure(&trial, &format!("{window}.throughput")), mbit * 972.0 / 1014.0);
+                (metric(&trial, &format!("{window}.throughput")), mbit * 972.0 / 1014.0);
             // Less than three packets in each window.
             timely!((throughput - expected).abs() < 0.03 * expected + 0.03, "{window}: {throughput}");
         }
-        timely!(figure(&trial, "drops") > 500.0, "{} drops", figure(&trial, "drops"));
+        timely!(metric(&trial, "drops") > 500.0, "{} drops", metric(&trial, "drops"));
         Ok(())
     });
 }
@@ -500,9 +500,9 @@ fn what_arrives_out_of_order_has_arrived() {
     let _alone = alone();
     in_time("what_arrives_out_of_order_has_arrived", || {
         let trial = run(&needy());
-        println!("{:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
-        timely!(figure(&trial, "retransmits") > 0.0, "losses without end");
-        timely!(figure(&trial, "bulk.shortage") == 0.0, "{:?}", trial.record.figures);
+        println!("{:?}\n{:?}\n{:?}", trial.record.metrics, trial.health, trial.remarks);
+        timely!(metric(&trial, "retransmits") > 0.0, "losses without end");
+        timely!(metric(&trial, "bulk.shortage") == 0.0, "{:?}", trial.record.metrics);
         Ok(())
     });
 }
@@ -519,17 +519,17 @@ fn bas_bounds_the_windows_of_real_connections() {
         let most = 20.0 * 1448.0 / 1514.0;
         for scheme in ["", "allocator = \"max-min\""] {
             let trial = run(&shared(scheme));
-            println!("{scheme}\n{:?}\n{:?}\n{:?}", trial.record.figures, trial.health, trial.remarks);
-            timely!(figure(&trial, "jain") > 0.97, "{scheme}: {}", figure(&trial, "jain"));
-            let throughput = figure(&trial, "throughput");
+            println!("{scheme}\n{:?}\n{:?}\n{:?}", trial.record.metrics, trial.health, trial.remarks);
+            timely!(metric(&trial, "jain") > 0.97, "{scheme}: {}", metric(&trial, "jain"));
+            let throughput = metric(&trial, "throughput");
             // What waited in sockets at the begin of the window is read in it.
             timely!(
                 (0.9 * most..=1.001 * most).contains(&throughput),
                 "{scheme}: {throughput} of {most} Mbit/s"
             );
-            timely!(figure(&trial, "queue") < 30.0, "{scheme}: {} packets wait", figure(&trial, "queue"));
+            timely!(metric(&trial, "queue") < 30.0, "{scheme}: {} packets wait", metric(&trial, "queue"));
             // Reports each 50 and 100 ms, and the answers.
-            timely!((10.0..100.0).contains(&figure(&trial, "control_rate")), "{scheme}");
+            timely!((10.0..100.0).contains(&metric(&trial, "control_rate")), "{scheme}");
         }
         Ok(())
     });
@@ -542,16 +542,16 @@ fn faults_happen() {
     }
     let _alone = alone();
     in_time("faults_happen", || {
-        let updates = |trial: &Trial| figure(trial, "g.updates.last");
+        let updates = |trial: &Trial| metric(trial, "g.updates.last");
         let well = run(&probing(""));
         // A round each half second; the first is the zero.
-        timely!((9.0..=11.0).contains(&updates(&well)), "{:?}", well.record.figures);
+        timely!((9.0..=11.0).contains(&updates(&well)), "{:?}", well.record.metrics);
         let restarted = run(&probing("[[faults.restarts]]\nnode = \"g\"\nat = [\"3100ms\"]"));
-        timely!((3.0..=5.0).contains(&updates(&restarted)), "{:?}", restarted.record.figures);
+        timely!((3.0..=5.0).contains(&updates(&restarted)), "{:?}", restarted.record.metrics);
         let lost = run(&probing("[faults]\nprobe-loss = 0.999"));
-        timely!(updates(&lost).is_nan() || updates(&lost) == 0.0, "{:?}", lost.record.figures);
+        timely!(updates(&lost).is_nan() || updates(&lost) == 0.0, "{:?}", lost.record.metrics);
         // Questions of 32 bytes, to which nobody answers with 56.
-        let rate = figure(&lost, "control_rate");
+        let rate = metric(&lost, "control_rate");
         timely!((rate - 0.512).abs() < 0.1, "{rate} kbit/s");
         Ok(())
     });

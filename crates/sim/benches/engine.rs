@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use yardstick::{processor, reference, seconds, spread};
 
-/// Measurements of everything; figures are medians.
+/// Measurements of everything; values are medians.
 const ROUNDS: usize = 5;
 /// Steps of the reference loop.
 const REFERENCE_STEPS: u32 = 1_000_000;
@@ -172,7 +172,7 @@ fn fat_tree(duration: Option<&str>) -> Outcome<()> {
         peak_so_far()
     );
     for name in ["rounds", "round_goodput", "round_time_mean", "round_time_max", "drops", "rtos"] {
-        println!("{name}: {:.6}", record.figure(name).unwrap_or(f64::NAN));
+        println!("{name}: {:.6}", record.metric(name).unwrap_or(f64::NAN));
     }
     Ok(())
 }
@@ -205,8 +205,8 @@ fn all_to_all(hosts: &str, size: Option<&str>, duration: Option<&str>) -> Outcom
     let step = seconds(|| reference(REFERENCE_STEPS)).0 / f64::from(REFERENCE_STEPS);
     let (whole, (spent, record)) = wall(|| seconds(|| run(scenario, 0, 0, &mut RunOptions::default())));
     let (record, peak) = (record?, peak_so_far());
-    let figure = |name: &str| record.figure(name).unwrap_or(f64::NAN);
-    let (hops, flows) = (record.work.packet_hops, figure("completed"));
+    let metric = |name: &str| record.metric(name).unwrap_or(f64::NAN);
+    let (hops, flows) = (record.work.packet_hops, metric("completed"));
     let spent = spent - built;
     println!(
         "{flows} flows of {}: {whole:.1} s, {spent:.1} s of CPU time, {hops} hops, {:.2} M hops/s, {:.2} hops per reference step, {} events",
@@ -223,7 +223,7 @@ fn all_to_all(hosts: &str, size: Option<&str>, duration: Option<&str>) -> Outcom
         );
     }
     for name in ["rounds", "round_goodput", "round_time_mean", "fct_mean", "fct_p99", "drops", "rtos"] {
-        println!("{name}: {:.6}", figure(name));
+        println!("{name}: {:.6}", metric(name));
     }
     Ok(())
 }

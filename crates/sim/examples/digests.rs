@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let mut record = record;
             if std::env::var_os("WITHOUT").is_some() {
                 let without = std::env::var("WITHOUT")?;
-                record.figures.retain(|(name, _)| !without.split(',').any(|metric| metric == name));
+                record.metrics.retain(|(name, _)| !without.split(',').any(|metric| metric == name));
             }
             let digest = Sha256::digest(serde_json::to_vec(&record)?);
             let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();

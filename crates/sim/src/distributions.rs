@@ -80,7 +80,7 @@ impl Distributions {
         }
     }
 
-    /// What has been collected, with the completion times in seconds, ascending; and its summary figures.
+    /// What has been collected, with the completion times in seconds, ascending; and its summary metrics.
     pub(crate) fn finish(mut self, completion: &[f64], windows: &[u64]) -> Spread {
         if !self.is_on {
             return Default::default();
@@ -97,7 +97,7 @@ impl Distributions {
         let share = |part: u64, whole: u64| 100.0 * part as f64 / whole as f64;
         let undropped = drops.iter().filter(|share| **share == 0.0).count() as u64;
         let small = windows.iter().take(SMALL_WINDOW + 1).sum();
-        let figures = vec![
+        let metrics = vec![
             ("fct_own_p99", of_times(&mut self.own)),
             ("fct_tuned_p99", of_times(&mut self.tuned)),
             ("undropped", share(undropped, drops.len() as u64)),
@@ -111,6 +111,6 @@ impl Distributions {
             Distribution::of_counts("window", windows),
             Distribution::new("utilization", &utilization),
         ];
-        (distributions.into_iter().flatten().collect(), figures)
+        (distributions.into_iter().flatten().collect(), metrics)
     }
 }

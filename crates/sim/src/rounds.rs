@@ -136,7 +136,7 @@ impl Rounds {
 
     /// Complete rounds, their mean and longest time in seconds, and payload of a receiver over time in Mbit/s; `others`
     /// are times and payloads of rounds of exchanges.
-    pub(crate) fn figures(&self, others: impl Iterator<Item = (Span, u64)>) -> [f64; 4] {
+    pub(crate) fn metrics(&self, others: impl Iterator<Item = (Span, u64)>) -> [f64; 4] {
         let mut times: Vec<f64> =
             self.series.iter().flat_map(|s| &s.times).map(|t| t.as_secs_f64()).collect();
         let mut payload: f64 = self.series.iter().map(|s| s.bytes as f64 * s.times.len() as f64).sum();

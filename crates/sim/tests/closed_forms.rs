@@ -72,21 +72,21 @@ fn constant_rate_streams_have_exact_counts() {
         parse("cbr.toml", &file("bench/cbr.toml"), &Options::default()).unwrap_or_else(|e| panic!("{e}"));
     let scenario = &study.cases[0].scenario;
     let record = run(scenario, 0, 0, &mut RunOptions::default()).expect("a run");
-    let payload = figure(&record, "throughput") * 1e6 / 8.0 * scenario.run.duration.as_secs_f64();
+    let payload = metric(&record, "throughput") * 1e6 / 8.0 * scenario.run.duration.as_secs_f64();
     assert_eq!((payload / 1472.0).round(), 395_296.0);
     assert_eq!(record.work.packet_hops, 1_185_888);
-    assert_eq!(figure(&record, "drops"), 0.0);
+    assert_eq!(metric(&record, "drops"), 0.0);
 }
 
 /// ns-3.37 delivers 961.9 Mbit/s of payload here.
 #[test]
 fn bulk_dumbbell_carries_what_ns3_does() {
     let record = records(&file("bench/bulk.toml"), 1).remove(0);
-    let goodput = figure(&record, "throughput");
+    let goodput = metric(&record, "throughput");
     println!(
         "bulk: {goodput:.1} Mbit/s, {} drops, {} timeouts",
-        figure(&record, "drops"),
-        figure(&record, "rtos")
+        metric(&record, "drops"),
+        metric(&record, "rtos")
     );
     assert!((goodput / 961.9 - 1.0).abs() < 0.01, "{goodput} Mbit/s");
 }
@@ -147,16 +147,16 @@ fn records(text: &str, trials: u32) -> Vec<RunRecord> {
 }
 
 fn mean(text: &str, trials: u32, name: &str) -> f64 {
-    records(text, trials).iter().map(|r| figure(r, name)).sum::<f64>() / f64::from(trials)
+    records(text, trials).iter().map(|r| metric(r, name)).sum::<f64>() / f64::from(trials)
 }
 
-fn figure(record: &RunRecord, name: &str) -> f64 {
-    record.figure(name).unwrap_or_else(|| panic!("no figure {name}"))
+fn metric(record: &RunRecord, name: &str) -> f64 {
+    record.metric(name).unwrap_or_else(|| panic!("no metric {name}"))
 }
 
 /// Mean throughput of a group after `warm_up` seconds, Mbit/s.
 fn after_warm_up(record: &RunRecord, group: &str, warm_up: f64) -> f64 {
-    let wanted = record.series.iter().find(|s| s.entity == group && s.measure == "throughput");
+    let wanted = record.series.iter().find(|s| s.entity == group && s.metric == "throughput");
     let values = &wanted.unwrap_or_else(|| panic!("no series of {group}")).values;
     let from = (warm_up / record.sample.as_secs_f64()).round() as usize;
     values[from..].iter().map(|v| f64::from(*v)).sum::<f64>() / (values.len() - from) as f64

@@ -32,7 +32,7 @@ proptest! {
             );
         }
         let record = record(&read(&(text + &network)));
-        prop_assert_eq!(record.figure("completed"), Some(sizes.len() as f64));
+        prop_assert_eq!(record.metric("completed"), Some(sizes.len() as f64));
         for (i, size) in sizes.iter().enumerate() {
             prop_assert_eq!(delivered(&record, &format!("f{i}.left.{}.0", i % 2)), size + 1);
         }
@@ -53,7 +53,7 @@ proptest! {
             head("20000s", "10s")
         );
         let record = record(&read(&text));
-        prop_assert_eq!(record.figure("completed"), Some(1.0));
+        prop_assert_eq!(record.metric("completed"), Some(1.0));
         prop_assert_eq!(delivered(&record, "f.a.0"), size);
     }
 
@@ -181,14 +181,14 @@ fn record(scenario: &Scenario) -> RunRecord {
     run(scenario, 0, 0, &mut RunOptions::default()).expect("a run")
 }
 
-/// Everything in a record, comparable though some figures are not numbers.
+/// Everything in a record, comparable though some metrics are not numbers.
 fn same(record: &RunRecord) -> String {
     format!("{record:?}")
 }
 
 /// Payload bytes that a flow delivered, from its throughput series.
 fn delivered(record: &RunRecord, flow: &str) -> u64 {
-    let series = record.series.iter().find(|s| s.entity == flow && s.measure == "throughput");
+    let series = record.series.iter().find(|s| s.entity == flow && s.metric == "throughput");
     let values = &series.unwrap_or_else(|| panic!("no series of {flow}")).values;
     let bits: f64 = values.iter().map(|v| f64::from(*v)).sum::<f64>() * record.sample.as_secs_f64() * 1e6;
     (bits / 8.0).round() as u64

@@ -31,20 +31,20 @@ fn runs(file: &str, variant: &str, queue: &str) -> Vec<RunRecord> {
     [("3", 20), ("3", 210), ("4", 480), ("4", 860)].map(run).into()
 }
 
-fn figure(record: &RunRecord, name: &str) -> f64 {
-    record.figure(name).expect("a figure")
+fn metric(record: &RunRecord, name: &str) -> f64 {
+    record.metric(name).expect("a metric")
 }
 
-/// A figure of the flows of priorities 1 to 5, mean over the runs.
+/// A metric of the flows of priorities 1 to 5, mean over the runs.
 fn mean(records: &[RunRecord], name: &str) -> [f64; 5] {
     [1, 2, 3, 4, 5].map(|priority| {
-        let figures = records.iter().map(|record| figure(record, &format!("p{priority}.{name}")));
-        figures.sum::<f64>() / records.len() as f64
+        let metrics = records.iter().map(|record| metric(record, &format!("p{priority}.{name}")));
+        metrics.sum::<f64>() / records.len() as f64
     })
 }
 
 /// Table 5: eR2BC serves the first three better than the existing method. UDP comes within 10 points of the paper's
-/// figures or better for P1-P3 with either buffer, TCP with a buffer of 50 packets.
+/// numbers or better for P1-P3 with either buffer, TCP with a buffer of 50 packets.
 #[test]
 fn table_5_comes_out_in_the_papers_order() {
     for (file, queue, paper) in [
@@ -89,8 +89,8 @@ fn the_limit_law_comes_near_the_physical_limit() {
 /// the most, in Mb/s, that the estimate lies beyond the new level in the direction of the step or, later than 2 s after it, off
 /// it in either direction.
 fn steps(record: &RunRecord) -> Vec<(f64, f32)> {
-    let values = |measure| {
-        let series = record.series.iter().find(|s| s.entity == "gw1" && s.measure == measure);
+    let values = |metric| {
+        let series = record.series.iter().find(|s| s.entity == "gw1" && s.metric == metric);
         &series.expect("a series").values
     };
     let (free, estimate) = (values("free"), values("estimate"));
@@ -118,7 +118,7 @@ fn small_steps_are_followed() {
         for queue in ["50pkt", "100pkt"] {
             let run = |law| {
                 let records = runs("estimator-small.toml", &format!("{transport}-{law}"), queue);
-                let lost: f64 = records.iter().map(|record| figure(record, "gw1.lost.last")).sum();
+                let lost: f64 = records.iter().map(|record| metric(record, "gw1.lost.last")).sum();
                 let steps: Vec<(f64, f32)> = records.iter().flat_map(steps).collect();
                 assert_eq!(steps.len(), 84);
                 let share = |good: fn(&(f64, f32)) -> bool| {

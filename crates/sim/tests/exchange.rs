@@ -49,17 +49,17 @@ fn record(replacements: &[(&str, &str)]) -> RunRecord {
     run(&study.cases[0].scenario, 0, 0, &mut RunOptions::default()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn figure(record: &RunRecord, name: &str) -> f64 {
-    record.figure(name).unwrap_or_else(|| panic!("no {name}"))
+fn metric(record: &RunRecord, name: &str) -> f64 {
+    record.metric(name).unwrap_or_else(|| panic!("no {name}"))
 }
 
 /// Six rounds of 8 x 7 messages; the mean goodput of the run is their payload over its 20 s.
 fn assert_complete(record: &RunRecord, hosts: f64) {
     let pairs = hosts * (hosts - 1.0);
-    assert_eq!(figure(record, "completed"), 6.0 * pairs);
-    assert_eq!(figure(record, "rounds"), 6.0);
+    assert_eq!(metric(record, "completed"), 6.0 * pairs);
+    assert_eq!(metric(record, "rounds"), 6.0);
     let payload = 3.0 * pairs * (14_480.0 + 1e5) * 8e-6 / 20.0;
-    assert!((figure(record, "throughput") - payload).abs() < 1e-6 * payload, "{record:?}");
+    assert!((metric(record, "throughput") - payload).abs() < 1e-6 * payload, "{record:?}");
 }
 
 /// Two hosts at one switch. A message of ten segments takes SYN and its answer over two links each, then the first window,
@@ -71,16 +71,16 @@ fn a_message_between_two_hosts_takes_what_a_connection_takes() {
         ("sizes = [\"14480B\", \"100kB\"]", "size = \"14480B\""),
         ("rounds = 3", "rounds = 6"),
     ]);
-    assert_eq!((figure(&record, "completed"), figure(&record, "rounds")), (12.0, 6.0));
+    assert_eq!((metric(&record, "completed"), metric(&record, "rounds")), (12.0, 6.0));
     // IP, TCP and timestamps in 52 bytes, framing in 14.
     let frame = |payload: f64| (payload + 52.0 + 14.0) * 8.0 / 100e6;
     let handshake = 2.0 * 2.0 * (frame(0.0) + 10e-6);
     let expected = handshake + 11.0 * frame(1448.0) + 2.0 * 10e-6;
     for name in ["fct_mean", "fct_p99", "round_time_mean", "round_time_max"] {
-        let measured = figure(&record, name);
+        let measured = metric(&record, name);
         assert!((measured - expected).abs() < 0.01 * expected, "{name}: {measured}, {expected}");
     }
-    assert_eq!(figure(&record, "drops"), 0.0);
+    assert_eq!(metric(&record, "drops"), 0.0);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn all_messages_arrive_in_either_schedule() {
         let congested =
             record(&[&CORE[..], &[("pairing = \"exchange\"", &exchange), ("1gbit", "100mbit")]].concat());
         assert_complete(&congested, 16.0);
-        assert!(schedule == "pairwise" || figure(&congested, "drops") > 0.0, "{schedule}");
+        assert!(schedule == "pairwise" || metric(&congested, "drops") > 0.0, "{schedule}");
     }
 }
 
@@ -111,8 +111,8 @@ fn losses_and_several_ways_change_nothing_in_what_arrives() {
         ]
         .concat(),
     );
-    assert_eq!(figure(&record, "completed"), 6.0 * 16.0 * 15.0);
-    assert!(figure(&record, "retransmits") > 50.0);
+    assert_eq!(metric(&record, "completed"), 6.0 * 16.0 * 15.0);
+    assert!(metric(&record, "retransmits") > 50.0);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn the_record_is_the_same_every_time() {
         let threads: Vec<_> = (0..2).map(|number| scope.spawn(move || of(number))).collect();
         threads.into_iter().map(|thread| thread.join().expect("a record")).collect()
     });
-    assert_eq!(records[0].figures.len(), records[1].figures.len());
+    assert_eq!(records[0].metrics.len(), records[1].metrics.len());
     assert_eq!(format!("{:?}", records[0]), format!("{:?}", records[1]));
     assert_complete(&records[0], 16.0);
 }
@@ -146,11 +146,11 @@ fn opentcp_tunes_messages() {
     let plain = with(&format!("{tcp}\n[[flows]]"));
     let tuned = with(&format!("{tcp}\n{scheme}"));
     for record in [&plain, &tuned] {
-        assert_eq!((figure(record, "completed"), figure(record, "rounds")), (60.0 * 240.0, 60.0));
+        assert_eq!((metric(record, "completed"), metric(record, "rounds")), (60.0 * 240.0, 60.0));
     }
-    assert_eq!(figure(&tuned, "leaf1-hosts.0.tuned.max"), 1.0);
-    assert_eq!(figure(&tuned, "leaf1-hosts.0.coverage.last"), 1.0);
+    assert_eq!(metric(&tuned, "leaf1-hosts.0.tuned.max"), 1.0);
+    assert_eq!(metric(&tuned, "leaf1-hosts.0.coverage.last"), 1.0);
     // Ten segments in a first window of 20 instead of 3 save round trips.
-    let [fast, slow] = [&tuned, &plain].map(|record| figure(record, "fct_mean"));
+    let [fast, slow] = [&tuned, &plain].map(|record| metric(record, "fct_mean"));
     assert!(fast < 0.9 * slow, "{fast} {slow}");
 }

@@ -72,7 +72,7 @@ fn rescue_shows_what_else_was_lost() {
     let trace = Case { tcp: NO_QUEUE, drops: &[8, 17, 18, 19], ..Case::new("rescue") }.size("19000B").check();
     let again: Vec<u64> = trace.retransmissions().iter().map(|r| r.seq / MSS).collect();
     assert_eq!(again, [7, 18, 16, 17]);
-    assert_eq!(trace.figure("rtos"), 0.0);
+    assert_eq!(trace.metric("rtos"), 0.0);
     trace.assert_complete(19 * MSS);
 }
 
@@ -132,7 +132,7 @@ fn an_impatient_timer_is_patient_once_per_recovery() {
     let tcp = "sack = false\nmin-rto = \"60ms\"\nrto-floor = \"rto\"\nimpatient-timer = true";
     let case = Case { tcp, drops: &[3, 5, 7, 43, 45, 47], ..Case::new("impatient-twice") };
     let trace = case.size("70000B").trace();
-    assert_eq!((trace.retransmissions().len(), trace.figure("rtos")), (6, 0.0));
+    assert_eq!((trace.retransmissions().len(), trace.metric("rtos")), (6, 0.0));
     trace.assert_complete(70 * MSS);
 }
 
@@ -147,7 +147,7 @@ fn an_impatient_timer_ends_a_long_recovery() {
     ];
     let [steady, impatient] =
         rules.map(|(name, tcp)| Case { tcp, drops, ..Case::new(name) }.size("30000B").check());
-    assert_eq!((steady.figure("rtos"), impatient.figure("rtos")), (0.0, 1.0));
+    assert_eq!((steady.metric("rtos"), impatient.metric("rtos")), (0.0, 1.0));
     let first = impatient.acks().find(|a| a.ack > 2 * MSS).expect("a partial acknowledgement");
     let timeout =
         impatient.retransmissions().into_iter().find(|r| r.at > first.at + 59.0).expect("a timeout");
@@ -164,7 +164,7 @@ fn tail_loss_waits_for_the_timer() {
     assert_eq!(again.len(), 1);
     assert_eq!((again[0].seq, again[0].flags & FIN), (9 * MSS, FIN));
     assert!((again[0].at - last_progress - 1000.0).abs() < 0.01, "{:?} after {last_progress}", again[0]);
-    assert_eq!(trace.figure("rtos"), 1.0);
+    assert_eq!(trace.metric("rtos"), 1.0);
     trace.assert_complete(10 * MSS);
 }
 
@@ -181,7 +181,7 @@ fn timeout_backs_off() {
     for pair in gaps[1..].windows(2) {
         assert!((pair[1] / pair[0] - 2.0).abs() < 1e-3, "doubles: {gaps:?}");
     }
-    assert_eq!(trace.figure("rtos"), 4.0);
+    assert_eq!(trace.metric("rtos"), 4.0);
     trace.assert_complete(10 * MSS);
 }
 
@@ -263,7 +263,7 @@ fn zero_window_is_probed() {
     assert!(probes.len() >= 3, "{} probes", probes.len());
     let first: Vec<f64> = probes.windows(2).take(2).map(|w| w[1].at - w[0].at).collect();
     assert!((first[1] / first[0] - 2.0).abs() < 1e-3, "probe intervals double: {first:?}");
-    assert_eq!(trace.figure("rtos"), 0.0, "a probe is no timeout");
+    assert_eq!(trace.metric("rtos"), 0.0, "a probe is no timeout");
     assert!(trace.retransmissions().is_empty());
     trace.assert_complete(8 * MSS);
 }
@@ -289,7 +289,7 @@ fn short_flow_ends_with_fin() {
     assert_eq!(trace.acks().last().map(|a| a.ack), Some(2501));
     assert_eq!(trace.data().filter(|r| r.flags & FIN != 0).count(), 1);
     // Three segments in one flight, the FIN acknowledged at once: SYN and data take two round-trips.
-    let took = trace.figure("fct_mean") * 1e3;
+    let took = trace.metric("fct_mean") * 1e3;
     assert!((30.0..36.0).contains(&took), "{took} ms");
 }
 
@@ -360,7 +360,7 @@ fn cubic_after_a_timeout_grows_from_a_new_plateau() {
     }
     .stop_at("6s")
     .golden(Trace::cwnd_table);
-    assert_eq!(trace.figure("rtos"), 1.0);
+    assert_eq!(trace.metric("rtos"), 1.0);
     let cwnd = trace.cwnd();
     let collapse = cwnd.iter().rposition(|w| *w <= 1.001).expect("one segment after the timeout");
     // ssthresh is 0.7 of 20; from there W_cubic(t) = 14 + 0.4 t^3.
@@ -430,7 +430,7 @@ fn tahoe_starts_slowly_after_a_loss() {
     assert_eq!(windows[..3], [1.0, 2.0, 4.0]);
     assert!((windows[3] - 7.0 - 1.0 / 7.0).abs() < 0.01, "{windows:?}");
     assert!((windows[4] - 8.0).abs() < 0.2, "{windows:?}");
-    assert_eq!(trace.figure("rtos"), 0.0);
+    assert_eq!(trace.metric("rtos"), 0.0);
     trace.assert_complete(52 * MSS);
 }
 
@@ -443,7 +443,7 @@ fn tahoe_goes_back() {
         .check();
     let again: Vec<u64> = trace.retransmissions().iter().map(|r| r.seq).collect();
     assert_eq!(again, [14 * MSS, 27 * MSS, 28 * MSS]);
-    assert_eq!(trace.figure("rtos"), 0.0);
+    assert_eq!(trace.metric("rtos"), 0.0);
     trace.assert_complete(45 * MSS);
 }
 
@@ -485,7 +485,7 @@ fn reno_halves_with_each_of_two_losses() {
     let cwnd = trace.cwnd();
     let windows = again.iter().map(|r| cwnd[r.at as usize + 3]).collect::<Vec<_>>();
     assert_eq!(windows, [7.0, 3.0]);
-    assert_eq!(trace.figure("rtos"), 0.0);
+    assert_eq!(trace.metric("rtos"), 0.0);
     trace.assert_complete(60 * MSS);
 }
 
@@ -503,7 +503,7 @@ fn reno_waits_for_the_timer_after_three_losses() {
     assert_eq!(trace.answers(partial).count(), 0, "five segments are outstanding, the window is three");
     assert_eq!(trace.duplicates(28 * MSS).len(), 0);
     assert!((again[2].at - partial.at - 1000.0).abs() < 0.01, "{:?} after {partial:?}", again[2]);
-    assert_eq!(trace.figure("rtos"), 1.0);
+    assert_eq!(trace.metric("rtos"), 1.0);
     trace.assert_complete(45 * MSS);
 }
 
@@ -518,7 +518,7 @@ fn ecn_halves_once_per_window() {
             .check();
     let marked: Vec<&Row> = trace.data().filter(|r| r.marked).collect();
     assert!(marked.len() >= 3, "{} marks", marked.len());
-    assert_eq!(trace.figure("marks"), marked.len() as f64);
+    assert_eq!(trace.metric("marks"), marked.len() as f64);
     assert!(trace.retransmissions().is_empty(), "nothing is lost");
     // What the receiver sees, and says.
     let arrival = |row: &Row| row.at + trace.transmission(row) + trace.delay;
@@ -785,12 +785,12 @@ impl Trace {
 
     /// Congestion window in segments at the end of each sampling interval.
     fn cwnd(&self) -> Vec<f64> {
-        let series = self.record.series.iter().find(|s| s.measure == "cwnd").expect("a cwnd series");
+        let series = self.record.series.iter().find(|s| s.metric == "cwnd").expect("a cwnd series");
         series.values.iter().map(|v| f64::from(*v) / MSS as f64).collect()
     }
 
-    fn figure(&self, name: &str) -> f64 {
-        self.record.figure(name).expect("a figure")
+    fn metric(&self, name: &str) -> f64 {
+        self.record.metric(name).expect("a metric")
     }
 
     fn sends(&self) -> impl Iterator<Item = &Row> {
@@ -852,7 +852,7 @@ impl Trace {
     }
 
     fn assert_complete(&self, size: u64) {
-        assert_eq!(self.figure("completed"), 1.0);
+        assert_eq!(self.metric("completed"), 1.0);
         assert_eq!(self.acks().last().map(|a| a.ack), Some(size + 1), "data and FIN acknowledged");
     }
 

@@ -1,6 +1,6 @@
 //! HTB in the simulator against Linux 6.18 with `burst 1600 cburst 1600 quantum 1514` and a fifo of 50 packets per class.
 //!
-//! The same discipline is held against the same figures, and against a change of rates while packets wait, in the unit tests
+//! The same discipline is held against the same numbers, and against a change of rates while packets wait, in the unit tests
 //! of `bandmaster_core::qdisc::htb`.
 
 use bandmaster_core::capture::CapturedPacket;
@@ -49,7 +49,7 @@ fn tcp_has_the_rate_less_headers() {
             );
             let class = format!("quantum = \"1514B\", name = \"bulk\", rate = \"{rate}\"");
             let record = one_run(&scenario(rate, &class, &flows, "65s"), RunOptions::default());
-            let goodput = record.figure("throughput").expect("a figure");
+            let goodput = record.metric("throughput").expect("a metric");
             println!("{rate} {congestion_control}: {goodput:.3} Mbit/s (Linux {linux})");
             assert!((goodput / linux - 1.0).abs() < 0.005, "{goodput} Mbit/s, Linux {linux}");
         }
@@ -102,7 +102,7 @@ fn one_run(text: &str, mut options: RunOptions<'_>) -> RunRecord {
 
 /// Mean throughput of a sending host after `warm_up` seconds, Mbit/s.
 fn after_warm_up(record: &RunRecord, host: &str, warm_up: f64) -> f64 {
-    let wanted = record.series.iter().find(|s| s.entity == host && s.measure == "throughput");
+    let wanted = record.series.iter().find(|s| s.entity == host && s.metric == "throughput");
     let values = &wanted.unwrap_or_else(|| panic!("no series of {host}")).values;
     let from = (warm_up / record.sample.as_secs_f64()).round() as usize;
     values[from..].iter().map(|v| f64::from(*v)).sum::<f64>() / (values.len() - from) as f64

@@ -1,4 +1,4 @@
-//! Links whose capacity changes with time, from the scenario file to the figures.
+//! Links whose capacity changes with time, from the scenario file to the metrics.
 
 use bandmaster_core::report::RunRecord;
 use bandmaster_core::scenario::{Files, Options, parse};
@@ -34,7 +34,7 @@ fn load(rate: &str, capacity: &str, queue: &str) -> RunRecord {
 
 /// Datagrams that arrived in each sampling interval.
 fn arrived(record: &RunRecord) -> Vec<f64> {
-    let is_load = |s: &&bandmaster_core::report::Series| s.entity == "all" && s.measure == "throughput";
+    let is_load = |s: &&bandmaster_core::report::Series| s.entity == "all" && s.metric == "throughput";
     let series = record.series.iter().find(is_load).expect("a series");
     series.values.iter().map(|mbit| (f64::from(*mbit) * 1e6 * 0.010 / 8.0 / 1472.0).round()).collect()
 }
@@ -72,7 +72,7 @@ fn steps_deliver_their_mean_behind_every_discipline() {
                     capacity.period = \"2s\"";
     let mean = (6.0 + 0.3) / 2.0 * 1472.0 / 1504.0;
     for queue in QUEUES {
-        let ratio = load("20mbit", capacity, queue).figure("throughput").expect("a figure") / mean;
+        let ratio = load("20mbit", capacity, queue).metric("throughput").expect("a metric") / mean;
         println!("{queue}: {ratio:.4} of the mean");
         // The ends of the window are worth a datagram in 5000 each.
         let low = if queue.contains("ared") { 0.7 } else { 0.999 };
@@ -86,11 +86,11 @@ fn directions_have_capacities_of_their_own() {
     let pause = "{ steps = [{ at = \"5s\", rate = \"0bit\" }, { at = \"6s\", rate = \"6mbit\" }] }";
     let forward = load("5mbit", &format!("capacity = {pause}"), "\"1000pkt\"");
     let back = load("5mbit", &format!("capacity-back = {pause}"), "\"1000pkt\"");
-    assert_eq!((forward.figure("drops"), back.figure("drops")), (Some(0.0), Some(0.0)));
+    assert_eq!((forward.metric("drops"), back.metric("drops")), (Some(0.0), Some(0.0)));
     let in_pause = |record: &RunRecord| arrived(record)[501..600].iter().sum::<f64>();
     assert_eq!(in_pause(&forward), 0.0);
     // 99 intervals of 10 ms at 5 Mbit/s are 412.5 datagrams.
     assert!((in_pause(&back) - 412.5).abs() <= 1.0, "{}", in_pause(&back));
     // In the pause 416 wait, and one is with the transmitter.
-    assert_eq!(forward.figure("queue_max").map(|n| (n - 416.0).abs() <= 1.0), Some(true), "{forward:?}");
+    assert_eq!(forward.metric("queue_max").map(|n| (n - 416.0).abs() <= 1.0), Some(true), "{forward:?}");
 }

@@ -47,8 +47,8 @@ fn record(text: &str) -> RunRecord {
     run(&scenario(text), 0, 0, &mut RunOptions::default()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn figure(record: &RunRecord, name: &str) -> f64 {
-    record.figure(name).expect("a figure")
+fn metric(record: &RunRecord, name: &str) -> f64 {
+    record.metric(name).expect("a metric")
 }
 
 /// Packets handed to a port in a trial.
@@ -295,7 +295,7 @@ fn schedulers_use_the_sum_of_the_paths() {
         );
         let record = record(&text);
         // 1428 of 1502 bytes on each of two links of 10 Mbit/s; slow start takes a little of 30 s.
-        let goodput = figure(&record, "throughput");
+        let goodput = metric(&record, "throughput");
         assert!((0.97..=1.0).contains(&(goodput / (20.0 * 1428.0 / 1502.0))), "{scheduler}: {goodput}");
     }
 }
@@ -309,12 +309,12 @@ fn a_dead_path_costs_a_timeout_and_no_data() {
     };
     let healthy = record(&transfer([&[], &[]]));
     let dead = record(&transfer([&[], &(20..2000).collect::<Vec<u64>>()]));
-    assert_eq!((figure(&healthy, "completed"), figure(&dead, "completed")), (1.0, 1.0));
-    let (before, after) = (figure(&healthy, "fct_mean"), figure(&dead, "fct_mean"));
+    assert_eq!((metric(&healthy, "completed"), metric(&dead, "completed")), (1.0, 1.0));
+    let (before, after) = (metric(&healthy, "fct_mean"), metric(&dead, "fct_mean"));
     // 2 MB at 200 Mbit/s, and at 100 Mbit/s after one timeout of 200 ms.
     assert!((0.08..0.2).contains(&before), "{before} s");
     assert!((0.25..0.6).contains(&after), "{after} s");
-    assert!(figure(&dead, "rtos") >= 1.0);
+    assert!(metric(&dead, "rtos") >= 1.0);
 }
 
 /// The shared buffer bounds what is in flight on all paths together: a buffer of 20 segments over a round trip of 20 ms.
@@ -322,7 +322,7 @@ fn a_dead_path_costs_a_timeout_and_no_data() {
 fn the_shared_buffer_bounds_the_connection() {
     let tcp = "congestion-control = \"newreno\"\nmss = \"1000B\"\nreceive-buffer = \"20000B\"";
     let record = record(&two_paths([&[], &[]], ["10ms", "10ms"], "1gbit", tcp, "subflows = 2", "20s"));
-    let (goodput, limit) = (figure(&record, "throughput"), 20_000.0 * 8.0 / 0.02 / 1e6);
+    let (goodput, limit) = (metric(&record, "throughput"), 20_000.0 * 8.0 / 0.02 / 1e6);
     assert!((0.9..=1.0).contains(&(goodput / limit)), "{goodput} of {limit}");
 }
 
@@ -335,11 +335,11 @@ fn dctcp_holds_the_queue_at_its_threshold() {
         [tcp]\ncongestion-control = \"dctcp\"\necn = true\n[[flows]]\nname = \"f\"\nfrom = \"left\"\nto = \"right\"\n\
         [measure]\nrecord = \"none\"\nlong-interval = \"100ms\"\n";
     let record = record(text);
-    let (goodput, queue) = (figure(&record, "throughput"), figure(&record, "queue"));
+    let (goodput, queue) = (metric(&record, "throughput"), metric(&record, "queue"));
     assert!(goodput > 0.99 * 1000.0 * 1448.0 / 1514.0, "{goodput}");
     assert!((8.0..=25.0).contains(&queue), "mean queue {queue}");
-    assert_eq!(figure(&record, "drops"), 0.0);
-    assert!(figure(&record, "queue_max") < 60.0, "{}", figure(&record, "queue_max"));
+    assert_eq!(metric(&record, "drops"), 0.0);
+    assert!(metric(&record, "queue_max") < 60.0, "{}", metric(&record, "queue_max"));
 }
 
 /// A transfer over two paths, with a loss on each; `BANDMASTER_BLESS=1` writes the files anew.

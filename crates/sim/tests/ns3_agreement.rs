@@ -44,9 +44,9 @@ fn conventional_tcp_agrees_with_ns3() {
         let [low, middle, high] = anchor.jain;
         let (goodput, drops, rtos) =
             (mean(&records, "throughput"), mean(&records, "drops"), mean(&records, "rtos"));
-        let mut judge = |figure: &'static str, holds: bool| {
+        let mut judge = |metric: &'static str, holds: bool| {
             if !holds {
-                wrong.push((anchor.clients, figure));
+                wrong.push((anchor.clients, metric));
             }
         };
         judge("quartiles", (low..=high).contains(&median));
@@ -83,16 +83,16 @@ fn trials(clients: u32) -> Vec<RunRecord> {
         .collect()
 }
 
-fn figure(record: &RunRecord, name: &str) -> f64 {
-    record.figure(name).expect("a figure")
+fn metric(record: &RunRecord, name: &str) -> f64 {
+    record.metric(name).expect("a metric")
 }
 
 fn mean(records: &[RunRecord], name: &str) -> f64 {
-    records.iter().map(|r| figure(r, name)).sum::<f64>() / records.len() as f64
+    records.iter().map(|r| metric(r, name)).sum::<f64>() / records.len() as f64
 }
 
 fn sorted(records: &[RunRecord], name: &str) -> Vec<f64> {
-    let mut values: Vec<f64> = records.iter().map(|r| figure(r, name)).collect();
+    let mut values: Vec<f64> = records.iter().map(|r| metric(r, name)).collect();
     values.sort_unstable_by(f64::total_cmp);
     values
 }

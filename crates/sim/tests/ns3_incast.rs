@@ -76,16 +76,16 @@ fn incast_agrees_with_ns3() {
             .map(|trial| run(&case.scenario, 0, trial, &mut RunOptions::default()).expect("a run"))
             .collect();
         let sorted = |name: &str| {
-            let mut values: Vec<f64> = records.iter().map(|r| r.figure(name).expect("a figure")).collect();
+            let mut values: Vec<f64> = records.iter().map(|r| r.metric(name).expect("a metric")).collect();
             values.sort_unstable_by(f64::total_cmp);
             values
         };
         let mean = |name: &str| sorted(name).iter().sum::<f64>() / records.len() as f64;
         let ours = sorted("round_goodput");
         let [low, middle, high] = [0, ours.len() / 2, ours.len() - 1].map(|i| ours[i]);
-        let mut judge = |figure: &'static str, holds: bool| {
+        let mut judge = |metric: &'static str, holds: bool| {
             if !holds {
-                wrong.push((variant, senders, figure));
+                wrong.push((variant, senders, metric));
             }
         };
         judge("rounds", mean("rounds") == 1.0);

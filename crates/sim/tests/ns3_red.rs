@@ -18,7 +18,7 @@ type Spread = (f64, f64);
 
 struct Anchor {
     variant: &'static str,
-    /// Figures that must agree; the others are printed only.
+    /// Metrics that must agree; the others are printed only.
     judged: &'static [&'static str],
     /// Jain's index over 1 s, mean from 10 to 30 s.
     jain: Spread,
@@ -190,7 +190,7 @@ fn study() -> Study {
 }
 
 fn spread(records: &[RunRecord], name: &str) -> Spread {
-    let values: Vec<f64> = records.iter().map(|r| r.figure(name).expect("a figure")).collect();
+    let values: Vec<f64> = records.iter().map(|r| r.metric(name).expect("a metric")).collect();
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     let variance = values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (n - 1.0);

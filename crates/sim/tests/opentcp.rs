@@ -77,7 +77,7 @@ fn sent(setting: &str, flow: &str) -> (Vec<CapturedPacket>, RunRecord) {
 }
 
 fn largest_window(record: &RunRecord) -> f32 {
-    let of_flow = record.series.iter().filter(|series| series.measure == "cwnd");
+    let of_flow = record.series.iter().filter(|series| series.metric == "cwnd");
     of_flow.flat_map(|series| &series.values).copied().filter(|window| window.is_finite()).fold(0.0, f32::max)
 }
 
@@ -130,14 +130,14 @@ fn restart_after_idle_time() {
 #[test]
 fn dctcp_comes_with_ecn_and_others_go_without() {
     let (packets, record) = sent("variant = \"dctcp\"", "");
-    let figure = |name| record.figure(name).expect("a figure");
+    let metric = |name| record.metric(name).expect("a metric");
     assert!(packets.iter().all(|packet| packet.tos & 0b11 == 0b10), "ECT(0) on all data");
-    assert!(figure("marks") > 100.0 && figure("drops") == 0.0, "{} {}", figure("marks"), figure("drops"));
+    assert!(metric("marks") > 100.0 && metric("drops") == 0.0, "{} {}", metric("marks"), metric("drops"));
     for variant in ["tahoe", "reno", "newreno", "bic", "cubic"] {
         let (packets, record) = sent(&format!("variant = \"{variant}\""), "");
         assert!(packets.iter().all(|packet| packet.tos & 0b11 == 0), "{variant}");
-        assert_eq!(record.figure("marks"), Some(0.0), "{variant}");
-        assert!(record.figure("throughput").expect("a figure") > 40.0, "{variant}");
+        assert_eq!(record.metric("marks"), Some(0.0), "{variant}");
+        assert!(record.metric("throughput").expect("a metric") > 40.0, "{variant}");
     }
 }
 
@@ -152,7 +152,7 @@ fn the_least_and_the_initial_timeout() {
         let study = parse("s.toml", &lossy, &options).unwrap_or_else(|e| panic!("{e}"));
         let record = run(&study.cases[0].scenario, 0, 0, &mut RunOptions::default());
         let record = record.unwrap_or_else(|e| panic!("{e}"));
-        [record.figure("completed"), record.figure("fct_p99")].map(|value| value.expect("a figure"))
+        [record.metric("completed"), record.metric("fct_p99")].map(|value| value.expect("a metric"))
     };
     let [all, own] = longest("pacing = false");
     // A lost SYN is sent again after a second; with the other two settings, after 20 ms.
@@ -196,13 +196,13 @@ record = "none"
     let options = Options { files: Some(&files), ..Options::default() };
     let study = parse("s.toml", text, &options).unwrap_or_else(|e| panic!("{e}"));
     let record = run(&study.cases[0].scenario, 0, 0, &mut RunOptions::default()).expect("runs");
-    let figure = |name| record.figure(name).expect("a figure");
+    let metric = |name| record.metric(name).expect("a metric");
     // 8 senders, 18 s, 30 % of 100 Mbit/s, 25.75 kB on average.
     let expected = 8.0 * 18.0 * 0.3 * 100e6 / 8.0 / 25_750.0;
-    assert!((figure("completed") / expected - 1.0).abs() < 0.05, "{} of {expected}", figure("completed"));
-    assert!(figure("fct_p50") <= figure("fct_p80") && figure("fct_p99") <= figure("fct_max"));
-    assert!((figure("undropped") - 100.0).abs() < 5.0, "{}", figure("undropped"));
-    let use_of_links = record.distributions.iter().find(|d| d.measure == "utilization").expect("recorded");
+    assert!((metric("completed") / expected - 1.0).abs() < 0.05, "{} of {expected}", metric("completed"));
+    assert!(metric("fct_p50") <= metric("fct_p80") && metric("fct_p99") <= metric("fct_max"));
+    assert!((metric("undropped") - 100.0).abs() < 5.0, "{}", metric("undropped"));
+    let use_of_links = record.distributions.iter().find(|d| d.metric == "utilization").expect("recorded");
     let mean = use_of_links.quantiles.iter().sum::<f64>() / use_of_links.quantiles.len() as f64;
     assert!((24.0..36.0).contains(&mean), "{mean} %");
 }
@@ -278,13 +278,13 @@ record = "none"
 "#;
     let study = parse("s.toml", text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
     let record = run(&study.cases[0].scenario, 0, 0, &mut RunOptions::default()).expect("runs");
-    let figure = |name| record.figure(name).expect("a figure");
-    assert_eq!(figure("completed"), 8.0);
-    assert!(figure("drops") > 10.0 && figure("retransmits") - figure("drops") < 2.0);
-    let of_drops = record.distributions.iter().find(|d| d.measure == "flow_drops").expect("recorded");
+    let metric = |name| record.metric(name).expect("a metric");
+    assert_eq!(metric("completed"), 8.0);
+    assert!(metric("drops") > 10.0 && metric("retransmits") - metric("drops") < 2.0);
+    let of_drops = record.distributions.iter().find(|d| d.metric == "flow_drops").expect("recorded");
     // 400 steps over eight rounds: the 50th, 100th, ... is a round's.
     let shares = of_drops.quantiles.iter().skip(50).step_by(50).map(|share| share / 100.0);
     // Of a round's 100 segments and those sent again; the first's SYN and what is sent in vain are hardly anything.
     let dropped: f64 = shares.map(|share| 100.0 * share / (1.0 - share)).sum();
-    assert!((dropped - figure("drops")).abs() < 1.0, "{dropped} of {}", figure("drops"));
+    assert!((dropped - metric("drops")).abs() < 1.0, "{dropped} of {}", metric("drops"));
 }

@@ -27,8 +27,8 @@ fn record(scenario: &Scenario, trial: u32) -> RunRecord {
     run(scenario, 0, trial, &mut RunOptions::default()).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn figure(record: &RunRecord, name: &str) -> f64 {
-    record.figure(name).expect("a figure")
+fn metric(record: &RunRecord, name: &str) -> f64 {
+    record.metric(name).expect("a metric")
 }
 
 /// Both links' payload with 1448 of 1502 bytes.
@@ -59,8 +59,8 @@ fn incast_neither_drops_nor_collapses() {
                     for trial in 0..3 {
                         let record = record(&case(file, variant, &set), trial);
                         let [drops, rtos, done] =
-                            ["drops", "rtos", "rounds"].map(|name| figure(&record, name));
-                        goodput.push(figure(&record, "round_goodput"));
+                            ["drops", "rtos", "rounds"].map(|name| metric(&record, name));
+                        goodput.push(metric(&record, "round_goodput"));
                         if (drops, rtos, done) != (0.0, 0.0, rounds) {
                             wrong.push(format!("{file} {variant} {senders} {size}: {drops} drops, {rtos} timeouts, {done} rounds"));
                         }
@@ -95,11 +95,11 @@ fn many_senders_start_without_loss() {
         for (senders, trial) in senders.split(' ').flat_map(|senders| [(senders, 0), (senders, 1)]) {
             let set = [set, &[("network.size", senders)]].concat();
             let record = record(&case("many.toml", "128-kib", &set), trial);
-            let figures = ["round_goodput", "drops", "rtos"].map(|name| figure(&record, name));
-            println!("{set:?}: {figures:?}");
+            let metrics = ["round_goodput", "drops", "rtos"].map(|name| metric(&record, name));
+            println!("{set:?}: {metrics:?}");
             let least = if matches!(senders, "512" | "1024") { 0.5 } else { 0.9 };
-            if figures[0] < least * LIMIT || figures[1..] != [0.0, 0.0] {
-                wrong.push((senders, trial, figures));
+            if metrics[0] < least * LIMIT || metrics[1..] != [0.0, 0.0] {
+                wrong.push((senders, trial, metrics));
             }
         }
     }
@@ -116,10 +116,10 @@ fn a_shallow_buffer_serves_a_thousand_senders() {
     {
         let set = [&shallow[..], &[("network.size", senders)]].concat();
         let record = record(&case("many.toml", "128-kib", &set), trial);
-        let figures = ["round_goodput", "drops", "rtos"].map(|name| figure(&record, name));
-        println!("64 KiB, {senders} senders: {figures:?}, {:.3} of the limit", figures[0] / LIMIT);
-        if figures[0] < 0.95 * LIMIT || figures[1..] != [0.0, 0.0] {
-            wrong.push((senders, trial, figures));
+        let metrics = ["round_goodput", "drops", "rtos"].map(|name| metric(&record, name));
+        println!("64 KiB, {senders} senders: {metrics:?}, {:.3} of the limit", metrics[0] / LIMIT);
+        if metrics[0] < 0.95 * LIMIT || metrics[1..] != [0.0, 0.0] {
+            wrong.push((senders, trial, metrics));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -141,10 +141,10 @@ fn few_senders_reach_the_limit_over_persistent_connections() {
             ("flows.answers.start", start),
         ];
         let record = record(&case("deep.toml", "qcbf-tcp", &set), 0);
-        let figures = ["round_goodput", "drops", "rtos", "rounds"].map(|name| figure(&record, name));
-        println!("{senders} persistent: {figures:?}, {:.4} of the limit", figures[0] / LIMIT);
-        if figures[0] < 0.95 * LIMIT || figures[1..] != [0.0, 0.0, 300.0] {
-            wrong.push((senders, start, figures));
+        let metrics = ["round_goodput", "drops", "rtos", "rounds"].map(|name| metric(&record, name));
+        println!("{senders} persistent: {metrics:?}, {:.4} of the limit", metrics[0] / LIMIT);
+        if metrics[0] < 0.95 * LIMIT || metrics[1..] != [0.0, 0.0, 300.0] {
+            wrong.push((senders, start, metrics));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -167,10 +167,10 @@ fn a_thousand_senders_reach_the_limit() {
     ];
     for (variant, senders) in cases {
         let record = record(&case("many.toml", variant, &[("network.size", senders)]), 0);
-        let figures = ["round_goodput", "drops", "rtos", "rounds"].map(|name| figure(&record, name));
-        println!("{variant} {senders}: {figures:?}, {:.3} of the limit", figures[0] / LIMIT);
-        if figures[0] < 0.95 * LIMIT || figures[1..] != [0.0, 0.0, 2.0] {
-            wrong.push((variant, senders, figures));
+        let metrics = ["round_goodput", "drops", "rtos", "rounds"].map(|name| metric(&record, name));
+        println!("{variant} {senders}: {metrics:?}, {:.3} of the limit", metrics[0] / LIMIT);
+        if metrics[0] < 0.95 * LIMIT || metrics[1..] != [0.0, 0.0, 2.0] {
+            wrong.push((variant, senders, metrics));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -200,11 +200,11 @@ fn the_share_of_a_dead_sender_and_of_a_lost_fin_comes_back() {
         let study = parse("t.toml", &text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
         let record = record(&study.cases[0].scenario, 0);
         let [before, after] =
-            ["dead.throughput", "aged.throughput"].map(|window| figure(&record, window) / limit);
+            ["dead.throughput", "aged.throughput"].map(|window| metric(&record, window) / limit);
         println!("{name}: {before:.3} while its share is lost, {after:.3} after");
         assert!(after > 0.98, "{name}: {after:.3} of the limit after the ageing time");
         assert!(before < 0.95, "{name}: the lost share must show, or this test shows nothing: {before:.3}");
-        assert_eq!(figure(&record, "drops"), 0.0);
+        assert_eq!(metric(&record, "drops"), 0.0);
     }
 }
 
@@ -231,13 +231,13 @@ fn the_share_of_a_reset_comes_back_at_once() {
         let study = parse("t.toml", &text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
         let record = record(&study.cases[0].scenario, 0);
         let [shared, next, later] = ["shared.throughput", "next.throughput", "later.throughput"]
-            .map(|window| figure(&record, window) / limit);
+            .map(|window| metric(&record, window) / limit);
         println!(
             "{subflows:?}: {shared:.3} beside it, {next:.3} in the ageing time after its RST, {later:.3} later"
         );
         assert!((0.35..0.65).contains(&shared), "{shared:.3}");
         assert!(next > 0.97 && later > 0.97, "{next:.3}, {later:.3}");
-        assert_eq!(figure(&record, "drops"), 0.0);
+        assert_eq!(metric(&record, "drops"), 0.0);
     }
 }
 
@@ -275,20 +275,20 @@ fn incast_in_a_fat_tree_spares_the_cross_traffic() {
     let records =
         ["cross-alone", "mptcp-lia", "qcbf"].map(|variant| record(&case("fat-tree.toml", variant, &[]), 0));
     for record in &records {
-        let figures =
-            ["throughput", "rounds", "round_goodput", "rtos", "drops"].map(|name| figure(record, name));
-        println!("{figures:?}");
+        let metrics =
+            ["throughput", "rounds", "round_goodput", "rtos", "drops"].map(|name| metric(record, name));
+        println!("{metrics:?}");
     }
     let [alone, _, qcbf] = &records;
-    let kept = figure(qcbf, "throughput") / figure(alone, "throughput");
+    let kept = metric(qcbf, "throughput") / metric(alone, "throughput");
     let share = max_min_of_measured(&case("fat-tree.toml", "qcbf", &[]));
-    let of_share = [alone, qcbf].map(|record| figure(record, "throughput") / share);
+    let of_share = [alone, qcbf].map(|record| metric(record, "throughput") / share);
     println!(
         "max-min share {share:.0} Mbit/s; alone {:.4} of it, with the incast {:.4}",
         of_share[0], of_share[1]
     );
     assert!((0.95..=1.05).contains(&of_share[1]), "{of_share:?}");
     assert!((0.95..=1.05).contains(&kept), "cross traffic keeps {kept:.3}");
-    assert!(figure(qcbf, "round_goodput") > 0.945 * LIMIT, "{}", figure(qcbf, "round_goodput"));
-    assert!(figure(qcbf, "rtos") <= figure(alone, "rtos"), "the incast adds timeouts");
+    assert!(metric(qcbf, "round_goodput") > 0.945 * LIMIT, "{}", metric(qcbf, "round_goodput"));
+    assert!(metric(qcbf, "rtos") <= metric(alone, "rtos"), "the incast adds timeouts");
 }

@@ -19,7 +19,7 @@ use crate::exit::{Exit, Failure};
 use crate::report::manifest::json_lines;
 use crate::report::number::{Label, significant};
 
-/// Compare two result folders, figure by figure
+/// Compare two result folders, metric by metric
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct CompareArgs {
@@ -29,13 +29,13 @@ pub(crate) struct CompareArgs {
     /// Result folder that is compared with it
     #[arg(value_name = "B", value_hint = ValueHint::DirPath)]
     b: PathBuf,
-    /// Only this figure; may be given again. `shortage` stands for every `NAME.shortage` too
-    #[arg(long = "figure", value_name = "FIGURE")]
-    figures: Vec<String>,
-    /// Most that the means of a figure may differ by, in its unit or in per cent of A; may be given again
-    #[arg(long = "tolerance", value_name = "FIGURE=NUMBER[%]")]
+    /// Only this metric; may be given again. `shortage` stands for every `NAME.shortage` too
+    #[arg(long = "metric", alias = "figure", value_name = "METRIC")]
+    metrics: Vec<String>,
+    /// Most that the means of a metric may differ by, in its unit or in per cent of A; may be given again
+    #[arg(long = "tolerance", value_name = "METRIC=NUMBER[%]")]
     tolerances: Vec<Tolerance>,
-    /// Most that the means of all other figures may differ by, in per cent of A
+    /// Most that the means of all other metrics may differ by, in per cent of A
     #[arg(long, value_name = "PERCENT%")]
     within: Option<Percent>,
     /// JSON instead of tables
@@ -46,13 +46,13 @@ pub(crate) struct CompareArgs {
 const HELP: &str = "\
 Examples:
   bandmaster compare results/sim results/emulated
-  bandmaster compare results/sim results/emulated --figure throughput --figure shortage
+  bandmaster compare results/sim results/emulated --metric throughput --metric shortage
   bandmaster compare before after --tolerance shortage=10 --tolerance throughput=5%
-  bandmaster compare before after --within 1% --json | jq '.studies[].cases[].figures[]'
+  bandmaster compare before after --within 1% --json | jq '.studies[].cases[].metrics[]'
 
-Cases are joined by variant and sweep value. For each figure: both means, B - A with its 95 %
+Cases are joined by variant and sweep value. For each metric: both means, B - A with its 95 %
 confidence interval (Welch; none for a single trial), and that as a share of A. What only one folder
-has is listed. A tolerance judges the difference of the means, not the interval; a figure with a
+has is listed. A tolerance judges the difference of the means, not the interval; a metric with a
 --tolerance of its own that one folder lacks exceeds it.
 
 Exit codes: 0 no tolerance is exceeded, 1 one is, 2 usage, no result folder, or nothing in common.";
@@ -60,7 +60,7 @@ Exit codes: 0 no tolerance is exceeded, 1 one is, 2 usage, no result folder, or 
 /// Differing keys of scenarios that the table names.
 const SHOWN_KEYS: usize = 12;
 
-/// Prints how the figures of two result folders differ.
+/// Prints how the metrics of two result folders differ.
 pub(crate) fn compare(args: &CompareArgs, console: Console) -> Result<Exit, Failure> {
     let (a, b) = (Results::read(&args.a)?, Results::read(&args.b)?);
     let wanted = Wanted::new(args, &a, &b)?;
@@ -82,21 +82,21 @@ pub(crate) fn compare(args: &CompareArgs, console: Console) -> Result<Exit, Fail
     Ok(Exit::Success)
 }
 
-/// Which figures to compare, and how near they must be.
+/// Which metrics to compare, and how near they must be.
 struct Wanted<'a> {
-    figures: &'a [String],
+    metrics: &'a [String],
     tolerances: &'a [Tolerance],
     within: Option<Percent>,
 }
 
 impl<'a> Wanted<'a> {
     fn new(args: &'a CompareArgs, a: &Results, b: &Results) -> Result<Self, Failure> {
-        let mut known = a.figures();
-        known.extend(b.figures());
-        let named = args.figures.iter().map(|figure| ("--figure", figure));
-        let tolerated = args.tolerances.iter().map(|tolerance| ("--tolerance", &tolerance.figure));
-        for (option, figure) in named.chain(tolerated) {
-            if !known.iter().any(|name| names(figure, name)) {
+        let mut known = a.metrics();
+        known.extend(b.metrics());
+        let named = args.metrics.iter().map(|metric| ("--metric", metric));
+        let tolerated = args.tolerances.iter().map(|tolerance| ("--tolerance", &tolerance.metric));
+        for (option, metric) in named.chain(tolerated) {
+            if !known.iter().any(|name| names(metric, name)) {
                 let mut last: Vec<&str> = Vec::new();
                 for name in known {
                     if !last.contains(&name) {
@@ -104,28 +104,28 @@ impl<'a> Wanted<'a> {
                     }
                 }
                 return Err(Failure::usage(format!(
-                    "{option} {figure}: neither folder has such a figure; they have: {}",
+                    "{option} {metric}: neither folder has such a metric; they have: {}",
                     last.join(", ")
                 )));
             }
         }
-        Ok(Self { figures: &args.figures, tolerances: &args.tolerances, within: args.within })
+        Ok(Self { metrics: &args.metrics, tolerances: &args.tolerances, within: args.within })
     }
 
-    fn shows(&self, figure: &str) -> bool {
-        self.figures.is_empty()
-            || self.figures.iter().any(|wanted| names(wanted, figure))
-            || self.tolerance(figure).is_some()
+    fn shows(&self, metric: &str) -> bool {
+        self.metrics.is_empty()
+            || self.metrics.iter().any(|wanted| names(wanted, metric))
+            || self.tolerance(metric).is_some()
     }
 
-    fn tolerance(&self, figure: &str) -> Option<&Tolerance> {
-        self.tolerances.iter().rev().find(|tolerance| names(&tolerance.figure, figure))
+    fn tolerance(&self, metric: &str) -> Option<&Tolerance> {
+        self.tolerances.iter().rev().find(|tolerance| names(&tolerance.metric, metric))
     }
 
-    /// Whether the difference is tolerated; none: nothing is asked of this figure.
-    fn judge(&self, figure: &str, a: Option<Sample>, b: Option<Sample>) -> Option<bool> {
+    /// Whether the difference is tolerated; none: nothing is asked of this metric.
+    fn judge(&self, metric: &str, a: Option<Sample>, b: Option<Sample>) -> Option<bool> {
         let difference = a.zip(b).map(|(a, b)| Difference::new(a, b));
-        match (self.tolerance(figure), self.within, difference) {
+        match (self.tolerance(metric), self.within, difference) {
             (Some(tolerance), _, difference) => Some(difference.is_some_and(|d| tolerance.holds(&d))),
             (None, Some(within), Some(difference)) => Some(within.holds(&difference)),
             (None, _, _) => None,
@@ -134,8 +134,8 @@ impl<'a> Wanted<'a> {
 }
 
 /// `shortage` names `shortage` and `real.shortage`.
-fn names(wanted: &str, figure: &str) -> bool {
-    figure.strip_suffix(wanted).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+fn names(wanted: &str, metric: &str) -> bool {
+    metric.strip_suffix(wanted).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
 /// Two result folders beside each other: the content of `--json`.
@@ -198,19 +198,19 @@ struct CaseComparison {
     name: String,
     trials_a: u32,
     trials_b: u32,
-    figures: Vec<FigureComparison>,
+    metrics: Vec<MetricComparison>,
 }
 
-/// A figure of a case.
+/// A metric of a case.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-struct FigureComparison {
-    figure: String,
+struct MetricComparison {
+    metric: String,
     unit: &'static str,
     /// What the paper reports; none: it, or the scenario file, says nothing.
     paper: Option<f64>,
     a: Option<Sample>,
     b: Option<Sample>,
-    /// Mean of the figure `FIGURE_limit` in A, or in B: the best that is possible; none: there is no such figure.
+    /// Mean of the metric `METRIC_limit` in A, or in B: the best that is possible; none: there is no such metric.
     limit: Option<f64>,
     difference: Option<Difference>,
     /// Whether the tolerance for it is kept; none: there is none.
@@ -227,13 +227,13 @@ impl Comparison {
         };
         let verdicts = || {
             let cases = studies.iter().flat_map(|study| &study.cases);
-            cases.flat_map(|case| &case.figures).filter_map(|figure| figure.ok)
+            cases.flat_map(|case| &case.metrics).filter_map(|metric| metric.ok)
         };
         let (judged, failed) = (verdicts().count(), verdicts().filter(|ok| !ok).count());
         let side =
             |results: &Results| Side { path: results.path.clone(), complete: results.incomplete.is_none() };
         Self {
-            version: 1,
+            version: 2,
             a: side(a),
             b: side(b),
             only_a: without(&a.studies, &|study| pairs.iter().any(|(a, _)| std::ptr::eq(*a, study))),
@@ -279,9 +279,9 @@ impl StudyComparison {
             cases: pairs
                 .iter()
                 .map(|(case_a, case_b)| {
-                    let paper = |figure: &str| {
-                        let of_a = a.paper(&case_a.statistics, figure);
-                        of_a.or_else(|| b.paper(&case_b.statistics, figure))
+                    let paper = |metric: &str| {
+                        let of_a = a.paper(&case_a.statistics, metric);
+                        of_a.or_else(|| b.paper(&case_b.statistics, metric))
                     };
                     CaseComparison::new(case_a, case_b, &paper, wanted)
                 })
@@ -322,22 +322,22 @@ impl StudyComparison {
 impl CaseComparison {
     fn new(a: &CaseRow, b: &CaseRow, paper: &dyn Fn(&str) -> Option<f64>, wanted: &Wanted<'_>) -> Self {
         let (a, b) = (&a.statistics, &b.statistics);
-        let mut figures: Vec<&str> = a.figures.iter().map(|(name, _)| name.as_str()).collect();
-        figures.extend(b.figures.iter().map(|(n, _)| n.as_str()).filter(|n| a.figure(n).is_none()));
-        figures.retain(|figure| wanted.shows(figure));
-        let compared = |figure: &str| {
-            let limit = format!("{figure}_limit");
-            let limit = a.figure(&limit).or_else(|| b.figure(&limit)).map(|sample| sample.mean);
-            let (a, b) = (a.figure(figure), b.figure(figure));
-            FigureComparison {
-                figure: figure.to_owned(),
-                unit: Label::of_figure(figure).unit,
-                paper: paper(figure),
+        let mut metrics: Vec<&str> = a.metrics.iter().map(|(name, _)| name.as_str()).collect();
+        metrics.extend(b.metrics.iter().map(|(n, _)| n.as_str()).filter(|n| a.metric(n).is_none()));
+        metrics.retain(|metric| wanted.shows(metric));
+        let compared = |metric: &str| {
+            let limit = format!("{metric}_limit");
+            let limit = a.metric(&limit).or_else(|| b.metric(&limit)).map(|sample| sample.mean);
+            let (a, b) = (a.metric(metric), b.metric(metric));
+            MetricComparison {
+                metric: metric.to_owned(),
+                unit: Label::of(metric).unit,
+                paper: paper(metric),
                 limit,
                 a,
                 b,
                 difference: a.zip(b).map(|(a, b)| Difference::new(a, b)),
-                ok: wanted.judge(figure, a, b),
+                ok: wanted.judge(metric, a, b),
             }
         };
         Self {
@@ -347,7 +347,7 @@ impl CaseComparison {
             name: a.name(),
             trials_a: a.trials,
             trials_b: b.trials,
-            figures: figures.into_iter().map(compared).collect(),
+            metrics: metrics.into_iter().map(compared).collect(),
         }
     }
 
@@ -355,25 +355,25 @@ impl CaseComparison {
         *text += &format!("\n{} ({} and {} trials)\n", self.name, self.trials_a, self.trials_b);
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        // Columns that no figure fills are left out.
+        // Columns that no metric fills are left out.
         let filled = [
             true,
             true,
-            self.figures.iter().any(|figure| figure.paper.is_some()),
+            self.metrics.iter().any(|metric| metric.paper.is_some()),
             true,
             true,
-            self.figures.iter().any(|figure| figure.limit.is_some()),
+            self.metrics.iter().any(|metric| metric.limit.is_some()),
             true,
             true,
-            self.figures.iter().any(|figure| figure.ok.is_some()),
+            self.metrics.iter().any(|metric| metric.ok.is_some()),
         ];
-        let head = ["  figure", "unit", "paper", "A", "B", "limit", "B - A", "relative", "tolerance"];
+        let head = ["  metric", "unit", "paper", "A", "B", "limit", "B - A", "relative", "tolerance"];
         let numbers = [false, false, true, true, true, true, true, true, false];
         let keep =
             |cells: [String; 9]| cells.into_iter().zip(filled).filter(|(_, f)| *f).map(|(cell, _)| cell);
         table.set_header(keep(head.map(str::to_owned)));
-        for figure in &self.figures {
-            table.add_row(keep(figure.cells()));
+        for metric in &self.metrics {
+            table.add_row(keep(metric.cells()));
         }
         let numbers = numbers.into_iter().zip(filled).filter(|(_, filled)| *filled).map(|(number, _)| number);
         for (column, is_number) in table.column_iter_mut().zip(numbers) {
@@ -386,7 +386,7 @@ impl CaseComparison {
     }
 }
 
-impl FigureComparison {
+impl MetricComparison {
     fn cells(&self) -> [String; 9] {
         let absent = || "–".to_owned();
         let mean = |sample: Option<Sample>| sample.map_or_else(absent, |sample| significant(sample.mean, 5));
@@ -403,7 +403,7 @@ impl FigureComparison {
         let relative = share.map_or_else(absent, |share| format!("{:+.1} %", share * 100.0));
         let verdict = self.ok.map_or("", |ok| if ok { "kept" } else { "EXCEEDED" });
         [
-            format!("  {}", self.figure),
+            format!("  {}", self.metric),
             self.unit.to_owned(),
             plain(self.paper),
             mean(self.a),
@@ -520,7 +520,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_is_named_with_or_without_its_prefix() {
+    fn a_metric_is_named_with_or_without_its_prefix() {
         assert!(names("shortage", "shortage") && names("shortage", "real.shortage"));
         assert!(names("real.shortage", "real.shortage"));
         assert!(!names("shortage", "realshortage") && !names("real.shortage", "shortage"));

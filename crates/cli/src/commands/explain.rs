@@ -82,12 +82,11 @@ fn decision(explanation: &Explanation) -> String {
     table.load_style(comfy_table::presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["of", "condition", "holds", "because"]);
     for step in &explanation.steps {
-        let figure = |term: &Term| match term.value {
+        let shown = |term: &Term| match term.value {
             Some(value) => format!("{} = {value}", term.text),
             None => format!("{} has no data", term.text),
         };
-        let because: Vec<String> =
-            step.unknown.iter().cloned().chain(step.terms.iter().map(figure)).collect();
+        let because: Vec<String> = step.unknown.iter().cloned().chain(step.terms.iter().map(shown)).collect();
         let holds = if step.holds { "yes" } else { "no" };
         table.add_row([step.of.as_str(), step.condition.as_str(), holds, &because.join("; ")]);
     }

@@ -1,7 +1,8 @@
 //! `bandmaster list`.
 
 use bandmaster_core::params::Key;
-use bandmaster_core::{qdisc, report, scheme};
+use bandmaster_core::report::metric;
+use bandmaster_core::{qdisc, scheme};
 use clap::{Args, ValueEnum};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::{Map, Value, json};
@@ -35,8 +36,9 @@ enum Listed {
     Builders,
     /// Papers that `reproduce` redoes
     Reproductions,
-    /// Summary figures of a run, for claims and charts
-    Figures,
+    /// Metrics of a run, for claims and figures
+    #[value(alias = "figures")]
+    Metrics,
 }
 
 const HELP: &str = "\
@@ -99,8 +101,8 @@ impl Listed {
                     json!({"name": r.name, "about": r.about, "files": files})
                 })
                 .collect(),
-            Self::Figures => (report::FIGURES.iter())
-                .map(|q| json!({"name": q.name, "unit": q.unit, "about": q.doc}))
+            Self::Metrics => metric::at(metric::SUMMARY)
+                .map(|m| json!({"name": m.name, "unit": m.unit.word(), "about": m.doc}))
                 .collect(),
         }
     }

@@ -1,5 +1,6 @@
 //! From the figures of a study to plots, and the numbers behind them.
 
+use bandmaster_core::report::metric::{self, Unit};
 use bandmaster_core::report::summary::{Estimate, Summary};
 use bandmaster_core::report::{RunRecord, Series};
 use bandmaster_core::scenario::{Figure, FigureContent, ReferenceCurve, Study, Sweep};
@@ -112,7 +113,7 @@ impl<'a> Source<'a> {
             .unwrap_or(self.study.variants.len())
     }
 
-    /// A summary figure over a sweep.
+    /// A metric over a sweep.
     fn sweep(&self, figure: &Figure, sweep: &str, y: &str, log_x: bool) -> Drawing {
         let Some(sweep) = self.sweep_named(sweep) else {
             return Drawing { plot: None, note: String::new(), data: DataTable::default() };
@@ -126,7 +127,7 @@ impl<'a> Source<'a> {
             let title = self.variant_title(name).to_owned();
             if sweep.variants.contains(name) {
                 let estimate =
-                    |value: &String| self.summary.point(name, &sweep.name, value)?.figure(y).copied();
+                    |value: &String| self.summary.point(name, &sweep.name, value)?.metric(y).copied();
                 let estimates: Vec<Option<Estimate>> = sweep.values.iter().map(estimate).collect();
                 let mut points: Vec<Point> = positions
                     .at
@@ -141,7 +142,7 @@ impl<'a> Source<'a> {
                 }
                 columns.push((title, estimates));
             } else {
-                let level = self.summary.base(name).and_then(|row| row.figure(y)).copied();
+                let level = self.summary.base(name).and_then(|row| row.metric(y)).copied();
                 if let Some(level) = level {
                     // Under the curves, so that they stay visible.
                     curves.insert(
@@ -162,7 +163,7 @@ impl<'a> Source<'a> {
             legend.push(LegendEntry { label: reference.label.clone(), look });
         }
 
-        let label = Label::of_figure(y);
+        let label = Label::of(y);
         let panels = vec![Panel { title: String::new(), curves }];
         let plot = measured.then(|| Plot {
             description: format!("{}: {} over {}", figure.title, label.long, sweep.title),
@@ -179,7 +180,7 @@ impl<'a> Source<'a> {
         Drawing { plot, note, data: sweep_table(sweep, y, &columns, figure) }
     }
 
-    /// A measure over time.
+    /// A metric over time.
     fn series(&self, figure: &Figure) -> Drawing {
         let FigureContent::Series { y, entities, sweep, at, beside, trial } = &figure.content else {
             return Drawing { plot: None, note: String::new(), data: DataTable::default() };
@@ -213,7 +214,7 @@ impl<'a> Source<'a> {
                 if !mean.is_empty() {
                     is_beside = true;
                     let values = thinned(&mean);
-                    data.add_series(column(*entity, &Label::of_measure(beside).long), &values);
+                    data.add_series(column(*entity, &Label::of(beside).long), &values);
                     curves.push(Curve { look: Look::Beside, shape: Shape::Line(values) });
                 }
             }
@@ -241,7 +242,7 @@ impl<'a> Source<'a> {
             .collect();
         let measured = !legend.is_empty();
         if let Some(beside) = beside.as_ref().filter(|_| is_beside) {
-            legend.push(LegendEntry { label: Label::of_measure(beside).long, look: Look::Beside });
+            legend.push(LegendEntry { label: Label::of(beside).long, look: Look::Beside });
         }
         for (number, reference) in figure.references.iter().enumerate() {
             let look = Look::Reference(number);
@@ -252,7 +253,7 @@ impl<'a> Source<'a> {
             }
             legend.push(LegendEntry { label: reference.label.clone(), look });
         }
-        let label = Label::of_measure(y);
+        let label = Label::of(y);
         let plot = measured.then(|| Plot {
             description: format!("{}: {} over time", figure.title, label.long),
             x: Axis::linear("Time (s)".to_owned(), 0.0, end),
@@ -267,9 +268,9 @@ impl<'a> Source<'a> {
         Drawing { plot, note, data }
     }
 
-    /// The cumulative distribution of a measure, over all trials: each trial counts the same.
+    /// The cumulative distribution of a metric, over all trials: each trial counts the same.
     fn distribution(&self, figure: &Figure, x: &str, log_x: bool) -> Drawing {
-        let label = Label::of_measure(x);
+        let label = Label::of(x);
         let (mut curves, mut legend, mut trials) = (Vec::new(), Vec::new(), Vec::new());
         let shares = (0..=20).map(|step| f64::from(step) / 20.0);
         let head = vec!["share of values up to".to_owned()];
@@ -277,7 +278,7 @@ impl<'a> Source<'a> {
         for variant in &figure.variants {
             let base = self.summary.rows.iter().position(|row| row.variant == *variant && row.base);
             let records = base.map_or(&[][..], |base| &self.trials[base]);
-            let of = |record: &&RunRecord| record.distributions.iter().find(|d| d.measure == x).cloned();
+            let of = |record: &&RunRecord| record.distributions.iter().find(|d| d.metric == x).cloned();
             let mut values: Vec<f64> = records.iter().filter_map(of).flat_map(|d| d.quantiles).collect();
             trials.push(records.len() as u32);
             if values.is_empty() {
@@ -456,7 +457,8 @@ fn point(x: f64, estimate: &Estimate) -> Point {
 }
 
 fn is_index(name: &str) -> bool {
-    name.rsplit('.').next().is_some_and(|name| name.starts_with("jain"))
+    let found = metric::summarised(name).map(|(_, metric)| metric).or_else(|| metric::find(name));
+    found.is_some_and(|metric| metric.unit == Unit::Index)
 }
 
 fn entity_title(name: &str) -> String {
@@ -464,10 +466,10 @@ fn entity_title(name: &str) -> String {
 }
 
 /// Mean over trials of each interval, at the middle of the interval in seconds; without an entity, of the first
-/// series of the measure.
-fn mean_series(trials: &[&RunRecord], entity: Option<&str>, measure: &str) -> Vec<(f64, f64)> {
+/// series of the metric.
+fn mean_series(trials: &[&RunRecord], entity: Option<&str>, metric: &str) -> Vec<(f64, f64)> {
     let of_trial = |record: &&'_ RunRecord| {
-        let wanted = |s: &&Series| s.measure == measure && entity.is_none_or(|entity| s.entity == entity);
+        let wanted = |s: &&Series| s.metric == metric && entity.is_none_or(|entity| s.entity == entity);
         record.series.iter().position(|series| wanted(&series)).map(|index| (record.sample, index))
     };
     let mut sums: Vec<(f64, u32)> = Vec::new();
@@ -571,7 +573,7 @@ mod tests {
         let results = results(&study);
         let mut one = results.records[0].clone();
         let mut two = results.records[1].clone();
-        let series = |values: Vec<f32>| vec![Series { entity: "all".to_owned(), measure: "jain", values }];
+        let series = |values: Vec<f32>| vec![Series { entity: "all".to_owned(), metric: "jain", values }];
         one.series = series(vec![f32::NAN, f32::NAN, 0.5]);
         two.series = series(vec![f32::NAN, 0.25, 1.0]);
         (one.sample, two.sample) = (Span::from_millis(200), Span::from_millis(200));

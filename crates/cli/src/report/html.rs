@@ -119,7 +119,7 @@ fn claims(summary: &ReportSummary, several: bool) -> Markup {
                         td {
                             (result.text)
                             div.fine {
-                                code { (result.id) } " · " (Label::of_figure(&result.figure).long) ", " (result.variant)
+                                code { (result.id) } " · " (Label::of(&result.metric).long) ", " (result.variant)
                                 @if several { " · " (claim.study) }
                                 @if let Some(why) = &result.not_reproduced { br; (why) }
                             }
@@ -212,7 +212,7 @@ fn tables(summary: &ReportSummary, outline: &StudyOutline) -> Markup {
             @if !of_sweep.is_empty() {
                 details {
                     summary { (sweep.title) " (" code { (sweep.key) } ")" }
-                    (figure_table(&of_sweep, &sweep.title, &|row| {
+                    (metric_table(&of_sweep, &sweep.title, &|row| {
                         let value = row.points.iter().find(|(name, _)| *name == sweep.name).map_or("", |(_, v)| v);
                         format!("{} · {value}", title(row))
                     }))
@@ -222,19 +222,19 @@ fn tables(summary: &ReportSummary, outline: &StudyOutline) -> Markup {
     }
 }
 
-/// A row for each figure and a column for each variant.
+/// A row for each metric and a column for each variant.
 fn comparison(rows: &[&SummaryRow], name: &dyn Fn(&SummaryRow) -> String) -> Markup {
     html! {
         div.scroll { table {
             thead { tr {
-                th { "Figure" }
+                th { "Metric" }
                 @for row in rows { th.number { (name(row)) } }
             } }
             tbody {
-                @for figure in figures_of(rows) {
+                @for metric in metrics_of(rows) {
                     tr {
-                        td { (Label::of_figure(figure).axis()) }
-                        @for row in rows { (figure_cell(row, figure)) }
+                        td { (Label::of(metric).axis()) }
+                        @for row in rows { (metric_cell(row, metric)) }
                     }
                 }
                 tr {
@@ -246,42 +246,42 @@ fn comparison(rows: &[&SummaryRow], name: &dyn Fn(&SummaryRow) -> String) -> Mar
     }
 }
 
-fn figures_of<'a>(rows: &[&'a SummaryRow]) -> Vec<&'a str> {
-    let mut figures: Vec<&str> = Vec::new();
-    for (figure, _) in rows.iter().flat_map(|row| &row.figures) {
-        if !figures.contains(&figure.as_str()) {
-            figures.push(figure);
+fn metrics_of<'a>(rows: &[&'a SummaryRow]) -> Vec<&'a str> {
+    let mut metrics: Vec<&str> = Vec::new();
+    for (metric, _) in rows.iter().flat_map(|row| &row.metrics) {
+        if !metrics.contains(&metric.as_str()) {
+            metrics.push(metric);
         }
     }
-    figures
+    metrics
 }
 
-fn figure_cell(row: &SummaryRow, figure: &str) -> Markup {
+fn metric_cell(row: &SummaryRow, metric: &str) -> Markup {
     html! {
         td.number {
-            @match row.figure(figure) {
-                Some(estimate) => (number::estimate(figure, estimate)),
+            @match row.metric(metric) {
+                Some(estimate) => (number::estimate(metric, estimate)),
                 None => "–",
             }
         }
     }
 }
 
-/// A row for each point and a column for each figure.
-fn figure_table(rows: &[&SummaryRow], corner: &str, name: &dyn Fn(&SummaryRow) -> String) -> Markup {
-    let figures = figures_of(rows);
+/// A row for each point and a column for each metric.
+fn metric_table(rows: &[&SummaryRow], corner: &str, name: &dyn Fn(&SummaryRow) -> String) -> Markup {
+    let metrics = metrics_of(rows);
     html! {
         div.scroll { table {
             thead { tr {
                 th { (corner) }
-                @for figure in &figures { th.number { (Label::of_figure(figure).column()) } }
+                @for metric in &metrics { th.number { (Label::of(metric).column()) } }
                 th.number { "trials" }
             } }
             tbody {
                 @for row in rows {
                     tr {
                         td { (name(row)) }
-                        @for figure in &figures { (figure_cell(row, figure)) }
+                        @for metric in &metrics { (metric_cell(row, metric)) }
                         td.number { (row.trials) }
                     }
                 }

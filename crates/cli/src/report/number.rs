@@ -1,9 +1,9 @@
-//! Numbers and quantities as people read them.
+//! Numbers and metrics as people read them.
 
-use bandmaster_core::report::summary::{Estimate, figure_quantity};
-use bandmaster_core::report::{Quantity, gauge_figure, measure};
+use bandmaster_core::report::metric::{self, Unit};
+use bandmaster_core::report::summary::Estimate;
 
-/// How a quantity is called.
+/// How a metric is called.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Label {
     /// For the head of a column.
@@ -15,99 +15,26 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    /// The label of a summary figure, also of one limited to a window.
-    pub(crate) fn of_figure(name: &str) -> Self {
-        if let Some((node, gauge, figure)) = gauge_figure(name) {
-            let unit = if figure.unit.is_empty() { gauge.unit } else { figure.unit };
-            let of_gauge = Self::new(Some(gauge), gauge.name, None);
-            let (short, long) = match figure.name {
-                "min" => ("least", "least"),
-                "max" => ("most", "most"),
-                "last" => ("at the end", "at the end"),
-                _ => ("still", "longest time without change"),
-            };
+    /// The label of a metric, also of one limited to a window or summed up of a gauge.
+    pub(crate) fn of(name: &str) -> Self {
+        if let Some((node, gauge, sum)) = metric::of_gauge(name) {
+            let unit = if sum.unit == Unit::OfGauge { gauge.unit } else { sum.unit };
             return Self {
-                short: format!("{node} {}, {short}", of_gauge.short),
-                long: format!("{} at {node}, {long}", of_gauge.long),
-                unit: unit_word(unit),
+                short: format!("{node} {}, {}", gauge.short, sum.short),
+                long: format!("{} at {node}, {}", gauge.long, sum.long),
+                unit: unit.beside_label(),
             };
         }
-        let (window, quantity) = match figure_quantity(name) {
-            Some((window, quantity)) => (window, Some(quantity)),
-            None => (None, None),
-        };
-        Self::new(quantity, name, window)
-    }
-
-    /// The label of a measure of series.
-    pub(crate) fn of_measure(name: &str) -> Self {
-        Self::new(measure(name), name, None)
-    }
-
-    fn new(quantity: Option<&'static Quantity>, name: &str, window: Option<&str>) -> Self {
-        let name = quantity.map_or(name, |quantity| quantity.name);
-        let (short, long) = match name {
-            "jain" => ("Jain", "Jain’s index"),
-            "jain_normalised" => ("norm. Jain", "Normalised Jain’s index"),
-            "jain_long" => ("Jain, long", "Jain’s index, long interval"),
-            "jain_normalised_long" => ("norm. Jain, long", "Normalised Jain’s index, long interval"),
-            "throughput" => ("throughput", "Throughput"),
-            "queue" => ("queue", "Mean queue"),
-            "queue_max" => ("queue max", "Largest queue"),
-            "drops" => ("drops", "Dropped packets"),
-            "rtos" => ("RTOs", "Retransmission timeouts"),
-            "retransmits" => ("retransmits", "Retransmitted segments"),
-            "completed" => ("completed", "Completed flows"),
-            "fct_mean" => ("FCT mean", "Mean flow completion time"),
-            "fct_p99" => ("FCT p99", "Flow completion time, 99th percentile"),
-            "fct_p50" => ("FCT median", "Median flow completion time"),
-            "fct_p80" => ("FCT p80", "Flow completion time, 80th percentile"),
-            "fct_max" => ("FCT max", "Longest flow completion time"),
-            "fct" => ("FCT", "Flow completion time"),
-            "fct_own_p99" => ("FCT p99, own TCP", "Flow completion time with own settings, 99th percentile"),
-            "fct_tuned_p99" => {
-                ("FCT p99, tuned TCP", "Flow completion time with changed settings, 99th percentile")
-            }
-            "undropped" => ("without a drop", "Flows without a drop"),
-            "flow_drops_p99" => ("flow drops p99", "Drop rate of flows, 99th percentile"),
-            "flow_drops" => ("flow drops", "Drop rate of a flow"),
-            "window_to_5" => ("windows up to 5", "Packets sent with a window up to five segments"),
-            "window" => ("window", "Congestion window of a packet"),
-            "utilization_p80" => ("utilization p80", "Use of links, 80th percentile"),
-            "utilization" => ("utilization", "Use of a link in an interval"),
-            "rounds" => ("rounds", "Complete incast rounds"),
-            "round_time_mean" => ("round, mean", "Time of an incast round, mean"),
-            "round_time_max" => ("round, longest", "Time of an incast round, longest"),
-            "round_goodput" => ("goodput", "Goodput of incast rounds"),
-            "control_rate" => ("control", "Rate of control messages"),
-            "flows" => ("flows", "Flows"),
-            "cwnd" => ("cwnd", "Congestion window"),
-            "srtt" => ("SRTT", "Smoothed round-trip time"),
-            "throughput_least" => ("least throughput", "Least throughput of a long interval"),
-            "free" => ("free", "Free bandwidth"),
-            "estimate" => ("estimate", "Estimated bandwidth"),
-            "step" => ("step", "Next step of the estimate"),
-            "received" => ("received", "Received rate"),
-            "loss" => ("loss", "Packets lost in a round"),
-            "lost" => ("lost", "Lost packets"),
-            "updates" => ("updates", "Updates of the estimate"),
-            "classes" => ("classes", "Rates of all classes"),
-            "spare" => ("spare", "Estimate less the rates of all classes"),
-            "steps" => ("steps", "Steps judged"),
-            "follow" => ("follow", "Time to follow a step, mean"),
-            "follow_max" => ("follow, longest", "Time to follow a step, longest"),
-            "settle" => ("settle", "Time to settle after a step, mean"),
-            "settle_max" => ("settle, longest", "Time to settle after a step, longest"),
-            "overshoot" => ("overshoot", "Overshoot of the estimate"),
-            "undershoot" => ("undershoot", "Undershoot of the estimate"),
-            "error" => ("error", "Error of the estimate, mean"),
-            other => (other, other),
+        let found = metric::summarised(name).or_else(|| Some((None, metric::find(name)?)));
+        let Some((window, metric)) = found else {
+            return Self { short: name.to_owned(), long: name.to_owned(), unit: "" };
         };
         let window = window.map(|window| format!(", {window}")).unwrap_or_default();
-        // A count of packets says so in its name.
-        let counts_itself = matches!(name, "drops" | "retransmits");
-        let unit = quantity.map_or("", |quantity| if counts_itself { "" } else { unit_word(quantity.unit) });
-        Self { short: format!("{short}{window}"), long: format!("{long}{window}"), unit }
+        Self {
+            short: format!("{}{window}", metric.short),
+            long: format!("{}{window}", metric.long),
+            unit: metric.unit.beside_label(),
+        }
     }
 
     /// Text of an axis: name and unit.
@@ -121,13 +48,9 @@ impl Label {
     }
 }
 
-fn unit_word(unit: &'static str) -> &'static str {
-    if unit == "pkt" { "packets" } else { unit }
-}
-
 /// Mean and half-width of the 95 % confidence interval: `0.713 ±0.021`; the mean alone after a single trial.
-pub(crate) fn estimate(figure: &str, estimate: &Estimate) -> String {
-    let places = places(figure, estimate.mean);
+pub(crate) fn estimate(metric: &str, estimate: &Estimate) -> String {
+    let places = places(metric, estimate.mean);
     let value = without_negative_zero(estimate.mean);
     match estimate.ci95 {
         Some(half) => format!("{value:.places$} ±{half:.places$}"),
@@ -135,14 +58,9 @@ pub(crate) fn estimate(figure: &str, estimate: &Estimate) -> String {
     }
 }
 
-/// Decimal places of a figure's values near `value`: fixed, so that columns line up, but two digits at least.
-fn places(figure: &str, value: f64) -> usize {
-    let name = figure.rsplit_once('.').map_or(figure, |(_, name)| name);
-    let usual = match name {
-        name if name.starts_with("jain") || name.starts_with("fct") => 3,
-        "throughput" => 2,
-        _ => 1,
-    };
+/// Decimal places of a metric's values near `value`: fixed, so that columns line up, but two digits at least.
+fn places(name: &str, value: f64) -> usize {
+    let usual = metric::summarised(name).map_or(1, |(_, metric)| i32::from(metric.decimals));
     let magnitude = value.abs();
     if magnitude >= 10_000.0 {
         0
@@ -217,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn estimates_have_the_places_of_their_figure() {
+    fn estimates_have_the_places_of_their_metric() {
         assert_eq!(estimate("jain", &of(0.71349, Some(0.0214))), "0.713 ±0.021");
         assert_eq!(estimate("burst.throughput", &of(96.4, Some(0.004))), "96.40 ±0.00");
         assert_eq!(estimate("queue", &of(187.26, None)), "187.3");
@@ -247,10 +165,14 @@ mod tests {
 
     #[test]
     fn labels_name_unit_and_window() {
-        assert_eq!(Label::of_figure("burst.throughput").axis(), "Throughput, burst (Mbit/s)");
-        assert_eq!(Label::of_figure("queue").column(), "queue (packets)");
-        assert_eq!(Label::of_figure("drops").column(), "drops");
-        assert_eq!(Label::of_figure("elegance").axis(), "elegance");
-        assert_eq!(Label::of_measure("srtt").axis(), "Smoothed round-trip time (ms)");
+        assert_eq!(Label::of("burst.throughput").axis(), "Throughput, burst (Mbit/s)");
+        assert_eq!(Label::of("queue").column(), "queue (packets)");
+        assert_eq!(Label::of("drops").column(), "drops");
+        assert_eq!(Label::of("marks").axis(), "Marked packets");
+        assert_eq!(Label::of("p1.shortage").column(), "shortage, p1 (%)");
+        assert_eq!(Label::of("gw1.lost.max").axis(), "Lost packets at gw1, most (packets)");
+        assert_eq!(Label::of("gw1.lost.still").column(), "gw1 lost, still (s)");
+        assert_eq!(Label::of("elegance").axis(), "elegance");
+        assert_eq!(Label::of("srtt").axis(), "Smoothed round-trip time (ms)");
     }
 }

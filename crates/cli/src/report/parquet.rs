@@ -1,12 +1,12 @@
-//! `series.parquet`: every recorded series, a row for each interval and a column for each measure.
+//! `series.parquet`: every recorded series, a row for each interval and a column for each metric.
 //!
 //! Columns: `scenario` (name of the study), `variant`, `points` (`sweep=value, ...`), `trial`, `time_s` (end of the
-//! interval), `entity`, then the measures that occur, null where a measure has no value.
+//! interval), `entity`, then the metrics that occur, null where a metric has no value.
 
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use bandmaster_core::report::{GAUGES, MEASURES, RunRecord, Series};
+use bandmaster_core::report::{RunRecord, Series, metric};
 use parquet::basic::Compression;
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type};
 use parquet::errors::ParquetError;
@@ -35,7 +35,7 @@ pub(crate) fn write_series<W: Write + Send>(out: W, results: &[StudyResults<'_>]
 }
 
 fn write<W: Write + Send>(out: W, results: &[StudyResults<'_>]) -> Result<(), ParquetError> {
-    let measures = measures(results);
+    let metrics = metrics(results);
     let mut message = "message series {
         REQUIRED BYTE_ARRAY scenario (STRING);
         REQUIRED BYTE_ARRAY variant (STRING);
@@ -48,14 +48,14 @@ fn write<W: Write + Send>(out: W, results: &[StudyResults<'_>]) -> Result<(), Pa
     let mut properties = WriterProperties::builder()
         .set_created_by(format!("bandmaster version {VERSION}"))
         .set_compression(Compression::SNAPPY);
-    for measure in &measures {
-        message.push_str(&format!("OPTIONAL FLOAT {measure};\n"));
-        properties = properties.set_column_dictionary_enabled(ColumnPath::from(*measure), false);
+    for metric in &metrics {
+        message.push_str(&format!("OPTIONAL FLOAT {metric};\n"));
+        properties = properties.set_column_dictionary_enabled(ColumnPath::from(*metric), false);
     }
     message.push('}');
     let schema = Arc::new(parse_message_type(&message)?);
     let mut writer = SerializedFileWriter::new(out, schema, Arc::new(properties.build()))?;
-    let mut batch = Batch::new(&measures);
+    let mut batch = Batch::new(&metrics);
     for (StudyResults { study, records, .. }, name) in results.iter().zip(study_names(results)) {
         let name = ByteArray::from(name.as_str());
         let mut ordered: Vec<&RunRecord> = records.iter().collect();
@@ -96,10 +96,10 @@ struct Batch {
     trial: Vec<i32>,
     time: Vec<f64>,
     entity: Vec<ByteArray>,
-    measures: Vec<MeasureColumn>,
+    metrics: Vec<MetricColumn>,
 }
 
-struct MeasureColumn {
+struct MetricColumn {
     name: &'static str,
     values: Vec<f32>,
     /// 1 for each row with a value, 0 for null.
@@ -107,8 +107,8 @@ struct MeasureColumn {
 }
 
 impl Batch {
-    fn new(measures: &[&'static str]) -> Self {
-        let column = |&name: &&'static str| MeasureColumn { name, values: Vec::new(), defined: Vec::new() };
+    fn new(metrics: &[&'static str]) -> Self {
+        let column = |&name: &&'static str| MetricColumn { name, values: Vec::new(), defined: Vec::new() };
         Self {
             scenario: Vec::new(),
             variant: Vec::new(),
@@ -116,7 +116,7 @@ impl Batch {
             trial: Vec::new(),
             time: Vec::new(),
             entity: Vec::new(),
-            measures: measures.iter().map(column).collect(),
+            metrics: metrics.iter().map(column).collect(),
         }
     }
 
@@ -127,8 +127,8 @@ impl Batch {
         record: &RunRecord,
         entity: &str,
     ) -> Result<(), ParquetError> {
-        let of = |measure: &str| record.series.iter().find(|s| s.entity == entity && s.measure == measure);
-        let series: Vec<Option<&Series>> = self.measures.iter().map(|column| of(column.name)).collect();
+        let of = |metric: &str| record.series.iter().find(|s| s.entity == entity && s.metric == metric);
+        let series: Vec<Option<&Series>> = self.metrics.iter().map(|column| of(column.name)).collect();
         let intervals = series.iter().flatten().map(|series| series.values.len()).max().unwrap_or(0);
         let entity = ByteArray::from(entity);
         for interval in 0..intervals {
@@ -138,7 +138,7 @@ impl Batch {
             self.trial.push(run.trial);
             self.time.push((record.sample * (interval as u64 + 1)).as_secs_f64());
             self.entity.push(entity.clone());
-            for (column, series) in self.measures.iter_mut().zip(&series) {
+            for (column, series) in self.metrics.iter_mut().zip(&series) {
                 let value =
                     series.and_then(|series| series.values.get(interval)).filter(|value| !value.is_nan());
                 column.defined.push(i16::from(value.is_some()));
@@ -162,7 +162,7 @@ impl Batch {
         write_column::<Int32Type, W>(&mut group, &mut self.trial, None)?;
         write_column::<DoubleType, W>(&mut group, &mut self.time, None)?;
         write_column::<ByteArrayType, W>(&mut group, &mut self.entity, None)?;
-        for column in &mut self.measures {
+        for column in &mut self.metrics {
             write_column::<FloatType, W>(&mut group, &mut column.values, Some(&mut column.defined))?;
         }
         group.close()?;
@@ -188,18 +188,18 @@ fn write_column<T: DataType, W: Write + Send>(
     Ok(())
 }
 
-/// Measures that occur, in the order of [`MEASURES`] and [`GAUGES`].
-fn measures(results: &[StudyResults<'_>]) -> Vec<&'static str> {
+/// Metrics that occur, in the order of the registry.
+fn metrics(results: &[StudyResults<'_>]) -> Vec<&'static str> {
     let occurs = |name: &str| {
-        results.iter().flat_map(|r| &r.records).flat_map(|r| &r.series).any(|series| series.measure == name)
+        results.iter().flat_map(|r| &r.records).flat_map(|r| &r.series).any(|series| series.metric == name)
     };
-    MEASURES.iter().chain(GAUGES).map(|measure| measure.name).filter(|name| occurs(name)).collect()
+    metric::at(metric::SERIES).map(|metric| metric.name).filter(|name| occurs(name)).collect()
 }
 
 fn entities(record: &RunRecord) -> Vec<&str> {
     let mut entities: Vec<&str> = Vec::new();
     for series in &record.series {
-        // A measure's series stand together, so that an entity that is new is rarely searched for in vain.
+        // A metric's series stand together, so that an entity that is new is rarely searched for in vain.
         if !entities.contains(&series.entity.as_str()) {
             entities.push(&series.entity);
         }
@@ -264,7 +264,7 @@ mod tests {
         let study = study();
         let mut results = [results(&study)];
         results[0].records.truncate(1);
-        let long = Series { entity: "all".to_owned(), measure: "queue", values: vec![1.5; GROUP_ROWS + 3] };
+        let long = Series { entity: "all".to_owned(), metric: "queue", values: vec![1.5; GROUP_ROWS + 3] };
         results[0].records[0].series = vec![long];
         let (_, rows, groups) = written(&results, "parquet-groups");
         assert_eq!((rows.len(), groups), (GROUP_ROWS + 3, 2));

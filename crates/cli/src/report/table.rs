@@ -17,7 +17,7 @@ const COMPLETIONS: [&str; 5] = ["fct_p50", "fct_p99", "undropped", "drops", "rto
 /// The same of incast.
 const ROUNDS: [&str; 5] = ["round_goodput", "round_time_max", "queue", "drops", "rtos"];
 
-/// The first of these figures that was measured tells the columns.
+/// The first of these metrics that was measured tells the columns.
 const COLUMNS: [(&str, &[&str]); 3] =
     [("jain", &SHARES), ("undropped", &COMPLETIONS), ("round_goodput", &ROUNDS)];
 
@@ -65,8 +65,8 @@ impl TablePrint {
             self.variants(&mut text, study, &rows);
             if self.sweeps {
                 for (sweep, focus) in study.sweeps.iter().zip(&study.focus) {
-                    for figure in focus {
-                        self.sweep(&mut text, sweep, figure, &rows);
+                    for metric in focus {
+                        self.sweep(&mut text, sweep, metric, &rows);
                     }
                 }
             }
@@ -93,27 +93,27 @@ impl TablePrint {
                 Some((variant.name.as_str(), *row))
             })
             .collect();
-        let present = |figure: &&str| base.iter().any(|(_, row)| row.figure(figure).is_some());
+        let present = |metric: &&str| base.iter().any(|(_, row)| row.metric(metric).is_some());
         let columns =
-            COLUMNS.into_iter().find(|(figure, _)| present(figure)).map_or(&SHARES[..], |found| found.1);
-        let figures: Vec<&str> = columns.iter().copied().filter(|figure| present(figure)).collect();
-        if figures.is_empty() {
+            COLUMNS.into_iter().find(|(metric, _)| present(metric)).map_or(&SHARES[..], |found| found.1);
+        let metrics: Vec<&str> = columns.iter().copied().filter(|metric| present(metric)).collect();
+        if metrics.is_empty() {
             text.push_str("No trial has finished.\n\n");
             return;
         }
-        let head = figures.iter().map(|figure| Label::of_figure(figure).column()).collect();
+        let head = metrics.iter().map(|metric| Label::of(metric).column()).collect();
         let rows = base.iter().map(|(name, row)| {
-            let cells = figures.iter().map(|figure| cell(row, figure)).collect();
+            let cells = metrics.iter().map(|metric| cell(row, metric)).collect();
             ((*name).to_owned(), cells)
         });
         self.blocks(text, "variant", head, rows.collect());
     }
 
-    /// A figure over a sweep: a row for each variant, a column for each value.
-    fn sweep(self, text: &mut String, sweep: &Sweep, figure: &str, rows: &[&SummaryRow]) {
+    /// A metric over a sweep: a row for each variant, a column for each value.
+    fn sweep(self, text: &mut String, sweep: &Sweep, metric: &str, rows: &[&SummaryRow]) {
         let at = |variant: &str, value: &str| {
             let row = rows.iter().find(|row| row.variant == variant && row.is_at(&sweep.name, value));
-            row.map_or_else(|| "–".to_owned(), |row| cell(row, figure))
+            row.map_or_else(|| "–".to_owned(), |row| cell(row, metric))
         };
         let cells: Vec<(String, Vec<String>)> = sweep
             .variants
@@ -121,7 +121,7 @@ impl TablePrint {
             .map(|variant| (variant.clone(), sweep.values.iter().map(|value| at(variant, value)).collect()))
             .collect();
         if cells.iter().flat_map(|(_, cells)| cells).any(|cell| cell != "–") {
-            self.heading(text, &format!("{} over {}", Label::of_figure(figure).axis(), sweep.title));
+            self.heading(text, &format!("{} over {}", Label::of(metric).axis(), sweep.title));
             self.blocks(text, &sweep.name, sweep.values.clone(), cells);
         }
     }
@@ -211,7 +211,7 @@ impl TablePrint {
         }
         text.push('\n');
         for claim in results.into_iter().filter(|claim| !claim.ok) {
-            let place = format!("{} of {} at {}", claim.figure, claim.variant, claim.at);
+            let place = format!("{} of {} at {}", claim.metric, claim.variant, claim.at);
             let why = claim.not_reproduced.as_ref().map(|why| format!("\n  {why}")).unwrap_or_default();
             let word = self.paint(claim.status.word(), colour_of(claim.status));
             text.push_str(&format!("{word}  {}: {} ({place}){why}\n", claim.id, claim.text));
@@ -240,7 +240,7 @@ impl TablePrint {
     }
 }
 
-/// Figures that a study's pictures and claims look at along a sweep.
+/// Metrics that a study's figures and claims look at along a sweep.
 pub(super) fn focus(study: &Study, sweep: &Sweep) -> Vec<String> {
     let drawn = study.figures.iter().filter_map(|figure| match &figure.content {
         FigureContent::Sweep { sweep: name, y, .. } if *name == sweep.name => Some(y.clone()),
@@ -249,13 +249,13 @@ pub(super) fn focus(study: &Study, sweep: &Sweep) -> Vec<String> {
         }
     });
     let claimed = study.claims.iter().filter_map(|claim| match &claim.at {
-        ClaimAt::Every(name) | ClaimAt::Points(name, _) if *name == sweep.name => Some(claim.figure.clone()),
+        ClaimAt::Every(name) | ClaimAt::Points(name, _) if *name == sweep.name => Some(claim.metric.clone()),
         ClaimAt::Every(_) | ClaimAt::Points(..) | ClaimAt::Base | ClaimAt::Point(..) => None,
     });
     let mut focus: Vec<String> = Vec::new();
-    for figure in drawn.chain(claimed) {
-        if !focus.contains(&figure) {
-            focus.push(figure);
+    for metric in drawn.chain(claimed) {
+        if !focus.contains(&metric) {
+            focus.push(metric);
         }
     }
     if focus.is_empty() {
@@ -268,7 +268,7 @@ pub(super) fn focus(study: &Study, sweep: &Sweep) -> Vec<String> {
         } else {
             &["fct_p50", "fct_p99"]
         };
-        focus.extend(usual.iter().map(|figure| (*figure).to_owned()));
+        focus.extend(usual.iter().map(|metric| (*metric).to_owned()));
     }
     focus
 }
@@ -286,8 +286,8 @@ const fn colour_of(status: Status) -> &'static str {
     }
 }
 
-fn cell(row: &SummaryRow, figure: &str) -> String {
-    row.figure(figure).map_or_else(|| "–".to_owned(), |estimate| number::estimate(figure, estimate))
+fn cell(row: &SummaryRow, metric: &str) -> String {
+    row.metric(metric).map_or_else(|| "–".to_owned(), |estimate| number::estimate(metric, estimate))
 }
 
 fn value_of(claim: &ClaimResult) -> String {
@@ -318,12 +318,12 @@ mod tests {
     /// Without measured flows there are no shares, and the goodput of none says nothing.
     #[test]
     fn columns_are_of_what_the_study_measures() {
-        let head = |figures: &[&str]| {
+        let head = |metrics: &[&str]| {
             let study = study();
             let mut results = [results(&study)];
             for record in &mut results[0].records {
-                record.figures.retain(|(name, _)| !name.starts_with("jain"));
-                record.figures.extend(figures.iter().map(|name| ((*name).to_owned(), 1.0)));
+                record.metrics.retain(|(name, _)| !name.starts_with("jain"));
+                record.metrics.extend(metrics.iter().map(|name| ((*name).to_owned(), 1.0)));
             }
             let text = PLAIN.text(&ReportSummary::new("Title", &results));
             text.lines().nth(1).expect("a head").split_whitespace().collect::<Vec<_>>().join(" ")

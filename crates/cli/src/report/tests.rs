@@ -115,7 +115,7 @@ fn claims() -> Vec<Claim> {
     let claim = |id: &str, text: &str, low: f64, high: f64| Claim {
         id: id.to_owned(),
         text: text.to_owned(),
-        figure: "jain_normalised".to_owned(),
+        metric: "jain_normalised".to_owned(),
         variant: "bas".to_owned(),
         against: None,
         at: ClaimAt::Every("n".to_owned()),
@@ -126,7 +126,7 @@ fn claims() -> Vec<Claim> {
         not_reproduced: None,
     };
     let against =
-        Against { relation: Relation::Minus, variant: Some("tcp".to_owned()), point: None, figure: None };
+        Against { relation: Relation::Minus, variant: Some("tcp".to_owned()), point: None, metric: None };
     vec![
         claim("fair", "BAS is nearly fair for every N", 0.95, 1.0),
         Claim {
@@ -137,7 +137,7 @@ fn claims() -> Vec<Claim> {
             not_reproduced: Some("the paper’s topology figure is lost".to_owned()),
             ..claim("fairest", "BAS is perfectly fair", 1.0, 1.0)
         },
-        Claim { figure: "fct_mean".to_owned(), ..claim("fast", "Flows complete within a second", 0.0, 1.0) },
+        Claim { metric: "fct_mean".to_owned(), ..claim("fast", "Flows complete within a second", 0.0, 1.0) },
     ]
 }
 
@@ -197,7 +197,7 @@ fn record(case: usize, trial: u32, content: &Case) -> RunRecord {
         "bas" => (0.99 - n / 1000.0 - wobble, 95.0 + wobble, 10.0 + n, 0.0),
         _ => (1.0, 96.4, 0.0, 0.0),
     };
-    let figures = [
+    let metrics = [
         ("jain", jain - 0.05),
         ("jain_normalised", jain),
         ("throughput", throughput),
@@ -215,15 +215,15 @@ fn record(case: usize, trial: u32, content: &Case) -> RunRecord {
     };
     let mut fairness = wave(jain, 0.02);
     fairness[0] = f32::NAN;
-    let series = |entity: &str, measure: &'static str, values: Vec<f32>| Series {
+    let series = |entity: &str, metric: &'static str, values: Vec<f32>| Series {
         entity: entity.to_owned(),
-        measure,
+        metric,
         values,
     };
     RunRecord {
         case,
         trial,
-        figures: figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+        metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
         series: vec![
             series("all", "throughput", wave(throughput, 0.01)),
             series("all", "jain", fairness),
@@ -273,12 +273,12 @@ fn summary_json_has_rows_and_claims_at_the_top() {
     let study = study();
     let summary = ReportSummary::new("Title", &[results(&study), results(&study)]);
     let json: serde_json::Value = serde_json::from_str(&summary.to_json()).unwrap();
-    assert_eq!(json["version"], 1);
+    assert_eq!(json["version"], 2);
     assert_eq!(json["rows"].as_array().unwrap().len(), 14);
     assert_eq!(json["rows"][0]["study"], "fair");
     assert_eq!(json["rows"][7]["study"], "fair-2");
     assert_eq!(json["rows"][1]["points"]["n"], "8");
-    assert_eq!(json["rows"][0]["figures"]["throughput"]["mean"], 96.4);
+    assert_eq!(json["rows"][0]["metrics"]["throughput"]["mean"], 96.4);
     let claim = &json["claims"][0];
     assert_eq!((&claim["id"], &claim["ok"]), (&"fair.fair".into(), &true.into()));
     assert_eq!((&claim["low"], &claim["high"]), (&0.95.into(), &1.0.into()));

@@ -20,8 +20,8 @@ fn summary(scratch: &Scratch, folder: &str) -> Value {
 }
 
 #[test]
-fn figures_of_joined_cases_have_their_difference() {
-    let scratch = two("compare-figures");
+fn metrics_of_joined_cases_have_their_difference() {
+    let scratch = two("compare-metrics");
     let json = scratch.run(&["compare", "a", "b", "--json"]).expect(0).json();
     let study = &json["studies"][0];
     assert_eq!(study["same_scenario"], false, "another seed is another digest");
@@ -33,13 +33,13 @@ fn figures_of_joined_cases_have_their_difference() {
     let mut significant_digits_differ = false;
     for (index, case) in cases.iter().enumerate() {
         assert_eq!(case["variant"], a["rows"][index]["variant"]);
-        for figure in case["figures"].as_array().expect("a list") {
-            let name = figure["figure"].as_str().expect("a name");
+        for metric in case["metrics"].as_array().expect("a list") {
+            let name = metric["metric"].as_str().expect("a name");
             let mean =
-                |summary: &Value| summary["rows"][index]["figures"][name]["mean"].as_f64().expect("a mean");
-            let difference = figure["difference"]["mean"].as_f64().expect("a difference");
-            assert!((difference - (mean(&b) - mean(&a))).abs() < 1e-9, "{figure}");
-            assert!(figure["difference"]["ci95"].is_f64(), "three trials each: {figure}");
+                |summary: &Value| summary["rows"][index]["metrics"][name]["mean"].as_f64().expect("a mean");
+            let difference = metric["difference"]["mean"].as_f64().expect("a difference");
+            assert!((difference - (mean(&b) - mean(&a))).abs() < 1e-9, "{metric}");
+            assert!(metric["difference"]["ci95"].is_f64(), "three trials each: {metric}");
             significant_digits_differ |= difference != 0.0;
         }
     }
@@ -48,7 +48,7 @@ fn figures_of_joined_cases_have_their_difference() {
     let same = scratch.run(&["compare", "a", "a", "--within", "0%", "--json"]).expect(0).json();
     assert_eq!((&same["studies"][0]["same_scenario"], &same["failed"]), (&json!(true), &json!(0)));
     assert!(same["judged"].as_u64() > Some(10));
-    let text = scratch.run(&["compare", "a", "b", "--figure", "throughput"]).expect(0).stdout;
+    let text = scratch.run(&["compare", "a", "b", "--metric", "throughput"]).expect(0).stdout;
     assert!(text.contains("throughput") && text.contains("B - A") && !text.contains("jain"), "{text}");
     assert!(text.contains("run.seed: 1 in A, 2 in B"), "{text}");
 }
@@ -95,7 +95,7 @@ rate = "1500kbit"
 queue = "r->s"
 [[compare]]
 name = "all"
-paper = [{ figure = "one.shortage", value = 42.5 }]
+paper = [{ metric = "one.shortage", value = 42.5 }]
 "#;
 
 #[test]
@@ -106,18 +106,40 @@ fn what_the_paper_reports_and_what_is_possible_stand_beside() {
         let set = format!("flows.one.jitter={jitter}");
         scratch.run(&["run", "needy.toml", "--set", &set, "--out", folder]).expect(0);
     }
-    let json = scratch.run(&["compare", "a", "b", "--figure", "shortage", "--json"]).expect(0).json();
-    let figure = &json["studies"][0]["cases"][0]["figures"][0];
-    assert_eq!((&figure["figure"], &figure["paper"]), (&json!("one.shortage"), &json!(42.5)));
-    assert_eq!(figure["limit"], json!(100.0), "0.5 Mbit/s are left");
-    let text = scratch.run(&["compare", "a", "b", "--figure", "shortage"]).expect(0).stdout;
+    let json = scratch.run(&["compare", "a", "b", "--metric", "shortage", "--json"]).expect(0).json();
+    let metric = &json["studies"][0]["cases"][0]["metrics"][0];
+    assert_eq!((&metric["metric"], &metric["paper"]), (&json!("one.shortage"), &json!(42.5)));
+    assert_eq!(metric["limit"], json!(100.0), "0.5 Mbit/s are left");
+    let text = scratch.run(&["compare", "a", "b", "--metric", "shortage"]).expect(0).stdout;
     let line = |word: &str| text.lines().find(|line| line.contains(word)).unwrap_or_else(|| panic!("{text}"));
     let head: Vec<&str> = line("relative").split_whitespace().collect();
-    assert_eq!(head, ["figure", "unit", "paper", "A", "B", "limit", "B", "-", "A", "relative"]);
+    assert_eq!(head, ["metric", "unit", "paper", "A", "B", "limit", "B", "-", "A", "relative"]);
     let cells: Vec<&str> = line("one.shortage").split_whitespace().collect();
     assert_eq!((cells[2], cells[5]), ("42.5", "100"), "{text}");
-    let text = scratch.run(&["compare", "a", "b", "--figure", "throughput"]).expect(0).stdout;
+    let text = scratch.run(&["compare", "a", "b", "--metric", "throughput"]).expect(0).stdout;
     assert!(!text.contains("paper") && !text.contains("limit"), "{text}");
+}
+
+/// Version 1 said `figure` for `metric`, in files and on the command line.
+#[test]
+fn folders_of_the_version_before_are_read() {
+    let scratch = Scratch::new("compare-older");
+    scratch.write("needy.toml", NEEDY);
+    scratch.run(&["run", "needy.toml", "--out", "a"]).expect(0);
+    fs::create_dir(scratch.path("older")).expect("a folder");
+    for name in ["summary.json", "manifest.json"] {
+        let text = fs::read_to_string(scratch.path("a").join(name)).expect("a text");
+        assert!(text.contains("\"metric"), "{name}");
+        let older = text.replace("\"metrics\":", "\"figures\":").replace("\"metric\":", "\"figure\":");
+        let older = older.replacen("\"version\": 2", "\"version\": 1", 1);
+        assert!(older.contains("\"version\": 1"), "{name}");
+        scratch.write(&format!("older/{name}"), older);
+    }
+    let args = ["compare", "older", "a", "--figure", "shortage", "--within", "0%", "--json"];
+    let json = scratch.run(&args).expect(0).json();
+    let metric = &json["studies"][0]["cases"][0]["metrics"][0];
+    assert_eq!((&metric["metric"], &metric["paper"]), (&json!("one.shortage"), &json!(42.5)));
+    assert!(json["judged"].as_u64() > Some(0), "{json}");
 }
 
 #[test]
@@ -127,18 +149,18 @@ fn tolerances_decide_the_exit_code() {
     let json = scratch.run(&kept).expect(0).json();
     assert_eq!((&json["judged"], &json["failed"]), (&json!(8), &json!(0)));
     let ended =
-        scratch.run(&["compare", "a", "b", "--tolerance", "throughput=0", "--figure", "jain"]).expect(1);
+        scratch.run(&["compare", "a", "b", "--tolerance", "throughput=0", "--metric", "jain"]).expect(1);
     assert!(ended.stdout.contains("EXCEEDED"), "{}", ended.stdout);
     assert!(ended.stderr.contains("4 of 4 tolerances are exceeded"), "{}", ended.stderr);
     scratch.run(&["compare", "a", "b", "--within", "0.0001%"]).expect(1);
-    // A figure's own tolerance is asked for even where one folder has no such figure.
+    // A metric's own tolerance is asked for even where one folder has no such metric.
     let path = scratch.path("b").join("summary.json");
     let mut without = summary(&scratch, "b");
-    without["rows"][0]["figures"].as_object_mut().expect("a map").remove("throughput");
+    without["rows"][0]["metrics"].as_object_mut().expect("a map").remove("throughput");
     fs::write(path, without.to_string()).expect("writable");
     let ended = scratch.run(&["compare", "a", "b", "--tolerance", "throughput=50%"]).expect(1);
     assert!(ended.stderr.contains("1 of 4 tolerances are exceeded"), "{}", ended.stderr);
-    scratch.run(&["compare", "a", "b", "--within", "1000%", "--figure", "throughput"]).expect(0);
+    scratch.run(&["compare", "a", "b", "--within", "1000%", "--metric", "throughput"]).expect(0);
 }
 
 #[test]
@@ -155,8 +177,8 @@ fn what_only_one_folder_has_is_said() {
     assert!(text.contains("Cases in B only: tahoe; tahoe, count = 2"), "{text}");
     assert!(text.contains("What the compared cases describe is the same."), "{text}");
     let json = scratch.run(&["compare", "a", "b", "--json"]).expect(0).json();
-    let figure = &json["studies"][0]["cases"][0]["figures"][0];
-    assert!(figure["difference"]["ci95"].is_null(), "one trial each has no interval: {figure}");
+    let metric = &json["studies"][0]["cases"][0]["metrics"][0];
+    assert!(metric["difference"]["ci95"].is_null(), "one trial each has no interval: {metric}");
 
     let renamed = SCENARIO
         .replace("name = \"newreno\"", "name = \"one\"")
@@ -181,14 +203,14 @@ fn folders_that_are_no_results_are_refused() {
     fs::create_dir(scratch.path("broken")).expect("a folder");
     scratch.write("broken/summary.json", "{\"version\": 1, \"rows\": 3}");
     fs::create_dir(scratch.path("newer")).expect("a folder");
-    scratch.write("newer/summary.json", "{\"version\": 2}");
+    scratch.write("newer/summary.json", "{\"version\": 3}");
     let cases = [
         ("absent", "error: absent: no such folder"),
         ("small.toml", "error: small.toml: is a file; give the folder"),
         ("empty", "error: empty: is no result folder: it has no summary.json"),
         ("begun", "error: begun: is marked INCOMPLETE and has no summary.json"),
         ("broken", "error: broken/summary.json: is not a result of bandmaster: "),
-        ("newer", "error: newer/summary.json: has format version 2; this program reads version 1"),
+        ("newer", "error: newer/summary.json: has format version 3; this program reads versions 1 to 2"),
     ];
     for (folder, words) in cases {
         for args in [["compare", "a", folder], ["compare", folder, "a"]] {
@@ -201,10 +223,10 @@ fn folders_that_are_no_results_are_refused() {
         (
             "--tolerance",
             "elegance=5",
-            "--tolerance elegance: neither folder has such a figure; they have: jain",
+            "--tolerance elegance: neither folder has such a metric; they have: jain",
         ),
-        ("--figure", "elegance", "--figure elegance: neither folder has such a figure"),
-        ("--tolerance", "throughput", "write FIGURE=NUMBER"),
+        ("--metric", "elegance", "--metric elegance: neither folder has such a metric"),
+        ("--tolerance", "throughput", "write METRIC=NUMBER"),
         ("--within", "5", "write a percentage from 0 on, such as 5%"),
     ] {
         let ended = scratch.run(&["compare", "a", "a", option, value]).expect(2);

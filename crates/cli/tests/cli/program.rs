@@ -54,7 +54,7 @@ values = [1, 2]
 [[claims]]
 id = "busy"
 text = "The link is used"
-figure = "throughput"
+metric = "throughput"
 variant = ["newreno", "cubic"]
 low = 5.0
 high = 10.0

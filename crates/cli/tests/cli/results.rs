@@ -9,7 +9,7 @@ fn json_has_claims_rows_and_work() {
     let scratch = Scratch::with_scenario("json");
     let ended = scratch.run(&["run", "small.toml", "--json", "--out", "out"]).expect(0);
     let json = ended.json();
-    assert_eq!((&json["version"], &json["complete"]), (&json!(1), &json!(true)));
+    assert_eq!((&json["version"], &json["complete"]), (&json!(2), &json!(true)));
     assert_eq!(json["trials"], json!({"finished": 8, "planned": 8}));
     let claims = json["claims"].as_array().expect("a list");
     assert_eq!(claims.iter().map(|c| c["id"].clone()).collect::<Vec<_>>(), ["busy/newreno", "busy/cubic"]);
@@ -23,8 +23,8 @@ fn json_has_claims_rows_and_work() {
     assert_eq!(rows.len(), 4);
     for row in rows {
         assert_eq!(row["trials"], 2);
-        for figure in ["jain", "jain_normalised", "throughput", "queue", "drops", "rtos"] {
-            assert!(row["figures"][figure]["mean"].is_f64(), "{figure} in {row}");
+        for metric in ["jain", "jain_normalised", "throughput", "queue", "drops", "rtos"] {
+            assert!(row["metrics"][metric]["mean"].is_f64(), "{metric} in {row}");
         }
     }
     assert!(json["work"]["packet_hops"].as_u64() > Some(1_000));
@@ -143,7 +143,7 @@ fn sweep_adds_a_sweep() {
         let rows = json["rows"].as_array().expect("a list");
         let name = added["name"].as_str().expect("a name");
         let row = rows.iter().find(|row| row["variant"] == "cubic" && row["points"][name] == value);
-        row.unwrap_or_else(|| panic!("no row of {value}"))["figures"]["queue_max"]["mean"]
+        row.unwrap_or_else(|| panic!("no row of {value}"))["metrics"]["queue_max"]["mean"]
             .as_f64()
             .expect("a number")
     };

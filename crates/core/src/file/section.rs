@@ -177,7 +177,11 @@ impl<'r, S> Reader<'r, S> {
         let errors_before = self.errors.len();
         let own = &layers[0];
         for entry in own.table.iter().flat_map(|t| &t.entries) {
-            if keys.iter().any(|k| k.name == entry.key) {
+            if let Some(key) = keys.iter().find(|k| k.is_called(&entry.key)) {
+                if key.name != entry.key && own.table.is_some_and(|t| t.get(key.name).is_some()) {
+                    let message = format!("`{}` stands beside `{}`, its new name", entry.key, key.name);
+                    self.fail(&entry.place, &own.path, message);
+                }
                 continue;
             }
             match foreign(&entry.key) {
@@ -196,7 +200,9 @@ impl<'r, S> Reader<'r, S> {
         }
         let mut found = Vec::new();
         for key in keys.iter().copied() {
-            let written = layers.iter().find_map(|l| Some((l, l.table?.get(key.name)?)));
+            let written = layers
+                .iter()
+                .find_map(|l| Some((l, l.table?.get(key.name).or_else(|| l.table?.get(key.former?))?)));
             let path = joined(written.map_or(&own.path, |(layer, _)| &layer.path), key.name);
             let item = written.map(|(_, item)| item);
             if item.is_none() && key.required {

@@ -2,7 +2,8 @@
 
 use crate::control::Gauges;
 use crate::id::NodeId;
-use crate::report::{GAUGE_FIGURES, Series};
+use crate::report::Series;
+use crate::report::metric::{self, Place};
 use crate::scenario::{RecordDetail, Scenario, Tracking};
 use crate::time::{Span, Time};
 
@@ -27,7 +28,7 @@ struct Shown {
 
 #[derive(Clone, Debug)]
 struct Gauge {
-    measure: &'static str,
+    metric: &'static str,
     summed_up: bool,
     value: f64,
     since: Time,
@@ -55,18 +56,18 @@ impl GaugeMeter {
         }
     }
 
-    /// What role number `role` shows from `now` on: the same measures at every call. `scenario` is that of [`new`](Self::new).
+    /// What role number `role` shows from `now` on: the same metrics at every call. `scenario` is that of [`new`](Self::new).
     pub fn note(&mut self, scenario: &Scenario, role: usize, now: Time, shown: &Gauges) {
         let warm_up = self.warm_up;
         let role = &mut self.roles[role];
-        for (at, &(measure, value)) in shown.values().iter().enumerate() {
+        for (at, &(metric, value)) in shown.values().iter().enumerate() {
             if at == role.gauges.len() {
-                let named = |(node, gauge): &(String, String)| *node == role.name && gauge == measure;
+                let named = |(node, gauge): &(String, String)| *node == role.name && gauge == metric;
                 let summed_up = scenario.measure.gauges.iter().any(named);
-                role.gauges.push(Gauge::new(measure, summed_up, now));
+                role.gauges.push(Gauge::new(metric, summed_up, now));
             }
             role.gauges[at].note(now, value, warm_up);
-            if measure == "estimate"
+            if metric == "estimate"
                 && let Some(tracker) = self.tracker.as_mut().filter(|t| t.tracking.node == role.node)
             {
                 tracker.on_estimate(now, value * 1e6);
@@ -99,39 +100,39 @@ impl GaugeMeter {
         }
     }
 
-    /// Summary figures, and the series.
+    /// Metrics of the summary, and the series.
     pub fn finish(self, end: Time) -> (Vec<(String, f64)>, Vec<Series>) {
-        let (mut figures, mut series) = (Vec::new(), Vec::new());
+        let (mut metrics, mut series) = (Vec::new(), Vec::new());
         let truth = self.tracker.as_ref().map(|tracker| tracker.tracking.node);
         for role in self.roles {
             for gauge in role.gauges {
                 if gauge.summed_up {
-                    let all = gauge.figures(end, self.warm_up);
-                    figures.extend(GAUGE_FIGURES.iter().zip(all).map(|(figure, value)| {
-                        (format!("{}.{}.{}", role.name, gauge.measure, figure.name), value)
+                    let all = gauge.metrics(end, self.warm_up);
+                    metrics.extend(metric::at(&[Place::Gauge]).zip(all).map(|(metric, value)| {
+                        (format!("{}.{}.{}", role.name, gauge.metric, metric.name), value)
                     }));
                 }
                 // Of two roles at a node that show the same, the first is recorded.
                 let is_new =
-                    !series.iter().any(|s: &Series| s.entity == role.name && s.measure == gauge.measure);
+                    !series.iter().any(|s: &Series| s.entity == role.name && s.metric == gauge.metric);
                 if self.recorded && is_new {
                     let entity = role.name.clone();
-                    series.push(Series { entity, measure: gauge.measure, values: gauge.samples });
+                    series.push(Series { entity, metric: gauge.metric, values: gauge.samples });
                 }
             }
-            if self.recorded && truth == Some(role.node) && !series.iter().any(|s| s.measure == "free") {
-                series.push(Series { entity: role.name, measure: "free", values: self.free.clone() });
+            if self.recorded && truth == Some(role.node) && !series.iter().any(|s| s.metric == "free") {
+                series.push(Series { entity: role.name, metric: "free", values: self.free.clone() });
             }
         }
-        figures.extend(self.tracker.into_iter().flat_map(|tracker| tracker.finish(end)));
-        (figures, series)
+        metrics.extend(self.tracker.into_iter().flat_map(|tracker| tracker.finish(end)));
+        (metrics, series)
     }
 }
 
 impl Gauge {
-    fn new(measure: &'static str, summed_up: bool, now: Time) -> Self {
+    fn new(metric: &'static str, summed_up: bool, now: Time) -> Self {
         Self {
-            measure,
+            metric,
             summed_up,
             value: f64::NAN,
             since: now,
@@ -160,8 +161,8 @@ impl Gauge {
         self.max = self.max.max(value);
     }
 
-    /// In the order of [`GAUGE_FIGURES`].
-    fn figures(&self, end: Time, warm_up: Time) -> [f64; 4] {
+    /// In the order of those at [`Place::Gauge`].
+    fn metrics(&self, end: Time, warm_up: Time) -> [f64; 4] {
         let still = self.still.max(end.since(self.since.max(warm_up)));
         [self.min.min(self.value), self.max.max(self.value), self.value, still.as_secs_f64()]
     }
@@ -327,7 +328,6 @@ impl Tracker {
 mod tests {
     use super::*;
     use crate::id::PortId;
-    use crate::report::TRACKING;
     use crate::units::Rate;
 
     fn at(seconds: f64) -> Time {
@@ -341,8 +341,8 @@ mod tests {
         Tracker::new(Tracking { node: NodeId(0), port: PortId(0), within, response, lasting }, at(1.0))
     }
 
-    fn figure(figures: &[(String, f64)], name: &str) -> f64 {
-        figures.iter().find(|(n, _)| n == name).unwrap().1
+    fn metric(metrics: &[(String, f64)], name: &str) -> f64 {
+        metrics.iter().find(|(n, _)| n == name).unwrap().1
     }
 
     /// Free 2,000 kb/s, from 10 s on 1,800, from 20 s on 2,000. The estimate follows the fall at 12 s (1,840), goes to
@@ -362,7 +362,7 @@ mod tests {
         for (time, estimate) in [(23.0, 1950e3), (25.0, 2200e3), (26.0, 2000e3)] {
             tracker.on_estimate(at(time), estimate);
         }
-        let figures = tracker.finish(at(30.0));
+        let metrics = tracker.finish(at(30.0));
         let expected = [
             ("steps", 2.0),
             ("follow", 2.5),
@@ -376,10 +376,10 @@ mod tests {
             ("error", 5530.0 / 29.0),
         ];
         for (name, value) in expected {
-            assert!((figure(&figures, name) - value).abs() < 1e-6, "{name}: {figures:?}");
+            assert!((metric(&metrics, name) - value).abs() < 1e-6, "{name}: {metrics:?}");
         }
-        let names: Vec<&str> = figures.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, TRACKING.iter().map(|quantity| quantity.name).collect::<Vec<_>>());
+        let names: Vec<&str> = metrics.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, metric::at(&[Place::Tracking]).map(|metric| metric.name).collect::<Vec<_>>());
     }
 
     #[test]
@@ -389,10 +389,10 @@ mod tests {
         tracker.on_estimate(at(0.0), 2000e3);
         tracker.on_free(at(10.0), 1000e3);
         tracker.on_free(at(14.0), 1500e3);
-        let figures = tracker.finish(at(21.0));
+        let metrics = tracker.finish(at(21.0));
         // The step up to 1,500 is reached at once: the estimate of 2,000 is above it.
-        assert_eq!((figure(&figures, "steps"), figure(&figures, "follow_max")), (1.0, 0.0));
-        assert_eq!((figure(&figures, "settle_max"), figure(&figures, "overshoot")), (7.0, 500.0));
+        assert_eq!((metric(&metrics, "steps"), metric(&metrics, "follow_max")), (1.0, 0.0));
+        assert_eq!((metric(&metrics, "settle_max"), metric(&metrics, "overshoot")), (7.0, 500.0));
     }
 
     #[test]
@@ -406,8 +406,8 @@ mod tests {
         for free in [1900e3, 1800e3] {
             tracker.on_free(at(20.0), free);
         }
-        let figures = tracker.finish(at(30.0));
-        assert_eq!((figure(&figures, "steps"), figure(&figures, "follow_max")), (1.0, 20.0));
+        let metrics = tracker.finish(at(30.0));
+        assert_eq!((metric(&metrics, "steps"), metric(&metrics, "follow_max")), (1.0, 20.0));
     }
 
     #[test]
@@ -417,6 +417,6 @@ mod tests {
             gauge.note(at(time), value, at(5.0));
         }
         // 1 stands from 5 s on, 3 from 6 to 9 s.
-        assert_eq!(gauge.figures(at(10.0), at(5.0)), [1.0, 3.0, 2.0, 3.0]);
+        assert_eq!(gauge.metrics(at(10.0), at(5.0)), [1.0, 3.0, 2.0, 3.0]);
     }
 }

@@ -2,13 +2,14 @@
 
 use super::Meter;
 use super::gauges::GaugeMeter;
+use crate::report::metric::{self, Place};
 use crate::report::quantile::percentile;
-use crate::report::{Distribution, OF_DISTRIBUTIONS, RunRecord, Work};
+use crate::report::{Distribution, RunRecord, Work};
 use crate::runtime::Refusals;
 use crate::scenario::Scenario;
 use crate::time::{Span, Time};
 
-/// Figures of incast rounds, in the order of [`Tallies::rounds`].
+/// Metrics of incast rounds, in the order of [`Tallies::rounds`].
 const ROUNDS: [&str; 4] = ["rounds", "round_time_mean", "round_time_max", "round_goodput"];
 
 /// What a run has come to, beside its samples. Not-a-number: the runtime cannot tell.
@@ -41,7 +42,7 @@ impl Tallies {
     pub const NO_ROUNDS: [f64; 4] = [0.0, f64::NAN, f64::NAN, f64::NAN];
 }
 
-/// Distributions, and the summary figures of [`OF_DISTRIBUTIONS`] that a runtime can tell.
+/// Distributions, and the metrics at [`Place::Spread`] that a runtime can tell.
 pub type Spread = (Vec<Distribution>, Vec<(&'static str, f64)>);
 
 /// The record of trial `trial` of `case`, which ended at `end`. `spread` makes distributions of the completion times in
@@ -54,10 +55,10 @@ pub fn record(
     tallies: Tallies,
     spread: impl FnOnce(&[f64]) -> Spread,
 ) -> RunRecord {
-    let (mut figures, mut series) = meter.finish();
+    let (mut metrics, mut series) = meter.finish();
     let (of_gauges, shown) = gauges.finish(end);
     series.extend(shown);
-    let mut push = |name: &str, value: f64| figures.push((name.to_owned(), value));
+    let mut push = |name: &str, value: f64| metrics.push((name.to_owned(), value));
     push("queue_max", tallies.queue_max);
     push("drops", tallies.drops as f64);
     push("marks", tallies.marks as f64);
@@ -73,14 +74,17 @@ pub fn record(
         push(name, percentile(&completions, percent));
     }
     let (distributions, told) = spread(&completions);
-    for name in OF_DISTRIBUTIONS.iter().filter(|_| scenario.measure.distributions) {
-        let value = told.iter().find(|(known, _)| known == name);
+    for name in metric::at(&[Place::Spread]).map(|m| m.name).filter(|_| scenario.measure.distributions) {
+        let value = told.iter().find(|(known, _)| *known == name);
         push(name, value.map_or(f64::NAN, |(_, value)| *value));
     }
     ROUNDS.into_iter().zip(tallies.rounds).for_each(|(name, value)| push(name, value));
     push("control_rate", tallies.control_bytes as f64 * 8.0 / 1e3 / scenario.run.duration.as_secs_f64());
     push("refusals", tallies.refusals.total() as f64);
-    figures.extend(of_gauges);
+    metrics.extend(of_gauges);
+    let known = |name: &str| metric::summarised(name).is_some() || metric::of_gauge(name).is_some();
+    debug_assert!(metrics.iter().all(|(name, _)| known(name)), "not in the registry: {metrics:?}");
+    debug_assert!(series.iter().all(|s| metric::find_at(metric::SERIES, s.metric).is_some()), "{series:?}");
     let (sample, work) = (scenario.run.sample, tallies.work);
-    RunRecord { case, trial, figures, series, distributions, sample, work }
+    RunRecord { case, trial, metrics, series, distributions, sample, work }
 }

@@ -23,8 +23,8 @@ pub struct ClaimResult {
     pub low: f64,
     /// Largest value.
     pub high: f64,
-    /// Judged summary figure.
-    pub figure: String,
+    /// Judged metric.
+    pub metric: String,
     /// Judged variant.
     pub variant: String,
     /// Point that `value` belongs to, or that lacks data: `base`, or `sweep = value`.
@@ -109,7 +109,7 @@ fn judge(claim: &Claim, study: &Study, summary: &Summary) -> ClaimResult {
         value,
         low: claim.low,
         high: claim.high,
-        figure: claim.figure.clone(),
+        metric: claim.metric.clone(),
         variant: claim.variant.clone(),
         at: at.map_or_else(|| "no point".to_owned(), Place::describe),
         paper: claim.paper.clone(),
@@ -135,10 +135,10 @@ fn places<'a>(claim: &'a Claim, study: &'a Study) -> Vec<Place<'a>> {
 }
 
 fn value_at(claim: &Claim, place: Place<'_>, summary: &Summary) -> Option<f64> {
-    let judged = mean(place.row(&claim.variant, summary)?, &claim.figure)?;
+    let judged = mean(place.row(&claim.variant, summary)?, &claim.metric)?;
     let Some(against) = &claim.against else { return Some(judged) };
     let other =
-        mean(other_row(claim, against, place, summary)?, against.figure.as_ref().unwrap_or(&claim.figure))?;
+        mean(other_row(claim, against, place, summary)?, against.metric.as_ref().unwrap_or(&claim.metric))?;
     Some(match against.relation {
         Relation::Minus => judged - other,
         Relation::Over => judged / other,
@@ -165,8 +165,8 @@ fn other_row<'a>(
     }
 }
 
-fn mean(row: &SummaryRow, figure: &str) -> Option<f64> {
-    row.figure(figure).map(|estimate| estimate.mean)
+fn mean(row: &SummaryRow, metric: &str) -> Option<f64> {
+    row.metric(metric).map(|estimate| estimate.mean)
 }
 
 impl Place<'_> {
@@ -196,7 +196,7 @@ mod tests {
         Claim {
             id: "c".to_owned(),
             text: "text".to_owned(),
-            figure: "jain".to_owned(),
+            metric: "jain".to_owned(),
             variant: "new".to_owned(),
             against: None,
             at,
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn the_other_side_is_its_base_when_it_is_not_swept() {
         let against =
-            Against { relation: Relation::Over, variant: Some("old".to_owned()), point: None, figure: None };
+            Against { relation: Relation::Over, variant: Some("old".to_owned()), point: None, metric: None };
         // 0.92 / 0.46 = 2 and 0.80 / 0.46 = 1.739...: the latter is nearer to the band's end.
         let result = judged(Claim { against: Some(against.clone()), ..claim(every(), 1.7, 2.5) });
         assert_eq!(result.status, Status::Holds);
@@ -286,14 +286,14 @@ mod tests {
         assert!((result.value.unwrap() - 0.46).abs() < 1e-12);
         // The same variant at another point: 0.80 - 0.92.
         let point = Some(("n".to_owned(), "4".to_owned()));
-        let elsewhere = Against { relation: Relation::Minus, variant: None, point, figure: None };
+        let elsewhere = Against { relation: Relation::Minus, variant: None, point, metric: None };
         let at = ClaimAt::Point("n".to_owned(), "8".to_owned());
         let result = judged(Claim { against: Some(elsewhere), ..claim(at, -0.2, 0.0) });
         assert!((result.value.unwrap() + 0.12).abs() < 1e-12);
         // No drops over no drops is no number.
         let result = judged(Claim {
             against: Some(against),
-            figure: "drops".to_owned(),
+            metric: "drops".to_owned(),
             ..claim(ClaimAt::Base, 0.0, 1.0)
         });
         assert_eq!((result.status, result.value), (Status::Missing, None));

@@ -1,9 +1,9 @@
-//! Trials of a case as statistics of each summary figure.
+//! Trials of a case as statistics of each metric of the summary.
 
 use serde::{Serialize, Serializer};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::{FIGURES, Quantity, RunRecord, TRACKING};
+use super::RunRecord;
 use crate::scenario::{Case, Study};
 
 /// Statistics of every case of a study.
@@ -26,12 +26,12 @@ pub struct SummaryRow {
     pub base: bool,
     /// Trials that finished.
     pub trials: u32,
-    /// Figures in the order of the records; a figure that no trial gives is absent.
+    /// Metrics in the order of the records; one that no trial gives is absent.
     #[serde(serialize_with = "as_map")]
-    pub figures: Vec<(String, Estimate)>,
+    pub metrics: Vec<(String, Estimate)>,
 }
 
-/// Statistics of one figure over the trials that give it.
+/// Statistics of one metric over the trials that give it.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Estimate {
     /// Number of trials with a finite value.
@@ -81,13 +81,13 @@ impl Summary {
 impl SummaryRow {
     fn new(case: &Case, trials: &[&RunRecord]) -> Self {
         let mut names: Vec<&str> = Vec::new();
-        for (name, _) in trials.iter().flat_map(|record| &record.figures) {
+        for (name, _) in trials.iter().flat_map(|record| &record.metrics) {
             if !names.contains(&name.as_str()) {
                 names.push(name);
             }
         }
-        let figures = names.into_iter().filter_map(|name| {
-            let values = trials.iter().filter_map(|record| record.figure(name));
+        let metrics = names.into_iter().filter_map(|name| {
+            let values = trials.iter().filter_map(|record| record.metric(name));
             Some((name.to_owned(), Estimate::new(values)?))
         });
         Self {
@@ -95,13 +95,13 @@ impl SummaryRow {
             points: case.points.clone(),
             base: case.base,
             trials: trials.len() as u32,
-            figures: figures.collect(),
+            metrics: metrics.collect(),
         }
     }
 
-    /// Statistics of a figure.
-    pub fn figure(&self, name: &str) -> Option<&Estimate> {
-        self.figures.iter().find(|(n, _)| n == name).map(|(_, estimate)| estimate)
+    /// Statistics of a metric.
+    pub fn metric(&self, name: &str) -> Option<&Estimate> {
+        self.metrics.iter().find(|(n, _)| n == name).map(|(_, estimate)| estimate)
     }
 
     /// True when the row stands for this point of a sweep.
@@ -134,16 +134,6 @@ impl Estimate {
             q3: quartile(&sorted, 0.75),
         })
     }
-}
-
-/// The summary figure called `name`, and the window that it is limited to, if any: `burst.throughput` is
-/// `throughput` in the window `burst`.
-pub fn figure_quantity(name: &str) -> Option<(Option<&str>, &'static Quantity)> {
-    let (window, figure) = match name.rsplit_once('.') {
-        Some((window, figure)) => (Some(window), figure),
-        None => (None, name),
-    };
-    FIGURES.iter().chain(TRACKING).find(|quantity| quantity.name == figure).map(|quantity| (window, quantity))
 }
 
 /// The 97.5 % quantile of Student's t. Rounded to nine places, so that the last bits of a platform's mathematical
@@ -223,11 +213,11 @@ pub(super) mod tests {
         }
     }
 
-    pub(crate) fn record(case: usize, trial: u32, figures: &[(&str, f64)]) -> RunRecord {
+    pub(crate) fn record(case: usize, trial: u32, metrics: &[(&str, f64)]) -> RunRecord {
         RunRecord {
             case,
             trial,
-            figures: figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+            metrics: metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
             series: Vec::new(),
             distributions: Vec::new(),
             sample: Span::from_millis(100),
@@ -288,11 +278,11 @@ pub(super) mod tests {
 
         let base = summary.base("a").unwrap();
         assert_eq!(base, summary.point("a", "n", "4").unwrap());
-        let names: Vec<&str> = base.figures.iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<&str> = base.metrics.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["jain", "queue", "burst.jain"]);
-        assert_eq!(base.figure("queue").map(|e| (e.n, e.mean)), Some((1, 7.0)));
+        assert_eq!(base.metric("queue").map(|e| (e.n, e.mean)), Some((1, 7.0)));
         assert_eq!(summary.point("a", "n", "8").map(|row| row.trials), Some(0));
-        assert_eq!(summary.base("b").map(|row| row.figures.len()), Some(0));
+        assert_eq!(summary.base("b").map(|row| row.metrics.len()), Some(0));
         assert_eq!(summary.point("b", "n", "4"), None);
     }
 
@@ -302,15 +292,7 @@ pub(super) mod tests {
         let summary = Summary::new(&study, &[record(0, 0, &[("jain", 0.25)])]);
         let json = serde_json::to_value(&summary).unwrap();
         assert_eq!(json[0]["points"]["n"], "4");
-        assert_eq!(json[0]["figures"]["jain"]["mean"], 0.25);
-        assert!(json[0]["figures"]["jain"]["ci95"].is_null());
-    }
-
-    #[test]
-    fn figures_have_units_in_windows_too() {
-        let unit = |name| figure_quantity(name).map(|(window, quantity)| (window, quantity.unit));
-        assert_eq!(unit("throughput"), Some((None, "Mbit/s")));
-        assert_eq!(unit("burst.queue"), Some((Some("burst"), "pkt")));
-        assert_eq!(unit("burst.elegance"), None);
+        assert_eq!(json[0]["metrics"]["jain"]["mean"], 0.25);
+        assert!(json[0]["metrics"]["jain"]["ci95"].is_null());
     }
 }

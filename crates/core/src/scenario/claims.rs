@@ -11,7 +11,7 @@ use super::sources::Reader;
 use super::study::{SweepDraft, VariantDraft, known_variants};
 use crate::file::{Content, Item, Section, is_name, list, suggestion};
 use crate::params::Written;
-use crate::report;
+use crate::report::metric::{self, Place};
 
 /// What claims and figures may name.
 pub(super) struct Scope<'a> {
@@ -122,8 +122,8 @@ impl<'a> Scope<'a> {
         Some((sweep, value_of(reader, section, key, sweep, &entry.item)?))
     }
 
-    /// Notes a summary figure that `variant` does not have; true when it has it.
-    fn check_figure(
+    /// Notes a metric that `variant` does not have; true when it has it.
+    fn check_metric(
         &self,
         reader: &mut Reader,
         section: &Section<'_>,
@@ -132,44 +132,42 @@ impl<'a> Scope<'a> {
         variant: &str,
     ) -> bool {
         let Some(base) = self.base(variant) else { return true };
-        let figures =
-            || report::FIGURES.iter().map(|f| f.name).filter(|name| !report::OF_GROUPS.contains(name));
-        let known = |figure: &str| figures().any(|name| name == figure);
+        let of_runs = [Place::Summary, Place::Spread];
+        let known = |name: &str| metric::find_at(&of_runs, name).is_some();
         let has_need = |group: &str| base.flows.iter().any(|g| g.name == group && g.need.is_some());
-        let tracks =
-            |name: &str| base.measure.tracking.is_some() && report::TRACKING.iter().any(|f| f.name == name);
+        let of_tracking = metric::find_at(&[Place::Tracking], name).is_some();
         let has_gauge =
             |(node, gauge): (&str, &str)| base.measure.gauges.iter().any(|(n, g)| n == node && g == gauge);
-        let sums_up = report::gauge_figure(name).map(|(node, gauge, _)| (node, gauge.name));
+        let sums_up = metric::of_gauge(name).map(|(node, gauge, _)| (node, gauge.name));
         if let Some((node, gauge)) = sums_up.filter(|gauge| !has_gauge(*gauge)) {
             let (place, path) = (section.place(key), section.key_path(key));
             let message = format!("\"{name}\" is of a gauge that `measure.gauges` does not name");
             reader.fail_with(place, path, message, format!("write measure.gauges = [\"{node}.{gauge}\"]"));
             return false;
         }
-        if report::TRACKING.iter().any(|f| f.name == name) && !tracks(name) {
+        if of_tracking && base.measure.tracking.is_none() {
             let (place, path) = (section.place(key), section.key_path(key));
             let message = format!("\"{name}\" needs [measure.tracking]");
             reader.fail_with(place, path, message, "say there which estimate is compared with which port");
             return false;
         }
-        if report::OF_DISTRIBUTIONS.contains(&name) && !base.measure.distributions {
+        if metric::find_at(&[Place::Spread], name).is_some() && !base.measure.distributions {
             let (place, path) = (section.place(key), section.key_path(key));
             let message = format!("\"{name}\" needs distributions");
             reader.fail_with(place, path, message, "write `distributions = true` in [measure]");
             return false;
         }
         let sound = known(name)
-            || tracks(name)
+            || of_tracking
             || sums_up.is_some()
-            || name.split_once('.').is_some_and(|(of, figure)| {
-                report::OF_GROUPS.contains(&figure) && has_need(of)
-                    || known(figure) && base.measure.windows.iter().any(|w| w.name == of)
+            || name.split_once('.').is_some_and(|(of, metric)| {
+                metric::find_at(&[Place::Group], metric).is_some() && has_need(of)
+                    || known(metric) && base.measure.windows.iter().any(|w| w.name == of)
             });
         if !sound {
-            let mut names: Vec<String> = figures().map(str::to_owned).collect();
-            if let Some((window, figure)) = name.split_once('.') {
-                if known(figure) {
+            let mut names: Vec<String> = metric::at(&of_runs).map(|metric| metric.name.to_owned()).collect();
+            if let Some((window, metric)) = name.split_once('.') {
+                if known(metric) {
                     let windows: Vec<&str> = base.measure.windows.iter().map(|w| w.name.as_str()).collect();
                     let (place, path) = (section.place(key), section.key_path(key));
                     let message = format!("unknown window `{window}` in \"{name}\"");
@@ -179,7 +177,7 @@ impl<'a> Scope<'a> {
                 names = names.into_iter().map(|n| format!("{window}.{n}")).collect();
             }
             let (place, path) = (section.place(key), section.key_path(key));
-            reader.fail_with(place, path, format!("unknown figure \"{name}\""), suggestion(name, &names));
+            reader.fail_with(place, path, format!("unknown metric \"{name}\""), suggestion(name, &names));
         }
         sound
     }
@@ -198,14 +196,14 @@ pub(super) fn paper(
         let mut values: Vec<PaperValue> = Vec::new();
         for layer in reader.tables(&variant, "paper") {
             let section = reader.section(&keys::PAPER, &layer);
-            let (Some(figure), Some(value)) = (section.text("figure"), section.float("value")) else {
+            let (Some(metric), Some(value)) = (section.text("metric"), section.float("value")) else {
                 continue;
             };
-            if values.iter().any(|known| known.figure == figure) {
-                reader.fail_key(&section, "figure", format!("\"{figure}\" stands here twice"));
+            if values.iter().any(|known| known.metric == metric) {
+                reader.fail_key(&section, "metric", format!("\"{metric}\" stands here twice"));
             }
-            scope.check_figure(reader, &section, "figure", &figure, &name);
-            values.push(PaperValue { figure, value });
+            scope.check_metric(reader, &section, "metric", &metric, &name);
+            values.push(PaperValue { metric, value });
         }
         of_variants.insert(name, values);
     }
@@ -254,14 +252,14 @@ pub(super) fn claims(reader: &mut Reader, top: &Section<'_>, scope: &Scope<'_>) 
 fn claim(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Option<Vec<Claim>> {
     let errors_before = reader.errors.len();
     let variants = known_variants(reader, section, "variant", &scope.variant_names());
-    let figure = section.text("figure");
+    let metric = section.text("metric");
     let other = section.text("minus").or_else(|| section.text("over"));
-    let other = other.filter(|_| section.item("against-figure").is_none());
-    if let Some(figure) = &figure {
+    let other = other.filter(|_| section.item("against-metric").is_none());
+    if let Some(metric) = &metric {
         let judged = variants.iter().flatten().chain(&other);
-        // One message is enough when several variants lack the figure.
+        // One message is enough when several variants lack the metric.
         let _ =
-            judged.into_iter().all(|variant| scope.check_figure(reader, section, "figure", figure, variant));
+            judged.into_iter().all(|variant| scope.check_metric(reader, section, "metric", metric, variant));
     }
     if variants.as_ref().is_some_and(Vec::is_empty) {
         reader.fail_key(section, "variant", "is an empty list");
@@ -283,7 +281,7 @@ fn claim(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Optio
     if reader.errors.len() > errors_before {
         return None;
     }
-    let (id, figure, variants) = (section.text("id")?, figure?, variants?);
+    let (id, metric, variants) = (section.text("id")?, metric?, variants?);
     let against = against?;
     let at = spot?.claim_at();
     let (Some(at), Some(against)) = (at, against.run) else { return Some(Vec::new()) };
@@ -295,7 +293,7 @@ fn claim(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Optio
         Some(Claim {
             id: if several { format!("{id}/{variant}") } else { id.clone() },
             text: section.text("text")?,
-            figure: figure.clone(),
+            metric: metric.clone(),
             variant,
             against: against.clone(),
             at: at.clone(),
@@ -359,7 +357,7 @@ fn against(
         (Some(_), None) => ("minus", Relation::Minus),
         (None, Some(_)) => ("over", Relation::Over),
         (None, None) => {
-            for key in ["against-figure", "against-point"] {
+            for key in ["against-metric", "against-point"] {
                 if section.item(key).is_some() {
                     reader.fail_key(section, key, "needs `minus` or `over` beside it");
                 }
@@ -374,9 +372,9 @@ fn against(
         reader.fail_with(section.place(key), section.key_path(key), message, suggestion(&variant, &names));
         return None;
     }
-    let figure = section.text("against-figure");
-    if let Some(figure) = &figure {
-        scope.check_figure(reader, section, "against-figure", figure, &variant);
+    let metric = section.text("against-metric");
+    if let Some(metric) = &metric {
+        scope.check_metric(reader, section, "against-metric", metric, &variant);
     }
     let mut point = None;
     let mut run = true;
@@ -395,12 +393,12 @@ fn against(
         let (label, is_run) = value_of(reader, section, "against-point", sweep, value)?;
         run = is_run;
         point = Some((sweep.name.clone(), label));
-    } else if figure.is_none() && judged.contains(&variant) {
+    } else if metric.is_none() && judged.contains(&variant) {
         let message = format!("compares `{variant}` with itself");
-        let hint = "name another variant, or an `against-point` or `against-figure`";
+        let hint = "name another variant, or an `against-point` or `against-metric`";
         reader.fail_with(section.place(key), section.key_path(key), message, hint);
     }
-    let against = Against { relation, variant: Some(variant), point, figure };
+    let against = Against { relation, variant: Some(variant), point, metric };
     Some(OtherSide { run: run.then_some(Some(against)) })
 }
 
@@ -426,7 +424,7 @@ fn figure(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Opti
         FigureKind::Sweep => {
             let sweep = section.text("sweep").and_then(|name| scope.sweep(reader, section, "sweep", &name));
             let y = section.text("y")?;
-            let _ = variants.iter().all(|variant| scope.check_figure(reader, section, "y", &y, variant));
+            let _ = variants.iter().all(|variant| scope.check_metric(reader, section, "y", &y, variant));
             if let Some(sweep) = sweep
                 && !variants.iter().any(|v| sweep.variants.contains(v))
             {
@@ -476,8 +474,7 @@ fn series(
             break;
         }
         let shown = [section.text("y"), section.text("beside")];
-        let of_node =
-            |measure: &String| measure == "free" || report::GAUGES.iter().any(|g| g.name == measure);
+        let of_node = |name: &String| name == "free" || metric::find_at(&[Place::Shown], name).is_some();
         for entity in section.list("entities").unwrap_or_default() {
             if shown.iter().flatten().any(of_node) {
                 check_node(reader, section, base, &entity);

@@ -87,7 +87,7 @@ pub(super) static RUN: TableDef = TableDef {
     doc: "How long, how often, with which seed",
     keys: &[&[
         Key::required("duration", SPAN, "Simulated time"),
-        Key::new("warm-up", SPAN, "0s", "Time at the start that no summary figure includes", HOUSE),
+        Key::new("warm-up", SPAN, "0s", "Time at the start that no metric includes", HOUSE),
         Key::new("sample", SPAN, "100ms", "Sampling interval of series and of the fairness index", HOUSE),
         Key::new("trials", Kind::Integer { min: 1, max: 100_000 }, "10", "Independent repetitions", HOUSE),
         Key::new(

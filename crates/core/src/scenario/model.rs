@@ -73,7 +73,7 @@ impl Scenario {
 pub struct RunPlan {
     /// Simulated time.
     pub duration: Span,
-    /// Time at the start that no summary figure includes.
+    /// Time at the start that no metric includes.
     pub warm_up: Span,
     /// Sampling interval of series and of the fairness index.
     pub sample: Span,
@@ -86,15 +86,15 @@ pub struct RunPlan {
 /// What is recorded and summarised.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Measure {
-    /// Port (`from->to`) whose queue is the summary figure `queue`; none: the router port that most flows' data cross.
+    /// Port (`from->to`) whose queue is the metric `queue`; none: the router port that most flows' data cross.
     pub queue: Option<String>,
     /// Detail of the recorded series.
     pub record: RecordDetail,
-    /// Named parts of the run with summary figures of their own (`window.figure`).
+    /// Named parts of the run with metrics of their own (`window.metric`).
     pub windows: Vec<Window>,
     /// Interval of the long-term indices `jain_long` and `jain_normalised_long`; a multiple of the sampling interval.
     pub long_interval: Span,
-    /// Gauges that are summed up, as (node, measure).
+    /// Gauges that are summed up, as (node, gauge).
     pub gauges: Vec<(String, String)>,
     /// An estimate that is compared with the bandwidth that is free.
     pub tracking: Option<Tracking>,
@@ -120,7 +120,7 @@ pub struct Tracking {
 /// A named part of the run.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Window {
-    /// Prefix of the figures' names.
+    /// Prefix of the metrics' names.
     pub name: String,
     /// Start.
     pub from: Time,
@@ -173,7 +173,7 @@ pub struct FlowGroup {
     pub exchange: Option<Exchange>,
     /// Multipath TCP; none: plain.
     pub multipath: Option<Multipath>,
-    /// Whether the flows count in fairness and throughput figures (background traffic does not).
+    /// Whether the flows count in fairness and throughput (background traffic does not).
     pub measured: bool,
 }
 
@@ -412,12 +412,12 @@ pub struct Variant {
     pub paper: Vec<PaperValue>,
 }
 
-/// A summary figure of a paper.
+/// A metric as a paper reports it.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct PaperValue {
-    /// Summary figure, or `window.figure`.
-    pub figure: String,
-    /// Its value, in the figure's unit.
+    /// Metric, or `window.metric`.
+    pub metric: String,
+    /// Its value, in the metric's unit.
     pub value: f64,
 }
 
@@ -450,18 +450,18 @@ pub struct Case {
     pub scenario: Scenario,
 }
 
-/// A two-sided statement about a summary figure.
+/// A two-sided statement about a metric.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Claim {
     /// Unique in the file.
     pub id: String,
     /// The statement in words.
     pub text: String,
-    /// Summary figure, e.g. `jain` or `burst.throughput`.
-    pub figure: String,
+    /// Metric, e.g. `jain` or `burst.throughput`.
+    pub metric: String,
     /// Variant that is judged.
     pub variant: String,
-    /// Subtract or divide by the same figure elsewhere.
+    /// Subtract or divide by the same metric elsewhere.
     pub against: Option<Against>,
     /// Where: base point, one point, or every point of a sweep.
     pub at: ClaimAt,
@@ -486,8 +486,8 @@ pub struct Against {
     pub variant: Option<String>,
     /// Point (sweep, value); none: the same point (or that variant's base when it is not swept).
     pub point: Option<(String, String)>,
-    /// Figure; none: the judged one.
-    pub figure: Option<String>,
+    /// Metric; none: the judged one.
+    pub metric: Option<String>,
 }
 
 /// Difference or ratio.
@@ -535,18 +535,18 @@ pub struct Figure {
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum FigureContent {
-    /// A summary figure over the values of a sweep, mean and 95 % interval per variant.
+    /// A metric over the values of a sweep, mean and 95 % interval per variant.
     Sweep {
         /// Sweep on the x axis.
         sweep: String,
-        /// Summary figure on the y axis.
+        /// Metric on the y axis.
         y: String,
         /// Logarithmic x axis.
         log_x: bool,
     },
-    /// A recorded measure over time, mean over the trials.
+    /// A recorded metric over time, mean over the trials.
     Series {
-        /// Measure: `throughput`, `jain`, `jain_normalised`, `queue` or a gauge.
+        /// Metric: `throughput`, `jain`, `jain_normalised`, `queue` or a gauge.
         y: String,
         /// `all`, or names of groups, or of nodes for a gauge; a panel each. For `queue`: ignored.
         entities: Vec<String>,
@@ -554,14 +554,14 @@ pub enum FigureContent {
         sweep: Option<String>,
         /// One point of a sweep instead of the base.
         at: Option<(String, String)>,
-        /// Another measure of the same entities, drawn once, in grey.
+        /// Another metric of the same entities, drawn once, in grey.
         beside: Option<String>,
         /// One trial instead of the mean over all.
         trial: Option<u32>,
     },
-    /// Cumulative distribution of a measure, over all trials.
+    /// Cumulative distribution of a metric, over all trials.
     Distribution {
-        /// Measure.
+        /// Metric.
         x: String,
         /// Logarithmic x axis.
         log_x: bool,

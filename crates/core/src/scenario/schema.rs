@@ -67,10 +67,13 @@ fn object(doc: &str, properties: Map<String, Json>, required: Vec<&str>) -> Map<
 
 fn described(key: &Key, shape: Option<Shape>) -> Json {
     let mut schema = shape.map_or_else(|| scalar(key.kind), shaped);
-    let description = match key.origin {
+    let mut description = match key.origin {
         "" => key.doc.to_owned(),
         origin => format!("{} (default: {origin})", key.doc),
     };
+    if let Some(former) = key.former {
+        description += &format!(" (`{former}` in earlier files, which is read until the next version)");
+    }
     schema["description"] = json!(description);
     if let Some(default) = key.default {
         schema["default"] = match key.kind {

@@ -8,7 +8,7 @@ use super::sources::Reader;
 use super::{network, traffic};
 use crate::file::{Item, Layer, Section, is_name, joined, suggestion};
 use crate::id::{NodeId, PortId};
-use crate::report;
+use crate::report::metric::{self, Place};
 use crate::runtime::inventory::Change;
 use crate::scheme::{Act, SchemeConfig};
 use crate::time::{Span, Time};
@@ -284,8 +284,8 @@ fn gauges(reader: &mut Reader, section: &Section<'_>, topology: Option<&Topology
             let names: Vec<&str> = topology.nodes.iter().map(|node| node.name.as_str()).collect();
             let hint = suggestion(node, &names);
             reader.fail_with(place, path, format!("no node is called \"{node}\""), hint);
-        } else if !report::GAUGES.iter().any(|known| known.name == gauge) {
-            let names: Vec<&str> = report::GAUGES.iter().map(|known| known.name).collect();
+        } else if metric::find_at(&[Place::Shown], gauge).is_none() {
+            let names: Vec<&str> = metric::at(&[Place::Shown]).map(|known| known.name).collect();
             let hint = suggestion(gauge, &names);
             reader.fail_with(place, path, format!("unknown gauge `{gauge}`"), hint);
         } else if gauges.iter().any(|(n, g)| n == node && g == gauge) {

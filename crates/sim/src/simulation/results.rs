@@ -134,7 +134,7 @@ impl Simulation<'_> {
             timeouts: timeouts.fold(sum(&|s| s.counters.timeouts), |a, b| a + b),
             retransmits: retransmits.fold(sum(&|s| s.counters.retransmits), |a, b| a + b),
             completions,
-            rounds: self.rounds.figures(self.exchanges.rounds()),
+            rounds: self.rounds.metrics(self.exchanges.rounds()),
             control_bytes: self.control.post.bytes_sent() + self.control.probes.bytes,
             refusals: *self.control.runner.refusals(),
             work: Work {

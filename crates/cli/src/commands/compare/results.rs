@@ -41,7 +41,8 @@ struct VariantRow {
 
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 struct PaperRow {
-    figure: String,
+    #[serde(alias = "figure")]
+    metric: String,
     value: f64,
 }
 
@@ -71,8 +72,8 @@ pub(super) struct Statistics {
     pub(super) points: Vec<(String, String)>,
     pub(super) base: bool,
     pub(super) trials: u32,
-    #[serde(deserialize_with = "pairs")]
-    pub(super) figures: Vec<(String, Sample)>,
+    #[serde(alias = "figures", deserialize_with = "pairs")]
+    pub(super) metrics: Vec<(String, Sample)>,
 }
 
 #[derive(Deserialize)]
@@ -163,11 +164,11 @@ impl Results {
         Ok(Self { path: place.to_string(), incomplete, studies })
     }
 
-    /// Names of all figures, each once.
-    pub(super) fn figures(&self) -> Vec<&str> {
+    /// Names of all metrics, each once.
+    pub(super) fn metrics(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
         let cases = self.studies.iter().flat_map(|study| &study.cases);
-        for (name, _) in cases.flat_map(|case| &case.statistics.figures) {
+        for (name, _) in cases.flat_map(|case| &case.statistics.metrics) {
             if !names.contains(&name.as_str()) {
                 names.push(name);
             }
@@ -177,17 +178,17 @@ impl Results {
 }
 
 impl StudyRows {
-    /// What the paper reports of a figure of the case; of base cases only.
-    pub(super) fn paper(&self, case: &Statistics, figure: &str) -> Option<f64> {
+    /// What the paper reports of a metric of the case; of base cases only.
+    pub(super) fn paper(&self, case: &Statistics, metric: &str) -> Option<f64> {
         let variant = self.variants.iter().find(|variant| case.base && variant.name == case.variant)?;
-        variant.paper.iter().find(|row| row.figure == figure).map(|row| row.value)
+        variant.paper.iter().find(|row| row.metric == metric).map(|row| row.value)
     }
 }
 
 impl Statistics {
-    /// Statistics of a figure.
-    pub(super) fn figure(&self, name: &str) -> Option<Sample> {
-        self.figures.iter().find(|(n, _)| n == name).map(|(_, sample)| *sample)
+    /// Statistics of a metric.
+    pub(super) fn metric(&self, name: &str) -> Option<Sample> {
+        self.metrics.iter().find(|(n, _)| n == name).map(|(_, sample)| *sample)
     }
 
     /// The variant, and the points where it is not the base.
@@ -202,7 +203,7 @@ impl Statistics {
     }
 }
 
-/// Reads one of the folder's files, of the format version that this program writes.
+/// Reads one of the folder's files, of the format version that this program writes, or the one before, which said `figure` for `metric`.
 fn file<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, Failure> {
     let path = folder.join(name);
     let place = path.display();
@@ -222,10 +223,10 @@ fn file<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, Failure> {
     };
     let value: Value = serde_json::from_slice(&bytes).map_err(|error| no_result(&error))?;
     match value["version"].as_u64() {
-        Some(version) if version == u64::from(FORMAT_VERSION) => {}
+        Some(version) if (1..=u64::from(FORMAT_VERSION)).contains(&version) => {}
         Some(version) => {
             return Err(Failure::usage(format!(
-                "{place}: has format version {version}; this program reads version {FORMAT_VERSION}"
+                "{place}: has format version {version}; this program reads versions 1 to {FORMAT_VERSION}"
             )));
         }
         None => return Err(no_result(&"it has no `version`")),

@@ -4,11 +4,11 @@ use std::str::FromStr;
 
 use bandmaster_core::report::difference::Difference;
 
-/// What one figure may differ by.
+/// What one metric may differ by.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Tolerance {
-    /// Name of the figure, or what follows a dot in it.
-    pub(super) figure: String,
+    /// Name of the metric, or what follows a dot in it.
+    pub(super) metric: String,
     most: Most,
 }
 
@@ -18,7 +18,7 @@ pub(super) struct Percent(f64);
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Most {
-    /// In the unit of the figure.
+    /// In the unit of the metric.
     Absolute(f64),
     Relative(Percent),
 }
@@ -44,16 +44,16 @@ impl FromStr for Tolerance {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "write FIGURE=NUMBER in the unit of the figure, or FIGURE=NUMBER%".to_owned();
-        let (figure, most) = text.split_once('=').ok_or_else(wrong)?;
-        if figure.is_empty() {
+        let wrong = || "write METRIC=NUMBER in the unit of the metric, or METRIC=NUMBER%".to_owned();
+        let (metric, most) = text.split_once('=').ok_or_else(wrong)?;
+        if metric.is_empty() {
             return Err(wrong());
         }
         let most = match most.strip_suffix('%') {
             Some(_) => Most::Relative(most.parse()?),
             None => Most::Absolute(number(most).ok_or_else(wrong)?),
         };
-        Ok(Self { figure: figure.to_owned(), most })
+        Ok(Self { metric: metric.to_owned(), most })
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{BAND, HOUSE, RATE, SPAN};
 use crate::file::{Selector, Shape, TableDef};
 use crate::params::{Choice, Key, Kind};
+use crate::report::metric::{DISTRIBUTED, DRAWN};
 use crate::scenario::choices::{FigureKind, RecordDetail};
 
 /// `[measure]`.
@@ -13,7 +14,7 @@ pub(in crate::scenario) static MEASURE: TableDef = TableDef {
         Key::optional(
             "queue",
             Kind::Text,
-            "Port `from->to` of the queue figures; absent: the router port that most flows cross",
+            "Port `from->to` of the metrics of a queue; absent: the router port that most flows cross",
         ),
         Key::new(
             "record",
@@ -23,11 +24,11 @@ pub(in crate::scenario) static MEASURE: TableDef = TableDef {
             HOUSE,
         ),
         Key::new("long-interval", SPAN, "1s", "Interval of the long-term fairness indices", HOUSE),
-        Key::optional("windows", Kind::Nested, "Parts of the run with figures of their own"),
+        Key::optional("windows", Kind::Nested, "Parts of the run with metrics of their own"),
         Key::optional(
             "gauges",
             Kind::TextList,
-            "Gauges of schemes as `node.gauge`, each with the figures `node.gauge.min`, `.max`, `.last`, `.still`; \
+            "Gauges of schemes as `node.gauge`, each with the metrics `node.gauge.min`, `.max`, `.last`, `.still`; \
              absent: none",
         ),
         Key::optional("tracking", Kind::Nested, "An estimate to compare with the bandwidth that is free"),
@@ -67,9 +68,9 @@ pub(in crate::scenario) static TRACKING: TableDef = TableDef {
 /// `[[measure.windows]]`.
 pub(in crate::scenario) static WINDOW: TableDef = TableDef {
     header: "[[measure.windows]]",
-    doc: "A part of the run with summary figures of its own, `name.figure`",
+    doc: "A part of the run with metrics of its own, `name.metric`",
     keys: &[&[
-        Key::required("name", Kind::Text, "Prefix of the figures' names"),
+        Key::required("name", Kind::Text, "Prefix of the metrics' names"),
         Key::required("from", SPAN, "Start"),
         Key::required("to", SPAN, "End"),
     ]],
@@ -98,10 +99,10 @@ pub(in crate::scenario) static VARIANT: TableDef = TableDef {
 /// `paper` of a variant.
 pub(in crate::scenario) static PAPER: TableDef = TableDef {
     header: "[[compare.paper]]",
-    doc: "A summary figure as the paper reports it, for `compare` to show",
+    doc: "A metric as the paper reports it, for `compare` to show",
     keys: &[&[
-        Key::required("figure", Kind::Text, "Summary figure, or `window.figure`"),
-        Key::required("value", BAND, "Value in the figure's unit"),
+        Key::required("metric", Kind::Text, "Metric, or `window.metric`").formerly("figure"),
+        Key::required("value", BAND, "Value in the metric's unit"),
     ]],
     selector: None,
     nested: &[],
@@ -130,15 +131,16 @@ pub(in crate::scenario) static SWEEP: TableDef = TableDef {
 /// `[[claims]]`.
 pub(in crate::scenario) static CLAIM: TableDef = TableDef {
     header: "[[claims]]",
-    doc: "A two-sided statement about a summary figure",
+    doc: "A two-sided statement about a metric",
     keys: &[&[
         Key::required("id", Kind::Text, "Unique name; with several variants the claims are `id/variant`"),
         Key::required("text", Kind::Text, "The statement in words"),
-        Key::required("figure", Kind::Text, "Summary figure, or `window.figure`"),
+        Key::required("metric", Kind::Text, "Metric, or `window.metric`").formerly("figure"),
         Key::required("variant", Kind::TextList, "Variants that are judged, a claim each"),
-        Key::optional("minus", Kind::Text, "Variant whose figure is subtracted"),
-        Key::optional("over", Kind::Text, "Variant by whose figure is divided"),
-        Key::optional("against-figure", Kind::Text, "Figure of the other side; absent: the same"),
+        Key::optional("minus", Kind::Text, "Variant whose metric is subtracted"),
+        Key::optional("over", Kind::Text, "Variant by whose metric is divided"),
+        Key::optional("against-metric", Kind::Text, "Metric of the other side; absent: the same")
+            .formerly("against-figure"),
         Key::optional(
             "against-point",
             Kind::Nested,
@@ -162,23 +164,6 @@ pub(in crate::scenario) static CLAIM: TableDef = TableDef {
     nested: &[("at", Shape::Point), ("against-point", Shape::Value), ("points", Shape::Values)],
 };
 
-/// Measures that figures draw over time.
-const SERIES: &[&str] = &[
-    "throughput",
-    "jain",
-    "jain_normalised",
-    "queue",
-    "free",
-    "estimate",
-    "step",
-    "received",
-    "loss",
-    "lost",
-    "updates",
-    "classes",
-    "spare",
-];
-
 /// `[[figures]]`.
 pub(in crate::scenario) static FIGURE: TableDef = TableDef {
     header: "[[figures]]",
@@ -190,7 +175,7 @@ pub(in crate::scenario) static FIGURE: TableDef = TableDef {
         Key::required(
             "kind",
             FigureKind::KIND,
-            "A figure over a sweep, a measure over time, or the cumulative distribution of a measure",
+            "A metric over a sweep, a metric over time, or the cumulative distribution of a metric",
         ),
         Key::optional("variants", Kind::TextList, "Variants drawn, in order; absent: all"),
         Key::optional("references", Kind::Nested, "Curves from elsewhere"),
@@ -202,14 +187,14 @@ pub(in crate::scenario) static FIGURE: TableDef = TableDef {
                 "sweep",
                 &[
                     Key::required("sweep", Kind::Text, "Sweep on the x axis"),
-                    Key::required("y", Kind::Text, "Summary figure on the y axis"),
+                    Key::required("y", Kind::Text, "Metric on the y axis"),
                     Key::new("log-x", Kind::Bool, "false", "Logarithmic x axis", HOUSE),
                 ],
             ),
             (
                 "series",
                 &[
-                    Key::required("y", Kind::Choice(SERIES), "Measure on the y axis, or a gauge of schemes"),
+                    Key::required("y", Kind::Choice(DRAWN), "Metric on the y axis, or a gauge of schemes"),
                     Key::new(
                         "entities",
                         Kind::TextList,
@@ -221,8 +206,8 @@ pub(in crate::scenario) static FIGURE: TableDef = TableDef {
                     Key::optional("at", Kind::Nested, "One point: name of a sweep = value; absent: the base"),
                     Key::optional(
                         "beside",
-                        Kind::Choice(SERIES),
-                        "Another measure of the same entities, drawn once, in grey",
+                        Kind::Choice(DRAWN),
+                        "Another metric of the same entities, drawn once, in grey",
                     ),
                     Key::optional(
                         "trial",
@@ -234,7 +219,7 @@ pub(in crate::scenario) static FIGURE: TableDef = TableDef {
             (
                 "distribution",
                 &[
-                    Key::required("x", Kind::Choice(DISTRIBUTIONS), "Measure on the x axis"),
+                    Key::required("x", Kind::Choice(DISTRIBUTED), "Metric on the x axis"),
                     Key::new("log-x", Kind::Bool, "false", "Logarithmic x axis", HOUSE),
                 ],
             ),
@@ -242,9 +227,6 @@ pub(in crate::scenario) static FIGURE: TableDef = TableDef {
     }),
     nested: &[("references", Shape::Tables(&REFERENCE)), ("at", Shape::Point)],
 };
-
-/// Measures whose distribution figures draw.
-const DISTRIBUTIONS: &[&str] = &["fct", "flow_drops", "window", "utilization"];
 
 /// `[[figures.references]]`.
 pub(in crate::scenario) static REFERENCE: TableDef = TableDef {

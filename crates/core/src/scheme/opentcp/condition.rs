@@ -132,7 +132,7 @@ impl Condition {
         }
     }
 
-    /// The figures that it compares.
+    /// The values that it compares.
     pub fn terms(&self, values: &Values) -> Vec<Term> {
         let value = |expr| match values.0.resolve(expr) {
             Ok(Value::Float(x)) => Some(x),
@@ -247,11 +247,11 @@ fn numbers(set: &[Value]) -> Vec<f64> {
     set.iter().filter_map(number).collect()
 }
 
-fn of(set: &[Value], name: &str, figure: impl Fn(&Data<Vec<f64>>) -> f64) -> Result<f64, ExecutionError> {
+fn of(set: &[Value], name: &str, number: impl Fn(&Data<Vec<f64>>) -> f64) -> Result<f64, ExecutionError> {
     if set.is_empty() {
         return Err(ExecutionError::function_error(name, format!("there are no data for {name}")));
     }
-    Ok(figure(&Data::new(numbers(set))))
+    Ok(number(&Data::new(numbers(set))))
 }
 
 /// The character at which brackets are too deep.
@@ -311,7 +311,7 @@ impl Type {
             Self::Int => "a whole number".to_owned(),
             Self::Double => "a number".to_owned(),
             Self::Text => "a text".to_owned(),
-            Self::Set(_) => "a set: take its max, mean, quantile or another figure".to_owned(),
+            Self::Set(_) => "a set: take its max, mean, quantile or another number".to_owned(),
             Self::Group(name) => format!("a group of statistics: write `{name}.` and the name of one"),
         }
     }
@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_sets_are_compared() {
+    fn numbers_of_sets_are_compared() {
         for (text, expected) in [
             ("max(link.utilization) < 0.7", false),
             ("max(link.utilization) > 0.89 && min(link.utilization) < 1", true),

@@ -108,7 +108,7 @@ pub struct Step {
     /// Why it cannot be told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
-    /// The figures that it compares.
+    /// The values that it compares.
     pub terms: Vec<Term>,
 }
 
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn explanations_show_the_figures_and_stop_where_the_decision_falls() {
+    fn explanations_show_the_values_and_stop_where_the_decision_falls() {
         let explained = shipped("variant").explain(&state(0.2, 4.0));
         let steps: Vec<(&str, bool)> = explained.steps.iter().map(|s| (s.of.as_str(), s.holds)).collect();
         assert_eq!(steps, [("many-flows", false), ("long-fat", true)]);

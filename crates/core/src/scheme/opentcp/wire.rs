@@ -1,7 +1,7 @@
 //! What switches, agents and the Oracle tell each other.
 //!
 //! What is nothing is not sent: a port that a report covers and does not list was idle. A report stands by itself, so
-//! that a lost one costs no more than its own figures.
+//! that a lost one costs no more than its own numbers.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,0 +1,350 @@
+//! Every number that results give: its name, unit, label for people, decimals and meaning, and where it occurs.
+//!
+//! Scenario files, reports, `list` and the reference tables take all of that from here.
+
+use Place::{Distribution, FlowSeries, Gauge, Group, Series, Shown, Spread, Summary, Tracking};
+use Unit::{Count, In, Index, Named, OfGauge};
+
+/// A number that results give.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Metric {
+    /// Name in files and columns.
+    pub name: &'static str,
+    /// Unit.
+    pub unit: Unit,
+    /// Name for people, in the head of a column.
+    pub short: &'static str,
+    /// Name for people, at an axis.
+    pub long: &'static str,
+    /// Decimal places of its values for people.
+    pub decimals: u8,
+    /// Where it occurs.
+    pub places: &'static [Place],
+    /// Meaning.
+    pub doc: &'static str,
+}
+
+/// What the values of a metric are counted in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// An index from 0 to 1.
+    Index,
+    /// Nothing but the number of what the label names.
+    Count,
+    /// This unit.
+    In(&'static str),
+    /// This unit, which the label names too.
+    Named(&'static str),
+    /// That of the gauge which it sums up.
+    OfGauge,
+}
+
+/// Where a metric occurs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// In the summary of a run, and of each window as `window.metric`.
+    Summary,
+    /// The same, of a group of flows that need a rate, as `group.metric`.
+    Group,
+    /// The same, of runs with `measure.distributions`.
+    Spread,
+    /// The same, of runs with `[measure.tracking]`: how well an estimate of the free bandwidth tracks it. A step is a
+    /// change of the free bandwidth after the warm-up; it lasts until the next, or the end of the run.
+    Tracking,
+    /// The same, of a gauge in `measure.gauges`, as `node.gauge.metric`.
+    Gauge,
+    /// In series of groups of flows, of ports and of the tracked node.
+    Series,
+    /// In series of single flows only.
+    FlowSeries,
+    /// In series of the node of a role that shows it ([`Gauges`](crate::control::Gauges)), at the end of the interval.
+    Shown,
+    /// As a distribution, of runs with `measure.distributions`.
+    Distribution,
+}
+
+impl Unit {
+    /// The unit in tables of programs; empty for indices and counts.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::In(word) | Self::Named(word) => word,
+            Self::Index | Self::Count | Self::OfGauge => "",
+        }
+    }
+
+    /// The unit after a label; empty where the label says enough.
+    pub fn beside_label(self) -> &'static str {
+        match self {
+            Self::In("pkt") => "packets",
+            Self::In(word) => word,
+            Self::Index | Self::Count | Self::Named(_) | Self::OfGauge => "",
+        }
+    }
+}
+
+impl Metric {
+    const fn is_at(&self, wanted: &[Place]) -> bool {
+        let mut own = 0;
+        while own < self.places.len() {
+            let mut other = 0;
+            while other < wanted.len() {
+                if self.places[own] as u8 == wanted[other] as u8 {
+                    return true;
+                }
+                other += 1;
+            }
+            own += 1;
+        }
+        false
+    }
+}
+
+/// Where the summary of any run may have metrics by their bare names.
+pub const SUMMARY: &[Place] = &[Summary, Group, Spread];
+
+/// Where series have metrics, in the order of the columns of `series.parquet`.
+pub const SERIES: &[Place] = &[Series, FlowSeries, Shown];
+
+/// Metrics that figures draw over time.
+pub static DRAWN: &[&str] = &names::<{ count(&[Series, Shown]) }>(&[Series, Shown]);
+
+/// Metrics whose distribution figures draw.
+pub static DISTRIBUTED: &[&str] = &names::<{ count(&[Distribution]) }>(&[Distribution]);
+
+/// The metrics at any of these places, in the order of the registry.
+pub fn at(places: &[Place]) -> impl Iterator<Item = &'static Metric> + Clone {
+    METRICS.iter().filter(|metric| metric.is_at(places))
+}
+
+/// The metric of this bare name.
+pub fn find(name: &str) -> Option<&'static Metric> {
+    METRICS.iter().find(|metric| metric.name == name)
+}
+
+/// The metric of this bare name if it occurs at any of these places.
+pub fn find_at(places: &[Place], name: &str) -> Option<&'static Metric> {
+    find(name).filter(|metric| metric.is_at(places))
+}
+
+/// The metric of a summary called `name`, and the window or group that it is limited to, if any: `burst.throughput` is
+/// `throughput` in the window `burst`.
+pub fn summarised(name: &str) -> Option<(Option<&str>, &'static Metric)> {
+    let (window, metric) = match name.rsplit_once('.') {
+        Some((window, metric)) => (Some(window), metric),
+        None => (None, name),
+    };
+    let places = [Summary, Group, Spread, Tracking];
+    find_at(&places, metric).map(|metric| (window, metric))
+}
+
+/// The parts of a metric of a gauge, `node.gauge.metric`: the node, the gauge and what is summed up of it.
+pub fn of_gauge(name: &str) -> Option<(&str, &'static Metric, &'static Metric)> {
+    let (gauge, metric) = name.rsplit_once('.')?;
+    let (node, gauge) = gauge.rsplit_once('.')?;
+    Some((node, find_at(&[Shown], gauge)?, find_at(&[Gauge], metric)?))
+}
+
+const fn count(places: &[Place]) -> usize {
+    let (mut at, mut count) = (0, 0);
+    while at < METRICS.len() {
+        count += METRICS[at].is_at(places) as usize;
+        at += 1;
+    }
+    count
+}
+
+const fn names<const N: usize>(places: &[Place]) -> [&'static str; N] {
+    let mut names = [""; N];
+    let (mut at, mut count) = (0, 0);
+    while at < METRICS.len() {
+        if METRICS[at].is_at(places) {
+            names[count] = METRICS[at].name;
+            count += 1;
+        }
+        at += 1;
+    }
+    names
+}
+
+/// A block for each list of places: name, unit, decimals, label in a column, label at an axis, meaning.
+macro_rules! metrics {
+    ($($places:tt { $($name:literal, $unit:expr, $decimals:literal, $short:literal, $long:literal: $doc:literal;)* })*) => {
+        /// All of them. Series come in the order of the columns of `series.parquet`.
+        pub static METRICS: &[Metric] = &[$($(Metric {
+            name: $name, unit: $unit, short: $short, long: $long, decimals: $decimals, places: &$places, doc: $doc,
+        },)*)*];
+    };
+}
+
+metrics! {
+    [Summary, Series] {
+        "throughput", In("Mbit/s"), 2, "throughput", "Throughput":
+            "Goodput (in-order TCP payload): of all measured flows together; in series, of the entity in the \
+             interval";
+        "jain", Index, 3, "Jain", "Jain’s index":
+            "Jain's index of per-flow goodput in a sampling interval; in summaries, the mean over the intervals";
+        "jain_normalised", Index, 3, "norm. Jain", "Normalised Jain’s index":
+            "Jain's index of goodput over the max-min fair goodput in a sampling interval; in summaries, the mean \
+             over the intervals";
+        "queue", In("pkt"), 1, "queue", "Mean queue":
+            "Time average of the measured port's queue; in series, over the interval";
+    }
+    [Summary] {
+        "jain_long", Index, 3, "Jain, long", "Jain’s index, long interval": "As jain, over the long interval";
+        "jain_normalised_long", Index, 3, "norm. Jain, long", "Normalised Jain’s index, long interval":
+            "As jain_normalised, over the long interval";
+        "queue_max", In("pkt"), 1, "queue max", "Largest queue": "Largest queue of the measured port";
+        "drops", Named("pkt"), 1, "drops", "Dropped packets": "Packets dropped by queues, whole run";
+        "marks", Named("pkt"), 1, "marks", "Marked packets": "Packets marked by queues (ECN), whole run";
+        "rtos", Count, 1, "RTOs", "Retransmission timeouts": "Retransmission timeouts, whole run";
+        "retransmits", Named("pkt"), 1, "retransmits", "Retransmitted segments": "Segments sent again, whole run";
+        "throughput_least", In("Mbit/s"), 1, "least throughput", "Least throughput of a long interval":
+            "Least total goodput of the measured flows over one long interval";
+        "completed", Count, 1, "completed", "Completed flows": "Flows of limited size that completed";
+        "fct_mean", In("s"), 3, "FCT mean", "Mean flow completion time":
+            "Mean completion time of flows of limited size";
+        "fct_p99", In("s"), 3, "FCT p99", "Flow completion time, 99th percentile":
+            "99th percentile of the completion time";
+        "fct_p50", In("s"), 3, "FCT median", "Median flow completion time": "Median of the completion time";
+        "fct_p80", In("s"), 3, "FCT p80", "Flow completion time, 80th percentile":
+            "80th percentile of the completion time";
+        "fct_max", In("s"), 3, "FCT max", "Longest flow completion time": "Longest completion time";
+        "rounds", Count, 1, "rounds", "Complete incast rounds": "Rounds of incast or of an exchange that completed";
+        "round_time_mean", In("s"), 1, "round, mean", "Time of an incast round, mean":
+            "Mean time from a round's begin to its last byte";
+        "round_time_max", In("s"), 1, "round, longest", "Time of an incast round, longest": "Longest time of a round";
+        "round_goodput", In("Mbit/s"), 1, "goodput", "Goodput of incast rounds":
+            "Payload of the complete rounds over the time that they took, per receiver";
+        "control_rate", In("kbit/s"), 1, "control", "Rate of control messages":
+            "Rate of the scheme's messages between nodes";
+        "refusals", Count, 1, "refusals", "Refused requests of schemes":
+            "What schemes wanted and the network or its hosts refused";
+    }
+    [Group] {
+        "shortage", In("%"), 1, "shortage", "Time short of what is needed":
+            "`NAME.shortage`: share of the time in which a flow of group NAME receives less than it needs";
+        "shortage_limit", In("%"), 1, "shortage, limit", "Time short of what is needed, at best":
+            "`NAME.shortage_limit`: share of the time in which the measured port cannot carry, beside UDP traffic \
+             that is not measured, what group NAME and the groups listed before it need";
+    }
+    [Spread] {
+        "fct_own_p99", In("s"), 3, "FCT p99, own TCP", "Flow completion time with own settings, 99th percentile":
+            "As fct_p99, of flows that began with their host's own TCP settings";
+        "fct_tuned_p99", In("s"), 3, "FCT p99, tuned TCP", "Flow completion time with changed settings, 99th percentile":
+            "As fct_p99, of flows that began with TCP settings that a scheme had changed";
+        "undropped", In("%"), 1, "without a drop", "Flows without a drop":
+            "Share of the completed flows of limited size of which no queue dropped a packet";
+        "flow_drops_p99", In("%"), 1, "flow drops p99", "Drop rate of flows, 99th percentile":
+            "99th percentile over these flows of the share of their packets that queues dropped";
+        "window_to_5", In("%"), 1, "windows up to 5", "Packets sent with a window up to five segments":
+            "Share of the data packets that leave while the congestion window is at most five segments";
+        "utilization_p80", In("%"), 1, "utilization p80", "Use of links, 80th percentile":
+            "80th percentile over router ports and sampling intervals of the part of the capacity that is used";
+    }
+    [Tracking] {
+        "steps", Count, 1, "steps", "Steps judged": "Steps that are judged";
+        "follow", In("s"), 1, "follow", "Time to follow a step, mean":
+            "Time from a step until the estimate has reached the new level or is near it, by the stated distance \
+             but at most half the step; all of the step when it never is; mean over the steps";
+        "follow_max", In("s"), 1, "follow, longest", "Time to follow a step, longest": "As follow, the longest";
+        "settle", In("s"), 1, "settle", "Time to settle after a step, mean":
+            "Time from a step until the estimate stays within the stated distance to the end of the step; mean";
+        "settle_max", In("s"), 1, "settle, longest", "Time to settle after a step, longest": "As settle, the longest";
+        "overshoot", In("kbit/s"), 1, "overshoot", "Overshoot of the estimate":
+            "Most that the estimate is above the free bandwidth: after a step up from the beginning, after a step \
+             down from the time on that it has to respond";
+        "undershoot", In("kbit/s"), 1, "undershoot", "Undershoot of the estimate":
+            "Most that the estimate is below the free bandwidth: after a step down from the beginning, after a \
+             step up from the time on that it has to respond";
+        "error", In("kbit/s"), 1, "error", "Error of the estimate, mean":
+            "Distance of the estimate from the free bandwidth, mean over the time after the warm-up";
+    }
+    [Gauge] {
+        "min", OfGauge, 1, "least", "least": "Least value after the warm-up";
+        "max", OfGauge, 1, "most", "most": "Largest value after the warm-up";
+        "last", OfGauge, 1, "at the end", "at the end": "Value at the end";
+        "still", In("s"), 1, "still", "longest time without change": "Longest time without a change of the value";
+    }
+    [Series] {
+        "flows", Count, 1, "flows", "Flows": "Measured flows that existed through the interval";
+    }
+    [FlowSeries] {
+        "cwnd", In("B"), 1, "cwnd", "Congestion window": "Congestion window at the end of the interval";
+        "srtt", In("ms"), 1, "SRTT", "Smoothed round-trip time":
+            "Smoothed round-trip time at the end of the interval";
+    }
+    [Series] {
+        "free", In("Mbit/s"), 1, "free", "Free bandwidth":
+            "Rate of the tracked port less its background UDP, in frames, at the end of the interval";
+    }
+    [Shown] {
+        "estimate", In("Mbit/s"), 1, "estimate", "Estimated bandwidth": "W: bandwidth that is taken to be free";
+        "step", In("Mbit/s"), 1, "step", "Next step of the estimate": "D: next increase of the estimate";
+        "received", In("Mbit/s"), 1, "received", "Received rate": "R: rate received in the last round";
+        "loss", In("pkt"), 1, "loss", "Packets lost in a round": "L: packets lost in the last round";
+        "lost", In("pkt"), 1, "lost", "Lost packets": "Sum of L since the role began";
+        "updates", Count, 1, "updates", "Updates of the estimate":
+            "Rounds that brought an answer, since the role began";
+        "classes", In("Mbit/s"), 1, "classes", "Rates of all classes":
+            "Sum of the rates promised to the classes of the shaper";
+        "tuned", Index, 1, "tuned", "Host tuned by a CUE":
+            "OpenTCP, agent: 1 while a CUE changes the TCP of its host, else 0";
+        "cued", In("hosts"), 1, "cued", "Hosts with a CUE":
+            "OpenTCP, Oracle: hosts that got a CUE with a lease in the last cycle";
+        "coverage", Index, 1, "coverage", "Share of nodes heard of":
+            "OpenTCP, Oracle: share of nodes heard of in the last two cycles";
+        "spare", In("Mbit/s"), 1, "spare", "Estimate less the rates of all classes": "The estimate less `classes`";
+        "silent", Index, 1, "silent", "Silence of the other gateway":
+            "1 while the other gateway is silent and the safe rate is in force, else 0";
+    }
+    [Distribution] {
+        "fct", In("s"), 3, "FCT", "Flow completion time":
+            "Completion times of the flows of limited size that completed";
+        "flow_drops", In("%"), 1, "flow drops", "Drop rate of a flow":
+            "Share of a flow's packets that queues dropped, over these flows";
+        "window", In("segments"), 1, "window", "Congestion window of a packet":
+            "Congestion window when a data packet leaves, over the packets";
+        "utilization", In("%"), 1, "utilization", "Use of a link in an interval":
+            "Part of the capacity of a router port that is used in a sampling interval, over ports and intervals";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_has_one_name_a_label_a_known_unit_and_a_meaning() {
+        let units = ["%", "B", "Mbit/s", "hosts", "kbit/s", "ms", "pkt", "s", "segments"];
+        for (number, metric) in METRICS.iter().enumerate() {
+            let name = metric.name;
+            assert!(!METRICS[..number].iter().any(|other| other.name == name), "{name} stands there twice");
+            assert!(!metric.short.is_empty() && !metric.long.is_empty(), "{name} has no label");
+            assert!(!metric.doc.is_empty() && !metric.places.is_empty(), "{name} has no meaning or place");
+            match metric.unit {
+                In(unit) | Named(unit) => assert!(units.contains(&unit), "{name}: {unit}"),
+                OfGauge => assert_eq!(metric.places, [Gauge], "{name}"),
+                Index | Count => {}
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_found_in_windows_groups_and_gauges() {
+        let unit = |name| summarised(name).map(|(window, metric)| (window, metric.unit.word()));
+        assert_eq!(unit("throughput"), Some((None, "Mbit/s")));
+        assert_eq!(unit("burst.queue"), Some((Some("burst"), "pkt")));
+        assert_eq!(unit("follow_max"), Some((None, "s")));
+        assert_eq!((unit("burst.elegance"), unit("cwnd")), (None, None));
+        let gauge = of_gauge("gw.1.silent.max").map(|(node, gauge, metric)| (node, gauge.name, metric.name));
+        assert_eq!(gauge, Some(("gw.1", "silent", "max")));
+        assert_eq!(of_gauge("gw1.cwnd.max"), None);
+    }
+
+    #[test]
+    fn key_lists_name_what_figures_can_draw() {
+        assert_eq!(DRAWN[..5], ["throughput", "jain", "jain_normalised", "queue", "flows"]);
+        assert!(DRAWN.contains(&"silent") && !DRAWN.contains(&"cwnd") && !DRAWN.contains(&""));
+        assert_eq!(DISTRIBUTED, ["fct", "flow_drops", "window", "utilization"]);
+    }
+}
