@@ -488,6 +488,34 @@ fn faults_gauges_and_tracking() {
             "[[faults.restarts]]\nnode = \"r1\"",
             "x.toml:20:1: error: faults.restarts.0.at: is missing; write a text or a list of texts",
         ),
+        (
+            "[[faults.absences]]\nnode = \"r3\"\nleaves = [\"1s\"]",
+            "x.toml:21:8: error: faults.absences.0.node: no node is called \"r3\"; did you mean `r1`? allowed: r1, r2, a, b",
+        ),
+        (
+            "[[faults.absences]]\nnode = \"r1\"",
+            "x.toml:20:1: error: faults.absences.0.leaves: is missing; write a text or a list of texts",
+        ),
+        (
+            "[[faults.absences]]\nnode = \"r1\"\nleaves = []",
+            "x.toml:22:10: error: faults.absences.0.leaves: is an empty list",
+        ),
+        (
+            "[[faults.absences]]\nnode = \"r1\"\nleaves = [\"1s\"]\njoins = []",
+            "x.toml:23:9: error: faults.absences.0.joins: is an empty list",
+        ),
+        (
+            "[[faults.absences]]\nnode = \"r1\"\nleaves = [\"1s\"]\njoins = [\"21s\"]",
+            "x.toml:23:9: error: faults.absences.0.joins: \"21s\" is after the end of the run, 20s",
+        ),
+        (
+            "[[faults.absences]]\nnode = \"r1\"\nleaves = [\"2s\"]\njoins = [\"1s\"]",
+            "x.toml:20:1: error: faults.absences: at 1s \"r1\" joins, and has not left before",
+        ),
+        (
+            "[[faults.absences]]\nnode = \"r1\"\nleaves = [\"1s\"]\n[[faults.absences]]\nnode = \"r1\"\nleaves = [\"2s\"]",
+            "x.toml:20:1: error: faults.absences: at 2s \"r1\" leaves, and has left before",
+        ),
         ("[measure]\ngauges = [\"r1\"]", "x.toml:21:10: error: measure.gauges: \"r1\" is not `node.gauge`"),
         (
             "[measure]\ngauges = [\"r3.estimate\"]",

@@ -178,6 +178,11 @@ pub fn class_name(class: usize) -> String {
     format!("{:x}:{:x}", handle >> 16, handle & 0xffff)
 }
 
+/// Whether a class can have these.
+pub(crate) fn are_rates(rate: Rate, ceil: Rate) -> bool {
+    rate > Rate::ZERO && ceil >= rate
+}
+
 impl Htb {
     /// Puts `plan` in place at `device`, in the calling thread's network namespace. Half a shaper is removed again.
     ///
@@ -211,8 +216,7 @@ impl Htb {
     /// # Errors
     /// When there is no such class, a rate is zero, `ceil` is below `rate`, or the kernel refuses.
     pub fn change(&mut self, class: Option<usize>, rate: Rate, ceil: Rate) -> Result<(), HtbError> {
-        let known = class.is_none_or(|at| at < self.plan.classes.len());
-        if !known || rate == Rate::ZERO || ceil < rate {
+        if !self.takes(class, rate, ceil) {
             let doing = format!("give class {class:?} of {} rate {rate} and ceil {ceil}", self.device);
             return Err(HtbError { doing, error: io::ErrorKind::InvalidInput.into(), remark: None });
         }
@@ -226,6 +230,11 @@ impl Htb {
                 self.set_class(at, false)
             }
         }
+    }
+
+    /// Whether there is such a class, and it can have such rates.
+    pub(crate) fn takes(&self, class: Option<usize>, rate: Rate, ceil: Rate) -> bool {
+        class.is_none_or(|at| at < self.plan.classes.len()) && are_rates(rate, ceil)
     }
 
     /// Counters of each class, in the plan's order.

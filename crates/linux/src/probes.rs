@@ -81,9 +81,11 @@ impl Probes {
     /// Sends a probe.
     pub(crate) fn send(&mut self, from: NodeId, to: NodeId, payload: &[u8]) -> Result<(), Refusal> {
         let socket = self.sockets.get(&from).ok_or(Refusal::Unknown)?;
-        self.bytes += payload.len() as u64 + u64::from(UDP_HEADERS);
         match socket.send_to(payload, (address::node(to), PORT)) {
-            Ok(_) => Ok(()),
+            Ok(length) => {
+                self.bytes += length as u64 + u64::from(UDP_HEADERS);
+                Ok(())
+            }
             // A full device loses probes as it loses other packets.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Refusal::Busy),
             Err(_) => Err(Refusal::Failed("the kernel does not send the probe")),

@@ -1,5 +1,7 @@
 //! One whole scenario from the raw file, after overrides.
 
+use std::collections::BTreeSet;
+
 use super::keys::{self, SCHEME_ENABLED};
 use super::model::{
     ControlPlane, Faults, FlowGroup, Measure, NodeFault, RunPlan, Scenario, Tracking, Window,
@@ -207,6 +209,18 @@ fn faults(
     }
     // In the order of time, whatever the order in the file.
     nodes.sort_unstable();
+    let mut away = BTreeSet::new();
+    for NodeFault { at, node, change } in &nodes {
+        let (follows, says) = match change {
+            Change::Restart => continue,
+            Change::Leave => (away.insert(*node), "leaves, and has left before"),
+            Change::Join => (away.remove(node), "joins, and has not left before"),
+        };
+        if let Some(topology) = topology.filter(|_| !follows) {
+            let name = &topology.nodes[node.index()].name;
+            reader.fail_key(&section, "absences", format!("at {at} \"{name}\" {says}"));
+        }
+    }
     Some(Faults { probe_loss: probe_loss?, nodes })
 }
 

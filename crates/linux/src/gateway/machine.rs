@@ -253,16 +253,20 @@ impl Machine {
         let sent = self.socket.send(&datagram).map(drop);
         let has_order = self.order.is_some();
         let after = if has_order { before } else { self.count_sent() };
-        let left_out = if has_order {
-            // One that still waits for its turn is not told of any more.
-            self.open.is_some()
-        } else {
-            before != after && self.left_out < MOST_LEFT_OUT
-        };
+        let left_out = sent.is_err()
+            || if has_order {
+                // One that still waits for its turn is not told of any more.
+                self.open.is_some()
+            } else {
+                before != after && self.left_out < MOST_LEFT_OUT
+            };
         if let Some(sender) = &mut status::lock(&self.shared).sender {
             sender.questions += 1;
             sender.send_errors += u64::from(sent.is_err());
             sender.rounds_left_out += u64::from(left_out);
+        }
+        if sent.is_err() {
+            return sent;
         }
         if has_order {
             self.open = Some((datagram, payload));
@@ -645,3 +649,114 @@ fn open(deployment: &Deployment) -> Result<UdpSocket, Error> {
 
 /// Counters of everything: a dry run changes nothing.
 const COUNTING_DRY: &str = "counters of the whole interface, nearly in the order of packets";
+
+#[cfg(test)]
+mod tests {
+    use bandmaster_core::control::{Action, Controller, Observation, Outbox, Subject};
+    use bandmaster_core::runtime::Runner;
+    use bandmaster_core::scenario::deployment::{self, OTHER, OWN, inventory};
+    use bandmaster_core::scheme::{Built, Place, Role, er2bc};
+
+    use super::*;
+
+    const SENDER: &str = r#"
+        version = 1
+        role = "sender"
+        interface = "lo"
+        [peer]
+        address = "127.0.0.1"
+        auth = "none"
+        [control]
+        safe-rate = "500kbit"
+        hold = "3s"
+        [[classes]]
+        name = "all"
+        priority = 1
+        need = "400kbit"
+    "#;
+    const PORT: PortId = PortId(0);
+
+    type Told = Arc<Mutex<Vec<(Subject, Refusal)>>>;
+
+    /// Asks, and changes classes that there are not.
+    struct Stubborn {
+        next: Time,
+        question: Vec<u8>,
+        told: Told,
+    }
+
+    impl Controller for Stubborn {
+        fn on(&mut self, now: Time, observation: &Observation<'_>, out: &mut Outbox) {
+            match observation {
+                Observation::Tick { .. } => {
+                    self.next = now + Span::from_millis(1);
+                    let rate = Rate::from_bits_per_sec(1000);
+                    for (class, ceil) in [(Some(7), rate), (Some(0), Rate::ZERO), (Some(0), rate)] {
+                        out.push(Action::SetClass { port: PORT, class, rate, ceil });
+                    }
+                    for payload in [self.question.clone(), b"no probe".to_vec()] {
+                        out.push(Action::Probe { to: OTHER, payload });
+                    }
+                }
+                Observation::Refused { subject, why } => {
+                    self.told.lock().expect("no other panicked").push((*subject, *why));
+                }
+                _ => {}
+            }
+        }
+
+        fn wakeup(&self) -> Option<Time> {
+            Some(self.next)
+        }
+    }
+
+    #[test]
+    fn what_the_machine_refuses_comes_back_and_is_counted() {
+        let mut deployment = deployment::parse("gw.toml", SENDER).unwrap_or_else(|e| panic!("{e}"));
+        deployment.listen = ([127, 0, 0, 1], 0).into();
+        let params = deployment.sender.as_ref().expect("a sender").params.clone();
+        let loaded = Loaded { file: "gw.toml".into(), deployment, auth: Auth::None, answer_auth: Auth::None };
+        let mut machine = Machine::new(loaded, None, true).unwrap_or_else(|e| panic!("{e}"));
+        machine.begin();
+        // A socket without a peer, by which nothing can be sent.
+        machine.socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+
+        let told = Told::default();
+        let question = Message { seq: er2bc::probe::Seq::default(), body: Body::Question }.encode();
+        let stubborn = Stubborn { next: Time::ZERO, question, told: Arc::clone(&told) };
+        let place =
+            Place { peers: vec![(OTHER, &er2bc::RECEIVER)], ..Place::new(&er2bc::SENDER, OWN, params) };
+        let role = Role { scheme: &er2bc::DEF, place, built: Built::brain(stubborn) };
+        let mut runner = Runner::new::<Machine>(vec![role], inventory()).unwrap_or_else(|e| panic!("{e}"));
+        runner.begin(&mut machine, Time::ZERO);
+        for rounds in 1..=3 {
+            let now = Time::ZERO + Span::from_millis(rounds);
+            let (number, due) = machine.take_timer(now).expect("the role wants to be woken");
+            runner.wake(&mut machine, number, due, now);
+            machine.settle(runner.refusals()).unwrap_or_else(|e| panic!("{e}"));
+
+            let refused = std::mem::take(&mut *told.lock().expect("no other panicked"));
+            let failed = Refusal::Failed("the kernel does not send the probe");
+            assert_eq!(
+                refused,
+                [
+                    (Subject::Class(PORT, Some(7)), Refusal::Unknown),
+                    (Subject::Class(PORT, Some(0)), Refusal::Unknown),
+                    (Subject::Node(OTHER), failed),
+                    (Subject::Node(OTHER), Refusal::Unable),
+                ]
+            );
+            let status = status::lock(&machine.shared).clone();
+            let count = |act: Act| (act.name().to_owned(), 2 * rounds);
+            assert_eq!(status.refused_acts, [count(Act::Probe), count(Act::SetClass)]);
+            let sender = status.sender.as_ref().expect("a sender");
+            assert_eq!((sender.send_errors, sender.classes[0].rate), (rounds, 1000));
+            assert!(machine.left.is_empty(), "what was not sent has not left");
+            let text = metrics::text(&status);
+            for act in ["probe", "set-class"] {
+                let line = format!("bandmaster_gateway_refused_acts_total{{act=\"{act}\"}} {}", 2 * rounds);
+                assert!(text.lines().any(|have| have == line), "{line} in\n{text}");
+            }
+        }
+    }
+}

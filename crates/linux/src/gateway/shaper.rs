@@ -7,7 +7,7 @@ use bandmaster_core::scheme::er2bc::deployment::{Sender, inventory};
 use bandmaster_core::time::Time;
 use bandmaster_core::units::Rate;
 
-use crate::htb::{Htb, HtbError};
+use crate::htb::{Htb, HtbError, are_rates};
 
 /// Rate and ceil of the root and of each class.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,13 +49,13 @@ impl Rates {
         rates
     }
 
-    /// Changes one: none is the root. False when there is no such class.
+    /// Changes one: none is the root. False when there is no such class, or no class can have such rates.
     pub(super) fn set(&mut self, class: Option<usize>, rate: Rate, ceil: Rate) -> bool {
         let place = match class {
             None => Some(&mut self.root),
             Some(at) => self.classes.get_mut(at),
         };
-        place.map(|place| *place = (rate, ceil)).is_some()
+        place.filter(|_| are_rates(rate, ceil)).map(|place| *place = (rate, ceil)).is_some()
     }
 
     /// Puts into `htb` what it has not yet.

@@ -266,7 +266,8 @@ impl Host for Lab<'_> {
     }
 
     fn probe(&mut self, _now: Time, from: NodeId, to: NodeId, payload: Vec<u8>) -> Result<(), Refusal> {
-        self.probes.send(from, to, &payload)
+        let has_way = self.plan.probe_routes.iter().any(|(f, t, _)| (*f, *t) == (from, to));
+        if has_way { self.probes.send(from, to, &payload) } else { Err(Refusal::Unknown) }
     }
 
     fn set_window(&mut self, node: NodeId, flow: FlowId, window: Bytes) -> Result<(), Refusal> {
@@ -291,7 +292,8 @@ impl Host for Lab<'_> {
         rate: Rate,
         ceil: Rate,
     ) -> Result<(), Refusal> {
-        let shaper = self.network.shapers.get_mut(&port.index()).ok_or(Refusal::Unknown)?;
+        let shaper = self.network.shapers.get_mut(&port.index());
+        let shaper = shaper.filter(|shaper| shaper.takes(class, rate, ceil)).ok_or(Refusal::Unknown)?;
         let result = shaper.change(class, rate, ceil).map_err(Error::from);
         self.done(result)
     }
