@@ -2,6 +2,7 @@
 //!
 //! Two commits give the same records when they print the same: `cargo run --release -p bandmaster-sim --example digests
 //! [PART OF `FOLDER/FILE VARIANT` ...]`. What takes minutes has to be named.
+//! `WITHOUT=control_rate,refusals` leaves metrics out of the digests.
 
 use std::error::Error;
 use std::fs;
@@ -24,6 +25,7 @@ impl Files for Beside {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
+    let without = std::env::var("WITHOUT").unwrap_or_default();
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut files = Vec::new();
@@ -47,13 +49,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             if !wanted.is_empty() && !wanted.iter().any(|part| case_name.contains(part)) {
                 continue;
             }
-            let record = run(&case.scenario, 0, 0, &mut RunOptions::default())?;
-            let mut record = record;
-            if std::env::var_os("WITHOUT").is_some() {
-                let without = std::env::var("WITHOUT")?;
-                record.metrics.retain(|(name, _)| !without.split(',').any(|metric| metric == name));
-            }
-            let digest = Sha256::digest(serde_json::to_vec(&record)?);
+            let mut record = run(&case.scenario, 0, 0, &mut RunOptions::default())?;
+            record.metrics.retain(|(name, _)| !without.split(',').any(|metric| metric == name));
+            let digest = Sha256::digest(serde_json::to_vec(&(
+                &record.metrics,
+                &record.series,
+                &record.distributions,
+                &record.work,
+            ))?);
             let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
             println!("{short} {:>12} {:>12} {case_name}", record.work.packet_hops, record.work.events);
         }

@@ -654,7 +654,7 @@ const COUNTING_DRY: &str = "counters of the whole interface, nearly in the order
 mod tests {
     use bandmaster_core::control::{Action, Controller, Observation, Outbox, Subject};
     use bandmaster_core::runtime::Runner;
-    use bandmaster_core::scenario::deployment::{self, OTHER, OWN, inventory};
+    use bandmaster_core::scheme::er2bc::deployment::{self, OTHER, OWN, inventory};
     use bandmaster_core::scheme::{Built, Place, Role, er2bc};
 
     use super::*;

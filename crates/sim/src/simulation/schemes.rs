@@ -7,7 +7,6 @@ use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::port::flow_counter::Reader;
 use bandmaster_core::qdisc::{ClassChange, ClassName};
 use bandmaster_core::runtime::faults::PathPoint;
-use bandmaster_core::runtime::faults::PathPoint;
 use bandmaster_core::runtime::inventory::Change;
 use bandmaster_core::runtime::post::Post;
 use bandmaster_core::runtime::{Host, Refusal, Runner};

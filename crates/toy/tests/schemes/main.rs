@@ -25,7 +25,7 @@ fn simulate(scenario: &Scenario) -> RunRecord {
 }
 
 fn figure(record: &RunRecord, name: &str) -> f64 {
-    record.figure(name).unwrap_or_else(|| panic!("no {name} in {:?}", record.figures))
+    record.metric(name).unwrap_or_else(|| panic!("no {name} in {:?}", record.metrics))
 }
 
 #[cfg(target_os = "linux")]

@@ -75,7 +75,7 @@ fn the_lab_and_the_simulator_name_the_same_metrics_in_the_same_order() {
     let (accepted, refused, large) = short();
     let compare = |(what, scenario): &(String, Scenario)| {
         let names = [simulate(scenario), emulate(scenario)]
-            .map(|record| record.figures.into_iter().map(|(name, _)| name).collect::<Vec<_>>());
+            .map(|record| record.metrics.into_iter().map(|(name, _)| name).collect::<Vec<_>>());
         assert_eq!(names[0], names[1], "{what}");
         assert!(names[0].len() > 20, "{what}: {names:?}");
     };

@@ -142,7 +142,7 @@ fn a_reader_in_the_simulator_sees_what_it_would_see_alone() {
     let (both, seen_by_both) = beside_bas(&format!("{readers}\nsecond = \"30ms\"\n{opentcp}"));
     assert_eq!(seen_by_both, [seen, second_seen]);
     let (bas_only, _) = beside_bas("");
-    for (name, value) in &bas_only.figures {
+    for (name, value) in &bas_only.metrics {
         // OpenTCP's messages count too.
         if name != "control_rate" && !value.is_nan() {
             let others = (figure(&alone, name), figure(&both, name));

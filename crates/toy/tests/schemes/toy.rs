@@ -82,7 +82,7 @@ fn a_scheme_outside_core_acts_in_the_lab() {
     let Some(_alone) = super::lab::alone(TEST) else { return };
     super::machine::in_time(TEST, || {
         let record = super::lab::emulate(&scenario(SCENARIO, &[&bandmaster_toy::DEF]));
-        println!("{:?}", record.figures);
+        println!("{:?}", record.metrics);
         let result = wrong(&record);
         super::machine::timely!(result.is_ok(), "{result:?}");
         Ok(())
