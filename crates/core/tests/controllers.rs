@@ -666,7 +666,7 @@ impl Case {
                 let (syn, fin) = (stream.chance(0.1), stream.chance(0.1));
                 let program = match program {
                     Program::Watch(program) => {
-                        program.on_packet(self.now, &Header { flow, syn, fin });
+                        program.on_packet(self.now, &Header { flow, reverse: false, syn, fin });
                         continue;
                     }
                     Program::Rewrite(program) => program,

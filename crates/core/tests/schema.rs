@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use bandmaster_core::scenario::json_schema;
+use bandmaster_core::scheme::REGISTRY;
 use serde_json::{Value, json};
 
 fn example(name: &str) -> Value {
@@ -18,7 +19,7 @@ fn as_json(text: &str) -> Value {
 
 #[test]
 fn accepts_every_file() {
-    let schema = jsonschema::draft202012::new(&json_schema()).expect("a valid schema");
+    let schema = jsonschema::draft202012::new(&json_schema(REGISTRY)).expect("a valid schema");
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")];
     let mut seen = 0;
     while let Some(folder) = folders.pop() {
@@ -40,7 +41,7 @@ fn accepts_every_file() {
 
 #[test]
 fn refuses_what_the_reader_refuses() {
-    let schema = jsonschema::draft202012::new(&json_schema()).expect("a valid schema");
+    let schema = jsonschema::draft202012::new(&json_schema(REGISTRY)).expect("a valid schema");
     let good = example("dumbbell.toml");
     assert!(schema.is_valid(&good));
     let wrong: [(&str, Value); 10] = [
@@ -70,7 +71,7 @@ fn refuses_what_the_reader_refuses() {
 
 #[test]
 fn describes_every_key_and_shows_defaults() {
-    let schema = json_schema();
+    let schema = json_schema(REGISTRY);
     assert_eq!(schema["additionalProperties"], json!(false));
     assert_eq!(schema["required"], json!(["version", "name", "run", "network", "flows"]));
     let sample = &schema["properties"]["run"]["properties"]["sample"];

@@ -265,19 +265,17 @@ impl Machine {
             sender.send_errors += u64::from(sent.is_err());
             sender.rounds_left_out += u64::from(left_out);
         }
-        if sent.is_err() {
-            return sent;
-        }
+        sent?;
         if has_order {
             self.open = Some((datagram, payload));
             self.see_question_off();
-            return sent;
+            return Ok(());
         }
         self.left_out = if left_out { self.left_out + 1 } else { 0 };
         if let Some(before) = before.filter(|_| !left_out) {
             self.note_left(left_at, payload, before);
         }
-        sent
+        Ok(())
     }
 
     fn note_left(&mut self, at: Time, payload: Vec<u8>, passed: Passed) {

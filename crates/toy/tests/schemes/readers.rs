@@ -60,7 +60,7 @@ struct Reader {
 impl Controller for Reader {
     fn on(&mut self, _now: Time, observation: &Observation<'_>, _out: &mut Outbox) {
         if let Observation::Tick { ports, .. } = observation {
-            self.next = self.next + self.every;
+            self.next += self.every;
             SEEN.with_borrow_mut(|seen| seen[self.number].push(ports.to_vec()));
         }
     }
