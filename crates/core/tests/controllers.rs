@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
 
 use bandmaster_core::control::{
     FlowEnd, FlowKey, FlowStart, FlowStats, Gauges, Message, Observation, Passed, PortStats, SegmentCounts,
@@ -33,8 +34,12 @@ const MOST_GROWN: u64 = 2 << 20;
 /// Clocks stay below: half of what they can tell, 292 years.
 const LATEST: u64 = u64::MAX / 2;
 
+/// The memory of the process is that of one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn every_role_keeps_to_what_it_declares_whatever_it_is_told() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let wanted = std::env::var("BANDMASTER_FUZZ").map_or(OBSERVATIONS, |n| n.parse().expect("a number"));
     let mut broken = BTreeSet::new();
     for scheme in REGISTRY {
@@ -64,6 +69,7 @@ fn every_role_keeps_to_what_it_declares_whatever_it_is_told() {
 /// Flows that begin without end, at a host and at hosts that nobody knows; what a role keeps of them shows in what it says.
 #[test]
 fn what_roles_keep_of_flows_and_strangers_is_bounded() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for scheme in REGISTRY {
         for seed in 0..6 {
             let mut case = Case::new(scheme, seed);

@@ -90,7 +90,7 @@ impl Host {
         let rtt = if self.settings.minimum_rtt || sends { stats.min_rtt } else { stats.srtt };
         if let Some(rtt) = rtt {
             let window = shares::window(bits, rtt, stats.mss, stats.frame, self.settings.rounding);
-            let window = Bytes::new(window.get() + unacknowledged.get());
+            let window = Bytes::new(window.get().saturating_add(unacknowledged.get()));
             out.push(Action::SetWindow { flow: share.flow, window });
         }
     }
