@@ -30,6 +30,9 @@ pub struct Node {
 /// A duplex link. Direction `a` to `b` is port 2i of link i, `b` to `a` port 2i + 1.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Link {
+    /// Its place from 1 among the links between the same two nodes.
+    #[serde(skip)]
+    pub number: u32,
     /// One end.
     pub a: NodeId,
     /// The other end.
@@ -95,11 +98,12 @@ impl Topology {
         }
     }
 
-    /// Name of a port: `from->to`.
+    /// Name of a port: `from->to`, and `from->to#2` of the second link between two nodes.
     pub fn port_name(&self, port: crate::id::PortId) -> String {
         let link = &self.links[port.index() / 2];
         let (from, to) = if port.index().is_multiple_of(2) { (link.a, link.b) } else { (link.b, link.a) };
-        format!("{}->{}", self.nodes[from.index()].name, self.nodes[to.index()].name)
+        let name = format!("{}->{}", self.nodes[from.index()].name, self.nodes[to.index()].name);
+        if link.number > 1 { format!("{name}#{}", link.number) } else { name }
     }
 
     /// The node that transmits at a port.
@@ -129,7 +133,7 @@ impl Topology {
         crossed.filter(is_router).max_by_key(rank).map(crate::id::PortId)
     }
 
-    /// The port called `from->to`.
+    /// The port called `from->to` or `from->to#2`.
     pub fn port(&self, name: &str) -> Option<crate::id::PortId> {
         (0..self.links.len() as u32 * 2).map(crate::id::PortId).find(|p| self.port_name(*p) == name)
     }

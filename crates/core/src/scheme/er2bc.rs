@@ -122,7 +122,8 @@ const KEYS: &[Key] = &[
 fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, String)> {
     let node = |name: &str| topology.node(name);
     let port = params.text("port");
-    let is_port = port.split_once("->").is_some_and(|(from, to)| node(from).is_some() && node(to).is_some());
+    let is_node = |name: &str| name.split('#').next().and_then(node).is_some();
+    let is_port = port.split_once("->").is_some_and(|(from, to)| node(from).is_some() && is_node(to));
     if !is_port {
         return Err(("port", format!("`{port}` is not `from->to` with the names of two nodes")));
     }

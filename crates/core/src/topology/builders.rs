@@ -1,5 +1,7 @@
 //! Networks of a known shape, as plain functions.
 
+use std::collections::BTreeMap;
+
 use super::{Group, Link, Node, NodeKind, Topology};
 use crate::capacity::Capacity;
 use crate::id::NodeId;
@@ -58,6 +60,7 @@ impl Graph {
         let LinkSettings { rate, capacity, capacity_back, delay, queue, host_queue, loss } = settings.clone();
         let drop_packets = Vec::new();
         self.links.push(Link {
+            number: 1,
             a,
             b,
             rate,
@@ -105,7 +108,13 @@ impl Graph {
 
     /// The complete network.
     pub fn into_topology(self, frame_overhead: Bytes, host_delay: f64, rate_tolerance: f64) -> Topology {
-        let Self { nodes, links, groups } = self;
+        let Self { nodes, mut links, groups } = self;
+        let mut between = BTreeMap::new();
+        for link in &mut links {
+            let known: &mut u32 = between.entry((link.a.min(link.b), link.a.max(link.b))).or_default();
+            *known += 1;
+            link.number = *known;
+        }
         Topology { nodes, links, groups, frame_overhead, host_delay, rate_tolerance }
     }
 
