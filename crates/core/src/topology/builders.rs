@@ -317,6 +317,21 @@ mod tests {
         }
     }
 
+    /// Their random streams are named after them.
+    #[test]
+    fn ports_of_parallel_links_have_names_of_their_own() {
+        let mut graph = Graph::default();
+        let (a, b) = (graph.router("a"), graph.router("b"));
+        for (from, to) in [(a, b), (b, a), (a, b)] {
+            graph.link(from, to, &settings(1));
+        }
+        let topology = graph.into_topology(Bytes::ZERO, 0.0, 0.0);
+        let ports: Vec<crate::id::PortId> = (0..6).map(crate::id::PortId).collect();
+        let names: Vec<String> = ports.iter().map(|port| topology.port_name(*port)).collect();
+        assert_eq!(names, ["a->b", "b->a", "b->a#2", "a->b#2", "a->b#3", "b->a#3"]);
+        assert!(ports.iter().zip(&names).all(|(port, name)| topology.port(name) == Some(*port)));
+    }
+
     fn group_size(graph: &Graph, name: &str) -> Option<usize> {
         graph.groups.iter().find(|g| g.name == name).map(|g| g.members.len())
     }
