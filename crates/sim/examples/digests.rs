@@ -51,12 +51,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             let mut record = run(&case.scenario, 0, 0, &mut RunOptions::default())?;
             record.metrics.retain(|(name, _)| !without.split(',').any(|metric| metric == name));
-            let digest = Sha256::digest(serde_json::to_vec(&(
-                &record.metrics,
-                &record.series,
-                &record.distributions,
-                &record.work,
-            ))?);
+            let series: Vec<_> = record.series.iter().map(|s| (&s.entity, s.metric, &s.values)).collect();
+            let spread: Vec<_> = record.distributions.iter().map(|d| (d.metric, &d.quantiles)).collect();
+            let digest = Sha256::digest(serde_json::to_vec(&(&record.metrics, series, spread, record.work))?);
             let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
             println!("{short} {:>12} {:>12} {case_name}", record.work.packet_hops, record.work.events);
         }
