@@ -60,6 +60,34 @@ impl Key {
     }
 }
 
+/// A [`Key`]: what it means, its name and kind, then `required`, `optional` or its default and where that is from.
+macro_rules! key {
+    ($(#[doc = $doc:literal])+ $name:literal: $kind:expr, default $default:expr $(, from $origin:literal)?) => {
+        $crate::params::Key::new($name, $kind, $default, concat!($($doc),+).trim_ascii(), concat!($($origin)?))
+    };
+    ($(#[doc = $doc:literal])+ $name:literal: $kind:expr, $need:ident $(, formerly $former:literal)?) => {
+        $crate::params::Key::$need($name, $kind, concat!($($doc),+).trim_ascii())$(.formerly($former))?
+    };
+}
+
+/// A list of keys, each as [`key!`] has it, or `..` and a key that stands elsewhere.
+macro_rules! keys {
+    ($(
+        $(..$($elsewhere:ident)::+ $([$place:literal])?)?
+        $($(#[doc = $doc:literal])+ $name:literal: $kind:expr, $need:ident $($default:expr)?
+            $(, from $origin:literal)? $(, formerly $former:literal)?)?
+    ;)+) => {
+        &[$(
+            $($($elsewhere)::+ $([$place])?)?
+            $($crate::params::key! {
+                $(#[doc = $doc])+ $name: $kind, $need $($default)? $(, from $origin)? $(, formerly $former)?
+            })?
+        ),+]
+    };
+}
+
+pub(crate) use {key, keys};
+
 /// The values that a key takes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Kind {

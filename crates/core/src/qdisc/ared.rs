@@ -7,7 +7,7 @@
 
 use super::red::{ECN, MEAN_PACKET, Red, Settings, amount, check_mean_packet, check_thresholds};
 use super::{Admission, Backlog, Discipline, Pkt, QdiscDef, Site, Verdict};
-use crate::params::{Key, Kind, Limit, Params, Value};
+use crate::params::{Key, Kind, Limit, Params, Value, keys};
 use crate::time::{Span, Time};
 use crate::units::{Bytes, Dimension, Rate};
 
@@ -21,54 +21,28 @@ pub static DEF: QdiscDef = QdiscDef {
     build: |params, site| Discipline::Fifo(Box::new(AdaptiveRed::new(params, site))),
 };
 
-const KEYS: &[Key] = &[
-    Key::new(
-        "limit",
-        Kind::Limit,
-        "1000pkt",
-        "What may wait, not counting the packet in transmission; should be well above twice `max-th`",
-        "Linux txqueuelen",
-    ),
-    Key::new(
-        "target-delay",
-        Kind::Quantity(Dimension::Span),
-        "5ms",
-        "Average queueing delay that the automatic thresholds aim at",
-        "Floyd, Gummadi and Shenker 2001, Sect. 4",
-    ),
-    Key::optional(
-        "min-th",
-        Kind::Limit,
-        "Average queue below which nothing is dropped early; absent: half of `target-delay` at the link rate, but 5 \
-         packets at least",
-    ),
-    Key::optional(
-        "max-th",
-        Kind::Limit,
-        "Upper threshold, in the unit of `min-th` and beside it only; absent: three times the lower one",
-    ),
-    Key::optional(
-        "weight",
-        Kind::Float { min: 1e-9, max: 1.0 },
-        "Weight of the queue at an arrival in its average; absent: 1 - exp(-1/C), C the link's packets per second",
-    ),
-    Key::new(
-        "max-p",
-        Kind::Float { min: LEAST_MAX_P, max: GREATEST_MAX_P },
-        "0.1",
-        "Drop probability at `max-th` in the beginning",
-        "ns-2",
-    ),
-    Key::new(
-        "interval",
-        Kind::Quantity(Dimension::Span),
-        "500ms",
-        "Time between two changes of the drop probability",
-        "Floyd, Gummadi and Shenker 2001, Fig. 2",
-    ),
-    ECN,
-    MEAN_PACKET,
-];
+const KEYS: &[Key] = keys! {
+    /// What may wait, not counting the packet in transmission; should be well above twice `max-th`
+    "limit": Kind::Limit, default "1000pkt", from "Linux txqueuelen";
+    /// Average queueing delay that the automatic thresholds aim at
+    "target-delay": Kind::Quantity(Dimension::Span), default "5ms",
+        from "Floyd, Gummadi and Shenker 2001, Sect. 4";
+    /// Average queue below which nothing is dropped early; absent: half of `target-delay` at the link rate,
+    /// but 5 packets at least
+    "min-th": Kind::Limit, optional;
+    /// Upper threshold, in the unit of `min-th` and beside it only; absent: three times the lower one
+    "max-th": Kind::Limit, optional;
+    /// Weight of the queue at an arrival in its average; absent: 1 - exp(-1/C), C the link's packets per
+    /// second
+    "weight": Kind::Float { min: 1e-9, max: 1.0 }, optional;
+    /// Drop probability at `max-th` in the beginning
+    "max-p": Kind::Float { min: LEAST_MAX_P, max: GREATEST_MAX_P }, default "0.1", from "ns-2";
+    /// Time between two changes of the drop probability
+    "interval": Kind::Quantity(Dimension::Span), default "500ms",
+        from "Floyd, Gummadi and Shenker 2001, Fig. 2";
+    ..ECN;
+    ..MEAN_PACKET;
+};
 
 /// Range of `max_p`. Fig. 2.
 const LEAST_MAX_P: f64 = 0.01;

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use super::fifo::DropTail;
 use super::{Admission, Backlog, Discipline, Pkt, Qdisc, QdiscDef, Verdict};
-use crate::params::{Key, Kind, Params};
+use crate::params::{Key, Kind, Params, key, keys};
 use crate::time::{Span, Time};
 use crate::units::Dimension;
 
@@ -18,25 +18,15 @@ pub static DEF: QdiscDef = QdiscDef {
     name: "codel",
     about: "CoDel: drops at departure when packets have waited too long for an interval",
     source: "RFC 8289",
-    keys: &[
-        Key::new(
-            "limit",
-            Kind::Limit,
-            "1000pkt",
-            "What may wait, not counting the packet in transmission",
-            "Linux codel",
-        ),
-        TARGET,
-        INTERVAL,
-        MTU,
-        Key::new(
-            "ecn",
-            Kind::Bool,
-            "false",
-            "Mark packets that may be marked in place of drops",
-            "Linux codel",
-        ),
-    ],
+    keys: keys! {
+        /// What may wait, not counting the packet in transmission
+        "limit": Kind::Limit, default "1000pkt", from "Linux codel";
+        ..TARGET;
+        ..INTERVAL;
+        ..MTU;
+        /// Mark packets that may be marked in place of drops
+        "ecn": Kind::Bool, default "false", from "Linux codel";
+    },
     check,
     build: |params, _| {
         Discipline::Ordered(Box::new(CoDel {
@@ -49,29 +39,20 @@ pub static DEF: QdiscDef = QdiscDef {
 };
 
 /// Key of [`Settings::target`].
-pub(super) const TARGET: Key = Key::new(
-    "target",
-    Kind::Quantity(Dimension::Span),
-    "5ms",
-    "Waiting time that may persist",
-    "RFC 8289, section 4.4",
-);
+pub(super) const TARGET: Key = key! {
+    /// Waiting time that may persist
+    "target": Kind::Quantity(Dimension::Span), default "5ms", from "RFC 8289, section 4.4"
+};
 /// Key of [`Settings::interval`].
-pub(super) const INTERVAL: Key = Key::new(
-    "interval",
-    Kind::Quantity(Dimension::Span),
-    "100ms",
-    "How long it may persist before drops begin: a round-trip time, the longest usual one",
-    "RFC 8289, section 4.3",
-);
+pub(super) const INTERVAL: Key = key! {
+    /// How long it may persist before drops begin: a round-trip time, the longest usual one
+    "interval": Kind::Quantity(Dimension::Span), default "100ms", from "RFC 8289, section 4.3"
+};
 /// Key of [`Settings::mtu`].
-pub(super) const MTU: Key = Key::new(
-    "mtu",
-    Kind::Quantity(Dimension::Bytes),
-    "1514B",
-    "No drop while at most this much waits: the longest packet of the link, framing included",
-    "Ethernet",
-);
+pub(super) const MTU: Key = key! {
+    /// No drop while at most this much waits: the longest packet of the link, framing included
+    "mtu": Kind::Quantity(Dimension::Bytes), default "1514B", from "Ethernet"
+};
 
 /// Checks what every discipline with CoDel inside needs.
 pub(super) fn check(params: &Params) -> Result<(), (&'static str, String)> {

@@ -9,7 +9,7 @@
 use super::lists::{Chain, NONE, Pool};
 use super::{Backlog, Discipline, Pkt, Qdisc, QdiscDef, Verdict};
 use crate::id::FlowId;
-use crate::params::{Key, Kind, Limit, Params};
+use crate::params::{Kind, Limit, Params, keys};
 use crate::time::Time;
 use crate::units::{Bytes, Dimension};
 
@@ -18,22 +18,13 @@ pub static DEF: QdiscDef = QdiscDef {
     name: "drr",
     about: "Deficit round robin: a queue per flow, turns by bytes, a full buffer takes from the longest queue",
     source: "Shreedhar, Varghese: Efficient Fair Queuing Using Deficit Round-Robin, IEEE/ACM Trans. Netw. 4(3), 1996",
-    keys: &[
-        Key::new(
-            "limit",
-            Kind::Limit,
-            "1000pkt",
-            "What may wait in all queues, not counting the packet in transmission",
-            "as fifo",
-        ),
-        Key::new(
-            "quantum",
-            Kind::Quantity(Dimension::Bytes),
-            "1514B",
-            "What a flow may send at its turn; at least the longest packet, for a bounded number of turns per packet",
-            "Sect. III: Max, for O(1)",
-        ),
-    ],
+    keys: keys! {
+        /// What may wait in all queues, not counting the packet in transmission
+        "limit": Kind::Limit, default "1000pkt", from "as fifo";
+        /// What a flow may send at its turn; at least the longest packet, for a bounded number of turns per
+        /// packet
+        "quantum": Kind::Quantity(Dimension::Bytes), default "1514B", from "Sect. III: Max, for O(1)";
+    },
     check: |params| {
         let quantum = params.bytes("quantum");
         if quantum < LEAST_QUANTUM {

@@ -21,7 +21,7 @@ use super::dscp::code_point;
 use super::fifo::DropTail;
 use super::red::{Average, Red, Settings, check_mean_packet, check_thresholds};
 use super::{Admission, Backlog, Discipline, Pkt, Qdisc, QdiscDef, Site, Verdict, ones};
-use crate::params::{Choice, Key, Kind, Params, choice};
+use crate::params::{Choice, Key, Kind, Params, choice, keys};
 use crate::rng::Stream;
 use crate::time::{Span, Time};
 use crate::units::Dimension;
@@ -37,116 +37,44 @@ pub static DEF: QdiscDef = QdiscDef {
     build: |params, site| Discipline::Ordered(Box::new(Fbqm::new(params, site))),
 };
 
-const KEYS: &[Key] = &[
-    Key::new(
-        "limit",
-        Kind::Limit,
-        "100pkt",
-        "What may wait, not counting the packet in transmission",
-        "Choi 2016, experiment",
-    ),
-    Key::new(
-        "order",
-        Order::KIND,
-        "fifo",
-        "Order inside a class; \"literal\" is the printed deque, which pops the newest first",
-        "bandmaster; Algorithm 1 prints \"literal\"",
-    ),
-    Key::new(
-        "serve",
-        Serve::KIND,
-        "between-thresholds",
-        "When the classes are served in turn; at other times packets leave in order of arrival",
-        "Choi 2016, text on Fig. 1(a)",
-    ),
-    Key::new(
-        "classifier",
-        SortBy::KIND,
-        "rate",
-        "Class by arrival rate beside the mean, by order of first packets, by `fast-dscp`, or by lead over the fair share",
-        "bandmaster; Choi 2016 is silent",
-    ),
-    Key::new(
-        "classes",
-        Kind::Integer { min: 2, max: 64 },
-        "2",
-        "Number of classes",
-        "Choi 2016: fast and slow",
-    ),
-    Key::new(
-        "interval",
-        Kind::Quantity(Dimension::Span),
-        "500ms",
-        "rate: length of a rate sample; classes are re-evaluated after each",
-        "bandmaster",
-    ),
-    Key::new(
-        "reclassify",
-        Reclassify::KIND,
-        "at-once",
-        "rate: a flow changes class at once, which may reorder it, or only when none of its packets waits",
-        "Choi 2016: by arriving packet",
-    ),
-    Key::new(
-        "fast-dscp",
-        Kind::TextList,
-        "EF",
-        "address: code points of fast packets, by name or number",
-        "bandmaster",
-    ),
-    Key::new(
-        "cells",
-        Kind::Integer { min: 64, max: 65_536 },
-        "32768",
-        "Cells in each of the four rows of the sketch, a power of two",
-        "0.5 % of 10,000 flows overestimated",
-    ),
-    Key::new(
-        "service",
-        Service::KIND,
-        "equal",
-        "Share of each class: equal, or (rate) in proportion to its active flows",
-        "Choi 2016: 1:1",
-    ),
-    Key::new(
-        "quantum",
-        Kind::Quantity(Dimension::Bytes),
-        "1514B",
-        "lead: what a turn serves of each flow; classes are this far apart",
-        "a full Ethernet frame, as in RFC 8290",
-    ),
-    Key::new(
-        "drop",
-        EarlyDrop::KIND,
-        "red",
-        "RED for all alike, or only of flows above a share that falls as the queue grows (rate, lead)",
-        "Choi 2016: RED",
-    ),
-    Key::new(
-        "min-th",
-        Kind::Limit,
-        "50pkt",
-        "Average queue below which nothing is dropped early; its unit, packets or bytes, is that of the average",
-        "Choi 2016, experiment",
-    ),
-    Key::new(
-        "max-th",
-        Kind::Limit,
-        "80pkt",
-        "Average queue from which everything is dropped; same unit as `min-th`",
-        "Choi 2016, experiment",
-    ),
-    super::red::WEIGHT,
-    Key::new(
-        "max-p",
-        Kind::Float { min: 0.0, max: 1.0 },
-        "0.1",
-        "Drop probability at `max-th`, before spacing",
-        "Floyd 1997; NS's RED",
-    ),
-    super::red::ECN,
-    super::red::MEAN_PACKET,
-];
+const KEYS: &[Key] = keys! {
+    /// What may wait, not counting the packet in transmission
+    "limit": Kind::Limit, default "100pkt", from "Choi 2016, experiment";
+    /// Order inside a class; "literal" is the printed deque, which pops the newest first
+    "order": Order::KIND, default "fifo", from "bandmaster; Algorithm 1 prints \"literal\"";
+    /// When the classes are served in turn; at other times packets leave in order of arrival
+    "serve": Serve::KIND, default "between-thresholds", from "Choi 2016, text on Fig. 1(a)";
+    /// Class by arrival rate beside the mean, by order of first packets, by `fast-dscp`, or by lead over the
+    /// fair share
+    "classifier": SortBy::KIND, default "rate", from "bandmaster; Choi 2016 is silent";
+    /// Number of classes
+    "classes": Kind::Integer { min: 2, max: 64 }, default "2", from "Choi 2016: fast and slow";
+    /// rate: length of a rate sample; classes are re-evaluated after each
+    "interval": Kind::Quantity(Dimension::Span), default "500ms", from "bandmaster";
+    /// rate: a flow changes class at once, which may reorder it, or only when none of its packets waits
+    "reclassify": Reclassify::KIND, default "at-once", from "Choi 2016: by arriving packet";
+    /// address: code points of fast packets, by name or number
+    "fast-dscp": Kind::TextList, default "EF", from "bandmaster";
+    /// Cells in each of the four rows of the sketch, a power of two
+    "cells": Kind::Integer { min: 64, max: 65_536 }, default "32768",
+        from "0.5 % of 10,000 flows overestimated";
+    /// Share of each class: equal, or (rate) in proportion to its active flows
+    "service": Service::KIND, default "equal", from "Choi 2016: 1:1";
+    /// lead: what a turn serves of each flow; classes are this far apart
+    "quantum": Kind::Quantity(Dimension::Bytes), default "1514B",
+        from "a full Ethernet frame, as in RFC 8290";
+    /// RED for all alike, or only of flows above a share that falls as the queue grows (rate, lead)
+    "drop": EarlyDrop::KIND, default "red", from "Choi 2016: RED";
+    /// Average queue below which nothing is dropped early; its unit, packets or bytes, is that of the average
+    "min-th": Kind::Limit, default "50pkt", from "Choi 2016, experiment";
+    /// Average queue from which everything is dropped; same unit as `min-th`
+    "max-th": Kind::Limit, default "80pkt", from "Choi 2016, experiment";
+    ..super::red::WEIGHT;
+    /// Drop probability at `max-th`, before spacing
+    "max-p": Kind::Float { min: 0.0, max: 1.0 }, default "0.1", from "Floyd 1997; NS's RED";
+    ..super::red::ECN;
+    ..super::red::MEAN_PACKET;
+};
 
 choice! {
     enum Order { Fifo = "fifo", Literal = "literal" }

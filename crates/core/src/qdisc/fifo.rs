@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{Admission, Backlog, Discipline, Pkt, Qdisc, QdiscDef, QueueConfig, Verdict};
-use crate::params::{Key, Kind, Limit, Params, Value};
+use crate::params::{Kind, Limit, Params, Value, keys};
 use crate::time::{Span, Time};
 
 /// The registry entry.
@@ -11,20 +11,12 @@ pub static DEF: QdiscDef = QdiscDef {
     name: "fifo",
     about: "Drop-tail: first in, first out, dropping what does not fit",
     source: "Linux pfifo and bfifo",
-    keys: &[
-        Key::new(
-            "limit",
-            Kind::Limit,
-            "1000pkt",
-            "What may wait, not counting the packet in transmission",
-            "Linux txqueuelen",
-        ),
-        Key::optional(
-            "ecn-threshold",
-            Kind::Limit,
-            "ECN-capable packets that find more than this waiting are marked (DCTCP's K); absent: none",
-        ),
-    ],
+    keys: keys! {
+        /// What may wait, not counting the packet in transmission
+        "limit": Kind::Limit, default "1000pkt", from "Linux txqueuelen";
+        /// ECN-capable packets that find more than this waiting are marked (DCTCP's K); absent: none
+        "ecn-threshold": Kind::Limit, optional;
+    },
     check: |params| match (params.get("ecn-threshold"), params.limit("limit")) {
         (Some(Value::Limit(Limit::Packets(mark))), Limit::Packets(limit)) if *mark >= limit => {
             Err(("ecn-threshold", format!("\"{mark}pkt\" is not below the limit, \"{limit}pkt\"")))

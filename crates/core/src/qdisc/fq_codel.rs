@@ -9,7 +9,7 @@ use super::codel::{self, Settings, State, Waiting};
 use super::lists::{Chain, NONE, Pool};
 use super::{Backlog, Discipline, Pkt, Qdisc, QdiscDef, Site, Verdict};
 use crate::id::FlowId;
-use crate::params::{Key, Kind, Limit, Params};
+use crate::params::{Kind, Limit, Params, keys};
 use crate::time::Time;
 use crate::units::{Bytes, Dimension};
 
@@ -18,39 +18,19 @@ pub static DEF: QdiscDef = QdiscDef {
     name: "fq-codel",
     about: "FQ-CoDel: flows hashed to queues that take turns, sparse flows first, CoDel in each",
     source: "RFC 8290",
-    keys: &[
-        Key::new(
-            "limit",
-            Kind::Limit,
-            "10240pkt",
-            "What may wait in all queues, not counting the packet in transmission",
-            "RFC 8290, section 5.2.2",
-        ),
-        Key::new(
-            "queues",
-            Kind::Integer { min: 1, max: 65_536 },
-            "1024",
-            "Number of queues, in which the flows' hashes may meet",
-            "RFC 8290, section 5.2.4",
-        ),
-        Key::new(
-            "quantum",
-            Kind::Quantity(Dimension::Bytes),
-            "1514B",
-            "What a queue may send at its turn",
-            "RFC 8290, section 5.2.3",
-        ),
-        codel::TARGET,
-        codel::INTERVAL,
-        codel::MTU,
-        Key::new(
-            "ecn",
-            Kind::Bool,
-            "true",
-            "Mark packets that may be marked in place of CoDel's drops",
-            "RFC 8290, section 5.2.6",
-        ),
-    ],
+    keys: keys! {
+        /// What may wait in all queues, not counting the packet in transmission
+        "limit": Kind::Limit, default "10240pkt", from "RFC 8290, section 5.2.2";
+        /// Number of queues, in which the flows' hashes may meet
+        "queues": Kind::Integer { min: 1, max: 65_536 }, default "1024", from "RFC 8290, section 5.2.4";
+        /// What a queue may send at its turn
+        "quantum": Kind::Quantity(Dimension::Bytes), default "1514B", from "RFC 8290, section 5.2.3";
+        ..codel::TARGET;
+        ..codel::INTERVAL;
+        ..codel::MTU;
+        /// Mark packets that may be marked in place of CoDel's drops
+        "ecn": Kind::Bool, default "true", from "RFC 8290, section 5.2.6";
+    },
     check,
     build: |params, site| Discipline::Ordered(Box::new(FqCoDel::new(params, site))),
 };

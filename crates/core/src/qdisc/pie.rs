@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use super::fifo::DropTail;
 use super::red::ECN;
 use super::{Admission, Backlog, Discipline, Pkt, Qdisc, QdiscDef, Site, Verdict};
-use crate::params::{Key, Kind, Params};
+use crate::params::{Key, Kind, Params, keys};
 use crate::rng::Stream;
 use crate::time::{Span, Time};
 use crate::units::{Bytes, Dimension};
@@ -41,72 +41,27 @@ pub static DEF: QdiscDef = QdiscDef {
 /// Below it a long silence would take too many updates to catch up with.
 const LEAST_UPDATE: Span = Span::from_micros(100);
 
-const KEYS: &[Key] = &[
-    Key::new(
-        "limit",
-        Kind::Limit,
-        "1000pkt",
-        "What may wait, not counting the packet in transmission",
-        "Linux tc-pie(8)",
-    ),
-    Key::new(
-        "target",
-        Kind::Quantity(Dimension::Span),
-        "15ms",
-        "Reference delay, QDELAY_REF",
-        "RFC 8033 section 4.2",
-    ),
-    Key::new(
-        "update",
-        Kind::Quantity(Dimension::Span),
-        "15ms",
-        "Time between two changes of the drop probability, T_UPDATE",
-        "RFC 8033 section 4.2",
-    ),
-    Key::new(
-        "burst",
-        Kind::Quantity(Dimension::Span),
-        "150ms",
-        "Time for which a burst after quiet is let through, MAX_BURST",
-        "RFC 8033 section 4.4",
-    ),
-    Key::new(
-        "alpha",
-        Kind::Float { min: 0.0, max: 32.0 },
-        "0.125",
-        "Change of the probability for a second of delay above the reference",
-        "RFC 8033 section 4.2",
-    ),
-    Key::new(
-        "beta",
-        Kind::Float { min: 0.0, max: 32.0 },
-        "1.25",
-        "Change of the probability for a second by which the delay has grown",
-        "RFC 8033 section 4.2",
-    ),
-    ECN,
-    Key::new(
-        "mark-limit",
-        Kind::Float { min: 0.0, max: 1.0 },
-        "0.1",
-        "Drop probability from which packets of ECN-capable flows are dropped too, mark_ecnth",
-        "RFC 8033 section 5.1",
-    ),
-    Key::new(
-        "derandomize",
-        Kind::Bool,
-        "false",
-        "Space the drops: none too close, none too far from the last",
-        "RFC 8033 section 5.4, optional",
-    ),
-    Key::new(
-        "mean-packet",
-        Kind::Quantity(Dimension::Bytes),
-        "1500B",
-        "Typical packet: up to two of them may always wait, MEAN_PKTSIZE",
-        "Linux: the MTU",
-    ),
-];
+const KEYS: &[Key] = keys! {
+    /// What may wait, not counting the packet in transmission
+    "limit": Kind::Limit, default "1000pkt", from "Linux tc-pie(8)";
+    /// Reference delay, QDELAY_REF
+    "target": Kind::Quantity(Dimension::Span), default "15ms", from "RFC 8033 section 4.2";
+    /// Time between two changes of the drop probability, T_UPDATE
+    "update": Kind::Quantity(Dimension::Span), default "15ms", from "RFC 8033 section 4.2";
+    /// Time for which a burst after quiet is let through, MAX_BURST
+    "burst": Kind::Quantity(Dimension::Span), default "150ms", from "RFC 8033 section 4.4";
+    /// Change of the probability for a second of delay above the reference
+    "alpha": Kind::Float { min: 0.0, max: 32.0 }, default "0.125", from "RFC 8033 section 4.2";
+    /// Change of the probability for a second by which the delay has grown
+    "beta": Kind::Float { min: 0.0, max: 32.0 }, default "1.25", from "RFC 8033 section 4.2";
+    ..ECN;
+    /// Drop probability from which packets of ECN-capable flows are dropped too, mark_ecnth
+    "mark-limit": Kind::Float { min: 0.0, max: 1.0 }, default "0.1", from "RFC 8033 section 5.1";
+    /// Space the drops: none too close, none too far from the last
+    "derandomize": Kind::Bool, default "false", from "RFC 8033 section 5.4, optional";
+    /// Typical packet: up to two of them may always wait, MEAN_PKTSIZE
+    "mean-packet": Kind::Quantity(Dimension::Bytes), default "1500B", from "Linux: the MTU";
+};
 
 /// Adjustments are divided by the first number where the probability is below the second. Section 4.2.
 const STEPS: [(f64, f64); 6] =

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use super::dscp::{CODE_POINTS, code_point};
 use super::fifo::DropTail;
 use super::{Admission, Backlog, Discipline, Pkt, Qdisc, QdiscDef, Verdict};
-use crate::params::{Key, Kind, Params};
+use crate::params::{Kind, Params, keys};
 use crate::time::{Span, Time};
 
 /// The registry entry.
@@ -16,17 +16,15 @@ pub static DEF: QdiscDef = QdiscDef {
     name: "prio",
     about: "Strict priority between bands by DSCP, drop-tail in each",
     source: "Linux prio; RFC 2474, RFC 4594",
-    keys: &[
-        Key::new("limit", Kind::Limit, "1000pkt", "What may wait in each band", "as fifo"),
-        Key::new("bands", Kind::Integer { min: 2, max: MOST_BANDS }, "3", "Number of bands", "Linux prio"),
-        Key::new(
-            "map",
-            Kind::TextList,
-            "cs6 cs7 va ef = 0, default = 1, cs1 le = last",
-            "Code points (cs0 to cs7, af11 to af43, ef, va, le, 0 to 63, `default` for the others) = band, from 0",
-            "RFC 4594",
-        ),
-    ],
+    keys: keys! {
+        /// What may wait in each band
+        "limit": Kind::Limit, default "1000pkt", from "as fifo";
+        /// Number of bands
+        "bands": Kind::Integer { min: 2, max: MOST_BANDS }, default "3", from "Linux prio";
+        /// Code points (cs0 to cs7, af11 to af43, ef, va, le, 0 to 63, `default` for the others) = band, from
+        /// 0
+        "map": Kind::TextList, default "cs6 cs7 va ef = 0, default = 1, cs1 le = last", from "RFC 4594";
+    },
     check: |params| read_map(params).map(|_| ()).map_err(|why| ("map", why)),
     build: |params, _| {
         // A map that does not pass `check` has no code points: everything in the last band.

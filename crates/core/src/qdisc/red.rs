@@ -11,7 +11,7 @@
 
 use super::fifo::DropTail;
 use super::{Admission, Backlog, Discipline, Pkt, QdiscDef, Site, Verdict};
-use crate::params::{Key, Kind, Limit, Params};
+use crate::params::{Key, Kind, Limit, Params, key, keys};
 use crate::rng::Stream;
 use crate::time::{Span, Time};
 use crate::units::{Bytes, Dimension, Rate};
@@ -35,80 +35,42 @@ pub static DEF: QdiscDef = QdiscDef {
     },
 };
 
-const KEYS: &[Key] = &[
-    Key::new(
-        "limit",
-        Kind::Limit,
-        "1000pkt",
-        "What may wait, not counting the packet in transmission",
-        "Linux txqueuelen",
-    ),
-    Key::new(
-        "min-th",
-        Kind::Limit,
-        "5pkt",
-        "Average queue below which nothing is dropped early; its unit, packets or bytes, is that of the average",
-        "Floyd and Jacobson 1993, Sect. 9",
-    ),
-    Key::new(
-        "max-th",
-        Kind::Limit,
-        "15pkt",
-        "Average queue at which the drop probability reaches `max-p`; same unit as `min-th`",
-        "Floyd and Jacobson 1993, Sect. 9",
-    ),
-    WEIGHT,
-    Key::new(
-        "max-p",
-        Kind::Float { min: 0.0, max: 1.0 },
-        "0.1",
-        "Drop probability at `max-th`, before spacing",
-        "Floyd 1997, RED: Discussions of Setting Parameters",
-    ),
-    Key::new(
-        "gentle",
-        Kind::Bool,
-        "true",
-        "Between `max-th` and twice that the probability rises from `max-p` to 1, instead of being 1",
-        "Floyd 2000; ns-2, ns-3",
-    ),
-    Key::new(
-        "wait",
-        Kind::Bool,
-        "false",
-        "At least 1/p packets pass between two early drops, and at most 2/p, instead of up to 1/p",
-        "Floyd and Jacobson 1993; Linux. ns-2 and ns-3: true",
-    ),
-    ECN,
-    MEAN_PACKET,
-];
+const KEYS: &[Key] = keys! {
+    /// What may wait, not counting the packet in transmission
+    "limit": Kind::Limit, default "1000pkt", from "Linux txqueuelen";
+    /// Average queue below which nothing is dropped early; its unit, packets or bytes, is that of the average
+    "min-th": Kind::Limit, default "5pkt", from "Floyd and Jacobson 1993, Sect. 9";
+    /// Average queue at which the drop probability reaches `max-p`; same unit as `min-th`
+    "max-th": Kind::Limit, default "15pkt", from "Floyd and Jacobson 1993, Sect. 9";
+    ..WEIGHT;
+    /// Drop probability at `max-th`, before spacing
+    "max-p": Kind::Float { min: 0.0, max: 1.0 }, default "0.1",
+        from "Floyd 1997, RED: Discussions of Setting Parameters";
+    /// Between `max-th` and twice that the probability rises from `max-p` to 1, instead of being 1
+    "gentle": Kind::Bool, default "true", from "Floyd 2000; ns-2, ns-3";
+    /// At least 1/p packets pass between two early drops, and at most 2/p, instead of up to 1/p
+    "wait": Kind::Bool, default "false", from "Floyd and Jacobson 1993; Linux. ns-2 and ns-3: true";
+    ..ECN;
+    ..MEAN_PACKET;
+};
 
 /// Weight of an arrival in the average.
-pub(super) const WEIGHT: Key = Key::new(
-    "weight",
-    Kind::Float { min: 1e-9, max: 1.0 },
-    "0.002",
-    "Weight of the queue at an arrival in its average",
-    "Floyd and Jacobson 1993, Sect. 9",
-);
+pub(super) const WEIGHT: Key = key! {
+    /// Weight of the queue at an arrival in its average
+    "weight": Kind::Float { min: 1e-9, max: 1.0 }, default "0.002", from "Floyd and Jacobson 1993, Sect. 9"
+};
 
 /// Marking, of every discipline that drops early.
-pub(super) const ECN: Key = Key::new(
-    "ecn",
-    Kind::Bool,
-    "false",
-    "Mark packets of ECN-capable flows instead of dropping them early",
-    "RFC 3168; Linux tc: off",
-);
+pub(super) const ECN: Key = key! {
+    /// Mark packets of ECN-capable flows instead of dropping them early
+    "ecn": Kind::Bool, default "false", from "RFC 3168; Linux tc: off"
+};
 
 /// The packet by which transmission times are counted.
-pub(super) const MEAN_PACKET: Key = Key::new(
-    "mean-packet",
-    Kind::Quantity(Dimension::Bytes),
-    "1000B",
-    "Typical packet: an idle link ages the average by one arrival for each that it could have sent",
-    "Linux tc-red(8)",
-);
+pub(super) const MEAN_PACKET: Key = key! {
+    /// Typical packet: an idle link ages the average by one arrival for each that it could have sent
+    "mean-packet": Kind::Quantity(Dimension::Bytes), default "1000B", from "Linux tc-red(8)"
+};
 
 /// What RED is told.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{Backlog, Discipline, Pkt, Pool, Qdisc, QdiscDef, Verdict};
-use crate::params::{Key, Kind, Limit};
+use crate::params::{Kind, Limit, keys};
 use crate::time::Time;
 
 /// The registry entry.
@@ -11,22 +11,12 @@ pub static DEF: QdiscDef = QdiscDef {
     name: "shared",
     about: "Memory that a router's ports share: a queue may grow to `alpha` times what is free",
     source: "Choudhury, Hahne: Dynamic Queue Length Thresholds for Shared-Memory Packet Switches, IEEE/ACM ToN 6(2), 1998",
-    keys: &[
-        Key::new(
-            "limit",
-            Kind::Limit,
-            "1000pkt",
-            "Memory of the router: what may wait at all its ports with this discipline together",
-            "as fifo's, for the router",
-        ),
-        Key::new(
-            "alpha",
-            Kind::Float { min: 0.001, max: 1000.0 },
-            "1.0",
-            "A packet is dropped when the port's queue is as long as `alpha` times the memory that is free",
-            "Sect. III: powers of two",
-        ),
-    ],
+    keys: keys! {
+        /// Memory of the router: what may wait at all its ports with this discipline together
+        "limit": Kind::Limit, default "1000pkt", from "as fifo's, for the router";
+        /// A packet is dropped when the port's queue is as long as `alpha` times the memory that is free
+        "alpha": Kind::Float { min: 0.001, max: 1000.0 }, default "1.0", from "Sect. III: powers of two";
+    },
     check: |_| Ok(()),
     build: |params, site| {
         Discipline::Ordered(Box::new(Shared {

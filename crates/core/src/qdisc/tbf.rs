@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use super::fifo::DropTail;
 use super::{Admission, Backlog, Discipline, Pkt, Qdisc, QdiscDef, Verdict};
-use crate::params::{Key, Kind, Params};
+use crate::params::{Kind, Params, keys};
 use crate::time::{Span, Time};
 use crate::units::{Bytes, Dimension, Rate};
 
@@ -17,29 +17,18 @@ pub static DEF: QdiscDef = QdiscDef {
     name: "tbf",
     about: "Token bucket: shapes to a rate with bursts, drop-tail",
     source: "Linux tbf",
-    keys: &[
-        Key::new("limit", Kind::Limit, "1000pkt", "What may wait", "as fifo"),
-        Key::required("rate", Kind::Quantity(Dimension::Rate), "Rate at which the bucket fills"),
-        Key::new(
-            "burst",
-            Kind::Quantity(Dimension::Bytes),
-            "15140B",
-            "Depth of the bucket: what may leave at once after a pause; longer packets are dropped",
-            "ten Ethernet frames",
-        ),
-        Key::optional(
-            "peak-rate",
-            Kind::Quantity(Dimension::Rate),
-            "Rate of a second bucket that spreads bursts; absent: bursts leave at the port's rate",
-        ),
-        Key::new(
-            "mtu",
-            Kind::Quantity(Dimension::Bytes),
-            "1514B",
-            "Depth of the bucket of `peak-rate`; longer packets are dropped then",
-            "Ethernet",
-        ),
-    ],
+    keys: keys! {
+        /// What may wait
+        "limit": Kind::Limit, default "1000pkt", from "as fifo";
+        /// Rate at which the bucket fills
+        "rate": Kind::Quantity(Dimension::Rate), required;
+        /// Depth of the bucket: what may leave at once after a pause; longer packets are dropped
+        "burst": Kind::Quantity(Dimension::Bytes), default "15140B", from "ten Ethernet frames";
+        /// Rate of a second bucket that spreads bursts; absent: bursts leave at the port's rate
+        "peak-rate": Kind::Quantity(Dimension::Rate), optional;
+        /// Depth of the bucket of `peak-rate`; longer packets are dropped then
+        "mtu": Kind::Quantity(Dimension::Bytes), default "1514B", from "Ethernet";
+    },
     check,
     build: |params, _| Discipline::Ordered(Box::new(TokenBucket::new(params))),
 };

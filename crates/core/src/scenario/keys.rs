@@ -11,7 +11,7 @@ pub(super) use results::{CLAIM, FIGURE, MEASURE, PAPER, REFERENCE, SWEEP, TRACKI
 pub(super) use traffic::{FLOW, STEP, TCP};
 
 use crate::file::{Shape, TableDef};
-use crate::params::{Key, Kind};
+use crate::params::{Key, Kind, keys};
 use crate::units::Dimension;
 
 const RATE: Kind = Kind::Quantity(Dimension::Rate);
@@ -34,36 +34,46 @@ const COUNT: Kind = Kind::Integer { min: 1, max: 1_000_000 };
 const CONGESTION_CONTROLS: &[&str] =
     &["tahoe", "reno", "newreno", "bic", "cubic", "dctcp", "lia", "olia", "balia"];
 
-/// Origin of defaults that no paper, RFC or system gives.
-const HOUSE: &str = "";
-
 /// The whole file.
 pub(super) static FILE: TableDef = TableDef {
     header: "the file",
     doc: "A bandmaster scenario: a network, its traffic, the schemes in charge, and what must come out",
-    keys: &[&[
-        Key::optional(
-            "version",
-            Kind::Integer { min: 0, max: i64::MAX },
-            "Version of the file format, always needed: 1",
-        ),
-        Key::required("name", Kind::Text, "Short name, also of the output folder: a-z, 0-9 and -"),
-        Key::optional("title", Kind::Text, "One line for people; absent: the name"),
-        Key::new("description", Kind::Text, "", "A paragraph for people", HOUSE),
-        Key::optional("clients", COUNT, "Number of which each group's `share` is a part"),
-        Key::required("run", Kind::Nested, "How long, how often, with which seed"),
-        Key::required("network", Kind::Nested, "Nodes and links"),
-        Key::optional("tcp", Kind::Nested, "TCP settings of every flow; absent: today's Linux"),
-        Key::required("flows", Kind::Nested, "Who sends what to whom"),
-        Key::optional("schemes", Kind::Nested, "Bandwidth-control schemes; absent: none"),
-        Key::optional("control", Kind::Nested, "How messages between the roles of a scheme travel"),
-        Key::optional("faults", Kind::Nested, "What goes wrong with schemes; absent: nothing"),
-        Key::optional("measure", Kind::Nested, "What is recorded and summarised"),
-        Key::optional("compare", Kind::Nested, "Variants of the scenario; absent: one, called base"),
-        Key::optional("sweeps", Kind::Nested, "Keys that take several values"),
-        Key::optional("claims", Kind::Nested, "What must come out"),
-        Key::optional("figures", Kind::Nested, "Pictures of the report"),
-    ]],
+    keys: &[keys! {
+        /// Version of the file format, always needed: 1
+        "version": Kind::Integer { min: 0, max: i64::MAX }, optional;
+        /// Short name, also of the output folder: a-z, 0-9 and -
+        "name": Kind::Text, required;
+        /// One line for people; absent: the name
+        "title": Kind::Text, optional;
+        /// A paragraph for people
+        "description": Kind::Text, default "";
+        /// Number of which each group's `share` is a part
+        "clients": COUNT, optional;
+        /// How long, how often, with which seed
+        "run": Kind::Nested, required;
+        /// Nodes and links
+        "network": Kind::Nested, required;
+        /// TCP settings of every flow; absent: today's Linux
+        "tcp": Kind::Nested, optional;
+        /// Who sends what to whom
+        "flows": Kind::Nested, required;
+        /// Bandwidth-control schemes; absent: none
+        "schemes": Kind::Nested, optional;
+        /// How messages between the roles of a scheme travel
+        "control": Kind::Nested, optional;
+        /// What goes wrong with schemes; absent: nothing
+        "faults": Kind::Nested, optional;
+        /// What is recorded and summarised
+        "measure": Kind::Nested, optional;
+        /// Variants of the scenario; absent: one, called base
+        "compare": Kind::Nested, optional;
+        /// Keys that take several values
+        "sweeps": Kind::Nested, optional;
+        /// What must come out
+        "claims": Kind::Nested, optional;
+        /// Pictures of the report
+        "figures": Kind::Nested, optional;
+    }],
     selector: None,
     nested: &[
         ("run", Shape::Table(&RUN)),
@@ -85,38 +95,40 @@ pub(super) static FILE: TableDef = TableDef {
 pub(super) static RUN: TableDef = TableDef {
     header: "[run]",
     doc: "How long, how often, with which seed",
-    keys: &[&[
-        Key::required("duration", SPAN, "Simulated time"),
-        Key::new("warm-up", SPAN, "0s", "Time at the start that no metric includes", HOUSE),
-        Key::new("sample", SPAN, "100ms", "Sampling interval of series and of the fairness index", HOUSE),
-        Key::new("trials", Kind::Integer { min: 1, max: 100_000 }, "10", "Independent repetitions", HOUSE),
-        Key::new(
-            "quick-trials",
-            Kind::Integer { min: 1, max: 100_000 },
-            "2",
-            "Repetitions of a quick run",
-            HOUSE,
-        ),
-        Key::new("seed", Kind::Integer { min: 0, max: i64::MAX }, "1", "Seed of every random stream", HOUSE),
-    ]],
+    keys: &[keys! {
+        /// Simulated time
+        "duration": SPAN, required;
+        /// Time at the start that no metric includes
+        "warm-up": SPAN, default "0s";
+        /// Sampling interval of series and of the fairness index
+        "sample": SPAN, default "100ms";
+        /// Independent repetitions
+        "trials": Kind::Integer { min: 1, max: 100_000 }, default "10";
+        /// Repetitions of a quick run
+        "quick-trials": Kind::Integer { min: 1, max: 100_000 }, default "2";
+        /// Seed of every random stream
+        "seed": Kind::Integer { min: 0, max: i64::MAX }, default "1";
+    }],
     selector: None,
     nested: &[],
 };
 
-const LINUX: &str = "Linux";
-
 /// Common to every scheme.
-pub(super) const SCHEME_ENABLED: &[Key] =
-    &[Key::new("enabled", Kind::Bool, "true", "Whether the scheme acts", HOUSE)];
+pub(super) const SCHEME_ENABLED: &[Key] = keys! {
+    /// Whether the scheme acts
+    "enabled": Kind::Bool, default "true";
+};
 
 /// `[control]`.
 pub(super) static CONTROL: TableDef = TableDef {
     header: "[control]",
     doc: "How messages between the roles of a scheme travel",
-    keys: &[&[
-        Key::new("delay", SPAN, "1ms", "One-way delay of a message between two nodes", HOUSE),
-        Key::new("loss", SHARE, "0.0", "Probability that a message between two nodes is lost", HOUSE),
-    ]],
+    keys: &[keys! {
+        /// One-way delay of a message between two nodes
+        "delay": SPAN, default "1ms";
+        /// Probability that a message between two nodes is lost
+        "loss": SHARE, default "0.0";
+    }],
     selector: None,
     nested: &[],
 };
@@ -125,17 +137,14 @@ pub(super) static CONTROL: TableDef = TableDef {
 pub(super) static FAULTS: TableDef = TableDef {
     header: "[faults]",
     doc: "What goes wrong with schemes; messages are lost by `control.loss`, packets by the `loss` of links",
-    keys: &[&[
-        Key::new(
-            "probe-loss",
-            SHARE,
-            "0.0",
-            "Probability that a probe of a scheme is lost on its way, beside what links lose",
-            HOUSE,
-        ),
-        Key::optional("restarts", Kind::Nested, "Restarts of nodes that run a scheme; absent: none"),
-        Key::optional("absences", Kind::Nested, "Nodes whose roles go and come back; absent: none"),
-    ]],
+    keys: &[keys! {
+        /// Probability that a probe of a scheme is lost on its way, beside what links lose
+        "probe-loss": SHARE, default "0.0";
+        /// Restarts of nodes that run a scheme; absent: none
+        "restarts": Kind::Nested, optional;
+        /// Nodes whose roles go and come back; absent: none
+        "absences": Kind::Nested, optional;
+    }],
     selector: None,
     nested: &[("restarts", Shape::Tables(&RESTARTS)), ("absences", Shape::Tables(&ABSENCES))],
 };
@@ -144,11 +153,14 @@ pub(super) static FAULTS: TableDef = TableDef {
 pub(super) static ABSENCES: TableDef = TableDef {
     header: "[[faults.absences]]",
     doc: "Roles at a node that end and begin anew, as of a host that leaves the network's inventory; its flows go on",
-    keys: &[&[
-        Key::required("node", Kind::Text, "The node"),
-        Key::required("leaves", Kind::TextList, "Times such as \"90s\" at which it leaves, at least one"),
-        Key::optional("joins", Kind::TextList, "Times at which it joins again; absent: never"),
-    ]],
+    keys: &[keys! {
+        /// The node
+        "node": Kind::Text, required;
+        /// Times such as "90s" at which it leaves, at least one
+        "leaves": Kind::TextList, required;
+        /// Times at which it joins again; absent: never
+        "joins": Kind::TextList, optional;
+    }],
     selector: None,
     nested: &[],
 };
@@ -157,10 +169,12 @@ pub(super) static ABSENCES: TableDef = TableDef {
 pub(super) static RESTARTS: TableDef = TableDef {
     header: "[[faults.restarts]]",
     doc: "Roles at a node that begin anew with counters at zero, as after a restart of the machine",
-    keys: &[&[
-        Key::required("node", Kind::Text, "The node"),
-        Key::required("at", Kind::TextList, "Times such as \"90s\", at least one"),
-    ]],
+    keys: &[keys! {
+        /// The node
+        "node": Kind::Text, required;
+        /// Times such as "90s", at least one
+        "at": Kind::TextList, required;
+    }],
     selector: None,
     nested: &[],
 };

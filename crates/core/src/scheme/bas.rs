@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{Act, Built, Place, RoleDef, SchemeDef, Wants};
 use crate::control::FlowKey;
 use crate::id::{FlowId, NodeId, PortId};
-use crate::params::{Choice, Key, Kind, Params, Value, choice};
+use crate::params::{Choice, Key, Kind, Params, Value, choice, keys};
 use crate::runtime::inventory::{Inventory, Port};
 use crate::time::Span;
 use crate::topology::Topology;
@@ -98,100 +98,40 @@ struct Share {
     paced: bool,
 }
 
-const KEYS: &[Key] = &[
-    Key::required("servers", Kind::TextList, "Hosts whose flows are controlled; the host role runs there"),
-    Key::required("domain", Kind::TextList, "Nodes of the data centre; links between them are shared out"),
-    Key::optional(
-        "allocator-node",
-        Kind::Text,
-        "Where the allocator role runs; absent: the first of `servers`",
-    ),
-    Key::new(
-        "allocator",
-        AllocatorKind::KIND,
-        "bas",
-        "The paper's fair share and reallocation, or exact max-min with paced windows",
-        "Sect. 3",
-    ),
-    Key::new(
-        "reallocation",
-        Kind::Bool,
-        "true",
-        "Give the unused share of flows limited elsewhere to the others",
-        "Sect. 3",
-    ),
-    Key::new("rounding", Rounding::KIND, "up", "Window to whole segments, at least one", "Sect. 3, Round-up"),
-    Key::new(
-        "scope",
-        Scope::KIND,
-        "bottleneck-link",
-        "Among which flows spare bandwidth is shared",
-        "Fig. 10: A'' gives to all others",
-    ),
-    Key::new(
-        "under-use",
-        UnderUse::KIND,
-        "below-share",
-        "Test of a flow that does not use its share: E < beta A, or E beta < A as Sect. 3 prints",
-        "Sect. 5.4",
-    ),
-    Key::new(
-        "notification-interval",
-        Kind::Quantity(Dimension::Span),
-        "50ms",
-        "Interval at which routers report their flow counts",
-        "Sect. 5.1",
-    ),
-    Key::new(
-        "measurement-interval",
-        Kind::Quantity(Dimension::Span),
-        "100ms",
-        "Interval over which hosts measure throughput",
-        "Table 1",
-    ),
-    Key::new(
-        "alpha",
-        Kind::Float { min: 0.01, max: 1.0 },
-        "0.4",
-        "Weight of a new throughput sample",
-        "Sect. 5.1",
-    ),
-    Key::new(
-        "beta",
-        Kind::Float { min: 0.01, max: 1.0 },
-        "0.8",
-        "Share of its allocation below which a flow under-uses it",
-        "Sect. 5.1",
-    ),
-    Key::new(
-        "rtt",
-        RoundTrip::KIND,
-        "smoothed",
-        "Round-trip time that turns a rate into a window",
-        "Sect. 3: measured, queueing included",
-    ),
-    Key::new(
-        "counting",
-        Counting::KIND,
-        "open",
-        "Flows that a router counts: seen in the notification interval, or open (SYN without FIN)",
-        "Sect. 3: IPFIX or OpenFlow statistics",
-    ),
-    Key::new(
-        "headroom",
-        Kind::Float { min: 1.0, max: 4.0 },
-        "1.25",
-        "max-min: demand of an under-user as a multiple of its measured throughput, so that it can grow",
-        "bandmaster",
-    ),
-    Key::new(
-        "utilization",
-        Kind::Float { min: 0.5, max: 1.0 },
-        "1.0",
-        "max-min: share of each link that is given out while it has no queue",
-        "bandmaster",
-    ),
-];
+const KEYS: &[Key] = keys! {
+    /// Hosts whose flows are controlled; the host role runs there
+    "servers": Kind::TextList, required;
+    /// Nodes of the data centre; links between them are shared out
+    "domain": Kind::TextList, required;
+    /// Where the allocator role runs; absent: the first of `servers`
+    "allocator-node": Kind::Text, optional;
+    /// The paper's fair share and reallocation, or exact max-min with paced windows
+    "allocator": AllocatorKind::KIND, default "bas", from "Sect. 3";
+    /// Give the unused share of flows limited elsewhere to the others
+    "reallocation": Kind::Bool, default "true", from "Sect. 3";
+    /// Window to whole segments, at least one
+    "rounding": Rounding::KIND, default "up", from "Sect. 3, Round-up";
+    /// Among which flows spare bandwidth is shared
+    "scope": Scope::KIND, default "bottleneck-link", from "Fig. 10: A'' gives to all others";
+    /// Test of a flow that does not use its share: E < beta A, or E beta < A as Sect. 3 prints
+    "under-use": UnderUse::KIND, default "below-share", from "Sect. 5.4";
+    /// Interval at which routers report their flow counts
+    "notification-interval": Kind::Quantity(Dimension::Span), default "50ms", from "Sect. 5.1";
+    /// Interval over which hosts measure throughput
+    "measurement-interval": Kind::Quantity(Dimension::Span), default "100ms", from "Table 1";
+    /// Weight of a new throughput sample
+    "alpha": Kind::Float { min: 0.01, max: 1.0 }, default "0.4", from "Sect. 5.1";
+    /// Share of its allocation below which a flow under-uses it
+    "beta": Kind::Float { min: 0.01, max: 1.0 }, default "0.8", from "Sect. 5.1";
+    /// Round-trip time that turns a rate into a window
+    "rtt": RoundTrip::KIND, default "smoothed", from "Sect. 3: measured, queueing included";
+    /// Flows that a router counts: seen in the notification interval, or open (SYN without FIN)
+    "counting": Counting::KIND, default "open", from "Sect. 3: IPFIX or OpenFlow statistics";
+    /// max-min: demand of an under-user as a multiple of its measured throughput, so that it can grow
+    "headroom": Kind::Float { min: 1.0, max: 4.0 }, default "1.25", from "bandmaster";
+    /// max-min: share of each link that is given out while it has no queue
+    "utilization": Kind::Float { min: 0.5, max: 1.0 }, default "1.0", from "bandmaster";
+};
 
 /// Typed parameters.
 #[derive(Clone, Debug, PartialEq)]

@@ -16,7 +16,7 @@ pub mod shares;
 mod faults;
 
 use crate::id::PortId;
-use crate::params::{Choice, Key, Kind, Params, Value, choice};
+use crate::params::{Choice, Key, Kind, Params, Value, choice, keys};
 use crate::qdisc;
 use crate::runtime::inventory::Inventory;
 use crate::scheme::{Act, Built, Place, RoleDef, SchemeDef, Wants};
@@ -52,72 +52,43 @@ choice! {
 }
 
 /// The keys that [`settings`] reads, of scenario and deployment files.
-pub const CONTROL_KEYS: &[Key] = &[
-    Key::new(
-        "control",
-        shares::Law::KIND,
-        "paper",
-        "How the bandwidth is divided: Eqs. 1 to 7; ours; what each needs in order; all to whoever is first",
-        "Sect. 3.1",
-    ),
-    Key::new(
-        "estimator",
-        EstimatorKind::KIND,
-        "loss",
-        "How the bandwidth is estimated: by losses, Eqs. 8 to 11, or by the trend of the one-way delay",
-        "Sect. 3.2",
-    ),
-    Key::new("cycle", Kind::Quantity(Dimension::Span), "1s", "T_c: one probe each", "Table 4"),
-    Key::new("initial", RATE, "1mbit", "W_ini: first estimate", "Table 4"),
-    Key::new("ceiling", RATE, "1gbit", "The estimate is never above", "rate of the access line"),
-    Key::new(
-        "class-floor",
-        RATE,
-        "80kbit",
-        "Least rate of a class, as far as the estimate carries it",
-        "Sect. 4.1",
-    ),
-];
+pub const CONTROL_KEYS: &[Key] = keys! {
+    /// How the bandwidth is divided: Eqs. 1 to 7; ours; what each needs in order; all to whoever is first
+    "control": shares::Law::KIND, default "paper", from "Sect. 3.1";
+    /// How the bandwidth is estimated: by losses, Eqs. 8 to 11, or by the trend of the one-way delay
+    "estimator": EstimatorKind::KIND, default "loss", from "Sect. 3.2";
+    /// T_c: one probe each
+    "cycle": Kind::Quantity(Dimension::Span), default "1s", from "Table 4";
+    /// W_ini: first estimate
+    "initial": RATE, default "1mbit", from "Table 4";
+    /// The estimate is never above
+    "ceiling": RATE, default "1gbit", from "rate of the access line";
+    /// Least rate of a class, as far as the estimate carries it
+    "class-floor": RATE, default "80kbit", from "Sect. 4.1";
+};
 
-const KEYS: &[Key] = &[
-    Key::required("port", Kind::Text, "Port `from->to` of the sending gateway, whose queue is a shaper"),
-    Key::required("receiver", Kind::Text, "The gateway behind the path"),
-    Key::required(
-        "needs",
-        Kind::TextList,
-        "Rate that each flow needs, the most important first: flow i is class i of the port's queue",
-    ),
-    Key::new(
-        "retransmission",
-        Kind::Bool,
-        "true",
-        "Flows send lost packets again (TCP); without, they are sent with redundancy (UDP)",
-        "Sect. 3.1",
-    ),
-    Key::optional(
-        "redundant",
-        Kind::IntegerList,
-        "Flows, by their place from 1, that are sent with redundancy although `retransmission` is true",
-    ),
-    Key::optional(
-        "safe-rate",
-        RATE,
-        "Bandwidth in force while the other gateway is silent; absent: the estimate stays",
-    ),
-    Key::new(
-        "hold",
-        Kind::Quantity(Dimension::Span),
-        "10s",
-        "How long it may be silent before that",
-        "bandmaster",
-    ),
-    CONTROL_KEYS[0],
-    CONTROL_KEYS[1],
-    CONTROL_KEYS[2],
-    CONTROL_KEYS[3],
-    CONTROL_KEYS[4],
-    CONTROL_KEYS[5],
-];
+const KEYS: &[Key] = keys! {
+    /// Port `from->to` of the sending gateway, whose queue is a shaper
+    "port": Kind::Text, required;
+    /// The gateway behind the path
+    "receiver": Kind::Text, required;
+    /// Rate that each flow needs, the most important first: flow i is class i of the port's queue
+    "needs": Kind::TextList, required;
+    /// Flows send lost packets again (TCP); without, they are sent with redundancy (UDP)
+    "retransmission": Kind::Bool, default "true", from "Sect. 3.1";
+    /// Flows, by their place from 1, that are sent with redundancy although `retransmission` is true
+    "redundant": Kind::IntegerList, optional;
+    /// Bandwidth in force while the other gateway is silent; absent: the estimate stays
+    "safe-rate": RATE, optional;
+    /// How long it may be silent before that
+    "hold": Kind::Quantity(Dimension::Span), default "10s", from "bandmaster";
+    ..CONTROL_KEYS[0];
+    ..CONTROL_KEYS[1];
+    ..CONTROL_KEYS[2];
+    ..CONTROL_KEYS[3];
+    ..CONTROL_KEYS[4];
+    ..CONTROL_KEYS[5];
+};
 
 fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, String)> {
     let node = |name: &str| topology.node(name);

@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 
 use crate::file::suggestion;
 use crate::id::{NodeId, PortId};
-use crate::params::{Choice, Key, Kind, NamedText, Params, Value};
+use crate::params::{Choice, Key, Kind, NamedText, Params, Value, keys};
 use crate::runtime::inventory::Inventory;
 use crate::scheme::{Act, Built, Place, RoleDef, SchemeDef, Wants};
 use crate::time::Span;
@@ -55,30 +55,23 @@ pub const AGENT: RoleDef = RoleDef { name: "agent", wants: Wants::FLOWS, acts: &
 
 const SPAN: Kind = Kind::Quantity(Dimension::Span);
 
-const KEYS: &[Key] = &[
-    Key::required(
-        "policies",
-        Kind::Files,
-        "Policies, the first insists: files (`mine.toml`), or what ships: opentcp1, opentcp2, example1, example2, \
-         variant, half-a, half-b, only-window, only-rto",
-    ),
-    Key::optional(
-        "agents",
-        Kind::TextList,
-        "Hosts with an agent; absent: all that send or receive TCP flows",
-    ),
-    Key::optional("oracle", Kind::Text, "Where the Oracle runs; absent: at the first agent"),
-    Key::optional("cycle", SPAN, "T instead of the cycle of the policies; leases change in proportion"),
-    Key::new("look", SPAN, "100ms", "Interval at which agents check preconditions", "Sect. 3: fast reaction"),
-    Key::new(
-        "reports",
-        Kind::Bool,
-        "true",
-        "Agents tell the Oracle what their hosts do, when a policy asks for it",
-        "",
-    ),
-    Key::optional("force", Kind::TextList, "Checks that are overruled: timescale"),
-];
+const KEYS: &[Key] = keys! {
+    /// Policies, the first insists: files (`mine.toml`), or what ships: opentcp1, opentcp2, example1,
+    /// example2, variant, half-a, half-b, only-window, only-rto
+    "policies": Kind::Files, required;
+    /// Hosts with an agent; absent: all that send or receive TCP flows
+    "agents": Kind::TextList, optional;
+    /// Where the Oracle runs; absent: at the first agent
+    "oracle": Kind::Text, optional;
+    /// T instead of the cycle of the policies; leases change in proportion
+    "cycle": SPAN, optional;
+    /// Interval at which agents check preconditions
+    "look": SPAN, default "100ms", from "Sect. 3: fast reaction";
+    /// Agents tell the Oracle what their hosts do, when a policy asks for it
+    "reports": Kind::Bool, default "true";
+    /// Checks that are overruled: timescale
+    "force": Kind::TextList, optional;
+};
 
 /// Policies that ship with the program: name and text.
 pub static SHIPPED: &[(&str, &str)] = &[

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use super::{Act, Built, Place, Program, RoleDef, SchemeDef, Wants};
 use crate::id::PortId;
-use crate::params::{Choice, Key, Kind, Params, Value, choice};
+use crate::params::{Choice, Key, Kind, Params, Value, choice, keys};
 use crate::runtime::inventory::Inventory;
 use crate::time::Span;
 use crate::topology::{NodeKind, Topology};
@@ -36,54 +36,26 @@ pub static DEF: SchemeDef = SchemeDef {
 /// A top-of-rack router: programs at its ports, no brain.
 const TOR: RoleDef = RoleDef { name: "tor", wants: Wants::NOTHING, acts: &[Act::Rewrite] };
 
-const KEYS: &[Key] = &[
-    Key::optional(
-        "ports",
-        Kind::TextList,
-        "Ports `from->to` with the program; absent: all from routers to hosts",
-    ),
-    Key::new(
-        "form",
-        Form::KIND,
-        "ack",
-        "Lower the window of acknowledgements in passing, for hosts as they are; or the paper's field, which hosts return",
-        "bandmaster; Sect. III.C",
-    ),
-    Key::required("buffer", Kind::Quantity(Dimension::Bytes), "Q: what may wait at each of the ports"),
-    Key::required(
-        "rtt",
-        Kind::Quantity(Dimension::Span),
-        "Round-trip time without queues, which gives D_L = C x RTT",
-    ),
-    Key::new(
-        "beta",
-        Kind::Float { min: 0.01, max: 1.0 },
-        "0.8",
-        "Part of the buffer that windows fill; the rest is for packets without data",
-        "Eq. 2: up to 1",
-    ),
-    Key::new(
-        "turn",
-        Kind::Integer { min: 1, max: 64 },
-        "2",
-        "Segments of a flow's turn; as many as receivers acknowledge at once",
-        "RFC 1122: two",
-    ),
-    Key::new(
-        "initial-window",
-        Kind::Integer { min: 1, max: 1000 },
-        "10",
-        "Segments that senders send first; a flow is not given what slow start cannot use",
-        "RFC 6928",
-    ),
-    Key::new(
-        "ageing",
-        Kind::Quantity(Dimension::Span),
-        "2ms",
-        "A flow that is silent for so long gives its share back, within half as much again; several RTTs with full queues",
-        "bandmaster: the paper waits for a FIN",
-    ),
-];
+const KEYS: &[Key] = keys! {
+    /// Ports `from->to` with the program; absent: all from routers to hosts
+    "ports": Kind::TextList, optional;
+    /// Lower the window of acknowledgements in passing, for hosts as they are; or the paper's field, which
+    /// hosts return
+    "form": Form::KIND, default "ack", from "bandmaster; Sect. III.C";
+    /// Q: what may wait at each of the ports
+    "buffer": Kind::Quantity(Dimension::Bytes), required;
+    /// Round-trip time without queues, which gives D_L = C x RTT
+    "rtt": Kind::Quantity(Dimension::Span), required;
+    /// Part of the buffer that windows fill; the rest is for packets without data
+    "beta": Kind::Float { min: 0.01, max: 1.0 }, default "0.8", from "Eq. 2: up to 1";
+    /// Segments of a flow's turn; as many as receivers acknowledge at once
+    "turn": Kind::Integer { min: 1, max: 64 }, default "2", from "RFC 1122: two";
+    /// Segments that senders send first; a flow is not given what slow start cannot use
+    "initial-window": Kind::Integer { min: 1, max: 1000 }, default "10", from "RFC 6928";
+    /// A flow that is silent for so long gives its share back, within half as much again; several RTTs with
+    /// full queues
+    "ageing": Kind::Quantity(Dimension::Span), default "2ms", from "bandmaster: the paper waits for a FIN";
+};
 
 choice! {
     enum Form { Ack = "ack", WindowField = "window-field" }

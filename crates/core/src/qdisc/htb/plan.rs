@@ -3,7 +3,7 @@
 use super::super::dscp::{CODE_POINTS, code_point};
 #[cfg(test)]
 use crate::params::Value;
-use crate::params::{Key, Kind, Limit, Params};
+use crate::params::{Key, Kind, Limit, Params, key, keys};
 use crate::units::{Bytes, Dimension, Rate};
 
 /// Stands in a map of code points for "unshaped".
@@ -12,77 +12,53 @@ pub(super) const DIRECT: u8 = u8::MAX;
 /// Linux's priorities: 0 to 7.
 pub(super) const PRIORITIES: usize = 8;
 
-const BURST: Key = Key::new(
-    "burst",
-    Kind::Quantity(Dimension::Bytes),
-    "1600B",
-    "What may leave at once after a silence, as far as `rate` goes",
-    "tc, with precise timers",
-);
-const CBURST: Key = Key::new(
-    "cburst",
-    Kind::Quantity(Dimension::Bytes),
-    "1600B",
-    "What may leave at once after a silence, as far as `ceil` goes",
-    "tc, with precise timers",
-);
+const BURST: Key = key! {
+    /// What may leave at once after a silence, as far as `rate` goes
+    "burst": Kind::Quantity(Dimension::Bytes), default "1600B", from "tc, with precise timers"
+};
+const CBURST: Key = key! {
+    /// What may leave at once after a silence, as far as `ceil` goes
+    "cburst": Kind::Quantity(Dimension::Bytes), default "1600B", from "tc, with precise timers"
+};
 
 /// Keys of the queue.
-pub(super) const KEYS: &[Key] = &[
-    Key::new(
-        "limit",
-        Kind::Limit,
-        "1000pkt",
-        "What may wait in each class that states no limit, and unshaped",
-        "as fifo",
-    ),
-    Key::required("rate", Kind::Quantity(Dimension::Rate), "What the classes have to share"),
-    Key::optional(
-        "ceil",
-        Kind::Quantity(Dimension::Rate),
-        "Second limit of all classes together; absent: `rate`",
-    ),
-    BURST,
-    CBURST,
-    Key::optional(
-        "default",
-        Kind::Text,
-        "Class of the code points that no class names; absent: they leave unshaped, before all others",
-    ),
-    Key::optional("direct", Kind::Nested, "Code points that leave unshaped, before all others"),
-    Key::optional("classes", Kind::Nested, "Classes; absent: one for everything"),
-];
+pub(super) const KEYS: &[Key] = keys! {
+    /// What may wait in each class that states no limit, and unshaped
+    "limit": Kind::Limit, default "1000pkt", from "as fifo";
+    /// What the classes have to share
+    "rate": Kind::Quantity(Dimension::Rate), required;
+    /// Second limit of all classes together; absent: `rate`
+    "ceil": Kind::Quantity(Dimension::Rate), optional;
+    ..BURST;
+    ..CBURST;
+    /// Class of the code points that no class names; absent: they leave unshaped, before all others
+    "default": Kind::Text, optional;
+    /// Code points that leave unshaped, before all others
+    "direct": Kind::Nested, optional;
+    /// Classes; absent: one for everything
+    "classes": Kind::Nested, optional;
+};
 
 /// Keys of a class.
-pub const CLASS_KEYS: &[Key] = &[
-    Key::required("name", Kind::Text, "Name in `default` and for changes"),
-    Key::optional(
-        "dscp",
-        Kind::Nested,
-        "Code points of the class: 0 to 63, or names such as \"ef\" and \"af41\"",
-    ),
-    Key::required("rate", Kind::Quantity(Dimension::Rate), "What the class has in any case"),
-    Key::optional(
-        "ceil",
-        Kind::Quantity(Dimension::Rate),
-        "What it never exceeds; between `rate` and this it borrows; absent: `rate`",
-    ),
-    Key::new(
-        "prio",
-        Kind::Integer { min: 0, max: PRIORITIES as i64 - 1 },
-        "0",
-        "Who borrows first: the least number",
-        "Linux",
-    ),
-    Key::optional(
-        "quantum",
-        Kind::Quantity(Dimension::Bytes),
-        "What it sends in its turn among classes of one `prio`; absent: 0.1 s of `rate`, from 1000 to 200000 B (r2q 10)",
-    ),
-    BURST,
-    CBURST,
-    Key::optional("limit", Kind::Limit, "What may wait in it; absent: `limit` of the queue"),
-];
+pub const CLASS_KEYS: &[Key] = keys! {
+    /// Name in `default` and for changes
+    "name": Kind::Text, required;
+    /// Code points of the class: 0 to 63, or names such as "ef" and "af41"
+    "dscp": Kind::Nested, optional;
+    /// What the class has in any case
+    "rate": Kind::Quantity(Dimension::Rate), required;
+    /// What it never exceeds; between `rate` and this it borrows; absent: `rate`
+    "ceil": Kind::Quantity(Dimension::Rate), optional;
+    /// Who borrows first: the least number
+    "prio": Kind::Integer { min: 0, max: PRIORITIES as i64 - 1 }, default "0", from "Linux";
+    /// What it sends in its turn among classes of one `prio`; absent: 0.1 s of `rate`, from 1000 to 200000 B
+    /// (r2q 10)
+    "quantum": Kind::Quantity(Dimension::Bytes), optional;
+    ..BURST;
+    ..CBURST;
+    /// What may wait in it; absent: `limit` of the queue
+    "limit": Kind::Limit, optional;
+};
 
 /// What does not fit.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,28 +1,27 @@
 //! Tables of the network: links, queues, builders.
 
-use super::{BYTES, COUNT, HOUSE, RATE, SHARE, SPAN};
+use super::{BYTES, COUNT, RATE, SHARE, SPAN};
 use crate::file::{Selector, Shape, TableDef};
-use crate::params::{Choice, Key, Kind};
+use crate::params::{Choice, Key, Kind, key, keys};
 use crate::qdisc::htb;
 use crate::scenario::choices::Builder;
 
-const LINK_KEYS: &[Key] = &[
-    Key::optional("rate", RATE, "Transmission rate of each direction; must stand here or in the defaults"),
-    Key::optional(
-        "capacity",
-        Kind::Nested,
-        "How the capacity from the first end to the second changes with time; absent: it is `rate`",
-    ),
-    Key::optional(
-        "capacity-back",
-        Kind::Nested,
-        "How the capacity from the second end to the first changes with time; absent: it is `rate`",
-    ),
-    Key::new("delay", Kind::Draw, "1ms", "One-way propagation delay, fixed or drawn per trial", HOUSE),
-    Key::new("queue", Kind::Nested, "200pkt", "Queue at a router's end", HOUSE),
-    Key::new("host-queue", Kind::Nested, "unlimited", "Queue at a host's end", "hosts hold back, not drop"),
-    Key::new("loss", SHARE, "0.0", "Probability that a packet is lost on the wire, each direction", HOUSE),
-];
+const LINK_KEYS: &[Key] = keys! {
+    /// Transmission rate of each direction; must stand here or in the defaults
+    "rate": RATE, optional;
+    /// How the capacity from the first end to the second changes with time; absent: it is `rate`
+    "capacity": Kind::Nested, optional;
+    /// How the capacity from the second end to the first changes with time; absent: it is `rate`
+    "capacity-back": Kind::Nested, optional;
+    /// One-way propagation delay, fixed or drawn per trial
+    "delay": Kind::Draw, default "1ms";
+    /// Queue at a router's end
+    "queue": Kind::Nested, default "200pkt";
+    /// Queue at a host's end
+    "host-queue": Kind::Nested, default "unlimited", from "hosts hold back, not drop";
+    /// Probability that a packet is lost on the wire, each direction
+    "loss": SHARE, default "0.0";
+};
 
 /// Link settings that stand for several links: `[network.link]` and the links of builders.
 pub(in crate::scenario) static LINK_DEFAULTS: TableDef = TableDef {
@@ -65,13 +64,15 @@ pub(in crate::scenario) static LINK: TableDef = TableDef {
     header: "[[network.links]]",
     doc: "A duplex link",
     keys: &[
-        &[Key::required("ends", Kind::TextList, "The two nodes")],
+        keys! {
+            /// The two nodes
+            "ends": Kind::TextList, required;
+        },
         LINK_KEYS,
-        &[Key::optional(
-            "drop-packets",
-            Kind::IntegerList,
-            "Scripted losses: ordinal numbers, from 1, of the data packets from the first end to the second",
-        )],
+        keys! {
+            /// Scripted losses: ordinal numbers, from 1, of the data packets from the first end to the second
+            "drop-packets": Kind::IntegerList, optional;
+        },
     ],
     selector: None,
     nested: OF_LINKS,
@@ -82,12 +83,16 @@ pub(in crate::scenario) static GROUP: TableDef = TableDef {
     header: "[[network.groups]]",
     doc: "Hosts that are named together, each with a link of its own to one router; member i is `name.i`",
     keys: &[
-        &[
-            Key::required("name", Kind::Text, "Name in flows and reports"),
-            Key::required("attach", Kind::Text, "Router at the other end of the members' links"),
-            Key::optional("count", COUNT, "Number of hosts; this or `share`"),
-            Key::optional("share", SHARE, "Number of hosts as a part of `clients`; this or `count`"),
-        ],
+        keys! {
+            /// Name in flows and reports
+            "name": Kind::Text, required;
+            /// Router at the other end of the members' links
+            "attach": Kind::Text, required;
+            /// Number of hosts; this or `share`
+            "count": COUNT, optional;
+            /// Number of hosts as a part of `clients`; this or `count`
+            "share": SHARE, optional;
+        },
         LINK_KEYS,
     ],
     selector: None,
@@ -105,16 +110,15 @@ const OF_LINKS: &[(&str, Shape)] = &[
 pub(in crate::scenario) static CAPACITY: TableDef = TableDef {
     header: "the capacity of a link",
     doc: "How the capacity of one direction of a link changes with time: by steps, or as a trace says",
-    keys: &[&[
-        Key::optional("steps", Kind::Nested, "Changes of the rate; before the first it is the link's `rate`"),
-        Key::optional("period", SPAN, "The steps begin anew after so long; absent: the last rate stays"),
-        Key::optional(
-            "trace",
-            Kind::Text,
-            "File beside the scenario file with a line for each delivery opportunity of 1504 bytes, its time in ms \
-             (Mahimahi's format)",
-        ),
-    ]],
+    keys: &[keys! {
+        /// Changes of the rate; before the first it is the link's `rate`
+        "steps": Kind::Nested, optional;
+        /// The steps begin anew after so long; absent: the last rate stays
+        "period": SPAN, optional;
+        /// File beside the scenario file with a line for each delivery opportunity of 1504 bytes, its time in
+        /// ms (Mahimahi's format)
+        "trace": Kind::Text, optional;
+    }],
     selector: None,
     nested: &[("steps", Shape::Tables(&CAPACITY_STEP))],
 };
@@ -123,10 +127,12 @@ pub(in crate::scenario) static CAPACITY: TableDef = TableDef {
 pub(in crate::scenario) static CAPACITY_STEP: TableDef = TableDef {
     header: "a step of a link's capacity",
     doc: "A change of the rate",
-    keys: &[&[
-        Key::required("at", SPAN, "When, from the start of the run, or of the period"),
-        Key::required("rate", RATE, "Rate from then on; `0bit`: a pause"),
-    ]],
+    keys: &[keys! {
+        /// When, from the start of the run, or of the period
+        "at": SPAN, required;
+        /// Rate from then on; `0bit`: a pause
+        "rate": RATE, required;
+    }],
     selector: None,
     nested: &[],
 };
@@ -149,126 +155,116 @@ pub(in crate::scenario) static HTB_CLASS: TableDef = TableDef {
     nested: &[("dscp", Shape::CodePoints)],
 };
 
-const SIZE: Key = Key::required("size", COUNT, "Hosts at each place that has hosts");
+const SIZE: Key = key! {
+    /// Hosts at each place that has hosts
+    "size": COUNT, required
+};
 
-const ACCESS_KEY: Key = Key::optional("access", Kind::Nested, "Links of hosts; absent: as `link`");
+const ACCESS_KEY: Key = key! {
+    /// Links of hosts; absent: as `link`
+    "access": Kind::Nested, optional
+};
 
-const FABRIC_KEY: Key = Key::optional("fabric", Kind::Nested, "Links between routers; absent: as `link`");
+const FABRIC_KEY: Key = key! {
+    /// Links between routers; absent: as `link`
+    "fabric": Kind::Nested, optional
+};
 
-const BOTTLENECK_KEY: Key = Key::optional("bottleneck", Kind::Nested, "Shared links; absent: as `link`");
+const BOTTLENECK_KEY: Key = key! {
+    /// Shared links; absent: as `link`
+    "bottleneck": Kind::Nested, optional
+};
 
 /// `[network]`.
 pub(in crate::scenario) static NETWORK: TableDef = TableDef {
     header: "[network]",
     doc: "Nodes and links; what a builder makes can be added to",
-    keys: &[&[
-        Key::new("builder", Builder::KIND, "custom", "Shape that is built first", HOUSE),
-        Key::optional("routers", Kind::TextList, "Nodes that forward"),
-        Key::optional("hosts", Kind::TextList, "Nodes that end flows and never forward"),
-        Key::new(
-            "frame-overhead",
-            BYTES,
-            "14B",
-            "Bytes that a link adds to an IP packet",
-            "Ethernet as Linux counts",
-        ),
-        Key::new(
-            "host-delay",
-            Kind::Float { min: 0.0, max: 100.0 },
-            "1.0",
-            "Random processing delay of hosts, uniform up to this share of the packet's time on the link; 0: none",
-            "against phase effects",
-        ),
-        Key::new(
-            "rate-tolerance",
-            Kind::Float { min: 0.0, max: 0.1 },
-            "0.0",
-            "Each transmitter's rate is off by a uniform share up to this, drawn per trial",
-            HOUSE,
-        ),
-        Key::optional("link", Kind::Nested, "Settings of every link that does not say otherwise"),
-        Key::optional("links", Kind::Nested, "Links"),
-        Key::optional("groups", Kind::Nested, "Groups of hosts"),
-    ]],
+    keys: &[keys! {
+        /// Shape that is built first
+        "builder": Builder::KIND, default "custom";
+        /// Nodes that forward
+        "routers": Kind::TextList, optional;
+        /// Nodes that end flows and never forward
+        "hosts": Kind::TextList, optional;
+        /// Bytes that a link adds to an IP packet
+        "frame-overhead": BYTES, default "14B", from "Ethernet as Linux counts";
+        /// Random processing delay of hosts, uniform up to this share of the packet's time on the link; 0:
+        /// none
+        "host-delay": Kind::Float { min: 0.0, max: 100.0 }, default "1.0", from "against phase effects";
+        /// Each transmitter's rate is off by a uniform share up to this, drawn per trial
+        "rate-tolerance": Kind::Float { min: 0.0, max: 0.1 }, default "0.0";
+        /// Settings of every link that does not say otherwise
+        "link": Kind::Nested, optional;
+        /// Links
+        "links": Kind::Nested, optional;
+        /// Groups of hosts
+        "groups": Kind::Nested, optional;
+    }],
     selector: Some(Selector {
         key: "builder",
         choices: &[
             ("custom", &[]),
             (
                 "dumbbell",
-                &[
-                    Key::required("left", COUNT, "Hosts of the group `left`, at router r1"),
-                    Key::required("right", COUNT, "Hosts of the group `right`, at router r2"),
-                    ACCESS_KEY,
-                    BOTTLENECK_KEY,
-                ],
+                keys! {
+                    /// Hosts of the group `left`, at router r1
+                    "left": COUNT, required;
+                    /// Hosts of the group `right`, at router r2
+                    "right": COUNT, required;
+                    ..ACCESS_KEY;
+                    ..BOTTLENECK_KEY;
+                },
             ),
             ("star", &[SIZE, ACCESS_KEY]),
             (
                 "parking-lot",
-                &[
-                    Key::required("hops", Kind::Integer { min: 1, max: 1_000 }, "Shared links in a row"),
-                    SIZE,
-                    ACCESS_KEY,
-                    BOTTLENECK_KEY,
-                ],
+                keys! {
+                    /// Shared links in a row
+                    "hops": Kind::Integer { min: 1, max: 1_000 }, required;
+                    ..SIZE;
+                    ..ACCESS_KEY;
+                    ..BOTTLENECK_KEY;
+                },
             ),
             (
                 "leaf-spine",
-                &[
-                    Key::required(
-                        "leaves",
-                        Kind::Integer { min: 1, max: 1_000 },
-                        "Number of leaf routers: leaf1, leaf2 and so on",
-                    ),
-                    Key::required(
-                        "spines",
-                        Kind::Integer { min: 1, max: 1_000 },
-                        "Number of spine routers: spine1, spine2 and so on",
-                    ),
-                    SIZE,
-                    ACCESS_KEY,
-                    FABRIC_KEY,
-                ],
+                keys! {
+                    /// Number of leaf routers: leaf1, leaf2 and so on
+                    "leaves": Kind::Integer { min: 1, max: 1_000 }, required;
+                    /// Number of spine routers: spine1, spine2 and so on
+                    "spines": Kind::Integer { min: 1, max: 1_000 }, required;
+                    ..SIZE;
+                    ..ACCESS_KEY;
+                    ..FABRIC_KEY;
+                },
             ),
             (
                 "fat-tree",
-                &[
-                    Key::required(
-                        "k",
-                        Kind::Integer { min: 2, max: 64 },
-                        "Ports per router, even: k^3/4 hosts",
-                    ),
-                    ACCESS_KEY,
-                    FABRIC_KEY,
-                ],
+                keys! {
+                    /// Ports per router, even: k^3/4 hosts
+                    "k": Kind::Integer { min: 2, max: 64 }, required;
+                    ..ACCESS_KEY;
+                    ..FABRIC_KEY;
+                },
             ),
             (
                 "pod",
-                &[
-                    SIZE,
-                    Key::new(
-                        "tors",
-                        Kind::Integer { min: 1, max: 64 },
-                        "2",
-                        "Top-of-rack routers, each linked to every sender and to the receiver",
-                        "dual-homed hosts",
-                    ),
-                    ACCESS_KEY,
-                    BOTTLENECK_KEY,
-                ],
+                keys! {
+                    ..SIZE;
+                    /// Top-of-rack routers, each linked to every sender and to the receiver
+                    "tors": Kind::Integer { min: 1, max: 64 }, default "2", from "dual-homed hosts";
+                    ..ACCESS_KEY;
+                    ..BOTTLENECK_KEY;
+                },
             ),
             (
                 "dual-fat-tree",
-                &[
-                    Key::required(
-                        "k",
-                        Kind::Integer { min: 2, max: 64 },
-                        "Ports per router of the fabric, even: k^3/4 hosts with two links each",
-                    ),
-                    ACCESS_KEY,
-                    FABRIC_KEY,
-                ],
+                keys! {
+                    /// Ports per router of the fabric, even: k^3/4 hosts with two links each
+                    "k": Kind::Integer { min: 2, max: 64 }, required;
+                    ..ACCESS_KEY;
+                    ..FABRIC_KEY;
+                },
             ),
         ],
     }),

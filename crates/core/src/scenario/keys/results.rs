@@ -1,8 +1,8 @@
 //! Tables of what is measured, compared, claimed and drawn.
 
-use super::{BAND, HOUSE, RATE, SPAN};
+use super::{BAND, RATE, SPAN};
 use crate::file::{Selector, Shape, TableDef};
-use crate::params::{Choice, Key, Kind};
+use crate::params::{Choice, Kind, keys};
 use crate::report::metric::{DISTRIBUTED, DRAWN};
 use crate::scenario::choices::{FigureKind, RecordDetail};
 
@@ -10,36 +10,24 @@ use crate::scenario::choices::{FigureKind, RecordDetail};
 pub(in crate::scenario) static MEASURE: TableDef = TableDef {
     header: "[measure]",
     doc: "What is recorded and summarised",
-    keys: &[&[
-        Key::optional(
-            "queue",
-            Kind::Text,
-            "Port `from->to` of the metrics of a queue; absent: the router port that most flows cross",
-        ),
-        Key::new(
-            "record",
-            RecordDetail::KIND,
-            "groups",
-            "Recorded series: none, those of groups, or those of each flow too",
-            HOUSE,
-        ),
-        Key::new("long-interval", SPAN, "1s", "Interval of the long-term fairness indices", HOUSE),
-        Key::optional("windows", Kind::Nested, "Parts of the run with metrics of their own"),
-        Key::optional(
-            "gauges",
-            Kind::TextList,
-            "Gauges of schemes as `node.gauge`, each with the metrics `node.gauge.min`, `.max`, `.last`, `.still`; \
-             absent: none",
-        ),
-        Key::optional("tracking", Kind::Nested, "An estimate to compare with the bandwidth that is free"),
-        Key::new(
-            "distributions",
-            Kind::Bool,
-            "false",
-            "Whether completion times, drops and windows of flows, and the use of links, are recorded as distributions",
-            HOUSE,
-        ),
-    ]],
+    keys: &[keys! {
+        /// Port `from->to` of the metrics of a queue; absent: the router port that most flows cross
+        "queue": Kind::Text, optional;
+        /// Recorded series: none, those of groups, or those of each flow too
+        "record": RecordDetail::KIND, default "groups";
+        /// Interval of the long-term fairness indices
+        "long-interval": SPAN, default "1s";
+        /// Parts of the run with metrics of their own
+        "windows": Kind::Nested, optional;
+        /// Gauges of schemes as `node.gauge`, each with the metrics `node.gauge.min`, `.max`, `.last`,
+        /// `.still`; absent: none
+        "gauges": Kind::TextList, optional;
+        /// An estimate to compare with the bandwidth that is free
+        "tracking": Kind::Nested, optional;
+        /// Whether completion times, drops and windows of flows, and the use of links, are recorded as
+        /// distributions
+        "distributions": Kind::Bool, default "false";
+    }],
     selector: None,
     nested: &[("windows", Shape::Tables(&WINDOW)), ("tracking", Shape::Table(&TRACKING))],
 };
@@ -48,19 +36,18 @@ pub(in crate::scenario) static MEASURE: TableDef = TableDef {
 pub(in crate::scenario) static TRACKING: TableDef = TableDef {
     header: "[measure.tracking]",
     doc: "An estimate of the free bandwidth beside the truth: the port's rate less its background UDP",
-    keys: &[&[
-        Key::required("node", Kind::Text, "Node whose scheme shows the gauge `estimate`"),
-        Key::required("port", Kind::Text, "Port `from->to` whose free bandwidth it estimates"),
-        Key::new("within", RATE, "100kbit", "An estimate this near is right", HOUSE),
-        Key::new(
-            "response",
-            SPAN,
-            "5s",
-            "Time to respond to a step: before, only what goes beyond the new level is over- or undershoot",
-            HOUSE,
-        ),
-        Key::new("lasting", SPAN, "0s", "Steps that last shorter are not judged", HOUSE),
-    ]],
+    keys: &[keys! {
+        /// Node whose scheme shows the gauge `estimate`
+        "node": Kind::Text, required;
+        /// Port `from->to` whose free bandwidth it estimates
+        "port": Kind::Text, required;
+        /// An estimate this near is right
+        "within": RATE, default "100kbit";
+        /// Time to respond to a step: before, only what goes beyond the new level is over- or undershoot
+        "response": SPAN, default "5s";
+        /// Steps that last shorter are not judged
+        "lasting": SPAN, default "0s";
+    }],
     selector: None,
     nested: &[],
 };
@@ -69,11 +56,14 @@ pub(in crate::scenario) static TRACKING: TableDef = TableDef {
 pub(in crate::scenario) static WINDOW: TableDef = TableDef {
     header: "[[measure.windows]]",
     doc: "A part of the run with metrics of its own, `name.metric`",
-    keys: &[&[
-        Key::required("name", Kind::Text, "Prefix of the metrics' names"),
-        Key::required("from", SPAN, "Start"),
-        Key::required("to", SPAN, "End"),
-    ]],
+    keys: &[keys! {
+        /// Prefix of the metrics' names
+        "name": Kind::Text, required;
+        /// Start
+        "from": SPAN, required;
+        /// End
+        "to": SPAN, required;
+    }],
     selector: None,
     nested: &[],
 };
@@ -82,16 +72,16 @@ pub(in crate::scenario) static WINDOW: TableDef = TableDef {
 pub(in crate::scenario) static VARIANT: TableDef = TableDef {
     header: "[[compare]]",
     doc: "A variant of the scenario",
-    keys: &[&[
-        Key::required("name", Kind::Text, "Short name"),
-        Key::optional("title", Kind::Text, "Name for people; absent: the name"),
-        Key::optional(
-            "set",
-            Kind::Nested,
-            "Dotted keys and the values they have in this variant; absent: none",
-        ),
-        Key::optional("paper", Kind::Nested, "What the paper reports of this variant; absent: nothing"),
-    ]],
+    keys: &[keys! {
+        /// Short name
+        "name": Kind::Text, required;
+        /// Name for people; absent: the name
+        "title": Kind::Text, optional;
+        /// Dotted keys and the values they have in this variant; absent: none
+        "set": Kind::Nested, optional;
+        /// What the paper reports of this variant; absent: nothing
+        "paper": Kind::Nested, optional;
+    }],
     selector: None,
     nested: &[("set", Shape::Overrides), ("paper", Shape::Tables(&PAPER))],
 };
@@ -100,10 +90,12 @@ pub(in crate::scenario) static VARIANT: TableDef = TableDef {
 pub(in crate::scenario) static PAPER: TableDef = TableDef {
     header: "[[compare.paper]]",
     doc: "A metric as the paper reports it, for `compare` to show",
-    keys: &[&[
-        Key::required("metric", Kind::Text, "Metric, or `window.metric`").formerly("figure"),
-        Key::required("value", BAND, "Value in the metric's unit"),
-    ]],
+    keys: &[keys! {
+        /// Metric, or `window.metric`
+        "metric": Kind::Text, required, formerly "figure";
+        /// Value in the metric's unit
+        "value": BAND, required;
+    }],
     selector: None,
     nested: &[],
 };
@@ -112,18 +104,20 @@ pub(in crate::scenario) static PAPER: TableDef = TableDef {
 pub(in crate::scenario) static SWEEP: TableDef = TableDef {
     header: "[[sweeps]]",
     doc: "A key that takes several values, one case each",
-    keys: &[&[
-        Key::required("name", Kind::Text, "Short name"),
-        Key::optional("title", Kind::Text, "Axis label; absent: the key"),
-        Key::required(
-            "key",
-            Kind::Text,
-            "Dotted path; elements of lists by name or position, as `flows.uploads.count`",
-        ),
-        Key::required("values", Kind::Nested, "Values"),
-        Key::optional("quick", Kind::Nested, "Values of a quick run; absent: all"),
-        Key::optional("variants", Kind::TextList, "Variants that are swept; absent: all"),
-    ]],
+    keys: &[keys! {
+        /// Short name
+        "name": Kind::Text, required;
+        /// Axis label; absent: the key
+        "title": Kind::Text, optional;
+        /// Dotted path; elements of lists by name or position, as `flows.uploads.count`
+        "key": Kind::Text, required;
+        /// Values
+        "values": Kind::Nested, required;
+        /// Values of a quick run; absent: all
+        "quick": Kind::Nested, optional;
+        /// Variants that are swept; absent: all
+        "variants": Kind::TextList, optional;
+    }],
     selector: None,
     nested: &[("values", Shape::Values), ("quick", Shape::Values)],
 };
@@ -132,34 +126,42 @@ pub(in crate::scenario) static SWEEP: TableDef = TableDef {
 pub(in crate::scenario) static CLAIM: TableDef = TableDef {
     header: "[[claims]]",
     doc: "A two-sided statement about a metric",
-    keys: &[&[
-        Key::required("id", Kind::Text, "Unique name; with several variants the claims are `id/variant`"),
-        Key::required("text", Kind::Text, "The statement in words"),
-        Key::required("metric", Kind::Text, "Metric, or `window.metric`").formerly("figure"),
-        Key::required("variant", Kind::TextList, "Variants that are judged, a claim each"),
-        Key::optional("minus", Kind::Text, "Variant whose metric is subtracted"),
-        Key::optional("over", Kind::Text, "Variant by whose metric is divided"),
-        Key::optional("against-metric", Kind::Text, "Metric of the other side; absent: the same")
-            .formerly("against-figure"),
-        Key::optional(
-            "against-point",
-            Kind::Nested,
-            "Value of the same sweep on the other side; absent: the same",
-        ),
-        Key::optional(
-            "at",
-            Kind::Nested,
-            "One point: name of a sweep = value; without `at` and `sweep`: the base",
-        ),
-        Key::optional("sweep", Kind::Text, "Sweep of which every point must hold"),
-        Key::optional("points", Kind::Nested, "Only these values of `sweep`"),
-        Key::required("low", BAND, "Least value"),
-        Key::required("high", BAND, "Largest value"),
-        Key::new("paper", Kind::Text, "", "What the paper reports", HOUSE),
-        Key::new("source", Kind::Text, "", "Figure, table or section of the paper", HOUSE),
-        Key::optional("not-reproduced", Kind::Text, "Why the claim is known not to hold"),
-        Key::new("quick", Kind::Bool, "true", "Judged in a quick run too", HOUSE),
-    ]],
+    keys: &[keys! {
+        /// Unique name; with several variants the claims are `id/variant`
+        "id": Kind::Text, required;
+        /// The statement in words
+        "text": Kind::Text, required;
+        /// Metric, or `window.metric`
+        "metric": Kind::Text, required, formerly "figure";
+        /// Variants that are judged, a claim each
+        "variant": Kind::TextList, required;
+        /// Variant whose metric is subtracted
+        "minus": Kind::Text, optional;
+        /// Variant by whose metric is divided
+        "over": Kind::Text, optional;
+        /// Metric of the other side; absent: the same
+        "against-metric": Kind::Text, optional, formerly "against-figure";
+        /// Value of the same sweep on the other side; absent: the same
+        "against-point": Kind::Nested, optional;
+        /// One point: name of a sweep = value; without `at` and `sweep`: the base
+        "at": Kind::Nested, optional;
+        /// Sweep of which every point must hold
+        "sweep": Kind::Text, optional;
+        /// Only these values of `sweep`
+        "points": Kind::Nested, optional;
+        /// Least value
+        "low": BAND, required;
+        /// Largest value
+        "high": BAND, required;
+        /// What the paper reports
+        "paper": Kind::Text, default "";
+        /// Figure, table or section of the paper
+        "source": Kind::Text, default "";
+        /// Why the claim is known not to hold
+        "not-reproduced": Kind::Text, optional;
+        /// Judged in a quick run too
+        "quick": Kind::Bool, default "true";
+    }],
     selector: None,
     nested: &[("at", Shape::Point), ("against-point", Shape::Value), ("points", Shape::Values)],
 };
@@ -168,60 +170,60 @@ pub(in crate::scenario) static CLAIM: TableDef = TableDef {
 pub(in crate::scenario) static FIGURE: TableDef = TableDef {
     header: "[[figures]]",
     doc: "A picture of the report",
-    keys: &[&[
-        Key::required("id", Kind::Text, "Unique name, also of the file"),
-        Key::required("title", Kind::Text, "Caption"),
-        Key::new("source", Kind::Text, "", "Figure or table of the paper", HOUSE),
-        Key::required(
-            "kind",
-            FigureKind::KIND,
-            "A metric over a sweep, a metric over time, or the cumulative distribution of a metric",
-        ),
-        Key::optional("variants", Kind::TextList, "Variants drawn, in order; absent: all"),
-        Key::optional("references", Kind::Nested, "Curves from elsewhere"),
-    ]],
+    keys: &[keys! {
+        /// Unique name, also of the file
+        "id": Kind::Text, required;
+        /// Caption
+        "title": Kind::Text, required;
+        /// Figure or table of the paper
+        "source": Kind::Text, default "";
+        /// A metric over a sweep, a metric over time, or the cumulative distribution of a metric
+        "kind": FigureKind::KIND, required;
+        /// Variants drawn, in order; absent: all
+        "variants": Kind::TextList, optional;
+        /// Curves from elsewhere
+        "references": Kind::Nested, optional;
+    }],
     selector: Some(Selector {
         key: "kind",
         choices: &[
             (
                 "sweep",
-                &[
-                    Key::required("sweep", Kind::Text, "Sweep on the x axis"),
-                    Key::required("y", Kind::Text, "Metric on the y axis"),
-                    Key::new("log-x", Kind::Bool, "false", "Logarithmic x axis", HOUSE),
-                ],
+                keys! {
+                    /// Sweep on the x axis
+                    "sweep": Kind::Text, required;
+                    /// Metric on the y axis
+                    "y": Kind::Text, required;
+                    /// Logarithmic x axis
+                    "log-x": Kind::Bool, default "false";
+                },
             ),
             (
                 "series",
-                &[
-                    Key::required("y", Kind::Choice(DRAWN), "Metric on the y axis, or a gauge of schemes"),
-                    Key::new(
-                        "entities",
-                        Kind::TextList,
-                        "all",
-                        "`all`, or names as in `from` of measured flows, when there are several; of a gauge, nodes; a panel each",
-                        HOUSE,
-                    ),
-                    Key::optional("sweep", Kind::Text, "A curve for each point of this sweep"),
-                    Key::optional("at", Kind::Nested, "One point: name of a sweep = value; absent: the base"),
-                    Key::optional(
-                        "beside",
-                        Kind::Choice(DRAWN),
-                        "Another metric of the same entities, drawn once, in grey",
-                    ),
-                    Key::optional(
-                        "trial",
-                        Kind::Integer { min: 0, max: 99_999 },
-                        "One trial, counted from 0; absent: the mean over all",
-                    ),
-                ],
+                keys! {
+                    /// Metric on the y axis, or a gauge of schemes
+                    "y": Kind::Choice(DRAWN), required;
+                    /// `all`, or names as in `from` of measured flows, when there are several; of a gauge,
+                    /// nodes; a panel each
+                    "entities": Kind::TextList, default "all";
+                    /// A curve for each point of this sweep
+                    "sweep": Kind::Text, optional;
+                    /// One point: name of a sweep = value; absent: the base
+                    "at": Kind::Nested, optional;
+                    /// Another metric of the same entities, drawn once, in grey
+                    "beside": Kind::Choice(DRAWN), optional;
+                    /// One trial, counted from 0; absent: the mean over all
+                    "trial": Kind::Integer { min: 0, max: 99_999 }, optional;
+                },
             ),
             (
                 "distribution",
-                &[
-                    Key::required("x", Kind::Choice(DISTRIBUTED), "Metric on the x axis"),
-                    Key::new("log-x", Kind::Bool, "false", "Logarithmic x axis", HOUSE),
-                ],
+                keys! {
+                    /// Metric on the x axis
+                    "x": Kind::Choice(DISTRIBUTED), required;
+                    /// Logarithmic x axis
+                    "log-x": Kind::Bool, default "false";
+                },
             ),
         ],
     }),
@@ -232,13 +234,18 @@ pub(in crate::scenario) static FIGURE: TableDef = TableDef {
 pub(in crate::scenario) static REFERENCE: TableDef = TableDef {
     header: "[[figures.references]]",
     doc: "A curve that another source gives",
-    keys: &[&[
-        Key::required("label", Kind::Text, "Legend"),
-        Key::required("x", Kind::Nested, "Positions"),
-        Key::required("y", Kind::Nested, "Values, one per position"),
-        Key::optional("low", Kind::Nested, "Lower ends of interval bars, one per position; with `high`"),
-        Key::optional("high", Kind::Nested, "Upper ends of interval bars, one per position; with `low`"),
-    ]],
+    keys: &[keys! {
+        /// Legend
+        "label": Kind::Text, required;
+        /// Positions
+        "x": Kind::Nested, required;
+        /// Values, one per position
+        "y": Kind::Nested, required;
+        /// Lower ends of interval bars, one per position; with `high`
+        "low": Kind::Nested, optional;
+        /// Upper ends of interval bars, one per position; with `low`
+        "high": Kind::Nested, optional;
+    }],
     selector: None,
     nested: &[
         ("x", Shape::Numbers),

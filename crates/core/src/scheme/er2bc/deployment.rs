@@ -6,7 +6,7 @@ use super::shares;
 pub use crate::control::Protocol;
 use crate::file::{self, Content, Errors, Item, Layer, Reader, Section, Shape, TableDef};
 use crate::id::{NodeId, PortId};
-use crate::params::{Choice, Key, Kind, Params, Value, Written, choice};
+use crate::params::{Choice, Key, Kind, Params, Value, Written, choice, keys};
 use crate::qdisc::dscp;
 use crate::runtime::inventory::Inventory;
 use crate::scheme::{self, Place, er2bc};
@@ -241,30 +241,32 @@ const MOST_CLASSES: usize = 64;
 static FILE: TableDef = TableDef {
     header: "the file",
     doc: "A bandmaster gateway",
-    keys: &[&[
-        Key::required("version", Kind::Integer { min: 0, max: i64::MAX }, "Version of the file format: 1"),
-        Key::required("role", Role::KIND, "Ask and shape what is sent, count and answer, or both"),
-        Key::required("interface", Kind::Text, "Network device towards the peer"),
-        Key::new(
-            "state-directory",
-            Kind::Text,
-            "/var/lib/bandmaster/gateway",
-            "Folder of journal and status",
-            "",
-        ),
-        Key::optional("metrics", Kind::Text, "Address and port where metrics are served; absent: nowhere"),
-        Key::new("restore", Restore::KIND, "on-exit", "When the machine gets back what it had", ""),
-        Key::new("replace-qdisc", Kind::Bool, "false", "Replace a queue discipline of somebody else", ""),
-        Key::new("log", Log::KIND, "logfmt", "Form of the log", ""),
-        Key::required("peer", Kind::Nested, "The other gateway"),
-        Key::optional("control", Kind::Nested, "How the bandwidth is estimated and divided (sender)"),
-        Key::optional("classes", Kind::Nested, "Classes of traffic (sender)"),
-        Key::optional(
-            "data",
-            Kind::Nested,
-            "What is counted as data (receiver); absent: all that comes from the peer's address",
-        ),
-    ]],
+    keys: &[keys! {
+        /// Version of the file format: 1
+        "version": Kind::Integer { min: 0, max: i64::MAX }, required;
+        /// Ask and shape what is sent, count and answer, or both
+        "role": Role::KIND, required;
+        /// Network device towards the peer
+        "interface": Kind::Text, required;
+        /// Folder of journal and status
+        "state-directory": Kind::Text, default "/var/lib/bandmaster/gateway";
+        /// Address and port where metrics are served; absent: nowhere
+        "metrics": Kind::Text, optional;
+        /// When the machine gets back what it had
+        "restore": Restore::KIND, default "on-exit";
+        /// Replace a queue discipline of somebody else
+        "replace-qdisc": Kind::Bool, default "false";
+        /// Form of the log
+        "log": Log::KIND, default "logfmt";
+        /// The other gateway
+        "peer": Kind::Nested, required;
+        /// How the bandwidth is estimated and divided (sender)
+        "control": Kind::Nested, optional;
+        /// Classes of traffic (sender)
+        "classes": Kind::Nested, optional;
+        /// What is counted as data (receiver); absent: all that comes from the peer's address
+        "data": Kind::Nested, optional;
+    }],
     selector: None,
     nested: &[
         ("peer", Shape::Table(&PEER)),
@@ -277,29 +279,22 @@ static FILE: TableDef = TableDef {
 static PEER: TableDef = TableDef {
     header: "[peer]",
     doc: "The other gateway",
-    keys: &[&[
-        Key::required("address", Kind::Text, "Its IP address"),
-        Key::new("port", PORT, DEFAULT_PORT, "Its UDP port", ""),
-        Key::optional("listen-address", Kind::Text, "Own address of the socket; absent: any"),
-        Key::new("listen-port", PORT, DEFAULT_PORT, "Own UDP port", ""),
-        Key::new(
-            "auth",
-            AuthKind::KIND,
-            "hmac",
-            "`hmac`: messages carry a tag; `none`: the paper's form, which anybody can forge",
-            "",
-        ),
-        Key::optional(
-            "key-file",
-            Kind::Text,
-            "File with the secret that both gateways know (auth = \"hmac\")",
-        ),
-        Key::optional(
-            "answer-key-file",
-            Kind::Text,
-            "role = \"both\": the secret of the direction in which data comes; the peer's key-file",
-        ),
-    ]],
+    keys: &[keys! {
+        /// Its IP address
+        "address": Kind::Text, required;
+        /// Its UDP port
+        "port": PORT, default DEFAULT_PORT;
+        /// Own address of the socket; absent: any
+        "listen-address": Kind::Text, optional;
+        /// Own UDP port
+        "listen-port": PORT, default DEFAULT_PORT;
+        /// `hmac`: messages carry a tag; `none`: the paper's form, which anybody can forge
+        "auth": AuthKind::KIND, default "hmac";
+        /// File with the secret that both gateways know (auth = "hmac")
+        "key-file": Kind::Text, optional;
+        /// role = "both": the secret of the direction in which data comes; the peer's key-file
+        "answer-key-file": Kind::Text, optional;
+    }],
     selector: None,
     nested: &[],
 };
@@ -309,10 +304,12 @@ static CONTROL: TableDef = TableDef {
     doc: "How the bandwidth is estimated and divided",
     keys: &[
         er2bc::CONTROL_KEYS,
-        &[
-            Key::required("safe-rate", RATE, "Bandwidth in force while the peer is silent"),
-            Key::new("hold", SPAN, "10s", "How long the peer may be silent before that", ""),
-        ],
+        keys! {
+            /// Bandwidth in force while the peer is silent
+            "safe-rate": RATE, required;
+            /// How long the peer may be silent before that
+            "hold": SPAN, default "10s";
+        },
     ],
     selector: None,
     nested: &[],
@@ -321,35 +318,36 @@ static CONTROL: TableDef = TableDef {
 static CLASS: TableDef = TableDef {
     header: "[[classes]]",
     doc: "A class of traffic",
-    keys: &[&[
-        Key::required("name", Kind::Text, "Name"),
-        Key::required("priority", Kind::Integer { min: 1, max: 1000 }, "Its place: 1 before 2"),
-        Key::required("need", RATE, "Rate that it needs"),
-        Key::new(
-            "retransmission",
-            Kind::Bool,
-            "true",
-            "It sends lost packets again (TCP); without, it is sent with redundancy (UDP)",
-            "Sect. 3.1",
-        ),
-        Key::new("queue", Kind::Quantity(Dimension::Packets), "50pkt", "Packets that wait at most", ""),
-        Key::optional(
-            "match",
-            Kind::Nested,
-            "Rules, one of which a packet must fit; absent, on the last class only: all that is left",
-        ),
-    ]],
+    keys: &[keys! {
+        /// Name
+        "name": Kind::Text, required;
+        /// Its place: 1 before 2
+        "priority": Kind::Integer { min: 1, max: 1000 }, required;
+        /// Rate that it needs
+        "need": RATE, required;
+        /// It sends lost packets again (TCP); without, it is sent with redundancy (UDP)
+        "retransmission": Kind::Bool, default "true", from "Sect. 3.1";
+        /// Packets that wait at most
+        "queue": Kind::Quantity(Dimension::Packets), default "50pkt";
+        /// Rules, one of which a packet must fit; absent, on the last class only: all that is left
+        "match": Kind::Nested, optional;
+    }],
     selector: None,
     nested: &[("match", Shape::Tables(&MATCH))],
 };
 
-const MATCH_KEYS: &[Key] = &[
-    Key::optional("dscp", Kind::Nested, "Code points"),
-    Key::optional("source", Kind::TextList, "Source addresses or prefixes"),
-    Key::optional("destination", Kind::TextList, "Destination addresses or prefixes"),
-    Key::optional("protocol", Protocol::KIND, "Transport protocol"),
-    Key::optional("ports", Kind::Nested, "Destination ports, or ranges as \"5000-5010\"; needs protocol"),
-];
+const MATCH_KEYS: &[Key] = keys! {
+    /// Code points
+    "dscp": Kind::Nested, optional;
+    /// Source addresses or prefixes
+    "source": Kind::TextList, optional;
+    /// Destination addresses or prefixes
+    "destination": Kind::TextList, optional;
+    /// Transport protocol
+    "protocol": Protocol::KIND, optional;
+    /// Destination ports, or ranges as "5000-5010"; needs protocol
+    "ports": Kind::Nested, optional;
+};
 
 static MATCH: TableDef = TableDef {
     header: "[[classes.match]]",

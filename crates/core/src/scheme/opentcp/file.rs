@@ -4,7 +4,7 @@ use super::condition::{Condition, Scope};
 use super::policy::{Check, Half, MOST_RULES, Otherwise, Policy, Rule, incompatible, too_fast};
 use super::statistic::{STATISTICS, Statistic};
 use crate::file::{self, Errors, Item, Layer, Reader, Section, Shape, TableDef, suggestion};
-use crate::params::{Choice, Key, Kind};
+use crate::params::{Choice, Key, Kind, keys};
 use crate::time::Span;
 use crate::tuning::{Tuning, Variant};
 use crate::units::Dimension;
@@ -18,39 +18,38 @@ const LONGEST_PRECONDITIONS: usize = 400;
 static FILE: TableDef = TableDef {
     header: "the file",
     doc: "A congestion control policy",
-    keys: &[&[
-        Key::required("version", Kind::Integer { min: 1, max: 1 }, "Version of the format: 1"),
-        Key::required("name", Kind::Text, "Name"),
-        Key::required("goal", Kind::Text, "What it is for"),
-        Key::required("cycle", SPAN, "T: interval between decisions"),
-        Key::optional("lease", SPAN, "How long a CUE is in force unless renewed; absent: three cycles"),
-        Key::optional("rtt", SPAN, "Longest round-trip time of the network; a cycle is at least 100 of them"),
-        Key::required("statistics", Kind::TextList, "What is collected; conditions name nothing else"),
-        Key::optional("constraints", Kind::TextList, "Conditions on the network that must hold for any rule"),
-        Key::optional(
-            "preconditions",
-            Kind::TextList,
-            "Conditions on its own host that each agent checks itself; it goes back at once when one fails",
-        ),
-        Key::new(
-            "hosts",
-            Kind::TextList,
-            "*",
-            "Hosts it is for: names, or beginnings of names with * behind",
-            "",
-        ),
-        Key::new("half", Half::KIND, "all", "Every host, or every other one", ""),
-        Key::new(
-            "otherwise",
-            Otherwise::KIND,
-            "silence",
-            "When no rule fires: no CUE, so that leases end, or a CUE that ends them at once",
-            "Sect. 3",
-        ),
-        Key::optional("own-variant", Variant::KIND, "What hosts use without a CUE"),
-        Key::optional("force", Kind::TextList, "Checks that are overruled: timescale, variants"),
-        Key::required("rules", Kind::Nested, "What is set when; the first that fires is applied"),
-    ]],
+    keys: &[keys! {
+        /// Version of the format: 1
+        "version": Kind::Integer { min: 1, max: 1 }, required;
+        /// Name
+        "name": Kind::Text, required;
+        /// What it is for
+        "goal": Kind::Text, required;
+        /// T: interval between decisions
+        "cycle": SPAN, required;
+        /// How long a CUE is in force unless renewed; absent: three cycles
+        "lease": SPAN, optional;
+        /// Longest round-trip time of the network; a cycle is at least 100 of them
+        "rtt": SPAN, optional;
+        /// What is collected; conditions name nothing else
+        "statistics": Kind::TextList, required;
+        /// Conditions on the network that must hold for any rule
+        "constraints": Kind::TextList, optional;
+        /// Conditions on its own host that each agent checks itself; it goes back at once when one fails
+        "preconditions": Kind::TextList, optional;
+        /// Hosts it is for: names, or beginnings of names with * behind
+        "hosts": Kind::TextList, default "*";
+        /// Every host, or every other one
+        "half": Half::KIND, default "all";
+        /// When no rule fires: no CUE, so that leases end, or a CUE that ends them at once
+        "otherwise": Otherwise::KIND, default "silence", from "Sect. 3";
+        /// What hosts use without a CUE
+        "own-variant": Variant::KIND, optional;
+        /// Checks that are overruled: timescale, variants
+        "force": Kind::TextList, optional;
+        /// What is set when; the first that fires is applied
+        "rules": Kind::Nested, required;
+    }],
     selector: None,
     nested: &[("rules", Shape::Tables(&RULE))],
 };
@@ -58,11 +57,14 @@ static FILE: TableDef = TableDef {
 static RULE: TableDef = TableDef {
     header: "[[rules]]",
     doc: "What is set when",
-    keys: &[&[
-        Key::required("name", Kind::Text, "Name"),
-        Key::new("when", Kind::Text, "true", "Condition on the network", ""),
-        Key::required("set", Kind::Nested, "The TCP settings of flows that begin"),
-    ]],
+    keys: &[keys! {
+        /// Name
+        "name": Kind::Text, required;
+        /// Condition on the network
+        "when": Kind::Text, default "true";
+        /// The TCP settings of flows that begin
+        "set": Kind::Nested, required;
+    }],
     selector: None,
     nested: &[("set", Shape::Table(&SET))],
 };
@@ -70,19 +72,22 @@ static RULE: TableDef = TableDef {
 static SET: TableDef = TableDef {
     header: "[rules.set]",
     doc: "TCP settings of flows that begin; an absent one is the host's own",
-    keys: &[&[
-        Key::optional("initial-window", Kind::Integer { min: 1, max: 1000 }, "Initial window in segments"),
-        Key::optional("min-rto", SPAN, "Least retransmission timeout"),
-        Key::optional(
-            "initial-rto",
-            SPAN,
-            "Retransmission timeout before the first measurement, and of the SYN",
-        ),
-        Key::optional("variant", Variant::KIND, "Congestion control"),
-        Key::optional("pacing", Kind::Bool, "Pace segments over the round-trip time"),
-        Key::optional("idle-restart", Kind::Bool, "Restart from the initial window after idle time"),
-        Key::optional("window-cap", Kind::Integer { min: 1, max: 1_000_000 }, "Most segments in the window"),
-    ]],
+    keys: &[keys! {
+        /// Initial window in segments
+        "initial-window": Kind::Integer { min: 1, max: 1000 }, optional;
+        /// Least retransmission timeout
+        "min-rto": SPAN, optional;
+        /// Retransmission timeout before the first measurement, and of the SYN
+        "initial-rto": SPAN, optional;
+        /// Congestion control
+        "variant": Variant::KIND, optional;
+        /// Pace segments over the round-trip time
+        "pacing": Kind::Bool, optional;
+        /// Restart from the initial window after idle time
+        "idle-restart": Kind::Bool, optional;
+        /// Most segments in the window
+        "window-cap": Kind::Integer { min: 1, max: 1_000_000 }, optional;
+    }],
     selector: None,
     nested: &[],
 };
