@@ -16,7 +16,7 @@ use bandmaster_core::time::{Span, Time};
 use super::multipath::PathState;
 
 /// The two variables that a congestion control owns, in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Window {
     /// Congestion window.
     pub(crate) cwnd: u64,
