@@ -303,7 +303,7 @@ impl<'a> Lab<'a> {
     }
 
     fn set_on(&mut self, i: usize, on: bool, at: Time) {
-        if self.traffic.is_on(i) == on {
+        if self.traffic.stage(i).on == on {
             return;
         }
         self.traffic.set_on(i, on, at);

@@ -237,9 +237,9 @@ impl Host for Lab<'_> {
         let mut stats = Vec::new();
         for i in 0..self.plan.tcp_flows {
             let (src, dst) = (self.plan.flows[i].src, self.plan.flows[i].dst);
-            if dst == node && self.traffic.is_receiving(i) {
+            if dst == node && self.traffic.stage(i).is_receiving() {
                 stats.push(self.stats_of(i, FlowEnd::Receiver));
-            } else if src == node && self.traffic.is_sending(i) {
+            } else if src == node && self.traffic.stage(i).is_sending() {
                 stats.push(self.stats_of(i, FlowEnd::Sender));
             }
         }
