@@ -7,27 +7,25 @@ use std::fs::{self, File};
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bandmaster_core::fairness::{self, max_min};
 use bandmaster_core::params::Limit;
-use bandmaster_core::qdisc::Discipline;
-use bandmaster_core::qdisc::fifo::DropTail;
+use bandmaster_core::qdisc::fifo::{DropTail, Fifo};
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::Span;
 use bandmaster_core::units::{Rate, tcp_headers};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use crate::doctor::apart;
-use crate::forwarder::{self, Board, Clock, Counters, PortPlan, Wires};
+use crate::forwarder::{Counters, Forwarder, PortPlan, Worked};
 use crate::timing::Timing;
 use crate::wiring::{RouteMetrics, Wiring};
 use crate::workplan::Workplan;
@@ -362,9 +360,7 @@ fn at_share(sorted: &[f64], share: f64) -> Option<f64> {
 struct Rig {
     sender: UdpSocket,
     receiver: UdpSocket,
-    board: Arc<Board>,
-    stop: Arc<AtomicBool>,
-    forwarder: Option<JoinHandle<io::Result<Worked>>>,
+    forwarder: Forwarder,
 }
 
 /// What came of sending over a [`Rig`].
@@ -376,13 +372,6 @@ struct Run {
     counters: Counters,
     forwarder: Worked,
     real_time: bool,
-}
-
-/// What a forwarder took from its start to its end.
-#[derive(Clone, Copy, Debug, Default)]
-struct Worked {
-    processor: Duration,
-    elapsed: Duration,
 }
 
 /// A packet that arrived, with the system's time when it was sent and came.
@@ -421,88 +410,45 @@ impl Rig {
         let port = |from: &Arc<File>, to: &Arc<File>| PortPlan {
             from: from.clone(),
             to: to.clone(),
-            queue: Discipline::Fifo(Box::new(DropTail { limit: Limit::Packets(limit) })),
+            queue: Box::new(Fifo::new(Box::new(DropTail { limit: Limit::Packets(limit) }))),
             rate,
             schedule: None,
             delay,
             loss: None,
             script: Vec::new(),
             overhead: 0,
-            counts: false,
             tells_left: false,
             tells_came: false,
             programs: Vec::new(),
         };
         let ports = vec![port(&left, &right), port(&right, &left)];
-        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
-        let bell = Arc::new(bell.map_err(|errno| Error::os("make an eventfd", errno.into()))?);
-        // Nobody probes, so that nobody listens.
-        let (passages, _) = channel();
-        let stop = Arc::new(AtomicBool::new(false));
-        let board = Arc::new(Board::new(ports.len(), &[], Timing::default(), Arc::default()));
-        let wires = Wires {
-            clock: Clock::new(Instant::now()),
-            stop: stop.clone(),
-            board: board.clone(),
-            passages,
-            bell,
-        };
-        let work = move || {
-            let begin = Instant::now();
-            forwarder::forward(ports, &wires)?;
-            let processor = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into();
-            Ok(Worked { processor, elapsed: begin.elapsed() })
-        };
-        let thread = thread::Builder::new().name("forwarder".to_owned()).spawn(work);
-        let forwarder = Some(thread.map_err(|error| Error::os("start the forwarder", error))?);
-        Ok(Self { sender, receiver, board, stop, forwarder })
+        let forwarder = Forwarder::start(ports, &[], Timing::default(), Arc::default())?;
+        Ok(Self { sender, receiver, forwarder })
     }
 
     /// Sends IP packets of `size` for `time`, so many a second, or as many as it can.
     fn run(mut self, time: Duration, size: usize, packets_per_second: Option<f64>) -> Result<Run, Error> {
         let over = AtomicBool::new(false);
         let counts_from = now() + WARM_UP;
-        let arrivals = Mutex::new(Vec::new());
-        let (sent, worked) = thread::scope(|scope| {
-            let receiving = scope.spawn(|| {
-                let got = receive(&self.receiver, &over);
-                *arrivals.lock().unwrap_or_else(PoisonError::into_inner) = got;
-            });
+        let (sent, arrivals, worked) = thread::scope(|scope| {
+            let receiving = scope.spawn(|| receive(&self.receiver, &over));
             let sending = scope.spawn(|| send(&self.sender, time, size, packets_per_second));
-            let sent = sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let sent = sending.join().unwrap_or_else(|panic| resume_unwind(panic));
             // What is still on its way has the link's delay to come, and a queue before it.
             thread::sleep(Duration::from_nanos(DELAY.as_nanos()) * 3);
-            self.stop.store(true, Ordering::Relaxed);
-            let ended = self.forwarder.take().map(JoinHandle::join);
+            let ended = self.forwarder.end();
             over.store(true, Ordering::Relaxed);
-            if let Err(panic) = receiving.join() {
-                std::panic::resume_unwind(panic);
-            }
-            let worked = match ended {
-                Some(Ok(ended)) => ended.map_err(|error| Error::os("wait for packets", error)),
-                Some(Err(panic)) => std::panic::resume_unwind(panic),
-                None => Ok(Worked::default()),
-            };
-            (sent, worked)
+            let arrivals = receiving.join().unwrap_or_else(|panic| resume_unwind(panic));
+            (sent, arrivals, ended.unwrap_or_else(|panic| resume_unwind(panic)))
         });
         Ok(Run {
             sent: sent.map_err(|error| Error::os("send", error))?,
-            arrivals: arrivals.into_inner().unwrap_or_else(PoisonError::into_inner),
+            arrivals,
             counts_from,
-            counters: self.board.port(0).counters,
+            counters: self.forwarder.board.port(0).counters,
             forwarder: worked?,
-            real_time: self.board.health().real_time,
+            real_time: self.forwarder.board.health().real_time,
         })
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.forwarder.take() {
-            // Only after another error, which is the one to tell.
-            let _ = thread.join();
-        }
     }
 }
 

@@ -9,23 +9,25 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use bandmaster_core::capacity::Schedule;
 use bandmaster_core::control::Passed;
 use bandmaster_core::id::{FlowId, NodeId};
 use bandmaster_core::port::{Header, PortProgram};
-use bandmaster_core::qdisc::fifo::Fifo;
-use bandmaster_core::qdisc::{Discipline, Pkt, Qdisc, Verdict};
+use bandmaster_core::qdisc::{Pkt, Qdisc, Verdict};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Rate, UDP_HEADERS};
 use etherparse::{IpNumber, Ipv4HeaderSlice, TcpHeaderSlice};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
-use nix::sys::eventfd::EventFd;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::time::{ClockId, clock_gettime};
 
+use crate::Error;
 use crate::address::{self, Kind};
 use crate::receipts::Receipts;
 use crate::syscall;
@@ -65,7 +67,7 @@ pub(crate) struct PortPlan {
     /// The device at the receiving node.
     pub(crate) to: Arc<File>,
     /// What waits for the transmitter; not used when the kernel's shaper is before it.
-    pub(crate) queue: Discipline,
+    pub(crate) queue: Box<dyn Qdisc>,
     /// The nominal one where `schedule` says how it changes.
     pub(crate) rate: Rate,
     pub(crate) schedule: Option<Schedule>,
@@ -76,11 +78,9 @@ pub(crate) struct PortPlan {
     pub(crate) script: Vec<u64>,
     /// Bytes that the link adds to an IP packet.
     pub(crate) overhead: u32,
-    /// Counts data for the stamps of probes.
-    pub(crate) counts: bool,
-    /// The first port of a way of probes: tells when one leaves.
+    /// The first port of a way of probes: counts data, and tells when a probe leaves.
     pub(crate) tells_left: bool,
-    /// The last port of a way of probes: tells when one comes.
+    /// The last port of a way of probes: counts data, and tells when a probe comes.
     pub(crate) tells_came: bool,
     /// See the headers of what the queue accepts.
     pub(crate) programs: Vec<Arc<Mutex<dyn PortProgram>>>,
@@ -228,20 +228,79 @@ impl Board {
 }
 
 /// How the forwarder talks to the lab.
-pub(crate) struct Wires {
-    pub(crate) clock: Clock,
-    pub(crate) stop: Arc<AtomicBool>,
-    pub(crate) board: Arc<Board>,
-    pub(crate) passages: Sender<Passage>,
+struct Wires {
+    clock: Clock,
+    stop: Arc<AtomicBool>,
+    board: Arc<Board>,
+    passages: Sender<Passage>,
     /// Rung after each passage.
+    bell: Arc<EventFd>,
+}
+
+/// The running thread of the forwarder. Dropping it ends the thread.
+pub(crate) struct Forwarder {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<io::Result<Worked>>>,
+    pub(crate) board: Arc<Board>,
+    pub(crate) passages: Receiver<Passage>,
     pub(crate) bell: Arc<EventFd>,
+    pub(crate) clock: Clock,
+}
+
+/// What a forwarder took from its start to its end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Worked {
+    pub(crate) processor: Duration,
+    pub(crate) elapsed: Duration,
+}
+
+impl Forwarder {
+    /// Starts to forward, and the clock of the run.
+    pub(crate) fn start(
+        ports: Vec<PortPlan>,
+        data_routes: &[Vec<u32>],
+        timing: Timing,
+        receipts: Arc<Receipts>,
+    ) -> Result<Self, Error> {
+        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
+        let bell = Arc::new(bell.map_err(|errno| Error::os("make an eventfd", errno.into()))?);
+        let (sender, passages) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let board = Arc::new(Board::new(ports.len(), data_routes, timing, receipts));
+        let clock = Clock::new(Instant::now());
+        let wires =
+            Wires { clock, stop: stop.clone(), board: board.clone(), passages: sender, bell: bell.clone() };
+        let work = move || {
+            let begin = Instant::now();
+            forward(ports, &wires)?;
+            let processor = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into();
+            Ok(Worked { processor, elapsed: begin.elapsed() })
+        };
+        let thread = thread::Builder::new().name("forwarder".to_owned()).spawn(work);
+        let thread = Some(thread.map_err(|error| Error::os("start the forwarder", error))?);
+        Ok(Self { stop, thread, board, passages, bell, clock })
+    }
+
+    /// Ends the thread; the outer error is its panic.
+    pub(crate) fn end(&mut self) -> thread::Result<Result<Worked, Error>> {
+        self.stop.store(true, Ordering::Relaxed);
+        let ended = self.thread.take().map_or(Ok(Ok(Worked::default())), JoinHandle::join)?;
+        Ok(ended.map_err(|error| Error::os("wait for packets", error)))
+    }
+}
+
+impl Drop for Forwarder {
+    fn drop(&mut self) {
+        // What went wrong has been told where it was ended.
+        let _ = self.end();
+    }
 }
 
 /// Forwards until `wires.stop` is set. Ports 2i and 2i + 1 are the two directions of link i.
 ///
 /// # Errors
 /// When waiting for devices fails.
-pub(crate) fn forward(plans: Vec<PortPlan>, wires: &Wires) -> io::Result<()> {
+fn forward(plans: Vec<PortPlan>, wires: &Wires) -> io::Result<()> {
     let real_time = syscall::run_first(PRIORITY).is_ok();
     // Without it a wake-up may come 50 us late.
     let _ = nix::sys::prctl::set_timerslack(1);
@@ -251,7 +310,7 @@ pub(crate) fn forward(plans: Vec<PortPlan>, wires: &Wires) -> io::Result<()> {
     let mut buffer = vec![0; LONGEST];
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     for (i, port) in ports.iter().enumerate() {
-        epoll.add(&*port.from, EpollEvent::new(EpollFlags::EPOLLIN, i as u64))?;
+        epoll.add(&*port.plan.from, EpollEvent::new(EpollFlags::EPOLLIN, i as u64))?;
     }
     let mut events = [EpollEvent::empty(); 64];
     // When each port has something to do.
@@ -313,17 +372,7 @@ impl Store {
 }
 
 struct Port {
-    from: Arc<File>,
-    to: Arc<File>,
-    queue: Box<dyn Qdisc>,
-    rate: Rate,
-    schedule: Option<Schedule>,
-    delay: Span,
-    loss: Option<(f64, Stream)>,
-    script: Vec<u64>,
-    overhead: u32,
-    path: Option<Path>,
-    programs: Vec<Arc<Mutex<dyn PortProgram>>>,
+    plan: PortPlan,
     /// When the transmitter has sent what it began.
     free_at: Time,
     /// The transmitter found nothing since.
@@ -335,33 +384,10 @@ struct Port {
     dropped: Vec<Pkt>,
 }
 
-/// Stamps probes.
-struct Path {
-    tells_left: bool,
-    tells_came: bool,
-}
-
 impl Port {
     fn new(plan: PortPlan) -> Self {
-        let PortPlan { counts, tells_left, tells_came, .. } = plan;
-        let PortPlan { from, to, queue, rate, schedule, delay, loss, script, overhead, programs, .. } = plan;
-        let path = counts.then_some(Path { tells_left, tells_came });
-        let queue = match queue {
-            Discipline::Fifo(rule) => Box::new(Fifo::new(rule)),
-            Discipline::Ordered(qdisc) => qdisc,
-        };
         Self {
-            from,
-            to,
-            queue,
-            rate,
-            schedule,
-            delay,
-            loss,
-            script,
-            overhead,
-            path,
-            programs,
+            plan,
             free_at: Time::ZERO,
             is_idle: true,
             wire: VecDeque::new(),
@@ -374,7 +400,7 @@ impl Port {
     /// Reads what the node has sent; what is left is there the next time.
     fn take_in(&mut self, id: usize, wires: &Wires, store: &mut Store, buffer: &mut [u8]) {
         for _ in 0..BATCH {
-            match (&*self.from).read(buffer) {
+            match (&*self.plan.from).read(buffer) {
                 Ok(length) if length > 0 => self.accept(id, wires, store, &buffer[..length]),
                 _ => break,
             }
@@ -409,7 +435,7 @@ impl Port {
         let ecn = ip.ecn().value();
         let pkt = Pkt {
             key,
-            len: bytes.len() as u32 + self.overhead,
+            len: bytes.len() as u32 + self.plan.overhead,
             flow,
             dscp: ip.dcp().value(),
             ect: ecn != 0,
@@ -418,7 +444,7 @@ impl Port {
         self.state.counters.arrived += 1;
         // What the transmitter does up to now it does first.
         self.transmit(now, wires, store);
-        let verdict = self.queue.enqueue(now, pkt, &mut self.dropped);
+        let verdict = self.plan.queue.enqueue(now, pkt, &mut self.dropped);
         match verdict {
             Verdict::Drop => {
                 self.state.counters.dropped += 1;
@@ -430,7 +456,7 @@ impl Port {
                     self.mark(key, store);
                 }
                 if matches!(kind, Kind::Data(_) | Kind::Reverse(_)) {
-                    for program in &self.programs {
+                    for program in &self.plan.programs {
                         let mut program = program.lock().unwrap_or_else(PoisonError::into_inner);
                         program.on_packet(
                             now,
@@ -455,7 +481,7 @@ impl Port {
         {
             self.wire.pop_front();
             let packet = &store.packets[key as usize];
-            match (&*self.to).write(&packet.bytes) {
+            match (&*self.plan.to).write(&packet.bytes) {
                 Ok(_) => {
                     self.state.counters.delivered += 1;
                     wires.board.note_arrival(id, packet, now);
@@ -479,7 +505,7 @@ impl Port {
     /// When it has something to do.
     fn due(&self, now: Time) -> Time {
         let arrival = self.wire.front().map_or(Time::MAX, |(at, _)| *at);
-        let waiting = self.queue.next_ready(now.max(self.free_at));
+        let waiting = self.plan.queue.next_ready(now.max(self.free_at));
         arrival.min(waiting.map_or(Time::MAX, |at| at.max(self.free_at)))
     }
 
@@ -488,7 +514,7 @@ impl Port {
         while self.free_at <= now {
             // Between two packets the transmitter asks at the very moment it becomes free; else it asks now.
             let asked = if self.is_idle { now } else { self.free_at };
-            let next = self.queue.dequeue(asked, &mut self.dropped);
+            let next = self.plan.queue.dequeue(asked, &mut self.dropped);
             self.bury(store);
             let Some(pkt) = next else {
                 self.is_idle = true;
@@ -497,9 +523,9 @@ impl Port {
             let start = asked;
             let continues = !self.is_idle;
             self.is_idle = false;
-            self.free_at = match &mut self.schedule {
+            self.free_at = match &mut self.plan.schedule {
                 Some(schedule) => schedule.finish(start, continues, pkt.len),
-                None => start + self.rate.time_for(Bytes::new(pkt.len.into())),
+                None => start + self.plan.rate.time_for(Bytes::new(pkt.len.into())),
             };
             self.state.counters.sent += 1;
             self.state.counters.sent_bytes += u64::from(pkt.len);
@@ -513,7 +539,7 @@ impl Port {
                 self.state.counters.inside -= 1;
                 store.remove(pkt.key);
             } else {
-                self.wire.push_back((self.free_at + self.delay, pkt.key));
+                self.wire.push_back((self.free_at + self.plan.delay, pkt.key));
             }
             self.level(start);
         }
@@ -521,11 +547,11 @@ impl Port {
 
     fn is_lost(&mut self, is_payload: bool) -> bool {
         let mut lost = false;
-        if is_payload && !self.script.is_empty() {
+        if is_payload && !self.plan.script.is_empty() {
             self.data_packets += 1;
-            lost = self.script.binary_search(&self.data_packets).is_ok();
+            lost = self.plan.script.binary_search(&self.data_packets).is_ok();
         }
-        if let Some((p, stream)) = &mut self.loss
+        if let Some((p, stream)) = &mut self.plan.loss
             && stream.chance(*p)
         {
             lost = true;
@@ -535,7 +561,10 @@ impl Port {
 
     /// Counts a packet that begins transmission, and stamps a probe with what was counted before it.
     fn stamp(&mut self, start: Time, pkt: &Pkt, lost: bool, wires: &Wires, store: &Store) {
-        let Some(path) = &self.path else { return };
+        let PortPlan { tells_left, tells_came, .. } = self.plan;
+        if !tells_left && !tells_came {
+            return;
+        }
         let packet = &store.packets[pkt.key as usize];
         let Kind::Probe { from, to } = packet.kind else {
             let bytes = packet.bytes.len() as u64;
@@ -555,12 +584,12 @@ impl Port {
             let _ = wires.passages.send(passage);
             let _ = wires.bell.write(1);
         };
-        if path.tells_left {
+        if tells_left {
             let payload = payload.clone();
             tell(Passage { at: start, left: true, from, to, payload, passed: self.state.left });
         }
-        if path.tells_came && !lost {
-            let at = self.free_at + self.delay;
+        if tells_came && !lost {
+            let at = self.free_at + self.plan.delay;
             tell(Passage { at, left: false, from, to, payload, passed: self.state.arriving });
         }
     }
@@ -591,7 +620,7 @@ impl Port {
     }
 
     fn level(&mut self, now: Time) {
-        let backlog = self.queue.backlog();
+        let backlog = self.plan.queue.backlog();
         self.state.set_level(now, backlog.packets, backlog.bytes);
     }
 

@@ -24,7 +24,7 @@ use crate::doctor::on_path;
 use crate::limits::{Remarks, kernel_name};
 use crate::netns::Netns;
 use crate::receipts::{Receipts, Watched};
-use crate::traffic::{FlowState, LARGEST_FIXED, Traffic, user_mss};
+use crate::traffic::{FlowState, LARGEST_FIXED, Stage, Traffic, user_mss};
 use crate::workplan::Workplan;
 
 /// Name of the program.
@@ -65,11 +65,7 @@ struct Flow {
     /// Where and with what words the client runs.
     place: Netns,
     words: Vec<String>,
-    started: bool,
-    on: bool,
-    stopped: bool,
-    ended: bool,
-    failed: Option<String>,
+    stage: Stage,
 }
 
 /// Finds what iperf3 cannot express of what the lab can, and what will be otherwise.
@@ -243,11 +239,7 @@ impl Iperf3 {
                 client: None,
                 place: at_client.clone(),
                 words: client_words(i, group(i)),
-                started: false,
-                on: false,
-                stopped: false,
-                ended: false,
-                failed: None,
+                stage: Stage::default(),
             });
         }
         for (i, flow) in all.flows.iter_mut().enumerate() {
@@ -269,9 +261,9 @@ impl Iperf3 {
 
 impl Traffic for Iperf3 {
     fn serve(&mut self, _now: Time) {
-        for (i, flow) in self.flows.iter_mut().enumerate().filter(|(_, flow)| flow.started && !flow.ended) {
+        for (i, flow) in self.flows.iter_mut().enumerate().filter(|(_, flow)| flow.stage.is_receiving()) {
             if self.receipts.of(i).finished_at.is_some() {
-                flow.ended = true;
+                flow.stage.ended = true;
                 self.ended.push_back(i);
             }
         }
@@ -279,12 +271,12 @@ impl Traffic for Iperf3 {
 
     fn start(&mut self, i: usize, _now: Time) {
         let flow = &mut self.flows[i];
-        (flow.started, flow.on) = (true, true);
+        (flow.stage.started, flow.stage.on) = (true, true);
         let mut command = Command::new(&self.program);
         command.args(&flow.words).stdout(Stdio::null());
         match spawn(command, &flow.place) {
             Ok(client) => flow.client = Some(client),
-            Err(error) => flow.failed = Some(format!("cannot start iperf3: {error}")),
+            Err(error) => flow.stage.failed = Some(format!("cannot start iperf3: {error}")),
         }
     }
 
@@ -292,31 +284,23 @@ impl Traffic for Iperf3 {
     fn stop(&mut self, i: usize) {
         let flow = &mut self.flows[i];
         flow.note_failure();
-        (flow.stopped, flow.on) = (true, false);
+        (flow.stage.stopped, flow.stage.on) = (true, false);
         flow.end();
-        if flow.started && !mem::replace(&mut flow.ended, true) {
+        if flow.stage.started && !mem::replace(&mut flow.stage.ended, true) {
             self.ended.push_back(i);
         }
     }
 
     fn set_on(&mut self, i: usize, on: bool, _now: Time) {
-        self.flows[i].on = on;
+        self.flows[i].stage.on = on;
     }
 
-    fn is_on(&self, i: usize) -> bool {
-        self.flows[i].on
+    fn stage(&self, i: usize) -> &Stage {
+        &self.flows[i].stage
     }
 
     fn state(&self, i: usize) -> FlowState {
         self.receipts.of(i)
-    }
-
-    fn is_receiving(&self, i: usize) -> bool {
-        self.flows[i].started && !self.flows[i].ended
-    }
-
-    fn is_sending(&self, i: usize) -> bool {
-        self.is_receiving(i)
     }
 
     fn next_ended(&mut self) -> Option<usize> {
@@ -328,7 +312,7 @@ impl Traffic for Iperf3 {
         flows
             .filter_map(|(i, flow)| {
                 flow.note_failure();
-                Some((i, flow.failed.clone()?))
+                Some((i, flow.stage.failed.clone()?))
             })
             .collect()
     }
@@ -338,12 +322,12 @@ impl Flow {
     /// A client that has ended by itself has sent all, or says why not.
     fn note_failure(&mut self) {
         if let Some(client) = &mut self.client
-            && !self.stopped
+            && !self.stage.stopped
             && let Ok(Some(status)) = client.try_wait()
             && !status.success()
         {
             let why = last_words(client).unwrap_or_else(|| format!("iperf3 ended with {status}"));
-            self.failed.get_or_insert(why);
+            self.stage.failed.get_or_insert(why);
         }
     }
 

@@ -5,13 +5,10 @@ mod schemes;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io;
 use std::os::fd::AsFd;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread::{self, JoinHandle};
-use std::time::Instant;
 
 use bandmaster_core::measure::meters::Meters;
 use bandmaster_core::measure::record::{self, Tallies};
@@ -24,17 +21,15 @@ use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{UDP_HEADERS, tcp_headers};
 use bandmaster_core::workload::Toggles;
 use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
 
 use crate::Error;
-use crate::forwarder::{self, Board, Clock, Passage, PortPlan, Wires};
+use crate::forwarder::Forwarder;
 pub use crate::forwarder::{Counters, Health};
 use crate::iperf3::{self, Iperf3};
 use crate::limits::{self, Remarks, sets_windows};
 use crate::network::Network;
 use crate::probes::Probes;
-use crate::receipts::Receipts;
 use crate::syscall::{self, TcpInfo};
 use crate::timing::Timing;
 use crate::traffic::{Sockets, Traffic};
@@ -134,59 +129,6 @@ pub(crate) struct Lab<'a> {
     work: u64,
 }
 
-/// The running thread of the forwarder. Dropping it ends the thread.
-struct Forwarder {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<io::Result<()>>>,
-    board: Arc<Board>,
-    passages: Receiver<Passage>,
-    bell: Arc<EventFd>,
-    clock: Clock,
-}
-
-impl Forwarder {
-    /// Starts to forward, and the clock of the run.
-    fn start(
-        ports: Vec<PortPlan>,
-        plan: &Workplan,
-        timing: Timing,
-        receipts: Arc<Receipts>,
-    ) -> Result<Self, Error> {
-        let bell = EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC);
-        let bell = Arc::new(bell.map_err(|errno| Error::os("make an eventfd", errno.into()))?);
-        let (sender, passages) = channel();
-        let stop = Arc::new(AtomicBool::new(false));
-        let board = Arc::new(Board::new(ports.len(), &plan.data_routes, timing, receipts));
-        let clock = Clock::new(Instant::now());
-        let wires =
-            Wires { clock, stop: stop.clone(), board: board.clone(), passages: sender, bell: bell.clone() };
-        let thread = thread::Builder::new()
-            .name("forwarder".to_owned())
-            .spawn(move || forwarder::forward(ports, &wires))
-            .map_err(|error| Error::os("start the forwarder", error))?;
-        Ok(Self { stop, thread: Some(thread), board, passages, bell, clock })
-    }
-
-    fn end(&mut self) -> Result<(), Error> {
-        self.stop.store(true, Ordering::Relaxed);
-        match self.thread.take().map(JoinHandle::join) {
-            None | Some(Ok(Ok(()))) => Ok(()),
-            Some(Ok(Err(error))) => Err(Error::os("wait for packets", error)),
-            Some(Err(panic)) => std::panic::resume_unwind(panic),
-        }
-    }
-}
-
-impl Drop for Forwarder {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been told where it was joined.
-            let _ = thread.join();
-        }
-    }
-}
-
 impl<'a> Lab<'a> {
     fn build(
         scenario: &'a Scenario,
@@ -218,7 +160,7 @@ impl<'a> Lab<'a> {
         } else {
             Timing::default()
         };
-        let forwarder = Forwarder::start(ports, plan, timing, receipts)?;
+        let forwarder = Forwarder::start(ports, &plan.data_routes, timing, receipts)?;
         Ok(Self {
             scenario,
             plan,
@@ -361,7 +303,7 @@ impl<'a> Lab<'a> {
     }
 
     fn set_on(&mut self, i: usize, on: bool, at: Time) {
-        if self.traffic.is_on(i) == on {
+        if self.traffic.stage(i).on == on {
             return;
         }
         self.traffic.set_on(i, on, at);
@@ -447,7 +389,7 @@ impl<'a> Lab<'a> {
     fn finish(mut self, case: usize, trial: u32) -> Result<Trial, Error> {
         let scenario = self.scenario;
         let end = Time::ZERO + scenario.run.duration;
-        self.forwarder.end()?;
+        self.forwarder.end().unwrap_or_else(|panic| resume_unwind(panic))?;
         let board = &self.forwarder.board;
         let ports: Vec<Counters> =
             (0..self.plan.links.rates.len()).map(|port| board.port(port).counters).collect();

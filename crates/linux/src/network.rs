@@ -112,6 +112,10 @@ impl Network {
         } else {
             config.build(Site::new(rate, stream("queue")))
         };
+        let queue = match queue {
+            Discipline::Fifo(rule) => Box::new(fifo::Fifo::new(rule)),
+            Discipline::Ordered(qdisc) => qdisc,
+        };
         let mut programs: Vec<Arc<Mutex<dyn PortProgram>>> = Vec::new();
         if roles.iter().any(|role| role.place.role.wants.ports && role.place.node == from) {
             let counter = Arc::new(Mutex::new(FlowCounter::new()));
@@ -126,8 +130,8 @@ impl Network {
                 }
             }
         }
-        let starts = plan.probe_routes.iter().any(|(_, _, ports)| ports.first() == Some(&(port as u32)));
-        let ends_here = plan.probe_routes.iter().any(|(_, _, ports)| ports.last() == Some(&(port as u32)));
+        let tells_left = plan.probe_routes.iter().any(|(_, _, ports)| ports.first() == Some(&(port as u32)));
+        let tells_came = plan.probe_routes.iter().any(|(_, _, ports)| ports.last() == Some(&(port as u32)));
         Ok(PortPlan {
             from: end(from)?,
             to: end(to)?,
@@ -138,9 +142,8 @@ impl Network {
             loss: (link.loss > 0.0).then(|| (link.loss, stream("loss"))),
             script: if is_forth { link.drop_packets.clone() } else { Vec::new() },
             overhead: topology.frame_overhead.get() as u32,
-            counts: starts || ends_here,
-            tells_left: starts,
-            tells_came: ends_here,
+            tells_left,
+            tells_came,
             programs,
         })
     }

@@ -51,8 +51,8 @@ pub(crate) trait Traffic {
     /// A flow goes on or off.
     fn set_on(&mut self, i: usize, on: bool, now: Time);
 
-    /// True while the flow has its turn to send.
-    fn is_on(&self, i: usize) -> bool;
+    /// How far a flow is.
+    fn stage(&self, i: usize) -> &Stage;
 
     /// Sends the datagrams of a UDP flow that are due, and says when the next is; none while it is off, or when nobody
     /// has to ask.
@@ -72,12 +72,6 @@ pub(crate) trait Traffic {
     fn info(&self, _i: usize) -> Option<TcpInfo> {
         None
     }
-
-    /// The receiver knows of the flow and has not read all of it.
-    fn is_receiving(&self, i: usize) -> bool;
-
-    /// The sender may have something to send.
-    fn is_sending(&self, i: usize) -> bool;
 
     /// The next flow whose receiver has read all of it.
     fn next_ended(&mut self) -> Option<usize>;
@@ -121,6 +115,31 @@ pub(crate) struct FlowState {
     pub(crate) finished_at: Option<Time>,
 }
 
+/// How far a flow is.
+#[derive(Default)]
+pub(crate) struct Stage {
+    pub(crate) started: bool,
+    /// It has its turn to send, by on and off times.
+    pub(crate) on: bool,
+    pub(crate) stopped: bool,
+    /// The receiver has read all that there was.
+    pub(crate) ended: bool,
+    /// Why it could not connect, or was broken off.
+    pub(crate) failed: Option<String>,
+}
+
+impl Stage {
+    /// The receiver knows of the flow and has not read all of it.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.started && !self.ended
+    }
+
+    /// The sender may have something to send.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.is_receiving() && !self.stopped
+    }
+}
+
 struct Flow {
     sender: Socket,
     /// Of TCP: the listener until the connection has come.
@@ -131,15 +150,9 @@ struct Flow {
     /// Payload bytes of a full segment.
     segment: u64,
     state: FlowState,
-    started: bool,
-    /// On, by on and off times.
-    on: bool,
-    stopped: bool,
-    /// The receiver has read all that there was.
-    ended: bool,
+    stage: Stage,
     /// A scheme's bound on the receiver's window.
     window: Option<i32>,
-    failed: Option<String>,
 }
 
 enum Kind {
@@ -238,7 +251,7 @@ impl Sockets {
                         .map_err(|error| Error::os("take a connection", error))
                         .and_then(|()| watch(&self.epoll, &connection, i, RECEIVER));
                     if let Err(error) = ready {
-                        flow.failed = Some(error.to_string());
+                        flow.stage.failed = Some(error.to_string());
                         return;
                     }
                     flow.receiver = connection;
@@ -253,7 +266,7 @@ impl Sockets {
             match syscall::discard(&flow.receiver) {
                 Ok(0) => {
                     // Once: shutting down is an event of its own.
-                    if !std::mem::replace(&mut flow.ended, true) {
+                    if !std::mem::replace(&mut flow.stage.ended, true) {
                         // Its own direction is empty: nothing is left to say.
                         let _ = flow.receiver.shutdown(Shutdown::Both);
                         self.ended.push_back(i);
@@ -270,9 +283,9 @@ impl Sockets {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     if error.kind() != io::ErrorKind::WouldBlock {
-                        flow.failed.get_or_insert_with(|| error.to_string());
+                        flow.stage.failed.get_or_insert_with(|| error.to_string());
                         // A connection that was broken off has ended for the schemes too.
-                        if !std::mem::replace(&mut flow.ended, true) {
+                        if !std::mem::replace(&mut flow.stage.ended, true) {
                             self.ended.push_back(i);
                         }
                     }
@@ -312,13 +325,13 @@ impl Traffic for Sockets {
     fn start(&mut self, i: usize, now: Time) {
         let is_tcp = i < self.tcp_flows;
         let flow = &mut self.flows[i];
-        flow.started = true;
-        flow.on = true;
+        flow.stage.started = true;
+        flow.stage.on = true;
         if is_tcp {
             match flow.sender.connect(&flow.destination.into()) {
                 Ok(()) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
-                Err(error) => flow.failed = Some(format!("cannot connect: {error}")),
+                Err(error) => flow.stage.failed = Some(format!("cannot connect: {error}")),
             }
             flow.write();
         } else {
@@ -328,9 +341,9 @@ impl Traffic for Sockets {
 
     fn stop(&mut self, i: usize) {
         let flow = &mut self.flows[i];
-        flow.stopped = true;
-        flow.on = false;
-        if i < self.tcp_flows && flow.started {
+        flow.stage.stopped = true;
+        flow.stage.on = false;
+        if i < self.tcp_flows && flow.stage.started {
             let _ = flow.sender.shutdown(Shutdown::Write);
         }
     }
@@ -338,10 +351,10 @@ impl Traffic for Sockets {
     fn set_on(&mut self, i: usize, on: bool, now: Time) {
         let is_tcp = i < self.tcp_flows;
         let flow = &mut self.flows[i];
-        if flow.stopped || flow.on == on {
+        if flow.stage.stopped || flow.stage.on == on {
             return;
         }
-        flow.on = on;
+        flow.stage.on = on;
         if is_tcp {
             flow.write();
         } else if on {
@@ -353,8 +366,8 @@ impl Traffic for Sockets {
         self.flows[i].send_due(now)
     }
 
-    fn is_on(&self, i: usize) -> bool {
-        self.flows[i].on
+    fn stage(&self, i: usize) -> &Stage {
+        &self.flows[i].stage
     }
 
     fn state(&self, i: usize) -> FlowState {
@@ -367,15 +380,7 @@ impl Traffic for Sockets {
 
     fn info(&self, i: usize) -> Option<TcpInfo> {
         let flow = &self.flows[i];
-        if flow.started { syscall::tcp_info(&flow.sender).ok() } else { None }
-    }
-
-    fn is_receiving(&self, i: usize) -> bool {
-        self.flows[i].started && !self.flows[i].ended
-    }
-
-    fn is_sending(&self, i: usize) -> bool {
-        self.is_receiving(i) && !self.flows[i].stopped
+        if flow.stage.started { syscall::tcp_info(&flow.sender).ok() } else { None }
     }
 
     fn next_ended(&mut self) -> Option<usize> {
@@ -398,7 +403,7 @@ impl Traffic for Sockets {
 
     fn failures(&mut self) -> Vec<(usize, String)> {
         let failed = self.flows.iter().enumerate();
-        failed.filter_map(|(i, flow)| Some((i, flow.failed.clone()?))).collect()
+        failed.filter_map(|(i, flow)| Some((i, flow.stage.failed.clone()?))).collect()
     }
 
     fn refused_datagrams(&self) -> u64 {
@@ -437,12 +442,8 @@ impl Flow {
             destination: SocketAddr::from((address::receiver(i), PORT)),
             kind,
             state: FlowState::default(),
-            started: false,
-            on: false,
-            stopped: false,
-            ended: false,
+            stage: Stage::default(),
             window: None,
-            failed: None,
         }
     }
 
@@ -458,14 +459,14 @@ impl Flow {
     /// Writes as much as the kernel takes.
     fn write(&mut self) {
         let Kind::Tcp { left, .. } = &mut self.kind else { return };
-        if !self.started || !self.on || self.stopped {
+        if !self.stage.started || !self.stage.on || self.stage.stopped {
             return;
         }
         loop {
             let most = left.map_or(PAYLOAD.len(), |left| PAYLOAD.len().min(left as usize));
             if most == 0 {
                 let _ = self.sender.shutdown(Shutdown::Write);
-                self.stopped = true;
+                self.stage.stopped = true;
                 return;
             }
             match (&self.sender).write(&PAYLOAD[..most]) {
@@ -474,7 +475,7 @@ impl Flow {
                 Err(error) => {
                     let waits = [io::ErrorKind::WouldBlock, io::ErrorKind::NotConnected];
                     if !waits.contains(&error.kind()) {
-                        self.failed.get_or_insert_with(|| error.to_string());
+                        self.stage.failed.get_or_insert_with(|| error.to_string());
                     }
                     return;
                 }
@@ -492,7 +493,7 @@ impl Flow {
     /// Packet n of an on time leaves when the source has made n packets' worth of bits since, or as much later as it is
     /// jittered.
     fn send_due(&mut self, now: Time) -> Option<Time> {
-        if !self.on {
+        if !self.stage.on {
             return None;
         }
         let Kind::Udp { payload, rate, bits, on_since, sent, late, jitter, refused } = &mut self.kind else {

@@ -14,6 +14,7 @@ use bandmaster_core::port::{Header, PortProgram, flow_counter::FlowCounter};
 use bandmaster_core::qdisc::fifo::DropTail;
 use bandmaster_core::qdisc::{Admission, Backlog, ClassChange, Discipline, Pkt, Qdisc, Verdict};
 use bandmaster_core::rng::Stream;
+use bandmaster_core::runtime::faults::PathEnd;
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::Rate;
 
@@ -33,8 +34,10 @@ struct Transit {
 }
 
 /// How a port queues.
+#[derive(Default)]
 enum Queue {
     /// Everything fits: nothing to account for.
+    #[default]
     Unlimited,
     /// First in, first out up to a limit.
     DropTail(DropTail),
@@ -109,11 +112,6 @@ impl PathCounter {
         Self { overhead, ..Self::default() }
     }
 
-    /// What has begun transmission, and what of it arrives.
-    pub(crate) const fn counts(&self) -> (Passed, Passed) {
-        (self.left, self.arriving)
-    }
-
     /// The packet with `key` begins transmission at `start`.
     fn pass(&mut self, start: Time, key: u32, packet: &mut Packet, events: &mut EventQueue) {
         if packet.flow == PROBE {
@@ -166,6 +164,7 @@ pub(crate) struct PortCounters {
 
 /// With thousands of ports, a hop costs as much as the cache lines that it touches: the first is enough for an arrival,
 /// and for taking a packet when nothing else is on the wire.
+#[derive(Default)]
 #[repr(C, align(128))]
 pub(crate) struct Port {
     /// The packet that arrives next, when there is one.
@@ -239,23 +238,7 @@ impl Port {
                 processing: VecDeque::new(),
             })),
         };
-        Self {
-            head: Transit::default(),
-            in_transit: 0,
-            waiting: 0,
-            delivered: 0,
-            plain: 0,
-            free_at: Time::ZERO,
-            fraction: 0,
-            has_jitter: false,
-            varies: false,
-            nanos_per_byte,
-            delay,
-            waiting_bytes: 0,
-            queue,
-            extras: None,
-            rest: Box::default(),
-        }
+        Self { nanos_per_byte, delay, queue, ..Self::default() }
     }
 
     /// Adds the random processing delay of a host that sends through this port.
@@ -277,6 +260,15 @@ impl Port {
         let extras = self.extras();
         extras.loss = random;
         extras.script = script;
+    }
+
+    /// Data that began transmission, or what of it arrives, where probes are stamped.
+    pub(crate) fn passed(&self, end: PathEnd) -> Passed {
+        let path = self.extras.as_ref().and_then(|extras| extras.path.as_ref());
+        path.map_or_else(Passed::default, |path| match end {
+            PathEnd::First => path.left,
+            PathEnd::Last => path.arriving,
+        })
     }
 
     pub(crate) fn extras(&mut self) -> &mut Extras {

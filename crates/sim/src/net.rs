@@ -95,11 +95,13 @@ pub(crate) struct Timer {
     pending: Time,
 }
 
-impl Timer {
-    pub(crate) const fn new() -> Self {
+impl Default for Timer {
+    fn default() -> Self {
         Self { deadline: Time::MAX, pending: Time::MAX }
     }
+}
 
+impl Timer {
     /// Sets the deadline.
     #[inline]
     pub(crate) fn set(&mut self, deadline: Time, event: Event, events: &mut EventQueue) {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use bandmaster_core::control::NETWORK_CONTROL;
+use bandmaster_core::control::{NETWORK_CONTROL, Passed};
 use bandmaster_core::id::NodeId;
-use bandmaster_core::runtime::faults::{PathPoint, ProbeFaults};
+use bandmaster_core::runtime::faults::{PathEnd, ProbeFaults};
 use bandmaster_core::units::UDP_HEADERS;
 
 use crate::net::Net;
@@ -36,20 +36,15 @@ impl Probes {
         Self { routes, on_way: BTreeMap::new(), bytes: 0, faults }
     }
 
-    /// First and last point of the way of probes between two nodes.
-    pub(crate) fn ends(&self, from: NodeId, to: NodeId, table: &[u32]) -> Option<[PathPoint; 2]> {
-        let ports = route_ports(table, *self.routes.get(&(from, to))?);
-        Some([PathPoint::Start(*ports.first()?), PathPoint::End(*ports.last()?)])
+    /// Ports of the way of probes between two nodes; none when there is no way.
+    pub(crate) fn way<'t>(&self, from: NodeId, to: NodeId, table: &'t [u32]) -> &'t [u32] {
+        self.routes.get(&(from, to)).map_or(&[], |route| route_ports(table, *route))
     }
 
-    /// Points of all ways of probes at `node`.
-    pub(crate) fn points_at(&self, node: NodeId, table: &[u32]) -> Vec<PathPoint> {
-        let of = |(from, to): &(NodeId, NodeId)| {
-            let ends = self.ends(*from, *to, table).into_iter().flatten();
-            let here = [*from == node, *to == node];
-            ends.zip(here).filter_map(|(point, here)| here.then_some(point)).collect::<Vec<_>>()
-        };
-        self.routes.keys().flat_map(of).collect()
+    /// The counters of the data path at `node` begin anew; `passed` as in [`ProbeFaults::restart`].
+    pub(crate) fn restart(&mut self, node: NodeId, table: &[u32], passed: impl Fn(usize, PathEnd) -> Passed) {
+        let ways = self.routes.iter().map(|((from, to), route)| (*from, *to, route_ports(table, *route)));
+        self.faults.restart(node, ways, passed);
     }
 
     /// Puts a probe on the data path; false when there is no way.

@@ -3,15 +3,26 @@
 use std::collections::BTreeMap;
 
 use crate::control::Passed;
+use crate::id::NodeId;
 use crate::rng::Stream;
 
-/// Where data are counted for probes: at which end of which port's wire.
+/// Where data are counted for probes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum PathPoint {
-    /// Where they leave.
-    Start(u32),
-    /// Where they arrive.
-    End(u32),
+pub enum PathEnd {
+    /// Where they leave the first port of a way.
+    First,
+    /// Where they arrive behind its last port.
+    Last,
+}
+
+impl PathEnd {
+    /// The port at this end of the way over `ports`.
+    fn port(self, ports: &[u32]) -> Option<u32> {
+        match self {
+            Self::First => ports.first().copied(),
+            Self::Last => ports.last().copied(),
+        }
+    }
 }
 
 /// Losses of probes, and counters that began anew.
@@ -19,8 +30,8 @@ pub enum PathPoint {
 pub struct ProbeFaults {
     share: f64,
     stream: Stream,
-    /// What had passed a point of the path when its node last restarted.
-    zero: BTreeMap<PathPoint, Passed>,
+    /// What had passed an end of a way, by its port, when the node there last restarted.
+    zero: BTreeMap<(u32, PathEnd), Passed>,
 }
 
 impl ProbeFaults {
@@ -34,15 +45,27 @@ impl ProbeFaults {
         self.share > 0.0 && self.stream.chance(self.share)
     }
 
-    /// Counts at `point` begin anew after `passed`.
-    pub fn set_zero(&mut self, point: PathPoint, passed: Passed) {
-        self.zero.insert(point, passed);
+    /// Counts at `node`'s ends of `ways` of probes begin anew; `passed` tells what has passed an end of the way at a port.
+    pub fn restart<'a>(
+        &mut self,
+        node: NodeId,
+        ways: impl Iterator<Item = (NodeId, NodeId, &'a [u32])>,
+        passed: impl Fn(usize, PathEnd) -> Passed,
+    ) {
+        for (from, to, ports) in ways {
+            for (end, at) in [(PathEnd::First, from), (PathEnd::Last, to)] {
+                if let Some(port) = end.port(ports).filter(|_| at == node) {
+                    self.zero.insert((port, end), passed(port as usize, end));
+                }
+            }
+        }
     }
 
-    /// What has passed `point` since its node began, of `passed` in all. Probes that were on their way at a restart
-    /// tell nothing.
-    pub fn since_restart(&self, point: PathPoint, passed: Passed) -> Passed {
-        let zero = self.zero.get(&point).copied().unwrap_or_default();
+    /// What has passed the `end` of the way over `ports` since the node there began, of `passed` in all. Probes that were
+    /// on their way at a restart tell nothing.
+    pub fn since_restart(&self, ports: &[u32], end: PathEnd, passed: Passed) -> Passed {
+        let zero = end.port(ports).and_then(|port| self.zero.get(&(port, end)));
+        let zero = zero.copied().unwrap_or_default();
         Passed {
             packets: passed.packets.saturating_sub(zero.packets),
             bytes: passed.bytes.saturating_sub(zero.bytes),

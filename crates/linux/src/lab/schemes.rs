@@ -7,7 +7,7 @@ use bandmaster_core::control::{
 };
 use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::port::flow_counter::Reader;
-use bandmaster_core::runtime::faults::PathPoint;
+use bandmaster_core::runtime::faults::PathEnd;
 use bandmaster_core::runtime::inventory::Change;
 use bandmaster_core::runtime::{Host, Refusal, Runner};
 use bandmaster_core::scenario::{NodeFault, Transport};
@@ -28,7 +28,7 @@ impl Lab<'_> {
         while let Ok(passage) = self.forwarder.passages.try_recv() {
             if passage.left {
                 let Passage { at, from, to, payload, passed, .. } = passage;
-                let passed = self.since_restart(from, to, passed, true);
+                let passed = self.since_restart(from, to, passed, PathEnd::First);
                 self.observe(from, at, &Observation::ProbeLeft { payload: &payload, passed })?;
             } else {
                 self.probes.expect(passage);
@@ -36,22 +36,16 @@ impl Lab<'_> {
         }
         while let Some(Arrival { from, to, stamp }) = self.probes.receive() {
             let Passage { at, payload, passed, .. } = stamp;
-            let passed = self.since_restart(from, to, passed, false);
+            let passed = self.since_restart(from, to, passed, PathEnd::Last);
             self.observe(to, at, &Observation::ProbeCame { from, payload: &payload, passed })?;
         }
         Ok(())
     }
 
     /// What a probe's stamp counts, without what its node has forgotten.
-    fn since_restart(&self, from: NodeId, to: NodeId, passed: Passed, left: bool) -> Passed {
-        let ways = &self.plan.probe_routes;
-        let Some((.., ports)) = ways.iter().find(|(f, t, _)| (*f, *t) == (from, to)) else { return passed };
-        let point = if left {
-            ports.first().map(|port| PathPoint::Start(*port))
-        } else {
-            ports.last().map(|port| PathPoint::End(*port))
-        };
-        point.map_or(passed, |point| self.probes.faults.since_restart(point, passed))
+    fn since_restart(&self, from: NodeId, to: NodeId, passed: Passed, end: PathEnd) -> Passed {
+        let way = self.plan.probe_routes.iter().find(|(f, t, _)| (*f, *t) == (from, to));
+        way.map_or(passed, |(.., ports)| self.probes.faults.since_restart(ports, end, passed))
     }
 
     /// Tells both ends of a TCP flow that it begins, before anything is sent: what they answer is in its first window.
@@ -127,7 +121,12 @@ impl Lab<'_> {
         let NodeFault { node, change, .. } = self.scenario.faults.nodes[number];
         let now = self.forwarder.clock.now();
         if change == Change::Restart {
-            self.forget_counts(node);
+            let ways = self.plan.probe_routes.iter().map(|(from, to, ports)| (*from, *to, &**ports));
+            let board = &self.forwarder.board;
+            self.probes.faults.restart(node, ways, |port, end| match end {
+                PathEnd::First => board.port(port).left,
+                PathEnd::Last => board.port(port).arriving,
+            });
         }
         self.run_roles(|runner, host| runner.change(host, now, node, change))?;
         if change == Change::Join {
@@ -136,23 +135,6 @@ impl Lab<'_> {
             }
         }
         Ok(())
-    }
-
-    /// The counters of a node's data path begin anew.
-    fn forget_counts(&mut self, node: NodeId) {
-        for (from, to, ports) in &self.plan.probe_routes {
-            let ends = [
-                ports.first().filter(|_| *from == node).map(|port| PathPoint::Start(*port)),
-                ports.last().filter(|_| *to == node).map(|port| PathPoint::End(*port)),
-            ];
-            for point in ends.into_iter().flatten() {
-                let passed = match point {
-                    PathPoint::Start(port) => self.forwarder.board.port(port as usize).left,
-                    PathPoint::End(port) => self.forwarder.board.port(port as usize).arriving,
-                };
-                self.probes.faults.set_zero(point, passed);
-            }
-        }
     }
 
     /// A kernel that does not do what the scenario needs ends the trial.
@@ -237,9 +219,9 @@ impl Host for Lab<'_> {
         let mut stats = Vec::new();
         for i in 0..self.plan.tcp_flows {
             let (src, dst) = (self.plan.flows[i].src, self.plan.flows[i].dst);
-            if dst == node && self.traffic.is_receiving(i) {
+            if dst == node && self.traffic.stage(i).is_receiving() {
                 stats.push(self.stats_of(i, FlowEnd::Receiver));
-            } else if src == node && self.traffic.is_sending(i) {
+            } else if src == node && self.traffic.stage(i).is_sending() {
                 stats.push(self.stats_of(i, FlowEnd::Sender));
             }
         }

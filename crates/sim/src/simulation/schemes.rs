@@ -6,7 +6,7 @@ use bandmaster_core::control::{
 use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::port::flow_counter::Reader;
 use bandmaster_core::qdisc::{ClassChange, ClassName};
-use bandmaster_core::runtime::faults::PathPoint;
+use bandmaster_core::runtime::faults::PathEnd;
 use bandmaster_core::runtime::inventory::Change;
 use bandmaster_core::runtime::post::Post;
 use bandmaster_core::runtime::{Host, Refusal, Runner};
@@ -20,7 +20,6 @@ use bandmaster_core::units::{Bytes, Rate};
 use super::Simulation;
 use crate::events::Event;
 use crate::gates::Gates;
-use crate::link::PathCounter;
 use crate::probes::{Probe, Probes};
 use crate::routes::route_ports;
 use crate::workload::flow_key;
@@ -142,7 +141,7 @@ impl Simulation<'_> {
         let passed = self.net.slab.at(key).left_before();
         if let Some(Probe { from, to, payload, .. }) = self.control.probes.get(key) {
             let (from, to, payload) = (*from, *to, payload.clone());
-            let passed = self.since_restart(from, to, 0, passed);
+            let passed = self.since_restart(from, to, PathEnd::First, passed);
             self.observe(from, &Observation::ProbeLeft { payload: &payload, passed });
         }
     }
@@ -151,14 +150,14 @@ impl Simulation<'_> {
     pub(super) fn deliver_probe(&mut self, key: u32) {
         let passed = self.net.slab.at(key).came_before();
         if let Some(Probe { from, to, payload, lost: false }) = self.control.probes.take(key) {
-            let passed = self.since_restart(from, to, 1, passed);
+            let passed = self.since_restart(from, to, PathEnd::Last, passed);
             self.observe(to, &Observation::ProbeCame { from, payload: &payload, passed });
         }
     }
 
-    fn since_restart(&self, from: NodeId, to: NodeId, end: usize, passed: Passed) -> Passed {
-        let ends = self.control.probes.ends(from, to, &self.net.routes);
-        ends.map_or(passed, |ends| self.control.probes.faults.since_restart(ends[end], passed))
+    fn since_restart(&self, from: NodeId, to: NodeId, end: PathEnd, passed: Passed) -> Passed {
+        let probes = &self.control.probes;
+        probes.faults.since_restart(probes.way(from, to, &self.net.routes), end, passed)
     }
 
     /// Something happens to the roles at a node.
@@ -166,24 +165,14 @@ impl Simulation<'_> {
         let NodeFault { node, change, .. } = self.scenario.faults.nodes[number];
         let now = self.net.now;
         if change == Change::Restart {
-            self.forget_counts(node);
+            let ports = &self.net.ports;
+            self.control.probes.restart(node, &self.net.routes, |port, end| ports[port].passed(end));
         }
         self.run_roles(|runner, host| runner.change(host, now, node, change));
         if change == Change::Join {
             for FlowStats { flow, end, .. } in self.flow_stats(now, node) {
                 self.announce(flow.0, node, end);
             }
-        }
-    }
-
-    /// The counters of a node's data path begin anew.
-    fn forget_counts(&mut self, node: NodeId) {
-        for point in self.control.probes.points_at(node, &self.net.routes) {
-            let (PathPoint::Start(port) | PathPoint::End(port)) = point;
-            let counter = self.net.ports[port as usize].extras.as_ref().and_then(|e| e.path.as_ref());
-            let (left, arriving) = counter.map_or_else(Default::default, PathCounter::counts);
-            let passed = if matches!(point, PathPoint::Start(_)) { left } else { arriving };
-            self.control.probes.faults.set_zero(point, passed);
         }
     }
 }

@@ -16,7 +16,7 @@ use bandmaster_core::time::{Span, Time};
 use super::multipath::PathState;
 
 /// The two variables that a congestion control owns, in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Window {
     /// Congestion window.
     pub(crate) cwnd: u64,
@@ -140,6 +140,41 @@ pub(crate) fn build(settings: &TcpSettings) -> Option<Box<dyn CongestionControl>
     Some((def.build)(settings))
 }
 
+/// What the controls before CUBIC have in common: a segment more per round-trip time, half after a loss.
+struct Additive {
+    byte_counting: bool,
+    /// As 4.3BSD: half of everything outstanding, in whole segments, and what follows a fast retransmit. None: RFC 5681.
+    bsd: Option<FastRecovery>,
+}
+
+impl Additive {
+    fn new(settings: &TcpSettings, bsd: Option<FastRecovery>) -> Self {
+        Self { byte_counting: settings.byte_counting, bsd }
+    }
+}
+
+impl CongestionControl for Additive {
+    fn on_ack(&mut self, window: &mut Window, ack: &AckInfo) {
+        additive_increase(window, ack, self.byte_counting);
+    }
+
+    fn ssthresh_after_loss(&mut self, window: &Window, in_flight: u64, mss: u64) -> u64 {
+        match self.bsd {
+            None => half_of_flight(in_flight, mss),
+            // The offered window stands for the flight.
+            Some(_) => (window.cwnd.min(in_flight) / 2 / mss).max(2) * mss,
+        }
+    }
+
+    fn halves_outstanding(&self) -> bool {
+        self.bsd.is_some()
+    }
+
+    fn fast_recovery(&self) -> FastRecovery {
+        self.bsd.unwrap_or(FastRecovery::UntilRepaired)
+    }
+}
+
 /// What the coupled controls of multipath TCP have in common: slow start as ever, then growth that depends on all
 /// subflows. Without subflows they are Reno.
 struct Coupled {
@@ -174,14 +209,7 @@ impl CongestionControl for Coupled {
     }
 
     fn on_subflow_ack(&mut self, window: &mut Window, ack: &AckInfo, paths: &mut [PathState], own: usize) {
-        let mut acked = ack.acked;
-        if window.cwnd < window.ssthresh {
-            acked = slow_start(window, acked, ack.mss, self.byte_counting);
-            if acked == 0 {
-                return;
-            }
-        }
-        let counted = if self.byte_counting { acked } else { ack.mss };
+        let Some(counted) = beyond_slow_start(window, ack, self.byte_counting) else { return };
         if let Some(path) = paths.get_mut(own) {
             path.cwnd = window.cwnd;
         }
@@ -221,27 +249,27 @@ fn slow_start(window: &mut Window, acked: u64, mss: u64, byte_counting: bool) ->
     acked - used
 }
 
-/// Slow start, then a segment per round-trip time (RFC 5681 section 3.1).
-fn additive_increase(window: &mut Window, ack: &AckInfo, byte_counting: bool) {
+/// Slow start while it lasts; then the bytes by which congestion avoidance grows: those acknowledged (RFC 3465), or a
+/// segment per acknowledgement.
+fn beyond_slow_start(window: &mut Window, ack: &AckInfo, byte_counting: bool) -> Option<u64> {
     let mut acked = ack.acked;
     if window.cwnd < window.ssthresh {
         acked = slow_start(window, acked, ack.mss, byte_counting);
         if acked == 0 {
-            return;
+            return None;
         }
     }
-    // Equation (3), per acknowledgement or per segment's worth of bytes (RFC 3465).
-    let counted = if byte_counting { acked } else { ack.mss };
-    window.cwnd += (ack.mss * counted / window.cwnd).max(1);
+    Some(if byte_counting { acked } else { ack.mss })
+}
+
+/// Slow start, then a segment per round-trip time (RFC 5681 section 3.1, equation (3)).
+fn additive_increase(window: &mut Window, ack: &AckInfo, byte_counting: bool) {
+    if let Some(counted) = beyond_slow_start(window, ack, byte_counting) {
+        window.cwnd += (ack.mss * counted / window.cwnd).max(1);
+    }
 }
 
 /// Half of the flight, at least two segments (RFC 5681 equation (4)).
 fn half_of_flight(in_flight: u64, mss: u64) -> u64 {
     (in_flight / 2).max(2 * mss)
-}
-
-/// Half of the smaller of window and flight in whole segments, at least two (4.3BSD, where the offered window stands for
-/// the flight).
-fn half_in_segments(window: &Window, outstanding: u64, mss: u64) -> u64 {
-    (window.cwnd.min(outstanding) / 2 / mss).max(2) * mss
 }

@@ -11,6 +11,7 @@ use crate::net::{Net, Timer};
 use crate::packet::{Packet, flag};
 
 /// The receiving end of a flow.
+#[derive(Default)]
 pub(crate) struct Receiver {
     flow: u32,
     /// First hop of the way back.
@@ -71,24 +72,10 @@ struct Reader {
 impl Receiver {
     pub(crate) fn new(flow: u32, route: u32, profile: &Profile) -> Self {
         let extras = profile.settings.read_rate.map(|rate| {
-            let reader = Some(Reader { rate, read: 0, timer: Timer::new() });
+            let reader = Some(Reader { rate, read: 0, timer: Timer::default() });
             Box::new(Extras { reader, ..Extras::default() })
         });
-        Self {
-            flow,
-            route,
-            next: 0,
-            edge: 0,
-            unacknowledged: 0,
-            generation: 0,
-            delayed_ack: Timer::new(),
-            recent_timestamp: 0,
-            extras,
-            echo_congestion: false,
-            end: u64::MAX,
-            finished_at: Time::MAX,
-            opened: false,
-        }
+        Self { flow, route, extras, end: u64::MAX, finished_at: Time::MAX, ..Self::default() }
     }
 
     /// Makes this the receiver of a subflow.
@@ -266,7 +253,7 @@ impl Receiver {
                 }
             }
             None => {
-                let mut credit = Credit { rate, granted, timer: Timer::new() };
+                let mut credit = Credit { rate, granted, timer: Timer::default() };
                 // Spread the flows of a receiver over the interval: golden-ratio phases.
                 let phase = u64::from(flow.wrapping_mul(0x9e37_79b9) >> 16);
                 let interval = credit_interval(rate, profile);

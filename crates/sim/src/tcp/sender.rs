@@ -19,9 +19,10 @@ use super::{Profile, timestamp};
 use crate::net::{Net, Timer};
 use crate::packet::{Packet, ecn, flag};
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum State {
     /// Not yet started.
+    #[default]
     Closed,
     /// Broken off: nothing more is sent or heard.
     Reset,
@@ -43,6 +44,7 @@ pub(crate) struct SenderCounters {
 }
 
 /// The sending end of a flow.
+#[derive(Default)]
 pub(crate) struct Sender {
     flow: u32,
     /// First hop of the way.
@@ -101,6 +103,7 @@ impl Default for Timed {
 }
 
 /// What a connection does without as long as it is not paced, sees no marks and no scheme looks at it.
+#[derive(Default)]
 struct Steering {
     timer: Timer,
     next_send: Time,
@@ -111,24 +114,9 @@ struct Steering {
     /// No second ECN reaction before this offset is acknowledged.
     reduced_until: u64,
     /// When everything was acknowledged last, where idle time matters.
-    idle_since: Time,
+    idle_since: Option<Time>,
     /// A subflow of multipath TCP gets its data from here.
     share: Option<Share>,
-}
-
-impl Default for Steering {
-    fn default() -> Self {
-        Self {
-            timer: Timer::new(),
-            next_send: Time::ZERO,
-            cap: None,
-            rate: None,
-            range: RttRange::default(),
-            reduced_until: 0,
-            idle_since: Time::MAX,
-            share: None,
-        }
-    }
 }
 
 impl Sender {
@@ -137,29 +125,11 @@ impl Sender {
         Self {
             flow,
             route,
-            state: State::Closed,
-            next: 0,
             limit: size.unwrap_or(u64::MAX),
-            paused: false,
             closing: size.is_some(),
             window: Window { cwnd: u64::from(settings.initial_window) * mss, ssthresh: u64::MAX },
-            edge: 0,
-            board: Scoreboard::default(),
-            duplicates: 0,
-            generation: 0,
-            recovery_point: 0,
-            rescued: false,
-            had_partial_ack: false,
-            prr: Prr::default(),
-            rtt: RttEstimator::default(),
-            backoff: 0,
-            retransmit: Timer::new(),
-            timed: Timed::default(),
-            echo: 0,
-            send_cwr: false,
-            steering: None,
             control: cc::build(settings),
-            counters: SenderCounters::default(),
+            ..Self::default()
         }
     }
 
@@ -243,7 +213,11 @@ impl Sender {
         let settings = &profile.settings;
         if settings.idle_restart
             && self.board.is_empty()
-            && self.steering.as_ref().is_some_and(|s| now.since(s.idle_since) > self.rtt.rto(settings))
+            && self
+                .steering
+                .as_ref()
+                .and_then(|s| s.idle_since)
+                .is_some_and(|idle| now.since(idle) > self.rtt.rto(settings))
         {
             let restart = u64::from(settings.initial_window) * profile.mss;
             self.window.cwnd = self.window.cwnd.min(restart);
@@ -382,7 +356,7 @@ impl Sender {
             self.had_partial_ack |= is_partial;
         }
         if profile.settings.idle_restart && advanced > 0 && self.board.is_empty() {
-            self.steering.get_or_insert_default().idle_since = net.now;
+            self.steering.get_or_insert_default().idle_since = Some(net.now);
         }
         self.note_path(advanced, net);
         self.transmit(profile, net);

@@ -1,6 +1,5 @@
 //! BIC, as Linux 2.6.18 had it: binary search for the window of the last loss.
 
-use bandmaster_core::scenario::TcpSettings;
 use bandmaster_core::time::{Span, Time};
 
 use super::{AckInfo, CongestionControl, CongestionControlDef, Window};
@@ -9,7 +8,7 @@ pub(super) static DEF: CongestionControlDef = CongestionControlDef {
     name: "bic",
     about: "Binary search for the window of the last loss; Linux's default from 2.6.8 to 2.6.18",
     source: "Xu, Harfoush, Rhee, INFOCOM 2004; parameters of Linux 2.6.18",
-    build: |settings| Box::new(Bic::new(settings)),
+    build: |_| Box::new(Bic::fresh()),
 };
 
 /// Decrease, in 1024ths.
@@ -47,10 +46,6 @@ struct Bic {
 }
 
 impl Bic {
-    fn new(_settings: &TcpSettings) -> Self {
-        Self::fresh()
-    }
-
     fn fresh() -> Self {
         Self {
             last_max: 0,

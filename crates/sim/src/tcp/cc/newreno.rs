@@ -1,39 +1,17 @@
 //! The window of RFC 5681.
 
-use bandmaster_core::scenario::TcpSettings;
-
-use super::{AckInfo, CongestionControl, CongestionControlDef, Window, additive_increase, half_of_flight};
+use super::{Additive, CongestionControlDef};
 
 pub(super) static DEF: CongestionControlDef = CongestionControlDef {
     name: "newreno",
     about: "Additive increase by a segment per RTT, halving on loss",
     source: "RFC 5681, RFC 6582",
-    build: |settings| Box::new(NewReno::new(settings)),
+    build: |settings| Box::new(Additive::new(settings, None)),
 };
-
-struct NewReno {
-    byte_counting: bool,
-}
-
-impl NewReno {
-    fn new(settings: &TcpSettings) -> Self {
-        Self { byte_counting: settings.byte_counting }
-    }
-}
-
-impl CongestionControl for NewReno {
-    fn on_ack(&mut self, window: &mut Window, ack: &AckInfo) {
-        additive_increase(window, ack, self.byte_counting);
-    }
-
-    /// RFC 5681 equation (4).
-    fn ssthresh_after_loss(&mut self, _window: &Window, in_flight: u64, mss: u64) -> u64 {
-        half_of_flight(in_flight, mss)
-    }
-}
 
 #[cfg(test)]
 mod tests {
+    use super::super::{AckInfo, CongestionControl, Window};
     use super::*;
     use bandmaster_core::time::Time;
 
@@ -43,8 +21,8 @@ mod tests {
         AckInfo { now: Time::ZERO, acked, mss: MSS, srtt: None, sample: None, next: 0, una: 0 }
     }
 
-    fn control(byte_counting: bool) -> NewReno {
-        NewReno { byte_counting }
+    fn control(byte_counting: bool) -> Additive {
+        Additive { byte_counting, bsd: None }
     }
 
     #[test]

@@ -1,49 +1,19 @@
 //! Tahoe (Jacobson 1988; 4.3BSD-Tahoe): fast retransmit, then slow start.
 
-use bandmaster_core::scenario::TcpSettings;
-
-use super::{
-    AckInfo, CongestionControl, CongestionControlDef, FastRecovery, Window, additive_increase,
-    half_in_segments,
-};
+use super::{Additive, CongestionControlDef, FastRecovery};
 
 pub(super) static DEF: CongestionControlDef = CongestionControlDef {
     name: "tahoe",
     about: "Additive increase by a segment per RTT, slow start after every loss",
     source: "Jacobson 1988; ns-2, Agent/TCP",
-    build: |settings| Box::new(Tahoe::new(settings)),
+    build: |settings| Box::new(Additive::new(settings, Some(FastRecovery::None))),
 };
-
-struct Tahoe {
-    byte_counting: bool,
-}
-
-impl Tahoe {
-    fn new(settings: &TcpSettings) -> Self {
-        Self { byte_counting: settings.byte_counting }
-    }
-}
-
-impl CongestionControl for Tahoe {
-    fn on_ack(&mut self, window: &mut Window, ack: &AckInfo) {
-        additive_increase(window, ack, self.byte_counting);
-    }
-
-    fn ssthresh_after_loss(&mut self, window: &Window, in_flight: u64, mss: u64) -> u64 {
-        half_in_segments(window, in_flight, mss)
-    }
-
-    fn halves_outstanding(&self) -> bool {
-        true
-    }
-
-    fn fast_recovery(&self) -> FastRecovery {
-        FastRecovery::None
-    }
-}
 
 #[cfg(test)]
 mod tests {
+    use bandmaster_core::scenario::TcpSettings;
+
+    use super::super::{CongestionControl, Window};
     use super::*;
 
     const MSS: u64 = 1000;
@@ -51,7 +21,7 @@ mod tests {
     /// 4.3BSD: `win = min(snd_wnd, snd_cwnd) / 2 / maxseg`, at least 2.
     #[test]
     fn ssthresh_is_half_the_window_in_whole_segments() {
-        let mut tahoe = Tahoe::new(&TcpSettings::default());
+        let mut tahoe = Additive::new(&TcpSettings::default(), Some(FastRecovery::None));
         let mut after = |cwnd: u64, outstanding: u64| {
             let window = Window { cwnd: cwnd * MSS, ssthresh: u64::MAX };
             tahoe.ssthresh_after_loss(&window, outstanding * MSS, MSS)
