@@ -1,0 +1,59 @@
+//! BAS where its servers send.
+
+use bandmaster_core::report::RunRecord;
+use bandmaster_core::scenario::{Options, parse};
+use bandmaster_sim::{RunOptions, run};
+
+/// Payload of 1448 bytes in frames of 1514, over the bottleneck.
+const LIMIT: f64 = 100.0 * 1448.0 / 1514.0;
+
+/// Four clients at 3, 6, 11 and 21 ms from a server behind 100 Mbit/s, with these flows and keys of the scheme.
+fn served(flows: &str, keys: &str, seed: u64) -> RunRecord {
+    let clients = [2, 5, 10, 20].iter().enumerate();
+    let links = clients.map(|(n, delay)| {
+        format!("[[network.links]]\nends = [\"r\", \"c{n}\"]\nrate = \"1gbit\"\ndelay = \"{delay}ms\"\n")
+    });
+    let text = format!(
+        "version = 1\nname = \"served\"\n[run]\nduration = \"20s\"\nwarm-up = \"5s\"\nseed = {seed}\n\
+         [network]\nhosts = [\"server\", \"c0\", \"c1\", \"c2\", \"c3\"]\nrouters = [\"edge\", \"r\"]\n\
+         frame-overhead = \"14B\"\n\
+         [[network.links]]\nends = [\"server\", \"edge\"]\nrate = \"1gbit\"\nqueue = \"1000pkt\"\n\
+         [[network.links]]\nends = [\"edge\", \"r\"]\nrate = \"100mbit\"\ndelay = \"1ms\"\nqueue = \"1000pkt\"\n\
+         {}{flows}\n[schemes.bas]\nservers = [\"server\"]\ndomain = [\"server\", \"edge\", \"r\"]\n{keys}\n",
+        links.collect::<String>()
+    );
+    let study = parse("served.toml", &text, &Options::default()).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    run(&study.cases[0].scenario, 0, 0, &mut RunOptions::default()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn group(name: &str, from: &str, to: &str) -> String {
+    format!("[[flows]]\nname = \"{name}\"\nfrom = {from}\nto = {to}\npairing = \"all-to-all\"\n")
+}
+
+const CLIENTS: &str = "[\"c0\", \"c1\", \"c2\", \"c3\"]";
+
+/// Windows of the smoothed round-trip time kept up a queue of 595 packets; before servers counted flows, downloads were
+/// given nothing at all.
+#[test]
+fn downloads_share_the_link_without_a_queue() {
+    let downloads = group("downloads", "\"server\"", CLIENTS);
+    for (keys, seed) in [("", 1), ("", 2), ("", 3), ("allocator = \"max-min\"", 1)] {
+        let record = served(&downloads, keys, seed);
+        let metric = |name| record.metric(name).unwrap_or(f64::NAN);
+        let (throughput, jain, queue) = (metric("throughput"), metric("jain_long"), metric("queue_max"));
+        println!("{keys:?} {seed}: {throughput:.2} Mbit/s, Jain {jain:.4}, queue at most {queue}");
+        assert!(throughput > 0.95 * LIMIT && throughput < 1.001 * LIMIT, "{throughput} of {LIMIT}");
+        assert!(jain > 0.99, "{jain}");
+        assert!(queue < 100.0, "{queue} packets");
+        assert_eq!(metric("refusals"), 0.0);
+    }
+}
+
+/// Acknowledgements of downloads come by the ports of uploads: they take no share of them.
+#[test]
+fn the_two_directions_are_shared_apart() {
+    let both = group("downloads", "\"server\"", CLIENTS) + &group("uploads", CLIENTS, "\"server\"");
+    let record = served(&both, "", 1);
+    let throughput = record.metric("throughput").unwrap_or(f64::NAN);
+    assert!(throughput > 1.8 * LIMIT, "{throughput} Mbit/s of {LIMIT} each way");
+}
