@@ -414,8 +414,8 @@ impl Serialize for Params {
     }
 }
 
-macro_rules! getter {
-    ($(#[$doc:meta])* $name:ident, $variant:ident, $type:ty) => {
+macro_rules! getters {
+    ($($(#[$doc:meta])* $name:ident: $variant:ident($type:ty),)+) => {$(
         $(#[$doc])*
         /// # Panics
         /// When the entry has no such key: a bug of the entry, found by the registry test.
@@ -425,7 +425,7 @@ macro_rules! getter {
                 other => panic!("parameter {key} is {other:?}, not {}", stringify!($variant)),
             }
         }
-    };
+    )+};
 }
 
 impl Params {
@@ -452,6 +452,11 @@ impl Params {
         self.0.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
+    /// What `read` finds at `key`, when that has a value: `params.optional("ceil", Params::rate)`.
+    pub fn optional<T>(&self, key: &str, read: impl FnOnce(&Self, &str) -> T) -> Option<T> {
+        self.get(key).map(|_| read(self, key))
+    }
+
     /// Replaces or adds a value.
     pub fn set(&mut self, key: &'static str, value: Value) {
         match self.0.iter_mut().find(|(name, _)| *name == key) {
@@ -460,30 +465,33 @@ impl Params {
         }
     }
 
-    getter!(
+    getters! {
         /// A rate.
-        rate, Rate, Rate);
-    getter!(
+        rate: Rate(Rate),
         /// A span.
-        span, Span, Span);
-    getter!(
+        span: Span(Span),
         /// A number of bytes.
-        bytes, Bytes, Bytes);
-    getter!(
+        bytes: Bytes(Bytes),
         /// A queue limit.
-        limit, Limit, Limit);
-    getter!(
+        limit: Limit(Limit),
         /// A drawn span.
-        draw, Draw, SpanDraw);
-    getter!(
+        draw: Draw(SpanDraw),
         /// A whole number, or a number of packets.
-        integer, Integer, i64);
-    getter!(
+        integer: Integer(i64),
         /// A number.
-        float, Float, f64);
-    getter!(
+        float: Float(f64),
         /// A truth value.
-        bool, Bool, bool);
+        bool: Bool(bool),
+        /// A word or text.
+        text: Text(String),
+        /// A list of texts.
+        list: List(Vec<String>),
+        /// Files.
+        files: Files(Vec<NamedText>),
+        /// A list of tables.
+        tables: Tables(Vec<Self>),
+    }
+
     /// What the word at `key` stands for.
     ///
     /// # Panics
@@ -491,19 +499,6 @@ impl Params {
     pub fn choice<T: Choice>(&self, key: &str) -> T {
         T::of(&self.text(key))
     }
-
-    getter!(
-        /// A word or text.
-        text, Text, String);
-    getter!(
-        /// A list of texts.
-        list, List, Vec<String>);
-    getter!(
-        /// Files.
-        files, Files, Vec<NamedText>);
-    getter!(
-        /// A list of tables.
-        tables, Tables, Vec<Self>);
 }
 
 #[cfg(test)]

@@ -106,8 +106,18 @@ impl<'r, S> Reader<'r, S> {
 
     /// Notes that the value of `key` is wrong.
     pub(crate) fn fail_key(&mut self, section: &Section<'_>, key: &str, message: impl Into<String>) {
-        let found = section.entry(key);
-        self.errors.push(Error::at(&self.file, &found.place, &found.path, message));
+        self.fail(section.place(key), section.key_path(key), message);
+    }
+
+    /// Notes that the value of `key` is wrong, and what to write instead.
+    pub(crate) fn fail_key_with(
+        &mut self,
+        section: &Section<'_>,
+        key: &str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        self.fail_with(section.place(key), section.key_path(key), message, hint);
     }
 
     /// Notes where a value came from.
@@ -189,12 +199,8 @@ impl<'r, S> Reader<'r, S> {
                 Some(None) => {}
                 None => {
                     let names: Vec<&str> = keys.iter().map(|k| k.name).collect();
-                    self.fail_with(
-                        &entry.place,
-                        &own.path,
-                        format!("unknown key `{}` in {header}", entry.key),
-                        words::suggestion(&entry.key, &names),
-                    );
+                    let message = format!("unknown key `{}` in {header}", entry.key);
+                    self.fail_with(&entry.place, &own.path, message, words::suggestion(&entry.key, &names));
                 }
             }
         }
@@ -395,8 +401,8 @@ impl<'r, S> Reader<'r, S> {
     }
 }
 
-macro_rules! typed {
-    ($(#[$doc:meta])* $name:ident, $variant:ident, $type:ty) => {
+macro_rules! getters {
+    ($($(#[$doc:meta])* $name:ident: $variant:ident($type:ty),)+) => {$(
         $(#[$doc])*
         pub(crate) fn $name(&self, key: &str) -> Option<$type> {
             match self.entry(key).value.as_ref()? {
@@ -404,7 +410,7 @@ macro_rules! typed {
                 other => panic!("key {key} holds {other:?}, not {}", stringify!($variant)),
             }
         }
-    };
+    )+};
 }
 
 impl<'a> Section<'a> {
@@ -464,33 +470,26 @@ impl<'a> Section<'a> {
         Some(T::of(&self.text(key)?))
     }
 
-    typed!(
+    getters! {
         /// A rate.
-        rate, Rate, Rate);
-    typed!(
+        rate: Rate(Rate),
         /// A span.
-        span, Span, Span);
-    typed!(
+        span: Span(Span),
         /// A number of bytes.
-        bytes, Bytes, Bytes);
-    typed!(
+        bytes: Bytes(Bytes),
         /// A drawn span.
-        draw, Draw, SpanDraw);
-    typed!(
+        draw: Draw(SpanDraw),
         /// A whole number or a number of packets.
-        integer, Integer, i64);
-    typed!(
+        integer: Integer(i64),
         /// A number.
-        float, Float, f64);
-    typed!(
+        float: Float(f64),
         /// A truth value.
-        bool, Bool, bool);
-    typed!(
+        bool: Bool(bool),
         /// A word or text.
-        text, Text, String);
-    typed!(
+        text: Text(String),
         /// Texts.
-        list, List, Vec<String>);
+        list: List(Vec<String>),
+    }
 }
 
 /// `table.key`; `key` at the top of the file.

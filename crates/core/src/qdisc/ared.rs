@@ -7,7 +7,7 @@
 
 use super::red::{ECN, MEAN_PACKET, Red, Settings, amount, check_mean_packet, check_thresholds};
 use super::{Admission, Backlog, Discipline, Pkt, QdiscDef, Site, Verdict};
-use crate::params::{Key, Kind, Limit, Params, Value, keys};
+use crate::params::{Key, Kind, Limit, Params, keys};
 use crate::time::{Span, Time};
 use crate::units::{Bytes, Dimension, Rate};
 
@@ -62,18 +62,11 @@ fn check(params: &Params) -> Result<(), (&'static str, String)> {
     }
     check_mean_packet(params.bytes("mean-packet"))?;
     let limit = params.limit("limit");
-    match (threshold(params, "min-th"), threshold(params, "max-th")) {
+    match (params.optional("min-th", Params::limit), params.optional("max-th", Params::limit)) {
         (None, None) => Ok(()),
         (Some(min_th), Some(max_th)) => check_thresholds(limit, min_th, max_th),
         (Some(min_th), None) => check_thresholds(limit, min_th, triple(min_th)),
         (None, Some(max_th)) => Err(("max-th", format!("\"{max_th}\" stands without `min-th`"))),
-    }
-}
-
-fn threshold(params: &Params, key: &str) -> Option<Limit> {
-    match params.get(key) {
-        Some(Value::Limit(limit)) => Some(*limit),
-        _ => None,
     }
 }
 
@@ -89,21 +82,18 @@ fn triple(limit: Limit) -> Limit {
 fn settings(params: &Params, rate: Rate) -> Settings {
     let mean_packet = params.bytes("mean-packet");
     let packets_per_second = rate.bits_per_sec() as f64 / (8.0 * mean_packet.get() as f64);
-    let in_bytes = matches!(threshold(params, "min-th"), Some(Limit::Bytes(_)));
-    let min_th = threshold(params, "min-th").map_or_else(
+    let in_bytes = matches!(params.optional("min-th", Params::limit), Some(Limit::Bytes(_)));
+    let min_th = params.optional("min-th", Params::limit).map_or_else(
         || (params.span("target-delay").as_secs_f64() * packets_per_second / 2.0).max(LEAST_MIN_TH),
         amount,
     );
-    let weight = match params.get("weight") {
-        Some(Value::Float(weight)) => *weight,
-        _ => -libm::expm1(-1.0 / packets_per_second),
-    };
+    let weight = params.optional("weight", Params::float);
     Settings {
         limit: params.limit("limit"),
         min_th,
-        max_th: threshold(params, "max-th").map_or(3.0 * min_th, amount),
+        max_th: params.optional("max-th", Params::limit).map_or(3.0 * min_th, amount),
         in_bytes,
-        weight,
+        weight: weight.unwrap_or_else(|| -libm::expm1(-1.0 / packets_per_second)),
         max_p: params.float("max-p"),
         gentle: true,
         wait: false,
@@ -177,6 +167,7 @@ impl Admission for AdaptiveRed {
 mod tests {
     use super::*;
     use crate::id::FlowId;
+    use crate::params::Value;
     use crate::rng::Stream;
 
     fn close(a: f64, b: f64) {

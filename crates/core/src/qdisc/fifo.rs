@@ -17,20 +17,20 @@ pub static DEF: QdiscDef = QdiscDef {
         /// ECN-capable packets that find more than this waiting are marked (DCTCP's K); absent: none
         "ecn-threshold": Kind::Limit, optional;
     },
-    check: |params| match (params.get("ecn-threshold"), params.limit("limit")) {
-        (Some(Value::Limit(Limit::Packets(mark))), Limit::Packets(limit)) if *mark >= limit => {
+    check: |params| match (params.optional("ecn-threshold", Params::limit), params.limit("limit")) {
+        (Some(Limit::Packets(mark)), Limit::Packets(limit)) if mark >= limit => {
             Err(("ecn-threshold", format!("\"{mark}pkt\" is not below the limit, \"{limit}pkt\"")))
         }
-        (Some(Value::Limit(Limit::Bytes(mark))), Limit::Bytes(limit)) if *mark >= limit => {
+        (Some(Limit::Bytes(mark)), Limit::Bytes(limit)) if mark >= limit => {
             Err(("ecn-threshold", format!("\"{mark}\" is not below the limit, \"{limit}\"")))
         }
         _ => Ok(()),
     },
     build: |params, _| {
         let drop_tail = DropTail { limit: params.limit("limit") };
-        Discipline::Fifo(match params.get("ecn-threshold") {
-            Some(Value::Limit(threshold)) => Box::new(Step { drop_tail, threshold: *threshold }),
-            _ => Box::new(drop_tail),
+        Discipline::Fifo(match params.optional("ecn-threshold", Params::limit) {
+            Some(threshold) => Box::new(Step { drop_tail, threshold }),
+            None => Box::new(drop_tail),
         })
     },
 };

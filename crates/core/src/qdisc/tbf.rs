@@ -54,7 +54,7 @@ fn check(params: &Params) -> Result<(), (&'static str, String)> {
 }
 
 fn peak_rate(params: &Params) -> Option<Rate> {
-    params.get("peak-rate").map(|_| params.rate("peak-rate"))
+    params.optional("peak-rate", Params::rate)
 }
 
 /// A bucket of 10^-9 bits.

@@ -29,10 +29,9 @@ pub(super) fn size_cdf(reader: &mut Reader, section: &Section<'_>) -> Option<Siz
     let found = SizeDistribution::shipped(&name);
     if found.is_none() {
         let names: Vec<&str> = SHIPPED.iter().map(|(name, _)| *name).collect();
-        let (place, path) = (section.place("size-cdf"), section.key_path("size-cdf"));
         let message = format!("no distribution `{name}` ships");
         let hint = format!("{}; a file has a dot in its name", suggestion(&name, &names));
-        reader.fail_with(place, path, message, hint);
+        reader.fail_key_with(section, "size-cdf", message, hint);
     }
     found
 }

@@ -75,8 +75,7 @@ impl<'a> Scope<'a> {
         let sweep = self.sweeps.iter().find(|s| s.name == name);
         if sweep.is_none() {
             let names: Vec<&str> = self.sweeps.iter().map(|s| s.name.as_str()).collect();
-            let (place, path) = (section.place(key), section.key_path(key));
-            reader.fail_with(place, path, format!("unknown sweep `{name}`"), suggestion(name, &names));
+            reader.fail_key_with(section, key, format!("unknown sweep `{name}`"), suggestion(name, &names));
         }
         sweep
     }
@@ -92,11 +91,8 @@ impl<'a> Scope<'a> {
     ) -> bool {
         let swept = sweep.variants.iter().any(|v| v == variant);
         if !swept && self.base(variant).is_some() {
-            reader.fail_key(
-                section,
-                key,
-                format!("variant `{variant}` is not in the sweep `{}`", sweep.name),
-            );
+            let message = format!("variant `{variant}` is not in the sweep `{}`", sweep.name);
+            reader.fail_key(section, key, message);
         }
         swept
     }
@@ -111,11 +107,8 @@ impl<'a> Scope<'a> {
         let item = section.item(key)?;
         let entries = item.table().map_or(&[][..], |t| &t.entries);
         let [entry] = entries else {
-            reader.fail_key(
-                section,
-                key,
-                format!("{item} is not one point; write the name of a sweep = one value"),
-            );
+            let message = format!("{item} is not one point; write the name of a sweep = one value");
+            reader.fail_key(section, key, message);
             return None;
         };
         let sweep = self.sweep(reader, section, key, &entry.key)?;
@@ -140,21 +133,20 @@ impl<'a> Scope<'a> {
             |(node, gauge): (&str, &str)| base.measure.gauges.iter().any(|(n, g)| n == node && g == gauge);
         let sums_up = metric::of_gauge(name).map(|(node, gauge, _)| (node, gauge.name));
         if let Some((node, gauge)) = sums_up.filter(|gauge| !has_gauge(*gauge)) {
-            let (place, path) = (section.place(key), section.key_path(key));
             let message = format!("\"{name}\" is of a gauge that `measure.gauges` does not name");
-            reader.fail_with(place, path, message, format!("write measure.gauges = [\"{node}.{gauge}\"]"));
+            let hint = format!("write measure.gauges = [\"{node}.{gauge}\"]");
+            reader.fail_key_with(section, key, message, hint);
             return false;
         }
         if of_tracking && base.measure.tracking.is_none() {
-            let (place, path) = (section.place(key), section.key_path(key));
             let message = format!("\"{name}\" needs [measure.tracking]");
-            reader.fail_with(place, path, message, "say there which estimate is compared with which port");
+            let hint = "say there which estimate is compared with which port";
+            reader.fail_key_with(section, key, message, hint);
             return false;
         }
         if metric::find_at(&[Place::Spread], name).is_some() && !base.measure.distributions {
-            let (place, path) = (section.place(key), section.key_path(key));
             let message = format!("\"{name}\" needs distributions");
-            reader.fail_with(place, path, message, "write `distributions = true` in [measure]");
+            reader.fail_key_with(section, key, message, "write `distributions = true` in [measure]");
             return false;
         }
         let sound = known(name)
@@ -169,15 +161,14 @@ impl<'a> Scope<'a> {
             if let Some((window, metric)) = name.split_once('.') {
                 if known(metric) {
                     let windows: Vec<&str> = base.measure.windows.iter().map(|w| w.name.as_str()).collect();
-                    let (place, path) = (section.place(key), section.key_path(key));
                     let message = format!("unknown window `{window}` in \"{name}\"");
-                    reader.fail_with(place, path, message, suggestion(window, &windows));
+                    reader.fail_key_with(section, key, message, suggestion(window, &windows));
                     return false;
                 }
                 names = names.into_iter().map(|n| format!("{window}.{n}")).collect();
             }
-            let (place, path) = (section.place(key), section.key_path(key));
-            reader.fail_with(place, path, format!("unknown metric \"{name}\""), suggestion(name, &names));
+            let message = format!("unknown metric \"{name}\"");
+            reader.fail_key_with(section, key, message, suggestion(name, &names));
         }
         sound
     }
@@ -236,11 +227,8 @@ pub(super) fn claims(reader: &mut Reader, top: &Section<'_>, scope: &Scope<'_>) 
         if let Some(id) = section.text("id")
             && !id.split(['.', '/']).all(is_name)
         {
-            reader.fail_key(
-                &section,
-                "id",
-                format!("\"{id}\" is not made of letters, digits, -, _, . and /"),
-            );
+            let message = format!("\"{id}\" is not made of letters, digits, -, _, . and /");
+            reader.fail_key(&section, "id", message);
         }
         names.extend(section.name_entry("id"));
         claims.extend(claim(reader, &section, scope).unwrap_or_default());
@@ -369,7 +357,7 @@ fn against(
     let names = scope.variant_names();
     if !names.contains(&variant) {
         let message = format!("unknown variant `{variant}`");
-        reader.fail_with(section.place(key), section.key_path(key), message, suggestion(&variant, &names));
+        reader.fail_key_with(section, key, message, suggestion(&variant, &names));
         return None;
     }
     let metric = section.text("against-metric");
@@ -381,11 +369,8 @@ fn against(
     if let Some(value) = section.item("against-point") {
         let Some(sweep) = spot.and_then(Spot::sweep) else {
             if spot.is_some() {
-                reader.fail_key(
-                    section,
-                    "against-point",
-                    "needs `at` or `sweep` beside it, to say which sweep",
-                );
+                let message = "needs `at` or `sweep` beside it, to say which sweep";
+                reader.fail_key(section, "against-point", message);
             }
             return None;
         };
@@ -396,7 +381,7 @@ fn against(
     } else if metric.is_none() && judged.contains(&variant) {
         let message = format!("compares `{variant}` with itself");
         let hint = "name another variant, or an `against-point` or `against-metric`";
-        reader.fail_with(section.place(key), section.key_path(key), message, hint);
+        reader.fail_key_with(section, key, message, hint);
     }
     let against = Against { relation, variant: Some(variant), point, metric };
     Some(OtherSide { run: run.then_some(Some(against)) })
@@ -428,11 +413,8 @@ fn figure(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Opti
             if let Some(sweep) = sweep
                 && !variants.iter().any(|v| sweep.variants.contains(v))
             {
-                reader.fail_key(
-                    section,
-                    "sweep",
-                    format!("none of the variants is in the sweep `{}`", sweep.name),
-                );
+                let message = format!("none of the variants is in the sweep `{}`", sweep.name);
+                reader.fail_key(section, "sweep", message);
             }
             FigureContent::Sweep { sweep: sweep?.name.clone(), y, log_x: section.bool("log-x")? }
         }
@@ -532,9 +514,8 @@ fn series(
 fn check_node(reader: &mut Reader, section: &Section<'_>, base: &Scenario, entity: &str) {
     if base.topology.node(entity).is_none() {
         let names: Vec<&str> = base.topology.nodes.iter().map(|node| node.name.as_str()).collect();
-        let (place, path) = (section.place("entities"), section.key_path("entities"));
         let message = format!("no node is called \"{entity}\"; a gauge is of a node");
-        reader.fail_with(place, path, message, suggestion(entity, &names));
+        reader.fail_key_with(section, "entities", message, suggestion(entity, &names));
     }
 }
 
@@ -557,8 +538,8 @@ fn check_entity(reader: &mut Reader, section: &Section<'_>, base: &Scenario, ent
     };
     let is_recorded = names.contains(&entity) || base.measure.record == RecordDetail::Flows && is_flow();
     if !is_recorded {
-        let (place, path) = (section.place("entities"), section.key_path("entities"));
-        reader.fail_with(place, path, format!("unknown sender `{entity}`"), suggestion(entity, &names));
+        let message = format!("unknown sender `{entity}`");
+        reader.fail_key_with(section, "entities", message, suggestion(entity, &names));
     }
 }
 
@@ -570,11 +551,8 @@ fn references(reader: &mut Reader, figure: &Section<'_>) -> Vec<ReferenceCurve> 
         let mut column = |key: &str| {
             let values = numbers(reader, &section, key);
             if section.item(key).is_some() && values.len() != x.len() {
-                reader.fail_key(
-                    &section,
-                    key,
-                    format!("has {} values for {} positions", values.len(), x.len()),
-                );
+                let message = format!("has {} values for {} positions", values.len(), x.len());
+                reader.fail_key(&section, key, message);
             }
             values
         };

@@ -124,7 +124,7 @@ pub(super) fn ends(reader: &mut Reader, section: &Section<'_>, reach: &Reach<'_>
             if let Some(why) = reach.obstacle(other, host) {
                 let hint = "link the nodes through routers";
                 let message = format!("no path from `{}` to `{}`: {why}", name(other), name(host));
-                reader.fail_with(section.place("from"), section.key_path("from"), message, hint);
+                reader.fail_key_with(section, "from", message, hint);
                 return 0;
             }
         }

@@ -58,12 +58,9 @@ pub(super) fn read(reader: &mut Reader, file: &Section<'_>, clients: Option<i64>
         }
     }
     if draft.graph.nodes.is_empty() && reader.errors.len() == errors_before {
-        reader.fail_with(
-            &network.place,
-            &network.path,
-            "has no nodes",
-            "name some in `hosts` and `routers`, or choose a `builder`",
-        );
+        let message = "has no nodes";
+        let hint = "name some in `hosts` and `routers`, or choose a `builder`";
+        reader.fail_with(&network.place, &network.path, message, hint);
     }
     let overhead = network.bytes("frame-overhead")?;
     if overhead.get() > 1_000 {
@@ -121,11 +118,8 @@ fn build(reader: &mut Reader, network: &Section<'_>, defaults: &Layer<'_>) -> Op
             let (access, fabric) = (links(reader, "access"), links(reader, "fabric"));
             let k = number("k")?;
             if !k.is_multiple_of(2) {
-                reader.fail_key(
-                    network,
-                    "k",
-                    format!("{k} is odd; a fat tree needs an even number of ports"),
-                );
+                let message = format!("{k} is odd; a fat tree needs an even number of ports");
+                reader.fail_key(network, "k", message);
                 return None;
             }
             let build =
@@ -141,11 +135,8 @@ fn limited(reader: &mut Reader, network: &Section<'_>, key: &str, places: u32) -
     let size = u32::try_from(network.integer(key)?).ok()?;
     let all = u64::from(size) * u64::from(places);
     if all > MOST {
-        reader.fail_key(
-            network,
-            key,
-            format!("{size} at each of {places} routers makes {all} hosts; at most {MOST}"),
-        );
+        let message = format!("{size} at each of {places} routers makes {all} hosts; at most {MOST}");
+        reader.fail_key(network, key, message);
         return None;
     }
     Some(size)
@@ -204,12 +195,7 @@ impl Draft {
                 None => {
                     let routers = self.names_of(|kind| kind == NodeKind::Router);
                     let hint = suggestion(&attach, &routers);
-                    reader.fail_with(
-                        section.place("attach"),
-                        section.key_path("attach"),
-                        format!("unknown router `{attach}`"),
-                        hint,
-                    );
+                    reader.fail_key_with(&section, "attach", format!("unknown router `{attach}`"), hint);
                     None
                 }
             }
@@ -241,12 +227,8 @@ impl Draft {
             let node = self.names.get(name).map(|(node, _)| *node);
             if node.is_none() {
                 let all = self.names_of(|_| true);
-                reader.fail_with(
-                    section.place("ends"),
-                    section.key_path("ends"),
-                    format!("unknown node `{name}`"),
-                    suggestion(name, &all),
-                );
+                let message = format!("unknown node `{name}`");
+                reader.fail_key_with(&section, "ends", message, suggestion(name, &all));
             }
             node
         });
@@ -305,12 +287,9 @@ fn link_settings(reader: &mut Reader, section: &Section<'_>) -> Option<LinkSetti
     let queue = reader.queue(section, "queue");
     let host_queue = reader.queue(section, "host-queue");
     if section.item("rate").is_none() {
-        reader.fail_with(
-            &section.place,
-            &joined(&section.path, "rate"),
-            "is missing",
-            "write it here or in [network.link]",
-        );
+        let message = "is missing";
+        let hint = "write it here or in [network.link]";
+        reader.fail_with(&section.place, &joined(&section.path, "rate"), message, hint);
     }
     let rate = rate(reader, section, "rate");
     let [capacity, capacity_back] = CAPACITIES.map(|key| capacity(reader, section, key));

@@ -310,11 +310,8 @@ fn sweep(
     let key = section.text("key")?;
     let path = match split_path(&key) {
         Ok(path) if STUDY_KEYS.contains(&path[0].as_str()) => {
-            reader.fail_key(
-                section,
-                "key",
-                format!("`{}` is common to all cases; a sweep cannot change it", path[0]),
-            );
+            let message = format!("`{}` is common to all cases; a sweep cannot change it", path[0]);
+            reader.fail_key(section, "key", message);
             return None;
         }
         Ok(path) => path,
@@ -340,13 +337,7 @@ fn sweep(
         for (variant, base) in variants.iter().zip(bases) {
             if swept.contains(&variant.name) && base.find(&path[..2]).is_none() {
                 let message = format!("variant `{}` has no [{}]", variant.name, path[..2].join("."));
-                let path = section.key_path("key");
-                reader.fail_with(
-                    section.place("key"),
-                    path,
-                    message,
-                    "name the variants to sweep in `variants`",
-                );
+                reader.fail_key_with(section, "key", message, "name the variants to sweep in `variants`");
             }
         }
     }
@@ -382,12 +373,7 @@ pub(super) fn known_variants(
 ) -> Option<Vec<String>> {
     let listed = section.list(key)?;
     for name in listed.iter().filter(|n| !names.contains(n)) {
-        reader.fail_with(
-            section.place(key),
-            section.key_path(key),
-            format!("unknown variant `{name}`"),
-            suggestion(name, names),
-        );
+        reader.fail_key_with(section, key, format!("unknown variant `{name}`"), suggestion(name, names));
     }
     Some(listed)
 }

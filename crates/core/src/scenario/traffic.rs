@@ -62,11 +62,8 @@ pub(super) fn read(
                 total += pairs * u64::try_from(count).unwrap_or(1);
             }
             if total > MOST_FLOWS {
-                reader.fail_key(
-                    &section,
-                    "count",
-                    format!("makes {total} flows in all; at most {MOST_FLOWS}"),
-                );
+                let message = format!("makes {total} flows in all; at most {MOST_FLOWS}");
+                reader.fail_key(&section, "count", message);
                 break;
             }
         }
@@ -167,7 +164,7 @@ fn paths(reader: &mut Reader, section: &Section<'_>, topology: &Topology) -> Vec
                     let all: Vec<&str> = all.map(|n| n.name.as_str()).collect();
                     let hint = suggestion(name, &all);
                     let message = format!("unknown router `{name}`");
-                    reader.fail_with(section.place("paths"), section.key_path("paths"), message, hint);
+                    reader.fail_key_with(section, "paths", message, hint);
                 }
             }
         }
@@ -284,11 +281,8 @@ fn timeline(
         stopped -= start_share;
         if stopped < -ROUNDING {
             let most = stopped + start_share;
-            reader.fail_key(
-                &step,
-                "start",
-                format!("{start_share} is more than the share that stands still, {most:.3}"),
-            );
+            let message = format!("{start_share} is more than the share that stands still, {most:.3}");
+            reader.fail_key(&step, "start", message);
         }
         steps.push(TimelineStep { at: Time::ZERO + at, stop: stop_share, start: start_share });
     }
@@ -329,11 +323,8 @@ fn transport(
         Protocol::Tcp => {
             let size = section.bytes("size").or_else(|| exchange::sizes(section)?.into_iter().next()?.ok());
             if size == Some(Bytes::ZERO) {
-                reader.fail_key(
-                    section,
-                    "size",
-                    "\"0B\" is nothing to send; leave `size` out to send without end",
-                );
+                let message = "\"0B\" is nothing to send; leave `size` out to send without end";
+                reader.fail_key(section, "size", message);
             }
             let own = reader.table(section, "tcp");
             let settings = reader.section_over(&keys::TCP, &[own, tcp.clone()]);
@@ -363,11 +354,8 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
     if let (Some(buffer), Some(mss)) = (buffer, mss)
         && (buffer < mss || buffer > Bytes::new(1 << 30))
     {
-        reader.fail_key(
-            section,
-            "receive-buffer",
-            format!("\"{buffer}\" is not from one segment, {mss}, to 1GiB"),
-        );
+        let message = format!("\"{buffer}\" is not from one segment, {mss}, to 1GiB");
+        reader.fail_key(section, "receive-buffer", message);
     }
     let congestion_control = section.text("congestion-control");
     if let Some(name) = congestion_control.as_deref().filter(|name| BEFORE_SACK.contains(name))
@@ -375,13 +363,11 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
     {
         let hint = "write `sack = false`, or name \"newreno\"";
         let message = format!("\"{name}\" is older than selective acknowledgements and makes no use of them");
-        let path = section.key_path("congestion-control");
-        reader.fail_with(section.place("congestion-control"), path, message, hint);
+        reader.fail_key_with(section, "congestion-control", message, hint);
     }
     if congestion_control.as_deref() == Some("dctcp") && section.bool("ecn") == Some(false) {
-        let path = section.key_path("congestion-control");
         let message = "\"dctcp\" lives on marks, which ECN carries";
-        reader.fail_with(section.place("congestion-control"), path, message, "write `ecn = true` beside it");
+        reader.fail_key_with(section, "congestion-control", message, "write `ecn = true` beside it");
     }
     let read_rate = match section.rate("read-rate") {
         Some(rate) if rate == Rate::ZERO => {
@@ -470,7 +456,7 @@ fn ends(reader: &mut Reader, section: &Section<'_>, reach: &Reach<'_>) -> u64 {
             if let Some(why) = reach.obstacle(a, b) {
                 let hint = "link the nodes through routers";
                 let message = format!("no path from `{}` to `{}`: {why}", name(a), name(b));
-                reader.fail_with(section.place("from"), section.key_path("from"), message, hint);
+                reader.fail_key_with(section, "from", message, hint);
                 return pairs;
             }
         }
@@ -503,12 +489,8 @@ fn hosts(reader: &mut Reader, section: &Section<'_>, key: &str, topology: &Topol
             reader.fail_with(place, path, format!("`{name}` is a router"), "flows end at hosts");
         } else {
             let known: Vec<&str> = known_ends(topology);
-            reader.fail_with(
-                place,
-                path,
-                format!("unknown group or host `{name}`"),
-                suggestion(name, &known),
-            );
+            let message = format!("unknown group or host `{name}`");
+            reader.fail_with(place, path, message, suggestion(name, &known));
         }
     }
     sound.then_some(hosts)

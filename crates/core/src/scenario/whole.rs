@@ -102,21 +102,15 @@ fn run_plan(reader: &mut Reader, file: &Section<'_>, quick: bool) -> Option<RunP
         if duration.is_zero() {
             reader.fail_key(&section, "duration", "must be longer than 0s");
         } else if let Some(warm_up) = warm_up.filter(|w| *w >= duration) {
-            reader.fail_key(
-                &section,
-                "warm-up",
-                format!("\"{warm_up}\" is not shorter than the run, {duration}"),
-            );
+            let message = format!("\"{warm_up}\" is not shorter than the run, {duration}");
+            reader.fail_key(&section, "warm-up", message);
         }
         if let Some(sample) = sample {
             if sample.is_zero() {
                 reader.fail_key(&section, "sample", "must be longer than 0s");
             } else if sample > duration {
-                reader.fail_key(
-                    &section,
-                    "sample",
-                    format!("\"{sample}\" is longer than the run, {duration}"),
-                );
+                let message = format!("\"{sample}\" is longer than the run, {duration}");
+                reader.fail_key(&section, "sample", message);
             } else if duration.as_nanos() / sample.as_nanos() > MOST_SAMPLES {
                 let message = format!("\"{sample}\" makes more than {MOST_SAMPLES} samples of {duration}");
                 reader.fail_key(&section, "sample", message);
@@ -258,9 +252,8 @@ fn known_node(
     let node = topology.node(&name);
     if node.is_none() {
         let names: Vec<&str> = topology.nodes.iter().map(|node| node.name.as_str()).collect();
-        let (place, path) = (section.place(key), section.key_path(key));
         let hint = suggestion(&name, &names);
-        reader.fail_with(place, path, format!("no node is called \"{name}\""), hint);
+        reader.fail_key_with(section, key, format!("no node is called \"{name}\""), hint);
     }
     node
 }
@@ -293,15 +286,14 @@ fn gauges(reader: &mut Reader, section: &Section<'_>, topology: Option<&Topology
             reader.fail_key(section, "gauges", format!("\"{name}\" is not `node.gauge`"));
             continue;
         };
-        let (place, path) = (section.place("gauges"), section.key_path("gauges"));
         if let Some(topology) = topology.filter(|topology| topology.node(node).is_none()) {
             let names: Vec<&str> = topology.nodes.iter().map(|node| node.name.as_str()).collect();
             let hint = suggestion(node, &names);
-            reader.fail_with(place, path, format!("no node is called \"{node}\""), hint);
+            reader.fail_key_with(section, "gauges", format!("no node is called \"{node}\""), hint);
         } else if metric::find_at(&[Place::Shown], gauge).is_none() {
             let names: Vec<&str> = metric::at(&[Place::Shown]).map(|known| known.name).collect();
             let hint = suggestion(gauge, &names);
-            reader.fail_with(place, path, format!("unknown gauge `{gauge}`"), hint);
+            reader.fail_key_with(section, "gauges", format!("unknown gauge `{gauge}`"), hint);
         } else if gauges.iter().any(|(n, g)| n == node && g == gauge) {
             reader.fail_key(section, "gauges", format!("\"{name}\" occurs twice"));
         }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{Act, Built, Place, RoleDef, SchemeDef, Wants};
 use crate::control::FlowKey;
 use crate::id::{FlowId, NodeId, PortId};
-use crate::params::{Choice, Key, Kind, Params, Value, choice, keys};
+use crate::params::{Choice, Key, Kind, Params, choice, keys};
 use crate::runtime::inventory::{Inventory, Port};
 use crate::time::Span;
 use crate::topology::Topology;
@@ -181,10 +181,8 @@ fn place(params: &Params, inventory: &Inventory, _routes: &[Vec<PortId>]) -> Vec
     let nodes =
         |key: &str| params.list(key).iter().filter_map(|name| inventory.node(name)).collect::<Vec<NodeId>>();
     let (servers, domain) = (nodes("servers"), nodes("domain"));
-    let allocator = match params.get("allocator-node") {
-        Some(Value::Text(name)) => inventory.node(name),
-        _ => servers.first().copied(),
-    };
+    let named = params.optional("allocator-node", Params::text);
+    let allocator = named.map_or(servers.first().copied(), |name| inventory.node(&name));
     let Some(allocator) = allocator else { return Vec::new() };
     let inside = |port: &Port| domain.contains(&port.from) && domain.contains(&port.to);
     let ports_from = |from: Option<NodeId>| {
@@ -234,8 +232,8 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
     if params.list("servers").is_empty() {
         return Err(("servers", "is empty".to_owned()));
     }
-    if let Some(Value::Text(name)) = params.get("allocator-node")
-        && topology.node(name).is_none()
+    if let Some(name) = params.optional("allocator-node", Params::text)
+        && topology.node(&name).is_none()
     {
         return Err(("allocator-node", format!("names `{name}`, which is not a node")));
     }

@@ -149,10 +149,7 @@ fn fits(params: &Params, topology: &Topology) -> Result<(), (&'static str, Strin
             format!("the queue at `{name}` is {has}; it must be htb, with a class for each flow"),
         ));
     }
-    let classes = match queue.params.get("classes") {
-        Some(Value::Tables(classes)) => classes.len(),
-        _ => 1,
-    };
+    let classes = queue.params.optional("classes", |params, key| params.tables(key).len()).unwrap_or(1);
     let flows = params.list("needs").len();
     if flows > classes {
         return Err((
@@ -260,10 +257,7 @@ impl Settings {
                 }
             },
         };
-        let safe_rate = match params.get("safe-rate") {
-            Some(Value::Rate(rate)) => Some(*rate),
-            _ => None,
-        };
+        let safe_rate = params.optional("safe-rate", Params::rate);
         Self { estimator, shares, flows, safe_rate, hold: params.span("hold") }
     }
 }

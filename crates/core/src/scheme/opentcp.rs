@@ -144,9 +144,7 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
         let hint = suggestion(word, &[Check::Timescale.word()]);
         return Err(("force", format!("\"{word}\" is no check of a scenario; {hint}")));
     }
-    if let Some(Value::Span(cycle)) = params.get("cycle")
-        && cycle.is_zero()
-    {
+    if params.optional("cycle", Params::span).is_some_and(Span::is_zero) {
         return Err(("cycle", "must be longer than 0s".to_owned()));
     }
     if params.span("look").is_zero() {
@@ -177,11 +175,8 @@ fn fits(params: &Params, topology: &Topology) -> Result<(), (&'static str, Strin
 }
 
 fn cycle(params: &Params, policies: &[Policy]) -> Span {
-    match (params.get("cycle"), policies.first()) {
-        (Some(Value::Span(cycle)), _) => *cycle,
-        (_, Some(policy)) => policy.cycle,
-        _ => Span::from_secs(60),
-    }
+    let of_policies = policies.first().map_or(Span::from_secs(60), |policy| policy.cycle);
+    params.optional("cycle", Params::span).unwrap_or(of_policies)
 }
 
 /// Round-trip time between the two nodes that are furthest apart (exactly so in a tree), by propagation alone; none
@@ -229,10 +224,8 @@ fn place(params: &Params, inventory: &Inventory, routes: &[Vec<PortId>]) -> Vec<
         Some(Value::List(names)) => names.iter().filter_map(|name| inventory.node(name)).collect(),
         _ => ends.into_iter().collect(),
     };
-    let oracle = match params.get("oracle") {
-        Some(Value::Text(name)) => inventory.node(name),
-        _ => agents.first().copied(),
-    };
+    let named = params.optional("oracle", Params::text);
+    let oracle = named.map_or(agents.first().copied(), |name| inventory.node(&name));
     let Some(oracle) = oracle else { return Vec::new() };
     let has_ports = policies.iter().any(|policy| policy.collects(Source::Link));
     let switches = if has_ports { inner.into_iter().collect() } else { Vec::new() };

@@ -123,9 +123,8 @@ impl Plan {
         let mut default = None;
         match params.get("classes") {
             None => {
-                if params.get("default").is_some() {
-                    let why =
-                        format!("\"{}\" is not a class: there are no `classes`", params.text("default"));
+                if let Some(name) = params.optional("default", Params::text) {
+                    let why = format!("\"{name}\" is not a class: there are no `classes`");
                     return Err(of_queue(("default", why)));
                 }
                 default = Some(0);
@@ -149,8 +148,7 @@ impl Plan {
                     let why = "is empty; leave it out for one class that takes everything".to_owned();
                     return Err(of_queue(("classes", why)));
                 }
-                if params.get("default").is_some() {
-                    let name = params.text("default");
+                if let Some(name) = params.optional("default", Params::text) {
                     default = classes.iter().position(|class| class.name == name);
                     if default.is_none() {
                         let names: Vec<&str> = classes.iter().map(|class| class.name.as_str()).collect();
@@ -189,7 +187,7 @@ impl Plan {
 }
 
 fn read_class(params: &Params, limit: Limit) -> Result<Class, (&'static str, String)> {
-    let quantum = params.get("quantum").map(|_| params.bytes("quantum"));
+    let quantum = params.optional("quantum", Params::bytes);
     if quantum == Some(Bytes::ZERO) {
         return Err(("quantum", "\"0B\" is not a turn; leave it out for 0.1 s of `rate`".to_owned()));
     }
@@ -198,13 +196,13 @@ fn read_class(params: &Params, limit: Limit) -> Result<Class, (&'static str, Str
         shape: shape(params)?,
         prio: params.integer("prio").clamp(0, PRIORITIES as i64 - 1) as u8,
         quantum,
-        limit: params.get("limit").map_or(limit, |_| params.limit("limit")),
+        limit: params.optional("limit", Params::limit).unwrap_or(limit),
     })
 }
 
 fn shape(params: &Params) -> Result<Shape, (&'static str, String)> {
     let rate = params.rate("rate");
-    let ceil = params.get("ceil").map_or(rate, |_| params.rate("ceil"));
+    let ceil = params.optional("ceil", Params::rate).unwrap_or(rate);
     if rate == Rate::ZERO {
         return Err(("rate", format!("\"{rate}\" lets nothing leave")));
     }
