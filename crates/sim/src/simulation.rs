@@ -453,7 +453,7 @@ impl Simulation<'_> {
             let Some((_, number)) = ranks.min() else { break };
             let Some(len) = self.net.multipath[connection].take_data(number) else { break };
             self.with_sender(first + number as u32, |sender, profile, net| {
-                sender.push_data(len, profile, net)
+                sender.push_data(len, profile, net);
             });
         }
     }

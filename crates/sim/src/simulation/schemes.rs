@@ -272,7 +272,7 @@ impl Host for Simulation<'_> {
     fn set_rate(&mut self, node: NodeId, flow: FlowId, rate: Rate, window: Bytes) -> Result<(), Refusal> {
         if self.end_of(flow, node)? == FlowEnd::Receiver {
             self.with_receiver(flow.0, |receiver, profile, net| {
-                receiver.set_credit(rate, window, profile, net)
+                receiver.set_credit(rate, window, profile, net);
             });
         } else {
             self.with_sender(flow.0, |sender, profile, net| sender.set_rate(rate, window, profile, net));
