@@ -24,8 +24,8 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use crate::doctor::apart;
 use crate::forwarder::{Counters, Forwarder, PortPlan, Worked};
+use crate::netns::apart;
 use crate::timing::Timing;
 use crate::wiring::{RouteMetrics, Wiring};
 use crate::workplan::Workplan;

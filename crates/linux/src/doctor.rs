@@ -22,7 +22,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::gateway;
 use crate::htb::{Class, Htb, Plan};
-use crate::netns::{self, parameter};
+use crate::netns::{self, apart, parameter};
 use crate::wiring::Wiring;
 use crate::{Error, syscall};
 
@@ -186,19 +186,6 @@ pub fn examine() -> Examination {
     items.extend(outside);
     items.extend(programs);
     Examination { kernel, items }
-}
-
-/// Runs `work` in a network namespace without a name, on a thread of its own; it goes with the last that uses it.
-pub(crate) fn apart<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
-    let inside = || {
-        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)
-            .map_err(|errno| Error::os("make a network namespace", errno.into()))?;
-        work()
-    };
-    thread::scope(|scope| match scope.spawn(inside).join() {
-        Ok(result) => result,
-        Err(panic) => std::panic::resume_unwind(panic),
-    })
 }
 
 impl Item {

@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -83,10 +84,7 @@ impl Netns {
             })?;
             work()
         };
-        thread::scope(|scope| match scope.spawn(inside).join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
+        on_own_thread(inside)
     }
 
     /// Takes the name away; the namespace and all that is in it go with the last that uses it. True when there was one.
@@ -134,6 +132,19 @@ impl Netns {
         names.sort();
         names
     }
+}
+
+/// Runs `work` in a network namespace without a name, on a thread of its own; it goes with the last that uses it.
+pub(crate) fn apart<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+    on_own_thread(|| {
+        unshare(CloneFlags::CLONE_NEWNET)
+            .map_err(|errno| Error::os("make a network namespace", errno.into()))?;
+        work()
+    })
+}
+
+fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
 /// Sets a kernel parameter of the calling thread's network namespace, such as `net.ipv4.ip_forward`.

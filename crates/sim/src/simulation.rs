@@ -198,31 +198,16 @@ impl Simulation<'_> {
                 net.ports[port as usize].finish_processing(port, net.now, &mut net.slab, &mut net.events);
             }
             Event::Retransmit(flow) => {
-                let (sender, profile) = self.sender(flow);
-                sender.on_retransmit_timer(profile.0, profile.1);
-                if !self.flows.shares.is_empty() {
-                    self.push_data(flow, false);
-                }
+                self.with_sender(flow, Sender::on_retransmit_timer);
+                self.push_data(flow, false);
             }
-            Event::DelayedAck(flow) => {
-                let (receiver, profile) = self.receiver(flow);
-                receiver.on_delayed_ack_timer(profile.0, profile.1);
-            }
+            Event::DelayedAck(flow) => self.with_receiver(flow, Receiver::on_delayed_ack_timer),
             Event::Pace(flow) => {
-                let (sender, profile) = self.sender(flow);
-                sender.on_pace_timer(profile.0, profile.1);
-                if !self.flows.shares.is_empty() {
-                    self.push_data(flow, false);
-                }
+                self.with_sender(flow, Sender::on_pace_timer);
+                self.push_data(flow, false);
             }
-            Event::Credit(flow) => {
-                let (receiver, profile) = self.receiver(flow);
-                receiver.on_credit_timer(profile.0, profile.1);
-            }
-            Event::Read(flow) => {
-                let (receiver, profile) = self.receiver(flow);
-                receiver.on_read_timer(profile.0, profile.1);
-            }
+            Event::Credit(flow) => self.with_receiver(flow, Receiver::on_credit_timer),
+            Event::Read(flow) => self.with_receiver(flow, Receiver::on_read_timer),
             Event::Start(flow) => self.start(flow),
             Event::Stop(flow) => self.stop(flow),
             Event::Toggle(flow) => self.toggle(flow),
@@ -247,18 +232,18 @@ impl Simulation<'_> {
         }
     }
 
-    /// A TCP flow's sender with what its methods need.
+    /// Lets a TCP flow's sender work.
     #[inline]
-    fn sender(&mut self, flow: u32) -> (&mut Sender, (&Profile, &mut Net)) {
-        let (connection, with) = self.connection(flow);
-        (&mut connection.sender, with)
+    fn with_sender<T>(&mut self, flow: u32, work: impl FnOnce(&mut Sender, &Profile, &mut Net) -> T) -> T {
+        let (connection, (profile, net)) = self.connection(flow);
+        work(&mut connection.sender, profile, net)
     }
 
-    /// A TCP flow's receiver with what its methods need.
+    /// Lets a TCP flow's receiver work.
     #[inline]
-    fn receiver(&mut self, flow: u32) -> (&mut Receiver, (&Profile, &mut Net)) {
-        let (connection, with) = self.connection(flow);
-        (&mut connection.receiver, with)
+    fn with_receiver(&mut self, flow: u32, work: impl FnOnce(&mut Receiver, &Profile, &mut Net)) {
+        let (connection, (profile, net)) = self.connection(flow);
+        work(&mut connection.receiver, profile, net);
     }
 
     /// A TCP flow's ends, made when first asked for.
@@ -292,9 +277,11 @@ impl Simulation<'_> {
             return;
         }
         if packet.reverse {
-            let (sender, (profile, net)) = self.sender(flow);
-            sender.on_ack(&packet, profile, net);
-            if is_message && sender.is_done() {
+            let is_done = self.with_sender(flow, |sender, profile, net| {
+                sender.on_ack(&packet, profile, net);
+                sender.is_done()
+            });
+            if is_message && is_done {
                 self.exchanges.acknowledge(flow, self.net.now, &mut self.net.events);
                 self.send_message(flow);
             }
@@ -319,8 +306,7 @@ impl Simulation<'_> {
         let was_complete = is_complete(&self.net);
         let target = if self.rounds.is_empty() { None } else { self.rounds.target(flow) };
         let delivered_before = self.connections.get(flow as usize).map_or(0, |c| c.receiver.delivered());
-        let (receiver, (profile, net)) = self.receiver(flow);
-        receiver.on_segment(&packet, profile, net);
+        self.with_receiver(flow, |receiver, profile, net| receiver.on_segment(&packet, profile, net));
         let has_ended = was_open && !self.is_receiver_open(flow);
         if has_ended {
             let FlowPlan { src, dst, .. } = self.flows.plans[flow as usize];
@@ -393,8 +379,7 @@ impl Simulation<'_> {
             self.connections.get_or_insert_with(i, new);
         }
         self.announce(flow, from, FlowEnd::Sender);
-        let (sender, (profile, net)) = self.sender(flow);
-        sender.open(profile, net);
+        self.with_sender(flow, Sender::open);
     }
 
     /// A flow of an exchange ends at another host from now on.
@@ -441,35 +426,35 @@ impl Simulation<'_> {
 
     /// Gives a multipath connection's subflows data as the scheduler says, after something has come to one of them.
     fn push_data(&mut self, flow: u32, is_syn: bool) {
-        let Some(Share { connection, subflow: number }) = self.flows.shares[flow as usize] else { return };
+        let Some(Share { connection, subflow: number }) = self.flows.share(flow as usize) else { return };
         let first = flow - number as u32;
         let count = self.net.multipath[connection].paths.len() as u32;
         // RFC 8684 section 3.2: subflows are added when the first is established.
         if is_syn && number == 0 {
             for flow in first + 1..first + count {
-                let (sender, (profile, net)) = self.sender(flow);
-                sender.open_once(profile, net);
+                self.with_sender(flow, Sender::open_once);
             }
         }
         if self.net.multipath[connection].take_close() {
             for flow in first..first + count {
-                let (sender, (profile, net)) = self.sender(flow);
-                sender.close(profile, net);
+                self.with_sender(flow, Sender::close);
             }
             return;
         }
         loop {
             let ranks = (0..count).filter_map(|number| {
-                let (sender, (profile, net)) = self.sender(first + number);
-                if !sender.has_room(profile, net) {
-                    return None;
-                }
-                net.multipath[connection].rank(number as usize, sender.rtt.srtt())
+                self.with_sender(first + number, |sender, profile, net| {
+                    if !sender.has_room(profile, net) {
+                        return None;
+                    }
+                    net.multipath[connection].rank(number as usize, sender.rtt.srtt())
+                })
             });
             let Some((_, number)) = ranks.min() else { break };
             let Some(len) = self.net.multipath[connection].take_data(number) else { break };
-            let (sender, (profile, net)) = self.sender(first + number as u32);
-            sender.push_data(len, profile, net);
+            self.with_sender(first + number as u32, |sender, profile, net| {
+                sender.push_data(len, profile, net);
+            });
         }
     }
 }

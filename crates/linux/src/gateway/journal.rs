@@ -1,5 +1,6 @@
 //! What was changed, written before it is changed.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -14,7 +15,10 @@ use serde::{Deserialize, Serialize};
 use super::Error;
 use super::saved::Saved;
 
+/// Name of the journal's file, and what messages call it.
 const JOURNAL: &str = "journal";
+/// What messages call the folder.
+const DIRECTORY: &str = "state directory";
 const LOCK: &str = "lock";
 /// Mode of the folder and of the files in it.
 const FOLDER_MODE: u32 = 0o750;
@@ -71,8 +75,7 @@ pub(super) struct Journal {
 impl State {
     /// Takes the folder, making it when it is not there.
     pub(super) fn hold(folder: &Path) -> Result<Self, Error> {
-        let failed =
-            |e: io::Error| Error::Failed(format!("error: state directory {}: {e}", folder.display()));
+        let failed = |e: io::Error| failed(DIRECTORY, folder, e);
         fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder).map_err(failed)?;
         let path = folder.join(LOCK);
         let lock = OpenOptions::new()
@@ -91,10 +94,7 @@ impl State {
                 Ok(held) => return Ok(Self { folder: folder.to_owned(), _lock: held }),
                 Err((file, Errno::EWOULDBLOCK)) if begin.elapsed() < PATIENCE => lock = file,
                 Err((_, Errno::EWOULDBLOCK)) => {
-                    let folder = folder.display();
-                    let what =
-                        format!("error: state directory {folder}: a gateway runs with it; stop it first");
-                    return Err(Error::Failed(what));
+                    return Err(self::failed(DIRECTORY, folder, "a gateway runs with it; stop it first"));
                 }
                 Err((_, errno)) => return Err(failed(errno.into())),
             }
@@ -113,10 +113,7 @@ impl State {
 
     /// Begins a journal.
     pub(super) fn begin(&self, entry: &Entry) -> Result<Journal, Error> {
-        let path = self.folder.join(JOURNAL);
-        let opened = OpenOptions::new().append(true).create_new(true).mode(FILE_MODE).open(&path);
-        let file = opened.map_err(|e| Error::Failed(format!("error: journal {}: {e}", path.display())))?;
-        let mut journal = Journal { path, file };
+        let mut journal = self.open(OpenOptions::new().append(true).create_new(true).mode(FILE_MODE))?;
         journal.write(entry)?;
         self.sync()?;
         Ok(journal)
@@ -124,20 +121,20 @@ impl State {
 
     /// Goes on with the journal that is there.
     pub(super) fn resume(&self) -> Result<Journal, Error> {
+        self.open(OpenOptions::new().append(true))
+    }
+
+    fn open(&self, options: &OpenOptions) -> Result<Journal, Error> {
         let path = self.folder.join(JOURNAL);
-        match OpenOptions::new().append(true).open(&path) {
-            Ok(file) => Ok(Journal { path, file }),
-            Err(e) => Err(Error::Failed(format!("error: journal {}: {e}", path.display()))),
-        }
+        let file = options.open(&path).map_err(|e| failed(JOURNAL, &path, e))?;
+        Ok(Journal { path, file })
     }
 
     /// Everything is as it was: the journal goes.
     pub(super) fn forget(&self) -> Result<(), Error> {
         let path = self.folder.join(JOURNAL);
         match fs::remove_file(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                Err(Error::Failed(format!("error: journal {}: {e}", path.display())))
-            }
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(JOURNAL, &path, e)),
             _ => self.sync(),
         }
     }
@@ -162,18 +159,21 @@ impl State {
 
     fn sync(&self) -> Result<(), Error> {
         let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
-        synced.map_err(|e| Error::Failed(format!("error: state directory {}: {e}", self.folder.display())))
+        synced.map_err(|e| failed(DIRECTORY, &self.folder, e))
     }
 }
 
 impl Journal {
     /// Writes an entry; when this returns it will be there whatever happens.
     pub(super) fn write(&mut self, entry: &Entry) -> Result<(), Error> {
-        let failed = |why: String| Error::Failed(format!("error: journal {}: {why}", self.path.display()));
-        let line = serde_json::to_string(entry).map_err(|e| failed(e.to_string()))? + "\n";
+        let line = serde_json::to_string(entry).map_err(|e| failed(JOURNAL, &self.path, e))? + "\n";
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
-        written.map_err(|e| Error::Failed(format!("error: journal {}: {e}", self.path.display())))
+        written.map_err(|e| failed(JOURNAL, &self.path, e))
     }
+}
+
+fn failed(what: &str, path: &Path, why: impl fmt::Display) -> Error {
+    Error::Failed(format!("error: {what} {}: {why}", path.display()))
 }
 
 /// The journal in `folder`. A last line that is cut off was no change yet.
@@ -182,7 +182,7 @@ pub(super) fn read(folder: &Path) -> Result<Option<Vec<Entry>>, Error> {
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(Error::Failed(format!("error: journal {}: {e}", path.display()))),
+        Err(e) => return Err(failed(JOURNAL, &path, e)),
     };
     let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
     let parse = |(number, line): (usize, &str)| {

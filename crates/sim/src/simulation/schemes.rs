@@ -262,21 +262,20 @@ impl Host for Simulation<'_> {
 
     fn set_window(&mut self, node: NodeId, flow: FlowId, window: Bytes) -> Result<(), Refusal> {
         if self.end_of(flow, node)? == FlowEnd::Receiver {
-            self.receiver(flow.0).0.set_cap(window);
+            self.with_receiver(flow.0, |receiver, _, _| receiver.set_cap(window));
         } else {
-            let (sender, (profile, net)) = self.sender(flow.0);
-            sender.set_cap(window, profile, net);
+            self.with_sender(flow.0, |sender, profile, net| sender.set_cap(window, profile, net));
         }
         Ok(())
     }
 
     fn set_rate(&mut self, node: NodeId, flow: FlowId, rate: Rate, window: Bytes) -> Result<(), Refusal> {
         if self.end_of(flow, node)? == FlowEnd::Receiver {
-            let (receiver, (profile, net)) = self.receiver(flow.0);
-            receiver.set_credit(rate, window, profile, net);
+            self.with_receiver(flow.0, |receiver, profile, net| {
+                receiver.set_credit(rate, window, profile, net);
+            });
         } else {
-            let (sender, (profile, net)) = self.sender(flow.0);
-            sender.set_rate(rate, window, profile, net);
+            self.with_sender(flow.0, |sender, profile, net| sender.set_rate(rate, window, profile, net));
         }
         Ok(())
     }

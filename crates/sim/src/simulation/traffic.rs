@@ -9,6 +9,7 @@ use crate::events::Event;
 use crate::packet::Packet;
 use crate::routes::route_ports;
 use crate::tcp::multipath::{Share, Shared};
+use crate::tcp::sender::Sender;
 
 impl Simulation<'_> {
     pub(super) fn start(&mut self, flow: u32) {
@@ -74,8 +75,7 @@ impl Simulation<'_> {
         if keeps_open && let Some(size) = transfer_size(group) {
             self.give(flow, size, true);
         }
-        let (sender, (profile, net)) = self.sender(flow);
-        sender.open(profile, net);
+        self.with_sender(flow, Sender::open);
     }
 
     /// A persistent connection gets the data of the next round.
@@ -84,8 +84,7 @@ impl Simulation<'_> {
             self.net.multipath[share.connection].give(total, keeps_open);
             self.push_data(flow, false);
         } else {
-            let (sender, (profile, net)) = self.sender(flow);
-            sender.give(total, keeps_open, profile, net);
+            self.with_sender(flow, |sender, profile, net| sender.give(total, keeps_open, profile, net));
         }
     }
 
@@ -96,15 +95,13 @@ impl Simulation<'_> {
         } else if self.flows.plans[flow as usize].group(&self.scenario.flows).reset {
             let group = self.flows.plans[flow as usize].group(&self.scenario.flows);
             for flow in flow..flow + group.multipath.map_or(1, |multipath| multipath.subflows) {
-                let (sender, (profile, net)) = self.sender(flow);
-                sender.reset(profile, net);
+                self.with_sender(flow, Sender::reset);
             }
         } else if let Some(share) = self.flows.share(flow as usize) {
             self.net.multipath[share.connection].end();
             self.push_data(flow, false);
         } else {
-            let (sender, (profile, net)) = self.sender(flow);
-            sender.close(profile, net);
+            self.with_sender(flow, Sender::close);
         }
     }
 
@@ -114,8 +111,7 @@ impl Simulation<'_> {
         if flow as usize >= self.connections.flows() {
             self.set_udp(flow as usize - self.connections.flows(), on);
         } else {
-            let (sender, (profile, net)) = self.sender(flow);
-            sender.set_paused(!on, profile, net);
+            self.with_sender(flow, |sender, profile, net| sender.set_paused(!on, profile, net));
         }
     }
 
