@@ -25,11 +25,18 @@ pub(crate) struct Settings {
 }
 
 /// How to work and where results go.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Debug)]
 pub(crate) struct WorkArgs {
     /// Trials at the same time; does not change results [default: the number of cores]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole_number::<u16>(1, 1_024))]
     pub(crate) jobs: Option<u16>,
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
+}
+
+/// Where results go.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ReportArgs {
     /// Folder for the report; must be new or empty [default: results/NAME-001, -002, ...]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "no_report")]
     pub(crate) out: Option<PathBuf>,

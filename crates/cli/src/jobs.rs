@@ -29,65 +29,44 @@ pub(crate) struct Job<'a> {
     weight: u64,
 }
 
-/// Why a runtime gives no record.
+/// Why a trial has no record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum TrialError {
-    /// Asked to stop.
-    Stopped,
     /// The runtime cannot run the scenario.
     Unrunnable(String),
     /// Something failed on the way.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "simulations do not fail"))]
     Failed(String),
-}
-
-impl From<RunError> for TrialError {
-    fn from(error: RunError) -> Self {
-        match error {
-            RunError::Stopped => Self::Stopped,
-            RunError::Unrunnable(why) => Self::Unrunnable(why),
-        }
-    }
-}
-
-/// A trial without a record.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct FailedTrial {
-    /// Position of the study.
-    pub(crate) study: usize,
-    /// Position of the case in the study.
-    pub(crate) case: usize,
-    /// Trial number from 0.
-    pub(crate) trial: u32,
-    /// Why.
-    pub(crate) why: FailedWhy,
-}
-
-/// Why a trial has no record.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum FailedWhy {
-    /// The runtime cannot run the scenario.
-    Unrunnable(String),
-    /// Something failed on the way.
-    Failed(String),
     /// The program has a bug: place and message.
     Panicked(String),
 }
 
+/// The record of a trial; none when it was asked to stop.
+pub(crate) type TrialResult = Result<Option<RunRecord>, TrialError>;
+
+/// The result of a simulation.
+pub(crate) fn simulated(result: Result<RunRecord, RunError>) -> TrialResult {
+    match result {
+        Ok(record) => Ok(Some(record)),
+        Err(RunError::Stopped) => Ok(None),
+        Err(RunError::Unrunnable(why)) => Err(TrialError::Unrunnable(why)),
+    }
+}
+
 /// What came out of all jobs.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct Outcome<'a> {
     /// Records of each study, ordered by case and trial.
     pub(crate) records: Vec<Vec<RunRecord>>,
-    /// Failed trials in the same order.
-    pub(crate) failed: Vec<FailedTrial>,
+    /// Failed trials in the same order, and why.
+    pub(crate) failed: Vec<(Job<'a>, TrialError)>,
     /// Number of trials that were asked for.
     pub(crate) planned: usize,
     /// True when the stop flag ended the work early.
     pub(crate) stopped: bool,
 }
 
-impl Outcome {
+impl Outcome<'_> {
     /// Number of trials with a record.
     pub(crate) fn finished(&self) -> usize {
         self.records.iter().map(Vec::len).sum()
@@ -113,35 +92,29 @@ pub(crate) fn total_weight(jobs: &[Job<'_>]) -> u64 {
 
 /// Runs `jobs` by `run_trial` on up to `threads` threads, heavy ones first, until all are done or `stop` is set.
 /// A trial that panics is a failed trial, not the end of the program.
-pub(crate) fn run_all<F>(
-    jobs: &[Job<'_>],
+pub(crate) fn run_all<'a, F>(
+    jobs: &[Job<'a>],
     studies: usize,
     threads: NonZeroUsize,
     stop: &AtomicBool,
     progress: &Progress,
     run_trial: F,
-) -> Outcome
+) -> Outcome<'a>
 where
-    F: Fn(&Job<'_>) -> Result<RunRecord, TrialError> + Sync,
+    F: Fn(&Job<'_>) -> TrialResult + Sync,
 {
     catch_trial_panics();
     let mut heavy_first: Vec<usize> = (0..jobs.len()).collect();
     heavy_first.sort_by_key(|&index| std::cmp::Reverse(jobs[index].weight));
     let next = AtomicUsize::new(0);
-    let results: Vec<Mutex<Option<Result<RunRecord, FailedWhy>>>> =
+    let results: Vec<Mutex<Option<Result<RunRecord, TrialError>>>> =
         jobs.iter().map(|_| Mutex::default()).collect();
 
     let work = || {
         while !stop.load(Ordering::Relaxed) {
             let Some(&index) = heavy_first.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
             let job = &jobs[index];
-            let result = match unpanicked(|| run_trial(job)) {
-                Ok(Err(TrialError::Stopped)) => return,
-                Ok(Ok(record)) => Ok(record),
-                Ok(Err(TrialError::Unrunnable(why))) => Err(FailedWhy::Unrunnable(why)),
-                Ok(Err(TrialError::Failed(why))) => Err(FailedWhy::Failed(why)),
-                Err(panic) => Err(FailedWhy::Panicked(panic)),
-            };
+            let Some(result) = unpanicked(|| run_trial(job)).transpose() else { return };
             *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
             progress.advance(job.weight);
         }
@@ -161,9 +134,7 @@ where
     for (job, result) in jobs.iter().zip(results) {
         match result.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(Ok(record)) => outcome.records[job.study].push(record),
-            Some(Err(why)) => {
-                outcome.failed.push(FailedTrial { study: job.study, case: job.case, trial: job.trial, why });
-            }
+            Some(Err(why)) => outcome.failed.push((*job, why)),
             None => outcome.stopped = true,
         }
     }
@@ -223,12 +194,13 @@ fn panic_message(payload: &dyn Any) -> &str {
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-fn unpanicked<T>(trial: impl FnOnce() -> T) -> Result<T, String> {
+/// What the trial gives; a panic is an error like others.
+fn unpanicked(trial: impl FnOnce() -> TrialResult) -> TrialResult {
     TRIAL_PANIC.set(Some(String::new()));
     // A trial's whole state is made inside it, so nothing half-changed can be seen after a panic.
     let result = catch_unwind(AssertUnwindSafe(trial));
     let panic = TRIAL_PANIC.take().unwrap_or_default();
-    result.map_err(|_| panic)
+    result.unwrap_or(Err(TrialError::Panicked(panic)))
 }
 
 #[cfg(test)]
@@ -281,9 +253,9 @@ mod tests {
         NonZeroUsize::new(n).expect("not zero")
     }
 
-    fn run<F>(jobs: &[Job<'_>], n: usize, stop: &AtomicBool, run_trial: F) -> Outcome
+    fn run<'a, F>(jobs: &[Job<'a>], n: usize, stop: &AtomicBool, run_trial: F) -> Outcome<'a>
     where
-        F: Fn(&Job<'_>) -> Result<RunRecord, TrialError> + Sync,
+        F: Fn(&Job<'_>) -> TrialResult + Sync,
     {
         run_all(jobs, 2, threads(n), stop, &Progress::new(jobs.len(), total_weight(jobs), false), run_trial)
     }
@@ -308,7 +280,7 @@ mod tests {
         let started = Mutex::new(Vec::new());
         let outcome = run(&plan, 1, &AtomicBool::new(false), |job| {
             started.lock().expect("no panic").push(job.case);
-            Ok(record(job))
+            Ok(Some(record(job)))
         });
         assert_eq!(started.into_inner().expect("no panic"), [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0]);
         assert_eq!((outcome.finished(), outcome.planned, outcome.stopped), (12, 12, false));
@@ -316,7 +288,7 @@ mod tests {
             let order: Vec<(usize, u32)> = records.iter().map(|r| (r.case, r.trial)).collect();
             assert_eq!(order, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]);
         }
-        let parallel = run(&plan, 3, &AtomicBool::new(false), |job| Ok(record(job)));
+        let parallel = run(&plan, 3, &AtomicBool::new(false), |job| Ok(Some(record(job))));
         assert_eq!(parallel.records, outcome.records);
     }
 
@@ -327,15 +299,17 @@ mod tests {
         let outcome = run(&plan, 2, &AtomicBool::new(false), |job| match (job.case, job.trial) {
             (0, 1) => panic!("cwnd of {} bytes", 0),
             (1, 2) => Err(TrialError::Unrunnable("no such wire".to_owned())),
-            _ => Ok(record(job)),
+            _ => Ok(Some(record(job))),
         });
         assert_eq!((outcome.finished(), outcome.planned, outcome.stopped), (4, 6, false));
-        let [first, second] = &outcome.failed[..] else { panic!("{:?}", outcome.failed) };
+        let [(first, first_why), (second, second_why)] = &outcome.failed[..] else {
+            panic!("{:?}", outcome.failed)
+        };
         assert_eq!((first.case, first.trial), (0, 1));
-        let FailedWhy::Panicked(why) = &first.why else { panic!("{:?}", first.why) };
+        let TrialError::Panicked(why) = first_why else { panic!("{first_why:?}") };
         assert!(why.contains("jobs.rs:") && why.ends_with("cwnd of 0 bytes"), "{why}");
         assert_eq!((second.case, second.trial), (1, 2));
-        assert_eq!(second.why, FailedWhy::Unrunnable("no such wire".to_owned()));
+        assert_eq!(*second_why, TrialError::Unrunnable("no such wire".to_owned()));
     }
 
     #[test]
@@ -346,9 +320,9 @@ mod tests {
         let outcome = run(&plan, 1, &stop, |job| {
             if (job.case, job.trial) == (1, 2) {
                 stop.store(true, Ordering::Relaxed);
-                return Err(TrialError::Stopped);
+                return Ok(None);
             }
-            Ok(record(job))
+            Ok(Some(record(job)))
         });
         assert_eq!((outcome.finished(), outcome.failed.len(), outcome.stopped), (2, 0, true));
     }

@@ -154,14 +154,7 @@ impl core::fmt::Display for ReportError {
     }
 }
 
-impl core::error::Error for ReportError {
-    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
-        match self {
-            Self::Io { error, .. } => Some(error),
-            Self::Occupied(_) | Self::NotAFolder(_) => None,
-        }
-    }
-}
+impl core::error::Error for ReportError {}
 
 impl ReportSummary {
     /// Statistics and judged claims of `results`.
@@ -248,6 +241,17 @@ pub(crate) fn write_all(
     folder.write("summary.json", |out| out.write_all(summary.to_json().as_bytes()))?;
     folder.write("manifest.json", |out| out.write_all(manifest.to_json(&summary, results).as_bytes()))?;
     Ok(summary)
+}
+
+/// Each item once, where it comes first.
+pub(crate) fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for item in items {
+        if !found.contains(&item) {
+            found.push(item);
+        }
+    }
+    found
 }
 
 /// Names of the studies, made different where two are the same.

@@ -75,11 +75,12 @@ mod linux {
     use bandmaster_linux::calibrate::{
         COMFORTABLE, Calibration, DELAY, DELAY_GOAL, DELAY_PACKETS, LOSS_PACKETS, ROUNDS, load,
     };
-    use comfy_table::{ContentArrangement, Table, presets};
+    use comfy_table::Table;
     use serde::Serialize;
     use serde_json::{Value, json};
 
     use crate::exit::{Exit, Failure};
+    use crate::report::table::plain;
 
     /// Load on a core above which measurements are not to be trusted.
     const BUSY: f64 = 0.25;
@@ -177,7 +178,6 @@ mod linux {
         let delay_ms = DELAY.as_secs_f64() * 1e3;
         let goal_ms = delay_ms + DELAY_GOAL.as_secs_f64() * 1e3;
         let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(["what", "measured", "goal", ""]);
         table.add_row([
             format!("delay of {delay_ms} ms at {DELAY_PACKETS} packets/s"),
@@ -204,8 +204,6 @@ mod linux {
             table.add_row([
                 format!("rate of {} Mbit/s, mean", asked / 1e6),
                 format!("{:.4} Mbit/s", rate.mean / 1e6),
-                String::new(),
-                String::new(),
             ]);
             for window in &rate.windows {
                 table.add_row([
@@ -215,8 +213,6 @@ mod linux {
                         window.p99 * 100.0,
                         window.worst * 100.0
                     ),
-                    String::new(),
-                    String::new(),
                 ]);
             }
         }
@@ -228,19 +224,12 @@ mod linux {
                 capacity.offered,
                 capacity.core * 100.0
             ),
-            String::new(),
-            String::new(),
         ]);
         table.add_row([
             "capacity of the forwarder".to_owned(),
             format!("{:.0} packets/s, over all links of a network", capacity.per_core()),
-            String::new(),
-            String::new(),
         ]);
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 2));
-        }
-        let mut text = format!("{}\n\n{}", table.trim_fmt(), conditions(measured));
+        let mut text = format!("{}\n\n{}", plain(table), conditions(measured));
         if let (Some(demand), Some(verdict)) = (demand, verdict) {
             text += &format!("\n{}\n", words(demand, demand.share(measured), verdict));
         }

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 use bandmaster_core::report::difference::{Difference, Sample};
 use clap::{Args, ValueHint};
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::CellAlignment::{Left, Right};
+use comfy_table::{ColumnConstraint, Table};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -16,8 +17,10 @@ use self::results::{CaseRow, Origin, Results, StudyRows};
 use self::tolerance::{Percent, Tolerance};
 use crate::console::{Console, complain};
 use crate::exit::{Exit, Failure};
+use crate::report::distinct;
 use crate::report::manifest::json_lines;
 use crate::report::number::{Label, significant};
+use crate::report::table::plain;
 
 /// Compare two result folders, metric by metric
 #[derive(Args, Debug)]
@@ -97,15 +100,9 @@ impl<'a> Wanted<'a> {
         let tolerated = args.tolerances.iter().map(|tolerance| ("--tolerance", &tolerance.metric));
         for (option, metric) in named.chain(tolerated) {
             if !known.iter().any(|name| names(metric, name)) {
-                let mut last: Vec<&str> = Vec::new();
-                for name in known {
-                    if !last.contains(&name) {
-                        last.push(name);
-                    }
-                }
+                let known = distinct(known).join(", ");
                 return Err(Failure::usage(format!(
-                    "{option} {metric}: neither folder has such a metric; they have: {}",
-                    last.join(", ")
+                    "{option} {metric}: neither folder has such a metric; they have: {known}"
                 )));
             }
         }
@@ -342,7 +339,7 @@ impl CaseComparison {
         };
         Self {
             variant: a.variant.clone(),
-            points: a.points.iter().map(|(sweep, value)| (sweep.clone(), value.clone())).collect(),
+            points: a.points.iter().cloned().collect(),
             base: a.base,
             name: a.name(),
             trials_a: a.trials,
@@ -354,35 +351,27 @@ impl CaseComparison {
     fn table(&self, text: &mut String) {
         *text += &format!("\n{} ({} and {} trials)\n", self.name, self.trials_a, self.trials_b);
         let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-        // Columns that no metric fills are left out.
-        let filled = [
-            true,
-            true,
-            self.metrics.iter().any(|metric| metric.paper.is_some()),
-            true,
-            true,
-            self.metrics.iter().any(|metric| metric.limit.is_some()),
-            true,
-            true,
-            self.metrics.iter().any(|metric| metric.ok.is_some()),
+        let filled = |is: fn(&MetricComparison) -> bool| self.metrics.iter().any(is);
+        let columns = [
+            ("  metric", Left, true),
+            ("unit", Left, true),
+            ("paper", Right, filled(|metric| metric.paper.is_some())),
+            ("A", Right, true),
+            ("B", Right, true),
+            ("limit", Right, filled(|metric| metric.limit.is_some())),
+            ("B - A", Right, true),
+            ("relative", Right, true),
+            ("tolerance", Left, filled(|metric| metric.ok.is_some())),
         ];
-        let head = ["  metric", "unit", "paper", "A", "B", "limit", "B - A", "relative", "tolerance"];
-        let numbers = [false, false, true, true, true, true, true, true, false];
-        let keep =
-            |cells: [String; 9]| cells.into_iter().zip(filled).filter(|(_, f)| *f).map(|(cell, _)| cell);
-        table.set_header(keep(head.map(str::to_owned)));
-        for metric in &self.metrics {
-            table.add_row(keep(metric.cells()));
-        }
-        let numbers = numbers.into_iter().zip(filled).filter(|(_, filled)| *filled).map(|(number, _)| number);
-        for (column, is_number) in table.column_iter_mut().zip(numbers) {
-            column.set_padding((0, 2));
-            if is_number {
-                column.set_cell_alignment(CellAlignment::Right);
+        table.set_header(columns.map(|(name, ..)| name));
+        table.add_rows(self.metrics.iter().map(MetricComparison::cells));
+        for (column, (_, alignment, filled)) in table.column_iter_mut().zip(columns) {
+            column.set_cell_alignment(alignment);
+            if !filled {
+                column.set_constraint(ColumnConstraint::Hidden);
             }
         }
-        *text += &format!("{}\n", table.trim_fmt());
+        *text += &format!("{}\n", plain(table));
     }
 }
 
@@ -502,12 +491,7 @@ fn words(origin: &Origin) -> String {
 fn nothing_common(a: &Results, b: &Results) -> String {
     let has = |results: &Results| {
         let of = |study: &StudyRows| {
-            let mut variants: Vec<&str> = Vec::new();
-            for case in &study.cases {
-                if !variants.contains(&case.statistics.variant.as_str()) {
-                    variants.push(&case.statistics.variant);
-                }
-            }
+            let variants = distinct(study.cases.iter().map(|case| case.statistics.variant.as_str()));
             format!("{} ({})", study.name, variants.join(", "))
         };
         results.studies.iter().map(of).collect::<Vec<_>>().join("; ")

@@ -49,10 +49,11 @@ pub(crate) fn doctor(_args: &DoctorArgs, _console: Console) -> Result<Exit, Fail
 #[cfg(target_os = "linux")]
 mod linux {
     use bandmaster_linux::doctor::{COMMANDS, Examination, Item, State};
-    use comfy_table::{ContentArrangement, Table, presets};
+    use comfy_table::Table;
     use serde_json::json;
 
     use crate::report::manifest::json_lines;
+    use crate::report::table::plain;
 
     pub(super) fn json(found: &Examination) -> String {
         let mut document = json!({"version": 1});
@@ -67,16 +68,12 @@ mod linux {
 
     pub(super) fn table(found: &Examination) -> String {
         let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(["area", "what", "state", "seen", "for"]);
         for item in &found.items {
             let Item { area, name, state, seen, .. } = item;
             table.add_row([area, name.as_str(), state.word(), seen, &purpose(item)]);
         }
-        for column in table.column_iter_mut() {
-            column.set_padding((0, 2));
-        }
-        let mut text = format!("Linux {}\n\n{}\n", found.kernel, table.trim_fmt());
+        let mut text = format!("Linux {}\n\n{}\n", found.kernel, plain(table));
         let lacks = |item: &&Item| item.state != State::Ok && item.purpose.is_some();
         let mut lacking: Vec<&Item> = found.items.iter().filter(lacks).collect();
         lacking.sort_by_key(|item| item.needed_by.is_empty());

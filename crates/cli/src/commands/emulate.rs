@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use super::execute::{Experiment, Runtime, execute_by};
 use super::run::settings_as_written;
 use super::scenario_file::{ScenarioFile, options};
-use crate::args::{CaptureArgs, Settings, WorkArgs, whole_number};
+use crate::args::{CaptureArgs, ReportArgs, Settings, WorkArgs, whole_number};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
@@ -46,18 +46,8 @@ pub(crate) struct EmulateArgs {
     /// Who sends and receives: this program, or processes of iperf3 for bulk TCP and constant UDP
     #[arg(long, value_name = "WHO", value_enum, default_value_t)]
     traffic: Who,
-    /// Folder for the report; must be new or empty [default: results/NAME-001, -002, ...]
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "no_report")]
-    out: Option<PathBuf>,
-    /// Replace an earlier report in the --out folder
-    #[arg(long, requires = "out")]
-    force: bool,
-    /// Print summary and claims as JSON on stdout, instead of tables
-    #[arg(long)]
-    json: bool,
-    /// Write no folder, print only
-    #[arg(long)]
-    no_report: bool,
+    #[command(flatten)]
+    report: ReportArgs,
     /// Remove what emulations that were killed have left, and do nothing else
     #[arg(long, conflicts_with_all = ["scenario", "out", "json", "no_report"])]
     clean: bool,
@@ -133,13 +123,7 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
         console.say(format!("otherwise than the file says: {remark}"));
     }
 
-    let work = WorkArgs {
-        jobs: Some(args.jobs),
-        out: args.out.clone(),
-        force: args.force,
-        json: args.json,
-        no_report: args.no_report,
-    };
+    let work = WorkArgs { jobs: Some(args.jobs), report: args.report.clone() };
     let told = Mutex::new(remarks);
     let run = |job: &Job<'_>, stop: &AtomicBool| {
         let options = RunOptions { stop: Some(stop), traffic: args.traffic.into() };
@@ -151,9 +135,9 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
                         console.say(format!("case {}, trial {}: {remark}", job.case, job.trial));
                     }
                 }
-                Ok(trial.record)
+                Ok(Some(trial.record))
             }
-            Err(Error::Stopped) => Err(TrialError::Stopped),
+            Err(Error::Stopped) => Ok(None),
             Err(Error::Unfit(why) | Error::Missing(why)) => Err(TrialError::Unrunnable(why)),
             Err(error) => Err(TrialError::Failed(error.to_string())),
         }

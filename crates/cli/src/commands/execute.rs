@@ -1,7 +1,6 @@
 //! From checked scenarios to a report: what `run`, `sweep` and `reproduce` share.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -16,11 +15,11 @@ use bandmaster_sim::{RunError, RunOptions};
 use sha2::{Digest, Sha256};
 
 use super::scenario_file::ScenarioFile;
-use crate::args::{CaptureArgs, WorkArgs};
+use crate::args::{CaptureArgs, ReportArgs, WorkArgs};
 use crate::console::{Console, complain};
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
-use crate::jobs::{self, FailedTrial, FailedWhy, Job, Outcome, TrialError};
+use crate::jobs::{self, Job, Outcome, TrialError, TrialResult, simulated};
 use crate::progress::Progress;
 use crate::report::folder::OutputFolder;
 use crate::report::manifest::Manifest;
@@ -55,7 +54,7 @@ pub(crate) struct Runtime<'a> {
 }
 
 /// Runs a trial until the flag is set.
-pub(crate) type RunTrial<'a> = dyn Fn(&Job<'_>, &AtomicBool) -> Result<RunRecord, TrialError> + Sync + 'a;
+pub(crate) type RunTrial<'a> = dyn Fn(&Job<'_>, &AtomicBool) -> TrialResult + Sync + 'a;
 
 /// Simulates every trial, prints the results and writes the report.
 pub(crate) fn execute(
@@ -65,7 +64,7 @@ pub(crate) fn execute(
 ) -> Result<Exit, Failure> {
     let run = |job: &Job<'_>, stop: &AtomicBool| {
         let mut options = RunOptions { stop: Some(stop), capture: None };
-        Ok(bandmaster_sim::run(job.scenario, job.case, job.trial, &mut options)?)
+        simulated(bandmaster_sim::run(job.scenario, job.case, job.trial, &mut options))
     };
     execute_by(&Runtime { world: "simulate", run: &run }, experiment, work, console)
 }
@@ -79,22 +78,24 @@ pub(crate) fn execute_by(
 ) -> Result<Exit, Failure> {
     let studies: Vec<&Study> = experiment.studies.iter().map(|(_, study)| study).collect();
     let capture = Capture::new(experiment.capture, &studies)?;
-    OutputFolder::check(work.out.as_deref(), work.force)?;
+    let &ReportArgs { force, json, no_report, .. } = &work.report;
+    let out = work.report.out.as_deref();
+    OutputFolder::check(out, force)?;
     let stop = interrupt::watch()?;
-    let existed = work.out.as_deref().is_some_and(Path::exists);
-    let folder = match work.no_report {
+    let existed = out.is_some_and(Path::exists);
+    let folder = match no_report {
         true => None,
-        false => Some(OutputFolder::create(work.out.as_deref(), &experiment.name, work.force)?),
+        false => Some(OutputFolder::create(out, &experiment.name, force)?),
     };
 
     let plan = jobs::plan(studies.iter().copied());
-    let progress = Progress::new(plan.len(), jobs::total_weight(&plan), console.animates() && !work.json);
+    let progress = Progress::new(plan.len(), jobs::total_weight(&plan), console.animates() && !json);
     let captured = Mutex::new(Ok(()));
     let run = |job: &Job<'_>| match (&capture, &folder) {
         (Some(capture), Some(folder)) if capture.wants(job) => {
             let (result, written) = capture.run(job, folder, stop);
             *captured.lock().unwrap_or_else(PoisonError::into_inner) = written;
-            Ok(result?)
+            simulated(result)
         }
         _ => (runtime.run)(job, stop),
     };
@@ -129,7 +130,7 @@ pub(crate) fn execute_by(
             report::write_all(folder, &experiment.title, &results, &Manifest { command })?
         }
     };
-    let text = if work.json { summary.to_json() } else { table::render(&summary, console.colour()) };
+    let text = if json { summary.to_json() } else { table::render(&summary, console.colour()) };
     console.print(&text)?;
     captured.into_inner().unwrap_or_else(PoisonError::into_inner)?;
 
@@ -154,7 +155,7 @@ pub(crate) fn execute_by(
         }
         console.say(format!("report: {}{mark}", page.display()));
     }
-    if exit == Exit::ClaimFailed && work.json {
+    if exit == Exit::ClaimFailed && json {
         let (fails, missing) = (summary.claims_that(Status::Fails), summary.claims_that(Status::Missing));
         console.say(format!("claims: {} of {} do not hold", fails + missing, summary.claims.len()));
     }
@@ -168,8 +169,8 @@ impl From<ReportError> for Failure {
 }
 
 /// The exit as far as the trials decide it.
-fn exit_of(outcome: &Outcome) -> Exit {
-    let unrunnable = |failed: &FailedTrial| matches!(failed.why, FailedWhy::Unrunnable(_));
+fn exit_of(outcome: &Outcome<'_>) -> Exit {
+    let unrunnable = |(_, why): &(_, _)| matches!(why, TrialError::Unrunnable(_));
     if outcome.stopped {
         Exit::Interrupted
     } else if outcome.failed.is_empty() {
@@ -183,19 +184,15 @@ fn exit_of(outcome: &Outcome) -> Exit {
     }
 }
 
-fn complain_of(failed: &[FailedTrial], studies: &[&Study]) {
-    for failure in failed.iter().take(PRINTED_FAILURES) {
-        let study = studies[failure.study];
-        let place =
-            format!("{}, {}, trial {}", study.name, case_name(&study.cases[failure.case]), failure.trial);
-        match &failure.why {
-            FailedWhy::Unrunnable(why) | FailedWhy::Failed(why) => {
-                complain(format!("error: {place}: {why}"));
-            }
-            FailedWhy::Panicked(why) => {
-                complain(format!("error: {place}: a bug of bandmaster, please report it: {why}"));
-            }
-        }
+fn complain_of(failed: &[(Job<'_>, TrialError)], studies: &[&Study]) {
+    for (job, why) in failed.iter().take(PRINTED_FAILURES) {
+        let study = studies[job.study];
+        let place = format!("{}, {}, trial {}", study.name, case_name(&study.cases[job.case]), job.trial);
+        let (bug, why) = match why {
+            TrialError::Unrunnable(why) | TrialError::Failed(why) => ("", why),
+            TrialError::Panicked(why) => ("a bug of bandmaster, please report it: ", why),
+        };
+        complain(format!("error: {place}: {bug}{why}"));
     }
     if let Some(more) = failed.len().checked_sub(PRINTED_FAILURES).filter(|more| *more > 0) {
         complain(format!("error: and {more} more trials failed"));
@@ -203,11 +200,8 @@ fn complain_of(failed: &[FailedTrial], studies: &[&Study]) {
 }
 
 fn case_name(case: &Case) -> String {
-    let mut name = case.variant.clone();
-    for (sweep, value) in &case.points {
-        let _ = write!(name, ", {sweep} = {value}");
-    }
-    name
+    let points = case.points.iter().map(|(sweep, value)| format!(", {sweep} = {value}"));
+    case.variant.clone() + &points.collect::<String>()
 }
 
 /// Removes a folder without results, when nothing else is in it.
@@ -227,15 +221,10 @@ fn discard(folder: &OutputFolder, existed: bool) -> Result<(), Failure> {
 fn provenance(world: &'static str, file: &ScenarioFile, study: &Study, settings: &[String]) -> Provenance {
     let mut digest = Sha256::new();
     digest.update(&file.text);
-    for word in settings {
+    let traces = traces(study).into_iter().flat_map(|(file, content)| [file, content]);
+    for word in settings.iter().map(String::as_str).chain(traces) {
         digest.update([0]);
         digest.update(word);
-    }
-    for (file, content) in traces(study) {
-        digest.update([0]);
-        digest.update(file);
-        digest.update([0]);
-        digest.update(content);
     }
     Provenance {
         world,
@@ -274,12 +263,9 @@ impl<'a> Capture<'a> {
             None => 0,
             Some(name) => {
                 study.cases.iter().position(|case| case.base && case.variant == *name).ok_or_else(|| {
-                    let names: Vec<&str> =
-                        study.variants.iter().map(|variant| variant.name.as_str()).collect();
-                    Failure::usage(format!(
-                        "--pcap-case {name}: no such variant; allowed: {}",
-                        names.join(", ")
-                    ))
+                    let names: Vec<&str> = study.variants.iter().map(|v| v.name.as_str()).collect();
+                    let allowed = names.join(", ");
+                    Failure::usage(format!("--pcap-case {name}: no such variant; allowed: {allowed}"))
                 })?
             }
         };

@@ -8,12 +8,14 @@ use bandmaster_core::scheme::opentcp::condition::Term;
 use bandmaster_core::scheme::opentcp::policy::Explanation;
 use bandmaster_core::scheme::opentcp::statistic::State;
 use clap::{Args, ValueHint};
-use comfy_table::{ContentArrangement, Table};
+use comfy_table::Table;
+use serde_json::json;
 
 use super::scenario_file::{ScenarioFile, options};
 use crate::args::Settings;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
+use crate::report::table::plain;
 
 /// Print every key of a scenario, its value, and where the value comes from
 #[derive(Args, Debug)]
@@ -52,7 +54,7 @@ pub(crate) fn explain(args: &ExplainArgs, console: Console) -> Result<Exit, Fail
         return explain_policy(&file, &ScenarioFile::read(state)?, args.json, console);
     }
     let keys = file.explain(&options(&args.settings, &[]))?;
-    let text = if args.json { json(&keys)? } else { table(&keys) };
+    let text = if args.json { format!("{:#}", json!(keys)) } else { table(&keys) };
     console.print(&text)?;
     Ok(Exit::Success)
 }
@@ -68,18 +70,13 @@ fn explain_policy(
     let read: State =
         serde_json::from_str(&state.text).map_err(|e| Failure::usage(format!("{}: {e}", state.path)))?;
     let explanation = policy.explain(&read);
-    let text = if as_json {
-        serde_json::to_string_pretty(&explanation).map_err(|e| Failure::run(format!("explain: {e}")))?
-    } else {
-        decision(&explanation)
-    };
+    let text = if as_json { format!("{:#}", json!(explanation)) } else { decision(&explanation) };
     console.print(&text)?;
     Ok(Exit::Success)
 }
 
 fn decision(explanation: &Explanation) -> String {
     let mut table = Table::new();
-    table.load_style(comfy_table::presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["of", "condition", "holds", "because"]);
     for step in &explanation.steps {
         let shown = |term: &Term| match term.value {
@@ -90,31 +87,20 @@ fn decision(explanation: &Explanation) -> String {
         let holds = if step.holds { "yes" } else { "no" };
         table.add_row([step.of.as_str(), step.condition.as_str(), holds, &because.join("; ")]);
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
     let outcome = match &explanation.fired {
         Some(rule) => format!("rule `{rule}` fires: {}", explanation.tuning),
         None => "no rule fires".to_owned(),
     };
-    format!("{}: {outcome}\n\n{}", explanation.policy, table.trim_fmt())
-}
-
-fn json(keys: &[Explained]) -> Result<String, Failure> {
-    serde_json::to_string_pretty(keys).map_err(|e| Failure::run(format!("explain: {e}")))
+    format!("{}: {outcome}\n\n{}", explanation.policy, plain(table))
 }
 
 fn table(keys: &[Explained]) -> String {
     let mut table = Table::new();
-    table.load_style(comfy_table::presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(["key", "value", "from"]);
     for key in keys {
         table.add_row([key.path.clone(), one_line(&key.value), key.origin.clone()]);
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table.trim_fmt()
+    plain(table)
 }
 
 /// The start of a long text; `--json` gives it in full.

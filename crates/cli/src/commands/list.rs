@@ -4,12 +4,13 @@ use bandmaster_core::params::Key;
 use bandmaster_core::report::metric;
 use bandmaster_core::{qdisc, scheme};
 use clap::{Args, ValueEnum};
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::Table;
 use serde_json::{Map, Value, json};
 
 use super::reproduce::REPRODUCTIONS;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
+use crate::report::table::plain;
 
 /// List what scenario files can name
 #[derive(Args, Debug)]
@@ -125,18 +126,14 @@ fn keys(keys: &[Key]) -> Vec<Value> {
 
 fn table(list: Listed) -> String {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     for entry in list.entries() {
         let text = |field: &str| entry[field].as_str().unwrap_or_default();
         table.add_row([&format!("  {}", text("name")), text("about"), text("unit")]);
         if !text("source").is_empty() {
-            table.add_row(["", &format!("({})", text("source")), ""]);
+            table.add_row(["", &format!("({})", text("source"))]);
         }
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    format!("{}\n{}", list.word(), table.trim_fmt())
+    format!("{}\n{}", list.word(), plain(table))
 }
 
 #[cfg(test)]

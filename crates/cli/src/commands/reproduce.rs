@@ -6,7 +6,7 @@ use clap::builder::PossibleValuesParser;
 
 use super::execute::{Experiment, execute};
 use super::scenario_file::{ScenarioFile, all_or_every_error};
-use crate::args::{CaptureArgs, WorkArgs};
+use crate::args::{CaptureArgs, ReportArgs, WorkArgs};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 
@@ -149,10 +149,11 @@ pub(crate) fn reproduce(args: &ReproduceArgs, console: Console) -> Result<Exit, 
     let mut worst = Exit::Success;
     for reproduction in REPRODUCTIONS.iter().filter(asked) {
         let out = match &args.name {
-            Some(_) => args.work.out.clone(),
-            None => args.work.out.as_ref().map(|out| out.join(reproduction.name)),
+            Some(_) => args.work.report.out.clone(),
+            None => args.work.report.out.as_ref().map(|out| out.join(reproduction.name)),
         };
-        let work = WorkArgs { out, ..args.work.clone() };
+        let report = ReportArgs { out, ..args.work.report.clone() };
+        let work = WorkArgs { jobs: args.work.jobs, report };
         worst = worst.max(reproduce_one(reproduction, args, &work, console)?);
         if worst == Exit::Interrupted {
             break;

@@ -15,6 +15,13 @@ use crate::exit::{Exit, Failure};
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct RunArgs {
+    #[command(flatten)]
+    file: FileArgs,
+}
+
+/// A scenario file, and how to run it.
+#[derive(Args, Debug)]
+pub(crate) struct FileArgs {
     /// Scenario file
     #[arg(value_name = "SCENARIO.toml", value_hint = ValueHint::FilePath)]
     scenario: PathBuf,
@@ -42,14 +49,24 @@ Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 missing
 
 /// Runs one scenario file.
 pub(crate) fn run(args: &RunArgs, console: Console) -> Result<Exit, Failure> {
+    run_file("run", &args.file, &[], console)
+}
+
+/// Runs a scenario file with extra sweeps, as `command` does.
+pub(crate) fn run_file(
+    command: &str,
+    args: &FileArgs,
+    sweeps: &[ExtraSweep],
+    console: Console,
+) -> Result<Exit, Failure> {
     let file = ScenarioFile::read(&args.scenario)?;
-    let study = file.study(&options(&args.settings, &[]))?;
+    let study = file.study(&options(&args.settings, sweeps))?;
     execute(
         &Experiment {
             name: study.name.clone(),
             title: study.title.clone(),
-            command: vec!["run".to_owned(), file.path.clone()],
-            settings: settings_as_written(&args.settings, &[], &args.capture),
+            command: vec![command.to_owned(), file.path.clone()],
+            settings: settings_as_written(&args.settings, sweeps, &args.capture),
             studies: vec![(file, study)],
             capture: &args.capture,
         },

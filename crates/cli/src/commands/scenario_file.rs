@@ -1,7 +1,7 @@
 //! Reading scenario files.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use bandmaster_core::scenario::{Errors, Explained, ExtraSweep, Files, Options, Study, explain, parse};
@@ -28,17 +28,11 @@ impl ScenarioFile {
     /// Reads a file that a person named.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let place = path.display();
-        let unreadable = |e: io::Error| match e.kind() {
-            io::ErrorKind::NotFound => Failure::usage(format!("{place}: no such file")),
-            _ => Failure::usage(format!("{place}: cannot be read: {e}")),
-        };
         if path.is_dir() {
             return Err(Failure::usage(format!("{place}: is a folder{}", scenarios_in(path))));
         }
-        let bytes = read_at_most(path, MAX_BYTES).map_err(unreadable)?;
-        if bytes.len() as u64 > MAX_BYTES {
-            return Err(Failure::usage(format!("{place}: is larger than {} MiB", MAX_BYTES >> 20)));
-        }
+        let bytes = bytes_of(path, || "no such file".to_owned())
+            .map_err(|why| Failure::usage(format!("{place}: {why}")))?;
         let text = String::from_utf8(bytes).map_err(|e| {
             let good = &e.as_bytes()[..e.utf8_error().valid_up_to()];
             let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
@@ -86,25 +80,24 @@ impl Files for ScenarioFile {
         if path.is_dir() {
             return Err("is a folder".to_owned());
         }
-        let bytes = read_at_most(&path, MAX_BYTES).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => match folder.to_str() {
-                Some("") => "no such file beside the scenario".to_owned(),
-                _ => format!("no such file in {}", folder.display()),
-            },
-            _ => format!("cannot be read: {e}"),
+        let bytes = bytes_of(&path, || match folder.to_str() {
+            Some("") => "no such file beside the scenario".to_owned(),
+            _ => format!("no such file in {}", folder.display()),
         })?;
-        if bytes.len() as u64 > MAX_BYTES {
-            return Err(format!("is larger than {} MiB", MAX_BYTES >> 20));
-        }
         String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())
     }
 }
 
-/// The content of a file, cut off behind one byte more than `most`.
-fn read_at_most(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+/// The content of a file, or why there is none; `missing` says it of a file that does not exist.
+fn bytes_of(path: &Path, missing: impl FnOnce() -> String) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
+    match read {
+        Ok(_) if bytes.len() as u64 > MAX_BYTES => Err(format!("is larger than {} MiB", MAX_BYTES >> 20)),
+        Ok(_) => Ok(bytes),
+        Err(e) if e.kind() == ErrorKind::NotFound => Err(missing()),
+        Err(e) => Err(format!("cannot be read: {e}")),
+    }
 }
 
 /// The reader's options for changes and extra sweeps from the command line.

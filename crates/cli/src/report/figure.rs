@@ -45,11 +45,10 @@ pub(crate) struct DataTable {
 /// Every figure of every study, in file order.
 pub(crate) fn draw_all<'a>(results: &[StudyResults<'a>]) -> Vec<DrawnFigure<'a>> {
     let names = study_names(results);
-    let figures = |index: usize| {
-        let study: &'a Study = results[index].study;
-        study.figures.iter().map(move |figure| (index, figure))
+    let of_study = |(index, results): (usize, &StudyResults<'a>)| {
+        results.study.figures.iter().map(move |figure| (index, figure))
     };
-    let listed: Vec<(usize, &'a Figure)> = (0..results.len()).flat_map(figures).collect();
+    let listed: Vec<(usize, &'a Figure)> = results.iter().enumerate().flat_map(of_study).collect();
     let ids: Vec<(String, String)> =
         listed.iter().map(|(index, figure)| (names[*index].clone(), file_name(&figure.id))).collect();
     let sources: Vec<Source<'_>> = results.iter().map(Source::new).collect();
@@ -64,6 +63,7 @@ pub(crate) fn draw_all<'a>(results: &[StudyResults<'a>]) -> Vec<DrawnFigure<'a>>
     drawn.collect()
 }
 
+#[derive(Default)]
 struct Drawing {
     plot: Option<Plot>,
     note: String,
@@ -106,17 +106,14 @@ impl<'a> Source<'a> {
 
     /// The number of a variant's look, the same in every figure of the study.
     fn variant_number(&self, name: &str) -> usize {
-        self.study
-            .variants
-            .iter()
-            .position(|variant| variant.name == name)
-            .unwrap_or(self.study.variants.len())
+        let variants = &self.study.variants;
+        variants.iter().position(|variant| variant.name == name).unwrap_or(variants.len())
     }
 
     /// A metric over a sweep.
     fn sweep(&self, figure: &Figure, sweep: &str, y: &str, log_x: bool) -> Drawing {
         let Some(sweep) = self.sweep_named(sweep) else {
-            return Drawing { plot: None, note: String::new(), data: DataTable::default() };
+            return Drawing::default();
         };
         let positions = Positions::new(&sweep.title, &sweep.values);
         let mut curves = Vec::new();
@@ -129,12 +126,8 @@ impl<'a> Source<'a> {
                 let estimate =
                     |value: &String| self.summary.point(name, &sweep.name, value)?.metric(y).copied();
                 let estimates: Vec<Option<Estimate>> = sweep.values.iter().map(estimate).collect();
-                let mut points: Vec<Point> = positions
-                    .at
-                    .iter()
-                    .zip(&estimates)
-                    .filter_map(|(&x, e)| Some(point(x, e.as_ref()?)))
-                    .collect();
+                let at = positions.at.iter().zip(&estimates);
+                let mut points: Vec<Point> = at.filter_map(|(&x, e)| Some(point(x, e.as_ref()?))).collect();
                 points.sort_by(|a, b| a.x.total_cmp(&b.x));
                 if !points.is_empty() {
                     curves.push(Curve { look: Look::Curve(number), shape: Shape::Points(points) });
@@ -144,23 +137,19 @@ impl<'a> Source<'a> {
             } else {
                 let level = self.summary.base(name).and_then(|row| row.metric(y)).copied();
                 if let Some(level) = level {
+                    let look = Look::Level(number);
                     // Under the curves, so that they stay visible.
-                    curves.insert(
-                        0,
-                        Curve { look: Look::Level(number), shape: Shape::Level(point(0.0, &level)) },
-                    );
-                    legend.push(LegendEntry { label: title.clone(), look: Look::Level(number) });
+                    curves.insert(0, Curve { look, shape: Shape::Level(point(0.0, &level)) });
+                    legend.push(LegendEntry { label: title.clone(), look });
                 }
                 columns.push((title, vec![level; sweep.values.len()]));
             }
         }
         let measured = !curves.is_empty();
-        for (number, reference) in figure.references.iter().enumerate() {
-            let look = Look::Reference(number);
-            let mut points: Vec<Point> = reference_points(reference).collect();
+        for (mut points, entry) in references(figure) {
             points.sort_by(|a, b| a.x.total_cmp(&b.x));
-            curves.push(Curve { look, shape: Shape::Points(points) });
-            legend.push(LegendEntry { label: reference.label.clone(), look });
+            curves.push(Curve { look: entry.look, shape: Shape::Points(points) });
+            legend.push(entry);
         }
 
         let label = Label::of(y);
@@ -172,8 +161,12 @@ impl<'a> Source<'a> {
             panels,
             legend,
         });
-        let mut note =
-            self.trials_note("Mean", columns.iter().flat_map(|(_, column)| column).flatten().map(|e| e.n));
+        let trials = columns.iter().flat_map(|(_, column)| column).flatten().map(|e| e.n);
+        let mut note = trials_note(trials.clone(), |most| {
+            let least = trials.clone().min().filter(|least| *least < most);
+            let least = least.map(|least| format!("{least} to ")).unwrap_or_default();
+            format!("Mean of {least}{most} trials with its 95 % confidence interval.")
+        });
         if !figure.references.is_empty() {
             note.push_str(" Grey: from elsewhere, with the interval given there.");
         }
@@ -183,7 +176,7 @@ impl<'a> Source<'a> {
     /// A metric over time.
     fn series(&self, figure: &Figure) -> Drawing {
         let FigureContent::Series { y, entities, sweep, at, beside, trial } = &figure.content else {
-            return Drawing { plot: None, note: String::new(), data: DataTable::default() };
+            return Drawing::default();
         };
         let cases = self.series_cases(figure, sweep.as_deref(), at.as_ref());
         // The queue is one port's, whatever its name.
@@ -244,14 +237,12 @@ impl<'a> Source<'a> {
         if let Some(beside) = beside.as_ref().filter(|_| is_beside) {
             legend.push(LegendEntry { label: Label::of(beside).long, look: Look::Beside });
         }
-        for (number, reference) in figure.references.iter().enumerate() {
-            let look = Look::Reference(number);
-            let points: Vec<Point> = reference_points(reference).collect();
+        for (points, entry) in references(figure) {
             end = points.iter().map(|point| point.x).fold(end, f64::max);
             for panel in &mut panels {
-                panel.curves.push(Curve { look, shape: Shape::Points(points.clone()) });
+                panel.curves.push(Curve { look: entry.look, shape: Shape::Points(points.clone()) });
             }
-            legend.push(LegendEntry { label: reference.label.clone(), look });
+            legend.push(entry);
         }
         let label = Label::of(y);
         let plot = measured.then(|| Plot {
@@ -263,7 +254,9 @@ impl<'a> Source<'a> {
         });
         let note = match trial {
             Some(trial) if measured => format!("Trial {trial}, counted from 0."),
-            _ => self.series_note(cases.iter().map(|case| self.trials[case.case].len() as u32)),
+            _ => trials_note(cases.iter().map(|case| self.trials[case.case].len() as u32), |most| {
+                format!("Mean of {most} trials in each sampling interval.")
+            }),
         };
         Drawing { plot, note, data }
     }
@@ -298,10 +291,9 @@ impl<'a> Source<'a> {
             curves.push(Curve { look, shape: Shape::Line(points.collect()) });
             legend.push(LegendEntry { label: title, look });
         }
-        for (number, reference) in figure.references.iter().enumerate() {
-            let look = Look::Reference(number);
-            curves.push(Curve { look, shape: Shape::Points(reference_points(reference).collect()) });
-            legend.push(LegendEntry { label: reference.label.clone(), look });
+        for (points, entry) in references(figure) {
+            curves.push(Curve { look: entry.look, shape: Shape::Points(points) });
+            legend.push(entry);
         }
         let positions = curves.iter().flat_map(|curve| match &curve.shape {
             Shape::Line(values) => values.iter().map(|(x, _)| *x).collect::<Vec<_>>(),
@@ -316,11 +308,7 @@ impl<'a> Source<'a> {
             panels: vec![Panel { title: String::new(), curves }],
             legend,
         });
-        let note = match trials.iter().max() {
-            None | Some(0) => String::new(),
-            Some(1) => "One trial.".to_owned(),
-            Some(most) => format!("Over {most} trials."),
-        };
+        let note = trials_note(trials.into_iter(), |most| format!("Over {most} trials."));
         Drawing { plot, note, data }
     }
 
@@ -361,27 +349,6 @@ impl<'a> Source<'a> {
         }
         cases
     }
-
-    fn trials_note(&self, what: &str, trials: impl Iterator<Item = u32> + Clone) -> String {
-        match (trials.clone().min(), trials.max()) {
-            (Some(1), Some(1)) => "One trial.".to_owned(),
-            (Some(least), Some(most)) if least == most => {
-                format!("{what} of {most} trials with its 95 % confidence interval.")
-            }
-            (Some(least), Some(most)) => {
-                format!("{what} of {least} to {most} trials with its 95 % confidence interval.")
-            }
-            _ => String::new(),
-        }
-    }
-
-    fn series_note(&self, trials: impl Iterator<Item = u32>) -> String {
-        match trials.max() {
-            None | Some(0) => String::new(),
-            Some(1) => "One trial.".to_owned(),
-            Some(trials) => format!("Mean of {trials} trials in each sampling interval."),
-        }
-    }
 }
 
 /// A curve of a series figure before its data are looked up.
@@ -417,6 +384,15 @@ impl DataTable {
     }
 }
 
+/// A note about `trials`: of one, of none, and by `several` of at most so many.
+fn trials_note(trials: impl Iterator<Item = u32>, several: impl Fn(u32) -> String) -> String {
+    match trials.max() {
+        None | Some(0) => String::new(),
+        Some(1) => "One trial.".to_owned(),
+        Some(most) => several(most),
+    }
+}
+
 fn sweep_table(
     sweep: &Sweep,
     y: &str,
@@ -427,12 +403,11 @@ fn sweep_table(
     head.extend(columns.iter().map(|(title, _)| title.clone()));
     let cell =
         |estimate: &Option<Estimate>| estimate.as_ref().map_or("–".to_owned(), |e| number::estimate(y, e));
-    let mut rows: Vec<Vec<String>> = Vec::new();
-    for (index, value) in sweep.values.iter().enumerate() {
-        let mut row = vec![value.clone()];
-        row.extend(columns.iter().map(|(_, estimates)| cell(&estimates[index])));
-        rows.push(row);
-    }
+    let row = |(index, value): (usize, &String)| {
+        let cells = columns.iter().map(|(_, estimates)| cell(&estimates[index]));
+        std::iter::once(value.clone()).chain(cells).collect()
+    };
+    let mut rows: Vec<Vec<String>> = sweep.values.iter().enumerate().map(row).collect();
     for reference in &figure.references {
         for point in reference_points(reference) {
             let interval = point.interval.map(|(low, high)| format!(" [{low}, {high}]")).unwrap_or_default();
@@ -443,6 +418,14 @@ fn sweep_table(
         }
     }
     DataTable { head, rows }
+}
+
+/// The points of each curve from elsewhere, and its entry in the legend.
+fn references(figure: &Figure) -> impl Iterator<Item = (Vec<Point>, LegendEntry)> {
+    figure.references.iter().enumerate().map(|(number, reference)| {
+        let entry = LegendEntry { label: reference.label.clone(), look: Look::Reference(number) };
+        (reference_points(reference).collect(), entry)
+    })
 }
 
 fn reference_points(reference: &ReferenceCurve) -> impl Iterator<Item = Point> {
@@ -468,16 +451,12 @@ fn entity_title(name: &str) -> String {
 /// Mean over trials of each interval, at the middle of the interval in seconds; without an entity, of the first
 /// series of the metric.
 fn mean_series(trials: &[&RunRecord], entity: Option<&str>, metric: &str) -> Vec<(f64, f64)> {
-    let of_trial = |record: &&'_ RunRecord| {
-        let wanted = |s: &&Series| s.metric == metric && entity.is_none_or(|entity| s.entity == entity);
-        record.series.iter().position(|series| wanted(&series)).map(|index| (record.sample, index))
-    };
+    let wanted = |s: &&Series| s.metric == metric && entity.is_none_or(|entity| s.entity == entity);
     let mut sums: Vec<(f64, u32)> = Vec::new();
     let mut sample = None;
     for record in trials {
-        let Some((interval, index)) = of_trial(record) else { continue };
-        sample = sample.or(Some(interval));
-        let values = &record.series[index].values;
+        let Some(Series { values, .. }) = record.series.iter().find(wanted) else { continue };
+        sample = sample.or(Some(record.sample));
         sums.resize(sums.len().max(values.len()), (0.0, 0));
         for (sum, value) in sums.iter_mut().zip(values).filter(|(_, value)| value.is_finite()) {
             sum.0 += f64::from(*value);

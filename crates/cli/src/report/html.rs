@@ -8,7 +8,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::figure::{DataTable, DrawnFigure};
 use super::manifest::Manifest;
 use super::number::{self, Label, grouped};
-use super::{COMMIT, ReportSummary, StudyOutline, StudyResults, VERSION, svg};
+use super::{COMMIT, ReportSummary, StudyOutline, StudyResults, VERSION, distinct, svg};
 
 /// Data with more rows are plain text, which a browser copies better than a long table.
 const TABLE_ROWS: usize = 60;
@@ -247,13 +247,7 @@ fn comparison(rows: &[&SummaryRow], name: &dyn Fn(&SummaryRow) -> String) -> Mar
 }
 
 fn metrics_of<'a>(rows: &[&'a SummaryRow]) -> Vec<&'a str> {
-    let mut metrics: Vec<&str> = Vec::new();
-    for (metric, _) in rows.iter().flat_map(|row| &row.metrics) {
-        if !metrics.contains(&metric.as_str()) {
-            metrics.push(metric);
-        }
-    }
-    metrics
+    distinct(rows.iter().flat_map(|row| &row.metrics).map(|(metric, _)| metric.as_str()))
 }
 
 fn metric_cell(row: &SummaryRow, metric: &str) -> Markup {

@@ -15,7 +15,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 
-use super::{StudyResults, VERSION, study_names};
+use super::{StudyResults, VERSION, distinct, study_names};
 
 /// Rows of a row group: some 4 MiB before compression.
 const GROUP_ROWS: usize = 1 << 17;
@@ -64,12 +64,8 @@ fn write<W: Write + Send>(out: W, results: &[StudyResults<'_>]) -> Result<(), Pa
             let Some(case) = study.cases.get(record.case) else { continue };
             let points: Vec<String> =
                 case.points.iter().map(|(sweep, value)| format!("{sweep}={value}")).collect();
-            let run = Run {
-                scenario: name.clone(),
-                variant: ByteArray::from(case.variant.as_str()),
-                points: ByteArray::from(points.join(", ").as_str()),
-                trial: record.trial as i32,
-            };
+            let points = ByteArray::from(points.join(", ").as_str());
+            let run = [name.clone(), ByteArray::from(case.variant.as_str()), points];
             for entity in entities(record) {
                 batch.push_entity(&mut writer, &run, record, entity)?;
             }
@@ -80,19 +76,11 @@ fn write<W: Write + Send>(out: W, results: &[StudyResults<'_>]) -> Result<(), Pa
     Ok(())
 }
 
-/// What all rows of a trial share.
-struct Run {
-    scenario: ByteArray,
-    variant: ByteArray,
-    points: ByteArray,
-    trial: i32,
-}
-
 /// Rows of the next row group, by column.
+#[derive(Default)]
 struct Batch {
-    scenario: Vec<ByteArray>,
-    variant: Vec<ByteArray>,
-    points: Vec<ByteArray>,
+    /// Scenario, variant and points.
+    run: [Vec<ByteArray>; 3],
     trial: Vec<i32>,
     time: Vec<f64>,
     entity: Vec<ByteArray>,
@@ -109,21 +97,13 @@ struct MetricColumn {
 impl Batch {
     fn new(metrics: &[&'static str]) -> Self {
         let column = |&name: &&'static str| MetricColumn { name, values: Vec::new(), defined: Vec::new() };
-        Self {
-            scenario: Vec::new(),
-            variant: Vec::new(),
-            points: Vec::new(),
-            trial: Vec::new(),
-            time: Vec::new(),
-            entity: Vec::new(),
-            metrics: metrics.iter().map(column).collect(),
-        }
+        Self { metrics: metrics.iter().map(column).collect(), ..Self::default() }
     }
 
     fn push_entity<W: Write + Send>(
         &mut self,
         writer: &mut SerializedFileWriter<W>,
-        run: &Run,
+        run: &[ByteArray; 3],
         record: &RunRecord,
         entity: &str,
     ) -> Result<(), ParquetError> {
@@ -132,10 +112,10 @@ impl Batch {
         let intervals = series.iter().flatten().map(|series| series.values.len()).max().unwrap_or(0);
         let entity = ByteArray::from(entity);
         for interval in 0..intervals {
-            self.scenario.push(run.scenario.clone());
-            self.variant.push(run.variant.clone());
-            self.points.push(run.points.clone());
-            self.trial.push(run.trial);
+            for (column, value) in self.run.iter_mut().zip(run) {
+                column.push(value.clone());
+            }
+            self.trial.push(record.trial as i32);
             self.time.push((record.sample * (interval as u64 + 1)).as_secs_f64());
             self.entity.push(entity.clone());
             for (column, series) in self.metrics.iter_mut().zip(&series) {
@@ -156,9 +136,9 @@ impl Batch {
             return Ok(());
         }
         let mut group = writer.next_row_group()?;
-        write_column::<ByteArrayType, W>(&mut group, &mut self.scenario, None)?;
-        write_column::<ByteArrayType, W>(&mut group, &mut self.variant, None)?;
-        write_column::<ByteArrayType, W>(&mut group, &mut self.points, None)?;
+        for column in &mut self.run {
+            write_column::<ByteArrayType, W>(&mut group, column, None)?;
+        }
         write_column::<Int32Type, W>(&mut group, &mut self.trial, None)?;
         write_column::<DoubleType, W>(&mut group, &mut self.time, None)?;
         write_column::<ByteArrayType, W>(&mut group, &mut self.entity, None)?;
@@ -197,14 +177,7 @@ fn metrics(results: &[StudyResults<'_>]) -> Vec<&'static str> {
 }
 
 fn entities(record: &RunRecord) -> Vec<&str> {
-    let mut entities: Vec<&str> = Vec::new();
-    for series in &record.series {
-        // A metric's series stand together, so that an entity that is new is rarely searched for in vain.
-        if !entities.contains(&series.entity.as_str()) {
-            entities.push(&series.entity);
-        }
-    }
-    entities
+    distinct(record.series.iter().map(|series| series.entity.as_str()))
 }
 
 #[cfg(test)]

@@ -8,6 +8,14 @@ use std::time::Duration;
 
 use bandmaster_core::capture::{CapturedPacket, CapturedTcp, CapturedTransport};
 use bandmaster_core::id::NodeId;
+use etherparse::TcpOptionElement::{
+    MaximumSegmentSize, Noop, SelectiveAcknowledgement, SelectiveAcknowledgementPermitted, Timestamp,
+    WindowScale,
+};
+use etherparse::{
+    IpDscp, IpEcn, IpHeaders, Ipv4Extensions, Ipv4Header, PacketBuilder, TcpHeader, TcpOptionElement,
+    TcpOptionWriteError, TcpOptions, UdpHeader,
+};
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
 use pcap_file::pcapng::blocks::interface_description::{
@@ -24,11 +32,6 @@ const LINK_TYPE: u32 = 101;
 /// Timestamps are in units of 10^-9 s.
 const NANOSECONDS: u8 = 9;
 
-const IP_HEADER: usize = 20;
-const UDP_HEADER: usize = 8;
-const TCP_HEADER: usize = 20;
-const TCP_OPTIONS: usize = 40;
-const DONT_FRAGMENT: u16 = 0x4000;
 const TIME_TO_LIVE: u8 = 64;
 
 /// Writes the packets of one port.
@@ -95,118 +98,83 @@ impl<W: Write> PcapWriter<W> {
 
 /// Replaces `bytes` by the packet from the IP header on.
 fn encode(packet: &CapturedPacket, bytes: &mut Vec<u8>) -> io::Result<()> {
-    let (source, destination) = (address(packet.src)?, address(packet.dst)?);
-    let (protocol, header) = match &packet.transport {
-        CapturedTransport::Udp => (17_u8, udp_header(packet)),
-        CapturedTransport::Tcp(tcp) => (6, tcp_header(packet, tcp)?),
+    let ip = Ipv4Header {
+        dscp: IpDscp::try_new(packet.tos >> 2).unwrap_or_default(),
+        ecn: IpEcn::try_new(packet.tos & 0b11).unwrap_or_default(),
+        // RFC 6864: the identification of a packet that is never fragmented means nothing.
+        identification: 0,
+        dont_fragment: true,
+        time_to_live: TIME_TO_LIVE,
+        source: address(packet.src)?,
+        destination: address(packet.dst)?,
+        ..Ipv4Header::default()
     };
-    let length = IP_HEADER + header.len() + packet.payload as usize;
-    let too_long = || invalid(format!("packet of {length} bytes at {}: IPv4 allows 65535", packet.at));
-    let total = u16::try_from(length).map_err(|_| too_long())?;
-
+    let headers = PacketBuilder::ip(IpHeaders::Ipv4(ip, Ipv4Extensions::default()));
     bytes.clear();
-    bytes.extend_from_slice(&[0x45, packet.tos]);
-    bytes.extend_from_slice(&total.to_be_bytes());
-    // RFC 6864: the identification of a packet that is never fragmented means nothing.
-    bytes.extend_from_slice(&[0, 0]);
-    bytes.extend_from_slice(&DONT_FRAGMENT.to_be_bytes());
-    bytes.extend_from_slice(&[TIME_TO_LIVE, protocol, 0, 0]);
-    bytes.extend_from_slice(&source);
-    bytes.extend_from_slice(&destination);
-    let checksum = internet_checksum([&bytes[..]]);
-    bytes[10..12].copy_from_slice(&checksum.to_be_bytes());
-
-    bytes.extend_from_slice(&header);
-    bytes.resize(length, 0);
-    let [high, low] = (total - IP_HEADER as u16).to_be_bytes();
-    let pseudo = [0, protocol, high, low];
-    let checksum = internet_checksum([&source[..], &destination, &pseudo, &bytes[IP_HEADER..]]);
-    match packet.transport {
-        // RFC 768: zero means that there is no checksum; all ones stands for zero.
+    let written = match &packet.transport {
         CapturedTransport::Udp => {
-            let checksum = if checksum == 0 { 0xffff } else { checksum };
-            bytes[IP_HEADER + 6..IP_HEADER + 8].copy_from_slice(&checksum.to_be_bytes());
+            let payload = payload(packet, UdpHeader::LEN)?;
+            headers.udp(packet.src_port, packet.dst_port).write_to_vec(bytes, &payload)
         }
-        CapturedTransport::Tcp(_) => {
-            bytes[IP_HEADER + 16..IP_HEADER + 18].copy_from_slice(&checksum.to_be_bytes());
+        CapturedTransport::Tcp(tcp) => {
+            let header = tcp_header(packet, tcp)?;
+            let payload = payload(packet, header.header_len())?;
+            headers.tcp_header(header).write_to_vec(bytes, &payload)
         }
-    }
-    Ok(())
+    };
+    written.map_err(io::Error::other)
 }
 
-fn udp_header(packet: &CapturedPacket) -> Vec<u8> {
-    let length = (UDP_HEADER as u32).saturating_add(packet.payload);
-    // A length that does not fit is refused by the caller for the IP packet.
-    let length = u16::try_from(length).unwrap_or(u16::MAX);
-    let words = [packet.src_port, packet.dst_port, length, 0];
-    words.into_iter().flat_map(u16::to_be_bytes).collect()
+/// The payload behind a transport header of `header` bytes, when IPv4 can hold both.
+fn payload(packet: &CapturedPacket, header: usize) -> io::Result<Vec<u8>> {
+    let payload = packet.payload as usize;
+    let length = Ipv4Header::MIN_LEN + header + payload;
+    if length > usize::from(u16::MAX) {
+        return Err(invalid(format!("packet of {length} bytes at {}: IPv4 allows 65535", packet.at)));
+    }
+    Ok(vec![0; payload])
 }
 
-fn tcp_header(packet: &CapturedPacket, tcp: &CapturedTcp) -> io::Result<Vec<u8>> {
-    let options = tcp_options(tcp);
-    if options.len() > TCP_OPTIONS {
-        let (length, at) = (options.len(), packet.at);
-        return Err(invalid(format!("{length} bytes of TCP options at {at}: TCP allows {TCP_OPTIONS}")));
-    }
-    let words = ((TCP_HEADER + options.len()) / 4) as u8;
-    let mut header = Vec::with_capacity(TCP_HEADER + options.len());
-    header.extend_from_slice(&packet.src_port.to_be_bytes());
-    header.extend_from_slice(&packet.dst_port.to_be_bytes());
-    header.extend_from_slice(&tcp.seq.to_be_bytes());
-    header.extend_from_slice(&tcp.ack.to_be_bytes());
-    header.extend_from_slice(&[words << 4, tcp.flags]);
-    header.extend_from_slice(&tcp.window.to_be_bytes());
-    header.extend_from_slice(&[0, 0, 0, 0]);
-    header.extend_from_slice(&options);
-    Ok(header)
+fn tcp_header(packet: &CapturedPacket, tcp: &CapturedTcp) -> io::Result<TcpHeader> {
+    let options = TcpOptions::try_from_elements(&tcp_options(tcp));
+    let too_long = |TcpOptionWriteError::NotEnoughSpace(length)| {
+        invalid(format!("{length} bytes of TCP options at {}: TCP allows {}", packet.at, TcpOptions::MAX_LEN))
+    };
+    let flag = |bit: u8| tcp.flags & bit != 0;
+    Ok(TcpHeader {
+        acknowledgment_number: tcp.ack,
+        fin: flag(1),
+        syn: flag(2),
+        rst: flag(4),
+        psh: flag(8),
+        ack: flag(16),
+        urg: flag(32),
+        ece: flag(64),
+        cwr: flag(128),
+        options: options.map_err(too_long)?,
+        ..TcpHeader::new(packet.src_port, packet.dst_port, tcp.seq, tcp.window)
+    })
 }
 
 /// Options in the order and with the padding of Linux.
-fn tcp_options(tcp: &CapturedTcp) -> Vec<u8> {
-    const NOP: u8 = 1;
-    let mut options = Vec::with_capacity(TCP_OPTIONS);
-    if let Some(mss) = tcp.mss {
-        options.extend_from_slice(&[2, 4]);
-        options.extend_from_slice(&mss.to_be_bytes());
-    }
-    let padding: &[u8] = match (tcp.sack_permitted, tcp.timestamps) {
-        (true, Some(_)) => &[4, 2],
-        (true, None) => &[NOP, NOP, 4, 2],
-        (false, Some(_)) => &[NOP, NOP],
+fn tcp_options(tcp: &CapturedTcp) -> Vec<TcpOptionElement> {
+    let mut options = Vec::new();
+    options.extend(tcp.mss.map(MaximumSegmentSize));
+    let padding: &[TcpOptionElement] = match (tcp.sack_permitted, tcp.timestamps) {
+        (true, Some(_)) => &[SelectiveAcknowledgementPermitted],
+        (true, None) => &[Noop, Noop, SelectiveAcknowledgementPermitted],
+        (false, Some(_)) => &[Noop, Noop],
         (false, None) => &[],
     };
     options.extend_from_slice(padding);
-    if let Some((value, echo)) = tcp.timestamps {
-        options.extend_from_slice(&[8, 10]);
-        options.extend_from_slice(&value.to_be_bytes());
-        options.extend_from_slice(&echo.to_be_bytes());
-    }
-    if let Some(shift) = tcp.window_scale {
-        options.extend_from_slice(&[NOP, 3, 3, shift]);
-    }
-    let blocks = &tcp.sack[..usize::from(tcp.sack_count).min(tcp.sack.len())];
-    if !blocks.is_empty() {
-        options.extend_from_slice(&[NOP, NOP, 5, 2 + 8 * blocks.len() as u8]);
-        for (left, right) in blocks {
-            options.extend_from_slice(&left.to_be_bytes());
-            options.extend_from_slice(&right.to_be_bytes());
-        }
+    options.extend(tcp.timestamps.map(|(value, echo)| Timestamp(value, echo)));
+    options.extend(tcp.window_scale.into_iter().flat_map(|shift| [Noop, WindowScale(shift)]));
+    let mut blocks = tcp.sack.into_iter().take(tcp.sack_count.into());
+    if let Some(first) = blocks.next() {
+        let rest = [blocks.next(), blocks.next(), blocks.next()];
+        options.extend([Noop, Noop, SelectiveAcknowledgement(first, rest)]);
     }
     options
-}
-
-/// RFC 1071 over the concatenation of `parts`; only the last part may have an odd length.
-fn internet_checksum<const N: usize>(parts: [&[u8]; N]) -> u16 {
-    let mut sum: u64 = 0;
-    for part in parts {
-        let pairs =
-            part.chunks(2).map(|pair| u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
-        sum += pairs.map(u64::from).sum::<u64>();
-    }
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
 }
 
 fn address(node: NodeId) -> io::Result<[u8; 4]> {
@@ -292,8 +260,10 @@ mod tests {
     fn checksum_of_a_published_header() {
         // The worked example of the article "Internet checksum" in Wikipedia: 0xb861.
         let header =
-            [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7];
-        assert_eq!(internet_checksum([&header]), 0xb861);
+            [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7];
+        assert_eq!(ones_sum(&header), 0xffff);
+        let (parsed, _) = Ipv4Header::from_slice(&header).unwrap();
+        assert_eq!(parsed.calc_header_checksum(), 0xb861);
     }
 
     #[test]
@@ -330,16 +300,23 @@ mod tests {
                     sack_count: blocks,
                     ..CapturedTcp::default()
                 };
-                let options = tcp_options(&tcp);
-                assert_eq!(options.len() % 4, 0, "{tcp:?}");
+                let base = match (tcp.sack_permitted, tcp.timestamps) {
+                    (_, Some(_)) => 12,
+                    (true, None) => 4,
+                    (false, None) => 0,
+                };
+                let single = 4 * tcp.mss.iter().count() + 4 * tcp.window_scale.iter().count();
+                let sack = if blocks > 0 { 4 + 8 * usize::from(blocks) } else { 0 };
+                let options = base + single + sack;
                 let packet = packet(1447, CapturedTransport::Tcp(tcp));
                 let mut bytes = Vec::new();
-                if options.len() > TCP_OPTIONS {
+                if options > 40 {
                     let message = encode(&packet, &mut bytes).unwrap_err().to_string();
+                    assert!(message.contains(&format!("{options} bytes of TCP options")), "{message}");
                     assert!(message.contains("TCP allows 40"), "{message}");
                 } else {
                     encode(&packet, &mut bytes).unwrap();
-                    assert_eq!(usize::from(bytes[32] >> 4) * 4, TCP_HEADER + options.len());
+                    assert_eq!(usize::from(bytes[32] >> 4) * 4, 20 + options);
                     assert_eq!(transport_sum(&bytes), 0xffff);
                 }
             }

@@ -3,9 +3,7 @@
 //! Colours stand in presentation attributes, which any style sheet overrules: a figure alone is for white paper, and
 //! inside the report it follows the page's colours. The palette is that of Okabe and Ito without its yellow.
 
-use std::fmt::Write;
-
-use maud::Escaper;
+use maud::html;
 
 use super::plot::{Curve, LegendEntry, Look, Panel, Plot, Point, Shape};
 
@@ -67,18 +65,15 @@ fn draw(plot: &Plot, id: &str, alone: bool) -> String {
 
     let mut out = String::new();
     let size = if alone { format!(" width=\"{WIDTH}\" height=\"{}\"", Px(total)) } else { String::new() };
-    put(
-        &mut out,
-        format_args!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\"{size} viewBox=\"0 0 {WIDTH} {}\" class=\"figure\" role=\"img\" \
-             aria-labelledby=\"{id}-title\" font-family=\"{FONT}\" font-size=\"{TICK_SIZE}\" color=\"{INK}\" \
-             fill=\"currentColor\" stroke=\"none\">\n<title id=\"{id}-title\">{}</title>\n",
-            Px(total),
-            escaped(&plot.description)
-        ),
+    out += &format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\"{size} viewBox=\"0 0 {WIDTH} {}\" class=\"figure\" role=\"img\" \
+         aria-labelledby=\"{id}-title\" font-family=\"{FONT}\" font-size=\"{TICK_SIZE}\" color=\"{INK}\" \
+         fill=\"currentColor\" stroke=\"none\">\n<title id=\"{id}-title\">{}</title>\n",
+        Px(total),
+        escaped(&plot.description)
     );
     if alone {
-        put(&mut out, format_args!("<rect width=\"{WIDTH}\" height=\"{}\" fill=\"#fff\"/>\n", Px(total)));
+        out += &format!("<rect width=\"{WIDTH}\" height=\"{}\" fill=\"#fff\"/>\n", Px(total));
     }
     for (index, panel) in plot.panels.iter().enumerate() {
         let (row, column) = (index / columns, index % columns);
@@ -91,15 +86,12 @@ fn draw(plot: &Plot, id: &str, alone: bool) -> String {
         draw_panel(&mut out, plot, panel, frame, column == 0);
     }
     let middle = rows as f64 * row_height / 2.0;
-    put(
-        &mut out,
-        format_args!(
-            "<text transform=\"translate({} {}) rotate(-90)\" text-anchor=\"middle\" font-size=\"{}\">{}</text>\n",
-            Px(8.0 + LABEL_SIZE * 0.8),
-            Px(middle - 10.0 + title / 2.0),
-            fitting(&plot.y.label, LABEL_SIZE, rows as f64 * row_height - 8.0),
-            escaped(&plot.y.label)
-        ),
+    out += &format!(
+        "<text transform=\"translate({} {}) rotate(-90)\" text-anchor=\"middle\" font-size=\"{}\">{}</text>\n",
+        Px(8.0 + LABEL_SIZE * 0.8),
+        Px(middle - 10.0 + title / 2.0),
+        fitting(&plot.y.label, LABEL_SIZE, rows as f64 * row_height - 8.0),
+        escaped(&plot.y.label)
     );
     let center = left + (WIDTH - right - left) / 2.0;
     text(&mut out, center, axis_label, "middle", LABEL_SIZE, &plot.x.label);
@@ -114,28 +106,25 @@ fn draw_panel(out: &mut String, plot: &Plot, panel: &Panel, frame: Frame, labell
     let x = |value: f64| left + plot.x.share(value) * width;
     let y = |value: f64| bottom - plot.y.share(value) * height;
     if !panel.title.is_empty() {
-        put(
-            out,
-            format_args!(
-                "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"{LABEL_SIZE}\" \
-                 font-weight=\"bold\">{}</text>\n",
-                Px(left + width / 2.0),
-                Px(top - 8.0),
-                escaped(&panel.title)
-            ),
+        *out += &format!(
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"{LABEL_SIZE}\" \
+             font-weight=\"bold\">{}</text>\n",
+            Px(left + width / 2.0),
+            Px(top - 8.0),
+            escaped(&panel.title)
         );
     }
     out.push_str("<g stroke=\"currentColor\" stroke-opacity=\"0.14\">");
     for tick in &plot.y.ticks {
-        put(out, format_args!("<path d=\"M{} {}H{}\"/>", Px(left), Px(y(tick.at)), Px(right)));
+        *out += &format!("<path d=\"M{} {}H{}\"/>", Px(left), Px(y(tick.at)), Px(right));
     }
     out.push_str("</g>\n<g stroke=\"currentColor\" fill=\"none\">");
-    put(out, format_args!("<path d=\"M{} {}V{}H{}\"/>", Px(left), Px(top), Px(bottom), Px(right)));
+    *out += &format!("<path d=\"M{} {}V{}H{}\"/>", Px(left), Px(top), Px(bottom), Px(right));
     for tick in &plot.y.ticks {
-        put(out, format_args!("<path d=\"M{} {}h-5\"/>", Px(left), Px(y(tick.at))));
+        *out += &format!("<path d=\"M{} {}h-5\"/>", Px(left), Px(y(tick.at)));
     }
     for tick in &plot.x.ticks {
-        put(out, format_args!("<path d=\"M{} {}v5\"/>", Px(x(tick.at)), Px(bottom)));
+        *out += &format!("<path d=\"M{} {}v5\"/>", Px(x(tick.at)), Px(bottom));
     }
     out.push_str("</g>\n");
     if labelled {
@@ -212,15 +201,12 @@ fn draw_curve(out: &mut String, curve: &Curve, frame: Frame, x: &dyn Fn(f64) -> 
             let right = frame.left + frame.width;
             if let Some((low, high)) = point.interval {
                 let (top, height) = (y(high), (y(low) - y(high)).max(0.0));
-                put(
-                    out,
-                    format_args!(
-                        "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill-opacity=\"0.12\" stroke=\"none\"/>",
-                        Px(frame.left),
-                        Px(top),
-                        Px(frame.width),
-                        Px(height)
-                    ),
+                *out += &format!(
+                    "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill-opacity=\"0.12\" stroke=\"none\"/>",
+                    Px(frame.left),
+                    Px(top),
+                    Px(frame.width),
+                    Px(height)
                 );
             }
             draw_line(out, &[(frame.left, y(point.y)), (right, y(point.y))], curve.look);
@@ -233,16 +219,10 @@ fn open_look(out: &mut String, look: Look) {
     match look {
         Look::Curve(number) | Look::Trace(number) | Look::Level(number) => {
             let colour = number % PALETTE.len();
-            put(
-                out,
-                format_args!("<g class=\"k{colour}\" color=\"{}\" stroke=\"currentColor\">", PALETTE[colour]),
-            );
+            *out += &format!("<g class=\"k{colour}\" color=\"{}\" stroke=\"currentColor\">", PALETTE[colour]);
         }
         Look::Reference(_) | Look::Beside => {
-            put(
-                out,
-                format_args!("<g class=\"reference\" color=\"{REFERENCE_INK}\" stroke=\"currentColor\">"),
-            );
+            *out += &format!("<g class=\"reference\" color=\"{REFERENCE_INK}\" stroke=\"currentColor\">");
         }
     }
 }
@@ -261,7 +241,7 @@ fn draw_line(out: &mut String, line: &[(f64, f64)], look: Look) {
     let mut pen_down = false;
     for &(x, y) in line {
         if y.is_finite() {
-            put(&mut path, format_args!("{}{} {}", if pen_down { 'L' } else { 'M' }, Px(x), Px(y)));
+            path += &format!("{}{} {}", if pen_down { 'L' } else { 'M' }, Px(x), Px(y));
         }
         pen_down = y.is_finite();
     }
@@ -269,25 +249,19 @@ fn draw_line(out: &mut String, line: &[(f64, f64)], look: Look) {
         return;
     }
     let dashes = if dashes.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{dashes}\"") };
-    put(
-        out,
-        format_args!(
-            "<path d=\"{path}\" fill=\"none\" stroke-width=\"{width}\" stroke-linejoin=\"round\"{dashes}/>"
-        ),
+    *out += &format!(
+        "<path d=\"{path}\" fill=\"none\" stroke-width=\"{width}\" stroke-linejoin=\"round\"{dashes}/>"
     );
 }
 
 fn draw_interval(out: &mut String, x: f64, point: &Point, y: &dyn Fn(f64) -> f64) {
     let Some((low, high)) = point.interval else { return };
     let (top, bottom) = (y(high), y(low));
-    put(
-        out,
-        format_args!(
-            "<path d=\"M{} {}h6m-3 0V{}m-3 0h6\" fill=\"none\" stroke-width=\"1.1\"/>",
-            Px(x - 3.0),
-            Px(top),
-            Px(bottom)
-        ),
+    *out += &format!(
+        "<path d=\"M{} {}h6m-3 0V{}m-3 0h6\" fill=\"none\" stroke-width=\"1.1\"/>",
+        Px(x - 3.0),
+        Px(top),
+        Px(bottom)
     );
 }
 
@@ -305,7 +279,7 @@ fn draw_mark(out: &mut String, look: Look, x: f64, y: f64) {
     };
     let outline: &[(f64, f64)] = match number % 7 {
         0 => {
-            put(out, format_args!("<circle cx=\"{}\" cy=\"{}\" r=\"3.7\" {paint}/>", Px(x), Px(y)));
+            *out += &format!("<circle cx=\"{}\" cy=\"{}\" r=\"3.7\" {paint}/>", Px(x), Px(y));
             return;
         }
         1 => &[(-3.4, -3.4), (3.4, -3.4), (3.4, 3.4), (-3.4, 3.4)],
@@ -330,9 +304,9 @@ fn draw_mark(out: &mut String, look: Look, x: f64, y: f64) {
     };
     let mut path = String::new();
     for (index, (dx, dy)) in outline.iter().enumerate() {
-        put(&mut path, format_args!("{}{} {}", if index == 0 { 'M' } else { 'L' }, Px(x + dx), Px(y + dy)));
+        path += &format!("{}{} {}", if index == 0 { 'M' } else { 'L' }, Px(x + dx), Px(y + dy));
     }
-    put(out, format_args!("<path d=\"{path}z\" {paint}/>"));
+    *out += &format!("<path d=\"{path}z\" {paint}/>");
 }
 
 /// Entries under the panels: in one centred row where they fit, otherwise in columns.
@@ -405,15 +379,12 @@ impl core::fmt::Display for Px {
 }
 
 fn text(out: &mut String, x: f64, y: f64, anchor: &str, size: f64, content: &str) {
-    put(
-        out,
-        format_args!(
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\" font-size=\"{}\">{}</text>\n",
-            Px(x),
-            Px(y),
-            Px(size),
-            escaped(content)
-        ),
+    *out += &format!(
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\" font-size=\"{}\">{}</text>\n",
+        Px(x),
+        Px(y),
+        Px(size),
+        escaped(content)
     );
 }
 
@@ -449,15 +420,7 @@ fn text_width(content: &str, size: f64) -> f64 {
 }
 
 fn escaped(content: &str) -> String {
-    let mut out = String::new();
-    // Writing to memory does not fail.
-    let _ = Escaper::new(&mut out).write_str(content);
-    out
-}
-
-fn put(out: &mut String, content: core::fmt::Arguments<'_>) {
-    // Writing to memory does not fail.
-    let _ = out.write_fmt(content);
+    html! { (content) }.into_string()
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 use bandmaster_core::report::claims::{ClaimResult, Status};
 use bandmaster_core::report::summary::SummaryRow;
 use bandmaster_core::scenario::{ClaimAt, FigureContent, FlowGroup, Study, Sweep};
-use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, TableStyle, Width};
+use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, TableStyle, Width, presets};
 
 use super::number::{self, Label};
-use super::{ReportSummary, StudyOutline};
+use super::{ReportSummary, StudyOutline, distinct};
 
 /// Columns of the table of variants, where flows share a link.
 const SHARES: [&str; 7] =
@@ -40,6 +40,15 @@ const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().f
 pub(crate) fn render(summary: &ReportSummary, colour: bool) -> String {
     let width = terminal_size::terminal_size_of(std::io::stdout()).map_or(PAPER_WIDTH, |(width, _)| width.0);
     TablePrint { width: width.max(40), colour, sweeps: summary.studies.len() == 1 }.text(summary)
+}
+
+/// A table without lines.
+pub(crate) fn plain(mut table: Table) -> String {
+    table.load_style(presets::NOTHING);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.trim_fmt()
 }
 
 /// How to print.
@@ -252,12 +261,7 @@ pub(super) fn focus(study: &Study, sweep: &Sweep) -> Vec<String> {
         ClaimAt::Every(name) | ClaimAt::Points(name, _) if *name == sweep.name => Some(claim.metric.clone()),
         ClaimAt::Every(_) | ClaimAt::Points(..) | ClaimAt::Base | ClaimAt::Point(..) => None,
     });
-    let mut focus: Vec<String> = Vec::new();
-    for metric in drawn.chain(claimed) {
-        if !focus.contains(&metric) {
-            focus.push(metric);
-        }
-    }
+    let mut focus = distinct(drawn.chain(claimed));
     if focus.is_empty() {
         let any =
             |is: fn(&FlowGroup) -> bool| study.cases.iter().any(|case| case.scenario.flows.iter().any(is));

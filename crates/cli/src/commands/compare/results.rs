@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::exit::Failure;
-use crate::report::FORMAT_VERSION;
+use crate::report::{FORMAT_VERSION, distinct};
 
 /// What was studied, where and how, and the statistics of each case.
 #[derive(Clone, PartialEq, Debug)]
@@ -166,14 +166,8 @@ impl Results {
 
     /// Names of all metrics, each once.
     pub(super) fn metrics(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = Vec::new();
         let cases = self.studies.iter().flat_map(|study| &study.cases);
-        for (name, _) in cases.flat_map(|case| &case.statistics.metrics) {
-            if !names.contains(&name.as_str()) {
-                names.push(name);
-            }
-        }
-        names
+        distinct(cases.flat_map(|case| &case.statistics.metrics).map(|(name, _)| name.as_str()))
     }
 }
 
@@ -193,13 +187,9 @@ impl Statistics {
 
     /// The variant, and the points where it is not the base.
     pub(super) fn name(&self) -> String {
-        let mut name = self.variant.clone();
-        if !self.base {
-            for (sweep, value) in &self.points {
-                name += &format!(", {sweep} = {value}");
-            }
-        }
-        name
+        let points = self.points.iter().filter(|_| !self.base);
+        let points = points.map(|(sweep, value)| format!(", {sweep} = {value}"));
+        self.variant.clone() + &points.collect::<String>()
     }
 }
 
