@@ -651,7 +651,7 @@ fn networks() {
             "x.toml:40:8: error: flows.uploads.from: no path from `near.0` to `server`: `server` has no \
              link; link the nodes through routers\n\
              x.toml:57:9: error: measure.queue: no port is called \"r1->server\"; allowed: r2->r1, r1->r2, \
-             r1->r2, r2->r1",
+             r1->r2#2, r2->r1#2",
         ),
         (
             "routers = [\"r1\", \"r2\"]\nhosts = [\"server\"]",
