@@ -49,11 +49,12 @@ fn downloads_share_the_link_without_a_queue() {
     }
 }
 
-/// Acknowledgements of downloads come by the ports of uploads: they take no share of them.
+/// Acknowledgements of downloads come by the ports of uploads: they take no share of them. Counted as
+/// flows, they would halve every share.
 #[test]
 fn the_two_directions_are_shared_apart() {
     let both = group("downloads", "\"server\"", CLIENTS) + &group("uploads", CLIENTS, "\"server\"");
     let record = served(&both, "", 1);
     let throughput = record.metric("throughput").unwrap_or(f64::NAN);
-    assert!(throughput > 1.8 * LIMIT, "{throughput} Mbit/s of {LIMIT} each way");
+    assert!(throughput > 1.5 * LIMIT, "{throughput} Mbit/s of {LIMIT} each way");
 }
