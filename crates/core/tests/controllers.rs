@@ -190,15 +190,15 @@ fn value(key: &Key, stream: &mut Stream) -> Option<Value> {
     let texts = |all: &[&str]| Value::List(all.iter().map(|text| (*text).to_owned()).collect());
     Some(match (key.name, key.kind) {
         ("servers" | "agents", _) => {
-            texts(&pick(stream, &[&["h0", "h2", "h4"][..], &["h1"], &["h4", "h3", "h2", "h1", "h0"]]))
+            texts(pick(stream, &[&["h0", "h2", "h4"][..], &["h1"], &["h4", "h3", "h2", "h1", "h0"]]))
         }
-        ("domain", _) => texts(&pick(stream, &[&["r0", "r1", "h0", "h1", "h2"][..], &["r0", "r1"], &[]])),
+        ("domain", _) => texts(pick(stream, &[&["r0", "r1", "h0", "h1", "h2"][..], &["r0", "r1"], &[]])),
         ("allocator-node" | "oracle" | "receiver", _) => {
             Value::Text(pick(stream, &["r1", "h0", "h3"]).to_owned())
         }
         ("port", _) => Value::Text("r0->r1".to_owned()),
         ("ports", _) => texts(&["r0->r1", "r1->h1", "r0->h0"]),
-        ("needs", _) => texts(&pick(
+        ("needs", _) => texts(pick(
             stream,
             &[&["100kbit", "200kbit", "1mbit"][..], &["0bit"], &["18000000tbit", "1bit"]],
         )),
