@@ -198,10 +198,9 @@ fn value(key: &Key, stream: &mut Stream) -> Option<Value> {
         }
         ("port", _) => Value::Text("r0->r1".to_owned()),
         ("ports", _) => texts(&["r0->r1", "r1->h1", "r0->h0"]),
-        ("needs", _) => texts(pick(
-            stream,
-            &[&["100kbit", "200kbit", "1mbit"][..], &["0bit"], &["18000000tbit", "1bit"]],
-        )),
+        ("needs", _) => {
+            texts(pick(stream, &[&["100kbit", "200kbit", "1mbit"][..], &["0bit"], &["18000000tbit", "1bit"]]))
+        }
         ("redundant", _) => texts(&["1"]),
         ("force", _) => texts(&["timescale"]),
         ("policies", _) => {

@@ -120,6 +120,16 @@ impl Simulation<'_> {
     ) -> Result<RunRecord, RunError> {
         let end = Time::ZERO + self.scenario.run.duration;
         self.schedule_start();
+        self.drive(end, options)?;
+        self.net.now = end;
+        self.flush_capture(options);
+        self.check_conservation();
+        Ok(self.record(case, trial))
+    }
+
+    /// The loop; a function of its own, so that the compiler does not spill what it needs for what surrounds it.
+    #[inline(never)]
+    fn drive(&mut self, end: Time, options: &mut RunOptions<'_>) -> Result<(), RunError> {
         while let Some((at, event)) = self.net.events.pop() {
             if at > end {
                 break;
@@ -136,10 +146,7 @@ impl Simulation<'_> {
                 self.flush_capture(options);
             }
         }
-        self.net.now = end;
-        self.flush_capture(options);
-        self.check_conservation();
-        Ok(self.record(case, trial))
+        Ok(())
     }
 
     /// Asks for the data that the next event will probably need, so that it comes while this one is handled: with
