@@ -51,7 +51,7 @@ choice! {
     enum EstimatorKind { Loss = "loss", Delay = "delay" }
 }
 
-/// The keys that [`settings`] reads, of scenario and deployment files.
+/// The keys of scenario and deployment files alike.
 pub const CONTROL_KEYS: &[Key] = keys! {
     /// How the bandwidth is divided: Eqs. 1 to 7; ours; what each needs in order; all to whoever is first
     "control": shares::Law::KIND, default "paper", from "Sect. 3.1";
