@@ -246,7 +246,7 @@ impl Machine {
         if self.asked.len() == MOST_ASKED {
             self.asked.pop_front();
         }
-        self.asked.push_back((self.asks.epoch(), seq));
+        self.asked.push_back((self.asks.told_epoch(), seq));
         self.see_question_off();
         let before = self.count_sent();
         let left_at = self.clock.now();

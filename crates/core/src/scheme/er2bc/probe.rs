@@ -179,6 +179,14 @@ impl Endpoint {
         self.epoch
     }
 
+    /// That of the last question as its answer tells it: the plain form does not.
+    pub const fn told_epoch(&self) -> u32 {
+        match self.auth {
+            Auth::None => 0,
+            Auth::Key(_) => self.epoch,
+        }
+    }
+
     /// The datagram of a payload of the scheme.
     pub fn seal(&mut self, mut payload: Vec<u8>) -> Vec<u8> {
         let Ok(Message { seq, body }) = Message::decode(&payload) else { return payload };
