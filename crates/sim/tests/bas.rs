@@ -4,11 +4,14 @@ use bandmaster_core::report::RunRecord;
 use bandmaster_core::scenario::{Options, parse};
 use bandmaster_sim::{RunOptions, run};
 
-/// Payload of 1448 bytes in frames of 1514, over the bottleneck.
-const LIMIT: f64 = 100.0 * 1448.0 / 1514.0;
+/// Goodput that a link of so many Mbit/s can carry: payload of 1448 bytes in frames of 1514.
+fn limit(rate: u32) -> f64 {
+    f64::from(rate) * 1448.0 / 1514.0
+}
 
-/// Four clients at 3, 6, 11 and 21 ms from a server behind 100 Mbit/s, with these flows and keys of the scheme.
-fn served(flows: &str, keys: &str, seed: u64) -> RunRecord {
+/// Four clients at 3, 6, 11 and 21 ms from a server behind a link of `rate` Mbit/s, with these flows and keys of the
+/// scheme.
+fn served(rate: u32, flows: &str, keys: &str, seed: u64) -> RunRecord {
     let clients = [2, 5, 10, 20].iter().enumerate();
     let links = clients.map(|(n, delay)| {
         format!("[[network.links]]\nends = [\"r\", \"c{n}\"]\nrate = \"1gbit\"\ndelay = \"{delay}ms\"\n")
@@ -18,7 +21,7 @@ fn served(flows: &str, keys: &str, seed: u64) -> RunRecord {
          [network]\nhosts = [\"server\", \"c0\", \"c1\", \"c2\", \"c3\"]\nrouters = [\"edge\", \"r\"]\n\
          frame-overhead = \"14B\"\n\
          [[network.links]]\nends = [\"server\", \"edge\"]\nrate = \"1gbit\"\nqueue = \"1000pkt\"\n\
-         [[network.links]]\nends = [\"edge\", \"r\"]\nrate = \"100mbit\"\ndelay = \"1ms\"\nqueue = \"1000pkt\"\n\
+         [[network.links]]\nends = [\"edge\", \"r\"]\nrate = \"{rate}mbit\"\ndelay = \"1ms\"\nqueue = \"1000pkt\"\n\
          {}{flows}\n[schemes.bas]\nservers = [\"server\"]\ndomain = [\"server\", \"edge\", \"r\"]\n{keys}\n",
         links.collect::<String>()
     );
@@ -37,12 +40,21 @@ const CLIENTS: &str = "[\"c0\", \"c1\", \"c2\", \"c3\"]";
 #[test]
 fn downloads_share_the_link_without_a_queue() {
     let downloads = group("downloads", "\"server\"", CLIENTS);
-    for (keys, seed) in [("", 1), ("", 2), ("", 3), ("allocator = \"max-min\"", 1)] {
-        let record = served(&downloads, keys, seed);
+    let max_min = "allocator = \"max-min\"";
+    let bas = [(10, "", 1), (10, "", 2), (20, "", 1), (50, "", 1), (100, "", 1), (100, "", 2), (100, "", 3)];
+    for (rate, keys, seed) in bas.into_iter().chain([(10, max_min, 1), (100, max_min, 1), (1000, max_min, 1)])
+    {
+        let record = served(rate, &downloads, keys, seed);
         let metric = |name| record.metric(name).unwrap_or(f64::NAN);
         let (throughput, jain, queue) = (metric("throughput"), metric("jain_long"), metric("queue_max"));
-        println!("{keys:?} {seed}: {throughput:.2} Mbit/s, Jain {jain:.4}, queue at most {queue}");
-        assert!(throughput > 0.95 * LIMIT && throughput < 1.001 * LIMIT, "{throughput} of {LIMIT}");
+        println!(
+            "{rate} Mbit/s {keys:?} {seed}: {throughput:.2} Mbit/s, Jain {jain:.4}, queue at most {queue}"
+        );
+        assert!(
+            throughput > 0.95 * limit(rate) && throughput < 1.001 * limit(rate),
+            "{throughput} of {}",
+            limit(rate)
+        );
         assert!(jain > 0.99, "{jain}");
         assert!(queue < 100.0, "{queue} packets");
         assert_eq!(metric("refusals"), 0.0);
@@ -54,7 +66,7 @@ fn downloads_share_the_link_without_a_queue() {
 #[test]
 fn the_two_directions_are_shared_apart() {
     let both = group("downloads", "\"server\"", CLIENTS) + &group("uploads", CLIENTS, "\"server\"");
-    let record = served(&both, "", 1);
+    let record = served(100, &both, "", 1);
     let throughput = record.metric("throughput").unwrap_or(f64::NAN);
-    assert!(throughput > 1.5 * LIMIT, "{throughput} Mbit/s of {LIMIT} each way");
+    assert!(throughput > 1.5 * limit(100), "{throughput} Mbit/s of {} each way", limit(100));
 }
