@@ -253,24 +253,32 @@ impl Runner {
     }
 
     /// Something happens to the roles at `node`. Their programs stay: they are the ports'.
+    /// New ones hear who is away, and count from now on. What is away cannot restart.
     pub fn change(&mut self, host: &mut impl Host, now: Time, node: NodeId, change: Change) {
-        for Running { role, wake_at, .. } in self.running.iter_mut().filter(|of| of.role.place.node == node) {
-            role.built.controller = match change {
-                Change::Leave => None,
-                Change::Restart | Change::Join => {
-                    (role.scheme.build)(&role.place, &self.inventory, None).controller
-                }
-            };
-            *wake_at = None;
-        }
         match change {
+            Change::Restart if !self.inventory.has(node) => return,
             Change::Restart => {}
             Change::Leave => self.inventory.leave(node),
             Change::Join => self.inventory.come_back(node),
         }
+        let away: Vec<NodeId> = self.inventory.away().collect();
         for index in 0..self.running.len() {
-            if self.running[index].role.place.node == node {
-                self.settle(index, host, now);
+            let Running { role, wake_at, reader } = &mut self.running[index];
+            if role.place.node != node {
+                continue;
+            }
+            *wake_at = None;
+            if change == Change::Leave {
+                role.built.controller = None;
+                continue;
+            }
+            role.built.controller = (role.scheme.build)(&role.place, &self.inventory, None).controller;
+            if role.place.role.wants.ports {
+                let _ = host.port_stats(now, node, reader);
+            }
+            self.settle(index, host, now);
+            for gone in &away {
+                self.call(index, host, now, &Observation::Left(*gone));
             }
         }
         match change {
@@ -372,5 +380,90 @@ impl At<'_> {
             }
             Action::Tune { tuning } => (Act::Tune, Subject::Tcp, host.tune(node, tuning)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::control::Controller;
+    use crate::params::Params;
+    use crate::scheme::{Built, Place, RoleDef, SchemeDef, Wants};
+
+    /// What the roles of the nodes heard, in order; the tests of this module take turns.
+    static HEARD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+    const COUNTS: Wants = Wants { ports: true, ..Wants::NOTHING };
+    const ROLE: RoleDef = RoleDef { name: "listener", wants: COUNTS, acts: &[] };
+    static SCHEME: SchemeDef = SchemeDef {
+        name: "listeners",
+        about: "",
+        source: "",
+        code: 999,
+        keys: &[],
+        roles: &[ROLE],
+        check: |_, _| Ok(()),
+        fits: |_, _| Ok(()),
+        place: |_, _, _| Vec::new(),
+        build: |place, inventory, _| {
+            assert!(inventory.has(place.node), "built while it is away");
+            Built::brain(Listener(place.node))
+        },
+    };
+
+    struct Listener(NodeId);
+
+    impl Controller for Listener {
+        fn on(&mut self, _now: Time, observation: &Observation<'_>, _out: &mut Outbox) {
+            let mut heard = HEARD.lock().expect("no other panicked");
+            heard.push(format!("{} {observation:?}", self.0.0));
+        }
+
+        fn wakeup(&self) -> Option<Time> {
+            None
+        }
+    }
+
+    /// Counts how often each node's counters are read.
+    #[derive(Default)]
+    struct Counting(Vec<NodeId>);
+
+    impl Host for Counting {
+        const ACTS: &'static [Act] = &[];
+
+        fn wake(&mut self, _role: usize, _at: Time) {}
+
+        fn port_stats(&mut self, _now: Time, node: NodeId, _reader: &mut Reader) -> Vec<PortStats> {
+            self.0.push(node);
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn who_begins_anew_hears_who_is_away_and_nobody_begins_while_away() {
+        let mut inventory = Inventory::default();
+        let nodes = ["a", "b", "c"].map(|name| inventory.join(name));
+        let role = |&node: &NodeId| {
+            let place = Place::new(&ROLE, node, Params::default());
+            Role { scheme: &SCHEME, built: (SCHEME.build)(&place, &inventory, None), place }
+        };
+        let roles: Vec<Role> = nodes.iter().map(role).collect();
+        let mut runner = Runner::new::<Counting>(roles, inventory.clone()).expect("nothing is needed");
+        let mut host = Counting::default();
+        let mut change = |node: usize, change| {
+            HEARD.lock().expect("no other panicked").clear();
+            runner.change(&mut host, Time::ZERO, nodes[node], change);
+            HEARD.lock().expect("no other panicked").clone()
+        };
+        assert_eq!(change(1, Change::Leave), ["0 Left(node1)", "2 Left(node1)"]);
+        assert_eq!(change(1, Change::Restart), [""; 0], "what is away does not restart");
+        assert_eq!(change(0, Change::Restart), ["0 Left(node1)"]);
+        assert_eq!(change(2, Change::Leave), ["0 Left(node2)"]);
+        let joined = ["1 Left(node2)", "0 Joined(node1)", "1 Joined(node1)"];
+        assert_eq!(change(1, Change::Join), joined);
+        // Counters of the time before are not theirs.
+        assert_eq!(host.0, [nodes[0], nodes[1]]);
     }
 }

@@ -14,8 +14,8 @@ use bandmaster_core::measure::meters::Meters;
 use bandmaster_core::measure::record::{self, Tallies};
 use bandmaster_core::measure::{FlowSample, Flows};
 use bandmaster_core::report::{Distribution, RunRecord, Work};
-use bandmaster_core::runtime::Runner;
 use bandmaster_core::runtime::post::Post;
+use bandmaster_core::runtime::{Host, Lacks, Runner};
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{UDP_HEADERS, tcp_headers};
@@ -138,6 +138,8 @@ impl<'a> Lab<'a> {
     ) -> Result<Self, Error> {
         let inventory = plan.inventory(scenario);
         let mut roles = plan.roles(scenario);
+        // Their programs are taken out of them next.
+        Lacks::none(&roles, Self::ACTS).map_err(|lacks| Error::Missing(lacks.to_string()))?;
         let (network, ports) = Network::build(scenario, trial, plan, &mut roles)?;
         let (traffic, receipts): (Box<dyn Traffic>, _) = match source {
             TrafficSource::Own => {

@@ -1,5 +1,7 @@
 //! What roles show: series, least and largest values, and an estimate beside the truth.
 
+use std::collections::BTreeSet;
+
 use crate::control::Gauges;
 use crate::id::NodeId;
 use crate::report::Series;
@@ -102,20 +104,22 @@ impl GaugeMeter {
 
     /// Metrics of the summary, and the series.
     pub fn finish(self, end: Time) -> (Vec<(String, f64)>, Vec<Series>) {
-        let (mut metrics, mut series) = (Vec::new(), Vec::new());
+        let (mut metrics, mut series) = (Vec::new(), Vec::<Series>::new());
+        let mut said = BTreeSet::new();
         let truth = self.tracker.as_ref().map(|tracker| tracker.tracking.node);
         for role in self.roles {
             for gauge in role.gauges {
+                // Of two roles at a node that show the same, the first is recorded.
+                if !said.insert((role.node, gauge.metric)) {
+                    continue;
+                }
                 if gauge.summed_up {
                     let all = gauge.metrics(end, self.warm_up);
                     metrics.extend(metric::at(&[Place::Gauge]).zip(all).map(|(metric, value)| {
                         (format!("{}.{}.{}", role.name, gauge.metric, metric.name), value)
                     }));
                 }
-                // Of two roles at a node that show the same, the first is recorded.
-                let is_new =
-                    !series.iter().any(|s: &Series| s.entity == role.name && s.metric == gauge.metric);
-                if self.recorded && is_new {
+                if self.recorded {
                     let entity = role.name.clone();
                     series.push(Series { entity, metric: gauge.metric, values: gauge.samples });
                 }

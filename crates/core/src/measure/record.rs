@@ -58,7 +58,8 @@ pub fn record(
     let (mut metrics, mut series) = meter.finish();
     let (of_gauges, shown) = gauges.finish(end);
     series.extend(shown);
-    let mut push = |name: &str, value: f64| metrics.push((name.to_owned(), value));
+    // A sum of nothing is -0 in floating point.
+    let mut push = |name: &str, value: f64| metrics.push((name.to_owned(), value + 0.0));
     push("queue_max", tallies.queue_max);
     push("drops", tallies.drops as f64);
     push("marks", tallies.marks as f64);

@@ -88,6 +88,11 @@ impl Inventory {
         self.nodes.get(node.index()).is_some_and(|node| node.here)
     }
 
+    /// The nodes that are away.
+    pub fn away(&self) -> impl Iterator<Item = NodeId> {
+        (0..).map(NodeId).zip(&self.nodes).filter(|(_, node)| !node.here).map(|(number, _)| number)
+    }
+
     /// How many nodes there have been.
     pub fn nodes(&self) -> usize {
         self.nodes.len()

@@ -16,7 +16,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{error, info, warn};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -78,8 +78,9 @@ pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
 }
 
 fn log_to_stderr(form: Log) {
-    let level = || EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let registry = tracing_subscriber::registry().with(level());
+    let wanted = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+    let level = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
+    let registry = tracing_subscriber::registry().with(level);
     // A program that logs already goes on as it does.
     let _ = match form {
         Log::Logfmt => registry.with(tracing_logfmt::builder().layer().with_writer(io::stderr)).try_init(),
@@ -208,8 +209,9 @@ impl Gateway {
     /// Takes what has come.
     fn listen(&mut self) -> Result<(), Error> {
         while let Some((at, payload, passed)) = self.machine.receive() {
+            // A question has left before its answer comes.
+            self.run_roles(|_, machine| machine.see_question_off())?;
             self.run_roles(|runner, machine| {
-                machine.see_question_off();
                 let came = Observation::ProbeCame { from: OTHER, payload: &payload, passed };
                 runner.observe(machine, at, OWN, &came);
             })?;
@@ -286,6 +288,82 @@ fn same_place(old: &Loaded, new: &Loaded) -> Result<(), Error> {
         Some((key, _)) => {
             let file = new.file.display();
             Err(Error::Usage(format!("error: {file}: {key} has changed: that takes a restart, not a reload")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::sync::Mutex;
+
+    use bandmaster_core::control::{Controller, Outbox, Passed};
+    use bandmaster_core::scheme::er2bc::deployment;
+    use bandmaster_core::scheme::er2bc::probe::{Auth, Body, Counters, Message, Seq};
+    use bandmaster_core::scheme::{Built, Place, Role, er2bc};
+
+    use super::*;
+
+    const SENDER: &str = r#"
+        version = 1
+        role = "sender"
+        interface = "lo"
+        [peer]
+        address = "127.0.0.1"
+        auth = "none"
+        [control]
+        safe-rate = "500kbit"
+        [[classes]]
+        name = "all"
+        priority = 1
+        need = "400kbit"
+    "#;
+
+    struct Listener(Arc<Mutex<Vec<&'static str>>>);
+
+    impl Controller for Listener {
+        fn on(&mut self, _now: Time, observation: &Observation<'_>, _out: &mut Outbox) {
+            self.0.lock().expect("no other panicked").push(match observation {
+                Observation::ProbeLeft { .. } => "left",
+                Observation::ProbeCame { .. } => "came",
+                _ => "else",
+            });
+        }
+
+        fn wakeup(&self) -> Option<Time> {
+            None
+        }
+    }
+
+    /// A program in the kernel tells of a question when somebody looks, which may be as late as with the answer.
+    #[test]
+    fn a_role_hears_that_a_question_left_before_its_answer_came() {
+        let mut deployment = deployment::parse("gw.toml", SENDER).unwrap_or_else(|e| panic!("{e}"));
+        deployment.listen = ([127, 0, 0, 1], 0).into();
+        let params = deployment.sender.as_ref().expect("a sender").params.clone();
+        let loaded = Loaded { file: "gw.toml".into(), deployment, auth: Auth::None, answer_auth: Auth::None };
+        let mut gateway = Gateway::new(loaded, None, true).unwrap_or_else(|e| panic!("{e}"));
+        let [own, peer] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
+        own.connect(peer.local_addr().expect("bound")).expect("connected");
+        peer.connect(own.local_addr().expect("bound")).expect("connected");
+        own.set_nonblocking(true).expect("a socket");
+        gateway.machine.socket = own;
+
+        let heard = Arc::default();
+        let place =
+            Place { peers: vec![(OTHER, &er2bc::RECEIVER)], ..Place::new(&er2bc::SENDER, OWN, params) };
+        let built = Built::brain(Listener(Arc::clone(&heard)));
+        let roles = vec![Role { scheme: &er2bc::DEF, place, built }];
+        gateway.runner = Runner::new::<Machine>(roles, inventory()).unwrap_or_else(|e| panic!("{e}"));
+        for number in 0..3 {
+            let seq = Seq::new(number);
+            gateway.machine.expect_answer(seq);
+            let question = Message { seq, body: Body::Question }.encode();
+            gateway.machine.left.push_back((Time::ZERO, question, Passed::default()));
+            let counters = Counters { packets: 1, bytes: 1, time: Time::ZERO };
+            peer.send(&Message { seq, body: Body::Answer(counters) }.encode()).expect("sent");
+            gateway.listen().unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(std::mem::take(&mut *heard.lock().expect("no other panicked")), ["left", "came"]);
         }
     }
 }

@@ -165,7 +165,9 @@ impl Machine {
     pub(super) fn begin(&mut self) {
         let deployment = &self.loaded.deployment;
         self.asks = Endpoint::new(self.loaded.auth.clone(), self.epoch);
-        self.answers = Endpoint::new(self.loaded.answer_auth.clone(), 0);
+        if !self.answers.proves_by(&self.loaded.answer_auth) {
+            self.answers = Endpoint::new(self.loaded.answer_auth.clone(), 0);
+        }
         self.asked.clear();
         self.left.clear();
         self.open = None;
@@ -276,6 +278,12 @@ impl Machine {
             self.note_left(left_at, payload, before);
         }
         Ok(())
+    }
+
+    /// As if the question had been sent.
+    #[cfg(test)]
+    pub(super) fn expect_answer(&mut self, seq: bandmaster_core::scheme::er2bc::probe::Seq) {
+        self.asked.push_back((self.asks.told_epoch(), seq.get()));
     }
 
     fn note_left(&mut self, at: Time, payload: Vec<u8>, passed: Passed) {

@@ -52,6 +52,7 @@ pub struct Status {
     /// Datagrams that were refused, by reason.
     pub refused: Refused,
     /// What roles wanted and the machine did not do: act, and how often.
+    #[serde(default)]
     pub refused_acts: Vec<(String, u64)>,
     /// Deployment files taken on a reload.
     pub reloads: u64,
@@ -309,6 +310,9 @@ impl fmt::Display for Status {
         }
         if let Some(why) = &self.reload_error {
             writeln!(f, "reload     kept the file before: {why}")?;
+        }
+        for (act, count) in self.refused_acts.iter().filter(|(_, count)| *count > 0) {
+            writeln!(f, "not done   {act}: {count}")?;
         }
         let Refused { length, kind, tag, replay, unasked } = self.refused;
         write!(

@@ -129,7 +129,7 @@ impl Lab<'_> {
             });
         }
         self.run_roles(|runner, host| runner.change(host, now, node, change))?;
-        if change == Change::Join {
+        if change != Change::Leave {
             for FlowStats { flow, end, .. } in self.flow_stats(now, node) {
                 self.announce_at(flow.index(), node, end)?;
             }

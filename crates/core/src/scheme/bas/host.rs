@@ -1,9 +1,9 @@
 //! A server: measures the flows that end at it, and enforces the shares that it is given.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{AllocatorKind, FlowMeasurement, Settings, Share, Way, Word, shares};
-use crate::control::{Action, Controller, FlowEnd, FlowStart, FlowStats, Observation, Outbox};
+use crate::control::{Action, Controller, FlowEnd, FlowStart, FlowStats, Observation, Outbox, Subject};
 use crate::id::{FlowId, NodeId};
 use crate::time::{Span, Time};
 use crate::units::{Bytes, Rate};
@@ -20,6 +20,8 @@ pub(super) struct Host {
     settings: Settings,
     allocator: NodeId,
     flows: BTreeMap<FlowId, Known>,
+    /// Paced flows that may send nothing before their first share.
+    waiting: BTreeSet<FlowId>,
     next: Time,
 }
 
@@ -36,7 +38,7 @@ struct Known {
 impl Host {
     pub(super) fn new(settings: Settings, allocator: NodeId) -> Self {
         let next = Time::ZERO + settings.measurement;
-        Self { settings, allocator, flows: BTreeMap::new(), next }
+        Self { settings, allocator, flows: BTreeMap::new(), waiting: BTreeSet::new(), next }
     }
 
     fn measure(&mut self, flows: &[FlowStats], out: &mut Outbox) {
@@ -67,12 +69,22 @@ impl Host {
             known.insert(stats.flow, Known { stats: *stats, way, answered: false, measured: true });
         }
         self.flows = known;
+        self.waiting.retain(|flow| self.flows.contains_key(flow));
         out.send(self.allocator, &Word::Flows(measurements));
+    }
+
+    /// Nobody answers: flows that wait for a first share begin as those of the paper do.
+    fn go_ahead(&mut self, out: &mut Outbox) {
+        let waiting = std::mem::take(&mut self.waiting);
+        for known in waiting.iter().filter_map(|flow| self.flows.get(flow)) {
+            out.push(first_window(&known.stats));
+        }
     }
 
     fn enforce(&mut self, share: &Share, out: &mut Outbox) {
         let Some(Known { stats, answered, .. }) = self.flows.get_mut(&share.flow) else { return };
         *answered = true;
+        self.waiting.remove(&share.flow);
         let bits = share.rate.bits_per_sec() as f64;
         if share.paced {
             let payload =
@@ -96,6 +108,10 @@ impl Host {
     }
 }
 
+fn first_window(stats: &FlowStats) -> Action {
+    Action::SetWindow { flow: stats.flow, window: Bytes::new(FIRST_WINDOW * stats.mss.get()) }
+}
+
 impl Controller for Host {
     fn on(&mut self, now: Time, observation: &Observation<'_>, out: &mut Outbox) {
         match observation {
@@ -109,17 +125,27 @@ impl Controller for Host {
                 self.flows.insert(stats.flow, known);
                 // Paced flows wait for their share, or many that start at once would overflow every queue.
                 let paced = self.settings.allocator == AllocatorKind::MaxMin;
-                let window = Bytes::new(if paced { 0 } else { FIRST_WINDOW * stats.mss.get() });
-                out.push(Action::SetWindow { flow: stats.flow, window });
+                if paced {
+                    self.waiting.insert(stats.flow);
+                    out.push(Action::SetWindow { flow: stats.flow, window: Bytes::ZERO });
+                } else {
+                    out.push(first_window(stats));
+                }
                 out.send(self.allocator, &Word::Started(stats.flow, way));
             }
             Observation::FlowEnded(flow) if self.flows.remove(flow).is_some() => {
+                self.waiting.remove(flow);
                 out.send(self.allocator, &Word::Ended(*flow));
             }
             Observation::Message(message) if message.from == self.allocator => {
                 if let Some(Word::Shares(shares)) = message.read() {
                     shares.iter().for_each(|share| self.enforce(share, out));
                 }
+            }
+            Observation::Refused { subject: Subject::Node(node), .. } | Observation::Left(node)
+                if *node == self.allocator =>
+            {
+                self.go_ahead(out);
             }
             _ => {}
         }

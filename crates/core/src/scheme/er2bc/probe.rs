@@ -174,6 +174,15 @@ impl Endpoint {
         Self { auth, epoch, asked: None, came: 0, questions, answers }
     }
 
+    /// True when this is how its messages prove themselves.
+    pub fn proves_by(&self, auth: &Auth) -> bool {
+        match (&self.auth, auth) {
+            (Auth::None, Auth::None) => true,
+            (Auth::Key(own), Auth::Key(other)) => own.is(other),
+            _ => false,
+        }
+    }
+
     /// Of the last question that left; of the first, before.
     pub const fn epoch(&self) -> u32 {
         self.epoch

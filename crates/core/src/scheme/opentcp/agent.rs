@@ -202,6 +202,7 @@ impl Controller for Agent {
                     // Whoever was here before may have left anything.
                     self.begun = true;
                     (self.at_report, self.at_cue) = (self.counts, self.counts);
+                    (self.started_since_report, self.started_since_cue) = (0, 0);
                     out.push(Action::Tune { tuning: Tuning::default() });
                     self.schedule.advance(now);
                 }
