@@ -1,15 +1,21 @@
 #!/usr/bin/env bash
-# Every check of the project: `bash ci.sh`, or some of them: `bash ci.sh fmt clippy`.
+# The checks of the project, in three sizes, or by name:
+#   ./ci.sh quick        before a commit: format, lints, every test that needs no lab of namespaces
+#   ./ci.sh              complete, what CI runs
+#   ./ci.sh long         hours: a million hostile inputs for each reader, every claim, the soak, the benches
+#   ./ci.sh fmt clippy   some
 # Installs what is missing where it may; a check whose tool cannot be had is skipped by name.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never} CARGO_INCREMENTAL=0
 exec </dev/null
 
-CHECKS=(fmt clippy test bpf doc wasm pcap msrv deny advisories readme)
+COMPLETE=(fmt clippy test bpf doc wasm pcap msrv deny advisories readme)
+QUICK=(fmt clippy test)
+LONG=(fuzz claims soak bench)
 MSRV=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
 
-passed=() failed=() skipped=() skipped_tests=()
+passed=() failed=() skipped=() skipped_tests=() took=()
 MISSING=77 # exit code of a check whose tool cannot be had
 
 missing() {
@@ -86,15 +92,16 @@ check_bpf() {
     need_component clippy || return
     install_package clang-19 clang-19 || return
     install_network_tools
-    cargo clippy -p bandmaster-linux --all-targets --features bpf --locked -- -D warnings &&
-        run_tests -p bandmaster-linux --features bpf --test gateway -- --skip iperf3
+    # Of the whole workspace, so that what it depends on is built once for all checks.
+    cargo clippy --workspace --all-targets --features bandmaster-linux/bpf --locked -- -D warnings &&
+        run_tests --workspace --features bandmaster-linux/bpf --test gateway -- --skip iperf3
 }
 
 check_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
 
-check_wasm() { need_target wasm32-unknown-unknown && cargo test -p bandmaster --locked --test wasm -- --ignored; }
+check_wasm() { need_target wasm32-unknown-unknown && cargo test --workspace --locked --test wasm -- --ignored; }
 
-check_pcap() { install_package tshark tshark && cargo test -p bandmaster --locked --test cli capture -- --ignored; }
+check_pcap() { install_package tshark tshark && cargo test --workspace --locked --test cli capture -- --ignored; }
 
 check_msrv() { need_toolchain "$MSRV" && cargo "+$MSRV" check --workspace --all-targets --locked; }
 
@@ -115,20 +122,49 @@ check_readme() {
     return $code
 }
 
+# Every reader of files and messages, every role, and runs drawn from the schema.
+check_fuzz() {
+    BANDMASTER_FUZZ=1000000 BANDMASTER_FUZZ_RUNS=10000 run_tests --workspace --test fuzz --test controllers
+}
+
+# Every claim of every paper, in full.
+check_claims() {
+    local out code=0 paper
+    out=$(mktemp -d) || return
+    for paper in bas er2bc fbqm opentcp qcbf; do
+        cargo run --release --locked -- reproduce "$paper" --out "$out/$paper" || code=1
+    done
+    rm -rf "$out"
+    return $code
+}
+
+# A day of the gateways.
+check_soak() { cargo run --release --locked -- run scenarios/er2bc/soak.toml --no-report; }
+
+check_bench() { cargo bench --workspace --locked; }
+
 run_check() {
     echo "=== $1"
+    local began=$SECONDS
     "check_$1"
     case $? in
         0) passed+=("$1") ;;
         "$MISSING") skipped+=("$1") ;;
         *) failed+=("$1") ;;
     esac
+    took+=("$1 $((SECONDS - began)) s")
 }
 
-for check in "$@"; do
-    [[ " ${CHECKS[*]} " == *" $check "* ]] || { echo "no check \`$check\`; checks: ${CHECKS[*]}" >&2; exit 2; }
+case "${1-}" in
+    "") CHECKS=("${COMPLETE[@]}") ;;
+    quick) CHECKS=("${QUICK[@]}"); export BANDMASTER_NO_LAB=1 ;;
+    long) CHECKS=("${LONG[@]}") ;;
+    *) CHECKS=("$@") ;;
+esac
+for check in "${CHECKS[@]}"; do
+    [[ " ${COMPLETE[*]} ${LONG[*]} " == *" $check "* ]] ||
+        { echo "no check \`$check\`; sizes: quick, long; checks: ${COMPLETE[*]} ${LONG[*]}" >&2; exit 2; }
 done
-[ $# -gt 0 ] && CHECKS=("$@")
 
 install_package cc build-essential || exit 1
 command -v cargo >/dev/null || { echo "missing: cargo: see https://rustup.rs" >&2; exit 1; }
@@ -138,5 +174,6 @@ echo "=== checks"
 [ ${#failed[@]} -eq 0 ] || echo "failed: ${failed[*]}"
 [ ${#skipped[@]} -eq 0 ] || echo "skipped: ${skipped[*]}"
 [ ${#skipped_tests[@]} -eq 0 ] || printf '%s\n' "${skipped_tests[@]}"
+printf 'took: %s\n' "${took[@]}"
 echo "${#passed[@]} passed, ${#failed[@]} failed, ${#skipped[@]} skipped; ${#skipped_tests[@]} tests skipped"
 [ ${#failed[@]} -eq 0 ]

@@ -3,20 +3,27 @@
 use std::process;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use crate::console::complain;
 use crate::exit::{Exit, Failure};
 
 static STOP: AtomicBool = AtomicBool::new(false);
+static HEARD: AtomicBool = AtomicBool::new(false);
 static LAST: OnceLock<fn()> = OnceLock::new();
 
-/// What is to be done before the second signal ends the program; the first call counts.
+/// How long trials may take to end after the first signal.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// What is to be done before the program ends at once; the first call counts.
 #[cfg(target_os = "linux")]
 pub(crate) fn before_exit(last: fn()) {
     let _ = LAST.set(last);
 }
 
-/// From now on the first signal sets the returned flag, and the second ends the program at once. Every call gives the same.
+/// From now on the first signal sets the returned flag; the second ends the program at once, and so does a while without
+/// [`heard`]. Every call gives the same.
 pub(crate) fn watch() -> Result<&'static AtomicBool, Failure> {
     static WATCHED: OnceLock<Result<(), String>> = OnceLock::new();
     let watched = WATCHED.get_or_init(|| ctrlc::set_handler(on_signal).map_err(|e| e.to_string()));
@@ -26,12 +33,28 @@ pub(crate) fn watch() -> Result<&'static AtomicBool, Failure> {
     }
 }
 
+/// All trials have ended: what is left to do is to write down what they gave.
+pub(crate) fn heard() {
+    HEARD.store(true, Ordering::SeqCst);
+}
+
 fn on_signal() {
     if STOP.swap(true, Ordering::SeqCst) {
-        if let Some(last) = LAST.get() {
-            last();
-        }
-        process::exit(i32::from(Exit::Interrupted as u8));
+        exit_at_once();
     }
     complain("stopping: finished trials are kept (once more to exit at once, without a report)");
+    thread::spawn(|| {
+        thread::sleep(PATIENCE);
+        if !HEARD.load(Ordering::SeqCst) {
+            complain("a trial does not stop; exiting without a report");
+            exit_at_once();
+        }
+    });
+}
+
+fn exit_at_once() -> ! {
+    if let Some(last) = LAST.get() {
+        last();
+    }
+    process::exit(i32::from(Exit::Interrupted as u8));
 }

@@ -35,7 +35,6 @@ pub(crate) enum TrialError {
     /// The runtime cannot run the scenario.
     Unrunnable(String),
     /// Something failed on the way.
-    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "simulations do not fail"))]
     Failed(String),
     /// The program has a bug: place and message.
     Panicked(String),
@@ -50,6 +49,7 @@ pub(crate) fn simulated(result: Result<RunRecord, RunError>) -> TrialResult {
         Ok(record) => Ok(Some(record)),
         Err(RunError::Stopped) => Ok(None),
         Err(RunError::Unrunnable(why)) => Err(TrialError::Unrunnable(why)),
+        Err(RunError::Failed(why)) => Err(TrialError::Failed(why)),
     }
 }
 

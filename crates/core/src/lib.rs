@@ -14,6 +14,7 @@ pub mod fairness;
 pub mod file;
 pub mod id;
 pub mod measure;
+pub mod memory;
 pub mod params;
 pub mod plan;
 pub mod port;

@@ -89,11 +89,20 @@ pub fn probe_routes(router: &mut Router<'_>, roles: &[Role]) -> Result<Vec<Probe
     pairs.map(route).collect()
 }
 
-/// The port whose queue is reported: the one the scenario names, or the router port that most of `routes`, those of TCP
-/// flows' data, cross; the slowest, then the first, of equals.
-pub fn measured_port<'a>(scenario: &Scenario, routes: impl Iterator<Item = &'a [u32]>) -> Option<PortId> {
+/// The port whose queue is reported: the one the scenario names, or the router port that most of `routes` cross; the
+/// slowest, then the first, of equals. `routes` are those of every flow's data, those of the `tcp_flows` first: where
+/// there are such, only theirs count.
+pub fn measured_port<'a>(
+    scenario: &Scenario,
+    routes: impl Iterator<Item = &'a [u32]>,
+    tcp_flows: usize,
+) -> Option<PortId> {
     match &scenario.measure.queue {
         Some(name) => scenario.topology.port(name),
-        None => scenario.topology.busiest_router_port(routes),
+        None => scenario.topology.busiest_router_port(routes.take(if tcp_flows > 0 {
+            tcp_flows
+        } else {
+            usize::MAX
+        })),
     }
 }

@@ -131,6 +131,15 @@ impl SpanDraw {
         }
     }
 
+    /// The mean in seconds.
+    pub fn mean(self) -> f64 {
+        match self {
+            Self::Fixed { value } => value.as_secs_f64(),
+            Self::Uniform { low, high } => (low.as_secs_f64() + high.as_secs_f64()) / 2.0,
+            Self::Exponential { mean } => mean.as_secs_f64(),
+        }
+    }
+
     /// The largest value that can be drawn; `None` without bound.
     pub const fn upper_bound(self) -> Option<Span> {
         match self {

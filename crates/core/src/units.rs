@@ -154,6 +154,27 @@ impl Dimension {
         }
     }
 
+    /// The most that a file or flag may say, in base units: beyond it nothing is physical, and sums below it stay far from
+    /// the end of 64 bits. A span of a year, 100 Tbit/s, 1 PiB, 10^9 packets.
+    pub const fn most(self) -> u64 {
+        match self {
+            Self::Rate => 100_000_000_000_000,
+            Self::Span => 365 * 24 * 3_600 * 1_000_000_000,
+            Self::Bytes => 1 << 50,
+            Self::Packets => 1_000_000_000,
+        }
+    }
+
+    /// The same as it is written.
+    const fn most_text(self) -> &'static str {
+        match self {
+            Self::Rate => "100tbit",
+            Self::Span => "525600min, a year",
+            Self::Bytes => "1048576GiB",
+            Self::Packets => "1000000000pkt",
+        }
+    }
+
     /// What to write, as an example in messages.
     pub const fn example(self) -> &'static str {
         match self {
@@ -178,8 +199,10 @@ pub enum QuantityError {
     Capital(String),
     /// Below zero.
     Negative,
-    /// Not a whole number of base units, or more than fits.
-    OutOfRange,
+    /// Not a whole number of base units.
+    TooFine,
+    /// More than the dimension's most.
+    TooLarge(Dimension),
 }
 
 impl fmt::Display for QuantityError {
@@ -191,7 +214,8 @@ impl fmt::Display for QuantityError {
             Self::UnknownUnit(unit, Some(why)) => write!(f, "has the unit `{unit}`: {why}"),
             Self::Capital(unit) => write!(f, "has the unit `{unit}`: units of rate are lower case: mbit"),
             Self::Negative => f.write_str("is negative"),
-            Self::OutOfRange => f.write_str("is too large, or finer than the base unit"),
+            Self::TooFine => f.write_str("is finer than the base unit"),
+            Self::TooLarge(dimension) => write!(f, "is more than {}", dimension.most_text()),
         }
     }
 }
@@ -222,16 +246,15 @@ pub fn parse_quantity(text: &str, dimension: Dimension) -> Result<u64, QuantityE
     let digits = |s: &str| {
         if s.is_empty() { Ok(0) } else { s.parse::<u128>().map_err(|_| QuantityError::NoNumber) }
     };
-    let places = u32::try_from(fraction.len()).ok().filter(|n| *n <= 18).ok_or(QuantityError::OutOfRange)?;
+    let too_large = QuantityError::TooLarge(dimension);
+    let places = u32::try_from(fraction.len()).ok().filter(|n| *n <= 18).ok_or(QuantityError::TooFine)?;
     let denominator = 10u128.pow(places);
-    let scaled = (digits(whole)?.checked_mul(denominator).ok_or(QuantityError::OutOfRange)?
-        + digits(fraction)?)
-    .checked_mul(u128::from(scale))
-    .ok_or(QuantityError::OutOfRange)?;
+    let scaled = digits(whole)?.checked_mul(denominator).and_then(|n| n.checked_add(digits(fraction).ok()?));
+    let scaled = scaled.and_then(|n| n.checked_mul(u128::from(scale))).ok_or(too_large.clone())?;
     if !scaled.is_multiple_of(denominator) {
-        return Err(QuantityError::OutOfRange);
+        return Err(QuantityError::TooFine);
     }
-    u64::try_from(scaled / denominator).map_err(|_| QuantityError::OutOfRange)
+    u64::try_from(scaled / denominator).ok().filter(|n| *n <= dimension.most()).ok_or(too_large)
 }
 
 fn unknown_unit(unit: &str) -> QuantityError {
@@ -269,7 +292,18 @@ mod tests {
         assert_eq!(parse_quantity("5", Dimension::Rate), Err(QuantityError::NoUnit));
         assert_eq!(parse_quantity("-5ms", Dimension::Span), Err(QuantityError::Negative));
         assert_eq!(parse_quantity("mbit", Dimension::Rate), Err(QuantityError::NoNumber));
-        assert_eq!(parse_quantity("0.5ns", Dimension::Span), Err(QuantityError::OutOfRange));
+        assert_eq!(parse_quantity("0.5ns", Dimension::Span), Err(QuantityError::TooFine));
+        for (dimension, most, more) in [
+            (Dimension::Rate, "100tbit", "100.000000000001tbit"),
+            (Dimension::Span, "525600min", "31536000.000000001s"),
+            (Dimension::Bytes, "1048576GiB", "1125899906842625B"),
+            (Dimension::Packets, "1000000000pkt", "1000000001pkt"),
+        ] {
+            assert_eq!(parse_quantity(most, dimension), Ok(dimension.most()));
+            let error = parse_quantity(more, dimension).unwrap_err();
+            assert_eq!(error, QuantityError::TooLarge(dimension));
+            assert!(error.to_string().contains(most), "{error}");
+        }
         let message = parse_quantity("5mbps", Dimension::Rate).unwrap_err().to_string();
         assert!(message.contains("bytes per second"), "{message}");
     }

@@ -1,6 +1,7 @@
 //! Flow groups unrolled into flows, timelines into connections.
 
 use core::net::Ipv4Addr;
+use std::collections::VecDeque;
 
 use crate::control::FlowKey;
 use crate::id::NodeId;
@@ -224,21 +225,23 @@ fn apply_timeline(group: &FlowGroup, mut flows: Vec<FlowPlan>) -> Vec<FlowPlan> 
     // The connection that stands for each member now, and the members that stopped, longest ago first.
     let mut current: Vec<usize> = (0..members).collect();
     let mut generation = vec![1; members];
-    let mut running: Vec<usize> = (0..members).collect();
-    let mut stopped: Vec<usize> = Vec::new();
+    let mut running: VecDeque<usize> = (0..members).collect();
+    let mut stopped: VecDeque<usize> = VecDeque::new();
     let (mut stop_share, mut stops, mut start_share, mut starts) = (0.0, 0, 0.0, 0);
     let whole = |share: f64| (share * members as f64 + 1e-9) as usize;
     for step in &group.timeline {
         stop_share += step.stop;
-        while stops < whole(stop_share) && !running.is_empty() {
-            let member = running.remove(0);
+        while stops < whole(stop_share)
+            && let Some(member) = running.pop_front()
+        {
             flows[current[member]].stop = step.at;
-            stopped.push(member);
+            stopped.push_back(member);
             stops += 1;
         }
         start_share += step.start;
-        while starts < whole(start_share) && !stopped.is_empty() {
-            let member = stopped.remove(0);
+        while starts < whole(start_share)
+            && let Some(member) = stopped.pop_front()
+        {
             generation[member] += 1;
             let restart = FlowPlan {
                 generation: generation[member],
@@ -248,7 +251,7 @@ fn apply_timeline(group: &FlowGroup, mut flows: Vec<FlowPlan>) -> Vec<FlowPlan> 
             };
             current[member] = flows.len();
             flows.push(restart);
-            running.push(member);
+            running.push_back(member);
             starts += 1;
         }
     }

@@ -82,7 +82,7 @@ impl Workplan {
 
     /// The port whose queue is reported.
     pub(crate) fn measured_port(&self, scenario: &Scenario) -> Option<PortId> {
-        plan::measured_port(scenario, self.tcp_routes())
+        plan::measured_port(scenario, self.data_routes.iter().map(Vec::as_slice), self.tcp_flows)
     }
 
     fn tcp_routes(&self) -> impl Iterator<Item = &[u32]> {

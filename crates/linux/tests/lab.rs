@@ -12,16 +12,13 @@ use std::time::Duration;
 use bandmaster_core::scenario::{Options, Scenario, parse};
 use bandmaster_linux::Error;
 use bandmaster_linux::lab::{self, Counters, RunOptions, TrafficSource, Trial};
-use machine::{in_time, skip, timely};
-use nix::unistd::geteuid;
+use machine::{in_time, no_lab, skip, timely};
 
 /// True when the tests can run here; says why not otherwise.
 fn has_root(test: &str) -> bool {
-    let root = geteuid().is_root();
-    if !root {
-        skip(test, "needs root: network namespaces");
-    }
-    root
+    let why = no_lab();
+    why.into_iter().for_each(|why| skip(test, why));
+    why.is_none()
 }
 
 /// One lab at a time: they share two cores, and one test looks at all that is there.

@@ -19,7 +19,6 @@ use bandmaster_core::topology::{NodeKind, Topology};
 use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::Rate;
 
-use crate::RunError;
 use crate::distributions::Distributions;
 use crate::events::EventQueue;
 use crate::exchange::Exchanges;
@@ -32,23 +31,25 @@ use crate::rounds::Rounds;
 use crate::routes::{Routes, route_ports};
 use crate::simulation::{Connections, Control, FlowTable, Simulation, Udp, profiles};
 use crate::workload::FlowPlan;
+use crate::{RunError, RunOptions};
 
-/// Builds trial `trial` of `scenario`; `capture` names a port to copy packets from.
+/// Builds trial `trial` of `scenario`, to be run with `options`.
 pub(crate) fn build<'a>(
     scenario: &'a Scenario,
     trial: u32,
-    capture: Option<&str>,
+    options: &RunOptions<'_>,
 ) -> Result<Simulation<'a>, RunError> {
     let topology = &scenario.topology;
     let (mut ports, rates) = build_ports(scenario, trial, Links::draw(scenario, trial));
     let (plans, tcp_flows) = plan::flows(scenario, trial);
     let (mut routes, mut table) = (Routes::new(scenario), Vec::new());
-    let ways = routes.insert_flows(&plans, tcp_flows, &mut table)?;
+    let ways = routes.insert_flows(&plans, tcp_flows, &mut table, options)?;
 
     let inventory = Inventory::of(topology, &rates);
     let tcp_ways = || ways.0[..tcp_flows].iter().map(|&route| route_ports(&table, route));
     let mut roles = plan::roles(scenario, &inventory, tcp_ways());
-    let measured_port = plan::measured_port(scenario, tcp_ways());
+    let all_ways = ways.0.iter().map(|&route| route_ports(&table, route));
+    let measured_port = plan::measured_port(scenario, all_ways, tcp_flows);
     let gates = place_programs(topology, &mut roles, &mut ports);
     let probe_routes = routes.insert_probes(&roles, &mut table)?;
     count_probes(topology, &probe_routes, &table, &mut ports);
@@ -58,7 +59,7 @@ pub(crate) fn build<'a>(
     if let Some(port) = measured_port {
         ports[port.index()].extras().watch = Some(QueueWatch::default());
     }
-    let captured_port = capture.map(|name| find_port(topology, name)).transpose()?;
+    let captured_port = options.capture.as_ref().map(|(name, _)| find_port(topology, name)).transpose()?;
     if let Some(port) = captured_port {
         ports[port as usize].extras().capture = Some(Vec::new());
     }

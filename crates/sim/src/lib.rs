@@ -21,7 +21,7 @@ mod workload;
 
 pub use tcp::cc::{CongestionControlDef, REGISTRY as CONGESTION_CONTROLS};
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bandmaster_core::capture::CapturedPacket;
 use bandmaster_core::report::RunRecord;
@@ -39,6 +39,13 @@ pub struct RunOptions<'a> {
     pub capture: Option<Capture<'a>>,
 }
 
+impl RunOptions<'_> {
+    /// The caller wants no more.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+}
+
 /// Why a run gives no record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RunError {
@@ -46,13 +53,15 @@ pub enum RunError {
     Stopped,
     /// The scenario cannot run; the text says why.
     Unrunnable(String),
+    /// The run was given up; the text says why.
+    Failed(String),
 }
 
 impl core::fmt::Display for RunError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Stopped => f.write_str("stopped"),
-            Self::Unrunnable(why) => f.write_str(why),
+            Self::Unrunnable(why) | Self::Failed(why) => f.write_str(why),
         }
     }
 }
@@ -62,13 +71,13 @@ impl core::error::Error for RunError {}
 /// Runs one trial of a scenario. `case` is copied into the record.
 ///
 /// # Errors
-/// When stopped, or when the scenario asks for what the simulator cannot do.
+/// When stopped, when the scenario asks for what the simulator cannot do, or when more than
+/// [`MOST_PACKETS`](bandmaster_core::memory::MOST_PACKETS) packets are on their way.
 pub fn run(
     scenario: &Scenario,
     case: usize,
     trial: u32,
     options: &mut RunOptions<'_>,
 ) -> Result<RunRecord, RunError> {
-    let capture = options.capture.as_ref().map(|(port, _)| *port);
-    build::build(scenario, trial, capture)?.run(case, trial, options)
+    build::build(scenario, trial, options)?.run(case, trial, options)
 }

@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use bandmaster_core::id::NodeId;
 use bandmaster_core::plan::probe_routes;
 use bandmaster_core::routing::Router;
-use bandmaster_core::scenario::{FlowGroup, Scenario};
+use bandmaster_core::scenario::Scenario;
 use bandmaster_core::scheme::Role;
 use bandmaster_core::topology::NodeKind;
 
-use crate::RunError;
 use crate::net::ROUTE_END;
 use crate::workload::FlowPlan;
+use crate::{RunError, RunOptions};
+
+/// Flows between two looks at the caller's stop flag.
+const STOP_CHECK: usize = 1 << 10;
 
 /// Ports of the route that starts at `route` in the table.
 pub(crate) fn route_ports(table: &[u32], route: u32) -> &[u32] {
@@ -110,12 +113,26 @@ impl<'a> Routes<'a> {
         plans: &[FlowPlan],
         tcp_flows: usize,
         table: &mut Vec<u32>,
+        options: &RunOptions<'_>,
     ) -> Result<(Vec<u32>, Vec<u32>), RunError> {
         let mut data_routes = Vec::with_capacity(plans.len());
         let mut ack_routes = Vec::with_capacity(tcp_flows);
+        // Where the flows of this source begin, and those of this set.
+        let (mut source, mut set) = (0, 0);
         for (i, plan) in plans.iter().enumerate() {
+            if i.is_multiple_of(STOP_CHECK) && options.is_stopped() {
+                return Err(RunError::Stopped);
+            }
+            let is_new = plan.source() != plans[source].source();
+            if is_new || plan.set() != plans[set].set() {
+                set = i;
+            }
+            if is_new {
+                source = i;
+            }
             // The sets of flows that an incast's rounds use in turn take the same ways.
-            let i = first_of(plans, i, &self.scenario.flows);
+            let takes_turns = plan.group(&self.scenario.flows).rounds.is_some();
+            let i = if takes_turns { source + i - set } else { i };
             if i < data_routes.len() {
                 data_routes.push(data_routes[i]);
                 ack_routes.push(ack_routes[i]);
@@ -187,18 +204,4 @@ impl<'a> Routes<'a> {
         self.known.insert(route, at);
         at
     }
-}
-
-/// The flow of the first set that has the same place as `flow` in a later one.
-fn first_of(plans: &[FlowPlan], flow: usize, groups: &[FlowGroup]) -> usize {
-    let plan = &plans[flow];
-    if plan.group(groups).rounds.is_none() || plan.set() == 0 {
-        return flow;
-    }
-    // A sending group's sets stand one after the other.
-    let size =
-        plans[..flow].iter().rev().take_while(|p| p.source() == plan.source() && p.set() == plan.set());
-    let before = size.count();
-    let previous = plans[..flow - before].iter().rev().take_while(|p| p.source() == plan.source());
-    flow - before - previous.count() + before
 }

@@ -8,6 +8,7 @@ mod traffic;
 use bandmaster_core::control::{FlowEnd, Observation};
 use bandmaster_core::id::{FlowId, NodeId};
 use bandmaster_core::measure::meters::Meters;
+use bandmaster_core::memory;
 use bandmaster_core::report::RunRecord;
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
 use bandmaster_core::time::Time;
@@ -135,16 +136,30 @@ impl Simulation<'_> {
                 break;
             }
             self.net.now = at;
-            if self.net.events.taken().is_multiple_of(STOP_CHECK)
-                && options.stop.is_some_and(|stop| stop.load(std::sync::atomic::Ordering::Relaxed))
-            {
-                return Err(RunError::Stopped);
+            if self.net.events.taken().is_multiple_of(STOP_CHECK) {
+                self.may_go_on(options)?;
             }
             self.fetch_ahead();
             self.handle(event);
             if matches!(event, Event::Sample) {
                 self.flush_capture(options);
             }
+        }
+        Ok(())
+    }
+
+    /// Looks whether the caller wants no more, or packets pile up without end.
+    #[cold]
+    fn may_go_on(&self, options: &RunOptions<'_>) -> Result<(), RunError> {
+        if options.is_stopped() {
+            return Err(RunError::Stopped);
+        }
+        if self.net.slab.live() as u64 > memory::MOST_PACKETS {
+            return Err(RunError::Failed(format!(
+                "more than {} packets wait at {}: an unlimited queue is sent more than it can carry",
+                memory::MOST_PACKETS,
+                self.net.now
+            )));
         }
         Ok(())
     }

@@ -35,6 +35,21 @@ fn poisson_arrivals_wait_as_in_m_d_1() {
     }
 }
 
+/// 20 Mbit/s into 10 Mbit/s for 10 s leave half of what came waiting; nobody says where to look.
+#[test]
+fn without_tcp_the_queue_is_that_of_the_port_that_datagrams_cross() {
+    let text = "version = 1\nname = \"over\"\n[run]\nduration = \"10s\"\nwarm-up = \"0s\"\n\
+                [network]\nhosts = [\"source\", \"sink\"]\nrouters = [\"r\"]\nframe-overhead = \"0B\"\nhost-delay = 0.0\n\
+                [[network.links]]\nends = [\"source\", \"r\"]\nrate = \"1gbit\"\n\
+                [[network.links]]\nends = [\"r\", \"sink\"]\nrate = \"10mbit\"\nqueue = \"20000pkt\"\n\
+                [[flows]]\nname = \"cbr\"\nfrom = \"source\"\nto = \"sink\"\ntransport = \"udp\"\nrate = \"20mbit\"\n\
+                packet = \"1500B\"\n";
+    let (most, average) = (mean(text, 1, "queue_max"), mean(text, 1, "queue"));
+    let waiting = 10.0 * 10e6 / (8.0 * 1500.0);
+    assert!((most / waiting - 1.0).abs() < 0.001, "{most} of {waiting} packets");
+    assert!((average / (waiting / 2.0) - 1.0).abs() < 0.01, "{average} of {} packets", waiting / 2.0);
+}
+
 /// Mathis, Semke, Mahdavi, Ott (1997): throughput = MSS / RTT * C / sqrt(p).
 #[test]
 fn newreno_under_random_loss_follows_mathis() {

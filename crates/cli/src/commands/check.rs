@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use bandmaster_core::memory;
 use bandmaster_core::scenario::Study;
 use clap::{Args, ValueHint};
 
@@ -27,6 +28,10 @@ const HELP: &str = "\
 Examples:
   bandmaster check scenarios/*/*.toml
   bandmaster check network.toml --set schemes.bas.enabled=true
+
+The memory is that of one simulated run at most; with `--jobs 4`, four runs need it each. A scenario
+that may need more than 8 GiB is not valid. More than 4,194,304 packets on their way at one time end
+a simulation with an error.
 
 Exit codes: 0 all files are valid, 2 one is not (every error is listed with its line).";
 
@@ -74,6 +79,9 @@ fn plan(study: &Study) -> String {
     let durations = study.cases.iter().map(|case| case.scenario.run.duration);
     if let (Some(most), Some(longest)) = (flows.max(), durations.max()) {
         let _ = write!(text, " of up to {} and {longest}", counted(most as usize, "flow"));
+    }
+    if let Some(most) = study.cases.iter().map(|case| memory::most(&case.scenario)).max() {
+        let _ = write!(text, "; at most {} MiB of memory a run", most.div_ceil(1 << 20));
     }
     if !study.claims.is_empty() {
         let _ = write!(text, "; {}", counted(study.claims.len(), "claim"));

@@ -501,13 +501,66 @@ fn nothing_common(a: &Results, b: &Results) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use bandmaster_fuzz::{Corpus, INPUTS, Source, Target};
+
     use super::*;
+    use crate::report::FORMAT_VERSION;
 
     #[test]
     fn a_metric_is_named_with_or_without_its_prefix() {
         assert!(names("shortage", "shortage") && names("shortage", "real.shortage"));
         assert!(names("real.shortage", "real.shortage"));
         assert!(!names("shortage", "realshortage") && !names("real.shortage", "shortage"));
+    }
+
+    fn manifest() -> Value {
+        let provenance = json!({"world": "simulate", "version": "0.1.0", "digest": "d", "seed": 1});
+        let case = json!({"scenario": {"run": {"duration": 5}, "topology": 0}});
+        let study = json!({
+            "name": "s", "provenance": provenance, "variants": [{"name": "v"}], "topologies": [{}], "cases": [case],
+        });
+        json!({"version": FORMAT_VERSION, "studies": [study]})
+    }
+
+    fn summary(n: u64) -> Value {
+        let metric = json!({"n": n, "mean": 1.5, "sd": 0.5});
+        let row = json!({
+            "study": "s", "variant": "v", "points": {}, "base": true, "trials": 3, "metrics": {"throughput": metric},
+        });
+        json!({"version": FORMAT_VERSION, "complete": true, "trials": {"finished": 3, "planned": 3}, "rows": [row]})
+    }
+
+    fn compared(folder: &Path, files: [&[u8]; 2]) -> Option<String> {
+        fs::create_dir_all(folder).expect("a folder");
+        for (name, bytes) in ["summary.json", "manifest.json"].into_iter().zip(files) {
+            fs::write(folder.join(name), bytes).expect("written");
+        }
+        let both = [(); 2].map(|()| Results::read(folder));
+        let [Ok(a), Ok(b)] = both else { return None };
+        let wanted = Wanted { metrics: &[], tolerances: &[], within: Some("1%".parse().expect("per cent")) };
+        Some(Comparison::new(&a, &b, &wanted).table())
+    }
+
+    /// Whatever a folder holds, and however many trials it says there were.
+    #[test]
+    fn results_of_anybody_are_compared_or_refused() {
+        let folder = std::env::temp_dir().join(format!("bandmaster-compare-{}", std::process::id()));
+        let bytes = |value: &Value| value.to_string().into_bytes();
+        for n in [3, 10_000_000, u64::from(u32::MAX)] {
+            assert!(compared(&folder, [&bytes(&summary(n)), &bytes(&manifest())]).is_some(), "{n} trials");
+        }
+        let corpus = Corpus::new(vec![bytes(&summary(3)), bytes(&manifest())], []);
+        let read = |input: &[u8]| {
+            drop(compared(&folder, [input, &bytes(&manifest())]));
+            drop(compared(&folder, [&bytes(&summary(3)), input]));
+        };
+        let make = |source: &mut Source| corpus.mutate(source);
+        Target { name: "compare", inputs: (INPUTS, 3_000), memory: 64 << 20, make: &make, read: &read }
+            .fuzz();
+        fs::remove_dir_all(&folder).expect("removed");
     }
 
     #[test]

@@ -100,6 +100,7 @@ pub(crate) fn execute_by(
         _ => (runtime.run)(job, stop),
     };
     let outcome = jobs::run_all(&plan, studies.len(), work.threads(), stop, &progress, run);
+    interrupt::heard();
     progress.clear();
 
     let (finished, planned, stopped) = (outcome.finished(), outcome.planned, outcome.stopped);

@@ -85,3 +85,50 @@ fn a_second_signal_ends_at_once() {
     assert_eq!(code(child), Some(130));
     assert!(scratch.path("out/INCOMPLETE").exists());
 }
+
+/// Half a million flows, whose network alone takes a while to build.
+const LARGE: &str = r#"
+version = 1
+name = "large"
+[run]
+duration = "10s"
+trials = 4
+[network]
+builder = "dumbbell"
+left = 250
+right = 2
+access = { rate = "1gbit", delay = "1ms" }
+bottleneck = { rate = "100mbit", delay = "1ms" }
+[[flows]]
+name = "many"
+from = "left"
+to = "right"
+count = 2000
+timeline = [{ at = "1s", stop = 1.0 }, { at = "2s", start = 0.9 }]
+"#;
+
+/// How long a program may take to end, with some time for a busy machine to start and see it.
+const ENDS: Duration = Duration::from_millis(2500);
+
+#[test]
+fn a_signal_ends_a_run_that_is_still_being_built() {
+    let scratch = Scratch::new("building");
+    scratch.write("large.toml", LARGE);
+    for name in ["-INT", "-TERM"] {
+        // Asked once soon after it has begun, and once later.
+        for wait in [200, 1200] {
+            let mut command =
+                scratch.command(&["run", "large.toml", "--no-report", "--set", "tcp.receive-buffer=64KiB"]);
+            let child =
+                command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+            sleep(Duration::from_millis(wait));
+            let start = Instant::now();
+            signal(&child, name);
+            let code = code(child);
+            let took = start.elapsed();
+            // Before anything is watched, a signal ends the program as it ends any other.
+            assert!(code == Some(130) || code.is_none(), "{name} after {wait} ms: {code:?}");
+            assert!(took < ENDS, "{name} after {wait} ms: {took:?}");
+        }
+    }
+}

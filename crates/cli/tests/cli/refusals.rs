@@ -105,7 +105,8 @@ fn check_goes_on_after_a_wrong_file() {
     assert_eq!(ended.stderr, "error: absent.toml: no such file\n");
     assert_eq!(
         ended.stdout,
-        "small.toml: valid; 2 variants, 1 sweep: 4 cases x 2 trials = 8 runs of up to 4 flows and 2s; 2 claims\n"
+        "small.toml: valid; 2 variants, 1 sweep: 4 cases x 2 trials = 8 runs of up to 4 flows and 2s; at most 22 MiB of \
+         memory a run; 2 claims\n"
     );
     let ended = scratch.run(&["check", "small.toml", "--quick"]).expect(0);
     assert!(ended.stdout.contains("4 cases x 1 trial = 4 runs"), "{}", ended.stdout);

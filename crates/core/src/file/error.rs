@@ -1,6 +1,7 @@
 //! What is wrong with a file, and where.
 
 use core::fmt;
+use std::collections::BTreeSet;
 
 use super::place::{Place, Source};
 
@@ -54,9 +55,10 @@ impl Error {
         self
     }
 
-    /// True when both say the same about the same place, whatever the case.
-    pub(crate) fn repeats(&self, other: &Self) -> bool {
-        Self { case: None, ..self.clone() } == Self { case: None, ..other.clone() }
+    /// What it says about which place, whatever the case: two errors of which this is equal repeat each other.
+    pub(crate) fn said(&self) -> impl Ord + use<'_> {
+        let Self { flag, line, column, file, path, message, hint, case: _ } = self;
+        (flag, line, column, file, path, message, hint)
     }
 }
 
@@ -86,13 +88,12 @@ impl Errors {
     /// Sorts by place, keeps the first of those that repeat each other.
     pub(crate) fn new(mut errors: Vec<Error>) -> Self {
         errors.sort_by(|a, b| (&a.flag, a.line, a.column).cmp(&(&b.flag, b.line, b.column)));
-        let mut kept: Vec<Error> = Vec::new();
-        for error in errors {
-            if !kept.iter().any(|k| k.repeats(&error)) {
-                kept.push(error);
-            }
-        }
-        Self(kept)
+        let mut said = BTreeSet::new();
+        let is_first: Vec<bool> = errors.iter().map(|error| said.insert(error.said())).collect();
+        drop(said);
+        let mut is_first = is_first.into_iter();
+        errors.retain(|_| is_first.next() == Some(true));
+        Self(errors)
     }
 
     /// The errors, first place first.

@@ -1,5 +1,8 @@
 //! Words for messages: lists of names, and the nearest name.
 
+/// Names that a wrong one is compared with.
+const MOST_COMPARED: usize = 200;
+
 /// "a, b, c", cut after forty; "nothing" when empty.
 pub(crate) fn list<T: AsRef<str>>(names: &[T]) -> String {
     const SHOWN: usize = 40;
@@ -17,10 +20,14 @@ pub(crate) fn list<T: AsRef<str>>(names: &[T]) -> String {
 pub(crate) fn nearest<'a, T: AsRef<str>>(written: &str, names: &'a [T]) -> Option<&'a str> {
     let plain = |s: &str| s.to_lowercase().replace('_', "-");
     let written = plain(written);
+    let limit = |name: &str| 1 + name.len() / 4;
+    // Thousands of wrong names among thousands of known ones need not be compared each with each.
     names
         .iter()
+        .take(MOST_COMPARED)
+        .filter(|n| n.as_ref().len().abs_diff(written.len()) <= limit(n.as_ref()) + 3)
         .map(|n| (strsim::damerau_levenshtein(&written, &plain(n.as_ref())), n.as_ref()))
-        .filter(|(distance, name)| *distance <= 1 + name.len() / 4)
+        .filter(|(distance, name)| *distance <= limit(name))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
 }

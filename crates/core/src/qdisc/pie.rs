@@ -186,9 +186,11 @@ impl Pie {
             let before = self.state;
             self.state = before.updated(&self.settings);
             self.next_update += self.settings.update;
-            if self.state == before && self.next_update <= now {
+            if (State { burst: before.burst, ..self.state }) == before && self.next_update <= now {
                 let behind = now.since(self.next_update).as_nanos() / self.settings.update.as_nanos();
-                self.next_update += self.settings.update * (behind + 1);
+                let silence = self.settings.update * (behind + 1);
+                self.state.burst = self.state.burst.saturating_sub(silence);
+                self.next_update += silence;
             }
         }
     }
@@ -354,6 +356,21 @@ mod tests {
         assert_eq!(queue.state.delay, 0.0);
         assert_eq!(queue.dequeue(at(31), &mut Vec::new()), None);
         assert_eq!(queue.backlog(), Backlog::default());
+    }
+
+    /// In steps of the shortest interval this would take ten thousand million of them.
+    #[test]
+    fn a_silence_of_days_takes_no_steps_and_its_time_off_a_burst() {
+        let mut queue =
+            pie(&[("update", Value::Span(LEAST_UPDATE)), ("burst", Value::Span(Span::from_secs(1 << 24)))]);
+        queue.enqueue(at(0), pkt(false), &mut Vec::new());
+        let days = Span::from_secs(1_000_000);
+        queue.enqueue(Time::ZERO + days, pkt(false), &mut Vec::new());
+        assert_eq!(queue.state.burst, Span::from_secs(1 << 24));
+        // A packet that waited keeps it from being given anew.
+        queue.state.delay = 1.0;
+        queue.catch_up(Time::ZERO + days * 2);
+        assert_eq!(queue.state.burst, Span::from_secs(1 << 24).saturating_sub(days));
     }
 
     #[test]

@@ -78,11 +78,7 @@ pub(super) fn arrivals(
             (SpanDraw::Exponential { mean }, "load")
         }
     };
-    let mean = match interval {
-        SpanDraw::Fixed { value } => value.as_secs_f64(),
-        SpanDraw::Uniform { low, high } => (low.as_secs_f64() + high.as_secs_f64()) / 2.0,
-        SpanDraw::Exponential { mean } => mean.as_secs_f64(),
-    };
+    let mean = interval.mean();
     let senders: usize = match topology {
         Some(topology) => {
             let members = |name: &String| topology.members(name).map_or(0, |members| members.len());

@@ -1,12 +1,14 @@
 //! From a file's text to the cases to run: overrides, variants, sweeps.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::keys;
 use super::model::{Case, Scenario, Study, Sweep, Variant};
 use super::sources::{Reader, Sources};
 use super::{Options, claims, whole};
 use crate::file::{
-    Content, Error, Errors, Explained, Item, Layer, Place, Section, Source, joined, read_file, read_word,
-    split_path, suggestion,
+    Content, Entry, Error, Errors, Explained, Item, Layer, Place, Section, Source, Table, joined, read_file,
+    read_word, split_path, suggestion,
 };
 use crate::params::Written;
 use crate::units::{Dimension, parse_quantity};
@@ -28,8 +30,9 @@ pub(super) fn read(file: &str, text: &str, options: &Options) -> Result<(Study, 
     }
     let top = sources.reader(file).section(&keys::FILE, &Layer::new("", &root));
     let variants = variants(&mut reader, &top);
+    let common = without_study(&root);
     let bases: Vec<Item> =
-        variants.iter().map(|variant| variant.apply(&mut reader, &root, &mut changes)).collect();
+        variants.iter().map(|variant| variant.apply(&mut reader, &common, &mut changes)).collect();
     for change in changes.iter().filter(|c| !c.applied) {
         let table = change.path[..2].join(".");
         let hint = format!("switch it on with --set {table}.enabled=true");
@@ -137,12 +140,9 @@ pub(super) struct VariantDraft {
 }
 
 impl VariantDraft {
-    /// The file with the variant's values, those of the command line on top, and without the keys of the study.
-    fn apply(&self, reader: &mut Reader, root: &Item, changes: &mut [Change]) -> Item {
-        let mut base = root.clone();
-        if let Content::Table(table) = &mut base.content {
-            table.entries.retain(|e| !STUDY_KEYS.contains(&e.key.as_str()));
-        }
+    /// The file without the keys of the study, with the variant's values, those of the command line on top.
+    fn apply(&self, reader: &mut Reader, common: &Item, changes: &mut [Change]) -> Item {
+        let mut base = common.clone();
         if let Some(set) = &self.set {
             if let Err((place, why)) = base.assign(&[], &set.place, set) {
                 reader.fail(&place, &joined(&self.path, "set"), why);
@@ -161,14 +161,27 @@ impl VariantDraft {
     }
 }
 
+/// The file without the keys of the study, which may be most of it.
+fn without_study(root: &Item) -> Item {
+    let content = match &root.content {
+        Content::Table(table) => {
+            let is_common = |entry: &&Entry| !STUDY_KEYS.contains(&entry.key.as_str());
+            Content::Table(Table { entries: table.entries.iter().filter(is_common).cloned().collect() })
+        }
+        other => other.clone(),
+    };
+    Item { content, place: root.place.clone() }
+}
+
 fn variants(reader: &mut Reader, top: &Section<'_>) -> Vec<VariantDraft> {
     let mut variants = Vec::new();
     let mut names = Vec::new();
+    let mut known = BTreeSet::new();
     for layer in reader.tables(top, "compare") {
         let section = reader.section(&keys::VARIANT, &layer);
         names.extend(section.name_entry("name"));
         let Some(name) = reader.name(&section, "name") else { continue };
-        if variants.iter().any(|v: &VariantDraft| v.name == name) {
+        if !known.insert(name.clone()) {
             continue;
         }
         let set = section.item("set").filter(|_| reader.table(&section, "set").table.is_some());
@@ -228,22 +241,40 @@ impl SweepDraft {
     }
 }
 
-/// True when both are the same number, quantity or text.
-fn same_value(a: &Item, b: &Item) -> bool {
-    let number = |item: &Item| match item.content {
+/// A value as which others may be written too.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Meaning {
+    /// Bits of a number.
+    Number(u64),
+    /// Amount in base units of the dimension of that number.
+    Quantity(usize, u64),
+    Text(String),
+}
+
+/// What a value may mean; two are the same when they share one.
+fn meanings(item: &Item) -> Vec<Meaning> {
+    let number = match item.content {
         Content::Scalar(Written::Integer(n)) => Some(n as f64),
         Content::Scalar(Written::Float(x)) => Some(x),
         _ => None,
     };
-    if let (Some(a), Some(b)) = (number(a), number(b)) {
-        return a == b;
+    if let Some(number) = number {
+        // 0 and -0 are one.
+        return vec![Meaning::Number((number + 0.0).to_bits())];
     }
-    let same_quantity = |a: &str, b: &str| {
-        [Dimension::Rate, Dimension::Span, Dimension::Bytes, Dimension::Packets].into_iter().any(
-            |dimension| parse_quantity(a, dimension).is_ok_and(|a| parse_quantity(b, dimension) == Ok(a)),
-        )
+    let dimensions = [Dimension::Rate, Dimension::Span, Dimension::Bytes, Dimension::Packets];
+    let quantity = |(place, dimension)| {
+        let amount = parse_quantity(item.text()?, dimension).ok()?;
+        Some(Meaning::Quantity(place, amount))
     };
-    a.label() == b.label() || a.text().zip(b.text()).is_some_and(|(a, b)| same_quantity(a, b))
+    let quantities = dimensions.into_iter().enumerate().filter_map(quantity);
+    std::iter::once(Meaning::Text(item.label())).chain(quantities).collect()
+}
+
+/// True when both are the same number, quantity or text.
+fn same_value(a: &Item, b: &Item) -> bool {
+    let of_a = meanings(a);
+    meanings(b).iter().any(|meaning| of_a.contains(meaning))
 }
 
 fn sweeps(
@@ -357,8 +388,13 @@ fn check_values(reader: &mut Reader, place: &Place, path: &str, values: &[Item])
     if values.is_empty() {
         reader.fail(place, path, "is an empty list");
     }
-    for (i, item) in values.iter().enumerate() {
-        if values[..i].iter().any(|before| same_value(before, item)) {
+    let mut before = BTreeSet::new();
+    for item in values {
+        let known = before.len();
+        let meanings = meanings(item);
+        let all = known + meanings.len();
+        before.extend(meanings);
+        if before.len() < all {
             reader.fail(&item.place, path, format!("{item} occurs twice"));
         }
     }
@@ -372,7 +408,8 @@ pub(super) fn known_variants(
     names: &[String],
 ) -> Option<Vec<String>> {
     let listed = section.list(key)?;
-    for name in listed.iter().filter(|n| !names.contains(n)) {
+    let known: BTreeSet<&String> = names.iter().collect();
+    for name in listed.iter().filter(|n| !known.contains(n)) {
         reader.fail_key_with(section, key, format!("unknown variant `{name}`"), suggestion(name, names));
     }
     Some(listed)
@@ -380,17 +417,19 @@ pub(super) fn known_variants(
 
 /// The errors of all variants; one that is not in all of them names its variants.
 fn merge(wrong: Vec<(&str, Vec<Error>)>) -> Vec<Error> {
-    let mut merged: Vec<(Error, Vec<&str>)> = Vec::new();
     let all = wrong.len();
-    for (name, errors) in wrong {
-        for error in errors {
-            match merged.iter_mut().find(|(known, _)| known.repeats(&error)) {
-                Some((_, names)) if !names.contains(&name) => names.push(name),
-                Some(_) => {}
-                None => merged.push((error, vec![name])),
-            }
+    let told =
+        wrong.into_iter().flat_map(|(name, errors)| errors.into_iter().map(move |error| (name, error)));
+    let told: Vec<(&str, Error)> = told.collect();
+    let mut names = vec![Vec::new(); told.len()];
+    let mut first = BTreeMap::new();
+    for (at, (name, error)) in told.iter().enumerate() {
+        let names: &mut Vec<&str> = &mut names[*first.entry(error.said()).or_insert(at)];
+        if names.last() != Some(name) {
+            names.push(name);
         }
     }
+    drop(first);
     let named = |(mut error, names): (Error, Vec<&str>)| {
         if names.len() < all && error.case.is_none() {
             let word = if names.len() == 1 { "variant" } else { "variants" };
@@ -399,7 +438,8 @@ fn merge(wrong: Vec<(&str, Vec<Error>)>) -> Vec<Error> {
         }
         error
     };
-    merged.into_iter().map(named).collect()
+    let merged = told.into_iter().zip(names).filter(|(_, names)| !names.is_empty());
+    merged.map(|((_, error), names)| named((error, names))).collect()
 }
 
 /// The scenarios to run; equal ones of a variant are one case.

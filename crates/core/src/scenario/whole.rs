@@ -10,6 +10,7 @@ use super::sources::Reader;
 use super::{network, traffic};
 use crate::file::{Item, Layer, Section, is_name, joined, suggestion};
 use crate::id::{NodeId, PortId};
+use crate::memory;
 use crate::report::metric::{self, Place};
 use crate::runtime::inventory::Change;
 use crate::scheme::{Act, SchemeConfig};
@@ -51,7 +52,7 @@ pub(super) fn read(reader: &mut Reader, root: &Item, quick: bool) -> Option<Scen
     if reader.errors.len() > errors_before {
         return None;
     }
-    Some(Scenario {
+    let scenario = Scenario {
         name: name?,
         run: run?,
         topology: topology?,
@@ -60,7 +61,19 @@ pub(super) fn read(reader: &mut Reader, root: &Item, quick: bool) -> Option<Scen
         control: control?,
         faults: faults?,
         measure: measure?,
-    })
+    };
+    let needs = memory::most(&scenario);
+    if needs > memory::MOST_BYTES {
+        let gibibytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+        let message = format!(
+            "a trial may need {:.1} GiB of memory; at most {:.0} GiB: fewer nodes, flows or samples need less",
+            gibibytes(needs),
+            gibibytes(memory::MOST_BYTES)
+        );
+        reader.fail(&file.place, "", message);
+        return None;
+    }
+    Some(scenario)
 }
 
 /// Messages of an exchange share flow numbers, so what a scheme decides for a flow would outlast it.
@@ -205,14 +218,14 @@ fn faults(
     nodes.sort_unstable();
     let mut away = BTreeSet::new();
     for NodeFault { at, node, change } in &nodes {
-        let (follows, says) = match change {
-            Change::Restart => continue,
-            Change::Leave => (away.insert(*node), "leaves, and has left before"),
-            Change::Join => (away.remove(node), "joins, and has not left before"),
+        let (follows, list, says) = match change {
+            Change::Restart => (!away.contains(node), "restarts", "restarts, and has left before"),
+            Change::Leave => (away.insert(*node), "absences", "leaves, and has left before"),
+            Change::Join => (away.remove(node), "absences", "joins, and has not left before"),
         };
         if let Some(topology) = topology.filter(|_| !follows) {
             let name = &topology.nodes[node.index()].name;
-            reader.fail_key(&section, "absences", format!("at {at} \"{name}\" {says}"));
+            reader.fail_key(&section, list, format!("at {at} \"{name}\" {says}"));
         }
     }
     Some(Faults { probe_loss: probe_loss?, nodes })

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bandmaster_linux::gateway::Status;
 
 use super::child::COMMAND;
-use super::machine::skip;
+use super::machine::{no_lab, skip};
 
 const NODES: [&str; 4] = ["s", "g1", "r", "g2"];
 pub(crate) const GATEWAY_1: &str = "10.9.1.1";
@@ -55,6 +55,10 @@ impl Lab {
                 skip_this(format_args!("no program {program}"));
                 return None;
             }
+        }
+        if let Some(why) = no_lab() {
+            skip_this(why);
+            return None;
         }
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("bmgate{}x{number}", std::process::id());

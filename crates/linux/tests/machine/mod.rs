@@ -28,6 +28,14 @@ macro_rules! timely {
 }
 pub(crate) use timely;
 
+/// Why no test should make namespaces here; none: it may. `ci.sh quick` leaves them to `ci.sh`.
+pub(crate) fn no_lab() -> Option<&'static str> {
+    if std::env::var_os("BANDMASTER_NO_LAB").is_some() {
+        return Some("BANDMASTER_NO_LAB is set");
+    }
+    (!nix::unistd::geteuid().is_root()).then_some("needs root: network namespaces")
+}
+
 /// Says that a test did not do what it is for: also where the test passes, whose other words are not shown.
 pub(crate) fn skip(test: &str, why: impl Display) {
     let _ = writeln!(io::stderr(), "skipped: {test}: {why}");

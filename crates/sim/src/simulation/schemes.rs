@@ -169,7 +169,7 @@ impl Simulation<'_> {
             self.control.probes.restart(node, &self.net.routes, |port, end| ports[port].passed(end));
         }
         self.run_roles(|runner, host| runner.change(host, now, node, change));
-        if change == Change::Join {
+        if change != Change::Leave {
             for FlowStats { flow, end, .. } in self.flow_stats(now, node) {
                 self.announce(flow.0, node, end);
             }
@@ -312,6 +312,8 @@ mod tests {
     use bandmaster_core::scenario::{Options, parse};
     use bandmaster_core::time::Time;
 
+    use crate::RunOptions;
+
     /// Agents take the difference of two looks.
     #[test]
     fn what_a_host_has_sent_never_falls_when_rounds_use_flow_numbers_again() {
@@ -338,7 +340,8 @@ mod tests {
         "#;
         let study = parse("x.toml", text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
         let scenario = &study.cases[0].scenario;
-        let mut simulation = crate::build::build(scenario, 0, None).unwrap_or_else(|e| panic!("{e}"));
+        let mut simulation =
+            crate::build::build(scenario, 0, &RunOptions::default()).unwrap_or_else(|e| panic!("{e}"));
         let host = scenario.topology.node("left.0").expect("a host");
         let (mut before, end) = (simulation.segments(host), Time::ZERO + scenario.run.duration);
         simulation.schedule_start();

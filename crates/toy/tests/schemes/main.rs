@@ -36,13 +36,13 @@ mod lab {
     use bandmaster_core::scenario::Scenario;
     use bandmaster_linux::lab::{self, RunOptions};
 
-    use super::machine::skip;
+    use super::machine::{no_lab, skip};
 
     /// The only lab of this process; none, with the reason printed, when this user may make none.
     pub(crate) fn alone(test: &str) -> Option<MutexGuard<'static, ()>> {
         static ONE: Mutex<()> = Mutex::new(());
-        if !nix::unistd::geteuid().is_root() {
-            skip(test, "the lab needs root: network namespaces");
+        if let Some(why) = no_lab() {
+            skip(test, why);
             return None;
         }
         Some(ONE.lock().unwrap_or_else(PoisonError::into_inner))

@@ -1,0 +1,132 @@
+//! Bytes that come from a network.
+
+use bandmaster_core::control::Message;
+use bandmaster_core::id::NodeId;
+use bandmaster_core::runtime::envelope::{Key, Line};
+use bandmaster_core::scheme::er2bc::probe::{self, Auth, Body, Counters, Endpoint, Seq};
+use bandmaster_core::scheme::opentcp::DEF as OPENTCP;
+use bandmaster_core::scheme::opentcp::condition::{Condition, Scope};
+use bandmaster_core::scheme::opentcp::wire;
+use bandmaster_core::time::Time;
+use bandmaster_fuzz::{INPUTS, Source, Target, bend};
+
+const SMALL: u64 = 32 << 20;
+
+fn key() -> Key {
+    Key::new(&[7; 32]).expect("long enough")
+}
+
+/// Raw bytes, or real ones with a few that are not.
+fn bytes_or(source: &mut Source, real: impl FnOnce(&mut Source) -> Vec<u8>) -> Vec<u8> {
+    let mut bytes = match source.below(3) {
+        0 => {
+            let n = source.below(120);
+            source.bytes(n)
+        }
+        _ => real(source),
+    };
+    if source.once_in(2) {
+        bend(source, &mut bytes);
+    }
+    bytes
+}
+
+fn probe_message(source: &mut Source) -> probe::Message {
+    let counters = Counters {
+        packets: source.extreme(),
+        bytes: source.extreme(),
+        time: Time::from_nanos(source.extreme()),
+    };
+    let body = if source.once_in(2) { Body::Question } else { Body::Answer(counters) };
+    probe::Message { seq: Seq::new(source.bits() as u16), body }
+}
+
+#[test]
+fn probes() {
+    let auth = |keyed: bool| if keyed { Auth::Key(key()) } else { Auth::None };
+    let make = |source: &mut Source| {
+        let keyed = source.once_in(2);
+        let mut bytes = bytes_or(source, |source| {
+            let epoch = source.extreme() as u32;
+            Endpoint::new(auth(keyed), epoch).seal(probe_message(source).encode())
+        });
+        bytes.insert(0, u8::from(keyed));
+        bytes
+    };
+    let read = |input: &[u8]| {
+        let Some((&keyed, bytes)) = input.split_first() else { return };
+        if let Ok(message) = probe::Message::decode(bytes) {
+            assert_eq!(message.encode(), bytes, "decoded and encoded");
+        }
+        let mut end = Endpoint::new(auth(keyed > 0), 0);
+        let first = end.open(bytes).map(|(message, ..)| message);
+        if keyed > 0 && first.is_ok() {
+            assert!(end.open(bytes).is_err(), "heard twice");
+        }
+        let other = Endpoint::new(Auth::Key(Key::new(&[8; 32]).expect("long enough")), 0).open(bytes).is_ok();
+        assert!(!other, "opened with another key");
+    };
+    Target { name: "probe", inputs: (INPUTS, 20_000), memory: SMALL, make: &make, read: &read }.fuzz();
+}
+
+#[test]
+fn envelopes() {
+    let (own, peer) = (NodeId(1), NodeId(2));
+    let make = |source: &mut Source| {
+        bytes_or(source, |source| {
+            let mut line = Line::new(key(), peer, own, source.extreme() as u32);
+            let n = source.below(60);
+            line.seal(&Message { from: peer, scheme: source.bits() as u16, body: source.bytes(n) })
+        })
+    };
+    let read = |input: &[u8]| {
+        let mut line = Line::new(key(), own, peer, 0);
+        if let Ok(message) = line.open(input) {
+            assert_eq!(message.from, peer);
+            assert!(line.open(input).is_err(), "heard twice");
+            let third = Line::new(key(), NodeId(3), peer, 0).open(input);
+            assert!(third.is_err(), "for another receiver");
+        }
+    };
+    Target { name: "envelope", inputs: (INPUTS, 20_000), memory: SMALL, make: &make, read: &read }.fuzz();
+}
+
+/// What OpenTCP's roles say; whatever is read must be usable.
+#[test]
+fn bodies_of_opentcp() {
+    let real = |source: &mut Source| {
+        let mut number = || source.extreme() as u32;
+        let (sequence, a, b, c, d) = (number(), number(), number(), number(), number());
+        let body = match source.below(2) {
+            0 => wire::Body::Host(wire::HostReport { sequence, live: a, started: b, drop_rate: c, rtt: d }),
+            _ => {
+                let port = |source: &mut Source| wire::PortReport {
+                    place: source.bits() as u32 % 128,
+                    utilization: source.extreme() as u32,
+                    drop_rate: source.extreme() as u32,
+                    backlog: source.extreme() as u32,
+                };
+                let ports = (0..source.below(4)).map(|_| port(source)).collect();
+                let covered = *source.pick(&[0, 1, 2, 3, 99, 100, 101, u32::MAX]);
+                wire::Body::Switch(wire::SwitchReport { sequence, first: a, covered, ports })
+            }
+        };
+        bandmaster_core::control::body(&body)
+    };
+    let make = |source: &mut Source| bytes_or(source, real);
+    let read = |input: &[u8]| {
+        let message = Message { from: NodeId(1), scheme: OPENTCP.code, body: input.to_vec() };
+        match wire::read(&message) {
+            Some(wire::Body::Host(report)) => drop(report.state("x".into())),
+            Some(wire::Body::Switch(report)) => drop(report.states(|place| place.to_string())),
+            Some(wire::Body::Cue(cue)) => {
+                let _ = (cue.lease(), cue.order());
+                for text in &cue.preconditions {
+                    let _ = Condition::compile(text, Scope::Host);
+                }
+            }
+            None => {}
+        }
+    };
+    Target { name: "opentcp", inputs: (INPUTS, 20_000), memory: SMALL, make: &make, read: &read }.fuzz();
+}

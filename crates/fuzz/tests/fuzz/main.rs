@@ -1,0 +1,7 @@
+//! What hostile input must not do: panic, hang, or take more memory than is said.
+
+mod decoders;
+mod errors;
+mod parsers;
+mod runs;
+mod tree;
