@@ -157,7 +157,7 @@ run_check() {
 
 case "${1-}" in
     "") CHECKS=("${COMPLETE[@]}") ;;
-    quick) CHECKS=("${QUICK[@]}"); export BANDMASTER_NO_LAB=1 ;;
+    quick) CHECKS=("${QUICK[@]}"); export BANDMASTER_NO_LAB=1 BANDMASTER_FUZZ=1000 BANDMASTER_FUZZ_RUNS=50 ;;
     long) CHECKS=("${LONG[@]}") ;;
     *) CHECKS=("$@") ;;
 esac

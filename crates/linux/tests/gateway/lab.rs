@@ -271,6 +271,27 @@ impl Lab {
         }
     }
 
+    /// Waits until the last class of `node` is in the kernel.
+    pub(crate) fn until_shaped(&self, node: &str, seconds: u64) {
+        self.until_true(node, "shaped", seconds, || {
+            self.inside(node, "tc class show dev wan0").contains("htb 1:14")
+        });
+    }
+
+    /// Waits until `node` has logged `text`.
+    pub(crate) fn until_logged(&self, node: &str, text: &str, seconds: u64) {
+        self.until_true(node, text, seconds, || self.log(node).contains(text));
+    }
+
+    fn until_true(&self, node: &str, what: &str, seconds: u64, holds: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !holds() {
+            let late = begin.elapsed() > Duration::from_secs(seconds);
+            assert!(!late, "{node}: not {what} after {seconds} s\n{}", self.log(node));
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// All that a gateway could change at `node`, as the kernel tells it.
     pub(crate) fn machine(&self, node: &str) -> Machine {
         let commands = [

@@ -131,8 +131,10 @@ fn false_answers_change_nothing() {
     let classes = lab.inside("g1", "tc -j class show dev wan0");
     fs::write(folder.join("go"), "").expect("written");
     wait_for(&folder.join("flooded"));
-    thread::sleep(Duration::from_millis(1500));
-    let after = lab.status("g1");
+    let asked = lab.status("g1").sender.expect("a sender").questions;
+    let after = lab.until("g1", "asking on", 5, |status| {
+        status.sender.as_ref().is_some_and(|sender| sender.questions >= asked + 2)
+    });
     assert_eq!(lab.inside("g1", "tc -j class show dev wan0"), classes);
     let (sender, refused) = (after.sender.expect("a sender"), after.refused);
     assert_eq!((sender.estimate, sender.in_force, sender.state), (1_000_000, 1_000_000, State::Answering));
