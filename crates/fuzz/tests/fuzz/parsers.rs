@@ -27,6 +27,11 @@ fn words(list: &[&str]) -> Vec<String> {
     list.iter().map(|word| (*word).to_owned()).collect()
 }
 
+/// Gives a reader texts that differ from good ones.
+fn try_texts(name: &str, inputs: u64, memory: u64, corpus: &Corpus, read: &dyn Fn(&[u8])) {
+    Target { name, inputs: (INPUTS, inputs), memory, make: &|source| corpus.mutate(source), read }.fuzz();
+}
+
 fn as_text(input: &[u8]) -> String {
     String::from_utf8_lossy(input).into_owned()
 }
@@ -56,14 +61,7 @@ fn scenarios() {
             );
         }
     };
-    Target {
-        name: "scenario",
-        inputs: (INPUTS, 3_000),
-        memory: 2 << 30,
-        make: &|s| corpus.mutate(s),
-        read: &read,
-    }
-    .fuzz();
+    try_texts("scenario", 3_000, 2 << 30, &corpus, &read);
 }
 
 fn state(source: &mut Source) -> State {
@@ -100,14 +98,7 @@ fn policies() {
             assert_eq!(policy.explain(&state).fired, fired, "decided and explained");
         }
     };
-    Target {
-        name: "policy",
-        inputs: (INPUTS, 10_000),
-        memory: SMALL,
-        make: &|s| corpus.mutate(s),
-        read: &read,
-    }
-    .fuzz();
+    try_texts("policy", 10_000, SMALL, &corpus, &read);
 }
 
 #[test]
@@ -187,14 +178,7 @@ fn conditions() {
             let _ = (condition.holds(&values), condition.terms(&values));
         }
     };
-    Target {
-        name: "condition",
-        inputs: (INPUTS, 10_000),
-        memory: SMALL,
-        make: &|s| corpus.mutate(s),
-        read: &read,
-    }
-    .fuzz();
+    try_texts("condition", 10_000, SMALL, &corpus, &read);
 }
 
 #[test]
@@ -220,14 +204,7 @@ fn deployments() {
         let Ok(deployment) = deployment::parse("g.toml", &as_text(input)) else { return };
         assert!(!deployment.roles(&[]).is_empty(), "a gateway without a role");
     };
-    Target {
-        name: "deployment",
-        inputs: (INPUTS, 10_000),
-        memory: SMALL,
-        make: &|s| corpus.mutate(s),
-        read: &read,
-    }
-    .fuzz();
+    try_texts("deployment", 10_000, SMALL, &corpus, &read);
 }
 
 #[test]
@@ -247,14 +224,7 @@ fn traces() {
             now = end + Span::from_secs(7);
         }
     };
-    Target {
-        name: "trace",
-        inputs: (INPUTS, 10_000),
-        memory: SMALL,
-        make: &|s| corpus.mutate(s),
-        read: &read,
-    }
-    .fuzz();
+    try_texts("trace", 10_000, SMALL, &corpus, &read);
 }
 
 #[test]
@@ -276,14 +246,7 @@ fn size_distributions() {
             let _ = sizes.quantile(share);
         }
     };
-    Target {
-        name: "sizes",
-        inputs: (INPUTS, 10_000),
-        memory: SMALL,
-        make: &|s| corpus.mutate(s),
-        read: &read,
-    }
-    .fuzz();
+    try_texts("sizes", 10_000, SMALL, &corpus, &read);
 }
 
 #[test]
@@ -312,14 +275,7 @@ fn words_of_the_command_line() {
             let _ = parse("x.toml", scenario, &Options { overrides: vec![change], ..Options::default() });
         }
     };
-    Target {
-        name: "words",
-        inputs: (INPUTS, 10_000),
-        memory: SMALL,
-        make: &|s| corpus.mutate(s),
-        read: &read,
-    }
-    .fuzz();
+    try_texts("words", 10_000, SMALL, &corpus, &read);
 }
 
 /// Capacities as a scenario may describe them.

@@ -298,26 +298,10 @@ mod tests {
     use std::sync::Mutex;
 
     use bandmaster_core::control::{Controller, Outbox, Passed};
-    use bandmaster_core::scheme::er2bc::deployment;
-    use bandmaster_core::scheme::er2bc::probe::{Auth, Body, Counters, Message, Seq};
-    use bandmaster_core::scheme::{Built, Place, Role, er2bc};
+    use bandmaster_core::scheme::er2bc::probe::{Body, Counters, Message, Seq};
 
+    use super::super::machine::dry;
     use super::*;
-
-    const SENDER: &str = r#"
-        version = 1
-        role = "sender"
-        interface = "lo"
-        [peer]
-        address = "127.0.0.1"
-        auth = "none"
-        [control]
-        safe-rate = "500kbit"
-        [[classes]]
-        name = "all"
-        priority = 1
-        need = "400kbit"
-    "#;
 
     struct Listener(Arc<Mutex<Vec<&'static str>>>);
 
@@ -338,11 +322,7 @@ mod tests {
     /// A program in the kernel tells of a question when somebody looks, which may be as late as with the answer.
     #[test]
     fn a_role_hears_that_a_question_left_before_its_answer_came() {
-        let mut deployment = deployment::parse("gw.toml", SENDER).unwrap_or_else(|e| panic!("{e}"));
-        deployment.listen = ([127, 0, 0, 1], 0).into();
-        let params = deployment.sender.as_ref().expect("a sender").params.clone();
-        let loaded = Loaded { file: "gw.toml".into(), deployment, auth: Auth::None, answer_auth: Auth::None };
-        let mut gateway = Gateway::new(loaded, None, true).unwrap_or_else(|e| panic!("{e}"));
+        let mut gateway = Gateway::new(dry::loaded(), None, true).unwrap_or_else(|e| panic!("{e}"));
         let [own, peer] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
         own.connect(peer.local_addr().expect("bound")).expect("connected");
         peer.connect(own.local_addr().expect("bound")).expect("connected");
@@ -350,11 +330,7 @@ mod tests {
         gateway.machine.socket = own;
 
         let heard = Arc::default();
-        let place =
-            Place { peers: vec![(OTHER, &er2bc::RECEIVER)], ..Place::new(&er2bc::SENDER, OWN, params) };
-        let built = Built::brain(Listener(Arc::clone(&heard)));
-        let roles = vec![Role { scheme: &er2bc::DEF, place, built }];
-        gateway.runner = Runner::new::<Machine>(roles, inventory()).unwrap_or_else(|e| panic!("{e}"));
+        gateway.runner = dry::runner(Listener(Arc::clone(&heard)));
         for number in 0..3 {
             let seq = Seq::new(number);
             gateway.machine.expect_answer(seq);

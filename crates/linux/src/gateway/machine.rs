@@ -656,9 +656,10 @@ fn open(deployment: &Deployment) -> Result<UdpSocket, Error> {
 /// Counters of everything: a dry run changes nothing.
 const COUNTING_DRY: &str = "counters of the whole interface, nearly in the order of packets";
 
+/// A sender at `lo` that changes nothing, and in its place whatever a test wants to hear what it would.
 #[cfg(test)]
-mod tests {
-    use bandmaster_core::control::{Action, Controller, Observation, Outbox, Subject};
+pub(super) mod dry {
+    use bandmaster_core::control::Controller;
     use bandmaster_core::runtime::Runner;
     use bandmaster_core::scheme::er2bc::deployment::{self, OTHER, OWN, inventory};
     use bandmaster_core::scheme::{Built, Place, Role, er2bc};
@@ -680,6 +681,30 @@ mod tests {
         priority = 1
         need = "400kbit"
     "#;
+
+    pub(in super::super) fn loaded() -> Loaded {
+        let mut deployment = deployment::parse("gw.toml", SENDER).unwrap_or_else(|e| panic!("{e}"));
+        deployment.listen = ([127, 0, 0, 1], 0).into();
+        Loaded { file: "gw.toml".into(), deployment, auth: Auth::None, answer_auth: Auth::None }
+    }
+
+    pub(in super::super) fn runner(role: impl Controller + 'static) -> Runner {
+        let params = loaded().deployment.sender.expect("a sender").params;
+        let place =
+            Place { peers: vec![(OTHER, &er2bc::RECEIVER)], ..Place::new(&er2bc::SENDER, OWN, params) };
+        let role = Role { scheme: &er2bc::DEF, place, built: Built::brain(role) };
+        Runner::new::<Machine>(vec![role], inventory()).unwrap_or_else(|e| panic!("{e}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bandmaster_core::control::{Action, Controller, Observation, Outbox, Subject};
+    use bandmaster_core::scheme::er2bc;
+    use bandmaster_core::scheme::er2bc::deployment::OTHER;
+
+    use super::*;
+
     const PORT: PortId = PortId(0);
 
     type Told = Arc<Mutex<Vec<(Subject, Refusal)>>>;
@@ -718,11 +743,7 @@ mod tests {
 
     #[test]
     fn what_the_machine_refuses_comes_back_and_is_counted() {
-        let mut deployment = deployment::parse("gw.toml", SENDER).unwrap_or_else(|e| panic!("{e}"));
-        deployment.listen = ([127, 0, 0, 1], 0).into();
-        let params = deployment.sender.as_ref().expect("a sender").params.clone();
-        let loaded = Loaded { file: "gw.toml".into(), deployment, auth: Auth::None, answer_auth: Auth::None };
-        let mut machine = Machine::new(loaded, None, true).unwrap_or_else(|e| panic!("{e}"));
+        let mut machine = Machine::new(dry::loaded(), None, true).unwrap_or_else(|e| panic!("{e}"));
         machine.begin();
         // A socket without a peer, by which nothing can be sent.
         machine.socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
@@ -730,10 +751,7 @@ mod tests {
         let told = Told::default();
         let question = Message { seq: er2bc::probe::Seq::default(), body: Body::Question }.encode();
         let stubborn = Stubborn { next: Time::ZERO, question, told: Arc::clone(&told) };
-        let place =
-            Place { peers: vec![(OTHER, &er2bc::RECEIVER)], ..Place::new(&er2bc::SENDER, OWN, params) };
-        let role = Role { scheme: &er2bc::DEF, place, built: Built::brain(stubborn) };
-        let mut runner = Runner::new::<Machine>(vec![role], inventory()).unwrap_or_else(|e| panic!("{e}"));
+        let mut runner = dry::runner(stubborn);
         runner.begin(&mut machine, Time::ZERO);
         for rounds in 1..=3 {
             let now = Time::ZERO + Span::from_millis(rounds);
