@@ -168,6 +168,50 @@ fn tail_loss_waits_for_the_timer() {
     trace.assert_complete(10 * MSS);
 }
 
+/// RFC 6298 section 3 (Karn): without timestamps, what was sent again is not measured. The last timeout is that of round trips
+/// on an idle link: the smoothed time and the floor of 200 ms.
+#[test]
+fn without_timestamps_retransmissions_are_not_measured() {
+    let tcp = "timestamps = false\ncwnd-clamp = \"2pkt\"\ndelayed-ack = \"1pkt\"";
+    let trace = Case { tcp, drops: &[10, 11, 41], ..Case::new("no-timestamps") }.size("40000B").check();
+    let again = *trace.retransmissions().last().expect("a timeout");
+    let progress =
+        trace.acks().filter(|a| a.at < again.at && a.sack.is_empty()).map(|a| a.at).fold(0.0, f64::max);
+    // 20 ms, a segment and an acknowledgement on the link, and of the SYN's shorter time what eighteen samples have left.
+    let timeout = 200.0 + 20.0 + (1040.0 + 40.0) * 8e-4;
+    let waited = again.at - progress;
+    assert!((timeout - 0.2..timeout).contains(&waited), "{waited} ms instead of {timeout}");
+    trace.assert_complete(40 * MSS);
+}
+
+/// RFC 5681 section 2: an acknowledgement that opens the window is no duplicate, also when SACK does not tell.
+#[test]
+fn window_updates_are_no_duplicates() {
+    let tcp = "sack = false\nreceive-buffer = \"8000B\"\nread-rate = \"2mbit\"\nwindow-scaling = false";
+    let trace = Case { tcp, ..Case::new("window-updates") }.size("60000B").check();
+    let mut updates = 0;
+    for pair in trace.acks().collect::<Vec<_>>().windows(2) {
+        updates += u32::from(pair[1].ack == pair[0].ack && pair[1].window > pair[0].window);
+    }
+    assert!(updates > 5, "{updates} window updates");
+    assert!(trace.retransmissions().is_empty());
+    trace.assert_complete(60 * MSS);
+}
+
+/// RFC 6937 section 3: while a recovery finds more losses, the window follows what is delivered; without, it grows by a segment
+/// more for each acknowledgement.
+#[test]
+fn prr_is_slower_while_losses_go_on() {
+    let drops = &[6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26];
+    let trace = Case { tcp: "recovery = \"prr\"", drops, ..Case::new("prr-losses") }
+        .size("60000B")
+        .iw("30pkt")
+        .check();
+    assert_eq!(trace.metric("rtos"), 0.0);
+    assert_eq!(trace.retransmissions().len(), drops.len());
+    trace.assert_complete(60 * MSS);
+}
+
 /// RFC 6298 (5.5): the timeout doubles; RFC 5681 section 3.1: one segment after it, and slow start.
 #[test]
 fn timeout_backs_off() {
@@ -695,7 +739,8 @@ impl Case {
         }
         for packet in &answers {
             let mut row = trace.row(packet, false);
-            let options = 12 + if row.sack.is_empty() { 0 } else { 4 + 8 * row.sack.len() };
+            let stamps = if self.tcp.contains("timestamps = false") { 0 } else { 12 };
+            let options = stamps + if row.sack.is_empty() { 0 } else { 4 + 8 * row.sack.len() };
             // 800 ns per byte; whole nanoseconds, so that rows compare exactly.
             let nanos = packet.at.as_nanos() as f64
                 + hops_back * f64::from(40 + options as u32) * 800.0

@@ -319,6 +319,8 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
+    use bandmaster_core::rng::Stream;
+
     use super::*;
 
     const MSS: u64 = 1000;
@@ -371,5 +373,152 @@ mod tests {
         assert_eq!(board.take_unknown(MSS), None);
         assert_eq!(board.take_rescue(), Some(4));
         assert_eq!(board.take_rescue(), None);
+    }
+
+    /// RFC 6675 section 3, word for word, over a list of segments.
+    #[derive(Default)]
+    struct Model {
+        una: u64,
+        segments: Vec<Segment>,
+    }
+
+    #[derive(Clone, Copy, Default)]
+    struct Segment {
+        is_sacked: bool,
+        is_lost: bool,
+        is_sent_again: bool,
+    }
+
+    impl Model {
+        fn count(&self, which: impl Fn(&Segment) -> bool) -> u32 {
+            self.segments.iter().filter(|segment| which(segment)).count() as u32
+        }
+
+        fn sack(&mut self, start: u64, end: u64) {
+            for at in (start - self.una) / MSS..(end - self.una) / MSS {
+                self.segments[at as usize] = Segment { is_sacked: true, ..Segment::default() };
+            }
+        }
+
+        /// IsLost: DupThresh SACKed segments lie above. What has been sent again is not lost again.
+        fn mark_lost_by_sack(&mut self) {
+            for at in 0..self.segments.len() {
+                let above = self.segments[at..].iter().filter(|segment| segment.is_sacked).count() as u32;
+                let segment = &mut self.segments[at];
+                segment.is_lost |= !segment.is_sacked && !segment.is_sent_again && above >= DUP_THRESH;
+            }
+        }
+
+        fn mark_all_lost(&mut self) {
+            for segment in self.segments.iter_mut().filter(|segment| !segment.is_sacked) {
+                *segment = Segment { is_lost: true, ..Segment::default() };
+            }
+        }
+
+        /// SetPipe: what is neither SACKed nor lost, and what was sent again.
+        fn pipe(&self) -> u32 {
+            self.count(|s| !s.is_sacked && !s.is_lost) + self.count(|s| s.is_sent_again)
+        }
+
+        fn take(&mut self, at: Option<usize>) -> Option<usize> {
+            self.segments[at?].is_sent_again = true;
+            at
+        }
+
+        /// NextSeg rules 1, 3 and 4.
+        fn take_lost(&mut self) -> Option<usize> {
+            let at = self.segments.iter().position(|s| s.is_lost && !s.is_sent_again);
+            self.take(at)
+        }
+
+        fn take_unknown(&mut self) -> Option<usize> {
+            let highest = self.segments.iter().rposition(|s| s.is_sacked)?;
+            let unknown = |s: &Segment| !s.is_sacked && !s.is_lost && !s.is_sent_again;
+            let at = self.segments[..highest].iter().position(unknown);
+            self.take(at)
+        }
+
+        fn take_rescue(&mut self) -> Option<usize> {
+            let last = self.segments.iter().rposition(|s| !s.is_sacked)?;
+            let segment = self.segments[last];
+            self.take(Some(last).filter(|_| !segment.is_lost && !segment.is_sent_again))
+        }
+    }
+
+    fn sack_both(model: &mut Model, board: &mut Scoreboard, start: u64, end: u64) {
+        let una = model.una;
+        model.sack(una + start * MSS, una + end * MSS);
+        board.sack(una + start * MSS, una + end * MSS, MSS);
+    }
+
+    /// Whatever comes, in any order, the scoreboard and RFC 6675 agree on what is lost, in flight, and sent next.
+    #[test]
+    fn any_sequence_of_events_is_that_of_rfc_6675() {
+        let mut taken = [0; 3];
+        for seed in 0..400 {
+            let mut random = Stream::new(seed, 0, "scoreboard");
+            let mut below = |most: usize| random.below(most as u64) as usize;
+            let (mut model, mut board) = (Model::default(), Scoreboard::default());
+            for step in 0..120 {
+                let outstanding = model.segments.len();
+                match below(9) {
+                    0 | 1 => {
+                        for _ in 0..=below(5) {
+                            model.segments.push(Segment::default());
+                            board.push();
+                        }
+                    }
+                    2 if outstanding > 1 => {
+                        let count = below(outstanding.min(6));
+                        let any = model.segments.drain(..count).any(|segment| segment.is_sent_again);
+                        model.una += count as u64 * MSS;
+                        assert_eq!(board.acknowledge(model.una, count as u32, true), any);
+                    }
+                    3..=5 if outstanding > 1 => {
+                        // The first is what the receiver waits for.
+                        let start = 1 + below(outstanding - 1);
+                        let end = (start + 1 + below(4)).min(outstanding);
+                        sack_both(&mut model, &mut board, start as u64, end as u64);
+                        model.mark_lost_by_sack();
+                        board.mark_lost_by_sack(MSS);
+                    }
+                    6 => {
+                        assert_eq!(board.take_lost(), model.take_lost(), "seed {seed}, step {step}");
+                        taken[0] += 1;
+                    }
+                    7 if outstanding > 0 && below(2) == 0 => {
+                        let (unknown, expected) = (board.take_unknown(MSS), model.take_unknown());
+                        assert_eq!(unknown, expected, "seed {seed}, step {step}");
+                        taken[1] += u32::from(unknown.is_some());
+                        let (rescue, expected) = (board.take_rescue(), model.take_rescue());
+                        assert_eq!(rescue, expected, "seed {seed}, step {step}");
+                        taken[2] += u32::from(rescue.is_some());
+                    }
+                    8 if below(4) == 0 => {
+                        model.mark_all_lost();
+                        board.mark_all_lost(model.una + outstanding as u64 * MSS);
+                    }
+                    _ => {}
+                }
+                let expected = (
+                    model.segments.len() as u32,
+                    model.count(|s| s.is_sacked),
+                    model.count(|s| s.is_lost),
+                    model.pipe(),
+                    model.count(|s| s.is_lost && !s.is_sent_again) > 0,
+                    model.segments.first().is_some_and(|s| s.is_sent_again),
+                );
+                let seen = (
+                    board.outstanding(),
+                    board.sacked,
+                    board.lost(),
+                    board.pipe(board.sacked),
+                    board.has_lost_pending(),
+                    board.head_is_retransmitted(),
+                );
+                assert_eq!(seen, expected, "seed {seed}, step {step}");
+            }
+        }
+        assert!(taken.iter().all(|count| *count > 50), "{taken:?}");
     }
 }

@@ -501,4 +501,45 @@ mod tests {
         // 5 Mbit in half a second: 10 Mbit/s less.
         assert_eq!(tell(&mut allocator, &Word::Links(vec![link])), [(0, 90.0)]);
     }
+
+    fn told(flows: u32, used: f64, could_use: f64, queueing_ms: f64) -> Sum {
+        Sum { flows, used, could_use, queueing: queueing_ms * 1e-3 }
+    }
+
+    /// By hand, with alpha 0.5: averages, the limit below what passes while packets queue outside, and steps that double.
+    #[test]
+    fn the_limit_of_a_way_in_follows_what_passes() {
+        let mut ingress = Ingress::default();
+        ingress.measure(&told(2, 80.0, 100.0, 20.0), 0.004, 0.5);
+        // 10 ms each, 4 of them the domain's: 6 ms outside are more than 5.
+        assert_eq!((ingress.used, ingress.could_use), (40.0, 50.0));
+        assert_eq!((ingress.limit, ingress.step), (Some(36.0), 0.01));
+        // Not followed: the least step over what passes.
+        ingress.measure(&told(2, 80.0, 100.0, 17.0), 0.004, 0.5);
+        assert_eq!((ingress.used, ingress.could_use), (60.0, 75.0));
+        assert_eq!((ingress.limit, ingress.step), (Some(60.0 * 1.02), 0.02));
+        // Followed: twice the step, up to a half.
+        for step in [0.04, 0.08, 0.16, 0.32, 0.5, 0.5] {
+            ingress.measure(&told(2, ingress.could_use, ingress.could_use, 0.0), 0.0, 1.0);
+            assert_eq!((ingress.step, ingress.limit), (step, Some(75.0 * (1.0 + step))));
+        }
+    }
+
+    /// Flow 0 is known to be limited at 10 Mbit/s: the other gets the rest, and flow 0 may grow by the head-room, but not
+    /// below half of what the other has.
+    #[test]
+    fn a_limited_flow_keeps_room_to_grow() {
+        let mut allocator = allocator("max-min");
+        for f in 0..2 {
+            tell(&mut allocator, &Word::Started(FlowId(f), way()));
+        }
+        let mut rates = Vec::new();
+        for _ in 0..60 {
+            rates = tell(&mut allocator, &report(&[10.0, 90.0]));
+        }
+        assert_eq!(rates.len(), 2);
+        let [(_, limited), (_, free)] = rates[..] else { panic!("{rates:?}") };
+        assert!((free - 90.0).abs() < 0.5, "{rates:?}");
+        assert!((limited - free * LEAST_PART).abs() < 0.5, "{rates:?}");
+    }
 }

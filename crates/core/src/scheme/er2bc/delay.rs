@@ -525,4 +525,100 @@ mod tests {
         }
         assert!(least < 0.008, "{least}");
     }
+
+    fn law(cycle: u64) -> Delay {
+        Delay::new(Settings::default(), Span::from_secs(cycle))
+    }
+
+    fn near(seen: f64, expected: f64, what: &str) {
+        assert!((seen - expected).abs() < 1.0, "{what}: {seen} instead of {expected}");
+    }
+
+    /// D6 by hand: free + C (q* - q^) / cycle, at most 60 kb/s up and 45 kb/s down.
+    #[test]
+    fn the_aim_is_the_target_queue_at_the_end_of_the_next_cycle() {
+        let aim = |law: &mut Delay, capacity, ahead, stale| law.aim(2e6, capacity, ahead, false, stale);
+        near(aim(&mut law(1), 5e6, 0.03, false), 2e6, "at the target");
+        near(aim(&mut law(1), 5e6, 0.025, false), 2.025e6, "5 ms below");
+        near(aim(&mut law(2), 5e6, 0.025, false), 2.0125e6, "5 ms below, in two seconds");
+        near(aim(&mut law(1), 5e6, 0.0, false), 2.06e6, "no faster up");
+        near(aim(&mut law(1), 5e6, 0.1, false), 1.955e6, "no faster down");
+        near(aim(&mut law(1), 1e6, 0.01, true), 1.99e6, "to an empty queue");
+        near(aim(&mut law(1), 5e6, 0.014, true), 1.955e6, "to an empty queue");
+        near(aim(&mut law(1), 5e6, 0.016, true), 1.94e6, "and in a hurry when it is long");
+        let mut shallow = law(1);
+        shallow.full = 0.04;
+        near(aim(&mut shallow, 5e6, 0.02, false), 2e6, "half of a queue that overflows is the target");
+    }
+
+    /// Goals by hand: margin 3 %, reach 3 %, 80 kb/s over what is free, and 2 % below it when the reserve is spent.
+    #[test]
+    fn a_goal_lifts_the_aim_as_far_as_it_may() {
+        let with = |need: u64| {
+            let mut law = law(1);
+            law.set_goals(&[Rate::from_bits_per_sec(500_000), Rate::from_bits_per_sec(need)]);
+            law
+        };
+        near(with(2_000_000).aim(1.98e6, 5e6, 0.03, false, false), 2.06e6, "the goal and its margin");
+        near(with(2_000_000).aim(1.95e6, 5e6, 0.03, false, false), 2.03e6, "80 kb/s above what is free");
+        near(with(2_000_000).aim(1.93e6, 5e6, 0.03, false, false), 1.93e6, "out of reach");
+        near(with(1_960_000).aim(2e6, 5e6, 0.2, true, false), 1.96e6, "what is free falls: 2 % below it");
+        near(with(1_960_001).aim(2e6, 5e6, 0.2, true, false), 1.955e6, "a goal above that is not taken");
+        let mut spent = with(1_900_000);
+        near(spent.aim(2e6, 5e6, 0.091, false, false), 1.957e6, "the reserve of 90 ms is used up");
+        assert!(spent.spent);
+        near(spent.aim(2e6, 5e6, 0.0376, false, false), 1.962e6, "until 37.5 ms");
+        assert!(spent.spent);
+        spent.aim(2e6, 5e6, 0.0374, false, false);
+        assert!(!spent.spent);
+        let mut shallow = with(1_900_000);
+        shallow.full = 0.1;
+        near(shallow.aim(2e6, 5e6, 0.095, false, false), 1.955e6, "near an overflow goals wait");
+    }
+
+    /// Rounds by hand: `sent` and `received` in bit/s, the queue in ms, lost of 100 packets.
+    fn round(second: u64, sent: f64, received: f64, queue: f64, lost: i64) -> Round {
+        Round {
+            sent,
+            received,
+            lost,
+            packets: 100,
+            span: 1.0,
+            one_way: 7.0 + queue * 1e-3,
+            asked: Time::ZERO + Span::from_secs(second),
+            answered_after: 0.1,
+        }
+    }
+
+    /// D8, and what a round without a queue proves.
+    #[test]
+    fn without_a_queue_what_was_sent_is_free_and_a_loss_says_what_is() {
+        let mut law = law(1);
+        near(law.next(1e6, &round(0, 1e6, 1e6, 0.0, 0)), 1.5e6, "half as much again at the start");
+        near(law.proven(), 1e6, "what was sent");
+        near(law.next(1.5e6, &round(1, 1.2e6, 1.2e6, 0.0, 0)), 1.5e6, "less than 85 % of W was sent");
+        near(law.next(1.5e6, &round(2, 1.275e6, 1.275e6, 0.0, 0)), 2.25e6, "85 % was");
+        near(law.next(2.25e6, &round(3, 2.25e6, 2.2e6, 0.0, 2)), 3.375e6, "2 % may be the radio's");
+        near(law.next(3e6, &round(4, 3e6, 2e6, 0.0, 3)), 2e6, "3 % are not");
+        near(law.proven(), 2e6, "what came");
+        near(law.next(2e6, &round(5, 2e6, 2e6, 0.0, 0)), 2.06e6, "no longer the start");
+        // Nothing came at all.
+        near(law.next(2e6, &round(6, 2e6, 0.0, 0.0, 100)), 1e6, "half");
+        let idle = Round { packets: 0, ..round(7, 0.0, 0.0, 0.0, 0) };
+        near(law.next(1e6, &idle), 1e6, "nothing was asked");
+    }
+
+    /// The least queue at which packets were lost is forgotten by 0.05 % a round.
+    #[test]
+    fn a_queue_that_overflows_is_remembered() {
+        let mut law = law(1);
+        law.next(1e6, &round(0, 1e6, 1e6, 0.0, 0));
+        law.next(1e6, &round(1, 1e6, 0.9e6, 100.0, 5));
+        assert!((law.full - 0.1).abs() < 1e-9, "one way of 7.1 s beside 7: {}", law.full);
+        law.next(1e6, &round(2, 1e6, 0.9e6, 120.0, 5));
+        assert!((law.full - 0.1 * 1.0005).abs() < 1e-9, "{}", law.full);
+        law.forget();
+        assert!(law.last.is_none() && law.free.is_none() && law.emptied.is_none() && law.resume.is_none());
+        assert_eq!(law.queueing(), Span::ZERO);
+    }
 }

@@ -764,6 +764,19 @@ ports = [5060, "10000-20000"]
             ("\"10000-20000\"", "\"20000-10000\"", "is not a port from 1 to 65535"),
             ("need = \"400kbit\"", "need = 400", "has no unit"),
             ("version = 1", "version = 2", "this program reads version 1"),
+            ("10.1.0.0/16\"]", "10.1.0.0/16\", \"fd00::/8\"]", "mixes IPv4 and IPv6"),
+            (
+                "protocol = \"udp\"",
+                "protocol = \"udp\"\ndestination = [\"fd00::/8\"]",
+                "destination: is of another IP version than source",
+            ),
+            (
+                "ports = [5060, \"10000-20000\"]\n",
+                "ports = [5060, \"10000-20000\"]\n[[classes.match]]\n",
+                "is empty: it would",
+            ),
+            ("need = \"100kbit\"", "need = \"100kbit\"\nqueue = \"0pkt\"", "queue: "),
+            ("need = \"100kbit\"", "need = \"0kbit\"", "must be more than nothing"),
         ];
         for (from, to, expected) in cases {
             assert!(GOOD.contains(from), "{from}");
@@ -778,6 +791,29 @@ ports = [5060, "10000-20000"]
         assert!(errors(&both)[0].contains("needs a secret for each direction"));
         let same = both.replace("key-file = \"peer.key\"", "key-file = \"k\"\nanswer-key-file = \"k\"");
         assert!(errors(&same)[0].contains("a secret of its own"));
+    }
+
+    #[test]
+    fn every_address_of_a_network_and_every_length_of_it_is_taken() {
+        for (text, bits) in [("10.1.2.3/32", 32), ("0.0.0.0/0", 0), ("fd00::1/128", 128), ("::/0", 0)] {
+            let prefix = Prefix::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"));
+            assert_eq!(prefix.to_string(), text);
+            assert_eq!(prefix.length, bits, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_sender_takes_one_class_to_the_most() {
+        let (head, _) = GOOD.split_once("[[classes]]").expect("classes");
+        assert!(errors(head)[0].contains("classes: is missing"), "{:#?}", errors(head));
+        let class = |i: usize| {
+            format!(
+                "[[classes]]\nname = \"c{i}\"\npriority = {i}\nneed = \"1kbit\"\n[[classes.match]]\ndscp = [1]\n"
+            )
+        };
+        let with = |count: usize| head.to_owned() + &(1..=count).map(class).collect::<String>();
+        assert_eq!(errors(&with(MOST_CLASSES)), [] as [String; 0]);
+        assert!(errors(&with(MOST_CLASSES + 1))[0].contains("classes; write 1 to"));
     }
 
     #[test]

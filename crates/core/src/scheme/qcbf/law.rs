@@ -404,6 +404,34 @@ mod tests {
         assert_eq!((law.expected, law.outstanding()), (0, 2 * FRAME));
     }
 
+    /// Eq. 1: (Q - Q_fair) / Q_fair, of what the queue holds and of what is still to come.
+    #[test]
+    fn balance_is_the_queue_beside_what_it_may_hold() {
+        let mut law = Law::new(terms());
+        for (held, balance) in [(0, -1.0), (20, -0.5), (40, 0.0), (60, 0.5)] {
+            law.see(Time::ZERO, held * FRAME);
+            assert_eq!(law.balance(), balance, "{held} frames of 40");
+        }
+        law.see(Time::ZERO, 0);
+        law.on_data(Time::ZERO, &Segment { syn: false, ..segment(0, 0) });
+        assert_eq!(law.on_ack(Time::ZERO, &segment(0, 0)), AckVerdict::Window(10 * MSS));
+        assert_eq!(law.balance(), -0.75, "ten frames are to come");
+    }
+
+    /// A flow that was there before the program is taken at the offset that it has.
+    #[test]
+    fn an_older_connection_goes_on_from_where_it_is() {
+        let mut law = Law::new(terms());
+        law.on_data(Time::ZERO, &segment(0, 1000 * MSS));
+        assert_eq!((law.flows(), law.outstanding()), (1, FRAME), "the segment that was seen");
+        let verdict = law.on_ack(Time::ZERO, &segment(0, 1000 * MSS));
+        assert_eq!(
+            verdict,
+            AckVerdict::Window(40 * MSS),
+            "what the queue holds: its slow start is long over"
+        );
+    }
+
     /// 80 flows have two thirds of a segment each, 100 only half, and share what fills the link without a queue.
     #[test]
     fn fields_far_below_a_segment_share_the_pipe() {
