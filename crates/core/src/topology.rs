@@ -53,8 +53,18 @@ pub struct Link {
     pub host_queue: QueueConfig,
     /// Probability that a packet is lost on the wire, each direction independently.
     pub loss: f64,
+    /// The same from `b` to `a`; none: it is `loss`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_back: Option<f64>,
     /// Scripted losses: ordinal numbers (from 1) of the data packets, counted in direction `a` to `b`, that vanish.
     pub drop_packets: Vec<u64>,
+}
+
+impl Link {
+    /// Probability that a packet is lost on the wire from `a` to `b`, or else from `b` to `a`.
+    pub fn loss_of(&self, is_forth: bool) -> f64 {
+        if is_forth { self.loss } else { self.loss_back.unwrap_or(self.loss) }
+    }
 }
 
 /// Hosts that are named together.

@@ -612,7 +612,7 @@ fn networks() {
             "delay = \"1ms\"",
             "dely = \"1ms\"",
             "x.toml:15:1: error: network.link: unknown key `dely` in [network.link]; did you mean `delay`? \
-             allowed: rate, capacity, capacity-back, delay, queue, host-queue, loss",
+             allowed: rate, capacity, capacity-back, delay, queue, host-queue, loss, loss-back",
         ),
         (
             "rate = \"100mbit\"\n",
@@ -1392,7 +1392,7 @@ fn several_errors_at_once() {
     let expected = "x.toml:7:1: error: run: unknown key `warmup` in [run]; did you mean `warm-up`? allowed: duration, \
          warm-up, sample, trials, quick-trials, seed\n\
          x.toml:15:1: error: network.link: unknown key `dely` in [network.link]; did you mean `delay`? \
-         allowed: rate, capacity, capacity-back, delay, queue, host-queue, loss\n\
+         allowed: rate, capacity, capacity-back, delay, queue, host-queue, loss, loss-back\n\
          x.toml:33:9: error: network.groups.far.count: -4 is not a whole number from 1 to 1000000\n\
          x.toml:48:8: error: flows.noise.rate: \"5mb\" has the unknown unit `mb`; write a bit rate such as \
          \"5mbit\" (bit, kbit, mbit, gbit, tbit)";
@@ -1418,7 +1418,7 @@ fn values_of_the_command_line() {
         (
             set(&["network.links.0.raet=20mbit"]),
             "--set network.links.0.raet=20mbit: error: network.links.server-r1: unknown key `raet` in \
-             [[network.links]]; did you mean `rate`? allowed: ends, rate, capacity, capacity-back, delay, queue, host-queue, loss, \
+             [[network.links]]; did you mean `rate`? allowed: ends, rate, capacity, capacity-back, delay, queue, host-queue, loss, loss-back, \
              drop-packets",
         ),
         (

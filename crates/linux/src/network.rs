@@ -139,7 +139,7 @@ impl Network {
             rate,
             schedule: plan.links.schedules.get(&port).cloned(),
             delay: plan.links.delays[port / 2],
-            loss: (link.loss > 0.0).then(|| (link.loss, stream("loss"))),
+            loss: Some(link.loss_of(is_forth)).filter(|loss| *loss > 0.0).map(|loss| (loss, stream("loss"))),
             script: if is_forth { link.drop_packets.clone() } else { Vec::new() },
             overhead: topology.frame_overhead.get() as u32,
             tells_left,

@@ -189,8 +189,9 @@ fn build_ports(scenario: &Scenario, trial: u32, mut links: Links) -> (Vec<Port>,
                 port.set_jitter(topology.host_delay, jitter);
             }
             let script = if direction == 0 { link.drop_packets.clone() } else { Vec::new() };
-            if link.loss > 0.0 || !script.is_empty() {
-                let loss = (link.loss > 0.0).then(|| (link.loss, stream("loss")));
+            let loss = link.loss_of(direction == 0);
+            if loss > 0.0 || !script.is_empty() {
+                let loss = (loss > 0.0).then(|| (loss, stream("loss")));
                 port.set_losses(loss, script);
             }
             ports.push(port);

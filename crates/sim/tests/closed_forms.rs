@@ -80,6 +80,54 @@ fn newreno_under_random_loss_follows_mathis() {
     }
 }
 
+/// Padhye, Firoiu, Towsley, Kurose (SIGCOMM 1998), the full model, whose losses are those of data. It is up to a tenth below, as
+/// in it a loss takes the rest of its round along. With as many acknowledgements lost, which it leaves out, less gets through:
+/// with a window of four a lost acknowledgement often costs a timeout.
+#[test]
+fn reno_under_loss_follows_pftk() {
+    println!("     p  back  Mbit/s    PFTK  ratio   timeouts");
+    for (p, back, low, high) in [
+        (0.001, 0.0, 0.95, 1.15),
+        (0.003, 0.0, 0.95, 1.15),
+        (0.01, 0.0, 0.95, 1.15),
+        (0.03, 0.0, 0.95, 1.15),
+        (0.1, 0.0, 0.95, 1.15),
+        (0.01, 0.01, 0.95, 1.15),
+        (0.03, 0.03, 0.9, 1.1),
+        (0.1, 0.1, 0.55, 0.8),
+    ] {
+        let text = format!(
+            "version = 1\nname = \"pftk\"\n[run]\nduration = \"2000s\"\nwarm-up = \"50s\"\nsample = \"1s\"\n\
+             [network]\nhosts = [\"tx\", \"rx\"]\nframe-overhead = \"0B\"\nhost-delay = 0.0\n\
+             [[network.links]]\nends = [\"tx\", \"rx\"]\nrate = \"10gbit\"\ndelay = \"50ms\"\nloss = {p}\nloss-back = {back}\n\
+             [tcp]\ncongestion-control = \"reno\"\nbyte-counting = false\ncwnd-validation = false\nsack = false\n\
+             limited-transmit = false\nmin-rto = \"1s\"\nrto-floor = \"rto\"\n\
+             [[flows]]\nname = \"bulk\"\nfrom = \"tx\"\nto = \"rx\"\n\
+             [measure]\nrecord = \"none\"\n"
+        );
+        let (throughput, timeouts) = (mean(&text, 4, "throughput"), mean(&text, 4, "rtos"));
+        let theory = pftk(p) * 1448.0 * 8.0 / 1e6;
+        let ratio = throughput / theory;
+        println!("{p:>6} {back:>5} {throughput:>7.3} {theory:>7.3} {ratio:>6.3} {timeouts:>10.1}");
+        assert!((low..high).contains(&ratio), "p {p}, back {back}: {throughput} Mbit/s, PFTK {theory}");
+    }
+}
+
+/// Packets a second that come, with an acknowledgement for two, a round trip of 100 ms and a first timeout of 1 s.
+fn pftk(p: f64) -> f64 {
+    let (b, rtt, rto) = (2.0, 0.1, 1.0);
+    let q = 1.0 - p;
+    let c = (2.0 + b) / (3.0 * b);
+    let window = c + f64::sqrt(8.0 * q / (3.0 * b * p) + c * c);
+    let ends_in_timeout =
+        (1.0 - q.powi(3)) * (1.0 + q.powi(3) * (1.0 - q.powf(window - 3.0))) / (1.0 - q.powf(window));
+    let ends_in_timeout = ends_in_timeout.min(1.0);
+    let backs_off =
+        1.0 + p + 2.0 * p.powi(2) + 4.0 * p.powi(3) + 8.0 * p.powi(4) + 16.0 * p.powi(5) + 32.0 * p.powi(6);
+    let packets = q / p + window / 2.0 + ends_in_timeout;
+    packets / (rtt * (b / 2.0 * window + 1.0) + ends_in_timeout * rto * backs_off / q)
+}
+
 /// ns-3 and htsim count the same 395,296 packets and 1,185,888 hops on this dumbbell.
 #[test]
 fn constant_rate_streams_have_exact_counts() {

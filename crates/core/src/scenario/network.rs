@@ -293,10 +293,13 @@ fn link_settings(reader: &mut Reader, section: &Section<'_>) -> Option<LinkSetti
     }
     let rate = rate(reader, section, "rate");
     let [capacity, capacity_back] = CAPACITIES.map(|key| capacity(reader, section, key));
-    let loss = section.float("loss");
-    if loss.is_some_and(|loss| loss >= 1.0) {
-        reader.fail_key(section, "loss", "1 would lose every packet; write a number from 0 to below 1");
-    }
+    let [loss, loss_back] = ["loss", "loss-back"].map(|key| {
+        let loss = section.float(key);
+        if loss.is_some_and(|loss| loss >= 1.0) {
+            reader.fail_key(section, key, "1 would lose every packet; write a number from 0 to below 1");
+        }
+        loss
+    });
     let delay = section.draw("delay");
     if delay.is_some_and(|delay| delay.upper_bound().is_some_and(|most| most > Span::from_secs(3600))) {
         reader.fail_key(section, "delay", "is longer than an hour");
@@ -312,6 +315,7 @@ fn link_settings(reader: &mut Reader, section: &Section<'_>) -> Option<LinkSetti
         queue: queue?,
         host_queue: host_queue?,
         loss: loss?,
+        loss_back,
     })
 }
 

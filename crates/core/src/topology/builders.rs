@@ -37,6 +37,8 @@ pub struct LinkSettings {
     pub host_queue: QueueConfig,
     /// Probability that a packet is lost on the wire.
     pub loss: f64,
+    /// The same from the second end to the first; none: it is `loss`.
+    pub loss_back: Option<f64>,
 }
 
 impl Graph {
@@ -57,7 +59,8 @@ impl Graph {
 
     /// Links two nodes.
     pub fn link(&mut self, a: NodeId, b: NodeId, settings: &LinkSettings) {
-        let LinkSettings { rate, capacity, capacity_back, delay, queue, host_queue, loss } = settings.clone();
+        let LinkSettings { rate, capacity, capacity_back, delay, queue, host_queue, loss, loss_back } =
+            settings.clone();
         let drop_packets = Vec::new();
         self.links.push(Link {
             number: 1,
@@ -70,6 +73,7 @@ impl Graph {
             queue,
             host_queue,
             loss,
+            loss_back,
             drop_packets,
         });
     }
@@ -276,6 +280,7 @@ mod tests {
             queue: fifo::config(Limit::Packets(10)),
             host_queue: fifo::config(Limit::Unlimited),
             loss: 0.0,
+            loss_back: None,
         }
     }
 

@@ -20,6 +20,8 @@ pub(crate) struct Receiver {
     next: u64,
     /// Right edge of the window as the sender knows it.
     edge: u64,
+    /// Last.ACK.sent of RFC 7323.
+    acknowledged: u64,
     /// Segments not yet acknowledged.
     unacknowledged: u8,
     generation: u8,
@@ -161,6 +163,11 @@ impl Receiver {
         if fin {
             self.end = end;
         }
+        // RFC 7323 section 4.3. Also of a segment that came before, whose acknowledgement was lost: the timestamp of its first
+        // copy would make the sender take the whole timeout for a round-trip time.
+        if start <= self.acknowledged && packet.ts_value.wrapping_sub(self.recent_timestamp) < 1 << 31 {
+            self.recent_timestamp = packet.ts_value;
+        }
         if end <= self.next || start >= self.edge.max(self.next + 1) {
             self.acknowledge(profile, net, flag::ACK);
             return;
@@ -171,10 +178,6 @@ impl Receiver {
             let extras = self.extras();
             extras.rtt.add(sample);
             extras.range.add(sample);
-        }
-        // RFC 7323 section 4.3: the timestamp of the segment that covers what was acknowledged last.
-        if start <= self.next && self.unacknowledged == 0 {
-            self.recent_timestamp = packet.ts_value;
         }
         if start > self.next {
             self.insert_island(start, end);
@@ -363,6 +366,7 @@ impl Receiver {
             }
         }
         packet.len = profile.ack_len(packet.sack_count);
+        self.acknowledged = self.next;
         self.unacknowledged = 0;
         self.delayed_ack.cancel();
         net.send(packet);

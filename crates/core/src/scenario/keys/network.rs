@@ -21,6 +21,8 @@ const LINK_KEYS: &[Key] = keys! {
     "host-queue": Kind::Nested, default "unlimited", from "hosts hold back, not drop";
     /// Probability that a packet is lost on the wire, each direction
     "loss": SHARE, default "0.0";
+    /// Probability that a packet is lost on the wire from the second end to the first; absent: it is `loss`
+    "loss-back": SHARE, optional;
 };
 
 /// Link settings that stand for several links: `[network.link]` and the links of builders.
