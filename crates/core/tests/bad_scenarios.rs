@@ -1126,7 +1126,8 @@ fn traffic() {
              allowed: congestion-control, mss, initial-window, sack, timestamps, window-scaling, \
              delayed-ack, delayed-ack-timeout, quick-acks, limited-transmit, recovery, flight-size, \
              partial-ack-sends, impatient-timer, byte-counting, cwnd-validation, initial-rto, min-rto, \
-             rto-floor, max-rto, receive-buffer, read-rate, ecn, pacing, pacing-gain-slow-start, pacing-gain, idle-restart, cwnd-clamp, hystart",
+             rto-floor, max-rto, receive-buffer, read-rate, ecn, pacing, pacing-gain-slow-start, pacing-gain, idle-restart, cwnd-clamp, hystart, \
+             fast-convergence, ack-at-window-end",
         ),
     ]);
 }

@@ -182,6 +182,11 @@ fn check_tcp(group: &str, tcp: &TcpSettings, remarks: &mut Remarks) -> Result<()
     remark(!tcp.cwnd_validation, "cwnd-validation: Linux always does it");
     remark(tcp.initial_rto != Span::from_secs(1), "initial-rto: Linux takes 1 s");
     remark(tcp.rto_floor != RtoFloor::Variance, "rto-floor: Linux bounds the variance");
+    remark(!tcp.ack_at_window_end, "ack-at-window-end: Linux decides by the space in its buffer");
+    remark(
+        !tcp.fast_convergence,
+        "fast-convergence: a setting of the whole machine, which the lab leaves alone",
+    );
     let hystart = "/sys/module/tcp_cubic/parameters/hystart";
     let on = fs::read_to_string(hystart).is_ok_and(|text| text.trim() != "0");
     let asks = name == "cubic" && tcp.hystart != on;

@@ -6,7 +6,7 @@ use clap::builder::PossibleValuesParser;
 
 use super::execute::{Experiment, execute};
 use super::scenario_file::{ScenarioFile, all_or_every_error};
-use crate::args::{CaptureArgs, ReportArgs, WorkArgs};
+use crate::args::{CaptureArgs, ReportArgs, WorkArgs, whole_number};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 
@@ -23,6 +23,9 @@ pub(crate) struct ReproduceArgs {
     /// The network of the paper where the default is a part of it (opentcp: 3,864 hosts)
     #[arg(long, conflicts_with = "quick")]
     full: bool,
+    /// Seed of every random stream, instead of those of the scenarios
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole_number::<u64>(0, i64::MAX as u64))]
+    seed: Option<u64>,
     #[command(flatten)]
     work: WorkArgs,
 }
@@ -31,6 +34,7 @@ const HELP: &str = "\
 Examples:
   bandmaster reproduce bas --quick
   bandmaster reproduce bas --out results/bas
+  bandmaster reproduce fbqm --seed 7               do the claims hold with other random numbers?
   bandmaster list reproductions
 
 The scenarios are part of the program; their files are in scenarios/ of the source. Without NAME,
@@ -122,11 +126,11 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
 
 impl Reproduction {
     /// How its files are read.
-    fn options(&self, quick: bool, full: bool) -> Options<'static> {
+    fn options(&self, quick: bool, full: bool, seed: Option<u64>) -> Options<'static> {
         let changed = [(quick, self.quick), (full, self.full)];
         let changed = changed.into_iter().filter(|(given, _)| *given).flat_map(|(_, keys)| keys);
         let of = |&(key, value): &(&str, &str)| Override { key: key.to_owned(), value: value.to_owned() };
-        Options { quick, overrides: changed.map(of).collect(), ..Options::default() }
+        Options { quick, seed, overrides: changed.map(of).collect(), ..Options::default() }
     }
 }
 
@@ -168,8 +172,8 @@ fn reproduce_one(
     work: &WorkArgs,
     console: Console,
 ) -> Result<Exit, Failure> {
-    let &ReproduceArgs { quick, full, .. } = args;
-    let options = reproduction.options(quick, full);
+    let &ReproduceArgs { quick, full, seed, .. } = args;
+    let options = reproduction.options(quick, full, seed);
     let read = |&(path, text): &(&str, &str)| {
         let file = ScenarioFile { path: path.to_owned(), text: text.to_owned(), folder: None };
         file.study(&options).map(|study| (file, study))
@@ -184,6 +188,7 @@ fn reproduce_one(
                 .into_iter()
                 .filter(|(given, _)| *given)
                 .map(|(_, word)| word.to_owned())
+                .chain(seed.iter().flat_map(|seed| ["--seed".to_owned(), seed.to_string()]))
                 .collect(),
             capture: &CaptureArgs::default(),
         },
@@ -203,8 +208,8 @@ mod tests {
                 let file = ScenarioFile { path: (*path).to_owned(), text: (*text).to_owned(), folder: None };
                 let full = file.study(&Options::default()).map_err(|e| e.message).expect(path);
                 let quick =
-                    file.study(&reproduction.options(true, false)).map_err(|e| e.message).expect(path);
-                file.study(&reproduction.options(false, true)).map_err(|e| e.message).expect(path);
+                    file.study(&reproduction.options(true, false, None)).map_err(|e| e.message).expect(path);
+                file.study(&reproduction.options(false, true, None)).map_err(|e| e.message).expect(path);
                 assert!(!full.claims.is_empty(), "{path} claims nothing");
                 assert!(quick.cases.len() <= full.cases.len(), "{path} has more cases in quick mode");
             }

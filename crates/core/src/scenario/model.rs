@@ -341,6 +341,10 @@ pub struct TcpSettings {
     pub cwnd_clamp: Option<u32>,
     /// HyStart, delay-increase part only (CUBIC).
     pub hystart: bool,
+    /// RFC 9438 section 4.7: a loss below the window of the one before lowers the window that is aimed at (CUBIC).
+    pub fast_convergence: bool,
+    /// Acknowledge at once what leaves less than a segment of the window that was offered.
+    pub ack_at_window_end: bool,
 }
 
 impl Default for TcpSettings {
@@ -375,6 +379,8 @@ impl Default for TcpSettings {
             idle_restart: false,
             cwnd_clamp: None,
             hystart: true,
+            fast_convergence: true,
+            ack_at_window_end: true,
         }
     }
 }

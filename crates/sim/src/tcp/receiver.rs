@@ -20,8 +20,6 @@ pub(crate) struct Receiver {
     next: u64,
     /// Right edge of the window as the sender knows it.
     edge: u64,
-    /// Last.ACK.sent of RFC 7323.
-    acknowledged: u64,
     /// Segments not yet acknowledged.
     unacknowledged: u8,
     generation: u8,
@@ -165,7 +163,8 @@ impl Receiver {
         }
         // RFC 7323 section 4.3. Also of a segment that came before, whose acknowledgement was lost: the timestamp of its first
         // copy would make the sender take the whole timeout for a round-trip time.
-        if start <= self.acknowledged && packet.ts_value.wrapping_sub(self.recent_timestamp) < 1 << 31 {
+        let acknowledged = self.next.saturating_sub(u64::from(self.unacknowledged) * profile.mss);
+        if start <= acknowledged && packet.ts_value.wrapping_sub(self.recent_timestamp) < 1 << 31 {
             self.recent_timestamp = packet.ts_value;
         }
         if end <= self.next || start >= self.edge.max(self.next + 1) {
@@ -204,7 +203,7 @@ impl Receiver {
             || completes
             || self.echo_congestion && !profile.echoes_each
             // The sender cannot send a second full segment: waiting for one would only cost the timeout.
-            || (!self.has_credit() && self.edge.saturating_sub(self.next) < profile.mss)
+            || (profile.settings.ack_at_window_end && !self.has_credit() && self.edge.saturating_sub(self.next) < profile.mss)
             || (!self.has_credit() && u32::from(self.unacknowledged) >= profile.settings.delayed_ack);
         if now_due {
             self.acknowledge(profile, net, flag::ACK);
@@ -366,7 +365,6 @@ impl Receiver {
             }
         }
         packet.len = profile.ack_len(packet.sack_count);
-        self.acknowledged = self.next;
         self.unacknowledged = 0;
         self.delayed_ack.cancel();
         net.send(packet);

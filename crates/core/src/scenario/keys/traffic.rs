@@ -71,6 +71,10 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         "cwnd-clamp": PACKETS, optional;
         /// HyStart's delay-increase part, for cubic
         "hystart": Kind::Bool, default "true", from "Linux";
+        /// After a loss below the window of the one before, aim lower, for cubic
+        "fast-convergence": Kind::Bool, default "true", from "RFC 9438, Linux";
+        /// Acknowledge at once what leaves less than a segment of the window offered; otherwise the delayed timer
+        "ack-at-window-end": Kind::Bool, default "true";
     }],
     selector: None,
     nested: &[],

@@ -28,6 +28,7 @@ const LOW_WINDOW: u64 = 16;
 struct Cubic {
     byte_counting: bool,
     has_hystart: bool,
+    converges_fast: bool,
     hystart: HyStart,
     /// A connection that has not left slow start needs no more than the above.
     avoidance: Option<Box<Avoidance>>,
@@ -62,6 +63,7 @@ impl Cubic {
         Self {
             byte_counting: settings.byte_counting,
             has_hystart: settings.hystart,
+            converges_fast: settings.fast_convergence,
             hystart: HyStart::default(),
             avoidance: None,
         }
@@ -120,7 +122,8 @@ impl CongestionControl for Cubic {
         let cwnd = window.cwnd as f64 / mss as f64;
         let avoidance = self.avoidance.get_or_insert_default();
         // Section 4.7: fast convergence.
-        avoidance.w_max = if cwnd < avoidance.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
+        avoidance.w_max =
+            if self.converges_fast && cwnd < avoidance.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
         avoidance.cwnd_prior = cwnd;
         avoidance.epoch = None;
         avoidance.owed = 0.0;
@@ -228,6 +231,11 @@ mod tests {
         cubic.ssthresh_after_loss(&window, 0, MSS);
         let w_max = cubic.avoidance.map_or(0.0, |avoidance| avoidance.w_max);
         assert!((w_max - 68.0).abs() < 1e-9, "80 * (1 + 0.7) / 2 = {w_max}");
+        let mut slow = Cubic::new(&TcpSettings { fast_convergence: false, ..TcpSettings::default() });
+        for cwnd in [100, 80] {
+            slow.ssthresh_after_loss(&Window { cwnd: cwnd * MSS, ssthresh: 0 }, 0, MSS);
+        }
+        assert_eq!(slow.avoidance.map_or(0.0, |avoidance| avoidance.w_max), 80.0);
     }
 
     #[test]
