@@ -28,7 +28,7 @@ use crate::net::Net;
 use crate::packet::Slab;
 use crate::probes::Probes;
 use crate::rounds::Rounds;
-use crate::routes::{Routes, route_ports};
+use crate::routes::{Routes, STOP_CHECK, route_ports};
 use crate::simulation::{Connections, Control, FlowTable, Simulation, Udp, profiles};
 use crate::workload::FlowPlan;
 use crate::{RunError, RunOptions};
@@ -40,12 +40,13 @@ pub(crate) fn build<'a>(
     options: &RunOptions<'_>,
 ) -> Result<Simulation<'a>, RunError> {
     let topology = &scenario.topology;
-    let (mut ports, rates) = build_ports(scenario, trial, Links::draw(scenario, trial));
+    let (mut ports, rates) = build_ports(scenario, trial, Links::draw(scenario, trial), options)?;
     let (plans, tcp_flows) = plan::flows(scenario, trial);
     let (mut routes, mut table) = (Routes::new(scenario), Vec::new());
     let ways = routes.insert_flows(&plans, tcp_flows, &mut table, options)?;
 
     let inventory = Inventory::of(topology, &rates);
+    options.goes_on()?;
     let tcp_ways = || ways.0[..tcp_flows].iter().map(|&route| route_ports(&table, route));
     let mut roles = plan::roles(scenario, &inventory, tcp_ways());
     let all_ways = ways.0.iter().map(|&route| route_ports(&table, route));
@@ -53,6 +54,7 @@ pub(crate) fn build<'a>(
     let gates = place_programs(topology, &mut roles, &mut ports);
     let probe_routes = routes.insert_probes(&roles, &mut table)?;
     count_probes(topology, &probe_routes, &table, &mut ports);
+    options.goes_on()?;
     let meters = Meters::new(scenario, &plans, &roles, &rates, measured_port);
     let runner = Runner::new::<Simulation<'_>>(roles, inventory)
         .map_err(|lacks| RunError::Unrunnable(lacks.to_string()))?;
@@ -157,11 +159,19 @@ fn count_probes(
     }
 }
 
-fn build_ports(scenario: &Scenario, trial: u32, mut links: Links) -> (Vec<Port>, Vec<Rate>) {
+fn build_ports(
+    scenario: &Scenario,
+    trial: u32,
+    mut links: Links,
+    options: &RunOptions<'_>,
+) -> Result<(Vec<Port>, Vec<Rate>), RunError> {
     let topology = &scenario.topology;
     let mut ports = Vec::with_capacity(2 * topology.links.len());
     let pools: Vec<Pool> = topology.nodes.iter().map(|_| Pool::default()).collect();
     for (i, link) in topology.links.iter().enumerate() {
+        if i.is_multiple_of(STOP_CHECK) {
+            options.goes_on()?;
+        }
         for direction in 0..2 {
             let number = 2 * i + direction;
             let name = topology.port_name(PortId(number as u32));
@@ -197,7 +207,7 @@ fn build_ports(scenario: &Scenario, trial: u32, mut links: Links) -> (Vec<Port>,
             ports.push(port);
         }
     }
-    (ports, links.rates)
+    Ok((ports, links.rates))
 }
 
 fn find_port(topology: &Topology, name: &str) -> Result<u32, RunError> {

@@ -40,9 +40,10 @@ pub struct RunOptions<'a> {
 }
 
 impl RunOptions<'_> {
-    /// The caller wants no more.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    /// An error when the caller wants no more.
+    pub(crate) fn goes_on(&self) -> Result<(), RunError> {
+        let is_stopped = self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
+        if is_stopped { Err(RunError::Stopped) } else { Ok(()) }
     }
 }
 

@@ -217,8 +217,10 @@ impl Jitter {
     /// When the host has processed a packet of `len` bytes that it began at `now`; packets keep their order.
     #[inline]
     fn ready(&mut self, now: Time, len: u32, nanos_per_byte: u64) -> Time {
-        let transmission = (u64::from(len) * nanos_per_byte) >> 32;
-        let delay = self.stream.below(((transmission * self.share) >> 16) + 1);
+        // A slow link takes seconds for a packet: more than 64 bits with their binary places.
+        let transmission = (u128::from(len) * u128::from(nanos_per_byte)) >> 32;
+        let most = (transmission * u128::from(self.share)) >> 16;
+        let delay = self.stream.below(most as u64 + 1);
         self.last = (now + Span::from_nanos(delay)).max(self.last);
         self.last
     }
@@ -371,7 +373,8 @@ impl Port {
         // A packet that was taken otherwise has set a time that is as late or later.
         if free_at > self.free_at {
             self.free_at = free_at;
-            self.fraction = (u64::from(self.head.label.len) * self.plain) as u32;
+            // The low half is the same whatever the high half overflows by.
+            self.fraction = u64::from(self.head.label.len).wrapping_mul(self.plain) as u32;
         }
     }
 

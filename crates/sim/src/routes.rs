@@ -13,8 +13,8 @@ use crate::net::ROUTE_END;
 use crate::workload::FlowPlan;
 use crate::{RunError, RunOptions};
 
-/// Flows between two looks at the caller's stop flag.
-const STOP_CHECK: usize = 1 << 10;
+/// Flows, or links, between two looks at the caller's stop flag.
+pub(crate) const STOP_CHECK: usize = 1 << 10;
 
 /// Ports of the route that starts at `route` in the table.
 pub(crate) fn route_ports(table: &[u32], route: u32) -> &[u32] {
@@ -120,8 +120,8 @@ impl<'a> Routes<'a> {
         // Where the flows of this source begin, and those of this set.
         let (mut source, mut set) = (0, 0);
         for (i, plan) in plans.iter().enumerate() {
-            if i.is_multiple_of(STOP_CHECK) && options.is_stopped() {
-                return Err(RunError::Stopped);
+            if i.is_multiple_of(STOP_CHECK) {
+                options.goes_on()?;
             }
             let is_new = plan.source() != plans[source].source();
             if is_new || plan.set() != plans[set].set() {

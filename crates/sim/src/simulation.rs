@@ -151,9 +151,7 @@ impl Simulation<'_> {
     /// Looks whether the caller wants no more, or packets pile up without end.
     #[cold]
     fn may_go_on(&self, options: &RunOptions<'_>) -> Result<(), RunError> {
-        if options.is_stopped() {
-            return Err(RunError::Stopped);
-        }
+        options.goes_on()?;
         if self.net.slab.live() as u64 > memory::MOST_PACKETS {
             return Err(RunError::Failed(format!(
                 "more than {} packets wait at {}: an unlimited queue is sent more than it can carry",
