@@ -58,6 +58,21 @@ fn every_reproduction_holds_in_a_quick_run() {
 }
 
 #[test]
+fn a_reproduction_takes_another_seed_and_writes_it_down() {
+    let scratch = Scratch::new("seeds");
+    let rows = |out: &str, seed: &[&str]| {
+        let code = scratch.run(&[&["reproduce", "er2bc", "--quick", "--json", "--out", out], seed].concat());
+        let summary: Value = serde_json::from_str(&code.stdout).expect("JSON");
+        summary["rows"].clone()
+    };
+    let (own, other) = (rows("own", &[]), rows("other", &["--seed", "7"]));
+    assert!(own.is_array() && own != other);
+    let manifest =
+        String::from_utf8_lossy(&scratch.files("other")[std::path::Path::new("manifest.json")]).into_owned();
+    assert!(manifest.contains("\"--seed\"") || manifest.contains("--seed 7"), "{manifest}");
+}
+
+#[test]
 fn without_a_report_nothing_is_written() {
     let scratch = Scratch::with_scenario("no-report");
     scratch.run(&["run", "small.toml", "--quick", "--no-report"]).expect(0);
