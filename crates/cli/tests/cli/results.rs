@@ -69,7 +69,7 @@ fn a_reproduction_takes_another_seed_and_writes_it_down() {
     assert!(own.is_array() && own != other);
     let manifest =
         String::from_utf8_lossy(&scratch.files("other")[std::path::Path::new("manifest.json")]).into_owned();
-    assert!(manifest.contains("\"--seed\"") || manifest.contains("--seed 7"), "{manifest}");
+    assert!(manifest.contains("\"--seed\""), "{manifest}");
 }
 
 #[test]
