@@ -26,6 +26,7 @@ pub fn flows(scenario: &Scenario, trial: u32) -> (Vec<FlowPlan>, usize) {
 }
 
 /// What the links of a trial draw.
+#[derive(Default)]
 pub struct Links {
     /// Delay of each link.
     pub delays: Vec<Span>,
@@ -36,27 +37,32 @@ pub struct Links {
 }
 
 impl Links {
-    /// Each link and each port draws from a stream of its own.
+    /// What all links draw.
     pub fn draw(scenario: &Scenario, trial: u32) -> Self {
+        let mut all = Self::default();
+        scenario.topology.links.iter().for_each(|_| all.draw_next(scenario, trial));
+        all
+    }
+
+    /// What the next link draws. Each link and each port draws from a stream of its own.
+    pub fn draw_next(&mut self, scenario: &Scenario, trial: u32) {
         let topology = &scenario.topology;
-        let mut all = Self { delays: Vec::new(), rates: Vec::new(), schedules: BTreeMap::new() };
-        for (i, link) in topology.links.iter().enumerate() {
-            for (direction, capacity) in [&link.capacity, &link.capacity_back].into_iter().enumerate() {
-                let port = 2 * i + direction;
-                let name = topology.port_name(PortId(port as u32));
-                let stream = |name: String| Stream::new(scenario.run.seed, trial, &name);
-                if direction == 0 {
-                    all.delays.push(link.delay.draw(&mut stream(format!("link/{name}/delay"))));
-                }
-                let unit = stream(format!("port/{name}/rate")).unit();
-                let off = topology.rate_tolerance * (2.0 * unit - 1.0);
-                all.rates.push(Rate::from_bits_per_sec_f64(link.rate.bits_per_sec() as f64 * (1.0 + off)));
-                if let Some(capacity) = capacity {
-                    all.schedules.insert(port, Schedule::new(capacity, link.rate, off));
-                }
+        let number = self.delays.len();
+        let link = &topology.links[number];
+        let stream = |name: String| Stream::new(scenario.run.seed, trial, &name);
+        for (direction, capacity) in [&link.capacity, &link.capacity_back].into_iter().enumerate() {
+            let port = 2 * number + direction;
+            let name = topology.port_name(PortId(port as u32));
+            if direction == 0 {
+                self.delays.push(link.delay.draw(&mut stream(format!("link/{name}/delay"))));
+            }
+            let unit = stream(format!("port/{name}/rate")).unit();
+            let off = topology.rate_tolerance * (2.0 * unit - 1.0);
+            self.rates.push(Rate::from_bits_per_sec_f64(link.rate.bits_per_sec() as f64 * (1.0 + off)));
+            if let Some(capacity) = capacity {
+                self.schedules.insert(port, Schedule::new(capacity, link.rate, off));
             }
         }
-        all
     }
 }
 

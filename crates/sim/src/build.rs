@@ -40,12 +40,14 @@ pub(crate) fn build<'a>(
     options: &RunOptions<'_>,
 ) -> Result<Simulation<'a>, RunError> {
     let topology = &scenario.topology;
-    let (mut ports, rates) = build_ports(scenario, trial, Links::draw(scenario, trial), options)?;
+    let (mut ports, rates) = build_ports(scenario, trial, options)?;
     let (plans, tcp_flows) = plan::flows(scenario, trial);
     let (mut routes, mut table) = (Routes::new(scenario), Vec::new());
     let ways = routes.insert_flows(&plans, tcp_flows, &mut table, options)?;
 
-    let inventory = Inventory::of(topology, &rates);
+    // It costs seconds with a million nodes, and roles alone ask it.
+    let is_asked = !scenario.schemes.is_empty();
+    let inventory = if is_asked { Inventory::of(topology, &rates) } else { Inventory::default() };
     options.goes_on()?;
     let tcp_ways = || ways.0[..tcp_flows].iter().map(|&route| route_ports(&table, route));
     let mut roles = plan::roles(scenario, &inventory, tcp_ways());
@@ -162,16 +164,16 @@ fn count_probes(
 fn build_ports(
     scenario: &Scenario,
     trial: u32,
-    mut links: Links,
     options: &RunOptions<'_>,
 ) -> Result<(Vec<Port>, Vec<Rate>), RunError> {
     let topology = &scenario.topology;
-    let mut ports = Vec::with_capacity(2 * topology.links.len());
+    let (mut links, mut ports) = (Links::default(), Vec::with_capacity(2 * topology.links.len()));
     let pools: Vec<Pool> = topology.nodes.iter().map(|_| Pool::default()).collect();
     for (i, link) in topology.links.iter().enumerate() {
         if i.is_multiple_of(STOP_CHECK) {
             options.goes_on()?;
         }
+        links.draw_next(scenario, trial);
         for direction in 0..2 {
             let number = 2 * i + direction;
             let name = topology.port_name(PortId(number as u32));

@@ -38,15 +38,20 @@ pub struct Port {
 impl Inventory {
     /// All of `topology`, whose ports have `rates`.
     pub fn of(topology: &Topology, rates: &[Rate]) -> Self {
-        let mut all = Self::default();
-        for node in &topology.nodes {
-            all.join(&node.name);
-        }
-        for (port, rate) in (0..).map(PortId).zip(rates) {
+        let nodes = || topology.nodes.iter().map(|node| node.name.clone());
+        let mut all = Self {
+            nodes: nodes().map(|name| Node { name, here: true }).collect(),
+            numbers: nodes().zip((0..).map(NodeId)).collect(),
+            ports: Vec::with_capacity(rates.len()),
+            by_name: BTreeMap::new(),
+        };
+        let numbered = (0..).map(PortId).zip(rates);
+        all.ports.extend(numbered.clone().map(|(port, rate)| {
             let link = &topology.links[port.index() / 2];
             let (from, to) = if port.index().is_multiple_of(2) { (link.a, link.b) } else { (link.b, link.a) };
-            all.add_port(&topology.port_name(port), from, to, *rate);
-        }
+            Port { from, to, capacity: *rate }
+        }));
+        all.by_name = numbered.map(|(port, _)| (topology.port_name(port), port)).collect();
         all
     }
 
