@@ -16,11 +16,17 @@ pub(crate) fn list<T: AsRef<str>>(names: &[T]) -> String {
     }
 }
 
+/// Bytes of the longest word that is compared: time grows with the square.
+const MOST_LENGTH: usize = 200;
+
 /// The name that `written` was probably meant to be.
 pub(crate) fn nearest<'a, T: AsRef<str>>(written: &str, names: &'a [T]) -> Option<&'a str> {
     let plain = |s: &str| s.to_lowercase().replace('_', "-");
     let written = plain(written);
     let limit = |name: &str| 1 + name.len() / 4;
+    if written.len() > MOST_LENGTH {
+        return None;
+    }
     // Thousands of wrong names among thousands of known ones need not be compared each with each.
     names
         .iter()
@@ -55,6 +61,8 @@ mod tests {
         assert_eq!(nearest("dely", &keys), Some("delay"));
         assert_eq!(nearest("host_queue", &keys), Some("host-queue"));
         assert_eq!(nearest("bandwidth", &keys), None);
+        let long = "rate".repeat(60);
+        assert_eq!(nearest(&format!("{long}s"), &[long]), None);
         assert_eq!(suggestion("raet", &keys), "did you mean `rate`? allowed: delay, rate, queue, host-queue");
     }
 }

@@ -20,6 +20,9 @@ pub(super) const LEAST_RATE: Rate = Rate::from_bits_per_sec(1_000);
 /// The keys of the two directions.
 const CAPACITIES: [&str; 2] = ["capacity", "capacity-back"];
 
+/// Nodes in all networks of a file from which on no other is built: so many take half a second.
+const MOST_NODES: usize = 500_000;
+
 /// Reads the network; `None` when something is wrong with it.
 pub(super) fn read(reader: &mut Reader, file: &Section<'_>, clients: Option<i64>) -> Option<Topology> {
     file.item("network")?;
@@ -36,6 +39,13 @@ pub(super) fn read(reader: &mut Reader, file: &Section<'_>, clients: Option<i64>
             let _ = capacity(reader, &section, key);
         }
     }
+    if reader.sources.nodes.get() >= MOST_NODES {
+        let message =
+            format!("the variants and points of the file have {MOST_NODES} nodes or more before this one");
+        let hint = "fewer hosts, variants or values need less";
+        reader.fail_with(&network.place, &network.path, message, hint);
+        return None;
+    }
     let mut draft = Draft { names: BTreeMap::new(), graph: Graph::default() };
     draft.graph = build(reader, &network, &defaults).unwrap_or_default();
     let built = draft.graph.nodes.iter().enumerate();
@@ -48,6 +58,7 @@ pub(super) fn read(reader: &mut Reader, file: &Section<'_>, clients: Option<i64>
     for layer in reader.tables(&network, "links") {
         draft.link(reader, &[layer, defaults.clone()]);
     }
+    reader.sources.nodes.set(reader.sources.nodes.get() + draft.graph.nodes.len());
     for (i, group) in draft.graph.groups.iter().enumerate() {
         let taken = draft.names.contains_key(&group.name);
         if taken || draft.graph.groups[..i].iter().any(|g| g.name == group.name) {

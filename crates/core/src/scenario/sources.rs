@@ -1,6 +1,6 @@
 //! What a scenario file may name: schemes, and files, of which traces are read once.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use super::{Files, Options};
@@ -18,11 +18,18 @@ pub(super) struct Sources<'a> {
     schemes: &'a [&'static SchemeDef],
     /// The traces so far.
     traces: RefCell<BTreeMap<String, Result<Trace, String>>>,
+    /// Nodes of the networks so far.
+    pub(super) nodes: Cell<usize>,
 }
 
 impl<'a> Sources<'a> {
     pub(super) fn new(options: &Options<'a>) -> Self {
-        Self { files: options.files, schemes: options.schemes, traces: RefCell::default() }
+        Self {
+            files: options.files,
+            schemes: options.schemes,
+            traces: RefCell::default(),
+            nodes: Cell::default(),
+        }
     }
 
     /// A reader of `file`.
