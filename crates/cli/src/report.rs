@@ -28,7 +28,7 @@ use self::folder::OutputFolder;
 use self::manifest::Manifest;
 
 /// Version of `summary.json` and `manifest.json`.
-pub(crate) const FORMAT_VERSION: u32 = 2;
+pub(crate) const FORMAT_VERSION: u32 = 3;
 
 /// Version of the program.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -56,6 +56,8 @@ pub(crate) struct ReportSummary {
     pub(crate) title: String,
     /// True when every planned trial finished.
     pub(crate) complete: bool,
+    /// True of a quick look, which may leave claims undecided.
+    pub(crate) quick: bool,
     /// Finished and planned trials.
     pub(crate) trials: Trials,
     /// What was studied.
@@ -164,6 +166,7 @@ impl ReportSummary {
             version: FORMAT_VERSION,
             title: title.to_owned(),
             complete: false,
+            quick: results.iter().any(|results| results.study.quick),
             trials: Trials { finished: 0, planned: 0 },
             studies: Vec::new(),
             rows: Vec::new(),
@@ -207,9 +210,9 @@ impl ReportSummary {
         self.claims.iter().filter(|claim| claim.result.status == status).count()
     }
 
-    /// True when a claim fails or lacks data.
-    pub(crate) fn claims_fail(&self) -> bool {
-        self.claims.iter().any(|claim| claim.result.status.is_failure())
+    /// Claims that keep a run from having shown what it set out to show.
+    pub(crate) fn failures(&self) -> usize {
+        self.claims.iter().filter(|claim| claim.result.status.is_failure(self.quick)).count()
     }
 
     /// The text of `summary.json`.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use bandmaster_core::id::FlowId;
 use bandmaster_core::params::{Key, Kind, Limit, Params, Value};
 use bandmaster_core::qdisc::{self, Discipline, Pkt, Qdisc, QdiscDef, Site, Verdict, fifo::Fifo};
+use bandmaster_core::report::claims;
 use bandmaster_core::report::metric::{self, Place};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{self, Case, Files, Options, RecordDetail, Study, Transport};
@@ -110,6 +111,29 @@ fn the_reference_of_metrics_is_complete() {
     in_step("docs/simulator.md", "series", &metric_table(&[Place::Series, Place::FlowSeries]));
     in_step("docs/simulator.md", "gauges", &metric_table(&[Place::Shown]));
     in_step("docs/simulator.md", "distributions", &metric_table(&[Place::Distribution]));
+}
+
+/// Every edge of a claim of ours has its reason beside it, and the reader refuses one that cannot fail.
+#[test]
+fn the_list_of_claims_is_complete_and_gives_reasons() {
+    let mut list = String::new();
+    for path in files_below("scenarios", "toml") {
+        let study = study(&path);
+        if study.claims.is_empty() {
+            continue;
+        }
+        let _ = writeln!(list, "## {}\n\n`{}`\n", study.title, path.display());
+        list.push_str("| claim | what is computed | band | because |\n|---|---|---|---|\n");
+        for claim in &study.claims {
+            assert!(!claim.because.is_empty(), "{}: {} has no `because`", path.display(), claim.id);
+            let (computed, band) = (claims::computed(claim), claims::band(claim.low, claim.high));
+            let open = if claim.not_reproduced.is_some() { " (not reproduced)" } else { "" };
+            let _ =
+                writeln!(list, "| `{}`{open} | {computed} | {band} | {} |", claim.id, cell(&claim.because));
+        }
+        list.push('\n');
+    }
+    in_step("docs/claims.md", "claims", list.trim_end());
 }
 
 #[test]

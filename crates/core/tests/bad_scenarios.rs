@@ -89,8 +89,8 @@ metric = "jain"
 variant = "bas"
 minus = "tcp"
 sweep = "n"
-low = 0.0
-high = 1.0
+low = -0.5
+high = 0.5
 
 [[figures]]
 id = "jain"
@@ -559,11 +559,11 @@ fn faults_gauges_and_tracking() {
         ),
         (
             "CLAIM gw",
-            "x.toml:26:10: error: claims.c.metric: \"r1.estimate.max\" is of a gauge that `measure.gauges` does not name; write measure.gauges = [\"r1.estimate\"]",
+            "x.toml:25:10: error: claims.c.metric: \"r1.estimate.max\" is of a gauge that `measure.gauges` does not name; write measure.gauges = [\"r1.estimate\"]",
         ),
         (
             "CLAIM follow",
-            "x.toml:26:10: error: claims.c.metric: \"follow_max\" needs [measure.tracking]; say there which estimate is compared with which port",
+            "x.toml:25:10: error: claims.c.metric: \"follow_max\" needs [measure.tracking]; say there which estimate is compared with which port",
         ),
         ("FIGURE free", "x.toml:26:10: error: figures.f.beside: \"free\" needs [measure.tracking]"),
         (
@@ -577,9 +577,7 @@ fn faults_gauges_and_tracking() {
                 [[network.links]]\nends = [\"a\", \"r1\"]\n[[network.links]]\nends = [\"r2\", \"b\"]\n\
                 [[flows]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\n";
     let claim = |metric: &str| {
-        format!(
-            "[[claims]]\nid = \"c\"\ntext = \"t\"\nvariant = \"base\"\nlow = 0.0\nhigh = 1.0\nmetric = \"{metric}\""
-        )
+        format!("[[claims]]\nid = \"c\"\ntext = \"t\"\nvariant = \"base\"\nhigh = 0.5\nmetric = \"{metric}\"")
     };
     let figure = |rest: &str| format!("[[figures]]\nid = \"f\"\ntitle = \"t\"\nkind = \"series\"\n{rest}");
     let mut failures = String::new();
@@ -1340,15 +1338,29 @@ fn claims_and_figures() {
             "points = [4]\nlow",
             "x.toml:84:10: error: claims.fairer.points: needs `sweep` beside it",
         ),
-        ("low = 0.0", "low = 2.0", "x.toml:85:7: error: claims.fairer.low: 2 is above `high`, 1"),
+        ("low = -0.5", "low = 0.6", "x.toml:85:7: error: claims.fairer.low: 0.6 is above `high`, 0.5"),
         (
-            "high = 1.0",
-            "",
-            "x.toml:78:1: error: claims.fairer.high: is missing; write a number from -1000000000 to \
-             1000000000",
+            "low = -0.5",
+            "low = -1.0",
+            "x.toml:85:7: error: claims.fairer.low: -1 cannot fail: what is judged is never below -1; leave `low` out",
         ),
         (
-            "high = 1.0",
+            "minus = \"tcp\"",
+            "",
+            "x.toml:85:7: error: claims.fairer.low: -0.5 cannot fail: what is judged is never below 0; leave `low` out",
+        ),
+        (
+            "high = 0.5",
+            "high = 1.5",
+            "x.toml:86:8: error: claims.fairer.high: 1.5 cannot fail: what is judged is never above 1; leave `high` out",
+        ),
+        (
+            "low = -0.5\nhigh = 0.5",
+            "",
+            "x.toml:78:1: error: claims.fairer.low: is missing, and `high` too; write one of them or both",
+        ),
+        (
+            "high = 0.5",
             "high = inf",
             "x.toml:86:8: error: claims.fairer.high: inf is not a number from -1000000000 to 1000000000",
         ),

@@ -123,7 +123,7 @@ text = \"at a point that a quick run leaves out\"
 metric = \"throughput\"
 variant = \"first\"
 at = {{ rate = \"5mbit\" }}
-low = 0.0
+low = 1.0
 high = 5.0
 
 [[claims]]
@@ -133,7 +133,7 @@ metric = \"throughput\"
 variant = [\"first\", \"second\"]
 sweep = \"rate\"
 points = [\"5mbit\", \"20mbit\"]
-low = 0.0
+low = 1.0
 high = 20.0
 "
     );

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use bandmaster_core::report::difference::{Difference, Sample};
+use bandmaster_core::report::metric::label;
 use clap::{Args, ValueHint};
 use comfy_table::CellAlignment::{Left, Right};
 use comfy_table::{ColumnConstraint, Table};
@@ -19,7 +20,7 @@ use crate::console::{Console, complain};
 use crate::exit::{Exit, Failure};
 use crate::report::distinct;
 use crate::report::manifest::json_lines;
-use crate::report::number::{Label, significant};
+use crate::report::number::significant;
 use crate::report::table::plain;
 
 /// Compare two result folders, metric by metric
@@ -328,7 +329,7 @@ impl CaseComparison {
             let (a, b) = (a.metric(metric), b.metric(metric));
             MetricComparison {
                 metric: metric.to_owned(),
-                unit: Label::of(metric).unit,
+                unit: label(metric).unit,
                 paper: paper(metric),
                 limit,
                 a,

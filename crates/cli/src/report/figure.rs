@@ -1,13 +1,13 @@
 //! From the figures of a study to plots, and the numbers behind them.
 
-use bandmaster_core::report::metric::{self, Unit};
+use bandmaster_core::report::metric::{self, Unit, label};
 use bandmaster_core::report::summary::{Estimate, Summary};
 use bandmaster_core::report::{RunRecord, Series};
 use bandmaster_core::scenario::{Figure, FigureContent, ReferenceCurve, Study, Sweep};
 use bandmaster_core::time::Span;
 
 use super::axis::{Axis, Positions};
-use super::number::{self, Label};
+use super::number;
 use super::plot::{Curve, LegendEntry, Look, Panel, Plot, Point, Shape};
 use super::{StudyResults, study_names, unique_ids};
 
@@ -152,7 +152,7 @@ impl<'a> Source<'a> {
             legend.push(entry);
         }
 
-        let label = Label::of(y);
+        let label = label(y);
         let panels = vec![Panel { title: String::new(), curves }];
         let plot = measured.then(|| Plot {
             description: format!("{}: {} over {}", figure.title, label.long, sweep.title),
@@ -207,7 +207,7 @@ impl<'a> Source<'a> {
                 if !mean.is_empty() {
                     is_beside = true;
                     let values = thinned(&mean);
-                    data.add_series(column(*entity, &Label::of(beside).long), &values);
+                    data.add_series(column(*entity, &label(beside).long), &values);
                     curves.push(Curve { look: Look::Beside, shape: Shape::Line(values) });
                 }
             }
@@ -235,7 +235,7 @@ impl<'a> Source<'a> {
             .collect();
         let measured = !legend.is_empty();
         if let Some(beside) = beside.as_ref().filter(|_| is_beside) {
-            legend.push(LegendEntry { label: Label::of(beside).long, look: Look::Beside });
+            legend.push(LegendEntry { label: label(beside).long, look: Look::Beside });
         }
         for (points, entry) in references(figure) {
             end = points.iter().map(|point| point.x).fold(end, f64::max);
@@ -244,7 +244,7 @@ impl<'a> Source<'a> {
             }
             legend.push(entry);
         }
-        let label = Label::of(y);
+        let label = label(y);
         let plot = measured.then(|| Plot {
             description: format!("{}: {} over time", figure.title, label.long),
             x: Axis::linear("Time (s)".to_owned(), 0.0, end),
@@ -263,7 +263,7 @@ impl<'a> Source<'a> {
 
     /// The cumulative distribution of a metric, over all trials: each trial counts the same.
     fn distribution(&self, figure: &Figure, x: &str, log_x: bool) -> Drawing {
-        let label = Label::of(x);
+        let label = label(x);
         let (mut curves, mut legend, mut trials) = (Vec::new(), Vec::new(), Vec::new());
         let shares = (0..=20).map(|step| f64::from(step) / 20.0);
         let head = vec!["share of values up to".to_owned()];

@@ -1,13 +1,14 @@
 //! `report.html`: one file, no script, nothing loaded from elsewhere.
 
-use bandmaster_core::report::claims::Status;
+use bandmaster_core::report::claims::{Status, band};
+use bandmaster_core::report::metric::label;
 use bandmaster_core::report::summary::SummaryRow;
 use bandmaster_core::scenario::Study;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::figure::{DataTable, DrawnFigure};
 use super::manifest::Manifest;
-use super::number::{self, Label, grouped};
+use super::number::{self, grouped, more};
 use super::{COMMIT, ReportSummary, StudyOutline, StudyResults, VERSION, distinct, svg};
 
 /// Data with more rows are plain text, which a browser copies better than a long table.
@@ -88,6 +89,10 @@ fn verdict(summary: &ReportSummary) -> Markup {
                 @let holding = count(Status::Holds);
                 span.good[holding == summary.claims.len()] { (holding) " of " (summary.claims.len()) " claims hold" }
                 @if count(Status::Fails) > 0 { ", " span.bad { (count(Status::Fails)) " fail" } }
+                @if count(Status::Undecided) > 0 { ", " span.open { (count(Status::Undecided)) " undecided" } }
+                @if count(Status::ReproducedAfterAll) > 0 {
+                    ", " span.bad { (count(Status::ReproducedAfterAll)) " reproduced after all" }
+                }
                 @if count(Status::Missing) > 0 { ", " span.bad { (count(Status::Missing)) " lack data" } }
                 @if count(Status::NotReproduced) > 0 {
                     ", " span.open { (count(Status::NotReproduced)) " not reproduced" }
@@ -111,35 +116,42 @@ fn claims(summary: &ReportSummary, several: bool) -> Markup {
                     @let result = &claim.result;
                     @let class = match result.status {
                         Status::Holds => "good",
-                        Status::Fails | Status::Missing => "bad",
-                        Status::NotReproduced => "open",
+                        Status::Fails | Status::Missing | Status::ReproducedAfterAll => "bad",
+                        Status::Undecided | Status::NotReproduced => "open",
                     };
                     tr {
                         td class=(class) { (result.status.word()) }
                         td {
                             (result.text)
                             div.fine {
-                                code { (result.id) } " · " (Label::of(&result.metric).long) ", " (result.variant)
+                                code { (result.id) } " · " (result.computed)
                                 @if several { " · " (claim.study) }
-                                @if let Some(why) = &result.not_reproduced { br; (why) }
+                                @for why in [more(result)].into_iter().chain(result.not_reproduced.clone()) {
+                                    @if !why.is_empty() { br; (why) }
+                                }
                             }
                         }
                         td.number {
                             @match result.value {
-                                Some(value) => (number::claim_value(value, result.low, result.high)),
+                                Some(value) => { (number::claim_value(value, result.low, result.high)) " " (result.unit) }
                                 None => "–",
                             }
+                            @if let Some(interval) = number::interval(result) { div.fine { (interval) } }
                             div.fine { (result.at) }
                         }
-                        td.number { (number::band(result.low, result.high)) }
+                        td.number {
+                            (band(result.low, result.high))
+                            @if !result.because.is_empty() { div.fine { (result.because) } }
+                        }
                         @if published { td { (result.paper) } td { (result.source) } }
                     }
                 }
             }
         } }
         p.fine {
-            "A value is a mean over trials. Where a claim speaks of several points, the one with the least margin is \
-             shown."
+            "A value is of means over trials; below it, its 95 % confidence interval. A claim holds when the whole \
+             interval lies in the band, and fails when none of it does. Where a claim speaks of several points, the one \
+             that decides is shown."
         }
     }
 }
@@ -233,7 +245,7 @@ fn comparison(rows: &[&SummaryRow], name: &dyn Fn(&SummaryRow) -> String) -> Mar
             tbody {
                 @for metric in metrics_of(rows) {
                     tr {
-                        td { (Label::of(metric).axis()) }
+                        td { (label(metric).axis()) }
                         @for row in rows { (metric_cell(row, metric)) }
                     }
                 }
@@ -268,7 +280,7 @@ fn metric_table(rows: &[&SummaryRow], corner: &str, name: &dyn Fn(&SummaryRow) -
         div.scroll { table {
             thead { tr {
                 th { (corner) }
-                @for metric in &metrics { th.number { (Label::of(metric).column()) } }
+                @for metric in &metrics { th.number { (label(metric).column()) } }
                 th.number { "trials" }
             } }
             tbody {

@@ -1,52 +1,8 @@
 //! Numbers and metrics as people read them.
 
-use bandmaster_core::report::metric::{self, Unit};
+use bandmaster_core::report::claims::{ClaimResult, Status};
+use bandmaster_core::report::metric;
 use bandmaster_core::report::summary::Estimate;
-
-/// How a metric is called.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Label {
-    /// For the head of a column.
-    pub(crate) short: String,
-    /// For an axis.
-    pub(crate) long: String,
-    /// Unit; empty for indices and counts.
-    pub(crate) unit: &'static str,
-}
-
-impl Label {
-    /// The label of a metric, also of one limited to a window or summed up of a gauge.
-    pub(crate) fn of(name: &str) -> Self {
-        if let Some((node, gauge, sum)) = metric::of_gauge(name) {
-            let unit = if sum.unit == Unit::OfGauge { gauge.unit } else { sum.unit };
-            return Self {
-                short: format!("{node} {}, {}", gauge.short, sum.short),
-                long: format!("{} at {node}, {}", gauge.long, sum.long),
-                unit: unit.beside_label(),
-            };
-        }
-        let found = metric::summarised(name).or_else(|| Some((None, metric::find(name)?)));
-        let Some((window, metric)) = found else {
-            return Self { short: name.to_owned(), long: name.to_owned(), unit: "" };
-        };
-        let window = window.map(|window| format!(", {window}")).unwrap_or_default();
-        Self {
-            short: format!("{}{window}", metric.short),
-            long: format!("{}{window}", metric.long),
-            unit: metric.unit.beside_label(),
-        }
-    }
-
-    /// Text of an axis: name and unit.
-    pub(crate) fn axis(&self) -> String {
-        if self.unit.is_empty() { self.long.clone() } else { format!("{} ({})", self.long, self.unit) }
-    }
-
-    /// Text of a column's head: short name and unit.
-    pub(crate) fn column(&self) -> String {
-        if self.unit.is_empty() { self.short.clone() } else { format!("{} ({})", self.short, self.unit) }
-    }
-}
 
 /// Mean and half-width of the 95 % confidence interval: `0.713 ±0.021`; the mean alone after a single trial.
 pub(crate) fn estimate(metric: &str, estimate: &Estimate) -> String {
@@ -77,7 +33,8 @@ fn without_negative_zero(value: f64) -> f64 {
 }
 
 /// A claim's value with four significant digits, or as many more as show on which side of the band it is.
-pub(crate) fn claim_value(value: f64, low: f64, high: f64) -> String {
+pub(crate) fn claim_value(value: f64, low: Option<f64>, high: Option<f64>) -> String {
+    let (low, high) = (low.unwrap_or(f64::NEG_INFINITY), high.unwrap_or(f64::INFINITY));
     let side = |x: f64| (x < low, x > high);
     (4..=15)
         .map(|digits| significant(value, digits))
@@ -85,14 +42,31 @@ pub(crate) fn claim_value(value: f64, low: f64, high: f64) -> String {
         .unwrap_or_else(|| value.to_string())
 }
 
-/// A claim's band: `0.95 to 1`, with infinite ends as `at least 0.95`.
-pub(crate) fn band(low: f64, high: f64) -> String {
-    match (low.is_finite(), high.is_finite()) {
-        (true, true) if low == high => format!("exactly {low}"),
-        (true, true) => format!("{low} to {high}"),
-        (true, false) => format!("at least {low}"),
-        (false, true) => format!("at most {high}"),
-        (false, false) => "any".to_owned(),
+/// The 95 % interval of a claim's value, `0.71 to 0.74, 10 trials`; none without a value.
+pub(crate) fn interval(claim: &ClaimResult) -> Option<String> {
+    claim.value?;
+    let trials = format!("{} trial{}", claim.trials, if claim.trials == 1 { "" } else { "s" });
+    Some(match claim.interval {
+        Some([from, to]) => {
+            let [from, to] = [from, to].map(|end| claim_value(end, claim.low, claim.high));
+            format!("{from} to {to}, {trials}")
+        }
+        None => format!("no interval, {trials}"),
+    })
+}
+
+/// What the outcome means, and how many trials would decide it.
+pub(crate) fn more(claim: &ClaimResult) -> String {
+    let meaning = match (claim.status, claim.trials) {
+        (Status::Undecided, 1) => "one trial has no interval",
+        (Status::Undecided, _) if claim.interval.is_none() => {
+            "the 95 % interval has no end: what is divided by may be zero"
+        }
+        (status, _) => status.explanation(),
+    };
+    match claim.trials_to_decide {
+        Some(trials) => format!("{meaning}; about {trials} trials would decide"),
+        None => meaning.to_owned(),
     }
 }
 
@@ -146,6 +120,7 @@ mod tests {
 
     #[test]
     fn a_claim_that_fails_never_reads_as_if_it_held() {
+        let claim_value = |value, low, high| claim_value(value, Some(low), Some(high));
         assert_eq!(claim_value(0.97, 0.95, 1.0), "0.97");
         assert_eq!(claim_value(0.949_996, 0.95, 1.0), "0.949996");
         assert_eq!(claim_value(0.950_001, 0.95, 1.0), "0.95");
@@ -155,24 +130,8 @@ mod tests {
     }
 
     #[test]
-    fn bands_and_groups() {
-        assert_eq!(band(0.95, 1.0), "0.95 to 1");
-        assert_eq!(band(0.95, f64::INFINITY), "at least 0.95");
-        assert_eq!(band(f64::NEG_INFINITY, 3.0), "at most 3");
+    fn groups_of_digits() {
         assert_eq!(grouped("1234"), "1234");
         assert_eq!(grouped("-1234567.5"), "−1\u{2009}234\u{2009}567.5");
-    }
-
-    #[test]
-    fn labels_name_unit_and_window() {
-        assert_eq!(Label::of("burst.throughput").axis(), "Throughput, burst (Mbit/s)");
-        assert_eq!(Label::of("queue").column(), "queue (packets)");
-        assert_eq!(Label::of("drops").column(), "drops");
-        assert_eq!(Label::of("marks").axis(), "Marked packets");
-        assert_eq!(Label::of("p1.shortage").column(), "shortage, p1 (%)");
-        assert_eq!(Label::of("gw1.lost.max").axis(), "Lost packets at gw1, most (packets)");
-        assert_eq!(Label::of("gw1.lost.still").column(), "gw1 lost, still (s)");
-        assert_eq!(Label::of("elegance").axis(), "elegance");
-        assert_eq!(Label::of("srtt").axis(), "Smoothed round-trip time (ms)");
     }
 }

@@ -1,11 +1,12 @@
 //! What a person reads on the terminal.
 
-use bandmaster_core::report::claims::{ClaimResult, Status};
+use bandmaster_core::report::claims::{ClaimResult, Status, band};
+use bandmaster_core::report::metric::label;
 use bandmaster_core::report::summary::SummaryRow;
 use bandmaster_core::scenario::{ClaimAt, FigureContent, FlowGroup, Study, Sweep};
 use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, TableStyle, Width, presets};
 
-use super::number::{self, Label};
+use super::number;
 use super::{ReportSummary, StudyOutline, distinct};
 
 /// Columns of the table of variants, where flows share a link.
@@ -110,7 +111,7 @@ impl TablePrint {
             text.push_str("No trial has finished.\n\n");
             return;
         }
-        let head = metrics.iter().map(|metric| Label::of(metric).column()).collect();
+        let head = metrics.iter().map(|metric| label(metric).column()).collect();
         let rows = base.iter().map(|(name, row)| {
             let cells = metrics.iter().map(|metric| cell(row, metric)).collect();
             ((*name).to_owned(), cells)
@@ -130,7 +131,7 @@ impl TablePrint {
             .map(|variant| (variant.clone(), sweep.values.iter().map(|value| at(variant, value)).collect()))
             .collect();
         if cells.iter().flat_map(|(_, cells)| cells).any(|cell| cell != "–") {
-            self.heading(text, &format!("{} over {}", Label::of(metric).axis(), sweep.title));
+            self.heading(text, &format!("{} over {}", label(metric).axis(), sweep.title));
             self.blocks(text, &sweep.name, sweep.values.clone(), cells);
         }
     }
@@ -179,52 +180,24 @@ impl TablePrint {
         }
         self.heading(text, "Claims");
         let results: Vec<&ClaimResult> = summary.claims.iter().map(|claim| &claim.result).collect();
-        let published = results.iter().any(|claim| !claim.paper.is_empty() || !claim.source.is_empty());
-        // Claims about a network of one's own have no paper.
-        let columns = if published { 7 } else { 5 };
-        let mut table = Table::new();
-        let head = ["outcome", "claim", "value", "band", "at", "paper", "source"];
-        table.load_style(STYLE).set_header(&head[..columns]);
         for claim in &results {
-            let (value, band) = (value_of(claim), number::band(claim.low, claim.high));
-            let cells =
-                [claim.status.word(), &claim.id, &value, &band, &claim.at, &claim.paper, &claim.source];
-            table.add_row(&cells[..columns]);
-        }
-        for column in table.column_iter_mut() {
-            column.set_padding(PADDING);
-        }
-        if table.lines().all(|line| length(line.trim_end()) <= usize::from(self.width)) {
-            let drawn = table.trim_fmt();
-            let mut below = drawn.as_str();
-            for status in results.iter().map(|claim| claim.status) {
-                // The row of each claim begins with its outcome.
-                let Some((above, row)) = below.split_once(&format!("\n {}", status.word())) else { break };
-                text.push_str(&format!("{above}\n {}", self.paint(status.word(), colour_of(status))));
-                below = row;
-            }
-            text.push_str(&format!("{below}\n"));
-        } else {
-            for claim in &results {
-                let word = format!("{:OUTCOME_WIDTH$}", claim.status.word());
-                let (value, band) = (value_of(claim), number::band(claim.low, claim.high));
-                text.push_str(&format!(" {}  {}\n", self.paint(&word, colour_of(claim.status)), claim.id));
-                let paper = [&claim.paper, &claim.source].map(String::as_str);
-                let paper = paper.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
-                let paper = if paper.is_empty() { paper } else { format!("; paper: {paper}") };
-                text.push_str(&format!(
-                    " {:OUTCOME_WIDTH$}  {value} at {}, band {band}{paper}\n",
-                    "", claim.at
-                ));
+            let word =
+                self.paint(&format!("{:OUTCOME_WIDTH$}", claim.status.word()), colour_of(claim.status));
+            let (value, band) = (value_of(claim), band(claim.low, claim.high));
+            let unit = if claim.unit.is_empty() || claim.value.is_none() { String::new() } else { format!(" {}", claim.unit) };
+            let interval = number::interval(claim).map(|of| format!(" ({of})")).unwrap_or_default();
+            let paper = [&claim.paper, &claim.source].map(String::as_str);
+            let paper = paper.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
+            let paper = if paper.is_empty() { paper } else { format!("; paper: {paper}") };
+            text.push_str(&format!(" {word}  {}: {}\n", claim.id, claim.text));
+            let computed = format!("{}, at {}:", claim.computed, claim.at);
+            let judged = format!("{value}{unit}{interval}, band {band}{paper}");
+            let why = [number::more(claim)].into_iter().chain(claim.not_reproduced.clone());
+            for line in [computed, judged].into_iter().chain(why).filter(|line| !line.is_empty()) {
+                text.push_str(&format!(" {:OUTCOME_WIDTH$}  {line}\n", ""));
             }
         }
         text.push('\n');
-        for claim in results.into_iter().filter(|claim| !claim.ok) {
-            let place = format!("{} of {} at {}", claim.metric, claim.variant, claim.at);
-            let why = claim.not_reproduced.as_ref().map(|why| format!("\n  {why}")).unwrap_or_default();
-            let word = self.paint(claim.status.word(), colour_of(claim.status));
-            text.push_str(&format!("{word}  {}: {} ({place}){why}\n", claim.id, claim.text));
-        }
         let count = |status: Status, what: &str| match summary.claims_that(status) {
             0 => None,
             n => Some(format!("{n} {what}")),
@@ -232,6 +205,8 @@ impl TablePrint {
         let counts = [
             count(Status::Holds, "ok"),
             count(Status::Fails, "failed"),
+            count(Status::Undecided, "undecided"),
+            count(Status::ReproducedAfterAll, "reproduced after all"),
             count(Status::NotReproduced, "not reproduced"),
             count(Status::Missing, "without data"),
         ];
@@ -285,8 +260,8 @@ const RED: &str = "1;31";
 const fn colour_of(status: Status) -> &'static str {
     match status {
         Status::Holds => GREEN,
-        Status::Fails | Status::Missing => RED,
-        Status::NotReproduced => YELLOW,
+        Status::Fails | Status::Missing | Status::ReproducedAfterAll => RED,
+        Status::Undecided | Status::NotReproduced => YELLOW,
     }
 }
 
@@ -347,20 +322,17 @@ mod tests {
         for line in tables.lines() {
             assert!(line.chars().count() <= 48, "{line}");
         }
-        // The figures do not fit beside each other any more, and neither do the columns of the claims.
+        // The figures do not fit beside each other any more.
         assert_eq!(
             (narrow.matches("\n variant ").count(), text(PLAIN).matches("\n variant ").count()),
             (3, 1)
         );
-        assert!(narrow.contains(
-            "\n FAILS           fairer\n                 0.206 at n = 4, band 0.3 to 0.5; paper: "
-        ));
     }
 
     #[test]
     fn colours_only_add_escape_sequences() {
         let coloured = text(TablePrint { colour: true, ..PLAIN });
-        assert!(coloured.contains("\u{1b}[1;31mFAILS\u{1b}[0m"));
+        assert!(coloured.contains("\u{1b}[1;31mFAILS "));
         let mut plain = coloured;
         for code in [BOLD, GREEN, YELLOW, RED, "0"] {
             plain = plain.replace(&format!("\u{1b}[{code}m"), "");

@@ -45,7 +45,8 @@ impl Difference {
     }
 }
 
-fn half_width(first: Sample, second: Sample) -> Option<f64> {
+/// Half-width of the 95 % interval of the difference of two means (Welch 1947); none when a sample has one trial only.
+pub(super) fn half_width(first: Sample, second: Sample) -> Option<f64> {
     let of = |sample: Sample| {
         let n = f64::from(sample.n);
         let degrees = (n >= 2.0).then_some(n - 1.0)?;

@@ -144,6 +144,69 @@ pub fn of_gauge(name: &str) -> Option<(&str, &'static Metric, &'static Metric)> 
     Some((node, find_at(&[Shown], gauge)?, find_at(&[Gauge], metric)?))
 }
 
+/// How a metric is called.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Label {
+    /// For the head of a column.
+    pub short: String,
+    /// For an axis.
+    pub long: String,
+    /// Unit; empty for indices and counts.
+    pub unit: &'static str,
+}
+
+/// The label of a metric, also of one limited to a window or summed up of a gauge.
+pub fn label(name: &str) -> Label {
+    if let Some((node, gauge, sum)) = of_gauge(name) {
+        let unit = if sum.unit == OfGauge { gauge.unit } else { sum.unit };
+        return Label {
+            short: format!("{node} {}, {}", gauge.short, sum.short),
+            long: format!("{} at {node}, {}", gauge.long, sum.long),
+            unit: unit.beside_label(),
+        };
+    }
+    let found = summarised(name).or_else(|| Some((None, find(name)?)));
+    let Some((window, metric)) = found else {
+        return Label { short: name.to_owned(), long: name.to_owned(), unit: "" };
+    };
+    let window = window.map(|window| format!(", {window}")).unwrap_or_default();
+    Label {
+        short: format!("{}{window}", metric.short),
+        long: format!("{}{window}", metric.long),
+        unit: metric.unit.beside_label(),
+    }
+}
+
+impl Label {
+    /// Text of an axis: name and unit.
+    pub fn axis(&self) -> String {
+        if self.unit.is_empty() { self.long.clone() } else { format!("{} ({})", self.long, self.unit) }
+    }
+
+    /// Text of a column's head: short name and unit.
+    pub fn column(&self) -> String {
+        if self.unit.is_empty() { self.short.clone() } else { format!("{} ({})", self.short, self.unit) }
+    }
+}
+
+/// The values that a metric of a summary can take: an index and a share have two ends, all others begin at zero, but for
+/// what a gauge has left over.
+pub fn range(name: &str) -> [f64; 2] {
+    let of_unit = |unit| match unit {
+        Index => [0.0, 1.0],
+        In("%") => [0.0, 100.0],
+        Count | In(_) | Named(_) | OfGauge => [0.0, f64::INFINITY],
+    };
+    match (of_gauge(name), summarised(name)) {
+        (Some((_, gauge, sum)), _) if sum.unit == OfGauge && gauge.name == "spare" => {
+            [f64::NEG_INFINITY, f64::INFINITY]
+        }
+        (Some((_, gauge, sum)), _) => of_unit(if sum.unit == OfGauge { gauge.unit } else { sum.unit }),
+        (None, Some((_, metric))) => of_unit(metric.unit),
+        (None, None) => [f64::NEG_INFINITY, f64::INFINITY],
+    }
+}
+
 const fn count(places: &[Place]) -> usize {
     let (mut at, mut count) = (0, 0);
     while at < METRICS.len() {
@@ -339,6 +402,27 @@ mod tests {
         let gauge = of_gauge("gw.1.silent.max").map(|(node, gauge, metric)| (node, gauge.name, metric.name));
         assert_eq!(gauge, Some(("gw.1", "silent", "max")));
         assert_eq!(of_gauge("gw1.cwnd.max"), None);
+    }
+
+    #[test]
+    fn labels_name_unit_and_window() {
+        assert_eq!(label("burst.throughput").axis(), "Throughput, burst (Mbit/s)");
+        assert_eq!(label("queue").column(), "queue (packets)");
+        assert_eq!(label("drops").column(), "drops");
+        assert_eq!(label("marks").axis(), "Marked packets");
+        assert_eq!(label("p1.shortage").column(), "shortage, p1 (%)");
+        assert_eq!(label("gw1.lost.max").axis(), "Lost packets at gw1, most (packets)");
+        assert_eq!(label("gw1.lost.still").column(), "gw1 lost, still (s)");
+        assert_eq!(label("elegance").axis(), "elegance");
+        assert_eq!(label("srtt").axis(), "Smoothed round-trip time (ms)");
+    }
+
+    #[test]
+    fn ranges_are_of_what_is_measured() {
+        assert_eq!([range("burst.jain"), range("p1.shortage")], [[0.0, 1.0], [0.0, 100.0]]);
+        assert_eq!([range("drops"), range("gw1.estimate.still")], [[0.0, f64::INFINITY]; 2]);
+        assert_eq!(range("gw1.silent.max"), [0.0, 1.0]);
+        assert_eq!(range("gw1.spare.min"), [f64::NEG_INFINITY, f64::INFINITY]);
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub struct SummaryRow {
     /// Metrics in the order of the records; one that no trial gives is absent.
     #[serde(serialize_with = "as_map")]
     pub metrics: Vec<(String, Estimate)>,
+    /// Of each metric: trials and their finite values.
+    #[serde(skip)]
+    values: Vec<Vec<(u32, f64)>>,
 }
 
 /// Statistics of one metric over the trials that give it.
@@ -86,22 +89,33 @@ impl SummaryRow {
                 names.push(name);
             }
         }
-        let metrics = names.into_iter().filter_map(|name| {
-            let values = trials.iter().filter_map(|record| record.metric(name));
-            Some((name.to_owned(), Estimate::new(values)?))
-        });
+        let (mut metrics, mut values) = (Vec::new(), Vec::new());
+        for name in names {
+            let of = trials.iter().filter_map(|record| Some((record.trial, record.metric(name)?)));
+            let of: Vec<(u32, f64)> = of.filter(|(_, value)| value.is_finite()).collect();
+            let Some(estimate) = Estimate::new(of.iter().map(|(_, value)| *value)) else { continue };
+            metrics.push((name.to_owned(), estimate));
+            values.push(of);
+        }
         Self {
             variant: case.variant.clone(),
             points: case.points.clone(),
             base: case.base,
             trials: trials.len() as u32,
-            metrics: metrics.collect(),
+            metrics,
+            values,
         }
     }
 
     /// Statistics of a metric.
     pub fn metric(&self, name: &str) -> Option<&Estimate> {
         self.metrics.iter().find(|(n, _)| n == name).map(|(_, estimate)| estimate)
+    }
+
+    /// Trials and their values of a metric; empty when no trial gives it.
+    pub(super) fn values(&self, name: &str) -> &[(u32, f64)] {
+        let place = self.metrics.iter().position(|(n, _)| n == name);
+        place.map_or(&[], |place| &self.values[place])
     }
 
     /// True when the row stands for this point of a sweep.
@@ -223,6 +237,7 @@ pub(super) mod tests {
             claims: Vec::new(),
             figures: Vec::new(),
             cases,
+            quick: false,
         }
     }
 

@@ -11,6 +11,7 @@ use super::sources::Reader;
 use super::study::{SweepDraft, VariantDraft, known_variants};
 use crate::file::{Content, Item, Section, is_name, list, suggestion};
 use crate::params::Written;
+use crate::report::claims::range;
 use crate::report::metric::{self, Place};
 
 /// What claims and figures may name.
@@ -253,10 +254,15 @@ fn claim(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Optio
         reader.fail_key(section, "variant", "is an empty list");
     }
     let (low, high) = (section.float("low"), section.float("high"));
-    if let (Some(low), Some(high)) = (low, high)
-        && low > high
-    {
-        reader.fail_key(section, "low", format!("{low} is above `high`, {high}"));
+    let is_written = ["low", "high"].map(|key| section.item(key).is_some());
+    match (low, high) {
+        (Some(low), Some(high)) if low > high => {
+            reader.fail_key(section, "low", format!("{low} is above `high`, {high}"));
+        }
+        _ if is_written == [false; 2] => {
+            reader.fail_key(section, "low", "is missing, and `high` too; write one of them or both");
+        }
+        _ => {}
     }
     let spot = spot(reader, section, scope);
     if let Some(sweep) = spot.as_ref().and_then(Spot::sweep) {
@@ -266,6 +272,9 @@ fn claim(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Optio
         }
     }
     let against = against(reader, section, scope, spot.as_ref(), variants.as_deref().unwrap_or_default());
+    if let (Some(metric), true) = (&metric, reader.errors.len() == errors_before) {
+        refuse_what_cannot_fail(reader, section, metric);
+    }
     if reader.errors.len() > errors_before {
         return None;
     }
@@ -285,14 +294,33 @@ fn claim(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Optio
             variant,
             against: against.clone(),
             at: at.clone(),
-            low: low?,
-            high: high?,
+            low,
+            high,
+            because: section.text("because")?,
             paper: section.text("paper")?,
             source: section.text("source")?,
             not_reproduced: section.text("not-reproduced"),
         })
     };
     variants.into_iter().map(claim).collect()
+}
+
+/// Notes an edge at or beyond an end of what the claim's number can be.
+fn refuse_what_cannot_fail(reader: &mut Reader, section: &Section<'_>, metric: &str) {
+    let relation = match (section.item("minus"), section.item("over")) {
+        (Some(_), _) => Some(Relation::Minus),
+        (None, Some(_)) => Some(Relation::Over),
+        (None, None) => None,
+    };
+    let [least, most] = range(metric, relation);
+    for (key, side, bound) in [("low", "below", least), ("high", "above", most)] {
+        let Some(edge) = section.float(key) else { continue };
+        let cannot_fail = if key == "low" { edge <= bound } else { edge >= bound };
+        if cannot_fail {
+            let message = format!("{edge} cannot fail: what is judged is never {side} {bound}");
+            reader.fail_key_with(section, key, message, format!("leave `{key}` out"));
+        }
+    }
 }
 
 fn spot<'a>(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'a>) -> Option<Spot<'a>> {

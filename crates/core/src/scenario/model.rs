@@ -404,6 +404,8 @@ pub struct Study {
     pub figures: Vec<Figure>,
     /// Every scenario to run: the base point of each variant, and each point of each sweep.
     pub cases: Vec<Case>,
+    /// A quick look, which may leave claims undecided.
+    pub quick: bool,
 }
 
 /// A named set of overrides.
@@ -471,10 +473,12 @@ pub struct Claim {
     pub against: Option<Against>,
     /// Where: base point, one point, or every point of a sweep.
     pub at: ClaimAt,
-    /// Least value.
-    pub low: f64,
-    /// Largest value.
-    pub high: f64,
+    /// Least value; none: no such edge.
+    pub low: Option<f64>,
+    /// Largest value; none: no such edge.
+    pub high: Option<f64>,
+    /// Why the edges stand where they do.
+    pub because: String,
     /// What the paper reports, as text.
     pub paper: String,
     /// Figure, table or section of the paper.

@@ -83,6 +83,7 @@ pub(super) fn read(file: &str, text: &str, options: &Options) -> Result<(Study, 
         claims,
         figures,
         cases,
+        quick: options.quick,
     };
     Ok((study, explained))
 }

@@ -125,7 +125,7 @@ pub(in crate::scenario) static SWEEP: TableDef = TableDef {
 /// `[[claims]]`.
 pub(in crate::scenario) static CLAIM: TableDef = TableDef {
     header: "[[claims]]",
-    doc: "A two-sided statement about a metric",
+    doc: "A statement about a metric: the 95 % interval of its mean over trials lies in a band",
     keys: &[keys! {
         /// Unique name; with several variants the claims are `id/variant`
         "id": Kind::Text, required;
@@ -149,10 +149,12 @@ pub(in crate::scenario) static CLAIM: TableDef = TableDef {
         "sweep": Kind::Text, optional;
         /// Only these values of `sweep`
         "points": Kind::Nested, optional;
-        /// Least value
-        "low": BAND, required;
-        /// Largest value
-        "high": BAND, required;
+        /// Least value; absent: no such edge
+        "low": BAND, optional;
+        /// Largest value; absent: no such edge
+        "high": BAND, optional;
+        /// Why the edges stand where they do: a physical reason, or a published one
+        "because": Kind::Text, default "";
         /// What the paper reports
         "paper": Kind::Text, default "";
         /// Figure, table or section of the paper
