@@ -152,6 +152,15 @@ impl Scoreboard {
         self.known.as_mut()?.take_unknown(una, mss)
     }
 
+    /// Place of the first outstanding segment, unless it has been sent again.
+    pub(super) fn take_head(&mut self) -> Option<usize> {
+        if self.is_empty() || self.head_is_retransmitted() {
+            return None;
+        }
+        self.known().resend(0);
+        Some(0)
+    }
+
     /// RFC 6675 NextSeg rule 4: place of the last segment that is not SACKed, unless it is lost or sent again.
     pub(super) fn take_rescue(&mut self) -> Option<usize> {
         if self.is_empty() { None } else { self.known().take_rescue() }

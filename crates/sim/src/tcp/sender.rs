@@ -303,13 +303,21 @@ impl Sender {
         }
         let limited = self.is_window_limited(profile);
         let sample = if advanced > 0 { self.advance(packet, profile, net) } else { None };
+        let sacked_before = self.board.sacked;
         if packet.sack_count > 0 {
             self.take_sacks(packet, profile);
         }
         if advanced > 0 {
             self.duplicates = 0;
-        } else {
-            self.count_duplicate(packet, opened, profile);
+        }
+        // RFC 6675 section 2: with SACK, a duplicate tells of octets that none had told of, whatever else it does; without,
+        // RFC 5681 section 2.
+        let is_duplicate = match profile.settings.sack {
+            true => self.board.sacked > sacked_before,
+            false => advanced == 0 && !opened,
+        };
+        if is_duplicate {
+            self.count_duplicate(packet, profile);
         }
         let newly_delivered = self.delivered_segments().wrapping_sub(before);
         let lost_before = self.board.lost();
@@ -362,16 +370,12 @@ impl Sender {
         self.transmit(profile, net);
     }
 
-    /// Counts an acknowledgement of nothing new, if it is a duplicate.
-    fn count_duplicate(&mut self, packet: &Packet, opened: bool, profile: &Profile) {
-        // RFC 6675 section 2: with SACK, a duplicate brings blocks, whatever its window; without, RFC 5681 section 2.
-        let has_sack = profile.settings.sack;
-        let is_duplicate = if has_sack { packet.sack_count > 0 } else { !opened };
-        if !is_duplicate || self.board.is_empty() {
+    fn count_duplicate(&mut self, packet: &Packet, profile: &Profile) {
+        if self.board.is_empty() {
             return;
         }
         self.duplicates = self.duplicates.saturating_add(1);
-        if !has_sack && packet.sack_count == 0 && self.board.sacked < self.board.outstanding() {
+        if !profile.settings.sack && packet.sack_count == 0 && self.board.sacked < self.board.outstanding() {
             self.board.sacked += 1;
         }
     }

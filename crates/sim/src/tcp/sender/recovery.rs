@@ -158,8 +158,8 @@ impl Sender {
         self.window.cwnd = (pipe + send).max(mss);
     }
 
-    /// Sends a lost segment again, else a new one (RFC 6675 NextSeg rules 1 and 2), whatever the congestion window; a scheme's
-    /// bound and pacing hold. A subflow's new data comes by [`Sender::push_data`] only.
+    /// Sends a lost segment again, else a new one (RFC 6675 NextSeg rules 1 and 2), else the first outstanding one, whatever
+    /// the congestion window; a scheme's bound and pacing hold. A subflow's new data comes by [`Sender::push_data`] only.
     pub(super) fn answer_partial_ack(&mut self, profile: &Profile, net: &mut Net) {
         let in_flight = u64::from(self.in_flight(&profile.settings)) * profile.mss;
         let cap = self.steering.as_ref().and_then(|steering| steering.cap);
@@ -168,11 +168,13 @@ impl Sender {
         }
         if self.board.has_lost_pending() {
             self.retransmit_next(profile, net);
-        } else if self.next < self.send_limit() {
-            let len = profile.mss.min(self.limit - self.next);
-            if self.next + len <= self.edge {
-                self.send_new(len, profile, net);
-            }
+            return;
+        }
+        let len = profile.mss.min(self.limit.saturating_sub(self.next));
+        if self.next < self.send_limit() && self.next + len <= self.edge {
+            self.send_new(len, profile, net);
+        } else if let Some(at) = self.board.take_head() {
+            self.resend(at, profile, net);
         }
     }
 
