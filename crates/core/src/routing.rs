@@ -1,14 +1,17 @@
-//! Static shortest-path routes by hop count, equal-cost paths chosen by a hash of the flow.
+//! Static shortest-path routes by hop count, equal-cost paths chosen by a hash of seed, trial, flow and router.
 
 use std::collections::BTreeMap;
 
 use crate::id::NodeId;
 use crate::rng::Fnv;
+use crate::scenario::Scenario;
 use crate::topology::{NodeKind, Topology};
 
 /// Routes of a topology, with the ways computed so far.
 pub struct Router<'a> {
     topology: &'a Topology,
+    /// What every choice among equal ways is hashed with.
+    salt: Fnv,
     /// Per node: (neighbour, port), in link order.
     neighbours: Vec<Vec<(u32, u32)>>,
     ways: BTreeMap<u32, Ways>,
@@ -24,14 +27,18 @@ struct Ways {
 const UNREACHABLE: u32 = u32::MAX;
 
 impl<'a> Router<'a> {
-    /// The routes of `topology`.
-    pub fn new(topology: &'a Topology) -> Self {
+    /// The routes of a trial: which of equal ways a flow takes is drawn anew for each.
+    pub fn new(scenario: &'a Scenario, trial: u32) -> Self {
+        let mut salt = Fnv::new();
+        salt.write(&scenario.run.seed.to_le_bytes());
+        salt.write(&trial.to_le_bytes());
+        let topology = &scenario.topology;
         let mut neighbours = vec![Vec::new(); topology.nodes.len()];
         for (i, link) in topology.links.iter().enumerate() {
             neighbours[link.a.index()].push((link.b.0, 2 * i as u32));
             neighbours[link.b.index()].push((link.a.0, 2 * i as u32 + 1));
         }
-        Self { topology, neighbours, ways: BTreeMap::new() }
+        Self { topology, salt, neighbours, ways: BTreeMap::new() }
     }
 
     /// Ports from `src` to `dst` for the flow with hash key `flow`; `None` when there is no way.
@@ -93,7 +100,7 @@ impl<'a> Router<'a> {
             let is_host = self.topology.nodes[at as usize].kind == NodeKind::Host;
             let of_host = if is_host { find() } else { Vec::new() };
             let choices = if is_host { &of_host } else { closer.entry(at).or_insert_with(find) };
-            let mut hash = Fnv::new();
+            let mut hash = self.salt;
             hash.write(&flow.to_le_bytes());
             hash.write(&at.to_le_bytes());
             let pick = (hash.finish() % (choices.len() as u64).max(1)) as usize;

@@ -85,7 +85,7 @@ pub fn run(scenario: &Scenario, case: usize, trial: u32, options: &RunOptions<'_
     let mut plan = Workplan::new(scenario, trial)?;
     if options.traffic == TrafficSource::Iperf3 {
         remarks.extend(iperf3::check(scenario)?);
-        plan.add_ways_back(scenario)?;
+        plan.add_ways_back(scenario, trial)?;
     }
     let mut lab = Lab::build(scenario, trial, &plan, options.traffic)?;
     lab.remarks = remarks;

@@ -34,7 +34,7 @@ impl Workplan {
                 "{many} flows; at most {MOST_FLOWS} have addresses of their own"
             )));
         }
-        let mut router = Router::new(topology);
+        let mut router = Router::new(scenario, trial);
         let name = |node: NodeId| &topology.nodes[node.index()].name;
         let mut route = |from: NodeId, to: NodeId, flow: u64| {
             router.route(from, to, flow).ok_or_else(|| {
@@ -57,8 +57,8 @@ impl Workplan {
     }
 
     /// Gives UDP flows a way back too, for what the two ends say to each other.
-    pub(crate) fn add_ways_back(&mut self, scenario: &Scenario) -> Result<(), Error> {
-        let mut router = Router::new(&scenario.topology);
+    pub(crate) fn add_ways_back(&mut self, scenario: &Scenario, trial: u32) -> Result<(), Error> {
+        let mut router = Router::new(scenario, trial);
         for i in self.ack_routes.len()..self.flows.len() {
             let flow = &self.flows[i];
             let ports = router.route(flow.dst, flow.src, i as u64).ok_or_else(|| {

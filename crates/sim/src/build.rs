@@ -24,7 +24,7 @@ use crate::events::EventQueue;
 use crate::exchange::Exchanges;
 use crate::gates::Gates;
 use crate::link::{PathCounter, Port, QueueWatch};
-use crate::net::Net;
+use crate::net::{Net, ROUTE_END};
 use crate::packet::Slab;
 use crate::probes::Probes;
 use crate::rounds::Rounds;
@@ -42,8 +42,12 @@ pub(crate) fn build<'a>(
     let topology = &scenario.topology;
     let (mut ports, rates) = build_ports(scenario, trial, options)?;
     let (plans, tcp_flows) = plan::flows(scenario, trial);
-    let (mut routes, mut table) = (Routes::new(scenario), Vec::new());
+    let (mut routes, mut table) = (Routes::new(scenario, trial), Vec::new());
     let ways = routes.insert_flows(&plans, tcp_flows, &mut table, options)?;
+    for way in table.split(|port| *port == ROUTE_END).filter(|way| !way.is_empty()) {
+        let slowest = way.iter().map(|&port| ports[port as usize].nanos_per_byte()).max();
+        ports[way[0] as usize].leads_over(slowest.unwrap_or_default());
+    }
 
     // It costs seconds with a million nodes, and roles alone ask it.
     let is_asked = !scenario.schemes.is_empty();

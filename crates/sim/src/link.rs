@@ -207,8 +207,10 @@ struct Rest {
 }
 
 struct Jitter {
-    /// Upper bound as a share of the packet's transmission time, 16 binary places.
-    share: u64,
+    /// Upper bound as a share of a packet's time on the slowest link of its way.
+    share: f64,
+    /// The same in nanoseconds per byte, 32 binary places.
+    most_per_byte: u64,
     last: Time,
     stream: Stream,
 }
@@ -216,10 +218,9 @@ struct Jitter {
 impl Jitter {
     /// When the host has processed a packet of `len` bytes that it began at `now`; packets keep their order.
     #[inline]
-    fn ready(&mut self, now: Time, len: u32, nanos_per_byte: u64) -> Time {
+    fn ready(&mut self, now: Time, len: u32) -> Time {
         // A slow link takes seconds for a packet: more than 64 bits with their binary places.
-        let transmission = (u128::from(len) * u128::from(nanos_per_byte)) >> 32;
-        let most = (transmission * u128::from(self.share)) >> 16;
+        let most = (u128::from(len) * u128::from(self.most_per_byte)) >> 32;
         let delay = self.stream.below(most as u64 + 1);
         self.last = (now + Span::from_nanos(delay)).max(self.last);
         self.last
@@ -247,8 +248,21 @@ impl Port {
     pub(crate) fn set_jitter(&mut self, share: f64, stream: Stream) {
         if share > 0.0 {
             self.has_jitter = true;
-            self.rest.jitter = Some(Jitter { share: (share * 65536.0) as u64, last: Time::ZERO, stream });
+            self.rest.jitter = Some(Jitter { share, most_per_byte: 0, last: Time::ZERO, stream });
+            self.leads_over(self.nanos_per_byte);
         }
+    }
+
+    /// A way that begins here leads over a link that takes so long for a byte.
+    pub(crate) fn leads_over(&mut self, nanos_per_byte: u64) {
+        if let Some(jitter) = &mut self.rest.jitter {
+            jitter.most_per_byte = jitter.most_per_byte.max((nanos_per_byte as f64 * jitter.share) as u64);
+        }
+    }
+
+    /// Nanoseconds per byte at the nominal rate, 32 binary places.
+    pub(crate) fn nanos_per_byte(&self) -> u64 {
+        self.nanos_per_byte
     }
 
     /// Lets the capacity change with time.
@@ -320,7 +334,7 @@ impl Port {
                 let Some(jitter) = &mut self.rest.jitter else {
                     return self.enqueue_ordered(id, now, label, slab, events);
                 };
-                let ready = jitter.ready(now, label.len, self.nanos_per_byte);
+                let ready = jitter.ready(now, label.len);
                 if ordered.processing.is_empty() {
                     events.push(ready, Event::Processed(id));
                 }
@@ -394,7 +408,7 @@ impl Port {
     /// When the host at this port has processed a packet of `len` bytes.
     #[inline]
     fn processed_at(&mut self, now: Time, len: u32) -> Time {
-        self.rest.jitter.as_mut().map_or(now, |jitter| jitter.ready(now, len, self.nanos_per_byte))
+        self.rest.jitter.as_mut().map_or(now, |jitter| jitter.ready(now, len))
     }
 
     /// The host at this port has processed a packet; its discipline gets it.

@@ -85,13 +85,13 @@ impl Tails {
 }
 
 impl<'a> Routes<'a> {
-    pub(crate) fn new(scenario: &'a Scenario) -> Self {
+    pub(crate) fn new(scenario: &'a Scenario, trial: u32) -> Self {
         let tails = if scenario.flows.iter().any(|group| group.exchange.is_some()) {
             Tails::new(scenario)
         } else {
             Tails::default()
         };
-        Self { scenario, router: Router::new(&scenario.topology), known: BTreeMap::new(), tails }
+        Self { scenario, router: Router::new(scenario, trial), known: BTreeMap::new(), tails }
     }
 
     /// Places in the table of the ways of probes between `roles`.

@@ -244,7 +244,7 @@ fn the_share_of_a_reset_comes_back_at_once() {
 /// Payload that the measured flows together get at their max-min shares, with every flow greedy; Mbit/s.
 fn max_min_of_measured(scenario: &Scenario) -> f64 {
     let (topology, groups) = (&scenario.topology, &scenario.flows);
-    let mut router = Router::new(topology);
+    let mut router = Router::new(scenario, 0);
     let mut routes = Vec::new();
     for (number, flow) in plan(groups, topology, &scenario.run, 0).iter().enumerate() {
         // Later rounds go the same ways.
