@@ -1,9 +1,9 @@
 //! Incast over two switches against ns-3.37: `scenarios/validation/ns3-incast.toml`, 40 trials.
 //!
-//! The anchors are 40 runs of ns-3 per case of the collapse and 10 before it, with SACK and delayed acknowledgements of 40 ms.
+//! The anchors are 40 runs of ns-3 per case of the collapse and 10 before it, with SACK, delayed acknowledgements of 40 ms and
+//! rates that are off by up to 0.1 %, as here: without, a nanosecond of rounding decides who is dropped.
 //! The share of rounds that collapse must be ns-3's; where none does, goodput too, and where all do, the median of completion
-//! times must lie in ns-3's spread. ns-3's rules in the scenario came after a comparison that did not agree at 64 KiB and
-//! 32 senders. Timeouts are printed only.
+//! times must lie in ns-3's spread. Timeouts must be ns-3's but in the cases of [`OPEN`].
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -19,9 +19,10 @@ struct Anchor {
     goodput: [f64; 3],
     /// Share of rounds that collapse.
     collapsed: f64,
-    /// Means.
+    /// Mean.
     drops: f64,
-    rtos: f64,
+    /// Mean and standard deviation.
+    rtos: [f64; 2],
 }
 
 const fn anchor(
@@ -29,25 +30,31 @@ const fn anchor(
     senders: u32,
     goodput: [f64; 3],
     collapsed: f64,
-    [drops, rtos]: [f64; 2],
+    drops: f64,
+    rtos: [f64; 2],
 ) -> Anchor {
     Anchor { variant, senders, goodput, collapsed, drops, rtos }
 }
 
 const ANCHORS: [Anchor; 12] = [
-    anchor("deep", 4, [16_627.0, 16_352.0, 16_746.0], 0.0, [0.0, 0.0]),
-    anchor("deep", 8, [17_896.0, 17_724.0, 17_952.0], 0.0, [0.0, 0.0]),
-    anchor("deep", 16, [18_568.0, 18_534.0, 18_579.0], 0.0, [0.0, 0.0]),
-    anchor("deep", 24, [125.0, 90.0, 18_240.0], 33.0 / 40.0, [262.0, 2.5]),
-    anchor("deep", 32, [167.0, 139.0, 18_527.0], 34.0 / 40.0, [448.0, 4.2]),
-    anchor("deep", 48, [251.0, 209.0, 251.0], 1.0, [614.0, 8.0]),
-    anchor("shallow", 4, [12_075.0, 17.5, 16_044.0], 12.0 / 40.0, [40.0, 0.6]),
-    anchor("shallow", 8, [42.0, 35.0, 16_044.0], 31.0 / 40.0, [101.0, 2.4]),
-    anchor("shallow", 16, [84.0, 70.0, 84.0], 1.0, [257.0, 10.9]),
-    anchor("shallow", 24, [125.0, 57.0, 126.0], 1.0, [433.0, 23.8]),
-    anchor("shallow", 32, [84.0, 56.0, 167.0], 1.0, [632.0, 35.8]),
-    anchor("shallow", 48, [84.0, 78.0, 114.0], 1.0, [1_075.0, 106.8]),
+    anchor("deep", 4, [16_621.0, 16_341.0, 16_734.0], 0.0, 0.0, [0.0, 0.0]),
+    anchor("deep", 8, [17_889.0, 17_710.0, 17_952.0], 0.0, 0.0, [0.0, 0.0]),
+    anchor("deep", 16, [18_564.0, 18_519.0, 18_579.0], 0.0, 0.0, [0.0, 0.0]),
+    anchor("deep", 24, [125.0, 90.0, 17_113.0], 0.925, 261.8, [2.55, 1.91]),
+    anchor("deep", 32, [167.0, 139.0, 17_509.0], 0.975, 430.6, [5.45, 2.56]),
+    anchor("deep", 48, [209.0, 209.0, 251.0], 1.0, 599.5, [7.95, 3.2]),
+    anchor("shallow", 4, [11_097.0, 21.0, 16_256.0], 0.2, 39.9, [0.28, 0.6]),
+    anchor("shallow", 8, [42.0, 35.0, 14_269.0], 0.9, 99.3, [2.05, 1.24]),
+    anchor("shallow", 16, [84.0, 70.0, 84.0], 1.0, 256.4, [10.9, 3.66]),
+    anchor("shallow", 24, [84.0, 57.0, 126.0], 1.0, 432.0, [24.18, 5.65]),
+    anchor("shallow", 32, [84.0, 56.0, 139.0], 1.0, 643.6, [46.38, 10.12]),
+    anchor("shallow", 48, [99.0, 79.0, 114.0], 1.0, 1_009.2, [100.62, 10.39]),
 ];
+
+/// Where ours has more timeouts, for a reason that is not known.
+const OPEN: [(&str, u32); 4] = [("deep", 32), ("deep", 48), ("shallow", 8), ("shallow", 48)];
+/// Quantile of the normal distribution that leaves 1 % on both sides together.
+const ONE_PER_CENT: f64 = 2.576;
 
 /// Goodput below this, in Mbit/s, is collapse; nothing lies near it.
 const COLLAPSE: f64 = 5_000.0;
@@ -80,7 +87,8 @@ fn incast_agrees_with_ns3() {
             values.sort_unstable_by(f64::total_cmp);
             values
         };
-        let mean = |name: &str| sorted(name).iter().sum::<f64>() / records.len() as f64;
+        let trials = records.len() as f64;
+        let mean = |name: &str| sorted(name).iter().sum::<f64>() / trials;
         let ours = sorted("round_goodput");
         let [low, middle, high] = [0, ours.len() / 2, ours.len() - 1].map(|i| ours[i]);
         let mut judge = |metric: &'static str, holds: bool| {
@@ -99,6 +107,12 @@ fn incast_agrees_with_ns3() {
             judge("median", (least / SAME..=most * SAME).contains(&middle));
         }
         judge("drops", near(mean("drops"), drops, DROPS));
+        let [rtos, deviation] = rtos;
+        let square = |value: &f64| (value - mean("rtos")).powi(2);
+        let variance = sorted("rtos").iter().map(square).sum::<f64>() / (trials - 1.0);
+        let error = ((variance + deviation * deviation) / trials).sqrt();
+        let most_apart = if rtos >= 5.0 { ONE_PER_CENT * error } else { 1.0 };
+        judge("timeouts", (mean("rtos") - rtos).abs() <= most_apart || OPEN.contains(&(variant, senders)));
         let _ = writeln!(
             table,
             "{variant:<8} {senders:>3}  goodput {middle:>6.0} [{low:.0}, {high:.0}] ({median:.0} [{least:.0}, {most:.0}])  collapsed {share:.2} ({collapsed:.2})  \

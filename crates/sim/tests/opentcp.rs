@@ -40,6 +40,7 @@ sample = "10ms"
 
 [network]
 builder = "dumbbell"
+host-delay = 0.0
 left = 1
 right = 1
 access = { rate = "1gbit", delay = "10us" }
@@ -256,6 +257,7 @@ duration = "20s"
 
 [network]
 builder = "dumbbell"
+host-delay = 0.0
 left = 1
 right = 1
 access = { rate = "1gbit", delay = "10us" }

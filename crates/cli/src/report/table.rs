@@ -184,7 +184,11 @@ impl TablePrint {
             let word =
                 self.paint(&format!("{:OUTCOME_WIDTH$}", claim.status.word()), colour_of(claim.status));
             let (value, band) = (value_of(claim), band(claim.low, claim.high));
-            let unit = if claim.unit.is_empty() || claim.value.is_none() { String::new() } else { format!(" {}", claim.unit) };
+            let unit = if claim.unit.is_empty() || claim.value.is_none() {
+                String::new()
+            } else {
+                format!(" {}", claim.unit)
+            };
             let interval = number::interval(claim).map(|of| format!(" ({of})")).unwrap_or_default();
             let paper = [&claim.paper, &claim.source].map(String::as_str);
             let paper = paper.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
