@@ -1240,6 +1240,14 @@ fn variants_and_sweeps() {
              x.toml:70:14: error: clients: \"8\" is not a whole number from 1 to 1000000 (variant `tcp`, \
              sweep `n` at 8)",
         ),
+        (
+            "values = [4, 8]",
+            "values = [400000, 800000]",
+            "x.toml:27:9: error: network.groups.near.share: makes 400000 hosts, and 200020 are there; at most 600000 in \
+             all cases of a file (variant `tcp`, sweep `n` at 800000)\n\
+             x.toml:27:9: error: network.groups.near.share: makes 400000 hosts, and 400028 are there; at most 600000 in \
+             all cases of a file (variant `bas`, sweep `n` at 800000)",
+        ),
         ("values = [4, 8]", "values = []", "x.toml:70:10: error: sweeps.n.values: is an empty list"),
         ("values = [4, 8]", "values = [4, 8, 4.0]", "x.toml:70:17: error: sweeps.n.values: 4.0 occurs twice"),
         (

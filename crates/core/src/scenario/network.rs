@@ -20,8 +20,8 @@ pub(super) const LEAST_RATE: Rate = Rate::from_bits_per_sec(1_000);
 /// The keys of the two directions.
 const CAPACITIES: [&str; 2] = ["capacity", "capacity-back"];
 
-/// Nodes in all networks of a file from which on no other is built: so many take half a second.
-const MOST_NODES: usize = 500_000;
+/// Most hosts in the networks of all cases of a file: a million take more than a second to be read.
+const MOST_HOSTS: u64 = 600_000;
 
 /// Reads the network; `None` when something is wrong with it.
 pub(super) fn read(reader: &mut Reader, file: &Section<'_>, clients: Option<i64>) -> Option<Topology> {
@@ -39,13 +39,6 @@ pub(super) fn read(reader: &mut Reader, file: &Section<'_>, clients: Option<i64>
             let _ = capacity(reader, &section, key);
         }
     }
-    if reader.sources.nodes.get() >= MOST_NODES {
-        let message =
-            format!("the variants and points of the file have {MOST_NODES} nodes or more before this one");
-        let hint = "fewer hosts, variants or values need less";
-        reader.fail_with(&network.place, &network.path, message, hint);
-        return None;
-    }
     let mut draft = Draft { names: BTreeMap::new(), graph: Graph::default() };
     draft.graph = build(reader, &network, &defaults).unwrap_or_default();
     let built = draft.graph.nodes.iter().enumerate();
@@ -58,7 +51,6 @@ pub(super) fn read(reader: &mut Reader, file: &Section<'_>, clients: Option<i64>
     for layer in reader.tables(&network, "links") {
         draft.link(reader, &[layer, defaults.clone()]);
     }
-    reader.sources.nodes.set(reader.sources.nodes.get() + draft.graph.nodes.len());
     for (i, group) in draft.graph.groups.iter().enumerate() {
         let taken = draft.names.contains_key(&group.name);
         if taken || draft.graph.groups[..i].iter().any(|g| g.name == group.name) {
@@ -104,11 +96,13 @@ fn build(reader: &mut Reader, network: &Section<'_>, defaults: &Layer<'_>) -> Op
         Builder::Custom => None,
         Builder::Dumbbell => {
             let (access, bottleneck) = (links(reader, "access"), links(reader, "bottleneck"));
-            Some(builders::dumbbell(number("left")?, number("right")?, &access?, &bottleneck?))
+            let (left, right) = (number("left")?, number("right")?);
+            make_room(reader, network, "left", u64::from(left) + u64::from(right))?;
+            Some(builders::dumbbell(left, right, &access?, &bottleneck?))
         }
         Builder::Star => {
             let access = links(reader, "access");
-            Some(builders::star(number("size")?, &access?))
+            Some(builders::star(limited(reader, network, "size", 1)?, &access?))
         }
         Builder::ParkingLot => {
             let (access, bottleneck) = (links(reader, "access"), links(reader, "bottleneck"));
@@ -133,6 +127,7 @@ fn build(reader: &mut Reader, network: &Section<'_>, defaults: &Layer<'_>) -> Op
                 reader.fail_key(network, "k", message);
                 return None;
             }
+            make_room(reader, network, "k", u64::from(k).pow(3) / 4)?;
             let build =
                 if builder == Builder::FatTree { builders::fat_tree } else { builders::dual_fat_tree };
             Some(build(k, &access?, &fabric?))
@@ -140,17 +135,28 @@ fn build(reader: &mut Reader, network: &Section<'_>, defaults: &Layer<'_>) -> Op
     }
 }
 
-/// The number of hosts at each of `places`, when there are not absurdly many in all.
+/// The number of hosts at each of `places`, when there is room for them.
 fn limited(reader: &mut Reader, network: &Section<'_>, key: &str, places: u32) -> Option<u32> {
-    const MOST: u64 = 1_000_000;
     let size = u32::try_from(network.integer(key)?).ok()?;
-    let all = u64::from(size) * u64::from(places);
-    if all > MOST {
-        let message = format!("{size} at each of {places} routers makes {all} hosts; at most {MOST}");
-        reader.fail_key(network, key, message);
+    make_room(reader, network, key, u64::from(size) * u64::from(places))?;
+    Some(size)
+}
+
+/// Counts hosts that are to be made; none when the file has too many in all its cases.
+fn make_room(reader: &mut Reader, section: &Section<'_>, key: &str, hosts: u64) -> Option<()> {
+    let before = reader.sources.hosts.get();
+    if before + hosts > MOST_HOSTS {
+        let message = match before {
+            0 => format!("makes {hosts} hosts; at most {MOST_HOSTS}"),
+            _ => format!(
+                "makes {hosts} hosts, and {before} are there; at most {MOST_HOSTS} in all cases of a file"
+            ),
+        };
+        reader.fail_key(section, key, message);
         return None;
     }
-    Some(size)
+    reader.sources.hosts.set(before + hosts);
+    Some(())
 }
 
 /// The network as far as it is read.
@@ -214,6 +220,10 @@ impl Draft {
         let (Some(name), Some(count), Some(router), Some(settings)) = (name, count, router, settings) else {
             return;
         };
+        let key = if section.item("count").is_some() { "count" } else { "share" };
+        if make_room(reader, &section, key, u64::from(count)).is_none() {
+            return;
+        }
         let members = self.graph.group(&name, count, router, &settings);
         for member in members {
             let member_name = self.graph.nodes[member.index()].name.clone();

@@ -18,8 +18,8 @@ pub(super) struct Sources<'a> {
     schemes: &'a [&'static SchemeDef],
     /// The traces so far.
     traces: RefCell<BTreeMap<String, Result<Trace, String>>>,
-    /// Nodes of the networks so far.
-    pub(super) nodes: Cell<usize>,
+    /// Hosts of the networks so far.
+    pub(super) hosts: Cell<u64>,
 }
 
 impl<'a> Sources<'a> {
@@ -28,7 +28,7 @@ impl<'a> Sources<'a> {
             files: options.files,
             schemes: options.schemes,
             traces: RefCell::default(),
-            nodes: Cell::default(),
+            hosts: Cell::default(),
         }
     }
 
