@@ -182,6 +182,16 @@ pub struct Health {
     pub real_time: bool,
 }
 
+/// More late packets than this make a remark.
+const LATE_SHARE: f64 = 0.01;
+
+impl Health {
+    /// More packets were late than a result bears: the machine is too busy or too slow.
+    pub fn is_late(&self) -> bool {
+        self.late as f64 > LATE_SHARE * self.packets as f64
+    }
+}
+
 impl Board {
     /// Of so many ports, with the routes of the flows' data.
     pub(crate) fn new(

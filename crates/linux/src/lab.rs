@@ -41,8 +41,6 @@ const PRIORITY: i32 = 10;
 const LOOK: Span = Span::from_millis(10);
 /// Longest sleep, so that a request to stop is seen.
 const PATIENCE: Span = Span::from_millis(50);
-/// More late packets than this make a remark.
-const LATE_SHARE: f64 = 0.01;
 
 /// Who sends and receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -447,7 +445,7 @@ impl<'a> Lab<'a> {
                 "the forwarder runs as an ordinary thread: real-time priority is not allowed here".to_owned(),
             );
         }
-        if health.late as f64 > LATE_SHARE * health.packets as f64 {
+        if health.is_late() {
             remark(format!(
                 "{} of {} packets were more than 1 ms late (the latest {}): this machine is too busy or too slow",
                 health.late, health.packets, health.latest

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bandmaster_core::scenario::{Options, Scenario, parse};
 use bandmaster_linux::Error;
 use bandmaster_linux::lab::{self, Counters, RunOptions, TrafficSource, Trial};
-use machine::{in_time, no_lab, skip, timely};
+use machine::{in_time, no_lab, note_late, skip, timely};
 
 /// True when the tests can run here; says why not otherwise.
 fn has_root(test: &str) -> bool {
@@ -90,7 +90,9 @@ fn scenario(text: &str) -> Scenario {
 }
 
 fn run(text: &str) -> Trial {
-    lab::run(&scenario(text), 0, 0, &RunOptions::default()).unwrap_or_else(|e| panic!("{e}"))
+    let trial = lab::run(&scenario(text), 0, 0, &RunOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    note_late(trial.health.is_late());
+    trial
 }
 
 fn metric(trial: &Trial, name: &str) -> f64 {
@@ -431,6 +433,7 @@ fn iperf3_carries_what_our_own_sender_carries() {
             [TrafficSource::Own, TrafficSource::Iperf3].map(|source| {
                 let trial = by(source, &text, None).unwrap_or_else(|e| panic!("{source:?}: {e}"));
                 println!("{source:?}: {:?}\n{:?}\n{:?}", trial.record.metrics, trial.health, trial.remarks);
+                note_late(trial.health.is_late());
                 trial
             })
         };

@@ -285,7 +285,7 @@ fn places<'a>(claim: &'a Claim, study: &'a Study) -> Vec<Place<'a>> {
 
 fn judged_at(claim: &Claim, place: Place<'_>, summary: &Summary) -> Option<Judged> {
     let first = Trials::of(place.row(&claim.variant, summary)?, &claim.metric)?;
-    let Some(against) = &claim.against else { return Some(Judged::of(&first.estimate)) };
+    let Some(against) = &claim.against else { return Some(Judged::of(first.estimate)) };
     let other = other_row(claim, against, place, summary)?;
     let second = Trials::of(other, against.metric.as_ref().unwrap_or(&claim.metric))?;
     Some(match against.relation {

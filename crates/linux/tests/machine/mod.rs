@@ -36,6 +36,15 @@ pub(crate) fn no_lab() -> Option<&'static str> {
     (!nix::unistd::geteuid().is_root()).then_some("needs root: network namespaces")
 }
 
+/// Whether the lab itself says that this attempt came too late.
+static LATE: AtomicBool = AtomicBool::new(false);
+
+/// Notes what a trial of the lab says of the machine.
+#[allow(dead_code, reason = "the gateway's tests have no trials")]
+pub(crate) fn note_late(is_late: bool) {
+    LATE.fetch_or(is_late, Ordering::Relaxed);
+}
+
 /// Says that a test did not do what it is for: also where the test passes, whose other words are not shown.
 pub(crate) fn skip(test: &str, why: impl Display) {
     let _ = writeln!(io::stderr(), "skipped: {test}: {why}");
@@ -46,13 +55,14 @@ pub(crate) fn skip(test: &str, why: impl Display) {
 /// fails.
 pub(crate) fn in_time(test: &str, body: impl Fn() -> Result<(), String>) {
     for _ in 0..ATTEMPTS {
+        LATE.store(false, Ordering::Relaxed);
         let watch = Watch::start();
         let result = body();
         let pauses = watch.end();
         match result {
             Ok(()) => return,
             Err(why) => {
-                assert!(pauses.disturb(), "{why}");
+                assert!(pauses.disturb() || LATE.load(Ordering::Relaxed), "{why}");
                 println!("while the machine did not keep the time ({pauses:?}): {why}");
             }
         }

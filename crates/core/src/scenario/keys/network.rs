@@ -190,8 +190,8 @@ pub(in crate::scenario) static NETWORK: TableDef = TableDef {
         "hosts": Kind::TextList, optional;
         /// Bytes that a link adds to an IP packet
         "frame-overhead": BYTES, default "14B", from "Ethernet as Linux counts";
-        /// Random processing delay of hosts, uniform up to this share of the packet's time on the link; 0:
-        /// none
+        /// Random processing delay of hosts, uniform up to this share of the packet's time on the slowest link of its
+        /// way; 0: none
         "host-delay": Kind::Float { min: 0.0, max: 100.0 }, default "1.0", from "against phase effects";
         /// Each transmitter's rate is off by a uniform share up to this, drawn per trial
         "rate-tolerance": Kind::Float { min: 0.0, max: 0.1 }, default "0.0";
