@@ -131,7 +131,7 @@ fn folders_of_the_version_before_are_read() {
         let text = fs::read_to_string(scratch.path("a").join(name)).expect("a text");
         assert!(text.contains("\"metric"), "{name}");
         let older = text.replace("\"metrics\":", "\"figures\":").replace("\"metric\":", "\"figure\":");
-        let older = older.replacen("\"version\": 2", "\"version\": 1", 1);
+        let older = older.replacen("\"version\": 3", "\"version\": 1", 1);
         assert!(older.contains("\"version\": 1"), "{name}");
         scratch.write(&format!("older/{name}"), older);
     }
@@ -203,14 +203,14 @@ fn folders_that_are_no_results_are_refused() {
     fs::create_dir(scratch.path("broken")).expect("a folder");
     scratch.write("broken/summary.json", "{\"version\": 1, \"rows\": 3}");
     fs::create_dir(scratch.path("newer")).expect("a folder");
-    scratch.write("newer/summary.json", "{\"version\": 3}");
+    scratch.write("newer/summary.json", "{\"version\": 4}");
     let cases = [
         ("absent", "error: absent: no such folder"),
         ("small.toml", "error: small.toml: is a file; give the folder"),
         ("empty", "error: empty: is no result folder: it has no summary.json"),
         ("begun", "error: begun: is marked INCOMPLETE and has no summary.json"),
         ("broken", "error: broken/summary.json: is not a result of bandmaster: "),
-        ("newer", "error: newer/summary.json: has format version 3; this program reads versions 1 to 2"),
+        ("newer", "error: newer/summary.json: has format version 4; this program reads versions 1 to 3"),
     ];
     for (folder, words) in cases {
         for args in [["compare", "a", folder], ["compare", folder, "a"]] {

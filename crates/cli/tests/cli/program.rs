@@ -56,8 +56,7 @@ id = "busy"
 text = "The link is used"
 metric = "throughput"
 variant = ["newreno", "cubic"]
-low = 5.0
-high = 10.0
+low = 1.0
 source = "by hand"
 "#;
 
