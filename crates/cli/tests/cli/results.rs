@@ -107,11 +107,15 @@ fn exit_codes_follow_the_claims() {
     let impossible = SCENARIO.replace("low = 1.0", "low = 99.0");
     scratch.write("fails.toml", &impossible);
     scratch.write("known.toml", format!("{impossible}not-reproduced = \"headers take their share\"\n"));
-    let ended = scratch.run(&["run", "fails.toml", "--quick", "--trials", "2", "--out", "fails", "--json"]).expect(1);
+    let ended =
+        scratch.run(&["run", "fails.toml", "--quick", "--trials", "2", "--out", "fails", "--json"]).expect(1);
     assert_eq!(ended.json()["claims"][0]["ok"], false);
     assert!(ended.stderr.ends_with("claims: 2 of 2 do not hold\n"), "{}", ended.stderr);
     assert!(!scratch.names("fails").contains(&"INCOMPLETE".to_owned()), "the run itself is complete");
-    let json = scratch.run(&["run", "known.toml", "--quick", "--trials", "2", "--no-report", "--json"]).expect(0).json();
+    let json = scratch
+        .run(&["run", "known.toml", "--quick", "--trials", "2", "--no-report", "--json"])
+        .expect(0)
+        .json();
     assert_eq!(json["claims"][0]["ok"], false);
     assert_eq!(json["claims"][0]["status"], "not-reproduced");
     assert_eq!(json["claims"][0]["not_reproduced"], "headers take their share");
