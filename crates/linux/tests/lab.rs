@@ -522,9 +522,11 @@ fn bas_bounds_the_windows_of_real_connections() {
             println!("{scheme}\n{:?}\n{:?}\n{:?}", trial.record.metrics, trial.health, trial.remarks);
             timely!(metric(&trial, "jain") > 0.97, "{scheme}: {}", metric(&trial, "jain"));
             let throughput = metric(&trial, "throughput");
-            // What waited in sockets at the begin of the window is read in it.
+            // What waited in sockets at the begin of the five seconds is read in them, and what the forwarder had
+            // not handed over in time.
+            let late = trial.health.latest.as_secs_f64() / 5.0;
             timely!(
-                (0.9 * most..=1.001 * most).contains(&throughput),
+                (0.9 * most..=(1.001 + late) * most).contains(&throughput),
                 "{scheme}: {throughput} of {most} Mbit/s"
             );
             timely!(metric(&trial, "queue") < 30.0, "{scheme}: {} packets wait", metric(&trial, "queue"));
