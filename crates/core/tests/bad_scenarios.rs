@@ -374,6 +374,12 @@ fn parameters_of_a_discipline_that_do_not_go_together() {
         ),
         (
             "queue = \"200pkt\"",
+            "queue = { discipline = \"red\", spare-below = \"3kB\" }",
+            "x.toml:19:45: error: network.links.server-r1.queue.spare-below: \"3kB\" has the unknown unit `kB`; write \
+             a number of packets such as \"200pkt\"",
+        ),
+        (
+            "queue = \"200pkt\"",
             "queue = { discipline = \"ared\", max-th = \"50pkt\" }",
             "x.toml:19:41: error: network.links.server-r1.queue.max-th: \"50pkt\" stands without `min-th`",
         ),

@@ -5,7 +5,10 @@
 //! Management", ICSI 2001: the adaptation is its Fig. 2, the automatic parameters are its Sect. 4. RED below it is
 //! gentle, as there. `max_p` is cut to its range, where the figure lets the last step leave it.
 
-use super::red::{ECN, MEAN_PACKET, Red, Settings, amount, check_mean_packet, check_thresholds};
+use super::red::{
+    ECN, MEAN_PACKET, Red, SPARE_BELOW, Settings, WAIT, amount, check_mean_packet, check_thresholds,
+    spare_below,
+};
 use super::{Admission, Backlog, Discipline, Pkt, QdiscDef, Site, Verdict};
 use crate::params::{Key, Kind, Limit, Params, keys};
 use crate::time::{Span, Time};
@@ -40,6 +43,8 @@ const KEYS: &[Key] = keys! {
     /// Time between two changes of the drop probability
     "interval": Kind::Quantity(Dimension::Span), default "500ms",
         from "Floyd, Gummadi and Shenker 2001, Fig. 2";
+    ..WAIT;
+    ..SPARE_BELOW;
     ..ECN;
     ..MEAN_PACKET;
 };
@@ -96,7 +101,8 @@ fn settings(params: &Params, rate: Rate) -> Settings {
         weight: weight.unwrap_or_else(|| -libm::expm1(-1.0 / packets_per_second)),
         max_p: params.float("max-p"),
         gentle: true,
-        wait: false,
+        wait: params.bool("wait"),
+        spare_below: spare_below(params),
         ecn: params.bool("ecn"),
         mean_packet,
     }
@@ -206,6 +212,40 @@ mod tests {
         assert!(one.red.settings().in_bytes);
         let weighted = ared(80_000_000, &[("weight", Value::Float(0.5))]);
         close(weighted.red.settings().weight, 0.5);
+    }
+
+    /// Distances of the drops among 20,000 packets that each find `packets` waiting, all in one moment.
+    fn gaps(packets: u32, set: &[(&'static str, Value)]) -> Vec<u32> {
+        let pkt = Pkt { key: 0, len: 1_000, flow: FlowId(0), dscp: 0, ect: false, ce: false };
+        let mut queue = ared(1_000_000, &[&[("weight", Value::Float(1.0))][..], set].concat());
+        let backlog = Backlog { packets, bytes: u64::from(packets) * 1_000 };
+        let (mut gaps, mut since) = (Vec::new(), 0);
+        for _ in 0..20_000 {
+            since += 1;
+            if queue.admit(Time::ZERO, backlog, Span::ZERO, &pkt) == Verdict::Drop {
+                gaps.push(since);
+                since = 0;
+            }
+        }
+        gaps
+    }
+
+    /// An average of 14 between 5 and 15 gives `p_b` = 0.09. `p_a` reaches 1 where (count + 1) `p_b` does, at 11. With
+    /// `wait` it is 0 where count `p_b` is below 1, up to 11, and 1 where (count + 1) `p_b` reaches 2, at 22.
+    #[test]
+    fn early_drops_are_spaced_as_the_key_says() {
+        let range = |gaps: &[u32]| (gaps[1..].iter().min().copied(), gaps[1..].iter().max().copied());
+        assert_eq!(range(&gaps(14, &[])), (Some(1), Some(11)));
+        assert_eq!(range(&gaps(14, &[("wait", Value::Bool(true))])), (Some(12), Some(22)));
+    }
+
+    #[test]
+    fn short_queues_are_spared_as_the_key_says() {
+        let spare = |packets: i64| [("spare-below", Value::Integer(packets))];
+        // From twice `max-th` on everything is dropped.
+        assert_eq!(gaps(30, &[]).len(), 20_000);
+        assert_eq!(gaps(30, &spare(30)).len(), 20_000);
+        assert_eq!(gaps(30, &spare(31)).len(), 0);
     }
 
     #[test]

@@ -54,6 +54,8 @@ const KEYS: &[Key] = keys! {
     "alpha": Kind::Float { min: 0.0, max: 32.0 }, default "0.125", from "RFC 8033 section 4.2";
     /// Change of the probability for a second by which the delay has grown
     "beta": Kind::Float { min: 0.0, max: 32.0 }, default "1.25", from "RFC 8033 section 4.2";
+    /// Scale the change down while the probability is small; off: the same change at every probability
+    "auto-tune": Kind::Bool, default "true", from "RFC 8033 section 4.2";
     ..ECN;
     /// Drop probability from which packets of ECN-capable flows are dropped too, mark_ecnth
     "mark-limit": Kind::Float { min: 0.0, max: 1.0 }, default "0.1", from "RFC 8033 section 5.1";
@@ -99,6 +101,7 @@ struct Settings {
     burst: Span,
     alpha: f64,
     beta: f64,
+    auto_tune: bool,
     ecn: bool,
     mark_limit: f64,
     derandomize: bool,
@@ -110,7 +113,9 @@ impl State {
     fn updated(self, settings: &Settings) -> Self {
         let mut step =
             settings.alpha * (self.delay - settings.target) + settings.beta * (self.delay - self.old_delay);
-        if let Some((divisor, _)) = STEPS.iter().find(|(_, below)| self.probability < *below) {
+        if settings.auto_tune
+            && let Some((divisor, _)) = STEPS.iter().find(|(_, below)| self.probability < *below)
+        {
             step /= divisor;
         }
         if self.probability >= CAPPED_FROM {
@@ -157,6 +162,7 @@ impl Pie {
             burst: params.span("burst"),
             alpha: params.float("alpha"),
             beta: params.float("beta"),
+            auto_tune: params.bool("auto-tune"),
             ecn: params.bool("ecn"),
             mark_limit: params.float("mark-limit"),
             derandomize: params.bool("derandomize"),
@@ -293,7 +299,12 @@ mod tests {
 
     /// The probability after an update of `probability` with these delays in ms.
     fn update(probability: f64, delay: f64, old_delay: f64) -> f64 {
-        let settings = pie(&[]).settings;
+        update_with(&[], probability, delay, old_delay)
+    }
+
+    /// The same with these keys set.
+    fn update_with(set: &[(&'static str, Value)], probability: f64, delay: f64, old_delay: f64) -> f64 {
+        let settings = pie(set).settings;
         let state = State { probability, delay: delay / 1e3, old_delay: old_delay / 1e3, burst: Span::ZERO };
         state.updated(&settings).probability
     }
@@ -318,6 +329,22 @@ mod tests {
         close(update(0.01, 35.0, 25.0), 0.01 + 0.0075);
         // Falling delay above the reference: 0.125 x 0.01 - 1.25 x 0.01 = -0.01125.
         close(update(0.3, 25.0, 35.0), 0.3 - 0.01125);
+    }
+
+    /// The law of the test above, without the table of section 4.2.
+    #[test]
+    fn without_auto_tune_small_probabilities_move_as_fast() {
+        let whole = |probability, delay, old_delay| {
+            update_with(&[("auto-tune", Value::Bool(false))], probability, delay, old_delay)
+        };
+        for probability in [0.0, 5e-6, 5e-4, 0.01, 0.05, 0.099, 0.1] {
+            close(whole(probability, 35.0, 25.0), probability + 0.015);
+        }
+        // 0.125 x 0.01 - 1.25 x 0.01 = -0.01125, for small ones too.
+        close(whole(0.05, 25.0, 35.0), 0.05 - 0.01125);
+        // The cap begins at 0.1 all the same: 0.135625 below it, 0.02 from it on.
+        close(whole(0.09, 100.0, 0.0), 0.09 + 0.135_625);
+        close(whole(0.1, 100.0, 0.0), 0.12);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! 1993, from its Fig. 2: `avg` moves at each arrival and decays over idle time, `p_b` is linear between the
 //! thresholds, and `p_a = p_b / (1 - count p_b)` spaces the drops evenly. `gentle` is Floyd's "Recommendation on using
 //! the gentle variant of RED" (2000), `wait` is ns-2's and ns-3's spacing. Above the upper threshold, or twice it when
-//! gentle, everything is dropped, packets with ECT too: RFC 3168 section 7 marks only early.
+//! gentle, everything is dropped, packets with ECT too: RFC 3168 section 7 marks only early. `spare-below` is ns-2's and
+//! ns-3's guard of short queues, off by default.
 //!
 //! Deviation: thresholds in bytes scale `p_b` by length over `mean-packet`, as ns-2 does, where the paper has the
 //! largest packet.
@@ -28,10 +29,8 @@ pub static DEF: QdiscDef = QdiscDef {
         check_thresholds(params.limit("limit"), params.limit("min-th"), params.limit("max-th"))
     },
     build: |params, site| {
-        Discipline::Fifo(Box::new(Red::new(
-            Settings::new(params, params.bool("gentle"), params.bool("wait")),
-            site,
-        )))
+        let settings = Settings::new(params, params.bool("gentle"), params.bool("wait"));
+        Discipline::Fifo(Box::new(Red::new(Settings { spare_below: spare_below(params), ..settings }, site)))
     },
 };
 
@@ -48,11 +47,29 @@ const KEYS: &[Key] = keys! {
         from "Floyd 1997, RED: Discussions of Setting Parameters";
     /// Between `max-th` and twice that the probability rises from `max-p` to 1, instead of being 1
     "gentle": Kind::Bool, default "true", from "Floyd 2000; ns-2, ns-3";
-    /// At least 1/p packets pass between two early drops, and at most 2/p, instead of up to 1/p
-    "wait": Kind::Bool, default "false", from "Floyd and Jacobson 1993; Linux. ns-2 and ns-3: true";
+    ..WAIT;
+    ..SPARE_BELOW;
     ..ECN;
     ..MEAN_PACKET;
 };
+
+/// Spacing of early drops.
+pub(super) const WAIT: Key = key! {
+    /// At least 1/p packets pass between two early drops, and at most 2/p, instead of up to 1/p
+    "wait": Kind::Bool, default "false", from "Floyd and Jacobson 1993; Linux. ns-2 and ns-3: true"
+};
+
+/// Queue that the average does not touch.
+pub(super) const SPARE_BELOW: Key = key! {
+    /// While fewer packets wait, the average drops and marks nothing
+    "spare-below": Kind::Quantity(Dimension::Packets), default "0pkt",
+        from "Floyd and Jacobson 1993; Linux. ns-2 and ns-3: 2pkt"
+};
+
+/// The value of [`SPARE_BELOW`].
+pub(super) fn spare_below(params: &Params) -> u32 {
+    u32::try_from(params.integer(SPARE_BELOW.name)).unwrap_or(u32::MAX)
+}
 
 /// Weight of an arrival in the average.
 pub(super) const WEIGHT: Key = key! {
@@ -91,6 +108,8 @@ pub struct Settings {
     pub gentle: bool,
     /// Whether early drops are at least `1/p_b` packets apart.
     pub wait: bool,
+    /// Packets that must wait for the average to drop or mark; 0: it always may.
+    pub spare_below: u32,
     /// Whether ECT packets are marked.
     pub ecn: bool,
     /// Typical packet, above zero.
@@ -98,7 +117,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// From the keys that every discipline with RED inside shares.
+    /// From the keys that every discipline with RED inside shares; no queue is spared.
     pub(super) fn new(params: &Params, gentle: bool, wait: bool) -> Self {
         let (min_th, max_th) = (params.limit("min-th"), params.limit("max-th"));
         Self {
@@ -110,6 +129,7 @@ impl Settings {
             max_p: params.float("max-p"),
             gentle,
             wait,
+            spare_below: 0,
             ecn: params.bool("ecn"),
             mean_packet: params.bytes("mean-packet"),
         }
@@ -205,7 +225,7 @@ pub struct Red {
     settings: Settings,
     average: Average,
     tail: DropTail,
-    /// Packets since the last that was dropped or marked early, while the average is above `min_th`.
+    /// Packets since the last that was dropped or marked early, while the average may drop.
     count: Option<u64>,
     stream: Stream,
 }
@@ -268,9 +288,10 @@ impl Red {
         }
     }
 
-    /// Whether the average wants this packet dropped or marked, and whether it may be marked.
-    fn early(&mut self, pkt: &Pkt) -> Option<Verdict> {
-        let Some(mut p_b) = self.probability() else {
+    /// Whether the average wants this packet, which finds `waiting` packets, dropped or marked, and whether it may be
+    /// marked.
+    fn early(&mut self, waiting: u32, pkt: &Pkt) -> Option<Verdict> {
+        let Some(mut p_b) = self.probability().filter(|_| waiting >= self.settings.spare_below) else {
             self.count = None;
             return None;
         };
@@ -296,7 +317,7 @@ impl Admission for Red {
     fn admit(&mut self, now: Time, backlog: Backlog, idle: Span, pkt: &Pkt) -> Verdict {
         let queue = if self.settings.in_bytes { backlog.bytes as f64 } else { f64::from(backlog.packets) };
         self.average.arrive(now, queue, idle);
-        match (self.early(pkt), self.tail.admit(now, backlog, idle, pkt)) {
+        match (self.early(backlog.packets, pkt), self.tail.admit(now, backlog, idle, pkt)) {
             (Some(Verdict::Drop), _) | (_, Verdict::Drop) => Verdict::Drop,
             (Some(early), _) => early,
             (None, fits) => fits,
@@ -308,6 +329,7 @@ impl Admission for Red {
 mod tests {
     use super::*;
     use crate::id::FlowId;
+    use crate::params::Value;
 
     fn settings() -> Settings {
         Settings {
@@ -319,6 +341,7 @@ mod tests {
             max_p: 0.1,
             gentle: false,
             wait: false,
+            spare_below: 0,
             ecn: false,
             mean_packet: Bytes::new(1_000),
         }
@@ -476,6 +499,62 @@ mod tests {
         }
         let mut none = red(Settings { limit: Limit::Packets(0), ..settings() });
         assert_eq!(none.admit(Time::ZERO, waiting(0), Span::ZERO, &pkt(64, false)), Verdict::Drop);
+    }
+
+    /// RED whose average stays at `average`, whatever waits.
+    fn standing(average: f64, settings: Settings) -> Red {
+        let mut queue = red(Settings { weight: 1e-9, ..settings });
+        queue.average.value = average;
+        queue
+    }
+
+    #[test]
+    fn a_short_queue_is_spared() {
+        let admit = |queue: &mut Red, packets: u32| {
+            queue.admit(Time::ZERO, waiting(packets), Span::ZERO, &pkt(1_000, true))
+        };
+        // From the upper threshold on the average drops everything, but not where fewer than three wait.
+        let mut spared = standing(20.0, Settings { spare_below: 3, ..settings() });
+        let verdicts = [0, 2, 3, 2].map(|packets| admit(&mut spared, packets));
+        assert_eq!(verdicts, [Verdict::Accept, Verdict::Accept, Verdict::Drop, Verdict::Accept]);
+        assert_eq!(admit(&mut standing(20.0, settings()), 0), Verdict::Drop);
+        // Between the thresholds it marks, one of twelve packets at least: `p_b` is 0.09.
+        let mut marking = standing(14.0, Settings { spare_below: 3, ecn: true, ..settings() });
+        assert!((0..200).all(|_| admit(&mut marking, 2) == Verdict::Accept));
+        assert!((0..12).any(|_| admit(&mut marking, 3) == Verdict::Mark));
+        // A full queue drops all the same.
+        let mut full = standing(20.0, Settings { spare_below: 3, limit: Limit::Packets(2), ..settings() });
+        assert_eq!([1, 2].map(|packets| admit(&mut full, packets)), [Verdict::Accept, Verdict::Drop]);
+    }
+
+    #[test]
+    fn spared_packets_do_not_count_in_the_spacing() {
+        let mut queue = standing(14.0, Settings { spare_below: 3, ..settings() });
+        for (packets, count) in [(3, Some(0)), (2, None), (2, None), (3, Some(0))] {
+            queue.early(packets, &pkt(1_000, false));
+            assert_eq!(queue.count, count, "{packets} wait");
+        }
+    }
+
+    #[test]
+    fn the_key_for_short_queues_is_read() {
+        let verdict = |spare_below: Option<i64>| {
+            let mut params = Params::defaults(KEYS);
+            params.set("weight", Value::Float(1.0));
+            params.set("min-th", Value::Limit(Limit::Packets(1)));
+            params.set("max-th", Value::Limit(Limit::Packets(2)));
+            params.set("gentle", Value::Bool(false));
+            if let Some(packets) = spare_below {
+                params.set("spare-below", Value::Integer(packets));
+            }
+            let site = Site::new(Rate::from_bits_per_sec(8_000_000), Stream::new(1, 0, "red"));
+            let Discipline::Fifo(mut rule) = (DEF.build)(&params, site) else {
+                panic!("RED is an admission rule")
+            };
+            rule.admit(Time::ZERO, waiting(2), Span::ZERO, &pkt(1_000, false))
+        };
+        assert_eq!([None, Some(0), Some(2)].map(verdict), [Verdict::Drop; 3]);
+        assert_eq!([Some(3), Some(i64::MAX)].map(verdict), [Verdict::Accept; 2]);
     }
 
     #[test]
