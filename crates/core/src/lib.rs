@@ -13,6 +13,7 @@ pub mod control;
 pub mod fairness;
 pub mod file;
 pub mod id;
+pub mod losses;
 pub mod measure;
 pub mod memory;
 pub mod params;

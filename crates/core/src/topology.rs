@@ -4,6 +4,7 @@ pub mod builders;
 
 use crate::capacity::Capacity;
 use crate::id::NodeId;
+use crate::losses::{LossOf, LossPlan};
 use crate::qdisc::QueueConfig;
 use crate::rng::SpanDraw;
 use crate::units::{Bytes, Rate};
@@ -56,14 +57,24 @@ pub struct Link {
     /// The same from `b` to `a`; none: it is `loss`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_back: Option<f64>,
+    /// Which packets `loss` and `loss_back` reach.
+    pub loss_of: LossOf,
+    /// Periodic loss: every N-th data packet from `a` to `b` vanishes, N at least 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_every: Option<u64>,
     /// Scripted losses: ordinal numbers (from 1) of the data packets, counted in direction `a` to `b`, that vanish.
     pub drop_packets: Vec<u64>,
 }
 
 impl Link {
-    /// Probability that a packet is lost on the wire from `a` to `b`, or else from `b` to `a`.
-    pub fn loss_of(&self, is_forth: bool) -> f64 {
-        if is_forth { self.loss } else { self.loss_back.unwrap_or(self.loss) }
+    /// What the wire loses from `a` to `b`, or else from `b` to `a`.
+    pub fn losses(&self, is_forth: bool) -> LossPlan {
+        let of = self.loss_of;
+        if is_forth {
+            LossPlan { random: self.loss, of, every: self.loss_every, script: self.drop_packets.clone() }
+        } else {
+            LossPlan { random: self.loss_back.unwrap_or(self.loss), of, ..LossPlan::default() }
+        }
     }
 }
 

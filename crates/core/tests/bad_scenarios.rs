@@ -1,5 +1,6 @@
 //! Wrong scenario files, each with the whole of its message.
 
+use bandmaster_core::losses::{LossOf, LossPlan};
 use bandmaster_core::qdisc;
 use bandmaster_core::scenario::{ExtraSweep, Files, Options, Override, parse};
 use proptest::prelude::*;
@@ -300,12 +301,65 @@ fn quantities() {
             "x.toml:19:20: error: network.links.server-r1.drop-packets: 0 is not a whole number from 1",
         ),
         (
+            "queue = \"200pkt\"",
+            "loss-of = \"acks\"",
+            "x.toml:19:11: error: network.links.server-r1.loss-of: \"acks\" is not \"all\" or \"data\"",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "loss-of = \"date\"",
+            "x.toml:19:11: error: network.links.server-r1.loss-of: \"date\" is not \"all\" or \"data\"; \
+             did you mean \"data\"?",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "loss-every = 1",
+            "x.toml:19:14: error: network.links.server-r1.loss-every: 1 would lose every data packet; write \
+             a whole number of at least 2",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "loss-every = 0",
+            "x.toml:19:14: error: network.links.server-r1.loss-every: 0 is not a whole number of at least 1",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "loss-every = 2.5",
+            "x.toml:19:14: error: network.links.server-r1.loss-every: 2.5 is not a whole number of at least 1",
+        ),
+        (
+            "rate = \"100mbit\"\n",
+            "rate = \"100mbit\"\nloss-every = 1\n",
+            "x.toml:15:14: error: network.link.loss-every: 1 would lose every data packet; write a whole \
+             number of at least 2",
+        ),
+        (
             "duration = \"20s\"",
             "duration = 2020-01-01",
             "x.toml:6:12: error: run.duration: 2020-01-01 is not a time such as \"25ms\" (ns, us, ms, s, \
              min)",
         ),
     ]);
+}
+
+/// Links and groups take from `[network.link]` what they lack. Periodic and scripted losses have one direction.
+#[test]
+fn losses_reach_links_and_groups() {
+    let defaults = "delay = \"1ms\"\nloss = 0.1\nloss-back = 0.2\nloss-of = \"data\"\nloss-every = 50";
+    let text = GOOD
+        .replace("delay = \"1ms\"", defaults)
+        .replace("queue = \"200pkt\"", "loss-of = \"all\"\nloss-every = 7\ndrop-packets = [9, 3]");
+    let study = parse("x.toml", &text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let mut scripted = 0;
+    for link in &study.cases[0].scenario.topology.links {
+        let is_scripted = !link.drop_packets.is_empty();
+        let (of, every, script) =
+            if is_scripted { (LossOf::All, 7, vec![3, 9]) } else { (LossOf::Data, 50, Vec::new()) };
+        assert_eq!(link.losses(true), LossPlan { random: 0.1, of, every: Some(every), script });
+        assert_eq!(link.losses(false), LossPlan { random: 0.2, of, ..LossPlan::default() });
+        scripted += u32::from(is_scripted);
+    }
+    assert_eq!(scripted, 1);
 }
 
 #[test]
@@ -616,7 +670,7 @@ fn networks() {
             "delay = \"1ms\"",
             "dely = \"1ms\"",
             "x.toml:15:1: error: network.link: unknown key `dely` in [network.link]; did you mean `delay`? \
-             allowed: rate, capacity, capacity-back, delay, queue, host-queue, loss, loss-back",
+             allowed: rate, capacity, capacity-back, delay, queue, host-queue, loss, loss-back, loss-of, loss-every",
         ),
         (
             "rate = \"100mbit\"\n",
@@ -1419,7 +1473,7 @@ fn several_errors_at_once() {
     let expected = "x.toml:7:1: error: run: unknown key `warmup` in [run]; did you mean `warm-up`? allowed: duration, \
          warm-up, sample, trials, quick-trials, seed\n\
          x.toml:15:1: error: network.link: unknown key `dely` in [network.link]; did you mean `delay`? \
-         allowed: rate, capacity, capacity-back, delay, queue, host-queue, loss, loss-back\n\
+         allowed: rate, capacity, capacity-back, delay, queue, host-queue, loss, loss-back, loss-of, loss-every\n\
          x.toml:33:9: error: network.groups.far.count: -4 is not a whole number from 1 to 1000000\n\
          x.toml:48:8: error: flows.noise.rate: \"5mb\" has the unknown unit `mb`; write a bit rate such as \
          \"5mbit\" (bit, kbit, mbit, gbit, tbit)";
@@ -1446,7 +1500,7 @@ fn values_of_the_command_line() {
             set(&["network.links.0.raet=20mbit"]),
             "--set network.links.0.raet=20mbit: error: network.links.server-r1: unknown key `raet` in \
              [[network.links]]; did you mean `rate`? allowed: ends, rate, capacity, capacity-back, delay, queue, host-queue, loss, loss-back, \
-             drop-packets",
+             loss-of, loss-every, drop-packets",
         ),
         (
             set(&["flows.downloads.count=3"]),

@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 use bandmaster_core::capacity::Schedule;
 use bandmaster_core::control::Passed;
 use bandmaster_core::id::{FlowId, NodeId};
+use bandmaster_core::losses::Losses;
 use bandmaster_core::port::{Header, PortProgram};
 use bandmaster_core::qdisc::{Pkt, Qdisc, Verdict};
-use bandmaster_core::rng::Stream;
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Rate, UDP_HEADERS};
 use etherparse::{IpNumber, Ipv4HeaderSlice, TcpHeaderSlice};
@@ -72,10 +72,8 @@ pub(crate) struct PortPlan {
     pub(crate) rate: Rate,
     pub(crate) schedule: Option<Schedule>,
     pub(crate) delay: Span,
-    /// Random losses on the wire.
-    pub(crate) loss: Option<(f64, Stream)>,
-    /// Ordinal numbers of the data packets that vanish.
-    pub(crate) script: Vec<u64>,
+    /// What the wire loses.
+    pub(crate) losses: Option<Box<Losses>>,
     /// Bytes that the link adds to an IP packet.
     pub(crate) overhead: u32,
     /// The first port of a way of probes: counts data, and tells when a probe leaves.
@@ -389,7 +387,6 @@ struct Port {
     is_idle: bool,
     /// Arrival, key; lost packets are not on it.
     wire: VecDeque<(Time, u32)>,
-    data_packets: u64,
     state: PortState,
     dropped: Vec<Pkt>,
 }
@@ -401,7 +398,6 @@ impl Port {
             free_at: Time::ZERO,
             is_idle: true,
             wire: VecDeque::new(),
-            data_packets: 0,
             state: PortState::default(),
             dropped: Vec::new(),
         }
@@ -542,7 +538,8 @@ impl Port {
             if pkt.ce {
                 self.mark(pkt.key, store);
             }
-            let lost = self.is_lost(store.packets[pkt.key as usize].is_payload);
+            let is_payload = store.packets[pkt.key as usize].is_payload;
+            let lost = self.plan.losses.as_mut().is_some_and(|losses| losses.loses_next(is_payload));
             self.stamp(start, &pkt, lost, wires, store);
             if lost {
                 self.state.counters.lost += 1;
@@ -553,20 +550,6 @@ impl Port {
             }
             self.level(start);
         }
-    }
-
-    fn is_lost(&mut self, is_payload: bool) -> bool {
-        let mut lost = false;
-        if is_payload && !self.plan.script.is_empty() {
-            self.data_packets += 1;
-            lost = self.plan.script.binary_search(&self.data_packets).is_ok();
-        }
-        if let Some((p, stream)) = &mut self.plan.loss
-            && stream.chance(*p)
-        {
-            lost = true;
-        }
-        lost
     }
 
     /// Counts a packet that begins transmission, and stamps a probe with what was counted before it.

@@ -83,9 +83,11 @@ pub fn check(scenario: &Scenario) -> Result<Remarks, Error> {
         }
     }
     for (i, link) in scenario.topology.links.iter().enumerate() {
-        if !link.drop_packets.is_empty() {
+        let counting =
+            [("drop-packets", !link.drop_packets.is_empty()), ("loss-every", link.loss_every.is_some())];
+        if let Some((key, _)) = counting.into_iter().find(|(_, is_set)| *is_set) {
             return refused(format!(
-                "network.links, number {}: `drop-packets` counts packets, and iperf3's control connection adds some",
+                "network.links, number {}: `{key}` counts packets, and iperf3's control connection adds some",
                 i + 1
             ));
         }
@@ -444,6 +446,7 @@ mod tests {
             ("", format!("{udp}\npacket = \"40B\""), "flows one: packet 40B"),
             ("", "count = 129".to_owned(), "129 flows: iperf3 takes two processes each; at most 128"),
             ("drop-packets = [3]", String::new(), "network.links, number 1: `drop-packets`"),
+            ("loss-every = 100", String::new(), "network.links, number 1: `loss-every`"),
         ] {
             match check(&scenario(link, &flow)) {
                 Err(Error::Unfit(what)) => assert!(what.starts_with(named), "{flow}: {what}"),

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::sync::{Arc, Mutex};
 
 use bandmaster_core::id::{NodeId, PortId};
+use bandmaster_core::losses::Losses;
 use bandmaster_core::params::Limit;
 use bandmaster_core::port::PortProgram;
 use bandmaster_core::port::flow_counter::FlowCounter;
@@ -139,8 +140,7 @@ impl Network {
             rate,
             schedule: plan.links.schedules.get(&port).cloned(),
             delay: plan.links.delays[port / 2],
-            loss: Some(link.loss_of(is_forth)).filter(|loss| *loss > 0.0).map(|loss| (loss, stream("loss"))),
-            script: if is_forth { link.drop_packets.clone() } else { Vec::new() },
+            losses: Losses::from_plan(link.losses(is_forth), || stream("loss")),
             overhead: topology.frame_overhead.get() as u32,
             tells_left,
             tells_came,

@@ -469,6 +469,31 @@ fn iperf3_carries_what_our_own_sender_carries() {
     });
 }
 
+/// UDP at 4 Mbit/s, of which the first link loses one datagram in four.
+#[test]
+fn a_link_loses_every_fourth_data_packet() {
+    if !has_root("a_link_loses_every_fourth_data_packet") {
+        return;
+    }
+    let _alone = alone();
+    in_time("a_link_loses_every_fourth_data_packet", || {
+        let trial = run(&two_links(
+            "duration = \"3s\"\nwarm-up = \"1s\"",
+            "loss-every = 4",
+            "rate = \"10mbit\"\ndelay = \"1ms\"",
+            "transport = \"udp\"\nrate = \"4mbit\"\npacket = \"1000B\"\nmeasured = true",
+        ));
+        println!("{:?}\n{:?}\n{:?}", trial.record.metrics, trial.health, trial.remarks);
+        let Counters { sent, lost, .. } = trial.ports[0];
+        assert!(sent > 1_000 && lost.abs_diff(sent / 4) <= 1, "{lost} of {sent} lost");
+        assert_eq!(trial.ports[1..].iter().map(|port| port.lost).sum::<u64>(), 0);
+        // Payload of 972 bytes in an IP packet of 1000.
+        let (throughput, expected) = (metric(&trial, "throughput"), 4.0 * 0.972 * 0.75);
+        timely!((throughput - expected).abs() < 0.02 * expected, "{throughput} Mbit/s, not {expected}");
+        Ok(())
+    });
+}
+
 #[test]
 fn a_link_changes_its_capacity() {
     if !has_root("a_link_changes_its_capacity") {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bandmaster_core::control::SegmentCounts;
 use bandmaster_core::id::{NodeId, PortId};
+use bandmaster_core::losses::Losses;
 use bandmaster_core::measure::meters::Meters;
 use bandmaster_core::params::Value;
 use bandmaster_core::plan::{self, Links};
@@ -204,11 +205,8 @@ fn build_ports(
                 let jitter = Stream::new(scenario.run.seed, trial, &format!("host/{host}/{name}/processing"));
                 port.set_jitter(topology.host_delay, jitter);
             }
-            let script = if direction == 0 { link.drop_packets.clone() } else { Vec::new() };
-            let loss = link.loss_of(direction == 0);
-            if loss > 0.0 || !script.is_empty() {
-                let loss = (loss > 0.0).then(|| (loss, stream("loss")));
-                port.set_losses(loss, script);
+            if let Some(losses) = Losses::from_plan(link.losses(direction == 0), || stream("loss")) {
+                port.set_losses(losses);
             }
             ports.push(port);
         }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use bandmaster_core::capacity::Schedule;
 use bandmaster_core::control::Passed;
 use bandmaster_core::id::FlowId;
+use bandmaster_core::losses::Losses;
 use bandmaster_core::params::Limit;
 use bandmaster_core::port::{Header, PortProgram, flow_counter::FlowCounter};
 use bandmaster_core::qdisc::fifo::DropTail;
@@ -74,15 +75,12 @@ impl Ordered {
 /// What a port does besides forwarding; most ports have none of it.
 #[derive(Default)]
 pub(crate) struct Extras {
-    /// Random loss on the wire.
-    loss: Option<(f64, Stream)>,
+    /// What the wire loses.
+    losses: Option<Box<Losses>>,
     /// Packets that the wire lost.
     lost: u64,
     /// Bytes of all packets whose transmission has begun, or will before those that come now.
     carried: u64,
-    /// Ordinals of data packets that vanish, ascending.
-    script: Vec<u64>,
-    data_packets: u64,
     /// Data that passed, for the stamps of probes.
     pub(crate) path: Option<PathCounter>,
     /// BAS's flow counts.
@@ -271,11 +269,9 @@ impl Port {
         self.rest.schedule = Some(Box::new(schedule));
     }
 
-    /// Adds losses on the wire: random, and the data packets with these ordinal numbers.
-    pub(crate) fn set_losses(&mut self, random: Option<(f64, Stream)>, script: Vec<u64>) {
-        let extras = self.extras();
-        extras.loss = random;
-        extras.script = script;
+    /// Adds losses on the wire.
+    pub(crate) fn set_losses(&mut self, losses: Box<Losses>) {
+        self.extras().losses = Some(losses);
     }
 
     /// Data that began transmission, or what of it arrives, where probes are stamped.
@@ -742,19 +738,9 @@ impl Port {
             let programs = extras.programs.iter_mut().map(|program| program.as_mut() as &mut dyn PortProgram);
             counter.into_iter().chain(programs).for_each(|program| program.on_packet(now, &header));
         }
-        let mut fate = 0;
-        if is_data && !extras.script.is_empty() && packet.payload > 0 {
-            extras.data_packets += 1;
-            if extras.script.binary_search(&extras.data_packets).is_ok() {
-                fate = LOST;
-            }
-        }
-        if let Some((p, stream)) = &mut extras.loss
-            && stream.chance(*p)
-        {
-            fate = LOST;
-        }
-        fate
+        let has_payload = is_data && packet.payload > 0;
+        let is_lost = extras.losses.as_mut().is_some_and(|losses| losses.loses_next(has_payload));
+        if is_lost { LOST } else { 0 }
     }
 }
 

@@ -80,26 +80,59 @@ fn newreno_under_random_loss_follows_mathis() {
     }
 }
 
+/// The sawtooth: one data packet in N is lost, with an acknowledgement for b packets. The window halves to W / 2 and then grows by
+/// 1 / b a round trip, so that b W / 2 round trips of 3 W / 4 packets carry N = 3 b W^2 / 8. Its mean is sqrt(3 N / (2 b)). The
+/// formula leaves out the round trip of the recovery, at W / 2: from N = 3 b W^2 / 8 + W / 2 in b W / 2 + 1 round trips the
+/// mean is 0.97 of it for N = 1000 and 0.99 for N = 10000. A window sends whole segments only, and so grows by less than 1 / b:
+/// that costs 2 to 4 % of a window of 30 segments, and 1 % of one of 100.
+#[test]
+fn newreno_under_periodic_loss_follows_the_sawtooth() {
+    println!("     N  b  window  theory  ratio");
+    for (distance, low) in [(1_000, 0.9), (10_000, 0.96)] {
+        for b in [1, 2] {
+            let text = format!(
+                "version = 1\nname = \"sawtooth\"\n[run]\nduration = \"1100s\"\nwarm-up = \"100s\"\nsample = \"1s\"\n\
+                 [network]\nhosts = [\"tx\", \"rx\"]\nframe-overhead = \"0B\"\nhost-delay = 0.0\n\
+                 [[network.links]]\nends = [\"tx\", \"rx\"]\nrate = \"10gbit\"\ndelay = \"50ms\"\nloss-every = {distance}\n\
+                 [tcp]\ncongestion-control = \"newreno\"\nbyte-counting = false\ncwnd-validation = false\n\
+                 delayed-ack = \"{b}pkt\"\n\
+                 [[flows]]\nname = \"bulk\"\nfrom = \"tx\"\nto = \"rx\"\n\
+                 [measure]\nrecord = \"none\"\n"
+            );
+            let window = mean(&text, 1, "throughput") * 1e6 * 0.1 / 8.0 / 1448.0;
+            let theory = f64::sqrt(3.0 * f64::from(distance) / (2.0 * f64::from(b)));
+            let ratio = window / theory;
+            println!("{distance:>6} {b:>2} {window:>7.1} {theory:>7.1} {ratio:>6.3}");
+            assert!(
+                (low..1.02).contains(&ratio),
+                "one in {distance}, an ACK per {b}: window {window}, sawtooth {theory}"
+            );
+        }
+    }
+}
+
 /// Padhye, Firoiu, Towsley, Kurose (SIGCOMM 1998), the full model, whose losses are those of data. It is up to a tenth below, as
 /// in it a loss takes the rest of its round along. With as many acknowledgements lost, which it leaves out, less gets through:
-/// with a window of four a lost acknowledgement often costs a timeout.
+/// with a window of four a lost acknowledgement often costs a timeout. With `loss-of = "data"` none is lost, whatever `loss-back`.
 #[test]
 fn reno_under_loss_follows_pftk() {
-    println!("     p  back  Mbit/s    PFTK  ratio   timeouts");
-    for (p, back, low, high) in [
-        (0.001, 0.0, 0.95, 1.15),
-        (0.003, 0.0, 0.95, 1.15),
-        (0.01, 0.0, 0.95, 1.15),
-        (0.03, 0.0, 0.95, 1.15),
-        (0.1, 0.0, 0.95, 1.15),
-        (0.01, 0.01, 0.95, 1.15),
-        (0.03, 0.03, 0.9, 1.1),
-        (0.1, 0.1, 0.55, 0.8),
+    println!("     p  back    of  Mbit/s    PFTK  ratio   timeouts");
+    for (p, back, of, low, high) in [
+        (0.001, 0.0, "all", 0.95, 1.15),
+        (0.003, 0.0, "all", 0.95, 1.15),
+        (0.01, 0.0, "all", 0.95, 1.15),
+        (0.03, 0.0, "all", 0.95, 1.15),
+        (0.1, 0.0, "all", 0.95, 1.15),
+        (0.01, 0.01, "all", 0.95, 1.15),
+        (0.03, 0.03, "all", 0.9, 1.1),
+        (0.1, 0.1, "all", 0.55, 0.8),
+        (0.1, 0.1, "data", 0.95, 1.15),
     ] {
         let text = format!(
             "version = 1\nname = \"pftk\"\n[run]\nduration = \"2000s\"\nwarm-up = \"50s\"\nsample = \"1s\"\n\
              [network]\nhosts = [\"tx\", \"rx\"]\nframe-overhead = \"0B\"\nhost-delay = 0.0\n\
              [[network.links]]\nends = [\"tx\", \"rx\"]\nrate = \"10gbit\"\ndelay = \"50ms\"\nloss = {p}\nloss-back = {back}\n\
+             loss-of = \"{of}\"\n\
              [tcp]\ncongestion-control = \"reno\"\nbyte-counting = false\ncwnd-validation = false\nsack = false\n\
              limited-transmit = false\nmin-rto = \"1s\"\nrto-floor = \"rto\"\n\
              [[flows]]\nname = \"bulk\"\nfrom = \"tx\"\nto = \"rx\"\n\
@@ -108,8 +141,11 @@ fn reno_under_loss_follows_pftk() {
         let (throughput, timeouts) = (mean(&text, 4, "throughput"), mean(&text, 4, "rtos"));
         let theory = pftk(p) * 1448.0 * 8.0 / 1e6;
         let ratio = throughput / theory;
-        println!("{p:>6} {back:>5} {throughput:>7.3} {theory:>7.3} {ratio:>6.3} {timeouts:>10.1}");
-        assert!((low..high).contains(&ratio), "p {p}, back {back}: {throughput} Mbit/s, PFTK {theory}");
+        println!("{p:>6} {back:>5} {of:>5} {throughput:>7.3} {theory:>7.3} {ratio:>6.3} {timeouts:>10.1}");
+        assert!(
+            (low..high).contains(&ratio),
+            "p {p}, back {back}, of {of}: {throughput} Mbit/s, PFTK {theory}"
+        );
     }
 }
 
@@ -136,19 +172,21 @@ fn cubic_under_loss_has_the_window_of_rfc_9438() {
     println!("     p  losses  fast  window  RFC 9438  ratio");
     let (c, beta) = (0.4_f64, 0.7);
     let window = |distance: u64, is_even: bool, fast: bool| {
-        let drops: Vec<u64> = (1..if is_even { 1000 } else { 0 }).map(|n| n * distance).collect();
-        let loss = if is_even { 0.0 } else { 1.0 / distance as f64 };
+        let p = 1.0 / distance as f64;
+        let losses = if is_even {
+            format!("loss-every = {distance}")
+        } else {
+            format!("loss = {p}\nloss-back = 0.0")
+        };
         let text = format!(
             "version = 1\nname = \"cubic\"\n[run]\nduration = \"1500s\"\nwarm-up = \"100s\"\nsample = \"1s\"\n\
              [network]\nhosts = [\"tx\", \"rx\"]\nframe-overhead = \"0B\"\nhost-delay = 0.0\n\
-             [[network.links]]\nends = [\"tx\", \"rx\"]\nrate = \"10gbit\"\ndelay = \"50ms\"\nloss = {loss}\nloss-back = 0.0\n\
-             drop-packets = {drops:?}\n\
+             [[network.links]]\nends = [\"tx\", \"rx\"]\nrate = \"10gbit\"\ndelay = \"50ms\"\n{losses}\n\
              [tcp]\nhystart = false\nfast-convergence = {fast}\nreceive-buffer = \"64MiB\"\n\
              [[flows]]\nname = \"bulk\"\nfrom = \"tx\"\nto = \"rx\"\n\
              [measure]\nrecord = \"none\"\n"
         );
         let window = mean(&text, if is_even { 1 } else { 3 }, "throughput") * 1e6 * 0.1 / 8.0 / 1448.0;
-        let p = 1.0 / distance as f64;
         let cubic = (c * (3.0 + beta) / (4.0 * (1.0 - beta))).powf(0.25) * (0.1 / p).powf(0.75);
         let theory = cubic.max((1.5 / p).sqrt());
         let ratio = window / theory;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{Group, Link, Node, NodeKind, Topology};
 use crate::capacity::Capacity;
 use crate::id::NodeId;
+use crate::losses::LossOf;
 use crate::qdisc::QueueConfig;
 use crate::rng::SpanDraw;
 use crate::units::{Bytes, Rate};
@@ -39,6 +40,10 @@ pub struct LinkSettings {
     pub loss: f64,
     /// The same from the second end to the first; none: it is `loss`.
     pub loss_back: Option<f64>,
+    /// Which packets `loss` and `loss_back` reach.
+    pub loss_of: LossOf,
+    /// Periodic loss: every N-th data packet from the first end to the second, N at least 2.
+    pub loss_every: Option<u64>,
 }
 
 impl Graph {
@@ -59,8 +64,18 @@ impl Graph {
 
     /// Links two nodes.
     pub fn link(&mut self, a: NodeId, b: NodeId, settings: &LinkSettings) {
-        let LinkSettings { rate, capacity, capacity_back, delay, queue, host_queue, loss, loss_back } =
-            settings.clone();
+        let LinkSettings {
+            rate,
+            capacity,
+            capacity_back,
+            delay,
+            queue,
+            host_queue,
+            loss,
+            loss_back,
+            loss_of,
+            loss_every,
+        } = settings.clone();
         let drop_packets = Vec::new();
         self.links.push(Link {
             number: 1,
@@ -74,6 +89,8 @@ impl Graph {
             host_queue,
             loss,
             loss_back,
+            loss_of,
+            loss_every,
             drop_packets,
         });
     }
@@ -281,6 +298,8 @@ mod tests {
             host_queue: fifo::config(Limit::Unlimited),
             loss: 0.0,
             loss_back: None,
+            loss_of: LossOf::All,
+            loss_every: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The general path of a port, with a first-in-first-out discipline, is the fast path to the nanosecond.
 
 use bandmaster_core::capacity::{Capacity, Step, Steps, Trace};
+use bandmaster_core::losses::LossPlan;
 use bandmaster_core::qdisc::fifo::{DropTail, Fifo};
 use bandmaster_core::units::Bytes;
 use proptest::prelude::*;
@@ -19,7 +20,8 @@ fn arrivals(discipline: Discipline, rate: u64, packets: &[(u64, u32)]) -> (Vec<A
 fn host_port(discipline: Discipline, rate: u64, host_delay: f64) -> Port {
     let mut port = Port::new(Rate::from_bits_per_sec(rate), Span::from_micros(7), discipline, None);
     port.set_jitter(host_delay, Stream::new(1, 0, "processing"));
-    port.set_losses(Some((0.02, Stream::new(1, 0, "loss"))), vec![3, 5, 6]);
+    let plan = LossPlan { random: 0.02, script: vec![3, 5, 6], ..LossPlan::default() };
+    port.set_losses(Losses::from_plan(plan, || Stream::new(1, 0, "loss")).expect("losses"));
     port
 }
 

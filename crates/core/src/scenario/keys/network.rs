@@ -2,6 +2,7 @@
 
 use super::{BYTES, COUNT, RATE, SHARE, SPAN};
 use crate::file::{Selector, Shape, TableDef};
+use crate::losses::LossOf;
 use crate::params::{Choice, Key, Kind, key, keys};
 use crate::qdisc::htb;
 use crate::scenario::choices::Builder;
@@ -23,6 +24,10 @@ const LINK_KEYS: &[Key] = keys! {
     "loss": SHARE, default "0.0";
     /// Probability that a packet is lost on the wire from the second end to the first; absent: it is `loss`
     "loss-back": SHARE, optional;
+    /// Which packets `loss` and `loss-back` reach: all, or those of flows that carry payload
+    "loss-of": LossOf::KIND, default "all";
+    /// Periodic loss: every N-th data packet from the first end to the second, N at least 2; absent: none
+    "loss-every": Kind::Integer { min: 1, max: i64::MAX }, optional;
 };
 
 /// Link settings that stand for several links: `[network.link]` and the links of builders.
