@@ -18,7 +18,7 @@ mod study;
 mod traffic;
 mod whole;
 
-pub use choices::{FlightSize, Pairing, RecordDetail, Recovery, RtoFloor, Scheduler};
+pub use choices::{FlightSize, MarkReduction, Pairing, RecordDetail, Recovery, RtoFloor, Scheduler};
 pub use model::*;
 
 pub use crate::file::{Error, Errors, Explained, Files};

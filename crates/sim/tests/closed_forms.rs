@@ -173,11 +173,8 @@ fn cubic_under_loss_has_the_window_of_rfc_9438() {
     let (c, beta) = (0.4_f64, 0.7);
     let window = |distance: u64, is_even: bool, fast: bool| {
         let p = 1.0 / distance as f64;
-        let losses = if is_even {
-            format!("loss-every = {distance}")
-        } else {
-            format!("loss = {p}\nloss-back = 0.0")
-        };
+        let losses =
+            if is_even { format!("loss-every = {distance}") } else { format!("loss = {p}\nloss-back = 0.0") };
         let text = format!(
             "version = 1\nname = \"cubic\"\n[run]\nduration = \"1500s\"\nwarm-up = \"100s\"\nsample = \"1s\"\n\
              [network]\nhosts = [\"tx\", \"rx\"]\nframe-overhead = \"0B\"\nhost-delay = 0.0\n\

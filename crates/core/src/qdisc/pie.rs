@@ -6,8 +6,8 @@
 //!
 //! Where the RFC leaves room: the delay is zero once the queue has run empty, as in Linux, because no packet would say
 //! so; PIE is always active (section 5.3 makes switching it off optional); the probability does not depend on a
-//! packet's size. Section 4.2 decays the probability while the delay is zero, the appendix while it is below half of
-//! the reference: the appendix is followed.
+//! packet's size. Section 4.2 decays the probability while the delay is zero, as do Linux and ns-3, the appendix while it is below
+//! half of the reference: `decay-when-low` says which.
 
 use std::collections::VecDeque;
 
@@ -56,6 +56,9 @@ const KEYS: &[Key] = keys! {
     "beta": Kind::Float { min: 0.0, max: 32.0 }, default "1.25", from "RFC 8033 section 4.2";
     /// Scale the change down while the probability is small; off: the same change at every probability
     "auto-tune": Kind::Bool, default "true", from "RFC 8033 section 4.2";
+    /// Let the probability decay while the delay is below half of the reference (RFC 8033 appendix A); off: while it is
+    /// zero
+    "decay-when-low": Kind::Bool, default "false", from "RFC 8033 section 4.2, Linux";
     ..ECN;
     /// Drop probability from which packets of ECN-capable flows are dropped too, mark_ecnth
     "mark-limit": Kind::Float { min: 0.0, max: 1.0 }, default "0.1", from "RFC 8033 section 5.1";
@@ -102,6 +105,7 @@ struct Settings {
     alpha: f64,
     beta: f64,
     auto_tune: bool,
+    decay_when_low: bool,
     ecn: bool,
     mark_limit: f64,
     derandomize: bool,
@@ -122,7 +126,11 @@ impl State {
             step = step.min(GREATEST_STEP);
         }
         let mut probability = self.probability + step;
-        if self.is_low(settings) {
+        let decays = match settings.decay_when_low {
+            true => self.is_low(settings),
+            false => self.delay == 0.0 && self.old_delay == 0.0,
+        };
+        if decays {
             probability *= DECAY;
         }
         Self {
@@ -163,6 +171,7 @@ impl Pie {
             alpha: params.float("alpha"),
             beta: params.float("beta"),
             auto_tune: params.bool("auto-tune"),
+            decay_when_low: params.bool("decay-when-low"),
             ecn: params.bool("ecn"),
             mark_limit: params.float("mark-limit"),
             derandomize: params.bool("derandomize"),
@@ -363,9 +372,13 @@ mod tests {
     fn without_congestion_the_probability_decays() {
         // 0.125 x (-0.015) = -0.001875, then 0.98.
         close(update(0.5, 0.0, 0.0), 0.498_125 * 0.98);
-        // 7 ms is below half of 15 ms, 8 ms is not.
-        close(update(0.5, 7.0, 7.0), (0.5 - 0.001) * 0.98);
-        close(update(0.5, 7.0, 8.0), 0.5 - 0.001 - 0.001_25);
+        close(update(0.5, 7.0, 7.0), 0.5 - 0.001);
+        // Appendix A: 7 ms is below half of 15 ms, 8 ms is not.
+        let low =
+            |delay, old_delay| update_with(&[("decay-when-low", Value::Bool(true))], 0.5, delay, old_delay);
+        close(low(0.0, 0.0), 0.498_125 * 0.98);
+        close(low(7.0, 7.0), (0.5 - 0.001) * 0.98);
+        close(low(7.0, 8.0), 0.5 - 0.001 - 0.001_25);
     }
 
     #[test]

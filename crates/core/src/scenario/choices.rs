@@ -47,6 +47,16 @@ choice! {
         Rfc6675 = "rfc6675",
     }
 
+    /// How the window falls after an ECN echo.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum MarkReduction {
+        /// At once to ssthresh (RFC 3168, RFC 8257).
+        AtOnce = "at-once",
+        /// Over a round trip by proportional rate reduction (Linux, ns-3).
+        Prr = "prr",
+    }
+
     /// What NewReno halves on loss.
     #[derive(serde::Serialize)]
     #[serde(rename_all = "lowercase")]

@@ -1,6 +1,6 @@
 //! The valid, complete description of an experiment.
 
-use super::choices::{FlightSize, Pairing, RecordDetail, Recovery, RtoFloor, Scheduler};
+use super::choices::{FlightSize, MarkReduction, Pairing, RecordDetail, Recovery, RtoFloor, Scheduler};
 use crate::id::{NodeId, PortId};
 use crate::rng::SpanDraw;
 use crate::rng::Stream;
@@ -305,6 +305,11 @@ pub struct TcpSettings {
     pub limited_transmit: bool,
     /// How the window falls in fast recovery.
     pub recovery: Recovery,
+    /// RFC 9937: below ssthresh what earlier acknowledgements allowed is sent too; false: only with an acknowledgement of a
+    /// retransmission (ns-3).
+    pub prr_catches_up: bool,
+    /// How the window falls after an ECN echo.
+    pub mark_reduction: MarkReduction,
     /// What NewReno halves on loss.
     pub flight_size: FlightSize,
     /// A partial acknowledgement of a fast recovery sends a segment whatever the window, unless the next was sent again (ns-3).
@@ -361,6 +366,8 @@ impl Default for TcpSettings {
             quick_acks: 0,
             limited_transmit: true,
             recovery: Recovery::Prr,
+            prr_catches_up: true,
+            mark_reduction: MarkReduction::AtOnce,
             flight_size: FlightSize::Outstanding,
             partial_ack_sends: false,
             impatient_timer: false,

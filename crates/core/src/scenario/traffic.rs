@@ -400,6 +400,8 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         quick_acks: quick_acks?,
         limited_transmit: section.bool("limited-transmit")?,
         recovery: section.choice("recovery")?,
+        prr_catches_up: section.bool("prr-catches-up")?,
+        mark_reduction: section.choice("mark-reduction")?,
         partial_ack_sends: section.bool("partial-ack-sends")?,
         impatient_timer: section.bool("impatient-timer")?,
         byte_counting: section.bool("byte-counting")?,

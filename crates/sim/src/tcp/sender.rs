@@ -10,7 +10,7 @@ use bandmaster_core::scenario::{Recovery, TcpSettings};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Rate};
 
-use self::recovery::Prr;
+use self::recovery::{Progress, Prr};
 use super::cc::{self, AckInfo, CongestionControl, Echo, FastRecovery, Window};
 use super::multipath::Share;
 use super::rtt::{RttEstimator, RttRange};
@@ -113,6 +113,8 @@ struct Steering {
     range: RttRange,
     /// No second ECN reaction before this offset is acknowledged.
     reduced_until: u64,
+    /// Until then the window falls by proportional rate reduction.
+    is_reducing: bool,
     /// When everything was acknowledged last, where idle time matters.
     idle_since: Option<Time>,
     /// A subflow of multipath TCP gets its data from here.
@@ -302,7 +304,7 @@ impl Sender {
             net.multipath[share.connection].on_ack(share.subflow, packet.ack, packet.seq);
         }
         let limited = self.is_window_limited(profile);
-        let sample = if advanced > 0 { self.advance(packet, profile, net) } else { None };
+        let (sample, repairs) = if advanced > 0 { self.advance(packet, profile, net) } else { (None, false) };
         let sacked_before = self.board.sacked;
         if packet.sack_count > 0 {
             self.take_sacks(packet, profile);
@@ -339,12 +341,14 @@ impl Sender {
         self.update_state(advanced > 0, profile, net);
         if self.state == State::Recovery {
             if profile.settings.recovery == Recovery::Prr {
-                let safe = advanced > 0 && self.board.lost() <= lost_before;
-                self.apply_prr(newly_delivered, safe, profile.mss);
+                let is_safe = advanced > 0 && self.board.lost() <= lost_before;
+                self.apply_prr(newly_delivered, Progress { is_safe, repairs }, profile);
             }
             if is_partial && profile.settings.partial_ack_sends && !self.board.head_is_retransmitted() {
                 self.answer_partial_ack(profile, net);
             }
+        } else if self.is_reducing() {
+            self.reduce_further(newly_delivered, profile);
         } else if advanced > 0
             && (limited || !profile.settings.cwnd_validation)
             && self.reduced_until() <= self.board.una
@@ -481,27 +485,29 @@ impl Sender {
         self.board.pipe(discounted)
     }
 
-    /// Takes the acknowledged segments off the queue; returns the round-trip time measured.
-    fn advance(&mut self, packet: &Packet, profile: &Profile, net: &Net) -> Option<Span> {
+    /// Takes the acknowledged segments off the queue; returns the round-trip time measured, and whether one of them had been
+    /// sent again.
+    fn advance(&mut self, packet: &Packet, profile: &Profile, net: &Net) -> (Option<Span>, bool) {
         let acked = packet.ack - self.board.una;
         // Only the last segment (and a FIN by itself) may be short.
         let segments =
             if packet.ack == self.next { self.board.outstanding() } else { (acked / profile.mss) as u32 };
         let any_retransmitted = self.board.acknowledge(packet.ack, segments, profile.settings.sack);
         if profile.settings.timestamps {
-            return if packet.ts_echo != 0 { Some(self.take_sample(packet, profile, net)) } else { None };
+            let sample = (packet.ts_echo != 0).then(|| self.take_sample(packet, profile, net));
+            return (sample, any_retransmitted);
         }
         if !self.timed.is_set() || self.timed.offset >= self.board.una {
-            return None;
+            return (None, any_retransmitted);
         }
         let sample = net.now.since(self.timed.sent);
         self.timed = Timed::default();
         // Karn: no sample from an acknowledgement that may answer a retransmission.
         if any_retransmitted {
-            return None;
+            return (None, true);
         }
         self.add_sample(sample, profile);
-        Some(sample)
+        (Some(sample), false)
     }
 
     fn take_sample(&mut self, packet: &Packet, profile: &Profile, net: &Net) -> Span {

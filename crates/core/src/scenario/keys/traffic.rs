@@ -4,7 +4,9 @@ use super::{BYTES, CONGESTION_CONTROLS, COUNT, DSCP, PACKETS, RATE, SHARE, SPAN}
 use crate::control::Protocol;
 use crate::file::{Selector, Shape, TableDef};
 use crate::params::{Choice, Kind, keys};
-use crate::scenario::choices::{FlightSize, Pairing, Recovery, RtoFloor, ScheduleKind, Scheduler, StartPer};
+use crate::scenario::choices::{
+    FlightSize, MarkReduction, Pairing, Recovery, RtoFloor, ScheduleKind, Scheduler, StartPer,
+};
 
 /// `[tcp]`, and `tcp` of a flow. Defaults are those of [`super::TcpSettings`].
 pub(in crate::scenario) static TCP: TableDef = TableDef {
@@ -33,6 +35,12 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         "limited-transmit": Kind::Bool, default "true", from "RFC 3042, Linux";
         /// How the window falls in fast recovery: proportional rate reduction, or at once to ssthresh
         "recovery": Recovery::KIND, default "prr", from "RFC 6937, Linux";
+        /// Below ssthresh, proportional rate reduction sends what earlier acknowledgements allowed too; off: only
+        /// with an acknowledgement of a retransmission, else what this one delivered (ns-3)
+        "prr-catches-up": Kind::Bool, default "true", from "RFC 9937, Linux";
+        /// How the window falls after an ECN echo: at once to ssthresh, or by proportional rate reduction
+        /// (Linux, ns-3)
+        "mark-reduction": MarkReduction::KIND, default "at-once", from "RFC 3168";
         /// What NewReno halves on loss: data outstanding and not SACKed, or RFC 6675's pipe (ns-3)
         "flight-size": FlightSize::KIND, default "outstanding", from "RFC 5681";
         /// A partial acknowledgement in fast recovery sends a segment whatever the window, unless the next

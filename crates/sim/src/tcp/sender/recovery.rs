@@ -1,7 +1,7 @@
 //! Losses: when one is believed, what the window becomes, what is sent again (RFC 5681, 6582, 6675, 9937), and the timer
 //! (RFC 6298).
 
-use bandmaster_core::scenario::{FlightSize, Recovery};
+use bandmaster_core::scenario::{FlightSize, MarkReduction, Recovery};
 use bandmaster_core::time::Span;
 
 use super::{Sender, State, Timed};
@@ -19,6 +19,15 @@ pub(super) struct Prr {
     pub(super) delivered: u32,
     pub(super) out: u32,
     pub(super) flight_at_start: u32,
+}
+
+/// What an acknowledgement in fast recovery says of its progress.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Progress {
+    /// It covers more than the last one, and tells of no new loss.
+    pub(super) is_safe: bool,
+    /// It covers a retransmission.
+    pub(super) repairs: bool,
 }
 
 impl Sender {
@@ -40,9 +49,37 @@ impl Sender {
             }
             _ => self.ssthresh_after_loss(profile, net),
         };
-        self.window.cwnd = self.window.ssthresh;
-        self.steering.get_or_insert_default().reduced_until = self.next;
+        let steering = self.steering.get_or_insert_default();
+        steering.reduced_until = self.next;
+        match profile.settings.mark_reduction {
+            MarkReduction::AtOnce => self.window.cwnd = self.window.ssthresh,
+            MarkReduction::Prr => {
+                steering.is_reducing = true;
+                self.prr = Prr { flight_at_start: self.board.outstanding(), ..Prr::default() };
+            }
+        }
         self.send_cwr = true;
+    }
+
+    /// The window still falls after a mark.
+    pub(super) fn is_reducing(&self) -> bool {
+        self.steering.as_ref().is_some_and(|steering| steering.is_reducing) && self.state == State::Open
+    }
+
+    /// A further acknowledgement while the window falls after a mark.
+    pub(super) fn reduce_further(&mut self, delivered: u32, profile: &Profile) {
+        if self.board.una <= self.reduced_until() {
+            self.apply_prr(delivered, Progress::default(), profile);
+            return;
+        }
+        self.window.cwnd = self.window.ssthresh;
+        self.end_reduction();
+    }
+
+    fn end_reduction(&mut self) {
+        if let Some(steering) = &mut self.steering {
+            steering.is_reducing = false;
+        }
     }
 
     pub(super) fn ssthresh_after_loss(&mut self, profile: &Profile, net: &mut Net) -> u64 {
@@ -115,6 +152,7 @@ impl Sender {
             return;
         }
         self.prr = Prr { flight_at_start: self.board.outstanding(), ..Prr::default() };
+        self.end_reduction();
         self.state = State::Recovery;
         self.recovery_point = self.next;
         self.rescued = false;
@@ -132,6 +170,7 @@ impl Sender {
     /// The window falls to a segment; what is outstanding is to be sent again, as acknowledgements allow.
     pub(super) fn start_over(&mut self, profile: &Profile, net: &mut Net) {
         self.window.cwnd = profile.mss;
+        self.end_reduction();
         self.state = State::Loss;
         self.recovery_point = self.next;
         self.timed = Timed::default();
@@ -140,8 +179,10 @@ impl Sender {
         self.arm_timer(profile, net);
     }
 
-    /// RFC 9937 section 6: growth beyond what was delivered only when `safe`, on progress without new losses.
-    pub(super) fn apply_prr(&mut self, delivered: u32, safe: bool, mss: u64) {
+    /// RFC 9937 section 6: growth beyond what was delivered only on progress without new losses. Where it does not catch up, what
+    /// earlier acknowledgements allowed, and growth, come with a repair alone (ns-3).
+    pub(super) fn apply_prr(&mut self, delivered: u32, progress: Progress, profile: &Profile) {
+        let mss = profile.mss;
         self.prr.delivered = self.prr.delivered.wrapping_add(delivered);
         let bytes = |segments: u32| u64::from(segments) * mss;
         let pipe = u64::from(self.board.pipe(self.board.sacked)) * mss;
@@ -151,8 +192,12 @@ impl Sender {
                 .div_ceil(bytes(self.prr.flight_at_start).max(1))
                 .saturating_sub(bytes(self.prr.out))
         } else {
-            let owed = self.prr.delivered.saturating_sub(self.prr.out).max(delivered);
-            let limit = bytes(owed) + if safe { mss } else { 0 };
+            let (catches_up, grows) = match profile.settings.prr_catches_up {
+                true => (true, progress.is_safe),
+                false => (progress.repairs, progress.repairs),
+            };
+            let owed = if catches_up { self.prr.delivered.saturating_sub(self.prr.out) } else { 0 };
+            let limit = bytes(owed.max(delivered)) + if grows { mss } else { 0 };
             limit.min(ssthresh - pipe)
         };
         self.window.cwnd = (pipe + send).max(mss);
