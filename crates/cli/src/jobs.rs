@@ -156,7 +156,7 @@ pub(crate) fn flow_count(group: &FlowGroup, topology: &Topology) -> u64 {
         return senders.len() as u64;
     }
     let pairs = match group.pairing {
-        Pairing::OneToOne => senders.len(),
+        Pairing::OneToOne | Pairing::Permutation => senders.len(),
         Pairing::AllToAll => {
             senders.iter().map(|sender| receivers.iter().filter(|receiver| *receiver != sender).count()).sum()
         }

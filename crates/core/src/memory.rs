@@ -21,6 +21,9 @@ const FLOW: u64 = 3 << 10;
 const PACKET: u64 = 400;
 /// Of a sample of a series, which doubles.
 const SAMPLE: u64 = 8;
+/// Of a node in the table of ways to another: its distance, and where paths are numbered how many there are.
+const DISTANCE: u64 = 4;
+const PATHS: u64 = 8;
 /// Metrics that are sampled of an entity; and those of no entity.
 const SERIES: u64 = 12;
 /// What there is of one trial in any case.
@@ -54,7 +57,7 @@ pub fn most(scenario: &Scenario) -> u64 {
         (flows, FLOW),
         (packets.min(MOST_PACKETS), PACKET),
         (samples.saturating_mul(entities), SERIES * SAMPLE),
-        (ways(scenario, nodes), 4),
+        (ways(scenario, nodes), if counts_paths(scenario) { DISTANCE + PATHS } else { DISTANCE }),
     ]
     .into_iter()
     .fold(BASE, |sum, (count, bytes)| sum.saturating_add(count.saturating_mul(bytes)))
@@ -74,7 +77,7 @@ fn flows_of(group: &FlowGroup, scenario: &Scenario) -> u64 {
         return (expected + 6.0 * expected.sqrt() + 100.0) as u64;
     }
     let pairs = match group.pairing {
-        Pairing::OneToOne => senders,
+        Pairing::OneToOne | Pairing::Permutation => senders,
         Pairing::AllToAll => senders.saturating_mul(receivers),
         // One after the other.
         Pairing::Exchange => senders,
@@ -85,6 +88,12 @@ fn flows_of(group: &FlowGroup, scenario: &Scenario) -> u64 {
     let restarts: f64 = group.timeline.iter().map(|step| step.start).sum();
     let flows = pairs.saturating_mul(u64::from(each) * subflows * sets);
     flows.saturating_add((flows as f64 * restarts) as u64)
+}
+
+/// Whether subflows take paths by number.
+fn counts_paths(scenario: &Scenario) -> bool {
+    let mut multipath = scenario.flows.iter().filter_map(|group| group.multipath);
+    multipath.any(|multipath| multipath.distinct_paths)
 }
 
 /// Numbers in the tables of shortest ways: one for each node, for every router and every host with several links.

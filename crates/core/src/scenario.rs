@@ -10,6 +10,7 @@ mod exchange;
 mod keys;
 mod model;
 mod network;
+mod permutation;
 mod queue;
 mod reach;
 mod schema;

@@ -121,7 +121,12 @@ fn plan_group(
     flows: &mut Vec<FlowPlan>,
 ) {
     let hosts = |name: &String| topology.members(name).unwrap_or_default();
-    let receivers: Vec<NodeId> = group.to.iter().flat_map(hosts).collect();
+    let mut receivers: Vec<NodeId> = group.to.iter().flat_map(hosts).collect();
+    if group.pairing == Pairing::Permutation {
+        let senders: Vec<NodeId> = group.from.iter().flat_map(hosts).collect();
+        let stream = Stream::new(run.seed, trial, &format!("flow/{}/permutation", group.name));
+        permute(&senders, &mut receivers, stream);
+    }
     let mut place = 0;
     for (from, name) in (0..).zip(&group.from) {
         let mut own = Vec::new();
@@ -152,11 +157,40 @@ fn plan_group(
     }
 }
 
+/// Orders that are drawn before one is mended. Of two hosts or more, at least every third order has nobody at the place of
+/// itself, so that mending has a probability below 1e-30.
+const MOST_DRAWS: u32 = 200;
+
+/// Puts `receivers` into an order in which none is the sender at the same place: draws orders (the shuffle of Fisher and
+/// Yates) until one is such. So all of these have the same probability. No host is twice among `senders`, or among
+/// `receivers`.
+fn permute(senders: &[NodeId], receivers: &mut [NodeId], mut stream: Stream) {
+    for _ in 0..MOST_DRAWS {
+        for last in (1..receivers.len()).rev() {
+            receivers.swap(last, stream.below(last as u64 + 1) as usize);
+        }
+        if senders.iter().zip(receivers.iter()).all(|(from, to)| from != to) {
+            return;
+        }
+    }
+    mend(senders, receivers);
+}
+
+/// Swaps each receiver that is its own sender with the one after it. Neither of the two is its own sender then: the other
+/// sender and the other receiver are other hosts.
+fn mend(senders: &[NodeId], receivers: &mut [NodeId]) {
+    for at in 0..receivers.len() {
+        if senders.get(at) == receivers.get(at) {
+            receivers.swap(at, (at + 1) % receivers.len());
+        }
+    }
+}
+
 /// To whom the sender at a place among all senders of the group sends.
 fn targets(group: &FlowGroup, receivers: &[NodeId], src: NodeId, place: usize) -> Vec<NodeId> {
     let at = |place: usize| receivers.get(place % receivers.len().max(1)).copied().into_iter().collect();
     match group.pairing {
-        Pairing::OneToOne => at(place),
+        Pairing::OneToOne | Pairing::Permutation => at(place),
         Pairing::AllToAll => receivers.iter().copied().filter(|dst| *dst != src).collect(),
         // Its messages follow each other; the first of these crosses the network.
         Pairing::Exchange => at(place + receivers.len() / 2),
@@ -420,6 +454,114 @@ mod tests {
         // The first sender has flows to both receivers.
         assert_eq!((distinct(&together[..4]), distinct(&together[4..]), distinct(&together)), (1, 1, 2));
         assert_eq!((each[0], each[4]), (together[0], together[4]));
+    }
+
+    /// Who sends to whom in a permutation, on a star of so many hosts, with `more` keys.
+    fn permutation(size: u32, [from, to]: [&str; 2], more: &str, trial: u32) -> Vec<(u32, u32)> {
+        let text = format!(
+            "version = 1\nname = \"t\"\n[run]\nduration = \"2s\"\n[network]\nbuilder = \"star\"\nsize = {size}\n\
+             [network.link]\nrate = \"1gbit\"\n\
+             [[flows]]\nname = \"f\"\nfrom = {from}\nto = {to}\npairing = \"permutation\"\n{more}"
+        );
+        let study = crate::scenario::parse("t.toml", &text, &Default::default());
+        let scenario = &study.unwrap_or_else(|e| panic!("{e}")).cases[0].scenario;
+        let flows = plan(&scenario.flows, &scenario.topology, &scenario.run, trial);
+        flows.iter().map(|flow| (flow.src.0, flow.dst.0)).collect()
+    }
+
+    #[test]
+    fn in_a_permutation_every_host_sends_and_receives_once() {
+        let all = ["\"hosts\""; 2];
+        for size in [2, 3, 5, 16] {
+            for trial in 0..20 {
+                let pairs = permutation(size, all, "", trial);
+                let senders: Vec<u32> = pairs.iter().map(|(from, _)| *from).collect();
+                let mut receivers: Vec<u32> = pairs.iter().map(|(_, to)| *to).collect();
+                assert!(pairs.iter().all(|(from, to)| from != to), "{pairs:?}");
+                receivers.sort_unstable();
+                assert_eq!((senders.len(), &senders), (size as usize, &receivers), "the hub is node 0");
+                assert_eq!(pairs, permutation(size, all, "", trial), "the same seed and trial");
+            }
+        }
+        let drawn: std::collections::BTreeSet<_> =
+            (0..20).map(|trial| permutation(16, all, "", trial)).collect();
+        assert_eq!(drawn.len(), 20, "each trial has pairs of its own");
+        let udp = permutation(16, all, "transport = \"udp\"\nrate = \"1mbit\"", 3);
+        assert_eq!(udp, permutation(16, all, "", 3));
+    }
+
+    /// Two of three hosts that send receive too.
+    #[test]
+    fn a_permutation_of_lists_that_overlap_pairs_nobody_with_itself() {
+        let lists = ["[\"hosts.0\", \"hosts.1\", \"hosts.2\"]", "[\"hosts.1\", \"hosts.2\", \"hosts.3\"]"];
+        let mut drawn = std::collections::BTreeSet::new();
+        for trial in 0..100 {
+            let pairs = permutation(4, lists, "", trial);
+            assert!(pairs.iter().all(|(from, to)| from != to), "{pairs:?}");
+            let mut receivers: Vec<u32> = pairs.iter().map(|(_, to)| *to).collect();
+            receivers.sort_unstable();
+            assert_eq!(receivers, [2, 3, 4], "the hub is node 0");
+            drawn.insert(pairs);
+        }
+        // Of 3! orders 2 have host 1 at its place, 2 have host 2, and 1 has both.
+        assert_eq!(drawn.len(), 3);
+    }
+
+    #[test]
+    fn all_flows_of_a_sender_that_arrive_go_to_its_partner() {
+        let all = ["\"hosts\""; 2];
+        let partners = permutation(6, all, "", 1);
+        let pairs = permutation(6, all, "size = \"10kB\"\narrivals = \"exponential(100ms)\"", 1);
+        assert!(pairs.len() > 60, "about 20 of each of 6 senders: {}", pairs.len());
+        assert!(pairs.iter().all(|pair| partners.contains(pair)), "{pairs:?}");
+    }
+
+    /// Chi-squared with 8 degrees of freedom exceeds 33 with a probability below 0.0001.
+    #[test]
+    fn derangements_of_four_have_equal_probabilities() {
+        let senders: Vec<NodeId> = (0..4).map(NodeId).collect();
+        let mut counts = std::collections::BTreeMap::new();
+        for trial in 0..9000 {
+            let mut receivers = senders.clone();
+            permute(&senders, &mut receivers, Stream::new(1, trial, "t"));
+            *counts.entry(receivers).or_insert(0_u32) += 1;
+        }
+        assert_eq!(counts.len(), 9);
+        let squares = counts.values().map(|count| (f64::from(*count) - 1000.0).powi(2) / 1000.0);
+        let chi_squared: f64 = squares.sum();
+        assert!(chi_squared < 33.0, "{chi_squared}: {counts:?}");
+    }
+
+    /// When every draw failed.
+    #[test]
+    fn mending_leaves_nobody_at_its_own_place() {
+        let hosts = |numbers: &[u32]| numbers.iter().copied().map(NodeId).collect::<Vec<_>>();
+        for [senders, receivers] in [
+            [&[0, 1][..], &[0, 1][..]],
+            [&[0, 1, 2, 3, 4][..], &[0, 1, 2, 3, 4][..]],
+            [&[0, 1, 2][..], &[3, 1, 2][..]],
+        ] {
+            let (senders, mut mended) = (hosts(senders), hosts(receivers));
+            mend(&senders, &mut mended);
+            assert!(senders.iter().zip(&mended).all(|(from, to)| from != to), "{mended:?}");
+            mended.sort_unstable();
+            let mut receivers = hosts(receivers);
+            receivers.sort_unstable();
+            assert_eq!(mended, receivers);
+        }
+    }
+
+    /// Only host pairs with a link to each other reach each other without a router.
+    #[test]
+    fn two_hosts_with_one_link_are_a_permutation() {
+        let text = "version = 1\nname = \"t\"\n[run]\nduration = \"2s\"\n[network]\nhosts = [\"a\", \"b\"]\n\
+                    links = [{ ends = [\"a\", \"b\"] }]\n[network.link]\nrate = \"1gbit\"\n[[flows]]\nname = \"f\"\n\
+                    from = [\"a\", \"b\"]\nto = [\"a\", \"b\"]\npairing = \"permutation\"\n";
+        let study = crate::scenario::parse("t.toml", text, &Default::default());
+        let scenario = &study.unwrap_or_else(|e| panic!("{e}")).cases[0].scenario;
+        let flows = plan(&scenario.flows, &scenario.topology, &scenario.run, 0);
+        let pairs: Vec<(u32, u32)> = flows.iter().map(|flow| (flow.src.0, flow.dst.0)).collect();
+        assert_eq!(pairs, [(0, 1), (1, 0)]);
     }
 
     #[test]

@@ -1035,6 +1035,39 @@ fn traffic() {
              told apart (variant `bas`)",
         ),
         (
+            "to = \"server\"",
+            "to = \"server\"\npairing = \"permutation\"",
+            "x.toml:41:6: error: flows.uploads.to: the number of hosts is 1, and 8 in `from`; a permutation needs \
+             equal numbers",
+        ),
+        (
+            "from = [\"near\", \"far\"]\nto = \"server\"",
+            "from = [\"near\", \"near.0\"]\nto = \"far\"\npairing = \"permutation\"",
+            "x.toml:40:8: error: flows.uploads.from: names `near.0` twice; a host is once in a permutation",
+        ),
+        (
+            "from = [\"near\", \"far\"]\nto = \"server\"",
+            "from = [\"near.0\", \"near.1\"]\nto = [\"far.1\", \"far.1\"]\npairing = \"permutation\"",
+            "x.toml:41:6: error: flows.uploads.to: names `far.1` twice; a host is once in a permutation",
+        ),
+        (
+            "from = [\"near\", \"far\"]\nto = \"server\"",
+            "from = \"server\"\nto = \"server\"\npairing = \"permutation\"",
+            "x.toml:40:8: error: flows.uploads.from: pairs `server` with itself",
+        ),
+        (
+            "to = \"server\"",
+            "to = \"server\"\npaths = \"distinct\"",
+            "x.toml:42:9: error: flows.uploads.paths: \"distinct\" is for multipath TCP; write `subflows` beside it",
+        ),
+        (
+            "transport = \"udp\"",
+            "transport = \"udp\"\npaths = \"distinct\"",
+            "x.toml:46:9: error: flows.noise.paths: \"distinct\" is for multipath TCP; write `subflows` beside it",
+        ),
+        ("to = \"server\"", "to = \"server\"\npaths = \"hash\"", "no error"),
+        ("to = \"server\"", "to = \"server\"\nsubflows = 2\npaths = \"distinct\"", "no error"),
+        (
             "transport = \"udp\"",
             "transport = \"udp\"\npairing = \"exchange\"",
             "x.toml:46:11: error: flows.noise.pairing: \"exchange\" is of TCP; leave `transport` out",
@@ -1188,6 +1221,33 @@ fn traffic() {
              fast-convergence, ack-at-window-end",
         ),
     ]);
+}
+
+#[test]
+fn words_of_paths_are_not_names_of_routers() {
+    let named = GOOD.replacen("[\"r1\", \"r2\"]\nhosts", "[\"r1\", \"r2\", \"distinct\"]\nhosts", 1);
+    let chosen = "to = \"server\"\nsubflows = 2\npaths = \"distinct\"";
+    assert_eq!(
+        message(&named.replacen("to = \"server\"", chosen, 1), &Options::default()),
+        "x.toml:43:9: error: flows.uploads.paths: \"distinct\" chooses among shortest paths, and a router has this name \
+         too; give the router another name"
+    );
+    // Without the word the name is free.
+    assert_eq!(message(&named, &Options::default()), "no error");
+}
+
+#[test]
+fn hosts_of_a_permutation_reach_each_other() {
+    let text = GOOD.replacen("[[network.links]]\nends = [\"r1\", \"r2\"]", "", 1).replacen(
+        "from = [\"near\", \"far\"]\nto = \"server\"",
+        "from = [\"near.0\", \"near.1\"]\nto = [\"far.0\", \"server\"]\npairing = \"permutation\"",
+        1,
+    );
+    assert_eq!(
+        message(&text, &Options::default()),
+        "x.toml:39:8: error: flows.uploads.from: no path from `near.0` to `server`: they are in separate parts of the \
+         network; link the nodes through routers"
+    );
 }
 
 #[test]

@@ -58,7 +58,7 @@ const SIZES: [&str; 16] = [
     "1000GB",
     "1048576GiB",
 ];
-const TEXTS: [&str; 22] = [
+const TEXTS: [&str; 23] = [
     "a",
     "x",
     "r1",
@@ -80,6 +80,7 @@ const TEXTS: [&str; 22] = [
     "receivers",
     "bottleneck",
     "sources",
+    "distinct",
     "1mbit",
 ];
 

@@ -153,28 +153,44 @@ impl<'a> Routes<'a> {
         reverse: bool,
         table: &mut Vec<u32>,
     ) -> Result<u32, RunError> {
-        let groups = &self.scenario.flows;
-        let mut via = plan.path(groups).to_vec();
-        if via.is_empty() && plan.group(groups).multipath.is_some() {
-            let number = plan.subflow(groups) as usize;
-            via = [plan.src, plan.dst]
-                .map(|host| self.router.gateway(host, number))
-                .into_iter()
-                .flatten()
-                .collect();
-            via.dedup();
-        }
-        let (from, to) = if reverse { (plan.dst, plan.src) } else { (plan.src, plan.dst) };
-        if reverse {
-            via.reverse();
-        }
-        let Some(route) = self.router.route_over(from, &via, to, flow as u64) else {
+        let Some(route) = self.ports(plan, flow as u64, reverse) else {
+            let (from, to) = if reverse { (plan.dst, plan.src) } else { (plan.src, plan.dst) };
             let name = |node: NodeId| &self.scenario.topology.nodes[node.index()].name;
             let flow = plan.name(&self.scenario.flows);
             let why = format!("flow {flow}: no route from {} to {}", name(from), name(to));
             return Err(RunError::Unrunnable(why));
         };
         Ok(self.insert_ports(route, table))
+    }
+
+    /// The ports of a flow's data, or in `reverse` of its acknowledgements; none when there is no way.
+    fn ports(&mut self, plan: &FlowPlan, flow: u64, reverse: bool) -> Option<Vec<u32>> {
+        let groups = &self.scenario.flows;
+        let (multipath, number) = (plan.group(groups).multipath, plan.subflow(groups));
+        if multipath.is_some_and(|multipath| multipath.distinct_paths) {
+            // The flow number of a connection is that of its first subflow.
+            let connection = flow - u64::from(number);
+            let mut ports = self.router.distinct(plan.src, plan.dst, connection, number)?;
+            if reverse {
+                // The two ports of a link differ in the last bit.
+                ports = ports.into_iter().rev().map(|port| port ^ 1).collect();
+            }
+            return Some(ports);
+        }
+        let mut via = plan.path(groups).to_vec();
+        if via.is_empty() && multipath.is_some() {
+            via = [plan.src, plan.dst]
+                .map(|host| self.router.gateway(host, number as usize))
+                .into_iter()
+                .flatten()
+                .collect();
+            via.dedup();
+        }
+        if reverse {
+            via.reverse();
+            return self.router.route_over(plan.dst, &via, plan.src, flow);
+        }
+        self.router.route_over(plan.src, &via, plan.dst, flow)
     }
 
     /// The way between two hosts of an exchange; where there are several, `key` picks. None when there is none, which

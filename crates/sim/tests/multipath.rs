@@ -280,6 +280,26 @@ fn flows_of_a_sender_start_together_in_each_round() {
     assert!(alone.iter().zip(&other).all(|(a, b)| a != b), "{alone:?} {other:?}");
 }
 
+/// Between the pods of a fat tree with k = 4 there are four paths, each over a core router of its own: four subflows use
+/// all of them, and their acknowledgements come back the same ways.
+#[test]
+fn distinct_subflows_use_every_path() {
+    let text = "version = 1\nname = \"t\"\n[run]\nduration = \"1s\"\ntrials = 3\n[network]\nbuilder = \"fat-tree\"\nk = 4\n\
+                [network.link]\nrate = \"1gbit\"\ndelay = \"5us\"\nqueue = \"100pkt\"\n[tcp]\ncongestion-control = \"newreno\"\n\
+                [[flows]]\nname = \"f\"\nfrom = \"pod1.0\"\nto = \"pod2.0\"\nsubflows = 4\nscheduler = \"round-robin\"\n\
+                paths = \"distinct\"\nsize = \"400kB\"\n[measure]\nrecord = \"none\"\n";
+    let scenario = scenario(text);
+    for trial in 0..3 {
+        for (aggregation, core) in [(1, 1), (1, 2), (2, 3), (2, 4)] {
+            let there = captured(&scenario, trial, &format!("agg1-{aggregation}->core{core}"));
+            let back = captured(&scenario, trial, &format!("core{core}->agg1-{aggregation}"));
+            let sent: u32 = there.iter().map(|packet| packet.payload).sum();
+            assert!(sent > 30_000, "core{core} carries {sent} B of 400 kB in trial {trial}");
+            assert!(!back.is_empty() && back.iter().all(|packet| packet.payload == 0));
+        }
+    }
+}
+
 /// Both schedulers fill both paths, the short one and the long one.
 #[test]
 fn schedulers_use_the_sum_of_the_paths() {

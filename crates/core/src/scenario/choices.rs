@@ -23,6 +23,8 @@ choice! {
         OneToOne = "one-to-one",
         /// Every sender to every receiver but itself.
         AllToAll = "all-to-all",
+        /// Each sender to a receiver of its own, never itself, drawn once per trial.
+        Permutation = "permutation",
         /// The same in rounds with a barrier: the hosts that send are those that receive.
         Exchange = "exchange",
     }

@@ -121,10 +121,7 @@ pub(super) fn ends(reader: &mut Reader, section: &Section<'_>, reach: &Reach<'_>
             continue;
         }
         for &other in &judged {
-            if let Some(why) = reach.obstacle(other, host) {
-                let hint = "link the nodes through routers";
-                let message = format!("no path from `{}` to `{}`: {why}", name(other), name(host));
-                reader.fail_key_with(section, "from", message, hint);
+            if !reach.judge(reader, section, other, host) {
                 return 0;
             }
         }

@@ -200,6 +200,8 @@ pub struct Multipath {
     pub subflows: u32,
     /// Which subflow with room gets the next data.
     pub scheduler: Scheduler,
+    /// Subflows take different shortest paths; otherwise a hash chooses for each.
+    pub distinct_paths: bool,
 }
 
 /// Rounds in which every host sends a message to every other, over new connections (MPI_Alltoall). A round begins when

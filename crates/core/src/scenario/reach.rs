@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::sources::Reader;
+use crate::file::Section;
 use crate::id::NodeId;
 use crate::topology::{NodeKind, Topology};
 
@@ -48,8 +50,17 @@ impl<'a> Reach<'a> {
         (&self.areas[host.index()], linked.map(|_| host))
     }
 
+    /// True when `a` reaches `b`; otherwise notes why not.
+    pub(super) fn judge(&self, reader: &mut Reader, section: &Section<'_>, a: NodeId, b: NodeId) -> bool {
+        let Some(why) = self.obstacle(a, b) else { return true };
+        let name = |node: NodeId| self.topology.nodes[node.index()].name.as_str();
+        let message = format!("no path from `{}` to `{}`: {why}", name(a), name(b));
+        reader.fail_key_with(section, "from", message, "link the nodes through routers");
+        false
+    }
+
     /// Why `a` does not reach `b`.
-    pub(super) fn obstacle(&self, a: NodeId, b: NodeId) -> Option<String> {
+    fn obstacle(&self, a: NodeId, b: NodeId) -> Option<String> {
         let (from, to) = (&self.areas[a.index()], &self.areas[b.index()]);
         if self.direct.contains(&(a, b)) || from.iter().any(|area| to.contains(area)) {
             return None;

@@ -8,6 +8,7 @@ use super::exchange;
 use super::keys;
 use super::model::{FlowGroup, Multipath, Need, OnOff, RunPlan, TcpSettings, TimelineStep, Transport};
 use super::network;
+use super::permutation;
 use super::reach::Reach;
 use super::sources::Reader;
 use crate::control::Protocol;
@@ -20,6 +21,11 @@ use crate::units::{Bytes, Rate};
 
 /// The most flows of one scenario.
 const MOST_FLOWS: u64 = 1_000_000;
+
+/// Words at `paths` instead of routers: how the subflows of a connection choose among the shortest paths.
+const PATH_WORDS: [&str; 2] = ["hash", DISTINCT];
+/// Each subflow takes another one.
+const DISTINCT: &str = "distinct";
 
 /// Congestion controls that go without selective acknowledgements.
 const BEFORE_SACK: [&str; 2] = ["tahoe", "reno"];
@@ -150,10 +156,25 @@ fn flow_group(
     })
 }
 
+/// The word that stands at `paths` instead of routers.
+fn path_word(section: &Section<'_>) -> Option<&'static str> {
+    let written = section.list("paths")?;
+    let [only] = &written[..] else { return None };
+    PATH_WORDS.into_iter().find(|word| *word == only.as_str())
+}
+
 /// The routers that each path names.
 fn paths(reader: &mut Reader, section: &Section<'_>, topology: &Topology) -> Vec<Vec<NodeId>> {
     let written = section.list("paths").unwrap_or_default();
     let mut paths = Vec::new();
+    if let Some(word) = path_word(section) {
+        let namesake = topology.nodes.iter().any(|n| n.kind == NodeKind::Router && n.name == word);
+        if namesake {
+            let message = format!("\"{word}\" chooses among shortest paths, and a router has this name too");
+            reader.fail_key_with(section, "paths", message, "give the router another name");
+        }
+        return paths;
+    }
     for path in &written {
         let mut routers = Vec::new();
         for name in path.split_whitespace() {
@@ -177,11 +198,14 @@ fn paths(reader: &mut Reader, section: &Section<'_>, topology: &Topology) -> Vec
 }
 
 fn multipath(reader: &mut Reader, section: &Section<'_>) -> Option<Multipath> {
-    if !section.has("subflows") {
-        return None;
-    }
-    if section.item("subflows").is_none() {
-        if section.item("scheduler").is_some() {
+    let distinct_paths = path_word(section) == Some(DISTINCT);
+    let is_tcp = section.has("subflows");
+    if !is_tcp || section.item("subflows").is_none() {
+        if distinct_paths {
+            let hint = "write `subflows` beside it";
+            reader.fail_key_with(section, "paths", "\"distinct\" is for multipath TCP", hint);
+        }
+        if is_tcp && section.item("scheduler").is_some() {
             reader.fail_key(section, "scheduler", "needs `subflows` beside it");
         }
         return None;
@@ -192,7 +216,7 @@ fn multipath(reader: &mut Reader, section: &Section<'_>) -> Option<Multipath> {
             reader.fail_key(section, key, "is not for multipath TCP; leave `subflows` out");
         }
     }
-    Some(Multipath { subflows, scheduler: section.choice("scheduler")? })
+    Some(Multipath { subflows, scheduler: section.choice("scheduler")?, distinct_paths })
 }
 
 fn rounds(reader: &mut Reader, section: &Section<'_>) -> Option<u32> {
@@ -434,6 +458,9 @@ fn ends(reader: &mut Reader, section: &Section<'_>, reach: &Reach<'_>) -> u64 {
     if section.has("sizes") && pairing == Some(Pairing::Exchange) {
         return exchange::ends(reader, section, reach, &from);
     }
+    if pairing == Some(Pairing::Permutation) {
+        return permutation::ends(reader, section, reach, [&from, &to]);
+    }
     let all_to_all = pairing == Some(Pairing::AllToAll);
     let name = |node: NodeId| reach.topology.nodes[node.index()].name.as_str();
     let mut judged = BTreeSet::new();
@@ -457,10 +484,7 @@ fn ends(reader: &mut Reader, section: &Section<'_>, reach: &Reach<'_>) -> u64 {
             if !judged.insert((reach.class(a), reach.class(b))) {
                 continue;
             }
-            if let Some(why) = reach.obstacle(a, b) {
-                let hint = "link the nodes through routers";
-                let message = format!("no path from `{}` to `{}`: {why}", name(a), name(b));
-                reader.fail_key_with(section, "from", message, hint);
+            if !reach.judge(reader, section, a, b) {
                 return pairs;
             }
         }

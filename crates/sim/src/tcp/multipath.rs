@@ -274,7 +274,7 @@ mod tests {
     const MSS: u64 = 1000;
 
     fn connection(scheduler: Scheduler, total: u64, buffer: u64) -> Shared {
-        Shared::new(Multipath { subflows: 2, scheduler }, Some(total), MSS, buffer)
+        Shared::new(Multipath { subflows: 2, scheduler, distinct_paths: false }, Some(total), MSS, buffer)
     }
 
     #[test]

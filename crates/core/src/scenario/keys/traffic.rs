@@ -99,8 +99,9 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
         "from": Kind::TextList, required;
         /// Groups or hosts that receive
         "to": Kind::TextList, required;
-        /// Sender i to receiver i modulo their number; every sender to every receiver but itself; or the same
-        /// in rounds with a barrier, as MPI_Alltoall
+        /// Sender i to receiver i modulo their number; every sender to every receiver but itself; each sender
+        /// to a receiver of its own, drawn in each trial; or every sender to every receiver in rounds with a
+        /// barrier, as MPI_Alltoall
         "pairing": Pairing::KIND, default "one-to-one";
         /// Flows per pair
         "count": COUNT, default "1";
@@ -122,7 +123,8 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
         /// Stops and restarts of parts of the flows
         "timeline": Kind::Nested, optional;
         /// Routers that the way leads over, both directions, several in one text; flow or subflow i of a pair
-        /// takes path i modulo their number; absent: a shortest way
+        /// takes path i modulo their number; "distinct": subflows take different shortest paths; "hash" or
+        /// absent: a hash chooses a shortest path
         "paths": Kind::TextList, optional;
         /// Sending for so long, drawn anew each time; with `off`
         "on": Kind::Draw, optional;
@@ -167,8 +169,8 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
                     "persistent": Kind::Bool, default "false";
                     /// At `stop` a flow breaks off with a RST, instead of delivering what it has and closing
                     "reset": Kind::Bool, default "false";
-                    /// Multipath TCP with so many subflows; without `paths` subflow i leaves and arrives by
-                    /// link i of the hosts; absent: plain TCP
+                    /// Multipath TCP with so many subflows; without routers in `paths` subflow i leaves and
+                    /// arrives by link i of the hosts; absent: plain TCP
                     "subflows": Kind::Integer { min: 1, max: 8 }, optional;
                     /// Multipath TCP: which subflow with room gets the next data
                     "scheduler": Scheduler::KIND, default "min-rtt", from "Linux";
