@@ -131,7 +131,7 @@ check_fuzz() {
 check_claims() {
     local out code=0 paper
     out=$(mktemp -d) || return
-    for paper in bas er2bc fbqm opentcp qcbf; do
+    for paper in bas er2bc fbqm opentcp published qcbf; do
         cargo run --release --locked -- reproduce "$paper" --out "$out/$paper" || code=1
     done
     rm -rf "$out"

@@ -122,6 +122,23 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
         // As many file system flows in all: the policies look at the busiest of all links.
         full: &[("network.leaves", "92"), ("flows.files.load", "0.00065")],
     },
+    Reproduction {
+        name: "published",
+        about: "Results of other papers: DCTCP, CUBIC, PFTK, MPTCP, CoDel, PIE, ARED, buffers, RTT, fair queueing",
+        files: scenario_files![
+            "scenarios/published/dctcp.toml",
+            "scenarios/published/dctcp-incast.toml",
+            "scenarios/published/windows.toml",
+            "scenarios/published/pftk.toml",
+            "scenarios/published/fat-tree.toml",
+            "scenarios/published/aqm.toml",
+            "scenarios/published/buffers.toml",
+            "scenarios/published/rtt-exponent.toml",
+            "scenarios/published/processor-sharing.toml"
+        ],
+        quick: &[],
+        full: &[],
+    },
 ];
 
 impl Reproduction {

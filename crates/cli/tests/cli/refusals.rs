@@ -19,7 +19,7 @@ fn wrong_command_lines_exit_2_and_touch_nothing() {
         (&["run", "small.toml", "--pcap-case", "cubic"], "--pcap <FROM->TO>"),
         (&["sweep", "small.toml"], "--key <KEY=V1,V2,...>"),
         (&["sweep", "small.toml", "--key", "run.seed=1,,2"], "empty value"),
-        (&["reproduce", "nothing"], "[possible values: bas, fbqm, er2bc, qcbf, opentcp]"),
+        (&["reproduce", "nothing"], "[possible values: bas, fbqm, er2bc, qcbf, opentcp, published]"),
         (&["list", "nothing"], "[possible values: schemes"),
         (&["completions", "dos"], "[possible values: bash"),
     ];

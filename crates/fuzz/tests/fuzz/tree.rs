@@ -29,7 +29,7 @@ pub(crate) fn files(folders: &[&str], end: &str) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 /// The folders of scenarios.
-pub(crate) const SCENARIOS: [&str; 9] = [
+pub(crate) const SCENARIOS: [&str; 10] = [
     "scenarios/bas",
     "scenarios/bench",
     "scenarios/er2bc",
@@ -37,6 +37,7 @@ pub(crate) const SCENARIOS: [&str; 9] = [
     "scenarios/fbqm",
     "scenarios/links",
     "scenarios/opentcp",
+    "scenarios/published",
     "scenarios/qcbf",
     "scenarios/validation",
 ];
