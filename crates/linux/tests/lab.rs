@@ -437,7 +437,7 @@ fn iperf3_carries_what_our_own_sender_carries() {
                 trial
             })
         };
-        let seconds = "duration = \"4s\"\nwarm-up = \"2s\"";
+        let seconds = "duration = \"6s\"\nwarm-up = \"2s\"";
         let udp = "transport = \"udp\"\nmeasured = true\nrate = \"4mbit\"\npacket = \"1000B\"";
         // Headers, and what CUBIC's least window leaves of a queue of 1.8 times the product of rate and delay: nothing. An
         // acknowledgement tells of two segments, of 1727 in the window. Of 1000 datagrams iperf3 sends up to 2 in a bunch.
@@ -445,7 +445,10 @@ fn iperf3_carries_what_our_own_sender_carries() {
         {
             let [own, theirs] = both(seconds, flow).map(|trial| metric(&trial, "throughput"));
             timely!((own - expected).abs() < band * expected, "{flow}: own {own}, expected {expected}");
-            timely!((theirs - own).abs() < band * own, "{flow}: iperf3 {theirs}, own {own}");
+            // iperf3 counts what its receiver could read: a loss near an end of the four seconds holds back what came after it, a
+            // queue and what was on its way.
+            let held_back = if flow.is_empty() { 70.0 * 1448.0 * 8.0 / 1e6 / 4.0 } else { 0.0 };
+            timely!((theirs - own).abs() < band * own + held_back, "{flow}: iperf3 {theirs}, own {own}");
         }
         let [own, theirs] = both("duration = \"4s\"", "size = \"1000000B\"");
         assert_eq!([&own, &theirs].map(|trial| metric(trial, "completed")), [1.0, 1.0]);
