@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::time::Span;
+use crate::time::{Span, Time};
 use crate::units::{Bytes, Rate};
 
 pub use schedule::Schedule;
@@ -172,6 +172,14 @@ impl Trace {
     pub fn mean_rate(&self) -> Rate {
         let bits = self.opportunities.len() as f64 * Self::OPPORTUNITY.get() as f64 * 8.0;
         Rate::from_bits_per_sec_f64(bits / self.length().as_secs_f64())
+    }
+}
+
+/// Bits that a port of `rate` can send from `from` to `to`; with a `schedule`, what that offers.
+pub fn bits_between(schedule: Option<&Schedule>, rate: Rate, from: Time, to: Time) -> f64 {
+    match schedule {
+        Some(schedule) => schedule.carries(from, to),
+        None => rate.bits_per_sec() as f64 * to.since(from).as_secs_f64(),
     }
 }
 

@@ -138,7 +138,7 @@ pub struct PortStats {
     pub flows_open: u32,
     /// Bytes that wait.
     pub backlog: Bytes,
-    /// Bytes sent since the port was there.
+    /// Bytes of the packets that have begun transmission since the port was there.
     pub sent: Bytes,
     /// Packets offered to the port since it was there.
     pub offered: u64,

@@ -3,6 +3,7 @@
 pub mod gauges;
 pub mod meters;
 pub mod record;
+pub mod sojourn;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -40,6 +41,17 @@ pub struct Flows<'a> {
     pub state: &'a dyn Fn(usize) -> FlowSample,
 }
 
+/// What the sampler reads of the measured port.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct PortSample {
+    /// Packet-nanoseconds of waiting since the last sample.
+    pub waited: u64,
+    /// Bytes on the link of the packets that have begun transmission since the start of the run.
+    pub begun: u64,
+    /// Bits that the link could carry since the last sample.
+    pub capacity: f64,
+}
+
 /// Collects samples.
 pub struct Meter {
     sample: Span,
@@ -60,6 +72,8 @@ pub struct Meter {
     long: LongInterval,
     shortages: Vec<Shortage>,
     room: Option<Room>,
+    /// [`PortSample::begun`] of the last sample.
+    begun: u64,
 }
 
 /// What the measured port can carry beside traffic that is not measured.
@@ -188,6 +202,9 @@ struct Window {
     jain: Mean,
     jain_normalised: Mean,
     waited: u64,
+    /// Bits that the measured link began to transmit, and could carry.
+    sent: f64,
+    capacity: f64,
 }
 
 #[derive(Default)]
@@ -253,6 +270,8 @@ impl Meter {
             jain: Mean::default(),
             jain_normalised: Mean::default(),
             waited: 0,
+            sent: 0.0,
+            capacity: 0.0,
         };
         let named = scenario.measure.windows.iter().map(|w| Window {
             prefix: format!("{}.", w.name),
@@ -286,6 +305,7 @@ impl Meter {
             series: Vec::new(),
             shortages,
             room: None,
+            begun: 0,
         }
     }
 
@@ -296,12 +316,12 @@ impl Meter {
         room.rate = rate;
     }
 
-    /// Ends the interval at `now`. `waited` is the measured port's packet-nanoseconds of waiting in it; `capacities`
-    /// are of the ports, in bit/s, less what inelastic traffic takes.
+    /// Ends the interval at `now`. `port` is of the measured port; `capacities` are of the ports, in bit/s, less what
+    /// inelastic traffic takes.
     pub fn take(
         &mut self,
         now: Time,
-        waited: u64,
+        port: PortSample,
         queue_name: Option<&str>,
         capacities: &[f64],
         flows: &Flows<'_>,
@@ -324,12 +344,17 @@ impl Meter {
             jain(chosen.map(|f| if normalised { rates[f] / self.fair[f].max(1.0) } else { rates[f] }))
         };
         let (all_jain, all_normalised) = (index(&|_| true, false), index(&|_| true, true));
+        let PortSample { waited, begun, capacity } = port;
+        let sent = 8.0 * (begun - self.begun.min(begun)) as f64;
+        self.begun = begun;
         for window in self.windows.iter_mut().filter(|w| w.from <= from && now <= w.to) {
             window.bytes += total * seconds / 8.0;
             window.time += seconds;
             window.jain.add(all_jain);
             window.jain_normalised.add(all_normalised);
             window.waited += waited;
+            window.sent += sent;
+            window.capacity += capacity;
         }
         if self.detail != RecordDetail::None {
             let mut row = Row { series: &mut self.series, at: 0 };
@@ -444,6 +469,9 @@ impl Meter {
                 add("throughput_least", self.long.least.map_or(f64::NAN, |least| least / 1e6));
             }
             add("queue", window.waited as f64 / (window.time * 1e9));
+            // A link without capacity, in a pause or because there is none, has no use.
+            let is_there = window.capacity > 0.0;
+            add("link_use", if is_there { 100.0 * window.sent / window.capacity } else { f64::NAN });
         }
         for shortage in &self.shortages {
             let share = 100.0 * shortage.short as f64 / shortage.all as f64;

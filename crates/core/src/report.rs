@@ -68,6 +68,13 @@ impl Distribution {
         Some(Self { metric, quantiles: (0..=steps).map(at).collect::<Option<_>>()? })
     }
 
+    /// The distribution with these quantiles, by the share from 0 to 1.
+    pub fn of_quantiles(metric: &'static str, quantile: impl Fn(f64) -> f64) -> Self {
+        let steps = Self::POINTS - 1;
+        let quantiles = (0..=steps).map(|step| quantile(step as f64 / steps as f64));
+        Self { metric, quantiles: quantiles.collect() }
+    }
+
     /// The distribution of whole numbers of which `counts` has how often each occurs.
     pub fn of_counts(metric: &'static str, counts: &[u64]) -> Option<Self> {
         let total: u64 = counts.iter().sum();

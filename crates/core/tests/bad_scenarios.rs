@@ -1411,9 +1411,34 @@ fn claims_and_figures() {
             "metric = \"jane\"",
             "x.toml:81:10: error: claims.fairer.metric: unknown metric \"jane\"; did you mean `jain`? \
              allowed: throughput, jain, jain_normalised, queue, jain_long, jain_normalised_long, \
-             queue_max, drops, marks, rtos, retransmits, throughput_least, completed, fct_mean, fct_p99, fct_p50, fct_p80, fct_max, \
+             queue_max, link_use, drops, marks, rtos, retransmits, throughput_least, completed, fct_mean, fct_p99, fct_p50, fct_p80, fct_max, \
              rounds, round_time_mean, round_time_max, round_goodput, control_rate, refusals, \
-             fct_own_p99, fct_tuned_p99, undropped, flow_drops_p99, window_to_5, utilization_p80",
+             fct_own_p99, fct_tuned_p99, undropped, flow_drops_p99, window_to_5, utilization_p80, sojourn_p5, \
+             sojourn_p50, sojourn_p95, sojourn_p99",
+        ),
+        (
+            "metric = \"jain\"",
+            "metric = \"sojourn_p95\"",
+            "x.toml:81:10: error: claims.fairer.metric: \"sojourn_p95\" needs distributions; write \
+             `distributions = true` in [measure]",
+        ),
+        (
+            "metric = \"jain\"",
+            "metric = \"burst.sojourn_p95\"",
+            "x.toml:81:10: error: claims.fairer.metric: \"burst.sojourn_p95\" needs distributions; write \
+             `distributions = true` in [measure]",
+        ),
+        (
+            "y = \"jain\"",
+            "y = \"sojourn_p50\"",
+            "x.toml:93:5: error: figures.jain.y: \"sojourn_p50\" needs distributions; write \
+             `distributions = true` in [measure]",
+        ),
+        (
+            "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
+            "kind = \"distribution\"\nx = \"sojourn\"",
+            "x.toml:91:8: error: figures.jain.kind: draws a distribution, but `measure.distributions` of variant \
+             `tcp` is false",
         ),
         (
             "metric = \"jain\"",

@@ -419,6 +419,7 @@ impl Rig {
             tells_left: false,
             tells_came: false,
             programs: Vec::new(),
+            sojourns: None,
         };
         let ports = vec![port(&left, &right), port(&right, &left)];
         let forwarder = Forwarder::start(ports, &[], Timing::default(), Arc::default())?;

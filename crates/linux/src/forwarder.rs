@@ -18,6 +18,7 @@ use bandmaster_core::capacity::Schedule;
 use bandmaster_core::control::Passed;
 use bandmaster_core::id::{FlowId, NodeId};
 use bandmaster_core::losses::Losses;
+use bandmaster_core::measure::sojourn::Sojourns;
 use bandmaster_core::port::{Header, PortProgram};
 use bandmaster_core::qdisc::{Pkt, Qdisc, Verdict};
 use bandmaster_core::time::{Span, Time};
@@ -82,6 +83,8 @@ pub(crate) struct PortPlan {
     pub(crate) tells_came: bool,
     /// See the headers of what the queue accepts.
     pub(crate) programs: Vec<Arc<Mutex<dyn PortProgram>>>,
+    /// Of the measured port, where the scenario asks for it: times in the queue.
+    pub(crate) sojourns: Option<Sojourns>,
 }
 
 /// A probe has passed a port that stamps.
@@ -165,6 +168,8 @@ pub(crate) struct Board {
     pub(crate) timing: Timing,
     /// What receivers have got, where they cannot be asked.
     receipts: Arc<Receipts>,
+    /// Times in the measured queue, when the forwarder has ended.
+    sojourns: Mutex<Option<Sojourns>>,
 }
 
 /// How well the forwarder kept the time.
@@ -205,6 +210,7 @@ impl Board {
             health: Mutex::default(),
             timing,
             receipts,
+            sojourns: Mutex::default(),
         }
     }
 
@@ -228,6 +234,11 @@ impl Board {
 
     pub(crate) fn port(&self, port: usize) -> PortState {
         *self.ports[port].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the times in the measured queue.
+    pub(crate) fn take_sojourns(&self) -> Option<Sojourns> {
+        self.sojourns.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(crate) fn health(&self) -> Health {
@@ -341,6 +352,8 @@ fn forward(plans: Vec<PortPlan>, wires: &Wires) -> io::Result<()> {
         }
         *wires.board.health.lock().unwrap_or_else(PoisonError::into_inner) = health;
     }
+    let sojourns = ports.iter_mut().find_map(|port| port.plan.sojourns.take());
+    *wires.board.sojourns.lock().unwrap_or_else(PoisonError::into_inner) = sojourns;
     Ok(())
 }
 
@@ -355,20 +368,22 @@ struct Packet {
     bytes: Vec<u8>,
     kind: Kind,
     is_payload: bool,
+    /// When it came to the queue.
+    arrived: Time,
 }
 
 impl Store {
-    fn insert(&mut self, bytes: &[u8], kind: Kind, is_payload: bool) -> u32 {
+    fn insert(&mut self, bytes: &[u8], kind: Kind, is_payload: bool, arrived: Time) -> u32 {
         match self.free.pop() {
             Some(key) => {
                 let packet = &mut self.packets[key as usize];
                 packet.bytes.clear();
                 packet.bytes.extend_from_slice(bytes);
-                (packet.kind, packet.is_payload) = (kind, is_payload);
+                (packet.kind, packet.is_payload, packet.arrived) = (kind, is_payload, arrived);
                 key
             }
             None => {
-                self.packets.push(Packet { bytes: bytes.to_vec(), kind, is_payload });
+                self.packets.push(Packet { bytes: bytes.to_vec(), kind, is_payload, arrived });
                 self.packets.len() as u32 - 1
             }
         }
@@ -437,7 +452,7 @@ impl Port {
             wires.board.receipts.note_sent(id, flow.index(), bytes, now);
         }
         let is_payload = payload && matches!(kind, Kind::Data(_));
-        let key = store.insert(bytes, kind, is_payload);
+        let key = store.insert(bytes, kind, is_payload, now);
         let ecn = ip.ecn().value();
         let pkt = Pkt {
             key,
@@ -538,6 +553,9 @@ impl Port {
             if pkt.ce {
                 self.mark(pkt.key, store);
             }
+            if let Some(sojourns) = &mut self.plan.sojourns {
+                sojourns.note(store.packets[pkt.key as usize].arrived, start);
+            }
             let is_payload = store.packets[pkt.key as usize].is_payload;
             let lost = self.plan.losses.as_mut().is_some_and(|losses| losses.loses_next(is_payload));
             self.stamp(start, &pkt, lost, wires, store);
@@ -629,7 +647,7 @@ mod tests {
     #[test]
     fn a_packet_has_come_when_the_last_port_of_its_way_hands_it_over() {
         let board = Board::new(4, &[vec![0, 2], vec![2]], Timing::default(), Arc::default());
-        let packet = |kind| Packet { bytes: vec![0; 1500], kind, is_payload: true };
+        let packet = |kind| Packet { bytes: vec![0; 1500], kind, is_payload: true, arrived: Time::ZERO };
         let data = |flow| packet(Kind::Data(FlowId(flow)));
         for (port, packet) in [(0, data(0)), (3, packet(Kind::Reverse(FlowId(0)))), (2, data(7))] {
             board.note_arrival(port, &packet, Time::ZERO);

@@ -10,15 +10,17 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bandmaster_core::capacity::bits_between;
 use bandmaster_core::measure::meters::Meters;
 use bandmaster_core::measure::record::{self, Tallies};
-use bandmaster_core::measure::{FlowSample, Flows};
+use bandmaster_core::measure::sojourn::Sojourns;
+use bandmaster_core::measure::{FlowSample, Flows, PortSample};
 use bandmaster_core::report::{Distribution, RunRecord, Work};
 use bandmaster_core::runtime::post::Post;
 use bandmaster_core::runtime::{Host, Lacks, Runner};
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
-use bandmaster_core::units::{UDP_HEADERS, tcp_headers};
+use bandmaster_core::units::UDP_HEADERS;
 use bandmaster_core::workload::Toggles;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -334,21 +336,24 @@ impl<'a> Lab<'a> {
     }
 
     fn sample(&mut self, at: Time) {
-        let waited = self
-            .meters
-            .measured_port
-            .map_or(0, |port| self.shaper_waited + self.forwarder.board.port(port.index()).waited(at));
-        let waited_since = waited - self.waited_before.min(waited);
-        self.waited_before = waited;
-        let (scenario, plan, traffic) = (self.scenario, self.plan, &*self.traffic);
-        let board = &self.forwarder.board;
-        let overhead = scenario.topology.frame_overhead.get();
+        let (scenario, plan) = (self.scenario, self.plan);
+        let measured = self.meters.measured_port.map_or_else(PortSample::default, |port| {
+            let port = port.index();
+            let state = self.forwarder.board.port(port);
+            let waited = self.shaper_waited + state.waited(at);
+            let waited_since = waited - self.waited_before.min(waited);
+            self.waited_before = waited;
+            let (schedule, rate) = (plan.links.schedules.get(&port), plan.links.rates[port]);
+            PortSample {
+                waited: waited_since,
+                begun: state.counters.sent_bytes,
+                capacity: bits_between(schedule, rate, at - scenario.run.sample, at),
+            }
+        });
+        let (board, traffic) = (&self.forwarder.board, &*self.traffic);
         let transport = |i: usize| &plan.flows[i].group(&scenario.flows).transport;
         let efficiency = |i: usize| match transport(i) {
-            Transport::Tcp { settings, .. } => {
-                let mss = settings.mss.get();
-                mss as f64 / (mss + u64::from(tcp_headers(settings.timestamps)) + overhead) as f64
-            }
+            Transport::Tcp { settings, .. } => settings.efficiency(scenario.topology.frame_overhead),
             Transport::Udp { .. } => 1.0,
         };
         let state = |i: usize| {
@@ -381,7 +386,7 @@ impl<'a> Lab<'a> {
             efficiency: &efficiency,
             state: &state,
         };
-        self.meters.sample(scenario, at, waited_since, &flows);
+        self.meters.sample(scenario, at, measured, &flows);
         self.push(at + scenario.run.sample, Event::Sample);
     }
 
@@ -400,7 +405,7 @@ impl<'a> Lab<'a> {
             .meters
             .measured_port
             .map_or(f64::NAN, |port| f64::from(board.port(port.index()).most_waiting.max(self.shaper_most)));
-        let health = board.health();
+        let (health, sojourns) = (board.health(), board.take_sojourns());
         let mut in_classes = 0;
         for shaper in self.network.shapers.values_mut() {
             in_classes += shaper.stats()?.iter().map(|class| class.drops).sum::<u64>();
@@ -432,7 +437,9 @@ impl<'a> Lab<'a> {
         let record = record::record(scenario, (case, trial), end, meters, tallies, |completions| {
             let asked = scenario.measure.distributions;
             let fct = Distribution::new("fct", completions).filter(|_| asked);
-            (fct.into_iter().collect(), Vec::new())
+            let of_queue = sojourns.as_ref().and_then(Sojourns::distribution);
+            let metrics = sojourns.as_ref().map(Sojourns::metrics).unwrap_or_default();
+            (fct.into_iter().chain(of_queue).collect(), metrics)
         });
         Ok(Trial { record, remarks: self.remarks, ports, health })
     }

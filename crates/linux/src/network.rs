@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bandmaster_core::id::{NodeId, PortId};
 use bandmaster_core::losses::Losses;
+use bandmaster_core::measure::sojourn::Sojourns;
 use bandmaster_core::params::Limit;
 use bandmaster_core::port::PortProgram;
 use bandmaster_core::port::flow_counter::FlowCounter;
@@ -82,6 +83,12 @@ impl Network {
         for port in 0..plan.links.rates.len() {
             ports.push(network.port(scenario, trial, plan, roles, &ends, port)?);
         }
+        // What waits in the kernel's classes is not seen.
+        if let Some(port) = plan.measured_port(scenario)
+            && !network.shapers.contains_key(&port.index())
+        {
+            ports[port.index()].sojourns = Sojourns::of(scenario);
+        }
         Ok((network, ports))
     }
 
@@ -145,6 +152,7 @@ impl Network {
             tells_left,
             tells_came,
             programs,
+            sojourns: None,
         })
     }
 

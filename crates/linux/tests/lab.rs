@@ -159,6 +159,7 @@ fn steps() -> String {
         measured = true
         [measure]
         queue = "r->b"
+        distributions = true
         windows = [
             { name = "wide", from = "250ms", to = "1s" },
             { name = "narrow", from = "1250ms", to = "2s" },
@@ -513,6 +514,13 @@ fn a_link_changes_its_capacity() {
             // Less than three packets in each window.
             timely!((throughput - expected).abs() < 0.03 * expected + 0.03, "{window}: {throughput}");
         }
+        for window in ["wide", "narrow", "again"] {
+            let used = metric(&trial, &format!("{window}.link_use"));
+            timely!((used - 100.0).abs() < 4.0, "{window}: {used} % of what the link offers");
+        }
+        // A packet that is taken finds four others and the rest of one, of 2.03 ms each.
+        let sojourn = metric(&trial, "wide.sojourn_p50");
+        timely!((7.0..11.0).contains(&sojourn), "wide: {sojourn} ms in the queue");
         timely!(metric(&trial, "drops") > 500.0, "{} drops", metric(&trial, "drops"));
         Ok(())
     });

@@ -6,6 +6,7 @@ use bandmaster_core::control::SegmentCounts;
 use bandmaster_core::id::{NodeId, PortId};
 use bandmaster_core::losses::Losses;
 use bandmaster_core::measure::meters::Meters;
+use bandmaster_core::measure::sojourn::Sojourns;
 use bandmaster_core::params::Value;
 use bandmaster_core::plan::{self, Links};
 use bandmaster_core::port::flow_counter::FlowCounter;
@@ -24,7 +25,7 @@ use crate::distributions::Distributions;
 use crate::events::EventQueue;
 use crate::exchange::Exchanges;
 use crate::gates::Gates;
-use crate::link::{PathCounter, Port, QueueWatch};
+use crate::link::{PathCounter, Port, QueueWatch, SojournWatch};
 use crate::net::{Net, ROUTE_END};
 use crate::packet::Slab;
 use crate::probes::Probes;
@@ -66,7 +67,9 @@ pub(crate) fn build<'a>(
     let runner = Runner::new::<Simulation<'_>>(roles, inventory)
         .map_err(|lacks| RunError::Unrunnable(lacks.to_string()))?;
     if let Some(port) = measured_port {
-        ports[port.index()].extras().watch = Some(QueueWatch::default());
+        let extras = ports[port.index()].extras();
+        extras.watch = Some(QueueWatch::default());
+        extras.sojourns = Sojourns::of(scenario).map(|times| Box::new(SojournWatch::new(times)));
     }
     let captured_port = options.capture.as_ref().map(|(name, _)| find_port(topology, name)).transpose()?;
     if let Some(port) = captured_port {

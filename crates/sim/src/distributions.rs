@@ -1,11 +1,13 @@
 //! How values are spread over flows, packets and links, where a scenario asks for it.
 
+use bandmaster_core::capacity::bits_between;
 use bandmaster_core::id::NodeId;
 use bandmaster_core::measure::record::Spread;
+use bandmaster_core::measure::sojourn::Sojourns;
 use bandmaster_core::report::Distribution;
 use bandmaster_core::report::quantile::percentile;
 use bandmaster_core::scenario::Scenario;
-use bandmaster_core::time::Span;
+use bandmaster_core::time::{Span, Time};
 use bandmaster_core::topology::NodeKind;
 use bandmaster_core::units::Rate;
 
@@ -31,7 +33,7 @@ pub(crate) struct Distributions {
     tuned: Vec<f64>,
     /// Per cent of its capacity that each router port used in each sampling interval.
     utilization: Vec<f32>,
-    /// Router ports, and the bytes that each had carried at the last sample.
+    /// Router ports, and the bytes whose transmission had begun at each by the last sample.
     router_ports: Vec<(u32, u64)>,
 }
 
@@ -70,18 +72,28 @@ impl Distributions {
         self.flow_drops.push((100.0 * f64::from(dropped) / f64::from(packets.max(1))).min(100.0) as f32);
     }
 
-    /// A sampling interval has ended.
-    pub(crate) fn sample(&mut self, interval: Span, ports: &[Port], rates: &[(NodeId, Rate)]) {
-        for (port, before) in &mut self.router_ports {
-            let carried = ports[*port as usize].carried();
-            let most = rates[*port as usize].1.bits_per_sec() as f64 / 8.0 * interval.as_secs_f64();
-            self.utilization.push((100.0 * (carried - *before) as f64 / most) as f32);
-            *before = carried;
+    /// The sampling interval from `from` to `now` has ended.
+    pub(crate) fn sample(&mut self, (from, now): (Time, Time), ports: &[Port], rates: &[(NodeId, Rate)]) {
+        for (number, before) in &mut self.router_ports {
+            let (port, rate) = (&ports[*number as usize], rates[*number as usize].1);
+            let begun = port.begun_bytes(now);
+            let most = bits_between(port.schedule(), rate, from, now);
+            // In a pause there is nothing to use.
+            if most > 0.0 {
+                self.utilization.push((800.0 * (begun - *before) as f64 / most) as f32);
+            }
+            *before = begun;
         }
     }
 
-    /// What has been collected, with the completion times in seconds, ascending; and its summary metrics.
-    pub(crate) fn finish(mut self, completion: &[f64], windows: &[u64]) -> Spread {
+    /// What has been collected, with the completion times in seconds, ascending, and the times in the measured queue; and
+    /// the summary metrics of all that.
+    pub(crate) fn finish(
+        mut self,
+        completion: &[f64],
+        windows: &[u64],
+        sojourns: Option<&Sojourns>,
+    ) -> Spread {
         if !self.is_on {
             return Default::default();
         }
@@ -97,7 +109,7 @@ impl Distributions {
         let share = |part: u64, whole: u64| 100.0 * part as f64 / whole as f64;
         let undropped = drops.iter().filter(|share| **share == 0.0).count() as u64;
         let small = windows.iter().take(SMALL_WINDOW + 1).sum();
-        let metrics = vec![
+        let metrics = [
             ("fct_own_p99", of_times(&mut self.own)),
             ("fct_tuned_p99", of_times(&mut self.tuned)),
             ("undropped", share(undropped, drops.len() as u64)),
@@ -110,7 +122,10 @@ impl Distributions {
             Distribution::new("flow_drops", &drops),
             Distribution::of_counts("window", windows),
             Distribution::new("utilization", &utilization),
+            sojourns.and_then(Sojourns::distribution),
         ];
-        (distributions.into_iter().flatten().collect(), metrics)
+        let metrics = metrics.map(|(name, value)| (name.to_owned(), value));
+        let of_queue = sojourns.map(Sojourns::metrics).unwrap_or_default();
+        (distributions.into_iter().flatten().collect(), metrics.into_iter().chain(of_queue).collect())
     }
 }

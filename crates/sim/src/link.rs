@@ -10,6 +10,7 @@ use bandmaster_core::capacity::Schedule;
 use bandmaster_core::control::Passed;
 use bandmaster_core::id::FlowId;
 use bandmaster_core::losses::Losses;
+use bandmaster_core::measure::sojourn::Sojourns;
 use bandmaster_core::params::Limit;
 use bandmaster_core::port::{Header, PortProgram, flow_counter::FlowCounter};
 use bandmaster_core::qdisc::fifo::DropTail;
@@ -79,8 +80,8 @@ pub(crate) struct Extras {
     losses: Option<Box<Losses>>,
     /// Packets that the wire lost.
     lost: u64,
-    /// Bytes of all packets whose transmission has begun, or will before those that come now.
-    carried: u64,
+    /// Bytes of the packets whose begin of transmission is known: past, or to come before that of any that arrive now.
+    planned: u64,
     /// Data that passed, for the stamps of probes.
     pub(crate) path: Option<PathCounter>,
     /// BAS's flow counts.
@@ -89,6 +90,8 @@ pub(crate) struct Extras {
     pub(crate) programs: Vec<Box<dyn PortProgram>>,
     /// Queue-length statistics.
     pub(crate) watch: Option<QueueWatch>,
+    /// Times in the queue.
+    pub(crate) sojourns: Option<Box<SojournWatch>>,
     /// Copies of packets with the start of their transmission.
     pub(crate) capture: Option<Vec<(Time, Packet)>>,
 }
@@ -149,6 +152,28 @@ impl QueueWatch {
         self.since = now;
         self.level = packets;
         self.max = self.max.max(packets);
+    }
+}
+
+/// How long packets stay in the queue.
+pub(crate) struct SojournWatch {
+    pub(crate) times: Sojourns,
+    /// By key: when the packet arrived at the queue, on a port whose discipline picks.
+    arrived: Vec<Time>,
+}
+
+impl SojournWatch {
+    pub(crate) fn new(times: Sojourns) -> Self {
+        Self { times, arrived: Vec::new() }
+    }
+
+    /// The packet with `key` arrives.
+    fn arrive(&mut self, key: u32, now: Time) {
+        let key = key as usize;
+        if key >= self.arrived.len() {
+            self.arrived.resize(key + 1, Time::ZERO);
+        }
+        self.arrived[key] = now;
     }
 }
 
@@ -263,6 +288,11 @@ impl Port {
         self.nanos_per_byte
     }
 
+    /// Capacity over time, where it changes.
+    pub(crate) fn schedule(&self) -> Option<&Schedule> {
+        self.rest.schedule.as_deref()
+    }
+
     /// Lets the capacity change with time.
     pub(crate) fn set_schedule(&mut self, schedule: Schedule) {
         self.varies = true;
@@ -354,7 +384,7 @@ impl Port {
         let label = Label { key: label.key | fate, ..label };
         let start = self.transmit(id, ready, now, label, events);
         if self.extras.is_some() {
-            self.watch(start, now, label.key, slab, events);
+            self.watch((ready, start), now, label.key, slab, events);
         }
     }
 
@@ -426,6 +456,9 @@ impl Port {
         events: &mut EventQueue,
     ) {
         let Queue::Ordered(ordered) = &mut self.queue else { return };
+        if let Some(sojourns) = self.extras.as_mut().and_then(|extras| extras.sojourns.as_mut()) {
+            sojourns.arrive(label.key & !LOST, now);
+        }
         let packet = slab.at(label.key & !LOST);
         packet.hop = label.hop;
         let verdict = ordered.qdisc.enqueue(now, pkt_view(label.key, packet), &mut ordered.dropped);
@@ -543,7 +576,8 @@ impl Port {
                 let label = Label { key: pkt.key, hop, len: pkt.len, flow: pkt.flow.0 };
                 self.transmit(id, now, now, label, events);
                 if self.extras.is_some() {
-                    self.watch(now, now, pkt.key, slab, events);
+                    let arrived = self.arrived_at(pkt.key).unwrap_or(now);
+                    self.watch((arrived, now), now, pkt.key, slab, events);
                 }
                 self.plan_wake(id, self.free_at, events);
             }
@@ -647,19 +681,23 @@ impl Port {
         self.extras.as_ref().map_or(0, |extras| extras.lost)
     }
 
-    /// Packets handed to the transmitter.
-    pub(crate) fn sent(&self) -> u64 {
+    /// Packets that a queue in order of arrival has taken, or that the discipline has picked.
+    pub(crate) fn accepted(&self) -> u64 {
         self.delivered + self.lost() + self.in_transit()
     }
 
-    /// Bytes handed to the transmitter; counted on ports with extras only.
-    pub(crate) fn carried(&self) -> u64 {
-        self.extras.as_ref().map_or(0, |extras| extras.carried)
+    /// Bytes of the packets whose transmission has begun by `now`; counted on ports with extras only.
+    pub(crate) fn begun_bytes(&self, now: Time) -> u64 {
+        let planned = self.extras.as_ref().map_or(0, |extras| extras.planned);
+        match &self.queue {
+            Queue::Ordered(_) => planned,
+            _ => planned.saturating_sub(self.backlog(now).bytes),
+        }
     }
 
     /// Packets that were offered to it.
     pub(crate) fn offered(&self) -> u64 {
-        self.sent() + self.held() + self.rest.dropped
+        self.accepted() + self.held() + self.rest.dropped
     }
 
     pub(crate) fn counters(&self) -> PortCounters {
@@ -704,17 +742,35 @@ impl Port {
         since_last
     }
 
+    /// When the packet with `key` arrived at an ordering queue, where that is recorded.
     #[cold]
-    fn watch(&mut self, start: Time, now: Time, key: u32, slab: &mut Slab, events: &mut EventQueue) {
+    fn arrived_at(&self, key: u32) -> Option<Time> {
+        let sojourns = self.extras.as_ref()?.sojourns.as_ref()?;
+        sojourns.arrived.get((key & !LOST) as usize).copied()
+    }
+
+    /// Looks at a packet that arrived at the queue and begins transmission at these times, the latter not before `now`.
+    #[cold]
+    fn watch(
+        &mut self,
+        (arrived, start): (Time, Time),
+        now: Time,
+        key: u32,
+        slab: &mut Slab,
+        events: &mut EventQueue,
+    ) {
         let Some(extras) = &mut self.extras else { return };
         let packet = slab.at(key & !LOST);
-        extras.carried += u64::from(packet.len);
+        extras.planned += u64::from(packet.len);
         if let Some(path) = &mut extras.path {
             path.pass(start, key, packet, events);
         }
         if let Some(watch) = &mut extras.watch {
             watch.waited += start.since(now).as_nanos();
             watch.max = watch.max.max(self.waiting);
+        }
+        if let Some(sojourns) = &mut extras.sojourns {
+            sojourns.times.note(arrived, start);
         }
         if let Some(capture) = &mut extras.capture
             && packet.flow != PROBE

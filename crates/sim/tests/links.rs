@@ -60,6 +60,9 @@ fn a_trace_delivers_its_opportunities_behind_every_discipline() {
         let arrived = arrived(&record);
         assert!(arrived.iter().all(|n| *n <= 5.0), "{queue}: {arrived:?}");
         assert_eq!(arrived[100..].iter().sum::<f64>(), 10_000.0, "{queue}");
+        // A datagram fills an opportunity. Of 10,000, one or two begin on the other side of an end of the window.
+        let used = record.metric("link_use").expect("a metric");
+        assert!((used - 100.0).abs() <= 0.02, "{queue}: {used} %");
     }
 }
 
@@ -72,11 +75,15 @@ fn steps_deliver_their_mean_behind_every_discipline() {
                     capacity.period = \"2s\"";
     let mean = (6.0 + 0.3) / 2.0 * 1472.0 / 1504.0;
     for queue in QUEUES {
-        let ratio = load("20mbit", capacity, queue).metric("throughput").expect("a metric") / mean;
+        let record = load("20mbit", capacity, queue);
+        let ratio = record.metric("throughput").expect("a metric") / mean;
         println!("{queue}: {ratio:.4} of the mean");
         // The ends of the window are worth a datagram in 5000 each.
         let low = if queue.contains("ared") { 0.7 } else { 0.999 };
         assert!((low..1.001).contains(&ratio), "{queue}: {ratio}");
+        // Of what the steps offer, not of the link's rate. Those on the wire at the two ends are up to 4 of 5236.
+        let used = record.metric("link_use").expect("a metric") / 100.0;
+        assert!((used - ratio).abs() < 0.001, "{queue}: {used} used, {ratio} arrived");
     }
 }
 

@@ -35,6 +35,19 @@ impl Schedule {
             Kind::Trace(opportunities) => opportunities.finish(start, continues, len),
         }
     }
+
+    /// Bits that it offers after `from` and until `to`, used or not.
+    pub fn carries(&self, from: Time, to: Time) -> f64 {
+        match &self.0 {
+            Kind::Steps(stepper) => {
+                stepper.until(to).saturating_sub(stepper.until(from)) as f64 / NANOS as f64
+            }
+            Kind::Trace(opportunities) => {
+                let number = opportunities.until(to).saturating_sub(opportunities.until(from));
+                number as f64 * f64::from(OPPORTUNITY) * 8.0
+            }
+        }
+    }
 }
 
 const NANOS: u128 = 1_000_000_000;
@@ -113,6 +126,18 @@ impl Stepper {
         }
     }
 
+    /// Nanobits that can be sent from the start of the run until `now`.
+    fn until(&self, now: Time) -> u128 {
+        let now = now.as_nanos();
+        let (cycles, within) = self.cycle.map_or((0, now), |(period, _)| (now / period, now % period));
+        let ends = self.parts.iter().skip(1).map(|(start, _)| *start).chain([u64::MAX]);
+        let carries = |((start, rate), end): (&(u64, u64), u64)| {
+            u128::from(*rate) * u128::from(within.min(end).saturating_sub(*start))
+        };
+        let of_cycles = u128::from(cycles) * self.cycle.map_or(0, |(_, carries)| carries);
+        of_cycles + self.parts.iter().zip(ends).map(carries).sum::<u128>()
+    }
+
     /// Finds the part at `now`.
     fn seek(&mut self, now: u64) {
         if let Some((period, _)) = self.cycle
@@ -181,11 +206,16 @@ impl Opportunities {
 
     /// Forgets the opportunities until `now`: a packet that comes at the very moment of one is too late.
     fn skip(&mut self, now: Time) {
+        self.next = self.until(now);
+    }
+
+    /// Opportunities until `now`, that moment included, counted over all rounds.
+    fn until(&self, now: Time) -> u64 {
         let nanos = now.as_nanos();
         let round = nanos / self.length();
         let within = (nanos % self.length()) / MILLI;
         let gone = self.times.partition_point(|at| u64::from(*at) <= within);
-        self.next = round * self.times.len() as u64 + gone as u64;
+        round * self.times.len() as u64 + gone as u64
     }
 
     /// Time of an opportunity.
@@ -271,6 +301,37 @@ mod tests {
         assert_eq!(burst(&mut schedule, 700_000_000_000_000, &[40]), [700_000_002_000_000]);
         let mut zero = Schedule::new(&trace(&[0, 1]), Rate::from_bits_per_sec(MBIT), 0.0);
         assert_eq!(burst(&mut zero, 0, &[1_504, 1_504, 1_504, 1_504]), ms(&[1, 1, 2, 2]));
+    }
+
+    #[test]
+    fn what_a_schedule_offers_is_counted_by_hand() {
+        let ms = |ms: f64| Time::ZERO + Span::from_secs_f64(ms / 1e3);
+        let rate = Rate::from_bits_per_sec(8 * MBIT);
+        let once = steps(&[(2_500_000, 2 * MBIT), (10_000_000, 0), (20_000_000, MBIT)], None);
+        // 8 Mbit/s for 1 ms of each 4 ms.
+        let cycle = steps(&[(1_000_000, 0)], Some(4_000_000));
+        // Opportunities of 1504 bytes at 2, 2, 5 and 7 ms, then at 9, 9, 12 and 14 ms.
+        let opportunities = trace(&[2, 2, 5, 7]);
+        for (capacity, from, to, bits) in [
+            (&once, 0.0, 2.5, 20_000.0),
+            (&once, 0.0, 10.0, 35_000.0),
+            (&once, 10.0, 20.0, 0.0),
+            (&once, 5.0, 30.0, 20_000.0),
+            (&cycle, 0.0, 4.0, 8_000.0),
+            (&cycle, 0.5, 4.25, 6_000.0),
+            (&cycle, 41.0, 44.0, 0.0),
+            (&cycle, 4.0, 404.0, 800_000.0),
+            (&opportunities, 0.0, 1.5, 0.0),
+            (&opportunities, 0.0, 2.0, 2.0 * 12_032.0),
+            (&opportunities, 2.0, 7.0, 2.0 * 12_032.0),
+            (&opportunities, 7.0, 9.0, 2.0 * 12_032.0),
+            (&opportunities, 0.0, 14.0, 8.0 * 12_032.0),
+        ] {
+            let schedule = Schedule::new(capacity, rate, 0.0);
+            assert_eq!(schedule.carries(ms(from), ms(to)), bits, "{capacity:?} from {from} to {to} ms");
+        }
+        let fast = Schedule::new(&once, rate, 0.25);
+        assert_eq!(fast.carries(ms(0.0), ms(2.5)), 25_000.0, "a transmitter that is too fast");
     }
 
     /// Bits that could have been sent, ns by ns.

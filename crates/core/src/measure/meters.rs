@@ -1,7 +1,7 @@
 //! All meters of a run, and what inelastic traffic leaves to the flows that they measure.
 
 use super::gauges::GaugeMeter;
-use super::{Flows, Meter};
+use super::{Flows, Meter, PortSample};
 use crate::id::PortId;
 use crate::scenario::{FlowGroup, Scenario, Transport};
 use crate::scheme::Role;
@@ -85,12 +85,12 @@ impl Meters {
         }
     }
 
-    /// Ends a sampling interval, in which the packets at the measured port waited for so many nanoseconds in all.
-    pub fn sample(&mut self, scenario: &Scenario, now: Time, waited: u64, flows: &Flows<'_>) {
+    /// Ends a sampling interval; `port` is of the measured port.
+    pub fn sample(&mut self, scenario: &Scenario, now: Time, port: PortSample, flows: &Flows<'_>) {
         let queue_name = self.measured_port.map(|port| scenario.topology.port_name(port));
         let capacities: Vec<f64> =
             self.ports.iter().map(|load| (load.rate - load.inelastic).max(0.0)).collect();
-        self.flows.take(now, waited, queue_name.as_deref(), &capacities, flows);
+        self.flows.take(now, port, queue_name.as_deref(), &capacities, flows);
         self.gauges.sample();
     }
 }

@@ -1,7 +1,7 @@
 //! Writes the record of a trial: the same columns in the same order from every runtime.
 
-use super::Meter;
 use super::gauges::GaugeMeter;
+use super::{Meter, sojourn};
 use crate::report::metric::{self, Place};
 use crate::report::quantile::percentile;
 use crate::report::{Distribution, RunRecord, Work};
@@ -42,8 +42,8 @@ impl Tallies {
     pub const NO_ROUNDS: [f64; 4] = [0.0, f64::NAN, f64::NAN, f64::NAN];
 }
 
-/// Distributions, and the metrics at [`Place::Spread`] that a runtime can tell.
-pub type Spread = (Vec<Distribution>, Vec<(&'static str, f64)>);
+/// Distributions, and the metrics at [`Place::Spread`] that a runtime can tell, of windows too.
+pub type Spread = (Vec<Distribution>, Vec<(String, f64)>);
 
 /// The record of trial `trial` of `case`, which ended at `end`. `spread` makes distributions of the completion times in
 /// seconds, ascending, when the scenario asks for them.
@@ -75,9 +75,15 @@ pub fn record(
         push(name, percentile(&completions, percent));
     }
     let (distributions, told) = spread(&completions);
-    for name in metric::at(&[Place::Spread]).map(|m| m.name).filter(|_| scenario.measure.distributions) {
-        let value = told.iter().find(|(known, _)| *known == name);
-        push(name, value.map_or(f64::NAN, |(_, value)| *value));
+    if scenario.measure.distributions {
+        let value = |name: &str| told.iter().find(|(known, _)| known == name).map_or(f64::NAN, |(_, v)| *v);
+        metric::at(&[Place::Spread]).for_each(|metric| push(metric.name, value(metric.name)));
+        for window in &scenario.measure.windows {
+            for (name, _) in sojourn::QUANTILES {
+                let name = format!("{}.{name}", window.name);
+                push(&name, value(&name));
+            }
+        }
     }
     ROUNDS.into_iter().zip(tallies.rounds).for_each(|(name, value)| push(name, value));
     push("control_rate", tallies.control_bytes as f64 * 8.0 / 1e3 / scenario.run.duration.as_secs_f64());

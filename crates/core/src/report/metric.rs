@@ -257,6 +257,8 @@ metrics! {
         "jain_normalised_long", Index, 3, "norm. Jain, long", "Normalised Jain’s index, long interval":
             "As jain_normalised, over the long interval";
         "queue_max", In("pkt"), 1, "queue max", "Largest queue": "Largest queue of the measured port";
+        "link_use", In("%"), 1, "link use", "Use of the measured link":
+            "Part of what the measured port's link could carry, as frames, that began transmission";
         "drops", Named("pkt"), 1, "drops", "Dropped packets": "Packets dropped by queues, whole run";
         "marks", Named("pkt"), 1, "marks", "Marked packets": "Packets marked by queues (ECN), whole run";
         "rtos", Count, 1, "RTOs", "Retransmission timeouts": "Retransmission timeouts, whole run";
@@ -303,6 +305,15 @@ metrics! {
             "Share of the data packets that leave while the congestion window is at most five segments";
         "utilization_p80", In("%"), 1, "utilization p80", "Use of links, 80th percentile":
             "80th percentile over router ports and sampling intervals of the part of the capacity that is used";
+        "sojourn_p5", In("ms"), 2, "sojourn p5", "Time in the queue, 5th percentile":
+            "5th percentile over the packets that leave the measured port's queue of the time from their arrival \
+             there to the begin of their transmission";
+        "sojourn_p50", In("ms"), 2, "sojourn median", "Median time in the queue":
+            "As sojourn_p5, the median";
+        "sojourn_p95", In("ms"), 2, "sojourn p95", "Time in the queue, 95th percentile":
+            "As sojourn_p5, 95th percentile";
+        "sojourn_p99", In("ms"), 2, "sojourn p99", "Time in the queue, 99th percentile":
+            "As sojourn_p5, 99th percentile";
     }
     [Tracking] {
         "steps", Count, 1, "steps", "Steps judged": "Steps that are judged";
@@ -369,6 +380,9 @@ metrics! {
             "Congestion window when a data packet leaves, over the packets";
         "utilization", In("%"), 1, "utilization", "Use of a link in an interval":
             "Part of the capacity of a router port that is used in a sampling interval, over ports and intervals";
+        "sojourn", In("ms"), 2, "sojourn", "Time in the queue":
+            "Time from a packet's arrival at the measured port's queue to the begin of its transmission, over the \
+             packets that leave it";
     }
 }
 
@@ -420,6 +434,7 @@ mod tests {
     #[test]
     fn ranges_are_of_what_is_measured() {
         assert_eq!([range("burst.jain"), range("p1.shortage")], [[0.0, 1.0], [0.0, 100.0]]);
+        assert_eq!([range("link_use"), range("burst.sojourn_p95")], [[0.0, 100.0], [0.0, f64::INFINITY]]);
         assert_eq!([range("drops"), range("gw1.estimate.still")], [[0.0, f64::INFINITY]; 2]);
         assert_eq!(range("gw1.silent.max"), [0.0, 1.0]);
         assert_eq!(range("gw1.spare.min"), [f64::NEG_INFINITY, f64::INFINITY]);
@@ -429,6 +444,6 @@ mod tests {
     fn key_lists_name_what_figures_can_draw() {
         assert_eq!(DRAWN[..5], ["throughput", "jain", "jain_normalised", "queue", "flows"]);
         assert!(DRAWN.contains(&"silent") && !DRAWN.contains(&"cwnd") && !DRAWN.contains(&""));
-        assert_eq!(DISTRIBUTED, ["fct", "flow_drops", "window", "utilization"]);
+        assert_eq!(DISTRIBUTED, ["fct", "flow_drops", "window", "utilization", "sojourn"]);
     }
 }

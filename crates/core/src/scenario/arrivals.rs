@@ -1,6 +1,6 @@
 //! Flows that arrive one after the other, with drawn sizes: `size-cdf`, `arrivals` and `load`.
 
-use super::model::Arrivals;
+use super::model::{Arrivals, Transport};
 use super::sources::Reader;
 use crate::file::{Section, suggestion};
 use crate::rng::SpanDraw;
@@ -41,6 +41,7 @@ pub(super) fn arrivals(
     reader: &mut Reader,
     section: &Section<'_>,
     sizes: Option<&SizeDistribution>,
+    transport: Option<&Transport>,
     topology: Option<&Topology>,
     duration: Option<Span>,
 ) -> Option<Arrivals> {
@@ -73,8 +74,11 @@ pub(super) fn arrivals(
                 Some(sizes) => sizes.mean(),
                 None => section.bytes("size")?.get() as f64,
             };
-            let rate = sender_rate(reader, section, topology?)?;
-            let mean = Span::from_secs_f64(mean * 8.0 / (load? * rate));
+            let topology = topology?;
+            let rate = sender_rate(reader, section, topology)?;
+            let Transport::Tcp { settings, .. } = transport? else { return None };
+            let payload_rate = rate * settings.efficiency(topology.frame_overhead);
+            let mean = Span::from_secs_f64(mean * 8.0 / (load? * payload_rate));
             (SpanDraw::Exponential { mean }, "load")
         }
     };
@@ -116,4 +120,35 @@ fn sender_rate(reader: &mut Reader, section: &Section<'_>, topology: &Topology) 
         }
     }
     rate.map(|rate| rate as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::scenario::{Options, parse};
+
+    /// Mean time in milliseconds between flows that offer half of a link of 100 Mbit/s, ten full segments each.
+    fn interval(network: &str, tcp: &str, mss: u32) -> f64 {
+        let size = 10 * mss;
+        let text = format!(
+            "version = 1\nname = \"load\"\n[run]\nduration = \"1s\"\n\
+             [network]\nbuilder = \"star\"\nsize = 2\nlink = {{ rate = \"100mbit\" }}\n{network}\n[tcp]\n{tcp}\n\
+             [[flows]]\nname = \"requests\"\nfrom = \"hosts.0\"\nto = \"hosts.1\"\nsize = \"{size}B\"\nload = 0.5\n"
+        );
+        let study = parse("x.toml", &text, &Options::default()).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let arrivals = study.cases[0].scenario.flows[0].arrivals.expect("flows arrive");
+        arrivals.interval.mean() * 1e3
+    }
+
+    /// Ten frames take twice their time at the link's rate.
+    #[test]
+    fn load_is_of_the_payload_that_full_segments_carry() {
+        for (network, tcp, mss, frame) in [
+            ("", "", 1448, 1514.0),
+            ("frame-overhead = \"0B\"", "", 1448, 1500.0),
+            ("frame-overhead = \"0B\"", "mss = \"960B\"\ntimestamps = false", 960, 1000.0),
+        ] {
+            let (interval, expected) = (interval(network, tcp, mss), 2.0 * 10.0 * frame * 8.0 / 100e6 * 1e3);
+            assert!((interval - expected).abs() < 1e-5, "{network} {tcp}: {interval} ms, not {expected}");
+        }
+    }
 }

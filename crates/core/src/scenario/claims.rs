@@ -145,7 +145,8 @@ impl<'a> Scope<'a> {
             reader.fail_key_with(section, key, message, hint);
             return false;
         }
-        if metric::find_at(&[Place::Spread], name).is_some() && !base.measure.distributions {
+        let bare = metric::summarised(name).map_or(name, |(_, metric)| metric.name);
+        if metric::find_at(&[Place::Spread], bare).is_some() && !base.measure.distributions {
             let message = format!("\"{name}\" needs distributions");
             reader.fail_key_with(section, key, message, "write `distributions = true` in [measure]");
             return false;

@@ -12,7 +12,7 @@ use crate::scheme::SchemeConfig;
 use crate::sizes::SizeDistribution;
 use crate::time::{Span, Time};
 use crate::topology::Topology;
-use crate::units::{Bytes, Rate};
+use crate::units::{Bytes, Rate, tcp_headers};
 
 /// One runnable experiment: a network, its traffic, the schemes in charge and what to measure.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
@@ -352,6 +352,14 @@ pub struct TcpSettings {
     pub fast_convergence: bool,
     /// Acknowledge at once what leaves less than a segment of the window that was offered.
     pub ack_at_window_end: bool,
+}
+
+impl TcpSettings {
+    /// Payload share of a full frame on links that add `frame_overhead` to an IP packet.
+    pub fn efficiency(&self, frame_overhead: Bytes) -> f64 {
+        let (mss, headers) = (self.mss.get(), u64::from(tcp_headers(self.timestamps)));
+        mss as f64 / (mss + headers + frame_overhead.get()) as f64
+    }
 }
 
 impl Default for TcpSettings {

@@ -118,7 +118,8 @@ fn flow_group(
     let on_off = on_off(reader, section);
     let paths = topology.map_or_else(Vec::new, |topology| paths(reader, section, topology));
     let multipath = multipath(reader, section);
-    let arrivals = arrivals::arrivals(reader, section, size_cdf.as_ref(), topology, duration);
+    let arrivals =
+        arrivals::arrivals(reader, section, size_cdf.as_ref(), transport.as_ref(), topology, duration);
     let exchange = exchange::read(reader, section);
     let rounds = if exchange.is_some() { None } else { rounds(reader, section) };
     let persistent = persistent(reader, section, transport.as_ref(), multipath.is_some());

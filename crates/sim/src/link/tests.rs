@@ -63,6 +63,107 @@ fn pass(mut port: Port, packets: &[(u64, u32)]) -> (Vec<Arrival>, PortCounters) 
     (arrived, port.counters())
 }
 
+/// Last in, first out. Drops short packets when their turn comes.
+struct Stack(Vec<Pkt>);
+
+impl Qdisc for Stack {
+    fn enqueue(&mut self, _now: Time, pkt: Pkt, _dropped: &mut Vec<Pkt>) -> Verdict {
+        self.0.push(pkt);
+        Verdict::Accept
+    }
+
+    fn dequeue(&mut self, _now: Time, dropped: &mut Vec<Pkt>) -> Option<Pkt> {
+        loop {
+            let pkt = self.0.pop()?;
+            if pkt.len >= 100 {
+                return Some(pkt);
+            }
+            dropped.push(pkt);
+        }
+    }
+
+    fn next_ready(&self, now: Time) -> Option<Time> {
+        (!self.0.is_empty()).then_some(now)
+    }
+
+    fn backlog(&self) -> Backlog {
+        let bytes = self.0.iter().map(|pkt| u64::from(pkt.len)).sum();
+        Backlog { packets: self.0.len() as u32, bytes }
+    }
+}
+
+/// Sends packets (arrival in us, bytes) through a port of 8 Mbit/s: bytes whose transmission has begun at each of `looks`,
+/// in us, and the quantiles of the times in the queue in ms.
+fn watched(discipline: Discipline, packets: &[(u64, u32)], looks: &[u64]) -> (Vec<u64>, Vec<f64>) {
+    let mut port = Port::new(Rate::from_bits_per_sec(8_000_000), Span::from_micros(7), discipline, None);
+    let times = Sojourns::new([(String::new(), Time::ZERO, Time::MAX)]).expect("three figures");
+    port.extras().sojourns = Some(Box::new(SojournWatch::new(times)));
+    port.finish_setup();
+    let (mut slab, mut events) = (Slab::default(), EventQueue::new());
+    let at = |micros: &u64| Time::ZERO + Span::from_micros(*micros);
+    for (i, (micros, _)) in (0..).zip(packets) {
+        events.push(at(micros), Event::Datagram(i));
+    }
+    let (mut begun, mut looks) = (Vec::new(), looks.iter().map(at).peekable());
+    while let Some((now, event)) = events.pop() {
+        while let Some(look) = looks.next_if(|look| *look < now) {
+            begun.push(port.begun_bytes(look));
+        }
+        match event {
+            Event::Datagram(i) => {
+                let len = packets[i as usize].1;
+                let label = slab.insert(Packet { len, ..Packet::default() });
+                port.enqueue(0, now, label, &mut slab, &mut events);
+            }
+            Event::PortFree(_) => port.wake(0, now, &mut slab, &mut events),
+            Event::Arrival(_) => {
+                if let Some(label) = port.arrive(0, &mut slab, &mut events) {
+                    slab.remove(label.key);
+                }
+            }
+            other => panic!("{other:?} on a lone port"),
+        }
+    }
+    assert_eq!(slab.live(), 0);
+    let watch = port.extras().sojourns.take().expect("set above");
+    (begun, watch.times.metrics().into_iter().map(|(_, millis)| millis).collect())
+}
+
+fn unlimited() -> Box<DropTail> {
+    Box::new(DropTail { limit: Limit::Unlimited })
+}
+
+/// Transmissions of 1 ms each begin at 0, 1, 2 and 3 ms.
+#[test]
+fn what_waits_has_not_begun_whatever_orders_it() {
+    let packets = [(0, 1000); 4];
+    for discipline in [
+        Discipline::Fifo(unlimited()),
+        Discipline::Ordered(Box::new(Fifo::new(unlimited()))),
+        Discipline::Ordered(Box::new(Stack(Vec::new()))),
+    ] {
+        let (begun, sojourns) = watched(discipline, &packets, &[500, 999, 1500, 2500, 3500]);
+        assert_eq!(begun, [1000, 1000, 2000, 3000, 4000]);
+        assert!((sojourns[3] - 3.0).abs() < 0.003, "{sojourns:?}");
+    }
+}
+
+/// A leaves at 0, C at 1 ms before B at 2 ms; D is dropped at its turn and counts nowhere.
+#[test]
+fn times_in_the_queue_are_of_each_packet_and_of_those_that_leave() {
+    let packets = [(0, 1000), (0, 1000), (200, 1000), (300, 40)];
+    let fifo = [0.0, 1.0, 2.7, 2.7];
+    for (discipline, expected) in [
+        (Discipline::Ordered(Box::new(Stack(Vec::new()))), [0.0, 0.8, 2.0, 2.0]),
+        (Discipline::Ordered(Box::new(Fifo::new(unlimited()))), fifo),
+        (Discipline::Fifo(unlimited()), fifo),
+    ] {
+        let (_, sojourns) = watched(discipline, &packets, &[]);
+        let is_near = |(own, expected): (&f64, &f64)| (own - expected).abs() <= 0.001 * expected;
+        assert!(sojourns.iter().zip(&expected).all(is_near), "{sojourns:?}, not {expected:?}");
+    }
+}
+
 fn limit() -> impl Strategy<Value = Limit> {
     prop_oneof![
         (0u32..20).prop_map(Limit::Packets),

@@ -1,8 +1,10 @@
 //! Samples, captures and the record of the trial.
 
+use bandmaster_core::capacity::bits_between;
 use bandmaster_core::capture::CapturedPacket;
+use bandmaster_core::id::PortId;
 use bandmaster_core::measure::record::{self, Tallies};
-use bandmaster_core::measure::{FlowSample, Flows};
+use bandmaster_core::measure::{FlowSample, Flows, PortSample};
 use bandmaster_core::report::{RunRecord, Work};
 use bandmaster_core::scenario::Transport;
 use bandmaster_core::time::{Span, Time};
@@ -19,8 +21,16 @@ use crate::tcp::sender::Sender;
 impl Simulation<'_> {
     pub(super) fn sample(&mut self) {
         let now = self.net.now;
-        let port = self.meters.measured_port;
-        let waited = port.map_or(0, |port| self.net.ports[port.index()].take_waited(now));
+        let from = now - self.scenario.run.sample;
+        let measured = self.meters.measured_port.map_or_else(PortSample::default, |port| {
+            let (_, rate) = self.control.ports[port.index()];
+            let port = &mut self.net.ports[port.index()];
+            PortSample {
+                waited: port.take_waited(now),
+                begun: port.begun_bytes(now),
+                capacity: bits_between(port.schedule(), rate, from, now),
+            }
+        });
         let of_flows = &self.flows;
         let efficiency = |i: usize| {
             let Some(profile) = of_flows.tcp_profile(i) else { return 1.0 };
@@ -63,9 +73,8 @@ impl Simulation<'_> {
             efficiency: &efficiency,
             state: &state,
         };
-        self.meters.sample(self.scenario, now, waited, &flows);
-        let interval = self.scenario.run.sample;
-        self.distributions.sample(interval, &self.net.ports, &self.control.ports);
+        self.meters.sample(self.scenario, now, measured, &flows);
+        self.distributions.sample((from, now), &self.net.ports, &self.control.ports);
         self.net.schedule(now + self.scenario.run.sample, Event::Sample);
     }
 
@@ -101,7 +110,10 @@ impl Simulation<'_> {
         assert_eq!(alive, self.net.slab.live() as u64, "packets alive outside every port");
     }
 
-    pub(super) fn record(self, case: usize, trial: u32) -> RunRecord {
+    pub(super) fn record(mut self, case: usize, trial: u32) -> RunRecord {
+        let measured_port = self.meters.measured_port.map(PortId::index);
+        let extras = measured_port.and_then(|port| self.net.ports[port].extras.as_mut());
+        let sojourns = extras.and_then(|extras| extras.sojourns.take()).map(|watch| watch.times);
         let max = self.meters.measured_port.and_then(|port| self.net.ports[port.index()].extras.as_ref());
         let connections = || self.connections.started.iter();
         let sum = |f: &dyn Fn(&Sender) -> u32| connections().map(|c| f64::from(f(&c.sender))).sum::<f64>();
@@ -139,11 +151,11 @@ impl Simulation<'_> {
             refusals: *self.control.runner.refusals(),
             work: Work {
                 events: self.net.events.taken(),
-                packet_hops: self.net.ports.iter().map(Port::sent).sum(),
+                packet_hops: self.net.ports.iter().map(Port::accepted).sum(),
             },
         };
         let (distributions, windows) = (self.distributions, &self.net.windows);
-        let spread = |completions: &[f64]| distributions.finish(completions, windows);
+        let spread = |completions: &[f64]| distributions.finish(completions, windows, sojourns.as_ref());
         let meters = (self.meters.flows, self.meters.gauges);
         record::record(self.scenario, (case, trial), self.net.now, meters, tallies, spread)
     }

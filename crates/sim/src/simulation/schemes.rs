@@ -207,7 +207,7 @@ impl Host for Simulation<'_> {
                 flows_seen,
                 flows_open,
                 backlog: Bytes::new(ports[i].backlog(now).bytes),
-                sent: Bytes::new(ports[i].carried()),
+                sent: Bytes::new(ports[i].begun_bytes(now)),
                 offered: ports[i].offered(),
                 dropped: ports[i].counters().dropped,
             }

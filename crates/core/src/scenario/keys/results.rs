@@ -24,8 +24,8 @@ pub(in crate::scenario) static MEASURE: TableDef = TableDef {
         "gauges": Kind::TextList, optional;
         /// An estimate to compare with the bandwidth that is free
         "tracking": Kind::Nested, optional;
-        /// Whether completion times, drops and windows of flows, and the use of links, are recorded as
-        /// distributions
+        /// Whether completion times, drops and windows of flows, the use of links and the times in the measured
+        /// queue are recorded as distributions
         "distributions": Kind::Bool, default "false";
     }],
     selector: None,

@@ -146,8 +146,8 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
                     /// Each sender begins a flow after every such time, from `start` to `stop`, each to
                     /// another receiver, drawn, when `pairing` is "all-to-all"; `exponential(10ms)`: Poisson
                     "arrivals": Kind::Draw, optional;
-                    /// Poisson arrivals that offer so large a part of the rate of each sender's link, instead
-                    /// of `arrivals`
+                    /// Poisson arrivals that offer so large a part of the payload that each sender's link can
+                    /// carry in full segments, instead of `arrivals`
                     "load": Kind::Float { min: 0.000_001, max: 100.0 }, optional;
                     /// Incast: `size` from every sender so many times, over new connections; a receiver's
                     /// next round begins, and `start` counts from there, when the one before is complete. An
