@@ -1,7 +1,7 @@
 //! Four flows over a dumbbell behind every queue against ns-3.37: `scenarios/validation/ns3-dumbbell.toml`, 48 trials.
 //!
-//! Medians of Jain's index, goodput and queue lie inside ns-3's quartiles or within 2 % of its median; medians of drops and
-//! marks within 5 %. Timeouts: where ns-3's mean is 5 or more, Welch's test does not reject equal means at 1 %; else the
+//! Medians of Jain's index, goodput, queue and marks lie inside ns-3's quartiles or within 2 % of its median; medians of drops
+//! within 5 %. Timeouts: where ns-3's mean is 5 or more, Welch's test does not reject equal means at 1 %; else the
 //! means are at most one apart. The pairs in [`OPEN`] disagree for a reason that is not known; one that agrees fails too.
 
 use std::collections::BTreeSet;
@@ -34,20 +34,13 @@ forty        3  -               192.6              -               4604         
 ";
 
 /// What does not agree yet: case and metric.
-const OPEN: [(&str, &str); 8] = [
-    ("acks", "jain"),
-    ("acks", "throughput"),
-    ("acks", "queue"),
-    ("acks", "drops"),
-    ("pie", "drops"),
-    ("pie", "rtos"),
-    ("red-ecn", "queue"),
-    ("red-ecn", "marks"),
-];
+const OPEN: [(&str, &str); 4] =
+    [("acks", "jain"), ("acks", "throughput"), ("acks", "drops"), ("acks", "rtos")];
 
-/// Largest distance of the medians, as a part of ns-3's: of Jain's index, goodput and queue outside the quartiles.
+/// Largest distance of the medians, as a part of ns-3's: of Jain's index, goodput, queue and marks outside the
+/// quartiles.
 const NEAR: f64 = 0.02;
-/// The same, of drops and marks.
+/// The same, of drops.
 const COUNTS: f64 = 0.05;
 /// Timeouts from which their means are tested.
 const TESTED: f64 = 5.0;
@@ -116,7 +109,7 @@ impl Reference {
 fn agrees(metric: &str, ours: &Estimate, ns3: &Reference) -> bool {
     let near = |part: f64| (ours.median - ns3.median).abs() <= part * ns3.median;
     match metric {
-        "drops" | "marks" => near(COUNTS),
+        "drops" => near(COUNTS),
         "rtos" if ns3.mean() >= TESTED => has_same_mean(ours, ns3),
         "rtos" => (ours.mean - ns3.mean()).abs() <= FEW,
         _ => (ns3.q1..=ns3.q3).contains(&ours.median) || near(NEAR),

@@ -200,7 +200,9 @@ impl Sender {
             let limit = bytes(owed.max(delivered)) + if grows { mss } else { 0 };
             limit.min(ssthresh - pipe)
         };
-        self.window.cwnd = (pipe + send).max(mss);
+        // The first acknowledgement sends something.
+        let least = if self.prr.out == 0 { mss } else { 0 };
+        self.window.cwnd = (pipe + send.max(least)).max(mss);
     }
 
     /// Sends a lost segment again, else a new one (RFC 6675 NextSeg rules 1 and 2), else the first outstanding one, whatever
