@@ -6,8 +6,7 @@
 //! gentle, as there. `max_p` is cut to its range, where the figure lets the last step leave it.
 
 use super::red::{
-    ECN, MEAN_PACKET, Red, SPARE_BELOW, Settings, WAIT, amount, check_mean_packet, check_thresholds,
-    spare_below,
+    ECN, MEAN_PACKET, Red, SPARE_BELOW, Settings, amount, check_mean_packet, check_thresholds, spare_below,
 };
 use super::{Admission, Backlog, Discipline, Pkt, QdiscDef, Site, Verdict};
 use crate::params::{Key, Kind, Limit, Params, keys};
@@ -43,7 +42,8 @@ const KEYS: &[Key] = keys! {
     /// Time between two changes of the drop probability
     "interval": Kind::Quantity(Dimension::Span), default "500ms",
         from "Floyd, Gummadi and Shenker 2001, Fig. 2";
-    ..WAIT;
+    /// At least 1/p packets pass between two early drops, and at most 2/p, instead of up to 1/p
+    "wait": Kind::Bool, default "true", from "ns-2, the paper's simulator";
     ..SPARE_BELOW;
     ..ECN;
     ..MEAN_PACKET;
@@ -235,8 +235,8 @@ mod tests {
     #[test]
     fn early_drops_are_spaced_as_the_key_says() {
         let range = |gaps: &[u32]| (gaps[1..].iter().min().copied(), gaps[1..].iter().max().copied());
-        assert_eq!(range(&gaps(14, &[])), (Some(1), Some(11)));
-        assert_eq!(range(&gaps(14, &[("wait", Value::Bool(true))])), (Some(12), Some(22)));
+        assert_eq!(range(&gaps(14, &[("wait", Value::Bool(false))])), (Some(1), Some(11)));
+        assert_eq!(range(&gaps(14, &[])), (Some(12), Some(22)));
     }
 
     #[test]

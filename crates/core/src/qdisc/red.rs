@@ -54,7 +54,7 @@ const KEYS: &[Key] = keys! {
 };
 
 /// Spacing of early drops.
-pub(super) const WAIT: Key = key! {
+const WAIT: Key = key! {
     /// At least 1/p packets pass between two early drops, and at most 2/p, instead of up to 1/p
     "wait": Kind::Bool, default "false", from "Floyd and Jacobson 1993; Linux. ns-2 and ns-3: true"
 };

@@ -70,6 +70,11 @@ impl Sender {
     pub(super) fn reduce_further(&mut self, delivered: u32, profile: &Profile) {
         if self.board.una <= self.reduced_until() {
             self.apply_prr(delivered, Progress::default(), profile);
+            if self.prr.out == 0 {
+                // As a recovery begins with a retransmission, a reduction begins with a segment.
+                let pipe = u64::from(self.board.pipe(self.board.sacked)) * profile.mss;
+                self.window.cwnd = self.window.cwnd.max(pipe + profile.mss);
+            }
             return;
         }
         self.window.cwnd = self.window.ssthresh;
@@ -200,9 +205,7 @@ impl Sender {
             let limit = bytes(owed.max(delivered)) + if grows { mss } else { 0 };
             limit.min(ssthresh - pipe)
         };
-        // The first acknowledgement sends something.
-        let least = if self.prr.out == 0 { mss } else { 0 };
-        self.window.cwnd = (pipe + send.max(least)).max(mss);
+        self.window.cwnd = (pipe + send).max(mss);
     }
 
     /// Sends a lost segment again, else a new one (RFC 6675 NextSeg rules 1 and 2), else the first outstanding one, whatever
