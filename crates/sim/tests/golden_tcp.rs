@@ -595,6 +595,27 @@ fn ecn_halves_once_per_window() {
     trace.assert_complete(100 * MSS);
 }
 
+/// As Linux and ns-3 answer a mark: proportional rate reduction replaces every other segment that is acknowledged, so that the window
+/// falls from its flight to half of it over a round trip.
+#[test]
+fn a_mark_may_be_answered_over_a_round_trip() {
+    let tcp = "ecn = true\ncwnd-clamp = \"11pkt\"\nmark-reduction = \"prr\"";
+    let trace =
+        Case { tcp, link: RED, delay: "2ms", ..Case::new("ecn-prr") }.size("100000B").iw("4pkt").check();
+    assert!(trace.retransmissions().is_empty(), "nothing is lost");
+    let echo = trace.acks().find(|a| a.flags & ECE != 0).expect("an echo");
+    // CWR rides on the next new segment, so everything before it was in flight.
+    let cwr = trace.data().find(|r| r.flags & CWR != 0).expect("an answer");
+    let flight = (cwr.seq - echo.ack) as f64 / MSS as f64;
+    let falling: Vec<f64> =
+        trace.acks().filter(|a| (echo.ack..=cwr.seq).contains(&a.ack)).map(|a| a.cwnd).collect();
+    assert!(falling[0] >= flight && falling[0] <= flight + 1.0, "{falling:?} from a flight of {flight}");
+    assert!(falling.windows(2).all(|pair| pair[1] <= pair[0]), "{falling:?}");
+    let after = trace.acks().find(|a| a.ack > cwr.seq).expect("an acknowledgement of it");
+    assert!((after.cwnd - flight / 2.0).abs() <= 0.5, "{} after a flight of {flight}", after.cwnd);
+    trace.assert_complete(100 * MSS);
+}
+
 // ----------------------------------------------------------------------------------------------------- harness
 
 /// As in ns-1: an ACK for each segment, growth for each ACK, and the timer of RFC 6298.

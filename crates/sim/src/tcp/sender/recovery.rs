@@ -313,3 +313,31 @@ impl Sender {
         self.start_over(profile, net);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bandmaster_core::scenario::TcpSettings;
+
+    use super::*;
+
+    /// Of a flight of 20 segments 5 are in the network, 11 were delivered and 4 sent; ssthresh is 15.
+    #[test]
+    fn what_prr_sends_below_ssthresh_is_as_the_key_says() {
+        let window = |prr_catches_up, is_safe, repairs| {
+            let settings = TcpSettings { prr_catches_up, ..TcpSettings::default() };
+            let mut sender = Sender::new(0, 0, None, &settings);
+            let profile = Profile::new(settings, 0, false, 0);
+            (0..20).for_each(|_| sender.board.push());
+            sender.board.sacked = 15;
+            sender.window.ssthresh = 15 * profile.mss;
+            sender.prr = Prr { delivered: 10, out: 4, flight_at_start: 20 };
+            sender.apply_prr(1, Progress { is_safe, repairs }, &profile);
+            sender.window.cwnd / profile.mss
+        };
+        // RFC 9937: the 7 that are owed, and one more on progress.
+        assert_eq!([window(true, false, false), window(true, true, false)], [12, 13]);
+        // ns-3: the one that was delivered; all, and one more, with a repair.
+        assert_eq!([window(false, false, false), window(false, true, false)], [6, 6]);
+        assert_eq!([window(false, false, true), window(false, true, true)], [13, 13]);
+    }
+}
