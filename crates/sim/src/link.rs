@@ -4,13 +4,14 @@
 //! hop: its arrival at the other end. `head` and the ring hold packets that wait, are being transmitted or are on
 //! the wire; only `head` has a pending event. Other disciplines need a second event when the transmitter becomes free.
 
+mod watch;
+
 use std::collections::VecDeque;
 
 use bandmaster_core::capacity::Schedule;
 use bandmaster_core::control::Passed;
 use bandmaster_core::id::FlowId;
 use bandmaster_core::losses::Losses;
-use bandmaster_core::measure::sojourn::Sojourns;
 use bandmaster_core::params::Limit;
 use bandmaster_core::port::{Header, PortProgram, flow_counter::FlowCounter};
 use bandmaster_core::qdisc::fifo::DropTail;
@@ -20,6 +21,7 @@ use bandmaster_core::runtime::faults::PathEnd;
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::Rate;
 
+pub(crate) use self::watch::{PathCounter, QueueWatch, SojournWatch};
 use crate::events::{Event, EventQueue};
 use crate::packet::{Label, PROBE, Packet, Slab, flag};
 
@@ -94,87 +96,6 @@ pub(crate) struct Extras {
     pub(crate) sojourns: Option<Box<SojournWatch>>,
     /// Copies of packets with the start of their transmission.
     pub(crate) capture: Option<Vec<(Time, Packet)>>,
-}
-
-/// Counts data packets in the order in which they leave a port.
-#[derive(Default)]
-pub(crate) struct PathCounter {
-    left: Passed,
-    /// Those that the wire does not lose.
-    arriving: Passed,
-    /// Bytes that the link adds to an IP packet.
-    overhead: u32,
-    /// A role at the transmitting node sends probes here and is told when they leave.
-    pub(crate) tells: bool,
-}
-
-impl PathCounter {
-    pub(crate) fn new(overhead: u32) -> Self {
-        Self { overhead, ..Self::default() }
-    }
-
-    /// The packet with `key` begins transmission at `start`.
-    fn pass(&mut self, start: Time, key: u32, packet: &mut Packet, events: &mut EventQueue) {
-        if packet.flow == PROBE {
-            let is_first = packet.stamp(self.left, self.arriving);
-            if is_first && self.tells {
-                events.push(start, Event::ProbeLeft(key & !LOST));
-            }
-            return;
-        }
-        let bytes = u64::from(packet.len - self.overhead);
-        let count = |passed: &mut Passed| {
-            passed.packets += 1;
-            passed.bytes += bytes;
-        };
-        count(&mut self.left);
-        if key & LOST == 0 {
-            count(&mut self.arriving);
-        }
-    }
-}
-
-/// Time average and maximum of a queue.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct QueueWatch {
-    /// Packet-nanoseconds of waiting, known at enqueue where packets leave in order of arrival.
-    waited: u64,
-    reported: u64,
-    pub(crate) max: u32,
-    /// Elsewhere: packets that wait, and since when.
-    level: u32,
-    since: Time,
-}
-
-impl QueueWatch {
-    fn set_level(&mut self, now: Time, packets: u32) {
-        self.waited += u64::from(self.level) * now.since(self.since).as_nanos();
-        self.since = now;
-        self.level = packets;
-        self.max = self.max.max(packets);
-    }
-}
-
-/// How long packets stay in the queue.
-pub(crate) struct SojournWatch {
-    pub(crate) times: Sojourns,
-    /// By key: when the packet arrived at the queue, on a port whose discipline picks.
-    arrived: Vec<Time>,
-}
-
-impl SojournWatch {
-    pub(crate) fn new(times: Sojourns) -> Self {
-        Self { times, arrived: Vec::new() }
-    }
-
-    /// The packet with `key` arrives.
-    fn arrive(&mut self, key: u32, now: Time) {
-        let key = key as usize;
-        if key >= self.arrived.len() {
-            self.arrived.resize(key + 1, Time::ZERO);
-        }
-        self.arrived[key] = now;
-    }
 }
 
 /// Counters of a port. Every packet that it was offered has one fate: dropped, held, in transit, delivered or lost.

@@ -2,6 +2,7 @@
 
 use bandmaster_core::capacity::{Capacity, Step, Steps, Trace};
 use bandmaster_core::losses::LossPlan;
+use bandmaster_core::measure::sojourn::Sojourns;
 use bandmaster_core::qdisc::fifo::{DropTail, Fifo};
 use bandmaster_core::units::Bytes;
 use proptest::prelude::*;
