@@ -314,24 +314,22 @@ fn quantities() {
         (
             "queue = \"200pkt\"",
             "loss-every = 1",
-            "x.toml:19:14: error: network.links.server-r1.loss-every: 1 would lose every data packet; write \
-             a whole number of at least 2",
+            "x.toml:19:14: error: network.links.server-r1.loss-every: 1 is not a whole number of at least 2",
         ),
         (
             "queue = \"200pkt\"",
             "loss-every = 0",
-            "x.toml:19:14: error: network.links.server-r1.loss-every: 0 is not a whole number of at least 1",
+            "x.toml:19:14: error: network.links.server-r1.loss-every: 0 is not a whole number of at least 2",
         ),
         (
             "queue = \"200pkt\"",
             "loss-every = 2.5",
-            "x.toml:19:14: error: network.links.server-r1.loss-every: 2.5 is not a whole number of at least 1",
+            "x.toml:19:14: error: network.links.server-r1.loss-every: 2.5 is not a whole number of at least 2",
         ),
         (
             "rate = \"100mbit\"\n",
             "rate = \"100mbit\"\nloss-every = 1\n",
-            "x.toml:15:14: error: network.link.loss-every: 1 would lose every data packet; write a whole \
-             number of at least 2",
+            "x.toml:15:14: error: network.link.loss-every: 1 is not a whole number of at least 2",
         ),
         (
             "duration = \"20s\"",

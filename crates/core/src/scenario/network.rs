@@ -322,10 +322,6 @@ fn link_settings(reader: &mut Reader, section: &Section<'_>) -> Option<LinkSetti
         loss
     });
     let loss_every = section.integer("loss-every").and_then(|every| u64::try_from(every).ok());
-    if loss_every == Some(1) {
-        let message = "1 would lose every data packet; write a whole number of at least 2";
-        reader.fail_key(section, "loss-every", message);
-    }
     let delay = section.draw("delay");
     if delay.is_some_and(|delay| delay.upper_bound().is_some_and(|most| most > Span::from_secs(3600))) {
         reader.fail_key(section, "delay", "is longer than an hour");

@@ -26,8 +26,8 @@ const LINK_KEYS: &[Key] = keys! {
     "loss-back": SHARE, optional;
     /// Which packets `loss` and `loss-back` reach: all, or those of flows that carry payload
     "loss-of": LossOf::KIND, default "all";
-    /// Periodic loss: every N-th data packet from the first end to the second, N at least 2; absent: none
-    "loss-every": Kind::Integer { min: 1, max: i64::MAX }, optional;
+    /// Periodic loss: every N-th data packet from the first end to the second; absent: none
+    "loss-every": Kind::Integer { min: 2, max: i64::MAX }, optional;
 };
 
 /// Link settings that stand for several links: `[network.link]` and the links of builders.
