@@ -305,7 +305,7 @@ impl Port {
         let label = Label { key: label.key | fate, ..label };
         let start = self.transmit(id, ready, now, label, events);
         if self.extras.is_some() {
-            self.watch((ready, start), now, label.key, slab, events);
+            self.watch(start, now, label.key, slab, events);
         }
     }
 
@@ -497,8 +497,7 @@ impl Port {
                 let label = Label { key: pkt.key, hop, len: pkt.len, flow: pkt.flow.0 };
                 self.transmit(id, now, now, label, events);
                 if self.extras.is_some() {
-                    let arrived = self.arrived_at(pkt.key).unwrap_or(now);
-                    self.watch((arrived, now), now, pkt.key, slab, events);
+                    self.watch(now, now, pkt.key, slab, events);
                 }
                 self.plan_wake(id, self.free_at, events);
             }
@@ -663,23 +662,9 @@ impl Port {
         since_last
     }
 
-    /// When the packet with `key` arrived at an ordering queue, where that is recorded.
+    /// Looks at a packet whose transmission begins at `start`, not before `now`.
     #[cold]
-    fn arrived_at(&self, key: u32) -> Option<Time> {
-        let sojourns = self.extras.as_ref()?.sojourns.as_ref()?;
-        sojourns.arrived.get((key & !LOST) as usize).copied()
-    }
-
-    /// Looks at a packet that arrived at the queue and begins transmission at these times, the latter not before `now`.
-    #[cold]
-    fn watch(
-        &mut self,
-        (arrived, start): (Time, Time),
-        now: Time,
-        key: u32,
-        slab: &mut Slab,
-        events: &mut EventQueue,
-    ) {
+    fn watch(&mut self, start: Time, now: Time, key: u32, slab: &mut Slab, events: &mut EventQueue) {
         let Some(extras) = &mut self.extras else { return };
         let packet = slab.at(key & !LOST);
         extras.planned += u64::from(packet.len);
@@ -691,6 +676,11 @@ impl Port {
             watch.max = watch.max.max(self.waiting);
         }
         if let Some(sojourns) = &mut extras.sojourns {
+            let arrived = match (&self.queue, &self.rest.jitter) {
+                (Queue::Ordered(_), _) => sojourns.arrived[(key & !LOST) as usize],
+                (_, Some(jitter)) => jitter.last,
+                _ => now,
+            };
             sojourns.times.note(arrived, start);
         }
         if let Some(capture) = &mut extras.capture
