@@ -47,7 +47,10 @@ pub struct Target<'a> {
     pub read: &'a dyn Fn(&[u8]),
 }
 
-/// Targets take turns: the processor time and the memory are those of one.
+/// Targets take turns: the processor time and the memory are those of one. A test takes its turn before it prepares anything,
+/// since what another prepares meanwhile would count as memory of the present input.
+pub type Turn = MutexGuard<'static, ()>;
+
 static TURN: Mutex<()> = Mutex::new(());
 /// When the present input began, in milliseconds since the first; 0: none.
 static BEGAN: AtomicU64 = AtomicU64::new(0);
@@ -69,8 +72,7 @@ impl Target<'_> {
     ///
     /// # Panics
     /// When an input makes the target panic, takes more than [`MOST_TIME`], or more memory than it may.
-    pub fn fuzz(&self) {
-        let _turn = turn();
+    pub fn fuzz(&self, _: &Turn) {
         watch();
         let mut found = BTreeMap::new();
         let kept = kept(self.name);
@@ -122,7 +124,7 @@ impl Target<'_> {
 }
 
 /// Waits until no other target runs.
-pub fn turn() -> MutexGuard<'static, ()> {
+pub fn turn() -> Turn {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

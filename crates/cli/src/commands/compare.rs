@@ -505,7 +505,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use bandmaster_fuzz::{Corpus, INPUTS, Source, Target};
+    use bandmaster_fuzz::{Corpus, INPUTS, Source, Target, turn};
 
     use super::*;
     use crate::report::FORMAT_VERSION;
@@ -548,6 +548,7 @@ mod tests {
     /// Whatever a folder holds, and however many trials it says there were.
     #[test]
     fn results_of_anybody_are_compared_or_refused() {
+        let turn = turn();
         let folder = std::env::temp_dir().join(format!("bandmaster-compare-{}", std::process::id()));
         let bytes = |value: &Value| value.to_string().into_bytes();
         for n in [3, 10_000_000, u64::from(u32::MAX)] {
@@ -560,7 +561,7 @@ mod tests {
         };
         let make = |source: &mut Source| corpus.mutate(source);
         Target { name: "compare", inputs: (INPUTS, 3_000), memory: 64 << 20, make: &make, read: &read }
-            .fuzz();
+            .fuzz(&turn);
         fs::remove_dir_all(&folder).expect("removed");
     }
 

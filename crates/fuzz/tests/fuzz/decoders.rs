@@ -8,7 +8,7 @@ use bandmaster_core::scheme::opentcp::DEF as OPENTCP;
 use bandmaster_core::scheme::opentcp::condition::{Condition, Scope};
 use bandmaster_core::scheme::opentcp::wire;
 use bandmaster_core::time::Time;
-use bandmaster_fuzz::{INPUTS, Source, Target, bend};
+use bandmaster_fuzz::{INPUTS, Source, Target, bend, turn};
 
 const SMALL: u64 = 32 << 20;
 
@@ -43,6 +43,7 @@ fn probe_message(source: &mut Source) -> probe::Message {
 
 #[test]
 fn probes() {
+    let turn = turn();
     let auth = |keyed: bool| if keyed { Auth::Key(key()) } else { Auth::None };
     let make = |source: &mut Source| {
         let keyed = source.once_in(2);
@@ -66,11 +67,12 @@ fn probes() {
         let other = Endpoint::new(Auth::Key(Key::new(&[8; 32]).expect("long enough")), 0).open(bytes).is_ok();
         assert!(!other, "opened with another key");
     };
-    Target { name: "probe", inputs: (INPUTS, 20_000), memory: SMALL, make: &make, read: &read }.fuzz();
+    Target { name: "probe", inputs: (INPUTS, 20_000), memory: SMALL, make: &make, read: &read }.fuzz(&turn);
 }
 
 #[test]
 fn envelopes() {
+    let turn = turn();
     let (own, peer) = (NodeId(1), NodeId(2));
     let make = |source: &mut Source| {
         bytes_or(source, |source| {
@@ -88,12 +90,14 @@ fn envelopes() {
             assert!(third.is_err(), "for another receiver");
         }
     };
-    Target { name: "envelope", inputs: (INPUTS, 20_000), memory: SMALL, make: &make, read: &read }.fuzz();
+    Target { name: "envelope", inputs: (INPUTS, 20_000), memory: SMALL, make: &make, read: &read }
+        .fuzz(&turn);
 }
 
 /// What OpenTCP's roles say; whatever is read must be usable.
 #[test]
 fn bodies_of_opentcp() {
+    let turn = turn();
     let real = |source: &mut Source| {
         let mut number = || source.extreme() as u32;
         let (sequence, a, b, c, d) = (number(), number(), number(), number(), number());
@@ -128,5 +132,5 @@ fn bodies_of_opentcp() {
             None => {}
         }
     };
-    Target { name: "opentcp", inputs: (INPUTS, 20_000), memory: SMALL, make: &make, read: &read }.fuzz();
+    Target { name: "opentcp", inputs: (INPUTS, 20_000), memory: SMALL, make: &make, read: &read }.fuzz(&turn);
 }

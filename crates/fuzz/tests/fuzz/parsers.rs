@@ -12,7 +12,7 @@ use bandmaster_core::scheme::opentcp::statistic::{HostState, LinkState, State};
 use bandmaster_core::sizes::SizeDistribution;
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Dimension, Rate, parse_quantity};
-use bandmaster_fuzz::{Corpus, INPUTS, Schema, Source, Target};
+use bandmaster_fuzz::{Corpus, INPUTS, Schema, Source, Target, Turn, turn};
 
 use super::tree::{SCENARIOS, Shelf, files, root};
 
@@ -28,8 +28,8 @@ fn words(list: &[&str]) -> Vec<String> {
 }
 
 /// Gives a reader texts that differ from good ones.
-fn try_texts(name: &str, inputs: u64, memory: u64, corpus: &Corpus, read: &dyn Fn(&[u8])) {
-    Target { name, inputs: (INPUTS, inputs), memory, make: &|source| corpus.mutate(source), read }.fuzz();
+fn try_texts(turn: &Turn, name: &str, inputs: u64, memory: u64, corpus: &Corpus, read: &dyn Fn(&[u8])) {
+    Target { name, inputs: (INPUTS, inputs), memory, make: &|source| corpus.mutate(source), read }.fuzz(turn);
 }
 
 fn as_text(input: &[u8]) -> String {
@@ -39,6 +39,7 @@ fn as_text(input: &[u8]) -> String {
 /// Reading makes topologies too, of up to a million nodes.
 #[test]
 fn scenarios() {
+    let turn = turn();
     let shelf = Shelf::new();
     let options = || Options { files: Some(&shelf), ..Options::default() };
     // Those that are read fast: there are many to read.
@@ -61,7 +62,7 @@ fn scenarios() {
             );
         }
     };
-    try_texts("scenario", 3_000, 2 << 30, &corpus, &read);
+    try_texts(&turn, "scenario", 3_000, 2 << 30, &corpus, &read);
 }
 
 fn state(source: &mut Source) -> State {
@@ -87,6 +88,7 @@ fn state(source: &mut Source) -> State {
 
 #[test]
 fn policies() {
+    let turn = turn();
     let more =
         ["max", "mean", "percentile", "all", "link.utilization", "host.rtt", "flows.live", "&&", "!", "/ 0"];
     let corpus = Corpus::new(texts(&["policies", "policies/own"], "toml"), words(&more));
@@ -98,11 +100,12 @@ fn policies() {
             assert_eq!(policy.explain(&state).fired, fired, "decided and explained");
         }
     };
-    try_texts("policy", 10_000, SMALL, &corpus, &read);
+    try_texts(&turn, "policy", 10_000, SMALL, &corpus, &read);
 }
 
 #[test]
 fn conditions() {
+    let turn = turn();
     let mut known: Vec<Vec<u8>> = Vec::new();
     for text in texts(&["policies", "policies/own"], "toml") {
         let text = as_text(&text);
@@ -178,11 +181,12 @@ fn conditions() {
             let _ = (condition.holds(&values), condition.terms(&values));
         }
     };
-    try_texts("condition", 10_000, SMALL, &corpus, &read);
+    try_texts(&turn, "condition", 10_000, SMALL, &corpus, &read);
 }
 
 #[test]
 fn deployments() {
+    let turn = turn();
     let text = std::fs::read_to_string(root().join("docs/gateway.md")).expect("the gateway's page");
     let files = text.split("```toml\n").skip(1).filter_map(|part| part.split("```").next());
     let known: Vec<Vec<u8>> = files.map(|file| file.as_bytes().to_vec()).collect();
@@ -204,11 +208,12 @@ fn deployments() {
         let Ok(deployment) = deployment::parse("g.toml", &as_text(input)) else { return };
         assert!(!deployment.roles(&[]).is_empty(), "a gateway without a role");
     };
-    try_texts("deployment", 10_000, SMALL, &corpus, &read);
+    try_texts(&turn, "deployment", 10_000, SMALL, &corpus, &read);
 }
 
 #[test]
 fn traces() {
+    let turn = turn();
     let mut known = texts(&["scenarios/links"], "trace");
     known.iter_mut().for_each(|text| text.truncate(600));
     known.extend(["1\n", "0\n0\n5\n", "4294967295\n", "0\n4294967295\n", "1\n1\n1\n2\n3\n"].map(Vec::from));
@@ -224,11 +229,12 @@ fn traces() {
             now = end + Span::from_secs(7);
         }
     };
-    try_texts("trace", 10_000, SMALL, &corpus, &read);
+    try_texts(&turn, "trace", 10_000, SMALL, &corpus, &read);
 }
 
 #[test]
 fn size_distributions() {
+    let turn = turn();
     let mut known = texts(&["sizes"], "cdf");
     known.extend(
         ["1 1\n", "0 0\n10 1\n", "0 0\n18446744073709551615 1\n", "5 0.5\n5 0.7 # x\n9 1\n"].map(Vec::from),
@@ -246,11 +252,12 @@ fn size_distributions() {
             let _ = sizes.quantile(share);
         }
     };
-    try_texts("sizes", 10_000, SMALL, &corpus, &read);
+    try_texts(&turn, "sizes", 10_000, SMALL, &corpus, &read);
 }
 
 #[test]
 fn words_of_the_command_line() {
+    let turn = turn();
     let known = [
         "schemes.bas.alpha=0.4",
         "clients=4,16,64",
@@ -275,12 +282,13 @@ fn words_of_the_command_line() {
             let _ = parse("x.toml", scenario, &Options { overrides: vec![change], ..Options::default() });
         }
     };
-    try_texts("words", 10_000, SMALL, &corpus, &read);
+    try_texts(&turn, "words", 10_000, SMALL, &corpus, &read);
 }
 
 /// Capacities as a scenario may describe them.
 #[test]
 fn steps() {
+    let turn = turn();
     let make = |source: &mut Source| source.bytes(64);
     let read = |input: &[u8]| {
         let mut source =
@@ -316,5 +324,5 @@ fn steps() {
             }
         }
     };
-    Target { name: "steps", inputs: (INPUTS, 20_000), memory: SMALL, make: &make, read: &read }.fuzz();
+    Target { name: "steps", inputs: (INPUTS, 20_000), memory: SMALL, make: &make, read: &read }.fuzz(&turn);
 }
