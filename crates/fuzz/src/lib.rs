@@ -100,26 +100,31 @@ impl Target<'_> {
     }
 
     fn try_one(&self, input: &[u8]) -> Result<(), String> {
-        let before = resident().0;
-        // Where the system can, the peak is that of this input.
-        let _ = fs::write("/proc/self/clear_refs", "5");
-        BEGAN.store(now(ClockId::CLOCK_MONOTONIC).as_millis() as u64, Ordering::Relaxed);
-        let began = now(ClockId::CLOCK_THREAD_CPUTIME_ID);
-        PANIC.take();
-        let result = catch_unwind(AssertUnwindSafe(|| (self.read)(input)));
-        let took = now(ClockId::CLOCK_THREAD_CPUTIME_ID).saturating_sub(began);
-        BEGAN.store(0, Ordering::Relaxed);
-        if result.is_err() {
-            return Err(PANIC.take());
+        let memory = Memory::now();
+        // A processor whose core or cache others use is slower for a while: the least of three times is the input's.
+        for reading in 1..=3 {
+            if self.time(input)? <= MOST_TIME {
+                break;
+            }
+            if reading == 3 {
+                return Err(format!("takes more than {MOST_TIME:?}"));
+            }
         }
-        if took > MOST_TIME {
-            return Err(format!("takes more than {MOST_TIME:?}"));
-        }
-        let grown = resident().1.saturating_sub(before);
-        if grown > self.memory {
+        if memory.grown() > self.memory {
             return Err(format!("takes more than {} MiB of memory", self.memory >> 20));
         }
         Ok(())
+    }
+
+    /// Processor time of one reading.
+    fn time(&self, input: &[u8]) -> Result<Duration, String> {
+        BEGAN.store(now(ClockId::CLOCK_MONOTONIC).as_millis() as u64, Ordering::Relaxed);
+        let began = processor_time();
+        PANIC.take();
+        let result = catch_unwind(AssertUnwindSafe(|| (self.read)(input)));
+        let took = processor_time().saturating_sub(began);
+        BEGAN.store(0, Ordering::Relaxed);
+        result.map_or_else(|_| Err(PANIC.take()), |()| Ok(took))
     }
 }
 
@@ -138,15 +143,32 @@ pub fn processor_time() -> Duration {
     now(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Bytes of memory that the process has, and the most that it had; nothing where the system does not say.
-pub fn resident() -> (u64, u64) {
+/// What the process has of memory at a time. The program's own text does not count: how much of it is in memory depends on
+/// what the machine did before.
+#[derive(Debug)]
+pub struct Memory(u64);
+
+impl Memory {
+    /// What there is, from which the peak begins anew where the system can.
+    pub fn now() -> Self {
+        let _ = fs::write("/proc/self/clear_refs", "5");
+        Self(resident("VmRSS:"))
+    }
+
+    /// Bytes by which the peak since lies above it; nothing where the system does not say.
+    pub fn grown(&self) -> u64 {
+        resident("VmHWM:").saturating_sub(self.0)
+    }
+}
+
+fn resident(what: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let value = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         let kibibytes = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
         kibibytes.unwrap_or(0) << 10
     };
-    (value("VmRSS:"), value("VmHWM:"))
+    value(what).saturating_sub(value("RssFile:"))
 }
 
 /// Inputs that have broken a target once, by name.

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bandmaster_core::memory;
+use bandmaster_core::memory::{MOST_BYTES, most};
 use bandmaster_core::scenario::{Options, Study, json_schema, parse};
 use bandmaster_core::scheme::REGISTRY;
-use bandmaster_fuzz::{RUNS, Schema, Source, Target, processor_time, resident, turn};
+use bandmaster_fuzz::{Memory, RUNS, Schema, Source, Target, processor_time, turn};
 use bandmaster_sim::{RunError, RunOptions, run};
 use serde_json::{Value, json};
 
@@ -62,7 +62,7 @@ fn shorten(value: &mut Value, duration: &str) {
 }
 
 /// Runs that are valid and end, fail or are stopped: none panics or hangs, every packet has one fate (the simulator looks),
-/// and none takes more memory than [`memory::most`] says.
+/// and none takes more memory than [`most`] says.
 #[test]
 fn runs_drawn_from_the_schema() {
     let turn = turn();
@@ -93,9 +93,9 @@ fn runs_drawn_from_the_schema() {
         let study = last.take().or_else(|| read(&String::from_utf8_lossy(input), &shelf));
         let Some(study) = study else { return };
         let scenario = &study.cases[0].scenario;
-        let before = resident().0;
         STOP.store(false, Ordering::Relaxed);
         BEGAN.store(millis(), Ordering::Relaxed);
+        let memory = Memory::now();
         let began = processor_time();
         let result = run(scenario, 0, 0, &mut RunOptions { stop: Some(&STOP), capture: None });
         BEGAN.store(0, Ordering::Relaxed);
@@ -106,7 +106,7 @@ fn runs_drawn_from_the_schema() {
             Err(RunError::Unrunnable(_) | RunError::Failed(_)) => count(&failed),
         }
         assert!(took < PATIENCE + STOPS, "does not stop");
-        let (grown, most) = (resident().1.saturating_sub(before), memory::most(scenario));
+        let (grown, most) = (memory.grown(), most(scenario));
         assert!(grown <= most, "takes {} MiB of memory, and {} MiB were said", grown >> 20, most >> 20);
     };
     thread::spawn(|| {
@@ -118,8 +118,7 @@ fn runs_drawn_from_the_schema() {
             }
         }
     });
-    Target { name: "run", inputs: (RUNS, 250), memory: memory::MOST_BYTES, make: &make, read: &read_one }
-        .fuzz(&turn);
+    Target { name: "run", inputs: (RUNS, 250), memory: MOST_BYTES, make: &make, read: &read_one }.fuzz(&turn);
     println!("{} finished, {} stopped, {} failed", finished.get(), stopped.get(), failed.get());
     assert!(finished.get() > 0 && stopped.get() > 0, "nothing finished, or nothing was stopped");
 }
