@@ -175,7 +175,7 @@ fn check_tcp(group: &str, tcp: &TcpSettings, remarks: &mut Remarks) -> Result<()
         tcp.recovery != Recovery::Prr,
         "recovery: Linux does proportional rate reduction, with RACK and TLP",
     );
-    remark(!tcp.prr_catches_up, "prr-catches-up: Linux sends what earlier acknowledgements allowed");
+    remark(!tcp.aligned_options, "aligned-options: Linux aligns each");
     remark(tcp.flight_size != FlightSize::Outstanding, "flight-size: Linux takes the congestion window");
     remark(tcp.partial_ack_sends, "partial-ack-sends: Linux's window decides");
     remark(tcp.impatient_timer, "impatient-timer: Linux restarts the timer with all progress");

@@ -81,11 +81,31 @@ impl Profile {
         Self { overhead: self.overhead + multipath::MAPPING_OPTION, is_multipath: true, ..self }
     }
 
+    /// Bytes on a link of a segment that opens a connection. Its options are, in Linux, MSS, SACK-permitted, timestamps and window
+    /// scale, each aligned; in ns-3 all but the first.
+    pub(crate) fn syn_len(&self) -> u32 {
+        let TcpSettings { timestamps, sack, window_scaling, aligned_options, .. } = self.settings;
+        let of = |on: bool, bytes: u32| if on { bytes } else { 0 };
+        let more = if aligned_options {
+            4 + of(sack && !timestamps, 4) + of(window_scaling, 4)
+        } else {
+            let all = of(timestamps, 10) + of(sack, 2) + of(window_scaling, 3);
+            all.next_multiple_of(4) - of(timestamps, 12)
+        };
+        self.overhead + more
+    }
+
     /// Bytes on a link of an acknowledgement with `sacks` blocks.
     pub(crate) fn ack_len(&self, sacks: u8) -> u32 {
         let shorter =
             if self.is_multipath { multipath::MAPPING_OPTION - multipath::DATA_ACK_OPTION } else { 0 };
-        self.overhead - shorter + if sacks > 0 { 4 + 8 * u32::from(sacks) } else { 0 }
+        let blocks = match (sacks, &self.settings) {
+            (0, _) => 0,
+            // The two bytes that fill up the timestamps are the head of the blocks.
+            (_, TcpSettings { timestamps: true, aligned_options: false, .. }) => 8 * u32::from(sacks),
+            _ => 4 + 8 * u32::from(sacks),
+        };
+        self.overhead - shorter + blocks
     }
 
     /// Most SACK blocks that fit beside the timestamps (RFC 2018 section 3).

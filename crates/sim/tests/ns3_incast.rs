@@ -3,7 +3,8 @@
 //! The anchors are 40 runs of ns-3 per case of the collapse and 10 before it, with SACK, delayed acknowledgements of 40 ms and
 //! rates that are off by up to 0.1 %, as here: without, a nanosecond of rounding decides who is dropped.
 //! The share of rounds that collapse must be ns-3's; where none does, goodput too, and where all do, the median of completion
-//! times must lie in ns-3's spread. Timeouts must be ns-3's but in the cases of [`OPEN`].
+//! times must lie in ns-3's spread; drops lie within 5 %. Equal means of timeouts are not rejected at 1 %, or are at most one apart where
+//! there are few.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -51,8 +52,6 @@ const ANCHORS: [Anchor; 12] = [
     anchor("shallow", 48, [99.0, 79.0, 114.0], 1.0, 1_009.2, [100.62, 10.39]),
 ];
 
-/// Where ours has more timeouts, for a reason that is not known.
-const OPEN: [(&str, u32); 4] = [("deep", 32), ("deep", 48), ("shallow", 8), ("shallow", 48)];
 /// Quantile of the normal distribution that leaves 1 % on both sides together.
 const ONE_PER_CENT: f64 = 2.576;
 
@@ -62,7 +61,8 @@ const COLLAPSE: f64 = 5_000.0;
 const SHARE: f64 = 0.22;
 /// Largest ratio of goodputs that count as the same.
 const SAME: f64 = 1.02;
-const DROPS: f64 = 1.2;
+/// Largest ratio of drops.
+const DROPS: f64 = 1.05;
 
 #[test]
 fn incast_agrees_with_ns3() {
@@ -112,7 +112,7 @@ fn incast_agrees_with_ns3() {
         let variance = sorted("rtos").iter().map(square).sum::<f64>() / (trials - 1.0);
         let error = ((variance + deviation * deviation) / trials).sqrt();
         let most_apart = if rtos >= 5.0 { ONE_PER_CENT * error } else { 1.0 };
-        judge("timeouts", (mean("rtos") - rtos).abs() <= most_apart || OPEN.contains(&(variant, senders)));
+        judge("timeouts", (mean("rtos") - rtos).abs() <= most_apart);
         let _ = writeln!(
             table,
             "{variant:<8} {senders:>3}  goodput {middle:>6.0} [{low:.0}, {high:.0}] ({median:.0} [{least:.0}, {most:.0}])  collapsed {share:.2} ({collapsed:.2})  \

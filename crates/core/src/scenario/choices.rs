@@ -41,10 +41,15 @@ choice! {
 
     /// How the window falls in fast recovery.
     #[derive(serde::Serialize)]
-    #[serde(rename_all = "lowercase")]
+    #[serde(rename_all = "kebab-case")]
     pub enum Recovery {
         /// RFC 6937: proportional rate reduction (Linux).
         Prr = "prr",
+        /// The same as ns-3.37 computes it. What earlier acknowledgements allowed is sent only with an acknowledgement of a
+        /// retransmission. A product of bytes wraps at 2^32. A partial acknowledgement with new SACK blocks counts twice; before a
+        /// recovery it neither grows the window nor restarts the timer. A retransmission leaves the pipe with the cumulative
+        /// acknowledgement only.
+        PrrNs3 = "prr-ns3",
         /// RFC 6675 section 5: at once to ssthresh; RFC 6582 inflation without SACK.
         Rfc6675 = "rfc6675",
     }

@@ -295,6 +295,8 @@ pub struct TcpSettings {
     pub sack: bool,
     /// RFC 7323: timestamps, 12 bytes in every segment.
     pub timestamps: bool,
+    /// RFC 7323 appendix A: each option begins at a multiple of four bytes; false: only their sum does (ns-3).
+    pub aligned_options: bool,
     /// RFC 7323: window scaling.
     pub window_scaling: bool,
     /// RFC 1122: segments per acknowledgement; 1 acknowledges each.
@@ -307,9 +309,6 @@ pub struct TcpSettings {
     pub limited_transmit: bool,
     /// How the window falls in fast recovery.
     pub recovery: Recovery,
-    /// RFC 9937: below ssthresh what earlier acknowledgements allowed is sent too; false: only with an acknowledgement of a
-    /// retransmission (ns-3).
-    pub prr_catches_up: bool,
     /// How the window falls after an ECN echo.
     pub mark_reduction: MarkReduction,
     /// What NewReno halves on loss.
@@ -370,13 +369,13 @@ impl Default for TcpSettings {
             initial_window: 10,
             sack: true,
             timestamps: true,
+            aligned_options: true,
             window_scaling: true,
             delayed_ack: 2,
             delayed_ack_timeout: Span::from_millis(40),
             quick_acks: 0,
             limited_transmit: true,
             recovery: Recovery::Prr,
-            prr_catches_up: true,
             mark_reduction: MarkReduction::AtOnce,
             flight_size: FlightSize::Outstanding,
             partial_ack_sends: false,

@@ -364,7 +364,7 @@ impl Receiver {
                 packet.seq = net.multipath[share.connection].data_edge();
             }
         }
-        packet.len = profile.ack_len(packet.sack_count);
+        packet.len = if syn { profile.syn_len() } else { profile.ack_len(packet.sack_count) };
         self.unacknowledged = 0;
         self.delayed_ack.cancel();
         net.send(packet);

@@ -10,6 +10,8 @@ mod segment {
     pub(super) const SACKED: u8 = 1;
     pub(super) const LOST: u8 = 2;
     pub(super) const RETRANSMITTED: u8 = 4;
+    /// SACKed after it was sent again.
+    pub(super) const REPAIRED: u8 = 8;
 }
 
 /// Segments from the first not acknowledged to the last sent. All are full but the last, so that a place in the queue
@@ -34,6 +36,8 @@ struct Known {
     lost: u32,
     /// Segments sent again that are neither acknowledged nor SACKed.
     retransmitted: u32,
+    /// Segments sent again and SACKed since.
+    repaired: u32,
     /// Lost segments that have not been sent again.
     lost_pending: u32,
     /// No lost segment to send again lies before this place in the queue.
@@ -74,6 +78,12 @@ impl Scoreboard {
         (self.outstanding + retransmitted).saturating_sub(discounted + lost)
     }
 
+    /// Segments sent again and SACKed since, which have left the network; ns-3.37 takes them out with the cumulative
+    /// acknowledgement.
+    pub(super) fn repaired(&self) -> u32 {
+        self.known.as_ref().map_or(0, |known| known.repaired)
+    }
+
     /// A new segment has been sent.
     pub(super) fn push(&mut self) {
         self.outstanding += 1;
@@ -108,6 +118,7 @@ impl Scoreboard {
                 queue: VecDeque::from(vec![0; self.outstanding as usize]),
                 lost: 0,
                 retransmitted: 0,
+                repaired: 0,
                 lost_pending: 0,
                 search_from: 0,
                 sacked_ranges: Vec::new(),
@@ -179,6 +190,7 @@ impl Known {
             }
             if state & segment::SACKED != 0 {
                 removed_sacked += 1;
+                self.repaired -= u32::from(state & segment::REPAIRED != 0);
             }
             any_retransmitted |= state & segment::RETRANSMITTED != 0;
             self.forget(state);
@@ -238,6 +250,10 @@ impl Known {
             if state & segment::SACKED == 0 {
                 self.forget(state);
                 self.queue[at] = segment::SACKED;
+                if state & segment::RETRANSMITTED != 0 {
+                    self.queue[at] |= segment::REPAIRED;
+                    self.repaired += 1;
+                }
                 newly += 1;
             }
         }
@@ -285,9 +301,12 @@ impl Known {
             if *state & segment::SACKED == 0 {
                 *state = segment::LOST;
                 self.lost += 1;
+            } else {
+                *state = segment::SACKED;
             }
         }
         self.retransmitted = 0;
+        self.repaired = 0;
         self.lost_pending = self.lost;
         self.search_from = 0;
         self.lost_edge = next;

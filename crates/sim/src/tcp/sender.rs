@@ -339,10 +339,18 @@ impl Sender {
             && self.board.una < self.recovery_point
             && self.fast_recovery() != FastRecovery::UntilProgress;
         self.update_state(advanced > 0, profile, net);
+        let is_ns3 = profile.settings.recovery == Recovery::PrrNs3;
+        // Where ns-3 neither grows nor restarts the timer.
+        let is_disordered = is_ns3 && self.state == State::Open && is_duplicate;
         if self.state == State::Recovery {
-            if profile.settings.recovery == Recovery::Prr {
+            if profile.settings.recovery != Recovery::Rfc6675 {
                 let is_safe = advanced > 0 && self.board.lost() <= lost_before;
-                self.apply_prr(newly_delivered, Progress { is_safe, repairs }, profile);
+                let progress = Progress { is_safe, repairs };
+                self.apply_prr(newly_delivered, progress, profile);
+                if is_ns3 && is_partial && is_duplicate {
+                    // Once as a duplicate, once as a partial acknowledgement.
+                    self.apply_prr(newly_delivered, progress, profile);
+                }
             }
             if is_partial && profile.settings.partial_ack_sends && !self.board.head_is_retransmitted() {
                 self.answer_partial_ack(profile, net);
@@ -350,6 +358,7 @@ impl Sender {
         } else if self.is_reducing() {
             self.reduce_further(newly_delivered, profile);
         } else if advanced > 0
+            && !is_disordered
             && (limited || !profile.settings.cwnd_validation)
             && self.reduced_until() <= self.board.una
         {
@@ -362,7 +371,8 @@ impl Sender {
                 self.backoff = 0;
             }
             // RFC 6582 section 4: of partial acknowledgements the first restarts an impatient timer.
-            if !(is_partial && self.had_partial_ack && profile.settings.impatient_timer) {
+            let keeps = is_partial && self.had_partial_ack && profile.settings.impatient_timer;
+            if !keeps && !is_disordered {
                 self.restart_timer(profile, net);
             }
             self.had_partial_ack |= is_partial;
@@ -453,12 +463,10 @@ impl Sender {
         self.backoff = 0;
         self.retransmit.cancel();
         self.note_path(0, net);
+        // As Linux and ns-3 do at once, whatever there is to send.
+        let ack = self.segment(0, 0, profile, net);
+        net.send(ack);
         self.transmit(profile, net);
-        if self.next == 0 {
-            let mut ack = self.segment(0, 0, profile, net);
-            ack.flags = flag::ACK;
-            net.send(ack);
-        }
     }
 
     /// Segments that have left the network, cumulatively and modulo 2^32.
@@ -466,6 +474,15 @@ impl Sender {
         (self.counters.segments - self.counters.retransmits)
             .wrapping_sub(self.board.outstanding())
             .wrapping_add(self.board.sacked)
+    }
+
+    /// RFC 6675 pipe, in segments.
+    fn pipe(&self, settings: &TcpSettings) -> u32 {
+        self.board.pipe(self.board.sacked) + self.repaired_in_pipe(settings)
+    }
+
+    fn repaired_in_pipe(&self, settings: &TcpSettings) -> u32 {
+        if settings.recovery == Recovery::PrrNs3 { self.board.repaired() } else { 0 }
     }
 
     /// Segments that count against the window.
@@ -482,7 +499,7 @@ impl Sender {
             State::Open if !settings.sack => self.board.sacked.min(DUP_THRESH - 1),
             _ => self.board.sacked,
         };
-        self.board.pipe(discounted)
+        self.board.pipe(discounted) + self.repaired_in_pipe(settings)
     }
 
     /// Takes the acknowledged segments off the queue; returns the round-trip time measured, and whether one of them had been
@@ -669,6 +686,7 @@ impl Sender {
     fn send_syn(&mut self, profile: &Profile, net: &mut Net) {
         let mut packet = self.segment(0, 0, profile, net);
         packet.flags = flag::SYN;
+        packet.len = profile.syn_len();
         packet.tos = profile.tos;
         self.timed = Timed { offset: 0, sent: net.now };
         net.send(packet);

@@ -23,6 +23,9 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         "sack": Kind::Bool, default "true", from "RFC 2018, Linux";
         /// Timestamps, 12 bytes in every segment
         "timestamps": Kind::Bool, default "true", from "RFC 7323, Linux";
+        /// Options of TCP each begin at a multiple of four bytes; off: only their sum does, and SACK blocks beside
+        /// timestamps take four bytes less (ns-3)
+        "aligned-options": Kind::Bool, default "true", from "RFC 7323 appendix A, Linux";
         /// Window scaling
         "window-scaling": Kind::Bool, default "true", from "RFC 7323, Linux";
         /// Segments per acknowledgement; 1pkt acknowledges each
@@ -33,11 +36,9 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         "quick-acks": PACKETS, default "0pkt", from "RFC 1122";
         /// Limited transmit
         "limited-transmit": Kind::Bool, default "true", from "RFC 3042, Linux";
-        /// How the window falls in fast recovery: proportional rate reduction, or at once to ssthresh
-        "recovery": Recovery::KIND, default "prr", from "RFC 6937, Linux";
-        /// Below ssthresh, proportional rate reduction sends what earlier acknowledgements allowed too; off: only
-        /// with an acknowledgement of a retransmission, else what this one delivered (ns-3)
-        "prr-catches-up": Kind::Bool, default "true", from "RFC 9937, Linux";
+        /// How the window falls in fast recovery: by proportional rate reduction, by that as ns-3.37 computes it,
+        /// or at once to ssthresh
+        "recovery": Recovery::KIND, default "prr", from "RFC 9937, Linux";
         /// How the window falls after an ECN echo: at once to ssthresh, or by proportional rate reduction
         /// (Linux, ns-3)
         "mark-reduction": MarkReduction::KIND, default "at-once", from "RFC 3168";

@@ -21,6 +21,29 @@ pub(super) struct Prr {
     pub(super) flight_at_start: u32,
 }
 
+impl Prr {
+    /// Bytes that ns-3.37 lets go (its tcp-prr-recovery.cc), in integers of 32 bits. The product wraps once ssthresh times
+    /// what was delivered, in bytes, exceeds 2^32, as it does within a flight of 100 segments; then hardly anything is sent before
+    /// the pipe is below ssthresh.
+    fn sent_by_ns3(&self, delivered: u32, pipe: u64, ssthresh: u64, progress: Progress, mss: u64) -> u64 {
+        let bytes = |segments: u32| i64::from(segments) * mss as i64;
+        let (all, out) = (bytes(self.delivered), bytes(self.out));
+        let send = if pipe > ssthresh {
+            let product = (all as u32).wrapping_mul(ssthresh as u32);
+            u64::from(product).div_ceil(bytes(self.flight_at_start).max(1) as u64) as i64 - out
+        } else {
+            let limit = match progress.repairs {
+                // More sent than delivered: the unsigned difference is the greater, and negative when it is read.
+                true if out > all => all - out + mss as i64,
+                true => (all - out).max(bytes(delivered)) + mss as i64,
+                false => bytes(delivered),
+            };
+            limit.min((ssthresh - pipe) as i64)
+        };
+        send.max(0) as u64
+    }
+}
+
 /// What an acknowledgement in fast recovery says of its progress.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Progress {
@@ -72,7 +95,7 @@ impl Sender {
             self.apply_prr(delivered, Progress::default(), profile);
             if self.prr.out == 0 {
                 // As a recovery begins with a retransmission, a reduction begins with a segment.
-                let pipe = u64::from(self.board.pipe(self.board.sacked)) * profile.mss;
+                let pipe = u64::from(self.pipe(&profile.settings)) * profile.mss;
                 self.window.cwnd = self.window.cwnd.max(pipe + profile.mss);
             }
             return;
@@ -93,7 +116,7 @@ impl Sender {
                 self.board.outstanding()
             }
             FlightSize::Outstanding => self.board.outstanding().saturating_sub(self.board.sacked),
-            FlightSize::Pipe => self.board.pipe(self.board.sacked),
+            FlightSize::Pipe => self.pipe(&profile.settings),
         };
         let flight = u64::from(left) * profile.mss;
         let share = self.share();
@@ -184,25 +207,22 @@ impl Sender {
         self.arm_timer(profile, net);
     }
 
-    /// RFC 9937 section 6: growth beyond what was delivered only on progress without new losses. Where it does not catch up, what
-    /// earlier acknowledgements allowed, and growth, come with a repair alone (ns-3).
+    /// RFC 9937 section 6: growth beyond what was delivered only on progress without new losses.
     pub(super) fn apply_prr(&mut self, delivered: u32, progress: Progress, profile: &Profile) {
         let mss = profile.mss;
         self.prr.delivered = self.prr.delivered.wrapping_add(delivered);
         let bytes = |segments: u32| u64::from(segments) * mss;
-        let pipe = u64::from(self.board.pipe(self.board.sacked)) * mss;
+        let pipe = u64::from(self.pipe(&profile.settings)) * mss;
         let ssthresh = self.window.ssthresh;
-        let send = if pipe > ssthresh {
+        let send = if profile.settings.recovery == Recovery::PrrNs3 {
+            self.prr.sent_by_ns3(delivered, pipe, ssthresh, progress, mss)
+        } else if pipe > ssthresh {
             (bytes(self.prr.delivered) * ssthresh)
                 .div_ceil(bytes(self.prr.flight_at_start).max(1))
                 .saturating_sub(bytes(self.prr.out))
         } else {
-            let (catches_up, grows) = match profile.settings.prr_catches_up {
-                true => (true, progress.is_safe),
-                false => (progress.repairs, progress.repairs),
-            };
-            let owed = if catches_up { self.prr.delivered.saturating_sub(self.prr.out) } else { 0 };
-            let limit = bytes(owed.max(delivered)) + if grows { mss } else { 0 };
+            let owed = self.prr.delivered.saturating_sub(self.prr.out);
+            let limit = bytes(owed.max(delivered)) + if progress.is_safe { mss } else { 0 };
             limit.min(ssthresh - pipe)
         };
         self.window.cwnd = (pipe + send).max(mss);
@@ -320,24 +340,40 @@ mod tests {
 
     use super::*;
 
-    /// Of a flight of 20 segments 5 are in the network, 11 were delivered and 4 sent; ssthresh is 15.
+    /// The window, in segments, of a flight of 20 of which `sacked` arrived, after one more is delivered.
+    fn window(recovery: Recovery, sacked: u32, prr: Prr, progress: Progress) -> u64 {
+        let settings = TcpSettings { recovery, ..TcpSettings::default() };
+        let mut sender = Sender::new(0, 0, None, &settings);
+        let profile = Profile::new(settings, 0, false, 0);
+        (0..20).for_each(|_| sender.board.push());
+        sender.board.sacked = sacked;
+        sender.window.ssthresh = 15 * profile.mss;
+        sender.prr = prr;
+        sender.apply_prr(1, progress, &profile);
+        sender.window.cwnd / profile.mss
+    }
+
+    /// 5 segments are in the network, 11 were delivered and 4 sent; ssthresh is 15.
     #[test]
-    fn what_prr_sends_below_ssthresh_is_as_the_key_says() {
-        let window = |prr_catches_up, is_safe, repairs| {
-            let settings = TcpSettings { prr_catches_up, ..TcpSettings::default() };
-            let mut sender = Sender::new(0, 0, None, &settings);
-            let profile = Profile::new(settings, 0, false, 0);
-            (0..20).for_each(|_| sender.board.push());
-            sender.board.sacked = 15;
-            sender.window.ssthresh = 15 * profile.mss;
-            sender.prr = Prr { delivered: 10, out: 4, flight_at_start: 20 };
-            sender.apply_prr(1, Progress { is_safe, repairs }, &profile);
-            sender.window.cwnd / profile.mss
-        };
+    fn below_ssthresh_ns3_sends_what_is_owed_only_with_a_repair() {
+        let prr = || Prr { delivered: 10, out: 4, flight_at_start: 20 };
+        let window = |recovery, is_safe, repairs| window(recovery, 15, prr(), Progress { is_safe, repairs });
         // RFC 9937: the 7 that are owed, and one more on progress.
-        assert_eq!([window(true, false, false), window(true, true, false)], [12, 13]);
+        assert_eq!([false, true].map(|is_safe| window(Recovery::Prr, is_safe, false)), [12, 13]);
         // ns-3: the one that was delivered; all, and one more, with a repair.
-        assert_eq!([window(false, false, false), window(false, true, false)], [6, 6]);
-        assert_eq!([window(false, false, true), window(false, true, true)], [13, 13]);
+        assert_eq!([false, true].map(|is_safe| window(Recovery::PrrNs3, is_safe, false)), [6, 6]);
+        assert_eq!([false, true].map(|is_safe| window(Recovery::PrrNs3, is_safe, true)), [13, 13]);
+    }
+
+    /// Of the 7.5 segments that half of a flight allows, 4 were sent. Of the larger flight, 200 segments times 15, in bytes, are
+    /// 1.46 times 2^32.
+    #[test]
+    fn above_ssthresh_a_product_of_ns3_wraps() {
+        let window = |recovery, flight: u32| {
+            let prr = Prr { delivered: flight / 2 - 1, out: 4, flight_at_start: flight };
+            window(recovery, 0, prr, Progress::default())
+        };
+        assert_eq!([20, 400].map(|flight| window(Recovery::Prr, flight)), [23, 23]);
+        assert_eq!([20, 400].map(|flight| window(Recovery::PrrNs3, flight)), [23, 20]);
     }
 }
