@@ -10,8 +10,6 @@ mod segment {
     pub(super) const SACKED: u8 = 1;
     pub(super) const LOST: u8 = 2;
     pub(super) const RETRANSMITTED: u8 = 4;
-    /// SACKed after it was sent again.
-    pub(super) const REPAIRED: u8 = 8;
 }
 
 /// Segments from the first not acknowledged to the last sent. All are full but the last, so that a place in the queue
@@ -36,8 +34,6 @@ struct Known {
     lost: u32,
     /// Segments sent again that are neither acknowledged nor SACKed.
     retransmitted: u32,
-    /// Segments sent again and SACKed since.
-    repaired: u32,
     /// Lost segments that have not been sent again.
     lost_pending: u32,
     /// No lost segment to send again lies before this place in the queue.
@@ -78,12 +74,6 @@ impl Scoreboard {
         (self.outstanding + retransmitted).saturating_sub(discounted + lost)
     }
 
-    /// Segments sent again and SACKed since, which have left the network; ns-3.37 takes them out with the cumulative
-    /// acknowledgement.
-    pub(super) fn repaired(&self) -> u32 {
-        self.known.as_ref().map_or(0, |known| known.repaired)
-    }
-
     /// A new segment has been sent.
     pub(super) fn push(&mut self) {
         self.outstanding += 1;
@@ -118,7 +108,6 @@ impl Scoreboard {
                 queue: VecDeque::from(vec![0; self.outstanding as usize]),
                 lost: 0,
                 retransmitted: 0,
-                repaired: 0,
                 lost_pending: 0,
                 search_from: 0,
                 sacked_ranges: Vec::new(),
@@ -128,9 +117,11 @@ impl Scoreboard {
     }
 
     /// Marks what of [start, end) is not yet known to be SACKed, and joins it to the ranges.
-    pub(super) fn sack(&mut self, start: u64, end: u64, mss: u64) {
+    ///
+    /// What was sent again leaves the pipe with it; where `keeps_resent`, with the cumulative acknowledgement only (ns-3).
+    pub(super) fn sack(&mut self, start: u64, end: u64, mss: u64, keeps_resent: bool) {
         let una = self.una;
-        self.sacked += self.known().sack(una, start, end, mss);
+        self.sacked += self.known().sack(una, start, end, mss, keeps_resent);
     }
 
     /// RFC 6675 IsLost: a segment below DupThresh SACKed segments is lost.
@@ -190,9 +181,8 @@ impl Known {
             }
             if state & segment::SACKED != 0 {
                 removed_sacked += 1;
-                self.repaired -= u32::from(state & segment::REPAIRED != 0);
             }
-            any_retransmitted |= state & segment::RETRANSMITTED != 0;
+            any_retransmitted |= state & (segment::SACKED | segment::RETRANSMITTED) == segment::RETRANSMITTED;
             self.forget(state);
         }
         self.search_from = self.search_from.saturating_sub(segments);
@@ -219,7 +209,7 @@ impl Known {
     }
 
     /// Returns how many segments are newly SACKed.
-    fn sack(&mut self, una: u64, start: u64, end: u64, mss: u64) -> u32 {
+    fn sack(&mut self, una: u64, start: u64, end: u64, mss: u64, keeps_resent: bool) -> u32 {
         let first = self.sacked_ranges.partition_point(|&(_, e)| e < start);
         let mut last = first;
         let mut from = start;
@@ -227,7 +217,7 @@ impl Known {
         let (mut low, mut high) = (start, end);
         while let Some(&(s, e)) = self.sacked_ranges.get(last).filter(|(s, _)| *s <= end) {
             if from < s {
-                newly += self.mark_sacked(una, from, s.min(end), mss);
+                newly += self.mark_sacked(una, from, s.min(end), mss, keeps_resent);
             }
             from = from.max(e);
             low = low.min(s);
@@ -235,13 +225,13 @@ impl Known {
             last += 1;
         }
         if from < end {
-            newly += self.mark_sacked(una, from, end, mss);
+            newly += self.mark_sacked(una, from, end, mss, keeps_resent);
         }
         self.sacked_ranges.splice(first..last, [(low, high)]);
         newly
     }
 
-    fn mark_sacked(&mut self, una: u64, start: u64, end: u64, mss: u64) -> u32 {
+    fn mark_sacked(&mut self, una: u64, start: u64, end: u64, mss: u64, keeps_resent: bool) -> u32 {
         let from = ((start - una) / mss) as usize;
         let to = ((end - una).div_ceil(mss) as usize).min(self.queue.len());
         let mut newly = 0;
@@ -250,9 +240,8 @@ impl Known {
             if state & segment::SACKED == 0 {
                 self.forget(state);
                 self.queue[at] = segment::SACKED;
-                if state & segment::RETRANSMITTED != 0 {
-                    self.queue[at] |= segment::REPAIRED;
-                    self.repaired += 1;
+                if keeps_resent && state & segment::RETRANSMITTED != 0 {
+                    self.resend(at);
                 }
                 newly += 1;
             }
@@ -306,7 +295,6 @@ impl Known {
             }
         }
         self.retransmitted = 0;
-        self.repaired = 0;
         self.lost_pending = self.lost;
         self.search_from = 0;
         self.lost_edge = next;
@@ -363,10 +351,10 @@ mod tests {
     #[test]
     fn three_sacked_segments_make_a_hole_lost() {
         let mut board = sent(10);
-        board.sack(1000, 3000, MSS);
+        board.sack(1000, 3000, MSS, false);
         board.mark_lost_by_sack(MSS);
         assert_eq!((board.sacked, board.lost(), board.pipe(board.sacked)), (2, 0, 8));
-        board.sack(1000, 4000, MSS);
+        board.sack(1000, 4000, MSS, false);
         board.mark_lost_by_sack(MSS);
         assert_eq!((board.sacked, board.lost(), board.pipe(board.sacked)), (3, 1, 6));
         assert_eq!(board.take_lost(), Some(0));
@@ -376,7 +364,7 @@ mod tests {
     #[test]
     fn acknowledging_takes_every_count_back() {
         let mut board = sent(6);
-        board.sack(2000, 5000, MSS);
+        board.sack(2000, 5000, MSS, false);
         board.mark_lost_by_sack(MSS);
         assert_eq!(board.take_lost(), Some(0));
         assert!(board.acknowledge(5000, 5, true));
@@ -387,7 +375,7 @@ mod tests {
     #[test]
     fn a_timeout_keeps_sacks_and_sends_the_rest_again_in_order() {
         let mut board = sent(4);
-        board.sack(1000, 2000, MSS);
+        board.sack(1000, 2000, MSS, false);
         board.mark_all_lost(4000);
         assert_eq!([board.take_lost(), board.take_lost(), board.take_lost()], [Some(0), Some(2), Some(3)]);
         assert_eq!(board.take_lost(), None);
@@ -396,7 +384,7 @@ mod tests {
     #[test]
     fn rescue_is_the_last_segment_of_which_nothing_is_known() {
         let mut board = sent(5);
-        board.sack(1000, 2000, MSS);
+        board.sack(1000, 2000, MSS, false);
         assert_eq!(board.take_unknown(MSS), Some(0));
         assert_eq!(board.take_unknown(MSS), None);
         assert_eq!(board.take_rescue(), Some(4));
@@ -476,7 +464,7 @@ mod tests {
     fn sack_both(model: &mut Model, board: &mut Scoreboard, start: u64, end: u64) {
         let una = model.una;
         model.sack(una + start * MSS, una + end * MSS);
-        board.sack(una + start * MSS, una + end * MSS, MSS);
+        board.sack(una + start * MSS, una + end * MSS, MSS, false);
     }
 
     /// Whatever comes, in any order, the scoreboard and RFC 6675 agree on what is lost, in flight, and sent next.

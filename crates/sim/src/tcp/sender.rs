@@ -341,7 +341,7 @@ impl Sender {
         self.update_state(advanced > 0, profile, net);
         let is_ns3 = profile.settings.recovery == Recovery::PrrNs3;
         // Where ns-3 neither grows nor restarts the timer.
-        let is_disordered = is_ns3 && self.state == State::Open && is_duplicate;
+        let is_disordered = is_duplicate && self.state == State::Open && is_ns3;
         if self.state == State::Recovery {
             if profile.settings.recovery != Recovery::Rfc6675 {
                 let is_safe = advanced > 0 && self.board.lost() <= lost_before;
@@ -476,15 +476,6 @@ impl Sender {
             .wrapping_add(self.board.sacked)
     }
 
-    /// RFC 6675 pipe, in segments.
-    fn pipe(&self, settings: &TcpSettings) -> u32 {
-        self.board.pipe(self.board.sacked) + self.repaired_in_pipe(settings)
-    }
-
-    fn repaired_in_pipe(&self, settings: &TcpSettings) -> u32 {
-        if settings.recovery == Recovery::PrrNs3 { self.board.repaired() } else { 0 }
-    }
-
     /// Segments that count against the window.
     fn in_flight(&self, settings: &TcpSettings) -> u32 {
         let discounted = match self.state {
@@ -499,7 +490,7 @@ impl Sender {
             State::Open if !settings.sack => self.board.sacked.min(DUP_THRESH - 1),
             _ => self.board.sacked,
         };
-        self.board.pipe(discounted) + self.repaired_in_pipe(settings)
+        self.board.pipe(discounted)
     }
 
     /// Takes the acknowledged segments off the queue; returns the round-trip time measured, and whether one of them had been
@@ -549,7 +540,8 @@ impl Sender {
             let start = (packet.ack + u64::from(offset)).max(self.board.una);
             let end = (start + u64::from(len)).min(self.next);
             if start < end {
-                self.board.sack(start, end, profile.mss);
+                let keeps_resent = profile.settings.recovery == Recovery::PrrNs3;
+                self.board.sack(start, end, profile.mss, keeps_resent);
             }
         }
     }

@@ -95,7 +95,7 @@ impl Sender {
             self.apply_prr(delivered, Progress::default(), profile);
             if self.prr.out == 0 {
                 // As a recovery begins with a retransmission, a reduction begins with a segment.
-                let pipe = u64::from(self.pipe(&profile.settings)) * profile.mss;
+                let pipe = u64::from(self.board.pipe(self.board.sacked)) * profile.mss;
                 self.window.cwnd = self.window.cwnd.max(pipe + profile.mss);
             }
             return;
@@ -116,7 +116,7 @@ impl Sender {
                 self.board.outstanding()
             }
             FlightSize::Outstanding => self.board.outstanding().saturating_sub(self.board.sacked),
-            FlightSize::Pipe => self.pipe(&profile.settings),
+            FlightSize::Pipe => self.board.pipe(self.board.sacked),
         };
         let flight = u64::from(left) * profile.mss;
         let share = self.share();
@@ -212,7 +212,7 @@ impl Sender {
         let mss = profile.mss;
         self.prr.delivered = self.prr.delivered.wrapping_add(delivered);
         let bytes = |segments: u32| u64::from(segments) * mss;
-        let pipe = u64::from(self.pipe(&profile.settings)) * mss;
+        let pipe = u64::from(self.board.pipe(self.board.sacked)) * mss;
         let ssthresh = self.window.ssthresh;
         let send = if profile.settings.recovery == Recovery::PrrNs3 {
             self.prr.sent_by_ns3(delivered, pipe, ssthresh, progress, mss)
