@@ -61,6 +61,8 @@ pub struct Meter {
     /// Plans of measured flows, by position in the list of all.
     measured: Vec<u32>,
     last: Vec<u64>,
+    /// [`FlowSample::ip_bytes`] of the last sample; empty when arrivals are not measured.
+    last_came: Vec<f64>,
     fair: Vec<f64>,
     /// The state that `fair` was computed for: which flows cover the interval, and the capacities.
     fair_key: (Vec<bool>, Vec<f64>),
@@ -198,6 +200,8 @@ struct Window {
     from: Time,
     to: Time,
     bytes: f64,
+    /// Bytes of IP packets that came.
+    came: f64,
     time: f64,
     jain: Mean,
     jain_normalised: Mean,
@@ -266,6 +270,7 @@ impl Meter {
             from: Time::ZERO + run.warm_up,
             to: Time::MAX,
             bytes: 0.0,
+            came: 0.0,
             time: 0.0,
             jain: Mean::default(),
             jain_normalised: Mean::default(),
@@ -291,6 +296,7 @@ impl Meter {
             warm_up: Time::ZERO + run.warm_up,
             detail: scenario.measure.record,
             last: vec![0; measured.len()],
+            last_came: vec![0.0; if scenario.measure.arrivals { measured.len() } else { 0 }],
             fair: vec![0.0; measured.len()],
             fair_key: (Vec::new(), Vec::new()),
             long: LongInterval {
@@ -339,6 +345,11 @@ impl Meter {
         };
         let rates: Vec<f64> = self.measured.iter().zip(&mut self.last).map(rate_since).collect();
         let total: f64 = rates.iter().sum();
+        let came_since = |(&i, last): (&u32, &mut f64)| {
+            let came = (flows.state)(i as usize).ip_bytes;
+            (came - std::mem::replace(last, came)) * 8.0 / seconds
+        };
+        let arrivals: Vec<f64> = self.measured.iter().zip(&mut self.last_came).map(came_since).collect();
         let index = |select: &dyn Fn(usize) -> bool, normalised: bool| {
             let chosen = (0..rates.len()).filter(|&f| covers[f] && select(f));
             jain(chosen.map(|f| if normalised { rates[f] / self.fair[f].max(1.0) } else { rates[f] }))
@@ -349,6 +360,7 @@ impl Meter {
         self.begun = begun;
         for window in self.windows.iter_mut().filter(|w| w.from <= from && now <= w.to) {
             window.bytes += total * seconds / 8.0;
+            window.came += arrivals.iter().sum::<f64>() * seconds / 8.0;
             window.time += seconds;
             window.jain.add(all_jain);
             window.jain_normalised.add(all_normalised);
@@ -364,6 +376,9 @@ impl Meter {
                 row.add(name, "jain", index(select, false).unwrap_or(f64::NAN));
                 row.add(name, "jain_normalised", index(select, true).unwrap_or(f64::NAN));
                 row.add(name, "flows", chosen().filter(|&f| covers[f]).count() as f64);
+                if !arrivals.is_empty() {
+                    row.add(name, "arrivals", chosen().map(|f| arrivals[f]).sum::<f64>() / 1e6);
+                }
             };
             entity("all", &|_| true);
             if self.entities.len() > 1 {
@@ -465,6 +480,9 @@ impl Meter {
                 add("jain_normalised_long", self.long.jain_normalised.get());
             }
             add("throughput", window.bytes * 8.0 / window.time / 1e6);
+            if !self.last_came.is_empty() {
+                add("arrivals", window.came * 8.0 / window.time / 1e6);
+            }
             if window.prefix.is_empty() {
                 add("throughput_least", self.long.least.map_or(f64::NAN, |least| least / 1e6));
             }

@@ -179,6 +179,7 @@ fn scenario() -> Scenario {
             gauges: Vec::new(),
             tracking: None,
             distributions: false,
+            arrivals: false,
         },
     }
 }

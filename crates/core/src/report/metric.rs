@@ -2,7 +2,7 @@
 //!
 //! Scenario files, reports, `list` and the reference tables take all of that from here.
 
-use Place::{Distribution, FlowSeries, Gauge, Group, Series, Shown, Spread, Summary, Tracking};
+use Place::{Arrivals, Distribution, FlowSeries, Gauge, Group, Series, Shown, Spread, Summary, Tracking};
 use Unit::{Count, In, Index, Named, OfGauge};
 
 /// A number that results give.
@@ -48,6 +48,8 @@ pub enum Place {
     Group,
     /// The same, of runs with `measure.distributions`.
     Spread,
+    /// The same, of runs with `measure.arrivals`.
+    Arrivals,
     /// The same, of runs with `[measure.tracking]`: how well an estimate of the free bandwidth tracks it. A step is a
     /// change of the free bandwidth after the warm-up; it lasts until the next, or the end of the run.
     Tracking,
@@ -100,7 +102,7 @@ impl Metric {
 }
 
 /// Where the summary of any run may have metrics by their bare names.
-pub const SUMMARY: &[Place] = &[Summary, Group, Spread];
+pub const SUMMARY: &[Place] = &[Summary, Arrivals, Group, Spread];
 
 /// Where series have metrics, in the order of the columns of `series.parquet`.
 pub const SERIES: &[Place] = &[Series, FlowSeries, Shown];
@@ -133,7 +135,7 @@ pub fn summarised(name: &str) -> Option<(Option<&str>, &'static Metric)> {
         Some((window, metric)) => (Some(window), metric),
         None => (None, name),
     };
-    let places = [Summary, Group, Spread, Tracking];
+    let places = [Summary, Arrivals, Group, Spread, Tracking];
     find_at(&places, metric).map(|metric| (window, metric))
 }
 
@@ -341,6 +343,11 @@ metrics! {
     }
     [Series] {
         "flows", Count, 1, "flows", "Flows": "Measured flows that existed through the interval";
+    }
+    [Arrivals, Series] {
+        "arrivals", In("Mbit/s"), 3, "arrivals", "Arrivals at receivers":
+            "IP packets of the measured flows that come to their receivers, headers included, in order or not, for \
+             the first time or again; in series, of the entity in the interval";
     }
     [FlowSeries] {
         "cwnd", In("B"), 1, "cwnd", "Congestion window": "Congestion window at the end of the interval";

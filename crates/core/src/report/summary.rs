@@ -221,6 +221,7 @@ pub(super) mod tests {
                 gauges: Vec::new(),
                 tracking: None,
                 distributions: false,
+                arrivals: false,
             },
         };
         let points = points.iter().map(|(sweep, value)| ((*sweep).to_owned(), (*value).to_owned())).collect();

@@ -126,7 +126,7 @@ impl<'a> Scope<'a> {
         variant: &str,
     ) -> bool {
         let Some(base) = self.base(variant) else { return true };
-        let of_runs = [Place::Summary, Place::Spread];
+        let of_runs = [Place::Summary, Place::Arrivals, Place::Spread];
         let known = |name: &str| metric::find_at(&of_runs, name).is_some();
         let has_need = |group: &str| base.flows.iter().any(|g| g.name == group && g.need.is_some());
         let of_tracking = metric::find_at(&[Place::Tracking], name).is_some();
@@ -149,6 +149,11 @@ impl<'a> Scope<'a> {
         if metric::find_at(&[Place::Spread], bare).is_some() && !base.measure.distributions {
             let message = format!("\"{name}\" needs distributions");
             reader.fail_key_with(section, key, message, "write `distributions = true` in [measure]");
+            return false;
+        }
+        if metric::find_at(&[Place::Arrivals], bare).is_some() && !base.measure.arrivals {
+            let message = format!("\"{name}\" is not measured");
+            reader.fail_key_with(section, key, message, "write `arrivals = true` in [measure]");
             return false;
         }
         let sound = known(name)

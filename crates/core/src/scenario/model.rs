@@ -100,6 +100,8 @@ pub struct Measure {
     pub tracking: Option<Tracking>,
     /// Whether the distributions over flows, packets and links are recorded.
     pub distributions: bool,
+    /// Whether what comes to receivers is measured beside goodput.
+    pub arrivals: bool,
 }
 
 /// An estimate of the free bandwidth beside the truth.

@@ -379,6 +379,7 @@ fn measure(
         windows,
         long_interval: long_interval?,
         distributions: section.bool("distributions")?,
+        arrivals: section.bool("arrivals")?,
     })
 }
 

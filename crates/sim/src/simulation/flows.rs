@@ -25,7 +25,7 @@ pub(crate) struct FlowTable {
     /// By TCP flow: its part in a multipath connection. Empty when there is none.
     pub(crate) shares: Vec<Option<Share>>,
     pub(crate) toggles: Toggles,
-    /// Bytes of IP packets that each TCP flow's receiver got; empty when no group states a need.
+    /// Bytes of IP packets that each TCP flow's receiver got; empty when nobody asks for them.
     pub(crate) received_ip_bytes: Vec<u64>,
     /// Bytes that each TCP flow sends; empty when no group draws them.
     pub(crate) sizes: Vec<u64>,
@@ -41,17 +41,19 @@ impl FlowTable {
         (profiles, profile_of): (Vec<Profile>, &[u32]),
     ) -> Self {
         let tcp = &plans[..ack_routes.len()];
-        let needed = |by: fn(&FlowGroup) -> bool| if scenario.flows.iter().any(by) { tcp.len() } else { 0 };
+        let needed = |by: &dyn Fn(&FlowGroup) -> bool| {
+            if scenario.flows.iter().any(|group| by(group)) { tcp.len() } else { 0 }
+        };
         let size = |plan: &FlowPlan| plan.size(scenario, trial).map_or(0, Bytes::get);
         Self {
             data_routes,
             profile_of: tcp.iter().map(|plan| profile_of[plan.group_index()]).collect(),
             profiles,
             tuned: Vec::new(),
-            shares: vec![None; needed(|group| group.multipath.is_some())],
+            shares: vec![None; needed(&|group| group.multipath.is_some())],
             toggles: Toggles::new(&plans, scenario, trial),
-            received_ip_bytes: vec![0; needed(|group| group.need.is_some())],
-            sizes: tcp[..needed(|group| group.size_cdf.is_some())].iter().map(size).collect(),
+            received_ip_bytes: vec![0; needed(&|group| group.need.is_some() || scenario.measure.arrivals)],
+            sizes: tcp[..needed(&|group| group.size_cdf.is_some())].iter().map(size).collect(),
             ack_routes,
             plans,
         }

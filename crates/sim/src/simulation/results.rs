@@ -44,6 +44,11 @@ impl Simulation<'_> {
             Some(share) => multipath[share.connection].received(),
             _ => c.receiver.delivered(),
         };
+        // Subflows of a connection come one after the other.
+        let came = |i: usize| -> u64 {
+            let subflows = of_flows.plans[i].group(&self.scenario.flows).multipath.map_or(1, |m| m.subflows);
+            of_flows.received_ip_bytes.iter().skip(i).take(subflows as usize).sum()
+        };
         let state = |i: usize| {
             if i >= connections.flows() {
                 let i = i - connections.flows();
@@ -55,7 +60,7 @@ impl Simulation<'_> {
             match connections.get(i) {
                 Some(c) => FlowSample {
                     delivered: delivered(i, c) + rounds.carried(i as u32) + exchanges.carried(i as u32),
-                    ip_bytes: of_flows.received_ip_bytes.get(i).copied().unwrap_or_default() as f64,
+                    ip_bytes: came(i) as f64,
                     cwnd: Some(c.sender.cwnd()),
                     srtt: c.sender.rtt.srtt(),
                 },

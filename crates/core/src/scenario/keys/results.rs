@@ -27,6 +27,8 @@ pub(in crate::scenario) static MEASURE: TableDef = TableDef {
         /// Whether completion times, drops and windows of flows, the use of links and the times in the measured
         /// queue are recorded as distributions
         "distributions": Kind::Bool, default "false";
+        /// Whether what comes to receivers is measured beside goodput, as `arrivals`
+        "arrivals": Kind::Bool, default "false";
     }],
     selector: None,
     nested: &[("windows", Shape::Tables(&WINDOW)), ("tracking", Shape::Table(&TRACKING))],
