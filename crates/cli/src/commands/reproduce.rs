@@ -79,7 +79,11 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
     Reproduction {
         name: "fbqm",
         about: "Choi, Sekhon, Seok 2016: flow-based queue management, Fig. 1(b) to (d)",
-        files: scenario_files!["scenarios/fbqm/paper.toml", "scenarios/fbqm/many.toml"],
+        files: scenario_files![
+            "scenarios/fbqm/paper.toml",
+            "scenarios/fbqm/many.toml",
+            "scenarios/fbqm/attack.toml"
+        ],
         quick: &[],
         full: &[],
     },

@@ -203,13 +203,16 @@ enum Sorting {
 /// Classes by lead: a turn serves one quantum of each flow, and the class of a packet is how many turns ahead it is.
 ///
 /// Turn t collects the packets that begin in bytes [t, t + 1) x quantum of their flow's share. A flow that had nothing
-/// waiting begins at the current turn.
+/// waiting begins at the current turn, while that has room. A turn has room for as much again as it began with: flows that
+/// never stop coming would otherwise hold it for ever.
 struct Turns {
     hash: Hash,
     lead: LeadSketch,
     quantum: u64,
     /// The current turn.
     turn: u64,
+    /// Bytes that may still join the current turn; none before its first packet has left: any number.
+    room: Option<u64>,
     classes: u64,
 }
 
@@ -225,6 +228,7 @@ impl Fbqm {
                 hash,
                 quantum: params.bytes("quantum").get(),
                 turn: 0,
+                room: None,
                 classes: classes as u64,
             }),
             SortBy::StartOrder => Sorting::Classes(Classifier::StartOrder { first: Vec::new(), classes }),
@@ -320,7 +324,9 @@ impl Fbqm {
             return None;
         }
         if let Sorting::Turns(turns) = &mut self.sorting {
-            return Some((turns.advance(self.occupied), false));
+            let class = turns.advance(self.occupied);
+            turns.room.get_or_insert(self.classes[class].queue.len() as u64 * turns.quantum);
+            return Some((class, false));
         }
         if !self.always && !self.early.between_thresholds() {
             let arrival = |class: &usize| self.classes[*class].queue.front().map(|entry| entry.arrival);
@@ -371,7 +377,12 @@ impl Qdisc for Fbqm {
         }
         match &mut self.sorting {
             Sorting::Classes(classifier) => classifier.queued(pkt.flow, place.class),
-            Sorting::Turns(turns) => turns.lead.fill(&place.slots, place.end),
+            Sorting::Turns(turns) => {
+                turns.lead.fill(&place.slots, place.end);
+                if let (0, Some(room)) = (place.ahead, &mut turns.room) {
+                    *room -= u64::from(pkt.len);
+                }
+            }
         }
         let class = &mut self.classes[place.class];
         if class.queue.is_empty() {
@@ -422,11 +433,15 @@ impl Turns {
     fn place(&mut self, pkt: &Pkt, is_empty: bool) -> Place {
         let current = self.turn * self.quantum;
         let slots = self.hash.slots(pkt.flow);
-        let position = self.lead.position(&slots, current);
+        let mut position = self.lead.position(&slots, current);
         let mut ahead = (position - current) / self.quantum;
         if is_empty {
             self.turn += ahead;
+            self.room = None;
             ahead = 0;
+        } else if ahead == 0 && self.room.is_some_and(|room| room < u64::from(pkt.len)) {
+            position = current + self.quantum;
+            ahead = 1;
         }
         let class = ((self.turn + ahead) % self.classes) as usize;
         Place { class, ahead, end: position + u64::from(pkt.len), slots }
@@ -447,6 +462,9 @@ impl Turns {
             _ => u64::from(later.trailing_zeros()),
         };
         self.turn += steps;
+        if steps > 0 {
+            self.room = None;
+        }
         ((class + steps) % self.classes) as usize
     }
 }
@@ -653,6 +671,24 @@ mod tests {
         assert_eq!(served, [Some(0), Some(9), Some(1)]);
         assert_eq!(put(&mut queue, pkt(4, 1, 0)), Verdict::Accept);
         assert_eq!(put(&mut queue, pkt(5, 1, 0)), Verdict::Drop);
+    }
+
+    #[test]
+    fn flows_that_never_stop_coming_do_not_hold_a_turn_for_ever() {
+        let mut queue = by_lead(8, &[]);
+        for (key, flow) in [(0, 1), (1, 1), (2, 1), (10, 2)] {
+            put(&mut queue, pkt(key, flow, 0));
+        }
+        // Two new flows for each packet that leaves. The first turn began with two packets: two more join it, the others
+        // the second turn, behind packet 1.
+        let mut served = Vec::new();
+        for new in 100..106 {
+            served.extend(queue.dequeue(Time::ZERO, &mut Vec::new()).map(|pkt| pkt.key));
+            for key in [2 * new, 2 * new + 1] {
+                put(&mut queue, pkt(key, key, 0));
+            }
+        }
+        assert_eq!(served, [0, 10, 200, 201, 1, 202]);
     }
 
     #[test]
