@@ -688,6 +688,7 @@ impl Case {
                     window: stream.next_u64() >> (32 + stream.below(32)),
                     mss,
                     frame: mss + 90,
+                    scale: 1 << stream.below(15),
                 };
                 let held = stream.next_u64() >> (30 + stream.below(34));
                 let what = stream.below(4);

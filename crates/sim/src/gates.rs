@@ -57,7 +57,14 @@ impl Gates {
     }
 
     /// A TCP packet has come over `port` that is of a program's concern. False when it is held.
-    pub(crate) fn pass(&mut self, port: u32, label: Label, profile: &Profile, net: &mut Net) -> bool {
+    pub(crate) fn pass<'p>(
+        &mut self,
+        port: u32,
+        label: Label,
+        profile_of: impl Fn(u32) -> &'p Profile,
+        net: &mut Net,
+    ) -> bool {
+        let profile = profile_of(label.flow);
         let next = net.routes[label.hop as usize];
         let packet = *net.slab.at(label.key);
         let (of_next, of_twin) = (self.of_port[next as usize], self.of_port[(port ^ 1) as usize]);
@@ -74,7 +81,7 @@ impl Gates {
             {
                 net.slab.remove(late.key);
             }
-            gate.settle(of_next, profile, net);
+            gate.settle(of_next, &profile_of, net);
             return true;
         }
         if !packet.reverse || of_twin == NONE {
@@ -94,7 +101,7 @@ impl Gates {
                 set_window(window, label, profile, net);
             }
         }
-        gate.settle(of_twin, profile, net);
+        gate.settle(of_twin, &profile_of, net);
         verdict != AckVerdict::Hold
     }
 
@@ -112,8 +119,7 @@ impl Gates {
         gate.wake_at = None;
         let held = gate.waiting(net);
         gate.program.on_timer(net.now, held);
-        gate.release(&profile_of, net);
-        gate.plan(number, net);
+        gate.settle(number, &profile_of, net);
     }
 }
 
@@ -131,9 +137,8 @@ impl Gate {
     }
 
     /// Lets go what may go, and plans the timer.
-    fn settle(&mut self, number: u32, profile: &Profile, net: &mut Net) {
-        // Flows at one port nearly always have one profile; the scale of a window is all that is needed of it.
-        self.release(&|_| profile, net);
+    fn settle<'p>(&mut self, number: u32, profile_of: &impl Fn(u32) -> &'p Profile, net: &mut Net) {
+        self.release(profile_of, net);
         self.plan(number, net);
     }
 
@@ -160,11 +165,12 @@ impl Gate {
     }
 }
 
-/// States a window in an acknowledgement, rounded up to the scale so that whole segments fit.
+/// States a window in an acknowledgement.
 fn set_window(window: u64, label: Label, profile: &Profile, net: &mut Net) {
     let packet = net.slab.at(label.key);
-    let scale = if packet.flags & flag::SYN != 0 { 1 } else { 1 << profile.window_shift };
-    let window = window.next_multiple_of(scale);
+    let is_syn = packet.flags & flag::SYN != 0;
+    let window =
+        if is_syn { window } else { Segment::stated(window, profile.mss, 1 << profile.window_shift) };
     packet.window = u64::from(packet.window).min(window) as u32;
 }
 
@@ -185,5 +191,6 @@ fn segment(packet: &Packet, profile: &Profile) -> Segment {
         window: u64::from(packet.window),
         mss: profile.mss,
         frame: profile.mss + u64::from(profile.overhead),
+        scale: 1 << profile.window_shift,
     }
 }

@@ -246,10 +246,11 @@ impl Simulation<'_> {
 
     /// Shows a packet to the programs of ports; false when one holds it.
     fn pass_gates(&mut self, port: u32, label: Label) -> bool {
-        match self.flows.tcp_profile(label.flow as usize) {
-            Some(profile) => self.control.gates.pass(port, label, profile, &mut self.net),
-            None => true,
+        if self.flows.tcp_profile(label.flow as usize).is_none() {
+            return true;
         }
+        let profile_of = |flow: u32| self.flows.profile(flow as usize);
+        self.control.gates.pass(port, label, profile_of, &mut self.net)
     }
 
     /// Lets a TCP flow's sender work.

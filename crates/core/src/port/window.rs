@@ -22,6 +22,16 @@ pub struct Segment {
     pub mss: u64,
     /// Bytes that a full segment takes on the link.
     pub frame: u64,
+    /// Bytes that a step of its receiver's window field stands for after the handshake (RFC 7323, section 2).
+    pub scale: u64,
+}
+
+impl Segment {
+    /// A window as a field can state it. Steps of up to a segment round up: what that adds is no segment more, and a whole
+    /// number of segments stays whole. Larger steps round down.
+    pub fn stated(window: u64, mss: u64, scale: u64) -> u64 {
+        if scale <= mss { window.next_multiple_of(scale.max(1)) } else { window / scale * scale }
+    }
 }
 
 /// What becomes of an acknowledgement.

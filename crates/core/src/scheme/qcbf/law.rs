@@ -50,6 +50,9 @@ pub struct Law {
 struct Flow {
     mss: u64,
     frame: u64,
+    scale: u64,
+    /// Segments that its receiver acknowledges late, when no other follows.
+    late: u64,
     /// Right edge that it was given, what has come of that, and what is acknowledged.
     edge: u64,
     came: u64,
@@ -62,15 +65,37 @@ struct Flow {
 }
 
 impl Flow {
-    /// Bytes on the link of what it may send or has sent.
+    /// Bytes on the link of what it may send or has sent. Steps of more than a segment leave turns that are not whole, of
+    /// which receivers acknowledge the last segment late: that one, which has passed the port, does not count.
     fn outstanding(&self) -> u64 {
-        self.edge.saturating_sub(self.acked).div_ceil(self.mss) * self.frame
+        if self.scale <= self.mss {
+            return self.edge.saturating_sub(self.acked).div_ceil(self.mss) * self.frame;
+        }
+        let passed = self.came.saturating_sub(self.acked) / self.mss;
+        self.expected() + passed.saturating_sub(self.late) * self.frame
+    }
+
+    /// What a window field in an acknowledgement of `offset` states of what it was given.
+    fn left(&self, offset: u64) -> u64 {
+        let left = self.edge - offset.min(self.edge);
+        if self.scale <= self.mss { left } else { Segment::stated(left, self.mss, self.scale) }
+    }
+
+    /// From where its edges are counted: the begin, or what is acknowledged when a step of its field is more than a segment.
+    fn base(&self, acked: u64) -> u64 {
+        if self.scale <= self.mss { 0 } else { acked }
     }
 
     /// The part of it that is still to come.
     fn expected(&self) -> u64 {
         self.edge.saturating_sub(self.came.max(self.acked)).div_ceil(self.mss) * self.frame
     }
+}
+
+/// The least that a flow is given at once: a turn, or the step of its window field when that is more.
+fn unit(turn: u64, mss: u64, scale: u64) -> u64 {
+    let turn = turn * mss;
+    if scale <= mss { turn } else { turn.next_multiple_of(scale) }
 }
 
 impl Law {
@@ -153,7 +178,7 @@ impl Law {
             self.remove(segment.flow);
             self.syns.push_back(now);
         }
-        let Segment { flow, mss, frame, .. } = *segment;
+        let Segment { flow, mss, frame, scale, .. } = *segment;
         // A flow that is not known was silent for too long, or is older than the program.
         let is_new = !self.flows.contains_key(&flow);
         if is_new {
@@ -165,6 +190,8 @@ impl Law {
             let entry = Flow {
                 mss,
                 frame,
+                scale,
+                late: self.terms.turn - 1,
                 edge,
                 came: edge,
                 acked: edge.saturating_sub(mss),
@@ -197,9 +224,11 @@ impl Law {
     /// A segment of the receiver passes.
     pub fn on_ack(&mut self, now: Time, segment: &Segment) -> AckVerdict {
         let Segment { flow, offset, .. } = *segment;
+        // The receiver's end states the scale of its windows.
+        self.change(flow, |entry| entry.scale = segment.scale);
         let Some(entry) = self.flows.get(&flow).copied() else {
             // It was silent for too long, or has ended: a turn, for a right edge that was given stays given.
-            return AckVerdict::Window(self.terms.turn * segment.mss);
+            return AckVerdict::Window(unit(self.terms.turn, segment.mss, segment.scale));
         };
         if segment.rst || offset >= entry.end {
             self.remove(flow);
@@ -212,19 +241,23 @@ impl Law {
             entry.acked = entry.acked.max(offset);
             // What went missing and was sent again may have been counted below.
             entry.edge = entry.edge.max(offset);
+            // Less than a segment, which no field states any more: the sender had it with the segments before, and left it.
+            if entry.came <= offset && entry.edge - offset < entry.mss && entry.left(offset) == 0 {
+                entry.edge = offset;
+            }
         });
+        let turn = unit(self.terms.turn, entry.mss, entry.scale);
+        let base = entry.base(offset);
         if entry.is_open {
-            let turn = self.terms.turn * entry.mss;
             // In slow start a sender cannot use more.
             let usable = self.terms.initial_window * entry.mss + offset;
             let window = self.window(entry.mss, entry.frame).min(usable).max(turn);
-            let most = (offset + window.min(segment.window)) / turn * turn;
+            let most = base + (offset - base + window.min(segment.window)) / turn * turn;
             if self.waiting.is_empty() {
-                self.give(flow, most);
+                self.give(flow, base, most);
             }
         }
-        let left = self.flows.get(&flow).map_or(0, |entry| entry.edge - offset.min(entry.edge));
-        let turn = self.terms.turn * entry.mss;
+        let left = self.flows.get(&flow).map_or(0, |entry| entry.left(offset));
         if left >= turn || !is_new || !entry.is_open {
             return AckVerdict::Window(left);
         }
@@ -245,26 +278,39 @@ impl Law {
                 self.waiting.pop_front();
                 continue;
             };
-            let turn = self.terms.turn * entry.mss;
-            let most = (entry.acked / turn + 1) * turn;
+            let turn = unit(self.terms.turn, entry.mss, entry.scale);
+            let base = entry.base(entry.acked);
+            let most = base + ((entry.acked - base) / turn + 1) * turn;
             if entry.is_open && entry.edge < most {
-                self.give(flow, most);
+                self.give(flow, base, most);
             }
-            let edge = self.flows.get(&flow).map_or(0, |entry| entry.edge);
-            if entry.is_open && edge < most {
+            let given = self.flows.get(&flow).copied().unwrap_or(entry);
+            if entry.is_open && given.edge < most {
                 return None;
             }
             self.waiting.pop_front();
             if let Some(entry) = self.flows.get_mut(&flow) {
                 entry.is_waiting = false;
             }
-            return Some((flow, edge - entry.acked.min(edge)));
+            return Some((flow, given.left(entry.acked)));
         }
     }
 
-    /// Forgets flows that were silent for the ageing time and do not wait for a turn.
+    /// Forgets flows that were silent for the ageing time and do not wait for a turn. Those that wait lose what no window
+    /// field states any more after half of it.
     pub fn age(&mut self, now: Time) {
         let ageing = self.terms.ageing;
+        let is_lost = |f: &Flow| {
+            f.is_waiting
+                && f.edge > f.acked
+                && f.left(f.acked) == 0
+                && 2 * now.since(f.seen).as_nanos() >= ageing.as_nanos()
+        };
+        let lost: Vec<FlowId> =
+            self.flows.iter().filter(|(_, f)| is_lost(f)).map(|(flow, _)| *flow).collect();
+        for flow in lost {
+            self.change(flow, |entry| entry.edge = entry.acked.max(entry.came));
+        }
         let silent = self.flows.iter().filter(|(_, f)| !f.is_waiting && now.since(f.seen) >= ageing);
         let silent: Vec<FlowId> = silent.map(|(flow, _)| *flow).collect();
         silent.into_iter().for_each(|flow| self.remove(flow));
@@ -281,12 +327,12 @@ impl Law {
         Some(self.seen + Span::from_nanos(drain.max(1_000)))
     }
 
-    /// Moves a flow's right edge towards `most`, in whole turns, as far as the balance factor stays at 0 or below (Eq. 5)
+    /// Moves a flow's right edge towards `most`, to a whole number of its units from `base`, as far as the balance factor stays at 0 or below (Eq. 5)
     /// and the windows within Eq. 2.
     ///
     /// Whatever senders do, all that is expected may come at once: the queue holds it, unless that is less than D_L, below
     /// which the link idles (Eq. 2's left end).
-    fn give(&mut self, flow: FlowId, most: u64) {
+    fn give(&mut self, flow: FlowId, base: u64, most: u64) {
         let of_queue = self.queue().max(self.terms.pipe).saturating_sub(self.held + self.expected);
         let room = of_queue.min(self.budget().saturating_sub(self.outstanding));
         let is_idle = self.held == 0 && self.outstanding == 0;
@@ -294,15 +340,15 @@ impl Law {
         let of_flow = self.queue().max(self.terms.pipe) / self.open.max(1);
         self.change(flow, |entry| {
             // Who has nothing to send keeps no more than its part of the queue from others.
-            let room = room.min(of_flow.max(turn * entry.frame).saturating_sub(entry.expected()));
-            let wanted = most.saturating_sub(entry.edge).div_ceil(turn * entry.mss);
+            let unit = unit(turn, entry.mss, entry.scale);
+            let least = unit.div_ceil(entry.mss) * entry.frame;
+            let room = room.min(of_flow.max(least).saturating_sub(entry.expected()));
+            // Edges lie at whole turns, so that receivers have nothing left to acknowledge later.
+            let units = |edge: u64| edge.saturating_sub(base) / unit;
+            let full = entry.edge.saturating_add(room / entry.frame * entry.mss);
             // A queue that holds no turn still takes one over an idle link.
-            let turns = wanted.min((room / (turn * entry.frame)).max(u64::from(is_idle)));
-            if turns > 0 {
-                // Edges lie at whole turns, so that receivers have nothing left to acknowledge later.
-                let given = entry.edge + turns * turn * entry.mss;
-                entry.edge = given.min(most.max(entry.edge));
-            }
+            let given = units(full).max(units(entry.edge) + u64::from(is_idle));
+            entry.edge = entry.edge.max((base + given * unit).min(most));
         });
     }
 
@@ -355,6 +401,7 @@ mod tests {
             window: 1 << 20,
             mss: MSS,
             frame: FRAME,
+            scale: 1,
         }
     }
 
@@ -456,6 +503,24 @@ mod tests {
         }
     }
 
+    /// A step of 2^13 bytes is 5.66 segments: windows are whole steps, and all the segments that fit count.
+    #[test]
+    fn a_window_is_whole_steps_of_its_field_and_counts_as_stated() {
+        let wide = |segment: Segment| Segment { scale: 8192, window: 1 << 29, ..segment };
+        let mut law = Law::new(terms());
+        for flow in 0..8 {
+            law.on_data(Time::ZERO, &syn(flow));
+            law.on_ack(Time::ZERO, &wide(syn(flow)));
+        }
+        // An eighth of 60 frames is 7.5, of which a step takes 6: six flows have one each in the queue of 40 less 800 bytes.
+        assert_eq!((law.outstanding(), law.expected), (36 * FRAME, 36 * FRAME));
+        // Two segments have left the queue: 4 of 6 may still come, less than a step, so the field says nothing more.
+        law.on_data(Time::ZERO, &wide(segment(0, 2 * MSS)));
+        assert_eq!(law.on_ack(Time::ZERO, &wide(segment(0, 2 * MSS))), AckVerdict::Copy(0));
+        assert_eq!(Segment::stated(8191, MSS, 8192), 0);
+        assert_eq!(Segment::stated(2 * MSS, MSS, 128), 2944, "2896, and less than a segment more");
+    }
+
     #[test]
     fn a_fin_a_reset_and_silence_give_the_share_back() {
         let (mut law, _) = opened(2);
@@ -480,7 +545,13 @@ mod tests {
     proptest! {
         /// Eq. 5: whatever flows do, grants never lift the balance factor above 0, and counts follow from the entries.
         #[test]
-        fn grants_never_exceed_the_budget(steps in prop::collection::vec((0u32..80, 0u8..6, 0u64..8), 1..400)) {
+        fn grants_never_exceed_the_budget(
+            steps in prop::collection::vec((0u32..80, 0u8..6, 0u64..8), 1..400),
+            shift in 0u32..15,
+        ) {
+            let scale = 1 << shift;
+            let syn = |flow| Segment { scale, ..syn(flow) };
+            let segment = |flow, offset| Segment { scale, ..segment(flow, offset) };
             let mut law = Law::new(terms());
             let mut now = Time::ZERO;
             for (flow, step, n) in steps {
