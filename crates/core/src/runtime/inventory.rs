@@ -33,6 +33,8 @@ pub struct Port {
     pub to: NodeId,
     /// Rate.
     pub capacity: Rate,
+    /// Bytes that its link adds to an IP packet, and its shaper counts.
+    pub overhead: u32,
 }
 
 impl Inventory {
@@ -46,10 +48,11 @@ impl Inventory {
             by_name: BTreeMap::new(),
         };
         let numbered = (0..).map(PortId).zip(rates);
+        let overhead = topology.frame_overhead.get() as u32;
         all.ports.extend(numbered.clone().map(|(port, rate)| {
             let link = &topology.links[port.index() / 2];
             let (from, to) = if port.index().is_multiple_of(2) { (link.a, link.b) } else { (link.b, link.a) };
-            Port { from, to, capacity: *rate }
+            Port { from, to, capacity: *rate, overhead }
         }));
         all.by_name = numbered.map(|(port, _)| (topology.port_name(port), port)).collect();
         all
@@ -80,10 +83,17 @@ impl Inventory {
         }
     }
 
-    /// A port is made; two nodes may have several.
+    /// The link of `port` adds so many bytes to an IP packet.
+    pub fn set_overhead(&mut self, port: PortId, overhead: u32) {
+        if let Some(port) = self.ports.get_mut(port.index()) {
+            port.overhead = overhead;
+        }
+    }
+
+    /// A port is made, whose link adds nothing to IP packets; two nodes may have several.
     pub fn add_port(&mut self, name: &str, from: NodeId, to: NodeId, capacity: Rate) -> PortId {
         let port = PortId(self.ports.len() as u32);
-        self.ports.push(Port { from, to, capacity });
+        self.ports.push(Port { from, to, capacity, overhead: 0 });
         self.by_name.entry(name.to_owned()).or_insert(port);
         port
     }

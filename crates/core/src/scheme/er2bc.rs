@@ -65,6 +65,8 @@ pub const CONTROL_KEYS: &[Key] = keys! {
     "ceiling": RATE, default "1gbit", from "rate of the access line";
     /// Least rate of a class, as far as the estimate carries it
     "class-floor": RATE, default "80kbit", from "Sect. 4.1";
+    /// IP packets by which needs become rates on the link, headers of frames included, as all other rates are
+    "packet": Kind::Quantity(Dimension::Bytes), default "1500B", from "Ethernet";
 };
 
 const KEYS: &[Key] = keys! {
@@ -72,7 +74,7 @@ const KEYS: &[Key] = keys! {
     "port": Kind::Text, required;
     /// The gateway behind the path
     "receiver": Kind::Text, required;
-    /// Rate that each flow needs, the most important first: flow i is class i of the port's queue
+    /// Rate of IP packets that each flow needs, the most important first: flow i is class i of the port's queue
     "needs": Kind::TextList, required;
     /// Flows send lost packets again (TCP); without, they are sent with redundancy (UDP)
     "retransmission": Kind::Bool, default "true", from "Sect. 3.1";
@@ -88,6 +90,7 @@ const KEYS: &[Key] = keys! {
     ..CONTROL_KEYS[3];
     ..CONTROL_KEYS[4];
     ..CONTROL_KEYS[5];
+    ..CONTROL_KEYS[6];
 };
 
 fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, String)> {
@@ -120,6 +123,9 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
     }
     if params.span("cycle").is_zero() {
         return Err(("cycle", "must be longer than 0s".to_owned()));
+    }
+    if params.bytes("packet").get() == 0 {
+        return Err(("packet", "is zero; no rate of frames could be told".to_owned()));
     }
     Ok(())
 }
@@ -177,13 +183,14 @@ fn place(params: &Params, inventory: &Inventory, _routes: &[Vec<PortId>]) -> Vec
 }
 
 /// What is saved is the estimate.
-fn build(place: &Place, _inventory: &Inventory, saved: Option<&[u8]>) -> Built {
+fn build(place: &Place, inventory: &Inventory, saved: Option<&[u8]>) -> Built {
     let Some(&(peer, _)) = place.peers.first() else { return Built::default() };
     if place.role.name == RECEIVER.name {
         return Built::brain(gateway::Receiver { sender: peer });
     }
     let Some(&port) = place.ports.first() else { return Built::default() };
-    let mut settings = Settings::new(&place.params);
+    let overhead = inventory.port(port).map_or(0, |port| port.overhead);
+    let mut settings = Settings::new(&place.params, overhead);
     let before: Option<Rate> = saved.and_then(|bytes| postcard::from_bytes(bytes).ok());
     if let Some(before) = before {
         settings.estimator.initial = before.min(settings.estimator.ceiling);
@@ -204,6 +211,7 @@ fn build(place: &Place, _inventory: &Inventory, saved: Option<&[u8]>) -> Built {
     Built::brain(gateway::Sender {
         port,
         receiver: peer,
+        overhead,
         cycle,
         number: probe::Seq::new(0),
         estimator,
@@ -230,11 +238,14 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What parameters of the scheme say.
-    pub fn new(params: &Params) -> Self {
+    /// What parameters of the scheme say; the link at the port adds `overhead` bytes to an IP packet.
+    pub fn new(params: &Params, overhead: u32) -> Self {
         let redundant = redundant(params);
+        let packet = u128::from(params.bytes("packet").get().max(1));
+        let framed = |rate: u64| u128::from(rate) * (packet + u128::from(overhead)) / packet;
         let flow = |(number, need): (u32, &String)| {
-            let need = Rate::from_bits_per_sec(parse_quantity(need, Dimension::Rate).unwrap_or_default());
+            let need = framed(parse_quantity(need, Dimension::Rate).unwrap_or_default());
+            let need = Rate::from_bits_per_sec(u64::try_from(need).unwrap_or(u64::MAX));
             let is_redundant = redundant.contains(&number.to_string());
             shares::Flow { need, retransmits: params.bool("retransmission") && !is_redundant }
         };

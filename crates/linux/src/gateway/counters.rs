@@ -15,10 +15,10 @@ const INET: u8 = 1;
 const COUNTER_TYPE: u32 = 1;
 /// `ARPHRD_ETHER`, and its header before the IP packet.
 const ETHERNET: &str = "1";
-const ETHERNET_HEADER: u64 = 14;
+const ETHERNET_HEADER: u32 = 14;
 
 /// Bytes of a packet that `interface` counts before IP.
-pub(super) fn link_header(interface: &str) -> u64 {
+pub(super) fn link_header(interface: &str) -> u32 {
     let kind = fs::read_to_string(format!("/sys/class/net/{interface}/type")).unwrap_or_default();
     if kind.trim() == ETHERNET { ETHERNET_HEADER } else { 0 }
 }
@@ -35,7 +35,7 @@ pub(super) struct Sent {
 impl Sent {
     /// For `interface`, whose shaper is new.
     pub(super) fn new(interface: &str) -> Self {
-        Self { last: Vec::new(), passed: Passed::default(), header: link_header(interface) }
+        Self { last: Vec::new(), passed: Passed::default(), header: link_header(interface).into() }
     }
 
     /// The shaper is new: its counters begin at nothing.

@@ -20,6 +20,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::counters;
 use super::install::{self, Restored};
 use super::journal::State;
 use super::machine::Machine;
@@ -136,7 +137,8 @@ impl Gateway {
     fn begin(&mut self) -> Result<(), Error> {
         let saved = self.runner.save();
         let refusals = *self.runner.refusals();
-        let roles = self.machine.loaded.deployment.roles(&saved);
+        let deployment = &self.machine.loaded.deployment;
+        let roles = deployment.roles(counters::link_header(&deployment.interface), &saved);
         self.runner = Runner::new::<Machine>(roles, inventory())
             .map_err(|lacks| Error::Missing(format!("error: {lacks}")))?;
         self.runner.go_on_from(refusals);

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use bandmaster_core::scheme::er2bc::deployment::Role;
 
+use super::counters::link_header;
 use super::journal::{self, Entry, Journal, State};
 use super::saved::{Saved, remove_root};
 use super::{Error, Loaded, device, plan, rules};
@@ -104,7 +105,7 @@ pub(super) fn shaper(journal: &mut Journal, loaded: &Loaded, index: i32, again: 
         remove_root(index)?;
     }
     journal.write(&Entry::AddQdisc)?;
-    Htb::create(&deployment.interface, &plan::shaper(sender))
+    Htb::create(&deployment.interface, &plan::shaper(sender, link_header(&deployment.interface)))
         .map_err(|e| privileged(&format!("error: {e}"), &e.error))
 }
 

@@ -174,7 +174,10 @@ impl Machine {
         self.unseen = 0;
         self.has_lost_order = false;
         self.timers.clear();
-        self.wanted = deployment.sender.as_ref().map(Rates::initial);
+        self.wanted = deployment
+            .sender
+            .as_ref()
+            .map(|sender| Rates::initial(sender, counters::link_header(&deployment.interface)));
         let mut status = status::lock(&self.shared);
         let class = |class: &Class| ClassStatus {
             name: class.name.clone(),

@@ -7,6 +7,7 @@ use bandmaster_core::scheme::er2bc::deployment::{Restore, Role, Sender};
 use bandmaster_core::units::Bytes;
 use serde::Serialize;
 
+use super::counters::link_header;
 use super::shaper::Rates;
 use super::{Error, Loaded, device, order, rules};
 use crate::htb;
@@ -42,8 +43,8 @@ pub struct Plan {
 }
 
 /// The shaper as it is made.
-pub(super) fn shaper(sender: &Sender) -> htb::Plan {
-    let rates = Rates::initial(sender);
+pub(super) fn shaper(sender: &Sender, overhead: u32) -> htb::Plan {
+    let rates = Rates::initial(sender, overhead);
     let class = |(number, (class, (rate, ceil))): (usize, (&_, &(_, _)))| {
         let class: &bandmaster_core::scheme::er2bc::deployment::Class = class;
         htb::Class {
@@ -96,7 +97,7 @@ pub fn plan(loaded: &Loaded) -> Result<Plan, Error> {
     }
     let mut qdisc = Vec::new();
     if let Some(sender) = &deployment.sender {
-        let htb = shaper(sender);
+        let htb = shaper(sender, link_header(&deployment.interface));
         qdisc.push(format!("qdisc add dev {interface} root handle 1: htb default 0"));
         let (rate, ceil) = (htb.rate, htb.ceil);
         qdisc.push(format!(

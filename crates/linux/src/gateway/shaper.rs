@@ -39,10 +39,10 @@ impl Host for Rates {
 
 impl Rates {
     /// Those that the role sets first.
-    pub(super) fn initial(sender: &Sender) -> Self {
+    pub(super) fn initial(sender: &Sender, overhead: u32) -> Self {
         let least = Rate::from_bits_per_sec(1);
         let mut rates = Self { root: (least, least), classes: vec![(least, least); sender.classes.len()] };
-        if let Ok(mut runner) = Runner::new::<Self>(vec![sender.role(None)], inventory()) {
+        if let Ok(mut runner) = Runner::new::<Self>(vec![sender.role(overhead, None)], inventory()) {
             runner.begin(&mut rates, Time::ZERO);
             runner.wake(&mut rates, 0, Time::ZERO, Time::ZERO);
         }

@@ -120,20 +120,24 @@ pub fn inventory() -> Inventory {
 const PATH: PortId = PortId(0);
 
 impl Sender {
-    /// The role, which goes on from what an earlier one saved.
-    pub fn role(&self, saved: Option<&[u8]>) -> scheme::Role {
+    /// The role, which goes on from what an earlier one saved. The shaper counts `overhead` bytes more than those of IP.
+    pub fn role(&self, overhead: u32, saved: Option<&[u8]>) -> scheme::Role {
         let place = Place {
             peers: vec![(OTHER, &er2bc::RECEIVER)],
             ports: vec![PATH],
             ..Place::new(&er2bc::SENDER, OWN, self.params.clone())
         };
-        scheme::Role::new(&er2bc::DEF, place, &inventory(), saved)
+        let mut both = inventory();
+        let path = both.add_port("own->other", OWN, OTHER, self.params.rate("ceiling"));
+        debug_assert_eq!(path, PATH);
+        both.set_overhead(path, overhead);
+        scheme::Role::new(&er2bc::DEF, place, &both, saved)
     }
 }
 
 impl Deployment {
-    /// Its roles, which go on from what those before them saved.
-    pub fn roles(&self, saved: &[Option<Vec<u8>>]) -> Vec<scheme::Role> {
+    /// Its roles, which go on from what those before them saved. The shaper counts `overhead` bytes more than those of IP.
+    pub fn roles(&self, overhead: u32, saved: &[Option<Vec<u8>>]) -> Vec<scheme::Role> {
         let answering = || {
             let place = Place {
                 peers: vec![(OTHER, &er2bc::SENDER)],
@@ -142,7 +146,7 @@ impl Deployment {
             scheme::Role::new(&er2bc::DEF, place, &inventory(), None)
         };
         let saved = saved.first().and_then(Option::as_deref);
-        let asking = self.sender.iter().map(|sender| sender.role(saved));
+        let asking = self.sender.iter().map(|sender| sender.role(overhead, saved));
         asking.chain((self.role != Role::Sender).then(answering)).collect()
     }
 }
@@ -715,7 +719,7 @@ ports = [5060, "10000-20000"]
         let sender = deployment.sender.expect("a sender");
         let names: Vec<&str> = sender.classes.iter().map(|class| class.name.as_str()).collect();
         assert_eq!(names, ["voice", "rest"]);
-        let flows = er2bc::Settings::new(&sender.params).flows;
+        let flows = er2bc::Settings::new(&sender.params, 0).flows;
         assert_eq!(flows[0].need, Rate::from_bits_per_sec(400_000));
         assert!(!flows[0].retransmits);
         assert_eq!(sender.hold, Span::from_secs(10));

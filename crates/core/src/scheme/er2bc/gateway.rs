@@ -12,6 +12,8 @@ use crate::units::Rate;
 pub(super) struct Sender {
     pub(super) port: PortId,
     pub(super) receiver: NodeId,
+    /// Bytes that the link at the port adds to an IP packet: all rates are of bytes on that link.
+    pub(super) overhead: u32,
     pub(super) cycle: Span,
     /// Of the next question.
     pub(super) number: Seq,
@@ -44,7 +46,7 @@ impl Sender {
 
     fn on_left(&mut self, now: Time, payload: &[u8], passed: Passed, out: &mut Outbox) {
         if let Some((seq, _)) = self.asked.take_if(|(_, asked)| asked == payload)
-            && self.estimator.on_sent(seq, counters(passed, now))
+            && self.estimator.on_sent(seq, self.on_link(counters(passed, now)))
         {
             self.shares.on_cut(self.estimator.estimate());
             self.set(out);
@@ -59,13 +61,19 @@ impl Sender {
             watchdog.heard = now;
             std::mem::take(&mut watchdog.is_silent)
         });
-        let update = self.estimator.on_answer(seq, received, now);
+        let update = self.estimator.on_answer(seq, self.on_link(received), now);
         if let Some(update) = &update {
             self.shares.on_update(update);
         }
         if update.is_some() || was_silent {
             self.set(out);
         }
+    }
+
+    /// Counters of IP packets as bytes on the link. They wrap.
+    fn on_link(&self, counters: Counters) -> Counters {
+        let framing = counters.packets.wrapping_mul(u64::from(self.overhead));
+        Counters { bytes: counters.bytes.wrapping_add(framing), ..counters }
     }
 
     /// Puts into the shaper what is to be in force now.

@@ -72,7 +72,7 @@ impl Order {
     /// Begins to count for `deployment`, from nothing.
     pub(in crate::gateway) fn attach(deployment: &Deployment) -> Result<Self, NoOrder> {
         let mut new = Self::load(deployment.role)?;
-        new.sent.header = link_header(&deployment.interface);
+        new.sent.header = link_header(&deployment.interface).into();
         new.follow(deployment)?;
         if new.role != Role::Receiver {
             new.departures()?.attach().map_err(refused)?;
