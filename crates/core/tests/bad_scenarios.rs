@@ -1412,7 +1412,7 @@ fn claims_and_figures() {
              queue_max, link_use, drops, marks, rtos, retransmits, throughput_least, completed, fct_mean, fct_p99, fct_p50, fct_p80, fct_max, \
              rounds, round_time_mean, round_time_max, round_goodput, control_rate, refusals, \
              fct_own_p99, fct_tuned_p99, undropped, flow_drops_p99, window_to_5, utilization_p80, sojourn_p5, \
-             sojourn_p50, sojourn_p95, sojourn_p99",
+             sojourn_p50, sojourn_p95, sojourn_p99, arrivals",
         ),
         (
             "metric = \"jain\"",
@@ -1523,7 +1523,7 @@ fn claims_and_figures() {
         (
             "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
             "kind = \"series\"\ny = \"drops\"",
-            "x.toml:92:5: error: figures.jain.y: \"drops\" is not \"throughput\", \"jain\", \"jain_normalised\", \"queue\", \"flows\", \"free\", \"estimate\", \"step\", \"received\", \"loss\", \"lost\", \"updates\", \"classes\", \"tuned\", \"cued\", \"coverage\", \"spare\" or \"silent\"",
+            "x.toml:92:5: error: figures.jain.y: \"drops\" is not \"throughput\", \"jain\", \"jain_normalised\", \"queue\", \"flows\", \"arrivals\", \"free\", \"estimate\", \"step\", \"received\", \"loss\", \"lost\", \"updates\", \"classes\", \"tuned\", \"cued\", \"coverage\", \"spare\" or \"silent\"",
         ),
         (
             "kind = \"sweep\"\nsweep = \"n\"",

@@ -325,7 +325,8 @@ impl Fbqm {
         }
         if let Sorting::Turns(turns) = &mut self.sorting {
             let class = turns.advance(self.occupied);
-            turns.room.get_or_insert(self.classes[class].queue.len() as u64 * turns.quantum);
+            let packets = self.classes[class].queue.len() as u64;
+            turns.room.get_or_insert(packets.saturating_mul(turns.quantum));
             return Some((class, false));
         }
         if !self.always && !self.early.between_thresholds() {
@@ -440,7 +441,7 @@ impl Turns {
             self.room = None;
             ahead = 0;
         } else if ahead == 0 && self.room.is_some_and(|room| room < u64::from(pkt.len)) {
-            position = current + self.quantum;
+            position = current.saturating_add(self.quantum);
             ahead = 1;
         }
         let class = ((self.turn + ahead) % self.classes) as usize;

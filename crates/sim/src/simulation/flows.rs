@@ -42,7 +42,7 @@ impl FlowTable {
     ) -> Self {
         let tcp = &plans[..ack_routes.len()];
         let needed = |by: &dyn Fn(&FlowGroup) -> bool| {
-            if scenario.flows.iter().any(|group| by(group)) { tcp.len() } else { 0 }
+            if scenario.flows.iter().any(by) { tcp.len() } else { 0 }
         };
         let size = |plan: &FlowPlan| plan.size(scenario, trial).map_or(0, Bytes::get);
         Self {

@@ -327,7 +327,7 @@ static CLASS: TableDef = TableDef {
         "name": Kind::Text, required;
         /// Its place: 1 before 2
         "priority": Kind::Integer { min: 1, max: 1000 }, required;
-        /// Rate that it needs
+        /// Rate of IP packets that it needs; other rates are of bytes on the link
         "need": RATE, required;
         /// It sends lost packets again (TCP); without, it is sent with redundancy (UDP)
         "retransmission": Kind::Bool, default "true", from "Sect. 3.1";
@@ -721,6 +721,9 @@ ports = [5060, "10000-20000"]
         assert_eq!(names, ["voice", "rest"]);
         let flows = er2bc::Settings::new(&sender.params, 0).flows;
         assert_eq!(flows[0].need, Rate::from_bits_per_sec(400_000));
+        // 400 kbit/s of packets of 1500 B are 403.7 kbit/s of frames of 1514 B.
+        let framed = er2bc::Settings::new(&sender.params, 14).flows;
+        assert_eq!(framed[0].need, Rate::from_bits_per_sec(403_733));
         assert!(!flows[0].retransmits);
         assert_eq!(sender.hold, Span::from_secs(10));
         let rule = &sender.classes[0].matches[0];
