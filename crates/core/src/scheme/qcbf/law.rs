@@ -327,8 +327,8 @@ impl Law {
         Some(self.seen + Span::from_nanos(drain.max(1_000)))
     }
 
-    /// Moves a flow's right edge towards `most`, to a whole number of its units from `base`, as far as the balance factor stays at 0 or below (Eq. 5)
-    /// and the windows within Eq. 2.
+    /// Moves a flow's right edge towards `most`, to a whole number of its units from `base`, as far as the balance factor
+    /// stays at 0 or below (Eq. 5) and the windows within Eq. 2.
     ///
     /// Whatever senders do, all that is expected may come at once: the queue holds it, unless that is less than D_L, below
     /// which the link idles (Eq. 2's left end).
