@@ -9,6 +9,9 @@ use crate::time::{Span, Time};
 /// Bytes on the link that are left free for each SYN of the last round trip: as many again may come unasked.
 const BARE: u64 = 100;
 
+/// Round trips between the segments of a flow whose window is closed.
+const CLOSED: u64 = 64;
+
 /// What the law is set to.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Terms {
@@ -40,6 +43,10 @@ pub struct Law {
     /// What waits at the port, and when that was seen.
     held: u64,
     seen: Time,
+    /// When data that it saw leaves the port, and its bytes: what of the queue is its flows' own.
+    leaving: VecDeque<(Time, u64)>,
+    /// The sum of these bytes.
+    own: u64,
     /// When SYNs came, within the last round trip.
     syns: VecDeque<Time>,
     /// Flows whose turn has not come, the longest waiting first.
@@ -109,6 +116,8 @@ impl Law {
             expected: 0,
             held: 0,
             seen: Time::ZERO,
+            leaving: VecDeque::new(),
+            own: 0,
             syns: VecDeque::new(),
             waiting: VecDeque::new(),
         }
@@ -120,6 +129,22 @@ impl Law {
         while self.syns.front().is_some_and(|at| now.since(*at) > self.terms.rtt) {
             self.syns.pop_front();
         }
+        while let Some((_, bytes)) = self.leaving.front().filter(|(at, _)| *at <= now) {
+            self.own -= bytes;
+            self.leaving.pop_front();
+        }
+    }
+
+    /// Of what [`Law::see`] has seen, `bytes` at the end are data of a flow.
+    pub fn own(&mut self, bytes: u64) {
+        self.own += bytes;
+        self.leaving.push_back((self.seen + self.time_for(self.held), bytes));
+    }
+
+    /// Time that the port takes for so many bytes.
+    fn time_for(&self, bytes: u64) -> Span {
+        let nanos = u128::from(bytes) * u128::from(self.terms.rtt.as_nanos());
+        Span::from_nanos((nanos / u128::from(self.terms.pipe.max(1))) as u64)
     }
 
     /// N_F.
@@ -157,15 +182,22 @@ impl Law {
         (u128::from(self.share()) * u128::from(mss) / u128::from(frame.max(1))) as u64
     }
 
-    /// What the window field of a segment says: the window, and below two thirds of a segment the share of the pipe alone.
-    /// Such senders have a segment each under way, which is more than the budget, in turns of the round trip that they know.
+    /// What the window field of a segment says: a flow's window, of what others leave of the budget (Eqs. 1 and 5: who is
+    /// over its fair queue gets no new window; what the flows' own windows fill is what Eq. 2 gave them). Below two
+    /// thirds of a segment it is the share of the pipe alone: such senders have a segment each under way, which is more
+    /// than the budget, in turns of the round trip that they know.
     pub fn field(&self, segment: &Segment) -> u64 {
-        let window = self.window(segment.mss, segment.frame);
+        let others = self.held.saturating_sub(self.own);
+        let of_flow = |bytes: u64| {
+            let left = bytes.saturating_sub(others) / self.open.max(1);
+            (u128::from(left) * u128::from(segment.mss) / u128::from(segment.frame.max(1))) as u64
+        };
+        let window = of_flow(self.budget());
         if window.saturating_mul(3) >= 2 * segment.mss {
             return window;
         }
-        let share = self.terms.pipe / self.open.max(1);
-        (u128::from(share) * u128::from(segment.mss) / u128::from(segment.frame.max(1))) as u64
+        // Closed, but for a segment now and then, whose field tells when it is open again.
+        of_flow(self.terms.pipe).max(segment.mss / CLOSED)
     }
 
     /// A segment of the sender passes.
@@ -322,9 +354,7 @@ impl Law {
         if self.waiting.is_empty() || self.outstanding > 0 {
             return None;
         }
-        let nanos = u128::from(self.held) * u128::from(self.terms.rtt.as_nanos());
-        let drain = (nanos / u128::from(self.terms.pipe.max(1))) as u64;
-        Some(self.seen + Span::from_nanos(drain.max(1_000)))
+        Some(self.seen + self.time_for(self.held).max(Span::from_micros(1)))
     }
 
     /// Moves a flow's right edge towards `most`, to a whole number of its units from `base`, as far as the balance factor
@@ -487,6 +517,27 @@ mod tests {
         assert!(law.window(MSS, FRAME) < MSS);
         let (law, _) = opened(100);
         assert_eq!(law.field(&segment(0, MSS)), 20 * FRAME / 100 * MSS / FRAME);
+    }
+
+    /// Eqs. 1 and 5: what others have in the queue is no flow's; what the flows have themselves is what they were given.
+    #[test]
+    fn fields_close_while_others_fill_the_queue() {
+        let (mut law, _) = opened(4);
+        let open = law.field(&segment(0, MSS));
+        assert_eq!(open, (60 * FRAME - 400) / 4 * MSS / FRAME);
+        for n in 1..=30 {
+            law.see(Time::ZERO, n * FRAME);
+            law.own(FRAME);
+        }
+        assert_eq!(law.field(&segment(0, MSS)), open, "all of the queue is their own");
+        law.see(Time::ZERO, 50 * FRAME);
+        assert_eq!(law.field(&segment(0, MSS)), (40 * FRAME - 400) / 4 * MSS / FRAME, "20 are of others");
+        law.see(Time::ZERO, 90 * FRAME);
+        assert_eq!(law.field(&segment(0, MSS)), MSS / CLOSED, "60 are of others");
+        // 30 frames leave within 36 us. What waits then has come later, from others.
+        law.see(Time::ZERO + Span::from_micros(36), 20 * FRAME);
+        assert_eq!(law.own, 0);
+        assert_eq!(law.field(&segment(0, MSS)), 40 * FRAME / 4 * MSS / FRAME);
     }
 
     /// 100 flows and 33 frames, in turns of two: 16 send, the others wait, and come in the order in which they asked.

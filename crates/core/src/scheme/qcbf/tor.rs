@@ -27,6 +27,9 @@ impl WindowProgram for Tor {
     fn on_data(&mut self, now: Time, segment: &Segment, held: u64) -> Option<u64> {
         self.law.see(now, held);
         self.law.on_data(now, segment);
+        if self.is_field && !segment.syn {
+            self.law.own(segment.frame);
+        }
         if self.next.is_none() && self.law.flows() > 0 {
             self.next = Some(now + self.interval);
         }
