@@ -25,6 +25,8 @@ use crate::topology::{NodeKind, Topology};
 use crate::units::{Dimension, Rate, parse_quantity};
 
 const RATE: Kind = Kind::Quantity(Dimension::Rate);
+const ROUNDS: Kind = Kind::Integer { min: 1, max: 1000 };
+const LOSSES: Kind = Kind::Integer { min: 0, max: 1_000_000 };
 
 /// The registry entry.
 pub static DEF: SchemeDef = SchemeDef {
@@ -67,7 +69,40 @@ pub const CONTROL_KEYS: &[Key] = keys! {
     "class-floor": RATE, default "80kbit", from "Sect. 4.1";
     /// IP packets by which needs become rates on the link, headers of frames included, as all other rates are
     "packet": Kind::Quantity(Dimension::Bytes), default "1500B", from "Ethernet";
+    /// `scaled`: least rates of classes share what the estimate leaves; `literal`: each class has its own, also beyond the estimate (control "paper" and "basic")
+    "class-floors": shares::Floors::KIND, default "scaled", from "bandmaster; the paper's is literal, Sect. 4.1";
+    /// C: rounds over which deficits of flows with retransmission add up
+    "deficit-rounds": ROUNDS, default "10", from "Table 4";
+    /// M: rounds of which the least reception ratio counts, without retransmission
+    "ratio-rounds": ROUNDS, default "10", from "Table 4";
+    /// B_lim: most that a flow with retransmission gets above its need
+    "bonus": RATE, default "50kbit", from "Table 4";
+    /// theta_H: more packets lost in a round cut the estimate below the received rate
+    "theta-high": LOSSES, default "1", from "Table 4";
+    /// theta_L: more packets lost in a round, up to theta-high, take the estimate halfway to the received rate
+    "theta-low": LOSSES, default "0", from "Table 4";
+    /// D_ini: first step of the estimate upward
+    "step-initial": RATE, default "50kbit", from "Table 4";
+    /// D_max: largest step of the estimate upward
+    "step-max": RATE, default "1mbit", from "Table 4";
+    /// alpha: factor from one step upward to the next
+    "alpha": Kind::Float { min: 1.0, max: 100.0 }, default "1.2", from "Table 4";
+    /// beta: how far below the received rate a cut goes
+    "beta": RATE, default "100kbit", from "Table 4";
 };
+
+/// What a file says that its keys do not exclude one by one: the key at fault, and why.
+fn check_constants(params: &Params) -> Result<(), (&'static str, String)> {
+    let (low, high) = (params.integer("theta-low"), params.integer("theta-high"));
+    if low > high {
+        return Err(("theta-low", format!("{low} is above theta-high, {high}")));
+    }
+    let (first, most) = (params.rate("step-initial"), params.rate("step-max"));
+    if first > most {
+        return Err(("step-initial", format!("{first} is above step-max, {most}")));
+    }
+    Ok(())
+}
 
 const KEYS: &[Key] = keys! {
     /// Port `from->to` of the sending gateway, whose queue is a shaper
@@ -91,6 +126,16 @@ const KEYS: &[Key] = keys! {
     ..CONTROL_KEYS[4];
     ..CONTROL_KEYS[5];
     ..CONTROL_KEYS[6];
+    ..CONTROL_KEYS[7];
+    ..CONTROL_KEYS[8];
+    ..CONTROL_KEYS[9];
+    ..CONTROL_KEYS[10];
+    ..CONTROL_KEYS[11];
+    ..CONTROL_KEYS[12];
+    ..CONTROL_KEYS[13];
+    ..CONTROL_KEYS[14];
+    ..CONTROL_KEYS[15];
+    ..CONTROL_KEYS[16];
 };
 
 fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, String)> {
@@ -127,7 +172,7 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
     if params.bytes("packet").get() == 0 {
         return Err(("packet", "is zero; no rate of frames could be told".to_owned()));
     }
-    Ok(())
+    check_constants(params)
 }
 
 /// Places of the flows that are sent with redundancy.
@@ -251,8 +296,23 @@ impl Settings {
         };
         let flows: Vec<shares::Flow> = (1..).zip(&params.list("needs")).map(flow).collect();
         let class_floor = params.rate("class-floor");
-        let shares =
-            shares::Settings { law: params.choice("control"), class_floor, ..shares::Settings::default() };
+        let shares = shares::Settings {
+            law: params.choice("control"),
+            deficit_rounds: usize::try_from(params.integer("deficit-rounds")).unwrap_or(1),
+            ratio_rounds: usize::try_from(params.integer("ratio-rounds")).unwrap_or(1),
+            bonus: params.rate("bonus"),
+            class_floor,
+            floors: params.choice("class-floors"),
+            ..shares::Settings::default()
+        };
+        let loss = abw::Loss {
+            theta_high: u64::try_from(params.integer("theta-high")).unwrap_or(0),
+            theta_low: u64::try_from(params.integer("theta-low")).unwrap_or(0),
+            step_initial: params.rate("step-initial"),
+            step_max: params.rate("step-max"),
+            alpha: params.float("alpha"),
+            beta: params.rate("beta"),
+        };
         // Redundancy makes up for a packet more or less in a round, so that W may rest close to what the flows need.
         let redundant = flows.iter().all(|flow| !flow.retransmits);
         let margin = if redundant { 0.004 } else { 0.02 };
@@ -262,7 +322,7 @@ impl Settings {
             floor: Rate::from_bits_per_sec(class_floor.bits_per_sec().saturating_mul(flows.len() as u64)),
             ceiling: params.rate("ceiling"),
             law: match params.choice("estimator") {
-                EstimatorKind::Loss => abw::Law::Loss(abw::Loss::default()),
+                EstimatorKind::Loss => abw::Law::Loss(loss),
                 EstimatorKind::Delay => {
                     abw::Law::Delay(delay::Settings { margin, ..delay::Settings::default() })
                 }

@@ -547,6 +547,9 @@ fn sender(reader: &mut Reader, file: &Section<'_>) -> Option<Sender> {
     }
     let classes = classes(reader, file);
     let mut params = control.params(er2bc::CONTROL_KEYS)?;
+    if let Err((key, what)) = er2bc::check_constants(&params) {
+        reader.fail_key(&control, key, what);
+    }
     let redundant = |(_, class): &(u32, &Class)| !class.flow.retransmits;
     let redundant = (1..).zip(&classes).filter(redundant).map(|(place, _)| place.to_string()).collect();
     params.set("needs", Value::List(classes.iter().map(|class| class.flow.need.to_string()).collect()));

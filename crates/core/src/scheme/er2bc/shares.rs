@@ -16,7 +16,8 @@
 //!
 //! Deviation: the paper's gateway gave each class at least 80 kb/s, because a rate of HTB cannot be zero, and so could
 //! promise more than W. Here the sum of the rates never exceeds W: classes that get what they want keep it, and the
-//! floors of the others are scaled to what these leave (but never to nothing: see [`FLOOR_SHARE`]).
+//! floors of the others are scaled to what these leave (but never to nothing: see [`FLOOR_SHARE`]). The paper's own
+//! form is [`Floors::Literal`].
 
 use std::collections::VecDeque;
 
@@ -64,6 +65,16 @@ choice! {
     }
 }
 
+choice! {
+    /// What a class keeps that is granted less than the least rate of a class.
+    pub enum Floors {
+        /// What W leaves, so that the sum of the rates is at most W.
+        Scaled = "scaled",
+        /// The least rate, also beyond W: the paper's gateway (Sect. 4.1).
+        Literal = "literal",
+    }
+}
+
 /// Settings of [`Shares`], with the paper's values as defaults (Table 4).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Settings {
@@ -77,6 +88,8 @@ pub struct Settings {
     pub bonus: Rate,
     /// Least rate of a class, as far as W carries it.
     pub class_floor: Rate,
+    /// Laws `paper` and `basic`: whether floors give way to W.
+    pub floors: Floors,
     /// Law `limit`: most that a flow gets above its need, as a share of it, so that it stands a falling bandwidth.
     pub headroom: f64,
     /// Law `limit`: a flow is served when its bandwidth was seen to be free but for this share.
@@ -100,6 +113,7 @@ impl Default for Settings {
             ratio_rounds: 10,
             bonus: Rate::from_bits_per_sec(50_000),
             class_floor: Rate::from_bits_per_sec(80_000),
+            floors: Floors::Scaled,
             headroom: 0.1,
             reach: 0.05,
             guard: 0.01,
@@ -125,7 +139,7 @@ pub struct Plan {
 /// The class of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Class {
-    /// Promised. The sum over all classes is at most W.
+    /// Promised. The sum over all classes is at most W, but with literal floors.
     pub rate: Rate,
     /// Most that it may borrow up to.
     pub ceil: Rate,
@@ -277,7 +291,11 @@ impl Shares {
             rest -= flow.granted;
         }
         let granted: Vec<f64> = self.flows.iter().map(|f| f.granted).collect();
-        with_floors(&granted, wanted, bits(self.settings.class_floor), w)
+        let floor = bits(self.settings.class_floor);
+        match self.settings.floors {
+            Floors::Scaled => with_floors(&granted, wanted, floor, w),
+            Floors::Literal => granted.iter().map(|granted| granted.max(floor).min(w)).collect(),
+        }
     }
 
     /// P1-P6.
@@ -436,6 +454,18 @@ mod tests {
 
     fn shares(law: Law, retransmits: bool, initial: u64) -> Shares {
         Shares::new(Settings { law, ..Settings::default() }, &flows(5, retransmits), kbit(initial))
+    }
+
+    /// W of 760 kbit/s leaves the second 360 and the others nothing: the paper's gateway gives them 80 each all the same.
+    #[test]
+    fn literal_floors_promise_more_than_there_is() {
+        let of = |floors| {
+            let settings = Settings { law: Law::Basic, floors, ..Settings::default() };
+            let shares = Shares::new(settings, &flows(5, true), kbit(760));
+            shares.plan().classes.iter().map(|c| c.rate.bits_per_sec()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(Floors::Literal), [400_000, 360_000, 80_000, 80_000, 80_000]);
+        assert_eq!(of(Floors::Scaled).iter().sum::<u64>(), 760_000);
     }
 
     /// A round: W(t-1), R(t-1), L(t) and W(t).
