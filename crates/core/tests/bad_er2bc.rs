@@ -39,7 +39,11 @@ const CASES: &[(&str, &str, &str)] = &[
     (PORT, "port = \"gw1->r1\"\nestimator = \"oracle\"", "schemes.er2bc.estimator: "),
     (PORT, "port = \"gw1->r1\"\nclass-floor = \"80\"", "schemes.er2bc.class-floor: "),
     (PORT, "port = \"gw1->r1\"\ntheta-low = 2", "schemes.er2bc.theta-low: 2 is above theta-high, 1"),
-    (PORT, "port = \"gw1->r1\"\nstep-max = \"20kbit\"", "schemes.er2bc.step-initial: 50kbit is above step-max, 20kbit"),
+    (
+        PORT,
+        "port = \"gw1->r1\"\nstep-max = \"20kbit\"",
+        "schemes.er2bc.step-initial: 50kbit is above step-max, 20kbit",
+    ),
     (PORT, "port = \"gw1->r1\"\nalpha = 0.9", "schemes.er2bc.alpha: "),
     (PORT, "port = \"gw1->r1\"\ndeficit-rounds = 0", "schemes.er2bc.deficit-rounds: "),
 ];
