@@ -50,6 +50,8 @@ pub struct PortSample {
     pub begun: u64,
     /// Bits that the link could carry since the last sample.
     pub capacity: f64,
+    /// The capacity changes with time.
+    pub varies: bool,
 }
 
 /// Collects samples.
@@ -82,15 +84,28 @@ pub struct Meter {
 struct Room {
     /// bit/s.
     rate: f64,
+    /// bit/s of the traffic that is not measured.
+    background: f64,
     since: Time,
-    /// Bits since the last sample.
+    /// Bits since the last sample, at the rate that the link begins with.
     bits: f64,
+    /// Bits of the background since the last sample.
+    taken: f64,
 }
 
 impl Room {
     fn advance(&mut self, at: Time) {
-        self.bits += self.rate * at.since(self.since).as_secs_f64();
+        let seconds = at.since(self.since).as_secs_f64();
+        self.bits += self.rate * seconds;
+        self.taken += self.background * seconds;
         self.since = at;
+    }
+
+    /// Bits since the last sample, over a link that varies those that it could carry.
+    fn take(&mut self, now: Time, port: &PortSample) -> f64 {
+        self.advance(now);
+        let (bits, taken) = (std::mem::take(&mut self.bits), std::mem::take(&mut self.taken));
+        if port.varies { (port.capacity - taken).max(0.0) } else { bits }
     }
 }
 
@@ -315,11 +330,12 @@ impl Meter {
         }
     }
 
-    /// From `at` on, the measured port can carry so many bit/s beside traffic that is not measured.
-    pub fn set_room(&mut self, at: Time, rate: f64) {
-        let room = self.room.get_or_insert(Room { rate, since: at, bits: 0.0 });
+    /// From `at` on, the measured port can carry so many bit/s beside `background`, the traffic that is not measured,
+    /// unless its capacity varies.
+    pub fn set_room(&mut self, at: Time, rate: f64, background: f64) {
+        let room = self.room.get_or_insert(Room { rate, background, since: at, bits: 0.0, taken: 0.0 });
         room.advance(at);
-        room.rate = rate;
+        (room.rate, room.background) = (rate, background);
     }
 
     /// Ends the interval at `now`. `port` is of the measured port; `capacities` are of the ports, in bit/s, less what
@@ -355,7 +371,7 @@ impl Meter {
             jain(chosen.map(|f| if normalised { rates[f] / self.fair[f].max(1.0) } else { rates[f] }))
         };
         let (all_jain, all_normalised) = (index(&|_| true, false), index(&|_| true, true));
-        let PortSample { waited, begun, capacity } = port;
+        let PortSample { waited, begun, capacity, .. } = port;
         let sent = 8.0 * (begun - self.begun.min(begun)) as f64;
         self.begun = begun;
         for window in self.windows.iter_mut().filter(|w| w.from <= from && now <= w.to) {
@@ -402,10 +418,7 @@ impl Meter {
                 }
             }
         }
-        let room = self.room.as_mut().map(|room| {
-            room.advance(now);
-            std::mem::take(&mut room.bits)
-        });
+        let room = self.room.as_mut().map(|room| room.take(now, &port));
         for shortage in &mut self.shortages {
             shortage.take(now, self.warm_up, flows);
             if let Some(room) = room {

@@ -348,6 +348,7 @@ impl<'a> Lab<'a> {
                 waited: waited_since,
                 begun: state.counters.sent_bytes,
                 capacity: bits_between(schedule, rate, at - scenario.run.sample, at),
+                varies: schedule.is_some(),
             }
         });
         let (board, traffic) = (&self.forwarder.board, &*self.traffic);

@@ -138,3 +138,35 @@ fn small_steps_are_followed() {
         }
     }
 }
+
+/// What the path carries at best follows a link whose rate steps, beside cross traffic: the same steps once as cross traffic
+/// and once as rates of the bottleneck leave the same.
+#[test]
+fn the_limit_follows_a_link_that_varies() {
+    let path: PathBuf =
+        [env!("CARGO_MANIFEST_DIR"), "..", "..", "scenarios", "er2bc", "table5-tcp.toml"].iter().collect();
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    // Flows of 310 kbit/s that are on, by the 15 s; the sources that make these steps are taken away.
+    let levels = [0, 1, 2, 3, 4, 3, 2, 1];
+    let steps = levels
+        .iter()
+        .enumerate()
+        .map(|(i, on)| format!("{{ at = \"{}s\", rate = \"{}kbit\" }}", 15 * i, 5000 - 310 * on));
+    let capacity =
+        format!("\ncapacity = {{ period = \"120s\", steps = [{}] }}", steps.collect::<Vec<_>>().join(", "));
+    let varying = text.replacen("delay = \"25ms\"", &format!("delay = \"25ms\"{capacity}"), 1);
+    let varying = varying.replace("rate = \"310kbit\"", "rate = \"1kbit\"");
+    assert_ne!(varying, text);
+    let limits = |text: &str| {
+        let study = parse("table5-tcp.toml", text, &Options::default()).unwrap_or_else(|e| panic!("{e:?}"));
+        let case = study.cases.into_iter().find(|case| case.base && case.variant == "basic");
+        let scenario = case.expect("a variant").scenario;
+        let record = run(&scenario, 0, 0, &mut RunOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+        [1, 2, 3, 4, 5].map(|priority| metric(&record, &format!("p{priority}.shortage_limit")))
+    };
+    let (steady, varying) = (limits(&text), limits(&varying));
+    println!("{steady:.1?} {varying:.1?}");
+    for (steady, varying) in steady.iter().zip(varying) {
+        assert!((steady - varying).abs() < 0.5, "{steady} {varying}");
+    }
+}

@@ -89,12 +89,13 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
     },
     Reproduction {
         name: "er2bc",
-        about: "Matsuda, Ishihara 2019: a priority gateway on a path whose bandwidth moves, Tables 5 and 6",
+        about: "Matsuda, Ishihara 2019: a priority gateway on a path whose bandwidth moves, Tables 5 and 6, Figs. 11 to 14",
         files: scenario_files![
             "scenarios/er2bc/table5-tcp.toml",
             "scenarios/er2bc/table5-udp.toml",
             "scenarios/er2bc/table6-tcp.toml",
-            "scenarios/er2bc/table6-udp.toml"
+            "scenarios/er2bc/table6-udp.toml",
+            "scenarios/er2bc/estimator-random.toml"
         ],
         quick: &[],
         full: &[],

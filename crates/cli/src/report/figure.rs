@@ -175,7 +175,7 @@ impl<'a> Source<'a> {
 
     /// A metric over time.
     fn series(&self, figure: &Figure) -> Drawing {
-        let FigureContent::Series { y, entities, sweep, at, beside, trial } = &figure.content else {
+        let FigureContent::Series { y, entities, sweep, at, beside, trial, average } = &figure.content else {
             return Drawing::default();
         };
         let cases = self.series_cases(figure, sweep.as_deref(), at.as_ref());
@@ -203,7 +203,7 @@ impl<'a> Source<'a> {
             let mut curves = Vec::new();
             // What all curves are measured against lies under them.
             if let (Some(beside), Some(first)) = (beside, cases.first()) {
-                let mean = mean_series(&chosen(first.case), *entity, beside);
+                let mean = averaged(mean_series(&chosen(first.case), *entity, beside), *average);
                 if !mean.is_empty() {
                     is_beside = true;
                     let values = thinned(&mean);
@@ -216,6 +216,7 @@ impl<'a> Source<'a> {
                 let (Some(first), Some(last)) = (mean.first(), mean.last()) else { continue };
                 // Values stand in the middle of their intervals.
                 end = end.max(last.0 + first.0);
+                let mean = averaged(mean, *average);
                 drawn[index] = true;
                 let values = thinned(&mean);
                 data.add_series(column(*entity, label), &values);
@@ -468,6 +469,17 @@ fn mean_series(trials: &[&RunRecord], entity: Option<&str>, metric: &str) -> Vec
     sums.into_iter().enumerate().map(|(index, sum)| ((index as f64 + 0.5) * sample, mean(sum))).collect()
 }
 
+/// Each value as the mean over `average` up to it, from the first that has as many before it.
+fn averaged(values: Vec<(f64, f64)>, average: Option<Span>) -> Vec<(f64, f64)> {
+    let (Some(average), [(first, _), (second, _), ..]) = (average, values.as_slice()) else { return values };
+    let width = ((average.as_secs_f64() / (second - first)).round() as usize).max(1);
+    let mean = |window: &[(f64, f64)]| {
+        let sum: f64 = window.iter().map(|(_, value)| value).sum();
+        (window[window.len() - 1].0, sum / window.len() as f64)
+    };
+    values.windows(width).map(mean).collect()
+}
+
 /// At most [`DRAWN_VALUES`] values, each the mean of as many neighbours as that takes.
 fn thinned(values: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let width = values.len().div_ceil(DRAWN_VALUES).max(1);
@@ -560,6 +572,15 @@ mod tests {
         assert!(mean[0].1.is_nan());
         assert!((mean[1].0 - 0.3).abs() < 1e-12 && mean[1].1 == 0.25 && mean[2].1 == 0.75);
         assert!(mean_series(&[&one], Some("other"), "jain").is_empty());
+    }
+
+    #[test]
+    fn an_average_is_of_the_time_before_each_value() {
+        let values: Vec<(f64, f64)> = (0..5).map(|i| (f64::from(i) + 0.5, f64::from(i))).collect();
+        assert_eq!(averaged(values.clone(), None), values);
+        let of_two = [(1.5, 0.5), (2.5, 1.5), (3.5, 2.5), (4.5, 3.5)];
+        assert_eq!(averaged(values.clone(), Some(Span::from_secs(2))), of_two);
+        assert!(averaged(values, Some(Span::from_secs(9))).is_empty());
     }
 
     #[test]

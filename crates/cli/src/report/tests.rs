@@ -82,6 +82,7 @@ pub(crate) fn study() -> Study {
         at: None,
         beside: None,
         trial: None,
+        average: None,
     };
     let queue = FigureContent::Series {
         y: "queue".to_owned(),
@@ -90,6 +91,7 @@ pub(crate) fn study() -> Study {
         at: None,
         beside: None,
         trial: None,
+        average: None,
     };
     let mut queue = figure("queue", "Queue of R1", queue);
     queue.variants = vec!["bas".to_owned()];

@@ -77,7 +77,7 @@ impl Meters {
             (load.rate - load.background).max(0.0)
         };
         if let Some(port) = self.measured_port.filter(|port| changes(*port)) {
-            self.flows.set_room(at, free(port));
+            self.flows.set_room(at, free(port), self.ports[port.index()].background);
         }
         let tracked = self.gauges.tracking().map(|tracking| tracking.port);
         if let Some(port) = tracked.filter(|port| changes(*port)) {

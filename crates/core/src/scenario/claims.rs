@@ -534,6 +534,13 @@ fn series(
     {
         reader.fail_key(section, "trial", format!("{trial} is not run: there are {fewest} trials, from 0"));
     }
+    let average = section.span("average");
+    let sample = variants.iter().filter_map(|variant| Some(scope.base(variant)?.run.sample)).max();
+    if let (Some(average), Some(sample)) = (average, sample)
+        && average < sample
+    {
+        reader.fail_key(section, "average", format!("{average} is shorter than a sample, {sample}"));
+    }
     Some(FigureContent::Series {
         y: section.text("y")?,
         entities: section.list("entities")?,
@@ -541,6 +548,7 @@ fn series(
         at,
         beside: section.text("beside"),
         trial,
+        average,
     })
 }
 

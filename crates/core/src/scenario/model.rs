@@ -586,6 +586,8 @@ pub enum FigureContent {
         beside: Option<String>,
         /// One trial instead of the mean over all.
         trial: Option<u32>,
+        /// Each value is the mean over so long up to it.
+        average: Option<Span>,
     },
     /// Cumulative distribution of a metric, over all trials.
     Distribution {

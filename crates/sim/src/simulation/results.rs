@@ -29,6 +29,7 @@ impl Simulation<'_> {
                 waited: port.take_waited(now),
                 begun: port.begun_bytes(now),
                 capacity: bits_between(port.schedule(), rate, from, now),
+                varies: port.schedule().is_some(),
             }
         });
         let of_flows = &self.flows;

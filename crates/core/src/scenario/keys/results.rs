@@ -218,6 +218,8 @@ pub(in crate::scenario) static FIGURE: TableDef = TableDef {
                     "beside": Kind::Choice(DRAWN), optional;
                     /// One trial, counted from 0; absent: the mean over all
                     "trial": Kind::Integer { min: 0, max: 99_999 }, optional;
+                    /// Each value is the mean over so long up to it; absent: over a sample
+                    "average": SPAN, optional;
                 },
             ),
             (

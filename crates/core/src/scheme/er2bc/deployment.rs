@@ -764,6 +764,11 @@ ports = [5060, "10000-20000"]
                 "safe-rate = \"1mbit\"\nhold = \"2s\"",
                 "2s is shorter than 3 cycles of 1s",
             ),
+            (
+                "safe-rate = \"500kbit\"",
+                "safe-rate = \"500kbit\"\ntheta-low = 2",
+                "theta-low: 2 is above theta-high, 1",
+            ),
             ("priority = 9", "priority = 1", "1 is the priority of class `rest`"),
             ("name = \"rest\"", "name = \"voice\"", "the name `voice` is taken"),
             ("priority = 1\n", "priority = 10\n", "only the class of the last priority may"),
