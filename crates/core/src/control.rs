@@ -254,6 +254,12 @@ pub enum Action {
         /// Most payload bytes outstanding.
         window: Bytes,
     },
+    /// Has the round-trip time of `flow` measured at the node at hand, which receives. Hosts whose TCP measures it from the
+    /// data do nothing; others ask the sender for a segment (RFC 9293 section 3.8.4).
+    MeasureRtt {
+        /// The flow.
+        flow: FlowId,
+    },
     /// Sends a UDP datagram to a role at another node over the data path, behind the data sent before it.
     Probe {
         /// Node of the role addressed: one of the role's [peers](crate::scheme::Place::peers).
@@ -302,7 +308,7 @@ pub enum Refusal {
 /// What an action is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Subject {
-    /// The window or rate of a flow.
+    /// The window, rate or round-trip time of a flow.
     Flow(FlowId),
     /// A message or probe to a node.
     Node(NodeId),

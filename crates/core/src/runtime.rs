@@ -69,6 +69,11 @@ pub trait Host {
         Err(Refusal::Unable)
     }
 
+    /// Has the round-trip time of `flow` measured, of which `node` is the receiver.
+    fn measure_rtt(&mut self, _node: NodeId, _flow: FlowId) -> Result<(), Refusal> {
+        Err(Refusal::Unable)
+    }
+
     /// Changes a class of the shaper at `port`.
     fn set_class(
         &mut self,
@@ -374,6 +379,9 @@ impl At<'_> {
             }
             Action::SetRate { flow, rate, window } => {
                 (Act::SetRate, Subject::Flow(flow), host.set_rate(node, flow, rate, window))
+            }
+            Action::MeasureRtt { flow } => {
+                (Act::MeasureRtt, Subject::Flow(flow), host.measure_rtt(node, flow))
             }
             Action::SetClass { port, class, rate, ceil } => {
                 (Act::SetClass, Subject::Class(port, class), host.set_class(port, class, rate, ceil))

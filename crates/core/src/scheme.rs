@@ -63,6 +63,8 @@ pub enum Act {
     SetWindow,
     /// Paces a flow.
     SetRate,
+    /// Measures the round-trip time of a flow.
+    MeasureRtt,
     /// Sends probes over the data path.
     Probe,
     /// Changes classes of a shaper.
@@ -79,14 +81,22 @@ pub enum Act {
 
 impl Act {
     /// The acts that are actions, which a host may refuse.
-    pub const ACTIONS: [Self; 6] =
-        [Self::SetWindow, Self::SetRate, Self::Probe, Self::SetClass, Self::Tune, Self::Send];
+    pub const ACTIONS: [Self; 7] = [
+        Self::SetWindow,
+        Self::SetRate,
+        Self::MeasureRtt,
+        Self::Probe,
+        Self::SetClass,
+        Self::Tune,
+        Self::Send,
+    ];
 
     /// Its name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SetWindow => "set-window",
             Self::SetRate => "set-rate",
+            Self::MeasureRtt => "measure-rtt",
             Self::Probe => "probe",
             Self::SetClass => "set-class",
             Self::Tune => "tune",
@@ -101,6 +111,7 @@ impl Act {
         match self {
             Self::SetWindow => "bound the window of a flow",
             Self::SetRate => "pace a flow",
+            Self::MeasureRtt => "measure the round-trip time of a flow",
             Self::Probe => "send probes over the data path",
             Self::SetClass => "change classes of a shaper",
             Self::Tune => "change the TCP of a node",

@@ -25,8 +25,7 @@ struct Machine {
 }
 
 impl Host for Machine {
-    const ACTS: &'static [Act] =
-        &[Act::Send, Act::Probe, Act::SetWindow, Act::SetRate, Act::SetClass, Act::Tune];
+    const ACTS: &'static [Act] = &Act::ACTIONS;
 
     fn wake(&mut self, role: usize, at: Time) {
         self.timers.push((role, at));

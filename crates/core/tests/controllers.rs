@@ -237,6 +237,7 @@ enum Call {
     Probe(NodeId, NodeId, Vec<u8>),
     Window(FlowId, Bytes),
     Rate(FlowId, Rate, Bytes),
+    Rtt(FlowId),
     Class(PortId, Option<usize>, Rate, Rate),
     Tune(Tuning),
 }
@@ -249,6 +250,7 @@ impl Call {
             Self::Probe(..) => Act::Probe,
             Self::Window(..) => Act::SetWindow,
             Self::Rate(..) => Act::SetRate,
+            Self::Rtt(_) => Act::MeasureRtt,
             Self::Class(..) => Act::SetClass,
             Self::Tune(_) => Act::Tune,
         })
@@ -343,6 +345,7 @@ impl Host for Machine {
     const ACTS: &'static [Act] = &[
         Act::SetWindow,
         Act::SetRate,
+        Act::MeasureRtt,
         Act::Probe,
         Act::SetClass,
         Act::Tune,
@@ -413,6 +416,11 @@ impl Host for Machine {
     fn set_rate(&mut self, node: NodeId, flow: FlowId, rate: Rate, window: Bytes) -> Result<(), Refusal> {
         assert_eq!(node, self.node);
         self.call(Call::Rate(flow, rate, window))
+    }
+
+    fn measure_rtt(&mut self, node: NodeId, flow: FlowId) -> Result<(), Refusal> {
+        assert_eq!(node, self.node);
+        self.call(Call::Rtt(flow))
     }
 
     fn set_class(

@@ -236,6 +236,7 @@ enum Deed {
     Probe(NodeId, Vec<u8>),
     Window(FlowId, Bytes),
     Rate(FlowId, Rate, Bytes),
+    Rtt(FlowId),
     Class(PortId, Option<usize>, Rate, Rate),
     Tune(Tuning),
 }
@@ -247,6 +248,7 @@ impl Deed {
             Self::Probe(..) => Act::Probe,
             Self::Window(..) => Act::SetWindow,
             Self::Rate(..) => Act::SetRate,
+            Self::Rtt(_) => Act::MeasureRtt,
             Self::Class(..) => Act::SetClass,
             Self::Tune(_) => Act::Tune,
         }
@@ -336,6 +338,10 @@ impl Host for Recorder<'_> {
 
     fn set_rate(&mut self, node: NodeId, flow: FlowId, rate: Rate, window: Bytes) -> Result<(), Refusal> {
         self.note(node, Deed::Rate(flow, rate, window))
+    }
+
+    fn measure_rtt(&mut self, node: NodeId, flow: FlowId) -> Result<(), Refusal> {
+        self.note(node, Deed::Rtt(flow))
     }
 
     fn set_class(

@@ -50,6 +50,7 @@ fn tcp_header(packet: &Packet, profile: &Profile) -> CapturedTcp {
     let wire = |offset: u64| (offset as u32).wrapping_add(ISN).wrapping_add(1);
     let seq = match (packet.reverse, syn) {
         (_, true) => ISN,
+        (true, false) if packet.is_keep_alive => ISN,
         (true, false) => ISN + 1,
         (false, false) => wire(packet.seq),
     };

@@ -44,6 +44,8 @@ pub(crate) struct Packet {
     pub(crate) flags: u8,
     /// Second byte of the IPv4 header: DSCP (RFC 2474) and ECN.
     pub(crate) tos: u8,
+    /// A keep-alive (RFC 9293 section 3.8.4): its sequence number is one too low, so the other end answers at once.
+    pub(crate) is_keep_alive: bool,
     /// From receiver to sender of the flow.
     pub(crate) reverse: bool,
     pub(crate) sack_count: u8,

@@ -71,7 +71,9 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
         files: scenario_files![
             "scenarios/bas/fixed.toml",
             "scenarios/bas/variable.toml",
-            "scenarios/bas/max-min.toml"
+            "scenarios/bas/max-min.toml",
+            "scenarios/bas/directions.toml",
+            "scenarios/bas/uncontrolled.toml"
         ],
         quick: &[],
         full: &[],

@@ -40,8 +40,11 @@ const ALLOCATOR: RoleDef = RoleDef { name: "allocator", wants: Wants::NOTHING, a
 /// Notifies its peer, the allocator, of the flows on its ports.
 const ROUTER: RoleDef = RoleDef { name: "router", wants: Wants::PORTS, acts: &[Act::Send] };
 /// Measures the flows that end at it, and enforces the shares of its peer, the allocator.
-const HOST: RoleDef =
-    RoleDef { name: "host", wants: Wants::FLOWS, acts: &[Act::SetWindow, Act::SetRate, Act::Send] };
+const HOST: RoleDef = RoleDef {
+    name: "host",
+    wants: Wants::FLOWS,
+    acts: &[Act::SetWindow, Act::SetRate, Act::MeasureRtt, Act::Send],
+};
 
 /// What the roles tell each other.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -65,6 +68,8 @@ struct LinkCount {
     flows: u32,
     /// Bytes that wait.
     backlog: Bytes,
+    /// Bytes that have left, since the port began.
+    sent: Bytes,
 }
 
 /// One flow's measurement interval.
@@ -96,6 +101,8 @@ struct Share {
     rate: Rate,
     /// Enforce by pacing at this rate instead of a window of whole segments.
     paced: bool,
+    /// Paced: time in queues that flows of others fill, which the window covers.
+    queueing: Span,
 }
 
 const KEYS: &[Key] = keys! {
@@ -111,6 +118,8 @@ const KEYS: &[Key] = keys! {
     "reallocation": Kind::Bool, default "true", from "Sect. 3";
     /// Window to whole segments, at least one
     "rounding": Rounding::KIND, default "up", from "Sect. 3, Round-up";
+    /// Bytes of a segment that divide rate times RTT: all that it takes on the link, or its payload
+    "segment": Segment::KIND, default "frame", from "bandmaster; payload: Sect. 3, BDP in MSS";
     /// Among which flows spare bandwidth is shared
     "scope": Scope::KIND, default "bottleneck-link", from "Fig. 10: A'' gives to all others";
     /// Test of a flow that does not use its share: E < beta A, or E beta < A as Sect. 3 prints
@@ -119,6 +128,8 @@ const KEYS: &[Key] = keys! {
     "notification-interval": Kind::Quantity(Dimension::Span), default "50ms", from "Sect. 5.1";
     /// Interval over which hosts measure throughput
     "measurement-interval": Kind::Quantity(Dimension::Span), default "100ms", from "Table 1";
+    /// When a flow's throughput is sampled, over the time since the last sample
+    "sampling": Sampling::KIND, default "measurement", from "Table 1; Sect. 3: each time flow information is updated";
     /// Weight of a new throughput sample
     "alpha": Kind::Float { min: 0.01, max: 1.0 }, default "0.4", from "Sect. 5.1";
     /// Share of its allocation below which a flow under-uses it
@@ -139,6 +150,7 @@ struct Settings {
     allocator: AllocatorKind,
     reallocation: bool,
     rounding: Rounding,
+    by_payload: bool,
     scope: Scope,
     under_use: UnderUse,
     notification: Span,
@@ -154,19 +166,26 @@ struct Settings {
 choice! {
     enum AllocatorKind { Paper = "bas", MaxMin = "max-min" }
     enum RoundTrip { Smoothed = "smoothed", Minimum = "minimum" }
+    enum Sampling { Measurement = "measurement", Notification = "notification" }
+    enum Segment { Frame = "frame", Payload = "payload" }
     enum Counting { Seen = "seen", Open = "open" }
 }
 
 impl Settings {
     fn new(params: &Params) -> Self {
+        let measurement = match params.choice("sampling") {
+            Sampling::Measurement => "measurement-interval",
+            Sampling::Notification => "notification-interval",
+        };
         Self {
             allocator: params.choice("allocator"),
             reallocation: params.bool("reallocation"),
             rounding: params.choice("rounding"),
+            by_payload: params.choice::<Segment>("segment") == Segment::Payload,
             scope: params.choice("scope"),
             under_use: params.choice("under-use"),
             notification: params.span("notification-interval"),
-            measurement: params.span("measurement-interval"),
+            measurement: params.span(measurement),
             alpha: params.float("alpha"),
             beta: params.float("beta"),
             minimum_rtt: params.choice::<RoundTrip>("rtt") == RoundTrip::Minimum,

@@ -44,6 +44,8 @@ struct Extras {
     /// Round-trip times, where a scheme looks at them.
     rtt: RttEstimator,
     range: RttRange,
+    /// A segment that the sender answers at once.
+    asked: Option<Asked>,
     /// A scheme's bound on the window.
     cap: Option<u64>,
     credit: Option<Credit>,
@@ -53,6 +55,16 @@ struct Extras {
     field: Option<u32>,
     /// A subflow of multipath TCP hands its data over.
     share: Option<Share>,
+}
+
+/// The segment whose answer gives a round-trip time.
+#[derive(Clone, Copy)]
+struct Asked {
+    at: Time,
+    /// It was sent again: the answer may be to either (Karn).
+    again: bool,
+    /// It was the SYN, which the first data answer too.
+    is_syn: bool,
 }
 
 /// The right edge moves on at a scheme's rate, a segment at a time.
@@ -134,6 +146,7 @@ impl Receiver {
         if packet.flags & flag::SYN != 0 {
             self.opened = true;
             self.recent_timestamp = packet.ts_value;
+            self.ask(true, profile, net.now);
             self.acknowledge(profile, net, flag::SYN | flag::ACK);
             return;
         }
@@ -152,11 +165,17 @@ impl Receiver {
         };
         let (start, end) = (packet.seq, packet.seq + width + u64::from(fin));
         if start == end {
+            if packet.seq >= self.next && self.take_answer(false, net.now) {
+                return;
+            }
             // RFC 9293 section 3.8.6.1: a probe, or the third segment of the handshake.
             if packet.seq < self.next || self.edge <= self.next {
                 self.acknowledge(profile, net, flag::ACK);
             }
             return;
+        }
+        if self.next == 0 && profile.has_schemes {
+            self.take_answer(true, net.now);
         }
         if fin {
             self.end = end;
@@ -211,6 +230,52 @@ impl Receiver {
             let deadline = net.now + profile.settings.delayed_ack_timeout;
             self.delayed_ack.set(deadline, Event::DelayedAck(self.flow), &mut net.events);
         }
+    }
+
+    /// Notes that a segment goes out whose answer gives a round-trip time, where nothing else does.
+    fn ask(&mut self, is_syn: bool, profile: &Profile, now: Time) {
+        if profile.has_schemes && !profile.settings.timestamps {
+            let extras = self.extras();
+            let again = extras.asked.is_some();
+            extras.asked = Some(Asked { at: now, again, is_syn });
+        }
+    }
+
+    /// A segment has come. True when it answers what was asked.
+    fn take_answer(&mut self, is_data: bool, now: Time) -> bool {
+        let Some(extras) = &mut self.extras else { return false };
+        let Some(asked) = extras.asked.take_if(|asked| asked.is_syn || !is_data) else { return false };
+        if !asked.again {
+            let sample = now.since(asked.at);
+            extras.rtt.add(sample);
+            extras.range.add(sample);
+        }
+        true
+    }
+
+    /// Sends a keep-alive, unless timestamps tell the round-trip time or one is on its way.
+    pub(crate) fn measure_rtt(&mut self, profile: &Profile, net: &mut Net) {
+        let patience = |extras: &Extras| extras.rtt.rto(&profile.settings);
+        let is_asked = self.extras.as_ref().is_some_and(|extras| {
+            extras.asked.is_some_and(|asked| net.now.since(asked.at) < patience(extras))
+        });
+        if profile.settings.timestamps || is_asked || !self.is_open() {
+            return;
+        }
+        self.ask(false, profile, net.now);
+        net.send(Packet {
+            hop: self.route,
+            flow: self.flow,
+            generation: self.generation,
+            len: profile.ack_len(0),
+            ack: self.next,
+            window: (self.edge - self.next).min(u64::from(u32::MAX)) as u32,
+            flags: flag::ACK,
+            tos: profile.tos,
+            is_keep_alive: true,
+            reverse: true,
+            ..Packet::default()
+        });
     }
 
     /// RFC 8257 section 3.2: a change of the mark is acknowledged at once, with the mark of what came before.

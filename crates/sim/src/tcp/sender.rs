@@ -286,6 +286,12 @@ impl Sender {
             self.on_syn_ack(packet, profile, net);
             return;
         }
+        if packet.is_keep_alive {
+            if !matches!(self.state, State::Closed | State::Reset) {
+                net.send(self.segment(self.next, 0, profile, net));
+            }
+            return;
+        }
         if packet.ack < self.board.una
             || packet.ack > self.next
             || matches!(self.state, State::Closed | State::Reset)

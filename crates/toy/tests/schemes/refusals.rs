@@ -32,7 +32,7 @@ static STUBBORN: SchemeDef = SchemeDef {
 const ROLE: RoleDef = RoleDef {
     name: "stubborn",
     wants: Wants::NOTHING,
-    acts: &[Act::SetWindow, Act::SetRate, Act::Probe, Act::SetClass, Act::Send],
+    acts: &[Act::SetWindow, Act::SetRate, Act::MeasureRtt, Act::Probe, Act::SetClass, Act::Send],
 };
 
 static TUNER: SchemeDef = SchemeDef {
@@ -85,6 +85,7 @@ fn in_vain() -> Vec<(Action, Subject)> {
     let window = Bytes::new(3000);
     let set_window = |flow| (Action::SetWindow { flow, window }, Subject::Flow(flow));
     let set_rate = |flow| (Action::SetRate { flow, rate: mbit, window }, Subject::Flow(flow));
+    let measure_rtt = |flow| (Action::MeasureRtt { flow }, Subject::Flow(flow));
     let probe = |to| (Action::Probe { to, payload: vec![1, 2, 3] }, Subject::Node(to));
     let send = |to| (Action::Send { to, body: vec![1] }, Subject::Node(to));
     let set_class =
@@ -92,9 +93,11 @@ fn in_vain() -> Vec<(Action, Subject)> {
     vec![
         set_window(NOTHING),
         set_rate(NOTHING),
+        measure_rtt(NOTHING),
         // Passes by, and does not end here.
         set_window(FlowId(0)),
         set_rate(FlowId(0)),
+        measure_rtt(FlowId(0)),
         // Not a peer, gone, never there.
         probe(B),
         probe(S),

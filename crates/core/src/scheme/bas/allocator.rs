@@ -21,13 +21,17 @@ const LEAST_PART: f64 = 0.5;
 /// max-min: flows that start may take the sum of all shares to this multiple of the largest link until the others are
 /// told; their data need a round trip anyway.
 const OVERBOOKED: f64 = 1.4;
+/// max-min: time over which the traffic that the allocator does not control is averaged.
+const OTHERS_SECONDS: f64 = 0.5;
+/// max-min: after a flow under control comes or goes, averages need so many measurement intervals to tell it from others.
+const SETTLED_INTERVALS: f64 = 3.0;
 /// max-min: a queue is worked off in this time, by giving out less (as in RCP).
 const DRAIN_SECONDS: f64 = 0.5;
 
-/// max-min: flows that enter the domain by the same link share whatever limits that link from outside. Their sum tells
-/// the limit sooner and closer than any one of them.
+/// max-min: flows that enter or leave the domain by the same link share whatever limits it outside. Their sum tells the
+/// limit sooner and closer than any one of them.
 #[derive(Default)]
-struct Ingress {
+struct Outside {
     used: f64,
     could_use: f64,
     /// Estimated limit, while there is one.
@@ -36,7 +40,7 @@ struct Ingress {
     step: f64,
 }
 
-impl Ingress {
+impl Outside {
     /// With more queueing than this the limit is taken below what passes, until the queue is gone.
     const QUEUEING: Span = Span::from_millis(5);
     const BACK_OFF: f64 = 0.9;
@@ -63,7 +67,7 @@ impl Ingress {
     }
 }
 
-/// One interval's measurements of the flows of an ingress.
+/// One interval's measurements of the flows of one link to the outside.
 #[derive(Default)]
 struct Sum {
     flows: u32,
@@ -75,39 +79,56 @@ struct Sum {
 
 pub(super) struct Allocator {
     settings: Settings,
+    now: Time,
     /// Who tells it of flows, and whether it is there.
     peers: BTreeMap<NodeId, bool>,
-    /// How many ports there are, of the domain or not.
-    ports: usize,
+    /// Every port's ends, of the domain or not.
+    ports: Vec<(NodeId, NodeId)>,
     /// Links inside the domain, by port, with the last count of flows.
     links: BTreeMap<PortId, Link>,
     /// Ways of the flows that hosts have told of; a flow's number is its host's own.
     ways: BTreeMap<Name, Way>,
     flows: BTreeMap<Name, Flow>,
-    ingresses: BTreeMap<PortId, Ingress>,
+    outsides: BTreeMap<PortId, Outside>,
 }
 
 /// A flow: the host that controls it, and the host's number of it.
 type Name = (NodeId, FlowId);
 
 struct Link {
-    from: NodeId,
     capacity: Rate,
     flows: Option<u32>,
     backlog: Bytes,
+    /// When the last report came, and the bytes that had left until then.
+    sent: Option<(Time, Bytes)>,
+    /// max-min: bit/s of what the allocator does not control (acknowledgements, other flows), averaged.
+    others: f64,
+    /// max-min: flows that the allocator does not control.
+    foreign: u32,
+    /// When a flow under control last came or went.
+    changed: Time,
+    /// max-min: flows of others would use more than their part. A flow that falls short beside them loses to them.
+    contested: bool,
 }
 
-/// Links of a flow inside the domain, and the router by which it enters.
+/// Links of a flow inside the domain, and the router by which it enters or leaves.
 struct Way {
     links: Vec<PortId>,
     edge: NodeId,
-    /// Link by which it comes in; none when it starts inside.
-    ingress: Option<PortId>,
+    /// Link by which it comes in or goes out; none when its other end is inside.
+    outside: Option<PortId>,
+}
+
+impl Way {
+    fn is_contested(&self, links: &BTreeMap<PortId, Link>) -> bool {
+        self.links.iter().any(|port| links.get(port).is_some_and(|link| link.contested))
+    }
 }
 
 #[derive(Default)]
 struct Flow {
-    /// E_f, once measured.
+    /// R_th,f and E_f, once measured.
+    sample: Option<f64>,
     used: Option<f64>,
     /// Rate given last.
     given: f64,
@@ -127,35 +148,83 @@ impl Flow {
 impl Allocator {
     /// Of the domain whose links are the ports of `place`.
     pub(super) fn new(settings: Settings, inventory: &Inventory, place: &Place) -> Self {
-        let link =
-            |&Port { from, capacity, .. }: &Port| Link { from, capacity, flows: None, backlog: Bytes::ZERO };
+        let link = |&Port { capacity, .. }: &Port| Link {
+            capacity,
+            flows: None,
+            backlog: Bytes::ZERO,
+            sent: None,
+            others: 0.0,
+            foreign: 0,
+            changed: Time::ZERO,
+            contested: false,
+        };
         let known = |port: &PortId| Some((*port, link(inventory.port(*port)?)));
         let links = place.ports.iter().filter_map(known).collect();
         let peers = place.peers.iter().map(|(node, _)| (*node, true)).collect();
-        let (ways, flows, ingresses) = Default::default();
-        Self { settings, peers, ports: inventory.ports().count(), links, ways, flows, ingresses }
+        let (ways, flows, outsides) = Default::default();
+        let ports = inventory.ports().map(|(_, port)| (port.from, port.to)).collect();
+        Self { settings, now: Time::ZERO, peers, ports, links, ways, flows, outsides }
     }
 
     /// A host tells where the data of one of its flows go.
     fn learn(&mut self, name: Name, Reported { ports, .. }: Reported) {
-        let Some(first) = ports.iter().position(|port| self.links.contains_key(port)) else { return };
-        // The end of the way inside the domain that is not the controlled host is the edge router.
-        let edge = self.links[&ports[first]].from;
-        let ingress = first.checked_sub(1).map(|at| ports[at]).filter(|port| port.index() < self.ports);
-        if let Some(port) = ingress {
-            self.ingresses.entry(port).or_default();
+        let is_inside = |port: &PortId| self.links.contains_key(port);
+        let ends = |port: PortId| self.ports.get(port.index()).copied();
+        let Some(first) = ports.iter().position(is_inside) else { return };
+        let last = ports.iter().rposition(is_inside).unwrap_or(first);
+        // The end of the way inside the domain that is not the controlled host is the edge router; beyond it lies the outside.
+        let is_sent = ports.first().and_then(|port| ends(*port)).is_some_and(|(from, _)| from == name.0);
+        let (edge, outside) = if is_sent {
+            (ends(ports[last]).map(|(_, to)| to), ports.get(last + 1))
+        } else {
+            (ends(ports[first]).map(|(from, _)| from), first.checked_sub(1).map(|at| &ports[at]))
+        };
+        let Some(edge) = edge else { return };
+        let outside = outside.copied().filter(|port| ends(*port).is_some());
+        if let Some(port) = outside {
+            self.outsides.entry(port).or_default();
         }
-        let links = ports.into_iter().filter(|port| self.links.contains_key(port)).collect();
-        self.ways.insert(name, Way { links, edge, ingress });
+        let links: Vec<PortId> = ports.into_iter().filter(|port| self.links.contains_key(port)).collect();
+        if !self.ways.contains_key(&name) {
+            for port in &links {
+                self.links.entry(*port).and_modify(|link| link.changed = self.now);
+            }
+        }
+        self.ways.insert(name, Way { links, edge, outside });
     }
 
     fn count(&mut self, links: &[LinkCount]) {
         for count in links {
-            if let Some(link) = self.links.get_mut(&count.port) {
-                link.flows = Some(count.flows);
-                link.backlog = count.backlog;
+            let Some(link) = self.links.get_mut(&count.port) else { continue };
+            link.flows = Some(count.flows);
+            link.backlog = count.backlog;
+            let before = link.sent.replace((self.now, count.sent));
+            if self.settings.allocator == AllocatorKind::MaxMin
+                && let Some((then, sent)) = before
+                // A router that began anew counts from zero.
+                && let Some(fresh) = count.sent.get().checked_sub(sent.get())
+            {
+                self.tell_others(count.port, self.now.since(then), Bytes::new(fresh));
             }
         }
+    }
+
+    /// max-min: what of the bytes that a link has sent within `interval` the flows under control do not explain.
+    fn tell_others(&mut self, port: PortId, interval: Span, fresh: Bytes) {
+        let own = self.ways.iter().filter(|(_, way)| way.links.contains(&port));
+        let used = own.map(|(name, _)| self.flows.get(name).and_then(|flow| flow.sample));
+        // None while one of them has not been measured.
+        let Some(used) = used.collect::<Option<Vec<f64>>>() else { return };
+        let Some(link) = self.links.get_mut(&port) else { return };
+        let settled = self.settings.measurement.mul_f64(SETTLED_INTERVALS);
+        let seconds = interval.as_secs_f64();
+        if self.now.since(link.changed) < settled || seconds <= 0.0 {
+            return;
+        }
+        let weight = (seconds / OTHERS_SECONDS).min(1.0);
+        let others = fresh.get() as f64 * 8.0 / seconds - used.iter().sum::<f64>();
+        link.others = weight * others + (1.0 - weight) * link.others;
+        link.foreign = link.flows.unwrap_or(0).saturating_sub(used.len() as u32);
     }
 
     /// Every link of the domain has been reported once.
@@ -166,7 +235,15 @@ impl Allocator {
     /// The flow has ended, or its host is gone.
     fn forget(&mut self, is_it: impl Fn(&Name) -> bool) {
         self.flows.retain(|name, _| !is_it(name));
-        self.ways.retain(|name, _| !is_it(name));
+        let links = &mut self.links;
+        let now = self.now;
+        self.ways.retain(|name, way| {
+            let stays = !is_it(name);
+            for port in way.links.iter().filter(|_| !stays) {
+                links.entry(*port).and_modify(|link| link.changed = now);
+            }
+            stays
+        });
     }
 
     fn measure(&mut self, host: NodeId, measurements: Vec<FlowMeasurement>) {
@@ -181,6 +258,7 @@ impl Allocator {
             let flow = self.flows.entry(name).or_default();
             let Some(throughput) = m.throughput else { continue };
             let sample = throughput.bits_per_sec() as f64;
+            flow.sample = Some(sample);
             let mut weight = self.settings.alpha;
             if self.settings.allocator == AllocatorKind::MaxMin {
                 let per_interval =
@@ -189,8 +267,9 @@ impl Allocator {
                 let could_use = flow.least_given[0].min(flow.least_given[1]);
                 flow.could_use = weight * could_use + (1.0 - weight) * flow.could_use;
                 flow.least_given = [flow.given, flow.least_given[0]];
-                if let Some(ingress) = self.ways.get(&name).and_then(|way| way.ingress) {
-                    let sum = sums.entry(ingress).or_default();
+                let way = self.ways.get(&name).filter(|way| !way.is_contested(&self.links));
+                if let Some(outside) = way.and_then(|way| way.outside) {
+                    let sum = sums.entry(outside).or_default();
                     sum.flows += 1;
                     sum.used += sample;
                     sum.could_use += could_use;
@@ -200,12 +279,12 @@ impl Allocator {
             // E_f <- alpha R_th + (1 - alpha) E_f.
             flow.used = Some(flow.used.map_or(sample, |used| weight * sample + (1.0 - weight) * used));
         }
-        // Queueing that every ingress sees is the domain's own.
+        // Queueing that every link to the outside sees is the domain's own.
         let mean = |sum: &Sum| sum.queueing / f64::from(sum.flows.max(1));
         let domain_queueing = sums.values().map(mean).fold(f64::INFINITY, f64::min);
         for (port, sum) in sums {
-            if let Some(ingress) = self.ingresses.get_mut(&port) {
-                ingress.measure(&sum, domain_queueing, self.settings.alpha);
+            if let Some(outside) = self.outsides.get_mut(&port) {
+                outside.measure(&sum, domain_queueing, self.settings.alpha);
             }
         }
     }
@@ -224,13 +303,25 @@ impl Allocator {
                 state.given = rate;
                 state.least_given[0] = state.least_given[0].min(rate);
                 let (host, flow) = flow;
-                let share = Share { flow, rate: Rate::from_bits_per_sec_f64(rate), paced };
+                let rate = Rate::from_bits_per_sec_f64(rate);
+                let share = Share { flow, rate, paced, queueing: self.shared_queueing((host, flow)) };
                 by_host.entry(host).or_default().push(share);
             }
         }
         for (to, shares) in by_host {
             out.send(to, &Word::Shares(shares));
         }
+    }
+
+    /// max-min: what a flow waits in queues that flows of others fill, as those links were last reported.
+    fn shared_queueing(&self, name: Name) -> Span {
+        let Some(way) = self.ways.get(&name).filter(|_| self.settings.allocator == AllocatorKind::MaxMin)
+        else {
+            return Span::ZERO;
+        };
+        let links = way.links.iter().filter_map(|port| self.links.get(port));
+        let shared = links.filter(|link| link.foreign > 0);
+        shared.fold(Span::ZERO, |sum, link| sum + link.capacity.time_for(link.backlog))
     }
 
     /// Sect. 3: fair share, then reallocation.
@@ -260,48 +351,66 @@ impl Allocator {
     /// Water-filling with the measured use of limited flows as their demand. A limited flow may grow by the head-room,
     /// but the head-room is not kept free for it: the others get all that is not used.
     fn max_min_rates(&mut self) -> Vec<(Name, f64)> {
-        let capacity = |link: &Link| {
-            let drain = link.backlog.get() as f64 * 8.0 / DRAIN_SECONDS;
-            let full = link.capacity.bits_per_sec() as f64;
-            (full * self.settings.utilization - drain).max(full / 2.0)
-        };
-        // The links of the domain, then the limited ways into it.
+        // The links of the domain, then the limited ways into it and out of it.
         let ports: Vec<PortId> = self.links.keys().copied().collect();
-        let mut capacities: Vec<f64> = self.links.values().map(capacity).collect();
+        // How many flows there are besides, and the most that one of them uses.
+        let others = |link: &Link| {
+            (link.foreign, self.settings.headroom * link.others.max(0.0) / f64::from(link.foreign.max(1)))
+        };
+        let others: Vec<(u32, f64)> = self.links.values().map(others).collect();
+        let capacity = |(link, (flows, _)): (&Link, &(u32, f64))| {
+            let full = link.capacity.bits_per_sec() as f64;
+            // A queue of the others' is not worked off by giving out less. Without flows, the others are acknowledgements:
+            // nobody shares with them.
+            let drain = link.backlog.get() as f64 * 8.0 / DRAIN_SECONDS;
+            let taken = if *flows == 0 { drain + link.others.max(0.0) } else { 0.0 };
+            (full * self.settings.utilization - taken).max(full / 2.0)
+        };
+        let mut capacities: Vec<f64> = self.links.values().zip(&others).map(capacity).collect();
+        let alone: Vec<u32> = (0..ports.len() as u32).collect();
         let mut limits: BTreeMap<PortId, u32> = BTreeMap::new();
-        for (port, ingress) in &self.ingresses {
-            if let Some(limit) = ingress.limit {
+        for (port, outside) in &self.outsides {
+            if let Some(limit) = outside.limit {
                 limits.insert(*port, capacities.len() as u32);
                 capacities.push(limit);
             }
         }
-        let flows: Vec<(Name, &Flow, Vec<u32>)> = self
+        let flows: Vec<(Name, Option<f64>, Vec<u32>)> = self
             .flows
             .iter()
             .filter_map(|(&id, flow)| {
                 let way = self.ways.get(&id)?;
                 let inside =
                     way.links.iter().filter_map(|port| ports.binary_search(port).ok().map(|i| i as u32));
-                let outside = way.ingress.and_then(|port| limits.get(&port)).copied();
-                Some((id, flow, inside.chain(outside).collect()))
+                let is_contested = way.is_contested(&self.links);
+                let outside =
+                    way.outside.and_then(|port| limits.get(&port)).copied().filter(|_| !is_contested);
+                let limited = flow.limited_at().filter(|_| !is_contested);
+                Some((id, limited, inside.chain(outside).collect()))
             })
             .collect();
-        let demands: Vec<Demand<'_>> = flows
+        let mut demands: Vec<Demand<'_>> = flows
             .iter()
-            .map(|(_, flow, links)| Demand {
-                links,
-                most: flow.limited_at().unwrap_or(f64::INFINITY),
-                flows: 1,
-            })
+            .map(|(_, limited, links)| Demand { links, most: limited.unwrap_or(f64::INFINITY), flows: 1 })
             .collect();
-        let rates = max_min(&capacities, &demands);
+        let beside = || (0..).zip(&others).filter(|(_, (flows, _))| *flows > 0);
+        demands.extend(beside().map(|(at, &(flows, most))| Demand { links: &alone[at..=at], most, flows }));
+        let mut rates = max_min(&capacities, &demands);
+        let theirs = rates.split_off(flows.len());
         let level = rates.iter().copied().fold(0.0, f64::max);
-        let grown = |((id, flow, _), rate): (&(Name, &Flow, Vec<u32>), f64)| {
-            let Some(used) = flow.limited_at() else { return (*id, rate) };
+        let grown = |((id, limited, _), rate): (&(Name, Option<f64>, Vec<u32>), f64)| {
+            let Some(used) = limited else { return (*id, rate) };
             let most = (used * self.settings.headroom).max(level * LEAST_PART);
             (*id, most.clamp(rate.min(level), level))
         };
         let given: Vec<(Name, f64)> = flows.iter().zip(rates.iter().copied()).map(grown).collect();
+        let mut contested = vec![false; ports.len()];
+        for ((at, (_, most)), rate) in beside().zip(theirs) {
+            contested[at] = rate < *most;
+        }
+        for (link, contested) in self.links.values_mut().zip(contested) {
+            link.contested = contested;
+        }
         // A limit that no longer binds is forgotten.
         let mut loads = vec![0.0; capacities.len()];
         for ((_, _, links), rate) in flows.iter().zip(&rates) {
@@ -311,8 +420,8 @@ impl Allocator {
         }
         for (port, at) in limits {
             let slack = loads[at as usize] < 0.99 * capacities[at as usize];
-            if let Some(ingress) = self.ingresses.get_mut(&port).filter(|_| slack) {
-                ingress.limit = None;
+            if let Some(outside) = self.outsides.get_mut(&port).filter(|_| slack) {
+                outside.limit = None;
             }
         }
         given
@@ -320,7 +429,8 @@ impl Allocator {
 }
 
 impl Controller for Allocator {
-    fn on(&mut self, _now: Time, observation: &Observation<'_>, out: &mut Outbox) {
+    fn on(&mut self, now: Time, observation: &Observation<'_>, out: &mut Outbox) {
+        self.now = now;
         let is_paper = self.settings.allocator == AllocatorKind::Paper;
         let message = match observation {
             Observation::Message(message) if self.peers.get(&message.from) == Some(&true) => message,
@@ -416,7 +526,7 @@ mod tests {
     }
 
     fn count(flows: u32) -> Word {
-        Word::Links(vec![LinkCount { port: LAST, flows, backlog: Bytes::ZERO }])
+        Word::Links(vec![LinkCount { port: LAST, flows, backlog: Bytes::ZERO, sent: Bytes::ZERO }])
     }
 
     fn report(throughputs: &[f64]) -> Word {
@@ -474,14 +584,94 @@ mod tests {
         for _ in 0..20 {
             tell(&mut allocator, &report(&[30.0, 30.0]));
         }
-        let limit = allocator.ingresses[&ACCESS].limit;
+        let limit = allocator.outsides[&ACCESS].limit;
         assert!(limit.is_some_and(|limit| (60e6..63e6).contains(&limit)), "{limit:?}");
         for _ in 0..60 {
             let given: Vec<f64> = allocator.flows.values().map(|flow| flow.given / 1e6).collect();
             tell(&mut allocator, &report(&given));
         }
-        assert_eq!(allocator.ingresses[&ACCESS].limit, None);
+        assert_eq!(allocator.outsides[&ACCESS].limit, None);
         assert!(allocator.flows.values().all(|flow| flow.given > 49e6));
+    }
+
+    /// Reports of the last link, a second apart: `sent` in Mbit.
+    fn sent(allocator: &mut Allocator, seconds: u64, flows: u32, sent: f64) {
+        let report = LinkCount {
+            port: LAST,
+            flows,
+            backlog: Bytes::ZERO,
+            sent: Bytes::new((sent * 1e6 / 8.0) as u64),
+        };
+        allocator.now = Time::ZERO + Span::from_secs(seconds);
+        allocator.count(&[report]);
+    }
+
+    /// Acknowledgements of the other direction take 4 of 100 Mbit/s: two flows share 96.
+    #[test]
+    fn acknowledgements_take_their_part_of_a_link() {
+        let mut allocator = allocator("max-min");
+        for f in 0..2 {
+            tell(&mut allocator, &Word::Started(FlowId(f), way()));
+        }
+        tell(&mut allocator, &report(&[48.0, 48.0]));
+        sent(&mut allocator, 1, 2, 0.0);
+        sent(&mut allocator, 2, 2, 100.0);
+        assert_eq!(tell(&mut allocator, &report(&[48.0, 48.0])), [(0, 48.0), (1, 48.0)]);
+        // The router begins anew: no count from it until the next.
+        sent(&mut allocator, 3, 2, 1.0);
+        assert!((allocator.links[&LAST].others - 4e6).abs() < 1.0);
+    }
+
+    /// Two flows of others take 60 of 100 Mbit/s beside two under control, which are left with 20 each: everyone's part is 25,
+    /// and who falls short is not taken for limited elsewhere. Others that use little leave the rest.
+    #[test]
+    fn flows_of_others_have_their_part_and_no_more() {
+        let mut allocator = allocator("max-min");
+        for f in 0..2 {
+            tell(&mut allocator, &Word::Started(FlowId(f), way()));
+        }
+        let mut rates = Vec::new();
+        for second in 0..20 {
+            sent(&mut allocator, second, 4, second as f64 * 100.0);
+            rates = tell(&mut allocator, &report(&[20.0, 20.0]));
+        }
+        assert_eq!(rates, [(0, 25.0), (1, 25.0)]);
+        // They go down to 8 Mbit/s, and those under control take what they are given.
+        let mut total = 1900.0;
+        for second in 20..60 {
+            let own: Vec<f64> = rates.iter().map(|(_, rate)| *rate).collect();
+            total += own.iter().sum::<f64>() + 8.0;
+            rates = tell(&mut allocator, &report(&own));
+            sent(&mut allocator, second, 4, total);
+        }
+        // 8 Mbit/s, and a quarter more so that they can grow.
+        assert!(rates.iter().all(|(_, rate)| (44.0..=46.0).contains(rate)), "{rates:?}");
+    }
+
+    /// A download leaves the domain at the router after its last link there, and what limits it outside is the link after that.
+    #[test]
+    fn the_edge_is_the_end_that_is_not_the_host() {
+        let mut inventory = Inventory::default();
+        let [server, first, edge, outside] = ["server", "r1", "r2", "out"].map(|name| inventory.join(name));
+        let mut ports = Vec::new();
+        for (from, to) in [(server, first), (first, edge), (edge, outside)] {
+            for (from, to) in [(from, to), (to, from)] {
+                ports.push(inventory.add_port(&format!("{}->{}", from.0, to.0), from, to, mbit(100.0)));
+            }
+        }
+        let params = Params::defaults(DEF.keys);
+        let peers = vec![(server, &HOST)];
+        let place = Place { peers, ports: ports[..4].to_vec(), ..Place::new(&ALLOCATOR, server, params) };
+        let mut allocator = Allocator::new(Settings::new(&place.params), &inventory, &place);
+        let key = way().key;
+        let down = vec![ports[0], ports[2], ports[4]];
+        let up = vec![ports[5], ports[3], ports[1]];
+        allocator.learn((server, FlowId(0)), Reported { key, ports: down });
+        allocator.learn((server, FlowId(1)), Reported { key, ports: up });
+        for (flow, outside) in [(0, ports[4]), (1, ports[5])] {
+            let way = &allocator.ways[&(server, FlowId(flow))];
+            assert_eq!((way.edge, way.outside, way.links.len()), (edge, Some(outside), 2), "flow {flow}");
+        }
     }
 
     #[test]
@@ -497,7 +687,7 @@ mod tests {
         let mut allocator = allocator("max-min");
         tell(&mut allocator, &Word::Started(FlowId(0), way()));
         let backlog = Bytes::new(625_000);
-        let link = LinkCount { port: LAST, flows: 1, backlog };
+        let link = LinkCount { port: LAST, flows: 1, backlog, sent: Bytes::ZERO };
         // 5 Mbit in half a second: 10 Mbit/s less.
         assert_eq!(tell(&mut allocator, &Word::Links(vec![link])), [(0, 90.0)]);
     }
@@ -509,19 +699,19 @@ mod tests {
     /// By hand, with alpha 0.5: averages, the limit below what passes while packets queue outside, and steps that double.
     #[test]
     fn the_limit_of_a_way_in_follows_what_passes() {
-        let mut ingress = Ingress::default();
-        ingress.measure(&told(2, 80.0, 100.0, 20.0), 0.004, 0.5);
+        let mut outside = Outside::default();
+        outside.measure(&told(2, 80.0, 100.0, 20.0), 0.004, 0.5);
         // 10 ms each, 4 of them the domain's: 6 ms outside are more than 5.
-        assert_eq!((ingress.used, ingress.could_use), (40.0, 50.0));
-        assert_eq!((ingress.limit, ingress.step), (Some(36.0), 0.01));
+        assert_eq!((outside.used, outside.could_use), (40.0, 50.0));
+        assert_eq!((outside.limit, outside.step), (Some(36.0), 0.01));
         // Not followed: the least step over what passes.
-        ingress.measure(&told(2, 80.0, 100.0, 17.0), 0.004, 0.5);
-        assert_eq!((ingress.used, ingress.could_use), (60.0, 75.0));
-        assert_eq!((ingress.limit, ingress.step), (Some(60.0 * 1.02), 0.02));
+        outside.measure(&told(2, 80.0, 100.0, 17.0), 0.004, 0.5);
+        assert_eq!((outside.used, outside.could_use), (60.0, 75.0));
+        assert_eq!((outside.limit, outside.step), (Some(60.0 * 1.02), 0.02));
         // Followed: twice the step, up to a half.
         for step in [0.04, 0.08, 0.16, 0.32, 0.5, 0.5] {
-            ingress.measure(&told(2, ingress.could_use, ingress.could_use, 0.0), 0.0, 1.0);
-            assert_eq!((ingress.step, ingress.limit), (step, Some(75.0 * (1.0 + step))));
+            outside.measure(&told(2, outside.could_use, outside.could_use, 0.0), 0.0, 1.0);
+            assert_eq!((outside.step, outside.limit), (step, Some(75.0 * (1.0 + step))));
         }
     }
 

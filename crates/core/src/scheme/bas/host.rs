@@ -57,6 +57,12 @@ impl Host {
                 (Some(last), Some(min)) => last.saturating_sub(min),
                 _ => Span::ZERO,
             };
+            // The receiver holds an acknowledgement until the next segment comes (RFC 9293 section 3.8.6.3).
+            let held = match throughput {
+                Some(rate) if stats.end == FlowEnd::Sender => rate.time_for(stats.frame),
+                _ => Span::ZERO,
+            };
+            let queueing = queueing.saturating_sub(held);
             let way = before.as_ref().filter(|known| !known.answered).and_then(|known| known.way.clone());
             measurements.push(FlowMeasurement {
                 flow: stats.flow,
@@ -65,6 +71,9 @@ impl Host {
                 frame: stats.frame,
                 way,
             });
+            if stats.end == FlowEnd::Receiver {
+                out.push(Action::MeasureRtt { flow: stats.flow });
+            }
             let way = before.and_then(|known| known.way);
             known.insert(stats.flow, Known { stats: *stats, way, answered: false, measured: true });
         }
@@ -89,7 +98,7 @@ impl Host {
         if share.paced {
             let payload =
                 Rate::from_bits_per_sec_f64(bits * stats.mss.get() as f64 / stats.frame.get() as f64);
-            let rtt = stats.min_rtt.unwrap_or_default().mul_f64(1.25) + PACED_RTT_SLACK;
+            let rtt = stats.min_rtt.unwrap_or_default().mul_f64(1.25) + PACED_RTT_SLACK + share.queueing;
             let window = Bytes::new(payload.bytes_in(rtt).get() + PACED_SLACK * stats.mss.get());
             out.push(Action::SetRate { flow: share.flow, rate: payload, window });
             return;
@@ -101,7 +110,8 @@ impl Host {
         let unacknowledged = if sends { stats.mss } else { Bytes::ZERO };
         let rtt = if self.settings.minimum_rtt || sends { stats.min_rtt } else { stats.srtt };
         if let Some(rtt) = rtt {
-            let window = shares::window(bits, rtt, stats.mss, stats.frame, self.settings.rounding);
+            let segment = if self.settings.by_payload { stats.mss } else { stats.frame };
+            let window = shares::window(bits, rtt, stats.mss, segment, self.settings.rounding);
             let window = Bytes::new(window.get().saturating_add(unacknowledged.get()));
             out.push(Action::SetWindow { flow: share.flow, window });
         }

@@ -29,6 +29,7 @@ impl Controller for Router {
             port: port.port,
             flows: if self.counts_open { port.flows_open } else { port.flows_seen },
             backlog: port.backlog,
+            sent: port.sent,
         };
         let own = ports.iter().filter(|port| self.ports.contains(&port.port));
         out.send(self.allocator, &Word::Links(own.map(count).collect()));
