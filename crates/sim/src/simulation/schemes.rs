@@ -22,6 +22,7 @@ use crate::events::Event;
 use crate::gates::Gates;
 use crate::probes::{Probe, Probes};
 use crate::routes::route_ports;
+use crate::tcp::receiver::Receiver;
 use crate::workload::flow_key;
 
 /// The roles of schemes, what they say to each other, and what they have changed.
@@ -283,7 +284,7 @@ impl Host for Simulation<'_> {
 
     fn measure_rtt(&mut self, node: NodeId, flow: FlowId) -> Result<(), Refusal> {
         if self.end_of(flow, node)? == FlowEnd::Receiver {
-            self.with_receiver(flow.0, |receiver, profile, net| receiver.measure_rtt(profile, net));
+            self.with_receiver(flow.0, Receiver::measure_rtt);
         }
         Ok(())
     }
