@@ -776,7 +776,7 @@ impl Case {
                         self.probes.push((*from, *to, payload.clone()));
                     }
                 }
-                Call::Window(flow, _) | Call::Rate(flow, ..) => {
+                Call::Window(flow, _) | Call::Rate(flow, ..) | Call::Rtt(flow) => {
                     assert!(machine.known.contains(flow), "{name}: acts on {flow}, which it was not told of");
                 }
                 Call::Class(port, class, rate, ceil) => {

@@ -320,7 +320,7 @@ mod tests {
     use bandmaster_core::control::FlowEnd;
     use bandmaster_core::runtime::Host;
     use bandmaster_core::scenario::{Options, parse};
-    use bandmaster_core::time::Time;
+    use bandmaster_core::time::{Span, Time};
 
     use crate::RunOptions;
 
@@ -365,7 +365,7 @@ mod tests {
         }
         let stats = simulation.stats_of(0, FlowEnd::Receiver);
         // Two headers of 54 bytes over 10 Mbit/s besides the way; what was asked twice gives no sample.
-        let least = stats.min_rtt.map(|rtt| rtt.as_nanos()).unwrap_or_default();
+        let least = stats.min_rtt.map_or(0, Span::as_nanos);
         assert!((20_000_000..21_000_000).contains(&least), "{stats:?}");
         // Ten are asked for in a second; some are lost, and the answer to the next one after a loss says nothing.
         assert!((60..=200).contains(&samples), "{samples} samples");
