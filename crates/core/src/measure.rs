@@ -212,6 +212,8 @@ impl Shortage {
 /// Sums over one part of the run.
 struct Window {
     prefix: String,
+    /// Position of the entity whose flows count; none: all.
+    of: Option<usize>,
     from: Time,
     to: Time,
     bytes: f64,
@@ -282,6 +284,7 @@ impl Meter {
         let run = &scenario.run;
         let whole = Window {
             prefix: String::new(),
+            of: None,
             from: Time::ZERO + run.warm_up,
             to: Time::MAX,
             bytes: 0.0,
@@ -295,6 +298,7 @@ impl Meter {
         };
         let named = scenario.measure.windows.iter().map(|w| Window {
             prefix: format!("{}.", w.name),
+            of: w.of.as_ref().and_then(|of| entities.iter().position(|name| name == of)),
             from: w.from,
             to: w.to,
             ..Window { prefix: String::new(), ..whole }
@@ -375,11 +379,22 @@ impl Meter {
         let sent = 8.0 * (begun - self.begun.min(begun)) as f64;
         self.begun = begun;
         for window in self.windows.iter_mut().filter(|w| w.from <= from && now <= w.to) {
-            window.bytes += total * seconds / 8.0;
-            window.came += arrivals.iter().sum::<f64>() * seconds / 8.0;
+            let (rate, came, plain, normalised) = match window.of {
+                None => (total, arrivals.iter().sum::<f64>(), all_jain, all_normalised),
+                Some(entity) => {
+                    let select = |f: usize| {
+                        let (group, from) = flows.plans[self.measured[f] as usize].source();
+                        self.entity_of[group][from] == entity
+                    };
+                    let sum = |of: &[f64]| (0..of.len()).filter(|&f| select(f)).map(|f| of[f]).sum::<f64>();
+                    (sum(&rates), sum(&arrivals), index(&select, false), index(&select, true))
+                }
+            };
+            window.bytes += rate * seconds / 8.0;
+            window.came += came * seconds / 8.0;
             window.time += seconds;
-            window.jain.add(all_jain);
-            window.jain_normalised.add(all_normalised);
+            window.jain.add(plain);
+            window.jain_normalised.add(normalised);
             window.waited += waited;
             window.sent += sent;
             window.capacity += capacity;

@@ -511,6 +511,11 @@ fn run_and_measure() {
             "to = \"15s\" }, { name = \"burst\", from = \"0s\", to = \"1s\" }]",
             "x.toml:58:67: error: measure.windows.burst.name: the name `burst` is taken (line 58)",
         ),
+        (
+            "to = \"15s\" }]",
+            "to = \"15s\", of = \"nobody\" }]",
+            "x.toml:58:61: error: measure.windows.burst.of: \"nobody\" sends no flow that is measured; allowed: near, far",
+        ),
     ]);
 }
 

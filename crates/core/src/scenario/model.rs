@@ -128,6 +128,8 @@ pub struct Window {
     pub from: Time,
     /// End.
     pub to: Time,
+    /// Name of the group or host whose flows count; none: those of all.
+    pub of: Option<String>,
 }
 
 /// Flows of one kind between two sets of hosts.

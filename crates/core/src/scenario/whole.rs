@@ -48,7 +48,7 @@ pub(super) fn read(reader: &mut Reader, root: &Item, quick: bool) -> Option<Scen
     refuse_for_multipath(reader, &file, &schemes, &flows);
     let control = control(reader, &file);
     let faults = faults(reader, &file, topology.as_ref(), duration);
-    let measure = measure(reader, &file, topology.as_ref(), run.as_ref());
+    let measure = measure(reader, &file, topology.as_ref(), run.as_ref(), &flows);
     if reader.errors.len() > errors_before {
         return None;
     }
@@ -352,6 +352,7 @@ fn measure(
     file: &Section<'_>,
     topology: Option<&Topology>,
     run: Option<&RunPlan>,
+    flows: &[FlowGroup],
 ) -> Option<Measure> {
     let layer = reader.table(file, "measure");
     let section = reader.section(&keys::MEASURE, &layer);
@@ -368,7 +369,7 @@ fn measure(
             reader.fail_key(&section, "long-interval", message);
         }
     }
-    let windows = windows(reader, &section, run.map(|r| r.duration));
+    let windows = windows(reader, &section, run.map(|r| r.duration), flows);
     let gauges = gauges(reader, &section, topology);
     let tracking = tracking(reader, &section, topology);
     Some(Measure {
@@ -383,7 +384,18 @@ fn measure(
     })
 }
 
-fn windows(reader: &mut Reader, measure: &Section<'_>, duration: Option<Span>) -> Vec<Window> {
+fn windows(
+    reader: &mut Reader,
+    measure: &Section<'_>,
+    duration: Option<Span>,
+    flows: &[FlowGroup],
+) -> Vec<Window> {
+    let senders: Vec<&str> = flows
+        .iter()
+        .filter(|group| group.measured)
+        .flat_map(|group| &group.from)
+        .map(String::as_str)
+        .collect();
     let mut windows = Vec::new();
     let mut names = Vec::new();
     for layer in reader.tables(measure, "windows") {
@@ -396,8 +408,13 @@ fn windows(reader: &mut Reader, measure: &Section<'_>, duration: Option<Span>) -
         } else if let Some(duration) = duration.filter(|d| to > *d) {
             reader.fail_key(&section, "to", format!("\"{to}\" is after the end of the run, {duration}"));
         }
+        let of = section.text("of");
+        if let Some(of) = of.as_ref().filter(|of| !flows.is_empty() && !senders.contains(&of.as_str())) {
+            let message = format!("\"{of}\" sends no flow that is measured");
+            reader.fail_key_with(&section, "of", message, suggestion(of, &senders));
+        }
         if let Some(name) = name {
-            windows.push(Window { name, from: Time::ZERO + from, to: Time::ZERO + to });
+            windows.push(Window { name, from: Time::ZERO + from, to: Time::ZERO + to, of });
         }
     }
     reader.unique(&names);

@@ -65,6 +65,8 @@ pub(in crate::scenario) static WINDOW: TableDef = TableDef {
         "from": SPAN, required;
         /// End
         "to": SPAN, required;
+        /// Only flows from this group or host count; absent: all measured flows
+        "of": Kind::Text, optional;
     }],
     selector: None,
     nested: &[],
