@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use super::policy::{Policy, Rule};
 use super::wire::{Body, HostReport, PortReport, SwitchReport};
 use super::{DEF, NamedText, Sites, oracle, places, policies};
-use crate::control::{FlowEnd, FlowStats, Gauges, Message, Observation, PortStats, SegmentCounts, body};
+use crate::control::{
+    Controller, FlowEnd, FlowStats, Gauges, Message, Observation, Outbox, PortStats, SegmentCounts, body,
+};
 use crate::id::{FlowId, NodeId, PortId};
 use crate::params::{Params, Value};
 use crate::port::flow_counter::Reader;
@@ -395,6 +397,58 @@ fn reports_of_what_is_no_switch_are_of_no_account() {
     }
     network.apply(&Step::Pass { seconds: 100, utilization: 90, live: 1 });
     network.assert_all_own("links are busy");
+}
+
+/// Each report arrives within a cycle; the older one was delayed, or arrives a second time.
+#[test]
+fn a_late_report_does_not_overwrite_a_newer_one() {
+    let switch = |sequence, utilization| {
+        let port = PortReport { place: 0, utilization, drop_rate: 0, backlog: 0 };
+        Body::Switch(SwitchReport { sequence, first: 0, covered: AGENTS, ports: vec![port] })
+    };
+    let host = |sequence, live| Body::Host(HostReport { sequence, live, started: 0, drop_rate: 0, rtt: 0 });
+    let any = u32::MAX;
+    // In the order of arrival: the number of each report. The one that counts is the one marked.
+    let orders: [(&[u32], u32); 6] = [
+        (&[7, 8], 8),
+        (&[8, 7], 8),
+        (&[9, 7, 8], 9),
+        (&[9, 8, 9, 8], 9),
+        (&[any, 0], 0),
+        (&[0, any, any - 1], 0),
+    ];
+    for (order, newest) in orders {
+        let network = Network::new(&["opentcp1"], 1, 0.0);
+        let (inventory, policies) = (network.inventory.clone(), network.policies.clone());
+        let mut params = Params::defaults(DEF.keys);
+        params.set("cycle", Value::Span(T));
+        let sites =
+            Sites { oracle: CONTROLLER, agents: (0..AGENTS).map(NodeId).collect(), switches: vec![SWITCH] };
+        let place = places(&params, &policies, &sites).remove(0);
+        let mut oracle = oracle::Oracle::new(policies, &inventory, &place, T);
+        let mut hear = |at: u64, from, said: &Body| {
+            let message = Message { from, scheme: DEF.code, body: body(said) };
+            oracle.on(
+                Time::ZERO + Span::from_secs(at),
+                &Observation::Message(&message),
+                &mut Outbox::default(),
+            );
+            oracle.state(Time::ZERO + Span::from_secs(at))
+        };
+        let mark = |number: u32| if number == newest { 9000 } else { 1000 };
+        for (at, number) in (100..).zip(order) {
+            hear(at, SWITCH, &switch(*number, mark(*number)));
+            hear(at, NodeId(1), &host(*number, mark(*number)));
+        }
+        let state = hear(110, CONTROLLER, &host(0, 0));
+        assert_eq!((state.links[0].utilization, state.hosts[0].live), (0.9, 9000.0), "{order:?}");
+        // A sender that restarted is heard once its last report is stale, two cycles later.
+        let numbers_again = [(120, 9000.0), (102 + 2 * 60 + 10, 5.0)];
+        for (at, live) in numbers_again {
+            let state = hear(at, NodeId(1), &host(newest, 5));
+            assert_eq!(state.hosts[0].live, live, "{order:?} at {at} s");
+        }
+    }
 }
 
 #[test]

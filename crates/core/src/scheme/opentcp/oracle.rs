@@ -108,9 +108,22 @@ impl Oracle {
         hosts + self.switches.keys().filter(here).count()
     }
 
+    fn is_fresh(&self, now: Time, at: Time) -> bool {
+        now.since(at) <= self.cycle * STALE_CYCLES
+    }
+
+    /// A report with the number `sequence` is newer than the `last` one, which came at a time and had a number. Numbers
+    /// wrap (RFC 1982). A sender that restarts begins again at 0: its reports count once the last one is stale.
+    fn is_news(&self, now: Time, last: Option<(Time, u32)>, sequence: u32) -> bool {
+        last.is_none_or(|(at, last)| {
+            let ahead = sequence.wrapping_sub(last);
+            !self.is_fresh(now, at) || (1..1 << 31).contains(&ahead)
+        })
+    }
+
     /// What is known at `now`.
     pub fn state(&self, now: Time) -> State {
-        let fresh = |at: &Time| now.since(*at) <= self.cycle * STALE_CYCLES;
+        let fresh = |at: &Time| self.is_fresh(now, *at);
         let hosts: Vec<_> = self
             .hosts_heard
             .iter()
@@ -204,14 +217,21 @@ impl Controller for Oracle {
             Observation::Message(message) if !self.away.contains(&message.from) => {
                 match wire::read(message) {
                     Some(Body::Host(report)) if self.names.contains_key(&message.from) => {
-                        self.hosts_heard.insert(message.from, (now, report));
+                        let last = self.hosts_heard.get(&message.from).map(|(at, last)| (*at, last.sequence));
+                        if self.is_news(now, last, report.sequence) {
+                            self.hosts_heard.insert(message.from, (now, report));
+                        }
                     }
                     Some(Body::Switch(report)) => {
                         let node = message.from;
                         if let Some(ports) = self.switches.get(&node)
                             && u64::from(report.first) + u64::from(report.covered) <= ports.len() as u64
                         {
-                            self.switches_heard.insert((node, report.first), (now, report));
+                            let key = (node, report.first);
+                            let last = self.switches_heard.get(&key).map(|(at, last)| (*at, last.sequence));
+                            if self.is_news(now, last, report.sequence) {
+                                self.switches_heard.insert(key, (now, report));
+                            }
                         }
                     }
                     _ => {}
