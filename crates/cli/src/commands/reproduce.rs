@@ -118,7 +118,7 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
     Reproduction {
         name: "opentcp",
         about: "Ghobadi, Hassas Yeganeh, Ganjali 2012: policies on an all-to-all benchmark, Figs. 4 and 5, Table 1",
-        files: scenario_files!["scenarios/opentcp/scinet.toml"],
+        files: scenario_files!["scenarios/opentcp/scinet.toml", "scenarios/opentcp/cycles.toml"],
         quick: &[
             ("network.leaves", "3"),
             ("network.size", "14"),

@@ -37,6 +37,9 @@ struct Gauge {
     min: f64,
     max: f64,
     still: Span,
+    /// Integral of the value over the time that it had one, and that time.
+    integral: f64,
+    seconds: f64,
     samples: Vec<f32>,
 }
 
@@ -108,7 +111,7 @@ impl GaugeMeter {
         let mut said = BTreeSet::new();
         let truth = self.tracker.as_ref().map(|tracker| tracker.tracking.node);
         for role in self.roles {
-            for gauge in role.gauges {
+            for mut gauge in role.gauges {
                 // Of two roles at a node that show the same, the first is recorded.
                 if !said.insert((role.node, gauge.metric)) {
                     continue;
@@ -143,6 +146,8 @@ impl Gauge {
             min: f64::NAN,
             max: f64::NAN,
             still: Span::ZERO,
+            integral: 0.0,
+            seconds: 0.0,
             samples: Vec::new(),
         }
     }
@@ -154,7 +159,9 @@ impl Gauge {
         }
         // Not-a-number stays what it is.
         if value != self.value && !(value.is_nan() && self.value.is_nan()) {
-            self.still = self.still.max(now.since(self.since.max(warm_up)));
+            let stood = now.since(self.since.max(warm_up));
+            self.still = self.still.max(stood);
+            self.integrate(stood);
             self.value = value;
             self.since = now;
         }
@@ -165,10 +172,20 @@ impl Gauge {
         self.max = self.max.max(value);
     }
 
+    fn integrate(&mut self, stood: Span) {
+        if !self.value.is_nan() {
+            self.integral += self.value * stood.as_secs_f64();
+            self.seconds += stood.as_secs_f64();
+        }
+    }
+
     /// In the order of those at [`Place::Gauge`].
-    fn metrics(&self, end: Time, warm_up: Time) -> [f64; 4] {
-        let still = self.still.max(end.since(self.since.max(warm_up)));
-        [self.min.min(self.value), self.max.max(self.value), self.value, still.as_secs_f64()]
+    fn metrics(&mut self, end: Time, warm_up: Time) -> [f64; 5] {
+        let stood = end.since(self.since.max(warm_up));
+        let still = self.still.max(stood);
+        self.integrate(stood);
+        let mean = self.integral / self.seconds;
+        [self.min.min(self.value), self.max.max(self.value), mean, self.value, still.as_secs_f64()]
     }
 }
 
@@ -420,7 +437,7 @@ mod tests {
         for (time, value) in [(0.0, 9.0), (4.0, 1.0), (6.0, 3.0), (7.0, 3.0), (9.0, 2.0)] {
             gauge.note(at(time), value, at(5.0));
         }
-        // 1 stands from 5 s on, 3 from 6 to 9 s.
-        assert_eq!(gauge.metrics(at(10.0), at(5.0)), [1.0, 3.0, 2.0, 3.0]);
+        // 1 stands from 5 s on, 3 from 6 to 9 s: (1 + 3 * 3 + 2) / 5 in the mean.
+        assert_eq!(gauge.metrics(at(10.0), at(5.0)), [1.0, 3.0, 2.4, 2.0, 3.0]);
     }
 }

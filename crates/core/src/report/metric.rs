@@ -338,6 +338,7 @@ metrics! {
     [Gauge] {
         "min", OfGauge, 1, "least", "least": "Least value after the warm-up";
         "max", OfGauge, 1, "most", "most": "Largest value after the warm-up";
+        "mean", OfGauge, 1, "mean", "mean": "Mean over the time after the warm-up in which it has a value";
         "last", OfGauge, 1, "at the end", "at the end": "Value at the end";
         "still", In("s"), 1, "still", "longest time without change": "Longest time without a change of the value";
     }

@@ -84,6 +84,8 @@ pub static SHIPPED: &[(&str, &str)] = &[
     ("half-b", include_str!("../../../../policies/half-b.toml")),
     ("only-window", include_str!("../../../../policies/only-window.toml")),
     ("only-rto", include_str!("../../../../policies/only-rto.toml")),
+    ("no-condition", include_str!("../../../../policies/no-condition.toml")),
+    ("never-true", include_str!("../../../../policies/never-true.toml")),
 ];
 
 /// The policies that are named.
