@@ -52,7 +52,7 @@ pub(crate) struct Reproduction {
     pub(crate) about: &'static str,
     /// Path in the source and content of each file.
     pub(crate) files: &'static [(&'static str, &'static str)],
-    /// Keys and values that `--quick` and `--full` change beside trials and sweeps.
+    /// Keys and values that `--quick` and `--full` change in the first file beside trials and sweeps.
     pub(crate) quick: &'static [(&'static str, &'static str)],
     pub(crate) full: &'static [(&'static str, &'static str)],
 }
@@ -149,10 +149,11 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
 ];
 
 impl Reproduction {
-    /// How its files are read.
-    fn options(&self, quick: bool, full: bool, seed: Option<u64>) -> Options<'static> {
+    /// How the file at `path` is read.
+    fn options(&self, path: &str, quick: bool, full: bool, seed: Option<u64>) -> Options<'static> {
+        let is_first = self.files.first().is_some_and(|(first, _)| *first == path);
         let changed = [(quick, self.quick), (full, self.full)];
-        let changed = changed.into_iter().filter(|(given, _)| *given).flat_map(|(_, keys)| keys);
+        let changed = changed.into_iter().filter(|(given, _)| *given && is_first).flat_map(|(_, keys)| keys);
         let of = |&(key, value): &(&str, &str)| Override { key: key.to_owned(), value: value.to_owned() };
         Options { quick, seed, overrides: changed.map(of).collect(), ..Options::default() }
     }
@@ -197,10 +198,9 @@ fn reproduce_one(
     console: Console,
 ) -> Result<Exit, Failure> {
     let &ReproduceArgs { quick, full, seed, .. } = args;
-    let options = reproduction.options(quick, full, seed);
     let read = |&(path, text): &(&str, &str)| {
         let file = ScenarioFile { path: path.to_owned(), text: text.to_owned(), folder: None };
-        file.study(&options).map(|study| (file, study))
+        file.study(&reproduction.options(path, quick, full, seed)).map(|study| (file, study))
     };
     execute(
         &Experiment {
@@ -231,9 +231,13 @@ mod tests {
             for (path, text) in reproduction.files {
                 let file = ScenarioFile { path: (*path).to_owned(), text: (*text).to_owned(), folder: None };
                 let full = file.study(&Options::default()).map_err(|e| e.message).expect(path);
-                let quick =
-                    file.study(&reproduction.options(true, false, None)).map_err(|e| e.message).expect(path);
-                file.study(&reproduction.options(false, true, None)).map_err(|e| e.message).expect(path);
+                let quick = file
+                    .study(&reproduction.options(path, true, false, None))
+                    .map_err(|e| e.message)
+                    .expect(path);
+                file.study(&reproduction.options(path, false, true, None))
+                    .map_err(|e| e.message)
+                    .expect(path);
                 assert!(!full.claims.is_empty(), "{path} claims nothing");
                 assert!(quick.cases.len() <= full.cases.len(), "{path} has more cases in quick mode");
             }
