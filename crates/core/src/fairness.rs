@@ -28,17 +28,17 @@ pub fn max_min(capacities: &[f64], demands: &[Demand<'_>]) -> Vec<f64> {
     let mut rates = vec![0.0; demands.len()];
     let mut frozen = vec![false; demands.len()];
     let mut left: Vec<f64> = capacities.to_vec();
-    let mut growing = vec![0u32; capacities.len()];
+    let mut growing = vec![0u64; capacities.len()];
     for demand in demands {
         for &link in demand.links {
-            growing[link as usize] += demand.flows;
+            growing[link as usize] += u64::from(demand.flows);
         }
     }
     let mut remaining = demands.len();
     let mut level = 0.0;
     while remaining > 0 {
         let by_link =
-            (0..left.len()).filter(|&l| growing[l] > 0).map(|l| left[l].max(0.0) / f64::from(growing[l]));
+            (0..left.len()).filter(|&l| growing[l] > 0).map(|l| left[l].max(0.0) / growing[l] as f64);
         let by_demand = (0..demands.len()).filter(|&d| !frozen[d]).map(|d| demands[d].most - level);
         let step = by_link.chain(by_demand).fold(f64::INFINITY, f64::min).max(0.0);
         if step.is_infinite() {
@@ -46,7 +46,7 @@ pub fn max_min(capacities: &[f64], demands: &[Demand<'_>]) -> Vec<f64> {
         }
         level += step;
         for (link, left) in left.iter_mut().enumerate() {
-            *left -= step * f64::from(growing[link]);
+            *left -= step * growing[link] as f64;
         }
         let full = |link: u32| left[link as usize] <= 1e-9 * capacities[link as usize].max(1.0);
         let before = remaining;
@@ -56,7 +56,7 @@ pub fn max_min(capacities: &[f64], demands: &[Demand<'_>]) -> Vec<f64> {
                 rates[d] = level.min(demand.most);
                 remaining -= 1;
                 for &link in demand.links {
-                    growing[link as usize] -= demand.flows;
+                    growing[link as usize] -= u64::from(demand.flows);
                 }
             }
         }

@@ -243,6 +243,10 @@ enum Call {
 }
 
 impl Call {
+    fn asked(&self) -> Option<FlowId> {
+        if let Self::Rtt(flow) = self { Some(*flow) } else { None }
+    }
+
     fn act(&self) -> Option<Act> {
         Some(match self {
             Self::Wake(_) => return None,
@@ -748,7 +752,12 @@ impl Case {
             if place.role.acts.contains(&Act::SetClass) { place.params.list("needs").len() } else { 0 };
         // All peers and ports, all classes twice with the root, and three bytes say no more than one thing to do.
         let most = 4 + place.peers.len() + place.ports.len() + 2 * classes + said / 3;
-        let acts = machine.calls.iter().filter(|(call, _)| call.act().is_some()).count();
+        let acts = machine.calls.iter().filter_map(|(call, _)| call.act());
+        // A round-trip time is asked for once of each flow.
+        let acts = acts.filter(|act| *act != Act::MeasureRtt).count();
+        let asked: Vec<FlowId> = machine.calls.iter().filter_map(|(call, _)| call.asked()).collect();
+        let distinct: BTreeSet<FlowId> = asked.iter().copied().collect();
+        assert_eq!(asked.len(), distinct.len(), "{name} asks twice for one flow's round-trip time");
         // Once for each flow that has begun, a role may give up waiting for somebody's word.
         let begun = if acts > most { std::mem::take(begun) } else { 0 };
         assert!(
