@@ -24,6 +24,9 @@ struct Gate {
     port: u32,
     /// Acknowledgements that wait, by flow.
     held: BTreeMap<u32, Label>,
+    /// The last acknowledgement of each flow that was given a window, without what it reports of losses and marks, and its
+    /// next hop.
+    last: BTreeMap<u32, (u32, Packet)>,
     wake_at: Option<Time>,
 }
 
@@ -34,7 +37,13 @@ impl Gates {
     pub(crate) fn add(&mut self, port: PortId, program: Box<dyn WindowProgram>, ports: usize) {
         self.of_port.resize(ports, NONE);
         self.of_port[port.index()] = self.gates.len() as u32;
-        self.gates.push(Gate { program, port: port.0, held: BTreeMap::new(), wake_at: None });
+        self.gates.push(Gate {
+            program,
+            port: port.0,
+            held: BTreeMap::new(),
+            last: BTreeMap::new(),
+            wake_at: None,
+        });
     }
 
     /// Some program asks hosts to return the window field.
@@ -76,10 +85,11 @@ impl Gates {
                 let window = &mut net.slab.at(label.key).window;
                 *window = u64::from(*window).min(stamp) as u32;
             }
-            if packet.flags & flag::RST != 0
-                && let Some(late) = gate.held.remove(&packet.flow)
-            {
-                net.slab.remove(late.key);
+            if packet.flags & flag::RST != 0 {
+                gate.last.remove(&packet.flow);
+                if let Some(late) = gate.held.remove(&packet.flow) {
+                    net.slab.remove(late.key);
+                }
             }
             gate.settle(of_next, &profile_of, net);
             return true;
@@ -91,15 +101,14 @@ impl Gates {
         let held = gate.waiting(net);
         let verdict = gate.program.on_ack(net.now, &segment(&packet, profile), held);
         match verdict {
-            AckVerdict::Pass => {}
-            AckVerdict::Window(window) => set_window(window, label, profile, net),
-            AckVerdict::Hold => gate.hold(label, net),
-            AckVerdict::Copy(window) => {
-                let len = profile.ack_len(0);
-                let copy = net.slab.insert(Packet { len, sack_count: 0, ..packet });
-                gate.hold(Label { hop: label.hop, ..copy }, net);
+            AckVerdict::Pass => drop(gate.last.remove(&packet.flow)),
+            AckVerdict::Window(window) => {
+                let flags = packet.flags & !flag::ECE;
+                let copy = Packet { flags, len: profile.ack_len(0), sack_count: 0, ..packet };
+                gate.last.insert(packet.flow, (label.hop, copy));
                 set_window(window, label, profile, net);
             }
+            AckVerdict::Hold => gate.hold(label, net),
         }
         gate.settle(of_twin, &profile_of, net);
         verdict != AckVerdict::Hold
@@ -143,11 +152,12 @@ impl Gate {
     }
 
     fn release<'p>(&mut self, profile_of: &impl Fn(u32) -> &'p Profile, net: &mut Net) {
-        if self.held.is_empty() {
-            return;
-        }
         while let Some((FlowId(flow), window)) = self.program.release() {
-            if let Some(label) = self.held.remove(&flow) {
+            let copy = |net: &mut Net| {
+                let (hop, packet) = *self.last.get(&flow)?;
+                Some(Label { hop, ..net.slab.insert(packet) })
+            };
+            if let Some(label) = self.held.remove(&flow).or_else(|| copy(net)) {
                 set_window(window, label, profile_of(flow), net);
                 net.forward(label);
             }

@@ -150,6 +150,34 @@ fn few_senders_reach_the_limit_over_persistent_connections() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// Connections that stay open between rounds, more than may each keep a turn: windows are closed and opened again, also
+/// when their fields count in steps of 16 KiB. Answers spread over 20 ms let those sleep that come late; 13.4 Gbit/s are possible
+/// then.
+#[test]
+fn many_persistent_connections_lose_nothing() {
+    let mut wrong = Vec::new();
+    for (variant, senders, start, least) in [
+        ("mptcp", "256", "uniform(0us, 20us)", 0.95),
+        ("mptcp-shallow", "32", "uniform(0us, 20us)", 0.95),
+        ("mptcp-shallow", "256", "uniform(0us, 20us)", 0.95),
+        ("mptcp-shallow", "256", "uniform(0us, 20ms)", 0.65),
+        ("tcp-shallow", "256", "uniform(0us, 20us)", 0.95),
+        ("tcp-shallow-wide", "64", "uniform(0us, 20us)", 0.8),
+        ("mptcp-shallow-wide", "64", "uniform(0us, 20us)", 0.4),
+    ] {
+        let set = [("network.size", senders), ("flows.answers.start", start)];
+        for trial in 0..2 {
+            let record = record(&case("persistent-many.toml", variant, &set), trial);
+            let metrics = ["round_goodput", "drops", "rtos", "rounds"].map(|name| metric(&record, name));
+            println!("{variant} {senders} {start}: {metrics:?}, {:.4} of the limit", metrics[0] / LIMIT);
+            if metrics[0] < least * 0.98 * LIMIT || metrics[1..] != [0.0, 0.0, 3.0] {
+                wrong.push((variant, senders, start, metrics));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// Shares far below a segment: turns. Blocks of few senders must be long beside the two round trips of the handshake.
 #[test]
 fn a_thousand_senders_reach_the_limit() {

@@ -110,6 +110,7 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
             "scenarios/qcbf/deep.toml",
             "scenarios/qcbf/many.toml",
             "scenarios/qcbf/persistent.toml",
+            "scenarios/qcbf/persistent-many.toml",
             "scenarios/qcbf/fat-tree.toml"
         ],
         quick: &[],

@@ -43,8 +43,6 @@ pub enum AckVerdict {
     Window(u64),
     /// It waits until [`WindowProgram::release`] names its flow.
     Hold,
-    /// It goes on with this window in bytes, and a copy of it, without what it reports of losses, waits as above.
-    Copy(u64),
 }
 
 /// A program at a port that sees the data on its way out and the acknowledgements that come back over the same link.
@@ -56,7 +54,8 @@ pub trait WindowProgram: Send {
     /// A segment from the receiver has come while `held` bytes wait at the port.
     fn on_ack(&mut self, now: Time, segment: &Segment, held: u64) -> AckVerdict;
 
-    /// A flow whose acknowledgement may go now, and the window that it takes along.
+    /// A flow that is to learn a window now: by its acknowledgement that waits, or by a copy of its last one without what that
+    /// reports of losses and marks.
     fn release(&mut self) -> Option<(FlowId, u64)>;
 
     /// When [`WindowProgram::on_timer`] is to be called.

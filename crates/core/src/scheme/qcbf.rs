@@ -52,8 +52,8 @@ const KEYS: &[Key] = keys! {
     "turn": Kind::Integer { min: 1, max: 64 }, default "2", from "RFC 1122: two";
     /// Segments that senders send first; a flow is not given what slow start cannot use
     "initial-window": Kind::Integer { min: 1, max: 1000 }, default "10", from "RFC 6928";
-    /// A flow that is silent for so long gives its share back, within half as much again; several RTTs with
-    /// full queues
+    /// A flow that is silent for so long gives its share back, within half as much again, until it wakes;
+    /// several RTTs with full queues
     "ageing": Kind::Quantity(Dimension::Span), default "2ms", from "bandmaster: the paper waits for a FIN";
 };
 

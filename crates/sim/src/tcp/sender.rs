@@ -303,8 +303,11 @@ impl Sender {
             self.take_field(packet, profile, net);
         }
         let advanced = packet.ack - self.board.una;
-        let opened = packet.ack + u64::from(packet.window) > self.edge;
-        self.edge = self.edge.max(packet.ack + u64::from(packet.window));
+        let edge = packet.ack + u64::from(packet.window);
+        // RFC 9293 section 3.8.6: a receiver should not take its window back; Linux heeds one that closes it.
+        let is_closed = packet.window == 0 && edge < self.edge;
+        let moved = is_closed || edge > self.edge;
+        self.edge = if is_closed { edge } else { self.edge.max(edge) };
         let before = self.delivered_segments();
         if let Some(share) = self.share() {
             net.multipath[share.connection].on_ack(share.subflow, packet.ack, packet.seq);
@@ -322,7 +325,7 @@ impl Sender {
         // RFC 5681 section 2.
         let is_duplicate = match profile.settings.sack {
             true => self.board.sacked > sacked_before,
-            false => advanced == 0 && !opened,
+            false => advanced == 0 && !moved,
         };
         if is_duplicate {
             self.count_duplicate(packet, profile);
@@ -371,7 +374,7 @@ impl Sender {
             // Segments that SACK reported earlier have been answered then.
             self.grow(advanced.min(u64::from(newly_delivered) * profile.mss), sample, profile, net);
         }
-        if advanced > 0 || opened {
+        if advanced > 0 || moved {
             // RFC 6298 section 5: the backed-off timeout stands until there is a new measurement (Karn).
             if advanced == 0 || sample.is_some() {
                 self.backoff = 0;

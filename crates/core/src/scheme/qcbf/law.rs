@@ -1,6 +1,6 @@
 //! The law: how much of a port's bandwidth-delay product and buffer each flow may fill.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::id::FlowId;
 use crate::port::window::{AckVerdict, Segment};
@@ -11,6 +11,13 @@ const BARE: u64 = 100;
 
 /// Round trips between the segments of a flow whose window is closed.
 const CLOSED: u64 = 64;
+
+/// Round trips that a flow has to begin what it was given, while others wait; and that what is taken back counts on, for it
+/// may be on its way.
+const LEASE: u64 = 2;
+
+/// Ageing times after which a flow is forgotten that has neither sent nor closed.
+const FORGET: u64 = 10_000;
 
 /// What the law is set to.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -34,7 +41,7 @@ pub struct Terms {
 pub struct Law {
     terms: Terms,
     flows: BTreeMap<FlowId, Flow>,
-    /// Flows between their SYN and their FIN (N_F).
+    /// Flows between their SYN and their FIN (N_F), but for those that sleep.
     open: u64,
     /// Bytes on the link that senders may send, or have sent, and that no acknowledgement covers.
     outstanding: u64,
@@ -51,6 +58,17 @@ pub struct Law {
     syns: VecDeque<Time>,
     /// Flows whose turn has not come, the longest waiting first.
     waiting: VecDeque<FlowId>,
+    /// Flows that sleep and hold nothing, in the order in which they are asked.
+    asleep: VecDeque<FlowId>,
+    /// Sleeping flows that have a turn, which asks them whether they have data.
+    asked: u64,
+    /// Flows that may send and have nothing under way, and since when.
+    idle: BTreeSet<(Time, FlowId)>,
+    /// Flows whose window was closed, and when what they had is free.
+    closing: VecDeque<(Time, FlowId)>,
+    /// For how long a sleeping flow is asked, and how many have not answered at that pace.
+    pace: Span,
+    unanswered: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +86,16 @@ struct Flow {
     end: u64,
     is_open: bool,
     is_waiting: bool,
+    /// It counts in N_F.
+    is_counted: bool,
+    /// In the line of those that sleep.
+    is_asleep: bool,
+    /// It sleeps and has a turn.
+    is_asked: bool,
+    /// Its window was closed; what it had is not free yet.
+    is_closed: bool,
+    /// Its entry in [`Law::idle`].
+    idle_at: Option<Time>,
     seen: Time,
 }
 
@@ -75,11 +103,19 @@ impl Flow {
     /// Bytes on the link of what it may send or has sent. Steps of more than a segment leave turns that are not whole, of
     /// which receivers acknowledge the last segment late: that one, which has passed the port, does not count.
     fn outstanding(&self) -> u64 {
+        if self.is_asleep {
+            return 0;
+        }
         if self.scale <= self.mss {
             return self.edge.saturating_sub(self.acked).div_ceil(self.mss) * self.frame;
         }
         let passed = self.came.saturating_sub(self.acked) / self.mss;
         self.expected() + passed.saturating_sub(self.late) * self.frame
+    }
+
+    /// It may send, but has nothing under way.
+    fn is_idle(&self) -> bool {
+        self.is_open && !self.is_waiting && self.edge > self.came && self.came <= self.acked
     }
 
     /// What a window field in an acknowledgement of `offset` states of what it was given.
@@ -120,6 +156,12 @@ impl Law {
             own: 0,
             syns: VecDeque::new(),
             waiting: VecDeque::new(),
+            asleep: VecDeque::new(),
+            asked: 0,
+            idle: BTreeSet::new(),
+            closing: VecDeque::new(),
+            pace: terms.rtt * LEASE,
+            unanswered: 0,
         }
     }
 
@@ -152,6 +194,11 @@ impl Law {
         self.open
     }
 
+    /// It knows no flow.
+    pub fn is_empty(&self) -> bool {
+        self.flows.is_empty()
+    }
+
     /// Bytes on the link that all flows together hold.
     pub fn outstanding(&self) -> u64 {
         self.outstanding
@@ -174,7 +221,13 @@ impl Law {
 
     /// A flow's window (Eq. 4 with beta so that the windows add up to the budget), in bytes on the link.
     pub fn share(&self) -> u64 {
-        self.budget() / self.open.max(1)
+        let asking = if self.asleep.is_empty() { 0 } else { self.for_asking() };
+        (self.budget() - asking) / self.open.max(1)
+    }
+
+    /// What is left to ask flows that sleep: a quarter of the queue.
+    fn for_asking(&self) -> u64 {
+        self.queue() / 4
     }
 
     /// The same in payload bytes of a flow.
@@ -230,12 +283,18 @@ impl Law {
                 end: u64::MAX,
                 is_open: true,
                 is_waiting: false,
+                is_counted: true,
+                is_asleep: false,
+                is_asked: false,
+                is_closed: false,
+                idle_at: None,
                 seen: now,
             };
             self.outstanding += entry.outstanding();
             self.flows.insert(flow, entry);
             return;
         }
+        self.wake(flow);
         self.change(flow, |entry| {
             entry.seen = now;
             entry.came = entry.came.max(segment.offset);
@@ -251,9 +310,37 @@ impl Law {
         {
             self.open -= 1;
         }
+        self.note_idle(flow, now);
     }
 
-    /// A segment of the receiver passes.
+    /// The flow has something to send. When it had nothing for it but a closed window, it waits for a turn.
+    fn wake(&mut self, flow: FlowId) {
+        let Some(entry) = self.flows.get(&flow).copied().filter(|entry| !entry.is_counted) else { return };
+        self.open += 1;
+        self.asked -= u64::from(entry.is_asked);
+        (self.pace, self.unanswered) = (self.terms.rtt * LEASE, 0);
+        if entry.is_asleep {
+            self.waiting.push_back(flow);
+        }
+        self.change(flow, |entry| {
+            (entry.is_counted, entry.is_asked) = (true, false);
+            entry.is_waiting |= std::mem::take(&mut entry.is_asleep);
+        });
+    }
+
+    /// Keeps [`Law::idle`] after a flow has changed.
+    fn note_idle(&mut self, flow: FlowId, now: Time) {
+        if let Some(entry) = self.flows.get_mut(&flow) {
+            let is_idle = entry.is_idle() && !entry.is_closed;
+            let after = is_idle.then_some(now);
+            if let Some(before) = std::mem::replace(&mut entry.idle_at, after) {
+                self.idle.remove(&(before, flow));
+            }
+            self.idle.extend(after.map(|at| (at, flow)));
+        }
+    }
+
+    /// A segment of the receiver passes. Whose turn has not come is asked for by [`Law::release`].
     pub fn on_ack(&mut self, now: Time, segment: &Segment) -> AckVerdict {
         let Segment { flow, offset, .. } = *segment;
         // The receiver's end states the scale of its windows.
@@ -268,8 +355,13 @@ impl Law {
         }
         // Duplicates carry news of losses.
         let is_new = offset > entry.acked || segment.syn;
+        if is_new {
+            self.wake(flow);
+        }
         self.change(flow, |entry| {
             entry.seen = now;
+            // It states again what was taken back.
+            entry.is_closed = false;
             entry.acked = entry.acked.max(offset);
             // What went missing and was sent again may have been counted below.
             entry.edge = entry.edge.max(offset);
@@ -290,71 +382,158 @@ impl Law {
             }
         }
         let left = self.flows.get(&flow).map_or(0, |entry| entry.left(offset));
-        if left >= turn || !is_new || !entry.is_open {
-            return AckVerdict::Window(left);
-        }
-        if let Some(entry) = self.flows.get_mut(&flow)
+        let asks = left < turn && is_new && entry.is_open;
+        if asks
+            && let Some(entry) = self.flows.get_mut(&flow)
             && !std::mem::replace(&mut entry.is_waiting, true)
         {
             self.waiting.push_back(flow);
         }
-        // A sender knows nothing before its handshake; later it learns at once what has arrived, and of its turn by a copy.
-        if segment.syn { AckVerdict::Hold } else { AckVerdict::Copy(left) }
+        self.note_idle(flow, now);
+        // What no field states the sender has lost, but for what is on its way.
+        if left == 0 && self.flows.get(&flow).is_some_and(|f| f.expected() > 0 && f.is_open && !f.is_closed) {
+            self.close(flow);
+        }
+        // A sender knows nothing before its handshake; later it learns at once what has arrived.
+        if asks && segment.syn { AckVerdict::Hold } else { AckVerdict::Window(left) }
     }
 
-    /// The next flow whose turn has come, with its window.
+    /// The next flow whose window changes without an acknowledgement of its own: its turn has come; or it sleeps and is asked
+    /// by a turn; or it did not use what others wait for, and its window is closed.
     pub fn release(&mut self) -> Option<(FlowId, u64)> {
-        loop {
-            let flow = *self.waiting.front()?;
-            let Some(entry) = self.flows.get(&flow).copied().filter(|entry| entry.is_waiting) else {
-                self.waiting.pop_front();
-                continue;
-            };
-            let turn = unit(self.terms.turn, entry.mss, entry.scale);
-            let base = entry.base(entry.acked);
-            let most = base + ((entry.acked - base) / turn + 1) * turn;
-            if entry.is_open && entry.edge < most {
-                self.give(flow, base, most);
-            }
-            let given = self.flows.get(&flow).copied().unwrap_or(entry);
-            if entry.is_open && given.edge < most {
-                return None;
-            }
+        self.free();
+        while self.waiting.front().is_some_and(|f| !self.flows.get(f).is_some_and(|f| f.is_waiting)) {
             self.waiting.pop_front();
-            if let Some(entry) = self.flows.get_mut(&flow) {
-                entry.is_waiting = false;
+        }
+        while self.asleep.front().is_some_and(|f| !self.flows.get(f).is_some_and(|f| f.is_asleep)) {
+            self.asleep.pop_front();
+        }
+        let next = self.waiting.front().copied();
+        if let Some(flow) = self.asleep.front().copied().filter(|flow| next.is_none() || self.may_ask(*flow))
+            && let Some(window) = self.turn(flow)
+        {
+            self.asleep.pop_front();
+            self.asked += 1;
+            self.settle(flow, |entry| (entry.is_asleep, entry.is_asked) = (false, true));
+            return Some((flow, window));
+        }
+        if let Some(flow) = next
+            && let Some(window) = self.turn(flow)
+        {
+            self.waiting.pop_front();
+            self.settle(flow, |entry| (entry.is_waiting, entry.is_closed) = (false, false));
+            return Some((flow, window));
+        }
+        let due = self.due()?;
+        let &(_, flow) = self.idle.first().filter(|_| due <= self.seen)?;
+        self.close(flow);
+        Some((flow, 0))
+    }
+
+    /// A flow that sleeps may be asked although others wait: one always.
+    fn may_ask(&self, flow: FlowId) -> bool {
+        let Some(Flow { mss, frame, scale, .. }) = self.flows.get(&flow).copied() else { return false };
+        let turn = unit(self.terms.turn, mss, scale).div_ceil(mss) * frame;
+        self.asked == 0 || (self.asked + 1) * turn <= self.for_asking()
+    }
+
+    /// Gives the flow a turn, and answers its window, when there is room.
+    fn turn(&mut self, flow: FlowId) -> Option<u64> {
+        let entry = self.flows.get(&flow).copied()?;
+        let turn = unit(self.terms.turn, entry.mss, entry.scale);
+        let base = entry.base(entry.acked);
+        let most = base + ((entry.acked - base) / turn + 1) * turn;
+        if entry.is_open && entry.edge < most {
+            self.give(flow, base, most);
+        }
+        let given = self.flows.get(&flow).copied().unwrap_or(entry);
+        (!entry.is_open || given.edge >= most).then(|| given.left(entry.acked))
+    }
+
+    fn settle(&mut self, flow: FlowId, change: impl FnOnce(&mut Flow)) {
+        self.change(flow, change);
+        self.note_idle(flow, self.seen);
+    }
+
+    /// When the flow that has been idle for longest has to give back what it was given: nobody else may wait for it.
+    fn due(&self) -> Option<Time> {
+        let lease = if self.waiting.is_empty() { self.pace } else { self.terms.rtt * LEASE };
+        let asking = self.waiting.len() + self.asleep.len();
+        let (since, _) = self.idle.first().filter(|_| self.closing.len() < asking)?;
+        Some(*since + lease)
+    }
+
+    /// Closes the window of a flow that has nothing under way.
+    fn close(&mut self, flow: FlowId) {
+        self.settle(flow, |entry| entry.is_closed = true);
+        self.closing.push_back((self.seen + self.terms.rtt * LEASE, flow));
+    }
+
+    /// Frees what was taken back: nothing of it has come. The flow sleeps.
+    fn free(&mut self) {
+        let (now, ageing) = (self.seen, self.terms.ageing);
+        while let Some((_, flow)) = self.closing.front().copied().filter(|(at, _)| *at <= self.seen) {
+            self.closing.pop_front();
+            if !self.flows.get(&flow).is_some_and(|entry| entry.is_closed) {
+                continue;
             }
-            return Some((flow, given.left(entry.acked)));
+            self.change(flow, |entry| {
+                entry.is_closed = false;
+                entry.edge = entry.came.max(entry.acked);
+                let is_done = entry.is_open && !entry.is_waiting;
+                entry.is_asleep = is_done && (entry.came <= entry.acked || now.since(entry.seen) >= ageing);
+            });
+            if let Some(entry) = self.flows.get_mut(&flow)
+                && entry.is_asleep
+            {
+                self.open -= u64::from(std::mem::take(&mut entry.is_counted));
+                self.asleep.push_back(flow);
+                if std::mem::take(&mut entry.is_asked) {
+                    self.asked -= 1;
+                    self.unanswered += 1;
+                }
+            }
+            if self.unanswered > self.asleep.len() {
+                (self.pace, self.unanswered) = ((self.pace * 2).min(self.terms.ageing), 0);
+            }
         }
     }
 
-    /// Forgets flows that were silent for the ageing time and do not wait for a turn. Those that wait lose what no window
-    /// field states any more after half of it.
-    pub fn age(&mut self, now: Time) {
+    /// Answers flows that were silent for the ageing time and do not wait for a turn: their windows close, and they sleep.
+    pub fn age(&mut self, now: Time) -> Vec<FlowId> {
         let ageing = self.terms.ageing;
-        let is_lost = |f: &Flow| {
-            f.is_waiting
-                && f.edge > f.acked
-                && f.left(f.acked) == 0
-                && 2 * now.since(f.seen).as_nanos() >= ageing.as_nanos()
-        };
-        let lost: Vec<FlowId> =
-            self.flows.iter().filter(|(_, f)| is_lost(f)).map(|(flow, _)| *flow).collect();
-        for flow in lost {
-            self.change(flow, |entry| entry.edge = entry.acked.max(entry.came));
-        }
         let silent = self.flows.iter().filter(|(_, f)| !f.is_waiting && now.since(f.seen) >= ageing);
+        let silent: Vec<(FlowId, Flow)> = silent.map(|(flow, entry)| (*flow, *entry)).collect();
+        let mut closed = Vec::new();
+        for (flow, entry) in silent {
+            let is_forgotten = now.since(entry.seen) >= ageing * FORGET;
+            // It has ended, but for its last acknowledgement; or its handshake did not.
+            let is_over = !entry.is_open || entry.edge == 0;
+            if is_over || entry.is_asleep && is_forgotten {
+                self.remove(flow);
+            } else if !entry.is_asleep && !entry.is_closed && (!entry.is_asked || is_forgotten) {
+                self.close(flow);
+                closed.push(flow);
+            }
+        }
+        closed
+    }
+
+    /// Forgets flows that were silent for the ageing time: with the field, no sender holds what it was given before.
+    pub fn forget(&mut self, now: Time) {
+        let silent = self.flows.iter().filter(|(_, f)| now.since(f.seen) >= self.terms.ageing);
         let silent: Vec<FlowId> = silent.map(|(flow, _)| *flow).collect();
         silent.into_iter().for_each(|flow| self.remove(flow));
     }
 
-    /// When nothing is under way, so that no packet will come that lets the next of those that wait go: when what the
-    /// queue holds has gone.
+    /// When [`Law::release`] may have more, although no packet comes: when a window can be closed, or what was taken back is
+    /// free, or, while nothing is under way, when what the queue holds has gone.
     pub fn retry(&self) -> Option<Time> {
-        if self.waiting.is_empty() || self.outstanding > 0 {
-            return None;
-        }
-        Some(self.seen + self.time_for(self.held).max(Span::from_micros(1)))
+        let is_still = !self.waiting.is_empty() && self.outstanding == 0;
+        let gone = is_still.then(|| self.seen + self.time_for(self.held));
+        let freed = self.closing.front().map(|(at, _)| *at);
+        let next = gone.into_iter().chain(freed).chain(self.due()).min();
+        next.map(|at| at.max(self.seen + Span::from_micros(1)))
     }
 
     /// Moves a flow's right edge towards `most`, to a whole number of its units from `base`, as far as the balance factor
@@ -395,8 +574,13 @@ impl Law {
         if let Some(entry) = self.flows.remove(&flow) {
             self.outstanding -= entry.outstanding();
             self.expected -= entry.expected();
-            self.open -= u64::from(entry.is_open);
+            self.open -= u64::from(entry.is_open && entry.is_counted);
+            self.asked -= u64::from(entry.is_asked);
+            if let Some(since) = entry.idle_at {
+                self.idle.remove(&(since, flow));
+            }
             self.waiting.retain(|other| *other != flow);
+            self.asleep.retain(|other| *other != flow);
         }
     }
 }
@@ -548,7 +732,7 @@ mod tests {
         assert_eq!(verdicts.iter().filter(|v| **v == AckVerdict::Hold).count(), 84);
         assert_eq!(law.release(), None);
         for flow in 0..16 {
-            assert_eq!(law.on_ack(Time::ZERO, &segment(flow, 2 * MSS)), AckVerdict::Copy(0), "others wait");
+            assert_eq!(law.on_ack(Time::ZERO, &segment(flow, 2 * MSS)), AckVerdict::Window(0), "others wait");
             assert_eq!(law.release(), Some((FlowId(16 + flow), 2 * MSS)));
             assert_eq!(law.release(), None);
         }
@@ -567,7 +751,7 @@ mod tests {
         assert_eq!((law.outstanding(), law.expected), (36 * FRAME, 36 * FRAME));
         // Two segments have left the queue: 4 of 6 may still come, less than a step, so the field says nothing more.
         law.on_data(Time::ZERO, &wide(segment(0, 2 * MSS)));
-        assert_eq!(law.on_ack(Time::ZERO, &wide(segment(0, 2 * MSS))), AckVerdict::Copy(0));
+        assert_eq!(law.on_ack(Time::ZERO, &wide(segment(0, 2 * MSS))), AckVerdict::Window(0));
         assert_eq!(Segment::stated(8191, MSS, 8192), 0);
         assert_eq!(Segment::stated(2 * MSS, MSS, 128), 2944, "2896, and less than a segment more");
     }
@@ -586,11 +770,45 @@ mod tests {
         let (mut law, _) = opened(2);
         let later = Time::ZERO + Span::from_millis(9);
         law.on_data(later, &segment(1, MSS));
-        law.age(Time::ZERO + Span::from_millis(10));
-        assert_eq!(law.flows(), 1, "the first was silent for 10 ms");
-        assert_eq!(law.on_ack(later, &segment(0, MSS)), AckVerdict::Window(2 * MSS), "a turn and no more");
+        law.on_ack(later, &segment(1, MSS));
+        let aged = Time::ZERO + Span::from_millis(10);
+        law.see(aged, 0);
+        assert_eq!(law.age(aged), [FlowId(0)], "the first was silent for 10 ms");
+        assert_eq!((law.release(), law.flows()), (None, 2), "what it had may be on its way");
+        law.see(aged + terms().rtt * LEASE, 0);
+        assert_eq!(law.release(), Some((FlowId(0), 2 * MSS)), "it is asked by a turn");
+        assert_eq!(law.flows(), 1);
         law.on_data(Time::ZERO + Span::from_millis(11), &segment(0, MSS));
-        assert_eq!(law.flows(), 2, "it comes back by itself");
+        assert_eq!(law.flows(), 2, "it has woken");
+    }
+
+    /// 100 flows in turns of two, of which 16 may send at once. Those that do not are closed for those that wait, and asked
+    /// again by a turn; who has data is served before the others.
+    #[test]
+    fn flows_that_do_not_use_their_turn_give_it_back() {
+        let rtt = terms().rtt;
+        let (mut law, _) = opened(100);
+        let at = Time::ZERO + rtt * LEASE;
+        law.see(at, 0);
+        // The SYNs are over: four more may send.
+        let released: Vec<_> = std::iter::from_fn(|| law.release()).collect();
+        assert_eq!(released.iter().filter(|(_, window)| *window == 2 * MSS).count(), 4);
+        assert_eq!(released.iter().filter(|(_, window)| *window == 0).count(), 16);
+        assert_eq!(law.outstanding(), 40 * FRAME, "what was closed may be on its way");
+        law.see(at + rtt * LEASE, 0);
+        let given: Vec<u32> = std::iter::from_fn(|| law.release()).map(|(flow, _)| flow.0).collect();
+        let asked = given.iter().filter(|flow| **flow < 16).count() as u64;
+        assert_eq!((given.len() as u64, law.asked), (20, asked));
+        assert_eq!(asked, 5, "a quarter of the queue");
+        // One of them has data: it counts again, and another is asked.
+        let before = law.flows();
+        let flow = given.iter().copied().find(|flow| *flow < 16).expect("one that is asked");
+        law.on_data(law.seen, &segment(flow, 2 * MSS));
+        assert_eq!((law.flows(), law.asked), (before + 1, asked - 1));
+        // One that sleeps probes its closed window: it waits for its turn.
+        let flow = (0..16).find(|flow| law.flows[&FlowId(*flow)].is_asleep).expect("one that sleeps");
+        law.on_data(law.seen, &segment(flow, 0));
+        assert!(law.flows[&FlowId(flow)].is_waiting && !law.flows[&FlowId(flow)].is_asleep);
     }
 
     proptest! {
@@ -618,14 +836,17 @@ mod tests {
                     2 => drop(law.on_ack(now, &segment(flow, at))),
                     3 if known.is_some() => law.on_data(now, &segment(flow, at)),
                     4 if known.is_some() => law.on_data(now, &Segment { fin: true, ..segment(flow, at) }),
-                    5 => law.age(now),
+                    5 => drop(law.age(now)),
                     _ => {}
                 }
                 while law.release().is_some() {}
                 prop_assert!(law.outstanding() <= law.budget().max(before));
                 prop_assert_eq!(law.outstanding(), law.flows.values().map(Flow::outstanding).sum::<u64>());
                 prop_assert_eq!(law.expected, law.flows.values().map(Flow::expected).sum::<u64>());
-                prop_assert_eq!(law.open, law.flows.values().filter(|f| f.is_open).count() as u64);
+                let counted = law.flows.values().filter(|f| f.is_open && f.is_counted).count();
+                prop_assert_eq!(law.open, counted as u64);
+                prop_assert_eq!(law.asked, law.flows.values().filter(|f| f.is_asked).count() as u64);
+                prop_assert_eq!(law.idle.len(), law.flows.values().filter(|f| f.idle_at.is_some()).count());
             }
         }
     }

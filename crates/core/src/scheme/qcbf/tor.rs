@@ -14,12 +14,14 @@ pub(super) struct Tor {
     next: Option<Time>,
     /// When those that wait for a turn may go although no packet comes.
     retry: Option<Time>,
+    /// Flows whose windows are to be closed.
+    closed: Vec<FlowId>,
 }
 
 impl Tor {
     pub(super) fn new(terms: Terms, is_field: bool) -> Self {
         let interval = Span::from_nanos((terms.ageing.as_nanos() / 2).max(1));
-        Self { law: Law::new(terms), is_field, interval, next: None, retry: None }
+        Self { law: Law::new(terms), is_field, interval, next: None, retry: None, closed: Vec::new() }
     }
 }
 
@@ -30,7 +32,7 @@ impl WindowProgram for Tor {
         if self.is_field && !segment.syn {
             self.law.own(segment.frame);
         }
-        if self.next.is_none() && self.law.flows() > 0 {
+        if self.next.is_none() && !self.law.is_empty() {
             self.next = Some(now + self.interval);
         }
         self.is_field.then(|| self.law.field(segment))
@@ -45,6 +47,9 @@ impl WindowProgram for Tor {
     }
 
     fn release(&mut self) -> Option<(FlowId, u64)> {
+        if let Some(flow) = self.closed.pop() {
+            return Some((flow, 0));
+        }
         let released = self.law.release();
         if released.is_none() {
             self.retry = self.law.retry();
@@ -59,8 +64,11 @@ impl WindowProgram for Tor {
     fn on_timer(&mut self, now: Time, held: u64) {
         self.law.see(now, held);
         if self.next.is_some_and(|next| next <= now) {
-            self.law.age(now);
-            self.next = (self.law.flows() > 0 || self.law.outstanding() > 0).then(|| now + self.interval);
+            match self.is_field {
+                true => self.law.forget(now),
+                false => self.closed.extend(self.law.age(now)),
+            }
+            self.next = (!self.law.is_empty()).then(|| now + self.interval);
         }
         if self.retry.is_some_and(|retry| retry <= now) {
             self.retry = None;
