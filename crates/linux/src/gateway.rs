@@ -8,6 +8,7 @@ mod clock;
 mod counters;
 mod daemon;
 mod device;
+mod faults;
 mod install;
 mod journal;
 mod machine;
@@ -30,6 +31,7 @@ use bandmaster_core::scheme::er2bc::deployment::{self, Deployment};
 use bandmaster_core::scheme::er2bc::probe;
 
 pub use daemon::{End, run};
+pub use faults::{Fault, FaultStatus};
 pub use install::{Restored, restore};
 pub use order::{NoOrder, counting, counts_in_order};
 pub use plan::{Plan, plan};

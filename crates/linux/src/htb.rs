@@ -11,7 +11,7 @@ use bandmaster_core::params::{Limit, Params};
 use bandmaster_core::qdisc::dscp::code_point;
 use bandmaster_core::units::{Bytes, Rate};
 use netlink_bindings::consts::NLM_F_DUMP;
-use netlink_bindings::tc::{Request, TcFifoQopt, TcHtbGlob, TcHtbOpt, TcRatespec, TcU32Key, TcU32Sel, Tcmsg};
+use netlink_bindings::tc::{OptionsMsg, Request, TcFifoQopt, TcHtbGlob, TcHtbOpt, TcRatespec, TcU32Key, TcU32Sel, Tcmsg};
 use netlink_socket2::{NetlinkSocket, ReplyError};
 
 /// Major number of the qdisc.
@@ -253,6 +253,56 @@ impl Htb {
         found.into_iter().enumerate().map(class).collect()
     }
 
+    /// How what stands at the device differs from the plan; none: it does not.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn difference(&mut self) -> Result<Option<String>, HtbError> {
+        let header = Tcmsg { ifindex: self.index, parent: MAJOR << 16, ..Tcmsg::default() };
+        let request = Request::new().set_flags(NLM_F_DUMP as u16).op_gettclass_do(&header);
+        let mut standing: Vec<Standing> = Vec::new();
+        let mut read = || -> Result<(), ReplyError> {
+            let mut answer = self.socket.request(&request)?;
+            while let Some(item) = answer.recv() {
+                let (header, attrs) = item?;
+                if header.ifindex != self.index || header.handle >> 16 != MAJOR {
+                    continue;
+                }
+                let OptionsMsg::Htb(options) = attrs.get_options()? else { continue };
+                let options = options.get_parms()?;
+                let (rate, ceil) = (options.rate.rate, options.ceil.rate);
+                let (handle, parent, leaf) = (header.handle, header.parent, header.info);
+                standing.push(Standing { handle, parent, leaf, rate, ceil });
+            }
+            Ok(())
+        };
+        let result = read();
+        result.map_err(|e| self.failed("read the classes", e))?;
+        let mut wanted = vec![Standing::new(MAJOR << 16 | ROOT_CLASS, self.plan.rate, self.plan.ceil)];
+        wanted.extend(self.plan.classes.iter().enumerate().map(|(at, class)| Standing {
+            parent: MAJOR << 16 | ROOT_CLASS,
+            leaf: (class_handle(at) & 0xffff) << 16,
+            ..Standing::new(class_handle(at), class.rate, class.ceil)
+        }));
+        let name = |handle: u32| format!("{:x}:{:x}", handle >> 16, handle & 0xffff);
+        let differs = |want: &Standing| {
+            let class = name(want.handle);
+            match standing.iter().find(|there| there.handle == want.handle) {
+                None => Some(format!("class {class} is not there")),
+                Some(there) if there.parent != want.parent => Some(format!("class {class} hangs elsewhere")),
+                Some(there) if there.leaf != want.leaf => {
+                    Some(format!("the queue of class {class} is another"))
+                }
+                Some(there) if (there.rate, there.ceil) != (want.rate, want.ceil) => Some(format!(
+                    "class {class} has {} at most {} instead of {} at most {} B/s",
+                    there.rate, there.ceil, want.rate, want.ceil
+                )),
+                Some(_) => None,
+            }
+        };
+        Ok(wanted.iter().find_map(differs))
+    }
+
     /// Takes the shaper and all its classes away.
     ///
     /// # Errors
@@ -427,6 +477,23 @@ impl Htb {
         };
         let result = read();
         result.map(|()| found).map_err(|e| self.failed("read the classes", e))
+    }
+}
+
+/// A class as the kernel tells it; rates in bytes a second, as far as 32 bits go.
+struct Standing {
+    handle: u32,
+    parent: u32,
+    /// Of its queue; the root class has none.
+    leaf: u32,
+    rate: u32,
+    ceil: u32,
+}
+
+impl Standing {
+    fn new(handle: u32, rate: Rate, ceil: Rate) -> Self {
+        let told = |rate: Rate| u32::try_from((rate.bits_per_sec() / 8).max(1)).unwrap_or(u32::MAX);
+        Self { handle, parent: DEVICE, leaf: 0, rate: told(rate), ceil: told(ceil) }
     }
 }
 

@@ -184,6 +184,11 @@ impl ReplayWindow {
         Self { highest: 0, seen: 0 }
     }
 
+    /// The highest number that was heard; 0 before any was.
+    pub const fn highest(&self) -> u64 {
+        self.highest
+    }
+
     /// Notes `number`; false when it was heard before or lies below the window.
     pub fn admit(&mut self, number: u64) -> bool {
         if self.seen == 0 {

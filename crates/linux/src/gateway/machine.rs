@@ -26,6 +26,10 @@ use super::status::{self, ClassStatus, SenderStatus, Shared, State as PeerState,
 use super::{Error, Loaded, device, metrics, rules};
 use crate::htb::Htb;
 
+mod watch;
+
+use watch::Watch;
+
 /// Network control, as RFC 4594 has it: class selector 6.
 const TRAFFIC_CLASS: u32 = 48 << 2;
 /// Longer than every probe, so that too long ones show.
@@ -83,6 +87,7 @@ pub(super) struct Machine {
     left_out: u32,
     /// Datagrams taken since the clock was looked at.
     taken: usize,
+    watch: Watch,
     /// Said once, until it changes.
     complaint: Option<String>,
     /// Why the gateway cannot go on, from within a role's action.
@@ -154,6 +159,7 @@ impl Machine {
             epoch,
             left_out: 0,
             taken: 0,
+            watch: Watch::default(),
             shared,
             complaint: None,
             failed: None,
@@ -226,8 +232,9 @@ impl Machine {
         }
     }
 
-    /// Brings the status up to date.
+    /// Looks for what is wrong, and brings the status up to date.
     pub(super) fn beat(&mut self) {
+        self.look_around();
         let mut status = status::lock(&self.shared);
         let Some(sender) = &mut status.sender else { return };
         sender.has_interface = self.htb.is_some() || self.state.is_none();
@@ -480,11 +487,7 @@ impl Machine {
             }
             Err(e) => {
                 // Somebody has flushed the rules: they come back, and the counter begins at nothing.
-                self.complain(&format!("{e}; the rules are loaded again"));
-                match rules::load(&rules::ruleset(&self.loaded.deployment)) {
-                    Ok(()) => self.received = Received::new(),
-                    Err(e) => self.complain(&e.to_string()),
-                }
+                self.mend_rules(&e.to_string());
                 None
             }
         }
@@ -512,8 +515,8 @@ impl Machine {
 
     /// The shaper is gone: somebody removed it, or the interface.
     fn lose(&mut self, why: &str) {
-        self.complain(&format!("{why}; the shaper is put back when that is possible"));
         self.htb = None;
+        self.note_shaper_gone(why);
     }
 
     /// Puts the shaper back when the interface is there again.
@@ -529,10 +532,10 @@ impl Machine {
                 self.htb = Some(htb);
                 self.begin_sums_anew();
                 self.content();
-                info!("the shaper is back");
+                self.note_shaper_back();
                 self.apply();
             }
-            Err(e) => self.complain(&e.to_string()),
+            Err(e) => self.note_shaper_gone(&e.to_string()),
         }
     }
 
@@ -554,6 +557,7 @@ impl Machine {
         }
         self.begin_sums_anew();
         self.received = Received::new();
+        self.forget_rules();
         if !taken {
             self.apply();
             return Ok(false);

@@ -14,6 +14,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::Error;
+use super::faults::Fault;
 use super::status::{ClassStatus, SenderStatus, Shared, State, Status, current};
 
 /// A client that takes longer is let go.
@@ -74,6 +75,14 @@ pub(super) fn text(status: &Status) -> String {
         let bytes = counter(receiver.bytes);
         registry.register_with_unit("received", "Bytes of data received", Unit::Bytes, bytes);
     }
+    let faults = Family::<Labels, Number>::default();
+    for kind in Fault::ALL {
+        let label = vec![("kind", kind.name().to_owned())];
+        faults.get_or_create(&label).set(f64::from(u8::from(status.has_fault(kind))));
+    }
+    registry.register("fault", "1 while something is wrong", faults);
+    let begun = counters("kind", Fault::ALL.map(|kind| (kind.name(), status.fault_times(kind))));
+    registry.register("faults_begun", "Times that something went wrong", begun);
     let reasons = status.refused;
     let refused = [
         ("length", reasons.length),

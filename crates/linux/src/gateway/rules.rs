@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 
 use bandmaster_core::scheme::er2bc::deployment::{Deployment, Match, Protocol, Role};
 use bandmaster_core::time::Span;
+use netlink_bindings::nftables::{Nfgenmsg, Request};
+use netlink_socket2::{NetlinkSocket, ReplyError};
 
 use super::Error;
 use crate::htb;
@@ -133,6 +135,28 @@ pub(super) fn load(text: &str) -> Result<(), Error> {
 /// Takes the table away; nothing happens when it is not there.
 pub(super) fn remove() -> Result<(), Error> {
     load(&format!("table inet {TABLE} {{\n}}\ndelete table inet {TABLE}\n"))
+}
+
+/// Loads `text` in place of the table that may be there.
+pub(super) fn replace(text: &str) -> Result<(), Error> {
+    load(&format!("table inet {TABLE} {{\n}}\ndelete table inet {TABLE}\n{text}"))
+}
+
+/// The table as it stands, without counts and members of sets; none when it is not there.
+pub(super) fn standing() -> Result<Option<String>, Error> {
+    if exist()? { nft(&["-s", "-t", "list", "table", "inet", TABLE], "").map(Some) } else { Ok(None) }
+}
+
+/// The kernel's number of the rules that stand: it rises whenever anybody changes any.
+pub(super) fn generation() -> Result<u32, Error> {
+    let mut socket = NetlinkSocket::new();
+    let mut read = || -> Result<u32, ReplyError> {
+        let request = Request::new().op_getgen_do(&Nfgenmsg::default());
+        let mut answer = socket.request(&request)?;
+        let (_, attributes) = answer.recv_one()?;
+        Ok(attributes.get_id()?)
+    };
+    read().map_err(|e| Error::Failed(format!("error: generation of nftables: {e}")))
 }
 
 /// Whether there is a table of our name.

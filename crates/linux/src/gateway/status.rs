@@ -14,6 +14,7 @@ use bandmaster_core::time::Time;
 use serde::{Deserialize, Serialize};
 
 use super::clock::Clock;
+use super::faults::FaultStatus;
 use super::machine::Machine;
 use super::{Error, journal};
 
@@ -49,6 +50,9 @@ pub struct Status {
     pub sender: Option<SenderStatus>,
     /// What it does as a receiver.
     pub receiver: Option<ReceiverStatus>,
+    /// What is wrong, or was: a kind each.
+    #[serde(default)]
+    pub faults: Vec<FaultStatus>,
     /// Datagrams that were refused, by reason.
     pub refused: Refused,
     /// What roles wanted and the machine did not do: act, and how often.
@@ -191,7 +195,7 @@ impl Refused {
     pub(super) fn count(&mut self, error: ProbeError) {
         *match error {
             ProbeError::Length(_) => &mut self.length,
-            ProbeError::Type(_) => &mut self.kind,
+            ProbeError::Type(_) | ProbeError::Version(_) => &mut self.kind,
             ProbeError::Tag => &mut self.tag,
             ProbeError::Replay { .. } => &mut self.replay,
         } += 1;
@@ -217,6 +221,9 @@ pub(super) fn current(shared: &Shared) -> Status {
         let now = clock.now();
         let ago = |heard: Option<Time>| heard.map(|heard| now.since(heard).as_secs_f64());
         status.uptime = now.as_secs_f64();
+        for fault in &mut status.faults {
+            fault.began = now.since(fault.since).as_secs_f64();
+        }
         if let Some(sender) = &mut status.sender {
             sender.last_answer = ago(sender.heard);
             if !sender.has_interface {
@@ -283,6 +290,13 @@ impl fmt::Display for Status {
         )?;
         writeln!(f, "file       {}{}", self.file, if self.dry_run { " (dry run)" } else { "" })?;
         writeln!(f, "counting   {}", self.counting)?;
+        for fault in self.faults.iter().filter(|fault| fault.active) {
+            writeln!(f, "fault      {}, for {:.0} s: {}", fault.kind, fault.began, fault.cause)?;
+        }
+        let over = |fault: &&FaultStatus| fault.times > u64::from(fault.active);
+        for fault in self.faults.iter().filter(over) {
+            writeln!(f, "faults     {} began {} times, last {:.0} s ago", fault.kind, fault.times, fault.began)?;
+        }
         if let Some(sender) = &self.sender {
             writeln!(f, "peer       {}, last answer {}", sender.state, ago(sender.last_answer))?;
             writeln!(

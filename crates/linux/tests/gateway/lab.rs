@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bandmaster_linux::gateway::Status;
+use nix::sched::{CloneFlags, setns};
 
 use super::child::COMMAND;
 use super::machine::{no_lab, skip};
@@ -229,6 +230,18 @@ impl Lab {
         Some(all)
     }
 
+    /// What `work` comes to in the namespace of `node`.
+    pub(crate) fn at<T: Send>(&self, node: &str, work: impl FnOnce() -> T + Send) -> T {
+        let namespace = fs::File::open(format!("/run/netns/{}", self.name(node))).expect("a namespace");
+        thread::scope(|scope| {
+            let there = scope.spawn(|| {
+                setns(&namespace, CloneFlags::CLONE_NEWNET).expect("entered");
+                work()
+            });
+            there.join().expect("worked")
+        })
+    }
+
     pub(crate) fn log(&self, node: &str) -> String {
         fs::read_to_string(self.path(&format!("{node}.log"))).unwrap_or_default()
     }
@@ -283,7 +296,7 @@ impl Lab {
         self.until_true(node, text, seconds, || self.log(node).contains(text));
     }
 
-    fn until_true(&self, node: &str, what: &str, seconds: u64, holds: impl Fn() -> bool) {
+    pub(crate) fn until_true(&self, node: &str, what: &str, seconds: u64, holds: impl Fn() -> bool) {
         let begin = Instant::now();
         while !holds() {
             let late = begin.elapsed() > Duration::from_secs(seconds);

@@ -2,6 +2,7 @@
 //! does nothing. Nothing outside the namespaces that a test makes is touched.
 
 mod child;
+mod faults;
 mod lab;
 mod life;
 #[path = "../machine/mod.rs"]

@@ -17,6 +17,18 @@
 //! make a 48-bit number that never comes back: the epoch goes up whenever the sequence number wraps, and begins at the
 //! seconds of the day's clock when a gateway starts, which rises faster than one per 65,536 rounds. So a recorded message
 //! is refused also after a wrap and after a restart of the asker.
+//!
+//! The high byte of the type is the version of the form, [`VERSION`]. In every version the first byte is the version, the
+//! second the kind, the next two are the number, and the last 12, with a key, the tag over all before. So two gateways of
+//! different versions can tell each other so. A question that is refused may be answered by a refusal ([`Endpoint::refuse`]),
+//! which has one form in all versions and is never longer than what it refuses:
+//!
+//! | field | refusal |
+//! |---|---|
+//! | version of who refuses, 1 byte | |
+//! | kind, 1 byte | 3: the tag is not that of my key; 4: your number is behind what I have heard; 5: I speak another version |
+//! | sequence number, 2 bytes | copied from the question |
+//! | epoch, 4 bytes, and tag, 12 bytes, with a key | kind 4: the highest epoch heard |
 
 use core::fmt;
 
@@ -25,6 +37,14 @@ use crate::time::Time;
 
 const QUESTION: u16 = 1;
 const ANSWER: u16 = 2;
+/// Version of the form of messages.
+pub const VERSION: u8 = 0;
+/// Kinds of refusals: low bytes of their types.
+const REFUSED_TAG: u8 = 3;
+const REFUSED_OLD: u8 = 4;
+const REFUSED_VERSION: u8 = 5;
+/// A refusal without a tag.
+const REFUSAL_LEN: usize = 4;
 const QUESTION_LEN: usize = 4;
 const ANSWER_LEN: usize = 28;
 const EPOCH_LEN: usize = 4;
@@ -115,6 +135,16 @@ impl Message {
         bytes.starts_with(&QUESTION.to_be_bytes())
     }
 
+    /// Whether bytes begin as a question of any version does.
+    pub fn starts_any_question(bytes: &[u8]) -> bool {
+        bytes.get(1).is_some_and(|kind| u16::from(*kind) == QUESTION)
+    }
+
+    /// Whether bytes begin as a refusal of any version does.
+    pub fn starts_refusal(bytes: &[u8]) -> bool {
+        bytes.get(1).is_some_and(|kind| (REFUSED_TAG..=REFUSED_VERSION).contains(kind))
+    }
+
     /// Reads a message that `more` bytes follow.
     fn read(payload: &[u8], more: usize) -> Result<Self, ProbeError> {
         let word = |at: usize| payload.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]));
@@ -129,6 +159,9 @@ impl Message {
         let len = match kind {
             QUESTION => QUESTION_LEN,
             ANSWER => ANSWER_LEN,
+            other if matches!(other & 0xff, QUESTION | ANSWER) => {
+                return Err(ProbeError::Version((other >> 8) as u8));
+            }
             other => return Err(ProbeError::Type(other)),
         };
         if payload.len() != len + more {
@@ -152,11 +185,35 @@ pub enum Auth {
     Key(Key),
 }
 
+/// What the other gateway says of a question that it refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// Of the question.
+    pub seq: Seq,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why the other gateway refused a question.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// Its tag is not that of the other's key, or it has none and should, or the other way round.
+    Tag,
+    /// Its number is behind what the other has heard: up to this epoch.
+    Old {
+        /// The highest epoch that it has heard.
+        highest: u32,
+    },
+    /// The other speaks this version.
+    Version(u8),
+}
+
 /// One direction's end at a daemon: proves messages on their way out, refuses on the way in what is false or was heard
 /// before. The scheme itself knows no key.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     auth: Auth,
+    version: u8,
     /// Of the last question that left.
     epoch: u32,
     asked: Option<Seq>,
@@ -171,7 +228,13 @@ impl Endpoint {
     /// start of a gateway, so that it is above those of its life before.
     pub const fn new(auth: Auth, epoch: u32) -> Self {
         let (questions, answers) = (ReplayWindow::new(), ReplayWindow::new());
-        Self { auth, epoch, asked: None, came: 0, questions, answers }
+        Self { auth, version: VERSION, epoch, asked: None, came: 0, questions, answers }
+    }
+
+    /// One that sends as a gateway of another version does: what the other end then does can be tried.
+    #[must_use]
+    pub fn speaking(self, version: u8) -> Self {
+        Self { version, ..self }
     }
 
     /// True when this is how its messages prove themselves.
@@ -208,12 +271,63 @@ impl Endpoint {
             self.asked = Some(seq);
             epoch = self.epoch;
         }
+        payload[0] = self.version;
+        self.sign(payload, epoch)
+    }
+
+    fn sign(&self, mut payload: Vec<u8>, epoch: u32) -> Vec<u8> {
         if let Auth::Key(key) = &self.auth {
             payload.extend(epoch.to_be_bytes());
             let tag = key.tag(&payload, &[]);
             payload.extend(tag);
         }
         payload
+    }
+
+    /// What to say of a question that was refused for `error`; none when there is nothing to say: to what is no question, and
+    /// to one that was heard before in the present epoch, which tells nobody anything but who repeats it. It is no longer than
+    /// the question, and without a tag when there is no room for one.
+    pub fn refuse(&self, datagram: &[u8], error: ProbeError) -> Option<Vec<u8>> {
+        let head = datagram.get(..REFUSAL_LEN).filter(|_| Message::starts_any_question(datagram))?;
+        let highest = (self.questions.highest() >> 16) as u32;
+        let (kind, epoch) = match error {
+            ProbeError::Tag | ProbeError::Length(_) => (REFUSED_TAG, 0),
+            ProbeError::Replay { epoch, .. } if epoch < highest => (REFUSED_OLD, highest),
+            ProbeError::Version(_) => (REFUSED_VERSION, 0),
+            ProbeError::Replay { .. } | ProbeError::Type(_) => return None,
+        };
+        let refusal = vec![self.version, kind, head[2], head[3]];
+        let has_room = datagram.len() >= REFUSAL_LEN + TRAILER_LEN;
+        Some(if has_room { self.sign(refusal, epoch) } else { refusal })
+    }
+
+    /// The refusal in a datagram of the other gateway. Whoever acts by it looks whether it has asked that question.
+    ///
+    /// # Errors
+    /// When it is none, or in the authenticated form when its tag is wrong.
+    pub fn heed(&self, datagram: &[u8]) -> Result<Refusal, ProbeError> {
+        let wrong = ProbeError::Length(datagram.len());
+        let (head, rest) = datagram.split_at_checked(REFUSAL_LEN).ok_or(wrong)?;
+        let mut highest = 0;
+        match &self.auth {
+            Auth::None if !rest.is_empty() => return Err(wrong),
+            Auth::None => {}
+            Auth::Key(_) if rest.len() != TRAILER_LEN => return Err(wrong),
+            Auth::Key(key) => {
+                let (signed, tag) = datagram.split_at(REFUSAL_LEN + EPOCH_LEN);
+                if !key.verify(signed, &[], tag) {
+                    return Err(ProbeError::Tag);
+                }
+                highest = u32::from_be_bytes([rest[0], rest[1], rest[2], rest[3]]);
+            }
+        }
+        let reason = match head[1] {
+            REFUSED_TAG => Reason::Tag,
+            REFUSED_OLD => Reason::Old { highest },
+            REFUSED_VERSION => Reason::Version(head[0]),
+            _ => return Err(ProbeError::Type(u16::from_be_bytes([head[0], head[1]]))),
+        };
+        Ok(Refusal { seq: Seq::new(u16::from_be_bytes([head[2], head[3]])), reason })
     }
 
     /// The message in a datagram of the other gateway, its epoch, and the payload for the scheme. The plain form has no
@@ -225,7 +339,15 @@ impl Endpoint {
     /// not use up the number of the answer.
     pub fn open<'a>(&mut self, datagram: &'a [u8]) -> Result<(Message, u32, &'a [u8]), ProbeError> {
         let Auth::Key(key) = &self.auth else { return Ok((Message::decode(datagram)?, 0, datagram)) };
-        let message = Message::read(datagram, TRAILER_LEN)?;
+        let message = match Message::read(datagram, TRAILER_LEN) {
+            // Of whatever version, the tag comes last.
+            Err(version @ ProbeError::Version(_)) => {
+                let signed = datagram.len().checked_sub(TAG_LEN);
+                let (signed, tag) = datagram.split_at(signed.ok_or(ProbeError::Length(datagram.len()))?);
+                return Err(if key.verify(signed, &[], tag) { version } else { ProbeError::Tag });
+            }
+            other => other?,
+        };
         let (signed, tag) = datagram.split_at(datagram.len() - TAG_LEN);
         if !key.verify(signed, &[], tag) {
             return Err(ProbeError::Tag);
@@ -252,6 +374,8 @@ pub enum ProbeError {
     Length(usize),
     /// The type is neither question nor answer.
     Type(u16),
+    /// A message of another version.
+    Version(u8),
     /// The tag is not that of the key.
     Tag,
     /// Heard before, or too old to tell.
@@ -272,6 +396,7 @@ impl fmt::Display for ProbeError {
                  {TRAILER_LEN} more with a key"
             ),
             Self::Type(kind) => write!(f, "probe type {kind}: {QUESTION} is a question, {ANSWER} an answer"),
+            Self::Version(version) => write!(f, "a probe of version {version}: this end speaks {VERSION}"),
             Self::Tag => f.write_str("the probe's tag is not that of the key of this end"),
             Self::Replay { epoch, seq } => {
                 write!(f, "probe {epoch}/{seq} was heard before, or is more than 63 behind")
@@ -418,6 +543,58 @@ mod tests {
         assert_eq!(plain().open(&[0, 3, 0, 0]), Err(ProbeError::Type(3)));
     }
 
+    /// Of other keys, and without one: a refusal of the key of who refuses, or without a tag where there is no room.
+    #[test]
+    fn a_question_of_another_key_is_refused_by_what_its_sender_cannot_read() {
+        let (mut asking, other) = (keyed(5), Endpoint::new(Auth::Key(Key::new(&[1; 16]).unwrap()), 0));
+        let asked = asking.seal(question(9).encode());
+        let refusal = other.refuse(&asked, ProbeError::Tag).unwrap();
+        assert_eq!((refusal.len(), &refusal[..4]), (asked.len(), &[0, 3, 0, 9][..]));
+        assert_eq!(asking.heed(&refusal), Err(ProbeError::Tag));
+        let plain_question = plain().seal(question(9).encode());
+        let refusal = other.refuse(&plain_question, ProbeError::Length(4)).unwrap();
+        assert_eq!(refusal, [0, 3, 0, 9]);
+        assert_eq!(plain().heed(&refusal), Ok(Refusal { seq: Seq::new(9), reason: Reason::Tag }));
+        assert_eq!(asking.heed(&refusal), Err(ProbeError::Length(4)));
+        let refusal = plain().refuse(&asked, ProbeError::Length(20)).unwrap();
+        assert_eq!(asking.heed(&refusal), Err(ProbeError::Length(4)), "who wants no tag gives none");
+    }
+
+    /// The number of an earlier epoch is told from one that is repeated, and the refusal says above what to go on.
+    #[test]
+    fn a_question_behind_what_was_heard_is_told_how_far() {
+        let mut answering = keyed(0);
+        let now = keyed(900).seal(question(3).encode());
+        assert!(answering.open(&now).is_ok());
+        let again = answering.open(&now).unwrap_err();
+        assert_eq!(answering.refuse(&now, again), None, "who repeats it is told nothing");
+        let mut asking = keyed(100);
+        let old = asking.seal(question(3).encode());
+        let error = answering.open(&old).unwrap_err();
+        assert_eq!(error, ProbeError::Replay { epoch: 100, seq: 3 });
+        let refusal = answering.refuse(&old, error).unwrap();
+        let read = Refusal { seq: Seq::new(3), reason: Reason::Old { highest: 900 } };
+        assert_eq!((refusal.len(), asking.heed(&refusal)), (old.len(), Ok(read)));
+        assert!(answering.open(&keyed(901).seal(question(3).encode())).is_ok());
+    }
+
+    #[test]
+    fn gateways_of_different_versions_tell_each_other() {
+        let (mut ours, mut theirs) = (keyed(5), keyed(6).speaking(7));
+        let asked = theirs.seal(question(9).encode());
+        assert_eq!(asked[..2], [7, 1]);
+        assert_eq!(ours.open(&asked), Err(ProbeError::Version(7)));
+        let refusal = ours.refuse(&asked, ProbeError::Version(7)).unwrap();
+        assert_eq!(theirs.heed(&refusal).map(|refusal| refusal.reason), Ok(Reason::Version(0)));
+        let refusal = theirs.refuse(&ours.seal(question(8).encode()), ProbeError::Version(0)).unwrap();
+        let read = Refusal { seq: Seq::new(8), reason: Reason::Version(7) };
+        assert_eq!(ours.heed(&refusal), Ok(read));
+        let mut forged = asked;
+        forged[0] = 8;
+        assert_eq!(ours.open(&forged), Err(ProbeError::Tag), "nobody else says so");
+        assert_eq!(ours.refuse(&refusal, ProbeError::Tag), None, "refusals are not refused");
+    }
+
     fn any_message() -> impl Strategy<Value = Message> {
         let body = prop_oneof![
             Just(Body::Question),
@@ -453,7 +630,11 @@ mod tests {
             if let Ok(message) = Message::decode(&bytes) {
                 prop_assert_eq!(&message.encode(), &bytes);
             }
-            prop_assert!(keyed(0).open(&bytes).is_err(), "nobody guesses a tag");
+            prop_assert!(keyed(0).open(&bytes).is_err() && keyed(0).heed(&bytes).is_err(), "nobody guesses a tag");
+            for (end, error) in [(keyed(0), ProbeError::Tag), (plain(), ProbeError::Version(1))] {
+                let refusal = end.refuse(&bytes, error);
+                prop_assert!(refusal.is_none_or(|refusal| refusal.len() <= bytes.len()), "never longer");
+            }
         }
 
         #[test]
