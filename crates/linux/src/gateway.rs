@@ -4,6 +4,7 @@
 //! [`status`] asks a running gateway, and [`restore`] gives the machine back what it had, from the journal that is written
 //! before every change.
 
+mod claims;
 mod clock;
 mod counters;
 mod daemon;
@@ -86,12 +87,7 @@ const OTHERS: u32 = 0o007;
 /// # Errors
 /// Everything that is wrong, each with its place.
 pub fn load(file: &Path) -> Result<Loaded, Error> {
-    let place = file.display();
-    let bytes = read_up_to(file, MOST_BYTES).map_err(|e| Error::Usage(format!("error: {place}: {e}")))?;
-    let text = String::from_utf8(bytes)
-        .map_err(|e| Error::Usage(format!("error: {place}: is not UTF-8 text: {}", e.utf8_error())))?;
-    let deployment =
-        deployment::parse(&place.to_string(), &text).map_err(|errors| Error::Usage(errors.to_string()))?;
+    let deployment = read(file)?;
     let (auth, answer_auth) = match &deployment.auth {
         deployment::Auth::None => (probe::Auth::None, probe::Auth::None),
         deployment::Auth::Hmac { key_file, answer_key_file } => {
@@ -101,6 +97,22 @@ pub fn load(file: &Path) -> Result<Loaded, Error> {
         }
     };
     Ok(Loaded { file: file.to_owned(), deployment, auth, answer_auth })
+}
+
+fn read(file: &Path) -> Result<Deployment, Error> {
+    let place = file.display();
+    let bytes = read_up_to(file, MOST_BYTES).map_err(|e| Error::Usage(format!("error: {place}: {e}")))?;
+    let text = String::from_utf8(bytes)
+        .map_err(|e| Error::Usage(format!("error: {place}: is not UTF-8 text: {}", e.utf8_error())))?;
+    deployment::parse(&place.to_string(), &text).map_err(|errors| Error::Usage(errors.to_string()))
+}
+
+/// The state directory that a deployment file names; the secrets are not read.
+///
+/// # Errors
+/// Everything that is wrong with the file, each with its place.
+pub fn state_directory(file: &Path) -> Result<PathBuf, Error> {
+    Ok(PathBuf::from(read(file)?.state_directory))
 }
 
 fn read_up_to(path: &Path, most: u64) -> Result<Vec<u8>, String> {

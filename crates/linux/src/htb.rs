@@ -11,7 +11,9 @@ use bandmaster_core::params::{Limit, Params};
 use bandmaster_core::qdisc::dscp::code_point;
 use bandmaster_core::units::{Bytes, Rate};
 use netlink_bindings::consts::NLM_F_DUMP;
-use netlink_bindings::tc::{OptionsMsg, Request, TcFifoQopt, TcHtbGlob, TcHtbOpt, TcRatespec, TcU32Key, TcU32Sel, Tcmsg};
+use netlink_bindings::tc::{
+    OptionsMsg, Request, TcFifoQopt, TcHtbGlob, TcHtbOpt, TcRatespec, TcU32Key, TcU32Sel, Tcmsg,
+};
 use netlink_socket2::{NetlinkSocket, ReplyError};
 
 /// Major number of the qdisc.
@@ -178,6 +180,14 @@ pub fn class_name(class: usize) -> String {
     format!("{:x}:{:x}", handle >> 16, handle & 0xffff)
 }
 
+/// The mark in the number of an HTB's default class: the kernel keeps all of it, and looks at the lower half only.
+pub const fn mark(default_class: u32) -> u16 {
+    (default_class >> 16) as u16
+}
+
+/// The handle of the qdisc.
+pub const QDISC: u32 = MAJOR << 16;
+
 /// Whether a class can have these.
 pub(crate) fn are_rates(rate: Rate, ceil: Rate) -> bool {
     rate > Rate::ZERO && ceil >= rate
@@ -189,8 +199,16 @@ impl Htb {
     /// # Errors
     /// When there is no such device, it has another root qdisc that somebody put there, or the kernel refuses.
     pub fn create(device: &str, plan: &Plan) -> Result<Self, HtbError> {
+        Self::create_marked(device, plan, 0)
+    }
+
+    /// The same, with a mark by which the qdisc is known again ([`mark`]). `plan` has no default class.
+    ///
+    /// # Errors
+    /// As those of [`create`](Self::create).
+    pub fn create_marked(device: &str, plan: &Plan, mark: u16) -> Result<Self, HtbError> {
         let mut htb = Self::at(device, plan)?;
-        htb.add_qdisc()?;
+        htb.add_qdisc(mark)?;
         match htb.fill() {
             Ok(()) => Ok(htb),
             Err(error) => {
@@ -338,11 +356,12 @@ impl Htb {
         HtbError { doing: format!("{doing} at {}", self.device), error: error.into(), remark }
     }
 
-    fn add_qdisc(&mut self) -> Result<(), HtbError> {
+    fn add_qdisc(&mut self, mark: u16) -> Result<(), HtbError> {
         let header = Tcmsg { ifindex: self.index, handle: MAJOR << 16, parent: DEVICE, ..Tcmsg::default() };
         let mut request = Request::new().set_create().set_excl().op_newqdisc_do(&header);
         let default = self.plan.default.map_or(0, |at| FIRST_CLASS + at as u32);
-        let whole = TcHtbGlob { version: 3, rate2quantum: 10, defcls: default, ..TcHtbGlob::default() };
+        let defcls = u32::from(mark) << 16 | default;
+        let whole = TcHtbGlob { version: 3, rate2quantum: 10, defcls, ..TcHtbGlob::default() };
         request.encode().nested_options_htb().push_init(whole).push_direct_qlen(1000);
         let answer = self.socket.request(&request).map_err(ReplyError::from);
         answer.and_then(|mut answer| answer.recv_ack()).map_err(|e| self.failed("add an htb", e))

@@ -45,11 +45,20 @@ enum GatewayCommand {
     },
     /// Ask a running gateway how it is
     Status {
+        /// Deployment file, for its state directory
+        #[arg(value_name = "GATEWAY.toml", value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
         /// JSON instead of text
         #[arg(long)]
         json: bool,
-        /// State directory of the gateway, as its file says
-        #[arg(long, value_name = "DIR", default_value = gateway::STATE_DIRECTORY, value_hint = ValueHint::DirPath)]
+        /// State directory of the gateway, instead of a file
+        #[arg(
+            long,
+            value_name = "DIR",
+            default_value = gateway::STATE_DIRECTORY,
+            conflicts_with = "file",
+            value_hint = ValueHint::DirPath
+        )]
         state_directory: PathBuf,
     },
     /// Give the machine back what it had, after a gateway was killed or left its changes
@@ -66,6 +75,9 @@ enum GatewayCommand {
             value_hint = ValueHint::DirPath
         )]
         state_directory: PathBuf,
+        /// Forget the journal of an interface or a network namespace that is gone
+        #[arg(long)]
+        force: bool,
     },
 }
 
@@ -75,6 +87,7 @@ Examples:
   bandmaster gateway plan /etc/bandmaster/gateway.toml
   bandmaster gateway run /etc/bandmaster/gateway.toml --dry-run
   bandmaster gateway status --json | jq '.sender.estimate'
+  bandmaster gateway status /etc/bandmaster/site-a.toml
   bandmaster gateway restore
 
 docs/gateway.md has every key of the file. A running gateway reads it again on SIGHUP, and keeps
@@ -107,16 +120,22 @@ pub(crate) fn gateway(args: &GatewayArgs, console: Console) -> Result<Exit, Fail
             End::Stopped => Exit::Success,
             End::Interrupted => Exit::Interrupted,
         }),
-        GatewayCommand::Status { json, state_directory } => {
-            let status = gateway::status(state_directory)?;
+        GatewayCommand::Status { file, json, state_directory } => {
+            let status = gateway::status(&folder(file.as_deref(), state_directory)?)?;
             console.print(&if *json { to_json(&status)? } else { status.to_string() })?;
             Ok(Exit::Success)
         }
-        GatewayCommand::Restore { file, state_directory } => {
-            let named = file.as_deref().map(gateway::load).transpose()?;
-            let named = named.map(|loaded| PathBuf::from(loaded.deployment.state_directory));
-            restore(named.as_deref().unwrap_or(state_directory), console)
+        GatewayCommand::Restore { file, state_directory, force } => {
+            restore(&folder(file.as_deref(), state_directory)?, *force, console)
         }
+    }
+}
+
+/// The state directory that `file` names, or else the one that is given.
+fn folder(file: Option<&Path>, given: &Path) -> Result<PathBuf, Failure> {
+    match file {
+        Some(file) => Ok(gateway::state_directory(file)?),
+        None => Ok(given.to_owned()),
     }
 }
 
@@ -137,8 +156,8 @@ fn check(file: &Path, console: Console) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-fn restore(folder: &Path, console: Console) -> Result<Exit, Failure> {
-    let text = match gateway::restore(folder)? {
+fn restore(folder: &Path, force: bool, console: Console) -> Result<Exit, Failure> {
+    let text = match gateway::restore(folder, force)? {
         Restored::Nothing => "nothing to restore".to_owned(),
         Restored::Done(done) if done.is_empty() => "nothing was changed".to_owned(),
         Restored::Done(done) => done.join("\n"),

@@ -69,6 +69,7 @@ impl Sent {
 /// counted until both are read came behind the question.
 pub(super) struct Received {
     socket: NetlinkSocket,
+    table: String,
     /// The second counter while it stood; none from a question until it stands again.
     late: Option<Passed>,
 }
@@ -77,9 +78,9 @@ pub(super) struct Received {
 const MOST_READINGS: usize = 8;
 
 impl Received {
-    /// For a table that is new.
-    pub(super) fn new() -> Self {
-        Self { socket: NetlinkSocket::new(), late: Some(Passed::default()) }
+    /// For `table`, which is new.
+    pub(super) fn new(table: String) -> Self {
+        Self { socket: NetlinkSocket::new(), table, late: Some(Passed::default()) }
     }
 
     /// Data before the question that has just come. When something else may have started the second counter, it is not
@@ -115,7 +116,7 @@ impl Received {
         let mut request = Request::new().op_getobj_do(&header);
         request
             .encode()
-            .push_table_bytes(rules::TABLE.as_bytes())
+            .push_table_bytes(self.table.as_bytes())
             .push_name_bytes(name.as_bytes())
             .push_type(COUNTER_TYPE);
         let read = || -> Result<Option<Passed>, ReplyError> {
@@ -124,7 +125,7 @@ impl Received {
             let ObjData::Counter(counter) = attributes.get_data()? else { return Ok(None) };
             Ok(Some(Passed { packets: counter.get_packets()?, bytes: counter.get_bytes()? }))
         };
-        let place = format!("counter {name} of table inet {}", rules::TABLE);
+        let place = format!("counter {name} of table inet {}", self.table);
         match { read }() {
             Ok(Some(passed)) => Ok(passed),
             Ok(None) => Err(Error::Failed(format!("error: {place}: is no counter"))),

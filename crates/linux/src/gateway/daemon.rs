@@ -20,8 +20,9 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::claims::Claim;
 use super::counters;
-use super::install::{self, Restored};
+use super::install::{self, Gone, Restored};
 use super::journal::State;
 use super::machine::Machine;
 use super::{Error, Loaded, load, rules, status};
@@ -50,8 +51,10 @@ pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
     let state = if dry_run {
         None
     } else {
-        let state = State::hold(Path::new(&loaded.deployment.state_directory))?;
-        if let Restored::Done(done) = install::undo(&state)? {
+        let claim = Claim::take(&loaded)?;
+        let mut state = State::hold(Path::new(&loaded.deployment.state_directory))?;
+        state.hold_as(&loaded.deployment.name, claim)?;
+        if let Restored::Done(done) = install::undo(&state, Gone::Fine)? {
             warn!(done = done.join("; "), "a gateway before this one left changes, which were undone");
         }
         Some(state)
@@ -66,7 +69,7 @@ pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
         Restore::Never => false,
     };
     if let Some(state) = gateway.machine.state.as_ref().filter(|_| undo) {
-        match install::undo(state) {
+        match install::undo(state, Gone::Fine) {
             Ok(Restored::Done(done)) => info!(done = done.join("; "), "restored"),
             Ok(Restored::Nothing) => {}
             Err(second) => {
@@ -277,6 +280,7 @@ fn shape(deployment: &Deployment) -> (String, Vec<u32>, bool) {
 fn same_place(old: &Loaded, new: &Loaded) -> Result<(), Error> {
     let (a, b) = (&old.deployment, &new.deployment);
     let changed = [
+        ("name", a.name != b.name),
         ("role", a.role != b.role),
         ("interface", a.interface != b.interface),
         ("state-directory", a.state_directory != b.state_directory),

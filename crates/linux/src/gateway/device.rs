@@ -2,10 +2,11 @@
 
 use std::process::Command;
 
-use netlink_bindings::tc::{Request, Tcmsg};
+use netlink_bindings::tc::{OptionsMsg, Request, Tcmsg};
 use netlink_socket2::{NetlinkSocket, ReplyError};
 
 use super::Error;
+use crate::htb;
 
 /// `TC_H_ROOT`.
 pub(super) const ROOT: u32 = u32::MAX;
@@ -17,6 +18,8 @@ pub(super) struct RootQdisc {
     pub(super) kind: String,
     /// Major and minor number; zero for those that the kernel puts there by itself.
     pub(super) handle: u32,
+    /// Of an HTB: its mark, zero when it has none.
+    pub(super) mark: u16,
 }
 
 impl RootQdisc {
@@ -34,6 +37,13 @@ pub(super) fn index(name: &str) -> Result<i32, Error> {
     }
 }
 
+/// The name of device number `index`; none when there is none.
+pub(super) fn name(index: i32) -> Option<String> {
+    let name = nix::net::if_::if_indextoname(index.try_into().ok()?).ok()?;
+    // nix takes the null that says "no such device" for a good answer, with nothing in it.
+    Some(name.to_string_lossy().into_owned()).filter(|name| !name.is_empty())
+}
+
 /// The queue discipline at the root of device number `index`.
 pub(super) fn root_qdisc(index: i32) -> Result<Option<RootQdisc>, Error> {
     let mut socket = NetlinkSocket::new();
@@ -46,7 +56,13 @@ pub(super) fn root_qdisc(index: i32) -> Result<Option<RootQdisc>, Error> {
             let (header, attributes) = item?;
             if header.ifindex == index && header.parent == ROOT {
                 let kind = attributes.get_kind()?.to_string_lossy().into_owned();
-                found = Some(RootQdisc { kind, handle: header.handle });
+                let mark = match attributes.get_options() {
+                    Ok(OptionsMsg::Htb(options)) => {
+                        options.get_init().map_or(0, |init| htb::mark(init.defcls))
+                    }
+                    _ => 0,
+                };
+                found = Some(RootQdisc { kind, handle: header.handle, mark });
             }
         }
         Ok(found)

@@ -79,8 +79,15 @@ impl Status {
     pub(super) fn begin_fault(&mut self, now: Time, kind: Fault, cause: String) {
         let at = self.faults.iter().position(|fault| fault.kind == kind).unwrap_or_else(|| {
             let (since, mended) = (now, None);
-            let new =
-                FaultStatus { kind, active: false, cause: String::new(), began: 0.0, times: 0, since, mended };
+            let new = FaultStatus {
+                kind,
+                active: false,
+                cause: String::new(),
+                began: 0.0,
+                times: 0,
+                since,
+                mended,
+            };
             let at = self.faults.partition_point(|fault| fault.kind < kind);
             self.faults.insert(at, new);
             at

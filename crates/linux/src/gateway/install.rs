@@ -1,18 +1,21 @@
 //! Changes the machine, and gives it back what it had.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::path::Path;
 
 use bandmaster_core::scheme::er2bc::deployment::Role;
 
 use super::counters::link_header;
-use super::journal::{self, Entry, Journal, State};
+use super::journal::{self, Entry, Journal, Made, State};
 use super::saved::{Saved, remove_root};
-use super::{Error, Loaded, device, plan, rules};
-use crate::htb::Htb;
+use super::{Error, Loaded, claims, device, plan, rules};
+use crate::htb::{self, Htb};
 
-/// Handle of our queue discipline.
-const OURS: u32 = 1 << 16;
+/// Our queue discipline.
 const OUR_KIND: &str = "htb";
+/// Version of the journal.
+const VERSION: u32 = 2;
 
 /// What `restore` found.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,42 +32,54 @@ pub(super) fn install(state: &State, loaded: &Loaded) -> Result<Option<Htb>, Err
     let interface = &deployment.interface;
     let index = device::index(interface)?;
     let before = device::root_qdisc(index)?;
-    if rules::exist()? {
-        let table = rules::TABLE;
+    let table = rules::table(&deployment.name);
+    if rules::exist(&table)? {
         return Err(Error::Missing(format!(
             "error: nftables has a table inet {table} already, and no journal says that it is this gateway's; \
              `nft delete table inet {table}` removes it"
         )));
     }
     let begin = Entry::Begin {
-        version: 1,
+        version: VERSION,
         process: std::process::id(),
         boot: journal::boot(),
         namespace: journal::namespace(),
         interface: interface.clone(),
+        index,
         before: before.map(|qdisc| qdisc.kind),
     };
     let mut journal = state.begin(&begin)?;
-    match install_all(&mut journal, loaded, index) {
+    match install_all(&mut journal, state, loaded, index) {
         Ok(htb) => Ok(htb),
-        Err(error) => match undo(state) {
+        Err(error) => match undo(state, Gone::Fine) {
             Ok(_) => Err(error),
             Err(second) => Err(Error::Failed(format!("{error}\n{second}"))),
         },
     }
 }
 
-fn install_all(journal: &mut Journal, loaded: &Loaded, index: i32) -> Result<Option<Htb>, Error> {
+fn install_all(
+    journal: &mut Journal,
+    state: &State,
+    loaded: &Loaded,
+    index: i32,
+) -> Result<Option<Htb>, Error> {
     let deployment = &loaded.deployment;
-    let htb = if deployment.sender.is_some() { Some(shaper(journal, loaded, index, false)?) } else { None };
-    journal.write(&Entry::AddRules)?;
+    let htb = if deployment.sender.is_some() { Some(shaper(journal, loaded, index, &[])?) } else { None };
+    journal.write(&Entry::AddRules { table: rules::table(&deployment.name) })?;
     rules::load(&rules::ruleset(deployment))?;
     if deployment.role != Role::Sender {
+        let other = claims::counting(&deployment.interface);
+        if let Some(claim) = &state.claim {
+            claim.count(true);
+        }
         match device::merges_received(&deployment.interface) {
             Some(true) => {
                 journal.write(&Entry::MergingOff)?;
                 device::set_merging(&deployment.interface, false)?;
             }
+            // The last that counts lets them be merged again.
+            Some(false) if other.is_some() => journal.write(&Entry::MergingOff)?,
             Some(false) => {}
             None => tracing::warn!(
                 interface = deployment.interface,
@@ -75,22 +90,27 @@ fn install_all(journal: &mut Journal, loaded: &Loaded, index: i32) -> Result<Opt
     Ok(htb)
 }
 
-/// Puts the shaper in place; `again` at a device that came back, or whose shaper is not to be trusted.
-pub(super) fn shaper(journal: &mut Journal, loaded: &Loaded, index: i32, again: bool) -> Result<Htb, Error> {
+/// Puts the shaper in place, for one of `left` that is still there.
+pub(super) fn shaper(
+    journal: &mut Journal,
+    loaded: &Loaded,
+    index: i32,
+    left: &[Entry],
+) -> Result<Htb, Error> {
     let deployment = &loaded.deployment;
     let Some(sender) = &deployment.sender else {
         return Err(Error::Failed("error: a receiver has no shaper".to_owned()));
     };
     let there = device::root_qdisc(index)?.filter(device::RootQdisc::foreign);
-    if again && there.as_ref().is_some_and(is_ours) {
+    if there.as_ref().is_some_and(|qdisc| is_ours(qdisc, index, left)) {
         remove_root(index)?;
     } else if let Some(qdisc) = there {
         if !deployment.replace_qdisc {
-            let (interface, kind) = (&deployment.interface, qdisc.kind);
+            let interface = &deployment.interface;
             return Err(Error::Missing(format!(
-                "error: interface {interface} has the qdisc {kind} {:x}: of somebody else; remove it (tc qdisc del \
+                "error: interface {interface} has the qdisc {} of somebody else; remove it (tc qdisc del \
                  dev {interface} root), or say replace-qdisc = true",
-                qdisc.handle >> 16
+                named(&qdisc)
             )));
         }
         let saved = Saved::take(index)?;
@@ -104,13 +124,35 @@ pub(super) fn shaper(journal: &mut Journal, loaded: &Loaded, index: i32, again: 
         journal.write(&Entry::RemoveQdisc { saved })?;
         remove_root(index)?;
     }
-    journal.write(&Entry::AddQdisc)?;
-    Htb::create(&deployment.interface, &plan::shaper(sender, link_header(&deployment.interface)))
+    let made = Made { kind: OUR_KIND.to_owned(), handle: htb::QDISC, index, mark: draw() };
+    let mark = made.mark;
+    journal.write(&Entry::AddQdisc { made: Some(made) })?;
+    let plan = plan::shaper(sender, link_header(&deployment.interface));
+    Htb::create_marked(&deployment.interface, &plan, mark)
         .map_err(|e| privileged(&format!("error: {e}"), &e.error))
 }
 
-fn is_ours(qdisc: &device::RootQdisc) -> bool {
-    qdisc.kind == OUR_KIND && qdisc.handle == OURS
+/// Whether one of `entries` proves that the gateway made `qdisc`, which stands at device number `index`.
+fn is_ours(qdisc: &device::RootQdisc, index: i32, entries: &[Entry]) -> bool {
+    let here = Made { kind: qdisc.kind.clone(), handle: qdisc.handle, index, mark: qdisc.mark };
+    entries.iter().any(|entry| matches!(entry, Entry::AddQdisc { made: Some(made) } if *made == here))
+}
+
+/// Whether the shaper at the interface is the one that the journal of `state` says was made.
+pub(super) fn has_ours(state: &State, interface: &str) -> Result<bool, Error> {
+    let index = device::index(interface)?;
+    let entries = state.left()?.unwrap_or_default();
+    Ok(device::root_qdisc(index)?.is_some_and(|qdisc| is_ours(&qdisc, index, &entries)))
+}
+
+/// A number from 1 to 65,535 that nobody foresees.
+fn draw() -> u16 {
+    let drawn = RandomState::new().build_hasher().finish();
+    (drawn % u64::from(u16::MAX)) as u16 + 1
+}
+
+fn named(qdisc: &device::RootQdisc) -> String {
+    format!("{} {:x}:", qdisc.kind.escape_debug(), qdisc.handle >> 16)
 }
 
 fn privileged(message: &str, error: &std::io::Error) -> Error {
@@ -120,10 +162,19 @@ fn privileged(message: &str, error: &std::io::Error) -> Error {
     }
 }
 
+/// What to do about an interface that has gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Gone {
+    /// Its changes went with it: nothing is left to undo.
+    Fine,
+    /// Somebody wants to know; the journal stays.
+    Tell,
+}
+
 /// Undoes what the journal says, last change first; then the journal goes.
-pub(super) fn undo(state: &State) -> Result<Restored, Error> {
+pub(super) fn undo(state: &State, gone: Gone) -> Result<Restored, Error> {
     let Some(entries) = state.left()? else { return Ok(Restored::Nothing) };
-    let Some(Entry::Begin { boot, namespace, interface, .. }) = entries.first() else {
+    let Some(Entry::Begin { boot, namespace, interface, index, .. }) = entries.first() else {
         // Cut off before the first line was whole: nothing was changed.
         state.forget()?;
         return Ok(Restored::Nothing);
@@ -133,18 +184,32 @@ pub(super) fn undo(state: &State) -> Result<Restored, Error> {
         return Ok(Restored::Done(vec!["the machine has restarted, which undid everything".to_owned()]));
     }
     if *namespace != journal::namespace() {
+        let whereabouts = match journal::namespace_name(*namespace) {
+            Some(name) => format!("restore there: ip netns exec {name} bandmaster gateway restore ..."),
+            None => {
+                "restore there; when it is gone, the changes are too, and `restore --force` forgets the journal"
+                    .to_owned()
+            }
+        };
         return Err(Error::Missing(format!(
             "error: the changes were made to {interface} in another network namespace (number {namespace}); \
-             restore there"
+             {whereabouts}"
         )));
     }
-    let mut done = Vec::new();
+    let mut undoing = Undoing { entries: &entries, device: find(interface, *index), said: Vec::new() };
     let mut failures = Vec::new();
     for entry in entries.iter().rev() {
-        match undo_entry(entry, interface) {
-            Ok(Some(what)) => done.push(what),
-            Ok(None) => {}
-            Err(error) => failures.push(error.to_string()),
+        if let Err(error) = undoing.undo(entry) {
+            failures.push(error.to_string());
+        }
+    }
+    let mut done = undoing.said;
+    if undoing.device.is_none() {
+        let what = format!("interface {interface} is gone, and the changes to it with it");
+        if gone == Gone::Tell {
+            failures.push(format!("error: {what}; `restore --force` forgets the journal"));
+        } else {
+            done.push(what);
         }
     }
     if failures.is_empty() {
@@ -152,53 +217,124 @@ pub(super) fn undo(state: &State) -> Result<Restored, Error> {
         return Ok(Restored::Done(done));
     }
     // The journal stays, for another try.
-    Err(Error::Failed(failures.join("\n")))
+    Err(Error::Failed(failures.into_iter().chain(done).collect::<Vec<_>>().join("\n")))
 }
 
-fn undo_entry(entry: &Entry, interface: &str) -> Result<Option<String>, Error> {
-    let index = device::index(interface).ok();
-    match (entry, index) {
-        (Entry::Begin { .. }, _) => Ok(None),
-        (Entry::AddRules, _) => {
-            if !rules::exist()? {
-                return Ok(None);
-            }
-            rules::remove()?;
-            Ok(Some(format!("removed table inet {}", rules::TABLE)))
+/// The device that was number `index` (0: not known) and called `interface`: it may be called something else by now.
+fn find(interface: &str, index: i32) -> Option<(i32, String)> {
+    if index != 0
+        && let Some(name) = device::name(index)
+    {
+        return Some((index, name));
+    }
+    let now = device::index(interface).ok()?;
+    Some((now, interface.to_owned()))
+}
+
+struct Undoing<'a> {
+    entries: &'a [Entry],
+    device: Option<(i32, String)>,
+    /// What was done, and what was left and why.
+    said: Vec<String>,
+}
+
+impl Undoing<'_> {
+    fn say(&mut self, what: String) {
+        if !self.said.contains(&what) {
+            self.said.push(what);
         }
-        (_, None) => Ok(Some(format!("interface {interface} is gone, and what it had with it"))),
-        (Entry::MergingOff, Some(_)) => {
-            if device::merges_received(interface) == Some(true) {
-                return Ok(None);
+    }
+
+    fn undo(&mut self, entry: &Entry) -> Result<(), Error> {
+        if let Entry::AddRules { table } = entry {
+            if rules::exist(table)? {
+                rules::remove(table)?;
+                self.say(format!("removed table inet {table}"));
             }
-            device::set_merging(interface, true)?;
-            Ok(Some(format!("{interface} merges received packets again")))
+            return Ok(());
         }
-        (Entry::AddQdisc, Some(index)) => {
-            let ours = device::root_qdisc(index)?.filter(is_ours);
-            if ours.is_none() {
-                return Ok(None);
+        let Some((index, interface)) = self.device.clone() else { return Ok(()) };
+        match entry {
+            Entry::Begin { .. } | Entry::AddRules { .. } => {}
+            Entry::MergingOff => {
+                if let Some(other) = claims::counting(&interface) {
+                    self.say(format!("left {interface} not merging received packets, for {other}"));
+                } else if device::merges_received(&interface) != Some(true) {
+                    device::set_merging(&interface, true)?;
+                    self.say(format!("{interface} merges received packets again"));
+                }
             }
+            Entry::AddQdisc { made } => self.undo_qdisc(made.is_some(), index, &interface)?,
+            Entry::RemoveQdisc { saved } => {
+                match device::root_qdisc(index)?.filter(device::RootQdisc::foreign) {
+                    None => {
+                        saved.put_back(index)?;
+                        self.say(format!("put the qdisc of {interface} back"));
+                    }
+                    // It was never taken away.
+                    Some(_) if Saved::take(index)? == *saved => {}
+                    Some(qdisc) => self.say(format!(
+                        "did not put the qdisc of {interface} back: somebody has put the {} there since",
+                        named(&qdisc)
+                    )),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn undo_qdisc(&mut self, is_proved: bool, index: i32, interface: &str) -> Result<(), Error> {
+        let Some(qdisc) = device::root_qdisc(index)?.filter(device::RootQdisc::foreign) else {
+            return Ok(());
+        };
+        if is_ours(&qdisc, index, self.entries) {
             remove_root(index)?;
-            Ok(Some(format!("removed the htb from {interface}")))
-        }
-        (Entry::RemoveQdisc { saved }, Some(index)) => {
-            if device::root_qdisc(index)?.is_some_and(|qdisc| qdisc.foreign()) {
-                return Ok(None);
+            self.say(format!("removed the htb from {interface}"));
+        } else if is_proved {
+            let saved = self.entries.iter().any(|entry| matches!(entry, Entry::RemoveQdisc { .. }));
+            if !saved {
+                self.say(format!(
+                    "left the qdisc {} of {interface}: somebody else has put it there",
+                    named(&qdisc)
+                ));
             }
-            saved.put_back(index)?;
-            Ok(Some(format!("put the qdisc of {interface} back")))
+        } else if qdisc.kind == OUR_KIND && qdisc.handle == htb::QDISC {
+            return Err(Error::Failed(format!(
+                "error: the journal of an earlier version does not prove whose the qdisc {} of {interface} is; when \
+                 it is the gateway's, remove it (tc qdisc del dev {interface} root), then restore again",
+                named(&qdisc)
+            )));
         }
+        Ok(())
     }
 }
 
-/// Gives the machine back what it had before the gateway whose state is in `folder`.
+/// Gives the machine back what it had before the gateway whose state is in `folder`. With `force`, a journal of an interface
+/// or a network namespace that is gone is forgotten.
 ///
 /// # Errors
 /// When a gateway runs with that folder, or something cannot be put back; the journal then stays.
-pub fn restore(folder: &Path) -> Result<Restored, Error> {
+pub fn restore(folder: &Path, force: bool) -> Result<Restored, Error> {
     if journal::read(folder)?.is_none() && !folder.exists() {
         return Ok(Restored::Nothing);
     }
-    undo(&State::hold(folder)?)
+    let state = State::hold(folder)?;
+    if force
+        && let Some(namespace) = other_namespace(&state)?.filter(|number| !journal::namespace_lives(*number))
+    {
+        state.forget()?;
+        return Ok(Restored::Done(vec![format!(
+            "forgot the journal of network namespace number {namespace}; nothing was touched"
+        )]));
+    }
+    undo(&state, if force { Gone::Fine } else { Gone::Tell })
+}
+
+/// The number of the network namespace of the changes, when it is another than this one.
+fn other_namespace(state: &State) -> Result<Option<u64>, Error> {
+    let entries = state.left()?.unwrap_or_default();
+    Ok(match entries.first() {
+        Some(Entry::Begin { namespace, .. }) if *namespace != journal::namespace() => Some(*namespace),
+        _ => None,
+    })
 }

@@ -13,6 +13,7 @@ use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
+use super::claims::Claim;
 use super::saved::Saved;
 
 /// Name of the journal's file, and what messages call it.
@@ -44,6 +45,9 @@ pub(super) enum Entry {
         namespace: u64,
         /// Device.
         interface: String,
+        /// Its number, which no other device of this life of the machine gets; 0 in journals of version 1.
+        #[serde(default)]
+        index: i32,
         /// The queue discipline that it had, for people.
         before: Option<String>,
     },
@@ -53,17 +57,45 @@ pub(super) enum Entry {
         saved: Saved,
     },
     /// Ours comes.
-    AddQdisc,
+    AddQdisc {
+        /// By which it is known again; none in journals of version 1.
+        #[serde(default)]
+        made: Option<Made>,
+    },
     /// Our table comes.
-    AddRules,
+    AddRules {
+        /// Its name.
+        #[serde(default = "first_table")]
+        table: String,
+    },
     /// The device no longer merges received packets.
     MergingOff,
+}
+
+/// The table of version 1.
+fn first_table() -> String {
+    "bandmaster".to_owned()
+}
+
+/// A queue discipline that a gateway made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Made {
+    /// Name.
+    pub(super) kind: String,
+    /// Major and minor number.
+    pub(super) handle: u32,
+    /// Number of the device.
+    pub(super) index: i32,
+    /// What it carries, drawn at random: nobody else makes one with it.
+    pub(super) mark: u16,
 }
 
 /// The state directory, held by this process alone.
 pub(super) struct State {
     folder: PathBuf,
-    _lock: Flock<File>,
+    lock: Flock<File>,
+    /// Of a gateway that runs.
+    pub(super) claim: Option<Claim>,
 }
 
 /// An open journal.
@@ -91,15 +123,36 @@ impl State {
         let (mut lock, begin) = (lock, Instant::now());
         loop {
             match Flock::lock(lock, FlockArg::LockExclusiveNonblock) {
-                Ok(held) => return Ok(Self { folder: folder.to_owned(), _lock: held }),
+                Ok(held) => return Ok(Self { folder: folder.to_owned(), lock: held, claim: None }),
                 Err((file, Errno::EWOULDBLOCK)) if begin.elapsed() < PATIENCE => lock = file,
                 Err((_, Errno::EWOULDBLOCK)) => {
-                    return Err(self::failed(DIRECTORY, folder, "a gateway runs with it; stop it first"));
+                    let holder = fs::read_to_string(folder.join(LOCK)).unwrap_or_default();
+                    let holder = match holder.trim() {
+                        "" => "a gateway",
+                        told => told,
+                    };
+                    return Err(Error::Missing(format!(
+                        "error: {DIRECTORY} {}: {} runs with it; stop it first, or name another state-directory",
+                        folder.display(),
+                        holder.escape_debug()
+                    )));
                 }
                 Err((_, errno)) => return Err(failed(errno.into())),
             }
             thread::sleep(PAUSE);
         }
+    }
+
+    /// Tells others who holds the folder.
+    pub(super) fn hold_as(&mut self, name: &str, claim: Claim) -> Result<(), Error> {
+        let told = format!("gateway `{name}` (process {})\n", std::process::id());
+        let write = || -> io::Result<()> {
+            self.lock.set_len(0)?;
+            (&*self.lock).write_all(told.as_bytes())
+        };
+        write().map_err(|e| failed(DIRECTORY, &self.folder, e))?;
+        self.claim = Some(claim);
+        Ok(())
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -203,6 +256,22 @@ pub(super) fn namespace() -> u64 {
     fs::metadata("/proc/thread-self/ns/net").map_or(0, |meta| meta.ino())
 }
 
+/// The name that `ip netns` has for network namespace number `number`.
+pub(super) fn namespace_name(number: u64) -> Option<String> {
+    use std::os::unix::fs::MetadataExt;
+    let names = fs::read_dir("/run/netns").ok()?.flatten();
+    let mut fitting = names.filter(|entry| entry.metadata().is_ok_and(|meta| meta.ino() == number));
+    fitting.next().map(|entry| entry.file_name().to_string_lossy().escape_debug().to_string())
+}
+
+/// Whether network namespace number `number` has a name or a process.
+pub(super) fn namespace_lives(number: u64) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let of = |process: fs::DirEntry| fs::metadata(process.path().join("ns/net")).ok();
+    namespace_name(number).is_some() || processes.filter_map(of).any(|meta| meta.ino() == number)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,21 +288,37 @@ mod tests {
         let state = State::hold(&folder).expect("held");
         assert_eq!(state.left(), Ok(None));
         let begin = Entry::Begin {
-            version: 1,
+            version: 2,
             process: 7,
             boot: boot(),
             namespace: namespace(),
             interface: "wan0".to_owned(),
+            index: 3,
             before: Some("noqueue".to_owned()),
         };
         let mut journal = state.begin(&begin).expect("begun");
-        journal.write(&Entry::AddQdisc).expect("written");
+        let made = Made { kind: "htb".to_owned(), handle: 1 << 16, index: 3, mark: 77 };
+        let add = Entry::AddQdisc { made: Some(made) };
+        journal.write(&add).expect("written");
         journal.file.write_all(b"{\"entry\":\"add-ru").expect("written");
-        assert_eq!(state.left(), Ok(Some(vec![begin.clone(), Entry::AddQdisc])));
+        assert_eq!(state.left(), Ok(Some(vec![begin.clone(), add])));
         assert!(state.begin(&begin).is_err(), "a journal is never overwritten");
         assert!(State::hold(&folder).is_err(), "one gateway at a time");
         state.forget().expect("gone");
         assert_eq!(state.left(), Ok(None));
+        fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    /// Lines of version 1.
+    #[test]
+    fn entries_of_the_version_before_are_read() {
+        let folder = folder("before");
+        let state = State::hold(&folder).expect("held");
+        let lines = "{\"entry\":\"begin\",\"version\":1,\"process\":7,\"boot\":\"b\",\"namespace\":1,\"interface\":\"wan0\",\
+                     \"before\":null}\n{\"entry\":\"add-qdisc\"}\n{\"entry\":\"add-rules\"}\n";
+        fs::write(folder.join(JOURNAL), lines).expect("written");
+        let left = state.left().expect("read").expect("entries");
+        assert_eq!(left[1..], [Entry::AddQdisc { made: None }, Entry::AddRules { table: first_table() }]);
         fs::remove_dir_all(&folder).expect("removed");
     }
 

@@ -18,12 +18,12 @@ use tracing::{info, warn};
 
 use super::clock::{Clock, seconds_of_day};
 use super::counters::{self, Received, Sent};
-use super::install;
+use super::install::{self, Gone};
 use super::journal::State;
 use super::order::{self, NoOrder, Order};
 use super::shaper::Rates;
 use super::status::{self, ClassStatus, SenderStatus, Shared, State as PeerState, Status};
-use super::{Error, Loaded, device, metrics, rules};
+use super::{Error, Loaded, claims, device, metrics, rules};
 use crate::htb::Htb;
 
 mod watch;
@@ -103,6 +103,7 @@ impl Machine {
         let shared: Shared = Arc::new(Mutex::new(Status {
             clock: Some(clock),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            name: loaded.deployment.name.clone(),
             process: std::process::id(),
             file: loaded.file.display().to_string(),
             interface: interface.clone(),
@@ -149,7 +150,7 @@ impl Machine {
             htb,
             wanted: None,
             has_news: false,
-            received: Received::new(),
+            received: Received::new(rules::table(&loaded.deployment.name)),
             order,
             has_lost_order: false,
             open: None,
@@ -525,8 +526,10 @@ impl Machine {
         if self.loaded.deployment.sender.is_none() {
             return;
         }
-        let again = device::index(&self.loaded.deployment.interface)
-            .and_then(|index| install::shaper(&mut state.resume()?, &self.loaded, index, true));
+        let again = device::index(&self.loaded.deployment.interface).and_then(|index| {
+            let left = state.left()?.unwrap_or_default();
+            install::shaper(&mut state.resume()?, &self.loaded, index, &left)
+        });
         match again {
             Ok(htb) => {
                 self.htb = Some(htb);
@@ -543,7 +546,7 @@ impl Machine {
     pub(super) fn rebuild(&mut self, before: Loaded) -> Result<bool, Error> {
         let Some(state) = &self.state else { return Ok(true) };
         self.htb = None;
-        install::undo(state)?;
+        install::undo(state, Gone::Fine)?;
         let installed = install::install(state, &self.loaded);
         let taken = installed.is_ok();
         match installed {
@@ -556,7 +559,7 @@ impl Machine {
             }
         }
         self.begin_sums_anew();
-        self.received = Received::new();
+        self.received = Received::new(rules::table(&self.loaded.deployment.name));
         self.forget_rules();
         if !taken {
             self.apply();
@@ -649,7 +652,7 @@ impl Host for Machine {
 fn open(deployment: &Deployment) -> Result<UdpSocket, Error> {
     let Deployment { listen, peer, .. } = deployment;
     let failed = |e: io::Error| Error::Failed(format!("error: udp {listen}: {e}"));
-    let socket = UdpSocket::bind(listen).map_err(failed)?;
+    let socket = UdpSocket::bind(listen).map_err(|e| claims::taken("udp", *listen, &e))?;
     // The kernel then drops what comes from elsewhere.
     socket.connect(peer).map_err(|e| Error::Failed(format!("error: peer {peer}: {e}")))?;
     socket.set_nonblocking(true).map_err(failed)?;

@@ -13,9 +13,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::Error;
 use super::faults::Fault;
 use super::status::{ClassStatus, SenderStatus, Shared, State, Status, current};
+use super::{Error, claims};
 
 /// A client that takes longer is let go.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -28,7 +28,7 @@ type Number = Gauge<f64, AtomicU64>;
 /// Serves metrics at `address`.
 pub(super) fn serve(address: SocketAddr, shared: Shared) -> Result<(), Error> {
     let failed = |e: std::io::Error| Error::Failed(format!("error: metrics at {address}: {e}"));
-    let listener = TcpListener::bind(address).map_err(failed)?;
+    let listener = TcpListener::bind(address).map_err(|e| claims::taken("metrics", address, &e))?;
     let answer = move || {
         for stream in listener.incoming().flatten() {
             // A client that went away is no concern of the gateway.
@@ -62,7 +62,11 @@ fn respond(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
 /// The metrics of `status` as OpenMetrics text.
 pub(super) fn text(status: &Status) -> String {
     let mut registry = Registry::with_prefix(PREFIX);
-    let info = [("version", status.version.clone()), ("interface", status.interface.clone())];
+    let info = [
+        ("version", status.version.clone()),
+        ("interface", status.interface.clone()),
+        ("name", status.name.clone()),
+    ];
     registry.register("build", "The gateway", Info::new(info.to_vec()));
     registry.register_with_unit("uptime", "Time since the start", Unit::Seconds, gauge(status.uptime));
     if let Some(sender) = &status.sender {

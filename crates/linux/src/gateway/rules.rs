@@ -12,8 +12,10 @@ use netlink_socket2::{NetlinkSocket, ReplyError};
 use super::Error;
 use crate::htb;
 
-/// Name of the table, family `inet`.
-pub(super) const TABLE: &str = "bandmaster";
+/// Names of tables, family `inet`, begin so; that of a gateway called [`FIRST`] is this.
+const TABLE: &str = "bandmaster";
+/// The name of a gateway that is alone.
+const FIRST: &str = "gateway";
 /// Name of the counter of received data.
 pub(super) const DATA: &str = "data";
 /// Name of the counter of data that was received while a question was answered.
@@ -21,11 +23,16 @@ pub(super) const LATE: &str = "late";
 /// How long a question keeps the second counter running.
 pub(super) const ANSWERING: Span = Span::from_millis(100);
 
+/// The name of the table of the gateway called `name`.
+pub(super) fn table(name: &str) -> String {
+    if name == FIRST { TABLE.to_owned() } else { format!("{TABLE}-{name}") }
+}
+
 /// The table as `nft -f` reads it.
 pub(super) fn ruleset(deployment: &Deployment) -> String {
     let Deployment { interface, peer, listen, .. } = deployment;
     let family = if peer.is_ipv4() { "ip" } else { "ip6" };
-    let mut text = format!("table inet {TABLE} {{\n");
+    let mut text = format!("table inet {} {{\n", table(&deployment.name));
     if deployment.role != Role::Sender {
         let _ = writeln!(text, "\tcounter {DATA} {{\n\t}}\n\n\tcounter {LATE} {{\n\t}}\n");
         let _ = writeln!(
@@ -133,18 +140,18 @@ pub(super) fn load(text: &str) -> Result<(), Error> {
 }
 
 /// Takes the table away; nothing happens when it is not there.
-pub(super) fn remove() -> Result<(), Error> {
-    load(&format!("table inet {TABLE} {{\n}}\ndelete table inet {TABLE}\n"))
+pub(super) fn remove(table: &str) -> Result<(), Error> {
+    load(&format!("table inet {table} {{\n}}\ndelete table inet {table}\n"))
 }
 
 /// Loads `text` in place of the table that may be there.
-pub(super) fn replace(text: &str) -> Result<(), Error> {
-    load(&format!("table inet {TABLE} {{\n}}\ndelete table inet {TABLE}\n{text}"))
+pub(super) fn replace(table: &str, text: &str) -> Result<(), Error> {
+    load(&format!("table inet {table} {{\n}}\ndelete table inet {table}\n{text}"))
 }
 
 /// The table as it stands, without counts and members of sets; none when it is not there.
-pub(super) fn standing() -> Result<Option<String>, Error> {
-    if exist()? { nft(&["-s", "-t", "list", "table", "inet", TABLE], "").map(Some) } else { Ok(None) }
+pub(super) fn standing(table: &str) -> Result<Option<String>, Error> {
+    if exist(table)? { nft(&["-s", "-t", "list", "table", "inet", table], "").map(Some) } else { Ok(None) }
 }
 
 /// The kernel's number of the rules that stand: it rises whenever anybody changes any.
@@ -159,10 +166,10 @@ pub(super) fn generation() -> Result<u32, Error> {
     read().map_err(|e| Error::Failed(format!("error: generation of nftables: {e}")))
 }
 
-/// Whether there is a table of our name.
-pub(super) fn exist() -> Result<bool, Error> {
+/// Whether there is such a table.
+pub(super) fn exist(table: &str) -> Result<bool, Error> {
     let tables = nft(&["list", "tables", "inet"], "")?;
-    Ok(tables.lines().any(|line| line.trim() == format!("table inet {TABLE}")))
+    Ok(tables.lines().any(|line| line.trim() == format!("table inet {table}")))
 }
 
 fn nft(arguments: &[&str], input: &str) -> Result<String, Error> {

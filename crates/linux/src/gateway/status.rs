@@ -29,6 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Status {
     /// Version of the program.
     pub version: String,
+    /// Name of the gateway.
+    #[serde(default)]
+    pub name: String,
     /// Its process.
     pub process: u32,
     /// Deployment file.
@@ -285,8 +288,8 @@ impl fmt::Display for Status {
         let ago = |time: Option<f64>| time.map_or("never".to_owned(), |s| format!("{s:.1} s ago"));
         writeln!(
             f,
-            "{} to {}, process {}, up {:.0} s",
-            self.interface, self.peer, self.process, self.uptime
+            "{}: {} to {}, process {}, up {:.0} s",
+            self.name, self.interface, self.peer, self.process, self.uptime
         )?;
         writeln!(f, "file       {}{}", self.file, if self.dry_run { " (dry run)" } else { "" })?;
         writeln!(f, "counting   {}", self.counting)?;
@@ -295,7 +298,11 @@ impl fmt::Display for Status {
         }
         let over = |fault: &&FaultStatus| fault.times > u64::from(fault.active);
         for fault in self.faults.iter().filter(over) {
-            writeln!(f, "faults     {} began {} times, last {:.0} s ago", fault.kind, fault.times, fault.began)?;
+            writeln!(
+                f,
+                "faults     {} began {} times, last {:.0} s ago",
+                fault.kind, fault.times, fault.began
+            )?;
         }
         if let Some(sender) = &self.sender {
             writeln!(f, "peer       {}, last answer {}", sender.state, ago(sender.last_answer))?;

@@ -24,7 +24,11 @@ fn child() {
             gateway::run(Path::new(file), true).unwrap_or_else(failed);
         }
         ["restore", folder] => {
-            let restored = gateway::restore(Path::new(folder)).unwrap_or_else(failed);
+            let restored = gateway::restore(Path::new(folder), false).unwrap_or_else(failed);
+            println!("{restored:?}");
+        }
+        ["restore", folder, "--force"] => {
+            let restored = gateway::restore(Path::new(folder), true).unwrap_or_else(failed);
             println!("{restored:?}");
         }
         ["load", kbits, seconds] => load(number(kbits), number(seconds)),

@@ -47,7 +47,8 @@ impl Gateways {
         let status = self.lab.until(node, kind.name(), SECONDS, |status| status.has_fault(kind));
         let text = status.to_string();
         assert!(text.contains(&format!("fault      {kind}, for ")), "{text}");
-        self.lab.until_true(node, "measured", 5, || self.metric(node, kind) == (true, status.fault_times(kind)));
+        self.lab
+            .until_true(node, "measured", 5, || self.metric(node, kind) == (true, status.fault_times(kind)));
         let lines = said(&self.lab, node, kind, "begins: ");
         assert_eq!(lines.len() as u64, status.fault_times(kind), "{lines:#?}");
         let last = lines.last().expect("said");
@@ -109,7 +110,8 @@ fn answering(status: &Status) -> bool {
 
 /// Lines about `kind` in the log of `node`, whose message begins with `word`.
 fn said(lab: &Lab, node: &str, kind: Fault, word: &str) -> Vec<String> {
-    let (message, field) = ([format!("message={word}"), format!("message=\"{word}")], format!("fault={kind}"));
+    let (message, field) =
+        ([format!("message={word}"), format!("message=\"{word}")], format!("fault={kind}"));
     let log = lab.log(node);
     let about = |line: &&str| {
         line.split(' ').any(|part| part == field) && message.iter().any(|begin| line.contains(begin))

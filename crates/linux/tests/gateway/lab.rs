@@ -24,6 +24,7 @@ const KEY: &[u8] = b"a secret of thirty-two bytes....";
 pub(crate) struct Lab {
     prefix: String,
     folder: PathBuf,
+    nodes: Vec<&'static str>,
     _turn: Turn,
 }
 
@@ -44,12 +45,17 @@ impl Lab {
         Self::new(rate, Turn::Shared(MACHINE.read().unwrap_or_else(PoisonError::into_inner)))
     }
 
+    /// Namespaces without links; none as for [`build`](Self::build).
+    pub(crate) fn bare(nodes: &[&'static str]) -> Option<Self> {
+        Self::namespaces(nodes, Turn::Shared(MACHINE.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+
     /// The same, with no other beside it.
     pub(crate) fn build_alone(rate: &str) -> Option<Self> {
         Self::new(rate, Turn::Alone(MACHINE.write().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    fn new(rate: &str, turn: Turn) -> Option<Self> {
+    fn namespaces(nodes: &[&'static str], turn: Turn) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         for (program, version) in [("ip", "-V"), ("tc", "-V"), ("nft", "-v"), ("ethtool", "--version")] {
             if Command::new(program).arg(version).output().is_err() {
@@ -64,18 +70,31 @@ impl Lab {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("bmgate{}x{number}", std::process::id());
         let folder = std::env::temp_dir().join(&prefix);
-        let lab = Self { prefix, folder, _turn: turn };
-        if !run("ip", &["netns", "add", &lab.name("s")]).0 {
+        let lab = Self { prefix, folder, nodes: nodes.to_vec(), _turn: turn };
+        if !run("ip", &["netns", "add", &lab.name(nodes[0])]).0 {
             skip_this("needs root: network namespaces");
             return None;
         }
         fs::create_dir_all(&lab.folder).expect("a folder");
-        for node in &NODES[1..] {
+        for node in &nodes[1..] {
             lab.host("ip", &["netns", "add", &lab.name(node)]);
         }
-        for node in NODES {
+        for node in nodes {
             lab.inside(node, "ip link set dev lo up");
         }
+        lab.write_key("key", KEY);
+        Some(lab)
+    }
+
+    /// A secret in a file of that name.
+    pub(crate) fn write_key(&self, name: &str, secret: &[u8]) {
+        let path = self.path(name);
+        fs::write(&path, secret).expect("a key");
+        self.host("chmod", &["600", &path.to_string_lossy()]);
+    }
+
+    fn new(rate: &str, turn: Turn) -> Option<Self> {
+        let lab = Self::namespaces(&NODES, turn)?;
         lab.link(("s", "eth0", "10.1.0.2/24"), ("g1", "lan0", "10.1.0.1/24"));
         lab.link(("g1", "wan0", "10.9.1.1/24"), ("r", "left", "10.9.1.2/24"));
         lab.right();
@@ -93,9 +112,6 @@ impl Lab {
             &format!("tc class add dev right parent 1: classid 1:10 htb rate {rate} burst 1600 cburst 1600"),
         );
         lab.inside("r", "tc qdisc add dev right parent 1:10 pfifo limit 50");
-        let key = lab.folder.join("key");
-        fs::write(&key, KEY).expect("a key");
-        lab.host("chmod", &["600", &key.to_string_lossy()]);
         Some(lab)
     }
 
@@ -130,7 +146,7 @@ impl Lab {
         );
     }
 
-    fn link(&self, a: (&str, &str, &str), b: (&str, &str, &str)) {
+    pub(crate) fn link(&self, a: (&str, &str, &str), b: (&str, &str, &str)) {
         let (left, right) = (self.name(a.0), self.name(b.0));
         self.host(
             "ip",
@@ -149,7 +165,7 @@ impl Lab {
         }
     }
 
-    fn name(&self, node: &str) -> String {
+    pub(crate) fn name(&self, node: &str) -> String {
         format!("{}-{node}", self.prefix)
     }
 
@@ -166,6 +182,11 @@ impl Lab {
         let (good, said) = run("ip", &words);
         assert!(good, "{node}: {command}: {said}");
         said
+    }
+
+    /// Takes the namespace of `node` away, in which nothing runs.
+    pub(crate) fn forget(&self, node: &str) {
+        self.host("ip", &["netns", "del", &self.name(node)]);
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -248,8 +269,13 @@ impl Lab {
 
     /// A deployment file for `node`, and the words that run it.
     pub(crate) fn gateway(&self, node: &str, text: &str) -> String {
-        let file = self.path(&format!("{node}.toml"));
-        let text = text.replace("STATE", &self.state(node).to_string_lossy());
+        self.instance(node, &format!("name = \"gateway\"\n{text}"))
+    }
+
+    /// A deployment file that is called `name`, and the words that run it.
+    pub(crate) fn instance(&self, name: &str, text: &str) -> String {
+        let file = self.path(&format!("{name}.toml"));
+        let text = text.replace("STATE", &self.state(name).to_string_lossy());
         fs::write(&file, text).expect("a file");
         format!("run {}", file.display())
     }
@@ -351,7 +377,7 @@ fn skip_this(why: impl Display) {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        for node in NODES {
+        for node in &self.nodes {
             // What a failed test left goes with its namespace.
             let (_, pids) = run("ip", &["netns", "pids", &self.name(node)]);
             for pid in pids.split_whitespace() {

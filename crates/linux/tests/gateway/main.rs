@@ -7,6 +7,7 @@ mod lab;
 mod life;
 #[path = "../machine/mod.rs"]
 mod machine;
+mod manners;
 mod order;
 mod path;
 mod probes;

@@ -16,6 +16,8 @@ use crate::units::{Dimension, Rate};
 /// A gateway as its file describes it: valid and complete.
 #[derive(Clone, Debug)]
 pub struct Deployment {
+    /// Its name among the gateways of the machine.
+    pub name: String,
     /// What it does.
     pub role: Role,
     /// Network device towards the peer.
@@ -237,6 +239,10 @@ const PORT: Kind = Kind::Integer { min: 1, max: 65_535 };
 const DEFAULT_PORT: &str = "4741";
 /// Longest name of a Linux network device, IFNAMSIZ less the final zero.
 const LONGEST_INTERFACE: usize = 15;
+/// Where the folders of gateways are.
+const STATE_FOLDER: &str = "/var/lib/bandmaster";
+/// Longest name of a gateway: names of tables and sockets are made of it.
+const LONGEST_NAME: usize = 32;
 /// Shortest silence that is not an ordinary loss.
 const FEWEST_CYCLES: u64 = 3;
 /// Classes of a gateway.
@@ -252,8 +258,10 @@ static FILE: TableDef = TableDef {
         "role": Role::KIND, required;
         /// Network device towards the peer
         "interface": Kind::Text, required;
-        /// Folder of journal and status
-        "state-directory": Kind::Text, default "/var/lib/bandmaster/gateway";
+        /// Its name among the gateways of the machine; absent: that of the file, without `.toml`
+        "name": Kind::Text, optional;
+        /// Folder of journal and status; absent: `/var/lib/bandmaster/NAME`
+        "state-directory": Kind::Text, optional;
         /// Address and port where metrics are served; absent: nowhere
         "metrics": Kind::Text, optional;
         /// When the machine gets back what it had
@@ -376,14 +384,14 @@ static DATA: TableDef = TableDef {
 pub fn parse(file: &str, text: &str) -> Result<Deployment, Errors> {
     let root = file::read_file(file, text).map_err(Errors::new)?;
     let mut reader = Reader::new(file, None, ());
-    let deployment = read(&mut reader, &root);
+    let deployment = read(&mut reader, file, &root);
     match deployment {
         Some(deployment) if reader.errors.is_empty() => Ok(deployment),
         _ => Err(Errors::new(reader.errors)),
     }
 }
 
-fn read(reader: &mut Reader, root: &Item) -> Option<Deployment> {
+fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
     let file = reader.section(&FILE, &Layer::new("", root));
     if let Some(version) = file.integer("version").filter(|v| *v != 1) {
         reader.fail_key(&file, "version", format!("{version} is not known; this program reads version 1"));
@@ -397,7 +405,9 @@ fn read(reader: &mut Reader, root: &Item) -> Option<Deployment> {
             format!("\"{name}\" is not the name of a network device (1 to {LONGEST_INTERFACE} letters)");
         reader.fail_key(&file, "interface", what);
     }
-    let state_directory = file.text("state-directory");
+    let name = name(reader, path, &file);
+    let state_directory =
+        file.text("state-directory").or_else(|| name.as_ref().map(|name| format!("{STATE_FOLDER}/{name}")));
     if state_directory.as_ref().is_some_and(|dir| !dir.starts_with('/')) {
         reader.fail_key(&file, "state-directory", "is not an absolute path");
     }
@@ -432,6 +442,7 @@ fn read(reader: &mut Reader, root: &Item) -> Option<Deployment> {
         return None;
     }
     Some(Deployment {
+        name: name?,
         role: role?,
         interface: interface?,
         state_directory: state_directory?,
@@ -445,6 +456,41 @@ fn read(reader: &mut Reader, root: &Item) -> Option<Deployment> {
         sender,
         data,
     })
+}
+
+/// The name of the gateway: what the file says, or what it is called itself.
+fn name(reader: &mut Reader, path: &str, file: &Section<'_>) -> Option<String> {
+    let told = file.text("name");
+    if told.is_none() && file.item("name").is_some() {
+        return None;
+    }
+    let is_told = told.is_some();
+    let name = told.unwrap_or_else(|| stem(path).to_owned());
+    if is_name(&name) {
+        return Some(name);
+    }
+    let allowed =
+        format!("1 to {LONGEST_NAME} letters, digits, '-', '_' and '.', the first a letter or digit");
+    if is_told {
+        reader.fail_key(file, "name", format!("\"{name}\" is not a name: {allowed}"));
+    } else {
+        let what = format!("is missing, and that of the file, \"{name}\", is not a name: {allowed}");
+        reader.fail(&file.place, "name", what);
+    }
+    None
+}
+
+/// What a file is called without its folder and its last `.toml`.
+fn stem(file: &str) -> &str {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    name.strip_suffix(".toml").unwrap_or(name)
+}
+
+fn is_name(name: &str) -> bool {
+    let letter = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    (1..=LONGEST_NAME).contains(&name.len())
+        && name.chars().all(letter)
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
 }
 
 fn is_interface(name: &str) -> bool {
@@ -737,6 +783,29 @@ ports = [5060, "10000-20000"]
         assert_eq!(deployment.peer.to_string(), "192.0.2.2:4741");
         assert_eq!(deployment.listen.to_string(), "0.0.0.0:4741");
         assert_eq!(deployment.data[0].source[0].to_string(), "192.0.2.2/32");
+    }
+
+    #[test]
+    fn a_gateway_is_called_as_its_file_says_or_as_the_file() {
+        let read = |file: &str, text: &str| {
+            parse(file, text).map(|deployment| (deployment.name, deployment.state_directory))
+        };
+        let pair = |name: &str, folder: &str| Ok((name.to_owned(), folder.to_owned()));
+        assert_eq!(
+            read("/etc/bandmaster/gateway.toml", GOOD),
+            pair("gateway", "/var/lib/bandmaster/gateway")
+        );
+        assert_eq!(read("site-a.toml", GOOD), pair("site-a", "/var/lib/bandmaster/site-a"));
+        let named = GOOD.replace("role =", "name = \"north\"\nrole =");
+        assert_eq!(read("site-a.toml", &named), pair("north", "/var/lib/bandmaster/north"));
+        let placed = GOOD.replace("role =", "state-directory = \"/run/x\"\nrole =");
+        assert_eq!(read("site-a.toml", &placed), pair("site-a", "/run/x"));
+        for wrong in ["", "-a", "../a", "a b", "a/b", &"a".repeat(33)] {
+            let text = GOOD.replace("role =", &format!("name = \"{wrong}\"\nrole ="));
+            assert!(errors(&text)[0].contains("gw.toml:3:8: error: name: "), "{wrong}: {:?}", errors(&text));
+            let said = parse(&format!("{wrong}.toml"), GOOD).err();
+            assert!(wrong.contains('/') || said.is_some(), "{wrong}");
+        }
     }
 
     /// One mistake each: what was written, what to write instead, and what the message must say, place included.

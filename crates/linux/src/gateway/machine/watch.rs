@@ -2,7 +2,7 @@
 //! can mend it mends.
 
 use super::super::faults::Fault;
-use super::{Machine, Received, device, rules, status};
+use super::{Machine, Received, device, install, rules, status};
 
 /// What was seen last.
 #[derive(Debug, Default)]
@@ -55,9 +55,15 @@ impl Machine {
 
     // ------------------------------------------------------------------------------------------------ shaper
 
-    /// Whether the shaper stands as it was made.
+    /// Whether the shaper stands as it was made, and is the one that this gateway made.
     fn look_at_shaper(&mut self) {
-        let Some(htb) = &mut self.htb else { return };
+        let interface = &self.loaded.deployment.interface;
+        let (Some(htb), Some(state)) = (&mut self.htb, &self.state) else { return };
+        // What cannot be asked is told when it is used.
+        if install::has_ours(state, interface) == Ok(false) {
+            let why = format!("the shaper of {interface} is not the one that this gateway made");
+            return self.lose(&why);
+        }
         match htb.difference() {
             Ok(None) => {}
             Ok(Some(why)) => self.lose(&why),
@@ -94,7 +100,7 @@ impl Machine {
         if generation.is_some() && generation == self.watch.generation {
             return;
         }
-        match (rules::standing(), &self.watch.table) {
+        match (rules::standing(&self.table()), &self.watch.table) {
             (Ok(Some(table)), None) => self.watch.table = Some(table),
             (Ok(Some(table)), Some(good)) if table == *good => {}
             (Ok(Some(_)), Some(_)) => return self.mend_rules("rules of it were changed"),
@@ -107,7 +113,7 @@ impl Machine {
     /// The table is not as it should be: it comes back.
     pub(super) fn mend_rules(&mut self, why: &str) {
         let why = why.trim_start_matches("error: ");
-        let table = format!("table inet {}", rules::TABLE);
+        let table = format!("table inet {}", self.table());
         self.begin_fault(
             Fault::ClassifierGone,
             format!(
@@ -115,9 +121,9 @@ impl Machine {
                  loads its own); it is loaded again. Let that program leave {table} alone"
             ),
         );
-        match rules::replace(&rules::ruleset(&self.loaded.deployment)) {
+        match rules::replace(&self.table(), &rules::ruleset(&self.loaded.deployment)) {
             Ok(()) => {
-                self.received = Received::new();
+                self.received = Received::new(self.table());
                 self.forget_rules();
                 self.mend_fault(Fault::ClassifierGone);
             }
@@ -125,8 +131,13 @@ impl Machine {
         }
     }
 
+    /// Name of the gateway's table.
+    fn table(&self) -> String {
+        rules::table(&self.loaded.deployment.name)
+    }
+
     /// The table was made anew.
     pub(super) fn forget_rules(&mut self) {
-        (self.watch.generation, self.watch.table) = (None, rules::standing().ok().flatten());
+        (self.watch.generation, self.watch.table) = (None, rules::standing(&self.table()).ok().flatten());
     }
 }

@@ -1,0 +1,271 @@
+//! Several gateways on a machine, and what belongs to somebody else.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use bandmaster_linux::gateway::{State, Status};
+
+use super::lab::{KEYED, Lab, receiver, sender};
+
+fn answering(status: &Status) -> bool {
+    status.sender.as_ref().is_some_and(|sender| sender.state == State::Answering)
+}
+
+/// What a gateway makes, by somebody else: same kind, handle, classes and queues.
+fn lookalike(lab: &Lab) {
+    lab.inside("g1", "tc qdisc add dev wan0 root handle 1: htb default 0");
+    lab.inside("g1", "tc class add dev wan0 parent 1: classid 1:1 htb rate 1mbit burst 1600 cburst 1600");
+    for minor in 10..15 {
+        lab.inside(
+            "g1",
+            &format!(
+                "tc class add dev wan0 parent 1:1 classid 1:{minor} htb rate 200kbit ceil 1mbit burst 1600 cburst 1600 \
+                 quantum 1514 prio {}",
+                minor - 10
+            ),
+        );
+        lab.inside("g1", &format!("tc qdisc add dev wan0 parent 1:{minor} handle {minor}: pfifo limit 50"));
+    }
+}
+
+/// The journal proves what is ours, not its handle.
+#[test]
+fn an_htb_of_somebody_else_that_looks_like_ours_survives() {
+    let Some(lab) = Lab::build("2mbit") else { return };
+    lookalike(&lab);
+    let before = lab.machine("g1");
+    let run = lab.gateway("g1", &sender(KEYED, ""));
+    let restore = format!("restore {}", lab.state("g1").display());
+    assert!(!lab.start("g1", &run).end());
+    assert!(lab.log("g1").contains("has the qdisc htb 1: of somebody else"), "{}", lab.log("g1"));
+    lab.machine("g1").assert_is(&before, "a start that is refused");
+    assert!(lab.start("g1", &restore).end());
+    lab.machine("g1").assert_is(&before, "restore without a journal");
+
+    // A gateway is killed, its shaper removed by hand, and somebody else's put there.
+    lab.inside("g1", "tc qdisc del dev wan0 root");
+    let gateway = lab.start("g1", &run);
+    lab.until_shaped("g1", 5);
+    gateway.signal("-KILL");
+    gateway.end();
+    assert!(lab.state("g1").join("journal").exists());
+    lab.inside("g1", "tc qdisc del dev wan0 root");
+    lookalike(&lab);
+    assert!(lab.start("g1", &restore).end(), "{}", lab.log("g1"));
+    assert!(lab.log("g1").contains("left the qdisc htb 1: of wan0"), "{}", lab.log("g1"));
+    lab.machine("g1").assert_is(&before, "restore with a journal");
+    assert!(!lab.state("g1").join("journal").exists());
+    assert!(!lab.start("g1", &run).end());
+    lab.machine("g1").assert_is(&before, "a start after the restore");
+}
+
+/// Somebody puts a shaper in the place of ours while the gateway runs: it is neither changed nor removed.
+#[test]
+fn an_htb_that_takes_the_place_of_ours_is_left_alone() {
+    let Some(lab) = Lab::build("2mbit") else { return };
+    let before = lab.machine("g1");
+    let gateway = lab.start("g1", &lab.gateway("g1", &sender(KEYED, "")));
+    lab.until_shaped("g1", 5);
+    lab.inside("g1", "tc qdisc del dev wan0 root");
+    lookalike(&lab);
+    let theirs = lab.inside("g1", "tc class show dev wan0");
+    lab.until("g1", "told", 5, |s| s.sender.as_ref().is_some_and(|s| s.state == State::NoInterface));
+    thread::sleep(Duration::from_secs(4));
+    assert_eq!(lab.inside("g1", "tc class show dev wan0"), theirs);
+    assert!(gateway.stop(), "{}", lab.log("g1"));
+    assert_eq!(lab.inside("g1", "tc class show dev wan0"), theirs);
+    lab.inside("g1", "tc qdisc del dev wan0 root");
+    lab.machine("g1").assert_is(&before, lab.log("g1"));
+}
+
+/// A hub, and a link of its own to each spoke.
+fn star(spokes: &[&'static str]) -> Option<Lab> {
+    let nodes: Vec<&'static str> = ["hub"].into_iter().chain(spokes.iter().copied()).collect();
+    let lab = Lab::bare(&nodes)?;
+    for (number, spoke) in (1..).zip(spokes) {
+        let (device, hub, other) =
+            (format!("wan{number}"), format!("10.7.{number}.1/24"), format!("10.7.{number}.2/24"));
+        lab.link(("hub", &device, &hub), (spoke, "wan0", &other));
+        lab.write_key(&format!("key-{spoke}"), format!("a secret for the way to {spoke}").as_bytes());
+        lab.write_key(&format!("back-{spoke}"), format!("a secret for the way from {spoke}").as_bytes());
+    }
+    Some(lab)
+}
+
+/// A file of `role` at `interface`, to `peer`; `port` is that of both ends.
+fn file(role: &str, interface: &str, peer: &str, port: u16, more: (&str, &str)) -> String {
+    let (top, keys) = more;
+    let mut text = format!(
+        "version = 1\nrole = \"{role}\"\ninterface = \"{interface}\"\nstate-directory = \"STATE\"\n{top}\n[peer]\n\
+         address = \"{peer}\"\nport = {port}\nlisten-port = {port}\n{keys}\n"
+    );
+    if role != "receiver" {
+        text += "[control]\nsafe-rate = \"500kbit\"\nhold = \"3s\"\n[[classes]]\nname = \"all\"\npriority = 1\n\
+                 need = \"400kbit\"\n";
+    }
+    text
+}
+
+/// One gateway each way to `a`, one that sends to `b`, one that receives from `c`: each with an interface, a port, a state
+/// directory, a table and metrics of its own.
+#[test]
+fn a_hub_has_a_gateway_for_each_spoke() {
+    let Some(lab) = star(&["a", "b", "c"]) else { return };
+    let before = lab.inside("hub", "tc qdisc show") + &lab.inside("hub", "nft list ruleset");
+    let metrics = |port: u16| format!("metrics = \"127.0.0.1:{port}\"");
+    let (to, from) = (
+        "key-file = \"key-a\"\nanswer-key-file = \"back-a\"",
+        "key-file = \"back-a\"\nanswer-key-file = \"key-a\"",
+    );
+    let hub = [
+        ("north", file("both", "wan1", "10.7.1.2", 4741, (&metrics(9464), to))),
+        ("south", file("sender", "wan2", "10.7.2.2", 4742, (&metrics(9465), "key-file = \"key-b\""))),
+        ("west", file("receiver", "wan3", "10.7.3.2", 4743, (&metrics(9466), "key-file = \"back-c\""))),
+    ];
+    let spokes = [
+        ("a", file("both", "wan0", "10.7.1.1", 4741, ("", from))),
+        ("b", file("receiver", "wan0", "10.7.2.1", 4742, ("", "key-file = \"key-b\""))),
+        ("c", file("sender", "wan0", "10.7.3.1", 4743, ("", "key-file = \"back-c\""))),
+    ];
+    let mut running = Vec::new();
+    for (name, text) in &hub {
+        running.push(lab.start("hub", &lab.instance(name, text)));
+    }
+    for (name, text) in &spokes {
+        running.push(lab.start(name, &lab.instance(name, text)));
+    }
+    for name in ["north", "south", "a", "c"] {
+        lab.until(name, "answering", 10, answering);
+    }
+    for name in ["north", "west", "a", "b"] {
+        lab.until(name, "asked", 10, |s| s.receiver.as_ref().is_some_and(|r| r.questions > 2));
+    }
+    let tables = lab.inside("hub", "nft list tables");
+    for name in ["north", "south", "west"] {
+        assert!(tables.contains(&format!("table inet bandmaster-{name}\n")), "{tables}");
+        assert_eq!(lab.status(name).refused.total(), 0, "{name}");
+        assert_eq!(lab.status(name).name, name);
+    }
+
+    // A second one for what one of them has is refused, by the name of who has it; nothing of the others changes.
+    let rules = || lab.inside("hub", "nft -s -t list ruleset");
+    let before_clashes = rules();
+    let clashes = [
+        ("interface", file("sender", "wan1", "10.7.1.2", 4750, ("", "key-file = \"key-a\"")), "north"),
+        ("port", file("receiver", "wan1", "10.7.1.2", 4742, ("", "key-file = \"key-a\"")), "south"),
+        (
+            "metrics",
+            file("receiver", "wan1", "10.7.1.2", 4751, (&metrics(9466), "key-file = \"key-a\"")),
+            "west",
+        ),
+        (
+            "state",
+            file("receiver", "wan1", "10.7.1.2", 4752, ("", "key-file = \"key-a\""))
+                .replace("STATE", &lab.state("south").to_string_lossy()),
+            "south",
+        ),
+    ];
+    for (what, text, holder) in clashes {
+        let begun = lab.log("hub").len();
+        assert!(!lab.start("hub", &lab.instance(what, &text)).end(), "{what}");
+        let said = lab.log("hub")[begun..].to_owned();
+        assert!(said.contains(&format!("gateway `{holder}` (process ")), "{what}: {said}");
+    }
+    assert_eq!(rules(), before_clashes);
+
+    // One stops; the others go on.
+    let south = running.remove(1);
+    assert!(south.stop());
+    assert!(!lab.inside("hub", "nft list tables").contains("bandmaster-south"));
+    let asked = lab.status("north").sender.expect("a sender").answers;
+    lab.until("north", "going on", 5, |s| s.sender.as_ref().is_some_and(|s| s.answers > asked + 1));
+    for gateway in running {
+        assert!(gateway.stop());
+    }
+    let after = lab.inside("hub", "tc qdisc show") + &lab.inside("hub", "nft list ruleset");
+    assert_eq!(after, before);
+}
+
+/// Gateways that only receive may share an interface: the last of them lets packets be merged again.
+#[test]
+fn receivers_share_an_interface() {
+    let Some(lab) = star(&["a"]) else { return };
+    lab.inside("hub", "ethtool -K wan1 gro on");
+    let merges = || lab.inside("hub", "ethtool -k wan1").contains("generic-receive-offload: on");
+    let start = |name: &str, port: u16| {
+        let text = file("receiver", "wan1", "10.7.1.2", port, ("", "key-file = \"key-a\""));
+        let running = lab.start("hub", &lab.instance(name, &text));
+        lab.until(name, "up", 10, |status| !status.counting.is_empty());
+        running
+    };
+    let (one, two) = (start("one", 4741), start("two", 4742));
+    assert!(!merges());
+    assert!(one.stop());
+    assert!(!merges(), "{}", lab.log("hub"));
+    assert!(two.stop());
+    assert!(merges(), "{}", lab.log("hub"));
+}
+
+/// The interface has gone for good: `restore` says so, and forgets when told to.
+#[test]
+fn a_journal_of_an_interface_that_is_gone_is_told_and_forgotten() {
+    let Some(lab) = Lab::build("2mbit") else { return };
+    let gateway = lab.start("g1", &lab.gateway("g1", &sender(KEYED, "")));
+    lab.until_shaped("g1", 5);
+    gateway.signal("-KILL");
+    gateway.end();
+    lab.inside("g1", "ip link del dev wan0");
+    let restore = format!("restore {}", lab.state("g1").display());
+    let failed = !lab.start("g1", &restore).end();
+    let said = lab.log("g1");
+    assert!(failed, "{said}");
+    assert!(said.contains("interface wan0 is gone") && said.contains("restore --force"), "{said}");
+    assert!(
+        !lab.inside("g1", "nft list tables").contains("bandmaster"),
+        "the table is no part of the interface"
+    );
+    assert!(lab.state("g1").join("journal").exists());
+    assert!(lab.start("g1", &format!("{restore} --force")).end(), "{}", lab.log("g1"));
+    assert!(!lab.state("g1").join("journal").exists());
+}
+
+/// A renamed interface is found by its number.
+#[test]
+fn a_renamed_interface_is_restored() {
+    let Some(lab) = Lab::build("2mbit") else { return };
+    let gateway = lab.start("g1", &lab.gateway("g1", &sender(KEYED, "")));
+    lab.until_shaped("g1", 5);
+    gateway.signal("-KILL");
+    gateway.end();
+    lab.inside("g1", "ip link set dev wan0 down");
+    lab.inside("g1", "ip link set dev wan0 name uplink");
+    assert!(lab.inside("g1", "tc qdisc show dev uplink").contains("htb"));
+    assert!(lab.start("g1", &format!("restore {}", lab.state("g1").display())).end(), "{}", lab.log("g1"));
+    assert!(!lab.inside("g1", "tc qdisc show dev uplink").contains("htb"), "{}", lab.log("g1"));
+}
+
+/// The changes were made in another network namespace: restored there, or forgotten when it is gone.
+#[test]
+fn a_journal_of_a_namespace_that_is_gone_is_told_and_forgotten() {
+    let Some(lab) = Lab::build("2mbit") else { return };
+    let gateway = lab.start("g2", &lab.gateway("g2", &receiver(KEYED)));
+    lab.until("g2", "up", 10, |status| !status.counting.is_empty());
+    gateway.signal("-KILL");
+    gateway.end();
+    let restore = format!("restore {}", lab.state("g2").display());
+    // It lives: not forgotten, whatever one says.
+    for words in [restore.clone(), format!("{restore} --force")] {
+        let begun = lab.log("s").len();
+        assert!(!lab.start("s", &words).end());
+        let said = lab.log("s")[begun..].to_owned();
+        assert!(said.contains(&format!("ip netns exec {}", lab.name("g2"))), "{said}");
+    }
+    lab.forget("g2");
+    let begun = lab.log("s").len();
+    assert!(!lab.start("s", &restore).end());
+    let said = lab.log("s")[begun..].to_owned();
+    assert!(said.contains("in another network namespace") && said.contains("restore --force"), "{said}");
+    assert!(lab.start("s", &format!("{restore} --force")).end(), "{}", lab.log("s"));
+    assert!(!fs::exists(lab.state("g2").join("journal")).expect("asked"));
+}
