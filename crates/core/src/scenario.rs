@@ -19,7 +19,9 @@ mod study;
 mod traffic;
 mod whole;
 
-pub use choices::{FlightSize, MarkReduction, Pairing, RecordDetail, Recovery, RtoFloor, Scheduler};
+pub use choices::{
+    FlightSize, MarkReduction, Pairing, RecordDetail, Recovery, RtoFloor, RttSamples, Scheduler,
+};
 pub use model::*;
 
 pub use crate::file::{Error, Errors, Explained, Files};

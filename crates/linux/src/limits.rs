@@ -8,7 +8,9 @@ use bandmaster_core::id::NodeId;
 use bandmaster_core::params::Value;
 use bandmaster_core::qdisc;
 use bandmaster_core::runtime::Host;
-use bandmaster_core::scenario::{FlightSize, Recovery, RtoFloor, Scenario, TcpSettings, Transport};
+use bandmaster_core::scenario::{
+    FlightSize, Recovery, RtoFloor, RttSamples, Scenario, TcpSettings, Transport,
+};
 use bandmaster_core::scheme::{Act, SchemeDef};
 use bandmaster_core::time::Span;
 use bandmaster_core::topology::NodeKind;
@@ -181,6 +183,8 @@ fn check_tcp(group: &str, tcp: &TcpSettings, remarks: &mut Remarks) -> Result<()
     remark(tcp.impatient_timer, "impatient-timer: Linux restarts the timer with all progress");
     remark(!tcp.byte_counting, "byte-counting: Linux counts what was acknowledged");
     remark(!tcp.cwnd_validation, "cwnd-validation: Linux always does it");
+    let round_trips = !tcp.timestamps && tcp.rtt_samples == RttSamples::EachRoundTrip;
+    remark(round_trips, "rtt-samples: Linux takes one from each acknowledgement");
     remark(tcp.initial_rto != Span::from_secs(1), "initial-rto: Linux takes 1 s");
     remark(tcp.rto_floor != RtoFloor::Variance, "rto-floor: Linux bounds the variance");
     remark(!tcp.ack_at_window_end, "ack-at-window-end: Linux decides by the space in its buffer");

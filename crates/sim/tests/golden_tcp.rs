@@ -184,6 +184,55 @@ fn without_timestamps_retransmissions_are_not_measured() {
     trace.assert_complete(40 * MSS);
 }
 
+/// `rtt-samples`: a window of twelve segments, two to an acknowledgement. The timed segment of a round trip leaves the variance
+/// of the handshake larger than the samples of six acknowledgements do, so its timer runs longer. RFC 6298 recomputes the
+/// timeout from the times in the trace; each acknowledgement measures the older of its two segments.
+#[test]
+fn each_ack_gives_a_sample_or_each_round_trip_does() {
+    const SHORT: &str = "timestamps = false\ndelayed-ack-timeout = \"100ms\"\nmin-rto = \"1ms\"\n\
+                         rto-floor = \"rto\"\nreceive-buffer = \"12000B\"\nwindow-scaling = false";
+    let cases = [
+        ("each-round-trip", "samples-each-round-trip", SHORT.to_owned()),
+        ("each-ack", "samples-each-ack", format!("{SHORT}\nrtt-samples = \"each-ack\"")),
+    ];
+    let waits = cases.map(|(samples, name, tcp)| {
+        let case = Case { tcp: tcp.leak(), drops: &[61], ..Case::new(name) };
+        let trace = case.size("61000B").check();
+        let again = trace.retransmissions();
+        assert_eq!(again.iter().map(|r| r.seq).collect::<Vec<_>>(), [60 * MSS], "{samples}");
+        let acks: Vec<&Row> = trace.acks().filter(|a| a.at < again[0].at).collect();
+        // A segment leaves TCP with the first acknowledgement whose windows reach its end; the link may take it later.
+        let sent = |seq: u64| {
+            let reach = |ack: &Row| ack.ack as f64 + (ack.cwnd * MSS as f64).min(ack.window as f64);
+            acks.iter().find(|a| reach(a) >= (seq + MSS) as f64).expect("an acknowledgement").at
+        };
+        // The handshake begins at 0.
+        let (mut srtt, mut variation) = (acks[0].at, acks[0].at / 2.0);
+        let (mut covered, mut timed, mut count) = (0, 0, 1);
+        for ack in acks.iter().skip(1).filter(|ack| ack.ack > 0) {
+            let sample = match samples {
+                "each-ack" => Some(ack.at - sent(covered)),
+                _ => (ack.ack > timed).then(|| ack.at - sent(timed)),
+            };
+            covered = ack.ack;
+            if let Some(sample) = sample {
+                variation = 0.75 * variation + 0.25 * (srtt - sample).abs();
+                srtt = 0.875 * srtt + 0.125 * sample;
+                count += 1;
+                // The next segment that leaves.
+                timed = (0..61).map(|n| n * MSS).find(|seq| sent(*seq) >= ack.at).unwrap_or(60 * MSS);
+            }
+        }
+        let waited = again[0].at - acks.last().expect("an acknowledgement").at;
+        let timeout = srtt + 4.0 * variation;
+        assert!((waited - timeout).abs() < 0.01, "{samples}: {waited} ms instead of {timeout}");
+        trace.assert_complete(61 * MSS);
+        (count, waited)
+    });
+    assert_eq!(waits.map(|(count, _)| count), [7, 31]);
+    assert!(waits[0].1 > waits[1].1 + 1.0, "{waits:?}");
+}
+
 /// RFC 5681 section 2: an acknowledgement that opens the window is no duplicate, also when SACK does not tell.
 #[test]
 fn window_updates_are_no_duplicates() {

@@ -36,6 +36,7 @@ recovery = "prr-ns3"
 aligned-options = false
 partial-ack-sends = true
 impatient-timer = true
+rtt-samples = "each-ack"
 cwnd-validation = false
 rto-floor = "rto"
 receive-buffer = "4MiB"

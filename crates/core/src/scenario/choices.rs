@@ -74,6 +74,16 @@ choice! {
         Pipe = "pipe",
     }
 
+    /// Which acknowledgements give a round-trip sample, without timestamps.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum RttSamples {
+        /// One segment is timed at a time: RFC 6298's least, 4.4BSD and ns-2.
+        EachRoundTrip = "each-round-trip",
+        /// Each that covers new data, of the oldest segment that it covers (Linux, ns-3).
+        EachAck = "each-ack",
+    }
+
     /// What the least retransmission timeout bounds.
     #[derive(serde::Serialize)]
     #[serde(rename_all = "lowercase")]

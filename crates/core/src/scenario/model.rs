@@ -1,6 +1,8 @@
 //! The valid, complete description of an experiment.
 
-use super::choices::{FlightSize, MarkReduction, Pairing, RecordDetail, Recovery, RtoFloor, Scheduler};
+use super::choices::{
+    FlightSize, MarkReduction, Pairing, RecordDetail, Recovery, RtoFloor, RttSamples, Scheduler,
+};
 use crate::id::{NodeId, PortId};
 use crate::rng::SpanDraw;
 use crate::rng::Stream;
@@ -325,6 +327,8 @@ pub struct TcpSettings {
     pub byte_counting: bool,
     /// RFC 7661 and Linux: no growth of the window while it is not the limit.
     pub cwnd_validation: bool,
+    /// Which acknowledgements give a round-trip sample, without timestamps. None that covers a retransmission does (Karn).
+    pub rtt_samples: RttSamples,
     /// RFC 6298: retransmission timeout before the first measurement, and of the SYN.
     pub initial_rto: Span,
     /// Least retransmission timeout.
@@ -386,6 +390,7 @@ impl Default for TcpSettings {
             impatient_timer: false,
             byte_counting: true,
             cwnd_validation: true,
+            rtt_samples: RttSamples::EachRoundTrip,
             initial_rto: Span::from_secs(1),
             min_rto: Span::from_millis(200),
             rto_floor: RtoFloor::Variance,

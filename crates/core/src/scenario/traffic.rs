@@ -431,6 +431,7 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         impatient_timer: section.bool("impatient-timer")?,
         byte_counting: section.bool("byte-counting")?,
         cwnd_validation: section.bool("cwnd-validation")?,
+        rtt_samples: section.choice("rtt-samples")?,
         initial_rto: section.span("initial-rto")?,
         min_rto: section.span("min-rto")?,
         flight_size: section.choice("flight-size")?,

@@ -6,7 +6,9 @@
 mod pacing;
 mod recovery;
 
-use bandmaster_core::scenario::{Recovery, TcpSettings};
+use std::collections::VecDeque;
+
+use bandmaster_core::scenario::{Recovery, RttSamples, TcpSettings};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Rate};
 
@@ -117,6 +119,8 @@ struct Steering {
     is_reducing: bool,
     /// When everything was acknowledged last, where idle time matters.
     idle_since: Option<Time>,
+    /// When each outstanding segment was first sent, where each acknowledgement gives a round-trip sample.
+    sent: VecDeque<Time>,
     /// A subflow of multipath TCP gets its data from here.
     share: Option<Share>,
 }
@@ -514,17 +518,31 @@ impl Sender {
             let sample = (packet.ts_echo != 0).then(|| self.take_sample(packet, profile, net));
             return (sample, any_retransmitted);
         }
-        if !self.timed.is_set() || self.timed.offset >= self.board.una {
-            return (None, any_retransmitted);
-        }
-        let sample = net.now.since(self.timed.sent);
-        self.timed = Timed::default();
+        let sent = match profile.settings.rtt_samples {
+            RttSamples::EachAck => self.take_oldest_sent(segments),
+            RttSamples::EachRoundTrip => self.take_timed(),
+        };
+        let Some(sent) = sent else { return (None, any_retransmitted) };
+        let sample = net.now.since(sent);
         // Karn: no sample from an acknowledgement that may answer a retransmission.
         if any_retransmitted {
             return (None, true);
         }
         self.add_sample(sample, profile);
         (Some(sample), false)
+    }
+
+    /// When the segment that is timed was sent, once it is acknowledged.
+    fn take_timed(&mut self) -> Option<Time> {
+        let is_acknowledged = self.timed.is_set() && self.timed.offset < self.board.una;
+        is_acknowledged.then(|| std::mem::take(&mut self.timed).sent)
+    }
+
+    /// When the oldest of so many acknowledged segments was first sent. It has waited for its acknowledgement the longest, as in
+    /// Linux's `tcp_clean_rtx_queue` and ns-3's `EstimateRtt`.
+    fn take_oldest_sent(&mut self, segments: u32) -> Option<Time> {
+        let sent = &mut self.steering.as_mut()?.sent;
+        sent.drain(..sent.len().min(segments as usize)).next()
     }
 
     fn take_sample(&mut self, packet: &Packet, profile: &Profile, net: &Net) -> Span {
@@ -624,8 +642,13 @@ impl Sender {
             packet.flags |= flag::CWR;
             self.send_cwr = false;
         }
-        if !profile.settings.timestamps && !self.timed.is_set() {
-            self.timed = Timed { offset, sent: net.now };
+        match profile.settings.rtt_samples {
+            _ if profile.settings.timestamps => {}
+            RttSamples::EachAck => self.steering.get_or_insert_default().sent.push_back(net.now),
+            RttSamples::EachRoundTrip if !self.timed.is_set() => {
+                self.timed = Timed { offset, sent: net.now };
+            }
+            RttSamples::EachRoundTrip => {}
         }
         let width = if profile.is_multipath && len > 0 { profile.mss } else { len };
         self.next += width + u64::from(last);

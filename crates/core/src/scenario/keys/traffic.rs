@@ -5,7 +5,7 @@ use crate::control::Protocol;
 use crate::file::{Selector, Shape, TableDef};
 use crate::params::{Choice, Kind, keys};
 use crate::scenario::choices::{
-    FlightSize, MarkReduction, Pairing, Recovery, RtoFloor, ScheduleKind, Scheduler, StartPer,
+    FlightSize, MarkReduction, Pairing, Recovery, RtoFloor, RttSamples, ScheduleKind, Scheduler, StartPer,
 };
 
 /// `[tcp]`, and `tcp` of a flow. Defaults are those of [`super::TcpSettings`].
@@ -54,6 +54,9 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         "byte-counting": Kind::Bool, default "true", from "Linux";
         /// No growth of a window that is not the limit
         "cwnd-validation": Kind::Bool, default "true", from "RFC 7661, Linux";
+        /// Without timestamps: one segment is timed at a time (ns-2), or each acknowledgement of new data gives a
+        /// round-trip sample, of the oldest segment that it covers (Linux, ns-3)
+        "rtt-samples": RttSamples::KIND, default "each-round-trip", from "RFC 6298, ns-2";
         /// Retransmission timeout before the first measurement
         "initial-rto": SPAN, default "1s", from "RFC 6298";
         /// Least retransmission timeout
