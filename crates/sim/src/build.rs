@@ -77,7 +77,10 @@ pub(crate) fn build<'a>(
     }
 
     let (mut profiles, profile_of) = profiles(scenario);
-    profiles.iter_mut().for_each(|profile| profile.echoes_window = gates.is_echoed());
+    for profile in &mut profiles {
+        profile.echoes_window = gates.is_echoed();
+        profile.divides_at_timeout = gates.divides_at_timeout();
+    }
     let exchanges = Exchanges::new(&plans, scenario, &profile_of, trial);
     let mut net = Net {
         now: Time::ZERO,

@@ -51,6 +51,11 @@ impl Gates {
         self.gates.iter().any(|gate| gate.program.is_echoed())
     }
 
+    /// Their senders' timeouts follow QCBF's Algorithm 1.
+    pub(crate) fn divides_at_timeout(&self) -> bool {
+        self.gates.iter().any(|gate| gate.program.divides_at_timeout())
+    }
+
     /// Packets that wait.
     pub(crate) fn held(&self) -> u64 {
         self.gates.iter().map(|gate| gate.held.len() as u64).sum()

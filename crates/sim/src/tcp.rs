@@ -33,6 +33,8 @@ pub(crate) struct Profile {
     pub(crate) is_multipath: bool,
     /// A scheme's window field: the receiver returns it, and the sender keeps to it.
     pub(crate) echoes_window: bool,
+    /// A timeout sets ssthresh as QCBF's Algorithm 1 does.
+    pub(crate) divides_at_timeout: bool,
     /// RFC 8257: the receiver echoes the mark of each segment.
     pub(crate) echoes_each: bool,
 }
@@ -52,6 +54,7 @@ impl Profile {
             has_schemes,
             is_multipath: false,
             echoes_window: false,
+            divides_at_timeout: false,
             echoes_each: settings.congestion_control == "dctcp",
             settings,
         }

@@ -269,6 +269,59 @@ fn the_share_of_a_reset_comes_back_at_once() {
     }
 }
 
+/// Algorithm 1's ssthresh at a timeout. Without a loss it is never used. Nor does it show with a packet in a thousand lost on each
+/// link and the paper's least timeout of 200 ms: by then the other subflow has carried the rest of an answer.
+#[test]
+fn a_timeout_as_algorithm_1_prints_it_changes_no_figure() {
+    let mut rtos = [0.0; 2];
+    for (loss, trial) in [("0.0", 0), ("0.001", 0), ("0.001", 1), ("0.001", 2), ("0.001", 7)] {
+        let runs = ["algorithm-1", "tcp"].map(|timeout| {
+            let set = [
+                ("schemes.qcbf.timeout", timeout),
+                ("network.link.loss", loss),
+                ("network.size", "8"),
+                ("flows.answers.size", "1MB"),
+                ("flows.answers.rounds", "2"),
+            ];
+            let record = record(&case("deep.toml", "qcbf-field", &set), trial);
+            ["rtos", "round_goodput", "rounds"].map(|name| metric(&record, name))
+        });
+        println!("loss {loss}, trial {trial}: {runs:?}");
+        assert_eq!(runs[0], runs[1]);
+        assert_eq!(runs[0][2], 2.0);
+        rtos[usize::from(loss != "0.0")] += runs[0][0];
+    }
+    assert!(rtos[0] == 0.0 && rtos[1] > 0.0, "{rtos:?}");
+}
+
+/// Where it shows: a transfer of 20 MB loses a whole window on one of its paths, and its timer runs out after 1 ms. From half of TCP's
+/// ssthresh that subflow takes longer to fill its link again.
+#[test]
+fn a_timeout_as_algorithm_1_prints_it_is_slower() {
+    let lost: Vec<u64> = (20..40).collect();
+    let runs = ["algorithm-1", "tcp"].map(|timeout| {
+        let text = format!(
+            "version = 1\nname = \"t\"\n[run]\nduration = \"1s\"\nsample = \"1ms\"\ntrials = 1\n\
+             [network]\nrouters = [\"tor1\", \"tor2\"]\nhosts = [\"x\", \"d\"]\nhost-delay = 0.0\nframe-overhead = \"2B\"\n\
+             [network.link]\nrate = \"10gbit\"\ndelay = \"5us\"\nqueue = \"512KiB\"\n\
+             [[network.links]]\nends = [\"x\", \"tor1\"]\ndrop-packets = {lost:?}\n\
+             [[network.links]]\nends = [\"x\", \"tor2\"]\n[[network.links]]\nends = [\"tor1\", \"d\"]\n\
+             [[network.links]]\nends = [\"tor2\", \"d\"]\n\
+             [tcp]\ncongestion-control = \"lia\"\nmss = \"1428B\"\ninitial-window = \"1pkt\"\ndelayed-ack = \"1pkt\"\n\
+             min-rto = \"1ms\"\nrto-floor = \"rto\"\n\
+             [[flows]]\nname = \"answer\"\nfrom = \"x\"\nto = \"d\"\nsubflows = 2\nsize = \"20MB\"\n\
+             [schemes.qcbf]\nform = \"window-field\"\ntimeout = \"{timeout}\"\nbuffer = \"512KiB\"\nrtt = \"22us\"\nbeta = 0.5\n\
+             [measure]\nrecord = \"none\"\n"
+        );
+        let study = parse("t.toml", &text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+        let record = record(&study.cases[0].scenario, 0);
+        ["rtos", "fct_mean"].map(|name| metric(&record, name))
+    });
+    println!("algorithm-1, tcp: {runs:?}");
+    assert!(runs.iter().all(|run| run[0] == 1.0), "{runs:?}");
+    assert!(runs[0][1] > runs[1][1], "{runs:?}");
+}
+
 /// Payload that the measured flows together get at their max-min shares, with every flow greedy; Mbit/s.
 fn max_min_of_measured(scenario: &Scenario) -> f64 {
     let (topology, groups) = (&scenario.topology, &scenario.flows);

@@ -68,4 +68,9 @@ pub trait WindowProgram: Send {
     fn is_echoed(&self) -> bool {
         false
     }
+
+    /// True when such a sender's timeout divides its slow-start threshold by the subflows, as QCBF's Algorithm 1 does.
+    fn divides_at_timeout(&self) -> bool {
+        false
+    }
 }

@@ -42,6 +42,9 @@ const KEYS: &[Key] = keys! {
     /// Lower the window of acknowledgements in passing, for hosts as they are; or the paper's field, which
     /// hosts return
     "form": Form::KIND, default "ack", from "bandmaster; Sect. III.C";
+    /// With the window field, ssthresh at a sender's timeout: max(2, min(cwnd / 2, field)) segments over the number of
+    /// subflows, as Algorithm 1 prints it; or that of its congestion control
+    "timeout": Timeout::KIND, default "algorithm-1", from "Algorithm 1, line 21";
     /// Q: what may wait at each of the ports
     "buffer": Kind::Quantity(Dimension::Bytes), required;
     /// Round-trip time without queues, which gives D_L = C x RTT
@@ -59,6 +62,8 @@ const KEYS: &[Key] = keys! {
 
 choice! {
     enum Form { Ack = "ack", WindowField = "window-field" }
+
+    enum Timeout { Algorithm1 = "algorithm-1", Tcp = "tcp" }
 }
 
 fn place(params: &Params, inventory: &Inventory, routes: &[Vec<PortId>]) -> Vec<Place> {
@@ -79,9 +84,10 @@ fn place(params: &Params, inventory: &Inventory, routes: &[Vec<PortId>]) -> Vec<
 
 fn build(place: &Place, inventory: &Inventory, _saved: Option<&[u8]>) -> Built {
     let is_field = place.params.choice::<Form>("form") == Form::WindowField;
+    let divides = place.params.choice::<Timeout>("timeout") == Timeout::Algorithm1;
     let program = |port: &PortId| {
         let terms = terms(&place.params, inventory.port(*port)?.capacity);
-        Some((*port, Program::Rewrite(Box::new(tor::Tor::new(terms, is_field)))))
+        Some((*port, Program::Rewrite(Box::new(tor::Tor::new(terms, is_field, divides)))))
     };
     Built { controller: None, programs: place.ports.iter().filter_map(program).collect() }
 }

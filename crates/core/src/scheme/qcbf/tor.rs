@@ -9,6 +9,8 @@ pub(super) struct Tor {
     law: Law,
     /// The paper's form: the window travels in a field of the data's header.
     is_field: bool,
+    /// Algorithm 1's slow-start threshold at a timeout.
+    divides: bool,
     /// Half of the ageing time.
     interval: Span,
     next: Option<Time>,
@@ -19,9 +21,17 @@ pub(super) struct Tor {
 }
 
 impl Tor {
-    pub(super) fn new(terms: Terms, is_field: bool) -> Self {
+    pub(super) fn new(terms: Terms, is_field: bool, divides: bool) -> Self {
         let interval = Span::from_nanos((terms.ageing.as_nanos() / 2).max(1));
-        Self { law: Law::new(terms), is_field, interval, next: None, retry: None, closed: Vec::new() }
+        Self {
+            law: Law::new(terms),
+            is_field,
+            divides,
+            interval,
+            next: None,
+            retry: None,
+            closed: Vec::new(),
+        }
     }
 }
 
@@ -77,5 +87,9 @@ impl WindowProgram for Tor {
 
     fn is_echoed(&self) -> bool {
         self.is_field
+    }
+
+    fn divides_at_timeout(&self) -> bool {
+        self.is_field && self.divides
     }
 }

@@ -53,6 +53,12 @@ pub(super) struct Progress {
     pub(super) repairs: bool,
 }
 
+/// Line 21 of QCBF's Algorithm 1: ssthresh at each timeout, in bytes, of the window, of the field that came back, and of the number
+/// of subflows.
+fn ssthresh_of_algorithm_1(cwnd: u64, field: u64, mss: u64, subflows: u64) -> u64 {
+    (cwnd / 2).min(field).max(2 * mss) / subflows
+}
+
 impl Sender {
     pub(super) fn reduced_until(&self) -> u64 {
         self.steering.as_ref().map_or(0, |steering| steering.reduced_until)
@@ -314,8 +320,14 @@ impl Sender {
         }
         self.counters.timeouts += 1;
         // RFC 5681 section 3.1: ssthresh falls once per loss, not with every timeout of the same segment.
+        let cwnd = self.window.cwnd;
         if self.state != State::Loss || self.board.una >= self.recovery_point || self.backoff <= 1 {
             self.window.ssthresh = self.ssthresh_after_loss(profile, net);
+        }
+        if profile.divides_at_timeout {
+            let field = self.steering.as_ref().and_then(|steering| steering.cap).unwrap_or(u64::MAX);
+            let subflows = self.share().map_or(1, |share| net.multipath[share.connection].paths.len());
+            self.window.ssthresh = ssthresh_of_algorithm_1(cwnd, field, profile.mss, subflows as u64);
         }
         if let Some(control) = &mut self.control {
             control.on_timeout();
@@ -363,6 +375,24 @@ mod tests {
         // ns-3: the one that was delivered; all, and one more, with a repair.
         assert_eq!([false, true].map(|is_safe| window(Recovery::PrrNs3, is_safe, false)), [6, 6]);
         assert_eq!([false, true].map(|is_safe| window(Recovery::PrrNs3, is_safe, true)), [13, 13]);
+    }
+
+    /// max(2, min(cwnd / 2, awnd)) / n, in segments of 1000 bytes: of a window of 20 half is 10, over a field of 8 it is 8, and
+    /// a half of that 4. A window of 2 leaves the least, 2, of which each of two subflows has one.
+    #[test]
+    fn a_timeout_divides_ssthresh_by_the_subflows() {
+        let cases = [
+            (20_000, u64::MAX, 1, 10_000),
+            (20_000, 50_000, 2, 5_000),
+            (20_000, 8_000, 2, 4_000),
+            (9_000, 64_000, 2, 2_250),
+            (2_000, 64_000, 2, 1_000),
+            (1_000, 300, 4, 500),
+        ];
+        for (cwnd, field, subflows, expected) in cases {
+            let ssthresh = ssthresh_of_algorithm_1(cwnd, field, 1000, subflows);
+            assert_eq!(ssthresh, expected, "{cwnd} {field} {subflows}");
+        }
     }
 
     /// Of the 7.5 segments that half of a flight allows, 4 were sent. Of the larger flight, 200 segments times 15, in bytes, are
