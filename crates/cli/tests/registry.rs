@@ -16,7 +16,7 @@ use bandmaster_core::report::metric::{self, Place};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{self, Case, Files, Options, RecordDetail, Study, Transport};
 use bandmaster_core::scheme::opentcp;
-use bandmaster_core::scheme::opentcp::statistic::{STATISTICS, Source, Statistic};
+use bandmaster_core::scheme::opentcp::statistic::{STATISTICS, Statistic};
 use bandmaster_core::scheme::{self, SchemeDef};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Dimension, Rate};
@@ -141,11 +141,7 @@ fn the_reference_of_policies_is_complete() {
     let page = "docs/schemes/opentcp.md";
     let mut statistics = "| name | measured by | unit | meaning |\n|---|---|---|---|\n".to_owned();
     for Statistic { name, source, unit, doc, .. } in STATISTICS {
-        let by = match source {
-            Source::Link => "switches",
-            Source::Host => "agents",
-            Source::Oracle => "Oracle",
-        };
+        let by = source.who();
         let _ = writeln!(statistics, "| `{name}` | {by} | {unit} | {} |", cell(doc));
     }
     in_step(page, "statistics", &statistics);

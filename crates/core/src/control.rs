@@ -74,6 +74,8 @@ pub enum Observation<'a> {
     /// A flow begins at the role's node. In the simulator and the lab the answer still applies to the first window that
     /// the node offers or uses; a daemon sees flows late.
     FlowStarted(FlowStart<'a>),
+    /// The last statistics of a flow at the role's node; comes just before [`Observation::FlowEnded`].
+    Carried(FlowStats),
     /// A flow at the role's node has ended.
     FlowEnded(FlowId),
     /// Another role of the scheme says something.

@@ -1,6 +1,6 @@
 //! What a trial needs of memory: an upper bound that is known before it runs.
 
-use crate::scenario::{Exchange, FlowGroup, Pairing, Scenario, Transport};
+use crate::scenario::{FlowGroup, Pairing, Scenario, Transport};
 use crate::topology::{Node, NodeKind};
 use crate::workload::SETS;
 
@@ -79,10 +79,11 @@ fn flows_of(group: &FlowGroup, scenario: &Scenario) -> u64 {
     let pairs = match group.pairing {
         Pairing::OneToOne | Pairing::Permutation => senders,
         Pairing::AllToAll => senders.saturating_mul(receivers),
+        Pairing::Exchange if group.persistent => senders.saturating_mul(senders.saturating_sub(1)),
         // One after the other.
         Pairing::Exchange => senders,
     };
-    let each = group.exchange.as_ref().map_or(group.count, Exchange::outstanding);
+    let each = group.each();
     let subflows = group.multipath.map_or(1, |multipath| u64::from(multipath.subflows));
     let sets = group.rounds.map_or(1, |rounds| u64::from(rounds.min(SETS)));
     let restarts: f64 = group.timeline.iter().map(|step| step.start).sum();

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::control::FlowKey;
 use crate::id::NodeId;
 use crate::rng::Stream;
-use crate::scenario::{Arrivals, Exchange, FlowGroup, OnOff, Pairing, RunPlan, Scenario, Transport};
+use crate::scenario::{Arrivals, FlowGroup, OnOff, Pairing, RunPlan, Scenario, Transport};
 use crate::time::{Span, Time};
 use crate::topology::Topology;
 use crate::units::{Bytes, Rate};
@@ -192,6 +192,10 @@ fn targets(group: &FlowGroup, receivers: &[NodeId], src: NodeId, place: usize) -
     match group.pairing {
         Pairing::OneToOne | Pairing::Permutation => at(place),
         Pairing::AllToAll => receivers.iter().copied().filter(|dst| *dst != src).collect(),
+        // A connection for each message of a round, in the order of its steps.
+        Pairing::Exchange if group.persistent => {
+            (1..receivers.len()).map(|step| receivers[(place + step) % receivers.len()]).collect()
+        }
         // Its messages follow each other; the first of these crosses the network.
         Pairing::Exchange => at(place + receivers.len() / 2),
     }
@@ -208,7 +212,7 @@ fn begin(
 ) {
     let first_of_host = flows.len() as u32;
     let subflows = group.multipath.map_or(1, |multipath| multipath.subflows);
-    let count = group.exchange.as_ref().map_or(group.count, Exchange::outstanding);
+    let count = group.each();
     for &dst in targets {
         for number in 0..count * subflows {
             let member = flows.len() as u32;

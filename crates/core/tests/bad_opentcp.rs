@@ -62,6 +62,11 @@ const CASES: &[(&str, &str, &str)] = &[
     ),
     (CYCLE, "cycle = 1", "schemes.opentcp.cycle: 1 has no unit"),
     (CYCLE, "look = \"0s\"", "schemes.opentcp.look: must be longer than 0s"),
+    (
+        CYCLE,
+        "collect = [\"link.flow\"]",
+        "schemes.opentcp.collect: \"link.flow\" is no statistic; did you mean `link.flows`?",
+    ),
     (CYCLE, "agents = []", "schemes.opentcp.agents: is empty"),
     (
         CYCLE,

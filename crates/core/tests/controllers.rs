@@ -202,6 +202,10 @@ fn value(key: &Key, stream: &mut Stream) -> Option<Value> {
             texts(pick(stream, &[&["100kbit", "200kbit", "1mbit"][..], &["0bit"], &["18000000tbit", "1bit"]]))
         }
         ("redundant", _) => texts(&["1"]),
+        ("collect", _) => texts(pick(
+            stream,
+            &[&["link.flows", "traffic.racks"][..], &["traffic.hosts", "topology.hops"], &["link.capacity"]],
+        )),
         ("force", _) => texts(&["timescale"]),
         ("policies", _) => {
             let (name, _) = pick(stream, opentcp::SHIPPED);

@@ -128,7 +128,7 @@ fn flows_of(nodes: usize, tcp: &[FlowPlan], exchanges: &Exchanges) -> Vec<Vec<u3
     let mut flows_of = vec![Vec::new(); nodes];
     for (flow, plan) in (0..).zip(tcp) {
         flows_of[plan.src.index()].push(flow);
-        if !exchanges.contains(flow) {
+        if !exchanges.contains(flow) || exchanges.is_persistent(flow) {
             flows_of[plan.dst.index()].push(flow);
         }
     }

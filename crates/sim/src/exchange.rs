@@ -2,7 +2,8 @@
 //!
 //! Nothing is kept of a message but its completion time: which host is next follows from the step. A host has a flow
 //! number for each message that it may have outstanding. A connection takes the number of one that has been acknowledged
-//! to its end; packets of the old one that are still on their way bear another generation.
+//! to its end; packets of the old one that are still on their way bear another generation. With persistent connections a host
+//! has a flow number for each other host, in the order of the steps, and a connection for all its messages to that host.
 
 use bandmaster_core::id::NodeId;
 use bandmaster_core::rng::SpanDraw;
@@ -27,6 +28,8 @@ pub(crate) struct Message {
     pub(crate) from: NodeId,
     pub(crate) to: NodeId,
     pub(crate) bytes: u64,
+    /// On a persistent connection: what it has carried with this message, and whether that is the last one.
+    pub(crate) total: Option<(u64, bool)>,
     /// The same for every message between two hosts.
     pub(crate) key: u64,
     pub(crate) generation: u8,
@@ -40,6 +43,7 @@ struct Running {
     /// Position of its flow group in the scenario.
     group: usize,
     profile: u32,
+    persistent: bool,
     /// Flow number of the first message of the first host; those of a host follow each other.
     first: u32,
     hosts: Vec<Host>,
@@ -65,6 +69,8 @@ struct Host {
     node: NodeId,
     /// Step of its next message; 0 while it computes.
     step: u32,
+    /// Messages that are not acknowledged.
+    under_way: u32,
 }
 
 /// A flow number.
@@ -77,6 +83,8 @@ struct Slot {
     /// Payload of this message, or of the last, and of those before.
     bytes: u64,
     carried: u64,
+    /// Messages so far.
+    given: u32,
 }
 
 impl Exchanges {
@@ -89,11 +97,13 @@ impl Exchanges {
             let index = plan.group_index();
             if all.last().is_none_or(|last| last.group != index) {
                 let stream = Stream::new(scenario.run.seed, trial, &format!("exchange/{}", group.name));
-                all.push(Running::new(index, profiles[index], flow, exchange, group.start, stream));
+                let mut running = Running::new(index, profiles[index], flow, exchange, group.start, stream);
+                running.persistent = group.persistent;
+                all.push(running);
             }
             if let Some(running) = all.last_mut() {
-                if running.slots.len().is_multiple_of(exchange.outstanding() as usize) {
-                    running.hosts.push(Host { node: plan.src, step: 0 });
+                if running.hosts.last().is_none_or(|last| last.node != plan.src) {
+                    running.hosts.push(Host { node: plan.src, step: 0, under_way: 0 });
                 }
                 running.slots.push(Slot::default());
             }
@@ -122,7 +132,20 @@ impl Exchanges {
     /// Payload that earlier messages with this flow number have delivered.
     pub(crate) fn carried(&self, flow: u32) -> u64 {
         let found = self.all.iter().find(|running| running.contains(flow));
-        found.map_or(0, |running| running.slots[(flow - running.first) as usize].carried)
+        found
+            .filter(|running| !running.persistent)
+            .map_or(0, |running| running.slots[(flow - running.first) as usize].carried)
+    }
+
+    /// On a persistent connection: what it has to deliver up to the end of its message, and whether that is the last one.
+    pub(crate) fn target(&self, flow: u32) -> Option<(u64, bool)> {
+        let running = self.all.iter().find(|running| running.contains(flow))?;
+        running.persistent.then(|| running.total((flow - running.first) as usize))
+    }
+
+    /// One connection carries all messages of `flow`.
+    pub(crate) fn is_persistent(&self, flow: u32) -> bool {
+        self.all.iter().any(|running| running.persistent && running.contains(flow))
     }
 
     /// When the message of `flow` was begun.
@@ -134,11 +157,11 @@ impl Exchanges {
     /// The host that has `flow` enters its round: flow numbers that have a message now.
     pub(crate) fn enter(&mut self, flow: u32) -> std::ops::Range<u32> {
         let Some(running) = self.all.iter_mut().find(|running| running.contains(flow)) else { return 0..0 };
-        let outstanding = running.outstanding();
-        let host = (flow - running.first) / outstanding;
+        let each = running.each();
+        let host = (flow - running.first) / each;
         running.hosts[host as usize].step = 1;
-        let first = running.first + host * outstanding;
-        first..first + outstanding
+        let first = running.first + host * each;
+        first..first + running.outstanding().min(each)
     }
 
     /// What `flow` carries next, when its host is to send and the number is free; it is under way from `now` on.
@@ -154,11 +177,12 @@ impl Exchanges {
         running.come(flow, now)
     }
 
-    /// The message of `flow` is acknowledged to its end; the number is free. The barrier may be passed.
-    pub(crate) fn acknowledge(&mut self, flow: u32, now: Time, events: &mut EventQueue) {
-        if let Some(running) = self.all.iter_mut().find(|running| running.contains(flow)) {
-            running.acknowledge(flow, now, events);
-        }
+    /// The message of `flow` is acknowledged to its end; the number is free. The barrier may be passed. Returns the flow number
+    /// that may have a message now.
+    pub(crate) fn acknowledge(&mut self, flow: u32, now: Time, events: &mut EventQueue) -> Option<u32> {
+        let running = self.all.iter_mut().find(|running| running.contains(flow))?;
+        running.acknowledge(flow, now, events);
+        running.next_of((flow - running.first) as usize / running.each() as usize, flow)
     }
 
     /// Duration of each complete round, and payload that a host got in it.
@@ -179,6 +203,7 @@ impl Running {
         Self {
             group,
             profile,
+            persistent: false,
             first,
             hosts: Vec::new(),
             slots: Vec::new(),
@@ -208,6 +233,29 @@ impl Running {
         }
     }
 
+    /// Flow numbers of a host.
+    fn each(&self) -> u32 {
+        if self.persistent { self.hosts.len() as u32 - 1 } else { self.outstanding() }
+    }
+
+    /// The flow number of the host's next message, when it may have one; otherwise `free`.
+    fn next_of(&self, host: usize, free: u32) -> Option<u32> {
+        if !self.persistent {
+            return Some(free);
+        }
+        let step = self.hosts[host].step;
+        (1..self.hosts.len() as u32)
+            .contains(&step)
+            .then(|| self.first + host as u32 * self.each() + step - 1)
+    }
+
+    /// Persistent: what the connection at place `at` has carried with the last message that it was given, and whether that is
+    /// the last of all. A message that is given in a round is given to every connection once.
+    fn total(&self, at: usize) -> (u64, bool) {
+        let slot = &self.slots[at];
+        (slot.carried + slot.bytes, slot.given == self.rounds)
+    }
+
     /// Size of the messages of the round that was begun last.
     fn bytes(&self) -> u64 {
         self.sizes[(self.begun as usize - 1) % self.sizes.len()]
@@ -219,37 +267,46 @@ impl Running {
         }
         let wait = if self.begun == 0 { self.start } else { self.compute };
         self.begun += 1;
+        let each = self.each();
         let hosts = self.hosts.len() as u64;
         (self.coming, self.open) = (hosts * (hosts - 1), hosts * (hosts - 1));
         self.came.fill(0);
         self.at = Time::MAX;
-        let outstanding = self.outstanding();
         for (number, host) in (0..).zip(&mut self.hosts) {
             host.step = 0;
             let at = now + wait.draw(&mut self.stream);
             self.at = self.at.min(at);
-            events.push(at, Event::Start(self.first + number * outstanding));
+            events.push(at, Event::Start(self.first + number * each));
         }
     }
 
     fn take(&mut self, flow: u32, now: Time) -> Option<Message> {
         let (at, hosts) = ((flow - self.first) as usize, self.hosts.len());
-        let number = at / self.outstanding() as usize;
+        let (number, own) = (at / self.each() as usize, at % self.each() as usize);
         let step = self.hosts[number].step;
+        if self.persistent && (step as usize != own + 1 || self.hosts[number].under_way >= self.outstanding())
+        {
+            return None;
+        }
         // Pairwise, the free number says that the host's own message of the step before is acknowledged.
         let waits = self.schedule == Schedule::Pairwise && step > 1 && !self.has_come(number, step - 1);
         if self.slots[at].step != 0 || step == 0 || step as usize >= hosts || waits {
             return None;
         }
         self.hosts[number].step += 1;
+        self.hosts[number].under_way += 1;
         let to = (number + step as usize) % hosts;
-        let generation = self.slots[at].generation.wrapping_add(1);
-        let carried = self.slots[at].carried + self.slots[at].bytes;
-        self.slots[at] = Slot { step, generation, begun: now, bytes: self.bytes(), carried };
+        let before = self.slots[at];
+        // A persistent connection is always the same.
+        let generation = if self.persistent { 1 } else { before.generation.wrapping_add(1) };
+        let carried = before.carried + before.bytes;
+        let given = before.given + 1;
+        self.slots[at] = Slot { step, generation, begun: now, bytes: self.bytes(), carried, given };
         Some(Message {
             from: self.hosts[number].node,
             to: self.hosts[to].node,
             bytes: self.bytes(),
+            total: self.persistent.then(|| self.total(at)),
             key: u64::from(self.first) + (number * hosts + to) as u64,
             generation,
             profile: self.profile,
@@ -272,18 +329,20 @@ impl Running {
             return None;
         }
         let step = self.slots[at].step;
-        let to = (at + step as usize) % self.hosts.len();
+        let to = (at / self.each() as usize + step as usize) % self.hosts.len();
         let bit = to * self.hosts.len() + step as usize;
         self.came[bit / 64] |= 1 << (bit % 64);
-        Some(self.first + to as u32)
+        self.next_of(to, self.first + to as u32)
     }
 
     fn acknowledge(&mut self, flow: u32, now: Time, events: &mut EventQueue) {
-        let slot = &mut self.slots[(flow - self.first) as usize];
-        if slot.step == 0 {
+        let at = (flow - self.first) as usize;
+        if self.slots[at].step == 0 {
             return;
         }
-        slot.step = 0;
+        self.slots[at].step = 0;
+        let host = at / self.each() as usize;
+        self.hosts[host].under_way -= 1;
         self.open -= 1;
         if self.open == 0 {
             self.begin(now, events);
@@ -301,6 +360,10 @@ mod tests {
     use super::*;
 
     fn running(hosts: u32, schedule: Schedule, rounds: u32) -> Exchanges {
+        kept(hosts, schedule, rounds, false)
+    }
+
+    fn kept(hosts: u32, schedule: Schedule, rounds: u32, persistent: bool) -> Exchanges {
         let exchange = Exchange {
             sizes: vec![Bytes::new(1000), Bytes::new(3000)],
             rounds,
@@ -309,8 +372,9 @@ mod tests {
         };
         let start = SpanDraw::fixed(Span::ZERO);
         let mut running = Running::new(0, 0, 10, &exchange, start, Stream::new(1, 0, "exchange/test"));
-        running.hosts = (0..hosts).map(|node| Host { node: NodeId(node), step: 0 }).collect();
-        running.slots = vec![Slot::default(); (hosts * exchange.outstanding()) as usize];
+        running.persistent = persistent;
+        running.hosts = (0..hosts).map(|node| Host { node: NodeId(node), step: 0, under_way: 0 }).collect();
+        running.slots = vec![Slot::default(); (hosts * running.each()) as usize];
         if schedule == Schedule::Pairwise {
             running.came = vec![0; (hosts as usize).pow(2).div_ceil(64)];
         }
@@ -347,9 +411,8 @@ mod tests {
                 let Some((&flow, entry)) = under_way.iter_mut().nth(at) else { return rounds };
                 if entry.1 {
                     under_way.remove(&flow);
+                    ready.extend(exchanges.acknowledge(flow, now, &mut events));
                     exchanges.acknowledge(flow, now, &mut events);
-                    exchanges.acknowledge(flow, now, &mut events);
-                    ready.push(flow);
                 } else {
                     entry.1 = true;
                     ready.extend(exchanges.come(flow, now));
@@ -374,10 +437,11 @@ mod tests {
             hosts in 2u32..12,
             window in 0u32..5,
             rounds in 1u32..3,
+            persistent in any::<bool>(),
             picks in prop::collection::vec(any::<u16>(), 1..200),
         ) {
             let schedule = if window == 0 { Schedule::Pairwise } else { Schedule::Window(window) };
-            let seen = drive(running(hosts, schedule, rounds), schedule, &picks);
+            let seen = drive(kept(hosts, schedule, rounds, persistent), schedule, &picks);
             prop_assert_eq!(seen.len() as u32, 2 * rounds);
             for (number, round) in seen.iter().enumerate() {
                 prop_assert_eq!(round.len() as u32, hosts * (hosts - 1));
@@ -386,6 +450,33 @@ mod tests {
                 prop_assert!(round.values().all(|bytes| *bytes == size));
             }
         }
+    }
+
+    /// Two sizes, two rounds of each: 1000, 3000, 1000 and 3000 bytes over one connection for each pair.
+    #[test]
+    fn a_persistent_connection_is_told_what_it_carries_in_all() {
+        let mut exchanges = kept(3, Schedule::Window(2), 2, true);
+        let mut events = EventQueue::new();
+        exchanges.begin(&mut events);
+        let mut totals = Vec::new();
+        for _ in 0..4 {
+            while let Some((_, Event::Start(flow))) = events.pop() {
+                for flow in exchanges.enter(flow) {
+                    let message = exchanges.take(flow, Time::ZERO).expect("a message");
+                    assert_eq!((message.generation, exchanges.target(flow)), (1, message.total));
+                    if flow == 10 {
+                        assert_eq!((message.from, message.to), (NodeId(0), NodeId(1)));
+                        totals.extend(message.total);
+                    }
+                }
+            }
+            for flow in 10..16 {
+                exchanges.come(flow, Time::ZERO);
+                exchanges.acknowledge(flow, Time::ZERO, &mut events);
+            }
+        }
+        assert_eq!(totals, [(1000, false), (4000, false), (5000, false), (8000, true)]);
+        assert_eq!(exchanges.carried(10), 0, "the connection itself counts");
     }
 
     /// Of three hosts, 0 gets the message of step 1 from host 2: until then it does not go on to step 2.

@@ -298,13 +298,16 @@ impl Simulation<'_> {
             return;
         }
         if packet.reverse {
+            let target = if is_message { self.exchanges.target(flow) } else { None };
             let is_done = self.with_sender(flow, |sender, profile, net| {
                 sender.on_ack(&packet, profile, net);
-                sender.is_done()
+                target.map_or_else(|| sender.is_done(), |(total, _)| sender.acknowledged() >= total)
             });
-            if is_message && is_done {
-                self.exchanges.acknowledge(flow, self.net.now, &mut self.net.events);
-                self.send_message(flow);
+            if is_message
+                && is_done
+                && let Some(next) = self.exchanges.acknowledge(flow, self.net.now, &mut self.net.events)
+            {
+                self.send_message(next);
             }
             if !self.flows.shares.is_empty() {
                 self.push_data(flow, packet.flags & flag::SYN != 0);
@@ -325,14 +328,21 @@ impl Simulation<'_> {
         let multipath = self.flows.share(flow as usize).map(|share| share.connection);
         let is_complete = |net: &Net| multipath.map(|at| net.multipath[at].finished_at().is_some());
         let was_complete = is_complete(&self.net);
-        let target = if self.rounds.is_empty() { None } else { self.rounds.target(flow) };
+        let target = match is_message {
+            true => self.exchanges.target(flow),
+            false if self.rounds.is_empty() => None,
+            false => self.rounds.target(flow),
+        };
         let delivered_before = self.connections.get(flow as usize).map_or(0, |c| c.receiver.delivered());
         self.with_receiver(flow, |receiver, profile, net| receiver.on_segment(&packet, profile, net));
         let has_ended = was_open && !self.is_receiver_open(flow);
-        if has_ended {
+        if has_ended && !self.control.runner.is_empty() {
             let FlowPlan { src, dst, .. } = self.flows.plans[flow as usize];
-            self.observe(dst, &Observation::FlowEnded(FlowId(flow)));
-            self.observe(src, &Observation::FlowEnded(FlowId(flow)));
+            for (node, end) in [(dst, FlowEnd::Receiver), (src, FlowEnd::Sender)] {
+                let stats = self.stats_of(flow, end);
+                self.observe(node, &Observation::Carried(stats));
+                self.observe(node, &Observation::FlowEnded(FlowId(flow)));
+            }
         }
         let completes = match (was_complete, target) {
             (Some(was_complete), _) => !was_complete && is_complete(&self.net) == Some(true),
@@ -374,6 +384,12 @@ impl Simulation<'_> {
             panic!("no way between nodes {} and {} of an exchange", from.0, to.0)
         };
         let i = flow as usize;
+        if let Some((total, is_last)) = message.total
+            && self.connections.get(i).is_some()
+        {
+            self.give(flow, total, !is_last);
+            return;
+        }
         self.net.starts[i] = [there.first, back.first];
         if !self.control.runner.is_empty() {
             self.move_flow(flow, to);
@@ -400,6 +416,9 @@ impl Simulation<'_> {
             self.connections.get_or_insert_with(i, new);
         }
         self.announce(flow, from, FlowEnd::Sender);
+        if let Some((total, is_last)) = message.total {
+            self.give(flow, total, !is_last);
+        }
         self.with_sender(flow, Sender::open);
     }
 
@@ -430,7 +449,7 @@ impl Simulation<'_> {
         let groups = &self.scenario.flows;
         let subflows = plan.group(groups).multipath.map_or(1, |multipath| multipath.subflows);
         let first = flow - plan.subflow(groups);
-        let is_persistent = self.rounds.target(first).is_some();
+        let is_persistent = self.rounds.target(first).is_some() || self.exchanges.is_persistent(first);
         let (mut packets, mut dropped) = (0, 0);
         for flow in first..first + subflows {
             // Beside its segments each has sent a SYN.

@@ -3,6 +3,7 @@
 //! A simulated network joins whole, in the topology's order, before the run, so that numbers are those of the topology.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::id::{NodeId, PortId};
 use crate::topology::Topology;
@@ -14,7 +15,7 @@ pub struct Inventory {
     nodes: Vec<Node>,
     /// A node that comes back has its old number.
     numbers: BTreeMap<String, NodeId>,
-    ports: Vec<Port>,
+    ports: Arc<Vec<Port>>,
     by_name: BTreeMap<String, PortId>,
 }
 
@@ -44,12 +45,12 @@ impl Inventory {
         let mut all = Self {
             nodes: nodes().map(|name| Node { name, here: true }).collect(),
             numbers: nodes().zip((0..).map(NodeId)).collect(),
-            ports: Vec::with_capacity(rates.len()),
+            ports: Arc::default(),
             by_name: BTreeMap::new(),
         };
         let numbered = (0..).map(PortId).zip(rates);
         let overhead = topology.frame_overhead.get() as u32;
-        all.ports.extend(numbered.clone().map(|(port, rate)| {
+        Arc::make_mut(&mut all.ports).extend(numbered.clone().map(|(port, rate)| {
             let link = &topology.links[port.index() / 2];
             let (from, to) = if port.index().is_multiple_of(2) { (link.a, link.b) } else { (link.b, link.a) };
             Port { from, to, capacity: *rate, overhead }
@@ -85,7 +86,7 @@ impl Inventory {
 
     /// The link of `port` adds so many bytes to an IP packet.
     pub fn set_overhead(&mut self, port: PortId, overhead: u32) {
-        if let Some(port) = self.ports.get_mut(port.index()) {
+        if let Some(port) = Arc::make_mut(&mut self.ports).get_mut(port.index()) {
             port.overhead = overhead;
         }
     }
@@ -93,7 +94,7 @@ impl Inventory {
     /// A port is made, whose link adds nothing to IP packets; two nodes may have several.
     pub fn add_port(&mut self, name: &str, from: NodeId, to: NodeId, capacity: Rate) -> PortId {
         let port = PortId(self.ports.len() as u32);
-        self.ports.push(Port { from, to, capacity, overhead: 0 });
+        Arc::make_mut(&mut self.ports).push(Port { from, to, capacity, overhead: 0 });
         self.by_name.entry(name.to_owned()).or_insert(port);
         port
     }
@@ -125,7 +126,12 @@ impl Inventory {
 
     /// Ports in order of their numbers.
     pub fn ports(&self) -> impl Iterator<Item = (PortId, &Port)> {
-        (0..).map(PortId).zip(&self.ports)
+        (0..).map(PortId).zip(self.ports.iter())
+    }
+
+    /// The ports as they are now, for roles that look them up later.
+    pub fn shared_ports(&self) -> Arc<Vec<Port>> {
+        self.ports.clone()
     }
 
     /// A port.

@@ -13,7 +13,7 @@ use crate::units::{Bytes, Dimension, parse_quantity};
 /// Keys that only an exchange has.
 const OWN: [&str; 4] = ["sizes", "schedule", "outstanding", "compute"];
 /// Keys that an exchange has no use for.
-const FOREIGN: [&str; 13] = [
+const FOREIGN: [&str; 12] = [
     "size-cdf",
     "arrivals",
     "load",
@@ -26,7 +26,6 @@ const FOREIGN: [&str; 13] = [
     "off",
     "paths",
     "subflows",
-    "persistent",
 ];
 
 /// Reads the exchange of a flow group; none when it is another group, or when something is wrong.

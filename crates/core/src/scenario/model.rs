@@ -210,8 +210,8 @@ pub struct Multipath {
     pub distinct_paths: bool,
 }
 
-/// Rounds in which every host sends a message to every other, over new connections (MPI_Alltoall). A round begins when
-/// every message of the one before is acknowledged.
+/// Rounds in which every host sends a message to every other (MPI_Alltoall), over new connections or over one for each pair.
+/// A round begins when every message of the one before is acknowledged.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Exchange {
     /// Size of a message, by round in turn.
@@ -222,6 +222,17 @@ pub struct Exchange {
     pub schedule: Schedule,
     /// From the barrier to a host's next round.
     pub compute: SpanDraw,
+}
+
+impl FlowGroup {
+    /// Flow numbers of a pair, without subflows; of an exchange, of a host or, when connections are kept, of a pair.
+    pub fn each(&self) -> u32 {
+        match &self.exchange {
+            Some(_) if self.persistent => 1,
+            Some(exchange) => exchange.outstanding(),
+            None => self.count,
+        }
+    }
 }
 
 impl Exchange {

@@ -6,7 +6,9 @@ use super::arrivals;
 use super::choices::{Pairing, StartPer};
 use super::exchange;
 use super::keys;
-use super::model::{FlowGroup, Multipath, Need, OnOff, RunPlan, TcpSettings, TimelineStep, Transport};
+use super::model::{
+    Exchange, FlowGroup, Multipath, Need, OnOff, RunPlan, TcpSettings, TimelineStep, Transport,
+};
 use super::network;
 use super::permutation;
 use super::reach::Reach;
@@ -58,11 +60,15 @@ pub(super) fn read(
         needs_over(reader, &section, run);
         let per_pair = group.as_ref().and_then(|g| g.multipath).map_or(1, |m| i64::from(m.subflows));
         let exchange = group.as_ref().and_then(|g| g.exchange.as_ref());
+        let is_persistent = group.as_ref().is_some_and(|group| group.persistent);
         let count = exchange.map_or(section.integer("count").unwrap_or(1) * per_pair, |exchange| {
-            i64::from(exchange.outstanding())
+            if is_persistent { 1 } else { i64::from(exchange.outstanding()) }
         });
         if let Some(reach) = &reach {
-            let pairs = ends(reader, &section, reach);
+            let mut pairs = ends(reader, &section, reach);
+            if exchange.is_some() && is_persistent {
+                pairs = pairs.saturating_mul(pairs.saturating_sub(1));
+            }
             // Those that arrive have been counted.
             if group.as_ref().is_none_or(|group| group.arrivals.is_none()) {
                 total += pairs * u64::try_from(count).unwrap_or(1);
@@ -122,7 +128,7 @@ fn flow_group(
         arrivals::arrivals(reader, section, size_cdf.as_ref(), transport.as_ref(), topology, duration);
     let exchange = exchange::read(reader, section);
     let rounds = if exchange.is_some() { None } else { rounds(reader, section) };
-    let persistent = persistent(reader, section, transport.as_ref(), multipath.is_some());
+    let persistent = persistent(reader, section, transport.as_ref(), exchange.as_ref(), multipath.is_some());
     let reset = section.has("reset").then(|| section.bool("reset")).flatten().unwrap_or(false);
     if reset && section.item("stop").is_none() {
         reader.fail_key(section, "reset", "needs `stop`, when the flows break off");
@@ -237,13 +243,31 @@ fn persistent(
     reader: &mut Reader,
     section: &Section<'_>,
     transport: Option<&Transport>,
+    exchange: Option<&Exchange>,
     is_multipath: bool,
 ) -> bool {
     if !section.has("persistent") || section.bool("persistent") != Some(true) {
         return false;
     }
+    if let Some(exchange) = exchange {
+        let Some(Transport::Tcp { settings, .. }) = transport else { return true };
+        let is_whole = |size: &&Bytes| size.get().is_multiple_of(settings.mss.get().max(1));
+        if let Some(size) = exchange.sizes.iter().find(|size| !is_whole(size)) {
+            let key = if section.item("sizes").is_some() { "sizes" } else { "size" };
+            let message = format!(
+                "\"{size}\" is not a multiple of the MSS, {}, as persistent connections need it",
+                settings.mss
+            );
+            reader.fail_key(section, key, message);
+        }
+        return true;
+    }
     if section.item("rounds").is_none() {
-        reader.fail_key(section, "persistent", "is for incast; it needs `rounds` beside it");
+        reader.fail_key(
+            section,
+            "persistent",
+            "is for incast and exchanges; incast needs `rounds` beside it",
+        );
     }
     if let Some(Transport::Tcp { size: Some(size), settings }) = transport
         && !is_multipath

@@ -12,6 +12,8 @@ pub mod oracle;
 pub mod policy;
 pub mod statistic;
 mod switch;
+mod topology;
+mod traffic;
 pub mod wire;
 
 #[cfg(test)]
@@ -29,7 +31,7 @@ use crate::topology::{NodeKind, Topology};
 use crate::units::Dimension;
 use file::parse;
 use policy::{Check, Policy};
-use statistic::Source;
+use statistic::{LINK_CAPACITY, LINK_FLOWS, STATISTICS, Source, Statistic, TRAFFIC_HOSTS};
 
 /// The registry entry.
 pub static DEF: SchemeDef = SchemeDef {
@@ -57,7 +59,8 @@ const SPAN: Kind = Kind::Quantity(Dimension::Span);
 
 const KEYS: &[Key] = keys! {
     /// Policies, the first insists: files (`mine.toml`), or what ships: opentcp1, opentcp2, example1,
-    /// example2, variant, half-a, half-b, only-window, only-rto
+    /// example2, variant, half-a, half-b, only-window, only-rto, no-condition, never-true, starts, few-flows,
+    /// matrix, crowded-links
     "policies": Kind::Files, required;
     /// Hosts with an agent; absent: all that send or receive TCP flows
     "agents": Kind::TextList, optional;
@@ -69,6 +72,8 @@ const KEYS: &[Key] = keys! {
     "look": SPAN, default "100ms", from "Sect. 3: fast reaction";
     /// Agents tell the Oracle what their hosts do, when a policy asks for it
     "reports": Kind::Bool, default "true";
+    /// Statistics that are collected besides those that policies name
+    "collect": Kind::TextList, optional;
     /// Checks that are overruled: timescale
     "force": Kind::TextList, optional;
 };
@@ -86,6 +91,10 @@ pub static SHIPPED: &[(&str, &str)] = &[
     ("only-rto", include_str!("../../../../policies/only-rto.toml")),
     ("no-condition", include_str!("../../../../policies/no-condition.toml")),
     ("never-true", include_str!("../../../../policies/never-true.toml")),
+    ("starts", include_str!("../../../../policies/starts.toml")),
+    ("few-flows", include_str!("../../../../policies/few-flows.toml")),
+    ("matrix", include_str!("../../../../policies/matrix.toml")),
+    ("crowded-links", include_str!("../../../../policies/crowded-links.toml")),
 ];
 
 /// The policies that are named.
@@ -145,6 +154,12 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
     {
         let hint = suggestion(word, &[Check::Timescale.word()]);
         return Err(("force", format!("\"{word}\" is no check of a scenario; {hint}")));
+    }
+    if let Some(Value::List(names)) = params.get("collect")
+        && let Some(name) = names.iter().find(|name| Statistic::named(name).is_none())
+    {
+        let known: Vec<&str> = STATISTICS.iter().map(|statistic| statistic.name).collect();
+        return Err(("collect", format!("\"{name}\" is no statistic; {}", suggestion(name, &known))));
     }
     if params.optional("cycle", Params::span).is_some_and(Span::is_zero) {
         return Err(("cycle", "must be longer than 0s".to_owned()));
@@ -229,9 +244,18 @@ fn place(params: &Params, inventory: &Inventory, routes: &[Vec<PortId>]) -> Vec<
     let named = params.optional("oracle", Params::text);
     let oracle = named.map_or(agents.first().copied(), |name| inventory.node(&name));
     let Some(oracle) = oracle else { return Vec::new() };
-    let has_ports = policies.iter().any(|policy| policy.collects(Source::Link));
+    let has_ports = collected(params, &policies).any(|s| matches!(s.source, Source::Link | Source::Topology));
     let switches = if has_ports { inner.into_iter().collect() } else { Vec::new() };
     places(params, &policies, &Sites { oracle, agents, switches })
+}
+
+/// What is collected: for policies, or because it is asked for.
+fn collected<'a>(params: &Params, policies: &'a [Policy]) -> impl Iterator<Item = &'static Statistic> + 'a {
+    let asked = match params.get("collect") {
+        Some(Value::List(names)) => names.iter().filter_map(|name| Statistic::named(name)).collect(),
+        _ => Vec::new(),
+    };
+    policies.iter().flat_map(|policy| policy.statistics.iter().copied()).chain(asked)
 }
 
 /// Nodes of the roles.
@@ -248,7 +272,6 @@ pub struct Sites {
 /// The places of `policies`, which `params` names, at these nodes.
 pub fn places(params: &Params, policies: &[Policy], sites: &Sites) -> Vec<Place> {
     let Sites { oracle, agents, switches } = sites;
-    let hosts_report = policies.iter().any(|policy| policy.collects(Source::Host)) && params.bool("reports");
     let of = |nodes: &[NodeId], role| nodes.iter().map(|node| (*node, role)).collect::<Vec<_>>();
     let peers = [of(agents, &AGENT), of(switches, &SWITCH)].concat();
     let mut places = vec![Place { peers, ..Place::new(&ORACLE, *oracle, params.clone()) }];
@@ -256,14 +279,14 @@ pub fn places(params: &Params, policies: &[Policy], sites: &Sites) -> Vec<Place>
     let mut own = params.clone();
     own.set("cycle", Value::Span(cycle(params, policies)));
     own.set("policies", Value::Files(Vec::new()));
+    let names = collected(params, policies).map(|statistic| statistic.name.to_owned());
+    own.set("collect", Value::List(names.collect()));
     let reporting =
         |role, node| Place { peers: vec![(*oracle, &ORACLE)], ..Place::new(role, node, own.clone()) };
     places.extend(switches.iter().map(|&node| reporting(&SWITCH, node)));
     for (at, &node) in agents.iter().enumerate() {
         let rank = (at, agents.len());
-        let mut place = Place { rank, ..reporting(&AGENT, node) };
-        place.params.set("reports", Value::Bool(hosts_report));
-        places.push(place);
+        places.push(Place { rank, ..reporting(&AGENT, node) });
     }
     places
 }
@@ -277,14 +300,25 @@ fn build(place: &Place, inventory: &Inventory, _saved: Option<&[u8]>) -> Built {
             policy.lease = policy.lease.mul_f64(cycle.as_secs_f64() / policy.cycle.as_secs_f64());
             policy.cycle = cycle;
         }
-        return Built::brain(oracle::Oracle::new(policies, inventory, place, cycle));
+        let collected: Vec<_> = collected(params, &policies).collect();
+        return Built::brain(oracle::Oracle::new(policies, &collected, inventory, place, cycle));
     }
     let Some(&(oracle, _)) = place.peers.first() else { return Built::default() };
     let cycle = cycle(params, &[]);
+    let collects = |wanted: &dyn Fn(&Statistic) -> bool| collected(params, &[]).any(wanted);
     if place.role.name == SWITCH.name {
-        Built::brain(switch::Switch::new(oracle, cycle))
+        let of_topology = |s: &Statistic| s.name == LINK_CAPACITY || s.source == Source::Topology;
+        let own = inventory.ports().filter(|(_, port)| port.from == place.node);
+        let also = switch::Also {
+            flows: collects(&|s| s.name == LINK_FLOWS),
+            neighbours: collects(&of_topology).then(|| own.map(|(_, port)| port.to).collect()),
+        };
+        Built::brain(switch::Switch::new(oracle, cycle, also))
     } else {
-        let reports = params.bool("reports");
-        Built::brain(agent::Agent::new(oracle, cycle, params.span("look"), reports, place.rank))
+        let reports = params.bool("reports") && collects(&|s| s.source == Source::Host);
+        let tells_traffic = params.bool("reports") && collects(&|s| s.source == Source::Traffic);
+        let by_rack = !collects(&|s| s.name == TRAFFIC_HOSTS);
+        let traffic = tells_traffic.then(|| traffic::Traffic::new(inventory.shared_ports(), by_rack));
+        Built::brain(agent::Agent::new(oracle, cycle, params.span("look"), reports, traffic, place.rank))
     }
 }

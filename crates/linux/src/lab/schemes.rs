@@ -70,7 +70,9 @@ impl Lab<'_> {
     pub(super) fn tell_ends(&mut self) -> Result<(), Error> {
         while let Some(i) = self.traffic.next_ended() {
             let (src, dst) = (self.plan.flows[i].src, self.plan.flows[i].dst);
-            for node in [dst, src] {
+            for (node, end) in [(dst, FlowEnd::Receiver), (src, FlowEnd::Sender)] {
+                let carried = Observation::Carried(self.stats_of(i, end));
+                self.observe(node, self.forwarder.clock.now(), &carried)?;
                 let ended = Observation::FlowEnded(FlowId(i as u32));
                 self.observe(node, self.forwarder.clock.now(), &ended)?;
             }

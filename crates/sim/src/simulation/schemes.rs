@@ -85,11 +85,36 @@ impl Simulation<'_> {
     /// A flow that begins takes the settings that its sender's node has now.
     pub(super) fn tune(&mut self, flow: u32) {
         let i = flow as usize;
-        let begins_anew = self.exchanges.contains(flow) || self.rounds.contains(flow);
+        let is_kept = self.exchanges.is_persistent(flow);
+        let begins_anew = self.exchanges.contains(flow) && !is_kept || self.rounds.contains(flow);
         if self.connections.get(i).is_some() && !begins_anew {
             return;
         }
         let tuning = self.control.tunings[self.flows.plans[i].src.index()];
+        self.set_tuning(i, tuning);
+    }
+
+    /// The settings of open connections of an exchange at `node` that change while they are open. Linux reads a route's least
+    /// timeout and initial window, which is also the window after idle time, anew; a variant has a state of its own.
+    fn tune_open(&mut self, node: NodeId) {
+        let Tuning { initial_window, min_rto, idle_restart, window_cap, .. } =
+            self.control.tunings[node.index()];
+        for at in 0..self.control.flows_of[node.index()].len() {
+            let flow = self.control.flows_of[node.index()][at];
+            let i = flow as usize;
+            if self.flows.plans[i].src == node
+                && self.exchanges.is_persistent(flow)
+                && self.connections.get(i).is_some()
+            {
+                let has = self.flows.tuned.iter().find(|(.., profile)| *profile == self.flows.profile_of[i]);
+                let began_with = has.map_or_else(Tuning::default, |(_, tuning, _)| *tuning);
+                let open = Tuning { initial_window, min_rto, idle_restart, window_cap, ..began_with };
+                self.set_tuning(i, open);
+            }
+        }
+    }
+
+    fn set_tuning(&mut self, i: usize, tuning: Tuning) {
         // A connection before it may have had others.
         let last = self.flows.profile_of[i];
         let base =
@@ -311,6 +336,7 @@ impl Host for Simulation<'_> {
             return Err(Refusal::Unknown);
         }
         self.control.tunings[node.index()] = tuning;
+        self.tune_open(node);
         Ok(())
     }
 }

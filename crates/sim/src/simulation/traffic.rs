@@ -78,8 +78,8 @@ impl Simulation<'_> {
         self.with_sender(flow, Sender::open);
     }
 
-    /// A persistent connection gets the data of the next round.
-    fn give(&mut self, flow: u32, total: u64, keeps_open: bool) {
+    /// A persistent connection gets the data of the next round or message.
+    pub(super) fn give(&mut self, flow: u32, total: u64, keeps_open: bool) {
         if let Some(share) = self.flows.share(flow as usize) {
             self.net.multipath[share.connection].give(total, keeps_open);
             self.push_data(flow, false);

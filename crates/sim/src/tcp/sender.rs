@@ -190,6 +190,9 @@ impl Sender {
     pub(crate) fn give(&mut self, total: u64, keeps_open: bool, profile: &Profile, net: &mut Net) {
         self.limit = total;
         self.closing = !keeps_open;
+        if self.is_open() {
+            self.restart_after_idle(profile, net.now);
+        }
         self.transmit_if_open(profile, net);
     }
 

@@ -168,8 +168,8 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
                     "outstanding": COUNT, default "8";
                     /// An exchange: time from the barrier to a host's next round, drawn per host and round
                     "compute": Kind::Draw, default "0s";
-                    /// All rounds go over the connections of the first; with plain TCP `size` is in whole
-                    /// segments then
+                    /// All rounds go over the connections of the first, of an exchange over one for each pair;
+                    /// with plain TCP `size` is in whole segments then
                     "persistent": Kind::Bool, default "false";
                     /// At `stop` a flow breaks off with a RST, instead of delivering what it has and closing
                     "reset": Kind::Bool, default "false";

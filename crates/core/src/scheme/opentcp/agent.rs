@@ -3,6 +3,7 @@
 use super::condition::{Condition, Scope, Values};
 use super::statistic::HostState;
 use super::switch::Schedule;
+use super::traffic::Traffic;
 use super::wire::{self, Body, Cue, HostReport};
 use crate::control::{
     Action, Controller, FlowEnd, FlowStart, FlowStats, Gauges, Observation, Outbox, SegmentCounts,
@@ -30,6 +31,8 @@ pub(super) struct Agent {
     at_cue: SegmentCounts,
     started_since_report: u32,
     started_since_cue: u32,
+    /// Where policies ask for it.
+    traffic: Option<Traffic>,
 }
 
 /// What is in force.
@@ -56,6 +59,7 @@ impl Agent {
         cycle: Span,
         look: Span,
         reports: bool,
+        traffic: Option<Traffic>,
         (place, agents): (usize, usize),
     ) -> Self {
         let phase = 0.9 + 0.08 * place as f64 / agents.max(1) as f64;
@@ -73,6 +77,7 @@ impl Agent {
             at_cue: SegmentCounts::default(),
             started_since_report: 0,
             started_since_cue: 0,
+            traffic,
         }
     }
 
@@ -120,7 +125,16 @@ impl Agent {
             self.hold_back(cue.order(), out);
             return;
         }
-        let preconditions = cue.preconditions.iter().map(|text| Condition::compile(text, Scope::Host).ok());
+        // Most CUEs say what the last one did.
+        let known = match &self.mode {
+            Mode::Tuned(lease) => lease.preconditions.as_slice(),
+            Mode::Own | Mode::HeldBack(_) => &[],
+        };
+        let condition = |text: &String| match known.iter().find(|known| known.text() == text) {
+            Some(known) => Some(known.clone()),
+            None => Condition::compile(text, Scope::Host).ok(),
+        };
+        let preconditions = cue.preconditions.iter().map(condition);
         // What cannot be checked is not applied.
         let Some(preconditions) = preconditions.collect::<Option<Vec<_>>>() else { return };
         self.at_cue = self.counts;
@@ -197,6 +211,21 @@ impl Controller for Agent {
                 self.started_since_report = self.started_since_report.saturating_add(1);
                 self.started_since_cue = self.started_since_cue.saturating_add(1);
             }
+            Observation::FlowStarted(FlowStart { stats, route, .. }) => {
+                if let Some(traffic) = &mut self.traffic {
+                    traffic.begins(stats, route);
+                }
+            }
+            Observation::Carried(stats) => {
+                if let Some(traffic) = &mut self.traffic {
+                    traffic.carried(stats);
+                }
+            }
+            Observation::FlowEnded(flow) => {
+                if let Some(traffic) = &mut self.traffic {
+                    traffic.ended(*flow);
+                }
+            }
             Observation::Tick { flows, .. } => {
                 if !self.begun {
                     // Whoever was here before may have left anything.
@@ -204,11 +233,19 @@ impl Controller for Agent {
                     (self.at_report, self.at_cue) = (self.counts, self.counts);
                     (self.started_since_report, self.started_since_cue) = (0, 0);
                     out.push(Action::Tune { tuning: Tuning::default() });
+                    if let Some(traffic) = &mut self.traffic {
+                        traffic.restart(now, flows);
+                    }
                     self.schedule.advance(now);
                 }
                 self.end_lease(now, out);
                 self.look(now, flows, out);
                 if self.schedule.next <= now {
+                    if let Some(traffic) = &mut self.traffic {
+                        for report in traffic.reports(now, flows) {
+                            out.send(self.oracle, &Body::Traffic(report));
+                        }
+                    }
                     if self.reports {
                         self.report(flows, out);
                     }

@@ -146,11 +146,12 @@ impl Condition {
 impl Values {
     /// Of a network.
     pub fn of_network(state: &State) -> Self {
-        Self::new(|statistic| match statistic.source {
-            Source::Oracle => statistic.values(state).first().map(|x| Value::Float(*x)),
-            Source::Link | Source::Host => {
-                let values = statistic.values(state).into_iter().map(Value::Float).collect();
-                Some(Value::List(Arc::new(values)))
+        Self::new(|statistic| {
+            let mut values = statistic.values(state).into_iter().map(Value::Float);
+            if statistic.source.is_single() {
+                values.next()
+            } else {
+                Some(Value::List(Arc::new(values.collect())))
             }
         })
     }
@@ -403,7 +404,7 @@ impl Checker<'_> {
         if !self.statistics.iter().any(|known| known.name == name) {
             self.statistics.push(statistic);
         }
-        if self.scope == Scope::Host || statistic.source == Source::Oracle {
+        if self.scope == Scope::Host || statistic.source.is_single() {
             self.terms.push((name.to_owned(), expr.clone()));
             return Ok(Type::Double);
         }
@@ -561,7 +562,12 @@ mod tests {
     fn state() -> State {
         let link = |utilization| LinkState { name: "a->b".to_owned(), utilization, ..LinkState::default() };
         let host = |live| HostState { name: "a".to_owned(), live, ..HostState::default() };
-        State { coverage: 0.95, links: [0.1, 0.2, 0.9].map(link).into(), hosts: [3.0, 5.0].map(host).into() }
+        State {
+            coverage: 0.95,
+            links: [0.1, 0.2, 0.9].map(link).into(),
+            hosts: [3.0, 5.0].map(host).into(),
+            ..State::default()
+        }
     }
 
     fn holds(text: &str) -> Result<bool, String> {

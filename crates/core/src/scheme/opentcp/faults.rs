@@ -4,7 +4,10 @@
 use proptest::prelude::*;
 
 use super::policy::{Policy, Rule};
-use super::wire::{Body, HostReport, PortReport, SwitchReport};
+use super::statistic::{PairState, Statistic, TopologyState};
+use super::wire::{
+    Body, Columns, HostReport, PortLink, PortReport, SwitchReport, TrafficReport, TrafficRow, read,
+};
 use super::{DEF, NamedText, Sites, oracle, places, policies};
 use crate::control::{
     Controller, FlowEnd, FlowStats, Gauges, Message, Observation, Outbox, PortStats, SegmentCounts, body,
@@ -106,7 +109,15 @@ fn any_report() -> impl Strategy<Value = Body> {
     let host = (0u32..9, 0u32..20_000).prop_map(|(live, drop_rate)| {
         Body::Host(HostReport { sequence: 0, live, started: 0, drop_rate, rtt: 0 })
     });
-    prop_oneof![2 => switch, 1 => host]
+    let also = (1u32..8, any::<bool>(), any::<u32>()).prop_map(|(covered, tells, to)| {
+        let report = SwitchReport { sequence: 0, first: 0, covered, ports: Vec::new() };
+        let links = if tells { vec![PortLink { to, capacity: to }; covered as usize] } else { Vec::new() };
+        Body::SwitchAlso(report, Columns { flows: vec![7; covered as usize], links })
+    });
+    let traffic = (any::<u32>(), any::<u32>()).prop_map(|(from, rate)| {
+        Body::Traffic(TrafficReport { sequence: 0, rows: vec![TrafficRow { from, rate }] })
+    });
+    prop_oneof![2 => switch, 1 => host, 1 => also, 1 => traffic]
 }
 
 /// The nodes, and the messages between them.
@@ -425,7 +436,8 @@ fn a_late_report_does_not_overwrite_a_newer_one() {
         let sites =
             Sites { oracle: CONTROLLER, agents: (0..AGENTS).map(NodeId).collect(), switches: vec![SWITCH] };
         let place = places(&params, &policies, &sites).remove(0);
-        let mut oracle = oracle::Oracle::new(policies, &inventory, &place, T);
+        let collected = policies[0].statistics.clone();
+        let mut oracle = oracle::Oracle::new(policies, &collected, &inventory, &place, T);
         let mut hear = |at: u64, from, said: &Body| {
             let message = Message { from, scheme: DEF.code, body: body(said) };
             oracle.on(
@@ -449,6 +461,146 @@ fn a_late_report_does_not_overwrite_a_newer_one() {
             assert_eq!(state.hosts[0].live, live, "{order:?} at {at} s");
         }
     }
+}
+
+/// Six hosts at one switch. What the roles say and the Oracle makes of it, for these statistics only.
+fn state_of(statistics: &[&str], live: &[(u32, u64)]) -> (oracle::Oracle, Inventory, Vec<Body>) {
+    let text = format!(
+        "version = 1\nname = \"asks\"\ngoal = \"all\"\ncycle = \"60s\"\nstatistics = {statistics:?}\n\
+         [[rules]]\nname = \"one\"\nset = {{ pacing = true }}\n"
+    );
+    let files = vec![NamedText { name: "asks.toml".to_owned(), text: Some(text) }];
+    let own = policies(&files).unwrap_or_else(|e| panic!("{e}"));
+    let mut inventory = Inventory::default();
+    for n in 0..AGENTS {
+        inventory.join(&format!("host.{n}"));
+    }
+    inventory.join("switch");
+    let capacity = Rate::from_bits_per_sec(1_000_000_000);
+    for n in 0..AGENTS {
+        inventory.add_port(&format!("switch->host.{n}"), SWITCH, NodeId(n), capacity);
+        inventory.add_port(&format!("host.{n}->switch"), NodeId(n), SWITCH, capacity);
+    }
+    let mut params = Params::defaults(DEF.keys);
+    params.set("policies", Value::Files(files));
+    params.set("cycle", Value::Span(T));
+    let sites =
+        Sites { oracle: NodeId(0), agents: (0..AGENTS).map(NodeId).collect(), switches: vec![SWITCH] };
+    let places = places(&params, &own, &sites);
+    let collected: Vec<&Statistic> = own.iter().flat_map(|policy| policy.statistics.clone()).collect();
+    let mut oracle = oracle::Oracle::new(own, &collected, &inventory, &places[0], T);
+    let mut said = Vec::new();
+    let at = |share: f64| Time::ZERO + T.mul_f64(share);
+    for place in &places[1..] {
+        let mut role = Role::new(&DEF, place.clone(), &inventory, None);
+        let role = role.built.controller.as_mut().expect("a role");
+        let port = |(n, to): (u32, u32)| PortStats {
+            port: PortId(2 * to),
+            capacity,
+            flows_seen: 0,
+            flows_open: 10 * n,
+            backlog: Bytes::ZERO,
+            sent: Bytes::ZERO,
+            offered: 0,
+            dropped: 0,
+        };
+        let ports: Vec<PortStats> = (0..).zip(0..AGENTS).map(port).collect();
+        let mut out = Outbox::default();
+        role.on(Time::ZERO, &Observation::Tick { ports: &ports, flows: &[] }, &mut out);
+        // What comes to the second host, from these hosts.
+        let of = |delivered: u64, from: u32| FlowStats {
+            flow: FlowId(from),
+            end: FlowEnd::Receiver,
+            delivered: Bytes::new(delivered),
+            srtt: None,
+            min_rtt: None,
+            last_rtt: None,
+            mss: Bytes::new(1448),
+            frame: Bytes::new(1514),
+        };
+        if place.node == NodeId(1) {
+            for (from, bytes) in live {
+                let any = (std::net::IpAddr::from([0, 0, 0, 0]), 0);
+                let key = crate::control::FlowKey { from: any, to: any, protocol: 6 };
+                let route = [PortId(2 * from + 1), PortId(2)];
+                let start = crate::control::FlowStart { stats: of(0, *from), key, route: &route };
+                role.on(at(0.2), &Observation::FlowStarted(start), &mut out);
+                role.on(at(0.5), &Observation::Carried(of(*bytes, *from)), &mut out);
+                role.on(at(0.5), &Observation::FlowEnded(FlowId(*from)), &mut out);
+            }
+        }
+        let now = role.wakeup().expect("a report");
+        role.on(now, &Observation::Tick { ports: &ports, flows: &[] }, &mut out);
+        for action in out.drain() {
+            if let crate::control::Action::Send { body, .. } = action {
+                let message = Message { from: place.node, scheme: DEF.code, body };
+                said.push(read(&message).expect("a message"));
+                oracle.on(at(0.99), &Observation::Message(&message), &mut Outbox::default());
+            }
+        }
+    }
+    (oracle, inventory, said)
+}
+
+#[test]
+fn the_traffic_matrix_is_what_came_by_host_and_by_rack() {
+    // 7.5 and 3.75 MB in 0.9 and some T.
+    let live = [(3, 7_500_000), (0, 3_750_000)];
+    let end = Time::ZERO + T;
+    let (oracle, ..) = state_of(&["traffic.hosts", "traffic.racks"], &live);
+    let state = oracle.state(end);
+    let pairs: Vec<_> = state.traffic_hosts.iter().map(|p| (p.from.as_str(), p.to.as_str())).collect();
+    assert_eq!(pairs, [("host.0", "host.1"), ("host.3", "host.1")]);
+    let [less, more] = [state.traffic_hosts[0].rate, state.traffic_hosts[1].rate];
+    // The second of six agents reports at 0.9133 T: 54.8 s.
+    assert!(
+        (more - 7_500_000.0 * 8.0 / 54.8).abs() < 1000.0 && (more / less - 2.0).abs() < 0.01,
+        "{less}, {more}"
+    );
+    let rack = PairState { from: "switch".to_owned(), to: "switch".to_owned(), rate: less + more };
+    assert_eq!((state.traffic_racks.as_slice(), state.coverage), (&[rack.clone()][..], 1.0));
+    let (by_rack, _, said) = state_of(&["traffic.racks"], &live);
+    let state = by_rack.state(end);
+    assert!(state.traffic_hosts.is_empty() && (state.traffic_racks[0].rate - rack.rate).abs() <= 1000.0);
+    let rows = |body: &Body| if let Body::Traffic(report) = body { Some(report.rows.len()) } else { None };
+    let rows: Vec<usize> = said.iter().filter_map(rows).collect();
+    assert_eq!(rows, [0, 1, 0, 0, 0, 0], "one row by rack");
+    assert!(!said.iter().any(|body| matches!(body, Body::Host(_))), "nobody asked for more");
+}
+
+#[test]
+fn what_nobody_collects_costs_nothing() {
+    let (oracle, _, said) = state_of(&["link.utilization", "flows.live"], &[(3, 1000)]);
+    assert!(said.iter().all(|body| matches!(body, Body::Switch(_) | Body::Host(_))), "{said:?}");
+    let state = oracle.state(Time::ZERO + T);
+    assert_eq!((state.topology, state.links[0].flows, state.links[0].capacity), (None, None, None));
+    let (oracle, _, said) = state_of(&["link.flows"], &[]);
+    let state = oracle.state(Time::ZERO + T);
+    let flows: Vec<f64> = state.links.iter().filter_map(|link| link.flows).collect();
+    assert_eq!((flows, said.len()), (vec![0.0, 10.0, 20.0, 30.0, 40.0, 50.0], 1));
+    let (oracle, ..) = state_of(&["topology.links"], &[]);
+    let state = oracle.state(Time::ZERO + T);
+    let expected = TopologyState { links: 6.0, hops: Some(2.0), oversubscription: None };
+    assert_eq!((state.topology, state.links[5].capacity), (Some(expected), Some(1e9)));
+}
+
+/// Of several reports with one number each adds its rows, in any order; an older number is of no account.
+#[test]
+fn parts_of_a_traffic_report_come_together() {
+    let (mut oracle, ..) = state_of(&["traffic.hosts"], &[]);
+    let mut hear = |sequence, from, rate| {
+        let rows = vec![TrafficRow { from, rate }];
+        let body = body(&Body::Traffic(TrafficReport { sequence, rows }));
+        let message = Message { from: NodeId(1), scheme: DEF.code, body };
+        let now = Time::ZERO + T;
+        oracle.on(now, &Observation::Message(&message), &mut Outbox::default());
+        oracle.state(now).traffic_hosts.iter().map(|p| p.from.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(hear(1, 2, 5), ["host.2"]);
+    assert_eq!(hear(1, 0, 5), ["host.0", "host.2"]);
+    assert_eq!(hear(0, 3, 5), ["host.0", "host.2"], "older");
+    assert_eq!(hear(1, u32::MAX, 5), ["host.0", "host.2"], "no such node");
+    assert_eq!(hear(2, 4, 5), ["host.4"]);
 }
 
 #[test]

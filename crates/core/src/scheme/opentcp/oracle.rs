@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::condition::Values;
 use super::policy::{Otherwise, Policy, Rule};
-use super::statistic::{Source, State};
+use super::statistic::{PairState, Source, State, Statistic, TRAFFIC_HOSTS, TRAFFIC_RACKS};
 use super::switch::Schedule;
-use super::wire::{self, Body, Cue, HostReport, SwitchReport};
-use super::{AGENT, SWITCH};
+use super::wire::{self, Body, Columns, Cue, HostReport, PortLink, SwitchReport, TrafficReport};
+use super::{AGENT, SWITCH, topology};
 use crate::control::{self, Action, Controller, Gauges, Observation, Outbox};
 use crate::id::NodeId;
 use crate::runtime::inventory::Inventory;
@@ -31,7 +31,11 @@ pub struct Oracle {
     /// Agents and switches that have gone.
     away: BTreeSet<NodeId>,
     hosts_heard: BTreeMap<NodeId, (Time, HostReport)>,
-    switches_heard: BTreeMap<(NodeId, u32), (Time, SwitchReport)>,
+    switches_heard: BTreeMap<(NodeId, u32), (Time, SwitchReport, Columns)>,
+    /// The topology is asked for.
+    topology: bool,
+    /// Where the traffic matrix is asked for.
+    matrix: Option<Matrix>,
     epoch: Option<u64>,
     sequence: u32,
     schedule: Schedule,
@@ -47,6 +51,19 @@ struct AgentEntry {
     node: NodeId,
     /// Positions of the policies that are for it.
     policies: Vec<usize>,
+}
+
+/// The traffic matrix as agents tell it.
+struct Matrix {
+    /// Agents tell hosts apart, not racks.
+    by_host: bool,
+    /// It is asked for by rack.
+    racks: bool,
+    /// Names of all nodes, and the switch of each host.
+    names: Vec<String>,
+    rack_of: BTreeMap<NodeId, NodeId>,
+    /// By receiver: when its last report came, the number of that, and what has come from each host or rack in kbit/s.
+    heard: BTreeMap<NodeId, (Time, u32, BTreeMap<u32, u32>)>,
 }
 
 /// What several policies say to one agent.
@@ -65,8 +82,14 @@ pub struct Decision {
 }
 
 impl Oracle {
-    /// The Oracle at `place`.
-    pub fn new(policies: Vec<Policy>, inventory: &Inventory, place: &Place, cycle: Span) -> Self {
+    /// The Oracle at `place`, for which so much is `collected`.
+    pub fn new(
+        policies: Vec<Policy>,
+        collected: &[&Statistic],
+        inventory: &Inventory,
+        place: &Place,
+        cycle: Span,
+    ) -> Self {
         let agents: Vec<NodeId> = place.peers_in(&AGENT).collect();
         let name = |node: NodeId| inventory.name(node).to_owned();
         let entry = |(position, &node): (usize, &NodeId)| {
@@ -87,7 +110,9 @@ impl Oracle {
             agents: entries,
             switches,
             names: agents.iter().map(|node| (*node, name(*node))).collect(),
-            hosts_report: policies.iter().any(|policy| policy.collects(Source::Host)),
+            hosts_report: collected.iter().any(|statistic| statistic.source == Source::Host),
+            topology: collected.iter().any(|statistic| statistic.source == Source::Topology),
+            matrix: Matrix::new(collected, inventory),
             away: BTreeSet::new(),
             hosts_heard: BTreeMap::new(),
             switches_heard: BTreeMap::new(),
@@ -104,7 +129,8 @@ impl Oracle {
     /// Nodes that ought to report.
     fn expected(&self) -> usize {
         let here = |node: &&NodeId| !self.away.contains(node);
-        let hosts = if self.hosts_report { self.names.keys().filter(here).count() } else { 0 };
+        let tell = self.hosts_report || self.matrix.is_some();
+        let hosts = if tell { self.names.keys().filter(here).count() } else { 0 };
         hosts + self.switches.keys().filter(here).count()
     }
 
@@ -132,15 +158,56 @@ impl Oracle {
             .collect();
         let mut links = Vec::new();
         let mut switches = BTreeSet::new();
-        for ((node, _), (_, report)) in self.switches_heard.iter().filter(|(_, (at, _))| fresh(at)) {
-            let ports = &self.switches[node];
-            links.extend(report.states(|place| ports.get(place as usize).cloned().unwrap_or_default()));
+        let mut ports: BTreeMap<NodeId, Vec<PortLink>> = BTreeMap::new();
+        for ((node, _), (_, report, also)) in self.switches_heard.iter().filter(|(_, (at, ..))| fresh(at)) {
+            let names = &self.switches[node];
+            links.extend(report.states(also, |place| names.get(place as usize).cloned().unwrap_or_default()));
             switches.insert(*node);
+            if self.topology && !also.links.is_empty() {
+                ports.entry(*node).or_default().extend(&also.links);
+            }
         }
-        let heard = hosts.len() + switches.len();
+        let told = |node: &NodeId| self.matrix.as_ref().is_none_or(|matrix| matrix.has(node, fresh));
+        let reported =
+            |node: &NodeId| !self.hosts_report || self.hosts_heard.get(node).is_some_and(|(at, _)| fresh(at));
+        let tell = self.hosts_report || self.matrix.is_some();
+        let heard_hosts = self.names.keys().filter(|node| tell && told(node) && reported(node)).count();
+        let heard = heard_hosts + switches.len();
         let expected = self.expected();
         let coverage = if expected == 0 { 1.0 } else { heard as f64 / expected as f64 };
-        State { coverage, links, hosts }
+        let (traffic_hosts, traffic_racks) =
+            self.matrix.as_ref().map(|matrix| matrix.state(fresh)).unwrap_or_default();
+        let topology = topology::of_switches(&ports);
+        State { coverage, links, hosts, traffic_hosts, traffic_racks, topology }
+    }
+
+    fn on_switch(&mut self, now: Time, node: NodeId, report: SwitchReport, also: Columns) {
+        if let Some(ports) = self.switches.get(&node)
+            && u64::from(report.first) + u64::from(report.covered) <= ports.len() as u64
+        {
+            let key = (node, report.first);
+            let last = self.switches_heard.get(&key).map(|(at, last, _)| (*at, last.sequence));
+            if self.is_news(now, last, report.sequence) {
+                self.switches_heard.insert(key, (now, report, also));
+            }
+        }
+    }
+
+    /// Of several reports with one number each adds its rows.
+    fn on_traffic(&mut self, now: Time, node: NodeId, report: &TrafficReport) {
+        let Some(matrix) = &self.matrix else { return };
+        let last = matrix.heard.get(&node).map(|(at, sequence, _)| (*at, *sequence));
+        let is_more = last.is_some_and(|(at, last)| self.is_fresh(now, at) && last == report.sequence);
+        if !is_more && !self.is_news(now, last, report.sequence) {
+            return;
+        }
+        let Some(matrix) = &mut self.matrix else { return };
+        let entry = matrix.heard.entry(node).or_insert((now, report.sequence, BTreeMap::new()));
+        if !is_more {
+            *entry = (now, report.sequence, BTreeMap::new());
+        }
+        let known = report.rows.iter().filter(|row| (row.from as usize) < matrix.names.len());
+        entry.2.extend(known.map(|row| (row.from, row.rate)));
     }
 
     fn decide(&mut self, now: Time, out: &mut Outbox) {
@@ -168,6 +235,56 @@ impl Oracle {
             out.push(Action::Send { to: agent.node, body: bytes.clone() });
         }
         self.sequence = self.sequence.wrapping_add(1);
+    }
+}
+
+impl Matrix {
+    fn new(collected: &[&Statistic], inventory: &Inventory) -> Option<Self> {
+        let asked = |name| collected.iter().any(|statistic| statistic.name == name);
+        let (by_host, racks) = (asked(TRAFFIC_HOSTS), asked(TRAFFIC_RACKS));
+        if !by_host && !racks {
+            return None;
+        }
+        let mut rack_of = BTreeMap::new();
+        for (_, port) in inventory.ports() {
+            rack_of.entry(port.from).or_insert(port.to);
+        }
+        let names = (0..inventory.nodes() as u32).map(|node| inventory.name(NodeId(node)).to_owned());
+        Some(Self { by_host, racks, names: names.collect(), rack_of, heard: BTreeMap::new() })
+    }
+
+    fn has(&self, node: &NodeId, fresh: impl Fn(&Time) -> bool) -> bool {
+        self.heard.get(node).is_some_and(|(at, ..)| fresh(at))
+    }
+
+    /// Between hosts, and between racks.
+    fn state(&self, fresh: impl Fn(&Time) -> bool) -> (Vec<PairState>, Vec<PairState>) {
+        let name = |node: u32| self.names.get(node as usize).cloned().unwrap_or_default();
+        let pair = |from: u32, to: u32, rate: u64| PairState {
+            from: name(from),
+            to: name(to),
+            rate: rate as f64 * 1e3,
+        };
+        let heard = || self.heard.iter().filter(|(_, (at, ..))| fresh(at));
+        let rows = || heard().flat_map(|(to, (_, _, rows))| rows.iter().map(move |row| (row, *to)));
+        let hosts = match self.by_host {
+            true => rows().map(|((from, rate), to)| pair(*from, to.0, u64::from(*rate))).collect(),
+            false => Vec::new(),
+        };
+        if !self.racks {
+            return (hosts, Vec::new());
+        }
+        let rack = |node: NodeId| self.rack_of.get(&node).map(|rack| rack.0);
+        let all: BTreeSet<u32> = heard().filter_map(|(node, _)| rack(*node)).collect();
+        let mut sums: BTreeMap<(u32, u32), u64> =
+            all.iter().flat_map(|from| all.iter().map(move |to| ((*from, *to), 0))).collect();
+        for ((from, rate), to) in rows() {
+            let from = if self.by_host { rack(NodeId(*from)) } else { Some(*from) };
+            if let (Some(from), Some(to)) = (from, rack(to)) {
+                *sums.entry((from, to)).or_default() += u64::from(*rate);
+            }
+        }
+        (hosts, sums.into_iter().map(|((from, to), rate)| pair(from, to, rate)).collect())
     }
 }
 
@@ -223,16 +340,13 @@ impl Controller for Oracle {
                         }
                     }
                     Some(Body::Switch(report)) => {
-                        let node = message.from;
-                        if let Some(ports) = self.switches.get(&node)
-                            && u64::from(report.first) + u64::from(report.covered) <= ports.len() as u64
-                        {
-                            let key = (node, report.first);
-                            let last = self.switches_heard.get(&key).map(|(at, last)| (*at, last.sequence));
-                            if self.is_news(now, last, report.sequence) {
-                                self.switches_heard.insert(key, (now, report));
-                            }
-                        }
+                        self.on_switch(now, message.from, report, Columns::default());
+                    }
+                    Some(Body::SwitchAlso(report, also)) => {
+                        self.on_switch(now, message.from, report, also);
+                    }
+                    Some(Body::Traffic(report)) if self.names.contains_key(&message.from) => {
+                        self.on_traffic(now, message.from, &report);
                     }
                     _ => {}
                 }
@@ -241,6 +355,9 @@ impl Controller for Oracle {
                 self.away.insert(*node);
                 self.cued.remove(node);
                 self.hosts_heard.remove(node);
+                if let Some(matrix) = &mut self.matrix {
+                    matrix.heard.remove(node);
+                }
                 self.switches_heard.retain(|(of, _), _| of != node);
             }
             Observation::Joined(node) => {

@@ -241,7 +241,7 @@ mod tests {
     fn state(utilization: f64, live: f64) -> State {
         let link = LinkState { name: "a->b".to_owned(), utilization, ..LinkState::default() };
         let host = HostState { name: "a".to_owned(), live, ..HostState::default() };
-        State { coverage: 1.0, links: vec![link], hosts: vec![host] }
+        State { coverage: 1.0, links: vec![link], hosts: vec![host], ..State::default() }
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A statistic that a condition can name. Over a network it is a set with a value for each link or host, in the scope
-/// of an agent the value of its own host.
+/// A statistic that a condition can name. Over a network it is a set with a value for each link, host or pair, or one
+/// value; in the scope of an agent the value of its own host.
 #[derive(Debug)]
 pub struct Statistic {
     /// Name in policies, `group.field`.
@@ -14,8 +14,16 @@ pub struct Statistic {
     pub unit: &'static str,
     /// What it is, in one line.
     pub doc: &'static str,
-    of_link: fn(&LinkState) -> Option<f64>,
-    of_host: fn(&HostState) -> Option<f64>,
+    of: Of,
+}
+
+/// Where its values are.
+#[derive(Debug)]
+enum Of {
+    Link(fn(&LinkState) -> Option<f64>),
+    Host(fn(&HostState) -> Option<f64>),
+    Pairs(fn(&State) -> &[PairState]),
+    Network(fn(&State) -> Option<f64>),
 }
 
 /// Who measures a statistic.
@@ -25,77 +33,154 @@ pub enum Source {
     Link,
     /// Agents, for their host.
     Host,
+    /// Agents, for each host or rack that their host gets data from.
+    Traffic,
+    /// The Oracle, of what switches tell of their ports: one value, not a set.
+    Topology,
     /// The Oracle: one value, not a set.
     Oracle,
 }
 
-macro_rules! link {
-    ($name:literal, $unit:literal, $doc:literal, $of:expr) => {
-        Statistic {
-            name: $name,
-            source: Source::Link,
-            unit: $unit,
-            doc: $doc,
-            of_link: $of,
-            of_host: |_| None,
+impl Source {
+    /// One value of the whole network, not a set.
+    pub const fn is_single(self) -> bool {
+        matches!(self, Self::Topology | Self::Oracle)
+    }
+
+    /// Who measures.
+    pub const fn who(self) -> &'static str {
+        match self {
+            Self::Link => "switches",
+            Self::Host | Self::Traffic => "agents",
+            Self::Topology => "switches and Oracle",
+            Self::Oracle => "Oracle",
         }
-    };
+    }
 }
 
-macro_rules! host {
-    ($name:literal, $unit:literal, $doc:literal, $of:expr) => {
-        Statistic {
-            name: $name,
-            source: Source::Host,
-            unit: $unit,
-            doc: $doc,
-            of_link: |_| None,
-            of_host: $of,
-        }
+macro_rules! statistic {
+    ($source:ident, $of:expr, $name:expr, $unit:literal, $doc:literal) => {
+        Statistic { name: $name, source: Source::$source, unit: $unit, doc: $doc, of: $of }
     };
 }
 
 /// Every statistic.
 pub static STATISTICS: &[Statistic] = &[
-    link!(
+    statistic!(
+        Link,
+        Of::Link(|link| Some(link.utilization)),
         "link.utilization",
         "share of 1",
-        "Bytes sent by a port over what it can send, in the last cycle",
-        |link| { Some(link.utilization) }
+        "Bytes sent by a port over what it can send, in the last cycle"
     ),
-    link!(
+    statistic!(
+        Link,
+        Of::Link(|link| Some(link.drop_rate)),
         "link.drop_rate",
         "share of 1",
-        "Packets that a port's queue dropped over those offered, in the last cycle",
-        |link| { Some(link.drop_rate) }
+        "Packets that a port's queue dropped over those offered, in the last cycle"
     ),
-    link!("link.backlog", "bytes", "Bytes that wait at a port at the end of the cycle", |link| Some(
-        link.backlog
-    )),
-    host!("flows.live", "flows", "TCP flows that a host sends at the end of the cycle", |host| Some(
-        host.live
-    )),
-    host!("flows.started", "flows", "TCP flows that a host began to send in the last cycle", |host| Some(
-        host.started
-    )),
-    host!(
+    statistic!(
+        Link,
+        Of::Link(|link| Some(link.backlog)),
+        "link.backlog",
+        "bytes",
+        "Bytes that wait at a port at the end of the cycle"
+    ),
+    statistic!(
+        Link,
+        Of::Link(|link| link.flows),
+        LINK_FLOWS,
+        "flows",
+        "TCP flows whose data pass a port, between their SYN and their FIN, at the end of the cycle"
+    ),
+    statistic!(
+        Link,
+        Of::Link(|link| link.capacity),
+        LINK_CAPACITY,
+        "bit/s",
+        "What a port can send in a second"
+    ),
+    statistic!(
+        Host,
+        Of::Host(|host| Some(host.live)),
+        "flows.live",
+        "flows",
+        "TCP flows that a host sends at the end of the cycle"
+    ),
+    statistic!(
+        Host,
+        Of::Host(|host| Some(host.started)),
+        "flows.started",
+        "flows",
+        "TCP flows that a host began to send in the last cycle"
+    ),
+    statistic!(
+        Host,
+        Of::Host(|host| Some(host.drop_rate)),
         "host.drop_rate",
         "share of 1",
-        "Segments that a host sent again over those it sent, in the last cycle",
-        |host| { Some(host.drop_rate) }
+        "Segments that a host sent again over those it sent, in the last cycle"
     ),
-    host!("host.rtt", "seconds", "Longest smoothed round-trip time of the flows that a host sends", |host| {
-        host.rtt
-    }),
-    Statistic {
-        name: "oracle.coverage",
-        source: Source::Oracle,
-        unit: "share of 1",
-        doc: "Nodes heard of in the last two cycles over those that ought to report",
-        of_link: |_| None,
-        of_host: |_| None,
-    },
+    statistic!(
+        Host,
+        Of::Host(|host| host.rtt),
+        "host.rtt",
+        "seconds",
+        "Longest smoothed round-trip time of the flows that a host sends"
+    ),
+    statistic!(
+        Traffic,
+        Of::Pairs(|state| &state.traffic_hosts),
+        TRAFFIC_HOSTS,
+        "bit/s",
+        "TCP payload from one host to another in the last cycle; pairs without any are not in the set"
+    ),
+    statistic!(
+        Traffic,
+        Of::Pairs(|state| &state.traffic_racks),
+        TRAFFIC_RACKS,
+        "bit/s",
+        "The same from the hosts at one switch to those at another, or at the same; every pair is in the set"
+    ),
+    statistic!(
+        Topology,
+        Of::Network(|state| state.topology.map(|topology| topology.links)),
+        "topology.links",
+        "links",
+        "Links of the switches"
+    ),
+    statistic!(
+        Topology,
+        Of::Network(|state| state.topology.and_then(|topology| topology.hops)),
+        "topology.hops",
+        "links",
+        "Links between the two hosts that are furthest apart, by the shortest way"
+    ),
+    statistic!(
+        Topology,
+        Of::Network(|state| state.topology.and_then(|topology| topology.oversubscription)),
+        "topology.oversubscription",
+        "ratio",
+        "What a switch can send to its hosts over what it can send to other switches, where that is most"
+    ),
+    statistic!(
+        Oracle,
+        Of::Network(|state| Some(state.coverage)),
+        "oracle.coverage",
+        "share of 1",
+        "Nodes heard of in the last two cycles over those that ought to report"
+    ),
 ];
+
+/// Switches count flows for it.
+pub(super) const LINK_FLOWS: &str = "link.flows";
+/// Switches tell what is at their ports for it, and for all that is of the topology.
+pub(super) const LINK_CAPACITY: &str = "link.capacity";
+/// Agents tell hosts apart for it.
+pub(super) const TRAFFIC_HOSTS: &str = "traffic.hosts";
+/// Agents tell racks apart for it.
+pub(super) const TRAFFIC_RACKS: &str = "traffic.racks";
 
 impl PartialEq for Statistic {
     fn eq(&self, other: &Self) -> bool {
@@ -111,16 +196,17 @@ impl Statistic {
 
     /// Its values in `state`.
     pub fn values(&self, state: &State) -> Vec<f64> {
-        match self.source {
-            Source::Link => state.links.iter().filter_map(self.of_link).collect(),
-            Source::Host => state.hosts.iter().filter_map(self.of_host).collect(),
-            Source::Oracle => vec![state.coverage],
+        match self.of {
+            Of::Link(of) => state.links.iter().filter_map(of).collect(),
+            Of::Host(of) => state.hosts.iter().filter_map(of).collect(),
+            Of::Pairs(of) => of(state).iter().map(|pair| pair.rate).collect(),
+            Of::Network(of) => of(state).into_iter().collect(),
         }
     }
 
     /// Its value at one host.
     pub fn of_host(&self, host: &HostState) -> Option<f64> {
-        (self.of_host)(host)
+        if let Of::Host(of) = self.of { of(host) } else { None }
     }
 }
 
@@ -134,6 +220,41 @@ pub struct State {
     pub links: Vec<LinkState>,
     /// Hosts.
     pub hosts: Vec<HostState>,
+    /// `traffic.hosts`.
+    #[serde(default)]
+    pub traffic_hosts: Vec<PairState>,
+    /// `traffic.racks`.
+    #[serde(default)]
+    pub traffic_racks: Vec<PairState>,
+    /// `topology`; none: no switch has told of its ports.
+    #[serde(default)]
+    pub topology: Option<TopologyState>,
+}
+
+/// What goes from one host or rack to another.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PairState {
+    /// Sender, or its switch.
+    pub from: String,
+    /// Receiver, or its switch.
+    pub to: String,
+    /// Payload in bit/s.
+    pub rate: f64,
+}
+
+/// The network as its switches tell it.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TopologyState {
+    /// `topology.links`.
+    pub links: f64,
+    /// `topology.hops`; none: fewer than two hosts, or no way between some.
+    #[serde(default)]
+    pub hops: Option<f64>,
+    /// `topology.oversubscription`; none: no switch with hosts has another switch.
+    #[serde(default)]
+    pub oversubscription: Option<f64>,
 }
 
 /// A port in the last cycle.
@@ -150,6 +271,12 @@ pub struct LinkState {
     /// `link.backlog`.
     #[serde(default)]
     pub backlog: f64,
+    /// `link.flows`; none: not collected.
+    #[serde(default)]
+    pub flows: Option<f64>,
+    /// `link.capacity`; none: not collected.
+    #[serde(default)]
+    pub capacity: Option<f64>,
 }
 
 /// A host in the last cycle.

@@ -1,6 +1,6 @@
 //! A switch: tells the Oracle what its ports have carried and dropped.
 
-use super::wire::{Body, PORTS_PER_REPORT, PortReport, SwitchReport};
+use super::wire::{Body, Columns, PORTS_PER_REPORT, PortLink, PortReport, SwitchReport};
 use crate::control::{Controller, Observation, Outbox, PortStats};
 use crate::id::NodeId;
 use crate::time::{Span, Time};
@@ -10,8 +10,18 @@ pub(super) struct Switch {
     oracle: NodeId,
     schedule: Schedule,
     sequence: u32,
+    also: Also,
     /// Ports at the last report, and when that was.
     last: Option<(Time, Vec<PortStats>)>,
+}
+
+/// What it tells of every port besides.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Also {
+    /// Flows that are open.
+    pub(super) flows: bool,
+    /// Capacity, and the node at the other end of each port, in order of the ports.
+    pub(super) neighbours: Option<Vec<NodeId>>,
 }
 
 /// Regular times: `phase` after each cycle.
@@ -38,8 +48,8 @@ impl Schedule {
 }
 
 impl Switch {
-    pub(super) fn new(oracle: NodeId, cycle: Span) -> Self {
-        Self { oracle, schedule: Schedule::new(cycle, cycle.mul_f64(0.9)), sequence: 0, last: None }
+    pub(super) fn new(oracle: NodeId, cycle: Span, also: Also) -> Self {
+        Self { oracle, schedule: Schedule::new(cycle, cycle.mul_f64(0.9)), sequence: 0, also, last: None }
     }
 
     fn report(&mut self, now: Time, ports: &[PortStats], out: &mut Outbox) {
@@ -59,11 +69,31 @@ impl Switch {
                     covered: chunk.len() as u32,
                     ports: busy.collect(),
                 };
-                out.send(self.oracle, &Body::Switch(report));
+                let also = self.also.of(chunk, first);
+                let said = match also == Columns::default() {
+                    true => Body::Switch(report),
+                    false => Body::SwitchAlso(report, also),
+                };
+                out.send(self.oracle, &said);
             }
             self.sequence = self.sequence.wrapping_add(1);
         }
         self.last = Some((now, ports.to_vec()));
+    }
+}
+
+impl Also {
+    /// Of these ports, the first of which has place `first`.
+    fn of(&self, ports: &[PortStats], first: usize) -> Columns {
+        let flows = if self.flows { ports.iter().map(|port| port.flows_open).collect() } else { Vec::new() };
+        let links = self.neighbours.as_ref().map_or_else(Vec::new, |neighbours| {
+            let link = |(port, to): (&PortStats, &NodeId)| PortLink {
+                to: to.0,
+                capacity: u32::try_from(port.capacity.bits_per_sec() / 1000).unwrap_or(u32::MAX),
+            };
+            ports.iter().zip(neighbours.iter().skip(first)).map(link).collect()
+        });
+        Columns { flows, links }
     }
 }
 

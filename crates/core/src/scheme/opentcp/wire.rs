@@ -12,6 +12,8 @@ use crate::tuning::Tuning;
 
 /// Ports of one report at most, so that it fits into a datagram of 1500 bytes.
 pub const PORTS_PER_REPORT: usize = 100;
+/// Rows of one report of traffic at most, for the same reason.
+pub const ROWS_PER_REPORT: usize = 150;
 /// Longest lease of a CUE.
 const LONGEST_LEASE: Span = Span::from_secs(7 * 24 * 3600);
 
@@ -24,6 +26,10 @@ pub enum Body {
     Switch(SwitchReport),
     /// The Oracle's instruction to an agent.
     Cue(Cue),
+    /// A switch's statistics, and what policies ask for besides.
+    SwitchAlso(SwitchReport, Columns),
+    /// An agent's part of the traffic matrix.
+    Traffic(TrafficReport),
 }
 
 /// What an agent has measured in a cycle.
@@ -67,6 +73,42 @@ pub struct PortReport {
     pub backlog: u32,
 }
 
+/// What is told of every port covered, idle or not, in order; what nobody asks for is empty.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Columns {
+    /// Flows between their SYN and their FIN.
+    pub flows: Vec<u32>,
+    /// What is at the port.
+    pub links: Vec<PortLink>,
+}
+
+/// What is at a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PortLink {
+    /// Number of the node at the other end.
+    pub to: u32,
+    /// What it can send, in kbit/s.
+    pub capacity: u32,
+}
+
+/// What has come to an agent's host in a cycle; several reports with one number where rows are many.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TrafficReport {
+    /// Number of the report, modulo 2^32.
+    pub sequence: u32,
+    /// From whom how much; nothing is told of others.
+    pub rows: Vec<TrafficRow>,
+}
+
+/// What has come from one host or rack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct TrafficRow {
+    /// Number of the host, or of its switch.
+    pub from: u32,
+    /// Payload in kbit/s, at least 1.
+    pub rate: u32,
+}
+
 /// A Congestion Update Epistle.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Cue {
@@ -88,11 +130,12 @@ pub fn read(message: &Message) -> Option<Body> {
     let body = message.read()?;
     let is_sound = match &body {
         Body::Cue(cue) => cue.is_sound(),
-        Body::Switch(report) => {
-            (1..=PORTS_PER_REPORT).contains(&(report.covered as usize))
-                && report.first.checked_add(report.covered).is_some()
-                && report.ports.iter().all(|port| port.place < report.covered)
+        Body::Switch(report) => report.is_sound(),
+        Body::SwitchAlso(report, Columns { flows, links }) => {
+            let fits = |told: usize| told == 0 || told == report.covered as usize;
+            report.is_sound() && fits(flows.len()) && fits(links.len())
         }
+        Body::Traffic(report) => report.rows.len() <= ROWS_PER_REPORT,
         Body::Host(_) => true,
     };
     is_sound.then_some(body)
@@ -135,7 +178,7 @@ impl HostReport {
 
 impl SwitchReport {
     /// As conditions see it: every port covered, by its place among those of the switch.
-    pub fn states(&self, name: impl Fn(u32) -> String) -> Vec<LinkState> {
+    pub fn states(&self, also: &Columns, name: impl Fn(u32) -> String) -> Vec<LinkState> {
         let state = |place: u32| {
             let busy = self.ports.iter().find(|port| port.place == place).copied();
             LinkState {
@@ -143,9 +186,26 @@ impl SwitchReport {
                 utilization: busy.map_or(0.0, |port| f64::from(port.utilization) / 1e4),
                 drop_rate: busy.map_or(0.0, |port| f64::from(port.drop_rate) / 1e6),
                 backlog: busy.map_or(0.0, |port| port.backlog.into()),
+                flows: also.flows.get(place as usize).map(|flows| f64::from(*flows)),
+                capacity: also.links.get(place as usize).map(PortLink::bits_per_sec),
             }
         };
         (0..self.covered).map(state).collect()
+    }
+}
+
+impl SwitchReport {
+    fn is_sound(&self) -> bool {
+        (1..=PORTS_PER_REPORT).contains(&(self.covered as usize))
+            && self.first.checked_add(self.covered).is_some()
+            && self.ports.iter().all(|port| port.place < self.covered)
+    }
+}
+
+impl PortLink {
+    /// What it can send in a second.
+    pub fn bits_per_sec(&self) -> f64 {
+        f64::from(self.capacity) * 1e3
     }
 }
 
@@ -207,18 +267,30 @@ mod tests {
         let ports = vec![PortReport { place: 3, utilization: 7000, drop_rate: 12, backlog: 3000 }];
         let report = SwitchReport { sequence: 7, first: 100, covered: 43, ports };
         let host = HostReport { sequence: 1440, live: 41, started: 900, drop_rate: 500, rtt: 900 };
-        for body in [Body::Cue(cue()), Body::Switch(report.clone()), Body::Host(host)] {
+        let links = vec![PortLink { to: 9, capacity: 1_000_000 }; 43];
+        let also = Columns { flows: (0..43).collect(), links };
+        let traffic = TrafficReport { sequence: 3, rows: vec![TrafficRow { from: 5, rate: 70_000 }] };
+        for body in [
+            Body::Cue(cue()),
+            Body::Switch(report.clone()),
+            Body::Host(host),
+            Body::SwitchAlso(report.clone(), also.clone()),
+            Body::SwitchAlso(report.clone(), Columns { flows: Vec::new(), ..also.clone() }),
+            Body::Traffic(traffic),
+        ] {
             assert_eq!(said(&body), Some(body));
         }
-        let states = report.states(|place| place.to_string());
+        let states = report.states(&Columns::default(), |place| place.to_string());
         assert_eq!((states.len(), states[3].utilization, states[4].utilization), (43, 0.7, 0.0));
-        assert_eq!(states[3].name, "103");
+        assert_eq!((states[3].name.as_str(), states[3].flows, states[3].capacity), ("103", None, None));
+        let states = report.states(&also, |place| place.to_string());
+        assert_eq!((states[42].flows, states[42].capacity), (Some(42.0), Some(1e9)), "an idle port's too");
     }
 
     #[test]
     fn what_no_oracle_sends_is_refused() {
         let good = body(&Body::Cue(cue()));
-        let unknown = [&[3], &good[1..]].concat();
+        let unknown = [&[5], &good[1..]].concat();
         for wrong in [good[..good.len() - 1].to_vec(), [&good[..], &[0]].concat(), unknown] {
             assert_eq!(read(&message(wrong)), None);
         }
@@ -233,6 +305,13 @@ mod tests {
             let wrong = SwitchReport { sequence: 0, first, covered, ports: Vec::new() };
             assert_eq!(said(&Body::Switch(wrong)), None, "{covered} from {first}");
         }
+        let report = SwitchReport { sequence: 0, first: 0, covered: 2, ports: Vec::new() };
+        for flows in [vec![1], vec![1; 3]] {
+            let also = Columns { flows, ..Columns::default() };
+            assert_eq!(said(&Body::SwitchAlso(report.clone(), also)), None, "of each port, or of none");
+        }
+        let rows = vec![TrafficRow { from: 1, rate: 1 }; ROWS_PER_REPORT + 1];
+        assert_eq!(said(&Body::Traffic(TrafficReport { sequence: 0, rows })), None);
     }
 
     #[test]

@@ -1,0 +1,126 @@
+//! Processor time of OpenTCP's Oracle, agents and switches in the paper's network, for Table 1:
+//! `cargo bench -p bandmaster-core --bench opentcp`, with `-- --json` for machines.
+//!
+//! All roles run under OpenTCP2 with every host and port busy. What they observe is made up, so that the kernel's part, such
+//! as reading the state of each connection, is not in it; what they do is all in it: reading and writing messages,
+//! conditions, flows that begin and end, and looks at preconditions. Times are the thread's own CPU time where Linux states
+//! it.
+
+#![expect(clippy::disallowed_methods, reason = "a bench measures time")]
+
+#[path = "../tests/scinet/mod.rs"]
+mod scinet;
+#[expect(dead_code, reason = "the reference loop is for disciplines")]
+mod yardstick;
+
+use bandmaster_core::time::Span;
+use comfy_table::Table;
+use serde_json::{Value as Json, json};
+
+use scinet::{FLOWS, HOSTS_PER_RACK, RACKS, Scinet};
+use yardstick::{processor, seconds, spread};
+
+/// Measurements of everything; values are medians.
+const ROUNDS: usize = 5;
+/// Cycles of a round; one before them is not measured.
+const CYCLES: u32 = 10;
+/// Interval of looks at preconditions: the default.
+const LOOK: Span = Span::from_millis(100);
+/// Table 1: cycle in seconds; Oracle and agent, in per cent of a processor that the paper does not tell.
+const PAPER: [(u64, Option<[f64; 2]>); 4] =
+    [(1, None), (60, Some([0.9, 0.5])), (300, Some([0.0, 0.1])), (600, Some([0.0, 0.0]))];
+
+fn main() -> Result<(), String> {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => print(&measure()),
+        ["--json"] => println!("{:#}", measure()),
+        _ => return Err(format!("{arguments:?}: allowed is --json")),
+    }
+    Ok(())
+}
+
+/// Seconds of agents, switches and Oracle in one cycle.
+fn cycle(racks: u32, cycle: Span, look: Span, cycles: u32) -> [f64; 3] {
+    let mut scinet = Scinet::new(racks, "opentcp2", cycle, look);
+    scinet.cycle(|_, work| work());
+    let mut spent = [0.0; 3];
+    for _ in 0..cycles {
+        scinet.cycle(|part, work| spent[part as usize] += seconds(work).0);
+    }
+    assert_eq!(scinet.tuned_and_refused().1, 0, "no act is refused");
+    spent.map(|seconds| seconds / f64::from(cycles))
+}
+
+fn measure() -> Json {
+    let per_cycle = PAPER.map(|(seconds, paper)| {
+        let (mut oracle, mut switch, mut agent) = (Vec::new(), Vec::new(), Vec::new());
+        let period = Span::from_secs(seconds);
+        for _ in 0..ROUNDS {
+            // Looks of all hosts would take minutes, and those of a rack say as much.
+            let [_, switches, brain] = cycle(RACKS, period, period * 1000, CYCLES);
+            let [agents, ..] = cycle(1, period, LOOK, (600 / seconds as u32).clamp(1, 100));
+            oracle.push(brain * 1e6);
+            switch.push(switches * 1e6 / f64::from(RACKS + 1));
+            agent.push(agents * 1e6 / f64::from(HOSTS_PER_RACK));
+        }
+        json!({
+            "cycle_s": seconds,
+            "oracle_us": spread(oracle),
+            "switch_us": spread(switch),
+            "agent_us": spread(agent),
+            "paper_oracle_percent": paper.map(|p| p[0]),
+            "paper_agent_percent": paper.map(|p| p[1]),
+        })
+    });
+    json!({
+        "machine": processor(),
+        "rounds": ROUNDS,
+        "hosts": RACKS * HOSTS_PER_RACK,
+        "flows_per_host": FLOWS,
+        "cycles": per_cycle,
+    })
+}
+
+fn print(all: &Json) {
+    println!(
+        "{}, {} cores; {} hosts with {FLOWS} flows each, {} switches; medians of {ROUNDS} rounds; us of processor time in a \
+         cycle, and per cent of one core\n",
+        all["machine"]["model"],
+        all["machine"]["cores"],
+        all["hosts"],
+        RACKS + 1,
+    );
+    let mut table = Table::new();
+    table.load_style(comfy_table::TableStyle::new());
+    table.set_header([
+        "T (s)",
+        "Oracle (us)",
+        "min .. max",
+        "%",
+        "paper %",
+        "agent (us)",
+        "min .. max",
+        "%",
+        "paper %",
+        "switch (us)",
+    ]);
+    for row in all["cycles"].as_array().into_iter().flatten() {
+        let number = |key: &str, of: &str| row[key][of].as_f64().unwrap_or(f64::NAN);
+        let period = row["cycle_s"].as_f64().unwrap_or(f64::NAN);
+        let of = |key: &str| {
+            let range = format!("{:.1} .. {:.1}", number(key, "min"), number(key, "max"));
+            let share = format!("{:.5}", number(key, "median") / 1e4 / period);
+            [format!("{:.1}", number(key, "median")), range, share]
+        };
+        let paper = |key: &str| row[key].as_f64().map_or_else(|| "-".to_owned(), |x| format!("{x:.1}"));
+        let mut cells = vec![period.to_string()];
+        cells.extend(of("oracle_us"));
+        cells.push(paper("paper_oracle_percent"));
+        cells.extend(of("agent_us"));
+        cells.push(paper("paper_agent_percent"));
+        cells.push(format!("{:.1}", number("switch_us", "median")));
+        table.add_row(cells);
+    }
+    println!("{table}");
+}

@@ -1,0 +1,164 @@
+//! An agent's part of the traffic matrix: what comes to its host, by host or rack of the sender.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::wire::{ROWS_PER_REPORT, TrafficReport, TrafficRow};
+use crate::control::{FlowEnd, FlowStats};
+use crate::id::{FlowId, NodeId, PortId};
+use crate::runtime::inventory::Port;
+use crate::time::Time;
+
+/// What has come since the last report. Receivers know to the byte what has come, senders only what is acknowledged.
+#[derive(Debug)]
+pub(super) struct Traffic {
+    ports: Arc<Vec<Port>>,
+    by_rack: bool,
+    /// Where each flow comes from, and what of it is counted.
+    flows: BTreeMap<FlowId, (NodeId, u64)>,
+    came: BTreeMap<NodeId, u64>,
+    since: Time,
+    sequence: u32,
+}
+
+impl Traffic {
+    /// `ports` are those of the network; `by_rack` takes the hosts at a switch together.
+    pub(super) fn new(ports: Arc<Vec<Port>>, by_rack: bool) -> Self {
+        Self { ports, by_rack, flows: BTreeMap::new(), came: BTreeMap::new(), since: Time::ZERO, sequence: 0 }
+    }
+
+    /// A flow begins whose data go over `route`.
+    pub(super) fn begins(&mut self, stats: &FlowStats, route: &[PortId]) {
+        let first = route.first().and_then(|port| self.ports.get(port.index()));
+        if let (FlowEnd::Receiver, Some(first)) = (stats.end, first) {
+            let from = if self.by_rack { first.to } else { first.from };
+            // A SYN may come twice; another connection of the same number begins again.
+            let known = self.flows.get(&stats.flow).filter(|(_, counted)| *counted <= stats.delivered.get());
+            let counted = known.map_or(stats.delivered.get(), |(_, counted)| *counted);
+            self.flows.insert(stats.flow, (from, counted));
+        }
+    }
+
+    /// So much has come.
+    pub(super) fn carried(&mut self, stats: &FlowStats) {
+        if let (FlowEnd::Receiver, Some((from, counted))) = (stats.end, self.flows.get_mut(&stats.flow)) {
+            let new = stats.delivered.get().saturating_sub(*counted);
+            *counted = stats.delivered.get();
+            if new > 0 {
+                *self.came.entry(*from).or_default() += new;
+            }
+        }
+    }
+
+    pub(super) fn ended(&mut self, flow: FlowId) {
+        self.flows.remove(&flow);
+    }
+
+    /// Counts from now on.
+    pub(super) fn restart(&mut self, now: Time, flows: &[FlowStats]) {
+        flows.iter().for_each(|flow| self.carried(flow));
+        self.came.clear();
+        self.since = now;
+    }
+
+    /// What has come since the last time; one report at least, so that nothing is told from silence.
+    pub(super) fn reports(&mut self, now: Time, flows: &[FlowStats]) -> Vec<TrafficReport> {
+        flows.iter().for_each(|flow| self.carried(flow));
+        let seconds = now.since(self.since).as_secs_f64();
+        self.since = now;
+        let row = |(from, bytes): (NodeId, u64)| {
+            let rate = (bytes as f64 * 8e-3 / seconds).round().clamp(1.0, f64::from(u32::MAX));
+            TrafficRow { from: from.0, rate: rate as u32 }
+        };
+        let rows: Vec<TrafficRow> = std::mem::take(&mut self.came).into_iter().map(row).collect();
+        let report = |rows: &[TrafficRow]| TrafficReport { sequence: self.sequence, rows: rows.to_vec() };
+        let reports = match rows.is_empty() {
+            true => vec![report(&[])],
+            false => rows.chunks(ROWS_PER_REPORT).map(report).collect(),
+        };
+        self.sequence = self.sequence.wrapping_add(1);
+        reports
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::inventory::Inventory;
+    use crate::time::Span;
+    use crate::units::{Bytes, Rate};
+
+    fn stats(flow: u32, end: FlowEnd, delivered: u64) -> FlowStats {
+        FlowStats {
+            flow: FlowId(flow),
+            end,
+            delivered: Bytes::new(delivered),
+            srtt: None,
+            min_rtt: None,
+            last_rtt: None,
+            mss: Bytes::new(1448),
+            frame: Bytes::new(1514),
+        }
+    }
+
+    fn traffic(by_rack: bool) -> Traffic {
+        let mut all = Inventory::default();
+        let nodes = ["host.0", "host.1", "switch"].map(|name| all.join(name));
+        let rate = Rate::from_bits_per_sec(1_000_000_000);
+        for (number, host) in (0..).zip(&nodes[..2]) {
+            assert_eq!(all.add_port("", *host, nodes[2], rate), PortId(number));
+        }
+        Traffic::new(all.shared_ports(), by_rack)
+    }
+
+    fn rows(reports: &[TrafficReport]) -> Vec<(u32, u32)> {
+        reports.iter().flat_map(|report| report.rows.iter().map(|row| (row.from, row.rate))).collect()
+    }
+
+    #[test]
+    fn what_came_is_told_once_with_what_ended_in_between() {
+        let at = |seconds| Time::ZERO + Span::from_secs(seconds);
+        let mut own = traffic(false);
+        own.restart(at(0), &[]);
+        for (flow, port) in [(7, 0), (8, 1), (9, 0)] {
+            own.begins(&stats(flow, FlowEnd::Receiver, 0), &[PortId(port)]);
+        }
+        own.begins(&stats(1, FlowEnd::Sender, 0), &[PortId(0)]);
+        own.carried(&stats(9, FlowEnd::Receiver, 1_000_000));
+        own.ended(FlowId(9));
+        let live = [
+            stats(7, FlowEnd::Receiver, 500_000),
+            stats(8, FlowEnd::Receiver, 2_000),
+            stats(1, FlowEnd::Sender, 9_000_000),
+        ];
+        // 1.5 MB and 2 kB in 4 s.
+        let first = own.reports(at(4), &live);
+        assert_eq!((rows(&first), first[0].sequence), (vec![(0, 3000), (1, 4)], 0));
+        let second = own.reports(at(8), &live);
+        assert_eq!((rows(&second), second.len(), second[0].sequence), (vec![], 1, 1), "nothing, told");
+        // A second SYN counts nothing twice; another connection of the same number begins again.
+        own.begins(&stats(7, FlowEnd::Receiver, 500_000), &[PortId(0)]);
+        assert_eq!(rows(&own.reports(at(9), &live)), []);
+        own.begins(&stats(7, FlowEnd::Receiver, 0), &[PortId(1)]);
+        assert_eq!(rows(&own.reports(at(10), &[stats(7, FlowEnd::Receiver, 125)])), [(1, 1)]);
+    }
+
+    #[test]
+    fn hosts_at_a_switch_are_taken_together() {
+        let mut own = traffic(true);
+        for (flow, port) in [(7, 0), (8, 1)] {
+            own.begins(&stats(flow, FlowEnd::Receiver, 0), &[PortId(port)]);
+            own.carried(&stats(flow, FlowEnd::Receiver, 125_000));
+        }
+        assert_eq!(rows(&own.reports(Time::ZERO + Span::from_secs(1), &[])), [(2, 2000)]);
+    }
+
+    #[test]
+    fn many_rows_take_several_reports() {
+        let mut own = traffic(false);
+        own.came = (0..2 * ROWS_PER_REPORT as u32 + 1).map(|n| (NodeId(n), 1)).collect();
+        let reports = own.reports(Time::ZERO + Span::from_secs(1), &[]);
+        assert_eq!((reports.len(), rows(&reports).len()), (3, 2 * ROWS_PER_REPORT + 1));
+        assert!(reports.iter().all(|report| report.sequence == 0));
+    }
+}
