@@ -12,7 +12,7 @@ exec </dev/null
 
 COMPLETE=(fmt clippy test bpf doc wasm pcap msrv deny advisories readme)
 QUICK=(fmt clippy test)
-LONG=(fuzz claims soak bench)
+LONG=(fuzz claims soak faults bench)
 MSRV=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
 
 passed=() failed=() skipped=() skipped_tests=() took=()
@@ -140,6 +140,13 @@ check_claims() {
 
 # A day of the gateways.
 check_soak() { cargo run --release --locked -- run scenarios/er2bc/soak.toml --no-report; }
+
+# Ten minutes of two gateways in namespaces, to which troubles drawn at random happen; the seed is printed.
+check_faults() {
+    install_network_tools
+    BANDMASTER_FAULTS=600 run_tests -p bandmaster-linux --test gateway -- --exact --nocapture \
+        faults::whatever_goes_wrong_is_told_and_over_in_time
+}
 
 check_bench() { cargo bench --workspace --locked; }
 

@@ -115,6 +115,15 @@ pub fn state_directory(file: &Path) -> Result<PathBuf, Error> {
     Ok(PathBuf::from(read(file)?.state_directory))
 }
 
+/// Whether packets at the interface of `loaded` pass the gateway at all, as far as this machine can tell: an interface that is
+/// not there may be another machine's.
+///
+/// # Errors
+/// When the interface is a bridge, or belongs to a bridge or the like.
+pub fn fit(loaded: &Loaded) -> Result<(), Error> {
+    device::fit(&loaded.deployment.interface)
+}
+
 fn read_up_to(path: &Path, most: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(|e| format!("cannot be opened: {e}"))?;

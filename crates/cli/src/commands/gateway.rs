@@ -152,6 +152,7 @@ fn check(file: &Path, console: Console) -> Result<Exit, Failure> {
     let place = file.display();
     console
         .print(&format!("{place}: valid; {role} at {}, peer {}", deployment.interface, deployment.peer))?;
+    gateway::fit(&loaded)?;
     console.print(&format!("counts by {}", gateway::counting(&loaded)))?;
     Ok(Exit::Success)
 }

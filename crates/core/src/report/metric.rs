@@ -378,6 +378,10 @@ metrics! {
         "spare", In("Mbit/s"), 1, "spare", "Estimate less the rates of all classes": "The estimate less `classes`";
         "silent", Index, 1, "silent", "Silence of the other gateway":
             "1 while the other gateway is silent and the safe rate is in force, else 0";
+        "mismatch", Count, 1, "mismatch", "Why counts cannot match":
+            "0 while the counts of both gateways can match; else the safe rate is in force, and the number of the cause: 1 nothing \
+             is counted, 2 what is counted was not sent, 3 more is counted than sent, 4 packets are merged, 5 sizes differ, 6 a \
+             share is not counted";
     }
     [Distribution] {
         "fct", In("s"), 3, "FCT", "Flow completion time":

@@ -9,6 +9,7 @@ pub mod abw;
 pub mod delay;
 pub mod deployment;
 mod gateway;
+pub mod mismatch;
 pub mod probe;
 pub mod shares;
 
@@ -249,6 +250,8 @@ fn build(place: &Place, inventory: &Inventory, saved: Option<&[u8]>) -> Built {
         safe: safe(rate),
         heard: Time::ZERO,
         is_silent: false,
+        counts: mismatch::Mismatch::default(),
+        trusted: settings.estimator.initial,
     });
     let cycle = settings.estimator.cycle;
     let mut estimator = abw::Estimator::new(settings.estimator);

@@ -57,6 +57,17 @@ impl Sent {
         self.passed
     }
 
+    /// All that was sent, as of the last reading.
+    pub(super) const fn passed(&self) -> Passed {
+        self.passed
+    }
+
+    /// Something was sent that no class has counted: the counters begin at nothing, so that nobody compares them with those
+    /// before.
+    pub(super) fn forget(&mut self) {
+        self.passed = Passed::default();
+    }
+
     /// The last reading.
     pub(super) fn classes(&self) -> &[ClassStats] {
         &self.last
@@ -111,7 +122,8 @@ impl Received {
         Ok(())
     }
 
-    fn read(&mut self, name: &str) -> Result<Passed, Error> {
+    /// What a counter of our table has counted.
+    pub(super) fn read(&mut self, name: &str) -> Result<Passed, Error> {
         let header = Nfgenmsg { nfgen_family: INET, ..Nfgenmsg::default() };
         let mut request = Request::new().op_getobj_do(&header);
         request

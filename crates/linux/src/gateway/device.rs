@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use netlink_bindings::rt_link::{self, IfinfoFlags, Ifinfomsg};
 use netlink_bindings::tc::{OptionsMsg, Request, Tcmsg};
 use netlink_socket2::{NetlinkSocket, ReplyError};
 
@@ -42,6 +43,89 @@ pub(super) fn name(index: i32) -> Option<String> {
     let name = nix::net::if_::if_indextoname(index.try_into().ok()?).ok()?;
     // nix takes the null that says "no such device" for a good answer, with nothing in it.
     Some(name.to_string_lossy().into_owned()).filter(|name| !name.is_empty())
+}
+
+/// A device as the kernel tells it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Link {
+    pub(super) index: i32,
+    pub(super) is_up: bool,
+    /// Something is at the other end.
+    pub(super) has_carrier: bool,
+    /// What the kernel calls such a device, when it has a word for it.
+    pub(super) kind: Option<String>,
+    /// The device that it belongs to, and how.
+    pub(super) master: Option<(String, Option<String>)>,
+}
+
+/// Device `name`; none when there is none.
+pub(super) fn link(name: &str) -> Result<Option<Link>, Error> {
+    let Ok(index) = index(name) else { return Ok(None) };
+    let mut socket = NetlinkSocket::new();
+    let header = Ifinfomsg { ifi_index: index, ..Ifinfomsg::default() };
+    let request = rt_link::Request::new().op_getlink_do(&header);
+    let mut read = || -> Result<Link, ReplyError> {
+        let mut answer = socket.request(&request)?;
+        let (header, attributes) = answer.recv_one()?;
+        let has = |flag: IfinfoFlags| header.ifi_flags & flag as u32 != 0;
+        let info = attributes.get_linkinfo().ok();
+        let word = |word: &std::ffi::CStr| word.to_string_lossy().into_owned();
+        let master = attributes.get_master().ok().map(|master| {
+            let name = i32::try_from(master).ok().and_then(self::name);
+            let kind = info.as_ref().and_then(|info| info.get_slave_kind().ok()).map(word);
+            (name.unwrap_or_else(|| format!("number {master}")), kind)
+        });
+        Ok(Link {
+            index: header.ifi_index,
+            is_up: has(IfinfoFlags::Up),
+            has_carrier: has(IfinfoFlags::LowerUp),
+            kind: info.as_ref().and_then(|info| info.get_kind().ok()).map(word),
+            master,
+        })
+    };
+    match read() {
+        Ok(link) => Ok(Some(link)),
+        // It has gone since.
+        Err(_) if self::index(name).is_err() => Ok(None),
+        Err(e) => Err(Error::Failed(format!("error: interface {name}: {e}"))),
+    }
+}
+
+/// Masters whose members go on sending and receiving packets of IP themselves.
+const ROUTING_MASTERS: [&str; 1] = ["vrf"];
+
+impl Link {
+    /// Why packets of IP go past classes and counters at `interface`, and what to do; none: they do not.
+    pub(super) fn bypass(&self, interface: &str) -> Option<String> {
+        match (&self.kind, &self.master) {
+            (Some(kind), _) if kind == "bridge" => Some(format!(
+                "interface {interface} is a bridge: what it passes from port to port goes past the classes, and its ports \
+                 merge received packets. Route between the networks instead: take the port towards the peer out of the bridge \
+                 (ip link set dev PORT nomaster), give it the address, and name it as interface"
+            )),
+            (_, Some((_, Some(kind)))) if ROUTING_MASTERS.contains(&&**kind) => None,
+            (_, Some((master, kind))) => {
+                let kind = kind.as_deref().unwrap_or("master");
+                let remedy = match kind {
+                    "bond" | "team" => format!("name {master} as interface"),
+                    _ => format!(
+                        "take it out (ip link set dev {interface} nomaster), give it the address, and route instead"
+                    ),
+                };
+                Some(format!(
+                    "interface {interface} belongs to the {kind} {master}: packets leave and arrive as those of {master}, past \
+                     the classes and counters of {interface}; {remedy}"
+                ))
+            }
+            (_, None) => None,
+        }
+    }
+}
+
+/// Refuses a device at which packets would go past the gateway.
+pub(super) fn fit(name: &str) -> Result<(), Error> {
+    let why = link(name)?.and_then(|link| link.bypass(name));
+    why.map_or(Ok(()), |why| Err(Error::Missing(format!("error: {why}"))))
 }
 
 /// The queue discipline at the root of device number `index`.
@@ -90,4 +174,40 @@ pub(super) fn set_merging(name: &str, on: bool) -> Result<(), Error> {
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     Err(Error::Failed(format!("error: ethtool -K {name} gro {word}: {said}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bonds and teams cannot be made on every machine; a bridge is tried between namespaces.
+    #[test]
+    fn members_of_masters_are_refused_by_name_but_those_of_a_vrf() {
+        let link = |kind: Option<&str>, master: Option<(&str, Option<&str>)>| Link {
+            index: 3,
+            is_up: true,
+            has_carrier: true,
+            kind: kind.map(str::to_owned),
+            master: master.map(|(name, kind)| (name.to_owned(), kind.map(str::to_owned))),
+        };
+        let bypass = |link: Link| link.bypass("wan0").unwrap_or_default();
+        for fit in [link(None, None), link(Some("veth"), None), link(None, Some(("red", Some("vrf"))))] {
+            assert_eq!(bypass(fit), "");
+        }
+        let port = bypass(link(None, Some(("br0", Some("bridge")))));
+        assert!(port.contains("belongs to the bridge br0") && port.contains("nomaster"), "{port}");
+        let slave = bypass(link(None, Some(("bond0", Some("bond")))));
+        assert!(slave.contains("belongs to the bond bond0") && slave.contains("name bond0"), "{slave}");
+        let other = bypass(link(None, Some(("ovs-system", None))));
+        assert!(other.contains("belongs to the master ovs-system"), "{other}");
+        let bridge = bypass(link(Some("bridge"), None));
+        assert!(bridge.contains("is a bridge") && bridge.contains("nomaster"), "{bridge}");
+    }
+
+    #[test]
+    fn the_kernel_tells_of_a_device_and_of_none() {
+        let link = link("lo").expect("told").expect("there");
+        assert_eq!((link.index, link.master), (1, None));
+        assert_eq!(super::link("no-such-dev"), Ok(None));
+    }
 }

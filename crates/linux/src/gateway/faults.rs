@@ -19,20 +19,60 @@ pub enum Fault {
     ClassifierGone,
     /// The shaper was removed, replaced or changed.
     ShaperGone,
-    /// The interface has gone.
+    /// What is sent cannot be what the peer counts.
+    Mismatch,
+    /// Too much leaves by no class.
+    Unclassified,
+    /// The interface has gone, or another has come in its place.
     NoInterface,
+    /// The interface is down, or nothing is at its other end.
+    LinkDown,
+    /// The interface belongs to a bridge, a bond or the like, by which packets leave instead.
+    Enslaved,
+    /// The interface merges received packets.
+    MergesReceived,
+    /// The address by which the peer knows this gateway has gone.
+    AddressChanged,
+    /// The peer has another secret, or one end has none.
+    KeysDiffer,
+    /// The peer takes questions for old ones.
+    RefusedAsOld,
+    /// The peer speaks another version.
+    OtherVersion,
 }
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::ClassifierGone, Self::ShaperGone, Self::NoInterface];
+    pub const ALL: [Self; 12] = [
+        Self::ClassifierGone,
+        Self::ShaperGone,
+        Self::Mismatch,
+        Self::Unclassified,
+        Self::NoInterface,
+        Self::LinkDown,
+        Self::Enslaved,
+        Self::MergesReceived,
+        Self::AddressChanged,
+        Self::KeysDiffer,
+        Self::RefusedAsOld,
+        Self::OtherVersion,
+    ];
 
     /// As status, log and metrics call it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ClassifierGone => "classifier-gone",
             Self::ShaperGone => "shaper-gone",
+            Self::Mismatch => "mismatch",
+            Self::Unclassified => "unclassified",
             Self::NoInterface => "no-interface",
+            Self::LinkDown => "link-down",
+            Self::Enslaved => "enslaved",
+            Self::MergesReceived => "merges-received",
+            Self::AddressChanged => "address-changed",
+            Self::KeysDiffer => "keys-differ",
+            Self::RefusedAsOld => "refused-as-old",
+            Self::OtherVersion => "other-version",
         }
     }
 }
@@ -118,6 +158,11 @@ impl Status {
         }
     }
 
+    /// Whether a fault is there that the gateway has mended.
+    pub(super) fn is_mended(&self, kind: Fault) -> bool {
+        self.faults.iter().any(|fault| fault.kind == kind && fault.active && fault.mended.is_some())
+    }
+
     /// Ends what was mended and has not come again.
     pub(super) fn end_mended(&mut self, now: Time) {
         let over = |fault: &FaultStatus| fault.active && fault.mended.is_some_and(|at| at + SHOWN <= now);
@@ -146,9 +191,9 @@ mod tests {
         status.end_mended(at(9100));
         assert!(!status.has_fault(Fault::ShaperGone));
         assert_eq!(status.fault_times(Fault::ShaperGone), 1);
-        status.begin_fault(at(9200), Fault::NoInterface, "gone".to_owned());
+        status.begin_fault(at(9200), Fault::Mismatch, "gone".to_owned());
         status.begin_fault(at(9300), Fault::ClassifierGone, "gone".to_owned());
         let kinds: Vec<Fault> = status.faults.iter().map(|fault| fault.kind).collect();
-        assert_eq!(kinds, Fault::ALL, "in the order of kinds");
+        assert_eq!(kinds, Fault::ALL[..3], "in the order of kinds");
     }
 }

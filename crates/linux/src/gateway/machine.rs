@@ -10,6 +10,7 @@ use bandmaster_core::id::{NodeId, PortId};
 use bandmaster_core::runtime::{Host, Refusal, Refusals};
 use bandmaster_core::scheme::Act;
 use bandmaster_core::scheme::er2bc::deployment::{Class, Deployment, Role};
+use bandmaster_core::scheme::er2bc::mismatch::Cause;
 use bandmaster_core::scheme::er2bc::probe::{Auth, Body, Endpoint, Message};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::Rate;
@@ -98,6 +99,7 @@ impl Machine {
     pub(super) fn new(loaded: Loaded, state: Option<State>, dry_run: bool) -> Result<Self, Error> {
         let Deployment { peer, listen, interface, .. } = &loaded.deployment;
         device::index(interface)?;
+        device::fit(interface)?;
         let socket = open(&loaded.deployment)?;
         let clock = Clock::new();
         let shared: Shared = Arc::new(Mutex::new(Status {
@@ -341,7 +343,11 @@ impl Machine {
             let status = status::lock(&shared);
             (status.receiver.is_some(), status.sender.is_some())
         };
-        let is_question = Message::starts_question(datagram);
+        if asks && Message::starts_refusal(datagram) {
+            self.heed(datagram);
+            return None;
+        }
+        let is_question = Message::starts_any_question(datagram);
         if !(if is_question { answers } else { asks }) {
             status::lock(&shared).refused.kind += 1;
             return None;
@@ -353,9 +359,12 @@ impl Machine {
             Ok(opened) => opened,
             Err(error) => {
                 status::lock(&shared).refused.count(error);
+                self.note_bad(datagram, error, is_question);
                 return None;
             }
         };
+        let payload = payload.to_vec();
+        self.note_good(body == Body::Question);
         let now = self.clock.now();
         if body == Body::Question {
             let (now, passed) = match note {
@@ -367,7 +376,7 @@ impl Machine {
                 receiver.heard = Some(now);
                 (receiver.packets, receiver.bytes) = (passed.packets, passed.bytes);
             }
-            return Some((now, payload.to_vec(), passed));
+            return Some((now, payload, passed));
         }
         let number = (epoch, seq.get());
         let Some(at) = self.asked.iter().position(|asked| *asked == number) else {
@@ -383,7 +392,7 @@ impl Machine {
             }
         }
         self.look_for_unseen(seq.get());
-        Some((now, payload.to_vec(), Passed::default()))
+        Some((now, payload, Passed::default()))
     }
 
     /// An answer has come. When it is to a question that nobody saw go, again and again, questions take another way than
@@ -603,6 +612,7 @@ impl Host for Machine {
         if let Some(mbit) = value("estimate") {
             sender.estimate = (mbit * 1e6).round() as u64;
         }
+        let mismatch = value("mismatch").and_then(Cause::from_code);
         let is_silent = value("silent") == Some(1.0);
         if is_silent != (sender.state == PeerState::Silent) {
             if is_silent {
@@ -614,6 +624,8 @@ impl Host for Machine {
                 sender.state = PeerState::Answering;
             }
         }
+        drop(status);
+        self.note_mismatch(mismatch);
     }
 
     fn probe(&mut self, _now: Time, _from: NodeId, _to: NodeId, payload: Vec<u8>) -> Result<(), Refusal> {

@@ -83,6 +83,9 @@ pub fn plan(loaded: &Loaded) -> Result<Plan, Error> {
     match device::index(&interface) {
         Err(error) => obstacles.push(error.to_string()),
         Ok(index) => {
+            if let Err(error) = device::fit(&interface) {
+                obstacles.push(error.to_string());
+            }
             let qdisc = device::root_qdisc(index)?;
             now = Some(qdisc.as_ref().map_or("no qdisc".to_owned(), |qdisc| {
                 let whose = if qdisc.foreign() { "of somebody" } else { "of the kernel" };

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use bandmaster_core::scheme::er2bc::deployment::{Deployment, Match, Protocol, Role};
+use bandmaster_core::scheme::er2bc::deployment::{Deployment, Match, Protocol, Role, Sender};
 use bandmaster_core::time::Span;
 use netlink_bindings::nftables::{Nfgenmsg, Request};
 use netlink_socket2::{NetlinkSocket, ReplyError};
@@ -20,6 +20,8 @@ const FIRST: &str = "gateway";
 pub(super) const DATA: &str = "data";
 /// Name of the counter of data that was received while a question was answered.
 pub(super) const LATE: &str = "late";
+/// Name of the counter of what leaves by no class.
+pub(super) const UNCLASSIFIED: &str = "unclassified";
 /// How long a question keeps the second counter running.
 pub(super) const ANSWERING: Span = Span::from_millis(100);
 
@@ -40,7 +42,11 @@ pub(super) fn ruleset(deployment: &Deployment) -> String {
             "\tset asked {{\n\t\ttype iface_index\n\t\tsize 2\n\t\tflags dynamic,timeout\n\t\ttimeout {ANSWERING}\n\t}}\n"
         );
     }
+    let takes_all = |sender: &Sender| sender.classes.last().is_some_and(|class| class.matches.is_empty());
     if let Some(sender) = &deployment.sender {
+        if !takes_all(sender) {
+            let _ = writeln!(text, "\tcounter {UNCLASSIFIED} {{\n\t}}\n");
+        }
         text += "\tchain classes {\n\t\ttype filter hook postrouting priority mangle; policy accept;\n";
         // Probes leave unshaped, ahead of the data.
         let _ = writeln!(
@@ -63,6 +69,9 @@ pub(super) fn ruleset(deployment: &Deployment) -> String {
                     );
                 }
             }
+        }
+        if !takes_all(sender) {
+            let _ = writeln!(text, "\t\toifname \"{interface}\" counter name \"{UNCLASSIFIED}\"");
         }
         text += "\t}\n";
     }
@@ -258,6 +267,16 @@ source = "10.9.0.0/16"
             "iifname \"wan0\" ip saddr 10.9.0.0/16 jump counted",
         ];
         assert_eq!(rules, expected);
+    }
+
+    /// Where no class takes all that is left, what is left is counted.
+    #[test]
+    fn what_fits_no_class_is_counted() {
+        let file = BOTH.replace("name = \"rest\"", "name = \"rest\"\nmatch = [{ dscp = [0] }]");
+        let text = ruleset(&parse("f", &file).expect("valid"));
+        assert!(text.contains("\t\toifname \"wan0\" counter name \"unclassified\"\n\t}\n"), "{text}");
+        assert!(text.contains("counter unclassified {"), "{text}");
+        assert!(!ruleset(&parse("f", BOTH).expect("valid")).contains("unclassified"));
     }
 
     /// nftables itself reads every kind of rule, where it is installed and may be asked.

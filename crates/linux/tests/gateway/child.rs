@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bandmaster_linux::gateway;
 
-use super::{lab, probes};
+use super::{faults, lab, probes};
 
 /// The environment variable with the words.
 pub(crate) const COMMAND: &str = "BANDMASTER_GATEWAY_TEST";
@@ -31,7 +31,9 @@ fn child() {
             let restored = gateway::restore(Path::new(folder), true).unwrap_or_else(failed);
             println!("{restored:?}");
         }
-        ["load", kbits, seconds] => load(number(kbits), number(seconds)),
+        ["load", kbits, seconds] => load(number(kbits), number(seconds), 5201),
+        ["load", kbits, seconds, port] => load(number(kbits), number(seconds), number(port) as u16),
+        ["stranger", words @ ..] => faults::stranger(words),
         ["impostor", folder] => probes::impostor(Path::new(folder)),
         ["asker", folder] => probes::asker(Path::new(folder)),
         other => panic!("unknown words {other:?}"),
@@ -46,8 +48,8 @@ fn number(text: &str) -> u64 {
     text.parse().expect("a number")
 }
 
-/// Five flows of `kbits` each, counted as IP with 1400 bytes of payload, to ports 5201 to 5205.
-fn load(kbits: u64, seconds: u64) {
+/// Five flows of `kbits` each, counted as IP with 1400 bytes of payload, to five ports from `port` on.
+fn load(kbits: u64, seconds: u64, port: u16) {
     const PAYLOAD: usize = 1400;
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
     let gap = Duration::from_nanos((PAYLOAD as u64 + 28) * 8_000_000 / kbits / 5);
@@ -59,7 +61,7 @@ fn load(kbits: u64, seconds: u64) {
             thread::sleep(wait);
         }
         // Nobody has to listen.
-        let _ = socket.send_to(&[0; PAYLOAD], (lab::SINK, 5201 + (count % 5) as u16));
+        let _ = socket.send_to(&[0; PAYLOAD], (lab::SINK, port + (count % 5) as u16));
         count += 1;
     }
 }

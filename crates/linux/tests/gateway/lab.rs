@@ -128,6 +128,11 @@ impl Lab {
     #[cfg(feature = "bpf")]
     pub(crate) fn renew_right(&self) {
         self.inside("r", "ip link del dev right");
+        self.make_right();
+    }
+
+    /// That link, where there is none.
+    pub(crate) fn make_right(&self) {
         self.right();
         self.right_routes();
     }

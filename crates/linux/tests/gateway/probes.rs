@@ -15,7 +15,7 @@ use super::lab::{GATEWAY_1, GATEWAY_2, KEYED, Lab, key, receiver, sender};
 const FALSE_PROBES: usize = 100_000;
 const PORT: u16 = 4741;
 
-fn socket(own: &str, peer: &str) -> UdpSocket {
+pub(crate) fn socket(own: &str, peer: &str) -> UdpSocket {
     let socket = UdpSocket::bind((own, PORT)).expect("bound");
     socket.connect((peer, PORT)).expect("connected");
     socket.set_read_timeout(Some(Duration::from_millis(200))).expect("set");
@@ -84,10 +84,11 @@ pub(crate) fn impostor(folder: &Path) {
 pub(crate) fn asker(folder: &Path) {
     let socket = socket(GATEWAY_1, GATEWAY_2);
     let (mut end, mut seq, mut real) = (Endpoint::new(key(), 1), Seq::new(0), Vec::new());
+    // What the gateway refuses it says so, at most once a second: that is no answer.
     let answers = || {
-        let mut count = 0;
-        while socket.recv(&mut [0; 256]).is_ok() {
-            count += 1;
+        let (mut count, mut datagram) = (0, [0; 256]);
+        while let Ok(length) = socket.recv(&mut datagram) {
+            count += u32::from(!Message::starts_refusal(&datagram[..length]));
         }
         count
     };

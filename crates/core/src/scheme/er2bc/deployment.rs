@@ -104,6 +104,8 @@ pub struct Sender {
     pub safe_rate: Rate,
     /// How long the peer may be silent before `safe_rate`.
     pub hold: Span,
+    /// Share of the bytes from which on it is said that they leave by no class.
+    pub unclassified: f64,
 }
 
 /// This gateway, and the other, as its roles number them.
@@ -321,6 +323,8 @@ static CONTROL: TableDef = TableDef {
             "safe-rate": RATE, required;
             /// How long the peer may be silent before that
             "hold": SPAN, default "10s";
+            /// Share of the bytes of 10 s from which on it is said that they leave by no class; at least this share of a fifth of the bandwidth in force
+            "unclassified": Kind::Float { min: 0.0, max: 1.0 }, default "0.05";
         },
     ],
     selector: None,
@@ -570,6 +574,7 @@ fn sender(reader: &mut Reader, file: &Section<'_>) -> Option<Sender> {
     file.item("classes")?;
     let layer = reader.table(file, "control");
     let control = reader.section(&CONTROL, &layer);
+    let unclassified = control.float("unclassified");
     let (safe_rate, hold, cycle) = (control.rate("safe-rate"), control.span("hold"), control.span("cycle"));
     if cycle.is_some_and(|cycle| cycle < Span::from_millis(10)) {
         reader.fail_key(&control, "cycle", "must be at least 10ms");
@@ -603,7 +608,7 @@ fn sender(reader: &mut Reader, file: &Section<'_>) -> Option<Sender> {
     params.set("redundant", Value::List(redundant));
     params.set("safe-rate", Value::Rate(safe_rate?));
     params.set("hold", Value::Span(hold?));
-    Some(Sender { params, classes, safe_rate: safe_rate?, hold: hold? })
+    Some(Sender { params, classes, safe_rate: safe_rate?, hold: hold?, unclassified: unclassified? })
 }
 
 fn classes(reader: &mut Reader, file: &Section<'_>) -> Vec<Class> {

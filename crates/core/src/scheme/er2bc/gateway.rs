@@ -1,6 +1,7 @@
 //! The two gateways as controllers: one asks and divides, the other answers.
 
-use super::abw::Estimator;
+use super::abw::{self, Estimator};
+use super::mismatch::Mismatch;
 use super::probe::{Body, Counters, Message, Seq};
 use super::shares::{Plan, Shares};
 use crate::control::{Action, Controller, Gauges, Observation, Outbox, Passed, body};
@@ -25,7 +26,8 @@ pub(super) struct Sender {
     pub(super) watchdog: Option<Watchdog>,
 }
 
-/// Goes to a safe bandwidth while the other gateway is silent: the estimate is of a path that may be another by then.
+/// Goes to a safe bandwidth while the other gateway is silent, since the estimate is of a path that may be another by then, and
+/// while the counts of both ends cannot match, since the estimate then is of nothing.
 pub(super) struct Watchdog {
     /// How long it may be silent.
     pub(super) hold: Span,
@@ -34,6 +36,16 @@ pub(super) struct Watchdog {
     /// When it was heard last; the start before that.
     pub(super) heard: Time,
     pub(super) is_silent: bool,
+    pub(super) counts: Mismatch,
+    /// The estimate when counts began to tell something: what it goes on from when they match again.
+    pub(super) trusted: Rate,
+}
+
+impl Watchdog {
+    /// Whether the safe bandwidth is in force.
+    fn is_alarmed(&self) -> bool {
+        self.is_silent || self.counts.verdict().is_some()
+    }
 }
 
 impl Sender {
@@ -45,9 +57,15 @@ impl Sender {
     }
 
     fn on_left(&mut self, now: Time, payload: &[u8], passed: Passed, out: &mut Outbox) {
-        if let Some((seq, _)) = self.asked.take_if(|(_, asked)| asked == payload)
-            && self.estimator.on_sent(seq, self.on_link(counters(passed, now)))
-        {
+        let Some((seq, _)) = self.asked.take_if(|(_, asked)| asked == payload) else { return };
+        let counted = counters(passed, now);
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.counts.on_sent(seq, counted);
+            if watchdog.counts.verdict().is_some() {
+                return;
+            }
+        }
+        if self.estimator.on_sent(seq, self.on_link(counted)) {
             self.shares.on_cut(self.estimator.estimate());
             self.set(out);
         }
@@ -61,13 +79,35 @@ impl Sender {
             watchdog.heard = now;
             std::mem::take(&mut watchdog.is_silent)
         });
-        let update = self.estimator.on_answer(seq, self.on_link(received), now);
+        let has_changed = self.compare(seq, received);
+        let trusts = self.watchdog.as_ref().is_none_or(|watchdog| watchdog.counts.verdict().is_none());
+        let update = if trusts { self.estimator.on_answer(seq, self.on_link(received), now) } else { None };
         if let Some(update) = &update {
             self.shares.on_update(update);
         }
-        if update.is_some() || was_silent {
+        if update.is_some() || was_silent || has_changed {
             self.set(out);
         }
+    }
+
+    /// Compares the counts of both ends; true when they begin or end to mismatch. The estimator hears nothing meanwhile, and
+    /// begins anew at what could be trusted last.
+    fn compare(&mut self, seq: Seq, received: Counters) -> bool {
+        let Some(watchdog) = &mut self.watchdog else { return false };
+        if !watchdog.counts.is_suspicious() {
+            watchdog.trusted = self.estimator.estimate();
+        }
+        if !watchdog.counts.on_answer(seq, received) {
+            return false;
+        }
+        if watchdog.counts.verdict().is_none() {
+            let initial = watchdog.trusted;
+            let settings = abw::Settings { initial, ..self.estimator.settings().clone() };
+            self.estimator = Estimator::new(settings);
+            self.estimator.set_goals(&self.shares.goals());
+            self.shares.on_cut(self.estimator.estimate());
+        }
+        true
     }
 
     /// Counters of IP packets as bytes on the link. They wrap.
@@ -79,7 +119,7 @@ impl Sender {
     /// Puts into the shaper what is to be in force now.
     fn set(&self, out: &mut Outbox) {
         match &self.watchdog {
-            Some(watchdog) if watchdog.is_silent => set(self.port, &watchdog.safe, out),
+            Some(watchdog) if watchdog.is_alarmed() => set(self.port, &watchdog.safe, out),
             _ => set(self.port, self.shares.plan(), out),
         }
     }
@@ -155,6 +195,8 @@ impl Controller for Sender {
         gauges.show("spare", (estimate.bits_per_sec() as f64 - classes as f64) / 1e6);
         if let Some(watchdog) = &self.watchdog {
             gauges.show("silent", f64::from(u8::from(watchdog.is_silent)));
+            let verdict = watchdog.counts.verdict();
+            gauges.show("mismatch", verdict.map_or(0.0, |verdict| f64::from(verdict.cause.code())));
         }
     }
 }

@@ -11,11 +11,13 @@
 //! | [`More`](Cause::More) | sum R > 1.02 sum S + 10 in ten rounds, R > S in three of them, and twenty rounds before lack less than half of it: a queue that empties is none |
 //! | [`Merged`](Cause::Merged) | of 60 rounds: more than 5 % and 100 of the packets are missing, and less than a quarter of that share of the bytes |
 //! | [`Bytes`](Cause::Bytes) | of 60 rounds and 1000 packets: the bytes differ by more than 2 %, and more than missing packets can explain |
-//! | [`Share`](Cause::Share) | of up to 600 rounds: P(at most k of n probes lost when each is with m) < 10^-3 up to 30 probes, 10^-6 beyond |
+//! | [`Share`](Cause::Share) | of the last 8, 10, 14, 20, 30, 60, 120, 240 or 600 rounds: P(at most k of n probes lost when each is with m) < 10^-3 up to 30 probes, 10^-6 beyond |
 //!
 //! There m is the share of packets that is missing: of all, or the lower quartile of rounds of at least 10 packets when that
 //! is less, since losses of a full queue come in some rounds, and errors of counting in all. What is lost at random with equal
-//! chance for data and probes gives no alarm: at 10 % one in 10^4 days or fewer (see the tests).
+//! chance for data and probes gives hardly an alarm: at 10 % and a return path that loses nothing, one in 4 10^5 days with 40
+//! packets a round, 2 10^4 with 200, 200 with any number, and one in 10^5 starts (binomial distributions, summed over the ways to
+//! cross the bounds). Losses on the way back make it rarer. Beyond 25 % there may be some a day.
 
 use std::collections::VecDeque;
 
@@ -99,8 +101,13 @@ const MERGED_SHARE: f64 = 0.05;
 /// Bytes may differ by this share, and by the largest of the missing packets.
 const SIZE_SHARE: f64 = 0.02;
 const LARGEST_PACKET: f64 = 2000.0;
+/// A round that differs by more is no ground to trust an estimate.
+const SUSPICIOUS: f64 = 0.1;
 /// Less is not looked at.
 const LEAST_SHARE: f64 = 0.02;
+/// Rounds for [`Cause::Share`]: the last so many, so that what begins late is seen as soon. In fewer it is told by
+/// [`Cause::Nothing`].
+const SHARE_ROUNDS: [usize; 9] = [8, 10, 14, 20, 30, 60, 120, 240, MOST_ROUNDS];
 /// Few probes, and the chance that is taken for none with them, and with more.
 const FEW_PROBES: u64 = 30;
 const CHANCE: [f64; 2] = [1e-3, 1e-6];
@@ -113,6 +120,12 @@ impl Mismatch {
     /// What cannot match now.
     pub const fn verdict(&self) -> Option<Verdict> {
         self.verdict
+    }
+
+    /// Whether the last round was none to trust an estimate by.
+    pub fn is_suspicious(&self) -> bool {
+        let last = Sum::of(self.last(1));
+        self.verdict.is_some() || last.lost().abs() > SUSPICIOUS * last.sent.packets as f64
     }
 
     /// Question `seq` leaves after `sent`.
@@ -134,8 +147,7 @@ impl Mismatch {
         let Some(at) = self.open.iter().position(|(open, _)| *open == seq) else { return false };
         let Some((_, sent)) = self.open.drain(..=at).next_back() else { return false };
         let base = self.base.replace((sent, received));
-        let passed =
-            base.and_then(|base| Some((advance(&base.0, &sent)?, advance(&base.1, &received)?)));
+        let passed = base.and_then(|base| Some((advance(&base.0, &sent)?, advance(&base.1, &received)?)));
         let Some((sent, received)) = passed else { return false };
         let lost = u32::try_from(at).unwrap_or(u32::MAX);
         let round = Round { sent, received, lost };
@@ -168,7 +180,6 @@ impl Mismatch {
     }
 
     fn judge(&self) -> Option<Verdict> {
-        let all = Sum::of(self.rounds.iter());
         if let Some(missing) = self.unmatched(|round| round.received.packets == 0, |sum| sum.sent.packets) {
             return Some(Verdict { cause: Cause::Nothing, missing });
         }
@@ -188,10 +199,15 @@ impl Mismatch {
         if sizes.sent.packets >= SIZE_PACKETS && sizes.differs_in_size() {
             return Some(Verdict { cause: Cause::Bytes, missing: sizes.missing() });
         }
-        let (missing, probes) = (self.share(&all), self.rounds.len() as u64 + all.lost_probes);
-        let chance = CHANCE[usize::from(probes > FEW_PROBES)];
-        let is_beyond = missing >= LEAST_SHARE && at_most(all.lost_probes, probes, missing) < chance;
-        is_beyond.then_some(Verdict { cause: Cause::Share, missing })
+        SHARE_ROUNDS.iter().find_map(|rounds| {
+            let sum = Sum::of(self.last(*rounds));
+            let (missing, probes) = (self.share(*rounds, &sum), sum.probes);
+            let chance = CHANCE[usize::from(probes > FEW_PROBES)];
+            let is_beyond = self.rounds.len() >= *rounds
+                && missing >= LEAST_SHARE
+                && at_most(sum.lost_probes, probes, missing) < chance;
+            is_beyond.then_some(Verdict { cause: Cause::Share, missing })
+        })
     }
 
     /// Part that is missing when the last rounds, three at least, are all such, and of enough packets.
@@ -201,16 +217,16 @@ impl Mismatch {
         (run >= FEW_ROUNDS && packets(&sum) >= FEW_PACKETS).then(|| sum.missing())
     }
 
-    /// Part of the packets that is missing.
-    fn share(&self, all: &Sum) -> f64 {
-        let full = self.rounds.iter().filter(|round| round.sent.packets >= FEW_PACKETS);
+    /// Part of the packets that is missing in the last rounds, of which `sum` is the sum.
+    fn share(&self, rounds: usize, sum: &Sum) -> f64 {
+        let full = self.last(rounds).filter(|round| round.sent.packets >= FEW_PACKETS);
         let mut shares: Vec<f64> = full.map(|round| Sum::of([round].into_iter()).missing()).collect();
         if shares.is_empty() {
             return 0.0;
         }
         let quartile = (shares.len() - 1) / 4;
         let (_, quartile, _) = shares.select_nth_unstable_by(quartile, f64::total_cmp);
-        quartile.min(all.missing())
+        quartile.min(sum.missing())
     }
 
     /// Whether the rounds since `verdict` began match.
@@ -229,11 +245,10 @@ impl Mismatch {
             Cause::Nothing | Cause::Merged | Cause::Share => recent.missing() < verdict.missing / 2.0,
         };
         let all = Sum::of(self.rounds.iter());
-        let probes = self.rounds.len() as u64 + all.lost_probes;
         matches
-            || probes > FEW_PROBES
+            || all.probes > FEW_PROBES
                 && verdict.cause == Cause::Share
-                && at_most(all.lost_probes, probes, all.missing().max(0.0)) > LIKELY
+                && at_most(all.lost_probes, all.probes, all.missing().max(0.0)) > LIKELY
     }
 }
 
@@ -242,6 +257,7 @@ impl Mismatch {
 struct Sum {
     sent: Passed,
     received: Passed,
+    probes: u64,
     lost_probes: u64,
 }
 
@@ -250,6 +266,7 @@ impl Sum {
         rounds.fold(Self::default(), |sum, round| Self {
             sent: add(sum.sent, round.sent),
             received: add(sum.received, round.received),
+            probes: sum.probes + u64::from(round.lost) + 1,
             lost_probes: sum.lost_probes + u64::from(round.lost),
         })
     }
@@ -313,4 +330,194 @@ fn at_most(k: u64, n: u64, p: f64) -> f64 {
         sum += term;
     }
     last * sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Stream;
+    use crate::time::Time;
+
+    /// Two ends that count, round for round.
+    #[derive(Default)]
+    struct Ends {
+        mismatch: Mismatch,
+        seq: u16,
+        sent: Passed,
+        received: Passed,
+    }
+
+    impl Ends {
+        /// So many packets of 1000 bytes sent and received; whether the probe comes back.
+        fn round(&mut self, sent: u64, received: u64, is_answered: bool) -> Option<Cause> {
+            self.sized((sent, sent * 1000), (received, received * 1000), is_answered)
+        }
+
+        fn sized(&mut self, sent: (u64, u64), received: (u64, u64), is_answered: bool) -> Option<Cause> {
+            self.sent = add(self.sent, Passed { packets: sent.0, bytes: sent.1 });
+            self.received = add(self.received, Passed { packets: received.0, bytes: received.1 });
+            self.seq += 1;
+            let time = Time::from_nanos(u64::from(self.seq) * 1_000_000_000);
+            let at = |passed: Passed| Counters { packets: passed.packets, bytes: passed.bytes, time };
+            self.mismatch.on_sent(Seq::new(self.seq), at(self.sent));
+            if is_answered {
+                self.mismatch.on_answer(Seq::new(self.seq), at(self.received));
+            }
+            self.mismatch.verdict().map(|verdict| verdict.cause)
+        }
+
+        /// Rounds until the verdict is `wanted`.
+        fn until(&mut self, wanted: Option<Cause>, sent: u64, received: u64) -> usize {
+            (1..200).find(|_| self.round(sent, received, true) == wanted).expect("in 200 rounds")
+        }
+    }
+
+    /// By hand: .7^10 = 0.0282; of 20 with .3 at most 2: .7^20 + 20 .3 .7^19 + 190 .09 .7^18 = 0.0355.
+    #[test]
+    fn chances_are_those_of_the_binomial() {
+        let near = |a: f64, b: f64| assert!((a / b - 1.0).abs() < 1e-3, "{a} {b}");
+        near(at_most(0, 10, 0.3), 0.028_248);
+        near(at_most(2, 20, 0.3), 0.035_483);
+        assert_eq!((at_most(3, 10, 0.3), at_most(1, 10, 1.0), at_most(0, 5, 0.0)), (1.0, 0.0, 1.0));
+        let direct = |k: u64, n: u64, p: f64| -> f64 {
+            let mut ways = 1.0;
+            let mut sum = 0.0;
+            for i in 0..=k {
+                sum += ways * p.powi(i as i32) * (1.0 - p).powi((n - i) as i32);
+                ways = ways * (n - i) as f64 / (i + 1) as f64;
+            }
+            sum
+        };
+        for (k, n, p) in [(5, 100, 0.1), (40, 600, 0.1), (1, 30, 0.5), (90, 600, 0.2)] {
+            near(at_most(k, n, p), direct(k, n, p));
+        }
+    }
+
+    #[test]
+    fn what_is_not_counted_at_all_is_found_in_three_rounds_and_forgotten_in_five() {
+        let mut ends = Ends::default();
+        assert_eq!((ends.round(50, 50, true), ends.round(50, 50, true)), (None, None));
+        assert_eq!(ends.until(Some(Cause::Nothing), 50, 0), 3);
+        assert!((0..100).all(|_| ends.round(0, 0, true) == Some(Cause::Nothing)), "silence tells nothing");
+        assert_eq!(ends.until(None, 50, 50), MATCHING);
+        assert_eq!(ends.until(Some(Cause::Nothing), 4, 0), 3, "rounds of 4 packets: 12 of 10");
+        assert_eq!(ends.until(None, 4, 4), MATCHING);
+        assert_eq!(ends.until(Some(Cause::Nothing), 2, 0), 5);
+    }
+
+    #[test]
+    fn what_is_counted_but_not_sent_is_found_and_ends_with_it() {
+        let mut ends = Ends::default();
+        ends.round(50, 50, true);
+        assert_eq!(ends.until(Some(Cause::Unsent), 0, 20), 3);
+        assert_eq!(ends.until(None, 0, 0), MATCHING);
+        for _ in 0..40 {
+            ends.round(50, 50, true);
+        }
+        assert_eq!(ends.until(Some(Cause::More), 50, 75), 3);
+        assert_eq!(ends.until(None, 50, 50), MATCHING);
+    }
+
+    /// Probes that overtake a queue: what stood in it comes later, and was missing before.
+    #[test]
+    fn a_queue_that_empties_is_no_mismatch() {
+        let mut ends = Ends::default();
+        for _ in 0..40 {
+            assert_eq!(ends.round(100, 100, true), None);
+        }
+        for received in [20, 20, 20, 20, 20] {
+            assert_eq!(ends.round(100, received, true), None);
+        }
+        for _ in 0..10 {
+            assert_eq!(ends.round(20, 60, true), None);
+        }
+    }
+
+    /// The first round is cut by what begins in it: 95 % are missing, then all.
+    #[test]
+    fn what_begins_within_a_round_has_the_same_cause() {
+        let mut ends = Ends::default();
+        ends.round(40, 40, true);
+        ends.round(40, 2, true);
+        assert_eq!(ends.until(Some(Cause::Nothing), 40, 0), 3);
+    }
+
+    /// Half is IPv6 that nobody counts: .5^10 < 10^-3; 30 %: .7^20 < 10^-3.
+    #[test]
+    fn a_share_is_told_from_losses_by_probes_that_are_not_lost() {
+        let mut ends = Ends::default();
+        for _ in 0..700 {
+            assert_eq!(ends.round(100, 100, true), None);
+        }
+        assert_eq!(ends.until(Some(Cause::Share), 100, 50), 10);
+        assert!((ends.mismatch.verdict().expect("one").missing - 0.5).abs() < 1e-9);
+        assert_eq!(ends.until(None, 100, 100), MATCHING);
+        assert_eq!(ends.until(Some(Cause::Share), 100, 70), 20);
+        assert_eq!(ends.until(None, 100, 90), MATCHING);
+    }
+
+    /// A full queue loses packets in some rounds, half of them in each; probes come through.
+    #[test]
+    fn losses_of_a_full_queue_are_no_mismatch() {
+        let mut ends = Ends::default();
+        for round in 0..2000 {
+            let received = if round % 3 == 0 { 50 } else { 100 };
+            assert_eq!(ends.round(100, received, true), None);
+        }
+    }
+
+    /// Twenty packets of 1500 bytes become one; or each end counts other headers.
+    #[test]
+    fn merged_packets_and_other_sizes_are_told_by_their_bytes() {
+        let mut ends = Ends::default();
+        ends.sized((100, 150_000), (100, 150_000), true);
+        let merged = (0..10).find_map(|_| ends.sized((100, 150_000), (5, 144_000), true));
+        assert_eq!(merged, Some(Cause::Merged));
+        let mut ends = Ends::default();
+        let headers = (0..30).find_map(|_| ends.sized((100, 20_000), (100, 24_000), true));
+        assert_eq!(headers, Some(Cause::Bytes));
+        // Large packets are lost more often than small ones.
+        let mut ends = Ends::default();
+        for _ in 0..700 {
+            assert_eq!(ends.sized((100, 78_000), (95, 70_500), false), None);
+            assert_eq!(ends.sized((100, 78_000), (95, 70_500), true), None);
+        }
+    }
+
+    /// A restart at either end, and a counter that wraps.
+    #[test]
+    fn counters_that_begin_anew_are_no_mismatch() {
+        let mut ends = Ends::default();
+        for _ in 0..20 {
+            assert_eq!(ends.round(100, 100, true), None);
+            ends.received = Passed::default();
+            assert_eq!(ends.round(100, 0, true), None);
+            ends.sent = Passed { packets: u64::MAX - 150, bytes: u64::MAX - 2000 };
+        }
+    }
+
+    /// Days of 86,400 rounds at random losses of data and probes alike.
+    fn days(loss: f64, packets: u64, rounds: u32) -> u32 {
+        let mut random = Stream::new(7, 0, "mismatch");
+        let mut ends = Ends::default();
+        let mut alarms = 0;
+        for _ in 0..rounds {
+            let received = (0..packets).filter(|_| !random.chance(loss)).count() as u64;
+            let is_answered = !random.chance(loss);
+            let was = ends.mismatch.verdict().is_some();
+            let is = ends.round(packets, received, is_answered).is_some();
+            alarms += u32::from(is && !was);
+            ends.seq %= 60_000;
+        }
+        alarms
+    }
+
+    /// The return path loses nothing here, which is the worst case.
+    #[test]
+    fn random_loss_is_no_mismatch() {
+        let rounds = 10_000;
+        for (loss, packets) in [(0.01, 40), (0.05, 100), (0.1, 12), (0.1, 40), (0.1, 200)] {
+            assert_eq!(days(loss, packets, rounds), 0, "{loss} of {packets} packets");
+        }
+    }
 }

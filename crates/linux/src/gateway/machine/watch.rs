@@ -1,25 +1,111 @@
 //! Looks around once a second: whether what the gateway has put in place still stands, and what is wrong beside it. What it
 //! can mend it mends.
 
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, UdpSocket};
+
+use bandmaster_core::scheme::er2bc::deployment::{Auth, Role};
+use bandmaster_core::scheme::er2bc::mismatch::Cause;
+use bandmaster_core::scheme::er2bc::probe::{ProbeError, Reason, VERSION};
+use bandmaster_core::time::{Span, Time};
+
 use super::super::faults::Fault;
-use super::{Machine, Received, device, install, rules, status};
+use super::super::journal::Entry;
+use super::{Endpoint, Machine, Received, device, install, rules, status};
+
+/// As long without a good message from the peer, bad ones are its own, and not somebody's.
+const NO_GOOD: Span = Span::from_secs(6);
+/// Bad messages from which on that is said.
+const FEW_BAD: u32 = 3;
+/// What is not heard for so long is over.
+const OVER: Span = Span::from_secs(10);
+/// How often it is asked whether received packets are merged, which takes a program.
+const MERGING: Span = Span::from_secs(5);
+/// Over so many looks around, a second each, it is summed up what leaves by no class.
+const LOOKS: usize = 10;
+/// Bytes that leave by no class matter when they are many beside this part of the bandwidth in force.
+const BUSY: f64 = 0.2;
+/// At most one refusal in that time.
+const REFUSALS: Span = Span::from_millis(900);
 
 /// What was seen last.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Watch {
     /// The kernel's number of its rules, when the table was as it should be.
     generation: Option<u32>,
     /// The table as it should be.
     table: Option<String>,
+    /// The interface's number.
+    index: Option<i32>,
+    /// When it was asked last whether received packets are merged.
+    merging: Option<Time>,
+    /// Own address towards the peer; the first one is that by which the peer knows this gateway.
+    known_as: Option<IpAddr>,
+    /// Bytes that have left by no class, and by classes, second for second.
+    left: VecDeque<(u64, u64)>,
+    unclassified: Option<Received>,
+    /// Messages that answer, and questions.
+    answers: Heard,
+    questions: Heard,
+    /// When a question was refused last.
+    refused: Option<Time>,
+    /// The peer's version, by a message of it with a good tag, and when that came.
+    version: Option<(u8, Time)>,
+}
+
+/// What came from the peer's address in one direction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heard {
+    /// The last good message.
+    good: Option<Time>,
+    /// Since then: with a false tag or none, or with one that should have none; and the last of them.
+    false_tags: u32,
+    false_tag: Option<Time>,
+    /// Since then: good ones but for a number of an earlier epoch.
+    old: u32,
+    last_old: Option<Time>,
+}
+
+impl Heard {
+    fn is_quiet(&self, now: Time) -> bool {
+        self.good.is_none_or(|good| now.since(good) >= NO_GOOD)
+    }
+
+    fn has_other_key(&self, now: Time) -> bool {
+        let recent = self.false_tag.is_some_and(|at| now.since(at) < OVER);
+        recent && self.false_tags >= FEW_BAD && self.is_quiet(now)
+    }
+
+    fn is_behind(&self, now: Time) -> bool {
+        let recent = self.last_old.is_some_and(|at| now.since(at) < OVER);
+        recent && self.old >= FEW_BAD && self.is_quiet(now)
+    }
+
+    fn note(&mut self, now: Time, error: ProbeError) {
+        match error {
+            ProbeError::Tag | ProbeError::Length(_) => {
+                self.false_tags = self.false_tags.saturating_add(1);
+                self.false_tag = Some(now);
+            }
+            ProbeError::Replay { .. } => {
+                self.old = self.old.saturating_add(1);
+                self.last_old = Some(now);
+            }
+            ProbeError::Type(_) | ProbeError::Version(_) => {}
+        }
+    }
 }
 
 impl Machine {
     /// Looks for what is wrong, and mends what can be mended.
     pub(super) fn look_around(&mut self) {
         self.look_at_interface();
+        self.look_at_peer();
         if self.state.is_some() {
             self.look_at_rules();
             self.look_at_shaper();
+            self.look_at_unclassified();
         }
         let now = self.clock.now();
         status::lock(&self.shared).end_mended(now);
@@ -40,12 +126,195 @@ impl Machine {
     // ------------------------------------------------------------------------------------------------ interface
 
     fn look_at_interface(&mut self) {
-        let interface = &self.loaded.deployment.interface;
-        if device::index(interface).is_err() {
-            self.begin_fault(Fault::NoInterface, self.no_interface());
-        } else {
+        let interface = self.loaded.deployment.interface.clone();
+        let link = match device::link(&interface) {
+            Ok(Some(link)) => link,
+            Ok(None) => {
+                self.watch.index = None;
+                return self.begin_fault(Fault::NoInterface, self.no_interface());
+            }
+            Err(e) => return self.complain(&e.to_string()),
+        };
+        let before = self.watch.index.replace(link.index);
+        match before {
+            Some(before) if before != link.index => {
+                self.begin_fault(
+                    Fault::NoInterface,
+                    format!(
+                        "interface {interface} went and another of its name came; the gateway goes on at that. Find what \
+                         makes it anew"
+                    ),
+                );
+                self.mend_fault(Fault::NoInterface);
+            }
+            _ => self.end_or_mend_interface(),
+        }
+        if before != Some(link.index) {
+            self.watch.merging = None;
+        }
+        let down = match (link.is_up, link.has_carrier) {
+            (false, _) => Some(format!("interface {interface} is down: `ip link set dev {interface} up`")),
+            (true, false) => {
+                Some(format!("interface {interface} has no carrier: look at its cable, or at the other end"))
+            }
+            (true, true) => None,
+        };
+        self.set_fault(Fault::LinkDown, down);
+        self.set_fault(Fault::Enslaved, link.bypass(&interface));
+        if self.state.is_some() && self.loaded.deployment.role != Role::Sender {
+            self.look_at_merging(&interface);
+        }
+        self.look_at_address();
+    }
+
+    /// An interface that was seen to be away ends the fault; one that was exchanged between two looks is shown for a while.
+    fn end_or_mend_interface(&self) {
+        let was_mended = {
+            let status = status::lock(&self.shared);
+            status.is_mended(Fault::NoInterface)
+        };
+        if !was_mended {
             self.end_fault(Fault::NoInterface);
         }
+    }
+
+    fn set_fault(&self, kind: Fault, cause: Option<String>) {
+        match cause {
+            Some(cause) => self.begin_fault(kind, cause),
+            None => self.end_fault(kind),
+        }
+    }
+
+    /// A device that was made anew, or a person, has switched merging on again.
+    fn look_at_merging(&mut self, interface: &str) {
+        let now = self.clock.now();
+        if self.watch.merging.is_some_and(|at| now.since(at) < MERGING) {
+            return;
+        }
+        self.watch.merging = Some(now);
+        if device::merges_received(interface) != Some(true) {
+            return;
+        }
+        self.begin_fault(
+            Fault::MergesReceived,
+            format!(
+                "generic receive offload of {interface} is on again: merged packets are counted as one. The gateway switches it \
+                 off; find what switches it on (a new device, ethtool, udev)"
+            ),
+        );
+        let journal = self.state.as_ref().map(|state| state.resume()?.write(&Entry::MergingOff));
+        let done = journal.unwrap_or(Ok(())).and_then(|()| device::set_merging(interface, false));
+        match done {
+            Ok(()) => {
+                // Counts so far are wrong: they begin anew, and the sender leaves the round out.
+                self.reload_rules();
+                self.mend_fault(Fault::MergesReceived);
+            }
+            Err(e) => self.complain(&e.to_string()),
+        }
+    }
+
+    /// A socket keeps the address that it was given when it was made. When that is not the machine's any more, nothing leaves by
+    /// it: another is made. The peer takes messages of the address that it was told only.
+    fn look_at_address(&mut self) {
+        let Ok(own) = self.socket.local_addr().map(|own| own.ip()) else { return };
+        let known_as = *self.watch.known_as.get_or_insert(own);
+        let is_known = has_address(known_as);
+        if own == known_as && is_known {
+            return self.end_fault(Fault::AddressChanged);
+        }
+        let interface = &self.loaded.deployment.interface;
+        self.begin_fault(
+            Fault::AddressChanged,
+            format!(
+                "the address {known_as}, by which the peer knows this gateway, is not the machine's any more: give it back (ip \
+                 addr add {known_as}/LENGTH dev {interface}), or write the new one as `address` of [peer] at the peer{}",
+                if self.loaded.deployment.listen.ip().is_unspecified() { "" } else { " and as listen-address here" }
+            ),
+        );
+        if has_address(own) && !own.is_loopback() && !is_known {
+            return;
+        }
+        let nowhere = UdpSocket::bind((if own.is_ipv4() { "127.0.0.1" } else { "::1" }, 0));
+        let Ok(nowhere) = nowhere.and_then(|socket| socket.set_nonblocking(true).map(|()| socket)) else {
+            return;
+        };
+        // The port is free when the old socket is gone.
+        drop(std::mem::replace(&mut self.socket, nowhere));
+        if let Ok(socket) = super::open(&self.loaded.deployment) {
+            self.socket = socket;
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------ counts
+
+    /// The role compares the counts of both ends.
+    pub(super) fn note_mismatch(&self, cause: Option<Cause>) {
+        let Some(cause) = cause else { return self.end_fault(Fault::Mismatch) };
+        let what = match cause {
+            Cause::Nothing => {
+                "the peer counts nothing of what this gateway sends. Addresses are translated (NAT) on the way, or its [[data]] \
+                 names others: write the sources that arrive there"
+            }
+            Cause::Unsent => {
+                "the peer counts data that no class has sent. Its [[data]] fits traffic that leaves past the classes here, or \
+                 comes from elsewhere: let [[data]] and the classes name the same packets"
+            }
+            Cause::More => {
+                "the peer counts more than the classes send. Its [[data]] fits traffic that leaves past the classes here, or \
+                 comes from elsewhere: let [[data]] and the classes name the same packets"
+            }
+            Cause::Merged => {
+                "the peer counts fewer packets than arrive: they are merged on the way or there. Switch generic receive offload \
+                 off (ethtool -K DEVICE gro off) wherever they pass"
+            }
+            Cause::Bytes => {
+                "the peer counts packets of another size: a tunnel, or headers, between the two counters. Name the tunnel device \
+                 as interface on both sides"
+            }
+            Cause::Share => {
+                "the peer does not count a share of what this gateway sends, and probes are not lost. Its [[data]] lacks a source, \
+                 or an address family (IPv6), or some data takes another way: add the rule there"
+            }
+        };
+        self.begin_fault(Fault::Mismatch, format!("{what}. The safe rate is in force"));
+    }
+
+    /// What leaves by no class leaves unshaped, and nobody counts it.
+    fn look_at_unclassified(&mut self) {
+        let Some(sender) = &self.loaded.deployment.sender else { return };
+        if sender.classes.last().is_none_or(|class| class.matches.is_empty()) {
+            return;
+        }
+        let limit = sender.unclassified;
+        let table = self.table();
+        let reader = self.watch.unclassified.get_or_insert_with(|| Received::new(table));
+        // Without the rules there is another fault.
+        let Ok(other) = reader.read(rules::UNCLASSIFIED) else { return };
+        let left = &mut self.watch.left;
+        let passed = self.sent.passed().bytes;
+        if left.back().is_some_and(|last| other.bytes < last.0 || passed < last.1) {
+            left.clear();
+        }
+        left.push_back((other.bytes, passed));
+        if left.len() > LOOKS + 1 {
+            left.pop_front();
+        }
+        let (Some(first), true) = (left.front(), left.len() > LOOKS / 2) else { return };
+        let seconds = (left.len() - 1) as f64;
+        let (other, classes) = ((other.bytes - first.0) as f64, (passed - first.1) as f64);
+        let in_force = status::lock(&self.shared).sender.as_ref().map_or(0, |sender| sender.in_force);
+        let all = (other + classes).max(BUSY * in_force as f64 / 8.0 * seconds);
+        let cause = (other > limit * all).then(|| {
+            format!(
+                "{:.0} kbit/s, {:.0} % of what leaves by {}, fits no class and leaves unshaped, ahead of all classes. Give it a \
+                 class: the last one takes all that is left when it has no `match`",
+                other * 8e-3 / seconds,
+                100.0 * other / (other + classes),
+                self.loaded.deployment.interface
+            )
+        });
+        self.set_fault(Fault::Unclassified, cause);
     }
 
     fn no_interface(&self) -> String {
@@ -92,6 +361,149 @@ impl Machine {
         self.mend_fault(Fault::ShaperGone);
     }
 
+    // ------------------------------------------------------------------------------------------------ peer
+
+    /// A good message has come.
+    pub(super) fn note_good(&mut self, is_question: bool) {
+        let now = self.clock.now();
+        *self.heard(is_question) = Heard { good: Some(now), ..Heard::default() };
+        self.watch.version = None;
+        if let Ok(own) = self.socket.local_addr() {
+            // It has been told of a new address.
+            self.watch.known_as = Some(own.ip());
+        }
+        let mut status = status::lock(&self.shared);
+        for kind in [Fault::KeysDiffer, Fault::OtherVersion] {
+            status.end_fault(now, kind);
+        }
+        // Mended a moment ago, perhaps: it is to be seen.
+        status.mend_fault(now, Fault::RefusedAsOld);
+    }
+
+    fn heard(&mut self, is_question: bool) -> &mut Heard {
+        if is_question { &mut self.watch.questions } else { &mut self.watch.answers }
+    }
+
+    /// A message was refused: says so to the peer, when it is a question, and not too often.
+    pub(super) fn note_bad(&mut self, datagram: &[u8], error: ProbeError, is_question: bool) {
+        let now = self.clock.now();
+        self.heard(is_question).note(now, error);
+        if let ProbeError::Version(version) = error {
+            self.watch.version = Some((version, now));
+        }
+        if !is_question || self.watch.refused.is_some_and(|at| now.since(at) < REFUSALS) {
+            return;
+        }
+        // False tags may be somebody's while the peer's are good: they are refused once they are taken for the peer's.
+        let is_unproven = matches!(error, ProbeError::Tag | ProbeError::Length(_));
+        if is_unproven && !self.watch.questions.has_other_key(now) {
+            return;
+        }
+        if let Some(refusal) = self.answers.refuse(datagram, error) {
+            self.watch.refused = Some(now);
+            // It goes where a question may have come from in vain; the next one is refused again.
+            let _ = self.socket.send(&refusal);
+        }
+    }
+
+    /// The peer has refused a question.
+    pub(super) fn heed(&mut self, datagram: &[u8]) {
+        let now = self.clock.now();
+        let refusal = match self.asks.heed(datagram) {
+            Ok(refusal) => refusal,
+            Err(error) => {
+                status::lock(&self.shared).refused.count(error);
+                return self.heard(false).note(now, error);
+            }
+        };
+        let (own, seq) = (self.asks.told_epoch(), refusal.seq.get());
+        if !self.asked.iter().any(|(_, asked)| *asked == seq) {
+            status::lock(&self.shared).refused.unasked += 1;
+            return;
+        }
+        match refusal.reason {
+            // With our own tag: somebody has changed the question on its way.
+            Reason::Tag if matches!(self.loaded.deployment.auth, Auth::Hmac { .. }) => {}
+            Reason::Tag => self.heard(false).note(now, ProbeError::Tag),
+            Reason::Version(version) => self.watch.version = Some((version, now)),
+            Reason::Old { highest } if highest >= own => self.go_above(highest),
+            // Of an earlier life.
+            Reason::Old { .. } => {}
+        }
+        self.look_at_peer();
+    }
+
+    /// The peer has heard questions of a higher epoch: ours go on above it.
+    fn go_above(&mut self, highest: u32) {
+        let why = format!(
+            "the peer takes this gateway's questions for old ones: it has heard epoch {highest}, and they are of epoch {}. \
+             The state directory was lost and the clock of the day is behind",
+            self.epoch
+        );
+        let Some(next) = highest.checked_add(1) else {
+            let what =
+                format!("{why}; there is no higher one: restart the gateway at the peer, which forgets it");
+            return self.begin_fault(Fault::RefusedAsOld, what);
+        };
+        let what = format!("{why}; they go on with epoch {next}. Set the clock, keep the state directory");
+        self.begin_fault(Fault::RefusedAsOld, what);
+        self.epoch = next;
+        if let Some(Err(error)) = self.keep_epoch() {
+            self.failed = Some(error);
+        }
+        self.asks = Endpoint::new(self.loaded.auth.clone(), next);
+        self.asked.clear();
+        self.open = None;
+    }
+
+    fn look_at_peer(&mut self) {
+        let now = self.clock.now();
+        let Watch { answers, questions, version, .. } = self.watch;
+        let peer = self.loaded.deployment.peer;
+        let (asks, both) = (answers.has_other_key(now), self.loaded.deployment.sender.is_some());
+        if asks || questions.has_other_key(now) {
+            let (what, file) = match asks {
+                true => ("answers arrive", "key-file"),
+                false if both => ("questions arrive", "answer-key-file"),
+                false => ("questions arrive", "key-file"),
+            };
+            self.begin_fault(
+                Fault::KeysDiffer,
+                format!(
+                    "{what} from {peer} whose tag is not that of this gateway's secret: the keys differ, or one end has \
+                     auth = \"none\". Put the same {file} on both gateways and restart them"
+                ),
+            );
+        } else {
+            self.end_fault(Fault::KeysDiffer);
+        }
+        if questions.is_behind(now) {
+            self.begin_fault(
+                Fault::RefusedAsOld,
+                format!(
+                    "questions of {peer} have numbers below those heard before: it has lost its state directory and its clock \
+                     is behind, or somebody repeats recorded ones. It is told, and goes on above them; when it is too old for \
+                     that, set its clock"
+                ),
+            );
+            self.mend_fault(Fault::RefusedAsOld);
+        }
+        match version.filter(|(_, at)| now.since(*at) < OVER) {
+            Some((theirs, _)) => {
+                let (old, at) =
+                    if theirs > VERSION { ("this gateway", "here") } else { ("the peer", "there") };
+                self.begin_fault(
+                    Fault::OtherVersion,
+                    format!(
+                        "{peer} speaks version {theirs} of the messages, this gateway version {VERSION}: {old} is too old. \
+                         Update bandmaster {at}"
+                    ),
+                );
+            }
+            None => self.end_fault(Fault::OtherVersion),
+        }
+    }
+
     // ------------------------------------------------------------------------------------------------ rules
 
     /// The kernel tells by one number whether any rule was changed; only then the table is read.
@@ -121,13 +533,24 @@ impl Machine {
                  loads its own); it is loaded again. Let that program leave {table} alone"
             ),
         );
+        if self.reload_rules() {
+            self.mend_fault(Fault::ClassifierGone);
+        }
+    }
+
+    /// Counters begin at nothing, here and, as a sender, for what has left past the classes.
+    fn reload_rules(&mut self) -> bool {
         match rules::replace(&self.table(), &rules::ruleset(&self.loaded.deployment)) {
             Ok(()) => {
                 self.received = Received::new(self.table());
+                self.sent.forget();
                 self.forget_rules();
-                self.mend_fault(Fault::ClassifierGone);
+                true
             }
-            Err(e) => self.complain(&e.to_string()),
+            Err(e) => {
+                self.complain(&e.to_string());
+                false
+            }
         }
     }
 
@@ -139,5 +562,13 @@ impl Machine {
     /// The table was made anew.
     pub(super) fn forget_rules(&mut self) {
         (self.watch.generation, self.watch.table) = (None, rules::standing(&self.table()).ok().flatten());
+    }
+}
+
+/// Whether an address is one of this machine's.
+fn has_address(address: IpAddr) -> bool {
+    match UdpSocket::bind((address, 0)) {
+        Ok(_) => true,
+        Err(e) => e.kind() != io::ErrorKind::AddrNotAvailable,
     }
 }
