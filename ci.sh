@@ -2,7 +2,7 @@
 # The checks of the project, in three sizes, or by name:
 #   ./ci.sh quick        before a commit: format, lints, every test that needs no lab of namespaces
 #   ./ci.sh              complete, what CI runs
-#   ./ci.sh long         hours: a million hostile inputs for each reader, every claim, the soak, the benches
+#   ./ci.sh long         hours: a million hostile inputs for each reader, every claim, the soak, gateways in trouble, the benches
 #   ./ci.sh fmt clippy   some
 # Installs what is missing where it may; a check whose tool cannot be had is skipped by name.
 set -uo pipefail

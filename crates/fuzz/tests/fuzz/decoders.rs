@@ -49,13 +49,23 @@ fn probes() {
         let keyed = source.once_in(2);
         let mut bytes = bytes_or(source, |source| {
             let epoch = source.extreme() as u32;
-            Endpoint::new(auth(keyed), epoch).seal(probe_message(source).encode())
+            let mut end = Endpoint::new(auth(keyed), epoch).speaking(if source.once_in(4) { 7 } else { 0 });
+            let sealed = end.seal(probe_message(source).encode());
+            let why = if source.once_in(2) { probe::ProbeError::Tag } else { probe::ProbeError::Version(1) };
+            let refusal = end.refuse(&sealed, why).filter(|_| source.once_in(3));
+            refusal.unwrap_or(sealed)
         });
         bytes.insert(0, u8::from(keyed));
         bytes
     };
     let read = |input: &[u8]| {
         let Some((&keyed, bytes)) = input.split_first() else { return };
+        let end = Endpoint::new(auth(keyed == 1), 0);
+        let _ = end.heed(bytes);
+        for why in [probe::ProbeError::Tag, probe::ProbeError::Version(1)] {
+            let refusal = end.refuse(bytes, why);
+            assert!(refusal.is_none_or(|refusal| refusal.len() <= bytes.len()), "no amplification");
+        }
         if let Ok(message) = probe::Message::decode(bytes) {
             assert_eq!(message.encode(), bytes, "decoded and encoded");
         }

@@ -31,8 +31,10 @@ fn child() {
             let restored = gateway::restore(Path::new(folder), true).unwrap_or_else(failed);
             println!("{restored:?}");
         }
-        ["load", kbits, seconds] => load(number(kbits), number(seconds), 5201),
-        ["load", kbits, seconds, port] => load(number(kbits), number(seconds), number(port) as u16),
+        ["load", kbits, seconds] => load(number(kbits), number(seconds), lab::SINK, 5201),
+        ["load", kbits, seconds, sink, port] => {
+            load(number(kbits), number(seconds), sink, number(port) as u16);
+        }
         ["stranger", words @ ..] => faults::stranger(words),
         ["impostor", folder] => probes::impostor(Path::new(folder)),
         ["asker", folder] => probes::asker(Path::new(folder)),
@@ -48,10 +50,10 @@ fn number(text: &str) -> u64 {
     text.parse().expect("a number")
 }
 
-/// Five flows of `kbits` each, counted as IP with 1400 bytes of payload, to five ports from `port` on.
-fn load(kbits: u64, seconds: u64, port: u16) {
+/// Five flows of `kbits` each, counted as IP with 1400 bytes of payload, to five ports of `sink` from `port` on.
+fn load(kbits: u64, seconds: u64, sink: &str, port: u16) {
     const PAYLOAD: usize = 1400;
-    let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+    let socket = UdpSocket::bind(if sink.contains(':') { "[::]:0" } else { "0.0.0.0:0" }).expect("a socket");
     let gap = Duration::from_nanos((PAYLOAD as u64 + 28) * 8_000_000 / kbits / 5);
     let begin = Instant::now();
     let mut count = 0u32;
@@ -61,7 +63,7 @@ fn load(kbits: u64, seconds: u64, port: u16) {
             thread::sleep(wait);
         }
         // Nobody has to listen.
-        let _ = socket.send_to(&[0; PAYLOAD], (lab::SINK, port + (count % 5) as u16));
+        let _ = socket.send_to(&[0; PAYLOAD], (sink, port + (count % 5) as u16));
         count += 1;
     }
 }

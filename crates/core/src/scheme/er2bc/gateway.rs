@@ -176,7 +176,8 @@ impl Controller for Sender {
     }
 
     fn save(&self) -> Option<Vec<u8>> {
-        Some(body(&self.estimator.estimate()))
+        let untrue = self.watchdog.as_ref().filter(|watchdog| watchdog.counts.verdict().is_some());
+        Some(body(&untrue.map_or(self.estimator.estimate(), |watchdog| watchdog.trusted)))
     }
 
     fn gauges(&self, gauges: &mut Gauges) {

@@ -71,7 +71,7 @@ pub struct Mismatch {
     /// Questions without an answer, oldest first.
     open: VecDeque<(Seq, Counters)>,
     base: Option<(Counters, Counters)>,
-    /// Rounds since the last verdict began or ended, oldest first.
+    /// Rounds since the last verdict began or ended, or counters began anew, oldest first.
     rounds: VecDeque<Round>,
     verdict: Option<Verdict>,
 }
@@ -134,6 +134,7 @@ impl Mismatch {
         if last.is_some_and(|last| advance(last, &sent).is_none()) {
             self.open.clear();
             self.base = None;
+            self.rounds.clear();
         }
         self.open.retain(|(open, _)| open.precedes(seq));
         if self.open.len() == MOST_OPEN {
@@ -147,8 +148,13 @@ impl Mismatch {
         let Some(at) = self.open.iter().position(|(open, _)| *open == seq) else { return false };
         let Some((_, sent)) = self.open.drain(..=at).next_back() else { return false };
         let base = self.base.replace((sent, received));
-        let passed = base.and_then(|base| Some((advance(&base.0, &sent)?, advance(&base.1, &received)?)));
-        let Some((sent, received)) = passed else { return false };
+        let Some(base) = base else { return false };
+        let passed = advance(&base.0, &sent).zip(advance(&base.1, &received));
+        let Some((sent, received)) = passed else {
+            // What was before is of other counters.
+            self.rounds.clear();
+            return false;
+        };
         let lost = u32::try_from(at).unwrap_or(u32::MAX);
         let round = Round { sent, received, lost };
         if sent.packets == 0 && received.packets == 0 && !self.is(Cause::Unsent) {
@@ -481,6 +487,17 @@ mod tests {
         for _ in 0..700 {
             assert_eq!(ends.sized((100, 78_000), (95, 70_500), false), None);
             assert_eq!(ends.sized((100, 78_000), (95, 70_500), true), None);
+        }
+    }
+
+    /// Data leaves past the classes for a round now and then, and who finds that out begins to count anew.
+    #[test]
+    fn rounds_of_other_counters_do_not_add_up() {
+        let mut ends = Ends::default();
+        for _ in 0..10 {
+            assert_eq!(ends.round(50, 50, true), None);
+            assert_eq!(ends.round(0, 50, true), None);
+            ends.sent = Passed::default();
         }
     }
 

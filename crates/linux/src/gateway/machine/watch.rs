@@ -160,7 +160,11 @@ impl Machine {
             (true, true) => None,
         };
         self.set_fault(Fault::LinkDown, down);
-        self.set_fault(Fault::Enslaved, link.bypass(&interface));
+        let bypass = link.bypass(&interface);
+        if bypass.is_some() {
+            self.sent.forget();
+        }
+        self.set_fault(Fault::Enslaved, bypass);
         if self.state.is_some() && self.loaded.deployment.role != Role::Sender {
             self.look_at_merging(&interface);
         }
@@ -357,7 +361,8 @@ impl Machine {
         );
     }
 
-    pub(super) fn note_shaper_back(&self) {
+    pub(super) fn note_shaper_back(&mut self) {
+        self.sent.forget();
         self.mend_fault(Fault::ShaperGone);
     }
 
