@@ -8,8 +8,8 @@ use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::panic::resume_unwind;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -220,6 +220,49 @@ pub fn load(scenario: &Scenario) -> Result<Load, Error> {
         }
     });
     Ok(Load { packets: packets.sum() })
+}
+
+/// Packets per second from which a run is worth a look at the machine before it: some 120 Mbit/s over one link.
+const WORTH_A_LOOK: f64 = 10_000.0;
+/// A forwarder that works for a larger share of its time has no rest for what comes at once.
+pub const MOST_WORK: f64 = 0.9;
+
+/// Whether this machine carries what the flows of `scenario` put on its links; the remark when it does only just. The
+/// capacity is measured once, for less than 3 s, and only for what asks for much.
+///
+/// # Errors
+/// When it does not.
+pub(crate) fn fits(scenario: &Scenario) -> Result<Option<String>, Error> {
+    static CAPACITY: Mutex<Option<f64>> = Mutex::new(None);
+    let asked = load(scenario)?.packets;
+    if asked < WORTH_A_LOOK {
+        return Ok(None);
+    }
+    let mut known = CAPACITY.lock().unwrap_or_else(PoisonError::into_inner);
+    let most = match *known {
+        Some(most) => most,
+        None => {
+            // The best counts, as in `calibrate`: others disturb, and do not help.
+            let rounds = (0..ROUNDS).map(|_| capacity().map(|capacity| capacity.per_core()));
+            let most = rounds.collect::<Result<Vec<_>, _>>()?.into_iter().fold(0.0, f64::max);
+            *known = Some(most);
+            most
+        }
+    };
+    judge(asked, most)
+}
+
+fn judge(asked: f64, most: f64) -> Result<Option<String>, Error> {
+    let share = asked / most.max(1.0);
+    let said = format!(
+        "the links carry {asked:.0} packets/s, and this machine forwards {most:.0} (`bandmaster calibrate`)"
+    );
+    if share > 1.0 {
+        return Err(Error::Missing(format!(
+            "{said}: the results would show this machine instead of the network; lower the rates, or `run` simulates it"
+        )));
+    }
+    Ok((share > COMFORTABLE).then(|| format!("{said}: it is near its limit")))
 }
 
 /// Measures, for less than 30 s. Needs the privileges of [`take_privileges`](crate::netns::take_privileges).
@@ -540,6 +583,20 @@ mod tests {
         assert!((fit.mean - 12e6).abs() < 1.0, "{fit:?}");
         assert_eq!(fit.windows.len(), WINDOWS.len());
         assert!(fit.windows.iter().all(|window| window.worst < 1e-6), "{fit:?}");
+    }
+
+    /// Twice is refused, three quarters are said, half is not.
+    #[test]
+    fn a_scenario_that_is_too_much_is_refused() {
+        assert!(
+            judge(100e3, 50e3)
+                .is_err_and(|e| e.to_string().contains("100000 packets/s, and this machine forwards 50000"))
+        );
+        assert!(
+            judge(75e3, 100e3)
+                .is_ok_and(|remark| remark.is_some_and(|remark| remark.contains("near its limit")))
+        );
+        assert!(judge(50e3, 100e3).is_ok_and(|remark| remark.is_none()));
     }
 
     /// Every other packet 0.5 ms late: gaps of 1.5 and 0.5 ms. A window of 1 ms carries two thirds inside the long gap,

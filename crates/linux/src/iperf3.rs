@@ -22,7 +22,7 @@ use crate::Error;
 use crate::address;
 use crate::doctor::on_path;
 use crate::limits::{Remarks, kernel_name};
-use crate::netns::Netns;
+use crate::netns::{LAB, Netns};
 use crate::receipts::{Receipts, Watched};
 use crate::traffic::{FlowState, LARGEST_FIXED, Stage, Traffic, user_mss};
 use crate::workplan::Workplan;
@@ -349,7 +349,7 @@ impl Drop for Flow {
 }
 
 fn spawn(mut command: Command, place: &Netns) -> io::Result<Child> {
-    command.stdin(Stdio::null()).stderr(Stdio::piped());
+    command.stdin(Stdio::null()).stderr(Stdio::piped()).env(LAB, place.name());
     place.enter(|| Ok(command.spawn())).map_err(io::Error::other)?
 }
 

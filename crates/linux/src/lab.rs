@@ -26,6 +26,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
 use crate::Error;
+use crate::calibrate;
 use crate::forwarder::Forwarder;
 pub use crate::forwarder::{Counters, Health};
 use crate::iperf3::{self, Iperf3};
@@ -82,6 +83,7 @@ pub struct Trial {
 /// When stopped, when the scenario asks for what Linux or the source of traffic cannot do, when privileges are missing, or the kernel refuses.
 pub fn run(scenario: &Scenario, case: usize, trial: u32, options: &RunOptions<'_>) -> Result<Trial, Error> {
     let mut remarks = limits::check(scenario, 1)?;
+    remarks.extend(calibrate::fits(scenario)?);
     let mut plan = Workplan::new(scenario, trial)?;
     if options.traffic == TrafficSource::Iperf3 {
         remarks.extend(iperf3::check(scenario)?);
@@ -395,7 +397,7 @@ impl<'a> Lab<'a> {
     fn finish(mut self, case: usize, trial: u32) -> Result<Trial, Error> {
         let scenario = self.scenario;
         let end = Time::ZERO + scenario.run.duration;
-        self.forwarder.end().unwrap_or_else(|panic| resume_unwind(panic))?;
+        let worked = self.forwarder.end().unwrap_or_else(|panic| resume_unwind(panic))?;
         let board = &self.forwarder.board;
         let ports: Vec<Counters> =
             (0..self.plan.links.rates.len()).map(|port| board.port(port).counters).collect();
@@ -412,7 +414,8 @@ impl<'a> Lab<'a> {
             in_classes += shaper.stats()?.iter().map(|class| class.drops).sum::<u64>();
         }
         let sum = |f: &dyn Fn(&Counters) -> u64| ports.iter().map(f).sum::<u64>();
-        self.remark_on_machine(&health, sum(&|c| c.refused));
+        let work = worked.processor.as_secs_f64() / worked.elapsed.as_secs_f64().max(1e-9);
+        self.remark_on_machine(&health, work, sum(&|c| c.refused));
 
         let infos: Vec<TcpInfo> = (0..self.plan.tcp_flows).filter_map(|i| self.traffic.info(i)).collect();
         let is_known = self.traffic.has_sockets();
@@ -446,7 +449,7 @@ impl<'a> Lab<'a> {
     }
 
     /// What this machine did not manage.
-    fn remark_on_machine(&mut self, health: &Health, refused: u64) {
+    fn remark_on_machine(&mut self, health: &Health, work: f64, refused: u64) {
         let mut remark = |text: String| self.remarks.push(text);
         if !health.real_time {
             remark(
@@ -457,6 +460,13 @@ impl<'a> Lab<'a> {
             remark(format!(
                 "{} of {} packets were more than 1 ms late (the latest {}): this machine is too busy or too slow",
                 health.late, health.packets, health.latest
+            ));
+        }
+        if work > calibrate::MOST_WORK {
+            remark(format!(
+                "the forwarder worked for {:.0} % of its time: links may have carried less than their rates, and the results \
+                 show this machine",
+                100.0 * work
             ));
         }
         let lost = self.network.dropped_by_devices() + refused + self.traffic.refused_datagrams();

@@ -19,6 +19,9 @@ use crate::Error;
 /// Where `ip netns` keeps its names.
 const NAMES: &str = "/run/netns";
 
+/// The environment variable by which processes of a lab are known, with the name of their namespace.
+pub(crate) const LAB: &str = "BANDMASTER_LAB";
+
 /// A network namespace with a name. It stays when this is dropped; see [`Netns::delete`].
 #[derive(Clone, Debug)]
 pub struct Netns {
@@ -106,8 +109,16 @@ impl Netns {
         Ok(true)
     }
 
-    /// Ends all processes called `program` in the namespaces called `names`, and waits for those that are ours.
+    /// Ends the processes called `program` that a lab started in the namespaces called `names` ([`LAB`] says so), and waits
+    /// for those that are this process's. What somebody else runs there is theirs.
     pub(crate) fn end_processes(names: &[String], program: &str) {
+        let is_of_lab = |process: &Path| {
+            let words = fs::read(process.join("environ")).unwrap_or_default();
+            words.split(|byte| *byte == 0).any(|word| {
+                let of = word.strip_prefix(LAB.as_bytes()).and_then(|rest| rest.strip_prefix(b"="));
+                of.is_some_and(|of| names.iter().any(|name| name.as_bytes() == of))
+            })
+        };
         let place = |path: PathBuf| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
         let places: Vec<(u64, u64)> = names.iter().filter_map(|name| place(path_of(name))).collect();
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -115,7 +126,9 @@ impl Netns {
             let Some(id) = process.file_name().to_str().and_then(|id| id.parse().ok()) else { continue };
             let is_called =
                 fs::read_to_string(process.path().join("comm")).is_ok_and(|name| name.trim() == program);
-            if is_called && place(process.path().join("ns/net")).is_some_and(|place| places.contains(&place))
+            if is_called
+                && place(process.path().join("ns/net")).is_some_and(|place| places.contains(&place))
+                && is_of_lab(&process.path())
             {
                 // It may have ended by itself, and may be another's.
                 let _ = kill(Pid::from_raw(id), Signal::SIGKILL);
