@@ -1,0 +1,83 @@
+#!/bin/sh
+# Builds bandmaster as one file without a shared library, for a gateway that has no toolchain, and tries what it built.
+#
+#   packaging/static.sh [x86_64] [aarch64]        both when none is named
+#
+# Takes rustup; no C compiler: what is linked is Rust and the C library that comes with the target (musl). The programs in
+# the kernel (feature `bpf`) are left out. PROFILE=dev builds faster, and larger. Files go to target/static/.
+set -eu
+cd "$(dirname "$0")/.."
+
+profile=${PROFILE:-release}
+folder=$profile
+[ "$profile" = dev ] && folder=debug
+out=${CARGO_TARGET_DIR:-target}/static
+mkdir -p "$out"
+
+fail() {
+    echo "static.sh: $*" >&2
+    exit 1
+}
+
+# Runs the program $1 of machine $2 where there is nothing else; none: this machine cannot run it.
+try() {
+    runner=
+    if [ "$2" != "$(uname -m)" ]; then
+        runner=$(command -v "qemu-$2-static" || true)
+        if [ -z "$runner" ]; then
+            echo "skipped: $1 is not tried: no qemu-$2-static (Debian: qemu-user-static)"
+            return 0
+        fi
+    fi
+    root=$(mktemp -d)
+    cp "$1" "$root/bandmaster"
+    cat > "$root/gateway.toml" <<'FILE'
+version = 1
+role = "receiver"
+interface = "lo"
+[peer]
+address = "192.0.2.2"
+auth = "none"
+FILE
+    if [ -n "$runner" ]; then
+        cp "$runner" "$root/qemu"
+        set -- "$1" "$2" /qemu /bandmaster
+    else
+        set -- "$1" "$2" /bandmaster
+    fi
+    # A root that has nothing but the program and the file: what it would load is not there.
+    if [ "$(id -u)" = 0 ]; then
+        said=$(chroot "$root" "${3}" ${4:-} --version) || fail "$1 does not start in an empty root"
+        checked=$(chroot "$root" "${3}" ${4:-} gateway check /gateway.toml) || fail "$1 gateway check failed"
+        where="in an empty root"
+    else
+        said=$(${runner:-} "$1" --version) || fail "$1 does not start"
+        checked=$(${runner:-} "$1" gateway check "$root/gateway.toml") || fail "$1 gateway check failed"
+        where="beside everything else (not root: no chroot)"
+    fi
+    rm -r "$root"
+    echo "$1: $said; starts $where"
+    echo "$checked" | sed 's/^/    /'
+}
+
+for machine in ${*:-x86_64 aarch64}; do
+    case $machine in
+    x86_64 | aarch64) ;;
+    *) fail "machine $machine: write x86_64 or aarch64" ;;
+    esac
+    target=$machine-unknown-linux-musl
+    if command -v rustup > /dev/null; then
+        rustup target list --installed | grep -qx "$target" || rustup target add "$target"
+    fi
+    # rust-lld links for every machine; the objects that begin a program come with the target.
+    name=$(echo "$target" | tr 'a-z-' 'A-Z_')
+    export "CARGO_TARGET_${name}_LINKER=rust-lld"
+    export "CARGO_TARGET_${name}_RUSTFLAGS=-C target-feature=+crt-static -C link-self-contained=yes -C linker-flavor=ld.lld"
+    cargo build --locked --profile "$profile" --package bandmaster --target "$target"
+    cp "${CARGO_TARGET_DIR:-target}/$target/$folder/bandmaster" "$out/bandmaster-$machine"
+    if command -v readelf > /dev/null; then
+        ! readelf -d "$out/bandmaster-$machine" | grep -q NEEDED || fail "$out/bandmaster-$machine needs a library"
+        ! readelf -l "$out/bandmaster-$machine" | grep -q INTERP || fail "$out/bandmaster-$machine needs a loader"
+    fi
+    try "$out/bandmaster-$machine" "$machine"
+done
