@@ -113,7 +113,7 @@ pub(crate) fn gateway(args: &GatewayArgs, console: Console) -> Result<Exit, Fail
         GatewayCommand::Check { file } => check(file, console),
         GatewayCommand::Plan { file, json } => {
             let plan = gateway::plan(&gateway::load(file)?)?;
-            console.print(&if *json { to_json(&plan)? } else { plan.to_string() })?;
+            console.print(&if *json { to_json(&plan)? } else { gateway::printable(&plan.to_string()) })?;
             Ok(if plan.obstacles.is_empty() { Exit::Success } else { Exit::MissingCapability })
         }
         GatewayCommand::Run { file, dry_run } => Ok(match gateway::run(file, *dry_run)? {
@@ -122,7 +122,11 @@ pub(crate) fn gateway(args: &GatewayArgs, console: Console) -> Result<Exit, Fail
         }),
         GatewayCommand::Status { file, json, state_directory } => {
             let status = gateway::status(&folder(file.as_deref(), state_directory)?)?;
-            console.print(&if *json { to_json(&status)? } else { status.to_string() })?;
+            console.print(&if *json {
+                to_json(&status)?
+            } else {
+                gateway::printable(&status.to_string())
+            })?;
             Ok(Exit::Success)
         }
         GatewayCommand::Restore { file, state_directory, force } => {
@@ -149,9 +153,12 @@ fn check(file: &Path, console: Console) -> Result<Exit, Failure> {
         Role::Sender => format!("sender with {with}"),
         Role::Both => format!("sender with {with} and receiver"),
     };
-    let place = file.display();
-    console
-        .print(&format!("{place}: valid; {role} at {}, peer {}", deployment.interface, deployment.peer))?;
+    let place = gateway::printable(&file.display().to_string());
+    console.print(&format!(
+        "{place}: valid; {role} at {}, peer {}",
+        deployment.interface,
+        deployment.peer_name()
+    ))?;
     gateway::fit(&loaded)?;
     console.print(&format!("counts by {}", gateway::counting(&loaded)))?;
     Ok(Exit::Success)
@@ -163,7 +170,7 @@ fn restore(folder: &Path, force: bool, console: Console) -> Result<Exit, Failure
         Restored::Done(done) if done.is_empty() => "nothing was changed".to_owned(),
         Restored::Done(done) => done.join("\n"),
     };
-    console.print(&text)?;
+    console.print(&gateway::printable(&text))?;
     Ok(Exit::Success)
 }
 

@@ -285,7 +285,7 @@ fn same_place(old: &Loaded, new: &Loaded) -> Result<(), Error> {
         ("interface", a.interface != b.interface),
         ("state-directory", a.state_directory != b.state_directory),
         ("metrics", a.metrics != b.metrics),
-        ("peer", (a.peer, a.listen) != (b.peer, b.listen)),
+        ("peer", (a.peer, a.listen, &a.whereabouts) != (b.peer, b.listen, &b.whereabouts)),
         ("restore", a.restore != b.restore),
         ("log", a.log != b.log),
     ];

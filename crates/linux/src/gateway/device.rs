@@ -1,7 +1,9 @@
 //! Looks at a network device: its number, its queue discipline, its receive offload.
 
+use std::fs;
 use std::process::Command;
 
+use bandmaster_core::units::Rate;
 use netlink_bindings::rt_link::{self, IfinfoFlags, Ifinfomsg};
 use netlink_bindings::tc::{OptionsMsg, Request, Tcmsg};
 use netlink_socket2::{NetlinkSocket, ReplyError};
@@ -126,6 +128,13 @@ impl Link {
 pub(super) fn fit(name: &str) -> Result<(), Error> {
     let why = link(name)?.and_then(|link| link.bypass(name));
     why.map_or(Ok(()), |why| Err(Error::Missing(format!("error: {why}"))))
+}
+
+/// What a device says that it carries; none when it does not.
+pub(super) fn speed(name: &str) -> Option<Rate> {
+    let mbits: u64 = fs::read_to_string(format!("/sys/class/net/{name}/speed")).ok()?.trim().parse().ok()?;
+    // Those that do not know say -1, in 32 bits or with a sign.
+    (mbits > 0 && mbits < u64::from(u32::MAX)).then(|| Rate::from_bits_per_sec(mbits * 1_000_000))
 }
 
 /// The queue discipline at the root of device number `index`.

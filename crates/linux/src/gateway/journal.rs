@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
 use serde::{Deserialize, Serialize};
 
-use super::Error;
 use super::claims::Claim;
 use super::saved::Saved;
+use super::{Error, is_trusted};
 
 /// Name of the journal's file, and what messages call it.
 const JOURNAL: &str = "journal";
@@ -24,6 +24,10 @@ const LOCK: &str = "lock";
 /// Mode of the folder and of the files in it.
 const FOLDER_MODE: u32 = 0o750;
 const FILE_MODE: u32 = 0o640;
+/// Others than the owner may write.
+const OTHERS_WRITE: u32 = 0o022;
+/// Everybody may take away their own files only.
+const STICKY: u32 = 0o1000;
 
 /// How long a gateway may take to end.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -109,14 +113,8 @@ impl State {
     pub(super) fn hold(folder: &Path) -> Result<Self, Error> {
         let failed = |e: io::Error| failed(DIRECTORY, folder, e);
         fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder).map_err(failed)?;
-        let path = folder.join(LOCK);
-        let lock = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(FILE_MODE)
-            .open(path)
-            .map_err(failed)?;
+        trust(folder)?;
+        let lock = own(OpenOptions::new().write(true).create(true), &folder.join(LOCK)).map_err(failed)?;
         // Programs that change the machine for us hold the lock too: when this process is killed, nobody restores before
         // they have ended.
         fcntl(&lock, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|errno| failed(errno.into()))?;
@@ -166,7 +164,7 @@ impl State {
 
     /// Begins a journal.
     pub(super) fn begin(&self, entry: &Entry) -> Result<Journal, Error> {
-        let mut journal = self.open(OpenOptions::new().append(true).create_new(true).mode(FILE_MODE))?;
+        let mut journal = self.open(OpenOptions::new().append(true).create_new(true))?;
         journal.write(entry)?;
         self.sync()?;
         Ok(journal)
@@ -177,9 +175,9 @@ impl State {
         self.open(OpenOptions::new().append(true))
     }
 
-    fn open(&self, options: &OpenOptions) -> Result<Journal, Error> {
+    fn open(&self, options: &mut OpenOptions) -> Result<Journal, Error> {
         let path = self.folder.join(JOURNAL);
-        let file = options.open(&path).map_err(|e| failed(JOURNAL, &path, e))?;
+        let file = own(options, &path).map_err(|e| failed(JOURNAL, &path, e))?;
         Ok(Journal { path, file })
     }
 
@@ -196,12 +194,17 @@ impl State {
     pub(super) fn keep(&self, name: &str, content: &str) -> Result<(), Error> {
         let (path, new) = (self.folder.join(name), self.folder.join(format!("{name}.new")));
         let write = || {
-            let mut file = File::create(&new)?;
+            // One that was left half-written goes first, whatever it is.
+            let _ = fs::remove_file(&new);
+            let mut file = own(OpenOptions::new().write(true).create_new(true), &new)?;
             file.write_all(content.as_bytes())?;
             file.sync_all()?;
             fs::rename(&new, &path)
         };
-        write().map_err(|e| Error::Failed(format!("error: {}: {e}", path.display())))?;
+        if let Err(e) = write() {
+            let _ = fs::remove_file(&new);
+            return Err(Error::Failed(format!("error: {}: {e}", path.display())));
+        }
         self.sync()
     }
 
@@ -223,6 +226,52 @@ impl Journal {
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
         written.map_err(|e| failed(JOURNAL, &self.path, e))
     }
+}
+
+/// Opens a file of the state directory: a plain one with one name, and no link to another place.
+fn own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.mode(FILE_MODE).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).map_err(
+        |e| match e.raw_os_error() {
+            Some(libc::ELOOP) => io::Error::other(format!("{} is a link", path.display())),
+            _ => e,
+        },
+    )?;
+    let meta = file.metadata()?;
+    if meta.is_file() && meta.nlink() == 1 {
+        return Ok(file);
+    }
+    Err(io::Error::other(format!("{} is not a plain file with one name", path.display())))
+}
+
+/// Refuses a folder in which somebody else could put something in the place of our files: it and all above it belong to who
+/// is trusted, and nobody else may write there (or, as in /tmp, only their own files).
+fn trust(folder: &Path) -> Result<(), Error> {
+    let refused =
+        |why: String| Err(Error::Missing(format!("error: {DIRECTORY} {}: {why}", folder.display())));
+    let meta = fs::symlink_metadata(folder).map_err(|e| failed(DIRECTORY, folder, e))?;
+    if meta.is_symlink() {
+        return refused("is a link; write the directory that it leads to".to_owned());
+    }
+    if !meta.is_dir() {
+        return refused("is not a directory".to_owned());
+    }
+    let whole = fs::canonicalize(folder).map_err(|e| failed(DIRECTORY, folder, e))?;
+    for (above, place) in whole.ancestors().enumerate() {
+        let meta = fs::metadata(place).map_err(|e| failed(DIRECTORY, place, e))?;
+        let name = place.display();
+        if !is_trusted(meta.uid()) {
+            let user = meta.uid();
+            return refused(format!(
+                "{name} belongs to user {user}, who is neither root nor the gateway's; chown it"
+            ));
+        }
+        let mode = meta.mode();
+        let keeps_apart = above > 0 && mode & STICKY != 0;
+        if mode & OTHERS_WRITE != 0 && !keeps_apart {
+            return refused(format!("others may write in {name} (mode {:o}); chmod go-w it", mode & 0o7777));
+        }
+    }
+    Ok(())
 }
 
 fn failed(what: &str, path: &Path, why: impl fmt::Display) -> Error {
@@ -320,6 +369,46 @@ mod tests {
         let left = state.left().expect("read").expect("entries");
         assert_eq!(left[1..], [Entry::AddQdisc { made: None }, Entry::AddRules { table: first_table() }]);
         fs::remove_dir_all(&folder).expect("removed");
+    }
+
+    /// What somebody could have put there to make root write elsewhere.
+    #[test]
+    fn a_folder_that_others_may_change_is_refused() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let base = folder("trust");
+        fs::create_dir_all(&base).expect("made");
+        let said = |folder: &Path| State::hold(folder).err().map(|e| e.to_string()).unwrap_or_default();
+        let place = |name: &str| {
+            let folder = base.join(name);
+            fs::create_dir(&folder).expect("made");
+            folder
+        };
+        symlink(place("real"), base.join("link")).expect("made");
+        assert!(said(&base.join("link")).contains("is a link"), "{}", said(&base.join("link")));
+        let open = place("open");
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("set");
+        assert!(said(&open).contains("others may write in"), "{}", said(&open));
+        let below = open.join("below");
+        fs::create_dir(&below).expect("made");
+        assert!(said(&below).contains("others may write in"), "{}", said(&below));
+        for name in [LOCK, JOURNAL, "epoch.new"] {
+            let folder = place(&format!("with-{name}"));
+            let victim = base.join("victim");
+            fs::write(&victim, "precious").expect("written");
+            symlink(&victim, folder.join(name)).expect("made");
+            let outcome = State::hold(&folder).and_then(|state| {
+                state.keep("epoch", "7")?;
+                state.resume()
+            });
+            assert!(outcome.is_err(), "{name}");
+            assert_eq!(fs::read_to_string(&victim).expect("there"), "precious", "{name}");
+        }
+        if nix::unistd::geteuid().is_root() {
+            let theirs = place("theirs");
+            std::os::unix::fs::chown(&theirs, Some(65_533), None).expect("given away");
+            assert!(said(&theirs).contains("belongs to user 65533"), "{}", said(&theirs));
+        }
+        fs::remove_dir_all(&base).expect("removed");
     }
 
     #[test]

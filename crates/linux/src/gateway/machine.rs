@@ -2,16 +2,16 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 
 use bandmaster_core::control::{Gauges, Passed};
 use bandmaster_core::id::{NodeId, PortId};
 use bandmaster_core::runtime::{Host, Refusal, Refusals};
 use bandmaster_core::scheme::Act;
-use bandmaster_core::scheme::er2bc::deployment::{Class, Deployment, Role};
+use bandmaster_core::scheme::er2bc::deployment::{Class, Deployment, Role, Whereabouts};
 use bandmaster_core::scheme::er2bc::mismatch::Cause;
-use bandmaster_core::scheme::er2bc::probe::{Auth, Body, Endpoint, Message};
+use bandmaster_core::scheme::er2bc::probe::{Auth, Body, Endpoint, Message, Seq};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::Rate;
 use socket2::SockRef;
@@ -22,6 +22,7 @@ use super::counters::{self, Received, Sent};
 use super::install::{self, Gone};
 use super::journal::State;
 use super::order::{self, NoOrder, Order};
+use super::peer::Peer;
 use super::shaper::Rates;
 use super::status::{self, ClassStatus, SenderStatus, Shared, State as PeerState, Status};
 use super::{Error, Loaded, claims, device, metrics, rules};
@@ -45,6 +46,8 @@ const MOST_UNSEEN: u32 = 3;
 const MOST_ASKED: usize = 64;
 /// How much later than told a counter may stand.
 const MARGIN: Span = Span::from_millis(50);
+/// A receiver that has not been asked for so long looks for its peer.
+const QUIET: Span = Span::from_secs(10);
 /// Small file with the epoch of the last question.
 const EPOCH: &str = "epoch";
 
@@ -56,6 +59,9 @@ pub(super) struct Machine {
     pub(super) state: Option<State>,
     pub(super) clock: Clock,
     pub(super) socket: UdpSocket,
+    peer: Peer,
+    /// Hellos sent, and when the last was.
+    hellos: (Seq, Option<Time>),
     pub(super) shared: Shared,
     /// Questions that have left, which the roles have not heard of.
     pub(super) left: VecDeque<Probe>,
@@ -97,7 +103,8 @@ pub(super) struct Machine {
 
 impl Machine {
     pub(super) fn new(loaded: Loaded, state: Option<State>, dry_run: bool) -> Result<Self, Error> {
-        let Deployment { peer, listen, interface, .. } = &loaded.deployment;
+        let Deployment { listen, interface, .. } = &loaded.deployment;
+        let peer = Peer::new(&loaded.deployment);
         device::index(interface)?;
         device::fit(interface)?;
         let socket = open(&loaded.deployment)?;
@@ -142,6 +149,8 @@ impl Machine {
         Ok(Self {
             sent: Sent::new(interface),
             socket,
+            peer,
+            hellos: (Seq::default(), None),
             state,
             clock,
             left: VecDeque::new(),
@@ -237,6 +246,7 @@ impl Machine {
 
     /// Looks for what is wrong, and brings the status up to date.
     pub(super) fn beat(&mut self) {
+        self.follow_peer();
         self.look_around();
         let mut status = status::lock(&self.shared);
         let Some(sender) = &mut status.sender else { return };
@@ -244,6 +254,60 @@ impl Machine {
         for (class, stats) in sender.classes.iter_mut().zip(self.sent.classes()) {
             (class.packets, class.bytes) = (stats.packets, stats.bytes);
             (class.drops, class.waiting) = (stats.drops, stats.waiting_packets);
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------------- peer
+
+    fn transmit(&self, datagram: &[u8]) -> io::Result<()> {
+        match self.peer.at() {
+            _ if self.peer.is_fixed() => self.socket.send(datagram).map(drop),
+            Some(at) => self.socket.send_to(datagram, at).map(drop),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// The peer is elsewhere than before.
+    fn note_moved(&self, why: &str) {
+        info!(peer = %self.peer, "the peer is elsewhere: {why}");
+        status::lock(&self.shared).peer = self.peer.to_string();
+    }
+
+    /// Looks for a peer that is silent, and lets one know where this gateway is that cannot know.
+    fn follow_peer(&mut self) {
+        let now = self.clock.now();
+        let keep_alive = self.loaded.deployment.keep_alive;
+        let (is_silent, asked) = {
+            let status = status::lock(&self.shared);
+            let asked = status.receiver.as_ref().and_then(|receiver| receiver.heard);
+            let patience = keep_alive.unwrap_or(QUIET);
+            let quiet = asked.is_none_or(|at| now.since(at) >= patience);
+            let sender = status.sender.as_ref();
+            (sender.map_or(quiet, |sender| sender.state != PeerState::Answering), asked)
+        };
+        if is_silent {
+            self.peer.look_up(now);
+        }
+        match self.peer.looked_up() {
+            Ok(true) => self.note_moved("its name says so"),
+            Ok(false) => {}
+            Err(why) => self.complain(&why),
+        }
+        let Some(pause) = keep_alive else { return };
+        let is_due = |at: Option<Time>| at.is_none_or(|at| now.since(at) >= pause);
+        if is_due(asked) && is_due(self.hellos.1) && self.peer.at().is_some() {
+            let seq = self.hellos.0;
+            self.hellos = (seq.next(), Some(now));
+            if seq.next() == Seq::default()
+                && let Err(error) = self.next_epoch()
+            {
+                self.failed = Some(error);
+            }
+            if let Some(datagram) = self.answers.hello(self.epoch, seq)
+                && let Err(error) = self.transmit(&datagram)
+            {
+                tracing::debug!(%error, "a hello could not be sent");
+            }
         }
     }
 
@@ -265,7 +329,7 @@ impl Machine {
         self.see_question_off();
         let before = self.count_sent();
         let left_at = self.clock.now();
-        let sent = self.socket.send(&datagram).map(drop);
+        let sent = self.transmit(&datagram);
         let has_order = self.order.is_some();
         let after = if has_order { before } else { self.count_sent() };
         let left_out = sent.is_err()
@@ -295,7 +359,7 @@ impl Machine {
 
     /// As if the question had been sent.
     #[cfg(test)]
-    pub(super) fn expect_answer(&mut self, seq: bandmaster_core::scheme::er2bc::probe::Seq) {
+    pub(super) fn expect_answer(&mut self, seq: Seq) {
         self.asked.push_back((self.asks.told_epoch(), seq.get()));
     }
 
@@ -321,9 +385,9 @@ impl Machine {
         let mut datagram = [0; MOST_PAYLOAD];
         while self.taken < BATCH {
             self.taken += 1;
-            match self.socket.recv(&mut datagram) {
-                Ok(length) => {
-                    if let Some(probe) = self.take(&datagram[..length]) {
+            match self.socket.recv_from(&mut datagram) {
+                Ok((length, from)) => {
+                    if let Some(probe) = self.take(&datagram[..length], from) {
                         return Some(probe);
                     }
                 }
@@ -336,7 +400,7 @@ impl Machine {
     }
 
     /// Lets a datagram in, or counts why not.
-    fn take(&mut self, datagram: &[u8]) -> Option<Probe> {
+    fn take(&mut self, datagram: &[u8], from: SocketAddr) -> Option<Probe> {
         self.see_question_off();
         let shared = Arc::clone(&self.shared);
         let (answers, asks) = {
@@ -366,6 +430,13 @@ impl Machine {
         let payload = payload.to_vec();
         self.note_good(body == Body::Question);
         let now = self.clock.now();
+        let is_answer = matches!(body, Body::Answer(_));
+        if !is_answer && self.peer.heard(&body, epoch, seq.get(), from) {
+            self.note_moved("a newer message came from there");
+        }
+        if body == Body::Hello {
+            return None;
+        }
         if body == Body::Question {
             let (now, passed) = match note {
                 Some(note) => (self.clock.at(note.at), note.passed),
@@ -384,6 +455,9 @@ impl Machine {
             return None;
         };
         self.asked.remove(at);
+        if self.peer.heard(&body, epoch, seq.get(), from) {
+            self.note_moved("an answer came from there");
+        }
         if let Some(sender) = &mut status::lock(&shared).sender {
             sender.answers += 1;
             sender.heard = Some(now);
@@ -635,7 +709,7 @@ impl Host for Machine {
             self.ask(payload, datagram, seq.get())
         } else {
             let datagram = self.answers.seal(payload);
-            self.socket.send(&datagram).map(drop)
+            self.transmit(&datagram)
         };
         sent.map_err(|error| {
             tracing::debug!(%error, "a probe could not be sent");
@@ -665,12 +739,14 @@ fn open(deployment: &Deployment) -> Result<UdpSocket, Error> {
     let Deployment { listen, peer, .. } = deployment;
     let failed = |e: io::Error| Error::Failed(format!("error: udp {listen}: {e}"));
     let socket = UdpSocket::bind(listen).map_err(|e| claims::taken("udp", *listen, &e))?;
-    // The kernel then drops what comes from elsewhere.
-    socket.connect(peer).map_err(|e| Error::Failed(format!("error: peer {peer}: {e}")))?;
+    if deployment.whereabouts == Whereabouts::Fixed {
+        // The kernel then drops what comes from elsewhere.
+        socket.connect(peer).map_err(|e| Error::Failed(format!("error: peer {peer}: {e}")))?;
+    }
     socket.set_nonblocking(true).map_err(failed)?;
     let view = SockRef::from(&socket);
     let marked =
-        if peer.is_ipv4() { view.set_tos_v4(TRAFFIC_CLASS) } else { view.set_tclass_v6(TRAFFIC_CLASS) };
+        if listen.is_ipv4() { view.set_tos_v4(TRAFFIC_CLASS) } else { view.set_tclass_v6(TRAFFIC_CLASS) };
     marked.map_err(failed)?;
     Ok(socket)
 }
@@ -722,7 +798,6 @@ pub(super) mod dry {
 #[cfg(test)]
 mod tests {
     use bandmaster_core::control::{Action, Controller, Observation, Outbox, Subject};
-    use bandmaster_core::scheme::er2bc;
     use bandmaster_core::scheme::er2bc::deployment::OTHER;
 
     use super::*;
@@ -771,7 +846,7 @@ mod tests {
         machine.socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
 
         let told = Told::default();
-        let question = Message { seq: er2bc::probe::Seq::default(), body: Body::Question }.encode();
+        let question = Message { seq: Seq::default(), body: Body::Question }.encode();
         let stubborn = Stubborn { next: Time::ZERO, question, told: Arc::clone(&told) };
         let mut runner = dry::runner(stubborn);
         runner.begin(&mut machine, Time::ZERO);

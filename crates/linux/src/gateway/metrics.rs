@@ -1,11 +1,13 @@
 //! Metrics for Prometheus: base units, bytes for bits, one label for the class.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::atomic::AtomicU64;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -19,35 +21,136 @@ use super::{Error, claims};
 
 /// A client that takes longer is let go.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Clients at a time.
+const MOST_CLIENTS: usize = 32;
+/// Bytes of a request.
+const MOST_REQUEST: usize = 8192;
+/// After an error that is none of the client's.
+const PAUSE: Duration = Duration::from_millis(20);
 const PREFIX: &str = "bandmaster_gateway";
 const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 type Labels = Vec<(&'static str, String)>;
 type Number = Gauge<f64, AtomicU64>;
 
-/// Serves metrics at `address`.
+/// Serves metrics at `address`: one thread for all clients, whatever they do.
 pub(super) fn serve(address: SocketAddr, shared: Shared) -> Result<(), Error> {
-    let failed = |e: std::io::Error| Error::Failed(format!("error: metrics at {address}: {e}"));
+    let failed = |e: io::Error| Error::Failed(format!("error: metrics at {address}: {e}"));
     let listener = TcpListener::bind(address).map_err(|e| claims::taken("metrics", address, &e))?;
+    listener.set_nonblocking(true).map_err(failed)?;
     let answer = move || {
-        for stream in listener.incoming().flatten() {
-            // A client that went away is no concern of the gateway.
-            let _ = respond(stream, &shared);
+        let mut clients = Vec::new();
+        loop {
+            attend(&listener, &mut clients, &|| text(&current(&shared)));
         }
     };
     thread::Builder::new().name("metrics".to_owned()).spawn(answer).map_err(failed)?;
     Ok(())
 }
 
-fn respond(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut request = [0; 1024];
-    let length = stream.read(&mut request)?;
-    let line = String::from_utf8_lossy(&request[..length]);
+/// Somebody who has connected.
+struct Client {
+    stream: TcpStream,
+    /// When it is let go, come what may.
+    until: Instant,
+    request: Vec<u8>,
+    /// What it is told, and how much of it has been.
+    answer: Option<(Vec<u8>, usize)>,
+}
+
+impl Client {
+    /// Goes on as far as possible without waiting; false when it is over.
+    fn go_on(&mut self, metrics: &dyn Fn() -> String) -> bool {
+        if self.answer.is_none() && !self.hear() {
+            return false;
+        }
+        if self.answer.is_none() && is_whole(&self.request) {
+            self.answer = Some((response(&self.request, metrics), 0));
+        }
+        let Some((bytes, told)) = &mut self.answer else { return true };
+        while *told < bytes.len() {
+            match self.stream.write(&bytes[*told..]) {
+                Ok(0) => return false,
+                Ok(count) => *told += count,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+
+    /// Reads what has come; false when nothing more will, or it is too much.
+    fn hear(&mut self) -> bool {
+        let mut bytes = [0; 1024];
+        loop {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return false,
+                Ok(count) => self.request.extend(&bytes[..count]),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+            if self.request.len() > MOST_REQUEST {
+                return false;
+            }
+        }
+    }
+}
+
+/// Lets in who has come, and goes on with whoever is ready. Beyond [`MOST_CLIENTS`] the oldest is let go.
+fn attend(listener: &TcpListener, clients: &mut Vec<Client>, metrics: &dyn Fn() -> String) {
+    let now = Instant::now();
+    clients.retain(|client| client.until > now);
+    let next = clients.iter().map(|client| client.until).min();
+    let millis = next.map_or(u128::from(u16::MAX), |next| next.duration_since(now).as_millis() + 1);
+    let timeout = PollTimeout::from(u16::try_from(millis).unwrap_or(u16::MAX));
+    let wanted =
+        |client: &Client| if client.answer.is_some() { PollFlags::POLLOUT } else { PollFlags::POLLIN };
+    let mut polled = vec![PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+    polled.extend(clients.iter().map(|client| PollFd::new(client.stream.as_fd(), wanted(client))));
+    if poll(&mut polled, timeout).is_err() {
+        return;
+    }
+    let ready: Vec<bool> = polled.iter().map(|fd| fd.any() == Some(true)).collect();
+    let mut ready = ready.into_iter();
+    let is_asked = ready.next() == Some(true);
+    clients.retain_mut(|client| ready.next() != Some(true) || client.go_on(metrics));
+    while is_asked {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                if stream.set_nonblocking(true).is_err() {
+                    continue;
+                }
+                if clients.len() == MOST_CLIENTS {
+                    clients.remove(0);
+                }
+                let until = Instant::now() + PATIENCE;
+                let mut client = Client { stream, until, request: Vec::new(), answer: None };
+                if client.go_on(metrics) {
+                    clients.push(client);
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+            // No descriptors are left, or the client went away: others go first.
+            Err(_) => {
+                thread::sleep(PAUSE);
+                return;
+            }
+        }
+    }
+}
+
+/// Whether all of a request has come: its head ends with an empty line.
+fn is_whole(request: &[u8]) -> bool {
+    request.windows(4).any(|end| end == b"\r\n\r\n") || request.windows(2).any(|end| end == b"\n\n")
+}
+
+fn response(request: &[u8], metrics: &dyn Fn() -> String) -> Vec<u8> {
+    let line = String::from_utf8_lossy(request);
     let path = line.split_whitespace().nth(1).unwrap_or("");
     let (code, content, body) = if line.starts_with("GET ") && matches!(path, "/metrics" | "/") {
-        ("200 OK", CONTENT, text(&current(shared)))
+        ("200 OK", CONTENT, metrics())
     } else {
         ("404 Not Found", "text/plain", "metrics are at /metrics\n".to_owned())
     };
@@ -55,8 +158,7 @@ fn respond(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
         "HTTP/1.1 {code}\r\nContent-Type: {content}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())
+    (head + &body).into_bytes()
 }
 
 /// The metrics of `status` as OpenMetrics text.
@@ -189,6 +291,52 @@ fn counters<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn get(address: SocketAddr) -> String {
+        let mut stream = TcpStream::connect(address).expect("a connection");
+        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n").expect("asked");
+        let mut said = String::new();
+        stream.read_to_string(&mut said).expect("an answer");
+        said
+    }
+
+    /// Idle connections, one that sends a byte now and then and one that never reads: nobody waits for them, and they are let
+    /// go. Nobody keeps more than so many.
+    #[test]
+    fn metrics_answer_while_connections_hang() {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+        serve(free, Shared::default()).unwrap_or_else(|e| panic!("{e}"));
+        let idle: Vec<TcpStream> = (0..12).map(|_| TcpStream::connect(free).expect("a connection")).collect();
+        let mut slow = TcpStream::connect(free).expect("a connection");
+        let begin = Instant::now();
+        for byte in b"GET /met" {
+            let _ = slow.write_all(&[*byte]);
+            let asked = Instant::now();
+            let said = get(free);
+            assert!(said.starts_with("HTTP/1.1 200 OK\r\n") && said.ends_with("# EOF\n"), "{said}");
+            assert!(asked.elapsed() < PATIENCE, "{:?}", asked.elapsed());
+        }
+        // More than are kept: the oldest go.
+        let more: Vec<TcpStream> = (0..80).map(|_| TcpStream::connect(free).expect("a connection")).collect();
+        assert!(get(free).starts_with("HTTP/1.1 200 OK"));
+        let mut first = &more[0];
+        first.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
+        assert!(
+            matches!(first.read(&mut [0; 1]), Ok(0) | Err(_)) && begin.elapsed() < Duration::from_secs(10)
+        );
+        // Also the slow one, although it goes on.
+        thread::sleep(PATIENCE + Duration::from_millis(200));
+        let gone = (0..20).any(|_| {
+            thread::sleep(Duration::from_millis(50));
+            slow.write_all(b"r").is_err()
+        });
+        assert!(gone);
+        for mut stream in idle {
+            stream.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
+            assert!(matches!(stream.read(&mut [0; 1]), Ok(0) | Err(_)));
+        }
+    }
 
     #[test]
     fn metrics_are_in_base_units_with_the_class_as_label() {

@@ -127,7 +127,7 @@ pub fn plan(loaded: &Loaded) -> Result<Plan, Error> {
     if deployment.role != Role::Sender && device::merges_received(&interface) != Some(false) {
         settings.push(format!("ethtool -K {interface} gro off"));
     }
-    let mut sockets = vec![format!("udp {} <-> {}", deployment.listen, deployment.peer)];
+    let mut sockets = vec![format!("udp {} <-> {}", deployment.listen, deployment.peer_name())];
     sockets.extend(deployment.metrics.map(|address| format!("tcp {address} (metrics)")));
     sockets.push(format!("unix {}/{}", deployment.state_directory, super::status::SOCKET));
     let undo = match deployment.restore {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use bandmaster_core::scheme::er2bc::deployment::{Deployment, Match, Protocol, Role, Sender};
+use bandmaster_core::scheme::er2bc::deployment::{Deployment, Match, Protocol, Role, Sender, Whereabouts};
 use bandmaster_core::time::Span;
 use netlink_bindings::nftables::{Nfgenmsg, Request};
 use netlink_socket2::{NetlinkSocket, ReplyError};
@@ -34,6 +34,10 @@ pub(super) fn table(name: &str) -> String {
 pub(super) fn ruleset(deployment: &Deployment) -> String {
     let Deployment { interface, peer, listen, .. } = deployment;
     let family = if peer.is_ipv4() { "ip" } else { "ip6" };
+    // Of a peer that moves, the own port is all that is certain.
+    let is_fixed = deployment.whereabouts == Whereabouts::Fixed;
+    let at = |end: &str| if is_fixed { format!(" {family} {end} {}", peer.ip()) } else { String::new() };
+    let port = |end: &str| if is_fixed { format!(" udp {end} {}", peer.port()) } else { String::new() };
     let mut text = format!("table inet {} {{\n", table(&deployment.name));
     if deployment.role != Role::Sender {
         let _ = writeln!(text, "\tcounter {DATA} {{\n\t}}\n\n\tcounter {LATE} {{\n\t}}\n");
@@ -51,10 +55,10 @@ pub(super) fn ruleset(deployment: &Deployment) -> String {
         // Probes leave unshaped, ahead of the data.
         let _ = writeln!(
             text,
-            "\t\toifname \"{interface}\" {family} daddr {} udp sport {} udp dport {} return",
-            peer.ip(),
+            "\t\toifname \"{interface}\"{} udp sport {}{} return",
+            at("daddr"),
             listen.port(),
-            peer.port()
+            port("dport")
         );
         for (number, class) in sender.classes.iter().enumerate() {
             let everything = [Match::default()];
@@ -84,9 +88,9 @@ pub(super) fn ruleset(deployment: &Deployment) -> String {
         text += "\tchain data {\n\t\ttype filter hook prerouting priority raw; policy accept;\n";
         let _ = writeln!(
             text,
-            "\t\tiifname \"{interface}\" {family} saddr {} udp sport {} udp dport {} add @asked {{ iif }} return",
-            peer.ip(),
-            peer.port(),
+            "\t\tiifname \"{interface}\"{}{} udp dport {} add @asked {{ iif }} return",
+            at("saddr"),
+            port("sport"),
             listen.port()
         );
         for rule in &deployment.data {
@@ -277,6 +281,19 @@ source = "10.9.0.0/16"
         assert!(text.contains("\t\toifname \"wan0\" counter name \"unclassified\"\n\t}\n"), "{text}");
         assert!(text.contains("counter unclassified {"), "{text}");
         assert!(!ruleset(&parse("f", BOTH).expect("valid")).contains("unclassified"));
+    }
+
+    /// Of a peer that moves, probes are known by the own port.
+    #[test]
+    fn probes_of_a_peer_that_moves() {
+        let text = BOTH.replace("\"192.0.2.2\"\nport = 5000", "\"gw.example.net\"");
+        let text = ruleset(&parse("f", &text).expect("valid"));
+        for rule in [
+            "oifname \"wan0\" udp sport 4741 return",
+            "iifname \"wan0\" udp dport 4741 add @asked { iif } return",
+        ] {
+            assert!(text.lines().any(|line| line.trim() == rule), "{text}");
+        }
     }
 
     /// nftables itself reads every kind of rule, where it is installed and may be asked.

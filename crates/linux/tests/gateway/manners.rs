@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bandmaster_linux::gateway::{State, Status};
 
@@ -268,4 +268,208 @@ fn a_journal_of_a_namespace_that_is_gone_is_told_and_forgotten() {
     assert!(said.contains("in another network namespace") && said.contains("restore --force"), "{said}");
     assert!(lab.start("s", &format!("{restore} --force")).end(), "{}", lab.log("s"));
     assert!(!fs::exists(lab.state("g2").join("journal")).expect("asked"));
+}
+
+/// A hub with an address, and spokes behind a router that gives all of them its own (`r`).
+fn behind_nat(spokes: &[&'static str]) -> Option<Lab> {
+    let nodes: Vec<&'static str> = ["hub", "r"].into_iter().chain(spokes.iter().copied()).collect();
+    let lab = Lab::bare(&nodes)?;
+    lab.link(("hub", "wan0", "10.8.0.1/24"), ("r", "out", "10.8.0.2/24"));
+    lab.inside("r", "sysctl -qw net.ipv4.ip_forward=1");
+    let file = lab.path("nat.nft");
+    fs::write(
+        &file,
+        "table ip nat {\n\tchain out {\n\t\ttype nat hook postrouting priority srcnat\n\t\toifname \"out\" masquerade\n\t}\n}\n",
+    )
+    .expect("written");
+    lab.inside("r", &format!("nft -f {}", file.display()));
+    for (number, spoke) in (1..).zip(spokes) {
+        let (device, inner, outer) =
+            (format!("in{number}"), format!("192.168.{number}.1/24"), format!("192.168.{number}.2/24"));
+        lab.link(("r", &device, &inner), (spoke, "wan0", &outer));
+        lab.inside(spoke, &format!("ip route add default via 192.168.{number}.1"));
+        lab.write_key(&format!("key-{spoke}"), format!("a secret for the way to {spoke}").as_bytes());
+    }
+    Some(lab)
+}
+
+const DATA: &str = "[[data]]\nprotocol = \"udp\"\n";
+
+/// Two senders behind the same NAT: the hub has their address once, with two ports that nobody knew before.
+#[test]
+fn two_peers_behind_the_same_nat_are_told_apart() {
+    let Some(lab) = behind_nat(&["a", "b"]) else { return };
+    let mut running = Vec::new();
+    for (spoke, port) in [("a", 4741), ("b", 4742)] {
+        let keys = format!("key-file = \"key-{spoke}\"");
+        let hub = file("receiver", "wan0", "any", port, ("", &keys))
+            .replace(&format!("port = {port}\nlisten"), "listen")
+            + DATA;
+        running.push(lab.start("hub", &lab.instance(&format!("to-{spoke}"), &hub)));
+        let spoke_file = file("sender", "wan0", "10.8.0.1", port, ("", &keys));
+        running.push(lab.start(spoke, &lab.instance(spoke, &spoke_file)));
+    }
+    let peer_of = |name: &str| {
+        lab.until(name, "asked", 15, |s| s.receiver.as_ref().is_some_and(|r| r.questions > 2)).peer
+    };
+    let peers = ["to-a", "to-b"].map(peer_of);
+    assert!(peers.iter().all(|peer| peer.starts_with("any (10.8.0.2:")), "{peers:?}");
+    assert_ne!(peers[0], peers[1], "the same port");
+    for spoke in ["a", "b"] {
+        lab.until(spoke, "answering", 10, answering);
+    }
+
+    // The router gets another address while everything runs: the next question moves the peers.
+    lab.inside("r", "ip addr flush dev out");
+    lab.inside("r", "ip addr add 10.8.0.3/24 dev out");
+    for name in ["to-a", "to-b"] {
+        lab.until(name, "elsewhere", 15, |s| s.peer.starts_with("any (10.8.0.3:"));
+    }
+    let answers = lab.status("a").sender.expect("a sender").answers;
+    lab.until("a", "answering on", 10, |s| s.sender.as_ref().is_some_and(|s| s.answers > answers + 1));
+    for gateway in running {
+        assert!(gateway.stop(), "{}", lab.log("hub"));
+    }
+}
+
+/// The receiver is behind the NAT: it says where it is, and the sender asks there. It says so again to a sender that
+/// has started anew.
+#[test]
+fn a_receiver_behind_nat_says_where_it_is() {
+    let Some(lab) = behind_nat(&["a"]) else { return };
+    let keys = "key-file = \"key-a\"";
+    let hub = file("sender", "wan0", "any", 4741, ("", keys)).replace("port = 4741\nlisten", "listen");
+    let spoke =
+        file("receiver", "wan0", "10.8.0.1", 4741, ("", &format!("{keys}\nkeep-alive = \"2s\""))) + DATA;
+    let run = lab.instance("hub", &hub);
+    let hub = lab.start("hub", &run);
+    let a = lab.start("a", &lab.instance("a", &spoke));
+    lab.until("hub", "answering", 15, answering);
+    assert!(lab.status("hub").peer.starts_with("any (10.8.0.2:"), "{}", lab.status("hub").peer);
+    // A hub that starts again knows nothing, until the spoke has heard no question for so long.
+    assert!(hub.stop());
+    let hub = lab.start("hub", &run);
+    lab.until("hub", "answering again", 20, |s| s.uptime < 30.0 && answering(s));
+    assert!(hub.stop() && a.stop());
+}
+
+/// A peer with a name whose address changes: the name is looked up again when it is silent.
+#[test]
+fn a_name_is_resolved_again_when_its_peer_is_silent() {
+    let Some(lab) = star(&["a"]) else { return };
+    let hosts = lab.path("hosts");
+    fs::write(&hosts, "10.7.1.2 gw.example.net\n").expect("written");
+    let mount = format!("mount --bind {} /etc/hosts && exec \"$0\" \"$@\"", hosts.display());
+    let keys = "key-file = \"key-a\"";
+    let hub = lab.instance("hub", &file("sender", "wan1", "gw.example.net", 4741, ("", keys)));
+    let hub = lab.start_by(&["sh", "-c", &mount], "hub", &hub);
+    let a = lab.start("a", &lab.instance("a", &file("receiver", "wan0", "10.7.1.1", 4741, ("", keys))));
+    lab.until("hub", "answering", 15, answering);
+    assert_eq!(lab.status("hub").peer, "gw.example.net (10.7.1.2:4741)");
+    lab.inside("a", "ip addr flush dev wan0");
+    lab.inside("a", "ip addr add 10.7.1.9/24 dev wan0");
+    fs::write(&hosts, "10.7.1.9 gw.example.net\n").expect("written");
+    lab.until("hub", "elsewhere", 30, |s| s.peer == "gw.example.net (10.7.1.9:4741)" && answering(s));
+    assert!(hub.stop() && a.stop());
+}
+
+/// What disk and directory refuse is said, and nothing is half-done.
+#[test]
+fn a_full_or_read_only_state_directory_changes_nothing() {
+    let Some(lab) = Lab::build("2mbit") else { return };
+    let before = lab.machine("g1");
+    let run = lab.gateway("g1", &sender(KEYED, "restore = \"never\""));
+    let state = lab.state("g1");
+    fs::create_dir_all(&state).expect("made");
+    let fill = |pages: u32| {
+        format!(
+            "mount -t tmpfs -o size={}k,mode=750 tmpfs {dir} && (touch {dir}/lock; dd if=/dev/zero of={dir}/fill bs=4k count=8 \
+             2>/dev/null; truncate -s {}k {dir}/fill); exec \"$0\" \"$@\"",
+            8 * 4,
+            (8 - pages) * 4,
+            dir = state.display()
+        )
+    };
+    let mut refused = 0;
+    for pages in 0..4 {
+        let begun = lab.log("g1").len();
+        let gateway = lab.start_by(&["sh", "-c", &fill(pages)], "g1", &run);
+        thread::sleep(Duration::from_millis(700));
+        if lab.inside("g1", "tc qdisc show dev wan0").contains("htb") {
+            // There was room for everything.
+            gateway.signal("-KILL");
+            gateway.end();
+            lab.inside("g1", "tc qdisc del dev wan0 root");
+            lab.inside("g1", "nft flush ruleset");
+            continue;
+        }
+        assert!(!gateway.end(), "{pages} pages");
+        let said = lab.log("g1")[begun..].to_owned();
+        assert!(said.contains("No space left on device"), "{pages} pages: {said}");
+        lab.machine("g1").assert_is(&before, format!("{pages} pages: {said}"));
+        refused += 1;
+    }
+    assert!(refused >= 2, "{refused}");
+    let read_only = format!("mount -t tmpfs -o ro,mode=750 tmpfs {} && exec \"$0\" \"$@\"", state.display());
+    assert!(!lab.start_by(&["sh", "-c", &read_only], "g1", &run).end());
+    assert!(lab.log("g1").contains("Read-only file system"), "{}", lab.log("g1"));
+    lab.machine("g1").assert_is(&before, "a read-only directory");
+}
+
+/// What this machine is not fit for is refused with line and key.
+#[test]
+fn what_the_machine_cannot_do_is_refused_with_its_place() {
+    let Some(lab) = Lab::build("2mbit") else { return };
+    let text = sender(KEYED, "");
+    let cases = [
+        (
+            text.replace("\"10.9.2.1\"", "\"10.9.1.1\""),
+            "peer.address: 10.9.1.1 is an address of this machine",
+        ),
+        (
+            text.replace("[control]", "[control]\nceiling = \"1tbit\""),
+            "control.ceiling: 1000gbit is above what wan0 carries, 10gbit",
+        ),
+    ];
+    for (text, expected) in cases {
+        let begun = lab.log("g1").len();
+        assert!(!lab.start("g1", &lab.gateway("g1", &text)).end());
+        let said = lab.log("g1")[begun..].to_owned();
+        assert!(said.contains(expected) && said.contains("g1.toml:"), "{said}");
+    }
+}
+
+/// Twenty reloads under load, every other one of which makes classes and rules anew: questions go on.
+#[test]
+fn a_reload_never_stops_probing() {
+    let Some(lab) = Lab::build("2mbit") else { return };
+    let g2 = lab.start("g2", &lab.gateway("g2", &receiver(KEYED)));
+    let good = sender(KEYED, "");
+    let g1 = lab.start("g1", &lab.gateway("g1", &good));
+    lab.until("g1", "answering", 10, answering);
+    let load = lab.start("s", "load 440 60");
+    let asked = |lab: &Lab| lab.status("g1").sender.expect("a sender").questions;
+    let (mut last, mut count, mut widest) = (Instant::now(), asked(&lab), Duration::ZERO);
+    for round in 0..20u64 {
+        let ports = if round % 2 == 0 { "6201" } else { "5201" };
+        lab.gateway("g1", &good.replace("5201", ports).replace("400kbit", &format!("{}kbit", 300 + round)));
+        g1.signal("-HUP");
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(1300) || lab.status("g1").reloads < round + 1 {
+            assert!(begin.elapsed() < Duration::from_secs(20), "{}", lab.log("g1"));
+            let now = asked(&lab);
+            if now != count {
+                count = now;
+                last = Instant::now();
+            }
+            widest = widest.max(last.elapsed());
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+    println!("widest gap between questions over 20 reloads: {widest:?}");
+    assert!(widest < Duration::from_secs(2), "{widest:?}");
+    assert!(answering(&lab.status("g1")));
+    load.signal("-KILL");
+    load.end();
+    assert!(g1.stop() && g2.stop());
 }

@@ -32,14 +32,20 @@ pub struct Deployment {
     pub replace_qdisc: bool,
     /// Form of the log.
     pub log: Log,
-    /// The other gateway.
+    /// The other gateway; nowhere (an address of zeros) when it is not fixed.
     pub peer: SocketAddr,
+    /// How its address is known.
+    pub whereabouts: Whereabouts,
+    /// How long a receiver that hears no question waits before it says where it is; none: it does not.
+    pub keep_alive: Option<Span>,
     /// Where the own socket is bound.
     pub listen: SocketAddr,
     /// How messages prove where they come from.
     pub auth: Auth,
     /// Of a sender.
     pub sender: Option<Sender>,
+    /// Where the file has keys that a machine may not be fit for.
+    pub places: Vec<(&'static str, String)>,
     /// Of a receiver: the data that is counted. A packet that one of them fits is data.
     pub data: Vec<Match>,
 }
@@ -72,6 +78,17 @@ choice! {
         /// A JSON object a line.
         Json = "json",
     }
+}
+
+/// How the address of the other gateway is known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Whereabouts {
+    /// It is what the file says.
+    Fixed,
+    /// The name server tells; valid messages may move it.
+    Named(String),
+    /// Valid messages tell.
+    Learnt,
 }
 
 /// How messages prove where they come from.
@@ -140,6 +157,21 @@ impl Sender {
 }
 
 impl Deployment {
+    /// The peer as the file names it.
+    pub fn peer_name(&self) -> String {
+        match &self.whereabouts {
+            Whereabouts::Fixed => self.peer.to_string(),
+            Whereabouts::Named(name) => format!("{name}:{}", self.peer.port()),
+            Whereabouts::Learnt => ANY.to_owned(),
+        }
+    }
+
+    /// What is wrong with `key` on this machine, with its place; none when the file does not have it.
+    pub fn complaint(&self, key: &str, what: &str) -> Option<String> {
+        let (_, place) = self.places.iter().find(|(own, _)| *own == key)?;
+        Some(format!("{place}: error: {key}: {what}"))
+    }
+
     /// Its roles, which go on from what those before them saved. The shaper counts `overhead` bytes more than those of IP.
     pub fn roles(&self, overhead: u32, saved: &[Option<Vec<u8>>]) -> Vec<scheme::Role> {
         let answering = || {
@@ -164,6 +196,8 @@ pub struct Class {
     pub priority: u32,
     /// What it needs.
     pub flow: shares::Flow,
+    /// Flows in it: `flow.need` is what all of them need.
+    pub flows: u32,
     /// Packets that wait at most.
     pub queue: u32,
     /// A packet that one of them fits belongs to the class; none: every packet that no class before took.
@@ -241,6 +275,10 @@ const PORT: Kind = Kind::Integer { min: 1, max: 65_535 };
 const DEFAULT_PORT: &str = "4741";
 /// Longest name of a Linux network device, IFNAMSIZ less the final zero.
 const LONGEST_INTERFACE: usize = 15;
+/// The address of a peer that tells it itself.
+const ANY: &str = "any";
+/// The sum of the needs may be so many times the ceiling: order of priority is for more than there is, but not for that.
+const MOST_TIMES: u64 = 10;
 /// Where the folders of gateways are.
 const STATE_FOLDER: &str = "/var/lib/bandmaster";
 /// Longest name of a gateway: names of tables and sockets are made of it.
@@ -294,7 +332,7 @@ static PEER: TableDef = TableDef {
     header: "[peer]",
     doc: "The other gateway",
     keys: &[keys! {
-        /// Its IP address
+        /// Its IP address, its name, or `any`: it is where its valid messages come from
         "address": Kind::Text, required;
         /// Its UDP port
         "port": PORT, default DEFAULT_PORT;
@@ -304,6 +342,8 @@ static PEER: TableDef = TableDef {
         "listen-port": PORT, default DEFAULT_PORT;
         /// `hmac`: messages carry a tag; `none`: the paper's form, which anybody can forge
         "auth": AuthKind::KIND, default "hmac";
+        /// Receiver: after so long without a question, say where it is, for a peer that does not know
+        "keep-alive": SPAN, optional;
         /// File with the secret that both gateways know (auth = "hmac")
         "key-file": Kind::Text, optional;
         /// role = "both": the secret of the direction in which data comes; the peer's key-file
@@ -339,8 +379,10 @@ static CLASS: TableDef = TableDef {
         "name": Kind::Text, required;
         /// Its place: 1 before 2
         "priority": Kind::Integer { min: 1, max: 1000 }, required;
-        /// Rate of IP packets that it needs; other rates are of bytes on the link
+        /// Rate of IP packets that each of its flows needs; other rates are of bytes on the link
         "need": RATE, required;
+        /// Flows in it at a time
+        "flows": Kind::Integer { min: 1, max: 100_000 }, default "1";
         /// It sends lost packets again (TCP); without, it is sent with redundancy (UDP)
         "retransmission": Kind::Bool, default "true", from "Sect. 3.1";
         /// Packets that wait at most
@@ -417,9 +459,19 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
     }
     let metrics = file.text("metrics").and_then(|text| {
         let address = text.parse().ok();
-        if address.is_none() {
-            let what = format!("\"{text}\" is not an address with a port, such as \"127.0.0.1:9464\"");
-            reader.fail_key(&file, "metrics", what);
+        match address {
+            None => {
+                let what = format!("\"{text}\" is not an address with a port, such as \"127.0.0.1:9464\"");
+                reader.fail_key(&file, "metrics", what);
+            }
+            Some(address) => {
+                let whole: SocketAddr = address;
+                let why =
+                    if whole.port() == 0 { Some("has port 0; write 1 to 65535") } else { many(whole.ip()) };
+                if let Some(why) = why {
+                    reader.fail_key(&file, "metrics", format!("{text} {why}"));
+                }
+            }
         }
         address
     });
@@ -437,7 +489,11 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
         let section = reader.section(&DATA, &layer);
         data.extend(rule(reader, &section));
     }
-    let (peer, listen, auth) = peer?;
+    let Peer { address: peer, whereabouts, listen, keep_alive, auth } = peer?;
+    if data.is_empty() && whereabouts != Whereabouts::Fixed && role != Some(Role::Sender) {
+        let what = "is missing: the peer's address is not fixed, so that it does not tell what is data";
+        reader.fail_with(&file.place, "data", what, "write [[data]]");
+    }
     if data.is_empty() {
         let length = if peer.is_ipv4() { 32 } else { 128 };
         data.push(Match { source: vec![Prefix { address: peer.ip(), length }], ..Match::default() });
@@ -455,11 +511,29 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
         replace_qdisc: file.bool("replace-qdisc")?,
         log: file.choice("log")?,
         peer,
+        whereabouts,
+        keep_alive,
         listen,
         auth,
         sender,
+        places: places(path, &file),
         data,
     })
+}
+
+/// Where `[peer]` and `[control]` have keys whose fitness depends on the machine.
+fn places(path: &str, file: &Section<'_>) -> Vec<(&'static str, String)> {
+    let keys = [
+        ("peer.address", "peer", "address"),
+        ("control.safe-rate", "control", "safe-rate"),
+        ("control.initial", "control", "initial"),
+        ("control.ceiling", "control", "ceiling"),
+    ];
+    let place = |(whole, table, key): (&'static str, &str, &str)| {
+        let file::Place { line, column, .. } = &file.item(table)?.table()?.get(key)?.place;
+        Some((whole, format!("{path}:{line}:{column}")))
+    };
+    keys.into_iter().filter_map(place).collect()
 }
 
 /// The name of the gateway: what the file says, or what it is called itself.
@@ -502,31 +576,110 @@ fn is_interface(name: &str) -> bool {
     (1..=LONGEST_INTERFACE).contains(&name.len()) && name.chars().all(letter) && name != "." && name != ".."
 }
 
-fn peer(
-    reader: &mut Reader,
-    file: &Section<'_>,
-    role: Option<Role>,
-) -> Option<(SocketAddr, SocketAddr, Auth)> {
+/// The table `[peer]`.
+struct Peer {
+    address: SocketAddr,
+    whereabouts: Whereabouts,
+    listen: SocketAddr,
+    keep_alive: Option<Span>,
+    auth: Auth,
+}
+
+/// Why no single machine has this address; none: one may.
+fn many(address: IpAddr) -> Option<&'static str> {
+    match address {
+        _ if address.is_multicast() => Some("is a multicast address: many machines may have it"),
+        IpAddr::V4(v4) if v4.is_broadcast() => Some("is the broadcast address: every machine has it"),
+        IpAddr::V4(v4) if v4.octets()[0] == 0 && !v4.is_unspecified() => {
+            Some("is of network 0: no machine has it")
+        }
+        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
+            Some("is an IPv4 address in an IPv6 one; write the IPv4 one")
+        }
+        _ => None,
+    }
+}
+
+/// Labels of letters, digits and hyphens between points (RFC 1123), one of which is not a number.
+fn is_host(name: &str) -> bool {
+    let letter = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.chars().all(letter)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let labels = name.strip_suffix('.').unwrap_or(name);
+    (1..=253).contains(&labels.len())
+        && labels.split('.').all(label)
+        && labels.split('.').next_back().is_some_and(|last| last.contains(|c: char| c.is_ascii_alphabetic()))
+}
+
+fn peer(reader: &mut Reader, file: &Section<'_>, role: Option<Role>) -> Option<Peer> {
     let layer = reader.table(file, "peer");
     let section = reader.section(&PEER, &layer);
-    let mut address = |key: &str| {
-        let text = section.text(key)?;
+    let plain = section.choice("auth") == Some(AuthKind::None);
+    let own = section.text("listen-address").and_then(|text| {
         let address = text.parse::<IpAddr>().ok();
-        if address.is_none() {
-            let what =
-                format!("\"{text}\" is not an IP address, such as \"192.0.2.1\"; names are not looked up");
-            reader.fail_key(&section, key, what);
+        let why = address.map_or(Some("is not an IP address, such as \"192.0.2.1\""), many);
+        if let Some(why) = why {
+            reader.fail_key(&section, "listen-address", format!("\"{text}\" {why}"));
         }
-        address
+        address.filter(|_| why.is_none())
+    });
+    let text = section.text("address");
+    let (peer, whereabouts) = match text.as_deref() {
+        None => (None, Whereabouts::Fixed),
+        Some(text) => match text.parse::<IpAddr>() {
+            Ok(address) => {
+                let none = "is no machine's address; write \"any\" when it is not known";
+                if let Some(why) = address.is_unspecified().then_some(none).or(many(address)) {
+                    reader.fail_key(&section, "address", format!("\"{text}\" {why}"));
+                }
+                (Some(address), Whereabouts::Fixed)
+            }
+            Err(_) if text == ANY => (None, Whereabouts::Learnt),
+            Err(_) if is_host(text) => (None, Whereabouts::Named(text.to_owned())),
+            Err(_) => {
+                let what = format!(
+                    "\"{text}\" is not an IP address, such as \"192.0.2.1\", a name such as \"gw.example.net\", or \
+                     \"{ANY}\""
+                );
+                reader.fail_key(&section, "address", what);
+                (None, Whereabouts::Fixed)
+            }
+        },
     };
-    let (peer, own) = (address("address"), address("listen-address"));
+    if plain && whereabouts != Whereabouts::Fixed {
+        let what =
+            "goes with auth = \"hmac\": with \"none\" anybody could move the address; write an IP address";
+        reader.fail_key(&section, "address", what);
+    }
+    if whereabouts == Whereabouts::Learnt && section.item("port").is_some() {
+        reader.fail_key(
+            &section,
+            "port",
+            "goes with an address or a name: of \"any\" the port is learnt as well",
+        );
+    }
     if let (Some(peer), Some(own)) = (peer, own)
         && peer.is_ipv4() != own.is_ipv4()
     {
         reader.fail_key(&section, "listen-address", "is of another IP version than the peer's address");
     }
+    let keep_alive = section.span("keep-alive");
+    if keep_alive.is_some() && (plain || role == Some(Role::Sender)) {
+        let what =
+            "goes with auth = \"hmac\" and role = \"receiver\" or \"both\": questions tell where a sender is";
+        reader.fail_key(&section, "keep-alive", what);
+    }
+    if keep_alive.is_some_and(|span| span < Span::from_secs(1)) {
+        reader.fail_key(&section, "keep-alive", "must be at least 1s");
+    }
+    if keep_alive.is_some() && whereabouts == Whereabouts::Learnt {
+        reader.fail_key(&section, "keep-alive", "needs an address or a name to send to");
+    }
     let (key_file, answer_key_file) = (section.text("key-file"), section.text("answer-key-file"));
-    let plain = section.choice("auth") == Some(AuthKind::None);
     if plain {
         for key in ["key-file", "answer-key-file"] {
             if section.item(key).is_some() {
@@ -556,11 +709,20 @@ fn peer(
         }
     }
     let port = |key| section.integer(key).and_then(|n| u16::try_from(n).ok());
-    let peer = SocketAddr::new(peer?, port("port")?);
-    let any: IpAddr = if peer.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() };
-    let listen = SocketAddr::new(own.unwrap_or(any), port("listen-port")?);
+    let any = |is_ipv4: bool| -> IpAddr { if is_ipv4 { [0; 4].into() } else { [0u16; 8].into() } };
+    let is_ipv4 = peer.or(own).is_none_or(|address| address.is_ipv4());
+    let nowhere = || (whereabouts != Whereabouts::Fixed).then(|| any(is_ipv4));
+    let address = SocketAddr::new(peer.or_else(nowhere)?, port("port")?);
+    let listen = SocketAddr::new(own.unwrap_or(any(is_ipv4)), port("listen-port")?);
+    if whereabouts == Whereabouts::Fixed && address == listen {
+        reader.fail_key(
+            &section,
+            "address",
+            format!("{address} is the own address and port (listen-address)"),
+        );
+    }
     let auth = if plain { Auth::None } else { Auth::Hmac { key_file: key_file?, answer_key_file } };
-    Some((peer, listen, auth))
+    Some(Peer { address, whereabouts, listen, keep_alive, auth })
 }
 
 fn sender(reader: &mut Reader, file: &Section<'_>) -> Option<Sender> {
@@ -596,7 +758,12 @@ fn sender(reader: &mut Reader, file: &Section<'_>) -> Option<Sender> {
             reader.fail_key(&control, key, "must be more than nothing");
         }
     }
-    let classes = classes(reader, file);
+    let classes = classes(reader, file, control.rate("ceiling"));
+    if let (Some(initial), Some(ceiling)) = (control.rate("initial"), control.rate("ceiling"))
+        && initial > ceiling
+    {
+        reader.fail_key(&control, "initial", format!("{initial} is above the ceiling of {ceiling}"));
+    }
     let mut params = control.params(er2bc::CONTROL_KEYS)?;
     if let Err((key, what)) = er2bc::check_constants(&params) {
         reader.fail_key(&control, key, what);
@@ -611,7 +778,7 @@ fn sender(reader: &mut Reader, file: &Section<'_>) -> Option<Sender> {
     Some(Sender { params, classes, safe_rate: safe_rate?, hold: hold?, unclassified: unclassified? })
 }
 
-fn classes(reader: &mut Reader, file: &Section<'_>) -> Vec<Class> {
+fn classes(reader: &mut Reader, file: &Section<'_>, ceiling: Option<Rate>) -> Vec<Class> {
     let layers = reader.tables(file, "classes");
     if layers.is_empty() || layers.len() > MOST_CLASSES {
         let what = format!("has {} classes; write 1 to {MOST_CLASSES}", layers.len());
@@ -622,6 +789,7 @@ fn classes(reader: &mut Reader, file: &Section<'_>) -> Vec<Class> {
     reader.unique(&names);
     let last = sections.iter().filter_map(|section| section.integer("priority")).max();
     let mut classes: Vec<Class> = Vec::new();
+    let mut sum = 0u64;
     for section in &sections {
         let name = reader.name(section, "name");
         let mut matches = Vec::new();
@@ -653,8 +821,32 @@ fn classes(reader: &mut Reader, file: &Section<'_>) -> Vec<Class> {
         else {
             continue;
         };
-        let flow = shares::Flow { need, retransmits };
-        classes.push(Class { name, priority: priority as u32, flow, queue, matches });
+        let flows = section.integer("flows").and_then(|n| u32::try_from(n).ok()).unwrap_or(1);
+        let all = need.bits_per_sec().saturating_mul(u64::from(flows));
+        sum = sum.saturating_add(all);
+        if let Some(ceiling) = ceiling {
+            let said = |bits| Rate::from_bits_per_sec(bits);
+            if all > ceiling.bits_per_sec() {
+                let what = format!(
+                    "{} is above the ceiling of {ceiling}: it would never be met",
+                    if flows == 1 {
+                        need.to_string()
+                    } else {
+                        format!("{need} for each of {flows} flows, {},", said(all))
+                    }
+                );
+                reader.fail_key(section, "need", what);
+            } else if sum > ceiling.bits_per_sec().saturating_mul(MOST_TIMES) {
+                let what = format!(
+                    "{need} makes the sum of the needs {}, more than {MOST_TIMES} times the ceiling of {ceiling}",
+                    said(sum)
+                );
+                reader.fail_key(section, "need", what);
+            }
+        }
+        // Eq. 6 is linear in the need: what flows with redundancy need together grows as that of each.
+        let flow = shares::Flow { need: Rate::from_bits_per_sec(all), retransmits };
+        classes.push(Class { name, priority: priority as u32, flow, flows, queue, matches });
     }
     classes.sort_by_key(|class| class.priority);
     classes
@@ -828,7 +1020,59 @@ ports = [5060, "10000-20000"]
                 "\"a wan\"",
                 "gw.toml:4:13: error: interface: \"a wan\" is not the name of a network device",
             ),
-            ("\"192.0.2.2\"", "\"gw.example\"", "names are not looked up"),
+            ("\"192.0.2.2\"", "\"gw_example..net\"", "a name such as"),
+            (
+                "\"192.0.2.2\"",
+                "\"192.0.2.256\"",
+                "gw.toml:7:11: error: peer.address: \"192.0.2.256\" is not an IP address",
+            ),
+            (
+                "\"192.0.2.2\"",
+                "\"0.0.0.0\"",
+                "gw.toml:7:11: error: peer.address: \"0.0.0.0\" is no machine's address",
+            ),
+            ("\"192.0.2.2\"", "\"::\"", "is no machine's address"),
+            ("\"192.0.2.2\"", "\"0.1.2.3\"", "is of network 0"),
+            ("\"192.0.2.2\"", "\"224.0.0.5\"", "is a multicast address"),
+            ("\"192.0.2.2\"", "\"ff02::1\"", "is a multicast address"),
+            ("\"192.0.2.2\"", "\"255.255.255.255\"", "is the broadcast address"),
+            ("\"192.0.2.2\"", "\"::ffff:192.0.2.2\"", "write the IPv4 one"),
+            (
+                "\"192.0.2.2\"",
+                "\"192.0.2.2\"\nlisten-address = \"192.0.2.2\"",
+                "peer.address: 192.0.2.2:4741 is the own address and port",
+            ),
+            (
+                "\"192.0.2.2\"",
+                "\"192.0.2.2\"\nlisten-address = \"239.1.1.1\"",
+                "listen-address: \"239.1.1.1\" is a multicast",
+            ),
+            ("\"192.0.2.2\"", "\"any\"\nport = 5000", "peer.port: goes with an address or a name"),
+            ("\"192.0.2.2\"", "\"192.0.2.2\"\nkeep-alive = \"25s\"", "peer.keep-alive: goes with"),
+            (
+                "\"192.0.2.2\"\nkey-file = \"peer.key\"",
+                "\"gw.example\"\nauth = \"none\"",
+                "peer.address: goes with auth = \"hmac\"",
+            ),
+            ("role =", "metrics = \"127.0.0.1:0\"\nrole =", "metrics: 127.0.0.1:0 has port 0"),
+            ("role =", "metrics = \"224.0.0.1:9464\"\nrole =", "metrics: 224.0.0.1:9464 is a multicast"),
+            (
+                "need = \"400kbit\"",
+                "need = \"2gbit\"",
+                "gw.toml:22:8: error: classes[2].need: 2gbit is above the ceiling of 1gbit",
+            ),
+            (
+                "need = \"400kbit\"",
+                "need = \"400kbit\"\nflows = 3000",
+                "400kbit for each of 3000 flows, 1.2gbit, is above the ceiling",
+            ),
+            ("need = \"400kbit\"", "need = \"400kbit\"\nflows = 0", "flows: "),
+            ("safe-rate = \"500kbit\"", "safe-rate = \"0bit\"", "must be more than nothing"),
+            (
+                "safe-rate = \"500kbit\"",
+                "safe-rate = \"500kbit\"\ninitial = \"1tbit\"",
+                "initial: 1000gbit is above",
+            ),
             ("key-file = \"peer.key\"", "", "peer.key-file: is missing"),
             ("key-file = \"peer.key\"", "key-file = \"k\"\nauth = \"none\"", "goes with auth = \"hmac\""),
             ("safe-rate = \"500kbit\"", "safe-rate = \"500kbps\"", "tc reads it as bytes per second"),
@@ -872,6 +1116,52 @@ ports = [5060, "10000-20000"]
             let said = errors(&GOOD.replacen(from, to, 1));
             assert!(said.iter().any(|message| message.contains(expected)), "{to}: {said:#?}");
         }
+    }
+
+    /// Ten times the ceiling and a little.
+    #[test]
+    fn needs_far_beyond_the_ceiling_are_absurd() {
+        let (head, _) = GOOD.split_once("[[classes]]").expect("classes");
+        let class = |i: usize| {
+            format!(
+                "[[classes]]\nname = \"c{i}\"\npriority = {i}\nneed = \"1gbit\"\n[[classes.match]]\ndscp = [1]\n"
+            )
+        };
+        let with = |count: usize| head.to_owned() + &(1..=count).map(class).collect::<String>();
+        assert_eq!(errors(&with(10)), [] as [String; 0]);
+        assert!(
+            errors(&with(11))[0].contains("sum of the needs 11gbit, more than 10 times"),
+            "{:?}",
+            errors(&with(11))
+        );
+    }
+
+    /// A peer without a fixed address; what it sends is told by `[[data]]`.
+    #[test]
+    fn a_peer_may_be_named_or_learnt() {
+        let read = |address: &str| parse("gw.toml", &GOOD.replace("192.0.2.2", address)).expect("valid");
+        let named = read("gw.example.net");
+        assert_eq!(named.whereabouts, Whereabouts::Named("gw.example.net".to_owned()));
+        assert_eq!(
+            (named.peer.to_string(), named.listen.to_string()),
+            ("0.0.0.0:4741".into(), "0.0.0.0:4741".into())
+        );
+        assert_eq!(read("any").whereabouts, Whereabouts::Learnt);
+        assert_eq!(read("any\"\nlisten-address = \"::").listen.to_string(), "[::]:4741");
+        let (head, _) = GOOD.split_once("[control]").expect("control");
+        let receiver = head.replace("sender", "receiver").replace("192.0.2.2", "any");
+        assert!(errors(&receiver)[0].contains("data: is missing"), "{:?}", errors(&receiver));
+        assert_eq!(errors(&(receiver + "[[data]]\nsource = \"10.1.0.0/16\"\n")), [] as [String; 0]);
+    }
+
+    /// 30 calls of 80 kbit/s.
+    #[test]
+    fn a_class_needs_what_its_flows_need_together() {
+        let text = GOOD.replace("need = \"400kbit\"", "need = \"80kbit\"\nflows = 30");
+        let sender = parse("gw.toml", &text).expect("valid").sender.expect("a sender");
+        assert_eq!((sender.classes[0].flows, sender.classes[1].flows), (30, 1));
+        let flows = er2bc::Settings::new(&sender.params, 0).flows;
+        assert_eq!(flows[0].need, Rate::from_bits_per_sec(2_400_000));
     }
 
     #[test]

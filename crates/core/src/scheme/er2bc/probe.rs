@@ -45,6 +45,8 @@ const REFUSED_OLD: u8 = 4;
 const REFUSED_VERSION: u8 = 5;
 /// A refusal without a tag.
 const REFUSAL_LEN: usize = 4;
+/// Ours: where a receiver is. Above the kinds of refusals.
+const HELLO: u16 = 6;
 const QUESTION_LEN: usize = 4;
 const ANSWER_LEN: usize = 28;
 const EPOCH_LEN: usize = 4;
@@ -66,6 +68,8 @@ pub enum Body {
     Question,
     /// So much, by this time.
     Answer(Counters),
+    /// Here I am: of a receiver whose address the sender does not know. Ours; with a tag only.
+    Hello,
 }
 
 /// What a gateway has counted up to a point in the order of packets.
@@ -110,7 +114,11 @@ impl Seq {
 impl Message {
     /// The UDP payload in the paper's form.
     pub fn encode(&self) -> Vec<u8> {
-        let kind = if self.body == Body::Question { QUESTION } else { ANSWER };
+        let kind = match self.body {
+            Body::Question => QUESTION,
+            Body::Answer(_) => ANSWER,
+            Body::Hello => HELLO,
+        };
         let mut out = Vec::with_capacity(ANSWER_LEN + TRAILER_LEN);
         out.extend(kind.to_be_bytes());
         out.extend(self.seq.get().to_be_bytes());
@@ -158,8 +166,9 @@ impl Message {
         };
         let len = match kind {
             QUESTION => QUESTION_LEN,
+            HELLO if more > 0 => QUESTION_LEN,
             ANSWER => ANSWER_LEN,
-            other if matches!(other & 0xff, QUESTION | ANSWER) => {
+            other if other != HELLO && matches!(other & 0xff, QUESTION | ANSWER | HELLO) => {
                 return Err(ProbeError::Version((other >> 8) as u8));
             }
             other => return Err(ProbeError::Type(other)),
@@ -169,6 +178,8 @@ impl Message {
         }
         let body = if kind == QUESTION {
             Body::Question
+        } else if kind == HELLO {
+            Body::Hello
         } else {
             Body::Answer(Counters { packets: long(4), bytes: long(12), time: Time::from_nanos(long(20)) })
         };
@@ -221,14 +232,15 @@ pub struct Endpoint {
     came: u32,
     questions: ReplayWindow,
     answers: ReplayWindow,
+    hellos: ReplayWindow,
 }
 
 impl Endpoint {
     /// An end that has heard nothing yet. `epoch` is that of its first question: the seconds of the day's clock at the
     /// start of a gateway, so that it is above those of its life before.
     pub const fn new(auth: Auth, epoch: u32) -> Self {
-        let (questions, answers) = (ReplayWindow::new(), ReplayWindow::new());
-        Self { auth, version: VERSION, epoch, asked: None, came: 0, questions, answers }
+        let [questions, answers, hellos] = [const { ReplayWindow::new() }; 3];
+        Self { auth, version: VERSION, epoch, asked: None, came: 0, questions, answers, hellos }
     }
 
     /// One that sends as a gateway of another version does: what the other end then does can be tried.
@@ -330,6 +342,13 @@ impl Endpoint {
         Ok(Refusal { seq: Seq::new(u16::from_be_bytes([head[2], head[3]])), reason })
     }
 
+    /// Says where this end is; none without a key. `epoch` and `seq` make a number that never comes back.
+    pub fn hello(&self, epoch: u32, seq: Seq) -> Option<Vec<u8>> {
+        let mut payload = Message { seq, body: Body::Hello }.encode();
+        payload[0] = self.version;
+        matches!(self.auth, Auth::Key(_)).then(|| self.sign(payload, epoch))
+    }
+
     /// The message in a datagram of the other gateway, its epoch, and the payload for the scheme. The plain form has no
     /// epoch, and tells nothing about repeated messages: the estimator ignores them by their number.
     ///
@@ -356,7 +375,11 @@ impl Endpoint {
         let epoch = u32::from_be_bytes([high[0], high[1], high[2], high[3]]);
         let seq = message.seq.get();
         let is_question = message.body == Body::Question;
-        let heard = if is_question { &mut self.questions } else { &mut self.answers };
+        let heard = match message.body {
+            Body::Question => &mut self.questions,
+            Body::Answer(_) => &mut self.answers,
+            Body::Hello => &mut self.hellos,
+        };
         if !heard.admit(u64::from(epoch) << 16 | u64::from(seq)) {
             return Err(ProbeError::Replay { epoch, seq });
         }
@@ -443,6 +466,21 @@ mod tests {
         };
         assert_eq!(on_path(plain()), [32, 56]);
         assert_eq!(on_path(keyed(7)), [48, 72]);
+    }
+
+    /// A hello is taken once, by who has the key, and never in the plain form.
+    #[test]
+    fn a_hello_proves_itself() {
+        let (near, mut far) = (keyed(7), keyed(7));
+        let bytes = near.hello(7, Seq::new(3)).expect("a key");
+        assert_eq!(UDP_HEADERS as usize + bytes.len(), 48);
+        assert!(matches!(far.open(&bytes), Ok((Message { body: Body::Hello, .. }, 7, _))));
+        assert_eq!(far.open(&bytes).err(), Some(ProbeError::Replay { epoch: 7, seq: 3 }));
+        assert_eq!(plain().hello(7, Seq::new(3)), None);
+        assert_eq!(plain().open(&bytes[..4]).err(), Some(ProbeError::Type(HELLO)));
+        // A question or an answer of the same number is another message.
+        let mut asker = keyed(7);
+        assert!(far.open(&asker.seal(question(3).encode())).is_ok());
     }
 
     #[test]

@@ -484,6 +484,20 @@ mod tests {
         }
     }
 
+    /// Eq. 6 with s_p = 0.8: a class of 30 calls of 80 kbit/s gets what 30 classes of one call get together.
+    #[test]
+    fn a_class_of_many_flows_gets_what_they_get_together() {
+        let one = Flow { need: kbit(80), retransmits: false };
+        let all = Flow { need: kbit(30 * 80), ..one };
+        let granted = |flows: &[Flow]| {
+            let mut shares = Shares::new(Settings::default(), flows, kbit(5000));
+            shares.on_update(&round(5000, 4000, 100, 4000));
+            granted(&shares)
+        };
+        assert_eq!(granted(&[all]), [3_000_000]);
+        assert_eq!(granted(&[one; 30]).iter().sum::<u64>(), 3_000_000);
+    }
+
     fn granted(shares: &Shares) -> Vec<u64> {
         (0..5).filter_map(|i| shares.granted(i)).map(Rate::bits_per_sec).collect()
     }

@@ -221,6 +221,10 @@ impl Machine {
     /// A socket keeps the address that it was given when it was made. When that is not the machine's any more, nothing leaves by
     /// it: another is made. The peer takes messages of the address that it was told only.
     fn look_at_address(&mut self) {
+        if !self.peer.is_fixed() {
+            // A socket that is not connected has no address of its own, and the peer learns where this gateway is.
+            return;
+        }
         let Ok(own) = self.socket.local_addr().map(|own| own.ip()) else { return };
         let known_as = *self.watch.known_as.get_or_insert(own);
         let is_known = has_address(known_as);
@@ -407,7 +411,7 @@ impl Machine {
         if let Some(refusal) = self.answers.refuse(datagram, error) {
             self.watch.refused = Some(now);
             // It goes where a question may have come from in vain; the next one is refused again.
-            let _ = self.socket.send(&refusal);
+            let _ = self.transmit(&refusal);
         }
     }
 

@@ -8,7 +8,7 @@ use aya::programs::tc::{SchedClassifier, SchedClassifierLinkId, TcAttachOptions,
 use aya::programs::{BtfTracePoint, ProgramError};
 use aya::{Btf, Ebpf};
 use bandmaster_core::control::Passed;
-use bandmaster_core::scheme::er2bc::deployment::{Deployment, Match, Prefix, Protocol, Role};
+use bandmaster_core::scheme::er2bc::deployment::{Deployment, Match, Prefix, Protocol, Role, Whereabouts};
 
 use super::{Direction, NoOrder, Note};
 use crate::gateway::counters::link_header;
@@ -71,6 +71,9 @@ impl Order {
 
     /// Begins to count for `deployment`, from nothing.
     pub(in crate::gateway) fn attach(deployment: &Deployment) -> Result<Self, NoOrder> {
+        if deployment.whereabouts != Whereabouts::Fixed {
+            return Err(NoOrder::Refused("the peer's address is not fixed".to_owned()));
+        }
         let mut new = Self::load(deployment.role)?;
         new.sent.header = link_header(&deployment.interface).into();
         new.follow(deployment)?;
