@@ -111,9 +111,17 @@ fn bodies_of_opentcp() {
     let real = |source: &mut Source| {
         let mut number = || source.extreme() as u32;
         let (sequence, a, b, c, d) = (number(), number(), number(), number(), number());
-        let body = match source.below(2) {
+        let body = match source.below(4) {
             0 => wire::Body::Host(wire::HostReport { sequence, live: a, started: b, drop_rate: c, rtt: d }),
-            _ => {
+            1 => {
+                let row = |source: &mut Source| wire::TrafficRow {
+                    from: source.extreme() as u32,
+                    rate: source.extreme() as u32,
+                };
+                let rows = (0..source.below(4)).map(|_| row(source)).collect();
+                wire::Body::Traffic(wire::TrafficReport { sequence, rows })
+            }
+            kind => {
                 let port = |source: &mut Source| wire::PortReport {
                     place: source.bits() as u32 % 128,
                     utilization: source.extreme() as u32,
@@ -122,7 +130,18 @@ fn bodies_of_opentcp() {
                 };
                 let ports = (0..source.below(4)).map(|_| port(source)).collect();
                 let covered = *source.pick(&[0, 1, 2, 3, 99, 100, 101, u32::MAX]);
-                wire::Body::Switch(wire::SwitchReport { sequence, first: a, covered, ports })
+                let report = wire::SwitchReport { sequence, first: a, covered, ports };
+                if kind == 2 {
+                    wire::Body::Switch(report)
+                } else {
+                    let link = |source: &mut Source| wire::PortLink {
+                        to: source.extreme() as u32,
+                        capacity: source.extreme() as u32,
+                    };
+                    let links = (0..source.below(5)).map(|_| link(source)).collect();
+                    let flows = (0..source.below(5)).map(|_| source.extreme() as u32).collect();
+                    wire::Body::SwitchAlso(report, wire::Columns { flows, links })
+                }
             }
         };
         bandmaster_core::control::body(&body)
@@ -132,7 +151,13 @@ fn bodies_of_opentcp() {
         let message = Message { from: NodeId(1), scheme: OPENTCP.code, body: input.to_vec() };
         match wire::read(&message) {
             Some(wire::Body::Host(report)) => drop(report.state("x".into())),
-            Some(wire::Body::Switch(report)) => drop(report.states(|place| place.to_string())),
+            Some(wire::Body::Switch(report)) => {
+                drop(report.states(&wire::Columns::default(), |place| place.to_string()));
+            }
+            Some(wire::Body::SwitchAlso(report, also)) => {
+                drop(report.states(&also, |place| place.to_string()));
+            }
+            Some(wire::Body::Traffic(report)) => drop(report.rows),
             Some(wire::Body::Cue(cue)) => {
                 let _ = (cue.lease(), cue.order());
                 for text in &cue.preconditions {

@@ -8,7 +8,7 @@ use bandmaster_core::scheme::REGISTRY;
 use bandmaster_core::scheme::er2bc::deployment;
 use bandmaster_core::scheme::opentcp::condition::{Condition, Scope, Values};
 use bandmaster_core::scheme::opentcp::file;
-use bandmaster_core::scheme::opentcp::statistic::{HostState, LinkState, State};
+use bandmaster_core::scheme::opentcp::statistic::{HostState, LinkState, PairState, State, TopologyState};
 use bandmaster_core::sizes::SizeDistribution;
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Dimension, Rate, parse_quantity};
@@ -77,6 +77,8 @@ fn state(source: &mut Source) -> State {
         utilization: source.float(),
         drop_rate: source.float(),
         backlog: source.float(),
+        flows: (n % 2 == 0).then(|| source.float()),
+        capacity: (n % 3 == 0).then(|| source.float()),
     };
     let links = (0..links).map(link).collect();
     let host = |n| HostState {
@@ -87,14 +89,38 @@ fn state(source: &mut Source) -> State {
         rtt: (n % 2 == 0).then(|| source.float()),
     };
     let hosts = (0..hosts).map(host).collect();
-    State { coverage: source.float(), links, hosts }
+    let pairs = |source: &mut Source| {
+        let count = source.below(4);
+        let pair = |n| PairState { from: format!("h{n}"), to: format!("h{}", n + 1), rate: source.float() };
+        (0..count).map(pair).collect()
+    };
+    let (traffic_hosts, traffic_racks) = (pairs(source), pairs(source));
+    let topology = (source.below(2) == 0).then(|| TopologyState {
+        links: source.float(),
+        hops: Some(source.float()),
+        oversubscription: Some(source.float()),
+    });
+    State { coverage: source.float(), links, hosts, traffic_hosts, traffic_racks, topology }
 }
 
 #[test]
 fn policies() {
     let turn = turn();
-    let more =
-        ["max", "mean", "percentile", "all", "link.utilization", "host.rtt", "flows.live", "&&", "!", "/ 0"];
+    let more = [
+        "max",
+        "mean",
+        "percentile",
+        "topology.hops",
+        "traffic.racks",
+        "link.flows",
+        "all",
+        "link.utilization",
+        "host.rtt",
+        "flows.live",
+        "&&",
+        "!",
+        "/ 0",
+    ];
     let corpus = Corpus::new(texts(&["policies", "policies/own"], "toml"), words(&more));
     let read = |input: &[u8]| {
         let Ok(policy) = file::parse("p.toml", &as_text(input)) else { return };
