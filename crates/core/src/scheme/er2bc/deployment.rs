@@ -363,7 +363,7 @@ static CONTROL: TableDef = TableDef {
             "safe-rate": RATE, required;
             /// How long the peer may be silent before that
             "hold": SPAN, default "10s";
-            /// Share of the bytes of 10 s from which on it is said that they leave by no class; at least this share of a fifth of the bandwidth in force
+            /// Share of the bytes of 10 s, or of what all classes need when that is more, from which on it is said that they leave by no class
             "unclassified": Kind::Float { min: 0.0, max: 1.0 }, default "0.05";
         },
     ],

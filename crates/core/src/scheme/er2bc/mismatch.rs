@@ -495,7 +495,9 @@ mod tests {
     fn rounds_of_other_counters_do_not_add_up() {
         let mut ends = Ends::default();
         for _ in 0..10 {
-            assert_eq!(ends.round(50, 50, true), None);
+            assert_eq!(ends.round(0, 0, true), None);
+            assert_eq!(ends.round(500, 500, true), None);
+            assert_eq!(ends.round(0, 50, true), None);
             assert_eq!(ends.round(0, 50, true), None);
             ends.sent = Passed::default();
         }

@@ -24,8 +24,6 @@ const OVER: Span = Span::from_secs(10);
 const MERGING: Span = Span::from_secs(5);
 /// Over so many looks around, a second each, it is summed up what leaves by no class.
 const LOOKS: usize = 10;
-/// Bytes that leave by no class matter when they are many beside this part of the bandwidth in force.
-const BUSY: f64 = 0.2;
 /// At most one refusal in that time.
 const REFUSALS: Span = Span::from_millis(900);
 
@@ -295,6 +293,7 @@ impl Machine {
             return;
         }
         let limit = sender.unclassified;
+        let needs: u64 = sender.classes.iter().map(|class| class.flow.need.bits_per_sec()).sum();
         let table = self.table();
         let reader = self.watch.unclassified.get_or_insert_with(|| Received::new(table));
         // Without the rules there is another fault.
@@ -311,8 +310,8 @@ impl Machine {
         let (Some(first), true) = (left.front(), left.len() > LOOKS / 2) else { return };
         let seconds = (left.len() - 1) as f64;
         let (other, classes) = ((other.bytes - first.0) as f64, (passed - first.1) as f64);
-        let in_force = status::lock(&self.shared).sender.as_ref().map_or(0, |sender| sender.in_force);
-        let all = (other + classes).max(BUSY * in_force as f64 / 8.0 * seconds);
+        // A person at a keyboard is no traffic that matters.
+        let all = (other + classes).max(needs as f64 / 8.0 * seconds);
         let cause = (other > limit * all).then(|| {
             format!(
                 "{:.0} kbit/s, {:.0} % of what leaves by {}, fits no class and leaves unshaped, ahead of all classes. Give it a \
