@@ -467,7 +467,7 @@ impl Machine {
     fn look_at_peer(&mut self) {
         let now = self.clock.now();
         let Watch { answers, questions, version, .. } = self.watch;
-        let peer = self.loaded.deployment.peer;
+        let peer = self.peer.to_string();
         let (asks, both) = (answers.has_other_key(now), self.loaded.deployment.sender.is_some());
         if asks || questions.has_other_key(now) {
             let (what, file) = match asks {
