@@ -215,4 +215,40 @@ mod tests {
         drop(all);
         assert!(!paths.iter().any(|path| path.exists()));
     }
+
+    /// A program of the name that a lab ends runs in its namespace twice: once for the lab, once for somebody else.
+    #[test]
+    fn what_others_run_in_a_lab_goes_on() {
+        use std::process::{Child, Command};
+        if !nix::unistd::geteuid().is_root() {
+            let _ =
+                writeln!(io::stderr(), "skipped: what_others_run_in_a_lab_goes_on: needs root: namespaces");
+            return;
+        }
+        let folder = std::env::temp_dir().join(format!("bandmaster-others-{}", process::id()));
+        fs::create_dir_all(&folder).expect("made");
+        let program = folder.join(PROGRAM);
+        fs::copy("/bin/sleep", &program).expect("a program that waits");
+        let (journal, names) = Journal::begin(&["a".to_owned()]).expect("a journal");
+        let place = journal.create(&names[0]).expect("a namespace");
+        let start = |of_lab: bool| -> Child {
+            let mut command = Command::new(&program);
+            command.arg("60");
+            if of_lab {
+                command.env(crate::netns::LAB, place.name());
+            }
+            place.enter(|| Ok(command.spawn().expect("started"))).expect("entered")
+        };
+        let (mut ours, mut theirs) = (start(true), start(false));
+        // Until they are what they are called.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        drop(journal);
+        // Its end may have been asked for by who ended it.
+        assert!(start_of(ours.id()).is_none());
+        let _ = ours.try_wait();
+        assert!(matches!(theirs.try_wait(), Ok(None)), "it was ended");
+        theirs.kill().expect("ended");
+        theirs.wait().expect("ended");
+        fs::remove_dir_all(&folder).expect("removed");
+    }
 }

@@ -130,6 +130,24 @@ fn two_links(run: &str, first: &str, second: &str, flow: &str) -> String {
     )
 }
 
+/// Half a million datagrams a second over two links are more than any machine forwards one by one: said before anything is
+/// built.
+#[test]
+fn what_is_too_much_for_the_machine_is_refused() {
+    if !has_root("what_is_too_much_for_the_machine_is_refused") {
+        return;
+    }
+    let _alone = alone();
+    let before = inventory();
+    let flow = "transport = \"udp\"\nrate = \"400mbit\"\npacket = \"100B\"\nmeasured = true";
+    let second = "rate = \"500mbit\"\ndelay = \"1ms\"\nqueue = \"50pkt\"";
+    let text = two_links("duration = \"2s\"", "", second, flow).replace("\"100mbit\"", "\"500mbit\"");
+    let refused = lab::run(&scenario(&text), 0, 0, &RunOptions::default());
+    let said = refused.err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(said.contains("this machine forwards") && said.contains("would show this machine"), "{said}");
+    assert_eq!(inventory(), before);
+}
+
 /// One connection over one bottleneck.
 fn one() -> String {
     let run = "duration = \"4s\"\nwarm-up = \"2s\"";

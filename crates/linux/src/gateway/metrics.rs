@@ -116,7 +116,10 @@ fn attend(listener: &TcpListener, clients: &mut Vec<Client>, metrics: &dyn Fn() 
     let mut ready = ready.into_iter();
     let is_asked = ready.next() == Some(true);
     clients.retain_mut(|client| ready.next() != Some(true) || client.go_on(metrics));
-    while is_asked {
+    if !is_asked {
+        return;
+    }
+    loop {
         match listener.accept() {
             Ok((stream, _)) => {
                 if stream.set_nonblocking(true).is_err() {
