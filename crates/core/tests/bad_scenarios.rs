@@ -1013,8 +1013,9 @@ fn traffic() {
         ),
         (
             "to = \"server\"",
-            "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsize = \"1448B\"\nrounds = 4\npersistent = true",
-            "x.toml:45:14: error: flows.uploads.persistent: is not for an exchange; leave it out, or `pairing`\n\
+            "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsize = \"1MB\"\nrounds = 4\npersistent = true",
+            "x.toml:43:8: error: flows.uploads.size: \"1000000B\" is not a multiple of the MSS, 1448B, as persistent \
+             connections need it\n\
              x.toml:56:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be \
              told apart (variant `bas`)",
         ),

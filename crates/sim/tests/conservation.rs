@@ -57,6 +57,40 @@ proptest! {
         prop_assert_eq!(delivered(&record, "f.a.0"), size);
     }
 
+    /// Every message of an exchange comes once, over new connections and over persistent ones, whatever is lost.
+    #[test]
+    fn exchanges_complete_and_runs_repeat(
+        network in network(true),
+        tcp in tcp(),
+        segments in 1u64..12,
+        rounds in 1u32..4,
+        window in 0u32..4,
+        (persistent, idle_restart) in any::<(bool, bool)>(),
+    ) {
+        let mss: u64 = tcp.split("mss = \"").nth(1).and_then(|rest| rest.split('B').next()).map_or(0, |mss| {
+            mss.parse().expect("a number")
+        });
+        let schedule = match window {
+            0 => "schedule = \"pairwise\"".to_owned(),
+            _ => format!("schedule = \"window\"\noutstanding = {window}"),
+        };
+        let text = format!(
+            "{}{tcp}idle-restart = {idle_restart}\n[[flows]]\nname = \"m\"\nfrom = [\"left\", \"right\"]\n\
+             to = [\"left\", \"right\"]\npairing = \"exchange\"\npersistent = {persistent}\nsize = \"{}B\"\n\
+             rounds = {rounds}\ncompute = \"uniform(0ms, 900ms)\"\n{schedule}\n{network}",
+            head("20000s", "10s"),
+            mss * segments,
+        );
+        let scenario = read(&text);
+        let (first, second) = (record(&scenario), record(&scenario));
+        prop_assert_eq!(first.metric("completed"), Some(f64::from(12 * rounds)));
+        prop_assert_eq!(first.metric("rounds"), Some(f64::from(rounds)));
+        let payload = 12.0 * f64::from(rounds) * (mss * segments) as f64;
+        let delivered = first.metric("throughput").unwrap_or_default() * 20_000.0 * 1e6 / 8.0;
+        prop_assert!((delivered - payload).abs() < 1e-6 * payload, "{} {}", delivered, payload);
+        prop_assert_eq!(same(&first), same(&second));
+    }
+
     /// A host that no packet passes changes nothing.
     #[test]
     fn a_stranger_changes_nothing(text in scenario(true)) {

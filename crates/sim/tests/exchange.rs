@@ -83,6 +83,98 @@ fn a_message_between_two_hosts_takes_what_a_connection_takes() {
     assert_eq!(metric(&record, "drops"), 0.0);
 }
 
+/// The same over a connection that stays open: the first message takes a handshake, the five others do not, and the window
+/// has grown.
+#[test]
+fn a_message_over_an_open_connection_takes_no_handshake() {
+    let with = |more: &str| {
+        record(&[
+            ("size = 8", "size = 2\nhost-delay = 0.0"),
+            ("sizes = [\"14480B\", \"100kB\"]", &format!("size = \"14480B\"\npersistent = true\n{more}")),
+            ("rounds = 3", "rounds = 6"),
+            ("[[flows]]", "[tcp]\nidle-restart = true\ninitial-window = \"10pkt\"\n[[flows]]"),
+        ])
+    };
+    let open = with("");
+    assert_eq!((metric(&open, "completed"), metric(&open, "rounds")), (12.0, 6.0));
+    let frame = |payload: f64| (payload + 52.0 + 14.0) * 8.0 / 100e6;
+    let (handshake, message) = (4.0 * (frame(0.0) + 10e-6), 11.0 * frame(1448.0) + 2.0 * 10e-6);
+    let expected = message + handshake / 6.0;
+    let measured = metric(&open, "fct_mean");
+    assert!((measured - expected).abs() < 0.01 * expected, "{measured}, {expected}");
+    let payload = 12.0 * 14_480.0 * 8e-6 / 20.0;
+    assert!((metric(&open, "throughput") - payload).abs() < 1e-6 * payload, "{open:?}");
+}
+
+/// A window of two segments after idle time, longer than a timeout, takes round trips that a kept window does not.
+#[test]
+fn a_window_begins_again_after_idle_time_where_tcp_does_so() {
+    let with = |idle: &str, compute: &str| {
+        let record = record(&[
+            ("size = 8", "size = 2\nhost-delay = 0.0"),
+            ("sizes = [\"14480B\", \"100kB\"]", "size = \"14480B\"\npersistent = true"),
+            ("rounds = 3", "rounds = 11"),
+            ("compute = \"10ms\"", compute),
+            ("delay = \"10us\"", "delay = \"1ms\""),
+            (
+                "[[flows]]",
+                &format!("[tcp]\n{idle}\nmin-rto = \"200ms\"\ninitial-window = \"2pkt\"\n[[flows]]"),
+            ),
+        ]);
+        assert_eq!(metric(&record, "completed"), 22.0);
+        metric(&record, "fct_p50")
+    };
+    let (long, short) = ("compute = \"500ms\"", "compute = \"50ms\"");
+    let again = with("idle-restart = true", long);
+    let kept = [with("idle-restart = false", long), with("idle-restart = true", short)];
+    // Two, four and four segments: two round trips of 4 ms more than ten at once.
+    for kept in kept {
+        assert!((again - kept - 8e-3).abs() < 1.5e-3, "{again} {kept}");
+    }
+}
+
+#[test]
+fn all_messages_arrive_over_persistent_connections() {
+    for schedule in ["pairwise", "window\"\noutstanding = 3 #", "window\"\noutstanding = 1000 #"] {
+        let exchange = format!("pairing = \"exchange\"\npersistent = true\nschedule = \"{schedule}\"");
+        let own = [("pairing = \"exchange\"", exchange.as_str()), ("\"100kB\"", "\"101360B\"")];
+        let record = record(&[&CORE[..], &own, &[("1gbit", "100mbit")]].concat());
+        assert_eq!((metric(&record, "completed"), metric(&record, "rounds")), (6.0 * 240.0, 6.0));
+        let payload = 3.0 * 240.0 * (14_480.0 + 101_360.0) * 8e-6 / 20.0;
+        assert!((metric(&record, "throughput") - payload).abs() < 1e-6 * payload, "{schedule}");
+        assert!(schedule == "pairwise" || metric(&record, "drops") > 0.0, "{schedule}");
+    }
+}
+
+/// A least timeout acts on open connections; an initial window only as the window after idle time.
+#[test]
+fn opentcp_changes_what_an_open_connection_can_change() {
+    let with = |policy: &str, idle: &str| {
+        let head = format!(
+            "[tcp]\ncongestion-control = \"bic\"\ninitial-window = \"3pkt\"\nmin-rto = \"200ms\"\n{idle}\n\
+             [schemes.opentcp]\npolicies = [\"{policy}\"]\ncycle = \"1s\"\n[[flows]]"
+        );
+        record(&[
+            (
+                "sizes = [\"14480B\", \"100kB\"]",
+                "size = \"15928B\"\npersistent = true\nschedule = \"window\"\noutstanding = 4",
+            ),
+            ("rounds = 3", "rounds = 30"),
+            ("compute = \"10ms\"", "compute = \"300ms\""),
+            ("queue = \"64pkt\"", "queue = \"80pkt\""),
+            ("leaves = 1", "leaves = 2"),
+            ("1gbit", "266mbit"),
+            ("[[flows]]", &head),
+        ])
+    };
+    let time = |record: &RunRecord| metric(record, "fct_mean");
+    let [kept, again] = ["idle-restart = false", "idle-restart = true"];
+    assert_eq!(time(&with("only-window", kept)), time(&with("never-true", kept)));
+    assert!(time(&with("only-window", again)) != time(&with("never-true", again)));
+    let [short, long] = ["only-rto", "never-true"].map(|policy| metric(&with(policy, kept), "rtos"));
+    assert!(short > 10.0 * long.max(1.0), "{short} {long}");
+}
+
 #[test]
 fn all_messages_arrive_in_either_schedule() {
     for schedule in ["pairwise", "window\"\noutstanding = 3 #", "window\"\noutstanding = 1000 #"] {
