@@ -71,6 +71,8 @@ pub enum Observation<'a> {
     },
     /// What the TCP of the role's node has sent; comes just before a tick that brings flows.
     Sent(SegmentCounts),
+    /// The data that probes count at the role's end of their way; comes just before a tick, while it can be told.
+    Counted(Passed),
     /// A flow begins at the role's node. In the simulator and the lab the answer still applies to the first window that
     /// the node offers or uses; a daemon sees flows late.
     FlowStarted(FlowStart<'a>),

@@ -10,10 +10,11 @@ use core::fmt;
 
 pub use crate::control::Refusal;
 use crate::control::{
-    Action, FlowStats, Gauges, Message, Observation, Outbox, PortStats, SegmentCounts, Subject,
+    Action, FlowStats, Gauges, Message, Observation, Outbox, Passed, PortStats, SegmentCounts, Subject,
 };
 use crate::id::{FlowId, NodeId, PortId};
 use crate::port::flow_counter::Reader;
+use crate::runtime::faults::PathEnd;
 use crate::runtime::inventory::{Change, Inventory};
 use crate::scheme::{Act, Role};
 use crate::time::Time;
@@ -44,6 +45,11 @@ pub trait Host {
     /// What the TCP of `node` has sent.
     fn segments(&mut self, _node: NodeId) -> SegmentCounts {
         SegmentCounts::default()
+    }
+
+    /// What has passed the `end` of the way of probes `from` one node `to` another; none while it cannot be told.
+    fn passed(&mut self, _from: NodeId, _to: NodeId, _end: PathEnd) -> Option<Passed> {
+        None
     }
 
     /// Role number `role` shows these values from now on.
@@ -253,6 +259,14 @@ impl Runner {
         let flows = if wants.flows { host.flow_stats(now, node) } else { Vec::new() };
         if let Some(controller) = built.controller.as_mut().filter(|_| wants.flows) {
             controller.on(now, &Observation::Sent(host.segments(node)), &mut self.outbox);
+        }
+        let peer = wants.passed.zip(place.peers.first());
+        let passed = peer.and_then(|(end, &(peer, _))| {
+            let (from, to) = if end == PathEnd::First { (node, peer) } else { (peer, node) };
+            host.passed(from, to, end)
+        });
+        if let (Some(controller), Some(passed)) = (built.controller.as_mut(), passed) {
+            controller.on(now, &Observation::Counted(passed), &mut self.outbox);
         }
         self.call(role, host, now, &Observation::Tick { ports: &ports, flows: &flows });
     }

@@ -10,6 +10,7 @@ use crate::id::{NodeId, PortId};
 use crate::params::{Key, Params};
 use crate::port::PortProgram;
 use crate::port::window::WindowProgram;
+use crate::runtime::faults::PathEnd;
 use crate::runtime::inventory::Inventory;
 use crate::topology::Topology;
 
@@ -257,13 +258,19 @@ pub struct Wants {
     pub ports: bool,
     /// Of the flows that end at the node, and of what its TCP has sent.
     pub flows: bool,
+    /// Of the data that its first peer's and its own probes count at this end of their way.
+    pub passed: Option<PathEnd>,
 }
 
 impl Wants {
     /// None.
-    pub const NOTHING: Self = Self { ports: false, flows: false };
+    pub const NOTHING: Self = Self { ports: false, flows: false, passed: None };
     /// Of ports.
-    pub const PORTS: Self = Self { ports: true, flows: false };
+    pub const PORTS: Self = Self { ports: true, ..Self::NOTHING };
     /// Of flows.
-    pub const FLOWS: Self = Self { ports: false, flows: true };
+    pub const FLOWS: Self = Self { flows: true, ..Self::NOTHING };
+    /// Of data sent towards the peer.
+    pub const SENT: Self = Self { passed: Some(PathEnd::First), ..Self::NOTHING };
+    /// Of data that has come from the peer.
+    pub const CAME: Self = Self { passed: Some(PathEnd::Last), ..Self::NOTHING };
 }

@@ -36,7 +36,7 @@ const CASES: &[(&str, &str, &str)] = &[
     ),
     (PORT, "port = \"gw1->r1\"\ncycle = \"0s\"", "schemes.er2bc.cycle: must be longer than 0s"),
     (PORT, "port = \"gw1->r1\"\ncontrol = \"fair\"", "schemes.er2bc.control: "),
-    (PORT, "port = \"gw1->r1\"\nestimator = \"oracle\"", "schemes.er2bc.estimator: "),
+    ("\nestimator = \"loss\"", "\nestimator = \"oracle\"", "schemes.er2bc.estimator: "),
     (PORT, "port = \"gw1->r1\"\nclass-floor = \"80\"", "schemes.er2bc.class-floor: "),
     (PORT, "port = \"gw1->r1\"\ntheta-low = 2", "schemes.er2bc.theta-low: 2 is above theta-high, 1"),
     (

@@ -291,6 +291,7 @@ fn probing(faults: &str) -> String {
         receiver = "h"
         needs = ["400kbit"]
         retransmission = false
+        estimator = "loss"
         cycle = "500ms"
         [measure]
         gauges = ["g.updates"]

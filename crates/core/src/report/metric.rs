@@ -382,6 +382,10 @@ metrics! {
             "0 while the counts of both gateways can match; else the safe rate is in force, and the number of the cause: 1 nothing \
              is counted, 2 what is counted was not sent, 3 more is counted than sent, 4 packets are merged, 5 sizes differ, 6 a \
              share is not counted";
+        "messages", Count, 1, "messages", "Messages between the gateways":
+            "eR2BC, estimator robust: questions and watches sent and reports received since the role began";
+        "noise", Index, 4, "noise", "The path's own share of lost packets":
+            "eR2BC, estimator robust: p0, the share of packets that the path loses without a queue";
     }
     [Distribution] {
         "fct", In("s"), 3, "FCT", "Flow completion time":

@@ -17,7 +17,7 @@ pub enum PathEnd {
 
 impl PathEnd {
     /// The port at this end of the way over `ports`.
-    fn port(self, ports: &[u32]) -> Option<u32> {
+    pub fn port(self, ports: &[u32]) -> Option<u32> {
         match self {
             Self::First => ports.first().copied(),
             Self::Last => ports.last().copied(),

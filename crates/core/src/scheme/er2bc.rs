@@ -11,6 +11,7 @@ pub mod deployment;
 mod gateway;
 pub mod mismatch;
 pub mod probe;
+pub mod robust;
 pub mod shares;
 
 #[cfg(test)]
@@ -45,21 +46,20 @@ pub static DEF: SchemeDef = SchemeDef {
 
 /// The gateway before the path: asks each cycle, and sets the classes of the shaper at its port. Its peer is the other.
 pub const SENDER: RoleDef =
-    RoleDef { name: "gateway", wants: Wants::NOTHING, acts: &[Act::Probe, Act::SetClass] };
+    RoleDef { name: "gateway", wants: Wants::SENT, acts: &[Act::Probe, Act::SetClass] };
 /// The gateway behind the path: answers the questions of its peer.
-pub const RECEIVER: RoleDef =
-    RoleDef { name: "answering gateway", wants: Wants::NOTHING, acts: &[Act::Probe] };
+pub const RECEIVER: RoleDef = RoleDef { name: "answering gateway", wants: Wants::CAME, acts: &[Act::Probe] };
 
 choice! {
-    enum EstimatorKind { Loss = "loss", Delay = "delay" }
+    enum EstimatorKind { Loss = "loss", Delay = "delay", Robust = "robust" }
 }
 
 /// The keys of scenario and deployment files alike.
 pub const CONTROL_KEYS: &[Key] = keys! {
     /// How the bandwidth is divided: Eqs. 1 to 7; ours; what each needs in order; all to whoever is first
     "control": shares::Law::KIND, default "paper", from "Sect. 3.1";
-    /// How the bandwidth is estimated: by losses, Eqs. 8 to 11, or by the trend of the one-way delay
-    "estimator": EstimatorKind::KIND, default "loss", from "Sect. 3.2";
+    /// How the bandwidth is estimated: by losses, Eqs. 8 to 11; by the trend of the one-way delay; by both, for real paths
+    "estimator": EstimatorKind::KIND, default "robust", from "bandmaster; the paper's is loss, Sect. 3.2";
     /// T_c: one probe each
     "cycle": Kind::Quantity(Dimension::Span), default "1s", from "Table 4";
     /// W_ini: first estimate
@@ -232,7 +232,7 @@ fn place(params: &Params, inventory: &Inventory, _routes: &[Vec<PortId>]) -> Vec
 fn build(place: &Place, inventory: &Inventory, saved: Option<&[u8]>) -> Built {
     let Some(&(peer, _)) = place.peers.first() else { return Built::default() };
     if place.role.name == RECEIVER.name {
-        return Built::brain(gateway::Receiver { sender: peer });
+        return Built::brain(gateway::Receiver::new(peer));
     }
     let Some(&port) = place.ports.first() else { return Built::default() };
     let overhead = inventory.port(port).map_or(0, |port| port.overhead);
@@ -256,6 +256,8 @@ fn build(place: &Place, inventory: &Inventory, saved: Option<&[u8]>) -> Built {
     let cycle = settings.estimator.cycle;
     let mut estimator = abw::Estimator::new(settings.estimator);
     estimator.set_goals(&shares.goals());
+    // Gateways of one network do not all ask at once.
+    let lookout = estimator.watches().then(|| gateway::Lookout::new(cycle, u64::from(place.node.0)));
     Built::brain(gateway::Sender {
         port,
         receiver: peer,
@@ -267,6 +269,7 @@ fn build(place: &Place, inventory: &Inventory, saved: Option<&[u8]>) -> Built {
         asked: None,
         next: Time::ZERO,
         watchdog,
+        lookout,
     })
 }
 
@@ -329,6 +332,7 @@ impl Settings {
                 EstimatorKind::Delay => {
                     abw::Law::Delay(delay::Settings { margin, ..delay::Settings::default() })
                 }
+                EstimatorKind::Robust => abw::Law::Robust(robust::Settings { margin }),
             },
         };
         let safe_rate = params.optional("safe-rate", Params::rate);

@@ -122,6 +122,16 @@ impl Received {
         Ok(())
     }
 
+    /// Something else has started the second counter.
+    pub(super) fn disturb(&mut self) {
+        self.late = None;
+    }
+
+    /// Data so far, between questions.
+    pub(super) fn look(&mut self) -> Result<Passed, Error> {
+        self.read(rules::DATA)
+    }
+
     /// What a counter of our table has counted.
     pub(super) fn read(&mut self, name: &str) -> Result<Passed, Error> {
         let header = Nfgenmsg { nfgen_family: INET, ..Nfgenmsg::default() };

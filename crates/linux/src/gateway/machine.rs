@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use bandmaster_core::control::{Gauges, Passed};
 use bandmaster_core::id::{NodeId, PortId};
+use bandmaster_core::runtime::faults::PathEnd;
 use bandmaster_core::runtime::{Host, Refusal, Refusals};
 use bandmaster_core::scheme::Act;
 use bandmaster_core::scheme::er2bc::deployment::{Class, Deployment, Role, Whereabouts};
@@ -412,13 +413,14 @@ impl Machine {
             return None;
         }
         let is_question = Message::starts_any_question(datagram);
-        if !(if is_question { answers } else { asks }) {
+        let is_asking = Message::starts_any_asking(datagram);
+        if !(if is_asking { answers } else { asks }) {
             status::lock(&shared).refused.kind += 1;
             return None;
         }
         let note = self.order.as_mut().filter(|_| is_question);
         let note = note.and_then(|order| order.take(order::Direction::Received, datagram));
-        let endpoint = if is_question { &mut self.answers } else { &mut self.asks };
+        let endpoint = if is_asking { &mut self.answers } else { &mut self.asks };
         let (Message { seq, body }, epoch, payload) = match endpoint.open(datagram) {
             Ok(opened) => opened,
             Err(error) => {
@@ -448,6 +450,14 @@ impl Machine {
                 (receiver.packets, receiver.bytes) = (passed.packets, passed.bytes);
             }
             return Some((now, payload, passed));
+        }
+        if body == Body::Watch && self.order.is_none() {
+            // It starts the second counter as a question does.
+            self.received.disturb();
+            self.counted_at = Some(now + rules::ANSWERING + MARGIN);
+        }
+        if matches!(body, Body::Watch | Body::Report(_)) {
+            return Some((now, payload, Passed::default()));
         }
         let number = (epoch, seq.get());
         let Some(at) = self.asked.iter().position(|asked| *asked == number) else {
@@ -574,6 +584,16 @@ impl Machine {
                 self.mend_rules(&e.to_string());
                 None
             }
+        }
+    }
+
+    /// Data received so far, read between questions: nothing else is done for it.
+    fn look_at_received(&mut self) -> Option<Passed> {
+        match &self.order {
+            _ if self.state.is_none() => Some(counters::interface(&self.loaded.deployment.interface, "rx")),
+            Some(order) => order.received(),
+            // When the rules are gone, the next question tells.
+            None => self.received.look().ok(),
         }
     }
 
@@ -708,7 +728,8 @@ impl Host for Machine {
             let datagram = self.asks.seal(payload.clone());
             self.ask(payload, datagram, seq.get())
         } else {
-            let datagram = self.answers.seal(payload);
+            let endpoint = if body.is_asking() { &mut self.asks } else { &mut self.answers };
+            let datagram = endpoint.seal(payload);
             self.transmit(&datagram)
         };
         sent.map_err(|error| {
@@ -718,6 +739,13 @@ impl Host for Machine {
                 _ => Refusal::Failed("the kernel does not send the probe"),
             }
         })
+    }
+
+    fn passed(&mut self, _from: NodeId, _to: NodeId, end: PathEnd) -> Option<Passed> {
+        match end {
+            PathEnd::First => self.count_sent(),
+            PathEnd::Last => self.look_at_received(),
+        }
     }
 
     /// What is wanted is held, and put in force again with a shaper that comes back: only what never can be is refused.

@@ -58,6 +58,8 @@ impl Peer {
             Body::Question => 0,
             Body::Answer(_) => 1,
             Body::Hello => 2,
+            // A question or an answer is never far.
+            Body::Watch | Body::Report(_) => return false,
         };
         let number = u64::from(epoch) << 16 | u64::from(seq);
         if number <= self.newest[kind] {

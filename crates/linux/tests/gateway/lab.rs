@@ -445,7 +445,7 @@ pub(crate) fn udp_receiver(auth: &str) -> String {
 pub(crate) fn sender(auth: &str, more: &str) -> String {
     let mut text = format!(
         "version = 1\nrole = \"sender\"\ninterface = \"wan0\"\nstate-directory = \"STATE\"\n{more}\n[peer]\naddress = \
-         \"{GATEWAY_2}\"\n{auth}\n[control]\nsafe-rate = \"500kbit\"\nhold = \"3s\"\n"
+         \"{GATEWAY_2}\"\n{auth}\n[control]\nestimator = \"loss\"\nsafe-rate = \"500kbit\"\nhold = \"3s\"\n"
     );
     for i in 1..=5 {
         text += &format!(

@@ -257,6 +257,11 @@ impl Host for Simulation<'_> {
         self.control.flows_of[node.index()].iter().filter_map(|flow| at(*flow as usize)).collect()
     }
 
+    fn passed(&mut self, from: NodeId, to: NodeId, end: PathEnd) -> Option<Passed> {
+        let port = end.port(self.control.probes.way(from, to, &self.net.routes))?;
+        Some(self.since_restart(from, to, end, self.net.ports[port as usize].passed(end)))
+    }
+
     fn segments(&mut self, node: NodeId) -> SegmentCounts {
         let mut counts = self.control.segments_before[node.index()];
         for &flow in &self.control.flows_of[node.index()] {

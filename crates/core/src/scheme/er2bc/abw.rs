@@ -9,7 +9,7 @@
 //! | 10 | W(t) = R(t-1) - beta if L > theta_H; (W(t-1) + R(t-1)) / 2 if theta_L < L <= theta_H; else W(t-1) + D(t-1) |
 //! | 11 | D(t) = D_ini if L > theta_L; else min(alpha D(t-1), D_max) |
 //!
-//! The law `delay` is ours: see [`super::delay`].
+//! The laws `delay` and `robust` are ours: see [`super::delay`] and [`super::robust`].
 //!
 //! Deviations, where the paper is silent:
 //! - floor <= W <= ceiling always. Eq. 10 has no bounds: R - beta goes below zero, and on a path without loss W grows
@@ -27,6 +27,7 @@ use std::collections::VecDeque;
 
 use super::delay::{self, Delay, Round};
 use super::probe::{Counters, Seq};
+use super::robust::{self, Robust};
 use crate::time::{Span, Time};
 use crate::units::Rate;
 
@@ -52,6 +53,8 @@ pub enum Law {
     Loss(Loss),
     /// Ours: by the trend of the one-way delay.
     Delay(delay::Settings),
+    /// Ours, for real paths: by the delay, and by loss that depends on what is sent.
+    Robust(robust::Settings),
 }
 
 /// Settings of Eqs. 10 and 11, with the paper's values as defaults (Table 4).
@@ -134,6 +137,8 @@ pub struct Estimator {
     state: State,
     last: Option<Update>,
     tally: Tally,
+    /// The last question that was found overdue (law `robust` only).
+    judged: Option<Seq>,
 }
 
 /// What an estimator has seen since it began.
@@ -149,6 +154,7 @@ pub struct Tally {
 enum State {
     Loss { settings: Loss, step: f64 },
     Delay(Box<Delay>),
+    Robust(Box<Robust>),
 }
 
 /// Both ends' counters at one point in the order of packets.
@@ -172,6 +178,7 @@ impl Estimator {
         let state = match &settings.law {
             Law::Loss(loss) => State::Loss { settings: *loss, step: loss.step_initial.bits_per_sec() as f64 },
             Law::Delay(delay) => State::Delay(Box::new(Delay::new(delay.clone(), settings.cycle))),
+            Law::Robust(robust) => State::Robust(Box::new(Robust::new(robust.clone(), settings.cycle))),
         };
         let mut new = Self {
             settings,
@@ -181,6 +188,7 @@ impl Estimator {
             state,
             last: None,
             tally: Tally::default(),
+            judged: None,
         };
         new.estimate = new.bounded(new.settings.initial.bits_per_sec() as f64);
         new
@@ -207,11 +215,54 @@ impl Estimator {
     }
 
     /// What the first one, two, ... flows need together ([`Shares::goals`](super::shares::Shares::goals)): W may rest
-    /// there. Only the law `delay` uses it.
+    /// there. The law `loss` does not use it.
     pub fn set_goals(&mut self, needs: &[Rate]) {
-        if let State::Delay(delay) = &mut self.state {
-            delay.set_goals(needs);
+        match &mut self.state {
+            State::Loss { .. } => {}
+            State::Delay(delay) => delay.set_goals(needs),
+            State::Robust(robust) => robust.set_goals(needs),
         }
+    }
+
+    /// Whether the law looks at both ends' counters between questions, and sets its own pace.
+    pub const fn watches(&self) -> bool {
+        matches!(self.state, State::Robust(_))
+    }
+
+    /// Whether the next question should leave sooner than after a cycle.
+    pub(super) fn hurries(&self) -> bool {
+        matches!(&self.state, State::Robust(robust) if robust.hurries())
+    }
+
+    /// The share of packets that the path loses without a queue, as far as the law tells.
+    pub(super) fn noise(&self) -> f64 {
+        if let State::Robust(robust) = &self.state { robust.noise() } else { f64::NAN }
+    }
+
+    /// Looks at `now` for a question whose answer is overdue, each once. True when there was one, and W was cut for it.
+    pub(super) fn look_for_overdue(&mut self, now: Time) -> bool {
+        let State::Robust(robust) = &mut self.state else { return false };
+        let judged = self.judged;
+        let is_new = |seq: &Seq| judged.is_none_or(|judged| judged.precedes(*seq));
+        let waits = self.open.iter().find(|(seq, _)| is_new(seq));
+        let Some((seq, sent)) = waits.filter(|_| self.base.is_some()) else { return false };
+        if now.since(sent.time).as_secs_f64() < robust.patience() {
+            return false;
+        }
+        self.judged = Some(*seq);
+        let cut = robust.overdue(self.estimate);
+        self.estimate = self.bounded(cut);
+        true
+    }
+
+    /// The other gateway reports that data come at `received` bit/s, while at least `sent` left all the time. True when W
+    /// was cut.
+    pub(super) fn on_report(&mut self, now: Time, sent: f64, received: f64) -> bool {
+        let State::Robust(robust) = &mut self.state else { return false };
+        let cut = robust.report(now, self.estimate, sent, received);
+        let before = self.estimate;
+        self.estimate = self.bounded(cut);
+        self.estimate < before
     }
 
     /// Question `seq` leaves after `sent.packets` packets, at `sent.time` of the own clock. True when W was cut because
@@ -266,6 +317,7 @@ impl Estimator {
             sent: rate(there.bytes, there.time),
             received: rate(back.bytes, back.time),
             lost: clamped(i128::from(there.packets) - i128::from(back.packets)),
+            stretch: back.time as f64 / there.time as f64,
             packets: there.packets,
             span: there.time as f64 / 1e9,
             one_way: one_way as f64 / 1e9,
@@ -294,6 +346,10 @@ impl Estimator {
                 let estimate = delay.next(previous, round);
                 (estimate, (estimate - previous).max(0.0), Some((delay.proven(), delay.queueing())))
             }
+            State::Robust(robust) => {
+                let estimate = robust.next(previous, round);
+                (estimate, (estimate - previous).max(0.0), Some((robust.proven(), robust.queueing())))
+            }
         };
         self.estimate = self.bounded(estimate);
         Update {
@@ -312,8 +368,10 @@ impl Estimator {
 
     fn restart(&mut self, probe: Probe) {
         self.base = Some(probe);
-        if let State::Delay(delay) = &mut self.state {
-            delay.forget();
+        match &mut self.state {
+            State::Loss { .. } => {}
+            State::Delay(delay) => delay.forget(),
+            State::Robust(robust) => robust.forget(),
         }
     }
 

@@ -90,6 +90,8 @@ pub(super) struct Round {
     pub received: f64,
     /// L(t).
     pub lost: i64,
+    /// T_r / T_s: the length of the round at the receiver over that at the sender.
+    pub stretch: f64,
     /// Packets sent.
     pub packets: u64,
     /// Seconds between the two questions.
@@ -315,7 +317,7 @@ pub(super) const PATIENCE: usize = 3;
 
 /// The least of the values of the last one to two windows.
 #[derive(Clone, Copy, Debug)]
-struct Least {
+pub(super) struct Least {
     window: Span,
     since: Option<Time>,
     before: f64,
@@ -323,11 +325,11 @@ struct Least {
 }
 
 impl Least {
-    const fn new(window: Span) -> Self {
+    pub(super) const fn new(window: Span) -> Self {
         Self { window, since: None, before: f64::INFINITY, current: f64::INFINITY }
     }
 
-    fn with(&mut self, value: f64, now: Time) -> f64 {
+    pub(super) fn with(&mut self, value: f64, now: Time) -> f64 {
         let since = *self.since.get_or_insert(now);
         if now.since(since) >= self.window {
             (self.before, self.current, self.since) = (self.current, f64::INFINITY, Some(now));
@@ -339,7 +341,7 @@ impl Least {
 
 /// D3: the slope 1/C of rho over S.
 #[derive(Clone, Copy, Debug, Default)]
-struct Slope {
+pub(super) struct Slope {
     square: f64,
     product: f64,
 }
@@ -351,7 +353,7 @@ impl Slope {
     const PRIOR: f64 = 1e10;
 
     /// Takes a pair, unless it shows more of the cross traffic's change than of our own.
-    fn learn(&mut self, sent: f64, rho: f64, capacity: f64) {
+    pub(super) fn learn(&mut self, sent: f64, rho: f64, capacity: f64) {
         if !(0.15..4.0).contains(&(rho * capacity / sent)) {
             return;
         }
@@ -359,8 +361,13 @@ impl Slope {
         self.product = Self::KEEP * self.product + sent * rho;
     }
 
+    /// Whether pairs weigh more than the prior.
+    pub(super) fn is_learned(&self) -> bool {
+        self.square > Self::PRIOR
+    }
+
     /// C, between half and ten times the `prior`.
-    fn capacity(&self, prior: f64) -> f64 {
+    pub(super) fn capacity(&self, prior: f64) -> f64 {
         let slope = (self.product + Self::PRIOR / prior) / (self.square + Self::PRIOR);
         if slope > 0.0 { (1.0 / slope).clamp(prior / 2.0, prior * 10.0) } else { prior }
     }
@@ -404,6 +411,7 @@ mod tests {
                 sent,
                 received: sent * (1.0 - self.noise) / (1.0 + self.queue - before),
                 lost: (packets as f64 * self.noise) as i64,
+                stretch: 1.0 + self.queue - before,
                 packets,
                 span: 1.0,
                 one_way: 12_345.0 + self.queue + self.drift * self.second as f64,
@@ -431,6 +439,7 @@ mod tests {
             sent: 2e6,
             received: 2e6 / 1.062,
             lost: 0,
+            stretch: 1.062,
             packets: 250,
             span: 1.0,
             one_way: 12_345.13,
@@ -582,6 +591,7 @@ mod tests {
             sent,
             received,
             lost,
+            stretch: sent / received,
             packets: 100,
             span: 1.0,
             one_way: 7.0 + queue * 1e-3,

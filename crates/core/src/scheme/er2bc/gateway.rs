@@ -2,7 +2,9 @@
 
 use super::abw::{self, Estimator};
 use super::mismatch::Mismatch;
-use super::probe::{Body, Counters, Message, Seq};
+use super::probe::{Body, Counters, Message, Report, Seq, WATCHED};
+use super::robust::pace::Pace;
+use super::robust::watch::{Looks, POLL, Watch};
 use super::shares::{Plan, Shares};
 use crate::control::{Action, Controller, Gauges, Observation, Outbox, Passed, body};
 use crate::id::{NodeId, PortId};
@@ -24,6 +26,37 @@ pub(super) struct Sender {
     pub(super) asked: Option<(Seq, Vec<u8>)>,
     pub(super) next: Time,
     pub(super) watchdog: Option<Watchdog>,
+    /// With the estimator `robust`.
+    pub(super) lookout: Option<Lookout>,
+}
+
+/// What a gateway looks at between questions, and when it asks.
+pub(super) struct Lookout {
+    pace: Pace,
+    looks: Looks,
+    poll: Time,
+    /// When the other gateway is asked to watch again.
+    watch: Time,
+    /// Messages that left by this pace, and reports that came.
+    messages: u64,
+}
+
+impl Lookout {
+    /// A watch lost is made good for by the next.
+    const WATCH_EVERY: Span = Span::from_secs(60);
+    /// Until the question after a report leaves: so that it is behind what was sent at the old rate.
+    const AFTER_REPORT: Span = Span::from_millis(20);
+
+    /// Gateways with other `number`s ask at other times.
+    pub(super) fn new(cycle: Span, number: u64) -> Self {
+        Self {
+            pace: Pace::new(cycle, number),
+            looks: Looks::default(),
+            poll: Time::ZERO,
+            watch: Time::ZERO,
+            messages: 0,
+        }
+    }
 }
 
 /// Goes to a safe bandwidth while the other gateway is silent, since the estimate is of a path that may be another by then, and
@@ -72,8 +105,10 @@ impl Sender {
     }
 
     fn on_answer(&mut self, now: Time, payload: &[u8], out: &mut Outbox) {
-        let Ok(Message { seq, body: Body::Answer(received) }) = Message::decode(payload) else {
-            return;
+        let (seq, received) = match Message::decode(payload) {
+            Ok(Message { seq, body: Body::Answer(received) }) => (seq, received),
+            Ok(Message { body: Body::Report(report), .. }) => return self.on_report(now, report, out),
+            _ => return,
         };
         let was_silent = self.watchdog.as_mut().is_some_and(|watchdog| {
             watchdog.heard = now;
@@ -88,6 +123,42 @@ impl Sender {
         if update.is_some() || was_silent || has_changed {
             self.set(out);
         }
+        if let Some(lookout) = self.lookout.as_mut().filter(|_| self.estimator.hurries()) {
+            lookout.pace.hasten(now, None);
+        }
+    }
+
+    fn on_report(&mut self, now: Time, report: Report, out: &mut Outbox) {
+        let Some(lookout) = &mut self.lookout else { return };
+        lookout.messages += 1;
+        let Some(sent) = lookout.looks.least() else { return };
+        if self.estimator.on_report(now, sent, report.rate as f64) {
+            lookout.pace.hasten(now, Some(now + Lookout::AFTER_REPORT));
+            self.shares.on_cut(self.estimator.estimate());
+            self.set(out);
+        }
+    }
+
+    /// Looks between questions; true when the next one leaves now.
+    fn look(&mut self, now: Time, out: &mut Outbox) -> bool {
+        let Some(lookout) = &mut self.lookout else { return true };
+        lookout.poll = now + POLL;
+        if self.estimator.look_for_overdue(now) {
+            lookout.pace.hasten(now, Some(now));
+            self.shares.on_cut(self.estimator.estimate());
+            set_in_force(self.port, self.watchdog.as_ref(), &self.shares, out);
+        }
+        if !lookout.pace.take(now) {
+            return false;
+        }
+        lookout.messages += 1;
+        if lookout.watch <= now && self.estimator.last().is_some() {
+            lookout.watch = now + Lookout::WATCH_EVERY;
+            lookout.messages += 1;
+            let payload = Message { seq: self.number, body: Body::Watch }.encode();
+            out.push(Action::Probe { to: self.receiver, payload });
+        }
+        true
     }
 
     /// Compares the counts of both ends; true when they begin or end to mismatch. The estimator hears nothing meanwhile, and
@@ -118,10 +189,7 @@ impl Sender {
 
     /// Puts into the shaper what is to be in force now.
     fn set(&self, out: &mut Outbox) {
-        match &self.watchdog {
-            Some(watchdog) if watchdog.is_alarmed() => set(self.port, &watchdog.safe, out),
-            _ => set(self.port, self.shares.plan(), out),
-        }
+        set_in_force(self.port, self.watchdog.as_ref(), &self.shares, out);
     }
 
     /// The other gateway has been silent for too long.
@@ -132,6 +200,13 @@ impl Sender {
             watchdog.is_silent = true;
             self.set(out);
         }
+    }
+}
+
+fn set_in_force(port: PortId, watchdog: Option<&Watchdog>, shares: &Shares, out: &mut Outbox) {
+    match watchdog {
+        Some(watchdog) if watchdog.is_alarmed() => set(port, &watchdog.safe, out),
+        _ => set(port, shares.plan(), out),
     }
 }
 
@@ -160,8 +235,16 @@ impl Controller for Sender {
                     self.set(out);
                 }
                 self.bark(now, out);
-                self.next = now + self.cycle;
-                self.ask(out);
+                if self.look(now, out) {
+                    self.next = now + self.cycle;
+                    self.ask(out);
+                }
+            }
+            Observation::Counted(passed) => {
+                let passed = self.on_link(counters(*passed, now));
+                if let Some(lookout) = &mut self.lookout {
+                    lookout.looks.add(now, Passed { packets: passed.packets, bytes: passed.bytes });
+                }
             }
             Observation::ProbeLeft { payload, passed } => self.on_left(now, payload, *passed, out),
             Observation::ProbeCame { from, payload, .. } if *from == self.receiver => {
@@ -172,7 +255,7 @@ impl Controller for Sender {
     }
 
     fn wakeup(&self) -> Option<Time> {
-        Some(self.next)
+        Some(self.lookout.as_ref().map_or(self.next, |lookout| lookout.poll.min(lookout.pace.next())))
     }
 
     fn save(&self) -> Option<Vec<u8>> {
@@ -194,6 +277,10 @@ impl Controller for Sender {
         gauges.show("updates", tally.updates as f64);
         gauges.show("classes", classes as f64 / 1e6);
         gauges.show("spare", (estimate.bits_per_sec() as f64 - classes as f64) / 1e6);
+        if let Some(lookout) = &self.lookout {
+            gauges.show("messages", lookout.messages as f64);
+            gauges.show("noise", self.estimator.noise());
+        }
         if let Some(watchdog) = &self.watchdog {
             gauges.show("silent", f64::from(u8::from(watchdog.is_silent)));
             let verdict = watchdog.counts.verdict();
@@ -202,25 +289,74 @@ impl Controller for Sender {
     }
 }
 
-/// The gateway behind the path: answers what it is asked.
+/// The gateway behind the path: answers what it is asked, and watches what comes when it is told to.
 pub(super) struct Receiver {
-    pub(super) sender: NodeId,
+    sender: NodeId,
+    watch: Option<Watching>,
+    /// The last question that came, and reports since.
+    asked: Option<(Seq, u16)>,
+}
+
+struct Watching {
+    watch: Watch,
+    until: Time,
+    next: Time,
+}
+
+impl Receiver {
+    pub(super) const fn new(sender: NodeId) -> Self {
+        Self { sender, watch: None, asked: None }
+    }
+
+    fn look(&mut self, now: Time, passed: Passed, out: &mut Outbox) {
+        let Some(watching) = self.watch.as_mut().filter(|watching| now >= watching.next) else { return };
+        watching.next = now + POLL;
+        if let Some((seq, number)) = &mut self.asked
+            && let Some(fall) = watching.watch.look(now, passed)
+        {
+            let (millis, rate) = ((fall.seconds * 1e3) as u16, fall.rate as u64);
+            let report = Report { number: *number, millis, rate };
+            *number = number.wrapping_add(1);
+            let payload = Message { seq: *seq, body: Body::Report(report) }.encode();
+            out.push(Action::Probe { to: self.sender, payload });
+        }
+    }
 }
 
 impl Controller for Receiver {
     fn on(&mut self, now: Time, observation: &Observation<'_>, out: &mut Outbox) {
-        let Observation::ProbeCame { from, payload, passed } = observation else { return };
+        let (from, payload, passed) = match observation {
+            Observation::ProbeCame { from, payload, passed } => (from, payload, passed),
+            Observation::Counted(passed) => return self.look(now, *passed, out),
+            Observation::Tick { .. } => {
+                if let Some(watching) = &mut self.watch {
+                    // Counters that cannot be told now may be told at the next look.
+                    watching.next = watching.next.max(now + POLL);
+                }
+                self.watch.take_if(|watching| watching.until <= now);
+                return;
+            }
+            _ => return,
+        };
         if *from != self.sender {
             return;
         }
-        if let Ok(Message { seq, body: Body::Question }) = Message::decode(payload) {
-            let payload = Message { seq, body: Body::Answer(counters(*passed, now)) }.encode();
-            out.push(Action::Probe { to: self.sender, payload });
+        match Message::decode(payload) {
+            Ok(Message { seq, body: Body::Question }) => {
+                self.asked = Some((seq, 0));
+                let payload = Message { seq, body: Body::Answer(counters(*passed, now)) }.encode();
+                out.push(Action::Probe { to: self.sender, payload });
+            }
+            Ok(Message { body: Body::Watch, .. }) => {
+                let new = || Watching { watch: Watch::new(), until: now, next: now + POLL };
+                self.watch.get_or_insert_with(new).until = now + WATCHED;
+            }
+            _ => {}
         }
     }
 
     fn wakeup(&self) -> Option<Time> {
-        None
+        self.watch.as_ref().map(|watching| watching.next)
     }
 }
 

@@ -12,6 +12,22 @@
 //! | `auth = "none"`, the paper's form | 32 bytes | 56 bytes |
 //! | epoch 4 bytes, tag 12 bytes | 48 bytes | 72 bytes |
 //!
+//! The estimator `robust` adds two messages, in the same form; a gateway that does not know them refuses them by their
+//! type, and goes on answering or asking:
+//!
+//! | field | watch | report |
+//! |---|---|---|
+//! | type, 2 bytes | 7 | 8 |
+//! | sequence number, 2 bytes | of the last question | of the last question that came |
+//! | number of the report after that question, 2 bytes | | from 0 |
+//! | what it was measured over, 2 bytes | | ms |
+//! | rate of the aggregate, 8 bytes | | bit/s of IP |
+//! | `auth = "none"` | 32 bytes | 44 bytes |
+//! | epoch 4 bytes, tag 12 bytes | 48 bytes | 60 bytes |
+//!
+//! A watch asks the other gateway to look at its counter by itself for the next [`WATCHED`], and to report when the rate
+//! at which data come falls.
+//!
 //! The scheme speaks the paper's form. A daemon's [`Endpoint`] adds 16 more bytes on the way out and takes them off on the
 //! way in: an epoch, and HMAC-SHA-256 (RFC 2104) truncated to 96 bits over all bytes before it. Epoch and sequence number
 //! make a 48-bit number that never comes back: the epoch goes up whenever the sequence number wraps, and begins at the
@@ -33,7 +49,7 @@
 use core::fmt;
 
 use crate::runtime::envelope::{Key, ReplayWindow, TAG_LEN};
-use crate::time::Time;
+use crate::time::{Span, Time};
 
 const QUESTION: u16 = 1;
 const ANSWER: u16 = 2;
@@ -47,10 +63,18 @@ const REFUSED_VERSION: u8 = 5;
 const REFUSAL_LEN: usize = 4;
 /// Ours: where a receiver is. Above the kinds of refusals.
 const HELLO: u16 = 6;
+/// Ours: of the estimator `robust`.
+const WATCH: u16 = 7;
+const REPORT: u16 = 8;
 const QUESTION_LEN: usize = 4;
 const ANSWER_LEN: usize = 28;
+const WATCH_LEN: usize = 4;
+const REPORT_LEN: usize = 16;
 const EPOCH_LEN: usize = 4;
 const TRAILER_LEN: usize = EPOCH_LEN + TAG_LEN;
+
+/// How long a gateway looks at its counter by itself after a watch.
+pub const WATCHED: Span = Span::from_secs(150);
 
 /// A message between gateways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +94,28 @@ pub enum Body {
     Answer(Counters),
     /// Here I am: of a receiver whose address the sender does not know. Ours; with a tag only.
     Hello,
+    /// Look at your counter by yourself, and report.
+    Watch,
+    /// Data come more slowly than they did.
+    Report(Report),
+}
+
+impl Body {
+    /// Whether a gateway that asks says this; else one that answers does.
+    pub const fn is_asking(&self) -> bool {
+        matches!(self, Self::Question | Self::Watch)
+    }
+}
+
+/// What a gateway says by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Its number after the last question.
+    pub number: u16,
+    /// ms over which the rate was measured.
+    pub millis: u16,
+    /// bit/s of IP.
+    pub rate: u64,
 }
 
 /// What a gateway has counted up to a point in the order of packets.
@@ -118,13 +164,23 @@ impl Message {
             Body::Question => QUESTION,
             Body::Answer(_) => ANSWER,
             Body::Hello => HELLO,
+            Body::Watch => WATCH,
+            Body::Report(_) => REPORT,
         };
         let mut out = Vec::with_capacity(ANSWER_LEN + TRAILER_LEN);
         out.extend(kind.to_be_bytes());
         out.extend(self.seq.get().to_be_bytes());
-        if let Body::Answer(counters) = self.body {
-            for word in [counters.packets, counters.bytes, counters.time.as_nanos()] {
-                out.extend(word.to_be_bytes());
+        match self.body {
+            Body::Question | Body::Watch | Body::Hello => {}
+            Body::Answer(counters) => {
+                for word in [counters.packets, counters.bytes, counters.time.as_nanos()] {
+                    out.extend(word.to_be_bytes());
+                }
+            }
+            Body::Report(Report { number, millis, rate }) => {
+                out.extend(number.to_be_bytes());
+                out.extend(millis.to_be_bytes());
+                out.extend(rate.to_be_bytes());
             }
         }
         out
@@ -148,6 +204,11 @@ impl Message {
         bytes.get(1).is_some_and(|kind| u16::from(*kind) == QUESTION)
     }
 
+    /// Whether bytes begin as something that a gateway says that asks, of any version.
+    pub fn starts_any_asking(bytes: &[u8]) -> bool {
+        bytes.get(1).is_some_and(|kind| matches!(u16::from(*kind), QUESTION | WATCH))
+    }
+
     /// Whether bytes begin as a refusal of any version does.
     pub fn starts_refusal(bytes: &[u8]) -> bool {
         bytes.get(1).is_some_and(|kind| (REFUSED_TAG..=REFUSED_VERSION).contains(kind))
@@ -168,7 +229,9 @@ impl Message {
             QUESTION => QUESTION_LEN,
             HELLO if more > 0 => QUESTION_LEN,
             ANSWER => ANSWER_LEN,
-            other if other != HELLO && matches!(other & 0xff, QUESTION | ANSWER | HELLO) => {
+            WATCH => WATCH_LEN,
+            REPORT => REPORT_LEN,
+            other if other != HELLO && matches!(other & 0xff, QUESTION | ANSWER | HELLO | WATCH | REPORT) => {
                 return Err(ProbeError::Version((other >> 8) as u8));
             }
             other => return Err(ProbeError::Type(other)),
@@ -176,12 +239,18 @@ impl Message {
         if payload.len() != len + more {
             return Err(ProbeError::Length(payload.len()));
         }
-        let body = if kind == QUESTION {
-            Body::Question
-        } else if kind == HELLO {
-            Body::Hello
-        } else {
-            Body::Answer(Counters { packets: long(4), bytes: long(12), time: Time::from_nanos(long(20)) })
+        let body = match kind {
+            QUESTION => Body::Question,
+            HELLO => Body::Hello,
+            WATCH => Body::Watch,
+            REPORT => Body::Report(Report {
+                number: word(4).unwrap_or(0),
+                millis: word(6).unwrap_or(0),
+                rate: long(8),
+            }),
+            _ => {
+                Body::Answer(Counters { packets: long(4), bytes: long(12), time: Time::from_nanos(long(20)) })
+            }
         };
         Ok(Self { seq: Seq::new(seq), body })
     }
@@ -233,14 +302,17 @@ pub struct Endpoint {
     questions: ReplayWindow,
     answers: ReplayWindow,
     hellos: ReplayWindow,
+    watches: ReplayWindow,
+    reports: ReplayWindow,
 }
 
 impl Endpoint {
     /// An end that has heard nothing yet. `epoch` is that of its first question: the seconds of the day's clock at the
     /// start of a gateway, so that it is above those of its life before.
     pub const fn new(auth: Auth, epoch: u32) -> Self {
-        let [questions, answers, hellos] = [const { ReplayWindow::new() }; 3];
-        Self { auth, version: VERSION, epoch, asked: None, came: 0, questions, answers, hellos }
+        let [questions, answers, hellos, watches, reports] = [const { ReplayWindow::new() }; 5];
+        let (version, asked, came) = (VERSION, None, 0);
+        Self { auth, version, epoch, asked, came, questions, answers, hellos, watches, reports }
     }
 
     /// One that sends as a gateway of another version does: what the other end then does can be tried.
@@ -281,6 +353,8 @@ impl Endpoint {
                 self.epoch = self.epoch.wrapping_add(1);
             }
             self.asked = Some(seq);
+        }
+        if body.is_asking() {
             epoch = self.epoch;
         }
         payload[0] = self.version;
@@ -374,16 +448,18 @@ impl Endpoint {
         let (payload, high) = signed.split_at(signed.len() - EPOCH_LEN);
         let epoch = u32::from_be_bytes([high[0], high[1], high[2], high[3]]);
         let seq = message.seq.get();
-        let is_question = message.body == Body::Question;
-        let heard = match message.body {
-            Body::Question => &mut self.questions,
-            Body::Answer(_) => &mut self.answers,
-            Body::Hello => &mut self.hellos,
+        let number = u64::from(epoch) << 16 | u64::from(seq);
+        let admitted = match message.body {
+            Body::Question => self.questions.admit(number),
+            Body::Answer(_) => self.answers.admit(number),
+            Body::Hello => self.hellos.admit(number),
+            Body::Watch => self.watches.admit(number),
+            Body::Report(report) => self.reports.admit(number << 16 | u64::from(report.number)),
         };
-        if !heard.admit(u64::from(epoch) << 16 | u64::from(seq)) {
+        if !admitted {
             return Err(ProbeError::Replay { epoch, seq });
         }
-        if is_question {
+        if message.body == Body::Question {
             self.came = epoch;
         }
         Ok((message, epoch, payload))
@@ -395,7 +471,7 @@ impl Endpoint {
 pub enum ProbeError {
     /// No message of this form is so many bytes long.
     Length(usize),
-    /// The type is neither question nor answer.
+    /// The type is none of those known.
     Type(u16),
     /// A message of another version.
     Version(u8),
@@ -415,10 +491,13 @@ impl fmt::Display for ProbeError {
         match self {
             Self::Length(len) => write!(
                 f,
-                "a probe payload of {len} bytes: a question has {QUESTION_LEN}, an answer {ANSWER_LEN}, and \
-                 {TRAILER_LEN} more with a key"
+                "a probe payload of {len} bytes: a question or a watch has {QUESTION_LEN}, an answer {ANSWER_LEN}, a \
+                 report {REPORT_LEN}, and {TRAILER_LEN} more with a key"
             ),
-            Self::Type(kind) => write!(f, "probe type {kind}: {QUESTION} is a question, {ANSWER} an answer"),
+            Self::Type(kind) => write!(
+                f,
+                "probe type {kind}: {QUESTION} is a question, {ANSWER} an answer, {HELLO} a hello, {WATCH} a watch, {REPORT} a report"
+            ),
             Self::Version(version) => write!(f, "a probe of version {version}: this end speaks {VERSION}"),
             Self::Tag => f.write_str("the probe's tag is not that of the key of this end"),
             Self::Replay { epoch, seq } => {
@@ -578,7 +657,7 @@ mod tests {
         assert_eq!(keyed(0).open(&plain().seal(question(1).encode())), Err(ProbeError::Length(4)));
         let mut other = Endpoint::new(Auth::Key(Key::new(&[1; 16]).unwrap()), 0);
         assert_eq!(other.open(&sealed), Err(ProbeError::Tag));
-        assert_eq!(plain().open(&[0, 3, 0, 0]), Err(ProbeError::Type(3)));
+        assert_eq!(plain().open(&[0, 5, 0, 0]), Err(ProbeError::Type(5)));
     }
 
     /// Of other keys, and without one: a refusal of the key of who refuses, or without a tag where there is no room.
@@ -636,6 +715,12 @@ mod tests {
     fn any_message() -> impl Strategy<Value = Message> {
         let body = prop_oneof![
             Just(Body::Question),
+            Just(Body::Watch),
+            any::<(u16, u16, u64)>().prop_map(|(number, millis, rate)| Body::Report(Report {
+                number,
+                millis,
+                rate
+            })),
             any::<(u64, u64, u64)>().prop_map(|(packets, bytes, nanos)| {
                 Body::Answer(Counters { packets, bytes, time: Time::from_nanos(nanos) })
             })
@@ -654,14 +739,18 @@ mod tests {
             let (mut asking, mut answering) = (keyed(epoch), keyed(0));
             let asked = asking.seal(question(message.seq.get()).encode());
             prop_assert!(answering.open(&asked).is_ok());
-            let sent = if message.body == Body::Question { asked } else { answering.seal(payload.clone()) };
+            let sent = match message.body {
+                Body::Question => asked,
+                Body::Watch | Body::Hello => asking.seal(payload.clone()),
+                Body::Answer(_) | Body::Report(_) => answering.seal(payload.clone()),
+            };
             prop_assert_eq!(keyed(0).open(&sent), Ok((message, epoch, &payload[..])));
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..64), kind in 0u8..4) {
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..64), kind in 0u8..10) {
             let mut bytes = bytes;
-            if bytes.len() > 1 && kind < 3 {
+            if bytes.len() > 1 && kind < 9 {
                 (bytes[0], bytes[1]) = (0, kind);
             }
             prop_assert_eq!(plain().open(&bytes).map(|(message, ..)| message), Message::decode(&bytes));

@@ -1,0 +1,629 @@
+//! The law `robust`, for real paths: [`delay`](super::delay) with loss judged by what it does to delivery, steps in
+//! proportion to the bandwidth, and rounds that are shorter while the path moves.
+//!
+//! N and L are the packets sent and lost in a round, S and R the rates sent and received, T_s and T_r the length of the
+//! round at both ends, q the queueing delay, g = 12 kbit / max(R, W) the time of one packet, Q the bits that waited when a
+//! queue last overflowed. D2 to D9 are those of `delay`, with steps of max(60 kbit/s, 3 %), q* = max(30 ms, 4 g), and empty
+//! below max(8 ms, 1.5 g).
+//!
+//! | | |
+//! |---|---|
+//! | R1 | p0 = sum L / sum N over rounds without a queue that are not suspect, forgotten with 2000 packets |
+//! | R2 | excess: L > N p0 + 3 sqrt(N p0 (1 - p0)) + 1.5 |
+//! | R3 | excess without a queue: W = 0.97 R / (1 - p0), at least 0.7 W when S < 0.85 W, and the round is suspect. When the next round with excess sends less and loses at least half the share, or sends more and delivers half of what is more, the loss is the path's: both go to R1, and W comes back |
+//! | R4 | rho = T_r / T_s without excess, which no loss disturbs; else S (1 - p0) / R; through = S / rho |
+//! | R5 | A = max(S - C (rho - 1), 0.8 through); C is learned anew when A jumps by half |
+//! | R6 | rho > 1.15 or A < 0.85 W, with a queue ahead of more than [`FALLEN`] q*: W = 0.85 A |
+//! | R7 | no queue and S >= 0.85 W: W grows by a step a cycle up to [`BEYOND`] A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or [`ROOM`], before the next answer; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, and from W before the last fall on |
+//! | R1a | a round without a queue teaches p0 only when S <= 1.01 of the most that was seen to come, R / (1 - p0), since the last fall |
+//! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: for [`LID`], W grows to 0.97 R / (1 - p0) of the suspect one at most |
+//! | R8 | an answer that is overdue by [`PATIENCE`]: the next question leaves at once; W = 0.7 W for each after the first in a row; undone by an answer without a queue |
+//! | R9 | the other gateway reports that its rate fell to R': W = 0.85 R' / (1 - p0), when 1.25 times as much was sent all the time; questions from before it change nothing, and rounds that began before it raise nothing; undone by an answer without queue and excess |
+//! | R10 | a queue that was 2 q* long, then stood above [`STANDING`] q* for [`STANDS`] and is more than half as long, while what comes through fell below [`TAKEN`] of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
+//!
+//! While W grows or falls, and after R3, R8 and R9, the next question leaves a quarter of a cycle after the last one
+//! ([`pace`]). The other gateway looks at its counter between questions ([`watch`]).
+
+mod noise;
+pub(super) mod pace;
+pub(super) mod watch;
+
+use self::noise::{Acquittal, Noise, Suspect};
+use super::delay::{Least, Round, Slope};
+use crate::time::{Span, Time};
+use crate::units::Rate;
+
+/// Settings of the law `robust`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Settings {
+    /// Share that W rests above a goal.
+    pub margin: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { margin: 0.02 }
+    }
+}
+
+/// Half the time over which the least one-way delay counts.
+const WINDOW: Span = Span::from_secs(60);
+/// Bits of a packet.
+const PACKET: f64 = 12e3;
+/// Share of W that must be sent for a round to say something of W.
+const USED: f64 = 0.85;
+/// Queues ahead above this many times the target are left at once.
+const FALLEN: f64 = 4.0;
+/// Seconds that an answer may take beyond the least round-trip time and the last queueing.
+const PATIENCE: f64 = 0.1;
+/// The same before any answer.
+const PATIENCE_AT_FIRST: f64 = 3.0;
+/// Share of W that is left after each overdue answer but the first: any packet may be lost.
+const OVERDUE: f64 = 0.7;
+/// How far below what arrives W goes so that a queue drains.
+const BELOW: f64 = 0.85;
+/// Most seconds of queue that a step may fill.
+const ROOM: f64 = 0.1;
+/// How long W stays below what came when a queue that does not show lost packets.
+const LID: Span = Span::from_secs(10);
+/// Share of what came through at first that is left when a queue is another's.
+const TAKEN: f64 = 0.8;
+/// Such a queue is never shorter than this many times the target.
+const STANDING: f64 = 1.3;
+/// How long it must have stood.
+const STANDS: Span = Span::from_secs(8);
+/// Loss teaches the path's share up to this many times what was seen to come.
+const BEYOND_PEAK: f64 = 1.01;
+/// Others have a good part of the capacity when it is this many times what is free.
+const SHARED: f64 = 1.5;
+/// Beside others, W grows by steps up to this many times what was free.
+const BEYOND: f64 = 1.5;
+/// Seconds of queueing that answers may have after a report.
+const REPORTED: f64 = 0.6;
+
+/// State of the law.
+#[derive(Clone, Debug)]
+pub(super) struct Robust {
+    settings: Settings,
+    cycle: f64,
+    needs: Vec<f64>,
+    noise: Noise,
+    least: Least,
+    /// Of the time from a question to its answer.
+    shortest: Least,
+    rtt: f64,
+    last: Option<Last>,
+    /// A'(t-1).
+    free: Option<f64>,
+    slope: Slope,
+    /// No queue and no loss was seen yet.
+    starting: bool,
+    /// When the queue was last empty.
+    emptied: Option<Time>,
+    /// A of the last busy round, while an emptied queue is asked for.
+    resume: Option<f64>,
+    queueing: f64,
+    proven: f64,
+    /// Q: bits that wait when packets are lost.
+    full: f64,
+    /// The most that was seen to come, with what the path loses anyhow; forgotten in half an hour.
+    peak: f64,
+    /// W before the last fall, until it is reached again.
+    height: Option<f64>,
+    /// What came when more was lost without a queue, and when that ended.
+    lid: Option<(f64, Time)>,
+    /// A queue that stands, and whether it is another's.
+    foreign: Option<Foreign>,
+    /// A when a queue stood last, where others have a good part of C.
+    anchor: Option<f64>,
+    /// The reserve is used up, and the queue has not drained to its target since.
+    spent: bool,
+    /// Rounds in a row in which W grew.
+    streak: u32,
+    /// Rounds that are still to be short.
+    hurry: u32,
+    /// W before silence or a report cut it.
+    before: Option<f64>,
+    /// It was a report.
+    told: bool,
+    /// When the last report cut W, until a round begins after that.
+    cut: Option<Time>,
+    /// Questions overdue since the last answer.
+    silent: u32,
+    /// Queueing in s that is expected of the next answer.
+    expected: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    sent: f64,
+    rho: f64,
+    busy: bool,
+    standing: bool,
+}
+
+/// A queue that stands.
+#[derive(Clone, Copy, Debug)]
+struct Foreign {
+    since: Time,
+    /// How long it was then, s.
+    queue: f64,
+    /// What came through then.
+    through: f64,
+    /// Another's.
+    proven: bool,
+}
+
+/// A round as the rules see it.
+#[derive(Clone, Copy, Debug)]
+struct View {
+    sent: f64,
+    received: f64,
+    packets: f64,
+    lost: f64,
+    /// q, s.
+    queue: f64,
+    /// q*, s.
+    target: f64,
+    excess: bool,
+    standing: bool,
+    was_standing: bool,
+    rho: f64,
+    through: f64,
+    /// The queue grew within the round.
+    grows: bool,
+    asked: Time,
+    answered_after: f64,
+    /// The queue was not seen empty for too long.
+    stale: bool,
+    resume: Option<f64>,
+}
+
+impl View {
+    const fn busy(&self) -> bool {
+        self.standing && self.was_standing
+    }
+}
+
+impl Robust {
+    pub(super) fn new(settings: Settings, cycle: Span) -> Self {
+        Self {
+            settings,
+            cycle: cycle.as_secs_f64().max(1e-3),
+            needs: Vec::new(),
+            noise: Noise::default(),
+            least: Least::new(WINDOW),
+            shortest: Least::new(WINDOW),
+            rtt: f64::INFINITY,
+            last: None,
+            free: None,
+            slope: Slope::default(),
+            starting: true,
+            emptied: None,
+            resume: None,
+            queueing: 0.0,
+            proven: 0.0,
+            full: f64::INFINITY,
+            peak: 0.0,
+            height: None,
+            lid: None,
+            foreign: None,
+            anchor: None,
+            spent: false,
+            streak: 0,
+            hurry: 4,
+            before: None,
+            told: false,
+            cut: None,
+            silent: 0,
+            expected: 0.0,
+        }
+    }
+
+    /// The bandwidth that the last round has shown to be free.
+    pub(super) const fn proven(&self) -> f64 {
+        self.proven
+    }
+
+    /// Queueing at the last probe.
+    pub(super) fn queueing(&self) -> Span {
+        Span::from_secs_f64(self.queueing)
+    }
+
+    /// p0.
+    pub(super) fn noise(&self) -> f64 {
+        self.noise.share()
+    }
+
+    /// Whether the next round is to be short.
+    pub(super) const fn hurries(&self) -> bool {
+        self.hurry > 0
+    }
+
+    pub(super) fn set_goals(&mut self, needs: &[Rate]) {
+        self.needs = needs.iter().map(|need| need.bits_per_sec() as f64).collect();
+        self.needs.sort_by(f64::total_cmp);
+    }
+
+    /// Clocks or counters began anew: nothing of the past compares with what comes.
+    pub(super) fn forget(&mut self) {
+        (self.least, self.shortest) = (Least::new(WINDOW), Least::new(WINDOW));
+        (self.last, self.free, self.emptied, self.resume, self.before) = (None, None, None, None, None);
+        (self.anchor, self.lid, self.foreign, self.cut) = (None, None, None, None);
+        (self.rtt, self.queueing, self.expected) = (f64::INFINITY, 0.0, 0.0);
+        self.noise.forget_suspicion();
+    }
+
+    /// How long an answer may take before it is overdue, in s.
+    pub(super) fn patience(&self) -> f64 {
+        if self.rtt.is_finite() { self.rtt + self.expected + PATIENCE } else { PATIENCE_AT_FIRST }
+    }
+
+    /// R8: W after one more question whose answer is overdue.
+    pub(super) fn overdue(&mut self, estimate: f64) -> f64 {
+        self.hurry = self.hurry.max(3);
+        self.silent += 1;
+        if self.silent == 1 {
+            return estimate;
+        }
+        self.before.get_or_insert(estimate);
+        self.free = None;
+        self.proven = estimate * OVERDUE;
+        self.proven
+    }
+
+    /// R9: W after a report at `now` of `received`, when at least `sent` was sent all the time.
+    pub(super) fn report(&mut self, now: Time, estimate: f64, sent: f64, received: f64) -> f64 {
+        let through = received / (1.0 - self.noise.share());
+        if sent < 1.25 * through || estimate < 1.05 * through {
+            return estimate;
+        }
+        self.before.get_or_insert(estimate);
+        (self.free, self.slope, self.starting, self.streak) = (None, Slope::default(), false, 0);
+        (self.anchor, self.peak) = (None, through);
+        self.height = Some(self.height.map_or(estimate, |height| height.max(estimate)));
+        self.told = true;
+        self.cut = Some(now);
+        self.hurry = 5;
+        self.expected = self.expected.max(REPORTED);
+        self.proven = BELOW * through;
+        self.proven
+    }
+
+    /// W(t) from W(t-1).
+    pub(super) fn next(&mut self, estimate: f64, round: &Round) -> f64 {
+        self.hurry = self.hurry.saturating_sub(1);
+        let view = self.look(estimate, round);
+        // Rounds from before a report tell of the path before: they take nothing of it back, and what they say more is old.
+        let cut = self.cut.filter(|cut| view.asked.since(*cut) < Span::from_secs_f64(round.span));
+        if cut.is_some_and(|cut| view.asked <= cut) {
+            self.keep(&view);
+            return estimate;
+        }
+        self.cut = None;
+        let estimate = self.recall(estimate, &view);
+        if round.packets == 0 {
+            return estimate;
+        }
+        if cut.is_none() {
+            self.remember(&view);
+        }
+        let next = self.judge(estimate, &view);
+        if cut.is_some() && view.standing { next.min(estimate) } else { next }
+    }
+
+    /// The most that came, and the least queue that overflowed. Both are forgotten in half an hour: it may have been another's
+    /// burst.
+    fn remember(&mut self, view: &View) {
+        self.full *= 1.0005;
+        self.peak = (self.peak * 0.9995).max(view.received / (1.0 - self.noise.share()));
+        if view.excess && view.standing && view.rho.is_finite() {
+            self.full = self.full.min(view.queue * view.through);
+        }
+    }
+
+    /// W by what kind of round it was.
+    fn judge(&mut self, estimate: f64, view: &View) -> f64 {
+        if !view.rho.is_finite() {
+            self.free = None;
+            self.hurry = self.hurry.max(2);
+            return if view.packets >= 5.0 { estimate / 2.0 } else { estimate };
+        }
+        if !view.standing {
+            self.foreign = None;
+        }
+        match (view.standing, view.was_standing) {
+            (false, false) => self.clear(estimate, view),
+            (false, true) => {
+                let (measured, _) = self.measure(view);
+                self.drained(estimate, measured, view)
+            }
+            (true, _) => {
+                let (measured, capacity) = self.measure(view);
+                self.queued(estimate, measured, capacity, view)
+            }
+        }
+    }
+
+    /// R1, R2, R4 and D4.
+    fn look(&mut self, estimate: f64, round: &Round) -> View {
+        self.rtt = self.shortest.with(round.answered_after, round.asked);
+        let queue = round.one_way - self.least.with(round.one_way, round.asked);
+        self.queueing = queue;
+        self.expected = queue.max(0.0);
+        self.silent = 0;
+        let (packets, lost) = (round.packets as f64, round.lost.max(0) as f64);
+        let excess = self.noise.exceeds(packets, lost);
+        let grain = PACKET / round.received.max(estimate).max(1e5);
+        let empty = f64::max(0.008, 1.5 * grain);
+        let standing = queue > empty;
+        let was_standing = self.last.is_some_and(|last| last.standing);
+        // A queue that was merely short does not renew the least delay, or the error would add up window by window.
+        if queue <= empty / 4.0 || !(standing || was_standing) || self.emptied.is_none() {
+            self.emptied = Some(round.asked);
+        }
+        let stale = self.emptied.is_some_and(|at| round.asked.since(at) > WINDOW);
+        let resume = self.resume;
+        if !stale {
+            self.resume = None;
+        }
+        let rho = if round.received <= 0.0 {
+            f64::INFINITY
+        } else if excess {
+            round.sent * (1.0 - self.noise.share()) / round.received
+        } else {
+            round.stretch
+        };
+        View {
+            sent: round.sent,
+            received: round.received,
+            packets,
+            lost,
+            queue,
+            target: f64::max(0.03, 4.0 * grain),
+            excess,
+            standing,
+            was_standing,
+            rho,
+            through: round.sent / rho,
+            grows: round.stretch > 1.005 + 0.5 * grain / round.span.max(1e-3),
+            asked: round.asked,
+            answered_after: round.answered_after,
+            stale,
+            resume,
+        }
+    }
+
+    /// Undoes R8 and R9.
+    fn recall(&mut self, estimate: f64, view: &View) -> f64 {
+        let was_told = std::mem::take(&mut self.told);
+        match self.before.take() {
+            Some(before) if !(view.standing || view.excess && was_told) => before,
+            _ => estimate,
+        }
+    }
+
+    /// No queue at either end of the round.
+    fn clear(&mut self, estimate: f64, view: &View) -> f64 {
+        self.keep(view);
+        self.free = None;
+        if view.excess {
+            return self.suspicious(estimate, view);
+        }
+        let estimate = match self.noise.acquit(view.sent, view.packets, view.lost, USED) {
+            Acquittal::Restored(before) => estimate.max(before),
+            Acquittal::Guilty(through) => {
+                self.lid = Some((0.97 * through, view.asked));
+                estimate
+            }
+            Acquittal::None => estimate,
+        };
+        // Loss of what nothing so far has shown to be carried may be that of a queue that does not show.
+        if view.sent <= BEYOND_PEAK * self.peak {
+            self.noise.absorb(view.packets, view.lost);
+        }
+        self.proven = view.sent.max(view.resume.unwrap_or(0.0));
+        self.climb(estimate, view, self.proven)
+    }
+
+    /// R3.
+    fn suspicious(&mut self, estimate: f64, view: &View) -> f64 {
+        let suspect = Suspect {
+            sent: view.sent,
+            received: view.received,
+            packets: view.packets,
+            lost: view.lost,
+            estimate,
+        };
+        if let Some(estimate) = self.noise.judge(suspect, USED) {
+            self.hurry = self.hurry.max(1);
+            self.proven = estimate;
+            return estimate;
+        }
+        (self.starting, self.streak) = (false, 0);
+        self.hurry = self.hurry.max(2);
+        self.proven = view.through;
+        // What is sent does not fill W: so far it is not W that is too much.
+        let least = if view.sent >= USED * estimate { 0.0 } else { 0.7 * estimate };
+        f64::max(0.97 * view.through, least)
+    }
+
+    /// R5, D2 and D3: A and C.
+    fn measure(&mut self, view: &View) -> (f64, f64) {
+        self.starting = false;
+        let capacity = self.slope.capacity(1.5 * view.through).max(view.through);
+        if let Some(last) = self.last.filter(|last| last.busy && view.busy()) {
+            self.slope.learn(view.sent - last.sent, view.rho - last.rho, capacity);
+        }
+        self.keep(view);
+        let mut measured = (view.sent - capacity * (view.rho - 1.0)).max(0.8 * view.through);
+        if view.excess {
+            measured += (view.through - measured).max(0.0) / 3.0;
+        }
+        (measured, capacity)
+    }
+
+    fn keep(&mut self, view: &View) {
+        let (busy, standing) = (view.busy(), view.standing);
+        self.last = Some(Last { sent: view.sent, rho: view.rho, busy, standing });
+    }
+
+    /// The queue ran empty: more is free than was measured.
+    fn drained(&mut self, estimate: f64, measured: f64, view: &View) -> f64 {
+        self.free = None;
+        if view.excess {
+            self.streak = 0;
+            self.hurry = self.hurry.max(2);
+            self.proven = view.through;
+            return 0.97 * view.through;
+        }
+        self.proven = measured;
+        if view.stale {
+            let known = measured.max(view.sent).max(view.resume.unwrap_or(0.0));
+            return known - drain(known);
+        }
+        self.climb(estimate, view, measured.max(view.sent))
+    }
+
+    /// A queue stands.
+    fn queued(&mut self, estimate: f64, measured: f64, capacity: f64, view: &View) -> f64 {
+        self.streak = 0;
+        if self.competes(view) {
+            return self.compete(estimate, view);
+        }
+        let mut measured = measured;
+        if view.stale && view.busy() {
+            self.resume = Some(measured);
+        } else if view.stale {
+            measured = measured.max(view.resume.unwrap_or(0.0));
+        }
+        if self.free.is_some_and(|free| measured > 1.5 * free || measured < 0.67 * free) {
+            self.slope = Slope::default();
+            measured = view.through;
+        }
+        let jump = step(measured);
+        let falling = self.free.is_some_and(|free| measured < free - jump);
+        let free = match self.free {
+            Some(free) if (free - measured).abs() <= jump => (free + measured) / 2.0,
+            _ => measured,
+        };
+        self.free = Some(free);
+        self.proven = free;
+        self.anchor = (self.slope.is_learned() && capacity > SHARED * free).then_some(free);
+        let ahead = (view.queue + (view.rho - 1.0) * view.answered_after).max(0.0);
+        let fell = view.rho > 1.15 && view.sent > 1.1 * view.through || free < BELOW * estimate;
+        if fell && ahead > FALLEN * view.target {
+            self.hurry = self.hurry.max(3);
+            self.slope = Slope::default();
+            self.peak = view.through;
+            self.height = Some(self.height.map_or(estimate, |height| height.max(estimate)));
+            return BELOW * free;
+        }
+        self.aim(free, capacity, ahead, falling, view)
+    }
+
+    /// R10: whether the queue is another's: it stands, and takes what is left to it.
+    fn competes(&mut self, view: &View) -> bool {
+        let is_long = view.queue >= STANDING * view.target;
+        let was = self.foreign.filter(|foreign| foreign.proven || is_long);
+        let mut foreign = match was {
+            None if view.queue < 2.0 * view.target => {
+                self.foreign = None;
+                return false;
+            }
+            None => Foreign { since: view.asked, queue: view.queue, through: view.through, proven: false },
+            Some(foreign) => foreign,
+        };
+        let is_old = view.asked.since(foreign.since) > STANDS;
+        foreign.proven |=
+            is_old && view.queue > foreign.queue / 2.0 && view.through < TAKEN * foreign.through;
+        self.foreign = Some(foreign);
+        foreign.proven
+    }
+
+    /// R10: a share of it by loss.
+    fn compete(&mut self, estimate: f64, view: &View) -> f64 {
+        self.free = None;
+        self.proven = view.through;
+        self.emptied = Some(view.asked);
+        if view.excess {
+            return BELOW * view.through;
+        }
+        f64::max(estimate.min(1.1 * view.sent), view.through) + step(view.through)
+    }
+
+    /// R7.
+    fn climb(&mut self, estimate: f64, view: &View, from: f64) -> f64 {
+        if view.sent < USED * estimate {
+            return estimate;
+        }
+        let base = estimate.max(from);
+        let room = (0.5 * self.full / base).min(ROOM);
+        if view.grows {
+            self.streak = self.streak.min(1);
+        }
+        let gain = match self.streak {
+            n if self.starting => 0.5 * f64::from(1u32 << n.min(8)),
+            0 | 1 => 0.0,
+            n => 0.05 * f64::from(1u32 << (n - 1).min(8)),
+        };
+        let most = (room / (self.cycle / 4.0 + self.rtt.min(1.0))).clamp(0.05, 1.0);
+        // Beside others, small steps are the rule: first see that this is none.
+        let is_near = self.anchor.is_some_and(|anchor| base < BEYOND * anchor);
+        if is_near {
+            self.streak = 0;
+        } else {
+            self.streak += 1;
+            self.hurry = self.hurry.max(1);
+        }
+        let mut next = base + f64::max(base * gain.min(most), step(base));
+        // What the path carried before a fall it often carries again.
+        if let Some(height) = self.height {
+            next = next.min(height.max(base));
+            if next >= height {
+                (self.height, self.streak) = (None, 0);
+            }
+        }
+        match self.lid.filter(|(lid, since)| next > lid.max(base) && view.asked.since(*since) < LID) {
+            Some((lid, _)) => {
+                (self.streak, self.hurry) = (0, 0);
+                lid.max(base)
+            }
+            None => next,
+        }
+    }
+
+    /// D6, and the goals.
+    fn aim(&mut self, free: f64, capacity: f64, ahead: f64, falling: bool, view: &View) -> f64 {
+        let (shoot, target) = (step(free), view.target);
+        let full = self.full / capacity;
+        let goal = if view.stale { 0.0 } else { target.min(full / 2.0) };
+        // An emptied queue is worth more than a steady W: without it nothing is known of the clocks.
+        let drain = if view.stale && ahead > target / 2.0 { shoot } else { drain(free) };
+        let deep = free * ((ahead - 2.0 * target) / 0.6).clamp(0.0, 0.25);
+        let aimed = free + (capacity * (goal - ahead) / self.cycle).clamp(-drain.max(deep), shoot);
+        if view.stale || ahead > 0.9 * full || ahead > 6.0 * target {
+            return aimed;
+        }
+        let reserve = (3.0 * target).min(0.6 * full);
+        self.spent = ahead > reserve || self.spent && ahead > target * 1.25;
+        let lift = shoot * 4.0 / 3.0;
+        let most = if self.spent || falling { free * 0.98 } else { f64::INFINITY };
+        let least = free.min(most) / (1.0 - if most.is_finite() { 0.0 } else { 0.03 });
+        let need = self.needs.iter().rev().find(|need| **need <= least);
+        need.map_or(aimed, |need| aimed.max((need * (1.0 + self.settings.margin)).min(most).min(free + lift)))
+    }
+}
+
+/// How far W goes above what is free, and climbs in a round at first.
+fn step(at: f64) -> f64 {
+    f64::max(60e3, 0.03 * at).min(0.1 * at)
+}
+
+/// How far W goes below what is free to drain a short queue.
+fn drain(at: f64) -> f64 {
+    step(at) * 0.75
+}
+
+#[cfg(test)]
+mod tests;

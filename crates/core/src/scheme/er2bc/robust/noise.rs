@@ -1,0 +1,118 @@
+//! R1 to R3: which losses are the path's own, and which are those of a queue.
+
+/// How many packets the path's share of loss is remembered for.
+const MEMORY: f64 = 2000.0;
+/// Most that is taken for the path's own.
+const MOST: f64 = 0.5;
+/// Standard deviations of a binomial count above its mean, and packets more, that chance explains.
+const SIGMAS: f64 = 3.0;
+const SLACK: f64 = 1.5;
+/// Packets that a round must have lost if the share of the one before were the path's, to say that it is not.
+const TELLING: f64 = 4.0;
+
+/// The share of packets that the path loses without a queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Noise {
+    packets: f64,
+    lost: f64,
+    suspect: Option<Suspect>,
+}
+
+/// A round that lost more than chance explains, without a queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Suspect {
+    /// S and R of the round, bit/s.
+    pub(super) sent: f64,
+    pub(super) received: f64,
+    pub(super) packets: f64,
+    pub(super) lost: f64,
+    /// W before it.
+    pub(super) estimate: f64,
+}
+
+/// What a round without excess says of a suspect one before it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Acquittal {
+    /// There is none.
+    None,
+    /// It was chance, because as much was sent, and it came: W before it.
+    Restored(f64),
+    /// Less was sent, and nothing was lost: what came in it.
+    Guilty(f64),
+}
+
+impl Suspect {
+    fn share(&self) -> f64 {
+        self.lost / self.packets.max(1.0)
+    }
+
+    /// Whether `next`, a round with excess too, shows that the loss does not depend on what is sent: less was sent and at
+    /// least half the share was lost, or more was sent and at least half of what is more came.
+    fn is_of_the_path(&self, next: &Self) -> bool {
+        let share = next.share();
+        let less = next.sent <= 0.99 * self.sent && share >= 0.5 * self.share();
+        let marginal = (next.received - self.received) / (next.sent - self.sent);
+        less || next.sent >= 1.03 * self.sent && marginal >= 0.5 * (1.0 - share)
+    }
+}
+
+impl Noise {
+    /// R1: p0.
+    pub(super) fn share(&self) -> f64 {
+        (self.lost / self.packets.max(1.0)).min(MOST)
+    }
+
+    /// R2: whether losing `lost` of `packets` is more than chance does.
+    pub(super) fn exceeds(&self, packets: f64, lost: f64) -> bool {
+        let share = self.share();
+        let mean = packets * share;
+        lost > mean + SIGMAS * libm::sqrt(mean * (1.0 - share)) + SLACK
+    }
+
+    /// Takes a round without a queue.
+    pub(super) fn absorb(&mut self, packets: f64, lost: f64) {
+        let keep = libm::exp(-packets / MEMORY);
+        self.packets = self.packets * keep + packets;
+        self.lost = self.lost * keep + lost;
+    }
+
+    /// R3: a round with excess but no queue. When it clears the suspicion on the round before it, both are taken in, and
+    /// the larger W of the two comes back.
+    pub(super) fn judge(&mut self, round: Suspect, used: f64) -> Option<f64> {
+        match self.suspect.filter(|before| before.is_of_the_path(&round)) {
+            Some(before) => {
+                self.absorb(before.packets, before.lost);
+                self.absorb(round.packets, round.lost);
+                self.suspect = None;
+                Some(round.estimate.max(before.estimate))
+            }
+            None => {
+                // What was not used was not too much: W before all such rounds in a row is what comes back.
+                let unused = self.suspect.filter(|before| before.sent < used * before.estimate);
+                let estimate = unused.map_or(round.estimate, |before| before.estimate.max(round.estimate));
+                self.suspect = Some(Suspect { estimate, ..round });
+                None
+            }
+        }
+    }
+
+    /// A round without excess or queue after a suspect one. One of few packets says nothing, and the suspicion stays.
+    pub(super) fn acquit(&mut self, sent: f64, packets: f64, lost: f64, used: f64) -> Acquittal {
+        let Some(before) = self.suspect.take() else { return Acquittal::None };
+        let expected = packets * before.share();
+        let was_unused = before.sent < used * before.estimate && sent >= 0.85 * before.sent;
+        if sent >= 0.98 * before.sent || was_unused {
+            Acquittal::Restored(before.estimate)
+        } else if expected < TELLING || lost > expected / 4.0 {
+            self.suspect = Some(before);
+            Acquittal::None
+        } else {
+            Acquittal::Guilty(before.received / (1.0 - self.share()))
+        }
+    }
+
+    /// Nothing of the past compares with what comes.
+    pub(super) fn forget_suspicion(&mut self) {
+        self.suspect = None;
+    }
+}

@@ -1,0 +1,96 @@
+//! When questions leave: each cycle, not at the same time of each, and sooner while the path moves.
+
+use crate::rng::Stream;
+use crate::time::{Span, Time};
+
+/// Questions a cycle that the budget is refilled with.
+const REFILL: f64 = 1.08;
+/// Most that it holds.
+const DEPTH: f64 = 26.0;
+/// Least that it keeps for the questions of each cycle.
+const RESERVE: f64 = 2.0;
+/// Most that a cycle is longer or shorter than T_c.
+const JITTER: f64 = 0.1;
+
+/// The times of questions.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Pace {
+    cycle: Span,
+    stream: Stream,
+    tokens: f64,
+    refilled: Time,
+    /// When the last question left.
+    asked: Time,
+    next: Time,
+}
+
+impl Pace {
+    /// Of questions each `cycle`, at times that depend on `number`.
+    pub(in super::super) fn new(cycle: Span, number: u64) -> Self {
+        let stream = Stream::new(number, 0, "times of questions");
+        Self { cycle, stream, tokens: DEPTH, refilled: Time::ZERO, asked: Time::ZERO, next: Time::ZERO }
+    }
+
+    pub(in super::super) const fn next(&self) -> Time {
+        self.next
+    }
+
+    fn refill(&mut self, now: Time) {
+        let cycles = now.since(self.refilled).as_secs_f64() / self.cycle.as_secs_f64();
+        self.tokens = (self.tokens + REFILL * cycles).min(DEPTH);
+        self.refilled = now;
+    }
+
+    /// True when a question may leave `now`; it is taken to do so.
+    pub(in super::super) fn take(&mut self, now: Time) -> bool {
+        if now < self.next {
+            return false;
+        }
+        self.refill(now);
+        if self.tokens < 1.0 {
+            self.next = now + self.cycle.mul_f64((1.0 - self.tokens) / REFILL);
+            return false;
+        }
+        self.tokens -= 1.0;
+        self.asked = now;
+        self.next = now + self.cycle.mul_f64(1.0 + JITTER * (2.0 * self.stream.unit() - 1.0));
+        true
+    }
+
+    /// The next question leaves at `at`, or a quarter of a cycle after the last one, as far as there is budget.
+    pub(in super::super) fn hasten(&mut self, now: Time, at: Option<Time>) {
+        self.refill(now);
+        let at = at.unwrap_or(self.asked + self.cycle.mul_f64(0.25)).max(now);
+        if self.tokens >= RESERVE && at < self.next {
+            self.next = at;
+        }
+    }
+}
+
+/// How often a gateway may report by itself.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Budget {
+    tokens: f64,
+    refilled: Time,
+}
+
+impl Budget {
+    const DEPTH: f64 = 6.0;
+    /// A second.
+    const REFILL: f64 = 0.05;
+
+    pub(in super::super) const fn new() -> Self {
+        Self { tokens: Self::DEPTH, refilled: Time::ZERO }
+    }
+
+    pub(in super::super) fn take(&mut self, now: Time) -> bool {
+        let seconds = now.since(self.refilled).as_secs_f64();
+        self.tokens = (self.tokens + Self::REFILL * seconds).min(Self::DEPTH);
+        self.refilled = now;
+        let may = self.tokens >= 1.0;
+        if may {
+            self.tokens -= 1.0;
+        }
+        may
+    }
+}

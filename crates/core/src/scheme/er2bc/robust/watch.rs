@@ -1,0 +1,106 @@
+//! R9: both gateways look at their own counters between questions.
+
+use std::collections::VecDeque;
+
+use super::pace::Budget;
+use crate::control::Passed;
+use crate::time::{Span, Time};
+
+/// How often.
+pub(in super::super) const POLL: Span = Span::from_millis(50);
+
+/// What has passed at the last looks, oldest first.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct Looks(VecDeque<(Time, u64)>);
+
+impl Looks {
+    const MOST: usize = 32;
+
+    /// Adds a look. Counters that went back begin anew.
+    pub(in super::super) fn add(&mut self, now: Time, passed: Passed) {
+        if self.0.back().is_some_and(|&(at, bytes)| passed.bytes < bytes || now < at) {
+            self.0.clear();
+        }
+        if self.0.len() == Self::MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back((now, passed.bytes));
+    }
+
+    /// Rate in bit/s and seconds between the looks `from` and `to` back from the last; none when there are too few.
+    fn rate(&self, from: usize, to: usize) -> Option<(f64, f64)> {
+        let at = |back: usize| self.0.len().checked_sub(back + 1).and_then(|i| self.0.get(i)).copied();
+        let ((start, first), (end, last)) = (at(from)?, at(to)?);
+        let seconds = end.since(start).as_secs_f64();
+        (seconds > 0.0).then(|| ((last - first) as f64 * 8.0 / seconds, seconds))
+    }
+
+    /// The least rate over tenths of a second of the last three, bit/s; none when less is known.
+    pub(in super::super) fn least(&self) -> Option<f64> {
+        let mut least = f64::INFINITY;
+        for to in [0, 2, 4] {
+            least = least.min(self.rate(to + 2, to)?.0);
+        }
+        Some(least)
+    }
+}
+
+/// What a watching gateway says: the rate, bit/s, and the seconds over which it was measured.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(in super::super) struct Fall {
+    pub(in super::super) rate: f64,
+    pub(in super::super) seconds: f64,
+}
+
+/// Sees the rate of arrivals fall.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Watch {
+    looks: Looks,
+    budget: Budget,
+    told: Option<(Time, f64)>,
+}
+
+impl Watch {
+    /// Looks that are compared with those before them: 0.1 to 0.8 s.
+    const WINDOWS: [usize; 4] = [2, 4, 8, 16];
+    /// Looks before a window that say what the rate was: half a second.
+    const BEFORE: usize = 10;
+    /// Bits of a packet, and how many packets must have been due in a window.
+    const PACKET: f64 = 12e3;
+    const DUE: f64 = 10.0;
+    /// The rate fell when it is below this share of what it was, and three standard deviations of a Poisson count below it.
+    const FELL: f64 = 0.65;
+    const SIGMAS: f64 = 3.0;
+    /// A second report within this time needs half the rate again.
+    const PAUSE: Span = Span::from_millis(700);
+
+    pub(in super::super) const fn new() -> Self {
+        Self { looks: Looks(VecDeque::new()), budget: Budget::new(), told: None }
+    }
+
+    /// Looks at `now`. What is to be reported, if anything, counts as such.
+    pub(in super::super) fn look(&mut self, now: Time, passed: Passed) -> Option<Fall> {
+        self.looks.add(now, passed);
+        for window in Self::WINDOWS {
+            let (before, _) = self.looks.rate(window + Self::BEFORE, window)?;
+            let (lately, seconds) = self.looks.rate(window, 0)?;
+            let due = before * seconds / Self::PACKET;
+            let came = lately * seconds / Self::PACKET;
+            if due >= Self::DUE && came >= Self::FELL * due {
+                return None;
+            }
+            if due < Self::DUE || came >= due - Self::SIGMAS * libm::sqrt(due) {
+                continue;
+            }
+            // The first half of the window may have been from before the fall.
+            let (rate, seconds) = self.looks.rate(window / 2, 0)?;
+            let is_news = self.told.is_none_or(|(at, told)| now.since(at) > Self::PAUSE || rate < 0.5 * told);
+            if !is_news || !self.budget.take(now) {
+                return None;
+            }
+            self.told = Some((now, rate));
+            return Some(Fall { rate, seconds });
+        }
+        None
+    }
+}
