@@ -18,6 +18,8 @@ use super::{Endpoint, Machine, Received, device, install, rules, status};
 const NO_GOOD: Span = Span::from_secs(6);
 /// Bad messages from which on that is said.
 const FEW_BAD: u32 = 3;
+/// Bytes of messages and refusals without a tag, and with one.
+const OTHER_FORMS: [usize; 4] = [4, 28, 20, 44];
 /// What is not heard for so long is over.
 const OVER: Span = Span::from_secs(10);
 /// How often it is asked whether received packets are merged, which takes a program.
@@ -80,8 +82,11 @@ impl Heard {
         recent && self.old >= FEW_BAD && self.is_quiet(now)
     }
 
-    fn note(&mut self, now: Time, error: ProbeError) {
+    fn note(&mut self, now: Time, datagram: &[u8], error: ProbeError) {
         match error {
+            // What is no message at all says nothing of the peer.
+            ProbeError::Length(length)
+                if !OTHER_FORMS.contains(&length) || datagram.first() != Some(&VERSION) => {}
             ProbeError::Tag | ProbeError::Length(_) => {
                 self.false_tags = self.false_tags.saturating_add(1);
                 self.false_tag = Some(now);
@@ -395,7 +400,7 @@ impl Machine {
     /// A message was refused: says so to the peer, when it is a question, and not too often.
     pub(super) fn note_bad(&mut self, datagram: &[u8], error: ProbeError, is_question: bool) {
         let now = self.clock.now();
-        self.heard(is_question).note(now, error);
+        self.heard(is_question).note(now, datagram, error);
         if let ProbeError::Version(version) = error {
             self.watch.version = Some((version, now));
         }
@@ -421,7 +426,7 @@ impl Machine {
             Ok(refusal) => refusal,
             Err(error) => {
                 status::lock(&self.shared).refused.count(error);
-                return self.heard(false).note(now, error);
+                return self.heard(false).note(now, datagram, error);
             }
         };
         let (own, seq) = (self.asks.told_epoch(), refusal.seq.get());
@@ -432,7 +437,7 @@ impl Machine {
         match refusal.reason {
             // With our own tag: somebody has changed the question on its way.
             Reason::Tag if matches!(self.loaded.deployment.auth, Auth::Hmac { .. }) => {}
-            Reason::Tag => self.heard(false).note(now, ProbeError::Tag),
+            Reason::Tag => self.heard(false).note(now, datagram, ProbeError::Tag),
             Reason::Version(version) => self.watch.version = Some((version, now)),
             Reason::Old { highest } if highest >= own => self.go_above(highest),
             // Of an earlier life.
@@ -578,5 +583,36 @@ fn has_address(address: IpAddr) -> bool {
     match UdpSocket::bind((address, 0)) {
         Ok(_) => true,
         Err(e) => e.kind() != io::ErrorKind::AddrNotAvailable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three false tags, and none good for 6 s; what is no message does not count, nor what was long ago.
+    #[test]
+    fn keys_differ_when_only_false_tags_come() {
+        let at = |seconds| Time::ZERO + Span::from_secs(seconds);
+        let question = [VERSION, 1, 0, 0];
+        let mut heard = Heard::default();
+        for seconds in 0..3 {
+            assert!(!heard.has_other_key(at(seconds)));
+            heard.note(at(seconds), &question, ProbeError::Tag);
+        }
+        assert!(heard.has_other_key(at(3)) && !heard.has_other_key(at(12)));
+        let mut heard = Heard { good: Some(at(0)), ..Heard::default() };
+        for seconds in 1..6 {
+            heard.note(at(seconds), &question, ProbeError::Length(4));
+            assert!(!heard.has_other_key(at(seconds)), "the peer was heard a moment ago");
+        }
+        assert!(heard.has_other_key(at(6)));
+        let mut heard = Heard::default();
+        for seconds in 0..20 {
+            heard.note(at(seconds), &[VERSION; 50], ProbeError::Length(50));
+            heard.note(at(seconds), b"GET ", ProbeError::Length(4));
+            heard.note(at(seconds), &[VERSION, 9], ProbeError::Type(9));
+        }
+        assert!(!heard.has_other_key(at(20)));
     }
 }
