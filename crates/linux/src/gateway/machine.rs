@@ -647,6 +647,9 @@ impl Machine {
 
     /// Makes anew what the deployment changes in the kernel; false when it could not and `before` is in force again.
     pub(super) fn rebuild(&mut self, before: Loaded) -> Result<bool, Error> {
+        if self.state.is_some() && has_same_queues(&before.deployment, &self.loaded.deployment) {
+            return Ok(self.rebuild_rules(before));
+        }
         let Some(state) = &self.state else { return Ok(true) };
         self.htb = None;
         install::undo(state, Gone::Fine)?;
@@ -668,11 +671,33 @@ impl Machine {
             self.apply();
             return Ok(false);
         }
+        self.tell_order();
+        Ok(true)
+    }
+
+    /// Puts other rules in the place of the table's, all of them or none: packets wait where they are, and nothing else
+    /// changes. False when `before` stays in force.
+    fn rebuild_rules(&mut self, before: Loaded) -> bool {
+        let table = rules::table(&self.loaded.deployment.name);
+        if let Err(error) = rules::replace(&table, &rules::ruleset(&self.loaded.deployment)) {
+            warn!(%error, "keeps the file before");
+            status::lock(&self.shared).reload_error = Some(error.to_string());
+            self.loaded = before;
+            return false;
+        }
+        self.received = Received::new(table);
+        self.sent.forget();
+        self.forget_rules();
+        self.tell_order();
+        true
+    }
+
+    /// The programs in the kernel count by the deployment as it is now.
+    fn tell_order(&mut self) {
         let told = self.order.as_mut().map(|order| order.set(&self.loaded.deployment));
         if let Some(Err(why)) = told {
             self.lose_order(&why);
         }
-        Ok(true)
     }
 
     /// Says what is wrong, once.
@@ -686,6 +711,14 @@ impl Machine {
     fn content(&mut self) {
         self.complaint = None;
     }
+}
+
+/// Whether the shapers of two deployments are the same but for their rates.
+fn has_same_queues(a: &Deployment, b: &Deployment) -> bool {
+    let queues = |deployment: &Deployment| -> Vec<u32> {
+        deployment.sender.iter().flat_map(|sender| &sender.classes).map(|class| class.queue).collect()
+    };
+    queues(a) == queues(b) && a.replace_qdisc == b.replace_qdisc
 }
 
 impl Host for Machine {
