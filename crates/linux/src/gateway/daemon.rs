@@ -185,6 +185,10 @@ impl Gateway {
                 self.next_beat = now + BEAT;
                 self.follow_interface()?;
                 self.machine.beat();
+                if self.machine.count_flows() {
+                    self.machine.next_epoch()?;
+                    self.begin()?;
+                }
                 let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
             }
             self.machine.settle_counter(now);

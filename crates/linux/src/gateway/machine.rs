@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 
 use bandmaster_core::control::{Gauges, Passed};
 use bandmaster_core::id::{NodeId, PortId};
@@ -49,6 +50,8 @@ const MOST_ASKED: usize = 64;
 const MARGIN: Span = Span::from_millis(50);
 /// A receiver that has not been asked for so long looks for its peer.
 const QUIET: Span = Span::from_secs(10);
+/// Between two counts of flows.
+const COUNT: Span = Span::from_secs(5);
 /// Small file with the epoch of the last question.
 const EPOCH: &str = "epoch";
 
@@ -60,6 +63,8 @@ pub(super) struct Machine {
     pub(super) state: Option<State>,
     pub(super) clock: Clock,
     pub(super) socket: UdpSocket,
+    counting: Option<mpsc::Receiver<Result<Vec<u32>, Error>>>,
+    next_count: Time,
     peer: Peer,
     /// Hellos sent, and when the last was.
     hellos: (Seq, Option<Time>),
@@ -150,6 +155,8 @@ impl Machine {
         Ok(Self {
             sent: Sent::new(interface),
             socket,
+            counting: None,
+            next_count: Time::ZERO,
             peer,
             hellos: (Seq::default(), None),
             state,
@@ -259,6 +266,36 @@ impl Machine {
     }
 
     // -------------------------------------------------------------------------------------------------- peer
+
+    /// Counts flows, where a class wants that, in another thread: `nft` takes its time. True when a class needs something
+    /// else than before, and the roles have to begin anew.
+    pub(super) fn count_flows(&mut self) -> bool {
+        let now = self.clock.now();
+        let Some(sender) = self.loaded.deployment.sender.as_mut().filter(|_| self.state.is_some()) else {
+            return false;
+        };
+        if let Some(counting) = &self.counting {
+            match counting.try_recv() {
+                Err(mpsc::TryRecvError::Empty) => return false,
+                Err(mpsc::TryRecvError::Disconnected) | Ok(Err(_)) => self.counting = None,
+                Ok(Ok(counts)) => {
+                    self.counting = None;
+                    return sender.count(&counts);
+                }
+            }
+        }
+        if now >= self.next_count && sender.classes.iter().any(|class| class.counted.is_some()) {
+            self.next_count = now + COUNT;
+            let (told, counting) = mpsc::channel();
+            let (table, sender) = (rules::table(&self.loaded.deployment.name), sender.clone());
+            // Nobody may wait for it any more.
+            let count = move || drop(told.send(rules::read_flows(&table, &sender)));
+            if thread::Builder::new().name("flows".to_owned()).spawn(count).is_ok() {
+                self.counting = Some(counting);
+            }
+        }
+        false
+    }
 
     fn transmit(&self, datagram: &[u8]) -> io::Result<()> {
         match self.peer.at() {

@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use bandmaster_core::scheme::er2bc::deployment::{Deployment, Match, Protocol, Role, Sender, Whereabouts};
+use bandmaster_core::scheme::er2bc::deployment::{
+    Class, Deployment, Match, Protocol, Role, Sender, Whereabouts,
+};
 use bandmaster_core::time::Span;
 use netlink_bindings::nftables::{Nfgenmsg, Request};
 use netlink_socket2::{NetlinkSocket, ReplyError};
@@ -51,6 +53,16 @@ pub(super) fn ruleset(deployment: &Deployment) -> String {
         if !takes_all(sender) {
             let _ = writeln!(text, "\tcounter {UNCLASSIFIED} {{\n\t}}\n");
         }
+        for (number, _) in counted(sender) {
+            for (version, address) in VERSIONS {
+                let name = flows(number, version);
+                let _ = writeln!(
+                    text,
+                    "\tset {name} {{\n\t\ttype {address} . {address} . inet_proto . inet_service . inet_service\n\t\tsize \
+                     {MOST_FLOWS}\n\t\tflags dynamic,timeout\n\t\ttimeout {FLOW_TIMEOUT}\n\t}}\n"
+                );
+            }
+        }
         text += "\tchain classes {\n\t\ttype filter hook postrouting priority mangle; policy accept;\n";
         // Probes leave unshaped, ahead of the data.
         let _ = writeln!(
@@ -65,6 +77,9 @@ pub(super) fn ruleset(deployment: &Deployment) -> String {
             let matches = if class.matches.is_empty() { &everything[..] } else { &class.matches };
             for rule in matches {
                 let handle = htb::class_name(number);
+                if class.counted.is_some() {
+                    count_flows(&mut text, interface, number, rule);
+                }
                 for words in expressions(rule) {
                     let _ = writeln!(
                         text,
@@ -102,6 +117,56 @@ pub(super) fn ruleset(deployment: &Deployment) -> String {
     }
     text += "}\n";
     text
+}
+
+/// IP versions as nftables names them, and their addresses.
+const VERSIONS: [(&str, &str); 2] = [("ip", "ipv4_addr"), ("ip6", "ipv6_addr")];
+/// Flows that are counted in a class, of each IP version.
+const MOST_FLOWS: u32 = 65_535;
+/// A flow counts for so long after its last packet.
+const FLOW_TIMEOUT: Span = Span::from_secs(10);
+
+fn counted(sender: &Sender) -> impl Iterator<Item = (usize, &Class)> {
+    sender.classes.iter().enumerate().filter(|(_, class)| class.counted.is_some())
+}
+
+/// The set of flows of class `number`.
+fn flows(number: usize, version: &str) -> String {
+    format!("flows-{number}-{version}")
+}
+
+/// Notes the flow of every packet that fits `rule`.
+fn count_flows(text: &mut String, interface: &str, number: usize, rule: &Match) {
+    // What has ports; a rule that names one of the two says so itself.
+    let transport = if rule.protocol.is_none() { " meta l4proto { tcp, udp }" } else { "" };
+    for words in expressions(rule) {
+        for (version, _) in VERSIONS {
+            let other = if version == "ip" { " ip6 " } else { " ip " };
+            if words.contains(other) {
+                continue;
+            }
+            let protocol = if version == "ip" { "ipv4" } else { "ipv6" };
+            let _ = writeln!(
+                text,
+                "\t\toifname \"{interface}\" meta nfproto {protocol}{transport}{words} update @{} {{ {version} \
+                 saddr . {version} daddr . meta l4proto . th sport . th dport }}",
+                flows(number, version)
+            );
+        }
+    }
+}
+
+/// How many flows each class of `sender` has now; zero where they are not counted.
+pub(super) fn read_flows(table: &str, sender: &Sender) -> Result<Vec<u32>, Error> {
+    let mut all = vec![0; sender.classes.len()];
+    for (number, _) in counted(sender) {
+        for (version, _) in VERSIONS {
+            let set = flows(number, version);
+            let text = nft(&["list", "set", "inet", table, &set], "")?;
+            all[number] += text.matches(" expires ").count() as u32;
+        }
+    }
+    Ok(all)
 }
 
 /// The parts of `rule`, each with a space before it: one rule of nftables for each IP version it applies to.
@@ -299,7 +364,9 @@ source = "10.9.0.0/16"
     /// nftables itself reads every kind of rule, where it is installed and may be asked.
     #[test]
     fn nftables_takes_them() {
-        let text = ruleset(&parse("f", BOTH).expect("valid"));
+        let counted = BOTH.replace("need =", "count-flows = true\nneed =");
+        let text = ruleset(&parse("f", &counted).expect("valid"));
+        assert_eq!(text.matches("update @flows-").count(), 6, "{text}");
         match nft(&["-c", "-f", "-"], &text) {
             Ok(_) => {}
             Err(Error::Missing(why)) => {

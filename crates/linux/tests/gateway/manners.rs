@@ -440,6 +440,29 @@ fn what_the_machine_cannot_do_is_refused_with_its_place() {
     }
 }
 
+/// Five flows begin in one class, and end: its need follows.
+#[test]
+fn a_class_needs_as_much_as_the_flows_that_are_counted() {
+    let Some(lab) = Lab::build("20mbit") else { return };
+    let g2 = lab.start("g2", &lab.gateway("g2", &receiver(KEYED)));
+    let head = sender(KEYED, "");
+    let (head, _) = head.split_once("[[classes]]").expect("classes");
+    let one = head.to_owned()
+        + "[[classes]]\nname = \"all\"\npriority = 1\nneed = \"100kbit\"\ncount-flows = true\n";
+    let g1 = lab.start("g1", &lab.gateway("g1", &one));
+    lab.until("g1", "answering", 10, answering);
+    let need = |status: &Status| status.sender.as_ref().map_or(0, |sender| sender.classes[0].need);
+    assert_eq!(need(&lab.status("g1")), 100_000);
+    // One socket to five ports.
+    let load = lab.start("s", "load 100 60");
+    lab.until("g1", "counting five", 20, |status| need(status) == 500_000);
+    lab.until("g1", "answering", 10, answering);
+    load.signal("-KILL");
+    load.end();
+    lab.until("g1", "counting none", 30, |status| need(status) == 100_000);
+    assert!(g1.stop() && g2.stop());
+}
+
 /// Twenty reloads under load, every other one of which makes classes and rules anew: questions go on.
 #[test]
 fn a_reload_never_stops_probing() {

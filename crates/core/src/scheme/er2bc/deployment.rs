@@ -141,6 +141,25 @@ pub fn inventory() -> Inventory {
 const PATH: PortId = PortId(0);
 
 impl Sender {
+    /// Takes as many flows in each class as were counted there, where they are; whether that changes what a class needs. A
+    /// class needs no more than the ceiling.
+    pub fn count(&mut self, counted: &[u32]) -> bool {
+        let ceiling = self.params.rate("ceiling");
+        let mut has_changed = false;
+        for (class, counted) in self.classes.iter_mut().zip(counted) {
+            let Some(least) = class.counted else { continue };
+            let flows = (*counted).max(least);
+            let all = class.each.bits_per_sec().saturating_mul(u64::from(flows));
+            let need = Rate::from_bits_per_sec(all).min(ceiling);
+            has_changed |= need != class.flow.need;
+            (class.flows, class.flow.need) = (flows, need);
+        }
+        if has_changed {
+            self.params.set("needs", needs(&self.classes));
+        }
+        has_changed
+    }
+
     /// The role, which goes on from what an earlier one saved. The shaper counts `overhead` bytes more than those of IP.
     pub fn role(&self, overhead: u32, saved: Option<&[u8]>) -> scheme::Role {
         let place = Place {
@@ -198,6 +217,10 @@ pub struct Class {
     pub flow: shares::Flow,
     /// Flows in it: `flow.need` is what all of them need.
     pub flows: u32,
+    /// What each needs.
+    pub each: Rate,
+    /// They are counted, and are at least so many.
+    pub counted: Option<u32>,
     /// Packets that wait at most.
     pub queue: u32,
     /// A packet that one of them fits belongs to the class; none: every packet that no class before took.
@@ -381,8 +404,10 @@ static CLASS: TableDef = TableDef {
         "priority": Kind::Integer { min: 1, max: 1000 }, required;
         /// Rate of IP packets that each of its flows needs; other rates are of bytes on the link
         "need": RATE, required;
-        /// Flows in it at a time
+        /// Flows in it at a time; with count-flows, at least
         "flows": Kind::Integer { min: 1, max: 100_000 }, default "1";
+        /// Count the flows in it (TCP and UDP, by addresses and ports, for 10 s after their last packet)
+        "count-flows": Kind::Bool, default "false";
         /// It sends lost packets again (TCP); without, it is sent with redundancy (UDP)
         "retransmission": Kind::Bool, default "true", from "Sect. 3.1";
         /// Packets that wait at most
@@ -770,12 +795,16 @@ fn sender(reader: &mut Reader, file: &Section<'_>) -> Option<Sender> {
     }
     let redundant = |(_, class): &(u32, &Class)| !class.flow.retransmits;
     let redundant = (1..).zip(&classes).filter(redundant).map(|(place, _)| place.to_string()).collect();
-    params.set("needs", Value::List(classes.iter().map(|class| class.flow.need.to_string()).collect()));
+    params.set("needs", needs(&classes));
     params.set("retransmission", Value::Bool(true));
     params.set("redundant", Value::List(redundant));
     params.set("safe-rate", Value::Rate(safe_rate?));
     params.set("hold", Value::Span(hold?));
     Some(Sender { params, classes, safe_rate: safe_rate?, hold: hold?, unclassified: unclassified? })
+}
+
+fn needs(classes: &[Class]) -> Value {
+    Value::List(classes.iter().map(|class| class.flow.need.to_string()).collect())
 }
 
 fn classes(reader: &mut Reader, file: &Section<'_>, ceiling: Option<Rate>) -> Vec<Class> {
@@ -846,7 +875,17 @@ fn classes(reader: &mut Reader, file: &Section<'_>, ceiling: Option<Rate>) -> Ve
         }
         // Eq. 6 is linear in the need: what flows with redundancy need together grows as that of each.
         let flow = shares::Flow { need: Rate::from_bits_per_sec(all), retransmits };
-        classes.push(Class { name, priority: priority as u32, flow, flows, queue, matches });
+        let counted = (section.bool("count-flows") == Some(true)).then_some(flows);
+        classes.push(Class {
+            name,
+            priority: priority as u32,
+            flow,
+            flows,
+            each: need,
+            counted,
+            queue,
+            matches,
+        });
     }
     classes.sort_by_key(|class| class.priority);
     classes
@@ -1059,12 +1098,12 @@ ports = [5060, "10000-20000"]
             (
                 "need = \"400kbit\"",
                 "need = \"2gbit\"",
-                "gw.toml:22:8: error: classes[2].need: 2gbit is above the ceiling of 1gbit",
+                "gw.toml:22:8: error: classes.voice.need: 2gbit is above the ceiling of 1gbit",
             ),
             (
                 "need = \"400kbit\"",
                 "need = \"400kbit\"\nflows = 3000",
-                "400kbit for each of 3000 flows, 1.2gbit, is above the ceiling",
+                "400kbit for each of 3000 flows, 1200mbit, is above the ceiling",
             ),
             ("need = \"400kbit\"", "need = \"400kbit\"\nflows = 0", "flows: "),
             ("safe-rate = \"500kbit\"", "safe-rate = \"0bit\"", "must be more than nothing"),
@@ -1162,6 +1201,27 @@ ports = [5060, "10000-20000"]
         assert_eq!((sender.classes[0].flows, sender.classes[1].flows), (30, 1));
         let flows = er2bc::Settings::new(&sender.params, 0).flows;
         assert_eq!(flows[0].need, Rate::from_bits_per_sec(2_400_000));
+    }
+
+    #[test]
+    fn counted_flows_make_the_need() {
+        let text = GOOD.replace("need = \"400kbit\"", "need = \"80kbit\"\nflows = 2\ncount-flows = true");
+        let mut sender = parse("gw.toml", &text).expect("valid").sender.expect("a sender");
+        let needs = |sender: &Sender| -> Vec<u64> {
+            er2bc::Settings::new(&sender.params, 0)
+                .flows
+                .iter()
+                .map(|flow| flow.need.bits_per_sec())
+                .collect()
+        };
+        assert_eq!(needs(&sender), [160_000, 100_000]);
+        assert!(!sender.count(&[1, 7]), "at least two; the other class is not counted");
+        assert!(sender.count(&[30, 7]));
+        assert_eq!((needs(&sender), sender.classes[0].flows), (vec![2_400_000, 100_000], 30));
+        assert!(sender.count(&[u32::MAX, 0]));
+        assert_eq!(needs(&sender)[0], 1_000_000_000, "the ceiling");
+        assert!(sender.count(&[0, 0]));
+        assert_eq!(needs(&sender), [160_000, 100_000]);
     }
 
     #[test]
