@@ -20,7 +20,8 @@ mod traffic;
 mod whole;
 
 pub use choices::{
-    FlightSize, MarkReduction, Pairing, RecordDetail, Recovery, RtoFloor, RttSamples, Scheduler,
+    FlightSize, MarkReduction, Pairing, ReceiveWindow, RecordDetail, Recovery, RtoFloor, RttSamples,
+    Scheduler,
 };
 pub use model::*;
 

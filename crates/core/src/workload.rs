@@ -79,14 +79,18 @@ impl FlowPlan {
     /// Routers that its way leads over.
     pub fn path<'a>(&self, groups: &'a [FlowGroup]) -> &'a [NodeId] {
         let group = self.group(groups);
-        let number = match group.multipath {
-            Some(_) => self.subflow(groups),
-            None => self.member % group.count,
-        };
         match group.paths.len() {
             0 => &[],
-            paths => &group.paths[number as usize % paths],
+            paths => &group.paths[self.lane(groups) % paths],
         }
+    }
+
+    /// Its number among the flows and subflows of its pair of hosts. Subflows of a pair's second connection go on where the first
+    /// one's end, so that connections of one subflow each use all the paths.
+    pub fn lane(&self, groups: &[FlowGroup]) -> usize {
+        let group = self.group(groups);
+        let subflows = group.multipath.map_or(1, |multipath| multipath.subflows);
+        (self.member % (group.count * subflows)) as usize
     }
 
     /// Which of the sets of flow numbers that the rounds of an incast use in turn.

@@ -28,6 +28,11 @@ pub(crate) struct Distributions {
     handed: Vec<u32>,
     /// Per cent of its packets that each completed flow lost.
     flow_drops: Vec<f32>,
+    /// Packets that completed flows lost in all.
+    dropped: u64,
+    /// Delays of data packets, and by flow their sum in seconds and number.
+    delays: Option<Sojourns>,
+    flow_delays: Vec<(f64, u64)>,
     /// Completion times in seconds of flows that began with their host's own settings, and with a scheme's.
     own: Vec<f64>,
     tuned: Vec<f64>,
@@ -53,7 +58,9 @@ impl Distributions {
         for (port, _) in &router_ports {
             net.ports[*port as usize].extras();
         }
-        Self { is_on: true, handed: vec![0; flows], router_ports, ..Self::default() }
+        let delays = Sojourns::new([(String::new(), Time::ZERO, Time::MAX)]);
+        let (handed, flow_delays) = (vec![0; flows], vec![(0.0, 0); flows]);
+        Self { is_on: true, handed, delays, flow_delays, router_ports, ..Self::default() }
     }
 
     pub(crate) fn is_on(&self) -> bool {
@@ -69,7 +76,18 @@ impl Distributions {
     pub(crate) fn note_completion(&mut self, packets: u32, dropped: u32, time: Span, is_tuned: bool) {
         let times = if is_tuned { &mut self.tuned } else { &mut self.own };
         times.push(time.as_secs_f64());
+        self.dropped += u64::from(dropped);
         self.flow_drops.push((100.0 * f64::from(dropped) / f64::from(packets.max(1))).min(100.0) as f32);
+    }
+
+    /// A data packet of `flow` that its sender's TCP handed over at `sent` has arrived.
+    pub(crate) fn note_delay(&mut self, flow: u32, sent: Option<Time>, now: Time) {
+        let (Some(sent), Some(delays)) = (sent, &mut self.delays) else { return };
+        delays.note(sent, now);
+        if let Some((sum, number)) = self.flow_delays.get_mut(flow as usize) {
+            *sum += now.since(sent).as_secs_f64();
+            *number += 1;
+        }
     }
 
     /// The sampling interval from `from` to `now` has ended.
@@ -108,12 +126,18 @@ impl Distributions {
         };
         let share = |part: u64, whole: u64| 100.0 * part as f64 / whole as f64;
         let undropped = drops.iter().filter(|share| **share == 0.0).count() as u64;
+        let means = self.flow_delays.iter().filter(|(_, n)| *n > 0).map(|(sum, n)| 1e3 * sum / *n as f64);
+        let worst = means.fold(f64::NAN, f64::max);
         let small = windows.iter().take(SMALL_WINDOW + 1).sum();
         let metrics = [
             ("fct_own_p99", of_times(&mut self.own)),
             ("fct_tuned_p99", of_times(&mut self.tuned)),
             ("undropped", share(undropped, drops.len() as u64)),
             ("flow_drops_p99", percentile(&drops, 99)),
+            ("drops_per_flow", self.dropped as f64 / drops.len() as f64),
+            ("delay_mean", self.delays.as_ref().map_or(f64::NAN, Sojourns::mean_millis)),
+            ("delay_p99", self.delays.as_ref().map_or(f64::NAN, |delays| delays.quantile_millis(0.99))),
+            ("delay_flow_max", worst),
             ("window_to_5", share(small, windows.iter().sum())),
             ("utilization_p80", percentile(&utilization, 80)),
         ];

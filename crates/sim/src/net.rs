@@ -36,11 +36,13 @@ impl Net {
     pub(crate) fn send(&mut self, packet: Packet) {
         if packet.hop & TAIL == 0 {
             let label = self.slab.insert(packet);
+            self.slab.note_sent(label.key, self.now);
             self.forward(label);
             return;
         }
         let port = self.starts[packet.flow as usize][usize::from(packet.reverse)];
         let label = self.slab.insert(Packet { hop: packet.hop & !TAIL, ..packet });
+        self.slab.note_sent(label.key, self.now);
         self.offer(port, label);
     }
 

@@ -2,6 +2,7 @@
 
 use bandmaster_core::control::Passed;
 pub(crate) use bandmaster_core::plan::PROBE;
+use bandmaster_core::time::Time;
 
 /// Flags of a segment, with the values of the TCP header.
 pub(crate) mod flag {
@@ -112,6 +113,8 @@ pub(crate) struct Slab {
     free: Vec<u32>,
     /// Packets of each flow's sender that queues dropped; empty when nobody asks.
     drops: Vec<u32>,
+    /// By key: when a data packet left its sender's TCP. Only where drops are counted.
+    sent: Vec<Time>,
 }
 
 impl Slab {
@@ -134,6 +137,20 @@ impl Slab {
     /// Counts from now on how many packets of each of so many flows queues drop.
     pub(crate) fn count_drops(&mut self, flows: usize) {
         self.drops = vec![0; flows];
+    }
+
+    /// A sender's TCP hands a packet over; remembered where drops are counted.
+    #[inline]
+    pub(crate) fn note_sent(&mut self, key: u32, now: Time) {
+        if !self.drops.is_empty() {
+            self.sent.resize(self.packets.len(), Time::ZERO);
+            self.sent[key as usize] = now;
+        }
+    }
+
+    /// When its sender's TCP handed over a packet, where drops are counted.
+    pub(crate) fn sent(&self, key: u32) -> Option<Time> {
+        self.sent.get(key as usize).copied()
     }
 
     /// Packets of a flow's sender that queues dropped since it was asked last.

@@ -180,7 +180,7 @@ impl<'a> Routes<'a> {
         let mut via = plan.path(groups).to_vec();
         if via.is_empty() && multipath.is_some() {
             via = [plan.src, plan.dst]
-                .map(|host| self.router.gateway(host, number as usize))
+                .map(|host| self.router.gateway(host, plan.lane(groups)))
                 .into_iter()
                 .flatten()
                 .collect();

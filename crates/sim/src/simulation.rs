@@ -321,6 +321,9 @@ impl Simulation<'_> {
             || !self.rounds.is_empty()
             || is_message
             || self.distributions.is_on();
+        if packet.payload > 0 && self.distributions.is_on() {
+            self.distributions.note_delay(flow, self.net.slab.sent(key), self.net.now);
+        }
         if let Some(came) = self.flows.received_ip_bytes.get_mut(flow as usize) {
             *came += u64::from(packet.len) - self.scenario.topology.frame_overhead.get();
         }

@@ -82,6 +82,41 @@ fn waiting_times_have_the_quantiles_of_m_d_1() {
     }
 }
 
+/// A TCP with a window of one segment: 1052 bytes take 8.416 us and 841.6 us, and each wire 1 ms. A burst of ten through a queue of
+/// four waits and loses; of ten flows' packets that queues drop, each flow has a tenth.
+#[test]
+fn delays_and_drops_per_flow_are_those_of_its_packets() {
+    let text = |tcp: &str, queue: &str, count: u32| {
+        format!(
+            "version = 1\nname = \"delays\"\n[run]\nduration = \"20s\"\n\
+             [network]\nhosts = [\"source\", \"sink\"]\nrouters = [\"r\"]\nframe-overhead = \"0B\"\nhost-delay = 0.0\n\
+             [network.link]\ndelay = \"1ms\"\n\
+             [[network.links]]\nends = [\"source\", \"r\"]\nrate = \"1gbit\"\n\
+             [[network.links]]\nends = [\"r\", \"sink\"]\nrate = \"10mbit\"\nqueue = \"{queue}\"\n\
+             [tcp]\nmss = \"1000B\"\ndelayed-ack = \"1pkt\"\n{tcp}\n\
+             [[flows]]\nname = \"tcp\"\nfrom = \"source\"\nto = \"sink\"\nsize = \"20kB\"\ncount = {count}\n\
+             [measure]\ndistributions = true\n"
+        )
+    };
+    let alone = records(&text("initial-window = \"1pkt\"\ncwnd-clamp = \"1pkt\"", "100pkt", 1), 1).remove(0);
+    // The first segment waits for the acknowledgement of the handshake, of 52 bytes, which left a segment's time on the first
+    // link before it: 33.2 us.
+    for (name, expected) in
+        [("delay_mean", 2.850_016 + 0.0332 / 20.0), ("delay_p99", 2.8832), ("delay_flow_max", 2.8517)]
+    {
+        let millis = metric(&alone, name);
+        assert!((millis / expected - 1.0).abs() < 0.001, "{name}: {millis} ms, not {expected}");
+    }
+    assert_eq!(metric(&alone, "drops_per_flow"), 0.0);
+    let many = records(&text("", "4pkt", 10), 1).remove(0);
+    let [drops, each, completed] = ["drops", "drops_per_flow", "completed"].map(|name| metric(&many, name));
+    assert!(completed == 10.0 && drops > 10.0, "{completed} completed, {drops} drops");
+    assert!((each * completed - drops).abs() < 1e-6, "{each} of each of {completed}, {drops} in all");
+    let [mean, worst, p99] = ["delay_mean", "delay_flow_max", "delay_p99"].map(|name| metric(&many, name));
+    // Four wait, and one is under way.
+    assert!(2.85 < mean && mean < worst && worst < p99 && p99 < 2.85 + 5.0 * 0.85, "{mean} {worst} {p99}");
+}
+
 /// 20 Mbit/s into 10 Mbit/s: what begins transmission t after the start has waited t / 2, and what has not begun by the end
 /// counts nowhere, whatever orders the queue.
 #[test]

@@ -1,5 +1,6 @@
 //! Multipath TCP and its coupled congestion controls against theory, and DCTCP against its threshold.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -360,6 +361,31 @@ fn dctcp_holds_the_queue_at_its_threshold() {
     assert!((8.0..=25.0).contains(&queue), "mean queue {queue}");
     assert_eq!(metric(&record, "drops"), 0.0);
     assert!(metric(&record, "queue_max") < 60.0, "{}", metric(&record, "queue_max"));
+}
+
+/// Two connections of one subflow each take the two paths, as two flows of plain TCP do, with routers named and without. Three
+/// subflows of two connections take them in turn.
+#[test]
+fn connections_of_a_pair_take_the_paths_in_turn() {
+    let named = "paths = [\"r1\", \"r2\"]\n";
+    for (flow, expected) in [
+        (format!("{named}count = 2"), [1, 1]),
+        (format!("{named}count = 2\nsubflows = 1"), [1, 1]),
+        ("count = 2\nsubflows = 1".to_owned(), [1, 1]),
+        ("count = 2\nsubflows = 2".to_owned(), [2, 2]),
+        ("count = 2\nsubflows = 3".to_owned(), [3, 3]),
+        ("subflows = 3".to_owned(), [2, 1]),
+    ] {
+        let tcp = "congestion-control = \"newreno\"";
+        let text =
+            two_paths([&[], &[]], ["1ms", "1ms"], "10mbit", tcp, &format!("{flow}\nsize = \"60kB\""), "2s");
+        let flows = ["r1->d", "r2->d"].map(|port| {
+            let packets = captured(&scenario(&text), 0, port);
+            let data = packets.iter().filter(|packet| packet.payload > 0);
+            data.map(|packet| (packet.src_port, packet.dst_port)).collect::<BTreeSet<_>>().len()
+        });
+        assert_eq!(flows, expected, "{flow}");
+    }
 }
 
 /// A transfer over two paths, with a loss on each; `BANDMASTER_BLESS=1` writes the files anew.

@@ -334,7 +334,7 @@ fn max_min_of_measured(scenario: &Scenario) -> f64 {
         }
         let mut over = flow.path(groups).to_vec();
         if flow.group(groups).multipath.is_some() {
-            let link = flow.subflow(groups) as usize;
+            let link = flow.lane(groups);
             over.extend([flow.src, flow.dst].into_iter().filter_map(|host| router.gateway(host, link)));
             over.dedup();
         }

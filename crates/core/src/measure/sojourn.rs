@@ -60,6 +60,16 @@ impl Sojourns {
         }
     }
 
+    /// Mean time of the first part of the run, in milliseconds; not-a-number without packets.
+    pub fn mean_millis(&self) -> f64 {
+        self.0.first().filter(|part| !part.nanos.is_empty()).map_or(f64::NAN, |part| part.nanos.mean() / 1e6)
+    }
+
+    /// The time in milliseconds that this share of the packets of the first part stays at most.
+    pub fn quantile_millis(&self, share: f64) -> f64 {
+        self.0.first().map_or(f64::NAN, |part| part.millis(share))
+    }
+
     /// The quantiles in milliseconds, by name.
     pub fn metrics(&self) -> Vec<(String, f64)> {
         let of_part = |part: &Part| {
@@ -109,6 +119,8 @@ mod tests {
             assert!((value(name) / expected - 1.0).abs() <= 0.001, "{name}: {} ms", value(name));
         }
         assert!(value("never.sojourn_p50").is_nan());
+        assert!((sojourns.mean_millis() / 0.5005 - 1.0).abs() <= 0.001, "{}", sojourns.mean_millis());
+        assert_eq!(sojourns.quantile_millis(0.5), value("sojourn_p50"));
         let distribution = sojourns.distribution().expect("there are packets");
         assert_eq!((distribution.metric, distribution.quantiles.len()), ("sojourn", Distribution::POINTS));
         for (step, expected) in [(0, 0.001), (100, 0.25), (400, 1.0)] {
@@ -121,6 +133,7 @@ mod tests {
     fn no_packets_have_no_distribution() {
         let sojourns = Sojourns::new([(String::new(), at(0), at(1))]).expect("three figures");
         assert_eq!(sojourns.distribution(), None);
+        assert!(sojourns.mean_millis().is_nan());
         assert!(sojourns.metrics().iter().all(|(_, value)| value.is_nan()));
     }
 

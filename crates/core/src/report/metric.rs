@@ -303,6 +303,14 @@ metrics! {
             "Share of the completed flows of limited size of which no queue dropped a packet";
         "flow_drops_p99", In("%"), 1, "flow drops p99", "Drop rate of flows, 99th percentile":
             "99th percentile over these flows of the share of their packets that queues dropped";
+        "drops_per_flow", Named("pkt"), 2, "drops per flow", "Dropped packets per flow":
+            "Mean over these flows of the number of their packets that queues dropped; of a multipath connection, over \
+             all its subflows";
+        "delay_mean", In("ms"), 3, "delay mean", "Mean delay of packets":
+            "Mean over the TCP data packets that arrive of the time from their sender's TCP to their receiver";
+        "delay_p99", In("ms"), 3, "delay p99", "Delay of packets, 99th percentile": "As delay_mean, 99th percentile";
+        "delay_flow_max", In("ms"), 3, "delay, worst flow", "Mean delay of packets, worst flow":
+            "As delay_mean of the packets of one flow or subflow, the largest";
         "window_to_5", In("%"), 1, "windows up to 5", "Packets sent with a window up to five segments":
             "Share of the data packets that leave while the congestion window is at most five segments";
         "utilization_p80", In("%"), 1, "utilization p80", "Use of links, 80th percentile":

@@ -29,6 +29,16 @@ choice! {
         Exchange = "exchange",
     }
 
+    /// What the receive window in an acknowledgement of a subflow bounds.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum ReceiveWindow {
+        /// What that subflow has under way, besides the buffer that all share: QCBF's paper hands each subflow a window.
+        Each = "each",
+        /// The connection: the data acknowledged plus the window is the right edge of all subflows (RFC 8684 section 3.3.1).
+        Shared = "shared",
+    }
+
     /// Which subflow with room gets the next data.
     #[derive(serde::Serialize)]
     #[serde(rename_all = "kebab-case")]

@@ -1,7 +1,8 @@
 //! The valid, complete description of an experiment.
 
 use super::choices::{
-    FlightSize, MarkReduction, Pairing, RecordDetail, Recovery, RtoFloor, RttSamples, Scheduler,
+    FlightSize, MarkReduction, Pairing, ReceiveWindow, RecordDetail, Recovery, RtoFloor, RttSamples,
+    Scheduler,
 };
 use crate::id::{NodeId, PortId};
 use crate::rng::SpanDraw;
@@ -206,6 +207,8 @@ pub struct Multipath {
     pub subflows: u32,
     /// Which subflow with room gets the next data.
     pub scheduler: Scheduler,
+    /// What the window in an acknowledgement bounds.
+    pub receive_window: ReceiveWindow,
     /// Subflows take different shortest paths; otherwise a hash chooses for each.
     pub distinct_paths: bool,
 }

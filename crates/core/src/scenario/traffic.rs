@@ -212,8 +212,10 @@ fn multipath(reader: &mut Reader, section: &Section<'_>) -> Option<Multipath> {
             let hint = "write `subflows` beside it";
             reader.fail_key_with(section, "paths", "\"distinct\" is for multipath TCP", hint);
         }
-        if is_tcp && section.item("scheduler").is_some() {
-            reader.fail_key(section, "scheduler", "needs `subflows` beside it");
+        for key in ["scheduler", "receive-window"] {
+            if is_tcp && section.item(key).is_some() {
+                reader.fail_key(section, key, "needs `subflows` beside it");
+            }
         }
         return None;
     }
@@ -223,7 +225,8 @@ fn multipath(reader: &mut Reader, section: &Section<'_>) -> Option<Multipath> {
             reader.fail_key(section, key, "is not for multipath TCP; leave `subflows` out");
         }
     }
-    Some(Multipath { subflows, scheduler: section.choice("scheduler")?, distinct_paths })
+    let (scheduler, receive_window) = (section.choice("scheduler")?, section.choice("receive-window")?);
+    Some(Multipath { subflows, scheduler, receive_window, distinct_paths })
 }
 
 fn rounds(reader: &mut Reader, section: &Section<'_>) -> Option<u32> {

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use bandmaster_core::scenario::{Multipath, Scheduler};
+use bandmaster_core::scenario::{Multipath, ReceiveWindow, Scheduler};
 use bandmaster_core::time::{Span, Time};
 
 /// Data sequence signal with 64-bit mapping (RFC 8684 section 3.3), in every segment with data.
@@ -68,6 +68,8 @@ pub(crate) struct Shared {
     mss: u64,
     buffer: u64,
     scheduler: Scheduler,
+    /// The window in an acknowledgement bounds the connection.
+    is_shared: bool,
     turn: usize,
     subflows: Vec<Subflow>,
     /// What congestion controls see of the same subflows.
@@ -92,17 +94,19 @@ pub(crate) struct Shared {
 impl Shared {
     /// A new connection. `total` without: no end.
     pub(crate) fn new(multipath: Multipath, total: Option<u64>, mss: u64, buffer: u64) -> Self {
+        let is_shared = multipath.receive_window == ReceiveWindow::Shared;
         Self {
             mss,
             buffer,
             scheduler: multipath.scheduler,
+            is_shared,
             turn: 0,
             subflows: (0..multipath.subflows).map(|_| Subflow::default()).collect(),
             paths: vec![PathState::default(); multipath.subflows as usize],
             total: total.unwrap_or(u64::MAX),
             next: 0,
             acked: 0,
-            edge: buffer,
+            edge: if is_shared { 0 } else { buffer },
             again: VecDeque::new(),
             closed: false,
             keeps_open: false,
@@ -114,14 +118,35 @@ impl Shared {
 
     // ---------------------------------------------------------------------------------------------------- sender
 
-    /// An acknowledgement up to `una` of the subflow has come, with the right edge of the shared buffer.
-    pub(crate) fn on_ack(&mut self, subflow: usize, una: u64, edge: u64) {
-        self.edge = self.edge.max(edge);
-        self.acked = self.acked.max(edge.saturating_sub(self.buffer));
+    /// The window in an acknowledgement bounds the connection, not its subflow (RFC 8684 section 3.3.1).
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// A subflow is open, with this window in its SYN-ACK.
+    pub(crate) fn on_open(&mut self, window: u64) {
+        if self.is_shared {
+            self.edge = self.edge.max(window);
+        }
+    }
+
+    /// An acknowledgement up to `una` of the subflow has come, with the right edge of the shared buffer and this window. A
+    /// shared window moves the right edge to the data that this acknowledgement covers plus the window, and never back.
+    pub(crate) fn on_ack(&mut self, subflow: usize, una: u64, edge: u64, window: u64) {
+        let acked = edge.saturating_sub(self.buffer);
+        self.edge = self.edge.max(if self.is_shared { acked + window } else { edge });
+        self.acked = self.acked.max(acked);
         let subflow = &mut self.subflows[subflow];
         while subflow.base + self.mss <= una && subflow.chunks.pop_front().is_some() {
             subflow.base += self.mss;
         }
+    }
+
+    /// The shared window leaves nothing to send, all that was sent is acknowledged, and there is more: the persist timer of RFC 9293
+    /// section 3.8.6.1 is to run.
+    pub(crate) fn awaits_window(&self) -> bool {
+        let is_idle = self.next < self.total && self.acked >= self.next && self.again.is_empty();
+        self.is_shared && is_idle && self.next + self.mss.min(self.total - self.next) > self.edge
     }
 
     /// The subflow's window and round-trip time, and how much an acknowledgement was for.
@@ -274,7 +299,12 @@ mod tests {
     const MSS: u64 = 1000;
 
     fn connection(scheduler: Scheduler, total: u64, buffer: u64) -> Shared {
-        Shared::new(Multipath { subflows: 2, scheduler, distinct_paths: false }, Some(total), MSS, buffer)
+        with_window(scheduler, ReceiveWindow::Each, total, buffer)
+    }
+
+    fn with_window(scheduler: Scheduler, receive_window: ReceiveWindow, total: u64, buffer: u64) -> Shared {
+        let multipath = Multipath { subflows: 2, scheduler, receive_window, distinct_paths: false };
+        Shared::new(multipath, Some(total), MSS, buffer)
     }
 
     #[test]
@@ -287,7 +317,7 @@ mod tests {
         assert_eq!((shared.received(), shared.data_edge()), (0, 3000));
         assert!(!shared.take_in_order(0, 2 * MSS, Time::ZERO));
         assert_eq!(shared.received(), 3000);
-        shared.on_ack(1, MSS, 6000);
+        shared.on_ack(1, MSS, 6000, 0);
         assert_eq!(
             [shared.take_data(1), shared.take_data(1), shared.take_data(1)],
             [Some(1000), Some(500), None]
@@ -296,8 +326,35 @@ mod tests {
         assert!(shared.take_in_order(1, 3 * MSS, Time::from_nanos(7)));
         assert_eq!(shared.finished_at(), Some(Time::from_nanos(7)));
         assert!(!shared.take_close());
-        shared.on_ack(0, 2 * MSS, 4500 + 3000);
+        shared.on_ack(0, 2 * MSS, 4500 + 3000, 0);
         assert!(shared.take_close() && !shared.take_close());
+    }
+
+    /// RFC 8684 section 3.3.1: DATA_ACK plus window is the right edge of all subflows, and moves only on. Windows of four and two
+    /// segments over two paths let four go in all, whichever takes them; a later window of two from the third on adds one.
+    #[test]
+    fn a_shared_window_bounds_all_subflows_together() {
+        let buffer = 1 << 20;
+        let mut shared = with_window(Scheduler::MinRtt, ReceiveWindow::Shared, 100_000, buffer);
+        assert_eq!(shared.take_data(0), None, "no subflow is open");
+        shared.on_open(4 * MSS);
+        shared.on_open(2 * MSS);
+        assert_eq!(
+            [0, 0, 1, 1, 0, 1].map(|subflow| shared.take_data(subflow).is_some()),
+            [true, true, true, true, false, false]
+        );
+        // Three have come in order. Acknowledgements over the two paths, with windows of one segment and of two.
+        shared.on_ack(0, 2 * MSS, 3 * MSS + buffer, MSS);
+        assert!(!shared.has_data(0), "the edge is where it was");
+        shared.on_ack(1, MSS, 3 * MSS + buffer, 2 * MSS);
+        assert_eq!([shared.take_data(1).is_some(), shared.take_data(0).is_some()], [true, false]);
+        shared.on_ack(0, 2 * MSS, 3 * MSS + buffer, 0);
+        assert_eq!(shared.edge, 5 * MSS, "a closed window takes nothing back");
+        assert!(!shared.awaits_window(), "two segments are under way");
+        shared.on_ack(1, 3 * MSS, 5 * MSS + buffer, 0);
+        assert!(shared.awaits_window(), "nothing but a probe would tell of a window");
+        shared.on_ack(1, 3 * MSS, 5 * MSS + buffer, MSS);
+        assert!(!shared.awaits_window());
     }
 
     /// Only what is not acknowledged, only over the other subflow, once per timeout.
@@ -306,7 +363,7 @@ mod tests {
         let mut shared = connection(Scheduler::MinRtt, 10_000, 1 << 20);
         (0..3).for_each(|_| assert_eq!(shared.take_data(0), Some(1000)));
         shared.take_in_order(0, MSS, Time::ZERO);
-        shared.on_ack(0, MSS, MSS + (1 << 20));
+        shared.on_ack(0, MSS, MSS + (1 << 20), 0);
         shared.send_again_elsewhere(0);
         shared.send_again_elsewhere(0);
         assert!(shared.take_data(1).is_some() && shared.take_data(1).is_some());

@@ -168,6 +168,10 @@ impl Sender {
     /// A subflow sends a segment with `len` bytes of new data.
     pub(crate) fn push_data(&mut self, len: u64, profile: &Profile, net: &mut Net) {
         self.limit = self.next + profile.mss;
+        if self.board.is_empty() {
+            // It was to probe a closed window.
+            self.retransmit.cancel();
+        }
         self.send_new(len, profile, net);
     }
 
@@ -310,14 +314,15 @@ impl Sender {
             self.take_field(packet, profile, net);
         }
         let advanced = packet.ack - self.board.una;
-        let edge = packet.ack + u64::from(packet.window);
+        let edge = self.subflow_edge(packet, net);
         // RFC 9293 section 3.8.6: a receiver should not take its window back; Linux heeds one that closes it.
         let is_closed = packet.window == 0 && edge < self.edge;
         let moved = is_closed || edge > self.edge;
         self.edge = if is_closed { edge } else { self.edge.max(edge) };
         let before = self.delivered_segments();
         if let Some(share) = self.share() {
-            net.multipath[share.connection].on_ack(share.subflow, packet.ack, packet.seq);
+            let window = self.connection_window(packet, profile);
+            net.multipath[share.connection].on_ack(share.subflow, packet.ack, packet.seq, window);
         }
         let limited = self.is_window_limited(profile);
         let (sample, repairs) = if advanced > 0 { self.advance(packet, profile, net) } else { (None, false) };
@@ -400,6 +405,19 @@ impl Sender {
         self.transmit(profile, net);
     }
 
+    /// Right edge of this flow. A subflow whose connection shares one window has none of its own.
+    fn subflow_edge(&self, packet: &Packet, net: &Net) -> u64 {
+        match self.share() {
+            Some(share) if net.multipath[share.connection].is_shared() => u64::MAX,
+            _ => packet.ack + u64::from(packet.window),
+        }
+    }
+
+    /// What an acknowledgement says of a connection's window. A scheme's field bounds the subflow only.
+    fn connection_window(&self, packet: &Packet, profile: &Profile) -> u64 {
+        if profile.echoes_window { profile.max_window() } else { u64::from(packet.window) }
+    }
+
     fn count_duplicate(&mut self, packet: &Packet, profile: &Profile) {
         if self.board.is_empty() {
             return;
@@ -463,7 +481,11 @@ impl Sender {
             return;
         }
         self.state = State::Open;
-        self.edge = u64::from(packet.window);
+        self.edge = self.subflow_edge(&Packet { ack: 0, ..*packet }, net);
+        if let Some(share) = self.share() {
+            let window = self.connection_window(packet, profile);
+            net.multipath[share.connection].on_open(window);
+        }
         self.echo = packet.ts_value;
         if packet.ts_echo != 0 || self.counters.timeouts == 0 {
             self.take_sample(packet, profile, net);
@@ -627,11 +649,16 @@ impl Sender {
                 break;
             }
         }
-        let blocked = self.board.is_empty() && self.next < self.send_limit();
+        let blocked = self.board.is_empty() && (self.next < self.send_limit() || self.awaits_window(net));
         if blocked && !self.retransmit.is_set() && self.is_open() {
             // RFC 9293 section 3.8.6.1: probe a closed window.
             self.arm_timer(profile, net);
         }
+    }
+
+    /// The shared window of its connection is closed, and nothing under way will open it.
+    fn awaits_window(&self, net: &Net) -> bool {
+        self.share().is_some_and(|share| net.multipath[share.connection].awaits_window())
     }
 
     fn send_new(&mut self, len: u64, profile: &Profile, net: &mut Net) {

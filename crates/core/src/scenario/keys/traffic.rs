@@ -5,7 +5,8 @@ use crate::control::Protocol;
 use crate::file::{Selector, Shape, TableDef};
 use crate::params::{Choice, Kind, keys};
 use crate::scenario::choices::{
-    FlightSize, MarkReduction, Pairing, Recovery, RtoFloor, RttSamples, ScheduleKind, Scheduler, StartPer,
+    FlightSize, MarkReduction, Pairing, ReceiveWindow, Recovery, RtoFloor, RttSamples, ScheduleKind,
+    Scheduler, StartPer,
 };
 
 /// `[tcp]`, and `tcp` of a flow. Defaults are those of [`super::TcpSettings`].
@@ -178,6 +179,9 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
                     "subflows": Kind::Integer { min: 1, max: 8 }, optional;
                     /// Multipath TCP: which subflow with room gets the next data
                     "scheduler": Scheduler::KIND, default "min-rtt", from "Linux";
+                    /// Multipath TCP: the window in an acknowledgement bounds its subflow, beside the buffer that all
+                    /// share; or the whole connection, from the data acknowledged on (RFC 8684 section 3.3.1)
+                    "receive-window": ReceiveWindow::KIND, default "each", from "QCBF's paper";
                     /// Counts in fairness and throughput
                     "measured": Kind::Bool, default "true", from "TCP";
                     /// TCP settings of these flows; absent: as [tcp]

@@ -308,7 +308,7 @@ impl Sender {
             return;
         }
         if self.board.is_empty() {
-            if self.next >= self.send_limit() {
+            if self.next >= self.send_limit() && !self.awaits_window(net) {
                 return;
             }
             // Window probe: an old offset, so that the receiver answers with its window.
