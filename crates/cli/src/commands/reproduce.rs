@@ -97,7 +97,9 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
             "scenarios/er2bc/table5-udp.toml",
             "scenarios/er2bc/table6-tcp.toml",
             "scenarios/er2bc/table6-udp.toml",
-            "scenarios/er2bc/estimator-random.toml"
+            "scenarios/er2bc/estimator-random.toml",
+            "scenarios/er2bc/lossy.toml",
+            "scenarios/er2bc/moving.toml"
         ],
         quick: &[],
         full: &[],
@@ -109,6 +111,8 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
             "scenarios/qcbf/shallow.toml",
             "scenarios/qcbf/deep.toml",
             "scenarios/qcbf/many.toml",
+            "scenarios/qcbf/plain.toml",
+            "scenarios/qcbf/cross.toml",
             "scenarios/qcbf/persistent.toml",
             "scenarios/qcbf/persistent-many.toml",
             "scenarios/qcbf/fat-tree.toml"
@@ -119,7 +123,12 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
     Reproduction {
         name: "opentcp",
         about: "Ghobadi, Hassas Yeganeh, Ganjali 2012: policies on an all-to-all benchmark, Figs. 4 and 5, Table 1",
-        files: scenario_files!["scenarios/opentcp/scinet.toml", "scenarios/opentcp/cycles.toml"],
+        files: scenario_files![
+            "scenarios/opentcp/scinet.toml",
+            "scenarios/opentcp/cycles.toml",
+            "scenarios/opentcp/connections.toml",
+            "scenarios/opentcp/policies.toml"
+        ],
         quick: &[
             ("network.leaves", "3"),
             ("network.size", "14"),
