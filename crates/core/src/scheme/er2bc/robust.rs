@@ -10,6 +10,7 @@
 //! |---|---|
 //! | R1 | p0 = sum L / sum N over rounds without a queue that are not suspect, forgotten with 2000 packets |
 //! | R2 | excess: L > N p0 + 3 sqrt(N p0 (1 - p0)) + 1.5 |
+//! | R2a | Q is learned from L > N p0 + 5 sqrt(N p0 (1 - p0)) + 1.5 with a queue; a longer queue without excess raises it; R3 forgets it where it clears |
 //! | R3 | excess without a queue: W = 0.97 R / (1 - p0), at least 0.7 W when S < 0.85 W, and the round is suspect. When the next round with excess sends less and loses at least half the share, or sends more and delivers half of what is more, the loss is the path's: both go to R1, and W comes back |
 //! | R4 | rho = T_r / T_s without excess, which no loss disturbs; else S (1 - p0) / R; through = S / rho |
 //! | R5 | A = max(S - C (rho - 1), 0.8 through); C is learned anew when A jumps by half |
@@ -317,8 +318,14 @@ impl Robust {
     fn remember(&mut self, view: &View) {
         self.full *= 1.0005;
         self.peak = (self.peak * 0.9995).max(view.received / (1.0 - self.noise.share()));
-        if view.excess && view.standing && view.rho.is_finite() {
-            self.full = self.full.min(view.queue * view.through);
+        if view.standing && view.rho.is_finite() {
+            let waited = view.queue * view.through;
+            if self.noise.overflows(view.packets, view.lost) {
+                self.full = self.full.min(waited);
+            } else if !view.excess {
+                // What waited and was not lost had room.
+                self.full = self.full.max(waited);
+            }
         }
     }
 
@@ -436,6 +443,8 @@ impl Robust {
             estimate,
         };
         if let Some(estimate) = self.noise.judge(suspect, USED) {
+            // Losses so far were the path's, also those that seemed to be of a queue.
+            self.full = f64::INFINITY;
             self.hurry = self.hurry.max(1);
             self.proven = estimate;
             return estimate;

@@ -6,6 +6,8 @@ const MEMORY: f64 = 2000.0;
 const MOST: f64 = 0.5;
 /// Standard deviations of a binomial count above its mean, and packets more, that chance explains.
 const SIGMAS: f64 = 3.0;
+/// The same, where one round decides for half an hour.
+const CERTAIN_SIGMAS: f64 = 5.0;
 const SLACK: f64 = 1.5;
 /// Packets that a round must have lost if the share of the one before were the path's, to say that it is not.
 const TELLING: f64 = 4.0;
@@ -64,9 +66,18 @@ impl Noise {
 
     /// R2: whether losing `lost` of `packets` is more than chance does.
     pub(super) fn exceeds(&self, packets: f64, lost: f64) -> bool {
+        self.exceeds_by(SIGMAS, packets, lost)
+    }
+
+    /// Whether it is so much more that a queue has overflowed.
+    pub(super) fn overflows(&self, packets: f64, lost: f64) -> bool {
+        self.exceeds_by(CERTAIN_SIGMAS, packets, lost)
+    }
+
+    fn exceeds_by(&self, sigmas: f64, packets: f64, lost: f64) -> bool {
         let share = self.share();
         let mean = packets * share;
-        lost > mean + SIGMAS * libm::sqrt(mean * (1.0 - share)) + SLACK
+        lost > mean + sigmas * libm::sqrt(mean * (1.0 - share)) + SLACK
     }
 
     /// Takes a round without a queue.

@@ -131,6 +131,26 @@ fn loss_of_little_traffic_takes_at_most_three_tenths() {
     near(rounds.round(4e6, 1e6, 83, 10, 0.0), 2.8e6, "0.7 W");
 }
 
+/// R2a: p0 = 3 % on its way to 5, and 24 of 402 lost with 25 ms of queue: more than 23.8 is excess, but no more than 30.7, by
+/// which a queue has overflowed. 35 are. 40 ms without excess had room; what R3 clears was the path's.
+#[test]
+fn chance_does_not_tell_how_long_the_queue_is() {
+    let mut rounds = Rounds::new();
+    rounds.law.noise = Noise::default();
+    rounds.law.noise.absorb(1000.0, 30.0);
+    rounds.round(5e6, 5e6, 402, 24, 25.0);
+    assert!(rounds.law.full.is_infinite(), "chance");
+    rounds.round(5e6, 5e6, 402, 35, 25.0);
+    let through = 5e6 * (1.0 - 35.0 / 402.0) / (1.0 - 0.03);
+    near(rounds.law.full, 0.025 * through, "overflow");
+    rounds.round(5e6, 5e6, 402, 12, 40.0);
+    near(rounds.law.full, 0.04 * 5e6 / 1.015, "room");
+    rounds.round(5e6, 5e6, 402, 12, 0.0);
+    let cut = rounds.round(5e6, 5e6, 400, 60, 0.0);
+    rounds.round(cut, cut, 340, 50, 0.0);
+    assert!(rounds.law.full.is_infinite(), "cleared");
+}
+
 /// R4 and R5 with D6: q from 40 to 140 ms in a second, rho = T_r / T_s = 1.1 although 5 % are lost as always. through =
 /// 5 / 1.1 = 4.5455, C = 1.5 through = 6.818 until more is known, A = max(5 - 6.818 * 0.1, 0.8 * 4.5455) = 4.318. The queue
 /// ahead, 140 + 0.1 * 50 = 145 ms, is above q* = 30: W = A - max(0.75 * 3 %, (145 - 60) / 600 = 14.17 %) A.
