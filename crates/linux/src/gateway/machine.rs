@@ -52,6 +52,8 @@ const MARGIN: Span = Span::from_millis(50);
 const QUIET: Span = Span::from_secs(10);
 /// Between two counts of flows.
 const COUNT: Span = Span::from_secs(5);
+/// Between two tries to put a shaper back.
+const RETURN: Span = Span::from_millis(900);
 /// Small file with the epoch of the last question.
 const EPOCH: &str = "epoch";
 
@@ -82,6 +84,8 @@ pub(super) struct Machine {
     htb: Option<Htb>,
     /// What the roles want: put in force when it has changed, and again with a new shaper.
     wanted: Option<Rates>,
+    /// When it is tried again to put the shaper back.
+    next_return: Time,
     has_news: bool,
     sent: Sent,
     received: Received,
@@ -168,6 +172,7 @@ impl Machine {
             asked: VecDeque::new(),
             htb,
             wanted: None,
+            next_return: Time::ZERO,
             has_news: false,
             received: Received::new(rules::table(&loaded.deployment.name)),
             order,
@@ -601,6 +606,15 @@ impl Machine {
         }
     }
 
+    /// Data sent so far, read between questions: nothing else is done for it.
+    fn look_at_sent(&mut self) -> Option<Passed> {
+        match &mut self.htb {
+            // A class that is gone is told by the next question, or by a look around: one reading may fail.
+            Some(htb) => htb.stats().ok().map(|stats| self.sent.read(stats)),
+            None => self.count_sent(),
+        }
+    }
+
     fn count_received(&mut self) -> Option<Passed> {
         if self.state.is_none() {
             return Some(counters::interface(&self.loaded.deployment.interface, "rx"));
@@ -660,10 +674,12 @@ impl Machine {
         self.note_shaper_gone(why);
     }
 
-    /// Puts the shaper back when the interface is there again.
+    /// Puts the shaper back when the interface is there again. When that fails, it is tried again a while later: roles are
+    /// woken much more often.
     pub(super) fn return_interface(&mut self) {
         let Some(state) = self.state.as_ref().filter(|_| self.htb.is_none()) else { return };
-        if self.loaded.deployment.sender.is_none() {
+        let now = self.clock.now();
+        if self.loaded.deployment.sender.is_none() || now < self.next_return {
             return;
         }
         let again = device::index(&self.loaded.deployment.interface).and_then(|index| {
@@ -678,7 +694,10 @@ impl Machine {
                 self.note_shaper_back();
                 self.apply();
             }
-            Err(e) => self.note_shaper_gone(&e.to_string()),
+            Err(e) => {
+                self.next_return = now + RETURN;
+                self.note_shaper_gone(&e.to_string());
+            }
         }
     }
 
@@ -813,7 +832,7 @@ impl Host for Machine {
 
     fn passed(&mut self, _from: NodeId, _to: NodeId, end: PathEnd) -> Option<Passed> {
         match end {
-            PathEnd::First => self.count_sent(),
+            PathEnd::First => self.look_at_sent(),
             PathEnd::Last => self.look_at_received(),
         }
     }
