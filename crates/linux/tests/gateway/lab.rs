@@ -42,7 +42,7 @@ pub(crate) struct Running(Child);
 impl Lab {
     /// None, with the reason on stderr, where it cannot be built.
     pub(crate) fn build(rate: &str) -> Option<Self> {
-        Self::new(rate, Turn::Shared(MACHINE.read().unwrap_or_else(PoisonError::into_inner)))
+        Self::new(&NODES, rate, Turn::Shared(MACHINE.read().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// Namespaces without links; none as for [`build`](Self::build).
@@ -52,7 +52,19 @@ impl Lab {
 
     /// The same, with no other beside it.
     pub(crate) fn build_alone(rate: &str) -> Option<Self> {
-        Self::new(rate, Turn::Alone(MACHINE.write().unwrap_or_else(PoisonError::into_inner)))
+        Self::new(&NODES, rate, Turn::Alone(MACHINE.write().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// The same, with a node `x` between the bottleneck and `g2`, which loses so many of a hundred packets to `g2` at random.
+    pub(crate) fn build_lossy(rate: &str, percent: u32) -> Option<Self> {
+        let turn = Turn::Alone(MACHINE.write().unwrap_or_else(PoisonError::into_inner));
+        let lab = Self::new(&["s", "g1", "r", "x", "g2"], rate, turn)?;
+        let file = lab.path("loss.nft");
+        let rule = format!("iifname \"left\" numgen random mod 100 < {percent} drop");
+        let chain = format!("chain forward {{\n\t\ttype filter hook forward priority 0\n\t\t{rule}\n\t}}");
+        fs::write(&file, format!("table inet loss {{\n\t{chain}\n}}\n")).expect("written");
+        lab.inside("x", &format!("nft -f {}", file.display()));
+        Some(lab)
     }
 
     fn namespaces(nodes: &[&'static str], turn: Turn) -> Option<Self> {
@@ -93,17 +105,30 @@ impl Lab {
         self.host("chmod", &["600", &path.to_string_lossy()]);
     }
 
-    fn new(rate: &str, turn: Turn) -> Option<Self> {
-        let lab = Self::namespaces(&NODES, turn)?;
+    fn new(nodes: &[&'static str], rate: &str, turn: Turn) -> Option<Self> {
+        let lab = Self::namespaces(nodes, turn)?;
         lab.link(("s", "eth0", "10.1.0.2/24"), ("g1", "lan0", "10.1.0.1/24"));
         lab.link(("g1", "wan0", "10.9.1.1/24"), ("r", "left", "10.9.1.2/24"));
-        lab.right();
-        for node in ["g1", "r"] {
+        if nodes.contains(&"x") {
+            lab.link(("r", "right", "10.9.3.2/24"), ("x", "left", "10.9.3.1/24"));
+            lab.link(("x", "right", "10.9.2.2/24"), ("g2", "wan0", "10.9.2.1/24"));
+        } else {
+            lab.right();
+        }
+        for node in nodes.iter().filter(|node| !["s", "g2"].contains(node)) {
             lab.inside(node, "sysctl -qw net.ipv4.ip_forward=1");
         }
         lab.inside("s", "ip route add default via 10.1.0.1");
         lab.routes();
-        lab.right_routes();
+        if nodes.contains(&"x") {
+            lab.inside("r", "ip route add 10.2.0.0/24 via 10.9.3.1");
+            lab.inside("r", "ip route add 10.9.2.0/24 via 10.9.3.1");
+            lab.inside("x", "ip route add 10.2.0.0/24 via 10.9.2.1");
+            lab.inside("x", "ip route add default via 10.9.3.2");
+            lab.inside("g2", "ip route add default via 10.9.2.2");
+        } else {
+            lab.right_routes();
+        }
         lab.inside("g2", &format!("ip addr add {SINK}/32 dev lo"));
         lab.inside("r", "ip route add 10.1.0.0/24 via 10.9.1.1");
         lab.inside("r", "tc qdisc add dev right root handle 1: htb default 10");

@@ -11,3 +11,4 @@ mod manners;
 mod order;
 mod path;
 mod probes;
+mod robust;
