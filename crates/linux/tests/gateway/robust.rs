@@ -113,7 +113,10 @@ fn lossy_path(text: &str) -> Result<(), String> {
     assert!((asked as f64) < 26.0 + 1.08 * seconds + 4.0, "{asked} questions in {seconds:.1} s");
     assert!((1..=10).contains(&reports), "{reports} reports");
     timely!((mean / PATH - 1.0).abs() <= 0.03, "mean {mean:.0}");
-    timely!(least >= 0.85 * PATH && most <= 1.15 * PATH, "{least:.0} to {most:.0}");
+    // Two probes in a row that are lost, one pair in 400, take W to 0.7 for a moment (R8): not all looks are near.
+    let near_path = steady.iter().filter(|(_, w)| (w / PATH - 1.0).abs() <= 0.1).count();
+    let share = near_path as f64 / steady.len() as f64;
+    timely!(share >= 0.9, "{share:.3} of looks within 10 %, {least:.0} to {most:.0}");
     let due = 0.9 * NEED as f64 * (1.0 - f64::from(LOST) / 100.0);
     timely!(rates.iter().all(|rate| *rate >= due), "{rates:.0?} of {due:.0}");
     timely!(twice <= 0.5 && near <= 3.0, "2 C' after {twice:.2} s, within 10 % after {near:.2} s");
