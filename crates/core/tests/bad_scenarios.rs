@@ -1158,6 +1158,11 @@ fn traffic() {
         ),
         ("stop = \"15s\"", "on = \"1s\"", "x.toml:50:6: error: flows.noise.on: needs `off` beside it"),
         (
+            "stop = \"15s\"",
+            "on = \"exponential(0s)\"\noff = \"1s\"",
+            "x.toml:50:6: error: flows.noise.on: a mean of 0s would never send; write a longer time, such as \"1s\"",
+        ),
+        (
             "to = \"server\"",
             "to = \"server\"\ntimeline = [{ at = \"7s\", stop = 0.25 }, { at = \"9s\", start = 0.5 }]",
             "x.toml:42:62: error: flows.uploads.timeline.1.start: 0.5 is more than the share that stands \

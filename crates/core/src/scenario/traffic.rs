@@ -348,8 +348,8 @@ fn on_off(reader: &mut Reader, section: &Section<'_>) -> Option<OnOff> {
         }
     }
     let (on, off) = (section.draw("on")?, section.draw("off")?);
-    if on.upper_bound().is_some_and(Span::is_zero) {
-        reader.fail_key(section, "on", "\"0s\" would never send");
+    if on.mean() == 0.0 {
+        reader.fail_key(section, "on", "a mean of 0s would never send; write a longer time, such as \"1s\"");
     }
     Some(OnOff { on, off })
 }
