@@ -14,16 +14,16 @@
 //! | R3 | excess without a queue: W = 0.97 R / (1 - p0), at least 0.7 W when S < 0.85 W, and the round is suspect. When the next round with excess sends less and loses at least half the share, or sends more and delivers half of what is more, the loss is the path's: both go to R1, and W comes back |
 //! | R4 | rho = T_r / T_s without excess, which no loss disturbs; else S (1 - p0) / R; through = S / rho |
 //! | R5 | A = max(S - C (rho - 1), 0.8 through); C is learned anew when A jumps by half |
-//! | R6 | rho > 1.15 or A < 0.85 W, with a queue ahead of more than [`FALLEN`] q*: W = 0.85 A |
-//! | R7 | no queue and S >= 0.85 W: W grows by a step a cycle up to [`BEYOND`] A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or [`ROOM`], before the next answer; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, and from W before the last fall on |
+//! | R6 | rho > 1.15 or A < 0.85 W, with a queue ahead of more than `FALLEN` q*: W = 0.85 A |
+//! | R7 | no queue and S >= 0.85 W: W grows by a step a cycle up to `BEYOND` A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or `ROOM`, before the next answer; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, and from W before the last fall on |
 //! | R1a | a round without a queue teaches p0 only when S <= 1.01 of the most that was seen to come, R / (1 - p0), since the last fall |
-//! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: for [`LID`], W grows to 0.97 R / (1 - p0) of the suspect one at most |
-//! | R8 | an answer that is overdue by [`PATIENCE`]: the next question leaves at once; W = 0.7 W for each after the first in a row; undone by an answer without a queue |
+//! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: for `LID`, W grows to 0.97 R / (1 - p0) of the suspect one at most |
+//! | R8 | an answer that is overdue by `PATIENCE`: the next question leaves at once; W = 0.7 W for each after the first in a row; undone by an answer without a queue |
 //! | R9 | the other gateway reports that its rate fell to R': W = 0.85 R' / (1 - p0), when 1.25 times as much was sent all the time; questions from before it change nothing, and rounds that began before it raise nothing; undone by an answer without queue and excess |
-//! | R10 | a queue that was 2 q* long, then stood above [`STANDING`] q* for [`STANDS`] and is more than half as long, while what comes through fell below [`TAKEN`] of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
+//! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS` and is more than half as long, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
 //!
 //! While W grows or falls, and after R3, R8 and R9, the next question leaves a quarter of a cycle after the last one
-//! ([`pace`]). The other gateway looks at its counter between questions ([`watch`]).
+//! (`pace`). The other gateway looks at its counter between questions (`watch`).
 
 mod noise;
 pub(super) mod pace;
