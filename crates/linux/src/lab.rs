@@ -62,6 +62,8 @@ pub struct RunOptions<'a> {
     pub stop: Option<&'a AtomicBool>,
     /// Who sends and receives.
     pub traffic: TrafficSource,
+    /// Not to ask before the run whether this machine is fast enough; what it is too slow for is remarked after it all the same.
+    pub even_if_slow: bool,
 }
 
 /// What came out of a trial.
@@ -83,7 +85,9 @@ pub struct Trial {
 /// When stopped, when the scenario asks for what Linux or the source of traffic cannot do, when privileges are missing, or the kernel refuses.
 pub fn run(scenario: &Scenario, case: usize, trial: u32, options: &RunOptions<'_>) -> Result<Trial, Error> {
     let mut remarks = limits::check(scenario, 1)?;
-    remarks.extend(calibrate::fits(scenario)?);
+    if !options.even_if_slow {
+        remarks.extend(calibrate::fits(scenario)?);
+    }
     let mut plan = Workplan::new(scenario, trial)?;
     if options.traffic == TrafficSource::Iperf3 {
         remarks.extend(iperf3::check(scenario)?);

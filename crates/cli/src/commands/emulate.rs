@@ -126,7 +126,7 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
     let work = WorkArgs { jobs: Some(args.jobs), report: args.report.clone() };
     let told = Mutex::new(remarks);
     let run = |job: &Job<'_>, stop: &AtomicBool| {
-        let options = RunOptions { stop: Some(stop), traffic: args.traffic.into() };
+        let options = RunOptions { stop: Some(stop), traffic: args.traffic.into(), even_if_slow: false };
         match lab::run(job.scenario, job.case, job.trial, &options) {
             Ok(trial) => {
                 let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);

@@ -49,6 +49,8 @@ mod lab {
     }
 
     pub(crate) fn emulate(scenario: &Scenario) -> RunRecord {
-        lab::run(scenario, 0, 0, &RunOptions::default()).unwrap_or_else(|e| panic!("{e}")).record
+        lab::run(scenario, 0, 0, &RunOptions { even_if_slow: true, ..RunOptions::default() })
+            .unwrap_or_else(|e| panic!("{e}"))
+            .record
     }
 }
