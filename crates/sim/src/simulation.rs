@@ -18,7 +18,7 @@ use crate::distributions::Distributions;
 use crate::events::Event;
 use crate::exchange::{Exchanges, Message};
 use crate::net::{Net, TAIL};
-use crate::packet::{Label, PROBE, flag};
+use crate::packet::{Label, PROBE, Packet, flag};
 use crate::rounds::Rounds;
 use crate::routes::Routes;
 use crate::tcp::Profile;
@@ -317,18 +317,29 @@ impl Simulation<'_> {
         if packet.flags & flag::SYN != 0 {
             self.announce(flow, self.flows.plans[flow as usize].dst, FlowEnd::Receiver);
         }
-        let is_watched = !self.control.runner.is_empty()
-            || !self.rounds.is_empty()
-            || is_message
-            || self.distributions.is_on();
-        if packet.payload > 0 && self.distributions.is_on() {
-            self.distributions.note_delay(flow, self.net.slab.sent(key), self.net.now);
-        }
         if let Some(came) = self.flows.received_ip_bytes.get_mut(flow as usize) {
             *came += u64::from(packet.len) - self.scenario.topology.frame_overhead.get();
         }
-        let was_open = is_watched && self.is_receiver_open(flow);
-        let multipath = self.flows.share(flow as usize).map(|share| share.connection);
+        let is_watched = !self.control.runner.is_empty()
+            || !self.rounds.is_empty()
+            || is_message
+            || !self.flows.shares.is_empty()
+            || self.distributions.is_on();
+        if is_watched {
+            self.deliver_watched(flow, &packet, is_message, self.net.slab.sent(key));
+        } else {
+            self.with_receiver(flow, |receiver, profile, net| receiver.on_segment(&packet, profile, net));
+        }
+    }
+
+    /// A segment of a flow whose end or progress something waits for is at the end of its route.
+    fn deliver_watched(&mut self, flow: u32, packet: &Packet, is_message: bool, sent: Option<Time>) {
+        if packet.payload > 0 && self.distributions.is_on() {
+            self.distributions.note_delay(flow, sent, self.net.now);
+        }
+        let was_open = self.is_receiver_open(flow);
+        let share = if self.flows.shares.is_empty() { None } else { self.flows.share(flow as usize) };
+        let multipath = share.map(|share| share.connection);
         let is_complete = |net: &Net| multipath.map(|at| net.multipath[at].finished_at().is_some());
         let was_complete = is_complete(&self.net);
         let target = match is_message {
@@ -336,8 +347,11 @@ impl Simulation<'_> {
             false if self.rounds.is_empty() => None,
             false => self.rounds.target(flow),
         };
-        let delivered_before = self.connections.get(flow as usize).map_or(0, |c| c.receiver.delivered());
-        self.with_receiver(flow, |receiver, profile, net| receiver.on_segment(&packet, profile, net));
+        let delivered = |simulation: &Self| {
+            simulation.connections.get(flow as usize).map_or(0, |c| c.receiver.delivered())
+        };
+        let delivered_before = target.map_or(0, |_| delivered(self));
+        self.with_receiver(flow, |receiver, profile, net| receiver.on_segment(packet, profile, net));
         let has_ended = was_open && !self.is_receiver_open(flow);
         if has_ended && !self.control.runner.is_empty() {
             let FlowPlan { src, dst, .. } = self.flows.plans[flow as usize];
@@ -349,10 +363,7 @@ impl Simulation<'_> {
         }
         let completes = match (was_complete, target) {
             (Some(was_complete), _) => !was_complete && is_complete(&self.net) == Some(true),
-            (None, Some((target, _))) => {
-                let delivered = self.connections.get(flow as usize).map_or(0, |c| c.receiver.delivered());
-                (delivered_before + 1..=delivered).contains(&target)
-            }
+            (None, Some((target, _))) => (delivered_before + 1..=delivered(self)).contains(&target),
             (None, None) => has_ended,
         };
         if completes && self.distributions.is_on() {
@@ -514,7 +525,6 @@ fn transfer_size(group: &FlowGroup) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::link::Port;
-    use crate::packet::Packet;
 
     /// A plain connection pays nothing for multipath TCP, incast or window programs, and a port and a packet stay in their
     /// cache lines.

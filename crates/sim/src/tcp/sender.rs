@@ -314,16 +314,17 @@ impl Sender {
             self.take_field(packet, profile, net);
         }
         let advanced = packet.ack - self.board.una;
-        let edge = self.subflow_edge(packet, net);
+        let mut edge = packet.ack + u64::from(packet.window);
+        if let Some(share) = self.share() {
+            edge = self.subflow_edge(packet, net);
+            let window = self.connection_window(packet, profile);
+            net.multipath[share.connection].on_ack(share.subflow, packet.ack, packet.seq, window);
+        }
         // RFC 9293 section 3.8.6: a receiver should not take its window back; Linux heeds one that closes it.
         let is_closed = packet.window == 0 && edge < self.edge;
         let moved = is_closed || edge > self.edge;
         self.edge = if is_closed { edge } else { self.edge.max(edge) };
         let before = self.delivered_segments();
-        if let Some(share) = self.share() {
-            let window = self.connection_window(packet, profile);
-            net.multipath[share.connection].on_ack(share.subflow, packet.ack, packet.seq, window);
-        }
         let limited = self.is_window_limited(profile);
         let (sample, repairs) = if advanced > 0 { self.advance(packet, profile, net) } else { (None, false) };
         let sacked_before = self.board.sacked;

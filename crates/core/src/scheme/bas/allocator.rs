@@ -250,6 +250,7 @@ impl Allocator {
         let live: BTreeSet<FlowId> = measurements.iter().map(|m| m.flow).collect();
         self.forget(|(of, flow)| *of == host && !live.contains(flow));
         let mut sums: BTreeMap<PortId, Sum> = BTreeMap::new();
+        let any_contested = self.links.values().any(|link| link.contested);
         for m in measurements {
             let name = (host, m.flow);
             if let Some(way) = m.way {
@@ -267,7 +268,7 @@ impl Allocator {
                 let could_use = flow.least_given[0].min(flow.least_given[1]);
                 flow.could_use = weight * could_use + (1.0 - weight) * flow.could_use;
                 flow.least_given = [flow.given, flow.least_given[0]];
-                let way = self.ways.get(&name).filter(|way| !way.is_contested(&self.links));
+                let way = self.ways.get(&name).filter(|way| !any_contested || !way.is_contested(&self.links));
                 if let Some(outside) = way.and_then(|way| way.outside) {
                     let sum = sums.entry(outside).or_default();
                     sum.flows += 1;
@@ -297,6 +298,7 @@ impl Allocator {
             AllocatorKind::MaxMin => self.max_min_rates(),
         };
         let paced = self.settings.allocator == AllocatorKind::MaxMin;
+        let is_shared = paced && self.links.values().any(|link| link.foreign > 0);
         let mut by_host: BTreeMap<NodeId, Vec<Share>> = BTreeMap::new();
         for (flow, rate) in rates.into_iter().filter(|(flow, _)| only.is_none_or(|only| only == *flow)) {
             if let Some(state) = self.flows.get_mut(&flow) {
@@ -304,7 +306,8 @@ impl Allocator {
                 state.least_given[0] = state.least_given[0].min(rate);
                 let (host, flow) = flow;
                 let rate = Rate::from_bits_per_sec_f64(rate);
-                let share = Share { flow, rate, paced, queueing: self.shared_queueing((host, flow)) };
+                let queueing = if is_shared { self.shared_queueing((host, flow)) } else { Span::ZERO };
+                let share = Share { flow, rate, paced, queueing };
                 by_host.entry(host).or_default().push(share);
             }
         }
@@ -315,10 +318,7 @@ impl Allocator {
 
     /// max-min: what a flow waits in queues that flows of others fill, as those links were last reported.
     fn shared_queueing(&self, name: Name) -> Span {
-        let Some(way) = self.ways.get(&name).filter(|_| self.settings.allocator == AllocatorKind::MaxMin)
-        else {
-            return Span::ZERO;
-        };
+        let Some(way) = self.ways.get(&name) else { return Span::ZERO };
         let links = way.links.iter().filter_map(|port| self.links.get(port));
         let shared = links.filter(|link| link.foreign > 0);
         shared.fold(Span::ZERO, |sum, link| sum + link.capacity.time_for(link.backlog))
@@ -375,6 +375,7 @@ impl Allocator {
                 capacities.push(limit);
             }
         }
+        let any_contested = self.links.values().any(|link| link.contested);
         let flows: Vec<(Name, Option<f64>, Vec<u32>)> = self
             .flows
             .iter()
@@ -382,7 +383,7 @@ impl Allocator {
                 let way = self.ways.get(&id)?;
                 let inside =
                     way.links.iter().filter_map(|port| ports.binary_search(port).ok().map(|i| i as u32));
-                let is_contested = way.is_contested(&self.links);
+                let is_contested = any_contested && way.is_contested(&self.links);
                 let outside =
                     way.outside.and_then(|port| limits.get(&port)).copied().filter(|_| !is_contested);
                 let limited = flow.limited_at().filter(|_| !is_contested);
