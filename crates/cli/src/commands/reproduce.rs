@@ -113,8 +113,10 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
             "scenarios/qcbf/many.toml",
             "scenarios/qcbf/plain.toml",
             "scenarios/qcbf/cross.toml",
+            "scenarios/qcbf/cross-connections.toml",
             "scenarios/qcbf/persistent.toml",
             "scenarios/qcbf/persistent-many.toml",
+            "scenarios/qcbf/shared-window.toml",
             "scenarios/qcbf/fat-tree.toml"
         ],
         quick: &[],
