@@ -99,6 +99,7 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
             "scenarios/er2bc/table6-udp.toml",
             "scenarios/er2bc/estimator-random.toml",
             "scenarios/er2bc/lossy.toml",
+            "scenarios/er2bc/lossy-tcp.toml",
             "scenarios/er2bc/moving.toml"
         ],
         quick: &[],

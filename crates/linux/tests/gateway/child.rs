@@ -1,6 +1,7 @@
 //! What this program does when it is started again in a namespace.
 
-use std::net::UdpSocket;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -35,6 +36,8 @@ fn child() {
         ["load", kbits, seconds, sink, port] => {
             load(number(kbits), number(seconds), sink, number(port) as u16);
         }
+        ["sink", seconds] => sink(number(seconds)),
+        ["connections", seconds] => connections(number(seconds)),
         ["stranger", words @ ..] => faults::stranger(words),
         ["impostor", folder] => probes::impostor(Path::new(folder)),
         ["asker", folder] => probes::asker(Path::new(folder)),
@@ -48,6 +51,28 @@ fn failed<T>(error: gateway::Error) -> T {
 
 fn number(text: &str) -> u64 {
     text.parse().expect("a number")
+}
+
+/// Reads what comes over TCP to the five ports of the classes.
+fn sink(seconds: u64) {
+    for port in 5201..=5205 {
+        let listener = TcpListener::bind((lab::SINK, port)).expect("a port");
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let _ = std::io::copy(&mut stream, &mut std::io::sink());
+            }
+        });
+    }
+    thread::sleep(Duration::from_secs(seconds));
+}
+
+/// A connection to each of these ports, which sends all that it can.
+fn connections(seconds: u64) {
+    for port in 5201..=5205 {
+        let mut stream = TcpStream::connect((lab::SINK, port)).expect("connected");
+        thread::spawn(move || while stream.write_all(&[0; 65536]).is_ok() {});
+    }
+    thread::sleep(Duration::from_secs(seconds));
 }
 
 /// Five flows of `kbits` each, counted as IP with 1400 bytes of payload, to five ports of `sink` from `port` on.

@@ -15,6 +15,8 @@ const FALLEN: f64 = 1000.0;
 /// What each of the five classes needs, and what is sent in it: more than the path carries, kbit/s of IP.
 const NEED: u64 = 900;
 const OFFERED: u64 = 1100;
+/// What each needs over TCP: all of them fit.
+const TCP_NEED: u64 = 800;
 
 /// Counters at `r`: messages of the sender, those of the receiver, and reports among these (60 bytes of IP, with a secret).
 const MESSAGES: &str = "table inet messages {\n\tchain forward {\n\t\ttype filter hook forward priority 0\n\t\tudp dport 4741 \
@@ -123,6 +125,65 @@ fn lossy_path(text: &str) -> Result<(), String> {
     timely!((fallen.1 / FALLEN - 1.0).abs() <= 0.05, "after the fall {fallen:.0?}");
     timely!(back <= 10.0, "90 % after {back:.2} s");
     Ok(())
+}
+
+/// kbit/s that come at `g2` over each of five connections from `s`, in `seconds` after the first `settling`.
+fn tcp_rates(lab: &Lab, settling: u64, seconds: u64) -> Vec<f64> {
+    let sink = lab.start("g2", &format!("sink {}", settling + seconds + 5));
+    thread::sleep(Duration::from_millis(500));
+    let load = lab.start("s", &format!("connections {}", settling + seconds + 2));
+    thread::sleep(Duration::from_secs(settling));
+    let (since, before) = (Instant::now(), counted(lab, "g2", "arrived"));
+    thread::sleep(Duration::from_secs(seconds));
+    let after = counted(lab, "g2", "arrived");
+    let elapsed = since.elapsed().as_secs_f64();
+    for running in [load, sink] {
+        running.signal("-KILL");
+        running.end();
+    }
+    before.iter().zip(after).map(|(then, now)| (now.1 - then.1) as f64 * 8e-3 / elapsed).collect()
+}
+
+/// TCP slows down where packets are lost at random. The gateway is judged by what the same flows have behind a shaper of their
+/// needs that knows the path.
+fn lossy_tcp(text: &str) -> Result<(), String> {
+    let Some(lab) = Lab::build_lossy("5mbit", LOST) else { return Ok(()) };
+    count(&lab, "g2", "arrived", &ARRIVED.replace("udp", "tcp"));
+    let g2 = lab.start("g2", &lab.gateway("g2", &receiver(KEYED)));
+    let g1 = lab.start("g1", &lab.gateway("g1", text));
+    lab.until("g1", "answered", 20, |status| status.sender.as_ref().is_some_and(|s| s.answers > 0));
+    let behind_gateway = tcp_rates(&lab, 10, 40);
+    assert!(g1.stop() && g2.stop());
+    let mut rules =
+        String::from("table inet ideal {\n\tchain out {\n\t\ttype filter hook postrouting priority 0\n");
+    lab.inside("g1", "tc qdisc add dev wan0 root handle 1: htb");
+    for n in 1..=5 {
+        lab.inside("g1", &format!("tc class add dev wan0 parent 1: classid 1:{n} htb rate {TCP_NEED}kbit"));
+        lab.inside("g1", &format!("tc qdisc add dev wan0 parent 1:{n} pfifo limit 20"));
+        rules += &format!("\t\ttcp dport 520{n} meta priority set 1:{n}\n");
+    }
+    count(&lab, "g1", "ideal", &(rules + "\t}\n}\n"));
+    let behind_shaper = tcp_rates(&lab, 5, 40);
+    println!("gateway {behind_gateway:.0?}, ideal shaper {behind_shaper:.0?} kbit/s");
+    let shaped = behind_shaper.iter().sum::<f64>() / 5.0;
+    assert!(shaped <= 1.02 * TCP_NEED as f64, "the shaper lets {shaped:.0} pass");
+    timely!(shaped >= 0.3 * TCP_NEED as f64, "TCP alone has {shaped:.0} at this loss");
+    // Five draws of one random quantity behind the shaper: their mean.
+    timely!(
+        behind_gateway.iter().all(|rate| *rate >= 0.9 * shaped),
+        "{behind_gateway:.0?} of {shaped:.0} behind an ideal shaper"
+    );
+    Ok(())
+}
+
+#[test]
+fn tcp_gets_what_an_ideal_shaper_gives_it_where_packets_are_lost() {
+    let text = sender(KEYED, "")
+        .replace("estimator = \"loss\"", "control = \"limit\"\nceiling = \"50mbit\"")
+        .replace("400kbit", &format!("{TCP_NEED}kbit"))
+        .replace("retransmission = false", "retransmission = true")
+        .replace("protocol = \"udp\"", "protocol = \"tcp\"");
+    in_time("tcp_gets_what_an_ideal_shaper_gives_it_where_packets_are_lost", || lossy_tcp(&text));
 }
 
 #[test]
