@@ -1,10 +1,10 @@
 //! Conditions in the Common Expression Language over statistics, checked for names and types before anything runs.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use cel::common::ast::{ComprehensionExpr, Expr, LiteralValue, operators as op};
-use cel::{Context, ExecutionError, IdedExpr, Program, Value};
+use cel::{Context, Env, ExecutionError, IdedExpr, Program, Value};
 use statrs::statistics::{Data, Distribution, OrderStatistics};
 
 use super::statistic::{HostState, STATISTICS, Source, State, Statistic};
@@ -49,6 +49,9 @@ impl core::fmt::Display for Fault {
         write!(f, "{} (character {} of the condition)", self.message, self.at)
     }
 }
+
+/// The language's own functions, which all values share: an agent makes values at each look.
+static LANGUAGE: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
 
 /// Statistics as conditions see them.
 pub struct Values(Context<'static, 'static>);
@@ -172,7 +175,7 @@ impl Values {
                 groups.entry(group).or_default().insert(field.to_owned(), value);
             }
         }
-        let mut context = Context::default();
+        let mut context = Context::with_env(Arc::clone(&LANGUAGE));
         for (group, fields) in groups {
             context.add_variable_from_value(group, fields);
         }
