@@ -8,15 +8,16 @@
 
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
+mod harness;
 #[path = "../tests/scinet/mod.rs"]
 mod scinet;
 #[expect(dead_code, reason = "the reference loop is for disciplines")]
 mod yardstick;
 
 use bandmaster_core::time::Span;
-use comfy_table::Table;
 use serde_json::{Value as Json, json};
 
+use harness::{number, run, table};
 use scinet::{FLOWS, HOSTS_PER_RACK, RACKS, Scinet};
 use yardstick::{processor, seconds, spread};
 
@@ -31,13 +32,7 @@ const PAPER: [(u64, Option<[f64; 2]>); 4] =
     [(1, None), (60, Some([0.9, 0.5])), (300, Some([0.0, 0.1])), (600, Some([0.0, 0.0]))];
 
 fn main() -> Result<(), String> {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => print(&measure()),
-        ["--json"] => println!("{:#}", measure()),
-        _ => return Err(format!("{arguments:?}: allowed is --json")),
-    }
-    Ok(())
+    run(measure, print)
 }
 
 /// Seconds of agents, switches and Oracle in one cycle.
@@ -91,9 +86,7 @@ fn print(all: &Json) {
         all["hosts"],
         RACKS + 1,
     );
-    let mut table = Table::new();
-    table.load_style(comfy_table::TableStyle::new());
-    table.set_header([
+    let mut table = table([
         "T (s)",
         "Oracle (us)",
         "min .. max",
@@ -106,12 +99,11 @@ fn print(all: &Json) {
         "switch (us)",
     ]);
     for row in all["cycles"].as_array().into_iter().flatten() {
-        let number = |key: &str, of: &str| row[key][of].as_f64().unwrap_or(f64::NAN);
         let period = row["cycle_s"].as_f64().unwrap_or(f64::NAN);
         let of = |key: &str| {
-            let range = format!("{:.1} .. {:.1}", number(key, "min"), number(key, "max"));
-            let share = format!("{:.5}", number(key, "median") / 1e4 / period);
-            [format!("{:.1}", number(key, "median")), range, share]
+            let range = format!("{:.1} .. {:.1}", number(row, key, "min"), number(row, key, "max"));
+            let share = format!("{:.5}", number(row, key, "median") / 1e4 / period);
+            [format!("{:.1}", number(row, key, "median")), range, share]
         };
         let paper = |key: &str| row[key].as_f64().map_or_else(|| "-".to_owned(), |x| format!("{x:.1}"));
         let mut cells = vec![period.to_string()];
@@ -119,7 +111,7 @@ fn print(all: &Json) {
         cells.push(paper("paper_oracle_percent"));
         cells.extend(of("agent_us"));
         cells.push(paper("paper_agent_percent"));
-        cells.push(format!("{:.1}", number("switch_us", "median")));
+        cells.push(format!("{:.1}", number(row, "switch_us", "median")));
         table.add_row(cells);
     }
     println!("{table}");

@@ -6,6 +6,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
+mod harness;
 mod yardstick;
 
 use std::hint::black_box;
@@ -18,9 +19,9 @@ use bandmaster_core::qdisc::{Discipline, Pkt, Qdisc, QdiscDef, Site, Verdict};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Dimension, Rate};
-use comfy_table::Table;
 use serde_json::{Value as Json, json};
 
+use harness::{number, run, table};
 use yardstick::{processor, reference, seconds, spread};
 
 /// Measurements of everything; values are medians.
@@ -36,13 +37,7 @@ const LEN: u32 = 1502;
 const GAP: Span = Span::from_nanos(12_016);
 
 fn main() -> Result<(), String> {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => print(&measure()),
-        ["--json"] => println!("{:#}", measure()),
-        _ => return Err(format!("{arguments:?}: allowed is --json")),
-    }
-    Ok(())
+    run(measure, print)
 }
 
 fn measure() -> Json {
@@ -173,9 +168,7 @@ fn print(all: &Json) {
         all["machine"]["cores"],
         all["reference_nanos"]["median"].as_f64().unwrap_or(f64::NAN),
     );
-    let mut table = Table::new();
-    table.load_style(comfy_table::TableStyle::new());
-    table.set_header([
+    let mut table = table([
         "discipline",
         "flows",
         "ns per step",
@@ -186,14 +179,17 @@ fn print(all: &Json) {
         "dropped",
     ]);
     for row in all["disciplines"].as_array().into_iter().flatten() {
-        let number = |key: &str, of: &str| row[key][of].as_f64().unwrap_or(f64::NAN);
         table.add_row([
             row["discipline"].as_str().unwrap_or_default().to_owned(),
             row["flows"].to_string(),
-            format!("{:.1}", number("nanos_per_step", "median")),
-            format!("{:.1} .. {:.1}", number("nanos_per_step", "min"), number("nanos_per_step", "max")),
-            format!("{:.2}", number("reference_steps", "median")),
-            format!("{:.2}", number("times_fq_codel", "median")),
+            format!("{:.1}", number(row, "nanos_per_step", "median")),
+            format!(
+                "{:.1} .. {:.1}",
+                number(row, "nanos_per_step", "min"),
+                number(row, "nanos_per_step", "max")
+            ),
+            format!("{:.2}", number(row, "reference_steps", "median")),
+            format!("{:.2}", number(row, "times_fq_codel", "median")),
             row["waiting_at_end"].to_string(),
             row["dropped"].to_string(),
         ]);
