@@ -111,8 +111,8 @@ pub(super) static CLASS: TableDef = TableDef {
         "count-flows": Kind::Bool, default "false";
         /// It sends lost packets again (TCP); without, it is sent with redundancy (UDP)
         "retransmission": Kind::Bool, default "true", from "Sect. 3.1";
-        /// Packets that wait at most
-        "queue": Kind::Quantity(Dimension::Packets), default "50pkt";
+        /// Packets that wait at most; without, 100 ms of what all its flows need, and 20 at least
+        "queue": Kind::Quantity(Dimension::Packets), optional;
         /// Rules, one of which a packet must fit; absent, on the last class only: all that is left
         "match": Kind::Nested, optional;
     }],

@@ -68,6 +68,15 @@ pub(super) fn sender(reader: &mut Reader, file: &Section<'_>) -> Option<Sender> 
     params.set("hold", Value::Span(hold?));
     Some(Sender { params, classes, safe_rate: safe_rate?, hold: hold?, unclassified: unclassified? })
 }
+
+/// Packets of 1500 bytes that a class of this need keeps within 100 ms: a round trip that many paths have. A queue stands for longer
+/// when the path's bandwidth falls, so it is no longer than TCP needs; 20 packets hold a first window and what follows it.
+fn short_queue(need: Rate) -> u32 {
+    const BITS: u64 = 10 * 1500 * 8;
+    let packets = need.bits_per_sec().div_ceil(BITS).clamp(20, 100_000);
+    u32::try_from(packets).unwrap_or(u32::MAX)
+}
+
 fn classes(reader: &mut Reader, file: &Section<'_>, ceiling: Option<Rate>) -> Vec<Class> {
     let layers = reader.tables(file, "classes");
     if layers.is_empty() || layers.len() > MOST_CLASSES {
@@ -106,13 +115,14 @@ fn classes(reader: &mut Reader, file: &Section<'_>, ceiling: Option<Rate>) -> Ve
         if section.integer("queue").is_some() && queue.is_none_or(|n| n == 0) {
             reader.fail_key(section, "queue", "must be from 1pkt to 4294967295pkt");
         }
-        let (Some(name), Some(priority), Some(need), Some(retransmits), Some(queue)) =
-            (name, priority, need, section.bool("retransmission"), queue)
+        let (Some(name), Some(priority), Some(need), Some(retransmits)) =
+            (name, priority, need, section.bool("retransmission"))
         else {
             continue;
         };
         let flows = section.integer("flows").and_then(|n| u32::try_from(n).ok()).unwrap_or(1);
         let all = need.bits_per_sec().saturating_mul(u64::from(flows));
+        let queue = queue.unwrap_or_else(|| short_queue(Rate::from_bits_per_sec(all)));
         sum = sum.saturating_add(all);
         if let Some(ceiling) = ceiling {
             let said = |bits| Rate::from_bits_per_sec(bits);

@@ -38,6 +38,19 @@ fn errors(text: &str) -> Vec<String> {
         .map_or_else(Vec::new, |errors| errors.iter().map(ToString::to_string).collect())
 }
 
+/// 100 ms of 20 Mbit/s are 166.7 packets of 1500 bytes; five flows of that need five times the room. A short queue has 20.
+#[test]
+fn a_class_has_room_for_a_tenth_of_a_second_of_its_need() {
+    let queue = |voice: &str| {
+        let file = GOOD.replace("need = \"400kbit\"", voice);
+        parse("gw.toml", &file).expect("valid").sender.expect("a sender").classes[0].queue
+    };
+    assert_eq!(queue("need = \"400kbit\""), 20);
+    assert_eq!(queue("need = \"20mbit\""), 167);
+    assert_eq!(queue("need = \"20mbit\"\nflows = 5"), 834);
+    assert_eq!(queue("need = \"20mbit\"\nqueue = \"7pkt\""), 7);
+}
+
 #[test]
 fn a_file_becomes_a_deployment_in_order_of_priority() {
     let deployment = parse("gw.toml", GOOD).expect("valid");
