@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, UdpSocket};
 
-use bandmaster_core::scheme::er2bc::deployment::{Auth, Role};
+use bandmaster_core::scheme::er2bc::deployment::{Auth, Role, Sender};
 use bandmaster_core::scheme::er2bc::mismatch::Cause;
 use bandmaster_core::scheme::er2bc::probe::{ProbeError, Reason, VERSION};
 use bandmaster_core::time::{Span, Time};
@@ -293,10 +293,13 @@ impl Machine {
 
     /// What leaves by no class leaves unshaped, and nobody counts it.
     fn look_at_unclassified(&mut self) {
-        let Some(sender) = &self.loaded.deployment.sender else { return };
-        if sender.classes.last().is_none_or(|class| class.matches.is_empty()) {
-            return;
-        }
+        let sender = self.loaded.deployment.sender.as_ref();
+        let takes_all = |sender: &&Sender| sender.classes.last().is_none_or(|class| class.matches.is_empty());
+        let Some(sender) = sender.filter(|sender| !takes_all(sender)) else {
+            // Of another file: a reload may have brought a class that takes what is left.
+            self.watch.left.clear();
+            return self.end_fault(Fault::Unclassified);
+        };
         let limit = sender.unclassified;
         let needs: u64 = sender.classes.iter().map(|class| class.flow.need.bits_per_sec()).sum();
         let table = self.table();
@@ -614,5 +617,15 @@ mod tests {
             heard.note(at(seconds), &[VERSION, 9], ProbeError::Type(9));
         }
         assert!(!heard.has_other_key(at(20)));
+    }
+
+    /// The remedy of the fault is a class that takes all that is left: with it in the file, the fault is over.
+    #[test]
+    fn nothing_is_unclassified_when_a_class_takes_all_that_is_left() {
+        let mut machine =
+            Machine::new(super::super::dry::loaded(), None, true).unwrap_or_else(|e| panic!("{e}"));
+        machine.begin_fault(Fault::Unclassified, "of the file before");
+        machine.look_at_unclassified();
+        assert!(!status::lock(&machine.shared).has_fault(Fault::Unclassified));
     }
 }
