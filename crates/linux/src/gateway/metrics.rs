@@ -80,12 +80,13 @@ impl Client {
         false
     }
 
-    /// Reads what has come; false when nothing more will, or it is too much.
+    /// Reads what has come; false when nothing more will and it is no request, or it is too much.
     fn hear(&mut self) -> bool {
         let mut bytes = [0; 1024];
         loop {
             match self.stream.read(&mut bytes) {
-                Ok(0) => return false,
+                // Who has asked may close that way, and goes on reading.
+                Ok(0) => return is_whole(&self.request),
                 Ok(count) => self.request.extend(&bytes[..count]),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -302,6 +303,22 @@ mod tests {
         let mut said = String::new();
         stream.read_to_string(&mut said).expect("an answer");
         said
+    }
+
+    /// `printf 'GET / ...' | nc -N` closes its way as soon as it has asked.
+    #[test]
+    fn who_closes_after_asking_is_answered() {
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+        serve(free, Shared::default()).unwrap_or_else(|e| panic!("{e}"));
+        for request in ["GET / HTTP/1.0\r\n\r\n", "GET /met"] {
+            let mut stream = TcpStream::connect(free).expect("a connection");
+            stream.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
+            stream.write_all(request.as_bytes()).expect("asked");
+            stream.shutdown(std::net::Shutdown::Write).expect("closed");
+            let mut said = String::new();
+            stream.read_to_string(&mut said).expect("an answer, or the end");
+            assert_eq!(said.starts_with("HTTP/1.1 200 OK"), is_whole(request.as_bytes()), "{said}");
+        }
     }
 
     /// Idle connections, one that sends a byte now and then and one that never reads: nobody waits for them, and they are let
