@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use bandmaster_core::scheme::er2bc::deployment::Role;
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
 use serde::{Deserialize, Serialize};
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::{Error, Loaded};
 
@@ -84,7 +86,7 @@ impl Claim {
                 Ok(listener) => break listener,
                 Err(e) if e.kind() != io::ErrorKind::AddrInUse => return Err(failed(e)),
                 Err(_) if begin.elapsed() < PATIENCE => thread::sleep(PAUSE),
-                Err(_) => match ask(&address) {
+                Err(_) => match ask(&name) {
                     Some(holder) => {
                         return Err(Error::Missing(format!(
                             "error: interface {interface} is in the hands of {holder}; stop it first, or name \
@@ -150,14 +152,18 @@ fn others() -> Vec<Holder> {
     let mut names: Vec<&str> = names.filter(|name| name.starts_with(PREFIX)).collect();
     names.sort_unstable();
     names.dedup();
-    let addresses = names.into_iter().filter_map(|name| UnixAddress::from_abstract_name(name).ok());
     let own = std::process::id();
-    addresses.filter_map(|address| ask(&address)).filter(|holder| holder.process != own).collect()
+    names.into_iter().filter_map(ask).filter(|holder| holder.process != own).collect()
 }
 
-/// Who holds `address`. Anybody may listen by such a name: only this user and root are believed.
-fn ask(address: &UnixAddress) -> Option<Holder> {
-    let mut stream = UnixStream::connect_addr(address).ok()?;
+/// Who holds socket `name`. Anybody may listen by such a name: only this user and root are believed, and nobody waits for
+/// others, who may never take a connection.
+fn ask(name: &str) -> Option<Holder> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None).ok()?;
+    socket.set_nonblocking(true).ok()?;
+    socket.connect(&SockAddr::unix(format!("\0{name}")).ok()?).ok()?;
+    socket.set_nonblocking(false).ok()?;
+    let mut stream = UnixStream::from(OwnedFd::from(socket));
     let user = getsockopt(&stream, PeerCredentials).ok()?.uid();
     if user != 0 && user != nix::unistd::geteuid().as_raw() {
         return None;
@@ -166,4 +172,32 @@ fn ask(address: &UnixAddress) -> Option<Holder> {
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Somebody listens by such a name and takes no connection: the queue of those who wait is full.
+    #[test]
+    fn nobody_waits_for_who_takes_no_connection() {
+        let name = format!("{PREFIX}test-{}", std::process::id());
+        let address = SockAddr::unix(format!("\0{name}")).expect("an address");
+        let open = || Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+        let listener = open();
+        listener.bind(&address).expect("bound");
+        listener.listen(0).expect("listens");
+        let mut waiting = Vec::new();
+        loop {
+            let socket = open();
+            socket.set_nonblocking(true).expect("set");
+            if socket.connect(&address).is_err() {
+                break;
+            }
+            waiting.push(socket);
+        }
+        let (told, said) = std::sync::mpsc::channel();
+        thread::spawn(move || told.send(ask(&name)));
+        assert_eq!(said.recv_timeout(Duration::from_secs(5)), Ok(None));
+    }
 }
