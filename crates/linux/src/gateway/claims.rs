@@ -39,10 +39,12 @@ pub(super) struct Holder {
     metrics: Option<SocketAddr>,
     /// It needs received packets not merged.
     counts: bool,
+    /// They were merged before the gateways came: the last that counts lets them be merged again.
+    merged: bool,
 }
 
 impl Holder {
-    fn new(loaded: &Loaded, counts: bool) -> Self {
+    fn new(loaded: &Loaded, merging: &Merging) -> Self {
         let deployment = &loaded.deployment;
         Self {
             name: deployment.name.clone(),
@@ -51,8 +53,16 @@ impl Holder {
             interface: deployment.interface.clone(),
             listen: deployment.listen,
             metrics: deployment.metrics,
-            counts,
+            counts: merging.counts.load(Ordering::Relaxed),
+            merged: merging.merged.load(Ordering::Relaxed),
         }
+    }
+}
+
+impl Holder {
+    /// Received packets were merged before the gateways came.
+    pub(super) const fn found_merging(&self) -> bool {
+        self.merged
     }
 }
 
@@ -64,7 +74,14 @@ impl std::fmt::Display for Holder {
 
 /// What this gateway holds, as long as its process lives.
 pub(super) struct Claim {
-    counts: Arc<AtomicBool>,
+    merging: Arc<Merging>,
+}
+
+/// What a gateway says of received packets, as [`Holder`] has it.
+#[derive(Default)]
+struct Merging {
+    counts: AtomicBool,
+    merged: AtomicBool,
 }
 
 impl Claim {
@@ -102,11 +119,11 @@ impl Claim {
                 },
             }
         };
-        let counts = Arc::new(AtomicBool::new(false));
-        let (told, loaded) = (Arc::clone(&counts), loaded.clone());
+        let merging = Arc::new(Merging::default());
+        let (told, loaded) = (Arc::clone(&merging), loaded.clone());
         let answer = move || {
             for stream in listener.incoming().flatten() {
-                let holder = Holder::new(&loaded, told.load(Ordering::Relaxed));
+                let holder = Holder::new(&loaded, &told);
                 let text = serde_json::to_string(&holder).unwrap_or_default();
                 let _ = stream.set_write_timeout(Some(ANSWER));
                 // Who asked and went away is no concern of the gateway.
@@ -114,19 +131,24 @@ impl Claim {
             }
         };
         thread::Builder::new().name("claim".to_owned()).spawn(answer).map_err(failed)?;
-        Ok(Self { counts })
+        Ok(Self { merging })
     }
 
-    /// From now on, or no longer, received packets must not be merged.
-    pub(super) fn count(&self, counts: bool) {
-        self.counts.store(counts, Ordering::Relaxed);
+    /// From now on received packets must not be merged.
+    pub(super) fn count(&self) {
+        self.merging.counts.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether received packets are merged when no gateway is there.
+    pub(super) fn note_merged(&self, merged: bool) {
+        self.merging.merged.store(merged, Ordering::Relaxed);
     }
 }
 
-/// Another gateway that needs received packets of `interface` not merged.
-pub(super) fn counting(interface: &str) -> Option<Holder> {
-    let other = |holder: &Holder| holder.counts && holder.interface == interface;
-    others().into_iter().find(other)
+/// Other gateways that need received packets of `interface` not merged.
+pub(super) fn counting(interface: &str) -> Vec<Holder> {
+    let counts = |holder: &Holder| holder.counts && holder.interface == interface;
+    others().into_iter().filter(counts).collect()
 }
 
 /// `address` cannot be bound: by whom, when it is a gateway.

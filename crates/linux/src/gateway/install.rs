@@ -69,17 +69,20 @@ fn install_all(
     journal.write(&Entry::AddRules { table: rules::table(&deployment.name) })?;
     rules::load(&rules::ruleset(deployment))?;
     if deployment.role != Role::Sender {
-        let other = claims::counting(&deployment.interface);
+        let others = claims::counting(&deployment.interface);
+        let merges = device::merges_received(&deployment.interface);
+        // The last that counts lets them be merged again, when they were before the first.
+        let merged = merges == Some(true) || others.iter().any(claims::Holder::found_merging);
         if let Some(claim) = &state.claim {
-            claim.count(true);
+            claim.note_merged(merged);
+            claim.count();
         }
-        match device::merges_received(&deployment.interface) {
+        match merges {
             Some(true) => {
                 journal.write(&Entry::MergingOff)?;
                 device::set_merging(&deployment.interface, false)?;
             }
-            // The last that counts lets them be merged again.
-            Some(false) if other.is_some() => journal.write(&Entry::MergingOff)?,
+            Some(false) if merged => journal.write(&Entry::MergingOff)?,
             Some(false) => {}
             None => tracing::warn!(
                 interface = deployment.interface,
@@ -257,7 +260,7 @@ impl Undoing<'_> {
         match entry {
             Entry::Begin { .. } | Entry::AddRules { .. } => {}
             Entry::MergingOff => {
-                if let Some(other) = claims::counting(&interface) {
+                if let Some(other) = claims::counting(&interface).first() {
                     self.say(format!("left {interface} not merging received packets, for {other}"));
                 } else if device::merges_received(&interface) != Some(true) {
                     device::set_merging(&interface, true)?;

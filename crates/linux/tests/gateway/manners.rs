@@ -188,11 +188,11 @@ fn a_hub_has_a_gateway_for_each_spoke() {
     assert_eq!(after, before);
 }
 
-/// Gateways that only receive may share an interface: the last of them lets packets be merged again.
+/// Gateways that only receive may share an interface: the last of them lets packets be merged again, when they were before
+/// the first.
 #[test]
 fn receivers_share_an_interface() {
     let Some(lab) = star(&["a"]) else { return };
-    lab.inside("hub", "ethtool -K wan1 gro on");
     let merges = || lab.inside("hub", "ethtool -k wan1").contains("generic-receive-offload: on");
     let start = |name: &str, port: u16| {
         let text = file("receiver", "wan1", "10.7.1.2", port, ("", "key-file = \"key-a\""));
@@ -200,12 +200,15 @@ fn receivers_share_an_interface() {
         lab.until(name, "up", 10, |status| !status.counting.is_empty());
         running
     };
-    let (one, two) = (start("one", 4741), start("two", 4742));
-    assert!(!merges());
-    assert!(one.stop());
-    assert!(!merges(), "{}", lab.log("hub"));
-    assert!(two.stop());
-    assert!(merges(), "{}", lab.log("hub"));
+    for before in ["off", "on"] {
+        lab.inside("hub", &format!("ethtool -K wan1 gro {before}"));
+        let (one, two) = (start("one", 4741), start("two", 4742));
+        assert!(!merges());
+        assert!(one.stop());
+        assert!(!merges(), "{before}: {}", lab.log("hub"));
+        assert!(two.stop());
+        assert_eq!(merges(), before == "on", "{}", lab.log("hub"));
+    }
 }
 
 /// The interface has gone for good: `restore` says so, and forgets when told to.

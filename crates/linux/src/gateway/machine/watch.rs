@@ -209,7 +209,12 @@ impl Machine {
                  off; find what switches it on (a new device, ethtool, udev)"
             ),
         );
-        let journal = self.state.as_ref().map(|state| state.resume()?.write(&Entry::MergingOff));
+        let journal = self.state.as_ref().map(|state| {
+            if let Some(claim) = &state.claim {
+                claim.note_merged(true);
+            }
+            state.resume()?.write(&Entry::MergingOff)
+        });
         let done = journal.unwrap_or(Ok(())).and_then(|()| device::set_merging(interface, false));
         match done {
             Ok(()) => {
