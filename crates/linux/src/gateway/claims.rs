@@ -219,7 +219,7 @@ mod tests {
             waiting.push(socket);
         }
         let (told, said) = std::sync::mpsc::channel();
-        thread::spawn(move || told.send(ask(&name)));
+        thread::spawn(move || drop(told.send(ask(&name))));
         assert_eq!(said.recv_timeout(Duration::from_secs(5)), Ok(None));
     }
 }
