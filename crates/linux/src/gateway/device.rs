@@ -1,6 +1,7 @@
 //! Looks at a network device: its number, its queue discipline, its receive offload.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use bandmaster_core::units::Rate;
@@ -130,9 +131,14 @@ pub(super) fn fit(name: &str) -> Result<(), Error> {
     why.map_or(Ok(()), |why| Err(Error::Missing(format!("error: {why}"))))
 }
 
-/// What a device says that it carries; none when it does not.
+/// What a device says that it carries; none when it does not, or is a tunnel of a program: the kernel then says what that never
+/// told it, 10 Mbit/s before Linux 5.17.
 pub(super) fn speed(name: &str) -> Option<Rate> {
-    let mbits: u64 = fs::read_to_string(format!("/sys/class/net/{name}/speed")).ok()?.trim().parse().ok()?;
+    let folder = Path::new("/sys/class/net").join(name);
+    if folder.join("tun_flags").exists() {
+        return None;
+    }
+    let mbits: u64 = fs::read_to_string(folder.join("speed")).ok()?.trim().parse().ok()?;
     // Those that do not know say -1, in 32 bits or with a sign.
     (mbits > 0 && mbits < u64::from(u32::MAX)).then(|| Rate::from_bits_per_sec(mbits * 1_000_000))
 }

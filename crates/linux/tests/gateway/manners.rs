@@ -441,6 +441,13 @@ fn what_the_machine_cannot_do_is_refused_with_its_place() {
         let said = lab.log("g1")[begun..].to_owned();
         assert!(said.contains(expected) && said.contains("g1.toml:"), "{said}");
     }
+    // What a tunnel of a program says of its speed is nobody's measurement.
+    lab.inside("g1", "ip tuntap add tun0 mode tun");
+    lab.inside("g1", "ip link set dev tun0 up");
+    let text = text.replace("wan0", "tun0").replace("[control]", "[control]\nceiling = \"1tbit\"");
+    let g1 = lab.start("g1", &lab.gateway("g1", &text));
+    lab.until("g1", "up", 10, |status| status.interface == "tun0");
+    assert!(g1.stop(), "{}", lab.log("g1"));
 }
 
 /// Five flows begin in one class, and end: its need follows.
