@@ -282,7 +282,12 @@ impl Machine {
         if let Some(counting) = &self.counting {
             match counting.try_recv() {
                 Err(mpsc::TryRecvError::Empty) => return false,
-                Err(mpsc::TryRecvError::Disconnected) | Ok(Err(_)) => self.counting = None,
+                Err(mpsc::TryRecvError::Disconnected) => self.counting = None,
+                Ok(Err(e)) => {
+                    self.counting = None;
+                    self.complain(&e.to_string());
+                    return false;
+                }
                 Ok(Ok(counts)) => {
                     self.counting = None;
                     return sender.count(&counts);

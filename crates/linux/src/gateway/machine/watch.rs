@@ -582,6 +582,8 @@ impl Machine {
 
     /// The table was made anew.
     pub(super) fn forget_rules(&mut self) {
+        // Flows are counted by its sets, for the classes of before.
+        self.counting = None;
         (self.watch.generation, self.watch.table) = (None, rules::standing(&self.table()).ok().flatten());
     }
 }
