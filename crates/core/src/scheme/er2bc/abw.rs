@@ -230,8 +230,8 @@ impl Estimator {
     }
 
     /// Whether the next question should leave sooner than after a cycle.
-    pub(super) fn hurries(&self) -> bool {
-        matches!(&self.state, State::Robust(robust) if robust.hurries())
+    pub(super) fn hurries(&self) -> Option<robust::Hurry> {
+        if let State::Robust(robust) = &self.state { robust.hurries() } else { None }
     }
 
     /// The share of packets that the path loses without a queue, as far as the law tells.
@@ -250,7 +250,7 @@ impl Estimator {
             return false;
         }
         self.judged = Some(*seq);
-        let cut = robust.overdue(self.estimate);
+        let cut = robust.overdue(now, self.estimate);
         self.estimate = self.bounded(cut);
         true
     }

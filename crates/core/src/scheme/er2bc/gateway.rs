@@ -3,6 +3,7 @@
 use super::abw::{self, Estimator};
 use super::mismatch::Mismatch;
 use super::probe::{Body, Counters, Message, Report, Seq, WATCHED};
+use super::robust::Hurry;
 use super::robust::pace::Pace;
 use super::robust::watch::{Looks, POLL, Watch};
 use super::shares::{Plan, Shares};
@@ -37,6 +38,8 @@ pub(super) struct Lookout {
     poll: Time,
     /// When the other gateway is asked to watch again.
     watch: Time,
+    /// The question that left with the last watch: an answer says that both have come, most likely.
+    watched_with: Option<Seq>,
     /// Messages that left by this pace, and reports that came.
     messages: u64,
 }
@@ -44,6 +47,8 @@ pub(super) struct Lookout {
 impl Lookout {
     /// A watch lost is made good for by the next.
     const WATCH_EVERY: Span = Span::from_secs(60);
+    /// Until the next after one whose question stays without an answer.
+    const WATCH_AGAIN: Span = Span::from_secs(3);
     /// Until the question after a report leaves: so that it is behind what was sent at the old rate.
     const AFTER_REPORT: Span = Span::from_millis(20);
 
@@ -54,7 +59,15 @@ impl Lookout {
             looks: Looks::default(),
             poll: Time::ZERO,
             watch: Time::ZERO,
+            watched_with: None,
             messages: 0,
+        }
+    }
+
+    /// Question `seq` is answered: the watch that left just before it need not be said again for long.
+    fn on_answered(&mut self, seq: Seq) {
+        if self.watched_with.take_if(|with| !seq.precedes(*with)).is_some_and(|with| with == seq) {
+            self.watch += Self::WATCH_EVERY.saturating_sub(Self::WATCH_AGAIN);
         }
     }
 }
@@ -123,8 +136,13 @@ impl Sender {
         if update.is_some() || was_silent || has_changed {
             self.set(out);
         }
-        if let Some(lookout) = self.lookout.as_mut().filter(|_| self.estimator.hurries()) {
-            lookout.pace.hasten(now, None);
+        if let Some(lookout) = &mut self.lookout {
+            lookout.on_answered(seq);
+            match self.estimator.hurries() {
+                Some(Hurry::Moves) => lookout.pace.hasten(now, None),
+                Some(Hurry::ToSee) => lookout.pace.hasten_to_see(now),
+                None => {}
+            }
         }
     }
 
@@ -153,7 +171,8 @@ impl Sender {
         }
         lookout.messages += 1;
         if lookout.watch <= now && self.estimator.last().is_some() {
-            lookout.watch = now + Lookout::WATCH_EVERY;
+            lookout.watch = now + Lookout::WATCH_AGAIN;
+            lookout.watched_with = Some(self.number);
             lookout.messages += 1;
             let payload = Message { seq: self.number, body: Body::Watch }.encode();
             out.push(Action::Probe { to: self.receiver, payload });
@@ -367,4 +386,26 @@ fn counters(passed: Passed, now: Time) -> Counters {
 /// Rates of gauges are in Mbit/s.
 fn mbit(rate: Rate) -> f64 {
     rate.bits_per_sec() as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The watch leaves just before question 7. An answer to 6 says nothing of it; one to 7 does; one to 8 alone says that 7 was
+    /// lost, and maybe the watch: it is said again after 3 s.
+    #[test]
+    fn a_watch_is_said_again_until_the_question_beside_it_is_answered() {
+        let second = |s: u64| Time::ZERO + Span::from_secs(s);
+        let said = |answers: &[u16]| {
+            let mut lookout = Lookout::new(Span::from_secs(1), 1);
+            (lookout.watch, lookout.watched_with) = (second(10) + Lookout::WATCH_AGAIN, Some(Seq::new(7)));
+            answers.iter().for_each(|seq| lookout.on_answered(Seq::new(*seq)));
+            lookout.watch
+        };
+        assert_eq!(said(&[6]), second(13));
+        assert_eq!(said(&[6, 7]), second(70));
+        assert_eq!(said(&[7, 7, 8]), second(70), "once");
+        assert_eq!(said(&[8, 7]), second(13));
+    }
 }

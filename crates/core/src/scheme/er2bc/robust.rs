@@ -11,25 +11,29 @@
 //! | R1 | p0 = sum L / sum N over rounds without a queue that are not suspect, forgotten with 2000 packets |
 //! | R2 | excess: L > N p0 + 3 sqrt(N p0 (1 - p0)) + 1.5 |
 //! | R2a | Q is learned from L > N p0 + 5 sqrt(N p0 (1 - p0)) + 1.5 with a queue; a longer queue without excess raises it; R3 forgets it where it clears |
-//! | R3 | excess without a queue: W = 0.97 R / (1 - p0), at least 0.7 W when S < 0.85 W, and the round is suspect. When the next round with excess sends less and loses at least half the share, or sends more and delivers half of what is more, the loss is the path's: both go to R1, and W comes back |
+//! | R3 | excess without a queue: W = 0.97 R / (1 - p0), at least 0.7 W when S < 0.85 W, and the round is suspect. W does not grow by it. When the next round with excess sends less and loses a share nearer to that of the suspect one than to 1 - R / S, what a full path would lose of it, or sends more and delivers half of what is more, the loss is the path's: both go to R1, and W comes back |
 //! | R4 | rho = T_r / T_s without excess, which no loss disturbs; else S (1 - p0) / R; through = S / rho |
 //! | R5 | A = max(S - C (rho - 1), 0.8 through); C is learned anew when A jumps by half |
 //! | R6 | rho > 1.15 or A < 0.85 W, with a queue ahead of more than `FALLEN` q*: W = 0.85 A |
-//! | R7 | no queue and S >= 0.85 W: W grows by a step a cycle up to `BEYOND` A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or `ROOM`, before the next answer; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, and from W before the last fall on |
+//! | R5a | an answer tells of the W of its round (`past`): the queue ahead goes on as in the round, but for what W has changed since |
+//! | R7 | no queue and S >= 0.85 of the W of the round: W grows by a step a cycle up to `BEYOND` A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or `ROOM`, or a quarter of the RTT, before the next answer, but `KNOWN` below what was seen to come before the last fall, else 5 %, 10 % after four; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, and from what came before the last fall on; a round that was sent before the last growth is no news |
 //! | R1a | a round without a queue teaches p0 only when S <= 1.01 of the most that was seen to come, R / (1 - p0), since the last fall |
 //! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: for `LID`, W grows to 0.97 R / (1 - p0) of the suspect one at most |
-//! | R8 | an answer that is overdue by `PATIENCE`: the next question leaves at once; W = 0.7 W for each after the first in a row; undone by an answer without a queue |
-//! | R9 | the other gateway reports that its rate fell to R': W = 0.85 R' / (1 - p0), when 1.25 times as much was sent all the time; questions from before it change nothing, and rounds that began before it raise nothing; undone by an answer without queue and excess |
+//! | R8 | an answer that is overdue by `PATIENCE`: the next question leaves at once; W = 0.7 W for each after the first in a row; undone by an answer without a queue, with excess up to through |
+//! | R9 | the other gateway reports that its rate fell to R': W = 0.85 R' / (1 - p0), when 1.25 times as much was sent all the time; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess |
 //! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS` and is more than half as long, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
 //!
-//! While W grows or falls, and after R3, R8 and R9, the next question leaves a quarter of a cycle after the last one
-//! (`pace`). The other gateway looks at its counter between questions (`watch`).
+//! While W grows or falls, and after R3, R8 and R9, the next question leaves a quarter of a cycle after the last one, and a
+//! fifth after what has made it so (`pace`). In the first `SURE` rounds of growth it does so only while half the budget of
+//! questions is left: W also grows now and then where the path stands. The other gateway looks at its counter between questions (`watch`).
 
 mod noise;
 pub(super) mod pace;
+mod past;
 pub(super) mod watch;
 
 use self::noise::{Acquittal, Noise, Suspect};
+use self::past::Past;
 use super::delay::{Least, Round, Slope};
 use crate::time::{Span, Time};
 use crate::units::Rate;
@@ -79,8 +83,21 @@ const BEYOND_PEAK: f64 = 1.01;
 const SHARED: f64 = 1.5;
 /// Beside others, W grows by steps up to this many times what was free.
 const BEYOND: f64 = 1.5;
+/// Most that a step may be on the way up to what the path has carried before.
+const KNOWN: f64 = 0.5;
+/// Rounds of growth in a row after which it is the path that moves.
+const SURE: u32 = 2;
 /// Seconds of queueing that answers may have after a report.
 const REPORTED: f64 = 0.6;
+
+/// Why a round is to be short.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Hurry {
+    /// The path moves.
+    Moves,
+    /// It may.
+    ToSee,
+}
 
 /// State of the law.
 #[derive(Clone, Debug)]
@@ -89,6 +106,10 @@ pub(super) struct Robust {
     cycle: f64,
     needs: Vec<f64>,
     noise: Noise,
+    /// W(t) so far.
+    past: Past,
+    /// When W last grew by R7.
+    raised: Option<Time>,
     least: Least,
     /// Of the time from a question to its answer.
     shortest: Least,
@@ -123,6 +144,8 @@ pub(super) struct Robust {
     streak: u32,
     /// Rounds that are still to be short.
     hurry: u32,
+    /// It is to see whether the path moves, not because it does.
+    tentative: bool,
     /// W before silence or a report cut it.
     before: Option<f64>,
     /// It was a report.
@@ -175,6 +198,9 @@ struct View {
     grows: bool,
     asked: Time,
     answered_after: f64,
+    /// W of the round, and at its end.
+    wanted: f64,
+    held: f64,
     /// The queue was not seen empty for too long.
     stale: bool,
     resume: Option<f64>,
@@ -183,6 +209,11 @@ struct View {
 impl View {
     const fn busy(&self) -> bool {
         self.standing && self.was_standing
+    }
+
+    /// So much of W was sent that the round says something of it.
+    const fn is_used(&self) -> bool {
+        self.sent >= USED * self.wanted
     }
 }
 
@@ -193,6 +224,8 @@ impl Robust {
             cycle: cycle.as_secs_f64().max(1e-3),
             needs: Vec::new(),
             noise: Noise::default(),
+            past: Past::default(),
+            raised: None,
             least: Least::new(WINDOW),
             shortest: Least::new(WINDOW),
             rtt: f64::INFINITY,
@@ -213,6 +246,7 @@ impl Robust {
             spent: false,
             streak: 0,
             hurry: 4,
+            tentative: false,
             before: None,
             told: false,
             cut: None,
@@ -237,8 +271,12 @@ impl Robust {
     }
 
     /// Whether the next round is to be short.
-    pub(super) const fn hurries(&self) -> bool {
-        self.hurry > 0
+    pub(super) const fn hurries(&self) -> Option<Hurry> {
+        match (self.hurry, self.tentative) {
+            (0, false) => None,
+            (0, true) => Some(Hurry::ToSee),
+            _ => Some(Hurry::Moves),
+        }
     }
 
     pub(super) fn set_goals(&mut self, needs: &[Rate]) {
@@ -261,7 +299,8 @@ impl Robust {
     }
 
     /// R8: W after one more question whose answer is overdue.
-    pub(super) fn overdue(&mut self, estimate: f64) -> f64 {
+    pub(super) fn overdue(&mut self, now: Time, estimate: f64) -> f64 {
+        self.past.amend(estimate);
         self.hurry = self.hurry.max(3);
         self.silent += 1;
         if self.silent == 1 {
@@ -270,34 +309,58 @@ impl Robust {
         self.before.get_or_insert(estimate);
         self.free = None;
         self.proven = estimate * OVERDUE;
+        self.past.set(now, self.proven);
         self.proven
     }
 
     /// R9: W after a report at `now` of `received`, when at least `sent` was sent all the time.
     pub(super) fn report(&mut self, now: Time, estimate: f64, sent: f64, received: f64) -> f64 {
         let through = received / (1.0 - self.noise.share());
+        self.past.amend(estimate);
         if sent < 1.25 * through || estimate < 1.05 * through {
             return estimate;
         }
         self.before.get_or_insert(estimate);
         (self.free, self.slope, self.starting, self.streak) = (None, Slope::default(), false, 0);
-        (self.anchor, self.peak) = (None, through);
-        self.height = Some(self.height.map_or(estimate, |height| height.max(estimate)));
+        self.fall(estimate, through);
+        self.anchor = None;
         self.told = true;
         self.cut = Some(now);
         self.hurry = 5;
         self.expected = self.expected.max(REPORTED);
         self.proven = BELOW * through;
+        self.past.set(now, self.proven);
         self.proven
+    }
+
+    /// The path carries `through` from now on; what it carried before, and W was, it may carry again.
+    fn fall(&mut self, estimate: f64, through: f64) {
+        let height = if self.peak > 0.0 { estimate.min(self.peak) } else { estimate };
+        self.height = Some(self.height.map_or(height, |before| before.max(height)));
+        self.peak = through;
     }
 
     /// W(t) from W(t-1).
     pub(super) fn next(&mut self, estimate: f64, round: &Round) -> f64 {
+        self.past.amend(estimate);
+        let next = self.after(estimate, round);
+        self.past.set(round.asked + Span::from_secs_f64(round.answered_after), next);
+        next
+    }
+
+    fn after(&mut self, estimate: f64, round: &Round) -> f64 {
         self.hurry = self.hurry.saturating_sub(1);
+        self.tentative = false;
         let view = self.look(estimate, round);
         // Rounds from before a report tell of the path before: they take nothing of it back, and what they say more is old.
         let cut = self.cut.filter(|cut| view.asked.since(*cut) < Span::from_secs_f64(round.span));
         if cut.is_some_and(|cut| view.asked <= cut) {
+            self.keep(&view);
+            return estimate;
+        }
+        if cut.is_some() && view.excess {
+            // Lost before it, most likely: it was true, and that is all.
+            (self.before, self.told) = (None, false);
             self.keep(&view);
             return estimate;
         }
@@ -381,7 +444,10 @@ impl Robust {
         } else {
             round.stretch
         };
+        let start = round.asked.as_nanos().saturating_sub(Span::from_secs_f64(round.span).as_nanos());
         View {
+            wanted: self.past.mean(Time::from_nanos(start), round.asked).unwrap_or(estimate).max(1.0),
+            held: self.past.at(round.asked).unwrap_or(estimate),
             sent: round.sent,
             received: round.received,
             packets,
@@ -405,7 +471,11 @@ impl Robust {
     fn recall(&mut self, estimate: f64, view: &View) -> f64 {
         let was_told = std::mem::take(&mut self.told);
         match self.before.take() {
-            Some(before) if !(view.standing || view.excess && was_told) => before,
+            // With excess, no more than what came.
+            Some(before) if view.excess && !view.standing && !was_told => {
+                before.min(view.through).max(estimate)
+            }
+            Some(before) if !(view.standing || view.excess) => before,
             _ => estimate,
         }
     }
@@ -453,8 +523,8 @@ impl Robust {
         self.hurry = self.hurry.max(2);
         self.proven = view.through;
         // What is sent does not fill W: so far it is not W that is too much.
-        let least = if view.sent >= USED * estimate { 0.0 } else { 0.7 * estimate };
-        f64::max(0.97 * view.through, least)
+        let least = if view.is_used() { 0.0 } else { 0.7 * estimate };
+        f64::max(0.97 * view.through, least).min(estimate)
     }
 
     /// R5, D2 and D3: A and C.
@@ -484,7 +554,7 @@ impl Robust {
             self.streak = 0;
             self.hurry = self.hurry.max(2);
             self.proven = view.through;
-            return 0.97 * view.through;
+            return (0.97 * view.through).min(estimate);
         }
         self.proven = measured;
         if view.stale {
@@ -519,16 +589,26 @@ impl Robust {
         self.free = Some(free);
         self.proven = free;
         self.anchor = (self.slope.is_learned() && capacity > SHARED * free).then_some(free);
-        let ahead = (view.queue + (view.rho - 1.0) * view.answered_after).max(0.0);
+        let ahead = self.ahead(view, capacity);
         let fell = view.rho > 1.15 && view.sent > 1.1 * view.through || free < BELOW * estimate;
         if fell && ahead > FALLEN * view.target {
             self.hurry = self.hurry.max(3);
             self.slope = Slope::default();
-            self.peak = view.through;
-            self.height = Some(self.height.map_or(estimate, |height| height.max(estimate)));
+            self.fall(estimate, view.through);
             return BELOW * free;
         }
         self.aim(free, capacity, ahead, falling, view)
+    }
+
+    /// The queue by now, in s: it has gone on as in the round, but for what W has changed meanwhile.
+    fn ahead(&self, view: &View, capacity: f64) -> f64 {
+        let trend = view.rho - 1.0;
+        let now = view.asked + Span::from_secs_f64(view.answered_after);
+        let parts = self.past.between(view.asked, now);
+        parts.fold(view.queue, |queue, (w, seconds)| {
+            let more = view.sent * (w / view.wanted - 1.0).clamp(-1.0, 1.0) / capacity;
+            (queue + (trend + more) * seconds).max(0.0)
+        })
     }
 
     /// R10: whether the queue is another's: it stands, and takes what is left to it.
@@ -563,11 +643,14 @@ impl Robust {
 
     /// R7.
     fn climb(&mut self, estimate: f64, view: &View, from: f64) -> f64 {
-        if view.sent < USED * estimate {
+        if !view.is_used() {
             return estimate;
         }
-        let base = estimate.max(from);
-        let room = (0.5 * self.full / base).min(ROOM);
+        // Later steps upward are still on their way: this round says nothing of them.
+        let is_news =
+            self.raised.is_none_or(|raised| view.asked > raised + Span::from_secs_f64(self.cycle / 10.0));
+        let base = if is_news { estimate.max(from) } else { view.held.max(from).min(estimate.max(from)) };
+        let room = (0.5 * self.full / base).min(f64::max(ROOM, self.rtt.min(1.0) / 4.0));
         if view.grows {
             self.streak = self.streak.min(1);
         }
@@ -576,17 +659,26 @@ impl Robust {
             0 | 1 => 0.0,
             n => 0.05 * f64::from(1u32 << (n - 1).min(8)),
         };
-        let most = (room / (self.cycle / 4.0 + self.rtt.min(1.0))).clamp(0.05, 1.0);
+        // What the path carried before a fall it often carries again.
+        let least = match self.height {
+            Some(height) if base < height => KNOWN,
+            _ if self.streak > 4 => 0.1,
+            _ => 0.05,
+        };
+        let most = (room / (self.cycle / 4.0 + self.rtt.min(1.0))).clamp(least, 1.0);
         // Beside others, small steps are the rule: first see that this is none.
         let is_near = self.anchor.is_some_and(|anchor| base < BEYOND * anchor);
         if is_near {
             self.streak = 0;
-        } else {
+        } else if is_news {
             self.streak += 1;
+        }
+        if self.streak > SURE {
             self.hurry = self.hurry.max(1);
+        } else {
+            self.tentative = self.streak > 0;
         }
         let mut next = base + f64::max(base * gain.min(most), step(base));
-        // What the path carried before a fall it often carries again.
         if let Some(height) = self.height {
             next = next.min(height.max(base));
             if next >= height {
@@ -595,10 +687,14 @@ impl Robust {
         }
         match self.lid.filter(|(lid, since)| next > lid.max(base) && view.asked.since(*since) < LID) {
             Some((lid, _)) => {
-                (self.streak, self.hurry) = (0, 0);
-                lid.max(base)
+                (self.streak, self.hurry, self.tentative) = (0, 0, false);
+                estimate.max(lid.max(base))
             }
-            None => next,
+            None if next > estimate => {
+                self.raised = Some(view.asked + Span::from_secs_f64(view.answered_after));
+                next
+            }
+            None => estimate,
         }
     }
 

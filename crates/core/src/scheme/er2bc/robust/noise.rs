@@ -48,11 +48,13 @@ impl Suspect {
         self.lost / self.packets.max(1.0)
     }
 
-    /// Whether `next`, a round with excess too, shows that the loss does not depend on what is sent: less was sent and at
-    /// least half the share was lost, or more was sent and at least half of what is more came.
+    /// Whether `next`, a round with excess too, shows that the loss does not depend on what is sent: less was sent, and the
+    /// share that was lost is nearer to the one before than to what a full path, which carries what came before, would lose
+    /// of it, or more was sent and at least half of what is more came. Where both are nearly the same it shows nothing.
     fn is_of_the_path(&self, next: &Self) -> bool {
-        let share = next.share();
-        let less = next.sent <= 0.99 * self.sent && share >= 0.5 * self.share();
+        let (before, share) = (self.share(), next.share());
+        let full = (1.0 - self.received / next.sent.max(1.0)).clamp(0.0, before);
+        let less = next.sent <= 0.99 * self.sent && full <= 0.75 * before && share >= 0.5 * (before + full);
         let marginal = (next.received - self.received) / (next.sent - self.sent);
         less || next.sent >= 1.03 * self.sent && marginal >= 0.5 * (1.0 - share)
     }

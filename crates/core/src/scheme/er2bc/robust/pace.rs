@@ -57,10 +57,21 @@ impl Pace {
         true
     }
 
-    /// The next question leaves at `at`, or a quarter of a cycle after the last one, as far as there is budget.
+    /// The next question leaves a quarter of a cycle after the last one while half the budget is left: it is to see whether the
+    /// path moves, and when it does the other half is there.
+    pub(in super::super) fn hasten_to_see(&mut self, now: Time) {
+        self.refill(now);
+        if self.tokens >= DEPTH / 2.0 {
+            self.hasten(now, None);
+        }
+    }
+
+    /// The next question leaves at `at`, or a quarter of a cycle after the last one and a fifth from now, so that it is behind
+    /// what is sent from now on, as far as there is budget.
     pub(in super::super) fn hasten(&mut self, now: Time, at: Option<Time>) {
         self.refill(now);
-        let at = at.unwrap_or(self.asked + self.cycle.mul_f64(0.25)).max(now);
+        let soon = (self.asked + self.cycle.mul_f64(0.25)).max(now + self.cycle.mul_f64(0.2));
+        let at = at.unwrap_or(soon).max(now);
         if self.tokens >= RESERVE && at < self.next {
             self.next = at;
         }
