@@ -100,7 +100,7 @@ pub enum Observation<'a> {
         /// Why.
         why: Refusal,
     },
-    /// Another role's datagram has come over the data path. What was counted before it has come before it.
+    /// A probe from another role arrived. `passed` counts the data that arrived ahead of it.
     ProbeCame {
         /// Node that sent it.
         from: NodeId,

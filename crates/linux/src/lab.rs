@@ -62,7 +62,7 @@ pub struct RunOptions<'a> {
     pub stop: Option<&'a AtomicBool>,
     /// Who sends and receives.
     pub traffic: TrafficSource,
-    /// Not to ask before the run whether this machine is fast enough; what it is too slow for is remarked after it all the same.
+    /// Skip the check before the run that this machine is fast enough. Remarks after the run still say what it was too slow for.
     pub even_if_slow: bool,
 }
 

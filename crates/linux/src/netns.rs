@@ -90,7 +90,7 @@ impl Netns {
         on_own_thread(inside)
     }
 
-    /// Takes the name away; the namespace and all that is in it go with the last that uses it. True when there was one.
+    /// Unlinks the name; the kernel frees the namespace when its last user exits. True when there was one.
     ///
     /// # Errors
     /// When privileges are missing.

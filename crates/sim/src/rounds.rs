@@ -39,7 +39,7 @@ struct RoundSeries {
     bytes: u64,
     start: SpanDraw,
     stream: Stream,
-    /// Rounds begun, the begin of the last, and its connections that are not complete.
+    /// Rounds started, start of the current round, and its unfinished connections.
     begun: u32,
     at: Time,
     left: usize,

@@ -252,7 +252,7 @@ impl Machine {
         self.taken = 0;
         if self.counted_at.take_if(|at| *at <= now).is_some() {
             self.refused = status::lock(&self.shared).refused.total();
-            // When the rules are gone, the next question tells.
+            // If the nft rules were deleted, the next probe detects it.
             let _ = self.received.after_question();
         }
     }
@@ -648,7 +648,7 @@ impl Machine {
         match &self.order {
             _ if self.state.is_none() => Some(counters::interface(&self.loaded.deployment.interface, "rx")),
             Some(order) => order.received(),
-            // When the rules are gone, the next question tells.
+            // If the nft rules were deleted, the next probe detects it.
             None => self.received.look().ok(),
         }
     }

@@ -88,7 +88,7 @@ impl Lab<'_> {
         self.failed.take().map_or(Ok(()), Err)
     }
 
-    /// What roles do first they do before the first packet.
+    /// Runs wake-ups due at time zero now, before any packet is sent.
     pub(super) fn begin_roles(&mut self) -> Result<(), Error> {
         self.run_roles(|runner, host| {
             runner.begin(host, Time::ZERO);

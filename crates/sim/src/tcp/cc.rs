@@ -186,7 +186,7 @@ struct Coupled {
     owed: f64,
 }
 
-/// Growth in bytes of the subflow at a position, of window, bytes acknowledged and MSS given last.
+/// Window growth in bytes. Arguments: all subflows, own index, cwnd, acknowledged bytes, MSS.
 type Increase = fn(&[PathState], usize, u64, u64, u64) -> f64;
 
 impl Coupled {

@@ -37,7 +37,7 @@ use crate::units::Rate;
 pub struct Settings {
     /// q*: queue to keep at the bottleneck. It senses bandwidth that comes free; zero keeps the queue empty.
     pub target: Span,
-    /// Queueing up to this is none: what packets of the path's traffic make each other wait.
+    /// Delay below this counts as an empty queue; it is ordinary interleaving of packets.
     pub empty: Span,
     /// Most that W goes above A to fill the queue, and most that it climbs in a round.
     pub shoot: Rate,

@@ -228,7 +228,7 @@ impl Controller for Agent {
             }
             Observation::Tick { flows, .. } => {
                 if !self.begun {
-                    // Whoever was here before may have left anything.
+                    // A previous agent may have left settings behind: reset them.
                     self.begun = true;
                     (self.at_report, self.at_cue) = (self.counts, self.counts);
                     (self.started_since_report, self.started_since_cue) = (0, 0);
