@@ -45,40 +45,47 @@ enum GatewayCommand {
     },
     /// Ask a running gateway how it is
     Status {
-        /// Deployment file, for its state directory
-        #[arg(value_name = "GATEWAY.toml", value_hint = ValueHint::FilePath)]
-        file: Option<PathBuf>,
+        #[command(flatten)]
+        of: Which,
         /// JSON instead of text
         #[arg(long)]
         json: bool,
-        /// State directory of the gateway, instead of a file
-        #[arg(
-            long,
-            value_name = "DIR",
-            default_value = gateway::STATE_DIRECTORY,
-            conflicts_with = "file",
-            value_hint = ValueHint::DirPath
-        )]
-        state_directory: PathBuf,
     },
     /// Give the machine back what it had, after a gateway was killed or left its changes
     Restore {
-        /// Deployment file, for its state directory
-        #[arg(value_name = "GATEWAY.toml", value_hint = ValueHint::FilePath)]
-        file: Option<PathBuf>,
-        /// State directory of the gateway, instead of a file
-        #[arg(
-            long,
-            value_name = "DIR",
-            default_value = gateway::STATE_DIRECTORY,
-            conflicts_with = "file",
-            value_hint = ValueHint::DirPath
-        )]
-        state_directory: PathBuf,
+        #[command(flatten)]
+        of: Which,
         /// Forget the journal of an interface or a network namespace that is gone
         #[arg(long)]
         force: bool,
     },
+}
+
+/// The gateway that is asked about.
+#[derive(Args, Debug)]
+struct Which {
+    /// Deployment file, for its state directory
+    #[arg(value_name = "GATEWAY.toml", value_hint = ValueHint::FilePath)]
+    file: Option<PathBuf>,
+    /// State directory of the gateway, instead of a file
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = gateway::STATE_DIRECTORY,
+        conflicts_with = "file",
+        value_hint = ValueHint::DirPath
+    )]
+    state_directory: PathBuf,
+}
+
+impl Which {
+    /// The state directory that the file names, or else the one that is given.
+    fn folder(&self) -> Result<PathBuf, Failure> {
+        match &self.file {
+            Some(file) => Ok(gateway::state_directory(file)?),
+            None => Ok(self.state_directory.clone()),
+        }
+    }
 }
 
 const HELP: &str = "\
@@ -120,8 +127,8 @@ pub(crate) fn gateway(args: &GatewayArgs, console: Console) -> Result<Exit, Fail
             End::Stopped => Exit::Success,
             End::Interrupted => Exit::Interrupted,
         }),
-        GatewayCommand::Status { file, json, state_directory } => {
-            let status = gateway::status(&folder(file.as_deref(), state_directory)?)?;
+        GatewayCommand::Status { of, json } => {
+            let status = gateway::status(&of.folder()?)?;
             console.print(&if *json {
                 to_json(&status)?
             } else {
@@ -129,17 +136,7 @@ pub(crate) fn gateway(args: &GatewayArgs, console: Console) -> Result<Exit, Fail
             })?;
             Ok(Exit::Success)
         }
-        GatewayCommand::Restore { file, state_directory, force } => {
-            restore(&folder(file.as_deref(), state_directory)?, *force, console)
-        }
-    }
-}
-
-/// The state directory that `file` names, or else the one that is given.
-fn folder(file: Option<&Path>, given: &Path) -> Result<PathBuf, Failure> {
-    match file {
-        Some(file) => Ok(gateway::state_directory(file)?),
-        None => Ok(given.to_owned()),
+        GatewayCommand::Restore { of, force } => restore(&of.folder()?, *force, console),
     }
 }
 
