@@ -477,6 +477,11 @@ impl Machine {
             }
         };
         let payload = payload.to_vec();
+        if matches!(body, Body::Report(_)) && epoch != self.asks.told_epoch() {
+            // Of an earlier life of this gateway: it proves itself, but somebody repeats it.
+            status::lock(&shared).refused.replay += 1;
+            return None;
+        }
         self.note_good(body == Body::Question);
         let now = self.clock.now();
         let is_answer = matches!(body, Body::Answer(_));
@@ -920,7 +925,9 @@ pub(super) mod dry {
 #[cfg(test)]
 mod tests {
     use bandmaster_core::control::{Action, Controller, Observation, Outbox, Subject};
+    use bandmaster_core::runtime::envelope::Key;
     use bandmaster_core::scheme::er2bc::deployment::OTHER;
+    use bandmaster_core::scheme::er2bc::probe::Report;
 
     use super::*;
 
@@ -958,6 +965,27 @@ mod tests {
         fn wakeup(&self) -> Option<Time> {
             Some(self.next)
         }
+    }
+
+    /// A report is of a question of this life; one that was recorded in another is refused, although nothing was heard since.
+    #[test]
+    fn a_report_of_an_earlier_life_is_refused() {
+        let auth = || Auth::Key(Key::new(&[7; 16]).expect("long enough"));
+        let mut machine = Machine::new(dry::loaded(), None, true).unwrap_or_else(|e| panic!("{e}"));
+        machine.begin();
+        machine.asks = Endpoint::new(auth(), 900);
+        let from = SocketAddr::from(([127, 0, 0, 1], 4741));
+        let reported = |asks: &mut Endpoint| {
+            let (mut peer, seq) = (Endpoint::new(auth(), 0), Seq::new(3));
+            let question = asks.seal(Message { seq, body: Body::Question }.encode());
+            peer.open(&question).expect("a question");
+            peer.seal(Message { seq, body: Body::Report(Report::default()) }.encode())
+        };
+        let recorded = reported(&mut Endpoint::new(auth(), 100));
+        assert!(machine.take(&recorded, from).is_none());
+        assert_eq!(status::lock(&machine.shared).refused.replay, 1);
+        let report = reported(&mut machine.asks);
+        assert!(machine.take(&report, from).is_some());
     }
 
     #[test]
