@@ -122,7 +122,7 @@ impl Claim {
         let merging = Arc::new(Merging::default());
         let (told, loaded) = (Arc::clone(&merging), loaded.clone());
         let answer = move || {
-            for stream in listener.incoming().flatten() {
+            for stream in clients(&listener) {
                 let holder = Holder::new(&loaded, &told);
                 let text = serde_json::to_string(&holder).unwrap_or_default();
                 let _ = stream.set_write_timeout(Some(ANSWER));
@@ -143,6 +143,11 @@ impl Claim {
     pub(super) fn note_merged(&self, merged: bool) {
         self.merging.merged.store(merged, Ordering::Relaxed);
     }
+}
+
+/// Those who connect. Where none can be taken, as without a free descriptor, the next try waits.
+pub(super) fn clients(listener: &UnixListener) -> impl Iterator<Item = UnixStream> + '_ {
+    listener.incoming().filter_map(|stream| stream.inspect_err(|_| thread::sleep(PAUSE)).ok())
 }
 
 /// Other gateways that need received packets of `interface` not merged.

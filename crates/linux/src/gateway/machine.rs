@@ -482,7 +482,7 @@ impl Machine {
             status::lock(&shared).refused.replay += 1;
             return None;
         }
-        self.note_good(body == Body::Question);
+        self.note_good(is_question);
         let now = self.clock.now();
         let is_answer = matches!(body, Body::Answer(_));
         if !is_answer && self.peer.heard(&body, epoch, seq.get(), from) {

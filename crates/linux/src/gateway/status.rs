@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::clock::Clock;
 use super::faults::FaultStatus;
 use super::machine::Machine;
-use super::{Error, journal};
+use super::{Error, claims, journal};
 
 /// Name of the socket in the state directory.
 pub(super) const SOCKET: &str = "gateway.sock";
@@ -248,7 +248,7 @@ pub(super) fn serve(folder: &Path, shared: Shared) -> Result<(), Error> {
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(&path).map_err(failed)?;
     let answer = move || {
-        for stream in listener.incoming().flatten() {
+        for stream in claims::clients(&listener) {
             let text = serde_json::to_string(&current(&shared)).unwrap_or_default();
             // A reader that went away is no concern of the gateway.
             let _ = stream.set_write_timeout(Some(PATIENCE));

@@ -40,6 +40,8 @@ pub(super) struct Watch {
     index: Option<i32>,
     /// When it was asked last whether received packets are merged.
     merging: Option<Time>,
+    /// The journal has that they are not.
+    merging_written: bool,
     /// Own address towards the peer; the first one is that by which the peer knows this gateway.
     known_as: Option<IpAddr>,
     /// Bytes that have left by no class, and by classes, second for second.
@@ -209,12 +211,14 @@ impl Machine {
                  off; find what switches it on (a new device, ethtool, udev)"
             ),
         );
-        let journal = self.state.as_ref().map(|state| {
+        let written = std::mem::replace(&mut self.watch.merging_written, true);
+        let journal = self.state.as_ref().filter(|_| !written).map(|state| {
             if let Some(claim) = &state.claim {
                 claim.note_merged(true);
             }
             state.resume()?.write(&Entry::MergingOff)
         });
+        self.watch.merging_written = journal.as_ref().is_none_or(Result::is_ok);
         let done = journal.unwrap_or(Ok(())).and_then(|()| device::set_merging(interface, false));
         match done {
             Ok(()) => {
@@ -356,7 +360,9 @@ impl Machine {
         match htb.difference() {
             Ok(None) => {}
             Ok(Some(why)) => self.lose(&why),
-            Err(e) => self.lose(&e.to_string()),
+            Err(e) if device::index(interface).is_err() => self.lose(&e.to_string()),
+            // The kernel did not answer: that tells nothing of the shaper.
+            Err(e) => self.complain(&e.to_string()),
         }
         self.return_interface();
     }
