@@ -57,9 +57,7 @@ impl Holder {
             merged: merging.merged.load(Ordering::Relaxed),
         }
     }
-}
 
-impl Holder {
     /// Received packets were merged before the gateways came.
     pub(super) const fn found_merging(&self) -> bool {
         self.merged

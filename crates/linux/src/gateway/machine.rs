@@ -21,7 +21,7 @@ use tracing::{info, warn};
 
 use super::clock::{Clock, seconds_of_day};
 use super::counters::{self, Received, Sent};
-use super::install::{self, Gone};
+use super::install;
 use super::journal::State;
 use super::order::{self, NoOrder, Order};
 use super::peer::Peer;
@@ -30,6 +30,8 @@ use super::status::{self, ClassStatus, SenderStatus, Shared, State as PeerState,
 use super::{Error, Loaded, claims, device, metrics, rules};
 use crate::htb::Htb;
 
+mod counts;
+mod shaping;
 mod watch;
 
 use watch::Watch;
@@ -52,8 +54,6 @@ const MARGIN: Span = Span::from_millis(50);
 const QUIET: Span = Span::from_secs(10);
 /// Between two counts of flows.
 const COUNT: Span = Span::from_secs(5);
-/// Between two tries to put a shaper back.
-const RETURN: Span = Span::from_millis(900);
 /// Small file with the epoch of the last question.
 const EPOCH: &str = "epoch";
 
@@ -550,221 +550,7 @@ impl Machine {
         }
     }
 
-    // ------------------------------------------------------------------------------------------------ counters
-
-    /// From now on without the program in the kernel.
-    fn lose_order(&mut self, why: &NoOrder) {
-        let counting = order::how(self.loaded.deployment.role, Err(why));
-        warn!(counting, "no longer counts in the order of packets");
-        status::lock(&self.shared).counting = counting;
-        self.order = None;
-        // Other counters, which began at another time: the scheme must not take the difference for data.
-        self.has_lost_order = true;
-        if let Err(e) = self.next_epoch() {
-            self.complain(&e.to_string());
-        }
-    }
-
-    /// The counters are others than before: the roles have to begin anew.
-    pub(super) const fn has_lost_order(&self) -> bool {
-        self.has_lost_order
-    }
-
-    /// Numbers go on above those that were used.
-    pub(super) fn next_epoch(&mut self) -> Result<(), Error> {
-        self.epoch = self.epoch.wrapping_add(1);
-        self.keep_epoch().unwrap_or(Ok(()))
-    }
-
-    fn keep_epoch(&self) -> Option<Result<(), Error>> {
-        self.state.as_ref().map(|state| state.keep(EPOCH, &self.epoch.to_string()))
-    }
-
-    /// Goes on at an interface that came back; true when the roles have to begin anew.
-    pub(super) fn follow_interface(&mut self) -> bool {
-        let Some(order) = &mut self.order else { return false };
-        match order.follow(&self.loaded.deployment) {
-            Ok(false) => {}
-            Ok(true) => info!("counts at the interface that came back"),
-            // It may come back.
-            Err(_) if device::index(&self.loaded.deployment.interface).is_err() => {}
-            Err(why) => self.lose_order(&why),
-        }
-        self.has_lost_order
-    }
-
-    /// The shaper is new.
-    fn begin_sums_anew(&mut self) {
-        self.sent.begin_anew();
-        if let Some(order) = &mut self.order {
-            order.begin_anew();
-        }
-    }
-
-    /// Data sent so far; none while that cannot be told.
-    fn count_sent(&mut self) -> Option<Passed> {
-        let Some(htb) = &mut self.htb else {
-            let interface = &self.loaded.deployment.interface;
-            return self.state.is_none().then(|| counters::interface(interface, "tx"));
-        };
-        match htb.stats() {
-            Ok(stats) => Some(self.sent.read(stats)),
-            Err(e) => {
-                self.lose(&e.to_string());
-                None
-            }
-        }
-    }
-
-    /// Data sent so far, read between questions: nothing else is done for it.
-    fn look_at_sent(&mut self) -> Option<Passed> {
-        match &mut self.htb {
-            // A class that is gone is told by the next question, or by a look around: one reading may fail.
-            Some(htb) => htb.stats().ok().map(|stats| self.sent.read(stats)),
-            None => self.count_sent(),
-        }
-    }
-
-    fn count_received(&mut self) -> Option<Passed> {
-        if self.state.is_none() {
-            return Some(counters::interface(&self.loaded.deployment.interface, "rx"));
-        }
-        if let Some(order) = &self.order {
-            // It came by another interface, or was thrown out before it was read.
-            return order.received();
-        }
-        let alone = status::lock(&self.shared).refused.total() == self.refused;
-        self.counted_at = Some(self.clock.now() + rules::ANSWERING + MARGIN);
-        match self.received.before_question(alone) {
-            Ok(passed) => {
-                self.content();
-                Some(passed)
-            }
-            Err(e) => {
-                // Somebody has flushed the rules: they come back, and the counter begins at nothing.
-                self.mend_rules(&e.to_string());
-                None
-            }
-        }
-    }
-
-    /// Data received so far, read between questions: nothing else is done for it.
-    fn look_at_received(&mut self) -> Option<Passed> {
-        match &self.order {
-            _ if self.state.is_none() => Some(counters::interface(&self.loaded.deployment.interface, "rx")),
-            Some(order) => order.received(),
-            // If the nft rules were deleted, the next probe detects it.
-            None => self.received.look().ok(),
-        }
-    }
-
-    // ------------------------------------------------------------------------------------------------ shaper
-
-    /// Puts the wanted rates in force.
-    fn apply(&mut self) {
-        let Some(rates) = &self.wanted else { return };
-        if let Some(status) = &mut status::lock(&self.shared).sender {
-            status.in_force = rates.root.1.bits_per_sec();
-            for (class, (rate, ceil)) in status.classes.iter_mut().zip(&rates.classes) {
-                (class.rate, class.ceil) = (rate.bits_per_sec(), ceil.bits_per_sec());
-            }
-        }
-        if self.state.is_none() {
-            let classes: Vec<String> = rates.classes.iter().map(|(rate, _)| rate.to_string()).collect();
-            info!(root = %rates.root.1, classes = classes.join(" "), "would set");
-        }
-        if let Some(Err(e)) = self.htb.as_mut().map(|htb| rates.apply(htb)) {
-            self.lose(&e.to_string());
-        }
-    }
-
-    /// The shaper is gone: somebody removed it, or the interface.
-    fn lose(&mut self, why: &str) {
-        self.htb = None;
-        self.note_shaper_gone(why);
-    }
-
-    /// Puts the shaper back when the interface is there again. When that fails, it is tried again a while later: roles are
-    /// woken much more often.
-    pub(super) fn return_interface(&mut self) {
-        let Some(state) = self.state.as_ref().filter(|_| self.htb.is_none()) else { return };
-        let now = self.clock.now();
-        if self.loaded.deployment.sender.is_none() || now < self.next_return {
-            return;
-        }
-        let again = device::index(&self.loaded.deployment.interface).and_then(|index| {
-            let left = state.left()?.unwrap_or_default();
-            install::shaper(&mut state.resume()?, &self.loaded, index, &left)
-        });
-        match again {
-            Ok(htb) => {
-                self.htb = Some(htb);
-                self.begin_sums_anew();
-                self.content();
-                self.note_shaper_back();
-                self.apply();
-            }
-            Err(e) => {
-                self.next_return = now + RETURN;
-                self.note_shaper_gone(&e.to_string());
-            }
-        }
-    }
-
-    /// Makes anew what the deployment changes in the kernel; false when it could not and `before` is in force again.
-    pub(super) fn rebuild(&mut self, before: Loaded) -> Result<bool, Error> {
-        if self.state.is_some() && has_same_queues(&before.deployment, &self.loaded.deployment) {
-            return Ok(self.rebuild_rules(before));
-        }
-        let Some(state) = &self.state else { return Ok(true) };
-        self.htb = None;
-        install::undo(state, Gone::Fine)?;
-        let installed = install::install(state, &self.loaded);
-        let taken = installed.is_ok();
-        match installed {
-            Ok(htb) => self.htb = htb,
-            Err(error) => {
-                warn!(%error, "keeps the file before");
-                status::lock(&self.shared).reload_error = Some(error.to_string());
-                self.loaded = before;
-                self.htb = install::install(state, &self.loaded)?;
-            }
-        }
-        self.begin_sums_anew();
-        self.received = Received::new(rules::table(&self.loaded.deployment.name));
-        self.forget_rules();
-        if !taken {
-            self.apply();
-            return Ok(false);
-        }
-        self.tell_order();
-        Ok(true)
-    }
-
-    /// Puts other rules in the place of the table's, all of them or none: packets wait where they are, and nothing else
-    /// changes. False when `before` stays in force.
-    fn rebuild_rules(&mut self, before: Loaded) -> bool {
-        let table = rules::table(&self.loaded.deployment.name);
-        if let Err(error) = rules::replace(&table, &rules::ruleset(&self.loaded.deployment)) {
-            warn!(%error, "keeps the file before");
-            status::lock(&self.shared).reload_error = Some(error.to_string());
-            self.loaded = before;
-            return false;
-        }
-        self.received = Received::new(table);
-        self.sent.forget();
-        self.forget_rules();
-        self.tell_order();
-        true
-    }
-
-    /// The programs in the kernel count by the deployment as it is now.
-    fn tell_order(&mut self) {
-        let told = self.order.as_mut().map(|order| order.set(&self.loaded.deployment));
-        if let Some(Err(why)) = told {
-            self.lose_order(&why);
-        }
-    }
+    // ------------------------------------------------------------------------------------------------ words
 
     /// Says what is wrong, once.
     fn complain(&mut self, what: &str) {
@@ -777,14 +563,6 @@ impl Machine {
     fn content(&mut self) {
         self.complaint = None;
     }
-}
-
-/// Whether the shapers of two deployments are the same but for their rates.
-fn has_same_queues(a: &Deployment, b: &Deployment) -> bool {
-    let queues = |deployment: &Deployment| -> Vec<u32> {
-        deployment.sender.iter().flat_map(|sender| &sender.classes).map(|class| class.queue).collect()
-    };
-    queues(a) == queues(b) && a.replace_qdisc == b.replace_qdisc
 }
 
 impl Host for Machine {
