@@ -9,16 +9,16 @@
 //! | | |
 //! |---|---|
 //! | R1 | p0 = sum L / sum N over rounds without a queue that are not suspect, forgotten with 2000 packets |
-//! | R2 | excess: L > N p0 + 3 sqrt(N p0 (1 - p0)) + 1.5 |
+//! | R2 | excess: L > N p0 + 3 sqrt(N p0 (1 - p0)) + 1.5, where p0 begins at 2 of 40 packets, which count less and less in the first 200 |
 //! | R2a | Q is learned from L > N p0 + 5 sqrt(N p0 (1 - p0)) + 1.5 with a queue; a longer queue without excess raises it; R3 forgets it where it clears |
-//! | R3 | excess without a queue: W = 0.97 R / (1 - p0), at least 0.7 W when S < 0.85 W, and the round is suspect. W does not grow by it. When the next round with excess sends less and loses a share nearer to that of the suspect one than to 1 - R / S, what a full path would lose of it, or sends more and delivers half of what is more, the loss is the path's: both go to R1, and W comes back |
+//! | R3 | excess without a queue: W = 0.97 R / (1 - p0), at least 0.7 W when S < 0.85 W, and the round is suspect. W does not grow by it. When the next round with excess sends less and loses a share nearer to that of the suspect one than to 1 - R / S, what a full path would lose of it, or sends more and delivers half of what is more, the loss is the path's: both go to R1, and W comes back. Until enough packets were sent to tell, W does not grow |
 //! | R4 | rho = T_r / T_s without excess, which no loss disturbs; else S (1 - p0) / R; through = S / rho |
 //! | R5 | A = max(S - C (rho - 1), 0.8 through); C is learned anew when A jumps by half |
 //! | R6 | rho > 1.15 or A < 0.85 W, with a queue ahead of more than `FALLEN` q*: W = 0.85 A |
 //! | R5a | an answer tells of the W of its round (`past`): the queue ahead goes on as in the round, but for what W has changed since |
 //! | R7 | no queue and S >= 0.85 of the W of the round: W grows by a step a cycle up to `BEYOND` A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or `ROOM`, or a quarter of the RTT, before the next answer, but `KNOWN` below what was seen to come before the last fall, else 5 %, 10 % after four; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, and from what came before the last fall on; a round that was sent before the last growth is no news |
-//! | R1a | a round without a queue teaches p0 only when S <= 1.01 of the most that was seen to come, R / (1 - p0), since the last fall |
-//! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: for `LID`, W grows to 0.97 R / (1 - p0) of the suspect one at most |
+//! | R1a | a round without a queue teaches p0 only when, or once, S <= 1.01 of the most that was seen to come, R / (1 - p0), since the last fall |
+//! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: W grows to 0.97 R / (1 - p0) of the suspect one at most, for `LID` at first, for twice as long each time that it ends so `AGAIN` near the last one, up to `LONGEST_LID` |
 //! | R8 | an answer that is overdue by `PATIENCE`: the next question leaves at once; W = 0.7 W for each after the first in a row; undone by an answer without a queue, with excess up to through |
 //! | R9 | the other gateway reports that its rate fell to R': W = 0.85 R' / (1 - p0), when 1.25 times as much was sent all the time; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess |
 //! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS` and is more than half as long, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
@@ -32,7 +32,7 @@ pub(super) mod pace;
 mod past;
 pub(super) mod watch;
 
-use self::noise::{Acquittal, Noise, Suspect};
+use self::noise::{Acquittal, Noise, Suspect, Unproven};
 use self::past::Past;
 use super::delay::{Least, Round, Slope};
 use crate::time::{Span, Time};
@@ -69,8 +69,12 @@ const OVERDUE: f64 = 0.7;
 const BELOW: f64 = 0.85;
 /// Most seconds of queue that a step may fill.
 const ROOM: f64 = 0.1;
-/// How long W stays below what came when a queue that does not show lost packets.
-const LID: Span = Span::from_secs(10);
+/// How long W stays below what came when a queue that does not show lost packets, the first time: it may have been chance.
+const LID: Span = Span::from_secs(2);
+/// The same after several times in a row.
+const LONGEST_LID: Span = Span::from_secs(16);
+/// Part of a lid that the next one may be away from it to be the same queue's.
+const AGAIN: f64 = 0.1;
 /// Share of what came through at first that is left when a queue is another's.
 const TAKEN: f64 = 0.8;
 /// Such a queue is never shorter than this many times the target.
@@ -132,8 +136,8 @@ pub(super) struct Robust {
     peak: f64,
     /// W before the last fall, until it is reached again.
     height: Option<f64>,
-    /// What came when more was lost without a queue, and when that ended.
-    lid: Option<(f64, Time)>,
+    /// Set where more was lost without a queue.
+    lid: Option<Lid>,
     /// A queue that stands, and whether it is another's.
     foreign: Option<Foreign>,
     /// A when a queue stood last, where others have a good part of C.
@@ -164,6 +168,23 @@ struct Last {
     rho: f64,
     busy: bool,
     standing: bool,
+}
+
+/// How far W may grow below a queue that does not show.
+#[derive(Clone, Copy, Debug)]
+struct Lid {
+    at: f64,
+    since: Time,
+    lasts: Span,
+}
+
+impl Lid {
+    /// One more, from `since` on.
+    fn again(before: Option<Self>, at: f64, since: Time) -> Self {
+        let same = before.filter(|before| (at / before.at - 1.0).abs() <= AGAIN);
+        let lasts = same.map_or(LID, |before| LONGEST_LID.min(before.lasts + before.lasts));
+        Self { at, since, lasts }
+    }
 }
 
 /// A queue that stands.
@@ -487,19 +508,20 @@ impl Robust {
         if view.excess {
             return self.suspicious(estimate, view);
         }
-        let estimate = match self.noise.acquit(view.sent, view.packets, view.lost, USED) {
+        let verdict = self.noise.acquit(view.sent, view.packets, view.lost, USED);
+        // Loss of what nothing so far has shown to be carried may be that of a queue that does not show.
+        let round = Unproven { sent: view.sent, packets: view.packets, lost: view.lost };
+        self.noise.absorb_carried(round, BEYOND_PEAK * self.peak);
+        self.proven = view.sent.max(view.resume.unwrap_or(0.0));
+        let estimate = match verdict {
             Acquittal::Restored(before) => estimate.max(before),
             Acquittal::Guilty(through) => {
-                self.lid = Some((0.97 * through, view.asked));
+                self.lid = Some(Lid::again(self.lid, 0.97 * through, view.asked));
                 estimate
             }
+            Acquittal::Open => return estimate,
             Acquittal::None => estimate,
         };
-        // Loss of what nothing so far has shown to be carried may be that of a queue that does not show.
-        if view.sent <= BEYOND_PEAK * self.peak {
-            self.noise.absorb(view.packets, view.lost);
-        }
-        self.proven = view.sent.max(view.resume.unwrap_or(0.0));
         self.climb(estimate, view, self.proven)
     }
 
@@ -685,10 +707,10 @@ impl Robust {
                 (self.height, self.streak) = (None, 0);
             }
         }
-        match self.lid.filter(|(lid, since)| next > lid.max(base) && view.asked.since(*since) < LID) {
-            Some((lid, _)) => {
+        match self.lid.filter(|lid| next > lid.at && view.asked.since(lid.since) < lid.lasts) {
+            Some(lid) => {
                 (self.streak, self.hurry, self.tentative) = (0, 0, false);
-                estimate.max(lid.max(base))
+                estimate.max(lid.at)
             }
             None if next > estimate => {
                 self.raised = Some(view.asked + Span::from_secs_f64(view.answered_after));

@@ -9,6 +9,10 @@ const SIGMAS: f64 = 3.0;
 /// The same, where one round decides for half an hour.
 const CERTAIN_SIGMAS: f64 = 5.0;
 const SLACK: f64 = 1.5;
+/// Share that a path may lose of which nothing is known, as if it had been seen in so many packets, until so many were.
+const UNKNOWN: f64 = 0.05;
+const PRIOR: f64 = 40.0;
+const PRIOR_FOR: f64 = 200.0;
 /// Packets that a round must have lost if the share of the one before were the path's, to say that it is not.
 const TELLING: f64 = 4.0;
 
@@ -17,7 +21,19 @@ const TELLING: f64 = 4.0;
 pub(super) struct Noise {
     packets: f64,
     lost: f64,
+    /// Of those that the path is not known to carry, the one that sent least.
+    unproven: Option<Unproven>,
     suspect: Option<Suspect>,
+    /// Packets sent and lost in rounds after the suspect one that sent less.
+    after: (f64, f64),
+}
+
+/// A round without a queue: what it sent in bit/s, its packets and losses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unproven {
+    pub(super) sent: f64,
+    pub(super) packets: f64,
+    pub(super) lost: f64,
 }
 
 /// A round that lost more than chance explains, without a queue.
@@ -35,8 +51,10 @@ pub(super) struct Suspect {
 /// What a round without excess says of a suspect one before it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Acquittal {
-    /// There is none.
+    /// There is none, or it stays.
     None,
+    /// Too few packets were sent to tell.
+    Open,
     /// It was chance, because as much was sent, and it came: W before it.
     Restored(f64),
     /// Less was sent, and nothing was lost: what came in it.
@@ -77,7 +95,9 @@ impl Noise {
     }
 
     fn exceeds_by(&self, sigmas: f64, packets: f64, lost: f64) -> bool {
-        let share = self.share();
+        // With few packets nothing is known of the path's share: it may be `UNKNOWN`.
+        let unknown = PRIOR * (1.0 - self.packets / PRIOR_FOR).max(0.0);
+        let share = ((self.lost + unknown * UNKNOWN) / (self.packets + unknown).max(1.0)).min(MOST);
         let mean = packets * share;
         lost > mean + sigmas * libm::sqrt(mean * (1.0 - share)) + SLACK
     }
@@ -87,6 +107,18 @@ impl Noise {
         let keep = libm::exp(-packets / MEMORY);
         self.packets = self.packets * keep + packets;
         self.lost = self.lost * keep + lost;
+    }
+
+    /// R1a: takes a round without a queue once the path is known to carry what it sent: `carried` at least, by now.
+    pub(super) fn absorb_carried(&mut self, round: Unproven, carried: f64) {
+        if let Some(before) = self.unproven.take_if(|before| before.sent <= carried) {
+            self.absorb(before.packets, before.lost);
+        }
+        if round.sent <= carried {
+            self.absorb(round.packets, round.lost);
+        } else if self.unproven.is_none_or(|before| round.sent < before.sent) {
+            self.unproven = Some(round);
+        }
     }
 
     /// R3: a round with excess but no queue. When it clears the suspicion on the round before it, both are taken in, and
@@ -104,19 +136,25 @@ impl Noise {
                 let unused = self.suspect.filter(|before| before.sent < used * before.estimate);
                 let estimate = unused.map_or(round.estimate, |before| before.estimate.max(round.estimate));
                 self.suspect = Some(Suspect { estimate, ..round });
+                self.after = (0.0, 0.0);
                 None
             }
         }
     }
 
-    /// A round without excess or queue after a suspect one. One of few packets says nothing, and the suspicion stays.
+    /// A round without excess or queue after a suspect one. Such rounds count together.
     pub(super) fn acquit(&mut self, sent: f64, packets: f64, lost: f64, used: f64) -> Acquittal {
         let Some(before) = self.suspect.take() else { return Acquittal::None };
+        self.after = (self.after.0 + packets, self.after.1 + lost);
+        let (packets, lost) = self.after;
         let expected = packets * before.share();
         let was_unused = before.sent < used * before.estimate && sent >= 0.85 * before.sent;
         if sent >= 0.98 * before.sent || was_unused {
             Acquittal::Restored(before.estimate)
-        } else if expected < TELLING || lost > expected / 4.0 {
+        } else if expected < TELLING {
+            self.suspect = Some(before);
+            Acquittal::Open
+        } else if lost > expected / 4.0 {
             self.suspect = Some(before);
             Acquittal::None
         } else {
