@@ -9,7 +9,7 @@
 //! | | |
 //! |---|---|
 //! | R1 | p0 = sum L / sum N over rounds without a queue that are not suspect, forgotten with 2000 packets |
-//! | R2 | excess: L > N p0 + 3 sqrt(N p0 (1 - p0)) + 1.5, where p0 begins at 2 of 40 packets, which count less and less in the first 200 |
+//! | R2 | excess: L > N p0 + 3 sqrt(N p0 (1 - p0)) + 1.5, where, without a queue, p0 begins at 2 of 40 packets, which count less and less in the first 200 |
 //! | R2a | Q is learned from L > N p0 + 5 sqrt(N p0 (1 - p0)) + 1.5 with a queue; a longer queue without excess raises it; R3 forgets it where it clears |
 //! | R3 | excess without a queue: W = 0.97 R / (1 - p0), at least 0.7 W when S < 0.85 W, and the round is suspect. W does not grow by it. When the next round with excess sends less and loses a share nearer to that of the suspect one than to 1 - R / S, what a full path would lose of it, or sends more and delivers half of what is more, the loss is the path's: both go to R1, and W comes back. Until enough packets were sent to tell, W does not grow |
 //! | R4 | rho = T_r / T_s without excess, which no loss disturbs; else S (1 - p0) / R; through = S / rho |
@@ -444,10 +444,10 @@ impl Robust {
         self.expected = queue.max(0.0);
         self.silent = 0;
         let (packets, lost) = (round.packets as f64, round.lost.max(0) as f64);
-        let excess = self.noise.exceeds(packets, lost);
         let grain = PACKET / round.received.max(estimate).max(1e5);
         let empty = f64::max(0.008, 1.5 * grain);
         let standing = queue > empty;
+        let excess = self.noise.exceeds(packets, lost, standing);
         let was_standing = self.last.is_some_and(|last| last.standing);
         // A queue that was merely short does not renew the least delay, or the error would add up window by window.
         if queue <= empty / 4.0 || !(standing || was_standing) || self.emptied.is_none() {

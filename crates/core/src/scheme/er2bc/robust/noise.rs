@@ -84,22 +84,17 @@ impl Noise {
         (self.lost / self.packets.max(1.0)).min(MOST)
     }
 
-    /// R2: whether losing `lost` of `packets` is more than chance does.
-    pub(super) fn exceeds(&self, packets: f64, lost: f64) -> bool {
-        self.exceeds_by(SIGMAS, packets, lost)
+    /// R2: whether losing `lost` of `packets` is more than chance does. Without a queue, while nothing is known of the path's
+    /// share, it may be `UNKNOWN`.
+    pub(super) fn exceeds(&self, packets: f64, lost: f64, standing: bool) -> bool {
+        let unknown = if standing { 0.0 } else { PRIOR * (1.0 - self.packets / PRIOR_FOR).max(0.0) };
+        let share = (self.lost + unknown * UNKNOWN) / (self.packets + unknown).max(1.0);
+        beyond(SIGMAS, share.min(MOST), packets, lost)
     }
 
     /// Whether it is so much more that a queue has overflowed.
     pub(super) fn overflows(&self, packets: f64, lost: f64) -> bool {
-        self.exceeds_by(CERTAIN_SIGMAS, packets, lost)
-    }
-
-    fn exceeds_by(&self, sigmas: f64, packets: f64, lost: f64) -> bool {
-        // With few packets nothing is known of the path's share: it may be `UNKNOWN`.
-        let unknown = PRIOR * (1.0 - self.packets / PRIOR_FOR).max(0.0);
-        let share = ((self.lost + unknown * UNKNOWN) / (self.packets + unknown).max(1.0)).min(MOST);
-        let mean = packets * share;
-        lost > mean + sigmas * libm::sqrt(mean * (1.0 - share)) + SLACK
+        beyond(CERTAIN_SIGMAS, self.share(), packets, lost)
     }
 
     /// Takes a round without a queue.
@@ -166,4 +161,10 @@ impl Noise {
     pub(super) fn forget_suspicion(&mut self) {
         self.suspect = None;
     }
+}
+
+/// Whether `lost` of `packets` is so far above a binomial count of `share`.
+fn beyond(sigmas: f64, share: f64, packets: f64, lost: f64) -> bool {
+    let mean = packets * share;
+    lost > mean + sigmas * libm::sqrt(mean * (1.0 - share)) + SLACK
 }

@@ -77,14 +77,15 @@ fn the_share_of_the_path_is_forgotten_with_2000_packets() {
 #[test]
 fn excess_is_what_chance_does_not_explain() {
     let mut noise = Noise::default();
-    assert!(!noise.exceeds(100.0, 13.0) && noise.exceeds(100.0, 14.0));
+    assert!(!noise.exceeds(100.0, 13.0, false) && noise.exceeds(100.0, 14.0, false));
     noise.absorb(100.0, 0.0);
-    assert!(!noise.exceeds(100.0, 5.0) && noise.exceeds(100.0, 6.0));
+    assert!(!noise.exceeds(100.0, 5.0, false) && noise.exceeds(100.0, 6.0, false));
+    assert!(noise.exceeds(100.0, 2.0, true), "of a queue");
     noise.absorb(1000.0, 0.0);
-    assert!(!noise.exceeds(100.0, 1.0) && noise.exceeds(100.0, 2.0));
+    assert!(!noise.exceeds(100.0, 1.0, false) && noise.exceeds(100.0, 2.0, false));
     noise = Noise::default();
     noise.absorb(1000.0, 50.0);
-    assert!(!noise.exceeds(400.0, 34.0) && noise.exceeds(400.0, 35.0));
+    assert!(!noise.exceeds(400.0, 34.0, false) && noise.exceeds(400.0, 35.0, false));
 }
 
 /// R1a: 4 Mb/s that lost 15 of 300 packets teach nothing until 4.1 come; 4.4, of which 4.1 came, not before 4.4 do. What comes
