@@ -11,7 +11,7 @@
 //! | R1 | p0 = sum L / sum N over rounds without a queue that are not suspect, forgotten with 2000 packets |
 //! | R2 | excess: L > N p0 + 3 sqrt(N p0 (1 - p0)) + 1.5, where, without a queue, p0 begins at 2 of 40 packets, which count less and less in the first 200 |
 //! | R2a | Q is learned from L > N p0 + 5 sqrt(N p0 (1 - p0)) + 1.5 with a queue; a longer queue without excess raises it; R3 forgets it where it clears |
-//! | R3 | excess without a queue: W = 0.97 R / (1 - p0), at least 0.7 W when S < 0.85 W, and the round is suspect. W does not grow by it. When the next round with excess sends less and loses a share nearer to that of the suspect one than to 1 - R / S, what a full path would lose of it, or sends more and delivers half of what is more, the loss is the path's: both go to R1, and W comes back. Until enough packets were sent to tell, W does not grow |
+//! | R3 | excess without a queue: W = 0.97 R / (1 - p0), at least 0.7 W when S < 0.85 W, the first time not when that is above 1.2 S, and the round is suspect. W does not grow by it. When the next round with excess sends less and loses a share nearer to that of the suspect one than to 1 - R / S, what a full path would lose of it, or sends more and delivers half of what is more, the loss is the path's: both go to R1, and W comes back. Until enough packets were sent to tell, W does not grow |
 //! | R4 | rho = T_r / T_s without excess, which no loss disturbs; else S (1 - p0) / R; through = S / rho |
 //! | R5 | A = max(S - C (rho - 1), 0.8 through); C is learned anew when A jumps by half |
 //! | R6 | rho > 1.15 or A < 0.85 W, with a queue ahead of more than `FALLEN` q*: W = 0.85 A |
@@ -19,7 +19,7 @@
 //! | R7 | no queue and S >= 0.85 of the W of the round: W grows by a step a cycle up to `BEYOND` A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or `ROOM`, or a quarter of the RTT, before the next answer, but `KNOWN` below what was seen to come before the last fall, else 5 %, 10 % after four; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, and from what came before the last fall on; a round that was sent before the last growth is no news |
 //! | R1a | a round without a queue teaches p0 only when, or once, S <= 1.01 of the most that was seen to come, R / (1 - p0), since the last fall |
 //! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: W grows to 0.97 R / (1 - p0) of the suspect one at most, for `LID` at first, for twice as long each time that it ends so `AGAIN` near the last one, up to `LONGEST_LID` |
-//! | R8 | an answer that is overdue by `PATIENCE`: the next question leaves at once; W = 0.7 W for each after the first in a row; undone by an answer without a queue, with excess up to through |
+//! | R8 | an answer that is overdue by `PATIENCE`: the next question leaves at once; W = 0.7 W for each after the first in a row, once that is below 1.2 S; undone by an answer without a queue, with excess up to through |
 //! | R9 | the other gateway reports that its rate fell to R': W = 0.85 R' / (1 - p0), when 1.25 times as much was sent all the time; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess |
 //! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS` and is more than half as long, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
 //!
@@ -65,6 +65,8 @@ const PATIENCE: f64 = 0.1;
 const PATIENCE_AT_FIRST: f64 = 3.0;
 /// Share of W that is left after each overdue answer but the first: any packet may be lost.
 const OVERDUE: f64 = 0.7;
+/// A cut that leaves more than so many times what is sent is not felt.
+const FELT: f64 = 1.2;
 /// How far below what arrives W goes so that a queue drains.
 const BELOW: f64 = 0.85;
 /// Most seconds of queue that a step may fill.
@@ -158,6 +160,8 @@ pub(super) struct Robust {
     cut: Option<Time>,
     /// Questions overdue since the last answer.
     silent: u32,
+    /// W that they leave.
+    heard: f64,
     /// Queueing in s that is expected of the next answer.
     expected: f64,
 }
@@ -272,6 +276,7 @@ impl Robust {
             told: false,
             cut: None,
             silent: 0,
+            heard: 0.0,
             expected: 0.0,
         }
     }
@@ -325,11 +330,17 @@ impl Robust {
         self.hurry = self.hurry.max(3);
         self.silent += 1;
         if self.silent == 1 {
+            self.heard = estimate;
+            return estimate;
+        }
+        self.heard *= OVERDUE;
+        // What takes nothing from the traffic can wait: it is answers that are lost, most likely.
+        if self.heard >= estimate || self.last.is_some_and(|last| self.heard > FELT * last.sent) {
             return estimate;
         }
         self.before.get_or_insert(estimate);
         self.free = None;
-        self.proven = estimate * OVERDUE;
+        self.proven = self.heard;
         self.past.set(now, self.proven);
         self.proven
     }
@@ -534,6 +545,7 @@ impl Robust {
             lost: view.lost,
             estimate,
         };
+        let is_first = !self.noise.suspects();
         if let Some(estimate) = self.noise.judge(suspect, USED) {
             // Losses so far were the path's, also those that seemed to be of a queue.
             self.full = f64::INFINITY;
@@ -545,7 +557,11 @@ impl Robust {
         self.hurry = self.hurry.max(2);
         self.proven = view.through;
         // What is sent does not fill W: so far it is not W that is too much.
-        let least = if view.is_used() { 0.0 } else { 0.7 * estimate };
+        let least = match 0.7 * estimate {
+            _ if view.is_used() => 0.0,
+            left if is_first && left > FELT * view.sent => estimate,
+            left => left,
+        };
         f64::max(0.97 * view.through, least).min(estimate)
     }
 

@@ -157,6 +157,10 @@ impl Noise {
         }
     }
 
+    pub(super) const fn suspects(&self) -> bool {
+        self.suspect.is_some()
+    }
+
     /// Nothing of the past compares with what comes.
     pub(super) fn forget_suspicion(&mut self) {
         self.suspect = None;

@@ -247,11 +247,14 @@ fn a_report_that_losses_confirm_is_not_undone() {
     assert!(rounds.round(cut, cut, 71, 0, 0.0) < 1e6, "clean");
 }
 
-/// R3: what is sent does not fill W. 1 Mb/s of 4 with 10 of 83 lost: R = 0.8795, but at least 0.7 W is left.
+/// R3: what is sent does not fill W. 1 Mb/s of 4 with 10 of 83 lost: R = 0.8795. The traffic would not feel 0.7 W, and W waits for
+/// the next round; then at least 0.7 W is left. 3 Mb/s of 4 would feel it.
 #[test]
 fn loss_of_little_traffic_takes_at_most_three_tenths() {
     let mut rounds = Rounds::new();
+    near(rounds.round(4e6, 1e6, 83, 10, 0.0), 4e6, "once");
     near(rounds.round(4e6, 1e6, 83, 10, 0.0), 2.8e6, "0.7 W");
+    near(Rounds::new().round(4e6, 3e6, 250, 100, 0.0), 2.8e6, "felt");
 }
 
 /// R2a: p0 = 3 % on its way to 5, and 24 of 402 lost with 25 ms of queue: more than 23.8 is excess, but no more than 30.7, by
@@ -321,15 +324,27 @@ fn w_grows_faster_and_faster_and_slowly_once_a_queue_forms() {
 fn overdue_answers_cut_until_one_comes_without_a_queue() {
     let mut rounds = Rounds::new();
     near(rounds.law.patience(), 0.05 + 0.1, "RTT + 0.1 s");
+    rounds.round(5e6, 5e6, 417, 0, 0.0);
     let once = rounds.overdue(5e6);
     near(once, 5e6, "one");
     let twice = rounds.overdue(once);
     near(twice, 3.5e6, "two");
     near(rounds.overdue(twice), 2.45e6, "three");
     assert!(rounds.round(2.45e6, 2.45e6, 204, 0, 0.0) >= 5e6, "taken back");
+    rounds.round(5e6, 5e6, 417, 0, 0.0);
     assert!(rounds.overdue(5e6) > rounds.overdue(5e6));
     // It comes with a queue: what is measured holds.
     assert!(rounds.round(3.5e6, 3.5e6, 292, 0, 500.0) < 3.5e6);
+}
+
+/// R8: 1 Mb/s of 4 is sent. 2.8, 1.96 and 1.37 Mb/s would leave room for it, 0.96 would not.
+#[test]
+fn silence_cuts_only_what_the_traffic_would_feel() {
+    let mut rounds = Rounds::new();
+    rounds.round(4e6, 1e6, 83, 0, 0.0);
+    (0..4).for_each(|_| near(rounds.overdue(4e6), 4e6, "room"));
+    near(rounds.overdue(4e6), 4e6 * libm::pow(OVERDUE, 4.0), "felt");
+    assert!(rounds.round(0.9604e6, 0.9e6, 75, 0, 0.0) >= 4e6, "taken back");
 }
 
 /// R9: 0.95 Mb/s arrive of 5: W = 0.85 R' / (1 - p0) = 0.85 Mb/s at p0 = 5 %. Not when less than 1.25 R' / (1 - p0) was sent
