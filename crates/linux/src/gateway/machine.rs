@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
@@ -117,7 +117,7 @@ impl Machine {
         let peer = Peer::new(&loaded.deployment);
         device::index(interface)?;
         device::fit(interface)?;
-        let socket = open(&loaded.deployment)?;
+        let socket = open(&loaded.deployment, None)?;
         let clock = Clock::new();
         let shared: Shared = Arc::new(Mutex::new(Status {
             clock: Some(clock),
@@ -640,8 +640,11 @@ impl Host for Machine {
     }
 }
 
-fn open(deployment: &Deployment) -> Result<UdpSocket, Error> {
+/// The socket of messages, bound to `own` where the file leaves the address open.
+fn open(deployment: &Deployment, own: Option<IpAddr>) -> Result<UdpSocket, Error> {
     let Deployment { listen, peer, .. } = deployment;
+    let own = own.filter(|_| listen.ip().is_unspecified());
+    let listen = &SocketAddr::new(own.unwrap_or(listen.ip()), listen.port());
     let failed = |e: io::Error| Error::Failed(format!("error: udp {listen}: {e}"));
     let socket = UdpSocket::bind(listen).map_err(|e| claims::taken("udp", *listen, &e))?;
     if deployment.whereabouts == Whereabouts::Fixed {

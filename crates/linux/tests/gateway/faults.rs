@@ -546,6 +546,22 @@ fn an_interface_that_changes_is_told_and_followed() {
     gateways.end();
 }
 
+/// The address comes back as the second of two, of which the kernel prefers the other one.
+#[test]
+fn an_address_that_comes_back_beside_another_is_used() {
+    let Some(gateways) = Gateways::usual() else { return };
+    let lab = &gateways.lab;
+    change_address(&gateways, "10.9.1.1", "10.9.1.7");
+    gateways.expect("g1", Fault::AddressChanged, &["10.9.1.1"]);
+    lab.inside("g1", "ip addr add 10.9.1.1/24 dev wan0");
+    lab.routes();
+    gateways.expect_over("g1", Fault::AddressChanged);
+    let answers = |status: &Status| status.sender.as_ref().map_or(0, |sender| sender.answers);
+    let before = answers(&lab.status("g1"));
+    lab.until("g1", "answered", SECONDS, |status| answers(status) > before + 2);
+    gateways.end();
+}
+
 /// A port of a bridge is refused at the start, so is a bridge; one that becomes a port is told.
 #[test]
 fn bridges_are_refused_by_name() {

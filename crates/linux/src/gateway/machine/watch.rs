@@ -243,25 +243,27 @@ impl Machine {
         if own == known_as && is_known {
             return self.end_fault(Fault::AddressChanged);
         }
-        let interface = &self.loaded.deployment.interface;
-        self.begin_fault(
-            Fault::AddressChanged,
-            format!(
-                "the address {known_as}, by which the peer knows this gateway, is not the machine's any more: give it back (ip \
-                 addr add {known_as}/LENGTH dev {interface}), or write the new one as `address` of [peer] at the peer{}",
-                if self.loaded.deployment.listen.ip().is_unspecified() { "" } else { " and as listen-address here" }
-            ),
-        );
-        if has_address(own) && !own.is_loopback() && !is_known {
-            return;
+        if !is_known {
+            let interface = &self.loaded.deployment.interface;
+            self.begin_fault(
+                Fault::AddressChanged,
+                format!(
+                    "the address {known_as}, by which the peer knows this gateway, is not the machine's any more: give it back \
+                     (ip addr add {known_as}/LENGTH dev {interface}), or write the new one as `address` of [peer] at the peer{}",
+                    if self.loaded.deployment.listen.ip().is_unspecified() { "" } else { " and as listen-address here" }
+                ),
+            );
+            if has_address(own) && !own.is_loopback() {
+                return;
+            }
         }
         let nowhere = UdpSocket::bind((if own.is_ipv4() { "127.0.0.1" } else { "::1" }, 0));
         let Ok(nowhere) = nowhere.and_then(|socket| socket.set_nonblocking(true).map(|()| socket)) else {
             return;
         };
-        // The port is free when the old socket is gone.
+        // The port is free when the old socket is gone. Of several addresses the kernel might take another one.
         drop(std::mem::replace(&mut self.socket, nowhere));
-        if let Ok(socket) = super::open(&self.loaded.deployment) {
+        if let Ok(socket) = super::open(&self.loaded.deployment, is_known.then_some(known_as)) {
             self.socket = socket;
         }
     }
