@@ -16,12 +16,12 @@
 //! | R5 | A = max(S - C (rho - 1), 0.8 through); C is learned anew when A jumps by half |
 //! | R6 | rho > 1.15 or A < 0.85 W, with a queue ahead of more than `FALLEN` q*: W = 0.85 A |
 //! | R5a | an answer tells of the W of its round (`past`): the queue ahead goes on as in the round, but for what W has changed since |
-//! | R7 | no queue and S >= 0.85 of the W of the round: W grows by a step a cycle up to `BEYOND` A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or `ROOM`, or a quarter of the RTT, before the next answer, but `KNOWN` below what was seen to come before the last fall, else 5 %, 10 % after four; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, and from what came before the last fall on; a round that was sent before the last growth is no news |
+//! | R7 | no queue and S >= 0.85 of the W of the round: W grows by a step a cycle up to `BEYOND` A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or `ROOM`, or a quarter of the RTT, before the next answer, but `KNOWN` below what was seen to come before the last fall, else 5 %, 10 % after four; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, not at all then above what came before the last fall, and by a step from that on; a round that was sent before the last growth is no news |
 //! | R1a | a round without a queue teaches p0 only when, or once, S <= 1.01 of the most that was seen to come, R / (1 - p0), since the last fall |
 //! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: W grows to 0.97 R / (1 - p0) of the suspect one at most, for `LID` at first, for twice as long each time that it ends so `AGAIN` near the last one, up to `LONGEST_LID` |
 //! | R8 | an answer that is overdue by `PATIENCE`: the next question leaves at once; W = 0.7 W for each after the first in a row, once that is below 1.2 S; undone by an answer without a queue, with excess up to through |
 //! | R9 | the other gateway reports that its rate fell to R': W = 0.85 R' / (1 - p0), when 1.25 times as much was sent all the time; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess |
-//! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS` and is more than half as long, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
+//! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS`, does not drain and is more than half as long, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
 //!
 //! While W grows or falls, and after R3, R8 and R9, the next question leaves a quarter of a cycle after the last one, and a
 //! fifth after what has made it so (`pace`). In the first `SURE` rounds of growth it does so only while half the budget of
@@ -79,6 +79,8 @@ const LONGEST_LID: Span = Span::from_secs(16);
 const AGAIN: f64 = 0.1;
 /// Share of what came through at first that is left when a queue is another's.
 const TAKEN: f64 = 0.8;
+/// T_r / T_s below which a queue drains.
+const DRAINS: f64 = 0.9;
 /// Such a queue is never shorter than this many times the target.
 const STANDING: f64 = 1.3;
 /// How long it must have stood.
@@ -662,8 +664,9 @@ impl Robust {
             Some(foreign) => foreign,
         };
         let is_old = view.asked.since(foreign.since) > STANDS;
-        foreign.proven |=
-            is_old && view.queue > foreign.queue / 2.0 && view.through < TAKEN * foreign.through;
+        // One that drains is what was sent before a fall.
+        let stands = view.rho > DRAINS && view.queue > foreign.queue / 2.0;
+        foreign.proven |= is_old && stands && view.through < TAKEN * foreign.through;
         self.foreign = Some(foreign);
         foreign.proven
     }
@@ -691,6 +694,10 @@ impl Robust {
         let room = (0.5 * self.full / base).min(f64::max(ROOM, self.rtt.min(1.0) / 4.0));
         if view.grows {
             self.streak = self.streak.min(1);
+            // More than the path carries is sent already.
+            if self.height.is_none() && !self.starting {
+                return estimate;
+            }
         }
         let gain = match self.streak {
             n if self.starting => 0.5 * f64::from(1u32 << n.min(8)),

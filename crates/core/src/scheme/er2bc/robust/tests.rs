@@ -302,7 +302,7 @@ fn a_fall_is_left_at_once() {
 }
 
 /// R7: from 1 Mb/s by steps of 60 kb/s twice, then by 10, 20 and 33.3 %: 0.1 s of queue in the 0.25 + 0.05 s until the next
-/// answer is less than 40 %.
+/// answer is less than 40 %. Once a queue forms it does not grow, and below what came before the last fall by a step.
 #[test]
 fn w_grows_faster_and_faster_and_slowly_once_a_queue_forms() {
     let mut rounds = Rounds::new();
@@ -312,11 +312,31 @@ fn w_grows_faster_and_faster_and_slowly_once_a_queue_forms() {
         near(w, expected, "growth");
     }
     // The queue grows by 8.4 ms, more than 5 ms and half a packet's 6.1; less than 1.5 of those still counts as empty.
-    let before = w;
-    w = rounds.round(w, w, (w / 12e3) as u64, 0, 8.4);
-    near(w, before + 60e3, "a step of 60 kb/s, which is more than 3 %");
+    near(rounds.round(w, w, (w / 12e3) as u64, 0, 8.4), w, "a queue forms");
+    rounds.round(w, w, (w / 12e3) as u64, 0, 0.0);
+    rounds.law.height = Some(3e6);
+    near(
+        rounds.round(w, w, (w / 12e3) as u64, 0, 8.4),
+        w + 60e3,
+        "a step of 60 kb/s, which is more than 3 %",
+    );
     // W that is not used does not grow.
     near(rounds.round(w, 0.84 * w, 100, 0, 8.4), w, "unused");
+}
+
+/// R10: 200 ms wait at 5 Mb/s, then more than half as much for nine seconds while 1 Mb/s comes: it is another's when it stands, and
+/// what was sent before a fall when it drains by 120 ms a second.
+#[test]
+fn a_queue_that_drains_is_ones_own() {
+    for (drains, is_anothers) in [(0.0, true), (120.0, false)] {
+        let mut rounds = Rounds::new();
+        rounds.round(5e6, 5e6, 417, 0, 200.0);
+        for n in 0..10 {
+            rounds.round(1e6, 1e6, 83, 0, 1400.0 - drains * f64::from(n));
+        }
+        let is_proven = rounds.law.foreign.is_some_and(|foreign| foreign.proven);
+        assert_eq!(is_proven, is_anothers, "{drains} ms a second");
+    }
 }
 
 /// R8: the first takes nothing, the others 0.7 W each; an answer without a queue takes it back.
