@@ -372,6 +372,8 @@ impl Robust {
         let height = if self.peak > 0.0 { estimate.min(self.peak) } else { estimate };
         self.height = Some(self.height.map_or(height, |before| before.max(height)));
         self.peak = through;
+        // What waits now was sent before.
+        self.foreign = None;
     }
 
     /// W(t) from W(t-1).

@@ -298,6 +298,7 @@ fn the_slope_of_the_delay_is_free_of_loss() {
 fn a_fall_is_left_at_once() {
     let mut rounds = Rounds::new();
     near(rounds.round(5e6, 5e6, 417, 0, 1000.0), 0.85 * 2e6, "0.85 A");
+    assert!(rounds.law.foreign.is_none(), "what waits is one's own");
     assert_eq!(rounds.law.hurries(), Some(Hurry::Moves));
 }
 
@@ -331,6 +332,8 @@ fn a_queue_that_drains_is_ones_own() {
     for (drains, is_anothers) in [(0.0, true), (120.0, false)] {
         let mut rounds = Rounds::new();
         rounds.round(5e6, 5e6, 417, 0, 200.0);
+        rounds.law.foreign = Some(Foreign { since: Time::ZERO, queue: 0.2, through: 5e6, proven: false });
+        rounds.queue = 1400.0;
         for n in 0..10 {
             rounds.round(1e6, 1e6, 83, 0, 1400.0 - drains * f64::from(n));
         }
