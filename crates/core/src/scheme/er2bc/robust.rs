@@ -18,7 +18,7 @@
 //! | R5a | an answer tells of the W of its round (`past`): the queue ahead goes on as in the round, but for what W has changed since |
 //! | R7 | no queue and S >= 0.85 of the W of the round: W grows by a step a cycle up to `BEYOND` A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or `ROOM`, or a quarter of the RTT, before the next answer, but `KNOWN` below what was seen to come before the last fall, else 5 %, 10 % after four; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, not at all then above what came before the last fall, and by a step from that on; a round that was sent before the last growth is no news |
 //! | R1a | a round without a queue teaches p0 only when, or once, S <= 1.01 of the most that was seen to come, R / (1 - p0), since the last fall |
-//! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: W grows to 0.97 R / (1 - p0) of the suspect one at most, for `LID` at first, for twice as long each time that it ends so `AGAIN` near the last one, up to `LONGEST_LID` |
+//! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: W grows to 0.97 R / (1 - p0) of the suspect one at most, for `LID` at first, for twice as long each time that it ends so `AGAIN` near the last one and `AGAIN_WITHIN` after it, up to `LONGEST_LID` |
 //! | R8 | an answer that is overdue by `PATIENCE`: the next question leaves at once; W = 0.7 W for each after the first in a row, once that is below 1.2 S; undone by an answer without a queue, with excess up to through |
 //! | R9 | the other gateway reports that its rate fell to R': W = 0.85 R' / (1 - p0), when 1.25 times as much was sent all the time; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess |
 //! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS`, does not drain and is more than half as long, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
@@ -75,8 +75,9 @@ const ROOM: f64 = 0.1;
 const LID: Span = Span::from_secs(2);
 /// The same after several times in a row.
 const LONGEST_LID: Span = Span::from_secs(16);
-/// Part of a lid that the next one may be away from it to be the same queue's.
+/// Part of a lid that the next one may be away from it, and how long after it, to be the same queue's.
 const AGAIN: f64 = 0.1;
+const AGAIN_WITHIN: Span = Span::from_secs(60);
 /// Share of what came through at first that is left when a queue is another's.
 const TAKEN: f64 = 0.8;
 /// T_r / T_s below which a queue drains.
@@ -187,7 +188,10 @@ struct Lid {
 impl Lid {
     /// One more, from `since` on.
     fn again(before: Option<Self>, at: f64, since: Time) -> Self {
-        let same = before.filter(|before| (at / before.at - 1.0).abs() <= AGAIN);
+        let is_same = |before: &Self| {
+            (at / before.at - 1.0).abs() <= AGAIN && since.since(before.since) <= AGAIN_WITHIN
+        };
+        let same = before.filter(is_same);
         let lasts = same.map_or(LID, |before| LONGEST_LID.min(before.lasts + before.lasts));
         Self { at, since, lasts }
     }

@@ -163,7 +163,7 @@ impl Noise {
 
     /// Nothing of the past compares with what comes.
     pub(super) fn forget_suspicion(&mut self) {
-        self.suspect = None;
+        (self.suspect, self.unproven) = (None, None);
     }
 }
 

@@ -114,6 +114,8 @@ fn a_lid_holds_longer_where_it_comes_again() {
         assert_eq!(next.lasts, Span::from_secs(seconds), "{at}");
         lid = Some(next);
     }
+    let late = Time::ZERO + Span::from_secs(61);
+    assert_eq!(Lid::again(lid, 5e6, late).lasts, Span::from_secs(2), "a minute later");
 }
 
 /// R3: after 40 of 400, rounds of 30 packets must lose 4 if the share is the path's: one is too few to tell, and W waits; of two
