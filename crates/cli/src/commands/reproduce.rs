@@ -101,6 +101,7 @@ pub(crate) static REPRODUCTIONS: &[Reproduction] = &[
             "scenarios/er2bc/lossy.toml",
             "scenarios/er2bc/lossy-tcp.toml",
             "scenarios/er2bc/steady.toml",
+            "scenarios/er2bc/varying.toml",
             "scenarios/er2bc/moving.toml",
             "scenarios/er2bc/grid.toml"
         ],
