@@ -282,7 +282,7 @@ fn quantities() {
             "queue = \"200pkt\"",
             "queue = { discipline = \"fifo\", limits = \"5pkt\" }",
             "x.toml:19:32: error: network.links.server-r1.queue: unknown key `limits` in a queue with \
-             discipline \"fifo\"; did you mean `limit`? allowed: discipline, limit, ecn-threshold",
+             discipline \"fifo\"; did you mean `limit`? allowed: discipline, limit, ecn-threshold, push-out",
         ),
         (
             "queue = \"200pkt\"",

@@ -194,7 +194,10 @@ fn build_ports(
             let queue = if is_host { &link.host_queue } else { &link.queue };
             let limit = match queue.params.get("limit") {
                 Some(Value::Limit(limit))
-                    if queue.discipline.name == "fifo" && queue.params.get("ecn-threshold").is_none() =>
+                    if queue.discipline.name == "fifo"
+                        && ["ecn-threshold", "push-out"]
+                            .iter()
+                            .all(|key| queue.params.get(key).is_none()) =>
                 {
                     Some(*limit)
                 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::dscp::code_point;
 use super::{Admission, Backlog, Discipline, Pkt, Qdisc, QdiscDef, QueueConfig, Verdict};
 use crate::params::{Kind, Limit, Params, Value, keys};
 use crate::time::{Span, Time};
@@ -10,30 +11,58 @@ use crate::time::{Span, Time};
 pub static DEF: QdiscDef = QdiscDef {
     name: "fifo",
     about: "Drop-tail: first in, first out, dropping what does not fit",
-    source: "Linux pfifo and bfifo",
+    source: "Linux pfifo and bfifo; Kroener, Hebuterne, Boyer, Gravey: Priority Management in ATM Switching Nodes, IEEE JSAC 9(3), 1991",
     keys: keys! {
         /// What may wait, not counting the packet in transmission
         "limit": Kind::Limit, default "1000pkt", from "Linux txqueuelen";
         /// ECN-capable packets that find more than this waiting are marked (DCTCP's K); absent: none
         "ecn-threshold": Kind::Limit, optional;
+        /// Code points, by name or number, whose packets make room where others would be dropped, the youngest first;
+        /// absent: none
+        "push-out": Kind::TextList, optional;
     },
-    check: |params| match (params.optional("ecn-threshold", Params::limit), params.limit("limit")) {
-        (Some(Limit::Packets(mark)), Limit::Packets(limit)) if mark >= limit => {
-            Err(("ecn-threshold", format!("\"{mark}pkt\" is not below the limit, \"{limit}pkt\"")))
-        }
-        (Some(Limit::Bytes(mark)), Limit::Bytes(limit)) if mark >= limit => {
-            Err(("ecn-threshold", format!("\"{mark}\" is not below the limit, \"{limit}\"")))
-        }
-        _ => Ok(()),
-    },
+    check,
     build: |params, _| {
         let drop_tail = DropTail { limit: params.limit("limit") };
-        Discipline::Fifo(match params.optional("ecn-threshold", Params::limit) {
+        let rule: Box<dyn Admission> = match params.optional("ecn-threshold", Params::limit) {
             Some(threshold) => Box::new(Step { drop_tail, threshold }),
             None => Box::new(drop_tail),
-        })
+        };
+        match low(params) {
+            Ok(0) | Err(_) => Discipline::Fifo(rule),
+            Ok(low) => Discipline::Ordered(Box::new(PushOut::new(rule, low))),
+        }
     },
 };
+
+fn check(params: &Params) -> Result<(), (&'static str, String)> {
+    let mark = "ecn-threshold";
+    match (params.optional(mark, Params::limit), params.limit("limit")) {
+        (Some(Limit::Packets(above)), Limit::Packets(limit)) if above >= limit => {
+            return Err((mark, format!("\"{above}pkt\" is not below the limit, \"{limit}pkt\"")));
+        }
+        (Some(Limit::Bytes(above)), Limit::Bytes(limit)) if above >= limit => {
+            return Err((mark, format!("\"{above}\" is not below the limit, \"{limit}\"")));
+        }
+        _ => {}
+    }
+    low(params).map(|_| ()).map_err(|unknown| {
+        (
+            "push-out",
+            format!(
+                "\"{unknown}\" is not a code point; write a number up to 63, \"LE\", \"AF41\" or \"CS1\""
+            ),
+        )
+    })
+}
+
+/// A bit for each code point of `push-out`; an error is the text that is none.
+fn low(params: &Params) -> Result<u64, String> {
+    let Some(Value::List(texts)) = params.get("push-out") else { return Ok(0) };
+    texts
+        .iter()
+        .try_fold(0, |set, text| code_point(text).map(|dscp| set | 1 << dscp).ok_or_else(|| text.clone()))
+}
 
 /// A drop-tail queue with `limit`.
 pub fn config(limit: Limit) -> QueueConfig {
@@ -66,6 +95,74 @@ impl Admission for Step {
             Verdict::Accept if pkt.ect && !backlog.within(self.threshold) => Verdict::Mark,
             verdict => verdict,
         }
+    }
+}
+
+/// First in, first out, where packets of some code points make room for others.
+struct PushOut {
+    rule: Box<dyn Admission>,
+    /// A bit for each of these code points.
+    low: u64,
+    /// Their packets and the others, by the order in which they came.
+    queues: [VecDeque<(u64, Pkt)>; 2],
+    backlogs: [Backlog; 2],
+    next: u64,
+}
+
+impl PushOut {
+    fn new(rule: Box<dyn Admission>, low: u64) -> Self {
+        Self { rule, low, queues: Default::default(), backlogs: Default::default(), next: 0 }
+    }
+
+    fn forget(&mut self, queue: usize, pkt: &Pkt) {
+        self.backlogs[queue].packets -= 1;
+        self.backlogs[queue].bytes -= u64::from(pkt.len);
+    }
+}
+
+impl Qdisc for PushOut {
+    fn enqueue(&mut self, now: Time, pkt: Pkt, dropped: &mut Vec<Pkt>) -> Verdict {
+        let queue = usize::from(self.low >> (pkt.dscp % 64) & 1 == 0);
+        let mut verdict = self.rule.admit(now, self.backlog(), Span::ZERO, &pkt);
+        if verdict == Verdict::Drop
+            && queue == 1
+            && self.rule.admit(now, self.backlogs[1], Span::ZERO, &pkt) != Verdict::Drop
+        {
+            while verdict == Verdict::Drop
+                && let Some((_, last)) = self.queues[0].pop_back()
+            {
+                self.forget(0, &last);
+                dropped.push(last);
+                verdict = self.rule.admit(now, self.backlog(), Span::ZERO, &pkt);
+            }
+        }
+        if verdict != Verdict::Drop {
+            self.backlogs[queue] = self.backlogs[queue].with(&pkt);
+            self.queues[queue].push_back((self.next, pkt));
+            self.next += 1;
+        }
+        verdict
+    }
+
+    fn dequeue(&mut self, _now: Time, _dropped: &mut Vec<Pkt>) -> Option<Pkt> {
+        let [low, others] = &self.queues;
+        let is_low = match (low.front(), others.front()) {
+            (Some((low, _)), Some((other, _))) => low < other,
+            (low, _) => low.is_some(),
+        };
+        let queue = usize::from(!is_low);
+        let (_, pkt) = self.queues[queue].pop_front()?;
+        self.forget(queue, &pkt);
+        Some(pkt)
+    }
+
+    fn next_ready(&self, now: Time) -> Option<Time> {
+        self.queues.iter().any(|queue| !queue.is_empty()).then_some(now)
+    }
+
+    fn backlog(&self) -> Backlog {
+        let [low, others] = self.backlogs;
+        Backlog { packets: low.packets + others.packets, bytes: low.bytes + others.bytes }
     }
 }
 
@@ -149,6 +246,33 @@ mod tests {
             [at(2, true), at(3, true), at(3, false), at(4, true)],
             [Verdict::Accept, Verdict::Mark, Verdict::Accept, Verdict::Drop]
         );
+    }
+
+    /// LE is 1, EF 46. The queue holds 500 bytes.
+    #[test]
+    fn the_youngest_low_packets_make_room_and_the_rest_keeps_its_order() {
+        let mut params = Params::defaults(DEF.keys);
+        params.set("limit", Value::Limit(Limit::Bytes(Bytes::new(500))));
+        params.set("push-out", Value::List(vec!["LE".to_owned(), "cs1".to_owned()]));
+        let site = super::super::Site::new(crate::units::Rate::ZERO, crate::rng::Stream::new(1, 0, "test"));
+        let Discipline::Ordered(mut q) = (DEF.build)(&params, site) else { panic!("it takes packets out") };
+        let mut put = |key, len, dscp| {
+            let mut dropped = Vec::new();
+            let verdict = q.enqueue(Time::ZERO, Pkt { dscp, ..pkt(key, len) }, &mut dropped);
+            (verdict == Verdict::Accept, dropped.iter().map(|pkt| pkt.key).collect::<Vec<u32>>())
+        };
+        for (key, dscp) in [(1, 1), (2, 0), (3, 8), (4, 46), (5, 1)] {
+            assert_eq!(put(key, 100, dscp), (true, vec![]));
+        }
+        assert_eq!(put(6, 100, 1), (false, vec![]), "low packets make no room for low ones");
+        assert_eq!(put(7, 350, 0), (false, vec![]), "all three would not do: 650 bytes");
+        assert_eq!(put(8, 150, 0), (true, vec![5, 3]));
+        assert_eq!(put(9, 100, 0), (true, vec![1]));
+        let left = core::iter::from_fn(|| q.dequeue(Time::ZERO, &mut Vec::new())).map(|pkt| pkt.key);
+        assert_eq!(left.collect::<Vec<u32>>(), [2, 4, 8, 9]);
+        assert_eq!(q.backlog(), Backlog::default());
+        params.set("push-out", Value::List(vec!["af9".to_owned()]));
+        assert_eq!(check(&params).unwrap_err().0, "push-out");
     }
 
     #[test]
