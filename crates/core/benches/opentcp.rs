@@ -4,7 +4,7 @@
 //! All roles run under OpenTCP2 with every host and port busy. What they observe is made up, so that the kernel's part, such
 //! as reading the state of each connection, is not in it; what they do is all in it: reading and writing messages,
 //! conditions, flows that begin and end, and looks at preconditions. Times are the thread's own CPU time where Linux states
-//! it.
+//! it. The shares of Table 1 are claims: printed with a verdict, and one that fails ends the bench with an error.
 
 #![expect(clippy::disallowed_methods, reason = "a bench measures time")]
 
@@ -31,8 +31,41 @@ const LOOK: Span = Span::from_millis(100);
 const PAPER: [(u64, Option<[f64; 2]>); 4] =
     [(1, None), (60, Some([0.9, 0.5])), (300, Some([0.0, 0.1])), (600, Some([0.0, 0.0]))];
 
+/// The paper prints one decimal place: what rounds to more than its number is above it.
+const ROUNDED: f64 = 0.05;
 fn main() -> Result<(), String> {
-    run(measure, print)
+    let mut failed = Vec::new();
+    let mut judged = || {
+        let all = measure();
+        failed = of(&all, |claim| claim["verdict"] == "fails");
+        all
+    };
+    run(&mut judged, print)?;
+    if failed.is_empty() { Ok(()) } else { Err(format!("claims that fail: {}", failed.join(", "))) }
+}
+
+/// Names of the claims of which `such` is true.
+fn of(all: &Json, such: impl Fn(&Json) -> bool) -> Vec<String> {
+    let claims = all["claims"].as_array().into_iter().flatten().filter(|claim| such(claim));
+    claims.filter_map(|claim| claim["id"].as_str().map(str::to_owned)).collect()
+}
+
+/// Per cent of a core in the cycle of `row`.
+fn share(row: &Json, key: &str) -> f64 {
+    number(row, key, "median") / 1e4 / row["cycle_s"].as_f64().unwrap_or(f64::NAN)
+}
+
+/// Table 1: ours takes no more of a core than what rounds to the paper's share.
+fn claims(rows: &[Json]) -> Vec<Json> {
+    let judge = |row: &Json, (part, key, paper): (&str, &str, &str)| {
+        let high = row[paper].as_f64()? + ROUNDED;
+        let (id, value) = (format!("table1-{part}/{}", row["cycle_s"]), share(row, key));
+        let verdict = if value < high { "ok" } else { "fails" };
+        Some(json!({ "id": id, "percent": value, "below": high, "verdict": verdict }))
+    };
+    let parts =
+        [("oracle", "oracle_us", "paper_oracle_percent"), ("agent", "agent_us", "paper_agent_percent")];
+    rows.iter().flat_map(|row| parts.map(|part| judge(row, part))).flatten().collect()
 }
 
 /// Seconds of agents, switches and Oracle in one cycle.
@@ -73,6 +106,7 @@ fn measure() -> Json {
         "rounds": ROUNDS,
         "hosts": RACKS * HOSTS_PER_RACK,
         "flows_per_host": FLOWS,
+        "claims": claims(&per_cycle),
         "cycles": per_cycle,
     })
 }
@@ -81,7 +115,7 @@ fn print(all: &Json) {
     println!(
         "{}, {} cores; {} hosts with {FLOWS} flows each, {} switches; medians of {ROUNDS} rounds; us of processor time in a \
          cycle, and per cent of one core\n",
-        all["machine"]["model"],
+        all["machine"]["model"].as_str().unwrap_or("unknown processor"),
         all["machine"]["cores"],
         all["hosts"],
         RACKS + 1,
@@ -102,7 +136,7 @@ fn print(all: &Json) {
         let period = row["cycle_s"].as_f64().unwrap_or(f64::NAN);
         let of = |key: &str| {
             let range = format!("{:.1} .. {:.1}", number(row, key, "min"), number(row, key, "max"));
-            let share = format!("{:.5}", number(row, key, "median") / 1e4 / period);
+            let share = format!("{:.5}", share(row, key));
             [format!("{:.1}", number(row, key, "median")), range, share]
         };
         let paper = |key: &str| row[key].as_f64().map_or_else(|| "-".to_owned(), |x| format!("{x:.1}"));
@@ -114,5 +148,16 @@ fn print(all: &Json) {
         cells.push(format!("{:.1}", number(row, "switch_us", "median")));
         table.add_row(cells);
     }
-    println!("{table}");
+    println!("{table}\n");
+    for claim in all["claims"].as_array().into_iter().flatten() {
+        let text = |key: &str| claim[key].as_str().unwrap_or("?");
+        let value = |key: &str| claim[key].as_f64().unwrap_or(f64::NAN);
+        println!(
+            "{:<15} {:<17} {:.5} % of a core, below {:.2}",
+            text("verdict"),
+            text("id"),
+            value("percent"),
+            value("below")
+        );
+    }
 }
