@@ -98,7 +98,7 @@ impl Admission for Step {
     }
 }
 
-/// First in, first out, where packets of some code points make room for others.
+/// First in, first out, where packets of some code points make room for others. Its rules look at lengths only.
 struct PushOut {
     rule: Box<dyn Admission>,
     /// A bit for each of these code points.
@@ -126,6 +126,7 @@ impl Qdisc for PushOut {
         let mut verdict = self.rule.admit(now, self.backlog(), Span::ZERO, &pkt);
         if verdict == Verdict::Drop
             && queue == 1
+            // Room is made only where it will be enough.
             && self.rule.admit(now, self.backlogs[1], Span::ZERO, &pkt) != Verdict::Drop
         {
             while verdict == Verdict::Drop
