@@ -18,9 +18,46 @@ pub fn code_point(text: &str) -> Option<u8> {
     }
 }
 
+/// A set of code points.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CodePoints(u64);
+
+impl CodePoints {
+    /// The code points that `texts` name; an error says which names none, and what does.
+    pub(super) fn parse(texts: &[String]) -> Result<Self, String> {
+        texts.iter().try_fold(Self::default(), |Self(set), text| {
+            let unknown = || {
+                format!(
+                    "\"{text}\" is not a code point; write a number up to 63, \"ef\", \"af41\" or \"cs6\""
+                )
+            };
+            code_point(text).map(|dscp| Self(set | 1 << dscp)).ok_or_else(unknown)
+        })
+    }
+
+    pub(super) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(super) const fn contains(self, dscp: u8) -> bool {
+        self.0 >> (dscp & 63) & 1 == 1
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_set_has_what_its_texts_name() {
+        let parse = |texts: &[&str]| {
+            CodePoints::parse(&texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>())
+        };
+        let set = parse(&["LE", "63", "0"]).unwrap();
+        assert!([0, 1, 63].iter().all(|dscp| set.contains(*dscp)) && !set.contains(2) && !set.contains(62));
+        assert!(parse(&[]).unwrap().is_empty() && !set.is_empty());
+        assert!(parse(&["ef", "af9"]).unwrap_err().starts_with("\"af9\" is not a code point"));
+    }
 
     #[test]
     fn names_are_those_of_the_rfcs() {

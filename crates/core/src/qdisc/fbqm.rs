@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 
 use self::classifier::{Classifier, RateClasses};
 use self::sketch::{Hash, LeadSketch, Slots};
-use super::dscp::code_point;
+use super::dscp::CodePoints;
 use super::fifo::DropTail;
 use super::red::{Average, Red, Settings, check_mean_packet, check_thresholds};
 use super::{Admission, Backlog, Discipline, Pkt, Qdisc, QdiscDef, Site, Verdict, ones};
@@ -103,12 +103,8 @@ fn check(params: &Params) -> Result<(), (&'static str, String)> {
     if cells.count_ones() != 1 {
         return Err(("cells", format!("{cells} is not a power of two")));
     }
-    if let Some(unknown) = params.list("fast-dscp").iter().find(|text| code_point(text).is_none()) {
-        return needs(
-            "fast-dscp",
-            unknown,
-            "is not a code point; write a number up to 63, \"EF\", \"AF41\" or \"CS5\"",
-        );
+    if let Err(unknown) = CodePoints::parse(&params.list("fast-dscp")) {
+        return Err(("fast-dscp", unknown));
     }
     if classes > 2 && sort_by == SortBy::Address {
         return Err((
@@ -233,9 +229,8 @@ impl Fbqm {
             }),
             SortBy::StartOrder => Sorting::Classes(Classifier::StartOrder { first: Vec::new(), classes }),
             SortBy::Address => {
-                let fast = params.list("fast-dscp");
-                let fast = fast.iter().filter_map(|text| code_point(text));
-                Sorting::Classes(Classifier::Address(fast.fold(0, |set, dscp| set | 1 << dscp)))
+                let fast = CodePoints::parse(&params.list("fast-dscp")).unwrap_or_default();
+                Sorting::Classes(Classifier::Address(fast))
             }
             SortBy::Rate => {
                 let in_order = params.choice::<Reclassify>("reclassify") == Reclassify::WhenDrained;

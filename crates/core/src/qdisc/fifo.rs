@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::dscp::code_point;
+use super::dscp::CodePoints;
 use super::{Admission, Backlog, Discipline, Pkt, Qdisc, QdiscDef, QueueConfig, Verdict};
 use crate::params::{Kind, Limit, Params, Value, keys};
 use crate::time::{Span, Time};
@@ -29,8 +29,8 @@ pub static DEF: QdiscDef = QdiscDef {
             None => Box::new(drop_tail),
         };
         match low(params) {
-            Ok(0) | Err(_) => Discipline::Fifo(rule),
-            Ok(low) => Discipline::Ordered(Box::new(PushOut::new(rule, low))),
+            Ok(low) if !low.is_empty() => Discipline::Ordered(Box::new(PushOut::new(rule, low))),
+            _ => Discipline::Fifo(rule),
         }
     },
 };
@@ -46,22 +46,12 @@ fn check(params: &Params) -> Result<(), (&'static str, String)> {
         }
         _ => {}
     }
-    low(params).map(|_| ()).map_err(|unknown| {
-        (
-            "push-out",
-            format!(
-                "\"{unknown}\" is not a code point; write a number up to 63, \"LE\", \"AF41\" or \"CS1\""
-            ),
-        )
-    })
+    low(params).map(|_| ()).map_err(|unknown| ("push-out", unknown))
 }
 
-/// A bit for each code point of `push-out`; an error is the text that is none.
-fn low(params: &Params) -> Result<u64, String> {
-    let Some(Value::List(texts)) = params.get("push-out") else { return Ok(0) };
-    texts
-        .iter()
-        .try_fold(0, |set, text| code_point(text).map(|dscp| set | 1 << dscp).ok_or_else(|| text.clone()))
+/// The code points of `push-out`.
+fn low(params: &Params) -> Result<CodePoints, String> {
+    CodePoints::parse(&params.optional("push-out", Params::list).unwrap_or_default())
 }
 
 /// A drop-tail queue with `limit`.
@@ -102,7 +92,7 @@ impl Admission for Step {
 struct PushOut {
     rule: Box<dyn Admission>,
     /// A bit for each of these code points.
-    low: u64,
+    low: CodePoints,
     /// Their packets and the others, by the order in which they came.
     queues: [VecDeque<(u64, Pkt)>; 2],
     backlogs: [Backlog; 2],
@@ -110,7 +100,7 @@ struct PushOut {
 }
 
 impl PushOut {
-    fn new(rule: Box<dyn Admission>, low: u64) -> Self {
+    fn new(rule: Box<dyn Admission>, low: CodePoints) -> Self {
         Self { rule, low, queues: Default::default(), backlogs: Default::default(), next: 0 }
     }
 
@@ -122,7 +112,7 @@ impl PushOut {
 
 impl Qdisc for PushOut {
     fn enqueue(&mut self, now: Time, pkt: Pkt, dropped: &mut Vec<Pkt>) -> Verdict {
-        let queue = usize::from(self.low >> (pkt.dscp % 64) & 1 == 0);
+        let queue = usize::from(!self.low.contains(pkt.dscp));
         let mut verdict = self.rule.admit(now, self.backlog(), Span::ZERO, &pkt);
         if verdict == Verdict::Drop
             && queue == 1

@@ -1,6 +1,7 @@
 //! Which class a packet belongs to. Class 0 is the slowest.
 
 use super::super::Pkt;
+use super::super::dscp::CodePoints;
 use super::sketch::{Hash, RateSketch};
 use crate::id::FlowId;
 use crate::time::{Span, Time};
@@ -17,8 +18,8 @@ pub enum Classifier {
         /// Number of classes.
         classes: usize,
     },
-    /// By code point: bit d is set when packets with DSCP d are fast.
-    Address(u64),
+    /// By code point: those that are fast.
+    Address(CodePoints),
 }
 
 impl Classifier {
@@ -39,7 +40,7 @@ impl Classifier {
                 });
                 *classes - 1 - position
             }
-            Self::Address(fast) => usize::from(*fast >> (pkt.dscp & 63) & 1 == 1),
+            Self::Address(fast) => usize::from(fast.contains(pkt.dscp)),
         }
     }
 
@@ -234,7 +235,7 @@ mod tests {
 
     #[test]
     fn code_points_in_the_set_are_fast() {
-        let mut address = Classifier::Address(1 << 46);
+        let mut address = Classifier::Address(CodePoints::parse(&["ef".to_owned()]).unwrap());
         assert_eq!(address.classify(Time::ZERO, &pkt(0, 100, 46)), 1);
         assert_eq!(address.classify(Time::ZERO, &pkt(0, 100, 0)), 0);
     }

@@ -14,6 +14,7 @@
 //! | R3 | excess without a queue: W = 0.97 R / (1 - p0), at least 0.7 W when S < 0.85 W, the first time not when that is above 1.2 S, and the round is suspect. W does not grow by it. When the next round with excess sends less and loses a share nearer to that of the suspect one than to 1 - R / S, what a full path would lose of it, or sends more and delivers half of what is more, the loss is the path's: both go to R1, and W comes back. Until enough packets were sent to tell, W does not grow |
 //! | R4 | rho = T_r / T_s without excess, which no loss disturbs; else S (1 - p0) / R; through = S / rho |
 //! | R5 | A = max(S - C (rho - 1), 0.8 through); C is learned anew when A jumps by half |
+//! | R5b | a queue at the end of a round alone, not long enough for R6, without excess, when 0.7 W is above 1.2 S: W stays, the next round tells |
 //! | R6 | rho > 1.15 or A < 0.85 W, with a queue ahead of more than `FALLEN` q*: W = 0.85 A; until W is back where it was, D6 drains a long queue by up to 0.4 A, 0.25 at an RTT of 0.6 s, and as fast for 0.3 s and half the RTT of queue |
 //! | R5a | an answer tells of the W of its round (`past`): the queue ahead goes on as in the round, but for what W has changed since |
 //! | R7 | no queue and S >= 0.85 of the W of the round: W grows by a step a cycle up to `BEYOND` A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or `ROOM`, or a quarter of the RTT, before the next answer, but `KNOWN` below what was seen to come before the last fall, else 5 %, 10 % after four; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, not at all then above what came before the last fall, and by a step from that on; a round that was sent before the last growth is no news |
@@ -616,6 +617,13 @@ impl Robust {
         if self.competes(view) {
             return self.compete(estimate, view);
         }
+        let ahead = self.ahead(view, capacity);
+        let is_deep = ahead > FALLEN * view.target;
+        // Packets sent at once have a queue too, and this traffic would not feel it if less were free: see it stand.
+        if !(view.busy() || is_deep || view.stale || view.excess) && estimate * OVERDUE > FELT * view.sent {
+            self.hurry = self.hurry.max(1);
+            return estimate;
+        }
         let mut measured = measured;
         if view.stale && view.busy() {
             self.resume = Some(measured);
@@ -635,9 +643,8 @@ impl Robust {
         self.free = Some(free);
         self.proven = free;
         self.anchor = (self.slope.is_learned() && capacity > SHARED * free).then_some(free);
-        let ahead = self.ahead(view, capacity);
         let fell = view.rho > 1.15 && view.sent > 1.1 * view.through || free < BELOW * estimate;
-        if fell && ahead > FALLEN * view.target {
+        if fell && is_deep {
             self.hurry = self.hurry.max(3);
             self.slope = Slope::default();
             self.fall(estimate, view.through);

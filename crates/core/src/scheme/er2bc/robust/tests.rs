@@ -304,6 +304,26 @@ fn a_fall_is_left_at_once() {
     assert_eq!(rounds.law.hurries(), Some(Hurry::Moves));
 }
 
+/// R5b: 1 Mb/s of 4 is sent, and 10 ms of queue are seen. W stays; when the next round ends with a queue too, it is measured.
+/// W of 1.1 is used, 130 ms are more than 4 q*, and lost packets are told at once.
+#[test]
+fn one_sight_of_a_queue_takes_nothing_that_is_not_used() {
+    for (again, w) in [(0.0, 4e6), (10.0, 1e6)] {
+        let mut rounds = Rounds::new();
+        rounds.round(4e6, 1e6, 83, 0, 0.0);
+        near(rounds.round(4e6, 1e6, 83, 0, 10.0), 4e6, "one sight");
+        assert_eq!(rounds.law.hurries(), Some(Hurry::Moves));
+        let next = rounds.round(4e6, 1e6, 83, 0, again);
+        assert!((next / w - 1.0).abs() < 0.1, "{next} after {again} ms");
+    }
+    for (estimate, lost, queue) in [(1.1e6, 0, 10.0), (4e6, 0, 130.0), (4e6, 20, 10.0)] {
+        let mut rounds = Rounds::new();
+        rounds.round(estimate, 1e6, 83, 0, 0.0);
+        let next = rounds.round(estimate, 1e6, 83, lost, queue);
+        assert!(next != estimate, "{estimate}, {lost} lost, {queue} ms: {next}");
+    }
+}
+
 /// R7: from 1 Mb/s by steps of 60 kb/s twice, then by 10, 20 and 33.3 %: 0.1 s of queue in the 0.25 + 0.05 s until the next
 /// answer is less than 40 %. Once a queue forms it does not grow, and below what came before the last fall by a step.
 #[test]
