@@ -23,16 +23,20 @@
 //! | R8 | an answer that is overdue by `PATIENCE`: the next question leaves at once; W = 0.7 W for each after the first in a row, once that is below 1.2 S; undone by an answer without a queue, with excess up to through |
 //! | R9 | the other gateway reports that its rate fell to R': W = 0.85 R' / (1 - p0), when 1.25 times as much was sent all the time; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess |
 //! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS`, does not drain and is more than half as long, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
+//! | R11 | w is the mean of the lesser of two changes of q in a row that go opposite ways, with a weight of an eighth: a queue is empty below 3 w too, but below no more than three quarters of Q; q* is 6 w at least; in a round of less than half a cycle, rho is nearer to 1 by 2 w / T_s |
+//! | R12 | a fall is over when R is above 1.3 times what came through. Where that was seen within 1.5 s of the last fall, less than 30 s ago, R7 begins with 0.9 of what W was before this one |
 //!
 //! While W grows or falls, and after R3, R8 and R9, the next question leaves a quarter of a cycle after the last one, and a
 //! fifth after what has made it so (`pace`). In the first `SURE` rounds of growth it does so only while half the budget of
 //! questions is left: W also grows now and then where the path stands. The other gateway looks at its counter between questions (`watch`).
 
+mod habit;
 mod noise;
 pub(super) mod pace;
 mod past;
 pub(super) mod watch;
 
+use self::habit::{Dips, Sway};
 use self::noise::{Acquittal, Noise, Suspect, Unproven};
 use self::past::Past;
 use super::delay::{Least, Round, Slope};
@@ -95,6 +99,8 @@ const SHARED: f64 = 1.5;
 const BEYOND: f64 = 1.5;
 /// Most that a step may be on the way up to what the path has carried before.
 const KNOWN: f64 = 0.5;
+/// Share of what W was before a fall that it takes at once where falls are short.
+const RETURNS: f64 = 0.9;
 /// Rounds of growth in a row after which it is the path that moves.
 const SURE: u32 = 2;
 /// Seconds of queueing that answers may have after a report.
@@ -136,6 +142,8 @@ pub(super) struct Robust {
     resume: Option<f64>,
     queueing: f64,
     proven: f64,
+    sway: Sway,
+    dips: Dips,
     /// Q: bits that wait when packets are lost.
     full: f64,
     /// The most that was seen to come, with what the path loses anyhow; forgotten in half an hour.
@@ -269,6 +277,8 @@ impl Robust {
             resume: None,
             queueing: 0.0,
             proven: 0.0,
+            sway: Sway::default(),
+            dips: Dips::default(),
             full: f64::INFINITY,
             peak: 0.0,
             height: None,
@@ -322,6 +332,7 @@ impl Robust {
         (self.least, self.shortest) = (Least::new(WINDOW), Least::new(WINDOW));
         (self.last, self.free, self.emptied, self.resume, self.before) = (None, None, None, None, None);
         (self.anchor, self.lid, self.foreign, self.cut) = (None, None, None, None);
+        (self.sway, self.dips) = (Sway::default(), Dips::default());
         (self.rtt, self.queueing, self.expected) = (f64::INFINITY, 0.0, 0.0);
         self.noise.forget_suspicion();
     }
@@ -361,7 +372,7 @@ impl Robust {
         }
         self.before.get_or_insert(estimate);
         (self.free, self.slope, self.starting, self.streak) = (None, Slope::default(), false, 0);
-        self.fall(estimate, through);
+        self.fall(now, estimate, through);
         self.anchor = None;
         self.told = true;
         self.cut = Some(now);
@@ -373,7 +384,8 @@ impl Robust {
     }
 
     /// The path carries `through` from now on; what it carried before, and W was, it may carry again.
-    fn fall(&mut self, estimate: f64, through: f64) {
+    fn fall(&mut self, now: Time, estimate: f64, through: f64) {
+        self.dips.fall(now, through);
         let height = if self.peak > 0.0 { estimate.min(self.peak) } else { estimate };
         self.height = Some(self.height.map_or(height, |before| before.max(height)));
         self.peak = through;
@@ -406,6 +418,7 @@ impl Robust {
             return estimate;
         }
         self.cut = None;
+        self.dips.see(view.asked, view.received);
         let estimate = self.recall(estimate, &view);
         if round.packets == 0 {
             return estimate;
@@ -465,7 +478,8 @@ impl Robust {
         self.silent = 0;
         let (packets, lost) = (round.packets as f64, round.lost.max(0) as f64);
         let grain = PACKET / round.received.max(estimate).max(1e5);
-        let empty = f64::max(0.008, 1.5 * grain);
+        self.sway.see(queue);
+        let empty = f64::max(0.008, 1.5 * grain).max(self.sway.empty(self.full / round.received.max(1e5)));
         let standing = queue > empty;
         let excess = self.noise.exceeds(packets, lost, standing);
         let was_standing = self.last.is_some_and(|last| last.standing);
@@ -485,6 +499,8 @@ impl Robust {
         } else {
             round.stretch
         };
+        let is_short = rho.is_finite() && round.span < self.cycle / 2.0;
+        let rho = if is_short { self.sway.steadied(rho, round.span) } else { rho };
         let start = round.asked.as_nanos().saturating_sub(Span::from_secs_f64(round.span).as_nanos());
         View {
             wanted: self.past.mean(Time::from_nanos(start), round.asked).unwrap_or(estimate).max(1.0),
@@ -494,7 +510,7 @@ impl Robust {
             packets,
             lost,
             queue,
-            target: f64::max(0.03, 4.0 * grain),
+            target: f64::max(0.03, 4.0 * grain).max(self.sway.target()),
             excess,
             standing,
             was_standing,
@@ -647,7 +663,7 @@ impl Robust {
         if fell && is_deep {
             self.hurry = self.hurry.max(3);
             self.slope = Slope::default();
-            self.fall(estimate, view.through);
+            self.fall(view.asked, estimate, view.through);
             return BELOW * free;
         }
         self.aim(free, capacity, ahead, falling, view)
@@ -738,6 +754,9 @@ impl Robust {
         }
         let mut next = base + f64::max(base * gain.min(most), step(base));
         if let Some(height) = self.height {
+            if self.dips.are_short() && !view.grows {
+                next = next.max(RETURNS * height);
+            }
             next = next.min(height.max(base));
             if next >= height {
                 (self.height, self.streak) = (None, 0);
@@ -764,8 +783,9 @@ impl Robust {
         // An emptied queue is worth more than a steady W: without it nothing is known of the clocks.
         let drain = if view.stale && ahead > target / 2.0 { shoot } else { drain(free) };
         // That of a fall drains at once; where the answer to that comes late, more slowly.
-        let slow = if self.height.is_some() { self.rtt.min(0.6) } else { 0.6 };
-        let deep = free * ((ahead - 2.0 * target) / (0.3 + slow / 2.0)).clamp(0.0, 0.4 - slow / 4.0);
+        let slow = self.rtt.min(0.6);
+        let fast = free * ((ahead - 2.0 * target) / (0.3 + slow / 2.0)).clamp(0.0, 0.4 - slow / 4.0);
+        let deep = if self.height.is_some() { fast } else { 0.0 };
         let aimed = free + (capacity * (goal - ahead) / self.cycle).clamp(-drain.max(deep), shoot);
         if view.stale || ahead > 0.9 * full || ahead > 6.0 * target {
             return aimed;

@@ -1,5 +1,6 @@
 //! Rule by rule, by hand.
 
+use super::habit::{Dips, Sway};
 use super::noise::{Noise, Suspect, Unproven};
 use super::pace::{Budget, Pace};
 use super::watch::{Fall, Looks, POLL, Watch};
@@ -281,18 +282,22 @@ fn chance_does_not_tell_how_long_the_queue_is() {
 
 /// R4 and R5 with D6: q from 40 to 140 ms in a second, rho = T_r / T_s = 1.1 although 5 % are lost as always. through =
 /// 5 / 1.1 = 4.5455, C = 1.5 through = 6.818 until more is known, A = max(5 - 6.818 * 0.1, 0.8 * 4.5455) = 4.318. The queue
-/// ahead, 140 + 0.1 * 50 = 145 ms, is above q* = 30: W = A - max(0.75 * 3 %, (145 - 60) / 600 = 14.17 %) A.
+/// ahead, 140 + 0.1 * 50 = 145 ms, is above q* = 30: W = A - 0.75 * 3 % A, and after a fall what is above q* within a
+/// cycle, A - 6.818 * 0.115.
 #[test]
 fn the_slope_of_the_delay_is_free_of_loss() {
-    let mut rounds = Rounds::new();
-    rounds.law.noise.absorb(1000.0, 50.0);
-    rounds.round(5e6, 5e6, 417, 21, 40.0);
-    rounds.law.slope = Slope::default();
-    rounds.law.free = None;
-    let w = rounds.round(4.4e6, 5e6, 417, 21, 140.0);
-    let free = 5e6 - 1.5 * 5e6 / 1.1 * 0.1;
-    near(rounds.law.proven(), free, "A");
-    assert!((w - free * (1.0 - 0.085 / 0.6)).abs() < 5e3, "{w}");
+    for (height, drains) in [(None, 0.0225 * 4.318e6), (Some(5e6), 6.818e6 * 0.115)] {
+        let mut rounds = Rounds::new();
+        rounds.law.noise.absorb(1000.0, 50.0);
+        rounds.round(5e6, 5e6, 417, 21, 40.0);
+        rounds.law.slope = Slope::default();
+        rounds.law.free = None;
+        rounds.law.height = height;
+        let w = rounds.round(4.4e6, 5e6, 417, 21, 140.0);
+        let free = 5e6 - 1.5 * 5e6 / 1.1 * 0.1;
+        near(rounds.law.proven(), free, "A");
+        assert!((w - (free - drains)).abs() < 5e3, "{w}");
+    }
 }
 
 /// R6: rho = 2 leaves half, through = 2.5; A = max(5 - 3.75, 0.8 * 2.5) = 2, W = 0.85 A at once: 1.02 s wait ahead.
@@ -345,6 +350,59 @@ fn w_grows_faster_and_faster_and_slowly_once_a_queue_forms() {
     );
     // W that is not used does not grow.
     near(rounds.round(w, 0.84 * w, 100, 0, 8.4), w, "unused");
+}
+
+/// R11: 0, 40, 10, 40 ms: 30 ms twice, after one change of 40 that none came before: w is 7/64 + 1/8 of 30 ms.
+#[test]
+fn what_only_grows_does_not_sway() {
+    let sway = |queues: &[f64]| {
+        let mut sway = Sway::default();
+        queues.iter().for_each(|queue| sway.see(queue * 1e-3));
+        sway
+    };
+    near(sway(&[0.0, 100.0, 400.0, 400.0]).target(), 0.0, "grows");
+    near(sway(&[0.0, 300.0, 200.0, 0.0]).target(), 6.0 * 0.1 / 8.0 * 7.0 / 8.0, "turns once");
+    let sways = sway(&[0.0, 40.0, 10.0, 40.0]);
+    let w = 0.03 * (7.0 / 64.0 + 1.0 / 8.0);
+    near(sways.empty(1.0), 3.0 * w, "empty");
+    near(sways.empty(0.012), 0.009, "three quarters of what overflows");
+    near(sways.target(), 6.0 * w, "q*");
+    near(sways.steadied(1.3, 0.25), 1.3 - 2.0 * w / 0.25, "grows by more than usual");
+    near(sways.steadied(0.95, 0.25), 1.0, "drains by less than usual");
+}
+
+/// R12: 1 Mb/s comes through in a fall; 1.4 is more than 1.3 of it. What came before the fall says nothing.
+#[test]
+fn a_fall_is_short_when_more_comes_soon() {
+    let at = |millis| Time::ZERO + Span::from_millis(millis);
+    for (seen, is_short) in [(1_400, true), (1_600, false)] {
+        let mut dips = Dips::default();
+        dips.fall(at(0), 1e6);
+        dips.see(at(0), 1.4e6);
+        dips.see(at(500), 1.2e6);
+        assert!(!dips.are_short(), "no more than came through");
+        dips.see(at(seen), 1.4e6);
+        assert_eq!(dips.are_short(), is_short, "{seen} ms");
+        dips.fall(at(31_000), 1e6);
+        assert_eq!(dips.are_short(), is_short, "remembered for 30 s");
+        dips.fall(at(32_000), 1e6);
+        assert!(!dips.are_short(), "no longer");
+    }
+}
+
+/// R12: from 1 Mb/s by a step, but at once to 0.9 of what it was before a fall where the last one was short, and not while a queue
+/// grows.
+#[test]
+fn w_comes_back_at_once_where_falls_are_short() {
+    for (is_short, queue, w) in [(false, 0.0, 1.06e6), (true, 0.0, 4.5e6), (true, 15.0, 1.06e6)] {
+        let mut rounds = Rounds::new();
+        rounds.law.height = Some(5e6);
+        if is_short {
+            rounds.law.dips.fall(Time::ZERO, 0.5e6);
+            rounds.law.dips.see(Time::ZERO + Span::from_secs(1), 1e6);
+        }
+        near(rounds.round(1e6, 1e6, 83, 0, queue), w, "back");
+    }
 }
 
 /// R10: 200 ms wait at 5 Mb/s, then more than half as much for nine seconds while 1 Mb/s comes: it is another's when it stands, and

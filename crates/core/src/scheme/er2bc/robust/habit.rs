@@ -1,0 +1,85 @@
+//! What a path does again and again: its queue goes to and fro, its capacity falls for a moment.
+
+use crate::time::{Span, Time};
+
+/// Weight of the last round in w.
+const WEIGHT: f64 = 0.125;
+/// A queue stands above so many times w, but above no more than `OF_FULL` of what overflows.
+const OF_SWAY: f64 = 3.0;
+const OF_FULL: f64 = 0.75;
+/// What T_r - T_s of a short round means nothing, as a multiple of w.
+const NOTHING: f64 = 2.0;
+/// A fall is over when so many times what came through in it comes.
+const OVER: f64 = 1.3;
+/// And was short when that is seen so soon.
+const SOON: Span = Span::from_millis(1_500);
+/// How long a short fall is remembered.
+const REMEMBERED: Span = Span::from_secs(30);
+
+/// R11: how far the queue goes to and fro, w: the mean of the lesser of two changes in a row, from round to round, that go
+/// opposite ways. A queue that only grows, or only drains, has none.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Sway {
+    queue: f64,
+    change: f64,
+    w: f64,
+}
+
+impl Sway {
+    /// After a round that ends with `queue`, in s.
+    pub(super) fn see(&mut self, queue: f64) {
+        let change = queue - self.queue;
+        let turned = if change * self.change < 0.0 { change.abs().min(self.change.abs()) } else { 0.0 };
+        self.w += WEIGHT * (turned - self.w);
+        (self.queue, self.change) = (queue, change);
+    }
+
+    /// Queue in s that is none yet, where one of `full` seconds overflows.
+    pub(super) fn empty(&self, full: f64) -> f64 {
+        (OF_SWAY * self.w).min(OF_FULL * full)
+    }
+
+    /// q* in s.
+    pub(super) fn target(&self) -> f64 {
+        2.0 * OF_SWAY * self.w
+    }
+
+    /// T_r / T_s of a short round of `span` seconds, without what the queue changes anyhow.
+    pub(super) fn steadied(&self, rho: f64, span: f64) -> f64 {
+        let change = rho - 1.0;
+        1.0 + change.signum() * (change.abs() - NOTHING * self.w / span.max(1e-3)).max(0.0)
+    }
+}
+
+/// R12: whether the capacity comes back soon after a fall.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Dips {
+    /// A fall that is not over, and what came through.
+    fell: Option<(Time, f64)>,
+    /// When the last one was over, and was short.
+    short: Option<Time>,
+}
+
+impl Dips {
+    /// A fall at `now`, to `through`.
+    pub(super) fn fall(&mut self, now: Time, through: f64) {
+        self.short = self.short.filter(|over| now.since(*over) <= REMEMBERED);
+        self.fell.get_or_insert((now, through));
+    }
+
+    /// A round that was asked for at `asked`, in which `received` came.
+    pub(super) fn see(&mut self, asked: Time, received: f64) {
+        if let Some((fell, through)) = self.fell
+            && asked > fell
+            && received > OVER * through
+        {
+            self.fell = None;
+            self.short = (asked.since(fell) < SOON).then_some(asked);
+        }
+    }
+
+    /// The last one was short.
+    pub(super) const fn are_short(&self) -> bool {
+        self.short.is_some()
+    }
+}
