@@ -15,7 +15,8 @@
 //! | R4 | rho = T_r / T_s without excess, which no loss disturbs; else S (1 - p0) / R; through = S / rho |
 //! | R5 | A = max(S - C (rho - 1), 0.8 through); C is learned anew when A jumps by half |
 //! | R5b | a queue at the end of a round alone, not long enough for R6, without excess, when 0.7 W is above 1.2 S: W stays, the next round tells |
-//! | R6 | rho > 1.15 or A < 0.85 W, with a queue ahead of more than `FALLEN` q*: W = 0.85 A; until W is back where it was, D6 drains a long queue by up to 0.4 A, 0.25 at an RTT of 0.6 s, and as fast for 0.3 s and half the RTT of queue |
+//! | R6 | rho > 1.15 or A < 0.85 W, with a queue ahead of more than `FALLEN` q*: W = 0.85 A; until W is back where it was, D6 drains a queue above 4 q* by up to 0.4 A, 0.25 at an RTT of 0.6 s, a shorter one by up to `TENTH`, and as fast for 0.3 s and half the RTT of queue |
+//! | R5c | until more is known, C is as many times through as it was times A last, 1.5 at first; a round that a fall lies in teaches neither C nor w |
 //! | R5a | an answer tells of the W of its round (`past`): the queue ahead goes on as in the round, but for what W has changed since |
 //! | R7 | no queue and S >= 0.85 of the W of the round: W grows by a step a cycle up to `BEYOND` A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or `ROOM`, or a quarter of the RTT, before the next answer, but `KNOWN` below what was seen to come before the last fall, else 5 %, 10 % after four; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, not at all then above what came before the last fall, and by a step from that on; a round that was sent before the last growth is no news |
 //! | R1a | a round without a queue teaches p0 only when, or once, S <= 1.01 of the most that was seen to come, R / (1 - p0), since the last fall |
@@ -60,6 +61,8 @@ impl Default for Settings {
 const WINDOW: Span = Span::from_secs(60);
 /// Bits of a packet.
 const PACKET: f64 = 12e3;
+/// C over A while nothing is known of it, and the most that is remembered.
+const UNKNOWN: f64 = 1.5;
 /// Share of W that must be sent for a round to say something of W.
 const USED: f64 = 0.85;
 /// Queues ahead above this many times the target are left at once.
@@ -103,6 +106,8 @@ const KNOWN: f64 = 0.5;
 const RETURNS: f64 = 0.9;
 /// Rounds of growth in a row after which it is the path that moves.
 const SURE: u32 = 2;
+/// Share of what is free that drains the end of a long queue: W is to be within a tenth of what is free soon.
+const TENTH: f64 = 0.09;
 /// Seconds of queueing that answers may have after a report.
 const REPORTED: f64 = 0.6;
 
@@ -134,6 +139,8 @@ pub(super) struct Robust {
     /// A'(t-1).
     free: Option<f64>,
     slope: Slope,
+    /// C over A, when it was known last.
+    others: f64,
     /// No queue and no loss was seen yet.
     starting: bool,
     /// When the queue was last empty.
@@ -244,6 +251,8 @@ struct View {
     /// The queue was not seen empty for too long.
     stale: bool,
     resume: Option<f64>,
+    /// The path was another when the round began.
+    spans_fall: bool,
 }
 
 impl View {
@@ -272,6 +281,7 @@ impl Robust {
             last: None,
             free: None,
             slope: Slope::default(),
+            others: UNKNOWN,
             starting: true,
             emptied: None,
             resume: None,
@@ -332,6 +342,7 @@ impl Robust {
         (self.least, self.shortest) = (Least::new(WINDOW), Least::new(WINDOW));
         (self.last, self.free, self.emptied, self.resume, self.before) = (None, None, None, None, None);
         (self.anchor, self.lid, self.foreign, self.cut) = (None, None, None, None);
+        self.others = UNKNOWN;
         (self.sway, self.dips) = (Sway::default(), Dips::default());
         (self.rtt, self.queueing, self.expected) = (f64::INFINITY, 0.0, 0.0);
         self.noise.forget_suspicion();
@@ -389,8 +400,9 @@ impl Robust {
         let height = if self.peak > 0.0 { estimate.min(self.peak) } else { estimate };
         self.height = Some(self.height.map_or(height, |before| before.max(height)));
         self.peak = through;
-        // What waits now was sent before.
+        // What waits now was sent before, and the last round does not compare with the next.
         self.foreign = None;
+        self.last = self.last.map(|last| Last { busy: false, ..last });
     }
 
     /// W(t) from W(t-1).
@@ -404,9 +416,13 @@ impl Robust {
     fn after(&mut self, estimate: f64, round: &Round) -> f64 {
         self.hurry = self.hurry.saturating_sub(1);
         self.tentative = false;
-        let view = self.look(estimate, round);
+        let mut view = self.look(estimate, round);
         // Rounds from before a report tell of the path before: they take nothing of it back, and what they say more is old.
         let cut = self.cut.filter(|cut| view.asked.since(*cut) < Span::from_secs_f64(round.span));
+        if cut.is_some() {
+            view.spans_fall = true;
+            self.sway.fell();
+        }
         if cut.is_some_and(|cut| view.asked <= cut) {
             self.keep(&view);
             return estimate;
@@ -521,6 +537,7 @@ impl Robust {
             answered_after: round.answered_after,
             stale,
             resume,
+            spans_fall: false,
         }
     }
 
@@ -593,7 +610,7 @@ impl Robust {
     /// R5, D2 and D3: A and C.
     fn measure(&mut self, view: &View) -> (f64, f64) {
         self.starting = false;
-        let capacity = self.slope.capacity(1.5 * view.through).max(view.through);
+        let capacity = self.slope.capacity(self.others * view.through).max(view.through);
         if let Some(last) = self.last.filter(|last| last.busy && view.busy()) {
             self.slope.learn(view.sent - last.sent, view.rho - last.rho, capacity);
         }
@@ -606,7 +623,7 @@ impl Robust {
     }
 
     fn keep(&mut self, view: &View) {
-        let (busy, standing) = (view.busy(), view.standing);
+        let (busy, standing) = (view.busy() && !view.spans_fall, view.standing);
         self.last = Some(Last { sent: view.sent, rho: view.rho, busy, standing });
     }
 
@@ -658,6 +675,9 @@ impl Robust {
         };
         self.free = Some(free);
         self.proven = free;
+        if self.slope.is_learned() {
+            self.others = (capacity / free).clamp(1.0, UNKNOWN);
+        }
         self.anchor = (self.slope.is_learned() && capacity > SHARED * free).then_some(free);
         let fell = view.rho > 1.15 && view.sent > 1.1 * view.through || free < BELOW * estimate;
         if fell && is_deep {
@@ -784,7 +804,8 @@ impl Robust {
         let drain = if view.stale && ahead > target / 2.0 { shoot } else { drain(free) };
         // That of a fall drains at once; where the answer to that comes late, more slowly.
         let slow = self.rtt.min(0.6);
-        let fast = free * ((ahead - 2.0 * target) / (0.3 + slow / 2.0)).clamp(0.0, 0.4 - slow / 4.0);
+        let most = if ahead > FALLEN * target { 0.4 - slow / 4.0 } else { TENTH };
+        let fast = free * ((ahead - 2.0 * target) / (0.3 + slow / 2.0)).clamp(0.0, most);
         let deep = if self.height.is_some() { fast } else { 0.0 };
         let aimed = free + (capacity * (goal - ahead) / self.cycle).clamp(-drain.max(deep), shoot);
         if view.stale || ahead > 0.9 * full || ahead > 6.0 * target {

@@ -34,6 +34,11 @@ impl Sway {
         (self.queue, self.change) = (queue, change);
     }
 
+    /// The last change was that of a fall: no other is its way back.
+    pub(super) fn fell(&mut self) {
+        self.change = 0.0;
+    }
+
     /// Queue in s that is none yet, where one of `full` seconds overflows.
     pub(super) fn empty(&self, full: f64) -> f64 {
         (OF_SWAY * self.w).min(OF_FULL * full)

@@ -300,6 +300,26 @@ fn the_slope_of_the_delay_is_free_of_loss() {
     }
 }
 
+/// R5c: alone on a path of 5 Mb/s, S of 5 and 5.1 give rho of 1 and 1.02. After a report of 1 Mb/s, 0.85 of it drain 200 of 600 ms
+/// in a second: rho = 0.8, A = 0.8 + C 0.2 = 1 with C = through. The round that the fall lies in, S = 5, says nothing of C.
+#[test]
+fn after_a_fall_c_is_what_comes_where_it_was_so_before() {
+    let mut rounds = Rounds::new();
+    let mut queue = 30.0;
+    for n in 0..40 {
+        let more = if n % 2 == 0 { 0.1e6 } else { -0.1e6 };
+        queue += more / 5e6 * 1e3;
+        rounds.round(5e6, 5e6 + more, 417, 0, queue);
+    }
+    assert!(rounds.law.others < 1.1, "{}", rounds.law.others);
+    let after = Time::ZERO + Span::from_secs_f64(rounds.at + 0.2);
+    let w = rounds.law.report(after, 5e6, 5e6, 1e6);
+    rounds.round(w, 5e6, 417, 0, 600.0);
+    rounds.round(0.8e6, 0.8e6, 67, 0, 400.0);
+    let free = rounds.law.proven();
+    assert!((free / 1e6 - 1.0).abs() < 0.05, "{free}");
+}
+
 /// R6: rho = 2 leaves half, through = 2.5; A = max(5 - 3.75, 0.8 * 2.5) = 2, W = 0.85 A at once: 1.02 s wait ahead.
 #[test]
 fn a_fall_is_left_at_once() {
@@ -362,6 +382,10 @@ fn what_only_grows_does_not_sway() {
     };
     near(sway(&[0.0, 100.0, 400.0, 400.0]).target(), 0.0, "grows");
     near(sway(&[0.0, 300.0, 200.0, 0.0]).target(), 6.0 * 0.1 / 8.0 * 7.0 / 8.0, "turns once");
+    let mut fall = sway(&[0.0, 300.0]);
+    fall.fell();
+    [0.2, 0.0].iter().for_each(|queue| fall.see(*queue));
+    near(fall.target(), 0.0, "a fall and its way back");
     let sways = sway(&[0.0, 40.0, 10.0, 40.0]);
     let w = 0.03 * (7.0 / 64.0 + 1.0 / 8.0);
     near(sways.empty(1.0), 3.0 * w, "empty");
