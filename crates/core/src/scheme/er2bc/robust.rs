@@ -569,7 +569,8 @@ impl Robust {
         let estimate = match verdict {
             Acquittal::Restored(before) => estimate.max(before),
             Acquittal::Guilty(through) => {
-                self.lid = Some(Lid::again(self.lid, 0.97 * through, view.asked));
+                let before = self.lid.filter(|_| !self.dips.are_short());
+                self.lid = Some(Lid::again(before, 0.97 * through, view.asked));
                 estimate
             }
             Acquittal::Open => return estimate,
