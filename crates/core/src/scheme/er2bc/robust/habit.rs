@@ -63,24 +63,32 @@ pub(super) struct Dips {
     fell: Option<(Time, f64)>,
     /// When the last one was over, and was short.
     short: Option<Time>,
+    /// W came back because falls are short, and nothing has shown that this one was.
+    bet: bool,
 }
 
 impl Dips {
     /// A fall at `now`, to `through`.
     pub(super) fn fall(&mut self, now: Time, through: f64) {
-        self.short = self.short.filter(|over| now.since(*over) <= REMEMBERED);
+        let is_lost = std::mem::take(&mut self.bet);
+        self.short = self.short.filter(|over| !is_lost && now.since(*over) <= REMEMBERED);
         self.fell.get_or_insert((now, through));
     }
 
-    /// A round that was asked for at `asked`, in which `received` came.
+    /// A round that began after the last fall and was asked for at `asked`, in which `received` came.
     pub(super) fn see(&mut self, asked: Time, received: f64) {
         if let Some((fell, through)) = self.fell
             && asked > fell
             && received > OVER * through
         {
-            self.fell = None;
+            (self.fell, self.bet) = (None, false);
             self.short = (asked.since(fell) < SOON).then_some(asked);
         }
+    }
+
+    /// W comes back although this fall may not be over.
+    pub(super) const fn bet(&mut self) {
+        self.bet = self.fell.is_some();
     }
 
     /// The last one was short.

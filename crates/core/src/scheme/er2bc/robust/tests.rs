@@ -414,6 +414,33 @@ fn a_fall_is_short_when_more_comes_soon() {
     }
 }
 
+/// R12: W came back, and the fall was not over; or it was.
+#[test]
+fn a_bet_that_is_lost_is_the_last() {
+    let at = |millis| Time::ZERO + Span::from_millis(millis);
+    for (received, is_short) in [(1.2e6, false), (1.4e6, true)] {
+        let mut dips = Dips::default();
+        dips.fall(at(0), 1e6);
+        dips.see(at(1_000), 2e6);
+        dips.fall(at(2_000), 1e6);
+        dips.bet();
+        dips.see(at(3_000), received);
+        dips.fall(at(3_100), 1e6);
+        assert_eq!(dips.are_short(), is_short, "{received}");
+    }
+}
+
+/// A report of 2.5 of 5 Mb/s, and an answer to a question after it: most of its round was before the fall, and 4 Mb/s came.
+#[test]
+fn a_round_from_before_a_fall_does_not_end_it() {
+    let mut rounds = Rounds::new();
+    rounds.round(5e6, 5e6, 417, 0, 0.0);
+    let now = Time::ZERO + Span::from_secs_f64(rounds.at + 0.8);
+    let w = rounds.law.report(now, 5e6, 5e6, 2.5e6);
+    rounds.round(w, 4e6, 333, 0, 0.0);
+    assert!(!rounds.law.dips.are_short());
+}
+
 /// R12: from 1 Mb/s by a step, but at once to 0.9 of what it was before a fall where the last one was short, and not while a queue
 /// grows.
 #[test]
