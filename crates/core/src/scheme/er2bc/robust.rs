@@ -25,7 +25,7 @@
 //! | R9 | the other gateway reports that its rate fell to R': W = 0.85 R' / (1 - p0), when 1.25 times as much was sent all the time; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess |
 //! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS`, does not drain and is more than half as long, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
 //! | R11 | w is the mean of the lesser of two changes of q in a row that go opposite ways, with a weight of an eighth: a queue is empty below 3 w too, but below no more than three quarters of Q; q* is 6 w at least; in a round of less than half a cycle, rho is nearer to 1 by 2 w / T_s |
-//! | R12 | a fall is over when R is above 1.3 times what came through. Where that was seen within 1.5 s of the last fall, less than 30 s ago, R7 begins with 0.9 of what W was before this one, and a lid is as long as the first; the next fall forgets it when this one was not over |
+//! | R12 | a fall is over when R is above 1.3 times what came through. Where that was seen within 1.5 s of the last fall, less than 30 s ago, R7 begins with 0.95 of what W was before this one, without hurry, and a lid is as long as the first; a round after that in which no more than 1.3 times as much came forgets it |
 //!
 //! While W grows or falls, and after R3, R8 and R9, the next question leaves a quarter of a cycle after the last one, and a
 //! fifth after what has made it so (`pace`). In the first `SURE` rounds of growth it does so only while half the budget of
@@ -103,7 +103,7 @@ const BEYOND: f64 = 1.5;
 /// Most that a step may be on the way up to what the path has carried before.
 const KNOWN: f64 = 0.5;
 /// Share of what W was before a fall that it takes at once where falls are short.
-const RETURNS: f64 = 0.9;
+const RETURNS: f64 = 0.95;
 /// Rounds of growth in a row after which it is the path that moves.
 const SURE: u32 = 2;
 /// Share of what is free that drains the end of a long queue: W is to be within a tenth of what is free soon.
@@ -435,7 +435,7 @@ impl Robust {
         }
         self.cut = None;
         if !view.spans_fall {
-            self.dips.see(view.asked, view.received);
+            self.dips.see(view.asked, round.span, view.received);
         }
         let estimate = self.recall(estimate, &view);
         if round.packets == 0 {
@@ -779,7 +779,9 @@ impl Robust {
         if let Some(height) = self.height {
             if self.dips.are_short() && !view.grows {
                 next = next.max(RETURNS * height);
-                self.dips.bet();
+                self.dips.bet(view.asked + Span::from_secs_f64(view.answered_after));
+                // The budget of questions lasts for one a second, and one after each fall.
+                (self.hurry, self.tentative) = (0, true);
             }
             next = next.min(height.max(base));
             if next >= height {

@@ -63,32 +63,32 @@ pub(super) struct Dips {
     fell: Option<(Time, f64)>,
     /// When the last one was over, and was short.
     short: Option<Time>,
-    /// W came back because falls are short, and nothing has shown that this one was.
-    bet: bool,
+    /// When W came back because falls are short, until a round shows whether this one was.
+    bet: Option<Time>,
 }
 
 impl Dips {
     /// A fall at `now`, to `through`.
     pub(super) fn fall(&mut self, now: Time, through: f64) {
-        let is_lost = std::mem::take(&mut self.bet);
-        self.short = self.short.filter(|over| !is_lost && now.since(*over) <= REMEMBERED);
+        self.short = self.short.filter(|over| now.since(*over) <= REMEMBERED);
+        self.bet = None;
         self.fell.get_or_insert((now, through));
     }
 
-    /// A round that began after the last fall and was asked for at `asked`, in which `received` came.
-    pub(super) fn see(&mut self, asked: Time, received: f64) {
-        if let Some((fell, through)) = self.fell
-            && asked > fell
-            && received > OVER * through
-        {
-            (self.fell, self.bet) = (None, false);
+    /// A round of `span` seconds that began after the last fall and was asked for at `asked`, in which `received` came.
+    pub(super) fn see(&mut self, asked: Time, span: f64, received: f64) {
+        let Some((fell, through)) = self.fell.filter(|(fell, _)| asked > *fell) else { return };
+        if received > OVER * through {
+            (self.fell, self.bet) = (None, None);
             self.short = (asked.since(fell) < SOON).then_some(asked);
+        } else if self.bet.is_some_and(|bet| asked >= bet + Span::from_secs_f64(span)) {
+            (self.short, self.bet) = (None, None);
         }
     }
 
     /// W comes back although this fall may not be over.
-    pub(super) const fn bet(&mut self) {
-        self.bet = self.fell.is_some();
+    pub(super) fn bet(&mut self, now: Time) {
+        self.bet = self.fell.map(|_| now);
     }
 
     /// The last one was short.
