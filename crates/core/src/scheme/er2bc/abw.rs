@@ -133,6 +133,7 @@ pub struct Estimator {
     open: VecDeque<(Seq, Counters)>,
     /// The last probe that both ends have counted.
     base: Option<Probe>,
+    beginnings: u32,
     estimate: f64,
     state: State,
     last: Option<Update>,
@@ -184,6 +185,7 @@ impl Estimator {
             settings,
             open: VecDeque::new(),
             base: None,
+            beginnings: 0,
             estimate: 0.0,
             state,
             last: None,
@@ -366,8 +368,14 @@ impl Estimator {
         }
     }
 
+    /// How often a probe was a new starting point: the first one, and after each restart of somebody.
+    pub(super) const fn beginnings(&self) -> u32 {
+        self.beginnings
+    }
+
     fn restart(&mut self, probe: Probe) {
         self.base = Some(probe);
+        self.beginnings += 1;
         match &mut self.state {
             State::Loss { .. } => {}
             State::Delay(delay) => delay.forget(),

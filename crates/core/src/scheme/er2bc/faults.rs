@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::probe::{Body, Message};
 use crate::control::{Gauges, Observation, Passed};
 use crate::id::{NodeId, PortId};
 use crate::runtime::faults::PathEnd;
@@ -293,4 +294,29 @@ proptest! {
         }
         prop_assert!(gateways.gauge("updates") > before, "no update after three good rounds");
     }
+}
+
+/// A watch lasts for minutes, but not beyond a restart of who watches: the sender says it again, twice.
+#[test]
+fn a_receiver_that_has_restarted_is_asked_to_watch_again() {
+    let mut gateways = Gateways::new("limit", "robust");
+    let watches = |gateways: &mut Gateways, rounds: usize| {
+        let mut watches = 0;
+        for _ in 0..rounds {
+            gateways.apply(&Step::Cycle(500, 0));
+            while let Some((payload, _)) = gateways.path.questions.first() {
+                watches +=
+                    usize::from(matches!(Message::decode(payload), Ok(Message { body: Body::Watch, .. })));
+                gateways.apply(&Step::Question(0, false));
+            }
+            while !gateways.path.answers.is_empty() {
+                gateways.apply(&Step::Answer(0, false));
+            }
+        }
+        watches
+    };
+    assert_eq!(watches(&mut gateways, 12), 2, "at the start");
+    assert_eq!(watches(&mut gateways, 12), 0, "once a minute later on");
+    gateways.apply(&Step::Restart(false));
+    assert_eq!(watches(&mut gateways, 8), 2, "after the restart");
 }

@@ -71,6 +71,11 @@ impl Lookout {
         }
     }
 
+    /// The other gateway may have begun anew: it watches nothing.
+    const fn on_restart(&mut self, now: Time) {
+        (self.watch, self.watched_with, self.unwatched) = (now, None, Self::WATCHES);
+    }
+
     /// Question `seq` is answered: when enough watches have left just before such a question, the next need not be soon.
     fn on_answered(&mut self, seq: Seq) {
         if self.watched_with.take_if(|with| !seq.precedes(*with)).is_some_and(|with| with == seq) {
@@ -139,6 +144,7 @@ impl Sender {
         });
         let has_changed = self.compare(seq, received);
         let trusts = self.watchdog.as_ref().is_none_or(|watchdog| watchdog.counts.verdict().is_none());
+        let begun = self.estimator.beginnings();
         let update = if trusts { self.estimator.on_answer(seq, self.on_link(received), now) } else { None };
         if let Some(update) = &update {
             self.shares.on_update(update);
@@ -148,6 +154,9 @@ impl Sender {
         }
         if let Some(lookout) = &mut self.lookout {
             lookout.on_answered(seq);
+            if self.estimator.beginnings() > begun && begun > 0 {
+                lookout.on_restart(now);
+            }
             match self.estimator.hurries() {
                 Some(Hurry::Moves) => lookout.pace.hasten(now, None),
                 Some(Hurry::ToSee) => lookout.pace.hasten_to_see(now),
