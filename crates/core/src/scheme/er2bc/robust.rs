@@ -14,10 +14,10 @@
 //! | R3 | excess without a queue: W = 0.97 R / (1 - p0), at least 0.7 W when S < 0.85 W, the first time not when that is above 1.2 S, and the round is suspect. W does not grow by it. When the next round with excess sends less and loses a share nearer to that of the suspect one than to 1 - R / S, what a full path would lose of it, or sends more and delivers half of what is more, the loss is the path's: both go to R1, and W comes back. Until enough packets were sent to tell, W does not grow |
 //! | R4 | rho = T_r / T_s without excess, which no loss disturbs; else S (1 - p0) / R; through = S / rho |
 //! | R5 | A = max(S - C (rho - 1), 0.8 through); C is learned anew when A jumps by half |
-//! | R5b | a queue at the end of a round alone, not long enough for R6, without excess, when 0.7 W is above 1.2 S: W stays, the next round tells |
-//! | R6 | rho > 1.15 or A < 0.85 W, with a queue ahead of more than `FALLEN` q*: W = 0.85 A; until W is back where it was, D6 drains a queue above 4 q* by up to 0.4 A, 0.25 at an RTT of 0.6 s, a shorter one by up to `TENTH`, and as fast for 0.3 s and half the RTT of queue |
-//! | R5c | until more is known, C is as many times through as it was times A last, 1.5 at first; a round that a fall lies in teaches neither C nor w |
 //! | R5a | an answer tells of the W of its round (`past`): the queue ahead goes on as in the round, but for what W has changed since |
+//! | R5b | a queue at the end of a round alone, not long enough for R6, without excess, when 0.7 W is above 1.2 S: W stays, the next round tells |
+//! | R5c | until more is known, C is as many times through as it was times A last, 1.5 at first; a round that a fall lies in teaches neither C nor w |
+//! | R6 | rho > 1.15 or A < 0.85 W, with a queue ahead of more than `FALLEN` q*: W = 0.85 A; until W is back where it was, D6 drains a queue above 4 q* by up to 0.4 A, 0.25 at an RTT of 0.6 s, a shorter one by up to `TENTH`, and as fast for 0.3 s and half the RTT of queue |
 //! | R7 | no queue and S >= 0.85 of the W of the round: W grows by a step a cycle up to `BEYOND` A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or `ROOM`, or a quarter of the RTT, before the next answer, but `KNOWN` below what was seen to come before the last fall, else 5 %, 10 % after four; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, not at all then above what came before the last fall, and by a step from that on; a round that was sent before the last growth is no news |
 //! | R1a | a round without a queue teaches p0 only when, or once, S <= 1.01 of the most that was seen to come, R / (1 - p0), since the last fall |
 //! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: W grows to 0.97 R / (1 - p0) of the suspect one at most, for `LID` at first, for twice as long each time that it ends so `AGAIN` near the last one and `AGAIN_WITHIN` after it, up to `LONGEST_LID` |
@@ -35,11 +35,13 @@ mod habit;
 mod noise;
 pub(super) mod pace;
 mod past;
+mod view;
 pub(super) mod watch;
 
-use self::habit::{Dips, Sway};
+use self::habit::{Dips, Lid, Sway};
 use self::noise::{Acquittal, Noise, Suspect, Unproven};
 use self::past::Past;
+use self::view::{USED, View};
 use super::delay::{Least, Round, Slope};
 use crate::time::{Span, Time};
 use crate::units::Rate;
@@ -63,8 +65,6 @@ const WINDOW: Span = Span::from_secs(60);
 const PACKET: f64 = 12e3;
 /// C over A while nothing is known of it, and the most that is remembered.
 const UNKNOWN: f64 = 1.5;
-/// Share of W that must be sent for a round to say something of W.
-const USED: f64 = 0.85;
 /// Queues ahead above this many times the target are left at once.
 const FALLEN: f64 = 4.0;
 /// Seconds that an answer may take beyond the least round-trip time and the last queueing.
@@ -79,13 +79,6 @@ const FELT: f64 = 1.2;
 const BELOW: f64 = 0.85;
 /// Most seconds of queue that a step may fill.
 const ROOM: f64 = 0.1;
-/// How long W stays below what came when a queue that does not show lost packets, the first time: it may have been chance.
-const LID: Span = Span::from_secs(2);
-/// The same after several times in a row.
-const LONGEST_LID: Span = Span::from_secs(16);
-/// Part of a lid that the next one may be away from it, and how long after it, to be the same queue's.
-const AGAIN: f64 = 0.1;
-const AGAIN_WITHIN: Span = Span::from_secs(60);
 /// Share of what came through at first that is left when a queue is another's.
 const TAKEN: f64 = 0.8;
 /// T_r / T_s below which a queue drains.
@@ -193,26 +186,6 @@ struct Last {
     standing: bool,
 }
 
-/// How far W may grow below a queue that does not show.
-#[derive(Clone, Copy, Debug)]
-struct Lid {
-    at: f64,
-    since: Time,
-    lasts: Span,
-}
-
-impl Lid {
-    /// One more, from `since` on.
-    fn again(before: Option<Self>, at: f64, since: Time) -> Self {
-        let is_same = |before: &Self| {
-            (at / before.at - 1.0).abs() <= AGAIN && since.since(before.since) <= AGAIN_WITHIN
-        };
-        let same = before.filter(is_same);
-        let lasts = same.map_or(LID, |before| LONGEST_LID.min(before.lasts + before.lasts));
-        Self { at, since, lasts }
-    }
-}
-
 /// A queue that stands.
 #[derive(Clone, Copy, Debug)]
 struct Foreign {
@@ -223,47 +196,6 @@ struct Foreign {
     through: f64,
     /// Another's.
     proven: bool,
-}
-
-/// A round as the rules see it.
-#[derive(Clone, Copy, Debug)]
-struct View {
-    sent: f64,
-    received: f64,
-    packets: f64,
-    lost: f64,
-    /// q, s.
-    queue: f64,
-    /// q*, s.
-    target: f64,
-    excess: bool,
-    standing: bool,
-    was_standing: bool,
-    rho: f64,
-    through: f64,
-    /// The queue grew within the round.
-    grows: bool,
-    asked: Time,
-    answered_after: f64,
-    /// W of the round, and at its end.
-    wanted: f64,
-    held: f64,
-    /// The queue was not seen empty for too long.
-    stale: bool,
-    resume: Option<f64>,
-    /// The path was another when the round began.
-    spans_fall: bool,
-}
-
-impl View {
-    const fn busy(&self) -> bool {
-        self.standing && self.was_standing
-    }
-
-    /// So much of W was sent that the round says something of it.
-    const fn is_used(&self) -> bool {
-        self.sent >= USED * self.wanted
-    }
 }
 
 impl Robust {

@@ -1,4 +1,4 @@
-//! What a path does again and again: its queue goes to and fro, its capacity falls for a moment.
+//! What a path does again and again: its queue goes to and fro, its capacity falls for a moment, loss comes where none shows.
 
 use crate::time::{Span, Time};
 
@@ -15,6 +15,14 @@ const OVER: f64 = 1.3;
 const SOON: Span = Span::from_millis(1_500);
 /// How long a short fall is remembered.
 const REMEMBERED: Span = Span::from_secs(30);
+
+/// How long W stays below what came when a queue that does not show lost packets, the first time: it may have been chance.
+const LID: Span = Span::from_secs(2);
+/// The same after several times in a row.
+const LONGEST_LID: Span = Span::from_secs(16);
+/// Part of a lid that the next one may be away from it, and how long after it, to be the same queue's.
+const AGAIN: f64 = 0.1;
+const AGAIN_WITHIN: Span = Span::from_secs(60);
 
 /// R11: how far the queue goes to and fro, w: the mean of the lesser of two changes in a row, from round to round, that go
 /// opposite ways. A queue that only grows, or only drains, has none.
@@ -94,5 +102,25 @@ impl Dips {
     /// The last one was short.
     pub(super) const fn are_short(&self) -> bool {
         self.short.is_some()
+    }
+}
+
+/// How far W may grow below a queue that does not show.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lid {
+    pub(super) at: f64,
+    pub(super) since: Time,
+    pub(super) lasts: Span,
+}
+
+impl Lid {
+    /// One more, from `since` on.
+    pub(super) fn again(before: Option<Self>, at: f64, since: Time) -> Self {
+        let is_same = |before: &Self| {
+            (at / before.at - 1.0).abs() <= AGAIN && since.since(before.since) <= AGAIN_WITHIN
+        };
+        let same = before.filter(is_same);
+        let lasts = same.map_or(LID, |before| LONGEST_LID.min(before.lasts + before.lasts));
+        Self { at, since, lasts }
     }
 }
