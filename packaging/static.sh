@@ -4,7 +4,7 @@
 #   packaging/static.sh [x86_64] [aarch64]        both when none is named
 #
 # Takes rustup; no C compiler: what is linked is Rust and the C library that comes with the target (musl). The programs in
-# the kernel (feature `bpf`) are left out. PROFILE=dev builds faster, and larger. Files go to target/static/.
+# the kernel are objects of the sources. PROFILE=dev builds faster, and larger. Files go to target/static/.
 set -eu
 cd "$(dirname "$0")/.."
 

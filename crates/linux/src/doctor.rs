@@ -22,6 +22,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::gateway;
 use crate::htb::{Class, Htb, Plan};
+use crate::kernel::tcp;
 use crate::netns::{self, apart, parameter};
 use crate::wiring::Wiring;
 use crate::{Error, syscall};
@@ -147,7 +148,7 @@ const PROGRAMS: &[(&str, &str, &[&str], Option<&str>)] = &[
     ("tc", "iproute2", NOBODY, Some("to look at queues by hand; no command starts it")),
     ("ip", "iproute2", NOBODY, Some("to look at namespaces by hand; no command starts it")),
     ("iperf3", "iperf3", NOBODY, Some("`emulate --traffic iperf3`; the lab has a sender of its own")),
-    ("clang", "clang", NOBODY, Some("to build BPF programs; running them needs none")),
+    ("clang", "clang", NOBODY, Some("to build the BPF programs anew; they come built")),
 ];
 
 /// What the gateway asks of nftables.
@@ -274,12 +275,9 @@ fn counting() -> Item {
     let purpose = "exact counters of `gateway`; without it counts by class counters and nftables";
     let item = Item::new("bpf", "counting in the order of packets", NOBODY, Some(purpose));
     match gateway::counts_in_order() {
-        Ok(()) => item.seen("built with the feature `bpf`; the kernel takes the programs"),
-        Err(why @ gateway::NoOrder::NotBuilt) => {
-            item.missing(why.to_string(), "`cargo install` with `--features bpf`, which takes clang")
-        }
-        Err(gateway::NoOrder::Refused(why)) => item.missing(
-            format!("built with the feature `bpf`, but: {why}"),
+        Ok(()) => item.seen("the kernel takes the programs"),
+        Err(why) => item.missing(
+            why.to_string(),
             "run as root (sudo), or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; Linux 6.6 or later",
         ),
     }
@@ -296,15 +294,9 @@ fn mptcp() -> Item {
 
 fn control_groups() -> Item {
     let item = Item::new("bpf", "cgroup2", NOBODY, Some("BPF on the connections of some processes"));
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let place = mounts.lines().find_map(|line| {
-        let mut words = line.split(' ').skip(1);
-        let place = words.next()?;
-        (words.next() == Some("cgroup2")).then_some(place)
-    });
-    match place {
-        Some(place) => item.seen(place),
-        None => item.missing("not mounted", "`mount -t cgroup2 none /sys/fs/cgroup`"),
+    match tcp::control_groups() {
+        Ok(place) => item.seen(place.display().to_string()),
+        Err(_) => item.missing("not mounted", "`mount -t cgroup2 none /sys/fs/cgroup`"),
     }
 }
 
@@ -408,12 +400,7 @@ fn all_tried() -> Vec<Item> {
     items.extend(of("filter", FILTERS));
     items.push(Item::new("nftables", "rules and counters", GATEWAY, Some("classification and counting")));
     items.extend(of("tcp", CONTROLS));
-    items.push(Item::new(
-        "bpf",
-        "system call",
-        NOBODY,
-        Some("programs that count for `gateway`, when built with them"),
-    ));
+    items.push(Item::new("bpf", "system call", NOBODY, Some("programs that count for `gateway`")));
     items
 }
 

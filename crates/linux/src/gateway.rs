@@ -36,7 +36,7 @@ use bandmaster_core::scheme::er2bc::probe;
 pub use daemon::{End, run};
 pub use faults::{Fault, FaultStatus};
 pub use install::{Restored, restore};
-pub use order::{NoOrder, counting, counts_in_order};
+pub use order::{counting, counts_in_order};
 pub use plan::{Plan, plan};
 pub use status::{ClassStatus, ReceiverStatus, Refused, SenderStatus, State, Status, status};
 

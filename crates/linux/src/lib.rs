@@ -10,6 +10,7 @@ pub mod gateway;
 pub mod htb;
 pub mod iperf3;
 mod journal;
+pub mod kernel;
 pub mod lab;
 mod limits;
 pub mod netns;

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use bandmaster_core::time::Span;
 use nix::sys::epoll::{Epoll, EpollEvent};
+use socket2::{Domain, Socket, Type};
 
 /// What the kernel tells of a TCP connection, as far as the lab reads it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -168,6 +169,24 @@ fn set_policy(policy: i32, priority: i32) -> io::Result<()> {
     // SAFETY: 0 is the calling thread; the kernel reads one `sched_param`, which is live.
     let done = unsafe { libc::sched_setscheduler(0, policy, &raw const param) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The number by which the kernel knows the calling thread's network namespace. Needs Linux 5.14.
+pub(crate) fn namespace_cookie() -> io::Result<u64> {
+    let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
+    let mut cookie = 0u64;
+    let mut len = size_of_val(&cookie) as libc::socklen_t;
+    // SAFETY: the descriptor is open; the kernel writes at most `len` bytes into `cookie`, which is live.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut len,
+        )
+    };
+    if done == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Makes a BPF map and lets it go, to see whether that is allowed.

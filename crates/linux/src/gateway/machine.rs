@@ -23,12 +23,13 @@ use super::clock::{Clock, seconds_of_day};
 use super::counters::{self, Received, Sent};
 use super::install;
 use super::journal::State;
-use super::order::{self, NoOrder, Order};
+use super::order::{self, Order};
 use super::peer::Peer;
 use super::shaper::Rates;
 use super::status::{self, ClassStatus, SenderStatus, Shared, State as PeerState, Status};
 use super::{Error, Loaded, claims, device, metrics, rules};
 use crate::htb::Htb;
+use crate::kernel::Refused;
 
 mod counts;
 mod shaping;
@@ -147,8 +148,8 @@ impl Machine {
             (None, COUNTING_DRY.to_owned())
         } else {
             let order = Order::attach(&loaded.deployment);
-            if let Err(NoOrder::Refused(why)) = &order {
-                warn!(why, "cannot count in the order of packets");
+            if let Err(Refused(why)) = &order {
+                info!(why, "cannot count in the order of packets");
             }
             let counting = order::how(loaded.deployment.role, order.as_ref().map(|_| ()));
             (order.ok(), counting)
@@ -546,7 +547,7 @@ impl Machine {
         }
         if self.unseen >= MOST_UNSEEN {
             let interface = &self.loaded.deployment.interface;
-            self.lose_order(&NoOrder::Refused(format!("questions do not leave by {interface}")));
+            self.lose_order(&Refused(format!("questions do not leave by {interface}")));
         }
     }
 

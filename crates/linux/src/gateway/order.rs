@@ -1,46 +1,22 @@
 //! Counts in the order of packets, by programs in the kernel: behind the shaper, and before everything that arrives.
 //!
-//! They are part of the program when it is built with the feature `bpf`. Nothing of them is left when the process ends,
-//! whatever ends it: each is held by a file descriptor only.
+//! Nothing of them is left when the process ends, whatever ends it: each is held by a file descriptor only.
 
 use bandmaster_core::control::Passed;
 use bandmaster_core::scheme::er2bc::deployment::Role;
 
 use super::Loaded;
+use crate::kernel::Refused;
 
-#[cfg(not(feature = "bpf"))]
-mod absent;
-#[cfg(feature = "bpf")]
 mod program;
 
-#[cfg(not(feature = "bpf"))]
-pub(super) use absent::Order;
-#[cfg(feature = "bpf")]
 pub(super) use program::Order;
-
-/// Why there is none.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum NoOrder {
-    /// The program was built without the feature `bpf`.
-    NotBuilt,
-    /// The kernel does not take it, or the deployment is beyond it.
-    Refused(String),
-}
-
-impl std::fmt::Display for NoOrder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NotBuilt => f.write_str("built without the feature `bpf`"),
-            Self::Refused(why) => f.write_str(why),
-        }
-    }
-}
 
 /// Whether this program could count in the order of packets here: loads everything, attaches nothing.
 ///
 /// # Errors
 /// Why not.
-pub fn counts_in_order() -> Result<(), NoOrder> {
+pub fn counts_in_order() -> Result<(), Refused> {
     Order::load(Role::Both).map(drop)
 }
 
@@ -51,7 +27,7 @@ pub fn counting(loaded: &Loaded) -> String {
 }
 
 /// How packets are counted in a run that changes something.
-pub(super) fn how(role: Role, order: Result<(), &NoOrder>) -> String {
+pub(super) fn how(role: Role, order: Result<(), &Refused>) -> String {
     let Err(why) = order else {
         return "programs in the kernel (eBPF), in the order of packets".to_owned();
     };

@@ -19,6 +19,10 @@ const NODES: [&str; 4] = ["s", "g1", "r", "g2"];
 pub(crate) const GATEWAY_1: &str = "10.9.1.1";
 pub(crate) const GATEWAY_2: &str = "10.9.2.1";
 pub(crate) const SINK: &str = "10.2.0.2";
+/// Starts a process that may load no program into the kernel.
+pub(crate) const NO_PROGRAMS: [&str; 2] = ["setpriv", "--bounding-set=-sys_admin,-bpf,-perfmon"];
+/// The environment variable with which all gateways are started so: they count by classes and rules.
+const WITHOUT_PROGRAMS: &str = "BANDMASTER_TEST_WITHOUT_PROGRAMS";
 const KEY: &[u8] = b"a secret of thirty-two bytes....";
 
 pub(crate) struct Lab {
@@ -150,7 +154,6 @@ impl Lab {
     }
 
     /// Another link of the same names between `r` and `g2`, without a bottleneck.
-    #[cfg(feature = "bpf")]
     pub(crate) fn renew_right(&self) {
         self.inside("r", "ip link del dev right");
         self.make_right();
@@ -225,7 +228,8 @@ impl Lab {
 
     /// Starts this test program in the namespace of `node`, to do `words` (see [`super::child`]).
     pub(crate) fn start(&self, node: &str, words: &str) -> Running {
-        self.start_by(&[], node, words)
+        let without = std::env::var_os(WITHOUT_PROGRAMS).is_some();
+        self.start_by(if without { &NO_PROGRAMS } else { &[] }, node, words)
     }
 
     /// Starts this test program by another one.
@@ -436,7 +440,6 @@ impl Running {
     }
 
     /// A folder of `/proc`.
-    #[cfg(feature = "bpf")]
     pub(crate) fn folder(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}", self.0.id()))
     }

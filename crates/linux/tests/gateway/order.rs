@@ -1,10 +1,10 @@
-//! Counting in the order of packets, by programs in the kernel (feature `bpf`).
+//! Counting in the order of packets, by programs in the kernel.
 
 use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::lab::{KEYED, Lab, receiver, sender};
+use super::lab::{KEYED, Lab, NO_PROGRAMS, receiver, sender};
 use super::machine::{in_time, timely};
 
 /// What a run has shown.
@@ -81,33 +81,24 @@ fn exact(kbits: u64) -> Result<(), String> {
 
 /// Before each question both ends have counted the same packets and bytes, and the estimate never falls.
 #[test]
-#[cfg_attr(
-    not(feature = "bpf"),
-    ignore = "needs the feature `bpf`; without it, shows what class counters do"
-)]
 fn both_ends_count_the_same_before_each_question_at_20_mbit() {
     in_time("both_ends_count_the_same_before_each_question_at_20_mbit", || exact(4000));
 }
 
 #[test]
-#[cfg_attr(
-    not(feature = "bpf"),
-    ignore = "needs the feature `bpf`; without it, shows what class counters do"
-)]
 fn both_ends_count_the_same_before_each_question_at_95_mbit() {
     in_time("both_ends_count_the_same_before_each_question_at_95_mbit", || exact(19_000));
 }
 
-/// Without the privilege, or the feature, the classes are counted, and status and log say why.
+/// Without the privilege the classes are counted, and status and log say why.
 #[test]
 fn without_programs_the_classes_are_counted() {
     let Some(lab) = Lab::build("2mbit") else { return };
     let g2 = lab.start("g2", &lab.gateway("g2", &receiver(KEYED)));
-    let bounded = ["setpriv", "--bounding-set=-sys_admin,-bpf,-perfmon"];
-    let g1 = lab.start_by(&bounded, "g1", &lab.gateway("g1", &sender(KEYED, "")));
+    let g1 = lab.start_by(&NO_PROGRAMS, "g1", &lab.gateway("g1", &sender(KEYED, "")));
     let status =
         lab.until("g1", "answered", 20, |status| status.sender.as_ref().is_some_and(|s| s.answers > 1));
-    let why = if cfg!(feature = "bpf") { "not permitted" } else { "built without the feature `bpf`" };
+    let why = "not permitted";
     assert!(
         status.counting.contains("class counters") && status.counting.contains(why),
         "{}",
@@ -117,7 +108,6 @@ fn without_programs_the_classes_are_counted() {
     assert!(g1.stop() && g2.stop());
 }
 
-#[cfg(feature = "bpf")]
 mod programs {
     use std::collections::BTreeSet;
     use std::fs;

@@ -5,12 +5,13 @@ use tracing::{info, warn};
 
 use super::super::Error;
 use super::super::counters;
-use super::super::order::{self, NoOrder};
+use super::super::order;
 use super::{EPOCH, MARGIN, Machine, device, rules, status};
+use crate::kernel::Refused;
 
 impl Machine {
     /// From now on without the program in the kernel.
-    pub(super) fn lose_order(&mut self, why: &NoOrder) {
+    pub(super) fn lose_order(&mut self, why: &Refused) {
         let counting = order::how(self.loaded.deployment.role, Err(why));
         warn!(counting, "no longer counts in the order of packets");
         status::lock(&self.shared).counting = counting;

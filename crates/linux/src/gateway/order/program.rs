@@ -2,20 +2,21 @@
 
 use std::net::IpAddr;
 
+use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData};
+use aya::programs::BtfTracePoint;
 use aya::programs::links::LinkOrder;
 use aya::programs::tc::{SchedClassifier, SchedClassifierLinkId, TcAttachOptions, TcAttachType};
-use aya::programs::{BtfTracePoint, ProgramError};
-use aya::{Btf, Ebpf};
 use bandmaster_core::control::Passed;
 use bandmaster_core::scheme::er2bc::deployment::{Deployment, Match, Prefix, Protocol, Role, Whereabouts};
 
-use super::{Direction, NoOrder, Note};
+use super::{Direction, Note};
 use crate::gateway::counters::link_header;
 use crate::gateway::{device, journal};
 use crate::htb::class_handle;
+use crate::kernel::{self, Refused, program, refused};
 
-static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/order.o"));
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/order.o");
 
 /// Program, and the tracepoint that it is attached to: what a queue discipline gives away.
 const DEPARTURES: (&str, &str) = ("departs", "qdisc_dequeue");
@@ -49,10 +50,10 @@ pub(in crate::gateway) struct Order {
 
 impl Order {
     /// Lets the kernel check the programs that `role` needs.
-    pub(super) fn load(role: Role) -> Result<Self, NoOrder> {
-        let mut kernel = Ebpf::load(OBJECT).map_err(refused)?;
+    pub(super) fn load(role: Role) -> Result<Self, Refused> {
+        let mut kernel = kernel::load(OBJECT)?;
         let mut map = |name: &str| {
-            kernel.take_map(name).ok_or_else(|| NoOrder::Refused(format!("map {name} is not in the program")))
+            kernel.take_map(name).ok_or_else(|| Refused(format!("map {name} is not in the program")))
         };
         let settings = Array::try_from(map("SETTINGS")?).map_err(refused)?;
         let rules = Array::try_from(map("RULES")?).map_err(refused)?;
@@ -60,7 +61,7 @@ impl Order {
         let notes = HashMap::try_from(map("NOTES")?).map_err(refused)?;
         let mut new = Self { kernel, role, settings, rules, counts, notes, sent: Sent::default(), at: None };
         if role != Role::Receiver {
-            let types = Btf::from_sys_fs().map_err(refused)?;
+            let types = kernel::types()?;
             new.departures()?.load(DEPARTURES.1, &types).map_err(refused)?;
         }
         if role != Role::Sender {
@@ -70,9 +71,9 @@ impl Order {
     }
 
     /// Begins to count for `deployment`, from nothing.
-    pub(in crate::gateway) fn attach(deployment: &Deployment) -> Result<Self, NoOrder> {
+    pub(in crate::gateway) fn attach(deployment: &Deployment) -> Result<Self, Refused> {
         if deployment.whereabouts != Whereabouts::Fixed {
-            return Err(NoOrder::Refused("the peer's address is not fixed".to_owned()));
+            return Err(Refused("the peer's address is not fixed".to_owned()));
         }
         let mut new = Self::load(deployment.role)?;
         new.sent.header = link_header(&deployment.interface).into();
@@ -84,8 +85,8 @@ impl Order {
     }
 
     /// Goes to the device of that name, when it is another one than before; whether it was.
-    pub(in crate::gateway) fn follow(&mut self, deployment: &Deployment) -> Result<bool, NoOrder> {
-        let index = device::index(&deployment.interface).map_err(|e| NoOrder::Refused(e.to_string()))?;
+    pub(in crate::gateway) fn follow(&mut self, deployment: &Deployment) -> Result<bool, Refused> {
+        let index = device::index(&deployment.interface).map_err(|e| Refused(e.to_string()))?;
         if self.at.as_ref().is_some_and(|(at, _)| *at == index) {
             return Ok(false);
         }
@@ -107,17 +108,17 @@ impl Order {
     }
 
     /// Counts by another deployment of the same role and interface; the counts go on.
-    pub(in crate::gateway) fn set(&mut self, deployment: &Deployment) -> Result<(), NoOrder> {
+    pub(in crate::gateway) fn set(&mut self, deployment: &Deployment) -> Result<(), Refused> {
         match self.at {
             Some((index, _)) => self.tell(deployment, index),
             None => Ok(()),
         }
     }
 
-    fn tell(&mut self, deployment: &Deployment, index: i32) -> Result<(), NoOrder> {
+    fn tell(&mut self, deployment: &Deployment, index: i32) -> Result<(), Refused> {
         let rules = deployment.data.iter().flat_map(compile).collect::<Vec<_>>();
         if rules.len() > MOST_RULES {
-            return Err(NoOrder::Refused(format!(
+            return Err(Refused(format!(
                 "data: {} combinations of source, destination and ports; the program in the kernel takes {MOST_RULES}",
                 rules.len()
             )));
@@ -150,11 +151,11 @@ impl Order {
         self.sent.begin_anew();
     }
 
-    fn departures(&mut self) -> Result<&mut BtfTracePoint, NoOrder> {
+    fn departures(&mut self) -> Result<&mut BtfTracePoint, Refused> {
         program(&mut self.kernel, DEPARTURES.0)
     }
 
-    fn arrivals(&mut self) -> Result<&mut SchedClassifier, NoOrder> {
+    fn arrivals(&mut self) -> Result<&mut SchedClassifier, Refused> {
         program(&mut self.kernel, ARRIVALS)
     }
 }
@@ -182,37 +183,6 @@ impl Sent {
     fn begin_anew(&mut self) {
         self.before = self.last;
     }
-}
-
-fn program<'a, P>(kernel: &'a mut Ebpf, name: &str) -> Result<&'a mut P, NoOrder>
-where
-    &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
-{
-    let missing = || NoOrder::Refused(format!("program {name} is not in the object"));
-    kernel.program_mut(name).ok_or_else(missing)?.try_into().map_err(refused)
-}
-
-/// Characters of a line of the kernel that are told.
-const MOST_SAID: usize = 200;
-
-/// The message with its causes: the kernel's word is the last of them.
-fn refused(error: impl std::error::Error) -> NoOrder {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let said = next.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = next.source();
-    }
-    // The kernel's log of a check goes on for pages, and ends with what is wrong.
-    let mut lines = text.lines();
-    let first = lines.next().unwrap_or_default().chars().take(MOST_SAID).collect::<String>();
-    let last = lines.rfind(|line| !line.is_empty() && !line.starts_with("processed ")).unwrap_or_default();
-    let last = last.chars().take(MOST_SAID).collect::<String>();
-    let text = if last.is_empty() { first } else { format!("{first} ... {last}") };
-    NoOrder::Refused(text)
 }
 
 /// `struct settings`.

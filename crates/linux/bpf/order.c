@@ -3,27 +3,10 @@
 // Notes at each question how much data has passed before it, in the order of packets.
 //
 // `departs` sees what the queue discipline gives away, and reads the counters of the classes' queues at a question: while
-// it runs, no other packet leaves them. `arrives` counts what comes in, before the rules of nftables. Types of the kernel are named with the members used; the loader finds their places.
+// it runs, no other packet leaves them. `arrives` counts what comes in, before the rules of nftables.
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
+#include "kernel.h"
 
-#define SEC(name) __attribute__((section(name), used))
-#define INLINE static inline __attribute__((always_inline))
-#define KERNEL __attribute__((preserve_access_index))
-#define AS_NETWORK(x) __builtin_bswap16(x)
-
-#define MAP(name, kind, k, v, most)                                                                                    \
-    struct {                                                                                                           \
-        int (*type)[kind];                                                                                             \
-        k *key;                                                                                                        \
-        v *value;                                                                                                      \
-        int (*max_entries)[most];                                                                                      \
-    } name SEC(".maps")
-
-enum { ARRAY = 2, LRU_HASH = 9 }; // enum bpf_map_type
 enum { FROM_NETWORK_HEADER = 1 };  // enum bpf_hdr_start_off
 enum { NEXT = -1 };                // TCX_NEXT
 enum { BYTE_OFFSET = 0 };          // BPF_FIELD_BYTE_OFFSET
@@ -36,8 +19,6 @@ enum { MOST_RULES = 64, MOST_PORTS = 8, MOST_EXTENSIONS = 4 };
 enum { QUEUE_LISTS = 16, MOST_IN_LIST = 16, MOST_AT_ONCE = 64 };
 #define SECOND 1000000000ULL
 
-static void *(*map_lookup)(const void *, const void *) = (void *)1;
-static long (*map_update)(const void *, const void *, const void *, u64) = (void *)2;
 static long (*skb_load)(const void *, u32, void *, u32, u32) = (void *)68;
 static long (*read_kernel)(void *, u32, const void *) = (void *)113;
 static u64 (*boot_time)(void) = (void *)125;

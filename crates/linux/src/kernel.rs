@@ -1,0 +1,63 @@
+//! Programs in the kernel (eBPF), which come with this program as objects: nothing is compiled where it runs.
+
+pub mod tcp;
+
+use std::fmt;
+
+use aya::programs::ProgramError;
+use aya::{Btf, Ebpf};
+
+/// Why the kernel does not take a program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refused(pub(crate) String);
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Hands the maps and programs of `object` to the kernel, which checks programs when they are loaded.
+pub(crate) fn load(object: &[u8]) -> Result<Ebpf, Refused> {
+    if cfg!(target_endian = "big") {
+        return Err(Refused("the programs come for little-endian machines".to_owned()));
+    }
+    Ebpf::load(object).map_err(refused)
+}
+
+/// The types of this kernel. Reading them takes 0.3 to 2 s.
+pub(crate) fn types() -> Result<Btf, Refused> {
+    Btf::from_sys_fs().map_err(refused)
+}
+
+/// A program of an object that is loaded, as the kind that it is.
+pub(crate) fn program<'a, P>(kernel: &'a mut Ebpf, name: &str) -> Result<&'a mut P, Refused>
+where
+    &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
+{
+    let missing = || Refused(format!("program {name} is not in the object"));
+    kernel.program_mut(name).ok_or_else(missing)?.try_into().map_err(refused)
+}
+
+/// Characters of a line of the kernel that are told.
+const MOST_SAID: usize = 200;
+
+/// The message with its causes: the kernel's word is the last of them.
+pub(crate) fn refused(error: impl std::error::Error) -> Refused {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let said = next.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = next.source();
+    }
+    // The kernel's log of a check goes on for pages, and ends with what is wrong.
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default().chars().take(MOST_SAID).collect::<String>();
+    let last = lines.rfind(|line| !line.is_empty() && !line.starts_with("processed ")).unwrap_or_default();
+    let last = last.chars().take(MOST_SAID).collect::<String>();
+    let text = if last.is_empty() { first } else { format!("{first} ... {last}") };
+    Refused(text)
+}
