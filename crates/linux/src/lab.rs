@@ -2,6 +2,7 @@
 //! controllers that the simulator runs.
 
 mod schemes;
+mod tuner;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -37,6 +38,7 @@ use crate::syscall::{self, TcpInfo};
 use crate::timing::Timing;
 use crate::traffic::{Sockets, Traffic};
 use crate::workplan::Workplan;
+use tuner::Tuner;
 
 /// Real-time priority of the traffic and the roles: below the forwarder's.
 const PRIORITY: i32 = 10;
@@ -121,6 +123,8 @@ pub(crate) struct Lab<'a> {
     runner: Runner,
     post: Post,
     probes: Probes,
+    /// None when no role changes TCP.
+    tuner: Option<Tuner>,
     /// Why the trial cannot go on, from within a role's action.
     failed: Option<Error>,
     toggles: Toggles,
@@ -160,6 +164,7 @@ impl<'a> Lab<'a> {
         let measured_port = plan.measured_port(scenario);
         let meters = Meters::new(scenario, &plan.flows, &roles, &plan.links.rates, measured_port);
         let probes = Probes::open(&roles, scenario, trial, &network.nodes)?;
+        let tuner = Tuner::new(&roles, &network.nodes)?;
         let runner =
             Runner::new::<Lab<'_>>(roles, inventory).map_err(|lacks| Error::Missing(lacks.to_string()))?;
 
@@ -183,6 +188,7 @@ impl<'a> Lab<'a> {
             runner,
             post: scenario.post(trial),
             probes,
+            tuner,
             failed: None,
             forwarder,
             remarks: Remarks::new(),
@@ -449,6 +455,7 @@ impl<'a> Lab<'a> {
             let metrics = sojourns.as_ref().map(Sojourns::metrics).unwrap_or_default();
             (fct.into_iter().chain(of_queue).collect(), metrics)
         });
+        self.remarks.extend(self.tuner.map(Tuner::remarks).into_iter().flatten());
         Ok(Trial { record, remarks: self.remarks, ports, health })
     }
 

@@ -4,7 +4,6 @@
 //! read, and set, by a program that goes over all of the calling thread's namespace. Both end with the process, whatever ends
 //! it; what they have set on a living connection stays.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -276,36 +275,24 @@ impl Connection {
     }
 }
 
-/// The programs at work; they end with it.
-pub struct HostTcp {
+/// Sets connections that begin, by a program on a control group; it ends with this.
+pub struct NewConnections {
     kernel: Ebpf,
     settings: SettingsMap,
-    living: SettingsMap,
     outcomes: Outcomes,
 }
 
-impl fmt::Debug for HostTcp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostTcp").finish_non_exhaustive()
-    }
-}
-
-impl HostTcp {
-    /// Lets the kernel check the programs; nothing is set yet.
+impl NewConnections {
+    /// Lets the kernel check the program; nothing is set yet.
     ///
     /// # Errors
-    /// Why it does not take them.
+    /// Why it does not take it.
     pub fn load() -> Result<Self, Refused> {
         let mut kernel = load(OBJECT)?;
-        let mut map = |name: &str| {
-            kernel.take_map(name).ok_or_else(|| Refused(format!("map {name} is not in the program")))
-        };
-        let settings = HashMap::try_from(map("SETTINGS")?).map_err(refused)?;
-        let living = HashMap::try_from(map("LIVING")?).map_err(refused)?;
-        let outcomes = Array::try_from(map("OUTCOMES")?).map_err(refused)?;
+        let settings = HashMap::try_from(map(&mut kernel, "SETTINGS")?).map_err(refused)?;
+        let outcomes = Array::try_from(map(&mut kernel, "OUTCOMES")?).map_err(refused)?;
         program::<SockOps>(&mut kernel, BEGINS)?.load().map_err(refused)?;
-        program::<Iter>(&mut kernel, LOOKS)?.load("tcp", &types()?).map_err(refused)?;
-        Ok(Self { kernel, settings, living, outcomes })
+        Ok(Self { kernel, settings, outcomes })
     }
 
     /// From now on connections are set that programs in `group` begin or accept, and in all groups below.
@@ -331,12 +318,41 @@ impl HostTcp {
         self.settings.insert(namespace, settings.bytes(), 0).map_err(refused)
     }
 
-    /// A living connection gets these settings at the next [`look`](Self::look), and at each after that.
+    /// What became of the settings so far, in the order of [`KINDS`].
+    ///
+    /// # Errors
+    /// Why the kernel does not say.
+    pub fn outcomes(&self) -> Result<[Outcome; KINDS.len()], Refused> {
+        outcomes(&self.outcomes)
+    }
+}
+
+/// Reads living connections, and sets them, by a program that goes over all of a namespace; it ends with this.
+pub struct LiveConnections {
+    kernel: Ebpf,
+    settings: SettingsMap,
+    outcomes: Outcomes,
+}
+
+impl LiveConnections {
+    /// Lets the kernel check the program; nothing is set yet. Takes 0.3 to 2 s, once.
+    ///
+    /// # Errors
+    /// Why it does not take it.
+    pub fn load() -> Result<Self, Refused> {
+        let mut kernel = load(OBJECT)?;
+        let settings = HashMap::try_from(map(&mut kernel, "LIVING")?).map_err(refused)?;
+        let outcomes = Array::try_from(map(&mut kernel, "OUTCOMES")?).map_err(refused)?;
+        program::<Iter>(&mut kernel, LOOKS)?.load("tcp", &types()?).map_err(refused)?;
+        Ok(Self { kernel, settings, outcomes })
+    }
+
+    /// A connection gets these settings at the next [`look`](Self::look), and at each after that.
     ///
     /// # Errors
     /// Why the kernel does not do so.
     pub fn set(&mut self, cookie: u64, settings: &Settings) -> Result<(), Refused> {
-        self.living.insert(cookie, settings.bytes(), 0).map_err(refused)
+        self.settings.insert(cookie, settings.bytes(), 0).map_err(refused)
     }
 
     /// A connection is left as it is.
@@ -344,10 +360,10 @@ impl HostTcp {
     /// # Errors
     /// Why the kernel does not do so.
     pub fn leave(&mut self, cookie: u64) -> Result<(), Refused> {
-        forget(&mut self.living, cookie)
+        forget(&mut self.settings, cookie)
     }
 
-    /// Sets the living connections of the calling thread's namespace that are to be set, and tells of all that carry data.
+    /// Sets the connections of the calling thread's namespace that are to be set, and tells of all that carry data.
     ///
     /// # Errors
     /// Why the kernel does not do so.
@@ -366,15 +382,23 @@ impl HostTcp {
     /// # Errors
     /// Why the kernel does not say.
     pub fn outcomes(&self) -> Result<[Outcome; KINDS.len()], Refused> {
-        let mut all = [Outcome::default(); KINDS.len()];
-        for (number, outcome) in (0..).zip(&mut all) {
-            let bytes = self.outcomes.get(&number, 0).map_err(refused)?;
-            let u64_at = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
-            let said = i32::from_ne_bytes(std::array::from_fn(|i| bytes[16 + i]));
-            *outcome = Outcome { done: u64_at(0), refused: u64_at(8), error: -said };
-        }
-        Ok(all)
+        outcomes(&self.outcomes)
     }
+}
+
+fn map(kernel: &mut Ebpf, name: &str) -> Result<aya::maps::Map, Refused> {
+    kernel.take_map(name).ok_or_else(|| Refused(format!("map {name} is not in the program")))
+}
+
+fn outcomes(map: &Outcomes) -> Result<[Outcome; KINDS.len()], Refused> {
+    let mut all = [Outcome::default(); KINDS.len()];
+    for (number, outcome) in (0..).zip(&mut all) {
+        let bytes = map.get(&number, 0).map_err(refused)?;
+        let u64_at = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let said = i32::from_ne_bytes(std::array::from_fn(|i| bytes[16 + i]));
+        *outcome = Outcome { done: u64_at(0), refused: u64_at(8), error: -said };
+    }
+    Ok(all)
 }
 
 fn forget(map: &mut SettingsMap, key: u64) -> Result<(), Refused> {

@@ -13,6 +13,8 @@ use bandmaster_core::runtime::{Host, Refusal, Runner};
 use bandmaster_core::scenario::{NodeFault, Transport};
 use bandmaster_core::scheme::Act;
 use bandmaster_core::time::Time;
+use bandmaster_core::topology::NodeKind;
+use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::{Bytes, Rate, tcp_headers};
 use bandmaster_core::workload::flow_key;
 
@@ -186,9 +188,17 @@ impl Lab<'_> {
 }
 
 impl Host for Lab<'_> {
-    /// All but the TCP of nodes, and windows in passing packets.
-    const ACTS: &'static [Act] =
-        &[Act::SetWindow, Act::SetRate, Act::MeasureRtt, Act::Probe, Act::SetClass, Act::Send, Act::Watch];
+    /// All but windows in passing packets.
+    const ACTS: &'static [Act] = &[
+        Act::SetWindow,
+        Act::SetRate,
+        Act::MeasureRtt,
+        Act::Probe,
+        Act::SetClass,
+        Act::Tune,
+        Act::Send,
+        Act::Watch,
+    ];
 
     fn wake(&mut self, role: usize, at: Time) {
         self.push(at, Event::Wakeup(role));
@@ -272,6 +282,13 @@ impl Host for Lab<'_> {
     fn measure_rtt(&mut self, node: NodeId, flow: FlowId) -> Result<(), Refusal> {
         // Linux measures it from the data, with timestamps or without.
         self.has_end(flow, node)
+    }
+
+    fn tune(&mut self, node: NodeId, tuning: Tuning) -> Result<(), Refusal> {
+        if self.scenario.topology.nodes[node.index()].kind != NodeKind::Host {
+            return Err(Refusal::Unknown);
+        }
+        self.tuner.as_mut().map_or(Err(Refusal::Unable), |tuner| tuner.tune(node, &tuning))
     }
 
     fn set_class(
