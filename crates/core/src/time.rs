@@ -43,6 +43,15 @@ impl Time {
         Span(self.0.saturating_sub(earlier.0))
     }
 
+    /// The first multiple of `step`, from the start on, that is not earlier.
+    #[must_use]
+    pub const fn up_to(self, step: Span) -> Self {
+        match self.0.checked_next_multiple_of(step.0) {
+            Some(nanos) => Self(nanos),
+            None => self,
+        }
+    }
+
     /// The earlier of two times.
     #[must_use]
     pub fn min(self, other: Self) -> Self {

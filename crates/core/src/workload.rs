@@ -1,5 +1,7 @@
 //! Flow groups unrolled into flows, timelines into connections.
 
+pub mod rounds;
+
 use core::net::Ipv4Addr;
 use std::collections::VecDeque;
 

@@ -7,7 +7,7 @@
 
 #include "kernel.h"
 
-enum { TIMEOUT_INIT = 1, CONNECTS = 3, ACTIVE = 4, PASSIVE = 5 }; // BPF_SOCK_OPS_*
+enum { TIMEOUT_INIT = 1, CONNECTS = 3, ACTIVE = 4, PASSIVE = 5, LISTENS = 11 }; // BPF_SOCK_OPS_*
 enum { SOL_SOCKET = 1, SOL_TCP = 6 };
 enum { CONGESTION = 13, WINDOW_CLAMP = 10, IW = 1001, CWND_CLAMP = 1002, RTO_MIN = 1004, MAX_PACING_RATE = 47 };
 enum { NAME = 16 };
@@ -117,12 +117,16 @@ int begins(struct bpf_sock_ops *context) {
         }
         break;
     case CONNECTS:
-        // Before the SYN, which says whether marks are understood.
-        set_control(context, settings);
-        break;
-    case ACTIVE:
-    case PASSIVE:
+    case LISTENS: // for the connections that it accepts
+        // Before the SYN, which says whether marks are understood, and before the first round-trip time: the variance that
+        // follows from it begins at the least timeout.
         set_all(context, settings);
+        break;
+    case PASSIVE:
+        // Its listener may be older than the settings.
+        set_all(context, settings);
+        __attribute__((fallthrough));
+    case ACTIVE:
         set_number(context, THE_INITIAL_WINDOW, SOL_TCP, IW, settings->initial_window);
         break;
     }

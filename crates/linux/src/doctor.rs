@@ -22,7 +22,8 @@ use socket2::{Domain, Socket, Type};
 
 use crate::gateway;
 use crate::htb::{Class, Htb, Plan};
-use crate::kernel::tcp;
+use crate::kernel::Refused;
+use crate::kernel::tcp::{self, LiveConnections, NewConnections};
 use crate::netns::{self, apart, parameter};
 use crate::wiring::Wiring;
 use crate::{Error, syscall};
@@ -170,7 +171,7 @@ const RULES: &str = "table inet bandmaster-doctor {
 pub fn examine() -> Examination {
     let kernel = line("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
     let mut items = vec![machine_cores(), machine_clock(), administration()];
-    let outside = [bpf_types(), counting(), mptcp(), control_groups()];
+    let outside = [bpf_types(), counting(), new_connections(), live_connections(), mptcp(), control_groups()];
     let programs = PROGRAMS
         .iter()
         .map(|(name, package, needed_by, purpose)| program(name, package, needed_by, *purpose));
@@ -274,12 +275,38 @@ fn bpf_types() -> Item {
 fn counting() -> Item {
     let purpose = "exact counters of `gateway`; without it counts by class counters and nftables";
     let item = Item::new("bpf", "counting in the order of packets", NOBODY, Some(purpose));
-    match gateway::counts_in_order() {
-        Ok(()) => item.seen("the kernel takes the programs"),
-        Err(why) => item.missing(
-            why.to_string(),
-            "run as root (sudo), or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; Linux 6.6 or later",
-        ),
+    by_load(item, gateway::counts_in_order(), "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; Linux 6.6 or later")
+}
+
+/// Attaches nothing.
+fn new_connections() -> Item {
+    let item = Item::new(
+        "bpf",
+        "TCP of new connections",
+        NOBODY,
+        Some("`emulate` of schemes that change the TCP of hosts"),
+    );
+    by_load(item, NewConnections::load().map(drop), "CAP_BPF and CAP_NET_ADMIN; Linux 5.14 or later")
+}
+
+fn live_connections() -> Item {
+    let item = Item::new(
+        "bpf",
+        "TCP of living connections",
+        NOBODY,
+        Some("settings and statistics of open connections"),
+    );
+    by_load(
+        item,
+        LiveConnections::load().map(drop),
+        "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; Linux 5.14 or later",
+    )
+}
+
+fn by_load(item: Item, loaded: Result<(), Refused>, takes: &str) -> Item {
+    match loaded {
+        Ok(()) => item.seen("the kernel takes the program"),
+        Err(why) => item.missing(why.to_string(), format!("run as root (sudo), or with {takes}")),
     }
 }
 

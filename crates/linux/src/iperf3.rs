@@ -121,6 +121,9 @@ fn find() -> Result<PathBuf, Error> {
 /// Why iperf3 cannot send as this group does, where the lab's own senders can; none when it can.
 fn refusal(group: &FlowGroup) -> Option<String> {
     let text = |why: &str| Some(why.to_owned());
+    if group.rounds.is_some() {
+        return text("`rounds`: iperf3 sends once");
+    }
     if group.on_off.is_some() {
         return text("`on` and `off`: iperf3 sends without pauses");
     }

@@ -23,6 +23,7 @@ use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::UDP_HEADERS;
 use bandmaster_core::workload::Toggles;
+use bandmaster_core::workload::rounds::Rounds;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
@@ -104,6 +105,8 @@ pub fn run(scenario: &Scenario, case: usize, trial: u32, options: &RunOptions<'_
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Event {
     Start(usize),
+    /// The flow will start again.
+    Renew(usize),
     Stop(usize),
     Toggle(usize),
     Datagram(usize),
@@ -128,6 +131,7 @@ pub(crate) struct Lab<'a> {
     /// Why the trial cannot go on, from within a role's action.
     failed: Option<Error>,
     toggles: Toggles,
+    rounds: Rounds,
     meters: Meters,
     /// The measured port's shaper: packet-nanoseconds of waiting, and the most that waited.
     shaper_waited: u64,
@@ -178,6 +182,7 @@ impl<'a> Lab<'a> {
             scenario,
             plan,
             toggles: Toggles::new(&plan.flows, scenario, trial),
+            rounds: Rounds::new(&plan.flows, scenario, trial),
             meters,
             shaper_waited: 0,
             shaper_most: 0,
@@ -242,6 +247,8 @@ impl<'a> Lab<'a> {
                 self.events.push(Reverse((flow.stop, Event::Stop(i))));
             }
         }
+        let events = &mut self.events;
+        self.rounds.begin(|at, flow| events.push(Reverse((at, Event::Start(flow as usize)))));
         let measured = self.meters.measured_port;
         if measured.is_some_and(|port| self.network.shapers.contains_key(&port.index())) {
             self.push(Time::ZERO + LOOK, Event::Look);
@@ -272,6 +279,11 @@ impl<'a> Lab<'a> {
     fn handle(&mut self, at: Time, event: Event) -> Result<(), Error> {
         match event {
             Event::Start(i) => self.start(i, at)?,
+            Event::Renew(i) => {
+                let flow = &self.plan.flows[i];
+                let host = &self.network.nodes[flow.src.index()];
+                self.traffic.renew(i, flow.group(&self.scenario.flows), host)?;
+            }
             Event::Stop(i) => {
                 self.toggles.stop(i);
                 self.set_on(i, false, at);
@@ -296,6 +308,15 @@ impl<'a> Lab<'a> {
     // ------------------------------------------------------------------------------------------------ traffic
 
     fn start(&mut self, i: usize, at: Time) -> Result<(), Error> {
+        let flow = i as u32;
+        let kept = self.rounds.target(flow).map(|(_, is_last)| is_last);
+        if let Some(is_last) = kept.filter(|_| self.traffic.stage(i).started) {
+            self.rounds.open(flow, 0, at);
+            self.traffic.give(i, is_last);
+            return Ok(());
+        }
+        let before = self.traffic.state(i).received - self.rounds.carried(flow);
+        self.rounds.open(flow, before, at);
         if let Some(length) = self.toggles.start(i) {
             self.push(at + length, Event::Toggle(i));
         }
@@ -303,6 +324,9 @@ impl<'a> Lab<'a> {
             self.announce(i)?;
         }
         self.traffic.start(i, at);
+        if let Some(is_last) = kept {
+            self.traffic.give(i, is_last);
+        }
         self.account(i, true, at);
         if i >= self.plan.tcp_flows {
             self.push(at, Event::Datagram(i));
@@ -435,14 +459,15 @@ impl<'a> Lab<'a> {
             let finished = self.traffic.state(i).finished_at?;
             Some(finished.since(self.plan.flows[i].start))
         };
+        let in_rounds = self.rounds.completions.iter().copied();
         let tallies = Tallies {
             queue_max,
             drops: sum(&|c| c.dropped) + in_classes,
             marks: sum(&|c| c.marked),
             timeouts: timeouts.filter(|_| is_known).unwrap_or(f64::NAN),
             retransmits: if is_known { retransmits } else { f64::NAN },
-            completions: (0..self.plan.tcp_flows).filter_map(completion).collect(),
-            rounds: Tallies::NO_ROUNDS,
+            completions: (0..self.plan.tcp_flows).filter_map(completion).chain(in_rounds).collect(),
+            rounds: self.rounds.metrics(std::iter::empty()),
             control_bytes: self.post.bytes_sent() + self.probes.bytes,
             refusals: *self.runner.refusals(),
             work: Work { events: self.work, packet_hops: sum(&|c| c.sent) },

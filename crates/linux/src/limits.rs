@@ -40,7 +40,6 @@ pub fn check(scenario: &Scenario, labs: usize) -> Result<Remarks, Error> {
     for group in &scenario.flows {
         let lacks = [
             (group.multipath.is_some(), "`subflows`"),
-            (group.rounds.is_some(), "`rounds`"),
             (group.size_cdf.is_some(), "`size-cdf`"),
             (group.exchange.is_some(), "an exchange"),
             (!group.paths.is_empty(), "`paths`"),
@@ -173,10 +172,8 @@ fn check_tcp(group: &str, tcp: &TcpSettings, remarks: &mut Remarks) -> Result<()
     remark(tcp.delayed_ack > 1 && !usual, "delayed-ack-timeout: Linux chooses it, from 40 ms");
     remark(tcp.quick_acks > 0, "quick-acks: Linux chooses how many, up to 16");
     remark(!tcp.limited_transmit, "limited-transmit: Linux always does it");
-    remark(
-        tcp.recovery != Recovery::Prr,
-        "recovery: Linux does proportional rate reduction, with RACK and TLP",
-    );
+    remark(tcp.recovery != Recovery::Prr, "recovery: Linux does proportional rate reduction");
+    remark(tcp.rack_tlp, "rack-tlp: Linux finds losses by time and probes for tails, the simulator does not");
     remark(!tcp.aligned_options, "aligned-options: Linux aligns each");
     remark(tcp.flight_size != FlightSize::Outstanding, "flight-size: Linux takes the congestion window");
     remark(tcp.partial_ack_sends, "partial-ack-sends: Linux's window decides");
@@ -247,6 +244,9 @@ fn parameters(tcp: &TcpSettings) -> Vec<(&'static str, String)> {
     let most = tcp.receive_buffer.get().saturating_mul(4).min(1 << 30);
     let mut all = vec![
         ("net.ipv4.tcp_sack", switch(tcp.sack)),
+        // RACK, and what else the kernel has on by itself; tail-loss probes, and early retransmit before them.
+        ("net.ipv4.tcp_recovery", switch(tcp.rack_tlp)),
+        ("net.ipv4.tcp_early_retrans", (if tcp.rack_tlp { 3 } else { 0 }).to_string()),
         ("net.ipv4.tcp_timestamps", switch(tcp.timestamps)),
         ("net.ipv4.tcp_window_scaling", switch(tcp.window_scaling)),
         ("net.ipv4.tcp_ecn", switch(tcp.ecn)),

@@ -52,6 +52,19 @@ pub(crate) fn tcp_info(socket: &impl AsFd) -> io::Result<TcpInfo> {
 }
 
 impl TcpInfo {
+    /// The same, with the segments and timeouts of the connections before it.
+    pub(crate) fn after(self, past: &Self) -> Self {
+        Self {
+            retransmits: self.retransmits + past.retransmits,
+            data_segments: self.data_segments + past.data_segments,
+            timeouts: self
+                .timeouts
+                .zip(past.timeouts.or(Some(0)))
+                .map(|(now, before)| now.saturating_add(before)),
+            ..self
+        }
+    }
+
     /// `struct tcp_info` of include/uapi/linux/tcp.h, which grows at its end only.
     fn parse(bytes: &[u8]) -> Self {
         let u32_at = |at: usize| {

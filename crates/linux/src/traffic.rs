@@ -76,6 +76,19 @@ pub(crate) trait Traffic {
     /// The next flow whose receiver has read all of it.
     fn next_ended(&mut self) -> Option<usize>;
 
+    /// The next flow whose receiver has read what the connection, which stays, was [given](Self::give).
+    fn next_complete(&mut self) -> Option<usize> {
+        None
+    }
+
+    /// A connection that stays gets its size once more to send; after the last time it ends.
+    fn give(&mut self, _i: usize, _is_last: bool) {}
+
+    /// A TCP flow that has ended can be started again, over a new connection.
+    fn renew(&mut self, i: usize, _group: &FlowGroup, _host: &Netns) -> Result<(), Error> {
+        Err(Error::Missing(format!("nobody can open flow {i} again")))
+    }
+
     /// Bounds the window that the receiver of a TCP flow offers, to a segment at least.
     fn set_window(&mut self, i: usize, _window: Bytes) -> Result<(), Error> {
         Err(Error::Missing(format!("nobody can bound the window of flow {i}")))
@@ -102,6 +115,8 @@ pub(crate) struct Sockets {
     tcp_flows: usize,
     /// Flows whose end nobody has heard of.
     ended: VecDeque<usize>,
+    /// Flows that stay, of whose latest data nobody has heard.
+    complete: VecDeque<usize>,
 }
 
 /// What is known of a flow.
@@ -144,6 +159,8 @@ struct Flow {
     sender: Socket,
     /// Of TCP: the listener until the connection has come.
     receiver: Socket,
+    /// The listener after that, of flows that are opened again.
+    listener: Option<Socket>,
     connected: bool,
     destination: SocketAddr,
     kind: Kind,
@@ -155,11 +172,29 @@ struct Flow {
     window: Option<i32>,
 }
 
+/// What comes after the data of a TCP flow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turns {
+    /// Nothing.
+    One,
+    /// Other connections of the same flow.
+    Anew,
+    /// More data.
+    Kept,
+}
+
 enum Kind {
     Tcp {
         /// Bytes still to write; none: without end.
         left: Option<u64>,
         size: Option<u64>,
+        /// Opens a connection for each of several rounds, or keeps one for all.
+        turns: Turns,
+        /// On one that is kept: payload that will have come when the round ends, and whether nothing follows.
+        target: u64,
+        is_last: bool,
+        /// What the kernel counted of earlier connections.
+        past: TcpInfo,
     },
     Udp {
         payload: usize,
@@ -231,7 +266,8 @@ impl Sockets {
             }
             flows.push(flow);
         }
-        Ok(Self { flows, epoll, tcp_flows: plan.tcp_flows, ended: VecDeque::new() })
+        let (ended, complete) = (VecDeque::new(), VecDeque::new());
+        Ok(Self { flows, epoll, tcp_flows: plan.tcp_flows, ended, complete })
     }
 
     fn read(&mut self, i: usize, now: Time) {
@@ -254,7 +290,10 @@ impl Sockets {
                         flow.stage.failed = Some(error.to_string());
                         return;
                     }
-                    flow.receiver = connection;
+                    let listener = std::mem::replace(&mut flow.receiver, connection);
+                    if let Kind::Tcp { turns: Turns::Anew, .. } = flow.kind {
+                        flow.listener = Some(listener);
+                    }
                     flow.connected = true;
                     // It may have been bound after the SYN had come.
                     let _ = flow.bound_window();
@@ -262,6 +301,7 @@ impl Sockets {
                 Err(_) => return,
             }
         }
+        let before = flow.state.received;
         loop {
             match syscall::discard(&flow.receiver) {
                 Ok(0) => {
@@ -293,10 +333,16 @@ impl Sockets {
                 }
             }
         }
-        if let Kind::Tcp { size: Some(size), .. } = flow.kind
-            && flow.state.received >= size
-        {
-            flow.state.finished_at.get_or_insert(now);
+        match flow.kind {
+            Kind::Tcp { size: Some(size), turns: Turns::One, .. } if flow.state.received >= size => {
+                flow.state.finished_at.get_or_insert(now);
+            }
+            Kind::Tcp { turns: Turns::Kept, target, .. }
+                if (before + 1..=flow.state.received).contains(&target) =>
+            {
+                self.complete.push_back(i);
+            }
+            _ => {}
         }
     }
 }
@@ -380,11 +426,42 @@ impl Traffic for Sockets {
 
     fn info(&self, i: usize) -> Option<TcpInfo> {
         let flow = &self.flows[i];
-        if flow.stage.started { syscall::tcp_info(&flow.sender).ok() } else { None }
+        let past = if let Kind::Tcp { past, .. } = &flow.kind { *past } else { TcpInfo::default() };
+        let now = if flow.stage.started { syscall::tcp_info(&flow.sender).ok() } else { None };
+        match now {
+            Some(now) => Some(now.after(&past)),
+            None => (past.data_segments > 0).then_some(past),
+        }
     }
 
     fn next_ended(&mut self) -> Option<usize> {
         self.ended.pop_front()
+    }
+
+    fn next_complete(&mut self) -> Option<usize> {
+        self.complete.pop_front()
+    }
+
+    fn give(&mut self, i: usize, is_last: bool) {
+        self.flows[i].give(is_last);
+    }
+
+    fn renew(&mut self, i: usize, group: &FlowGroup, host: &Netns) -> Result<(), Error> {
+        let past = self.info(i).unwrap_or_default();
+        let sender = host.enter(|| attempt(i, group, || open_sender(i, group)))?;
+        watch(&self.epoll, &sender, i, SENDER)?;
+        let flow = &mut self.flows[i];
+        flow.sender = sender;
+        if let Some(listener) = flow.listener.take() {
+            flow.receiver = listener;
+        }
+        if let Kind::Tcp { left, size, past: of_earlier, .. } = &mut flow.kind {
+            (*left, *of_earlier) = (*size, past);
+        }
+        flow.connected = false;
+        // Why an earlier one was broken off is told at the end.
+        flow.stage = Stage { failed: flow.stage.failed.take(), ..Stage::default() };
+        Ok(())
     }
 
     /// The right edge already offered stays, as Linux keeps it.
@@ -417,7 +494,14 @@ impl Flow {
         let kind = match &group.transport {
             Transport::Tcp { size, .. } => {
                 let size = size.map(Bytes::get);
-                Kind::Tcp { left: size, size }
+                let turns = match group.rounds {
+                    None => Turns::One,
+                    Some(_) if group.persistent => Turns::Kept,
+                    Some(_) => Turns::Anew,
+                };
+                // The first round gives it its first data.
+                let left = if turns == Turns::Kept { Some(0) } else { size };
+                Kind::Tcp { left, size, turns, target: 0, is_last: false, past: TcpInfo::default() }
             }
             Transport::Udp { rate, packet, .. } => Kind::Udp {
                 payload: packet.get().saturating_sub(u64::from(UDP_HEADERS)) as usize,
@@ -438,6 +522,7 @@ impl Flow {
             sender,
             receiver,
             segment,
+            listener: None,
             connected: false,
             destination: SocketAddr::from((address::receiver(i), PORT)),
             kind,
@@ -456,14 +541,27 @@ impl Flow {
         }
     }
 
+    /// One more time its size, on a connection that stays.
+    fn give(&mut self, last: bool) {
+        if let Kind::Tcp { left: Some(left), size: Some(size), target, is_last, .. } = &mut self.kind {
+            *left += *size;
+            *target += *size;
+            *is_last = last;
+        }
+        self.write();
+    }
+
     /// Writes as much as the kernel takes.
     fn write(&mut self) {
-        let Kind::Tcp { left, .. } = &mut self.kind else { return };
+        let Kind::Tcp { left, turns, is_last, .. } = &mut self.kind else { return };
         if !self.stage.started || !self.stage.on || self.stage.stopped {
             return;
         }
         loop {
             let most = left.map_or(PAYLOAD.len(), |left| PAYLOAD.len().min(left as usize));
+            if most == 0 && *turns == Turns::Kept && !*is_last {
+                return;
+            }
             if most == 0 {
                 let _ = self.sender.shutdown(Shutdown::Write);
                 self.stage.stopped = true;

@@ -633,3 +633,90 @@ fn what_linux_cannot_do_is_refused_before_anything_is_built() {
         }
     }
 }
+
+/// A star of `servers` around a switch, and a client with a link of 10 Mbit/s.
+fn star(servers: u32, rest: &str) -> String {
+    format!(
+        r#"
+        version = 1
+        name = "star"
+        [run]
+        duration = "6s"
+        trials = 1
+        [network]
+        builder = "star"
+        size = {servers}
+        hosts = ["client"]
+        host-delay = 0.0
+        [network.link]
+        rate = "10mbit"
+        delay = "10ms"
+        queue = "200pkt"
+        [[network.links]]
+        ends = ["client", "hub"]
+        [[flows]]
+        name = "answers"
+        from = "hosts"
+        to = "client"
+        {rest}
+        "#
+    )
+}
+
+/// Four servers answer with 40 segments each in a round, over new connections or over those of the first round. The link takes
+/// 160 x 1500 B x 8 / 10 Mbit/s = 192 ms for them, and data take 20 ms to the client, after a handshake of 40 ms. Windows of 10
+/// fill the link, and nothing is lost: a round takes 252 ms, or 212 over connections that are there.
+#[test]
+fn rounds_follow_each_other() {
+    let test = "rounds_follow_each_other";
+    in_time(test, || {
+        if !has_root(test) {
+            return Ok(());
+        }
+        let _alone = alone();
+        let before = inventory();
+        for (key, least, most) in [("false", 0.25, 0.28), ("true", 0.21, 0.24)] {
+            let flow = format!("size = \"57920B\"\nrounds = 15\npersistent = {key}");
+            let trial = run(&star(4, &flow));
+            let (rounds, mean) = (metric(&trial, "rounds"), metric(&trial, "round_time_mean"));
+            println!("persistent = {key}: {rounds} rounds of {mean} s");
+            assert_eq!(rounds, 15.0, "persistent = {key}: {mean} s a round");
+            timely!((least..most).contains(&mean), "persistent = {key}: {mean} s a round");
+            assert_eq!(metric(&trial, "completed"), 60.0);
+            assert_eq!(metric(&trial, "drops"), 0.0);
+        }
+        assert_eq!(inventory(), before);
+        Ok(())
+    });
+}
+
+/// Twenty segments over 40 ms: with an initial window of 3 they take a handshake and flights of 3, 6 and 11, hence three and a
+/// half round trips; with one of 20 a handshake and one flight. OpenTCP's first CUE comes after a second.
+#[test]
+fn opentcp_changes_the_hosts_of_the_lab() {
+    let test = "opentcp_changes_the_hosts_of_the_lab";
+    in_time(test, || {
+        if !has_root(test) {
+            return Ok(());
+        }
+        let _alone = alone();
+        let before = inventory();
+        let flow = "size = \"28960B\"\ncount = 10\nstart = \"uniform(2s, 5500ms)\"\n[tcp]\ninitial-window = \"3pkt\"";
+        let tuned =
+            "[schemes.opentcp]\npolicies = [\"no-condition\"]\ncycle = \"1s\"\nforce = [\"timescale\"]";
+        let own = run(&star(2, flow));
+        let other = run(&star(2, &format!("{flow}\n{tuned}")));
+        let median = |trial: &Trial| metric(trial, "fct_p50");
+        println!("{} s by itself, {} s tuned: {:?}", median(&own), median(&other), other.remarks);
+        timely!((0.14..0.18).contains(&median(&own)), "{} s with an initial window of 3", median(&own));
+        timely!((0.06..0.10).contains(&median(&other)), "{} s with one of 20", median(&other));
+        assert!(
+            other.remarks.iter().any(|remark| remark.starts_with("tune: min-rto 2ms: ")),
+            "{:?}",
+            other.remarks
+        );
+        assert!(!other.remarks.iter().any(|remark| remark.contains("refused")), "{:?}", other.remarks);
+        assert_eq!(inventory(), before);
+        Ok(())
+    });
+}

@@ -20,6 +20,7 @@ use bandmaster_core::time::Time;
 use bandmaster_core::topology::{NodeKind, Topology};
 use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::Rate;
+use bandmaster_core::workload::rounds::Rounds;
 
 use crate::distributions::Distributions;
 use crate::events::EventQueue;
@@ -29,7 +30,6 @@ use crate::link::{PathCounter, Port, QueueWatch, SojournWatch};
 use crate::net::{Net, ROUTE_END};
 use crate::packet::Slab;
 use crate::probes::Probes;
-use crate::rounds::Rounds;
 use crate::routes::{Routes, STOP_CHECK, route_ports};
 use crate::simulation::{Connections, Control, FlowTable, Simulation, Udp, profiles};
 use crate::workload::FlowPlan;
@@ -113,7 +113,7 @@ pub(crate) fn build<'a>(
         connections: Connections::new(tcp_flows),
         udp: Udp::new(scenario, trial, &plans, &ways.0),
         routes,
-        rounds: Rounds::new(&plans, scenario, topology, trial),
+        rounds: Rounds::new(&plans, scenario, trial),
         control,
         exchanges,
         meters,

@@ -13,7 +13,6 @@ mod link;
 mod net;
 mod packet;
 mod probes;
-mod rounds;
 mod routes;
 mod simulation;
 mod tcp;

@@ -13,13 +13,13 @@ use bandmaster_core::report::RunRecord;
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
 use bandmaster_core::time::Time;
 use bandmaster_core::units::Bytes;
+use bandmaster_core::workload::rounds::Rounds;
 
 use crate::distributions::Distributions;
 use crate::events::Event;
 use crate::exchange::{Exchanges, Message};
 use crate::net::{Net, TAIL};
 use crate::packet::{Label, PROBE, Packet, flag};
-use crate::rounds::Rounds;
 use crate::routes::Routes;
 use crate::tcp::Profile;
 use crate::tcp::multipath::Share;
@@ -187,7 +187,8 @@ impl Simulation<'_> {
                 self.net.events.push(plan.stop, Event::Stop(i as u32));
             }
         }
-        self.rounds.begin(&mut self.net.events);
+        let events = &mut self.net.events;
+        self.rounds.begin(|at, flow| events.push(at, Event::Start(flow)));
         self.exchanges.begin(&mut self.net.events);
         for (i, fault) in self.scenario.faults.nodes.iter().enumerate() {
             self.net.events.push(fault.at, Event::NodeFault(i as u32));
@@ -371,7 +372,8 @@ impl Simulation<'_> {
         }
         if completes && !self.rounds.is_empty() {
             let first = flow - self.flows.plans[flow as usize].subflow(&self.scenario.flows);
-            self.rounds.complete(first, self.net.now, &mut self.net.events);
+            let events = &mut self.net.events;
+            self.rounds.complete(first, self.net.now, |at, flow| events.push(at, Event::Start(flow)));
         }
         if completes
             && is_message

@@ -12,6 +12,7 @@ mod scoreboard;
 pub(crate) mod sender;
 
 use bandmaster_core::scenario::TcpSettings;
+use bandmaster_core::time::Span;
 use bandmaster_core::time::Time;
 use bandmaster_core::tuning::{Tuning, Variant};
 use bandmaster_core::units::tcp_headers;
@@ -65,7 +66,9 @@ impl Profile {
         let mut tuned = self.clone();
         let settings = &mut tuned.settings;
         settings.initial_window = tuning.initial_window.unwrap_or(settings.initial_window);
-        settings.min_rto = tuning.min_rto.unwrap_or(settings.min_rto);
+        // Linux takes no less than two ticks from anybody.
+        let least = settings.timer_tick.map_or(Span::ZERO, |tick| tick * 2);
+        settings.min_rto = tuning.min_rto.map_or(settings.min_rto, |span| span.max(least));
         settings.initial_rto = tuning.initial_rto.unwrap_or(settings.initial_rto);
         settings.pacing = tuning.pacing.unwrap_or(settings.pacing);
         settings.idle_restart = tuning.idle_restart.unwrap_or(settings.idle_restart);

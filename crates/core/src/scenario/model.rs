@@ -329,6 +329,8 @@ pub struct TcpSettings {
     pub limited_transmit: bool,
     /// How the window falls in fast recovery.
     pub recovery: Recovery,
+    /// RFC 8985, in the lab only.
+    pub rack_tlp: bool,
     /// How the window falls after an ECN echo.
     pub mark_reduction: MarkReduction,
     /// What NewReno halves on loss.
@@ -349,6 +351,8 @@ pub struct TcpSettings {
     pub min_rto: Span,
     /// What `min_rto` bounds.
     pub rto_floor: RtoFloor,
+    /// The retransmission timer ends at multiples of it only; none: it is exact.
+    pub timer_tick: Option<Span>,
     /// Largest retransmission timeout.
     pub max_rto: Span,
     /// Receive buffer, the largest window that is offered.
@@ -398,6 +402,7 @@ impl Default for TcpSettings {
             quick_acks: 0,
             limited_transmit: true,
             recovery: Recovery::Prr,
+            rack_tlp: true,
             mark_reduction: MarkReduction::AtOnce,
             flight_size: FlightSize::Outstanding,
             partial_ack_sends: false,
@@ -408,6 +413,7 @@ impl Default for TcpSettings {
             initial_rto: Span::from_secs(1),
             min_rto: Span::from_millis(200),
             rto_floor: RtoFloor::Variance,
+            timer_tick: None,
             max_rto: Span::from_secs(120),
             receive_buffer: Bytes::new(6 << 20),
             read_rate: None,

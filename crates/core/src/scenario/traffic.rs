@@ -428,7 +428,8 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         }
         rate => rate,
     };
-    for key in ["initial-rto", "min-rto", "max-rto"] {
+    let timer_tick = section.span("timer-tick");
+    for key in ["initial-rto", "min-rto", "max-rto", "timer-tick"] {
         if section.span(key).is_some_and(Span::is_zero) {
             reader.fail_key(section, key, "must be longer than 0s");
         }
@@ -453,6 +454,7 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         quick_acks: quick_acks?,
         limited_transmit: section.bool("limited-transmit")?,
         recovery: section.choice("recovery")?,
+        rack_tlp: section.bool("rack-tlp")?,
         mark_reduction: section.choice("mark-reduction")?,
         partial_ack_sends: section.bool("partial-ack-sends")?,
         impatient_timer: section.bool("impatient-timer")?,
@@ -463,6 +465,7 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         min_rto: section.span("min-rto")?,
         flight_size: section.choice("flight-size")?,
         rto_floor: section.choice("rto-floor")?,
+        timer_tick,
         max_rto: section.span("max-rto")?,
         receive_buffer: buffer?,
         read_rate,

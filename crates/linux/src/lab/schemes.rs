@@ -1,5 +1,6 @@
 //! The lab as the host of every role.
 
+use std::cmp::Reverse;
 use std::sync::PoisonError;
 
 use bandmaster_core::control::{
@@ -68,8 +69,11 @@ impl Lab<'_> {
         self.observe(node, self.forwarder.clock.now(), &Observation::FlowStarted(start))
     }
 
-    /// Tells both ends of the flows whose last byte has come.
+    /// Tells both ends of the flows whose last byte has come; that may end a round.
     pub(super) fn tell_ends(&mut self) -> Result<(), Error> {
+        while let Some(i) = self.traffic.next_complete() {
+            self.end_of_part(i);
+        }
         while let Some(i) = self.traffic.next_ended() {
             let (src, dst) = (self.plan.flows[i].src, self.plan.flows[i].dst);
             for (node, end) in [(dst, FlowEnd::Receiver), (src, FlowEnd::Sender)] {
@@ -78,8 +82,19 @@ impl Lab<'_> {
                 let ended = Observation::FlowEnded(FlowId(i as u32));
                 self.observe(node, self.forwarder.clock.now(), &ended)?;
             }
+            if self.rounds.contains(i as u32) && self.rounds.target(i as u32).is_none() {
+                self.end_of_part(i);
+                self.push(self.forwarder.clock.now(), Event::Renew(i));
+            }
         }
         Ok(())
+    }
+
+    /// A connection has brought its part of a round.
+    fn end_of_part(&mut self, i: usize) {
+        let (now, events) = (self.forwarder.clock.now(), &mut self.events);
+        self.rounds
+            .complete(i as u32, now, |at, flow| events.push(Reverse((at, Event::Start(flow as usize)))));
     }
 
     /// Lets the runner work on the lab that it is part of.
@@ -172,7 +187,11 @@ impl Lab<'_> {
                 let rtt = RoundTrip { smoothed: info.srtt, least: info.min_rtt, last: info.srtt };
                 (info.acknowledged, rtt)
             }
-            FlowEnd::Receiver => (self.traffic.state(i).received, self.forwarder.board.timing.of(i)),
+            FlowEnd::Receiver => {
+                // Since this connection began.
+                let received = self.traffic.state(i).received - self.rounds.carried(i as u32);
+                (received, self.forwarder.board.timing.of(i))
+            }
         };
         FlowStats {
             flow: FlowId(i as u32),

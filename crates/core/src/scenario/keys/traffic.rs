@@ -40,6 +40,9 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         /// How the window falls in fast recovery: by proportional rate reduction, by that as ns-3.37 computes it,
         /// or at once to ssthresh
         "recovery": Recovery::KIND, default "prr", from "RFC 9937, Linux";
+        /// What the kernel of the lab does beside the simulator's TCP: RACK and tail-loss probes; off: as the
+        /// simulator does without them
+        "rack-tlp": Kind::Bool, default "true", from "RFC 8985, Linux";
         /// How the window falls after an ECN echo: at once to ssthresh, or by proportional rate reduction
         /// (Linux, ns-3)
         "mark-reduction": MarkReduction::KIND, default "at-once", from "RFC 3168";
@@ -64,6 +67,9 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         "min-rto": SPAN, default "200ms", from "Linux";
         /// What `min-rto` bounds: the variance term, or the whole timeout (RFC 6298)
         "rto-floor": RtoFloor::KIND, default "variance", from "Linux";
+        /// The retransmission timer counts in these: it ends at their multiples only, and a least timeout that a scheme
+        /// sets is two of them at least, as in Linux (4ms where CONFIG_HZ is 250); absent: it is exact
+        "timer-tick": SPAN, optional;
         /// Largest retransmission timeout
         "max-rto": SPAN, default "120s", from "Linux";
         /// Largest window that is offered

@@ -2,7 +2,7 @@
 //! (RFC 6298).
 
 use bandmaster_core::scenario::{FlightSize, MarkReduction, Recovery};
-use bandmaster_core::time::Span;
+use bandmaster_core::time::{Span, Time};
 
 use super::{Sender, State, Timed};
 use crate::events::Event;
@@ -281,7 +281,13 @@ impl Sender {
             rto = rto.max(Span::from_secs(3)).min(profile.settings.max_rto);
         }
         let backed_off = (rto * (1 << self.backoff.min(16))).min(profile.settings.max_rto);
-        self.retransmit.set(net.now + backed_off, Event::Retransmit(self.flow), &mut net.events);
+        let mut end = net.now + backed_off;
+        if let Some(tick) = profile.settings.timer_tick {
+            // The timeout is so many ticks, and the tick that has begun does not count.
+            let ticks = (Time::ZERO + backed_off).up_to(tick).since(Time::ZERO);
+            end = (net.now + ticks).up_to(tick);
+        }
+        self.retransmit.set(end, Event::Retransmit(self.flow), &mut net.events);
     }
 
     /// RFC 6298 (5.2), (5.3).

@@ -6,26 +6,22 @@
 
 use std::collections::BTreeMap;
 
-use bandmaster_core::id::NodeId;
-use bandmaster_core::rng::SpanDraw;
-use bandmaster_core::rng::Stream;
-use bandmaster_core::scenario::{Scenario, Transport};
-use bandmaster_core::time::{Span, Time};
-use bandmaster_core::topology::Topology;
-
-use crate::events::{Event, EventQueue};
-use crate::workload::{FlowPlan, SETS};
+use super::{FlowPlan, SETS};
+use crate::id::NodeId;
+use crate::rng::{SpanDraw, Stream};
+use crate::scenario::{Scenario, Transport};
+use crate::time::{Span, Time};
 
 /// The rounds of every receiver; empty when no flow has any.
 #[derive(Default)]
-pub(crate) struct Rounds {
+pub struct Rounds {
     series: Vec<RoundSeries>,
     /// By flow: position in `series`, for the first flow of each connection.
     of_flow: BTreeMap<u32, u32>,
     /// By flow: payload that earlier connections of the same number have delivered, and when this one began.
     carried: BTreeMap<u32, (u64, Time)>,
     /// Completion times of the connections of rounds.
-    pub(crate) completions: Vec<Span>,
+    pub completions: Vec<Span>,
 }
 
 /// One receiver's rounds.
@@ -47,7 +43,8 @@ struct RoundSeries {
 }
 
 impl Rounds {
-    pub(crate) fn new(plans: &[FlowPlan], scenario: &Scenario, topology: &Topology, trial: u32) -> Self {
+    /// None has begun.
+    pub fn new(plans: &[FlowPlan], scenario: &Scenario, trial: u32) -> Self {
         let mut rounds = Self::default();
         let mut known: BTreeMap<(usize, NodeId), u32> = BTreeMap::new();
         for (i, plan) in plans.iter().enumerate() {
@@ -58,7 +55,8 @@ impl Rounds {
                 continue;
             }
             let at = *known.entry((plan.group_index(), plan.dst)).or_insert_with(|| {
-                let name = format!("rounds/{}/{}", group.name, topology.nodes[plan.dst.index()].name);
+                let name =
+                    format!("rounds/{}/{}", group.name, scenario.topology.nodes[plan.dst.index()].name);
                 rounds.series.push(RoundSeries {
                     flows: Default::default(),
                     rounds: times,
@@ -84,17 +82,18 @@ impl Rounds {
         rounds
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// No flow has any.
+    pub fn is_empty(&self) -> bool {
         self.series.is_empty()
     }
 
-    /// Begins every receiver's first round.
-    pub(crate) fn begin(&mut self, events: &mut EventQueue) {
-        self.series.iter_mut().for_each(|series| series.begin(Time::ZERO, events));
+    /// Begins every receiver's first round: the connections that start, and when.
+    pub fn begin(&mut self, mut start: impl FnMut(Time, u32)) {
+        self.series.iter_mut().for_each(|series| series.begin(Time::ZERO, &mut start));
     }
 
     /// The connection that begins with `flow` is opened at `now`; the one that had its number had delivered so much.
-    pub(crate) fn open(&mut self, flow: u32, delivered: u64, now: Time) {
+    pub fn open(&mut self, flow: u32, delivered: u64, now: Time) {
         if self.of_flow.contains_key(&flow) {
             let entry = self.carried.entry(flow).or_default();
             *entry = (entry.0 + delivered, now);
@@ -102,41 +101,43 @@ impl Rounds {
     }
 
     /// Payload that earlier connections with this number have delivered.
-    pub(crate) fn carried(&self, flow: u32) -> u64 {
+    pub fn carried(&self, flow: u32) -> u64 {
         self.carried.get(&flow).map_or(0, |entry| entry.0)
     }
 
     /// When the connection that begins with `flow` was opened.
-    pub(crate) fn begun(&self, flow: u32) -> Option<Time> {
+    pub fn begun(&self, flow: u32) -> Option<Time> {
         self.carried.get(&flow).map(|entry| entry.1)
     }
 
-    pub(crate) fn contains(&self, flow: u32) -> bool {
+    /// Whether the connection that begins with `flow` is one of rounds.
+    pub fn contains(&self, flow: u32) -> bool {
         self.of_flow.contains_key(&flow)
     }
 
     /// On a persistent connection: what it has to deliver up to the end of the round, and whether that is the last one.
-    pub(crate) fn target(&self, flow: u32) -> Option<(u64, bool)> {
+    pub fn target(&self, flow: u32) -> Option<(u64, bool)> {
         let series = &self.series[*self.of_flow.get(&flow)? as usize];
         let target = u64::from(series.begun) * series.size;
         series.persistent.then_some((target, series.begun == series.rounds))
     }
 
-    /// The last byte of the connection that begins with `flow` has come.
-    pub(crate) fn complete(&mut self, flow: u32, now: Time, events: &mut EventQueue) {
+    /// The last byte of the connection that begins with `flow` has come. When it is the round's last, the next one begins:
+    /// the connections that start, and when.
+    pub fn complete(&mut self, flow: u32, now: Time, mut start: impl FnMut(Time, u32)) {
         let Some(&at) = self.of_flow.get(&flow) else { return };
         self.completions.push(now.since(self.carried.get(&flow).map_or(now, |entry| entry.1)));
         let series = &mut self.series[at as usize];
         series.left -= 1;
         if series.left == 0 {
             series.times.push(now.since(series.at));
-            series.begin(now, events);
+            series.begin(now, &mut start);
         }
     }
 
     /// Complete rounds, their mean and longest time in seconds, and payload of a receiver over time in Mbit/s; `others`
     /// are times and payloads of rounds of exchanges.
-    pub(crate) fn metrics(&self, others: impl Iterator<Item = (Span, u64)>) -> [f64; 4] {
+    pub fn metrics(&self, others: impl Iterator<Item = (Span, u64)>) -> [f64; 4] {
         let mut times: Vec<f64> =
             self.series.iter().flat_map(|s| &s.times).map(|t| t.as_secs_f64()).collect();
         let mut payload: f64 = self.series.iter().map(|s| s.bytes as f64 * s.times.len() as f64).sum();
@@ -151,7 +152,7 @@ impl Rounds {
 }
 
 impl RoundSeries {
-    fn begin(&mut self, now: Time, events: &mut EventQueue) {
+    fn begin(&mut self, now: Time, start: &mut impl FnMut(Time, u32)) {
         if self.begun == self.rounds {
             return;
         }
@@ -160,12 +161,12 @@ impl RoundSeries {
         self.begun += 1;
         self.at = now;
         self.left = flows.len();
-        let mut start = Span::ZERO;
+        let mut after = Span::ZERO;
         for &(flow, joins) in flows {
             if !joins {
-                start = self.start.draw(&mut self.stream);
+                after = self.start.draw(&mut self.stream);
             }
-            events.push(now + start, Event::Start(flow));
+            start(now + after, flow);
         }
     }
 }
