@@ -458,7 +458,7 @@ impl Traffic for Sockets {
         if let Kind::Tcp { left, size, past: of_earlier, .. } = &mut flow.kind {
             (*left, *of_earlier) = (*size, past);
         }
-        flow.connected = false;
+        (flow.connected, flow.window) = (false, None);
         // Why an earlier one was broken off is told at the end.
         flow.stage = Stage { failed: flow.stage.failed.take(), ..Stage::default() };
         Ok(())
