@@ -1224,9 +1224,9 @@ fn traffic() {
             "to = \"server\"\ntcp = { scak = false }",
             "x.toml:42:9: error: flows.uploads.tcp: unknown key `scak` in [tcp]; did you mean `sack`? \
              allowed: congestion-control, mss, initial-window, sack, timestamps, aligned-options, window-scaling, \
-             delayed-ack, delayed-ack-timeout, quick-acks, limited-transmit, recovery, mark-reduction, flight-size, \
+             delayed-ack, delayed-ack-timeout, quick-acks, limited-transmit, recovery, rack-tlp, mark-reduction, flight-size, \
              partial-ack-sends, impatient-timer, byte-counting, cwnd-validation, rtt-samples, initial-rto, min-rto, \
-             rto-floor, max-rto, receive-buffer, read-rate, ecn, pacing, pacing-gain-slow-start, pacing-gain, idle-restart, cwnd-clamp, hystart, \
+             rto-floor, timer-tick, max-rto, receive-buffer, read-rate, ecn, pacing, pacing-gain-slow-start, pacing-gain, idle-restart, cwnd-clamp, hystart, \
              fast-convergence, ack-at-window-end",
         ),
     ]);

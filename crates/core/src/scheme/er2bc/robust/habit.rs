@@ -73,13 +73,16 @@ pub(super) struct Dips {
     short: Option<Time>,
     /// When W came back because falls are short, until a round shows whether this one was.
     bet: Option<Time>,
+    /// Bets in a row that a fall ended before a round had shown what they were.
+    undecided: u8,
 }
 
 impl Dips {
-    /// A fall at `now`, to `through`.
+    /// A fall at `now`, to `through`. It may be the next one, or what the bet has done: the second in a row is lost.
     pub(super) fn fall(&mut self, now: Time, through: f64) {
-        self.short = self.short.filter(|over| now.since(*over) <= REMEMBERED);
-        self.bet = None;
+        self.undecided += u8::from(self.bet.take().is_some());
+        let lost = self.undecided > 1;
+        self.short = self.short.filter(|over| !lost && now.since(*over) <= REMEMBERED);
         self.fell.get_or_insert((now, through));
     }
 
@@ -87,10 +90,10 @@ impl Dips {
     pub(super) fn see(&mut self, asked: Time, span: f64, received: f64) {
         let Some((fell, through)) = self.fell.filter(|(fell, _)| asked > *fell) else { return };
         if received > OVER * through {
-            (self.fell, self.bet) = (None, None);
+            (self.fell, self.bet, self.undecided) = (None, None, 0);
             self.short = (asked.since(fell) < SOON).then_some(asked);
         } else if self.bet.is_some_and(|bet| asked >= bet + Span::from_secs_f64(span)) {
-            (self.short, self.bet) = (None, None);
+            (self.short, self.bet, self.undecided) = (None, None, 0);
         }
     }
 

@@ -414,26 +414,31 @@ fn a_fall_is_short_when_more_comes_soon() {
     }
 }
 
-/// R12: W came back, and the fall was not over; or it was; or the round had begun before; or the next fall came first.
+/// R12: W came back, and the fall was not over; or it was; or the round had begun before; or the next fall came first, once, or
+/// again after another bet.
 #[test]
 fn a_bet_that_is_lost_is_the_last() {
     let at = |millis| Time::ZERO + Span::from_millis(millis);
     for (received, span, falls, is_short) in [
-        (1.2e6, 0.5, false, false),
-        (1.4e6, 0.5, false, true),
-        (1.2e6, 1.5, false, true),
-        (1.2e6, 0.5, true, true),
+        (1.2e6, 0.5, 0, false),
+        (1.4e6, 0.5, 0, true),
+        (1.2e6, 1.5, 0, true),
+        (1.2e6, 0.5, 1, true),
+        (1.2e6, 0.5, 2, false),
     ] {
         let mut dips = Dips::default();
         dips.fall(at(0), 1e6);
         dips.see(at(1_000), 0.5, 2e6);
         dips.fall(at(2_000), 1e6);
         dips.bet(at(2_500));
-        if falls {
-            dips.fall(at(2_600), 1e6);
+        for n in 0..falls {
+            dips.fall(at(2_600 + 200 * n), 1e6);
+            if n + 1 < falls {
+                dips.bet(at(2_700 + 200 * n));
+            }
         }
         dips.see(at(3_100), span, received);
-        assert_eq!(dips.are_short(), is_short, "{received}, {span} s");
+        assert_eq!(dips.are_short(), is_short, "{received}, {span} s, {falls} falls");
     }
 }
 
