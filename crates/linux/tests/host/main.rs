@@ -320,7 +320,6 @@ fn living_connections_are_set_within_a_second() {
         );
         let paced = load.rate(HALF_A_SECOND);
         timely!((0.9e6..1.1e6).contains(&paced), "{paced} bytes/s paced at 1,000,000");
-        timely!(hosts.waiting() < 10_000, "{} bytes wait behind a paced flow", hosts.waiting());
 
         // Congestion control and least timeout.
         let least = Span::from_nanos(4 * tick().as_nanos());
