@@ -46,10 +46,7 @@ impl Time {
     /// The first multiple of `step`, from the start on, that is not earlier.
     #[must_use]
     pub const fn up_to(self, step: Span) -> Self {
-        match self.0.checked_next_multiple_of(step.0) {
-            Some(nanos) => Self(nanos),
-            None => self,
-        }
+        Self(Span(self.0).up_to(step).0)
     }
 
     /// The earlier of two times.
@@ -94,6 +91,15 @@ impl Span {
     /// The nearest span to `secs` seconds; negative and not-a-number give zero.
     pub fn from_secs_f64(secs: f64) -> Self {
         Self(libm::round(secs.max(0.0) * 1e9) as u64)
+    }
+
+    /// The shortest whole number of steps of `step` that is not shorter.
+    #[must_use]
+    pub const fn up_to(self, step: Self) -> Self {
+        match self.0.checked_next_multiple_of(step.0) {
+            Some(nanos) => Self(nanos),
+            None => self,
+        }
     }
 
     /// Length in nanoseconds.

@@ -2,7 +2,7 @@
 //
 // Sets the TCP of a host, whatever program a connection belongs to, and reads it.
 //
-// `begins` sets connections that begin in a network namespace for which there are settings. `looks` goes over the living
+// `begins` sets connections that begin in a network namespace for which there are settings. `looks` goes over the live
 // ones: it reports each, and sets those that are named.
 
 #include "kernel.h"
@@ -62,7 +62,7 @@ struct row {
 };
 
 MAP(SETTINGS, HASH, u64, struct settings, MOST_NAMESPACES);
-MAP(LIVING, HASH, u64, struct settings, MOST_CONNECTIONS);
+MAP(LIVE, HASH, u64, struct settings, MOST_CONNECTIONS);
 MAP(OUTCOMES, ARRAY, u32, struct outcome, KINDS);
 
 INLINE void note(u32 kind, long result) {
@@ -133,7 +133,7 @@ int begins(struct bpf_sock_ops *context) {
     return 1;
 }
 
-// --- Living connections.
+// --- Live connections.
 
 struct seq_file;
 
@@ -208,7 +208,7 @@ int looks(struct bpf_iter__tcp *context) {
     if (!tcp) return 0;
     struct row row = {};
     row.cookie = cookie_of(tcp);
-    struct settings *settings = map_lookup(&LIVING, &row.cookie);
+    struct settings *settings = map_lookup(&LIVE, &row.cookie);
     if (settings) set_all(tcp, settings);
     row.acknowledged = tcp->bytes_acked;
     row.received = tcp->bytes_received;

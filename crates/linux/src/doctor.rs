@@ -22,7 +22,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::gateway;
 use crate::htb::{Class, Htb, Plan};
-use crate::kernel::Refused;
+use crate::kernel::NoProgram;
 use crate::kernel::tcp::{self, LiveConnections, NewConnections};
 use crate::netns::{self, apart, parameter};
 use crate::wiring::Wiring;
@@ -292,7 +292,7 @@ fn new_connections() -> Item {
 fn live_connections() -> Item {
     let item = Item::new(
         "bpf",
-        "TCP of living connections",
+        "TCP of live connections",
         NOBODY,
         Some("settings and statistics of open connections"),
     );
@@ -303,7 +303,7 @@ fn live_connections() -> Item {
     )
 }
 
-fn by_load(item: Item, loaded: Result<(), Refused>, takes: &str) -> Item {
+fn by_load(item: Item, loaded: Result<(), NoProgram>, takes: &str) -> Item {
     match loaded {
         Ok(()) => item.seen("the kernel takes the program"),
         Err(why) => item.missing(why.to_string(), format!("run as root (sudo), or with {takes}")),

@@ -4,38 +4,44 @@ pub mod tcp;
 
 use std::fmt;
 
+use aya::maps::Map;
 use aya::programs::ProgramError;
 use aya::{Btf, Ebpf};
 
 /// Why the kernel does not take a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refused(pub(crate) String);
+pub struct NoProgram(pub(crate) String);
 
-impl fmt::Display for Refused {
+impl fmt::Display for NoProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
 /// Hands the maps and programs of `object` to the kernel, which checks programs when they are loaded.
-pub(crate) fn load(object: &[u8]) -> Result<Ebpf, Refused> {
+pub(crate) fn load(object: &[u8]) -> Result<Ebpf, NoProgram> {
     if cfg!(target_endian = "big") {
-        return Err(Refused("the programs come for little-endian machines".to_owned()));
+        return Err(NoProgram("the programs come for little-endian machines".to_owned()));
     }
     Ebpf::load(object).map_err(refused)
 }
 
 /// The types of this kernel. Reading them takes 0.3 to 2 s.
-pub(crate) fn types() -> Result<Btf, Refused> {
+pub(crate) fn types() -> Result<Btf, NoProgram> {
     Btf::from_sys_fs().map_err(refused)
 }
 
+/// A map of an object that is loaded.
+pub(crate) fn map(kernel: &mut Ebpf, name: &str) -> Result<Map, NoProgram> {
+    kernel.take_map(name).ok_or_else(|| NoProgram(format!("map {name} is not in the object")))
+}
+
 /// A program of an object that is loaded, as the kind that it is.
-pub(crate) fn program<'a, P>(kernel: &'a mut Ebpf, name: &str) -> Result<&'a mut P, Refused>
+pub(crate) fn program<'a, P>(kernel: &'a mut Ebpf, name: &str) -> Result<&'a mut P, NoProgram>
 where
     &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
 {
-    let missing = || Refused(format!("program {name} is not in the object"));
+    let missing = || NoProgram(format!("program {name} is not in the object"));
     kernel.program_mut(name).ok_or_else(missing)?.try_into().map_err(refused)
 }
 
@@ -43,7 +49,7 @@ where
 const MOST_SAID: usize = 200;
 
 /// The message with its causes: the kernel's word is the last of them.
-pub(crate) fn refused(error: impl std::error::Error) -> Refused {
+pub(crate) fn refused(error: impl std::error::Error) -> NoProgram {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
@@ -59,5 +65,5 @@ pub(crate) fn refused(error: impl std::error::Error) -> Refused {
     let last = lines.rfind(|line| !line.is_empty() && !line.starts_with("processed ")).unwrap_or_default();
     let last = last.chars().take(MOST_SAID).collect::<String>();
     let text = if last.is_empty() { first } else { format!("{first} ... {last}") };
-    Refused(text)
+    NoProgram(text)
 }

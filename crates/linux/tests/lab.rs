@@ -27,6 +27,14 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Runs a test of the lab that real time decides, with no other lab beside it.
+fn in_lab(test: &str, body: impl Fn() -> Result<(), String>) {
+    if has_root(test) {
+        let _alone = alone();
+        in_time(test, body);
+    }
+}
+
 /// Namespaces, devices, shapers, rules of routing and processes of this machine that are ours or could be.
 fn inventory() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
@@ -371,11 +379,7 @@ const SHAPED: &str = r#"
 
 #[test]
 fn one_connection_fills_one_bottleneck_and_nothing_is_left() {
-    if !has_root("one_connection_fills_one_bottleneck_and_nothing_is_left") {
-        return;
-    }
-    let _alone = alone();
-    in_time("one_connection_fills_one_bottleneck_and_nothing_is_left", || {
+    in_lab("one_connection_fills_one_bottleneck_and_nothing_is_left", || {
         let before = inventory();
         let trial = run(&one());
         assert_eq!(inventory(), before, "after the run and before");
@@ -393,11 +397,7 @@ fn one_connection_fills_one_bottleneck_and_nothing_is_left() {
 
 #[test]
 fn the_kernel_shapes_by_code_point() {
-    if !has_root("the_kernel_shapes_by_code_point") {
-        return;
-    }
-    let _alone = alone();
-    in_time("the_kernel_shapes_by_code_point", || {
+    in_lab("the_kernel_shapes_by_code_point", || {
         let trial = run(SHAPED);
         let throughput = metric(&trial, "throughput");
         // Payload of 972 bytes in a frame of 1014: 4 Mbit/s shaped, and 2 Mbit/s of IP that is not.
@@ -495,11 +495,7 @@ fn iperf3_carries_what_our_own_sender_carries() {
 /// UDP at 4 Mbit/s, of which the first link loses one datagram in four.
 #[test]
 fn a_link_loses_every_fourth_data_packet() {
-    if !has_root("a_link_loses_every_fourth_data_packet") {
-        return;
-    }
-    let _alone = alone();
-    in_time("a_link_loses_every_fourth_data_packet", || {
+    in_lab("a_link_loses_every_fourth_data_packet", || {
         let trial = run(&two_links(
             "duration = \"3s\"\nwarm-up = \"1s\"",
             "loss-every = 4",
@@ -519,11 +515,7 @@ fn a_link_loses_every_fourth_data_packet() {
 
 #[test]
 fn a_link_changes_its_capacity() {
-    if !has_root("a_link_changes_its_capacity") {
-        return;
-    }
-    let _alone = alone();
-    in_time("a_link_changes_its_capacity", || {
+    in_lab("a_link_changes_its_capacity", || {
         let trial = run(&steps());
         println!("{:?}\n{:?}\n{:?}", trial.record.metrics, trial.health, trial.remarks);
         // Payload of 972 bytes in a frame of 1014.
@@ -549,11 +541,7 @@ fn a_link_changes_its_capacity() {
 /// program waits for a round trip of 0.7 s and more.
 #[test]
 fn what_arrives_out_of_order_has_arrived() {
-    if !has_root("what_arrives_out_of_order_has_arrived") {
-        return;
-    }
-    let _alone = alone();
-    in_time("what_arrives_out_of_order_has_arrived", || {
+    in_lab("what_arrives_out_of_order_has_arrived", || {
         let trial = run(&needy());
         println!("{:?}\n{:?}\n{:?}", trial.record.metrics, trial.health, trial.remarks);
         timely!(metric(&trial, "retransmits") > 0.0, "losses without end");
@@ -565,11 +553,7 @@ fn what_arrives_out_of_order_has_arrived() {
 /// Near clients of conventional TCP would get several times as much as far ones.
 #[test]
 fn bas_bounds_the_windows_of_real_connections() {
-    if !has_root("bas_bounds_the_windows_of_real_connections") {
-        return;
-    }
-    let _alone = alone();
-    in_time("bas_bounds_the_windows_of_real_connections", || {
+    in_lab("bas_bounds_the_windows_of_real_connections", || {
         // 1448 bytes of payload in a frame of 1514.
         let most = 20.0 * 1448.0 / 1514.0;
         for scheme in ["", "allocator = \"max-min\""] {
@@ -594,11 +578,7 @@ fn bas_bounds_the_windows_of_real_connections() {
 
 #[test]
 fn faults_happen() {
-    if !has_root("faults_happen") {
-        return;
-    }
-    let _alone = alone();
-    in_time("faults_happen", || {
+    in_lab("faults_happen", || {
         let updates = |trial: &Trial| metric(trial, "g.updates.last");
         let well = run(&probing(""));
         // A round each half second; the first is the zero.
@@ -668,12 +648,7 @@ fn star(servers: u32, rest: &str) -> String {
 /// fill the link, and nothing is lost: a round takes 252 ms, or 212 over connections that are there.
 #[test]
 fn rounds_follow_each_other() {
-    let test = "rounds_follow_each_other";
-    in_time(test, || {
-        if !has_root(test) {
-            return Ok(());
-        }
-        let _alone = alone();
+    in_lab("rounds_follow_each_other", || {
         let before = inventory();
         for (key, least, most) in [("false", 0.25, 0.28), ("true", 0.21, 0.24)] {
             let flow = format!("size = \"57920B\"\nrounds = 15\npersistent = {key}");
@@ -694,12 +669,7 @@ fn rounds_follow_each_other() {
 /// half round trips; with one of 20 a handshake and one flight. OpenTCP's first CUE comes after a second.
 #[test]
 fn opentcp_changes_the_hosts_of_the_lab() {
-    let test = "opentcp_changes_the_hosts_of_the_lab";
-    in_time(test, || {
-        if !has_root(test) {
-            return Ok(());
-        }
-        let _alone = alone();
+    in_lab("opentcp_changes_the_hosts_of_the_lab", || {
         let before = inventory();
         let flow = "size = \"28960B\"\ncount = 10\nstart = \"uniform(2s, 5500ms)\"\n[tcp]\ninitial-window = \"3pkt\"";
         let tuned =

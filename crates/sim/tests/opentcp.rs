@@ -163,6 +163,30 @@ fn the_least_and_the_initial_timeout() {
     assert!(least > 0.9 && both < least / 3.0 && done == 200.0, "{least} {both} {done}");
 }
 
+/// No data arrive. The timeout is a round trip of 2 ms and the least of two ticks, 202 ms, then twice as long each time: 3, 5 and 9
+/// ticks, from the tick that begins next. The data leave at 1502 ms.
+#[test]
+fn a_timer_of_ticks() {
+    let lossy = "delay = \"1ms\", loss = 0.999999, loss-of = \"data\"";
+    let resent = |tick: &str| {
+        let files = Beside(POLICY.replace("SETTING", "min-rto = \"2ms\""));
+        let options = Options { files: Some(&files), ..Options::default() };
+        let text = SCENARIO.replace("FLOW", "size = \"1kB\"").replace("delay = \"1ms\"", lossy);
+        let text = text.replace("\"newreno\"\n", &format!("\"newreno\"\n{tick}\n"));
+        let study = parse("s.toml", &text, &options).unwrap_or_else(|e| panic!("{e}"));
+        let mut left = Vec::new();
+        let mut keep = |packet: &CapturedPacket| left.push((packet.payload, packet.at));
+        let mut options = RunOptions { capture: Some(("left.0->r1", &mut keep)), ..RunOptions::default() };
+        run(&study.cases[0].scenario, 0, 0, &mut options).unwrap_or_else(|e| panic!("{e}"));
+        let data = left.into_iter().filter(|(payload, _)| *payload > 0);
+        data.map(|(_, at)| at.as_nanos() / 1_000_000).collect::<Vec<_>>()
+    };
+    assert_eq!(resent("timer-tick = \"100ms\"")[..4], [1502, 1900, 2400, 3300]);
+    let exact = resent("");
+    // Without ticks three round trips of 2.045 ms: 1502.05 + 6.135, 18.4 and 42.9 ms.
+    assert_eq!(exact[..4], [1502, 1508, 1520, 1545]);
+}
+
 /// Poisson arrivals offer the load that is asked for, with sizes from what ships and from a file; every flow of limited
 /// size that completes is counted once.
 #[test]

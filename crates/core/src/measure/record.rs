@@ -37,11 +37,6 @@ pub struct Tallies {
     pub work: Work,
 }
 
-impl Tallies {
-    /// Of a runtime without incast.
-    pub const NO_ROUNDS: [f64; 4] = [0.0, f64::NAN, f64::NAN, f64::NAN];
-}
-
 /// Distributions, and the metrics at [`Place::Spread`] that a runtime can tell, of windows too.
 pub type Spread = (Vec<Distribution>, Vec<(String, f64)>);
 

@@ -29,7 +29,7 @@ use super::shaper::Rates;
 use super::status::{self, ClassStatus, SenderStatus, Shared, State as PeerState, Status};
 use super::{Error, Loaded, claims, device, metrics, rules};
 use crate::htb::Htb;
-use crate::kernel::Refused;
+use crate::kernel::NoProgram;
 
 mod counts;
 mod shaping;
@@ -148,7 +148,7 @@ impl Machine {
             (None, COUNTING_DRY.to_owned())
         } else {
             let order = Order::attach(&loaded.deployment);
-            if let Err(Refused(why)) = &order {
+            if let Err(NoProgram(why)) = &order {
                 info!(why, "cannot count in the order of packets");
             }
             let counting = order::how(loaded.deployment.role, order.as_ref().map(|_| ()));
@@ -547,7 +547,7 @@ impl Machine {
         }
         if self.unseen >= MOST_UNSEEN {
             let interface = &self.loaded.deployment.interface;
-            self.lose_order(&Refused(format!("questions do not leave by {interface}")));
+            self.lose_order(&NoProgram(format!("questions do not leave by {interface}")));
         }
     }
 

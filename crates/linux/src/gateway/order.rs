@@ -6,7 +6,7 @@ use bandmaster_core::control::Passed;
 use bandmaster_core::scheme::er2bc::deployment::Role;
 
 use super::Loaded;
-use crate::kernel::Refused;
+use crate::kernel::NoProgram;
 
 mod program;
 
@@ -16,7 +16,7 @@ pub(super) use program::Order;
 ///
 /// # Errors
 /// Why not.
-pub fn counts_in_order() -> Result<(), Refused> {
+pub fn counts_in_order() -> Result<(), NoProgram> {
     Order::load(Role::Both).map(drop)
 }
 
@@ -27,7 +27,7 @@ pub fn counting(loaded: &Loaded) -> String {
 }
 
 /// How packets are counted in a run that changes something.
-pub(super) fn how(role: Role, order: Result<(), &Refused>) -> String {
+pub(super) fn how(role: Role, order: Result<(), &NoProgram>) -> String {
     let Err(why) = order else {
         return "programs in the kernel (eBPF), in the order of packets".to_owned();
     };

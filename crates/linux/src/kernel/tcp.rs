@@ -1,8 +1,8 @@
 //! The TCP of hosts: sets it, whatever program a connection belongs to, and reads it.
 //!
-//! Connections that begin are set by a program on a control group, for each network namespace on its own. Living ones are
+//! Connections that begin are set by a program on a control group, for each network namespace on its own. Live ones are
 //! read, and set, by a program that goes over all of the calling thread's namespace. Both end with the process, whatever ends
-//! it; what they have set on a living connection stays.
+//! it; what they have set on a live connection stays.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -13,10 +13,11 @@ use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData, MapError};
 use aya::programs::{CgroupAttachMode, Iter, SockOps};
 use bandmaster_core::time::Span;
-use bandmaster_core::tuning::{Tuning, Variant};
+use bandmaster_core::tuning::Tuning;
 use nix::time::{ClockId, clock_getres};
 
-use super::{Refused, load, program, refused, types};
+use super::{NoProgram, load, map, program, refused, types};
+use crate::limits::kernel_name;
 use crate::netns::parameter;
 use crate::syscall;
 
@@ -78,16 +79,16 @@ impl Translation {
     fn by(tuning: &Tuning, known: &str, tick: Span) -> Self {
         let mut remarks = Vec::new();
         let control = tuning.variant.and_then(|variant| {
-            let name = kernel_variant(variant).filter(|name| known.split_whitespace().any(|k| k == *name));
-            if name.is_none() {
+            let name = kernel_name(variant.name());
+            let is_known = known.split_whitespace().any(|known| known == name);
+            if !is_known {
                 remarks.push(format!("variant {}: this kernel has {known}", variant.name()));
             }
-            name.map(str::to_owned)
+            is_known.then(|| name.to_owned())
         });
         let least_timeout = tuning.min_rto.map(|asked| {
             let most = HIGHEST_LEAST_TIMEOUT;
-            let ticks = in_ticks(asked, tick).max(FEWEST_TICKS);
-            let set = Span::from_nanos(ticks * tick.as_nanos()).min(most);
+            let set = asked.up_to(tick).max(tick * FEWEST_TICKS).min(most);
             if set != asked {
                 remarks.push(format!(
                     "min-rto {asked}: {set}; this kernel takes {FEWEST_TICKS} ticks of {tick} to {most}"
@@ -96,7 +97,7 @@ impl Translation {
             set
         });
         let first_timeout = tuning.initial_rto.map(|asked| {
-            let set = Span::from_nanos(in_ticks(asked, tick).max(1) * tick.as_nanos());
+            let set = asked.up_to(tick).max(tick);
             if set != asked {
                 remarks.push(format!("initial-rto {asked}: {set}; the kernel's timer has ticks of {tick}"));
             }
@@ -122,23 +123,6 @@ impl Translation {
     }
 }
 
-/// The kernel's name of a variant; none: Linux has none of that kind.
-fn kernel_variant(variant: Variant) -> Option<&'static str> {
-    match variant {
-        // Linux's reno recovers as NewReno does.
-        Variant::Reno | Variant::NewReno => Some("reno"),
-        Variant::Bic => Some("bic"),
-        Variant::Cubic => Some("cubic"),
-        Variant::Dctcp => Some("dctcp"),
-        Variant::Tahoe => None,
-    }
-}
-
-/// Whole ticks that are no shorter.
-fn in_ticks(span: Span, tick: Span) -> u64 {
-    span.as_nanos().div_ceil(tick.as_nanos().max(1))
-}
-
 /// The granularity of the kernel's timers: 1 / `CONFIG_HZ`.
 pub fn tick() -> Span {
     // The coarse clocks go by ticks.
@@ -150,7 +134,10 @@ impl Settings {
     /// `struct settings`: zero leaves what is.
     fn bytes(&self) -> [u8; SETTINGS] {
         let micros = |span: Span| u32::try_from(span.as_nanos().div_ceil(1000)).unwrap_or(u32::MAX);
-        let ticks = |span: Span| u32::try_from(in_ticks(span, tick())).unwrap_or(u32::MAX);
+        let ticks = |span: Span| {
+            let tick = tick();
+            u32::try_from(span.up_to(tick).as_nanos() / tick.as_nanos()).unwrap_or(u32::MAX)
+        };
         let mut bytes = [0; SETTINGS];
         if let Some(name) = &self.control {
             // The last byte stays zero.
@@ -195,7 +182,7 @@ pub struct Outcome {
     pub error: i32,
 }
 
-/// A living connection, as its host sees it.
+/// A live connection, as its host sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Connection {
     /// Its number, which no other has until the machine starts again.
@@ -236,7 +223,7 @@ pub struct Connection {
 
 impl Connection {
     /// `struct row`.
-    fn parse(row: &[u8; ROW]) -> Self {
+    fn parse(row: &[u8; ROW], tick: Span) -> Self {
         let u64_at = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| row[at + i]));
         let u32_at = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| row[at + i]));
         let u16_at = |at: usize| u16::from_ne_bytes([row[at], row[at + 1]]);
@@ -268,7 +255,7 @@ impl Connection {
             resent: u32_at(88),
             user: u32_at(92),
             pacing_rate: Some(u64_at(96)).filter(|rate| *rate != u64::MAX),
-            least_timeout: Span::from_nanos(u64::from(u32_at(104)) * tick().as_nanos()),
+            least_timeout: tick * u64::from(u32_at(104)),
             receive_window: u32_at(108),
             control: String::from_utf8_lossy(&row[112..]).trim_end_matches('\0').to_owned(),
         }
@@ -287,7 +274,7 @@ impl NewConnections {
     ///
     /// # Errors
     /// Why it does not take it.
-    pub fn load() -> Result<Self, Refused> {
+    pub fn load() -> Result<Self, NoProgram> {
         let mut kernel = load(OBJECT)?;
         let settings = HashMap::try_from(map(&mut kernel, "SETTINGS")?).map_err(refused)?;
         let outcomes = Array::try_from(map(&mut kernel, "OUTCOMES")?).map_err(refused)?;
@@ -299,8 +286,8 @@ impl NewConnections {
     ///
     /// # Errors
     /// Why the kernel does not do so.
-    pub fn attach(&mut self, group: &Path) -> Result<(), Refused> {
-        let folder = File::open(group).map_err(|error| Refused(format!("{}: {error}", group.display())))?;
+    pub fn attach(&mut self, group: &Path) -> Result<(), NoProgram> {
+        let folder = File::open(group).map_err(|error| NoProgram(format!("{}: {error}", group.display())))?;
         let begins = program::<SockOps>(&mut self.kernel, BEGINS)?;
         // A link of the kernel's always lets others be.
         begins.attach(folder, CgroupAttachMode::Single).map_err(refused)?;
@@ -311,7 +298,7 @@ impl NewConnections {
     ///
     /// # Errors
     /// Why the kernel does not do so.
-    pub fn tune(&mut self, namespace: u64, settings: &Settings) -> Result<(), Refused> {
+    pub fn tune(&mut self, namespace: u64, settings: &Settings) -> Result<(), NoProgram> {
         if *settings == Settings::default() {
             return forget(&mut self.settings, namespace);
         }
@@ -322,12 +309,12 @@ impl NewConnections {
     ///
     /// # Errors
     /// Why the kernel does not say.
-    pub fn outcomes(&self) -> Result<[Outcome; KINDS.len()], Refused> {
+    pub fn outcomes(&self) -> Result<[Outcome; KINDS.len()], NoProgram> {
         outcomes(&self.outcomes)
     }
 }
 
-/// Reads living connections, and sets them, by a program that goes over all of a namespace; it ends with this.
+/// Reads live connections, and sets them, by a program that goes over all of a namespace; it ends with this.
 pub struct LiveConnections {
     kernel: Ebpf,
     settings: SettingsMap,
@@ -339,9 +326,9 @@ impl LiveConnections {
     ///
     /// # Errors
     /// Why it does not take it.
-    pub fn load() -> Result<Self, Refused> {
+    pub fn load() -> Result<Self, NoProgram> {
         let mut kernel = load(OBJECT)?;
-        let settings = HashMap::try_from(map(&mut kernel, "LIVING")?).map_err(refused)?;
+        let settings = HashMap::try_from(map(&mut kernel, "LIVE")?).map_err(refused)?;
         let outcomes = Array::try_from(map(&mut kernel, "OUTCOMES")?).map_err(refused)?;
         program::<Iter>(&mut kernel, LOOKS)?.load("tcp", &types()?).map_err(refused)?;
         Ok(Self { kernel, settings, outcomes })
@@ -351,7 +338,7 @@ impl LiveConnections {
     ///
     /// # Errors
     /// Why the kernel does not do so.
-    pub fn set(&mut self, cookie: u64, settings: &Settings) -> Result<(), Refused> {
+    pub fn set(&mut self, cookie: u64, settings: &Settings) -> Result<(), NoProgram> {
         self.settings.insert(cookie, settings.bytes(), 0).map_err(refused)
     }
 
@@ -359,7 +346,7 @@ impl LiveConnections {
     ///
     /// # Errors
     /// Why the kernel does not do so.
-    pub fn leave(&mut self, cookie: u64) -> Result<(), Refused> {
+    pub fn leave(&mut self, cookie: u64) -> Result<(), NoProgram> {
         forget(&mut self.settings, cookie)
     }
 
@@ -367,30 +354,27 @@ impl LiveConnections {
     ///
     /// # Errors
     /// Why the kernel does not do so.
-    pub fn look(&mut self) -> Result<Vec<Connection>, Refused> {
+    pub fn look(&mut self) -> Result<Vec<Connection>, NoProgram> {
         let looks = program::<Iter>(&mut self.kernel, LOOKS)?;
         let link = looks.attach().map_err(refused)?;
         let mut file = looks.take_link(link).map_err(refused)?.into_file().map_err(refused)?;
         let mut rows = Vec::new();
         file.read_to_end(&mut rows).map_err(refused)?;
         let (rows, _) = rows.as_chunks::<ROW>();
-        Ok(rows.iter().map(Connection::parse).collect())
+        let tick = tick();
+        Ok(rows.iter().map(|row| Connection::parse(row, tick)).collect())
     }
 
     /// What became of the settings so far, in the order of [`KINDS`].
     ///
     /// # Errors
     /// Why the kernel does not say.
-    pub fn outcomes(&self) -> Result<[Outcome; KINDS.len()], Refused> {
+    pub fn outcomes(&self) -> Result<[Outcome; KINDS.len()], NoProgram> {
         outcomes(&self.outcomes)
     }
 }
 
-fn map(kernel: &mut Ebpf, name: &str) -> Result<aya::maps::Map, Refused> {
-    kernel.take_map(name).ok_or_else(|| Refused(format!("map {name} is not in the program")))
-}
-
-fn outcomes(map: &Outcomes) -> Result<[Outcome; KINDS.len()], Refused> {
+fn outcomes(map: &Outcomes) -> Result<[Outcome; KINDS.len()], NoProgram> {
     let mut all = [Outcome::default(); KINDS.len()];
     for (number, outcome) in (0..).zip(&mut all) {
         let bytes = map.get(&number, 0).map_err(refused)?;
@@ -401,7 +385,7 @@ fn outcomes(map: &Outcomes) -> Result<[Outcome; KINDS.len()], Refused> {
     Ok(all)
 }
 
-fn forget(map: &mut SettingsMap, key: u64) -> Result<(), Refused> {
+fn forget(map: &mut SettingsMap, key: u64) -> Result<(), NoProgram> {
     match map.remove(&key) {
         Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
         Err(error) => Err(refused(error)),
@@ -420,18 +404,20 @@ pub fn namespace() -> io::Result<u64> {
 ///
 /// # Errors
 /// When it is mounted nowhere.
-pub fn control_groups() -> Result<PathBuf, Refused> {
+pub fn control_groups() -> Result<PathBuf, NoProgram> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let place = mounts.lines().find_map(|line| {
         let mut words = line.split(' ').skip(1);
         let place = words.next()?;
         (words.next() == Some("cgroup2")).then(|| PathBuf::from(place))
     });
-    place.ok_or_else(|| Refused("cgroup2 is not mounted (mount -t cgroup2 none /sys/fs/cgroup)".to_owned()))
+    place.ok_or_else(|| NoProgram("cgroup2 is not mounted (mount -t cgroup2 none /sys/fs/cgroup)".to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
+    use bandmaster_core::tuning::Variant;
+
     use super::*;
 
     #[test]
@@ -473,12 +459,12 @@ mod tests {
         row[64..68].copy_from_slice(&20u32.to_ne_bytes());
         row[72..76].copy_from_slice(&50_000u32.to_ne_bytes());
         row[76..80].copy_from_slice(&u32::MAX.to_ne_bytes());
-        let connection = Connection::parse(&row);
+        let connection = Connection::parse(&row, Span::from_millis(4));
         assert_eq!((connection.cookie, connection.acknowledged, connection.cwnd), (7, 1_000_000, 20));
         assert_eq!(connection.local, (IpAddr::from([10, 0, 0, 1]), 5001));
         assert_eq!((connection.srtt, connection.min_rtt), (Some(Span::from_millis(50)), None));
         row[60..62].copy_from_slice(&(libc::AF_INET6 as u16).to_ne_bytes());
         row[24..40].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 3]);
-        assert_eq!(Connection::parse(&row).local.0, IpAddr::from([10, 0, 0, 3]));
+        assert_eq!(Connection::parse(&row, Span::from_millis(4)).local.0, IpAddr::from([10, 0, 0, 3]));
     }
 }

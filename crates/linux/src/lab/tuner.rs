@@ -8,7 +8,7 @@ use bandmaster_core::scheme::{Act, Role};
 use bandmaster_core::tuning::Tuning;
 
 use crate::Error;
-use crate::kernel::Refused;
+use crate::kernel::NoProgram;
 use crate::kernel::tcp::{KINDS, NewConnections, Translation, control_groups, namespace};
 use crate::limits::Remarks;
 use crate::netns::Netns;
@@ -28,7 +28,7 @@ impl Tuner {
         if !roles.iter().any(|role| role.place.role.acts.contains(&Act::Tune)) {
             return Ok(None);
         }
-        let load = || -> Result<NewConnections, Refused> {
+        let load = || -> Result<NewConnections, NoProgram> {
             let mut connections = NewConnections::load()?;
             connections.attach(&control_groups()?)?;
             Ok(connections)

@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bandmaster_core::time::Span;
-use bandmaster_linux::kernel::Refused;
+use bandmaster_linux::kernel::NoProgram;
 use bandmaster_linux::kernel::tcp::{
     Connection, LiveConnections, NewConnections, Settings, control_groups, namespace, tick,
 };
@@ -51,7 +51,7 @@ impl Hosts {
         };
         let (new, live): (NewConnections, LiveConnections) = match load() {
             Ok(both) => both,
-            Err::<_, Refused>(why) => {
+            Err::<_, NoProgram>(why) => {
                 skip(test, why);
                 return None;
             }
@@ -264,10 +264,10 @@ fn the_first_timeout_is_set() {
     assert_eq!(timeout(), first.as_nanos() / 1_000_000);
 }
 
-/// Each setting of a living connection acts within a second; what the others have stays.
+/// Each setting of a live connection acts within a second; what the others have stays.
 #[test]
-fn living_connections_are_set_within_a_second() {
-    let test = "living_connections_are_set_within_a_second";
+fn live_connections_are_set_within_a_second() {
+    let test = "live_connections_are_set_within_a_second";
     in_time(test, || {
         let Some((hosts, mut new, mut live)) = Hosts::new(test) else { return Ok(()) };
         // 200 segments in flight, most of which wait at the bottleneck, without a loss.

@@ -7,11 +7,11 @@ use super::super::Error;
 use super::super::counters;
 use super::super::order;
 use super::{EPOCH, MARGIN, Machine, device, rules, status};
-use crate::kernel::Refused;
+use crate::kernel::NoProgram;
 
 impl Machine {
     /// From now on without the program in the kernel.
-    pub(super) fn lose_order(&mut self, why: &Refused) {
+    pub(super) fn lose_order(&mut self, why: &NoProgram) {
         let counting = order::how(self.loaded.deployment.role, Err(why));
         warn!(counting, "no longer counts in the order of packets");
         status::lock(&self.shared).counting = counting;

@@ -14,7 +14,7 @@ use super::{Direction, Note};
 use crate::gateway::counters::link_header;
 use crate::gateway::{device, journal};
 use crate::htb::class_handle;
-use crate::kernel::{self, Refused, program, refused};
+use crate::kernel::{self, NoProgram, map, program, refused};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../bpf/order.o");
 
@@ -50,15 +50,12 @@ pub(in crate::gateway) struct Order {
 
 impl Order {
     /// Lets the kernel check the programs that `role` needs.
-    pub(super) fn load(role: Role) -> Result<Self, Refused> {
+    pub(super) fn load(role: Role) -> Result<Self, NoProgram> {
         let mut kernel = kernel::load(OBJECT)?;
-        let mut map = |name: &str| {
-            kernel.take_map(name).ok_or_else(|| Refused(format!("map {name} is not in the program")))
-        };
-        let settings = Array::try_from(map("SETTINGS")?).map_err(refused)?;
-        let rules = Array::try_from(map("RULES")?).map_err(refused)?;
-        let counts = Array::try_from(map("COUNTS")?).map_err(refused)?;
-        let notes = HashMap::try_from(map("NOTES")?).map_err(refused)?;
+        let settings = Array::try_from(map(&mut kernel, "SETTINGS")?).map_err(refused)?;
+        let rules = Array::try_from(map(&mut kernel, "RULES")?).map_err(refused)?;
+        let counts = Array::try_from(map(&mut kernel, "COUNTS")?).map_err(refused)?;
+        let notes = HashMap::try_from(map(&mut kernel, "NOTES")?).map_err(refused)?;
         let mut new = Self { kernel, role, settings, rules, counts, notes, sent: Sent::default(), at: None };
         if role != Role::Receiver {
             let types = kernel::types()?;
@@ -71,9 +68,9 @@ impl Order {
     }
 
     /// Begins to count for `deployment`, from nothing.
-    pub(in crate::gateway) fn attach(deployment: &Deployment) -> Result<Self, Refused> {
+    pub(in crate::gateway) fn attach(deployment: &Deployment) -> Result<Self, NoProgram> {
         if deployment.whereabouts != Whereabouts::Fixed {
-            return Err(Refused("the peer's address is not fixed".to_owned()));
+            return Err(NoProgram("the peer's address is not fixed".to_owned()));
         }
         let mut new = Self::load(deployment.role)?;
         new.sent.header = link_header(&deployment.interface).into();
@@ -85,8 +82,8 @@ impl Order {
     }
 
     /// Goes to the device of that name, when it is another one than before; whether it was.
-    pub(in crate::gateway) fn follow(&mut self, deployment: &Deployment) -> Result<bool, Refused> {
-        let index = device::index(&deployment.interface).map_err(|e| Refused(e.to_string()))?;
+    pub(in crate::gateway) fn follow(&mut self, deployment: &Deployment) -> Result<bool, NoProgram> {
+        let index = device::index(&deployment.interface).map_err(|e| NoProgram(e.to_string()))?;
         if self.at.as_ref().is_some_and(|(at, _)| *at == index) {
             return Ok(false);
         }
@@ -108,17 +105,17 @@ impl Order {
     }
 
     /// Counts by another deployment of the same role and interface; the counts go on.
-    pub(in crate::gateway) fn set(&mut self, deployment: &Deployment) -> Result<(), Refused> {
+    pub(in crate::gateway) fn set(&mut self, deployment: &Deployment) -> Result<(), NoProgram> {
         match self.at {
             Some((index, _)) => self.tell(deployment, index),
             None => Ok(()),
         }
     }
 
-    fn tell(&mut self, deployment: &Deployment, index: i32) -> Result<(), Refused> {
+    fn tell(&mut self, deployment: &Deployment, index: i32) -> Result<(), NoProgram> {
         let rules = deployment.data.iter().flat_map(compile).collect::<Vec<_>>();
         if rules.len() > MOST_RULES {
-            return Err(Refused(format!(
+            return Err(NoProgram(format!(
                 "data: {} combinations of source, destination and ports; the program in the kernel takes {MOST_RULES}",
                 rules.len()
             )));
@@ -151,11 +148,11 @@ impl Order {
         self.sent.begin_anew();
     }
 
-    fn departures(&mut self) -> Result<&mut BtfTracePoint, Refused> {
+    fn departures(&mut self) -> Result<&mut BtfTracePoint, NoProgram> {
         program(&mut self.kernel, DEPARTURES.0)
     }
 
-    fn arrivals(&mut self) -> Result<&mut SchedClassifier, Refused> {
+    fn arrivals(&mut self) -> Result<&mut SchedClassifier, NoProgram> {
         program(&mut self.kernel, ARRIVALS)
     }
 }

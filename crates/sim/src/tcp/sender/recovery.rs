@@ -2,7 +2,7 @@
 //! (RFC 6298).
 
 use bandmaster_core::scenario::{FlightSize, MarkReduction, Recovery};
-use bandmaster_core::time::{Span, Time};
+use bandmaster_core::time::Span;
 
 use super::{Sender, State, Timed};
 use crate::events::Event;
@@ -284,8 +284,7 @@ impl Sender {
         let mut end = net.now + backed_off;
         if let Some(tick) = profile.settings.timer_tick {
             // The timeout is so many ticks, and the tick that has begun does not count.
-            let ticks = (Time::ZERO + backed_off).up_to(tick).since(Time::ZERO);
-            end = (net.now + ticks).up_to(tick);
+            end = (net.now + backed_off.up_to(tick)).up_to(tick);
         }
         self.retransmit.set(end, Event::Retransmit(self.flow), &mut net.events);
     }
