@@ -168,6 +168,8 @@ struct Flow {
     segment: u64,
     state: FlowState,
     stage: Stage,
+    /// Why an earlier connection failed.
+    failure: Option<String>,
     /// A scheme's bound on the receiver's window.
     window: Option<i32>,
 }
@@ -181,6 +183,13 @@ enum Turns {
     Anew,
     /// More data.
     Kept,
+}
+
+impl Turns {
+    /// What a connection has to send when it begins, of `size`: one that is kept is given its first data by the round.
+    fn first(self, size: Option<u64>) -> Option<u64> {
+        if self == Self::Kept { Some(0) } else { size }
+    }
 }
 
 enum Kind {
@@ -324,10 +333,6 @@ impl Sockets {
                 Err(error) => {
                     if error.kind() != io::ErrorKind::WouldBlock {
                         flow.stage.failed.get_or_insert_with(|| error.to_string());
-                        // A connection that was broken off has ended for the schemes too.
-                        if !std::mem::replace(&mut flow.stage.ended, true) {
-                            self.ended.push_back(i);
-                        }
                     }
                     break;
                 }
@@ -343,6 +348,16 @@ impl Sockets {
                 self.complete.push_back(i);
             }
             _ => {}
+        }
+    }
+}
+
+impl Sockets {
+    /// A connection that could not be made, or was broken off, has ended for the schemes too.
+    fn end_if_failed(&mut self, i: usize) {
+        let stage = &mut self.flows[i].stage;
+        if stage.failed.is_some() && !std::mem::replace(&mut stage.ended, true) {
+            self.ended.push_back(i);
         }
     }
 }
@@ -364,6 +379,7 @@ impl Traffic for Sockets {
                 } else {
                     self.read(i, now);
                 }
+                self.end_if_failed(i);
             }
         }
     }
@@ -380,6 +396,7 @@ impl Traffic for Sockets {
                 Err(error) => flow.stage.failed = Some(format!("cannot connect: {error}")),
             }
             flow.write();
+            self.end_if_failed(i);
         } else {
             flow.begin_on_time(now);
         }
@@ -444,6 +461,7 @@ impl Traffic for Sockets {
 
     fn give(&mut self, i: usize, is_last: bool) {
         self.flows[i].give(is_last);
+        self.end_if_failed(i);
     }
 
     fn renew(&mut self, i: usize, group: &FlowGroup, host: &Netns) -> Result<(), Error> {
@@ -455,12 +473,14 @@ impl Traffic for Sockets {
         if let Some(listener) = flow.listener.take() {
             flow.receiver = listener;
         }
-        if let Kind::Tcp { left, size, past: of_earlier, .. } = &mut flow.kind {
-            (*left, *of_earlier) = (*size, past);
+        if let Kind::Tcp { left, size, turns, target, past: of_earlier, .. } = &mut flow.kind {
+            *left = turns.first(*size);
+            (*target, *of_earlier) = (flow.state.received, past);
         }
         (flow.connected, flow.window) = (false, None);
-        // Why an earlier one was broken off is told at the end.
-        flow.stage = Stage { failed: flow.stage.failed.take(), ..Stage::default() };
+        let ended = std::mem::take(&mut flow.stage);
+        // Of several reasons the first is told.
+        flow.failure = flow.failure.take().or(ended.failed);
         Ok(())
     }
 
@@ -480,7 +500,9 @@ impl Traffic for Sockets {
 
     fn failures(&mut self) -> Vec<(usize, String)> {
         let failed = self.flows.iter().enumerate();
-        failed.filter_map(|(i, flow)| Some((i, flow.stage.failed.clone()?))).collect()
+        failed
+            .filter_map(|(i, flow)| Some((i, flow.failure.as_ref().or(flow.stage.failed.as_ref())?.clone())))
+            .collect()
     }
 
     fn refused_datagrams(&self) -> u64 {
@@ -499,9 +521,14 @@ impl Flow {
                     Some(_) if group.persistent => Turns::Kept,
                     Some(_) => Turns::Anew,
                 };
-                // The first round gives it its first data.
-                let left = if turns == Turns::Kept { Some(0) } else { size };
-                Kind::Tcp { left, size, turns, target: 0, is_last: false, past: TcpInfo::default() }
+                Kind::Tcp {
+                    left: turns.first(size),
+                    size,
+                    turns,
+                    target: 0,
+                    is_last: false,
+                    past: TcpInfo::default(),
+                }
             }
             Transport::Udp { rate, packet, .. } => Kind::Udp {
                 payload: packet.get().saturating_sub(u64::from(UDP_HEADERS)) as usize,
@@ -528,6 +555,7 @@ impl Flow {
             kind,
             state: FlowState::default(),
             stage: Stage::default(),
+            failure: None,
             window: None,
         }
     }

@@ -39,6 +39,8 @@ struct RoundSeries {
     begun: u32,
     at: Time,
     left: usize,
+    /// A connection of the current round has failed.
+    broken: bool,
     times: Vec<Span>,
 }
 
@@ -68,6 +70,7 @@ impl Rounds {
                     begun: 0,
                     at: Time::ZERO,
                     left: 0,
+                    broken: false,
                     times: Vec::new(),
                 });
                 (rounds.series.len() - 1) as u32
@@ -124,15 +127,18 @@ impl Rounds {
 
     /// The last byte of the connection that begins with `flow` has come. When it is the round's last, the next one begins:
     /// the connections that start, and when.
-    pub fn complete(&mut self, flow: u32, now: Time, mut start: impl FnMut(Time, u32)) {
+    pub fn complete(&mut self, flow: u32, now: Time, start: impl FnMut(Time, u32)) {
         let Some(&at) = self.of_flow.get(&flow) else { return };
         self.completions.push(now.since(self.carried.get(&flow).map_or(now, |entry| entry.1)));
+        self.series[at as usize].part_is_over(now, start);
+    }
+
+    /// The connection that begins with `flow` has failed. Its round goes on without it, and does not count.
+    pub fn fail(&mut self, flow: u32, now: Time, start: impl FnMut(Time, u32)) {
+        let Some(&at) = self.of_flow.get(&flow) else { return };
         let series = &mut self.series[at as usize];
-        series.left -= 1;
-        if series.left == 0 {
-            series.times.push(now.since(series.at));
-            series.begin(now, &mut start);
-        }
+        series.broken = true;
+        series.part_is_over(now, start);
     }
 
     /// Complete rounds, their mean and longest time in seconds, and payload of a receiver over time in Mbit/s; `others`
@@ -152,6 +158,16 @@ impl Rounds {
 }
 
 impl RoundSeries {
+    fn part_is_over(&mut self, now: Time, mut start: impl FnMut(Time, u32)) {
+        self.left -= 1;
+        if self.left == 0 {
+            if !std::mem::take(&mut self.broken) {
+                self.times.push(now.since(self.at));
+            }
+            self.begin(now, &mut start);
+        }
+    }
+
     fn begin(&mut self, now: Time, start: &mut impl FnMut(Time, u32)) {
         if self.begun == self.rounds {
             return;
@@ -168,5 +184,42 @@ impl RoundSeries {
             }
             start(now + after, flow);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{Options, parse};
+    use crate::workload::plan;
+
+    /// Two servers, three rounds: of the second a connection fails.
+    #[test]
+    fn a_round_goes_on_without_what_has_failed_and_does_not_count() {
+        let text = "version = 1\nname = \"r\"\n[run]\nduration = \"9s\"\n[network]\nbuilder = \"star\"\nsize = 2\nhosts = [\"c\"]\n\
+                    [network.link]\nrate = \"1mbit\"\n[[network.links]]\nends = [\"c\", \"hub\"]\n\
+                    [[flows]]\nname = \"a\"\nfrom = \"hosts\"\nto = \"c\"\nsize = \"1kB\"\nrounds = 3\n";
+        let study = parse("r.toml", text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+        let scenario = &study.cases[0].scenario;
+        let plans = plan(&scenario.flows, &scenario.topology, &scenario.run, 0);
+        let mut rounds = Rounds::new(&plans, scenario, 0);
+        let (mut due, mut at) = (Vec::new(), Time::ZERO);
+        rounds.begin(|_, flow| due.push(flow));
+        let mut begun = 0;
+        while let [first, second] = std::mem::take(&mut due)[..] {
+            begun += 1;
+            at += Span::from_secs(1);
+            rounds.open(first, 0, at);
+            rounds.open(second, 0, at);
+            at += Span::from_secs(1);
+            rounds.complete(first, at, |_, flow| due.push(flow));
+            match begun {
+                2 => rounds.fail(second, at, |_, flow| due.push(flow)),
+                _ => rounds.complete(second, at, |_, flow| due.push(flow)),
+            }
+        }
+        assert_eq!((begun, rounds.completions.len()), (3, 5));
+        let [counted, mean, ..] = rounds.metrics(std::iter::empty());
+        assert_eq!((counted, mean), (2.0, 2.0));
     }
 }

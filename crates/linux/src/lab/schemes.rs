@@ -82,7 +82,8 @@ impl Lab<'_> {
                 let ended = Observation::FlowEnded(FlowId(i as u32));
                 self.observe(node, self.forwarder.clock.now(), &ended)?;
             }
-            if self.rounds.contains(i as u32) && self.rounds.target(i as u32).is_none() {
+            let has_failed = self.traffic.stage(i).failed.is_some();
+            if self.rounds.contains(i as u32) && (has_failed || self.rounds.target(i as u32).is_none()) {
                 self.end_of_part(i);
                 self.push(self.forwarder.clock.now(), Event::Renew(i));
             }
@@ -90,11 +91,15 @@ impl Lab<'_> {
         Ok(())
     }
 
-    /// A connection has brought its part of a round.
+    /// A connection has brought its part of a round, or failed.
     fn end_of_part(&mut self, i: usize) {
         let (now, events) = (self.forwarder.clock.now(), &mut self.events);
-        self.rounds
-            .complete(i as u32, now, |at, flow| events.push(Reverse((at, Event::Start(flow as usize)))));
+        let start = |at, flow: u32| events.push(Reverse((at, Event::Start(flow as usize))));
+        if self.traffic.stage(i).failed.is_some() {
+            self.rounds.fail(i as u32, now, start);
+        } else {
+            self.rounds.complete(i as u32, now, start);
+        }
     }
 
     /// Lets the runner work on the lab that it is part of.
