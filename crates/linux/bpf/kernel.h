@@ -22,7 +22,16 @@ typedef unsigned long long u64;
         int (*max_entries)[most];                                                                                      \
     } name SEC(".maps")
 
-enum { HASH = 1, ARRAY = 2, LRU_HASH = 9 }; // enum bpf_map_type
+enum { HASH = 1, ARRAY = 2, LRU_HASH = 9, SK_STORAGE = 24 }; // enum bpf_map_type
+
+// A value for each socket, which goes with it, and which a connection takes over from its listening socket.
+#define OF_SOCKETS(name, v)                                                                                            \
+    struct {                                                                                                           \
+        int (*type)[SK_STORAGE];                                                                                       \
+        int *key;                                                                                                      \
+        v *value;                                                                                                      \
+        int (*map_flags)[1 | 1 << 9]; /* BPF_F_NO_PREALLOC, BPF_F_CLONE */                                             \
+    } name SEC(".maps")
 
 // enum bpf_func_id
 static void *(*map_lookup)(const void *, const void *) = (void *)1;

@@ -12,6 +12,7 @@ enum { SOL_SOCKET = 1, SOL_TCP = 6 };
 enum { CONGESTION = 13, WINDOW_CLAMP = 10, IW = 1001, CWND_CLAMP = 1002, RTO_MIN = 1004, MAX_PACING_RATE = 47 };
 enum { NAME = 16 };
 enum { ESTABLISHED = 1, FIN_WAIT_1 = 4, CLOSE_WAIT = 8, IPV4 = 2 };
+enum { NO_CAP = 0x7fffffff, NO_PACE = 0xffffffff }; // as much as can be set
 enum { MOST_NAMESPACES = 1024, MOST_CONNECTIONS = 65536 };
 enum { KEEP = 0 }; // of a number to set: leave what is
 
@@ -21,6 +22,9 @@ static long (*seq_write)(void *, const void *, u32) = (void *)127;
 static void *(*as_tcp)(void *) = (void *)137;
 static u64 (*cookie_of)(void *) = (void *)46;
 static u64 (*namespace_of)(void *) = (void *)122;
+static void *(*of_socket)(const void *, void *, void *, u64) = (void *)107;
+static long (*forget_socket)(const void *, void *) = (void *)108;
+enum { CREATE = 1 }; // BPF_SK_STORAGE_GET_F_CREATE
 
 // --- What the programs are told, and tell: the same layouts as in kernel/tcp.rs.
 
@@ -43,13 +47,26 @@ struct outcome {
 
 enum { THE_CONTROL, THE_INITIAL_WINDOW, THE_LEAST_TIMEOUT, THE_FIRST_TIMEOUT, THE_CAP, THE_PACE, THE_WINDOW, KINDS };
 
+// What a connection had before it was set.
+struct before {
+    u8 control[NAME];
+    u64 pacing_rate;   // bytes/s
+    u32 least_timeout; // ticks
+    u32 cap;           // segments
+};
+
+struct mark {
+    struct before before;
+    struct settings set;
+};
+
 struct row {
     u64 cookie;
     u64 acknowledged, received; // bytes
     u32 local[4], remote[4];    // in the order of the network; an IPv4 address first, then zeros
     u16 local_port, remote_port;
     u16 family;
-    u8 state, unused;
+    u8 carries, unused;
     u32 window, cap;          // of congestion: segments
     u32 smoothed_rtt, min_rtt; // us
     u32 segment;               // bytes
@@ -59,11 +76,14 @@ struct row {
     u32 least_timeout; // ticks
     u32 receive_window; // bytes
     u8 control[NAME];
+    struct before before; // all zeros: nothing was set
 };
 
 MAP(SETTINGS, HASH, u64, struct settings, MOST_NAMESPACES);
 MAP(LIVE, HASH, u64, struct settings, MOST_CONNECTIONS);
 MAP(OUTCOMES, ARRAY, u32, struct outcome, KINDS);
+MAP(GIVES_BACK, ARRAY, u32, u32, 1); // a tick in us, while connections get back what they had; else 0
+OF_SOCKETS(MARKS, struct mark);
 
 INLINE void note(u32 kind, long result) {
     struct outcome *outcome = map_lookup(&OUTCOMES, &kind);
@@ -97,43 +117,7 @@ INLINE void set_all(void *socket, const struct settings *settings) {
     set_number(socket, THE_WINDOW, SOL_TCP, WINDOW_CLAMP, settings->receive_window);
 }
 
-// --- Connections that begin.
-
-struct bpf_sock_ops { // as linux/bpf.h has it, up to the last member used
-    u32 op;
-    u32 reply;
-};
-
-SEC("sockops")
-int begins(struct bpf_sock_ops *context) {
-    u64 namespace = namespace_of(context);
-    struct settings *settings = map_lookup(&SETTINGS, &namespace);
-    if (!settings) return 1;
-    switch (context->op) {
-    case TIMEOUT_INIT:
-        if (settings->first_timeout != KEEP) {
-            context->reply = settings->first_timeout;
-            note(THE_FIRST_TIMEOUT, 0);
-        }
-        break;
-    case CONNECTS:
-    case LISTENS: // for the connections that it accepts
-        // Before the SYN, which says whether marks are understood, and before the first round-trip time: the variance that
-        // follows from it begins at the least timeout.
-        set_all(context, settings);
-        break;
-    case PASSIVE:
-        // Its listener may be older than the settings.
-        set_all(context, settings);
-        __attribute__((fallthrough));
-    case ACTIVE:
-        set_number(context, THE_INITIAL_WINDOW, SOL_TCP, IW, settings->initial_window);
-        break;
-    }
-    return 1;
-}
-
-// --- Live connections.
+// --- What the kernel knows of a connection.
 
 struct seq_file;
 
@@ -198,18 +182,116 @@ struct tcp_sock {
     u32 data_segs_out, total_retrans;
 } KERNEL;
 
+INLINE void read_before(const struct tcp_sock *tcp, struct before *before) {
+    read_kernel(before->control, NAME - 1, tcp->inet_conn.icsk_ca_ops->name);
+    before->pacing_rate = tcp->inet_conn.icsk_inet.sk.sk_max_pacing_rate;
+    before->least_timeout = tcp->inet_conn.icsk_rto_min;
+    before->cap = tcp->snd_cwnd_clamp;
+}
+
+// --- Connections that begin.
+
+struct bpf_sock_ops { // as linux/bpf.h has it, up to the last member used
+    u32 op;
+    u32 reply;
+    u32 others[44];
+    void *sk;
+};
+
+// Writes down what a connection has, unless its listening socket had other settings before, and sets it.
+INLINE void mark_and_set(struct bpf_sock_ops *context, const struct settings *settings) {
+    struct tcp_sock *tcp = context->sk ? as_tcp(context->sk) : 0;
+    if (tcp) {
+        struct mark *mark = of_socket(&MARKS, tcp, 0, 0);
+        if (mark) {
+            mark->set = *settings;
+        } else {
+            struct mark first = {.set = *settings};
+            read_before(tcp, &first.before);
+            of_socket(&MARKS, tcp, &first, CREATE);
+        }
+    }
+    set_all(context, settings);
+}
+
+SEC("sockops")
+int begins(struct bpf_sock_ops *context) {
+    u64 namespace = namespace_of(context);
+    struct settings *settings = map_lookup(&SETTINGS, &namespace);
+    if (!settings) return 1;
+    switch (context->op) {
+    case TIMEOUT_INIT:
+        if (settings->first_timeout != KEEP) {
+            context->reply = settings->first_timeout;
+            note(THE_FIRST_TIMEOUT, 0);
+        }
+        break;
+    case CONNECTS:
+    case LISTENS: // for the connections that it accepts
+        // Before the SYN, which says whether marks are understood, and before the first round-trip time: the variance that
+        // follows from it begins at the least timeout.
+        mark_and_set(context, settings);
+        break;
+    case PASSIVE:
+        // Its listener may be older than the settings.
+        mark_and_set(context, settings);
+        __attribute__((fallthrough));
+    case ACTIVE:
+        set_number(context, THE_INITIAL_WINDOW, SOL_TCP, IW, settings->initial_window);
+        break;
+    }
+    return 1;
+}
+
+// --- Live connections.
+
+INLINE int is_same(const u8 *one, const u8 *other) {
+    for (int i = 0; i < NAME; i++) {
+        if (one[i] != other[i]) return 0;
+    }
+    return 1;
+}
+
+// What somebody else has set since stays.
+INLINE void give_back(struct tcp_sock *tcp, const struct mark *mark, u32 tick) {
+    struct before now = {}, before = mark->before;
+    read_before(tcp, &now);
+    if (mark->set.control[0] && is_same(now.control, mark->set.control) && !is_same(now.control, before.control)) {
+        note(THE_CONTROL, set_option(tcp, SOL_TCP, CONGESTION, before.control, NAME));
+    }
+    if (mark->set.least_timeout != KEEP && now.least_timeout * tick == mark->set.least_timeout) {
+        set_number(tcp, THE_LEAST_TIMEOUT, SOL_TCP, RTO_MIN, before.least_timeout * tick);
+    }
+    if (mark->set.window_cap != KEEP && now.cap == mark->set.window_cap) {
+        set_number(tcp, THE_CAP, SOL_TCP, CWND_CLAMP, before.cap > NO_CAP ? NO_CAP : before.cap);
+    }
+    if (mark->set.pacing_rate != KEEP && now.pacing_rate == mark->set.pacing_rate) {
+        u32 rate = before.pacing_rate > NO_PACE ? NO_PACE : before.pacing_rate;
+        set_number(tcp, THE_PACE, SOL_SOCKET, MAX_PACING_RATE, rate);
+    }
+}
+
 SEC("iter/tcp")
 int looks(struct bpf_iter__tcp *context) {
     struct sock_common *common = context->sk_common;
     if (!common) return 0;
     u8 state = common->skc_state;
-    if (state != ESTABLISHED && state != CLOSE_WAIT && state != FIN_WAIT_1) return 0;
     struct tcp_sock *tcp = as_tcp(common);
     if (!tcp) return 0;
     struct row row = {};
     row.cookie = cookie_of(tcp);
     struct settings *settings = map_lookup(&LIVE, &row.cookie);
     if (settings) set_all(tcp, settings);
+    struct mark *mark = of_socket(&MARKS, tcp, 0, 0);
+    u32 zero = 0, *tick = map_lookup(&GIVES_BACK, &zero);
+    if (mark && tick && *tick) {
+        give_back(tcp, mark, *tick);
+        forget_socket(&MARKS, tcp);
+        mark = 0;
+    }
+    if (mark) row.before = mark->before;
+    u8 carries = state == ESTABLISHED || state == CLOSE_WAIT || state == FIN_WAIT_1;
+    if (!carries && !mark && !settings) return 0;
     row.acknowledged = tcp->bytes_acked;
     row.received = tcp->bytes_received;
     row.family = common->skc_family;
@@ -224,7 +306,7 @@ int looks(struct bpf_iter__tcp *context) {
     }
     row.local_port = common->skc_num;
     row.remote_port = AS_NETWORK(common->skc_dport);
-    row.state = state;
+    row.carries = carries;
     row.window = tcp->snd_cwnd;
     row.cap = tcp->snd_cwnd_clamp;
     row.smoothed_rtt = tcp->srtt_us >> 3;
@@ -233,10 +315,12 @@ int looks(struct bpf_iter__tcp *context) {
     row.data_segments = tcp->data_segs_out;
     row.resent = tcp->total_retrans;
     row.user = context->uid;
-    row.pacing_rate = tcp->inet_conn.icsk_inet.sk.sk_max_pacing_rate;
-    row.least_timeout = tcp->inet_conn.icsk_rto_min;
     row.receive_window = tcp->window_clamp;
-    read_kernel(row.control, NAME - 1, tcp->inet_conn.icsk_ca_ops->name);
+    struct before now = {};
+    read_before(tcp, &now);
+    row.pacing_rate = now.pacing_rate;
+    row.least_timeout = now.least_timeout;
+    __builtin_memcpy(row.control, now.control, NAME);
     seq_write(context->meta->seq, &row, sizeof(row));
     return 0;
 }

@@ -23,7 +23,7 @@ use socket2::{Domain, Socket, Type};
 use crate::gateway;
 use crate::htb::{Class, Htb, Plan};
 use crate::kernel::NoProgram;
-use crate::kernel::tcp::{self, LiveConnections, NewConnections};
+use crate::kernel::tcp::{self, HostTcp};
 use crate::netns::{self, apart, parameter};
 use crate::wiring::Wiring;
 use crate::{Error, syscall};
@@ -286,7 +286,7 @@ fn new_connections() -> Item {
         NOBODY,
         Some("`emulate` of schemes that change the TCP of hosts"),
     );
-    by_load(item, NewConnections::load().map(drop), "CAP_BPF and CAP_NET_ADMIN; Linux 5.14 or later")
+    by_load(item, HostTcp::load().map(drop), "CAP_BPF and CAP_NET_ADMIN; Linux 5.14 or later")
 }
 
 fn live_connections() -> Item {
@@ -298,7 +298,7 @@ fn live_connections() -> Item {
     );
     by_load(
         item,
-        LiveConnections::load().map(drop),
+        HostTcp::only_live().map(drop),
         "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; Linux 5.14 or later",
     )
 }

@@ -9,13 +9,13 @@ use bandmaster_core::tuning::Tuning;
 
 use crate::Error;
 use crate::kernel::NoProgram;
-use crate::kernel::tcp::{KINDS, NewConnections, Translation, control_groups, namespace};
+use crate::kernel::tcp::{HostTcp, KINDS, Translation, control_groups, namespace};
 use crate::limits::Remarks;
 use crate::netns::Netns;
 
 /// The TCP of all nodes.
 pub(super) struct Tuner {
-    connections: NewConnections,
+    connections: HostTcp,
     /// By node: the kernel's number of its namespace.
     namespaces: Vec<u64>,
     /// What the kernel does in another way than it is told, each once.
@@ -28,8 +28,8 @@ impl Tuner {
         if !roles.iter().any(|role| role.place.role.acts.contains(&Act::Tune)) {
             return Ok(None);
         }
-        let load = || -> Result<NewConnections, NoProgram> {
-            let mut connections = NewConnections::load()?;
+        let load = || -> Result<HostTcp, NoProgram> {
+            let mut connections = HostTcp::load()?;
             connections.attach(&control_groups()?)?;
             Ok(connections)
         };
