@@ -1,5 +1,7 @@
 //! The commands.
 
+#[cfg(target_os = "linux")]
+pub(crate) mod agent;
 pub(crate) mod calibrate;
 pub(crate) mod check;
 pub(crate) mod compare;
@@ -18,3 +20,12 @@ pub(crate) mod run;
 pub(crate) mod scenario_file;
 pub(crate) mod schema;
 pub(crate) mod sweep;
+
+#[cfg(target_os = "linux")]
+use crate::exit::Failure;
+
+/// As `--json` prints it.
+#[cfg(target_os = "linux")]
+fn to_json(value: &impl serde::Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(value).map_err(Failure::run)
+}

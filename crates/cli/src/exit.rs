@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use bandmaster_core::scenario::Errors;
 #[cfg(target_os = "linux")]
-use bandmaster_linux::Error;
+use bandmaster_linux::{Error, daemon};
 
 /// The exit codes, as `bandmaster --help` lists them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -74,6 +74,18 @@ impl Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::new(Exit::from(&error), error)
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl From<daemon::Error> for Failure {
+    fn from(error: daemon::Error) -> Self {
+        let exit = match error {
+            daemon::Error::Usage(_) => Exit::Usage,
+            daemon::Error::Missing(_) => Exit::MissingCapability,
+            daemon::Error::Failed(_) => Exit::RunFailed,
+        };
+        Self { exit, message: error.to_string() }
     }
 }
 

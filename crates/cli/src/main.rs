@@ -13,11 +13,11 @@ use std::process::ExitCode;
 
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+#[cfg(target_os = "linux")]
+use crate::commands::{agent, emulate, gateway};
 use crate::commands::{
     calibrate, check, compare, completions, doctor, explain, list, man, reproduce, run, schema, sweep,
 };
-#[cfg(target_os = "linux")]
-use crate::commands::{emulate, gateway};
 use crate::console::{Console, complain};
 
 /// Simulates network-assisted bandwidth control.
@@ -54,6 +54,8 @@ enum Command {
     Emulate(emulate::EmulateArgs),
     #[cfg(target_os = "linux")]
     Gateway(gateway::GatewayArgs),
+    #[cfg(target_os = "linux")]
+    Agent(agent::AgentArgs),
     Compare(compare::CompareArgs),
     Doctor(doctor::DoctorArgs),
     Calibrate(calibrate::CalibrateArgs),
@@ -101,6 +103,8 @@ fn main() -> ExitCode {
         Command::Emulate(args) => emulate::emulate(&args, console),
         #[cfg(target_os = "linux")]
         Command::Gateway(args) => gateway::gateway(&args, console),
+        #[cfg(target_os = "linux")]
+        Command::Agent(args) => agent::agent(&args, console),
         Command::Compare(args) => compare::compare(&args, console),
         Command::Doctor(args) => doctor::doctor(&args, console),
         Command::Calibrate(args) => calibrate::calibrate(&args, console),

@@ -7,9 +7,11 @@
 //! Reading order: [`time`], [`units`], [`control`] (the loop of every scheme), [`scheme`], [`qdisc`], [`port`],
 //! [`topology`], [`scenario`], [`report`].
 
+pub mod agent;
 pub mod capacity;
 pub mod capture;
 pub mod control;
+pub mod daemon;
 pub mod fairness;
 pub mod file;
 pub mod id;

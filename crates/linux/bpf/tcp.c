@@ -11,7 +11,7 @@ enum { TIMEOUT_INIT = 1, CONNECTS = 3, ACTIVE = 4, PASSIVE = 5, LISTENS = 11 }; 
 enum { SOL_SOCKET = 1, SOL_TCP = 6 };
 enum { CONGESTION = 13, WINDOW_CLAMP = 10, IW = 1001, CWND_CLAMP = 1002, RTO_MIN = 1004, MAX_PACING_RATE = 47 };
 enum { NAME = 16 };
-enum { ESTABLISHED = 1, FIN_WAIT_1 = 4, CLOSE_WAIT = 8, IPV4 = 2 };
+enum { ESTABLISHED = 1, FIN_WAIT_1 = 4, CLOSE_WAIT = 8, LISTENING = 10, IPV4 = 2 };
 enum { NO_CAP = 0x7fffffff, NO_PACE = 0xffffffff }; // as much as can be set
 enum { MOST_NAMESPACES = 1024, MOST_CONNECTIONS = 65536 };
 enum { KEEP = 0 }; // of a number to set: leave what is
@@ -82,7 +82,8 @@ struct row {
 MAP(SETTINGS, HASH, u64, struct settings, MOST_NAMESPACES);
 MAP(LIVE, HASH, u64, struct settings, MOST_CONNECTIONS);
 MAP(OUTCOMES, ARRAY, u32, struct outcome, KINDS);
-MAP(GIVES_BACK, ARRAY, u32, u32, 1); // a tick in us, while connections get back what they had; else 0
+// A tick in us while connections get back what they had, else 0; not 0 while listening sockets are told of too.
+MAP(WANTS, ARRAY, u32, u32, 2);
 OF_SOCKETS(MARKS, struct mark);
 
 INLINE void note(u32 kind, long result) {
@@ -283,7 +284,7 @@ int looks(struct bpf_iter__tcp *context) {
     struct settings *settings = map_lookup(&LIVE, &row.cookie);
     if (settings) set_all(tcp, settings);
     struct mark *mark = of_socket(&MARKS, tcp, 0, 0);
-    u32 zero = 0, *tick = map_lookup(&GIVES_BACK, &zero);
+    u32 zero = 0, one = 1, *tick = map_lookup(&WANTS, &zero), *all = map_lookup(&WANTS, &one);
     if (mark && tick && *tick) {
         give_back(tcp, mark, *tick);
         forget_socket(&MARKS, tcp);
@@ -291,7 +292,7 @@ int looks(struct bpf_iter__tcp *context) {
     }
     if (mark) row.before = mark->before;
     u8 carries = state == ESTABLISHED || state == CLOSE_WAIT || state == FIN_WAIT_1;
-    if (!carries && !mark && !settings) return 0;
+    if (!carries && !mark && !settings && !(all && *all && state == LISTENING)) return 0;
     row.acknowledged = tcp->bytes_acked;
     row.received = tcp->bytes_received;
     row.family = common->skc_family;

@@ -2,7 +2,9 @@
 #![cfg(target_os = "linux")]
 
 mod address;
+pub mod agent;
 pub mod calibrate;
+pub mod daemon;
 pub mod doctor;
 mod error;
 mod forwarder;

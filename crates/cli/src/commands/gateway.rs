@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use bandmaster_core::scheme::er2bc::deployment::Role;
-use bandmaster_linux::gateway::{self, End, Error, Restored};
+use bandmaster_linux::daemon::{End, printable};
+use bandmaster_linux::gateway::{self, Restored};
 use clap::{Args, Subcommand, ValueHint};
 
+use crate::commands::to_json;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 
@@ -103,24 +105,13 @@ the one before when it is wrong.
 Exit codes: 0 done or stopped by SIGTERM, 2 usage or deployment file, 3 the machine lacks something,
 4 failure, 130 interrupted.";
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        let exit = match error {
-            Error::Usage(_) => Exit::Usage,
-            Error::Missing(_) => Exit::MissingCapability,
-            Error::Failed(_) => Exit::RunFailed,
-        };
-        Self { exit, message: error.to_string() }
-    }
-}
-
 /// Does what the second word says.
 pub(crate) fn gateway(args: &GatewayArgs, console: Console) -> Result<Exit, Failure> {
     match &args.command {
         GatewayCommand::Check { file } => check(file, console),
         GatewayCommand::Plan { file, json } => {
             let plan = gateway::plan(&gateway::load(file)?)?;
-            console.print(&if *json { to_json(&plan)? } else { gateway::printable(&plan.to_string()) })?;
+            console.print(&if *json { to_json(&plan)? } else { printable(&plan.to_string()) })?;
             Ok(if plan.obstacles.is_empty() { Exit::Success } else { Exit::MissingCapability })
         }
         GatewayCommand::Run { file, dry_run } => Ok(match gateway::run(file, *dry_run)? {
@@ -129,11 +120,7 @@ pub(crate) fn gateway(args: &GatewayArgs, console: Console) -> Result<Exit, Fail
         }),
         GatewayCommand::Status { of, json } => {
             let status = gateway::status(&of.folder()?)?;
-            console.print(&if *json {
-                to_json(&status)?
-            } else {
-                gateway::printable(&status.to_string())
-            })?;
+            console.print(&if *json { to_json(&status)? } else { printable(&status.to_string()) })?;
             Ok(Exit::Success)
         }
         GatewayCommand::Restore { of, force } => restore(&of.folder()?, *force, console),
@@ -150,7 +137,7 @@ fn check(file: &Path, console: Console) -> Result<Exit, Failure> {
         Role::Sender => format!("sender with {with}"),
         Role::Both => format!("sender with {with} and receiver"),
     };
-    let place = gateway::printable(&file.display().to_string());
+    let place = printable(&file.display().to_string());
     console.print(&format!(
         "{place}: valid; {role} at {}, peer {}",
         deployment.interface,
@@ -167,10 +154,6 @@ fn restore(folder: &Path, force: bool, console: Console) -> Result<Exit, Failure
         Restored::Done(done) if done.is_empty() => "nothing was changed".to_owned(),
         Restored::Done(done) => done.join("\n"),
     };
-    console.print(&gateway::printable(&text))?;
+    console.print(&printable(&text))?;
     Ok(Exit::Success)
-}
-
-fn to_json(value: &impl serde::Serialize) -> Result<String, Failure> {
-    serde_json::to_string_pretty(value).map_err(Failure::run)
 }

@@ -124,6 +124,20 @@ impl Line {
         Self { key, own, peer, epoch, next: 0, heard: ReplayWindow::new() }
     }
 
+    /// The highest number heard of the peer; 0 before any was.
+    pub const fn heard(&self) -> u64 {
+        self.heard.highest()
+    }
+
+    /// Refuses what has a number up to `highest`: it was heard in a life before.
+    #[must_use]
+    pub const fn after(mut self, highest: u64) -> Self {
+        if highest > 0 {
+            self.heard = ReplayWindow { highest, seen: u64::MAX };
+        }
+        self
+    }
+
     /// The datagram of a message to the peer.
     pub fn seal(&mut self, message: &Message) -> Vec<u8> {
         let mut out = Vec::with_capacity(AROUND + message.body.len());
@@ -286,6 +300,20 @@ mod tests {
         let mut restarted = Line::new(key(), A, B, EPOCH + 1);
         assert_eq!(receiver.open(&restarted.seal(&say(b"new"))), Ok(say(b"new")));
         assert_eq!(receiver.open(&recorded), Err(Forged::Replay));
+    }
+
+    /// A receiver that begins anew refuses what it heard in its life before.
+    #[test]
+    fn a_recorded_message_is_refused_also_after_a_restart_of_its_receiver() {
+        let (mut sender, mut receiver) = (line(A, B), line(B, A));
+        let recorded = [sender.seal(&say(b"one")), sender.seal(&say(b"two"))];
+        assert_eq!(receiver.open(&recorded[1]), Ok(say(b"two")));
+        let mut restarted = line(B, A).after(receiver.heard());
+        for old in &recorded {
+            assert_eq!(restarted.open(old), Err(Forged::Replay));
+        }
+        assert_eq!(restarted.open(&sender.seal(&say(b"three"))), Ok(say(b"three")));
+        assert!(line(B, A).after(0).open(&recorded[0]).is_ok(), "nothing was heard");
     }
 
     #[test]

@@ -18,7 +18,9 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::{Error, Loaded};
+use super::Loaded;
+use crate::daemon::Error;
+use crate::daemon::answers::clients;
 
 /// Begins the names of the sockets.
 const PREFIX: &str = "bandmaster-gateway/";
@@ -141,11 +143,6 @@ impl Claim {
     pub(super) fn note_merged(&self, merged: bool) {
         self.merging.merged.store(merged, Ordering::Relaxed);
     }
-}
-
-/// Those who connect. Where none can be taken, as without a free descriptor, the next try waits.
-pub(super) fn clients(listener: &UnixListener) -> impl Iterator<Item = UnixStream> + '_ {
-    listener.incoming().filter_map(|stream| stream.inspect_err(|_| thread::sleep(PAUSE)).ok())
 }
 
 /// Other gateways that need received packets of `interface` not merged.

@@ -19,7 +19,6 @@ use bandmaster_core::units::Rate;
 use socket2::SockRef;
 use tracing::{info, warn};
 
-use super::clock::{Clock, seconds_of_day};
 use super::counters::{self, Received, Sent};
 use super::install;
 use super::journal::State;
@@ -28,6 +27,7 @@ use super::peer::Peer;
 use super::shaper::Rates;
 use super::status::{self, ClassStatus, SenderStatus, Shared, State as PeerState, Status};
 use super::{Error, Loaded, claims, device, metrics, rules};
+use crate::daemon::clock::{Clock, seconds_of_day};
 use crate::htb::Htb;
 use crate::kernel::NoProgram;
 

@@ -43,7 +43,7 @@ pub(super) fn how(role: Role, order: Result<(), &NoProgram>) -> String {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Note {
     pub(super) passed: Passed,
-    /// When, by the clock of [`super::clock::Clock`] before its start is taken off.
+    /// When, by the clock of [`crate::daemon::clock::Clock`] before its start is taken off.
     pub(super) at: u64,
 }
 

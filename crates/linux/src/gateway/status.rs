@@ -1,27 +1,22 @@
 //! What a running gateway says of itself, over a Unix socket in its state directory.
 
 use std::fmt;
-use std::io::{Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::Duration;
 
 use bandmaster_core::runtime::{Host, Refusals};
 use bandmaster_core::scheme::er2bc::probe::ProbeError;
 use bandmaster_core::time::Time;
 use serde::{Deserialize, Serialize};
 
-use super::clock::Clock;
 use super::faults::FaultStatus;
+use super::journal;
 use super::machine::Machine;
-use super::{Error, claims, journal};
+use crate::daemon::clock::Clock;
+use crate::daemon::{Error, answers};
 
 /// Name of the socket in the state directory.
 pub(super) const SOCKET: &str = "gateway.sock";
-/// A reader that takes longer has gone.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A running gateway. Rates are in bit/s, times in seconds.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -242,21 +237,7 @@ pub(super) fn current(shared: &Shared) -> Status {
 
 /// Answers everybody who connects to the socket in `folder`, which this process holds.
 pub(super) fn serve(folder: &Path, shared: Shared) -> Result<(), Error> {
-    let path = folder.join(SOCKET);
-    let failed = |e: std::io::Error| Error::Failed(format!("error: {}: {e}", path.display()));
-    // Of a life before: nobody else holds the folder.
-    let _ = std::fs::remove_file(&path);
-    let listener = UnixListener::bind(&path).map_err(failed)?;
-    let answer = move || {
-        for stream in claims::clients(&listener) {
-            let text = serde_json::to_string(&current(&shared)).unwrap_or_default();
-            // A reader that went away is no concern of the gateway.
-            let _ = stream.set_write_timeout(Some(PATIENCE));
-            let _ = (&stream).write_all(text.as_bytes());
-        }
-    };
-    thread::Builder::new().name("status".to_owned()).spawn(answer).map_err(failed)?;
-    Ok(())
+    answers::serve(&folder.join(SOCKET), move || current(&shared))
 }
 
 /// Asks the gateway whose state is in `folder`.
@@ -264,22 +245,7 @@ pub(super) fn serve(folder: &Path, shared: Shared) -> Result<(), Error> {
 /// # Errors
 /// When none runs there, or it does not answer.
 pub fn status(folder: &Path) -> Result<Status, Error> {
-    let path = folder.join(SOCKET);
-    let ask = || -> std::io::Result<String> {
-        let mut stream = UnixStream::connect(&path)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text)?;
-        Ok(text)
-    };
-    let text = ask().map_err(|e| {
-        let left = match journal::read(folder) {
-            Ok(Some(_)) => "; what it changed is still in force (see `gateway restore`)",
-            _ => "",
-        };
-        Error::Failed(format!("error: no gateway answers at {}: {e}{left}", path.display()))
-    })?;
-    serde_json::from_str(&text).map_err(|e| Error::Failed(format!("error: {}: {e}", path.display())))
+    answers::ask(&folder.join(SOCKET), "gateway", || matches!(journal::read(folder), Ok(Some(_))))
 }
 
 impl fmt::Display for Status {

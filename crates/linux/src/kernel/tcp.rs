@@ -21,6 +21,7 @@ use connection::ROW;
 use settings::SETTINGS;
 
 pub use connection::{Before, Connection};
+pub(crate) use settings::{FEWEST_TICKS, HIGHEST_LEAST_TIMEOUT};
 pub use settings::{Settings, Translation, tick};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/tcp.o");
@@ -31,6 +32,9 @@ const LOOKS: &str = "looks";
 /// Bytes of a congestion control's name.
 const NAME: usize = 16;
 const OUTCOME: usize = 24;
+/// Places in the map of what is wanted.
+const GIVES_BACK: u32 = 0;
+const ALL: u32 = 1;
 
 /// As many bytes, in the order of this machine, as in `bpf/tcp.c`.
 type SettingsMap = HashMap<MapData, u64, [u8; SETTINGS]>;
@@ -63,8 +67,7 @@ pub struct HostTcp {
     kernel: Ebpf,
     settings: SettingsMap,
     live: SettingsMap,
-    /// A tick in microseconds while connections get back what they had.
-    gives_back: Array<MapData, u32>,
+    wants: Array<MapData, u32>,
     outcomes: Outcomes,
 }
 
@@ -83,9 +86,9 @@ impl HostTcp {
         let mut kernel = load(OBJECT)?;
         let settings = HashMap::try_from(map(&mut kernel, "SETTINGS")?).map_err(refused)?;
         let live = HashMap::try_from(map(&mut kernel, "LIVE")?).map_err(refused)?;
-        let gives_back = Array::try_from(map(&mut kernel, "GIVES_BACK")?).map_err(refused)?;
+        let wants = Array::try_from(map(&mut kernel, "WANTS")?).map_err(refused)?;
         let outcomes = Array::try_from(map(&mut kernel, "OUTCOMES")?).map_err(refused)?;
-        Ok(Self { kernel, settings, live, gives_back, outcomes })
+        Ok(Self { kernel, settings, live, wants, outcomes })
     }
 
     /// Lets the kernel check the program for live connections too. Takes 0.3 to 2 s.
@@ -168,10 +171,22 @@ impl HostTcp {
     /// Why the kernel does not do so.
     pub fn give_back(&mut self) -> Result<(), NoProgram> {
         let micros = u32::try_from(tick().as_nanos() / 1000).unwrap_or(u32::MAX);
-        self.gives_back.set(0, micros, 0).map_err(refused)?;
+        self.look_wanting(GIVES_BACK, micros).map(drop)
+    }
+
+    /// As [`look`](Self::look), with all listening sockets.
+    ///
+    /// # Errors
+    /// Why the kernel does not do so.
+    pub fn look_at_all(&mut self) -> Result<Vec<Connection>, NoProgram> {
+        self.look_wanting(ALL, 1)
+    }
+
+    fn look_wanting(&mut self, what: u32, value: u32) -> Result<Vec<Connection>, NoProgram> {
+        self.wants.set(what, value, 0).map_err(refused)?;
         let looked = self.look();
-        self.gives_back.set(0, 0, 0).map_err(refused)?;
-        looked.map(drop)
+        self.wants.set(what, 0, 0).map_err(refused)?;
+        looked
     }
 
     /// What became of the settings so far, in the order of [`KINDS`].
@@ -197,6 +212,7 @@ fn outcomes(map: &Outcomes) -> Result<[Outcome; KINDS.len()], NoProgram> {
 fn forget(map: &mut SettingsMap, key: u64) -> Result<(), NoProgram> {
     match map.remove(&key) {
         Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
+        Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(refused(error)),
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bandmaster_linux::gateway;
+use bandmaster_linux::{daemon, gateway};
 
 use super::{faults, lab, probes};
 
@@ -45,7 +45,7 @@ fn child() {
     }
 }
 
-fn failed<T>(error: gateway::Error) -> T {
+fn failed<T>(error: daemon::Error) -> T {
     panic!("{error}")
 }
 

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 
 use super::shares;
 pub use crate::control::Protocol;
+pub use crate::daemon::Log;
 use crate::id::{NodeId, PortId};
 use crate::params::{Params, Value, choice};
 use crate::runtime::inventory::Inventory;
@@ -79,14 +80,6 @@ choice! {
         OnFailure = "on-failure",
         /// By `gateway restore` only.
         Never = "never",
-    }
-
-    /// Form of the log.
-    pub enum Log {
-        /// `key=value` words.
-        Logfmt = "logfmt",
-        /// A JSON object a line.
-        Json = "json",
     }
 }
 

@@ -3,6 +3,7 @@
 use bandmaster_core::time::Span;
 use bandmaster_core::tuning::Tuning;
 use nix::time::{ClockId, clock_getres};
+use serde::{Deserialize, Serialize};
 
 use super::NAME;
 use crate::limits::kernel_name;
@@ -14,11 +15,12 @@ pub(super) const SETTINGS: usize = NAME + 6 * 4;
 /// A pace without a limit of its own: the kernel then spaces segments over the round-trip time.
 const PACED: u32 = u32::MAX - 1;
 /// Least and most that the kernel takes for the least retransmission timeout: two ticks, and `TCP_RTO_MIN`.
-const FEWEST_TICKS: u64 = 2;
-pub(super) const HIGHEST_LEAST_TIMEOUT: Span = Span::from_millis(200);
+pub(crate) const FEWEST_TICKS: u64 = 2;
+pub(crate) const HIGHEST_LEAST_TIMEOUT: Span = Span::from_millis(200);
 
 /// What to set on a connection; none: leave what it has.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
 pub struct Settings {
     /// Congestion control, by the kernel's name.
     pub control: Option<String>,

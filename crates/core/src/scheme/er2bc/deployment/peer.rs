@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::keys::PEER;
 use super::{ANY, Auth, Role, Whereabouts};
+use crate::daemon::{is_host, many};
 use crate::file::{Reader, Section};
 use crate::params::choice;
 use crate::time::Span;
@@ -22,36 +23,6 @@ pub(super) struct Peer {
     pub(super) listen: SocketAddr,
     pub(super) keep_alive: Option<Span>,
     pub(super) auth: Auth,
-}
-
-/// Why no single machine has this address; none: one may.
-pub(super) fn many(address: IpAddr) -> Option<&'static str> {
-    match address {
-        _ if address.is_multicast() => Some("is a multicast address: many machines may have it"),
-        IpAddr::V4(v4) if v4.is_broadcast() => Some("is the broadcast address: every machine has it"),
-        IpAddr::V4(v4) if v4.octets()[0] == 0 && !v4.is_unspecified() => {
-            Some("is of network 0: no machine has it")
-        }
-        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
-            Some("is an IPv4 address in an IPv6 one; write the IPv4 one")
-        }
-        _ => None,
-    }
-}
-
-/// Labels of letters, digits and hyphens between points (RFC 1123), one of which is not a number.
-fn is_host(name: &str) -> bool {
-    let letter = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    let label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label.chars().all(letter)
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    let labels = name.strip_suffix('.').unwrap_or(name);
-    (1..=253).contains(&labels.len())
-        && labels.split('.').all(label)
-        && labels.split('.').next_back().is_some_and(|last| last.contains(|c: char| c.is_ascii_alphabetic()))
 }
 
 pub(super) fn peer(reader: &mut Reader, file: &Section<'_>, role: Option<Role>) -> Option<Peer> {

@@ -1,20 +1,15 @@
 //! Reads a deployment file: its first table, and which of the others it needs.
 
-use std::net::SocketAddr;
-
 use super::keys::{DATA, FILE};
-use super::peer::{Peer, many, peer};
+use super::peer::{Peer, peer};
 use super::rule::rule;
 use super::sender::sender;
 use super::{Deployment, Match, Prefix, Role, Whereabouts};
+use crate::daemon;
 use crate::file::{self, Errors, Item, Layer, Reader, Section};
 
 /// Longest name of a Linux network device, IFNAMSIZ less the final zero.
 const LONGEST_INTERFACE: usize = 15;
-/// Where the folders of gateways are.
-const STATE_FOLDER: &str = "/var/lib/bandmaster";
-/// Longest name of a gateway: names of tables and sockets are made of it.
-const LONGEST_NAME: usize = 32;
 
 /// Reads a deployment file. `file` is its name in messages.
 ///
@@ -44,30 +39,9 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
             format!("\"{name}\" is not the name of a network device (1 to {LONGEST_INTERFACE} letters)");
         reader.fail_key(&file, "interface", what);
     }
-    let name = name(reader, path, &file);
-    let state_directory =
-        file.text("state-directory").or_else(|| name.as_ref().map(|name| format!("{STATE_FOLDER}/{name}")));
-    if state_directory.as_ref().is_some_and(|dir| !dir.starts_with('/')) {
-        reader.fail_key(&file, "state-directory", "is not an absolute path");
-    }
-    let metrics = file.text("metrics").and_then(|text| {
-        let address = text.parse().ok();
-        match address {
-            None => {
-                let what = format!("\"{text}\" is not an address with a port, such as \"127.0.0.1:9464\"");
-                reader.fail_key(&file, "metrics", what);
-            }
-            Some(address) => {
-                let whole: SocketAddr = address;
-                let why =
-                    if whole.port() == 0 { Some("has port 0; write 1 to 65535") } else { many(whole.ip()) };
-                if let Some(why) = why {
-                    reader.fail_key(&file, "metrics", format!("{text} {why}"));
-                }
-            }
-        }
-        address
-    });
+    let name = daemon::name(reader, path, &file);
+    let state_directory = daemon::state_directory(reader, &file, name.as_deref());
+    let metrics = daemon::metrics(reader, &file);
     let peer = file.item("peer").and_then(|_| peer(reader, &file, role));
     let sends = role != Some(Role::Receiver);
     for (key, wanted) in [("control", sends), ("classes", sends), ("data", role != Some(Role::Sender))] {
@@ -127,41 +101,6 @@ fn places(path: &str, file: &Section<'_>) -> Vec<(&'static str, String)> {
         Some((whole, format!("{path}:{line}:{column}")))
     };
     keys.into_iter().filter_map(place).collect()
-}
-
-/// The name of the gateway: what the file says, or what it is called itself.
-fn name(reader: &mut Reader, path: &str, file: &Section<'_>) -> Option<String> {
-    let told = file.text("name");
-    if told.is_none() && file.item("name").is_some() {
-        return None;
-    }
-    let is_told = told.is_some();
-    let name = told.unwrap_or_else(|| stem(path).to_owned());
-    if is_name(&name) {
-        return Some(name);
-    }
-    let allowed =
-        format!("1 to {LONGEST_NAME} letters, digits, '-', '_' and '.', the first a letter or digit");
-    if is_told {
-        reader.fail_key(file, "name", format!("\"{name}\" is not a name: {allowed}"));
-    } else {
-        let what = format!("is missing, and that of the file, \"{name}\", is not a name: {allowed}");
-        reader.fail(&file.place, "name", what);
-    }
-    None
-}
-
-/// What a file is called without its folder and its last `.toml`.
-fn stem(file: &str) -> &str {
-    let name = file.rsplit('/').next().unwrap_or(file);
-    name.strip_suffix(".toml").unwrap_or(name)
-}
-
-fn is_name(name: &str) -> bool {
-    let letter = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    (1..=LONGEST_NAME).contains(&name.len())
-        && name.chars().all(letter)
-        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
 }
 
 fn is_interface(name: &str) -> bool {

@@ -1,40 +1,25 @@
 //! The running gateway: one thread that waits for datagrams, signals and the next wake-up of a role. It forwards no
 //! packet itself.
 
-use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bandmaster_core::control::Observation;
 use bandmaster_core::runtime::Runner;
-use bandmaster_core::scheme::er2bc::deployment::{Deployment, Log, OTHER, OWN, Restore, inventory};
+use bandmaster_core::scheme::er2bc::deployment::{Deployment, OTHER, OWN, Restore, inventory};
 use bandmaster_core::time::{Span, Time};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sd_notify::NotifyState;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::{error, info, warn};
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 use super::claims::Claim;
 use super::counters;
 use super::install::{self, Gone, Restored};
 use super::journal::State;
 use super::machine::Machine;
-use super::{Error, Loaded, load, rules, status};
-
-/// How a gateway ended that did not fail.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
-    /// By SIGTERM: an ordered stop.
-    Stopped,
-    /// By SIGINT: somebody at the keyboard.
-    Interrupted,
-}
+use super::{Loaded, load, rules, status};
+use crate::daemon::Error;
+use crate::daemon::signals::{End, Signals, log_to_stderr};
 
 /// How often the interface is looked at, and classes are told anew.
 const BEAT: Span = Span::from_secs(1);
@@ -47,7 +32,7 @@ const BEAT: Span = Span::from_secs(1);
 pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
     let loaded = load(file)?;
     log_to_stderr(loaded.deployment.log);
-    let signals = Signals::new().map_err(|e| Error::Failed(format!("error: signals: {e}")))?;
+    let signals = Signals::new()?;
     let state = if dry_run {
         None
     } else {
@@ -79,47 +64,6 @@ pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
         }
     }
     end
-}
-
-fn log_to_stderr(form: Log) {
-    let wanted = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
-    let level = wanted.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
-    let registry = tracing_subscriber::registry().with(level);
-    // A program that logs already goes on as it does.
-    let _ = match form {
-        Log::Logfmt => registry.with(tracing_logfmt::builder().layer().with_writer(io::stderr)).try_init(),
-        Log::Json => {
-            registry.with(tracing_subscriber::fmt::layer().json().with_writer(io::stderr)).try_init()
-        }
-    };
-}
-
-/// Signals as flags, and a stream that wakes who waits.
-struct Signals {
-    stop: Arc<AtomicBool>,
-    interrupt: Arc<AtomicBool>,
-    reload: Arc<AtomicBool>,
-    wake: UnixStream,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        let (wake, sender) = UnixStream::pair()?;
-        wake.set_nonblocking(true)?;
-        sender.set_nonblocking(true)?;
-        let flag = |signal| -> io::Result<Arc<AtomicBool>> {
-            let flag = Arc::new(AtomicBool::new(false));
-            signal_hook::flag::register(signal, Arc::clone(&flag))?;
-            signal_hook::low_level::pipe::register(signal, sender.try_clone()?)?;
-            Ok(flag)
-        };
-        Ok(Self { stop: flag(SIGTERM)?, interrupt: flag(SIGINT)?, reload: flag(SIGHUP)?, wake })
-    }
-
-    fn drain(&self) {
-        let mut bytes = [0; 64];
-        while io::Read::read(&mut &self.wake, &mut bytes).is_ok_and(|read| read > 0) {}
-    }
 }
 
 struct Gateway {
@@ -164,15 +108,10 @@ impl Gateway {
         // Without a service manager there is nobody to tell.
         let _ = sd_notify::notify(false, &[NotifyState::Ready]);
         loop {
-            if signals.stop.load(Ordering::Relaxed) {
-                info!("stops by signal");
-                return Ok(End::Stopped);
+            if let Some(end) = signals.end() {
+                return Ok(end);
             }
-            if signals.interrupt.load(Ordering::Relaxed) {
-                info!("interrupted");
-                return Ok(End::Interrupted);
-            }
-            if signals.reload.swap(false, Ordering::Relaxed) {
+            if signals.reload() {
                 self.reload()?;
             }
             let now = self.machine.clock.now();
@@ -305,7 +244,7 @@ fn same_place(old: &Loaded, new: &Loaded) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
     use bandmaster_core::control::{Controller, Outbox, Passed};
     use bandmaster_core::scheme::er2bc::probe::{Body, Counters, Message, Seq};

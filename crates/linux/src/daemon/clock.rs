@@ -1,4 +1,4 @@
-//! The gateway's clock: it runs on while the machine sleeps, and nobody can set it.
+//! A daemon's clock: it runs on while the machine sleeps, and nobody can set it.
 
 use bandmaster_core::time::{Span, Time};
 use nix::sys::time::TimeValLike;
@@ -6,27 +6,27 @@ use nix::time::{ClockId, clock_gettime};
 
 /// A clock that began when it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Clock {
+pub(crate) struct Clock {
     start: u64,
 }
 
 impl Clock {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { start: nanos(ClockId::CLOCK_BOOTTIME) }
     }
 
-    pub(super) fn now(&self) -> Time {
+    pub(crate) fn now(&self) -> Time {
         self.at(nanos(ClockId::CLOCK_BOOTTIME))
     }
 
     /// The time that the kernel calls `boot_nanos`, since the machine started.
-    pub(super) fn at(&self, boot_nanos: u64) -> Time {
+    pub(crate) fn at(&self, boot_nanos: u64) -> Time {
         Time::from_nanos(boot_nanos.saturating_sub(self.start))
     }
 }
 
 /// Seconds of the day's clock: only to number rounds above those of a life before.
-pub(super) fn seconds_of_day() -> u32 {
+pub(crate) fn seconds_of_day() -> u32 {
     let seconds = Span::from_nanos(nanos(ClockId::CLOCK_REALTIME)).as_nanos() / 1_000_000_000;
     u32::try_from(seconds).unwrap_or(u32::MAX)
 }

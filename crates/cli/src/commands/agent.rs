@@ -1,0 +1,146 @@
+//! `bandmaster agent`.
+
+use std::path::{Path, PathBuf};
+
+use bandmaster_linux::agent::{self, Restored};
+use bandmaster_linux::daemon::{End, printable};
+use clap::{Args, Subcommand, ValueHint};
+
+use crate::commands::to_json;
+use crate::console::Console;
+use crate::exit::{Exit, Failure};
+
+/// Let a controller set the TCP of this host
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct AgentArgs {
+    #[command(subcommand)]
+    command: AgentCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum AgentCommand {
+    /// Check an agent's file and the secret that it names
+    Check {
+        /// The agent's file
+        #[arg(value_name = "AGENT.toml", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// Say what this host can do, and what would be changed on it; nothing is touched
+    Plan {
+        /// The agent's file
+        #[arg(value_name = "AGENT.toml", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// JSON instead of text
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run the agent until SIGTERM or Ctrl-C
+    Run {
+        /// The agent's file
+        #[arg(value_name = "AGENT.toml", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// Listen and report, but change nothing: what would be set is logged
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Ask a running agent how it is
+    Status {
+        #[command(flatten)]
+        of: Which,
+        /// JSON instead of text
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give connections back what they had, after an agent was killed
+    Restore {
+        #[command(flatten)]
+        of: Which,
+        /// Forget the journal of a network namespace that is gone
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// The agent that is asked about.
+#[derive(Args, Debug)]
+struct Which {
+    /// The agent's file, for its state directory
+    #[arg(value_name = "AGENT.toml", value_hint = ValueHint::FilePath)]
+    file: Option<PathBuf>,
+    /// State directory of the agent, instead of a file
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = agent::STATE_DIRECTORY,
+        conflicts_with = "file",
+        value_hint = ValueHint::DirPath
+    )]
+    state_directory: PathBuf,
+}
+
+impl Which {
+    /// The state directory that the file names, or else the one that is given.
+    fn folder(&self) -> Result<PathBuf, Failure> {
+        match &self.file {
+            Some(file) => Ok(agent::state_directory(file)?),
+            None => Ok(self.state_directory.clone()),
+        }
+    }
+}
+
+const HELP: &str = "\
+Examples:
+  bandmaster agent check /etc/bandmaster/agent.toml
+  bandmaster agent plan /etc/bandmaster/agent.toml
+  bandmaster agent run /etc/bandmaster/agent.toml --dry-run
+  bandmaster agent status --json | jq '.\"in-force\"'
+  bandmaster agent restore
+
+docs/agent.md has every key of the file, and what the kernel can do.
+
+Exit codes: 0 done or stopped by SIGTERM, 2 usage or the agent's file, 3 the machine lacks something,
+4 failure, 130 interrupted.";
+
+/// Does what the second word says.
+pub(crate) fn agent(args: &AgentArgs, console: Console) -> Result<Exit, Failure> {
+    match &args.command {
+        AgentCommand::Check { file } => check(file, console),
+        AgentCommand::Plan { file, json } => {
+            let plan = agent::plan(&agent::load(file)?);
+            console.print(&if *json { to_json(&plan)? } else { printable(plan.to_string().trim_end()) })?;
+            Ok(if plan.obstacles.is_empty() { Exit::Success } else { Exit::MissingCapability })
+        }
+        AgentCommand::Run { file, dry_run } => Ok(match agent::run(file, *dry_run)? {
+            End::Stopped => Exit::Success,
+            End::Interrupted => Exit::Interrupted,
+        }),
+        AgentCommand::Status { of, json } => {
+            let status = agent::status(&of.folder()?)?;
+            console.print(&if *json { to_json(&status)? } else { printable(&status.to_string()) })?;
+            Ok(Exit::Success)
+        }
+        AgentCommand::Restore { of, force } => restore(&of.folder()?, *force, console),
+    }
+}
+
+fn check(file: &Path, console: Console) -> Result<Exit, Failure> {
+    let loaded = agent::load(file)?;
+    let deployment = &loaded.deployment;
+    let place = printable(&file.display().to_string());
+    let (scheme, number) = (deployment.scheme.def().name, deployment.number);
+    console
+        .print(&format!("{place}: valid; host {number} of {scheme}, controller {}", deployment.controller))?;
+    Ok(Exit::Success)
+}
+
+fn restore(folder: &Path, force: bool, console: Console) -> Result<Exit, Failure> {
+    let text = match agent::restore(folder, force)? {
+        Restored::Nothing => "nothing to restore".to_owned(),
+        Restored::Gone => "the connections that were set are gone; the journal is forgotten".to_owned(),
+        Restored::Done(1) => "1 connection has what it had".to_owned(),
+        Restored::Done(count) => format!("{count} connections have what they had"),
+    };
+    console.print(&text)?;
+    Ok(Exit::Success)
+}

@@ -1,0 +1,268 @@
+//! What a host's agent is told: its file, and the roles of its scheme.
+//!
+//! An agent has the role that the scheme has at a host in a simulated network, and talks to one controller.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::daemon::{self, Log, many};
+use crate::file::{self, Errors, Item, Layer, Reader, Section, Shape, TableDef, suggestion};
+use crate::id::NodeId;
+use crate::params::{Choice, Key, Kind, Params, Value, choice, keys};
+use crate::runtime::inventory::Inventory;
+use crate::scheme::opentcp::statistic::{STATISTICS, Source, Statistic};
+use crate::scheme::{Place, Role, SchemeDef, opentcp};
+use crate::time::Span;
+use crate::units::Dimension;
+
+/// The UDP port of agents and controllers in files that do not name one.
+const DEFAULT_PORT: &str = "4742";
+/// How a controller is numbered in messages.
+pub const CONTROLLER: u32 = 0;
+/// This host, as its role numbers it.
+pub const OWN: NodeId = NodeId(0);
+/// The controller, as the role numbers it.
+pub const OTHER: NodeId = NodeId(1);
+
+choice! {
+    /// A scheme that has a role at hosts which an agent can take.
+    pub enum Scheme {
+        /// OpenTCP: applies the CUEs of an Oracle.
+        OpenTcp = "opentcp",
+    }
+}
+
+/// An agent as its file describes it: valid and complete.
+#[derive(Clone, Debug)]
+pub struct Deployment {
+    /// Its name among the daemons of the machine.
+    pub name: String,
+    /// What it takes part in.
+    pub scheme: Scheme,
+    /// This host's number in messages.
+    pub number: u32,
+    /// Folder of the journal and of the status.
+    pub state_directory: String,
+    /// Where metrics are served; none: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// Form of the log.
+    pub log: Log,
+    /// Control group of the programs whose connections are set; none: all.
+    pub control_group: Option<String>,
+    /// The controller.
+    pub controller: SocketAddr,
+    /// Where the own socket is bound.
+    pub listen: SocketAddr,
+    /// File with the secret that host and controller share.
+    pub key_file: String,
+    /// Parameters of the scheme's role.
+    pub params: Params,
+}
+
+static FILE: TableDef = TableDef {
+    header: "the file",
+    doc: "A bandmaster agent",
+    keys: &[keys! {
+        /// Version of the file format: 1
+        "version": Kind::Integer { min: 0, max: i64::MAX }, required;
+        /// What the agent takes part in
+        "scheme": Scheme::KIND, required;
+        /// This host's number at the controller; each host of a controller has another
+        "number": Kind::Integer { min: 1, max: u32::MAX as i64 }, required;
+        /// Its name among the daemons of the machine; absent: that of the file, without `.toml`
+        "name": Kind::Text, optional;
+        /// Folder of journal and status; absent: `/var/lib/bandmaster/NAME`
+        "state-directory": Kind::Text, optional;
+        /// Address and port where metrics are served; absent: nowhere
+        "metrics": Kind::Text, optional;
+        /// Form of the log
+        "log": Log::KIND, default "logfmt";
+        /// Folder of the control group (cgroup2) whose programs' connections are set; absent: those of all programs
+        "control-group": Kind::Text, optional;
+        /// Who decides
+        "controller": Kind::Nested, required;
+        /// How the scheme's role works here
+        "role": Kind::Nested, optional;
+    }],
+    selector: None,
+    nested: &[("controller", Shape::Table(&CONTROLLER_TABLE)), ("role", Shape::Table(&ROLE))],
+};
+
+static CONTROLLER_TABLE: TableDef = TableDef {
+    header: "[controller]",
+    doc: "Who decides",
+    keys: &[keys! {
+        /// Its IP address
+        "address": Kind::Text, required;
+        /// Its UDP port
+        "port": Kind::Integer { min: 1, max: 65_535 }, default DEFAULT_PORT;
+        /// Own address of the socket; absent: any
+        "listen-address": Kind::Text, optional;
+        /// Own UDP port
+        "listen-port": Kind::Integer { min: 1, max: 65_535 }, default DEFAULT_PORT;
+        /// File with the secret that this host and the controller know, and no other host; at least 16 bytes
+        "key-file": Kind::Text, required;
+    }],
+    selector: None,
+    nested: &[],
+};
+
+const ROLE_KEYS: &[Key] = keys! {
+    /// How often statistics are told, as the controller's policies say
+    "cycle": Kind::Quantity(Dimension::Span), default "10s";
+    /// How often preconditions of what is in force are checked
+    "look": Kind::Quantity(Dimension::Span), default "1s";
+    /// Statistics that are told; absent: all that a host has
+    "statistics": Kind::TextList, optional;
+};
+
+static ROLE: TableDef = TableDef {
+    header: "[role]",
+    doc: "How the scheme's role works here",
+    keys: &[ROLE_KEYS],
+    selector: None,
+    nested: &[],
+};
+
+/// The shortest cycle and look: connections are gone through at each.
+const SHORTEST: Span = Span::from_millis(100);
+
+/// The keys of an agent's file, table by table, for their documentation.
+pub fn reference() -> Vec<(&'static str, Vec<&'static Key>)> {
+    [&FILE, &CONTROLLER_TABLE, &ROLE].into_iter().map(|def| (def.header, def.keys_for(None))).collect()
+}
+
+/// Reads an agent's file. `file` is its name in messages.
+///
+/// # Errors
+/// Everything that is wrong with the text, each with its place.
+pub fn parse(file: &str, text: &str) -> Result<Deployment, Errors> {
+    let root = file::read_file(file, text).map_err(Errors::new)?;
+    let mut reader = Reader::new(file, None, ());
+    let deployment = read(&mut reader, file, &root);
+    match deployment {
+        Some(deployment) if reader.errors.is_empty() => Ok(deployment),
+        _ => Err(Errors::new(reader.errors)),
+    }
+}
+
+fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
+    let file = reader.section(&FILE, &Layer::new("", root));
+    if let Some(version) = file.integer("version").filter(|v| *v != 1) {
+        reader.fail_key(&file, "version", format!("{version} is not known; this program reads version 1"));
+    }
+    let name = daemon::name(reader, path, &file);
+    let state_directory = daemon::state_directory(reader, &file, name.as_deref());
+    let metrics = daemon::metrics(reader, &file);
+    let control_group = file.text("control-group");
+    if control_group.as_ref().is_some_and(|folder| !folder.starts_with('/')) {
+        reader.fail_key(&file, "control-group", "is not an absolute path");
+    }
+    let controller = file.item("controller").and_then(|_| controller(reader, &file));
+    let params = role(reader, &file);
+    let (controller, listen, key_file) = controller?;
+    Some(Deployment {
+        name: name?,
+        scheme: file.choice("scheme")?,
+        number: u32::try_from(file.integer("number")?).ok()?,
+        state_directory: state_directory?,
+        metrics,
+        log: file.choice("log")?,
+        control_group,
+        controller,
+        listen,
+        key_file,
+        params: params?,
+    })
+}
+
+/// The controller's address, the own one, and the file of the secret.
+fn controller(reader: &mut Reader, file: &Section<'_>) -> Option<(SocketAddr, SocketAddr, String)> {
+    let layer = reader.table(file, "controller");
+    let section = reader.section(&CONTROLLER_TABLE, &layer);
+    let mut address = |key| {
+        let text = section.text(key)?;
+        let address = text.parse::<IpAddr>().ok();
+        let nobody = |address: &IpAddr| key == "address" && address.is_unspecified();
+        let why = match address {
+            None => Some("is not an IP address, such as \"192.0.2.1\""),
+            Some(address) if nobody(&address) => Some("is no machine's address"),
+            Some(address) => many(address),
+        };
+        if let Some(why) = why {
+            reader.fail_key(&section, key, format!("\"{text}\" {why}"));
+        }
+        address.filter(|_| why.is_none())
+    };
+    let (controller, own) = (address("address"), address("listen-address"));
+    if let (Some(controller), Some(own)) = (controller, own)
+        && controller.is_ipv4() != own.is_ipv4()
+    {
+        reader.fail_key(&section, "listen-address", "is of another IP version than the controller's address");
+    }
+    let port = |key| section.integer(key).and_then(|n| u16::try_from(n).ok());
+    let any: IpAddr = if controller?.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() };
+    let listen = SocketAddr::new(own.unwrap_or(any), port("listen-port")?);
+    let controller = SocketAddr::new(controller?, port("port")?);
+    if controller == listen {
+        let what = format!("{controller} is the own address and port (listen-address)");
+        reader.fail_key(&section, "address", what);
+    }
+    Some((controller, listen, section.text("key-file")?))
+}
+
+/// The parameters of the role.
+fn role(reader: &mut Reader, file: &Section<'_>) -> Option<Params> {
+    let layer = reader.table(file, "role");
+    let section = reader.section(&ROLE, &layer);
+    let mut params = section.params(ROLE_KEYS)?;
+    for key in ["cycle", "look"] {
+        let span = params.span(key);
+        if span < SHORTEST {
+            reader.fail_key(&section, key, format!("{span} is shorter than {SHORTEST}"));
+        }
+    }
+    let of_hosts = STATISTICS.iter().filter(|statistic| statistic.source == Source::Host);
+    let known: Vec<&str> = of_hosts.map(|statistic| statistic.name).collect();
+    let names = match params.get("statistics") {
+        Some(Value::List(names)) => names.clone(),
+        _ => known.iter().map(|&name| name.to_owned()).collect(),
+    };
+    for name in names.iter().filter(|name| !known.contains(&name.as_str())) {
+        let what = match Statistic::named(name) {
+            Some(other) => format!("\"{name}\" is measured by {}, not told by a host", other.source.who()),
+            None => format!("\"{name}\" is no statistic; {}", suggestion(name, &known)),
+        };
+        reader.fail_key(&section, "statistics", what);
+    }
+    params.set("collect", Value::List(names));
+    params.set("reports", Value::Bool(true));
+    Some(params)
+}
+
+impl Scheme {
+    /// The registry entry.
+    pub fn def(self) -> &'static SchemeDef {
+        match self {
+            Self::OpenTcp => &opentcp::DEF,
+        }
+    }
+}
+
+/// All that an agent knows of the network: its host and the controller.
+pub fn inventory() -> Inventory {
+    let mut both = Inventory::default();
+    both.join("own");
+    both.join("controller");
+    both
+}
+
+impl Deployment {
+    /// Its role.
+    pub fn role(&self) -> Role {
+        let (role, controller) = match self.scheme {
+            Scheme::OpenTcp => (&opentcp::AGENT, &opentcp::ORACLE),
+        };
+        let place = Place { peers: vec![(OTHER, controller)], ..Place::new(role, OWN, self.params.clone()) };
+        Role::new(self.scheme.def(), place, &inventory(), None)
+    }
+}

@@ -1,0 +1,114 @@
+//! What the files of all daemons have in common.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::file::{Reader, Section};
+use crate::params::choice;
+
+/// Where the folders of daemons are.
+const STATE_FOLDER: &str = "/var/lib/bandmaster";
+/// Longest name of a daemon: names of tables and sockets are made of it.
+const LONGEST_NAME: usize = 32;
+
+choice! {
+    /// Form of the log.
+    pub enum Log {
+        /// `key=value` words.
+        Logfmt = "logfmt",
+        /// A JSON object a line.
+        Json = "json",
+    }
+}
+
+/// The name of a daemon: what the file says at `name`, or what it is called itself.
+pub(crate) fn name(reader: &mut Reader, path: &str, file: &Section<'_>) -> Option<String> {
+    let told = file.text("name");
+    if told.is_none() && file.item("name").is_some() {
+        return None;
+    }
+    let is_told = told.is_some();
+    let name = told.unwrap_or_else(|| stem(path).to_owned());
+    if is_name(&name) {
+        return Some(name);
+    }
+    let allowed =
+        format!("1 to {LONGEST_NAME} letters, digits, '-', '_' and '.', the first a letter or digit");
+    if is_told {
+        reader.fail_key(file, "name", format!("\"{name}\" is not a name: {allowed}"));
+    } else {
+        let what = format!("is missing, and that of the file, \"{name}\", is not a name: {allowed}");
+        reader.fail(&file.place, "name", what);
+    }
+    None
+}
+
+/// What a file is called without its folder and its last `.toml`.
+fn stem(file: &str) -> &str {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    name.strip_suffix(".toml").unwrap_or(name)
+}
+
+fn is_name(name: &str) -> bool {
+    let letter = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    (1..=LONGEST_NAME).contains(&name.len())
+        && name.chars().all(letter)
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+}
+
+/// `state-directory`; where it is absent, the folder of the daemon's name.
+pub(crate) fn state_directory(reader: &mut Reader, file: &Section<'_>, name: Option<&str>) -> Option<String> {
+    let folder = file.text("state-directory").or_else(|| name.map(|name| format!("{STATE_FOLDER}/{name}")));
+    if folder.as_ref().is_some_and(|folder| !folder.starts_with('/')) {
+        reader.fail_key(file, "state-directory", "is not an absolute path");
+    }
+    folder
+}
+
+/// `metrics`: an address with a port.
+pub(crate) fn metrics(reader: &mut Reader, file: &Section<'_>) -> Option<SocketAddr> {
+    let text = file.text("metrics")?;
+    let address: Option<SocketAddr> = text.parse().ok();
+    match address {
+        None => {
+            let what = format!("\"{text}\" is not an address with a port, such as \"127.0.0.1:9464\"");
+            reader.fail_key(file, "metrics", what);
+        }
+        Some(whole) => {
+            let why = if whole.port() == 0 { Some("has port 0; write 1 to 65535") } else { many(whole.ip()) };
+            if let Some(why) = why {
+                reader.fail_key(file, "metrics", format!("{text} {why}"));
+            }
+        }
+    }
+    address
+}
+
+/// Why no single machine has this address; none: one may.
+pub(crate) fn many(address: IpAddr) -> Option<&'static str> {
+    match address {
+        _ if address.is_multicast() => Some("is a multicast address: many machines may have it"),
+        IpAddr::V4(v4) if v4.is_broadcast() => Some("is the broadcast address: every machine has it"),
+        IpAddr::V4(v4) if v4.octets()[0] == 0 && !v4.is_unspecified() => {
+            Some("is of network 0: no machine has it")
+        }
+        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
+            Some("is an IPv4 address in an IPv6 one; write the IPv4 one")
+        }
+        _ => None,
+    }
+}
+
+/// Labels of letters, digits and hyphens between points (RFC 1123), one of which is not a number.
+pub(crate) fn is_host(name: &str) -> bool {
+    let letter = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.chars().all(letter)
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let labels = name.strip_suffix('.').unwrap_or(name);
+    (1..=253).contains(&labels.len())
+        && labels.split('.').all(label)
+        && labels.split('.').next_back().is_some_and(|last| last.contains(|c: char| c.is_ascii_alphabetic()))
+}

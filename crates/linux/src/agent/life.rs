@@ -1,0 +1,155 @@
+//! The running agent: one thread that waits for datagrams, signals and the next wake-up of its role.
+
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
+use std::path::Path;
+use std::sync::Arc;
+
+use bandmaster_core::agent::{OWN, inventory};
+use bandmaster_core::control::Observation;
+use bandmaster_core::runtime::Runner;
+use bandmaster_core::time::{Span, Time};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use sd_notify::NotifyState;
+use tracing::{error, info};
+
+use super::journal::Entry;
+use super::machine::Machine;
+use super::{load, metrics, status};
+use crate::daemon::Error;
+use crate::daemon::signals::{End, Signals, log_to_stderr};
+use crate::daemon::state::State;
+
+/// How often connections are looked at.
+const BEAT: Span = Span::from_secs(1);
+/// Held by the agent of a network namespace, as long as its process lives.
+const CLAIM: &str = "bandmaster-agent";
+
+/// Runs the agent that `file` describes until a signal ends it. `dry_run` changes nothing: what would be set is logged.
+///
+/// # Errors
+/// When the file is wrong, the machine is not fit, or it fails on the way.
+pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
+    let loaded = load(file)?;
+    log_to_stderr(loaded.deployment.log);
+    let signals = Signals::new()?;
+    let role = loaded.deployment.role();
+    let folder = loaded.deployment.state_directory.clone();
+    // Both until the end.
+    let _claim = if dry_run { None } else { Some(claim()?) };
+    let state = if dry_run {
+        None
+    } else {
+        let state = State::<Entry>::hold(Path::new(&folder))?;
+        state.hold_as(&format!("agent `{}`", loaded.deployment.name))?;
+        Some(state)
+    };
+    let address = loaded.deployment.metrics;
+    let machine = Machine::new(loaded, state)?;
+    let runner = Runner::new::<Machine>(vec![role], inventory())
+        .map_err(|lacks| Error::Missing(format!("error: {lacks}")))?;
+    if let Some(folder) = machine.folder() {
+        status::serve(folder, Arc::clone(&machine.shared))?;
+    }
+    if let Some(address) = address {
+        metrics::serve(address, Arc::clone(&machine.shared))?;
+    }
+    let mut agent = Agent { runner, machine, next_beat: Time::ZERO };
+    let end = agent.until_signal(&signals);
+    let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
+    match agent.machine.end() {
+        Ok(()) => info!("everything is as it was"),
+        Err(second) => {
+            error!(error = %second, "cannot restore; the journal stays for `agent restore`");
+            return Err(end.err().unwrap_or(second));
+        }
+    }
+    end
+}
+
+/// One agent sets the connections of a network namespace.
+fn claim() -> Result<UnixListener, Error> {
+    let failed = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::AddrInUse => Error::Missing(format!(
+            "error: another agent sets the connections of this network namespace (see `ss -xlp`, @{CLAIM}); stop it first"
+        )),
+        _ => Error::Failed(format!("error: socket @{CLAIM}: {e}")),
+    };
+    UnixAddress::from_abstract_name(CLAIM)
+        .and_then(|address| UnixListener::bind_addr(&address))
+        .map_err(failed)
+}
+
+struct Agent {
+    runner: Runner,
+    machine: Machine,
+    next_beat: Time,
+}
+
+impl Agent {
+    fn until_signal(&mut self, signals: &Signals) -> Result<End, Error> {
+        let now = self.machine.clock.now();
+        self.runner.begin(&mut self.machine, now);
+        // Without a service manager there is nobody to tell.
+        let _ = sd_notify::notify(false, &[NotifyState::Ready]);
+        let machine = &self.machine.loaded;
+        info!(
+            file = %machine.file.display(),
+            controller = %machine.deployment.controller,
+            dry_run = self.machine.folder().is_none(),
+            "begins"
+        );
+        loop {
+            if let Some(end) = signals.end() {
+                return Ok(end);
+            }
+            if signals.reload() {
+                info!("an agent does not read its file again: restart it");
+            }
+            let now = self.machine.clock.now();
+            if let Some(due) = self.machine.wake_at.take_if(|at| *at <= now) {
+                self.look(now)?;
+                self.runner.wake(&mut self.machine, 0, due, now);
+            }
+            if self.next_beat <= now {
+                self.next_beat = now + BEAT;
+                self.look(now)?;
+                self.machine.tell(self.runner.refusals());
+                let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
+            }
+            self.wait(signals)?;
+            while let Some(message) = self.machine.receive() {
+                let now = self.machine.clock.now();
+                self.runner.observe(&mut self.machine, now, OWN, &Observation::Message(&message));
+            }
+        }
+    }
+
+    fn look(&mut self, now: Time) -> Result<(), Error> {
+        if self.machine.is_stale(now) {
+            for event in self.machine.look(now)? {
+                self.runner.observe(&mut self.machine, now, OWN, &event.observation());
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self, signals: &Signals) -> Result<(), Error> {
+        let next = self.machine.wake_at.map_or(self.next_beat, |at| at.min(self.next_beat));
+        let millis = next.since(self.machine.clock.now()).as_nanos().div_ceil(1_000_000);
+        let timeout =
+            PollTimeout::try_from(i32::try_from(millis).unwrap_or(1000)).unwrap_or(PollTimeout::ZERO);
+        let mut wanted = [
+            PollFd::new(self.machine.socket.as_fd(), PollFlags::POLLIN),
+            PollFd::new(signals.wake.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut wanted, timeout) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {
+                signals.drain();
+                Ok(())
+            }
+            Err(e) => Err(Error::Failed(format!("error: poll: {}", e.desc()))),
+        }
+    }
+}

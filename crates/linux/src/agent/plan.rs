@@ -1,0 +1,133 @@
+//! What this host can do, and what an agent would change on it; nothing is touched.
+
+use std::fmt;
+use std::path::Path;
+
+use bandmaster_core::time::Span;
+use serde::Serialize;
+
+use super::journal::NO_CAP;
+use super::{Loaded, control_group, programs};
+use crate::kernel::tcp::{FEWEST_TICKS, HIGHEST_LEAST_TIMEOUT, tick};
+use crate::netns::parameter;
+
+/// What a host's TCP can be told.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Capabilities {
+    /// Congestion controls.
+    pub variants: Vec<String>,
+    /// Granularity of timers: other times are rounded up.
+    pub tick: Span,
+    /// The shortest least retransmission timeout.
+    pub min_rto_from: Span,
+    /// The longest.
+    pub min_rto_to: Span,
+    /// What a controller may ask for and is not done.
+    pub not_done: Vec<String>,
+}
+
+/// What an agent would change.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Plan {
+    /// Why it would not start.
+    pub obstacles: Vec<String>,
+    /// What this host can do.
+    pub capabilities: Capabilities,
+    /// Control group of the programs whose connections are set.
+    pub control_group: Option<String>,
+    /// What is changed.
+    pub changes: Vec<String>,
+    /// Sockets that are opened.
+    pub sockets: Vec<String>,
+    /// When it is undone.
+    pub undo: Vec<String>,
+}
+
+impl Capabilities {
+    /// Of this machine.
+    fn here() -> Self {
+        let known = parameter("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
+        let tick = tick();
+        Self {
+            variants: known.split_whitespace().map(str::to_owned).collect(),
+            tick,
+            min_rto_from: tick * FEWEST_TICKS,
+            min_rto_to: HIGHEST_LEAST_TIMEOUT,
+            not_done: vec![
+                "idle-restart: Linux has it for the whole host; the agent leaves it alone".to_owned(),
+                "pacing off: a pacing that programs or queue disciplines ask for stays".to_owned(),
+            ],
+        }
+    }
+}
+
+/// What an agent with this file would change on this machine.
+pub fn plan(loaded: &Loaded) -> Plan {
+    let deployment = &loaded.deployment;
+    let mut obstacles = Vec::new();
+    if let Err(error) = programs() {
+        obstacles.push(error.to_string());
+    }
+    let group = control_group(deployment);
+    match &group {
+        Err(why) => obstacles.push(format!("error: {why}")),
+        Ok(folder) if !folder.join("cgroup.controllers").exists() => {
+            obstacles.push(format!("error: control-group {}: no control group (cgroup2)", folder.display()));
+        }
+        Ok(_) => {}
+    }
+    if super::status(Path::new(&deployment.state_directory)).is_ok() {
+        obstacles.push(format!("error: an agent runs with {}", deployment.state_directory));
+    }
+    let sockets = [
+        Some(format!("udp {} from and to the controller {}", deployment.listen, deployment.controller)),
+        deployment.metrics.map(|address| format!("tcp {address}: metrics")),
+        Some(format!("unix {}/agent.sock: status", deployment.state_directory)),
+    ];
+    Plan {
+        obstacles,
+        capabilities: Capabilities::here(),
+        control_group: group.ok().map(|folder| folder.display().to_string()),
+        changes: vec![
+            "a program (eBPF, sock_ops) at the control group sets connections that begin in this network namespace, as the \
+             controller says, and listening sockets"
+                .to_owned(),
+            "a program (eBPF, iter/tcp) reads live connections once a second, and gives them back what they had".to_owned(),
+            "no parameter, route, interface or queue discipline is changed".to_owned(),
+        ],
+        sockets: sockets.into_iter().flatten().collect(),
+        undo: vec![
+            "when a lease ends that the controller does not renew, and when the agent stops: connections get back what they had"
+                .to_owned(),
+            "when the agent is killed: new connections have the host's own settings at once; live ones get theirs back at the \
+             next start, or by `agent restore`"
+                .to_owned(),
+            format!("a cap on the congestion window is given back as {NO_CAP} segments; an initial window is spent, and a pace stays on with its limit gone"),
+        ],
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Capabilities { variants, tick, min_rto_from, min_rto_to, not_done } = &self.capabilities;
+        for obstacle in &self.obstacles {
+            writeln!(f, "obstacle       {obstacle}")?;
+        }
+        writeln!(f, "variants       {}", variants.join(" "))?;
+        writeln!(f, "min-rto        {min_rto_from} to {min_rto_to}, in ticks of {tick}")?;
+        for what in not_done {
+            writeln!(f, "not done       {what}")?;
+        }
+        if let Some(group) = &self.control_group {
+            writeln!(f, "control group  {group}")?;
+        }
+        for (word, lines) in [("changes", &self.changes), ("opens", &self.sockets), ("undone", &self.undo)] {
+            for line in lines {
+                writeln!(f, "{word:<14} {line}")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,470 @@
+//! The agent as a process of its own, and a controller that this program plays.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bandmaster_core::control::{Message, body};
+use bandmaster_core::id::NodeId;
+use bandmaster_core::rng::Stream;
+use bandmaster_core::runtime::envelope::{Key, Line};
+use bandmaster_core::scheme::opentcp;
+use bandmaster_core::scheme::opentcp::wire::{self, Body, Cue, HostReport};
+use bandmaster_core::time::Span;
+use bandmaster_core::tuning::{Tuning, Variant};
+use bandmaster_linux::agent::{self, Restored, Status};
+use bandmaster_linux::kernel::tcp::{Connection, HostTcp, tick};
+
+use super::hosts::{A, B, Hosts, run};
+use super::machine::skip;
+
+/// The environment variable with the words of a child.
+const COMMAND: &str = "BANDMASTER_AGENT_TEST";
+const SECRET: &[u8] = b"of this host and its controller";
+const NUMBER: u32 = 7;
+const CONTROL: u16 = 4742;
+const METRICS: u16 = 9464;
+/// How long a test waits for what is bound to come.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[test]
+fn child() {
+    let Ok(words) = std::env::var(COMMAND) else { return };
+    let words: Vec<&str> = words.split(' ').collect();
+    match words.as_slice() {
+        ["run", file] => drop(agent::run(Path::new(file), false).unwrap_or_else(|e| panic!("{e}"))),
+        ["dry-run", file] => drop(agent::run(Path::new(file), true).unwrap_or_else(|e| panic!("{e}"))),
+        other => panic!("unknown words {other:?}"),
+    }
+}
+
+/// Two hosts; `a` has an agent, and `b` the controller.
+struct Site {
+    hosts: Hosts,
+    /// Of the test, to see what has become of connections.
+    tcp: HostTcp,
+    folder: PathBuf,
+}
+
+impl Site {
+    fn new(test: &str) -> Option<Self> {
+        let (hosts, _) = Hosts::new(test)?;
+        let folder = std::env::temp_dir().join(format!("bandmaster-{}", hosts.a.name()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("made");
+        fs::write(folder.join("key"), SECRET).expect("written");
+        fs::set_permissions(folder.join("key"), fs::Permissions::from_mode(0o600)).expect("set");
+        let file = format!(
+            "version = 1\nscheme = \"opentcp\"\nnumber = {NUMBER}\nstate-directory = \"{}\"\nmetrics = \"{A}:{METRICS}\"\n\
+             [controller]\naddress = \"{B}\"\nkey-file = \"key\"\n[role]\ncycle = \"1s\"\nlook = \"200ms\"\n",
+            folder.join("state").display()
+        );
+        fs::write(folder.join("agent.toml"), file).expect("written");
+        let tcp = HostTcp::only_live().unwrap_or_else(|why| panic!("{why}"));
+        Some(Self { hosts, tcp, folder })
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.join("agent.toml")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.folder.join("state")
+    }
+
+    /// An agent at `a`, started by `starter`, as far as its process.
+    fn spawn(&self, words: &str, starter: &[&str]) -> Agent {
+        let log =
+            fs::OpenOptions::new().create(true).append(true).open(self.folder.join("log")).expect("a log");
+        let program = std::env::current_exe().expect("this program");
+        let mut command = match starter {
+            [] => Command::new(program),
+            [first, rest @ ..] => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(program);
+                command
+            }
+        };
+        command
+            .args(["--exact", "agent::child", "--nocapture", "--test-threads=1"])
+            .env(COMMAND, format!("{words} {}", self.file().display()))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a log"))
+            .stderr(log);
+        Agent(self.hosts.a.enter(|| Ok(command.spawn().expect("started"))).expect("entered"))
+    }
+
+    /// An agent at `a` that answers.
+    fn start(&self) -> Agent {
+        self.start_by(&[])
+    }
+
+    fn start_by(&self, starter: &[&str]) -> Agent {
+        let agent = self.spawn("run", starter);
+        self.until("the agent answers", || self.ask().is_some_and(|status| status.process != 0));
+        agent
+    }
+
+    fn ask(&self) -> Option<Status> {
+        agent::status(&self.state()).ok()
+    }
+
+    fn status(&self) -> Status {
+        agent::status(&self.state()).unwrap_or_else(|e| panic!("{e}\n{}", self.log()))
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    /// Waits until what is bound to come has come.
+    fn until(&self, what: &str, holds: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !holds() {
+            assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}\n{}", self.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Connections and listening sockets of `a`.
+    fn look(&mut self) -> Vec<Connection> {
+        let Self { hosts, tcp, .. } = self;
+        hosts.a.enter(|| Ok(tcp.look_at_all().expect("told"))).expect("entered")
+    }
+
+    /// The congestion control of `a`.
+    fn control(&self) -> String {
+        run(&format!("ip netns exec {} sysctl -n net.ipv4.tcp_congestion_control", self.hosts.a.name()))
+            .trim()
+            .to_owned()
+    }
+
+    /// Each is as the host makes them, and there are some.
+    fn assert_own(&mut self, when: &str) {
+        let (own, all) = (self.control(), self.look());
+        assert!(!all.is_empty(), "{when}");
+        for connection in all {
+            let Connection { control, least_timeout, window_cap, .. } = &connection;
+            assert_eq!(*control, own, "{when}: {connection:?}");
+            assert_eq!(*least_timeout, Span::from_millis(200), "{when}: {connection:?}");
+            assert!(*window_cap >= i32::MAX as u32, "{when}: {connection:?}");
+        }
+    }
+
+    /// What `a` has beside connections.
+    fn settings(&self) -> String {
+        let node = self.hosts.a.name();
+        ["sysctl -a -r ^net.(core|ipv4)", "ip -4 route show table all", "tc qdisc", "nft list ruleset"]
+            .map(|command| run(&format!("ip netns exec {node} {command}")))
+            .concat()
+    }
+
+    /// Byte by byte.
+    fn assert_settings(&self, before: &str, when: &str) {
+        let now = self.settings();
+        let differs = |(one, other): &(&str, &str)| one != other;
+        let different: Vec<_> = before.lines().zip(now.lines()).filter(differs).collect();
+        assert!(now == before, "{when}: {different:?}");
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A process, which ends with this.
+struct Agent(Child);
+
+impl Agent {
+    fn signal(&self, signal: &str) {
+        run(&format!("kill -{signal} {}", self.0.id()));
+    }
+
+    /// Ends when told so.
+    fn stop(mut self) -> ExitStatus {
+        self.signal("TERM");
+        self.0.wait().expect("ended")
+    }
+
+    fn kill(mut self) {
+        self.0.kill().expect("killed");
+        self.0.wait().expect("ended");
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        self.0.wait().expect("ended")
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Says at `b` what an Oracle would.
+struct Controller {
+    socket: UdpSocket,
+    line: Line,
+    sequence: u32,
+}
+
+impl Controller {
+    fn new(site: &Site) -> Self {
+        Self::with(site, SECRET, 100)
+    }
+
+    fn with(site: &Site, secret: &[u8], epoch: u32) -> Self {
+        let bind = || Ok(UdpSocket::bind((B, CONTROL)).expect("a port"));
+        let socket = site.hosts.b.enter(bind).expect("entered");
+        socket.set_read_timeout(Some(PATIENCE)).expect("set");
+        let key = Key::new(secret).expect("long enough");
+        Self { socket, line: Line::new(key, NodeId(0), NodeId(NUMBER), epoch), sequence: 0 }
+    }
+
+    fn cue(&mut self, tuning: Tuning, lease: Duration) -> Vec<u8> {
+        self.sequence += 1;
+        let lease = u32::try_from(lease.as_millis()).expect("a short lease");
+        let cue = Cue { epoch: 1, sequence: self.sequence, lease, tuning, preconditions: Vec::new() };
+        let said = body(&Body::Cue(cue));
+        self.line.seal(&Message { from: NodeId(0), scheme: opentcp::DEF.code, body: said })
+    }
+
+    fn send(&self, datagram: &[u8]) {
+        self.socket.send_to(datagram, (A, CONTROL)).expect("sent");
+    }
+
+    fn say(&mut self, tuning: Tuning, lease: Duration) {
+        let datagram = self.cue(tuning, lease);
+        self.send(&datagram);
+    }
+
+    /// The next report of the agent.
+    fn hear(&mut self) -> HostReport {
+        let mut bytes = [0; 2048];
+        loop {
+            let (length, from) = self.socket.recv_from(&mut bytes).expect("a report");
+            assert_eq!(from, SocketAddr::from((A, CONTROL)));
+            let message = self.line.open(&bytes[..length]).expect("of the agent");
+            if let Some(Body::Host(report)) = wire::read(&message) {
+                return report;
+            }
+        }
+    }
+}
+
+fn tuning() -> Tuning {
+    Tuning {
+        initial_window: Some(25),
+        min_rto: Some(Span::from_nanos(2 * tick().as_nanos())),
+        initial_rto: Some(Span::from_millis(100)),
+        variant: Some(Variant::NewReno),
+        window_cap: Some(40),
+        ..Tuning::default()
+    }
+}
+
+const LONG: Duration = Duration::from_secs(600);
+
+#[test]
+fn an_agent_does_what_its_controller_says_for_as_long_as_it_says() {
+    let Some(mut site) = Site::new("an_agent_does_what_its_controller_says_for_as_long_as_it_says") else {
+        return;
+    };
+    let (mut controller, settings) = (Controller::new(&site), site.settings());
+    let agent = site.start();
+    let untouched = site.hosts.connection();
+    controller.say(tuning(), LONG);
+    site.until("settings are in force", || site.status().in_force.is_some());
+    let (mut here, there) = site.hosts.connection();
+    let told = Hosts::ss(&site.hosts.a, "state established");
+    assert!(told.contains("reno") && told.contains("cwnd:25 ") && told.contains("cwnd:10 "), "{told}");
+    here.write_all(&[0; 10_000]).expect("sent");
+    site.until("the agent has seen it", || site.status().set == 1);
+    let status = site.status();
+    assert_eq!((status.connections, status.messages, status.changes), (2, 1, 1), "{status}");
+    assert!(status.in_force.as_deref().is_some_and(|what| what.contains("initial-window 25")), "{status}");
+    assert!(status.settings.iter().all(|kind| kind.refused == 0), "{status}");
+    let metrics = site.metrics();
+    assert!(metrics.contains("bandmaster_agent_tuned 1.0\n"), "{metrics}");
+    assert!(metrics.contains("bandmaster_agent_connections_set 1.0\n"), "{metrics}");
+    // The connection that sends is told of, and that it has begun.
+    let reports: Vec<HostReport> = (0..4).map(|_| controller.hear()).collect();
+    assert!(reports.iter().any(|report| report.live == 1 && report.rtt > 0), "{reports:?}");
+    assert!(reports.iter().any(|report| report.started == 1), "{reports:?}");
+
+    // The controller takes it back; then it says something, and nothing more.
+    controller.say(Tuning::default(), Duration::ZERO);
+    site.until("nothing is in force", || site.status().in_force.is_none());
+    site.assert_own("taken back");
+    let begin = Instant::now();
+    controller.say(tuning(), Duration::from_secs(2));
+    site.until("settings are in force again", || site.status().in_force.is_some());
+    let late = site.hosts.connection();
+    assert!(Hosts::ss(&site.hosts.a, "state established").contains("cwnd:25 "));
+    site.until("the lease ends", || site.status().in_force.is_none());
+    assert!(begin.elapsed() >= Duration::from_secs(2), "{:?}", begin.elapsed());
+    site.assert_own("after the lease");
+
+    controller.say(tuning(), LONG);
+    site.until("settings are in force once more", || site.status().in_force.is_some());
+    let last = site.hosts.connection();
+    assert!(agent.stop().success(), "{}", site.log());
+    site.assert_own("stopped");
+    assert!(!site.state().join("journal").exists());
+    site.assert_settings(&settings, "stopped");
+    drop((untouched, here, there, late, last));
+}
+
+impl Site {
+    fn metrics(&self) -> String {
+        let connect = || Ok(TcpStream::connect((A, METRICS)).expect("metrics"));
+        let mut stream = self.hosts.b.enter(connect).expect("entered");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("asked");
+        let mut told = String::new();
+        stream.read_to_string(&mut told).expect("told");
+        told
+    }
+}
+
+/// Twenty agents are killed at moments drawn at random, while connections begin all the time. What hangs on the process is gone
+/// at once, the rest when the next one starts.
+#[test]
+fn what_a_killed_agent_has_set_is_undone() {
+    let Some(mut site) = Site::new("what_a_killed_agent_has_set_is_undone") else { return };
+    let (mut controller, settings) = (Controller::new(&site), site.settings());
+    let seed = std::process::id().into();
+    println!("seed {seed}");
+    let mut chance = Stream::new(seed, 0, "kills");
+    let peers = Hosts::listen(&site.hosts.b);
+    let mut agent = site.start();
+    for round in 0..20 {
+        controller.say(tuning(), LONG);
+        site.until("settings are in force", || site.status().in_force.is_some());
+        // A server at `a` too, and connections for a while that ends at any moment of the agent's beat.
+        let server = Hosts::listen(&site.hosts.a);
+        let mut kept = Vec::new();
+        let until = Instant::now() + Duration::from_millis(chance.below(1500));
+        while Instant::now() < until || kept.is_empty() {
+            kept.push((site.hosts.connect(), peers.accept().expect("accepted")));
+            thread::sleep(Duration::from_millis(50));
+        }
+        agent.kill();
+        assert_eq!(site.ask(), None);
+        let after = (site.hosts.connect(), peers.accept().expect("accepted"));
+        let port = after.0.local_addr().expect("bound").port();
+        let own = site.look().into_iter().find(|connection| connection.local.1 == port).expect("there");
+        assert_eq!((own.control, own.least_timeout, own.cwnd), (site.control(), Span::from_millis(200), 10));
+        site.assert_settings(&settings, "killed");
+        // Every other time without another agent.
+        if round % 2 == 0 {
+            let state = site.state();
+            let restored = site.hosts.a.enter(|| Ok(agent::restore(&state, false))).expect("entered");
+            assert!(matches!(restored, Ok(Restored::Done(1..))), "{restored:?}");
+            site.assert_own("restored");
+        }
+        agent = site.start();
+        site.assert_own("the next agent has started");
+        drop((server, kept, after));
+    }
+    assert!(agent.stop().success(), "{}", site.log());
+    site.assert_settings(&settings, "stopped");
+    let state = site.state();
+    let restored = site.hosts.a.enter(|| Ok(agent::restore(&state, false))).expect("entered");
+    assert_eq!(restored, Ok(Restored::Nothing));
+}
+
+/// Who has another key, what was heard before, also in a life before, and a second agent.
+#[test]
+fn an_agent_refuses_who_is_not_its_controller() {
+    let Some(site) = Site::new("an_agent_refuses_who_is_not_its_controller") else { return };
+    let mut controller = Controller::new(&site);
+    let agent = site.start();
+    let mut second = site.spawn("run", &[]);
+    assert!(!second.end().success());
+    assert!(site.log().contains("another agent sets the connections"), "{}", site.log());
+
+    let cue = controller.cue(tuning(), LONG);
+    controller.send(&cue);
+    controller.send(&cue);
+    controller.send(&cue[..20]);
+    controller.send(b"nonsense");
+    controller.say(Tuning::default(), Duration::ZERO);
+    site.until("two are heard", || site.status().messages == 2);
+    let refused = site.status().refused;
+    assert_eq!((refused.replay, refused.length, refused.version), (1, 1, 1), "{refused:?}");
+    assert_eq!(site.status().in_force, None);
+    drop(controller);
+    let mut stranger = Controller::with(&site, b"of somebody who has another", 200);
+    stranger.say(tuning(), LONG);
+    site.until("the stranger is refused", || site.status().refused.tag == 1);
+    assert!(agent.stop().success(), "{}", site.log());
+
+    // The next life refuses what was recorded in this one.
+    let agent = site.start();
+    stranger.send(&cue);
+    site.until("the record is refused", || site.status().refused.replay == 1);
+    assert_eq!(site.status().in_force, None);
+    assert!(agent.stop().success(), "{}", site.log());
+}
+
+/// With its own user and three capabilities, as the packaged unit has it. Without one of them it says what it lacks.
+#[test]
+fn an_agent_needs_three_capabilities() {
+    let test = "an_agent_needs_three_capabilities";
+    let Some(mut site) = Site::new(test) else { return };
+    if Command::new("setpriv").arg("--version").output().is_err() {
+        skip(test, "no setpriv (package util-linux)");
+        return;
+    }
+    run(&format!("chown -R 65534 {}", site.folder.display()));
+    fs::set_permissions(&site.folder, fs::Permissions::from_mode(0o755)).expect("set");
+    let starter = |capabilities: &'static str| {
+        [
+            "setpriv",
+            "--reuid=65534",
+            "--clear-groups",
+            "--inh-caps",
+            capabilities,
+            "--ambient-caps",
+            capabilities,
+        ]
+    };
+    let mut controller = Controller::new(&site);
+    let agent = site.start_by(&starter("-all,+bpf,+net_admin,+perfmon"));
+    controller.say(tuning(), LONG);
+    site.until("settings are in force", || site.status().in_force.is_some());
+    let _connection = site.hosts.connection();
+    assert!(Hosts::ss(&site.hosts.a, "state established").contains("cwnd:25 "));
+    assert!(agent.stop().success(), "{}", site.log());
+    site.assert_own("stopped");
+    for lacking in ["-all,+net_admin,+perfmon", "-all,+bpf,+net_admin"] {
+        let mut agent = site.spawn("run", &starter(lacking));
+        assert!(!agent.end().success(), "{lacking}");
+    }
+    assert!(site.log().contains("it needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"), "{}", site.log());
+}
+
+/// A dry run listens, reports and logs, and sets nothing.
+#[test]
+fn a_dry_run_changes_nothing() {
+    let Some(mut site) = Site::new("a_dry_run_changes_nothing") else { return };
+    let mut controller = Controller::new(&site);
+    let agent = site.spawn("dry-run", &[]);
+    let _connection = site.hosts.connection();
+    controller.hear();
+    controller.say(tuning(), LONG);
+    site.until("it is logged", || site.log().contains("initial-window 25"));
+    let _another = site.hosts.connection();
+    site.assert_own("on a dry run");
+    assert!(!site.state().exists());
+    assert!(agent.stop().success(), "{}", site.log());
+}

@@ -1,0 +1,216 @@
+//! Programs in the kernel that set and read connections. What the kernel has done is told by `ss`, and by receivers.
+
+use std::thread;
+use std::time::Duration;
+
+use bandmaster_core::time::Span;
+use bandmaster_linux::kernel::tcp::{Connection, HostTcp, Settings, tick};
+use bandmaster_linux::netns::Netns;
+use socket2::{Domain, SockRef, Socket, Type};
+
+use super::hosts::{A, B, HALF_A_SECOND, Hosts, Load, NOBODY, PORT, RATE, has};
+use super::machine::{in_time, timely};
+
+/// Both ends of a connection that begins have what was asked for; a namespace without settings keeps its own.
+#[test]
+fn connections_that_begin_are_set_at_both_ends() {
+    let Some((hosts, mut tcp)) = Hosts::new("connections_that_begin_are_set_at_both_ends") else {
+        return;
+    };
+    let least = Span::from_nanos(3 * tick().as_nanos());
+    let control = if has("bbr") { "bbr" } else { "reno" };
+    let settings = |initial_window| Settings {
+        control: Some(control.to_owned()),
+        initial_window: Some(initial_window),
+        least_timeout: Some(least),
+        window_cap: Some(40),
+        pacing_rate: Some(2_000_000),
+        ..Settings::default()
+    };
+    Hosts::tune(&mut tcp, &hosts.a, &settings(25));
+    let first = hosts.connection();
+    let (at_a, at_b) = (Hosts::ss(&hosts.a, ""), Hosts::ss(&hosts.b, &format!("sport = {PORT}")));
+    assert!(at_a.contains(control) && at_a.contains("cwnd:25 "), "{at_a}");
+    assert!(!at_b.contains("cwnd:25 "), "{at_b}");
+    let seen = Hosts::look(&mut tcp, &hosts.a);
+    let [seen] = &seen[..] else { panic!("{seen:?}") };
+    assert_eq!((seen.cwnd, seen.window_cap, seen.least_timeout), (25, 40, least));
+    assert_eq!((&*seen.control, seen.pacing_rate), (control, Some(2_000_000)));
+    assert_eq!((seen.local.0, seen.remote), (A.into(), (B.into(), PORT)));
+    drop(first);
+
+    // The end that accepts.
+    Hosts::tune(&mut tcp, &hosts.a, &Settings::default());
+    Hosts::tune(&mut tcp, &hosts.b, &settings(31));
+    let second = hosts.connection();
+    let (at_a, at_b) = (Hosts::ss(&hosts.a, "state established"), Hosts::ss(&hosts.b, "state established"));
+    assert!(at_b.contains(control) && at_b.contains("cwnd:31 "), "{at_b}");
+    assert!(at_a.contains("cwnd:10 "), "{at_a}");
+    let outcomes = tcp.outcomes().expect("told");
+    assert!(outcomes.iter().all(|outcome| outcome.refused == 0), "{outcomes:?}");
+    drop(second);
+
+    // When the programs have gone, the host's own settings are in force again.
+    drop(tcp);
+    let _third = hosts.connection();
+    let at_b = Hosts::ss(&hosts.b, "state established");
+    assert!(at_b.contains("cwnd:10 "), "{at_b}");
+}
+
+/// The timeout of a SYN that nobody answers.
+#[test]
+fn the_first_timeout_is_set() {
+    let Some((hosts, mut tcp)) = Hosts::new("the_first_timeout_is_set") else { return };
+    let first = Span::from_nanos(50 * tick().as_nanos());
+    let timeout = || -> u64 {
+        let _socket = hosts.a.enter(|| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+            socket.set_nonblocking(true).expect("set");
+            let _ = socket.connect(&std::net::SocketAddr::from((NOBODY, PORT)).into());
+            Ok(socket)
+        });
+        let told = Hosts::ss(&hosts.a, "state syn-sent");
+        let rto = told.split_whitespace().find_map(|word| word.strip_prefix("rto:"));
+        rto.and_then(|rto| rto.parse().ok()).unwrap_or_else(|| panic!("{told}"))
+    };
+    assert_eq!(timeout(), 1000);
+    Hosts::tune(&mut tcp, &hosts.a, &Settings { first_timeout: Some(first), ..Settings::default() });
+    assert_eq!(timeout(), first.as_nanos() / 1_000_000);
+}
+
+/// Each setting of a live connection acts within a second; what the others have stays.
+#[test]
+fn live_connections_are_set_within_a_second() {
+    let test = "live_connections_are_set_within_a_second";
+    in_time(test, || {
+        let Some((hosts, mut tcp)) = Hosts::new(test) else { return Ok(()) };
+        // 200 segments in flight, most of which wait at the bottleneck, without a loss.
+        let begin =
+            Settings { control: Some("reno".to_owned()), window_cap: Some(200), ..Settings::default() };
+        Hosts::tune(&mut tcp, &hosts.a, &begin);
+        let (here, there) = hosts.connection();
+        let load = Load::start(here, there);
+        thread::sleep(Duration::from_secs(1));
+        let sender = Hosts::look(&mut tcp, &hosts.a)[0].clone();
+        let receiver = Hosts::look(&mut tcp, &hosts.b)[0].clone();
+        let (free, waiting) = (load.rate(HALF_A_SECOND), hosts.waiting());
+        timely!(free > 0.95 * RATE, "{free} bytes/s without a bound");
+        timely!(
+            (180 * 1514..=205 * 1514).contains(&waiting),
+            "{waiting} bytes wait with a cap of 200 segments"
+        );
+
+        let act = |tcp: &mut HostTcp, node: &Netns, cookie: u64, settings: Settings| {
+            tcp.set(cookie, &settings).expect("set");
+            Hosts::look(tcp, node);
+            thread::sleep(HALF_A_SECOND);
+            // The next one stands for itself.
+            tcp.leave(cookie).expect("left");
+        };
+        // A cap of 20 segments; most of them wait.
+        act(&mut tcp, &hosts.a, sender.cookie, Settings { window_cap: Some(20), ..Settings::default() });
+        let (capped, waiting) = (load.rate(HALF_A_SECOND), hosts.waiting());
+        timely!(capped > 0.9 * RATE, "{capped} bytes/s with a cap that fills the path");
+        timely!((10 * 1514..=22 * 1514).contains(&waiting), "{waiting} bytes wait with a cap of 20 segments");
+
+        // The receiver's window.
+        let open = Settings { window_cap: Some(200), ..Settings::default() };
+        act(&mut tcp, &hosts.a, sender.cookie, open);
+        act(
+            &mut tcp,
+            &hosts.b,
+            receiver.cookie,
+            Settings { receive_window: Some(50_000), ..Settings::default() },
+        );
+        let waiting = hosts.waiting();
+        timely!((20_000..=53_000).contains(&waiting), "{waiting} bytes wait with a window of 50,000");
+
+        // A pace.
+        act(
+            &mut tcp,
+            &hosts.a,
+            sender.cookie,
+            Settings { pacing_rate: Some(1_000_000), ..Settings::default() },
+        );
+        let paced = load.rate(HALF_A_SECOND);
+        timely!((0.9e6..1.1e6).contains(&paced), "{paced} bytes/s paced at 1,000,000");
+
+        // Congestion control and least timeout.
+        let least = Span::from_nanos(4 * tick().as_nanos());
+        let rest =
+            Settings { control: Some("cubic".to_owned()), least_timeout: Some(least), ..Settings::default() };
+        tcp.set(sender.cookie, &rest).expect("set");
+        Hosts::look(&mut tcp, &hosts.a);
+        let told = Hosts::ss(&hosts.a, "state established");
+        assert!(told.contains("cubic"), "{told}");
+        assert_eq!(Hosts::look(&mut tcp, &hosts.a)[0].least_timeout, least);
+        let outcomes = tcp.outcomes().expect("told");
+        assert!(outcomes.iter().all(|outcome| outcome.refused == 0), "{outcomes:?}");
+        Ok(())
+    });
+}
+
+/// Connections, those that are accepted, and their listening sockets get back what they had; what a program has set itself
+/// stays. What was never set is left alone.
+#[test]
+fn what_a_connection_had_is_given_back() {
+    let Some((hosts, mut tcp)) = Hosts::new("what_a_connection_had_is_given_back") else { return };
+    let least = Span::from_nanos(3 * tick().as_nanos());
+    let other = if has("bbr") { "bbr" } else { "reno" };
+    let settings = Settings {
+        control: Some("reno".to_owned()),
+        least_timeout: Some(least),
+        window_cap: Some(40),
+        pacing_rate: Some(2_000_000),
+        ..Settings::default()
+    };
+    // A server that was there before, and one that begins afterwards.
+    let early = Hosts::listen(&hosts.b);
+    let untouched = hosts.connect();
+    let own = Hosts::look(&mut tcp, &hosts.a)[0].clone();
+    assert_eq!(own.before, None);
+    // Nothing is in force yet.
+    Hosts::tune(&mut tcp, &hosts.a, &Settings::default());
+    for node in [&hosts.a, &hosts.b] {
+        Hosts::tune(&mut tcp, node, &settings);
+    }
+    let first = (hosts.connect(), early.accept().expect("accepted"), early.accept().expect("accepted"));
+    drop(early);
+    let late = Hosts::listen(&hosts.b);
+    let second = hosts.connect();
+    // Its program changes its mind.
+    SockRef::from(&second).set_tcp_congestion(other.as_bytes()).expect("set");
+    let _there = late.accept().expect("accepted");
+    let set: Vec<Connection> =
+        [&hosts.a, &hosts.b].into_iter().flat_map(|node| Hosts::look(&mut tcp, node)).collect();
+    // Two at `a`, and two and a listening socket at `b`; the connection before is not among them.
+    let marked: Vec<&Connection> = set.iter().filter(|connection| connection.before.is_some()).collect();
+    assert_eq!(marked.len(), 5, "{set:?}");
+    for connection in marked {
+        let before = connection.before.as_ref().expect("marked");
+        assert_eq!((&before.control, before.least_timeout), (&own.control, own.least_timeout));
+        assert_eq!((before.window_cap, before.pacing_rate), (own.window_cap, None));
+        assert_eq!((connection.least_timeout, connection.window_cap), (least, 40));
+    }
+    for node in [&hosts.a, &hosts.b] {
+        Hosts::tune(&mut tcp, node, &Settings::default());
+        let given_back = node.enter(|| Ok(tcp.give_back())).expect("entered");
+        given_back.expect("given back");
+    }
+    let third = (hosts.connect(), late.accept().expect("accepted"));
+    for node in [&hosts.a, &hosts.b] {
+        let seen = Hosts::look(&mut tcp, node);
+        assert_eq!(seen.len(), 4, "{seen:?}");
+        for connection in seen {
+            let port = second.local_addr().expect("bound").port();
+            let control = if connection.local.1 == port { other } else { &own.control };
+            assert_eq!((&*connection.control, connection.before), (control, None));
+            assert_eq!((connection.least_timeout, connection.pacing_rate), (own.least_timeout, None));
+            // As much as can be set.
+            assert!(connection.window_cap >= own.window_cap.min(i32::MAX as u32));
+        }
+    }
+    drop((untouched, first, third));
+    let outcomes = tcp.outcomes().expect("told");
+    assert!(outcomes.iter().all(|outcome| outcome.refused == 0), "{outcomes:?}");
+}
