@@ -266,3 +266,54 @@ impl Deployment {
         Role::new(self.scheme.def(), place, &inventory(), None)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheme::Act;
+
+    const FILE: &str = "version = 1\nscheme = \"opentcp\"\nnumber = 7\n[controller]\naddress = \"192.0.2.1\"\nkey-file = \"k\"\n";
+
+    #[test]
+    fn an_agent_has_the_hosts_role_and_reports_what_a_host_has() {
+        let deployment = parse("web-1.toml", FILE).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((deployment.name.as_str(), deployment.number), ("web-1", 7));
+        assert_eq!(deployment.state_directory, "/var/lib/bandmaster/web-1");
+        assert_eq!(deployment.controller, "192.0.2.1:4742".parse().unwrap());
+        assert_eq!(deployment.listen, "0.0.0.0:4742".parse().unwrap());
+        let role = deployment.role();
+        assert_eq!((role.place.role.name, role.place.node), ("agent", OWN));
+        assert_eq!(role.place.role.acts, [Act::Tune, Act::Send]);
+        // Every cycle and every look, as soon as it begins.
+        assert!(role.built.controller.is_some_and(|controller| controller.wakeup().is_some()));
+    }
+
+    #[test]
+    fn errors_name_the_place_the_value_and_what_is_allowed() {
+        for (change, expected) in [
+            (("number = 7", "number = 0"), "number"),
+            (("opentcp", "qcbf"), "\"opentcp\""),
+            (("192.0.2.1", "gw.example"), "is not an IP address, such as"),
+            (("192.0.2.1", "224.0.0.1"), "is a multicast address"),
+            (("192.0.2.1", "0.0.0.0"), "is no machine's address"),
+            (("key-file", "listen-address = \"::1\"\nkey-file"), "is of another IP version"),
+            (("key-file = \"k\"\n", ""), "controller.key-file"),
+            (
+                ("key-file = \"k\"\n", "key-file = \"k\"\n[role]\nlook = \"1ms\"\n"),
+                "1ms is shorter than 100ms",
+            ),
+            (
+                ("key-file = \"k\"\n", "key-file = \"k\"\n[role]\nstatistics = [\"link.utilization\"]\n"),
+                "\"link.utilization\" is measured by switches, not told by a host",
+            ),
+            (
+                ("key-file = \"k\"\n", "key-file = \"k\"\n[role]\nstatistics = [\"host.rtts\"]\n"),
+                "did you mean",
+            ),
+        ] {
+            let said = parse("a.toml", &FILE.replace(change.0, change.1)).err().map(|e| e.to_string());
+            let said = said.unwrap_or_else(|| panic!("{change:?} is taken"));
+            assert!(said.contains("a.toml:") && said.contains(expected), "{change:?}: {said}");
+        }
+    }
+}

@@ -88,10 +88,11 @@ impl Examination {
 }
 
 /// The commands that need something of the machine.
-pub const COMMANDS: [&str; 2] = ["emulate", "gateway"];
+pub const COMMANDS: [&str; 3] = ["emulate", "gateway", "agent"];
 
 const EMULATE: &[&str] = &["emulate"];
 const GATEWAY: &[&str] = &["gateway"];
+const AGENT: &[&str] = &["agent"];
 const NOBODY: &[&str] = &[];
 
 /// Device of the throw-away namespace that everything is tried at.
@@ -263,8 +264,7 @@ fn administration() -> Item {
 }
 
 fn bpf_types() -> Item {
-    let item =
-        Item::new("bpf", "types of the kernel (BTF)", NOBODY, Some("BPF programs that fit any kernel"));
+    let item = Item::new("bpf", "types of the kernel (BTF)", AGENT, Some("BPF programs that fit any kernel"));
     if Path::new("/sys/kernel/btf/vmlinux").exists() {
         item.seen("/sys/kernel/btf/vmlinux")
     } else {
@@ -283,8 +283,8 @@ fn new_connections() -> Item {
     let item = Item::new(
         "bpf",
         "TCP of new connections",
-        NOBODY,
-        Some("`emulate` of schemes that change the TCP of hosts"),
+        AGENT,
+        Some("settings of connections that begin; also in `emulate` of schemes that make them"),
     );
     by_load(item, HostTcp::load().map(drop), "CAP_BPF and CAP_NET_ADMIN; Linux 5.14 or later")
 }
@@ -293,7 +293,7 @@ fn live_connections() -> Item {
     let item = Item::new(
         "bpf",
         "TCP of live connections",
-        NOBODY,
+        AGENT,
         Some("settings and statistics of open connections"),
     );
     by_load(
@@ -320,7 +320,7 @@ fn mptcp() -> Item {
 }
 
 fn control_groups() -> Item {
-    let item = Item::new("bpf", "cgroup2", NOBODY, Some("BPF on the connections of some processes"));
+    let item = Item::new("bpf", "cgroup2", AGENT, Some("BPF on the connections of some processes"));
     match tcp::control_groups() {
         Ok(place) => item.seen(place.display().to_string()),
         Err(_) => item.missing("not mounted", "`mount -t cgroup2 none /sys/fs/cgroup`"),

@@ -24,8 +24,8 @@ What the kernel can do is found by trying it in a network namespace that ends wi
 machine's own network is not touched. Without root a user namespace is tried, and what could not be
 tried is `unknown`. Trying may make the kernel load its module, as the first use does.
 
-Exit codes: 0 all that `emulate` and `gateway` need is there, 2 usage, 3 something is missing or
-could not be tried.";
+Exit codes: 0 all that `emulate`, `gateway` and `agent` need is there, 2 usage, 3 something is
+missing or could not be tried.";
 
 /// Prints what this machine can do.
 #[cfg(target_os = "linux")]
@@ -42,7 +42,7 @@ pub(crate) fn doctor(args: &DoctorArgs, console: Console) -> Result<Exit, Failur
 /// There is nothing to look at.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn doctor(_args: &DoctorArgs, _console: Console) -> Result<Exit, Failure> {
-    let why = "doctor: `emulate` and `gateway` need Linux; `run` works here";
+    let why = "doctor: `emulate`, `gateway` and `agent` need Linux; `run` works here";
     Err(Failure::new(Exit::MissingCapability, why))
 }
 

@@ -34,7 +34,7 @@ fn network() -> String {
 fn examined(ended: Ended) -> Value {
     assert!(matches!(ended.code, Some(0 | 3)), "{ended:#?}");
     let json = ended.json();
-    let lacks = ["emulate", "gateway"].iter().any(|command| json[command]["ok"] == false);
+    let lacks = ["emulate", "gateway", "agent"].iter().any(|command| json[command]["ok"] == false);
     assert_eq!(ended.code, Some(if lacks { 3 } else { 0 }), "{json}");
     json
 }
@@ -58,7 +58,7 @@ fn everything_is_ok_missing_or_unknown_and_nothing_stays() {
         assert_eq!(item["remedy"].is_null(), is_ok, "{item}");
         assert!(item["seen"].as_str().is_some_and(|seen| !seen.is_empty()), "{item}");
     }
-    for command in ["emulate", "gateway"] {
+    for command in ["emulate", "gateway", "agent"] {
         let lacks = json[command]["lacks"].as_array().expect("a list");
         let needed: Vec<&Value> = items
             .iter()
@@ -70,7 +70,10 @@ fn everything_is_ok_missing_or_unknown_and_nothing_stays() {
     }
     let text = scratch.run(&["doctor"]).stdout;
     assert!(
-        text.starts_with("Linux ") && text.contains("\nemulate: ") && text.contains("\ngateway: "),
+        text.starts_with("Linux ")
+            && text.contains("\nemulate: ")
+            && text.contains("\ngateway: ")
+            && text.contains("\nagent: "),
         "{text}"
     );
 }
@@ -98,6 +101,7 @@ fn without_root_it_works_and_says_what_it_could_not_try() {
 fn judge(json: &Value) {
     assert_eq!(state(json, "privileges", "network administration")["state"], "missing");
     assert_eq!(json["gateway"]["ok"], false);
+    assert_eq!(json["agent"]["ok"], false);
     let namespaces = state(json, "privileges", "namespaces");
     let htb = state(json, "qdisc", "htb");
     if namespaces["state"] == "ok" {

@@ -1,5 +1,6 @@
 //! Files and words that people write.
 
+use bandmaster_core::agent;
 use bandmaster_core::capacity::{Capacity, Schedule, Step, Steps, Trace};
 use bandmaster_core::params::{Kind, Written};
 use bandmaster_core::rng::Stream;
@@ -217,10 +218,11 @@ fn conditions() {
 #[test]
 fn deployments() {
     let turn = turn();
-    let text = std::fs::read_to_string(root().join("docs/gateway.md")).expect("the gateway's page");
+    let page = |name| std::fs::read_to_string(root().join("docs").join(name)).expect("a page");
+    let text = page("gateway.md") + &page("agent.md");
     let files = text.split("```toml\n").skip(1).filter_map(|part| part.split("```").next());
     let known: Vec<Vec<u8>> = files.map(|file| file.as_bytes().to_vec()).collect();
-    assert!(known.len() >= 2, "{} files", known.len());
+    assert!(known.len() >= 3, "{} files", known.len());
     let quoted = text.split('`').skip(1).step_by(2).filter(|word| word.len() < 40 && !word.contains('\n'));
     let more = [
         "::1",
@@ -235,8 +237,13 @@ fn deployments() {
     ];
     let corpus = Corpus::new(known, quoted.map(str::to_owned).chain(words(&more)));
     let read = |input: &[u8]| {
-        let Ok(deployment) = deployment::parse("g.toml", &as_text(input)) else { return };
-        assert!(!deployment.roles(14, &[]).is_empty(), "a gateway without a role");
+        let text = as_text(input);
+        if let Ok(deployment) = deployment::parse("g.toml", &text) {
+            assert!(!deployment.roles(14, &[]).is_empty(), "a gateway without a role");
+        }
+        if let Ok(deployment) = agent::parse("a.toml", &text) {
+            assert!(deployment.role().built.controller.is_some(), "an agent without a role");
+        }
     };
     try_texts(&turn, "deployment", 10_000, SMALL, &corpus, &read);
 }

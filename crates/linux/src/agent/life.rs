@@ -21,7 +21,7 @@ use crate::daemon::Error;
 use crate::daemon::signals::{End, Signals, log_to_stderr};
 use crate::daemon::state::State;
 
-/// How often connections are looked at.
+/// Connections are looked at when the role wants to know, and so often at least.
 const BEAT: Span = Span::from_secs(1);
 /// Held by the agent of a network namespace, as long as its process lives.
 const CLAIM: &str = "bandmaster-agent";
@@ -113,10 +113,7 @@ impl Agent {
                 self.runner.wake(&mut self.machine, 0, due, now);
             }
             if self.next_beat <= now {
-                self.next_beat = now + BEAT;
                 self.look(now)?;
-                self.machine.tell(self.runner.refusals());
-                let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
             }
             self.wait(signals)?;
             while let Some(message) = self.machine.receive() {
@@ -127,11 +124,12 @@ impl Agent {
     }
 
     fn look(&mut self, now: Time) -> Result<(), Error> {
-        if self.machine.is_stale(now) {
-            for event in self.machine.look(now)? {
-                self.runner.observe(&mut self.machine, now, OWN, &event.observation());
-            }
+        for event in self.machine.look()? {
+            self.runner.observe(&mut self.machine, now, OWN, &event.observation());
         }
+        self.machine.tell(self.runner.refusals());
+        self.next_beat = now + BEAT;
+        let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
         Ok(())
     }
 

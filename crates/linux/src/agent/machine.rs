@@ -15,22 +15,20 @@ use bandmaster_core::id::{FlowId, NodeId};
 use bandmaster_core::runtime::envelope::Line;
 use bandmaster_core::runtime::{Host, Refusals};
 use bandmaster_core::scheme::Act;
-use bandmaster_core::time::{Span, Time};
+use bandmaster_core::time::Time;
 use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::Bytes;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::journal::{Entry, Restored, undo};
 use super::status::{Done, Shared, Status, lock};
 use super::{Loaded, control_group, lacking, programs};
 use crate::daemon::Error;
 use crate::daemon::clock::{Clock, seconds_of_day};
-use crate::daemon::state::{Journal, State};
+use crate::daemon::state::{Journal, Slot, State};
 use crate::kernel::NoProgram;
 use crate::kernel::tcp::{Connection, HostTcp, KINDS, Translation, namespace};
 
-/// How old a look at the connections may be that is told to a role.
-const FRESH: Span = Span::from_millis(50);
 /// Bytes of a datagram that are taken.
 const MOST_DATAGRAM: usize = 65_536;
 /// File of the highest number heard of the controller.
@@ -53,9 +51,8 @@ pub(super) struct Machine {
     /// None on a dry run.
     written: Option<Written>,
     namespace: u64,
-    /// The last look, and when it was.
+    /// As of the last look.
     connections: Vec<Connection>,
-    looked: Option<Time>,
     /// By cookie: connections that send, as the role numbers them.
     senders: BTreeMap<u64, FlowId>,
     next_flow: u32,
@@ -66,6 +63,7 @@ pub(super) struct Machine {
 struct Written {
     state: State<Entry>,
     journal: Journal<Entry>,
+    heard: Slot,
     in_force: Option<Entry>,
     cookies: BTreeSet<u64>,
     lines: usize,
@@ -84,7 +82,6 @@ impl Machine {
                 }
                 Restored::Gone | Restored::Nothing => {}
             }
-            heard = state.kept(HEARD).and_then(|text| text.trim().parse().ok()).unwrap_or(0);
             let group = control_group(deployment).map_err(|why| lacking(&why))?;
             tcp.attach(&group).map_err(|why| lacking(&why))?;
         }
@@ -92,7 +89,16 @@ impl Machine {
             None => None,
             Some(state) => {
                 let journal = state.begin(&Entry::begin())?;
-                Some(Written { state, journal, in_force: None, cookies: BTreeSet::new(), lines: 1 })
+                let slot = state.slot(HEARD)?;
+                heard = slot.number;
+                Some(Written {
+                    state,
+                    journal,
+                    heard: slot,
+                    in_force: None,
+                    cookies: BTreeSet::new(),
+                    lines: 1,
+                })
             }
         };
         let listen = deployment.listen;
@@ -128,7 +134,6 @@ impl Machine {
             written,
             namespace,
             connections: Vec::new(),
-            looked: None,
             senders: BTreeMap::new(),
             next_flow: 0,
             buffer: vec![0; MOST_DATAGRAM],
@@ -167,18 +172,27 @@ impl Machine {
 
     /// So that a message recorded now is refused in the next life too. A machine that loses power may forget the last ones.
     fn keep_heard(&self) {
-        if let Some(folder) = self.folder()
-            && let Err(error) = fs::write(folder.join(HEARD), self.line.heard().to_string())
+        if let Some(written) = &self.written
+            && let Err(error) = written.heard.write(self.line.heard())
         {
-            warn!(%error, "cannot write down which messages were heard");
+            debug!(%error, "cannot write down which messages were heard");
         }
     }
 
     /// Looks at the connections: what the role hears of those that begin and end.
-    pub(super) fn look(&mut self, now: Time) -> Result<Vec<Event>, Error> {
+    pub(super) fn look(&mut self) -> Result<Vec<Event>, Error> {
         self.connections = self.tcp.look().map_err(|why| Error::Failed(format!("error: {why}")))?;
-        self.looked = Some(now);
-        self.write_down()?;
+        let error = self.write_down().err().map(|error| error.to_string());
+        if lock(&self.shared).journal_error != error {
+            match &error {
+                Some(error) => warn!(
+                    %error,
+                    "cannot write down which connections are set; until it can, nothing more is put in force"
+                ),
+                None => info!("the journal is written again"),
+            }
+            lock(&self.shared).journal_error = error;
+        }
         let mut events = Vec::new();
         let mut senders = BTreeMap::new();
         for connection in self.connections.iter().filter(|connection| sends(connection)) {
@@ -216,16 +230,17 @@ impl Machine {
         let is_new = |connection: &&Connection| !written.cookies.contains(&connection.cookie);
         let new: Vec<Entry> = self.connections.iter().filter(is_new).filter_map(set).collect();
         let marked = self.connections.iter().filter(|connection| connection.before.is_some());
-        written.cookies = marked.map(|connection| connection.cookie).collect();
-        if written.lines + new.len() > SLACK + 2 * written.cookies.len() {
+        let cookies: BTreeSet<u64> = marked.map(|connection| connection.cookie).collect();
+        if written.lines + new.len() > SLACK + 2 * cookies.len() {
             let all = [Entry::begin()].into_iter().chain(written.in_force.clone());
             let all: Vec<Entry> = all.chain(self.connections.iter().filter_map(set)).collect();
             written.lines = all.len();
             written.journal = written.state.rewrite(&all)?;
         } else if !new.is_empty() {
-            written.lines += new.len();
             written.journal.note(&new)?;
+            written.lines += new.len();
         }
+        written.cookies = cookies;
         Ok(())
     }
 
@@ -260,13 +275,17 @@ impl Machine {
         let Translation { settings, remarks } = Translation::new(tuning);
         let is_own = tuning.is_default();
         if let Some(written) = &mut self.written {
-            let entry = Entry::Tune { settings: settings.clone() };
-            written.journal.write(&entry).map_err(|error| NoProgram(error.to_string()))?;
-            written.lines += 1;
-            written.in_force = (!is_own).then_some(entry);
-            self.tcp.tune(self.namespace, &settings)?;
             if is_own {
+                self.tcp.tune(self.namespace, &settings)?;
                 self.tcp.give_back()?;
+                written.in_force = None;
+            } else {
+                // What cannot be written down is not done.
+                let entry = Entry::Tune { settings: settings.clone() };
+                written.journal.write(&entry).map_err(|error| NoProgram(error.to_string()))?;
+                written.lines += 1;
+                written.in_force = Some(entry);
+                self.tcp.tune(self.namespace, &settings)?;
             }
         }
         let mut status = lock(&self.shared);
@@ -363,13 +382,6 @@ impl Host for Machine {
             warn!(%why, settings = %tuning, "cannot change the settings");
             Refusal::Failed("the kernel refuses")
         })
-    }
-}
-
-impl Machine {
-    /// Whether the last look is too old to be told.
-    pub(super) fn is_stale(&self, now: Time) -> bool {
-        self.looked.is_none_or(|looked| now.since(looked) > FRESH)
     }
 }
 

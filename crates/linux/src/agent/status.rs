@@ -59,6 +59,8 @@ pub struct Status {
     pub send_errors: u64,
     /// Datagrams that were refused, by reason.
     pub refused: Refused,
+    /// Why connections that are set cannot be written down; none: they are.
+    pub journal_error: Option<String>,
     /// Connections that carry data, at the last look.
     pub connections: u64,
     /// Those, and listening sockets, that have been set and not given back.
@@ -178,6 +180,9 @@ impl fmt::Display for Status {
             writeln!(f, "             {remark}")?;
         }
         writeln!(f, "connections  {} carry data, {} are set", self.connections, self.set)?;
+        if let Some(error) = &self.journal_error {
+            writeln!(f, "journal      {error}")?;
+        }
         for Done { kind, done, refused, error } in &self.settings {
             if done + refused > 0 {
                 let error = error.as_ref().map_or(String::new(), |error| format!(": {error}"));

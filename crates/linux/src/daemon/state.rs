@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::marker::PhantomData;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -152,6 +152,24 @@ impl<E: Serialize + DeserializeOwned> State<E> {
         self.sync()
     }
 
+    /// A small file for a number that is written again and again, in place, so that a full disk does not take the last one.
+    pub(crate) fn slot(&self, name: &str) -> Result<Slot, Error> {
+        let path = self.folder.join(name);
+        let wrong = |why: &dyn fmt::Display| Error::Failed(format!("error: {}: {why}", path.display()));
+        let mut options = OpenOptions::new();
+        let mut file =
+            own(options.read(true).write(true).create(true).truncate(false), &path).map_err(|e| wrong(&e))?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(|e| wrong(&e))?;
+        let number = match text.trim() {
+            "" => 0,
+            text => text.parse().map_err(|_| wrong(&"is not a number; remove the file"))?,
+        };
+        let slot = Slot { file, number };
+        slot.write(number).map_err(|e| wrong(&e))?;
+        Ok(slot)
+    }
+
     /// The content of a small file.
     pub(crate) fn kept(&self, name: &str) -> Option<String> {
         fs::read_to_string(self.folder.join(name)).ok()
@@ -160,6 +178,20 @@ impl<E: Serialize + DeserializeOwned> State<E> {
     fn sync(&self) -> Result<(), Error> {
         let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
         synced.map_err(|e| failed(DIRECTORY, &self.folder, e))
+    }
+}
+
+/// A number in a file of its own.
+pub(crate) struct Slot {
+    file: File,
+    /// What was there when it was opened.
+    pub(crate) number: u64,
+}
+
+impl Slot {
+    /// Puts another number there.
+    pub(crate) fn write(&self, number: u64) -> io::Result<()> {
+        self.file.write_all_at(format!("{number:020}\n").as_bytes(), 0)
     }
 }
 
@@ -328,5 +360,20 @@ mod tests {
             assert!(said(&theirs).contains("belongs to user 65533"), "{}", said(&theirs));
         }
         fs::remove_dir_all(&base).expect("removed");
+    }
+
+    #[test]
+    fn a_number_stays_in_its_file() {
+        let folder = folder("slot");
+        let state = State::<String>::hold(&folder).expect("held");
+        let slot = state.slot("heard").expect("opened");
+        assert_eq!(slot.number, 0);
+        for number in [u64::MAX, 7] {
+            slot.write(number).expect("written");
+            assert_eq!(state.slot("heard").expect("opened").number, number);
+        }
+        fs::write(folder.join("heard"), "much").expect("written");
+        assert!(state.slot("heard").is_err_and(|e| e.to_string().contains("heard: is not a number")));
+        fs::remove_dir_all(&folder).expect("removed");
     }
 }

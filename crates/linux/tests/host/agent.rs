@@ -468,3 +468,53 @@ fn a_dry_run_changes_nothing() {
     assert!(!site.state().exists());
     assert!(agent.stop().success(), "{}", site.log());
 }
+
+/// While nothing can be written down nothing is put in force, and what is goes on; then it works again.
+#[test]
+fn with_a_full_disk_nothing_is_put_in_force() {
+    let Some(mut site) = Site::new("with_a_full_disk_nothing_is_put_in_force") else { return };
+    let (mut controller, state) = (Controller::new(&site), site.state());
+    fs::create_dir_all(&state).expect("made");
+    run(&format!("mount -t tmpfs -o size=64k,mode=750 bandmaster-test {}", state.display()));
+    let disk = Unmount(state.clone());
+    let agent = site.start();
+    controller.say(tuning(), LONG);
+    site.until("settings are in force", || site.status().in_force.is_some());
+    fill(&state.join("full"));
+    // More than fit into what the journal has of the disk.
+    let peers = Hosts::listen(&site.hosts.b);
+    let connect = || (site.hosts.connect(), peers.accept().expect("accepted"));
+    let connections: Vec<_> = (0..60).map(|_| connect()).collect();
+    site.until("it is told", || site.status().journal_error.is_some());
+    let status = site.status();
+    assert!(status.in_force.is_some() && status.to_string().contains("No space left"), "{status}");
+    let other = Tuning { initial_window: Some(31), ..tuning() };
+    controller.say(other, LONG);
+    site.until("it is refused", || {
+        site.status().refused_acts.iter().any(|(act, times)| act == "tune" && *times == 1)
+    });
+    // What is in force can be taken back.
+    controller.say(Tuning::default(), Duration::ZERO);
+    site.until("nothing is in force", || site.status().in_force.is_none());
+    site.assert_own("taken back");
+    fs::remove_file(state.join("full")).expect("removed");
+    controller.say(other, LONG);
+    site.until("settings are in force again", || site.status().in_force.is_some());
+    site.until("the journal is written", || site.status().journal_error.is_none());
+    assert!(agent.stop().success(), "{}", site.log());
+    drop((connections, disk));
+}
+
+struct Unmount(PathBuf);
+
+impl Drop for Unmount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// Takes all that is left.
+fn fill(path: &Path) {
+    let mut file = fs::File::create(path).expect("made");
+    while file.write_all(&[0; 512]).is_ok() {}
+}

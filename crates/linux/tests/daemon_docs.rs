@@ -1,0 +1,81 @@
+//! `docs/gateway.md` and `docs/agent.md`: their tables of keys are those of the readers, and their examples are valid.
+//! `BANDMASTER_BLESS=1` writes the tables anew.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bandmaster_core::agent;
+use bandmaster_core::params::{Key, Kind};
+use bandmaster_core::scheme::er2bc::deployment;
+
+const BEGIN: &str = "<!-- keys -->\n";
+const END: &str = "<!-- end of keys -->";
+
+fn page(name: &str) -> (PathBuf, String) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    let text = fs::read_to_string(&path).expect("a page");
+    (path, text)
+}
+
+fn table(reference: Vec<(&'static str, Vec<&'static Key>)>) -> String {
+    let mut text = String::new();
+    for (header, keys) in reference {
+        let name = if header == "the file" { "Top of the file".to_owned() } else { format!("`{header}`") };
+        let _ = writeln!(text, "\n{name}:\n\n| key | value | default | meaning |\n|---|---|---|---|");
+        for key in keys {
+            let value = match (key.kind, key.name) {
+                (Kind::Nested, "dscp") => "a list such as [46, \"af41\"]".to_owned(),
+                (Kind::Nested, "ports") => "a list such as [5060, \"10000-20000\"]".to_owned(),
+                (Kind::Nested, "classes" | "match" | "data") => "tables".to_owned(),
+                (Kind::Nested, _) => "a table".to_owned(),
+                (kind, _) => kind.allowed(),
+            };
+            let default = match (key.default, key.required) {
+                (Some(default), _) => format!("`{default}`"),
+                (None, true) => "needed".to_owned(),
+                (None, false) => String::new(),
+            };
+            let _ = writeln!(text, "| `{}` | {value} | {default} | {} |", key.name, key.doc);
+        }
+    }
+    text
+}
+
+fn compare(name: &str, new: &str) {
+    let (path, text) = page(name);
+    let (head, rest) = text.split_once(BEGIN).expect("the beginning of the table");
+    let (old, tail) = rest.split_once(END).expect("the end of the table");
+    if std::env::var_os("BANDMASTER_BLESS").is_some() {
+        fs::write(path, format!("{head}{BEGIN}{new}{END}{tail}")).expect("written");
+    } else {
+        assert_eq!(old, new, "docs/{name} is old: BANDMASTER_BLESS=1 writes it anew");
+    }
+}
+
+#[test]
+fn the_tables_of_keys_are_the_readers() {
+    let gateway = table(deployment::reference());
+    compare("gateway.md", &(gateway + "\nThe keys of `[[data]]` are those of `[[classes.match]]`.\n"));
+    compare("agent.md", &(table(agent::reference()) + "\n"));
+}
+
+fn examples(name: &str) -> Vec<String> {
+    let (_, text) = page(name);
+    let parts = text.split("```toml\n").skip(1).filter_map(|part| part.split_once("```"));
+    parts.map(|(example, _)| example.to_owned()).collect()
+}
+
+#[test]
+fn the_examples_are_valid() {
+    let gateways = examples("gateway.md");
+    assert_eq!(gateways.len(), 2);
+    for example in gateways {
+        deployment::parse("docs/gateway.md", &example).unwrap_or_else(|errors| panic!("{errors}"));
+    }
+    let agents = examples("agent.md");
+    assert_eq!(agents.len(), 1);
+    for example in agents {
+        agent::parse("docs/agent.toml", &example).unwrap_or_else(|errors| panic!("{errors}"));
+    }
+}
