@@ -68,6 +68,9 @@ install_network_tools() {
     install_package nft nftables
     install_package ethtool ethtool
     install_package iperf3 iperf3
+    # Debian starts a web server that it installs.
+    [ -d /run/systemd/system ] || install_package nginx nginx-light
+    install_package h2load nghttp2-client
     return 0
 }
 

@@ -7,7 +7,7 @@
 
 #include "kernel.h"
 
-enum { TIMEOUT_INIT = 1, CONNECTS = 3, ACTIVE = 4, PASSIVE = 5, LISTENS = 11 }; // BPF_SOCK_OPS_*
+enum { TIMEOUT_INIT = 1, OFFER_INIT = 2, CONNECTS = 3, ACTIVE = 4, PASSIVE = 5, LISTENS = 11 }; // BPF_SOCK_OPS_*
 enum { SOL_SOCKET = 1, SOL_TCP = 6 };
 enum { CONGESTION = 13, WINDOW_CLAMP = 10, IW = 1001, CWND_CLAMP = 1002, RTO_MIN = 1004, MAX_PACING_RATE = 47 };
 enum { NAME = 16 };
@@ -36,6 +36,7 @@ struct settings {
     u32 window_cap;      // segments
     u32 pacing_rate;     // bytes/s
     u32 receive_window;  // bytes
+    u32 first_offer;     // segments
 };
 
 // By kind of setting: how often the kernel took it, how often it did not, and what it said then.
@@ -45,7 +46,7 @@ struct outcome {
     u32 unused;
 };
 
-enum { THE_CONTROL, THE_INITIAL_WINDOW, THE_LEAST_TIMEOUT, THE_FIRST_TIMEOUT, THE_CAP, THE_PACE, THE_WINDOW, KINDS };
+enum { THE_CONTROL, THE_INITIAL_WINDOW, THE_LEAST_TIMEOUT, THE_FIRST_TIMEOUT, THE_CAP, THE_PACE, THE_WINDOW, THE_OFFER, KINDS };
 
 // What a connection had before it was set.
 struct before {
@@ -109,13 +110,19 @@ INLINE void set_control(void *socket, const struct settings *settings) {
     note(THE_CONTROL, set_option(socket, SOL_TCP, CONGESTION, name, NAME));
 }
 
+// A clamp of the receiver's window is for a connection that is there: before the SYN it would choose the window's scale, and
+// bound the window to 64 KiB for ever. The kernel forgets it with the first long segment, which tells it how much memory
+// segments take; the window grows from what was offered then, until it is set again.
+INLINE void set_window(void *socket, const struct settings *settings) {
+    set_number(socket, THE_WINDOW, SOL_TCP, WINDOW_CLAMP, settings->receive_window);
+}
+
 // What can be set at any time.
 INLINE void set_all(void *socket, const struct settings *settings) {
     set_control(socket, settings);
     set_number(socket, THE_LEAST_TIMEOUT, SOL_TCP, RTO_MIN, settings->least_timeout);
     set_number(socket, THE_CAP, SOL_TCP, CWND_CLAMP, settings->window_cap);
     set_number(socket, THE_PACE, SOL_SOCKET, MAX_PACING_RATE, settings->pacing_rate);
-    set_number(socket, THE_WINDOW, SOL_TCP, WINDOW_CLAMP, settings->receive_window);
 }
 
 // --- What the kernel knows of a connection.
@@ -227,6 +234,12 @@ int begins(struct bpf_sock_ops *context) {
             note(THE_FIRST_TIMEOUT, 0);
         }
         break;
+    case OFFER_INIT:
+        if (settings->first_offer != KEEP) {
+            context->reply = settings->first_offer;
+            note(THE_OFFER, 0);
+        }
+        break;
     case CONNECTS:
     case LISTENS: // for the connections that it accepts
         // Before the SYN, which says whether marks are understood, and before the first round-trip time: the variance that
@@ -238,6 +251,7 @@ int begins(struct bpf_sock_ops *context) {
         mark_and_set(context, settings);
         __attribute__((fallthrough));
     case ACTIVE:
+        set_window(context, settings);
         set_number(context, THE_INITIAL_WINDOW, SOL_TCP, IW, settings->initial_window);
         break;
     }
@@ -282,7 +296,10 @@ int looks(struct bpf_iter__tcp *context) {
     struct row row = {};
     row.cookie = cookie_of(tcp);
     struct settings *settings = map_lookup(&LIVE, &row.cookie);
-    if (settings) set_all(tcp, settings);
+    if (settings) {
+        set_all(tcp, settings);
+        if (state != LISTENING) set_window(tcp, settings);
+    }
     struct mark *mark = of_socket(&MARKS, tcp, 0, 0);
     u32 zero = 0, one = 1, *tick = map_lookup(&WANTS, &zero), *all = map_lookup(&WANTS, &one);
     if (mark && tick && *tick) {

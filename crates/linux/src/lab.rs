@@ -168,7 +168,7 @@ impl<'a> Lab<'a> {
         let measured_port = plan.measured_port(scenario);
         let meters = Meters::new(scenario, &plan.flows, &roles, &plan.links.rates, measured_port);
         let probes = Probes::open(&roles, scenario, trial, &network.nodes)?;
-        let tuner = Tuner::new(&roles, &network.nodes)?;
+        let (tuner, remarks) = Tuner::new(&roles, &network.nodes, traffic.has_sockets())?;
         let runner =
             Runner::new::<Lab<'_>>(roles, inventory).map_err(|lacks| Error::Missing(lacks.to_string()))?;
 
@@ -196,7 +196,7 @@ impl<'a> Lab<'a> {
             tuner,
             failed: None,
             forwarder,
-            remarks: Remarks::new(),
+            remarks,
             work: 0,
         })
     }

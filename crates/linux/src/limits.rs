@@ -36,7 +36,7 @@ pub type Remarks = Vec<String>;
 pub fn check(scenario: &Scenario, labs: usize) -> Result<Remarks, Error> {
     let mut remarks = Remarks::new();
     check_network(scenario, &mut remarks)?;
-    check_schemes(scenario, &mut remarks)?;
+    check_schemes(scenario)?;
     for group in &scenario.flows {
         let lacks = [
             (group.multipath.is_some(), "`subflows`"),
@@ -117,7 +117,7 @@ fn highest_rate(capacity: &Capacity) -> Rate {
     }
 }
 
-fn check_schemes(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error> {
+fn check_schemes(scenario: &Scenario) -> Result<(), Error> {
     for config in &scenario.schemes {
         let scheme = config.scheme;
         let mut lacks: Vec<Act> = scheme.acts().filter(|act| !Lab::ACTS.contains(act)).collect();
@@ -129,13 +129,6 @@ fn check_schemes(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error
                  `--variant` leaves it out",
                 scheme.name,
                 words.join(", ")
-            ));
-        }
-        if sets_windows(scheme) {
-            remarks.push(format!(
-                "schemes.{}: windows are bounded by the receiver's socket, paces are kept by the sender's, whichever of \
-                 the two the scheme acts at",
-                scheme.name
             ));
         }
     }

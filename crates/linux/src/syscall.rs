@@ -186,18 +186,20 @@ fn set_policy(policy: i32, priority: i32) -> io::Result<()> {
 
 /// The number by which the kernel knows the calling thread's network namespace. Needs Linux 5.14.
 pub(crate) fn namespace_cookie() -> io::Result<u64> {
-    let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
+    cookie(&Socket::new(Domain::UNIX, Type::DGRAM, None)?, libc::SO_NETNS_COOKIE)
+}
+
+/// The number by which the kernel knows a socket.
+pub(crate) fn socket_cookie(socket: &Socket) -> io::Result<u64> {
+    cookie(socket, libc::SO_COOKIE)
+}
+
+fn cookie(socket: &Socket, option: libc::c_int) -> io::Result<u64> {
     let mut cookie = 0u64;
     let mut len = size_of_val(&cookie) as libc::socklen_t;
     // SAFETY: the descriptor is open; the kernel writes at most `len` bytes into `cookie`, which is live.
     let done = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut len,
-        )
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, (&raw mut cookie).cast(), &raw mut len)
     };
     if done == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
 }

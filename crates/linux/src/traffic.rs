@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use bandmaster_core::control::FlowEnd;
 use bandmaster_core::id::NodeId;
 use bandmaster_core::scenario::{FlowGroup, Scenario, TcpSettings, Transport};
 use bandmaster_core::time::{Span, Time};
@@ -87,6 +88,11 @@ pub(crate) trait Traffic {
     /// A TCP flow that has ended can be started again, over a new connection.
     fn renew(&mut self, i: usize, _group: &FlowGroup, _host: &Netns) -> Result<(), Error> {
         Err(Error::Missing(format!("nobody can open flow {i} again")))
+    }
+
+    /// The kernel's number of the connection at an end of a TCP flow; none while there is none.
+    fn cookie(&self, _i: usize, _end: FlowEnd) -> Option<u64> {
+        None
     }
 
     /// Bounds the window that the receiver of a TCP flow offers, to a segment at least.
@@ -304,7 +310,7 @@ impl Sockets {
                         flow.listener = Some(listener);
                     }
                     flow.connected = true;
-                    // It may have been bound after the SYN had come.
+                    // As was said before.
                     let _ = flow.bound_window();
                 }
                 Err(_) => return,
@@ -485,6 +491,16 @@ impl Traffic for Sockets {
     }
 
     /// The right edge already offered stays, as Linux keeps it.
+    fn cookie(&self, i: usize, end: FlowEnd) -> Option<u64> {
+        let flow = &self.flows[i];
+        let socket = match end {
+            FlowEnd::Receiver if flow.connected => &flow.receiver,
+            FlowEnd::Sender if flow.stage.started => &flow.sender,
+            _ => return None,
+        };
+        syscall::socket_cookie(socket).ok()
+    }
+
     fn set_window(&mut self, i: usize, window: Bytes) -> Result<(), Error> {
         let flow = &mut self.flows[i];
         let window = window.get().max(flow.segment);
@@ -560,12 +576,13 @@ impl Flow {
         }
     }
 
+    /// Of a connection that is there: at a listening socket a bound would choose the scale of the window, and stay for ever.
     fn bound_window(&self) -> io::Result<()> {
         match self.window {
-            Some(window) => {
+            Some(window) if self.connected => {
                 syscall::set_option(&self.receiver, libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, window)
             }
-            None => Ok(()),
+            _ => Ok(()),
         }
     }
 

@@ -140,6 +140,8 @@ const KEYS: &[Key] = keys! {
     "counting": Counting::KIND, default "open", from "Sect. 3: IPFIX or OpenFlow statistics";
     /// max-min: demand of an under-user as a multiple of its measured throughput, so that it can grow
     "headroom": Kind::Float { min: 1.0, max: 4.0 }, default "1.25", from "bandmaster";
+    /// max-min: how flows that a server receives keep to their shares
+    "receivers": Receivers::KIND, default "paced", from "bandmaster; windows: what Linux can";
     /// max-min: share of each link that is given out while it has no queue
     "utilization": Kind::Float { min: 0.5, max: 1.0 }, default "1.0", from "bandmaster";
 };
@@ -159,8 +161,19 @@ struct Settings {
     beta: f64,
     minimum_rtt: bool,
     counts_open: bool,
+    paces_receivers: bool,
     headroom: f64,
     utilization: f64,
+}
+
+choice! {
+    /// How flows that a server receives keep to their shares.
+    enum Receivers {
+        /// The window moves on at the share's rate.
+        Paced = "paced",
+        /// The window is what the share carries in a round trip: whole segments that are right on average.
+        Windows = "windows",
+    }
 }
 
 choice! {
@@ -190,6 +203,7 @@ impl Settings {
             beta: params.float("beta"),
             minimum_rtt: params.choice::<RoundTrip>("rtt") == RoundTrip::Minimum,
             counts_open: params.choice::<Counting>("counting") == Counting::Open,
+            paces_receivers: params.choice::<Receivers>("receivers") == Receivers::Paced,
             headroom: params.float("headroom"),
             utilization: params.float("utilization"),
         }

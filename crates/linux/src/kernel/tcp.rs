@@ -41,7 +41,7 @@ type SettingsMap = HashMap<MapData, u64, [u8; SETTINGS]>;
 type Outcomes = Array<MapData, [u8; OUTCOME]>;
 
 /// Kinds of settings, in the order of `bpf/tcp.c`.
-pub const KINDS: [&str; 7] = [
+pub const KINDS: [&str; 8] = [
     "congestion control",
     "initial window",
     "least timeout",
@@ -49,6 +49,7 @@ pub const KINDS: [&str; 7] = [
     "window cap",
     "pace",
     "receive window",
+    "first offer",
 ];
 
 /// How often the kernel did what it was told, for a kind of setting.

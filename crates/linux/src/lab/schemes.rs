@@ -19,6 +19,7 @@ use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::{Bytes, Rate, tcp_headers};
 use bandmaster_core::workload::flow_key;
 
+use super::tuner::Bound;
 use super::{Event, Lab};
 use crate::Error;
 use crate::forwarder::Passage;
@@ -107,6 +108,9 @@ impl Lab<'_> {
         let mut runner = std::mem::take(&mut self.runner);
         work(&mut runner, self);
         self.runner = runner;
+        if let Some(tuner) = &mut self.tuner {
+            tuner.flush(&self.network.nodes)?;
+        }
         self.failed.take().map_or(Ok(()), Err)
     }
 
@@ -169,11 +173,39 @@ impl Lab<'_> {
         })
     }
 
-    /// A TCP flow of that number exists and ends at `node`.
-    fn has_end(&self, flow: FlowId, node: NodeId) -> Result<(), Refusal> {
+    /// Which end of a TCP flow `node` is.
+    fn end_at(&self, flow: FlowId, node: NodeId) -> Result<FlowEnd, Refusal> {
         let plan = self.plan.flows.get(flow.index()).filter(|_| flow.index() < self.plan.tcp_flows);
-        let ends_here = plan.is_some_and(|plan| plan.src == node || plan.dst == node);
-        if ends_here { Ok(()) } else { Err(Refusal::Unknown) }
+        match plan {
+            Some(plan) if plan.dst == node => Ok(FlowEnd::Receiver),
+            Some(plan) if plan.src == node => Ok(FlowEnd::Sender),
+            _ => Err(Refusal::Unknown),
+        }
+    }
+
+    /// Bounds a flow at `node`'s end by the program in the kernel; none where there is none.
+    fn bound(
+        &mut self,
+        node: NodeId,
+        flow: FlowId,
+        window: Bytes,
+        rate: Option<Rate>,
+    ) -> Option<Result<(), Refusal>> {
+        let end = match self.end_at(flow, node) {
+            Ok(end) => end,
+            Err(refusal) => return Some(Err(refusal)),
+        };
+        let tuner = self.tuner.as_mut()?;
+        if rate.is_some() && end == FlowEnd::Receiver {
+            // A receiver's window does not move on by itself.
+            return Some(Err(Refusal::Unable));
+        }
+        let segment = match &self.plan.flows[flow.index()].group(&self.scenario.flows).transport {
+            Transport::Tcp { settings, .. } => settings.mss,
+            Transport::Udp { .. } => Bytes::ZERO,
+        };
+        let cookie = self.traffic.cookie(flow.index(), end);
+        Some(tuner.bound(node, &Bound { end, cookie, window, segment, rate }))
     }
 
     fn stats_of(&mut self, i: usize, end: FlowEnd) -> FlowStats {
@@ -289,13 +321,17 @@ impl Host for Lab<'_> {
     }
 
     fn set_window(&mut self, node: NodeId, flow: FlowId, window: Bytes) -> Result<(), Refusal> {
-        self.has_end(flow, node)?;
+        if let Some(result) = self.bound(node, flow, window, None) {
+            return result;
+        }
         let result = self.traffic.set_window(flow.index(), window);
         self.done(result)
     }
 
     fn set_rate(&mut self, node: NodeId, flow: FlowId, rate: Rate, window: Bytes) -> Result<(), Refusal> {
-        self.has_end(flow, node)?;
+        if let Some(result) = self.bound(node, flow, window, Some(rate)) {
+            return result;
+        }
         let result = self
             .traffic
             .set_window(flow.index(), window)
@@ -305,7 +341,7 @@ impl Host for Lab<'_> {
 
     fn measure_rtt(&mut self, node: NodeId, flow: FlowId) -> Result<(), Refusal> {
         // Linux measures it from the data, with timestamps or without.
-        self.has_end(flow, node)
+        self.end_at(flow, node).map(drop)
     }
 
     fn tune(&mut self, node: NodeId, tuning: Tuning) -> Result<(), Refusal> {

@@ -518,3 +518,123 @@ fn fill(path: &Path) {
     let mut file = fs::File::create(path).expect("made");
     while file.write_all(&[0; 512]).is_ok() {}
 }
+
+/// A web server and its clients know nothing of the agent: nothing fails, its connections are set, and given back.
+#[test]
+fn nginx_and_h2load_go_on_under_an_agent() {
+    let test = "nginx_and_h2load_go_on_under_an_agent";
+    let Some(mut site) = Site::new(test) else { return };
+    for (program, package) in [("nginx", "nginx-light"), ("h2load", "nghttp2-client")] {
+        if Command::new(program)
+            .arg("--version")
+            .stderr(Stdio::null())
+            .stdout(Stdio::null())
+            .status()
+            .is_err()
+        {
+            skip(test, format_args!("no {program} (package {package})"));
+            return;
+        }
+    }
+    let settings = site.settings();
+    let server = site.nginx();
+    let agent = site.start();
+    let mut controller = Controller::new(&site);
+    let (before, _) = site.requests();
+    controller.say(tuning(), LONG);
+    site.until("settings are in force", || site.status().in_force.is_some());
+    let (after, set) = site.requests();
+    println!("{before} without, {after} with settings of a controller");
+    assert!(set > 0, "{}", site.status());
+    assert!(agent.stop().success(), "{}", site.log());
+    site.assert_own("stopped");
+    let (last, set) = site.requests();
+    println!("{last} afterwards");
+    assert_eq!(set, 0);
+    site.assert_settings(&settings, "stopped");
+    drop(server);
+}
+
+const REQUESTS: usize = 400;
+
+/// What clients have seen.
+struct Seen {
+    /// Requests a second.
+    rate: f64,
+    /// Times of requests, the shortest first.
+    times: Vec<Duration>,
+}
+
+impl std::fmt::Display for Seen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let at =
+            |share: f64| self.times[((self.times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
+        write!(f, "{:.1} requests/s, median {:.0} ms, 99 % {:.0} ms", self.rate, at(0.5), at(0.99))
+    }
+}
+
+impl Site {
+    /// A web server at `a` with a file of 30 kB.
+    fn nginx(&self) -> Agent {
+        let folder = self.folder.join("web");
+        fs::create_dir_all(&folder).expect("made");
+        fs::write(folder.join("file"), [b'x'; 30_000]).expect("written");
+        let at = folder.display();
+        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|kind| format!("{kind}_temp_path {at}/{kind}; "))
+            .concat();
+        let file = format!(
+            "daemon off; master_process off; user root; pid {at}/pid; error_log {at}/error.log;\n\
+             events {{}}\nhttp {{ access_log off; {temporary}server {{ listen 8080; root {at}; }} }}\n"
+        );
+        let path = folder.join("nginx.conf");
+        fs::write(&path, file).expect("written");
+        let start = || {
+            Ok(Command::new("nginx")
+                .arg("-e")
+                .arg(folder.join("error.log"))
+                .arg("-c")
+                .arg(&path)
+                .spawn()
+                .expect("started"))
+        };
+        let server = Agent(self.hosts.a.enter(start).expect("entered"));
+        let connects = || self.hosts.b.enter(|| Ok(TcpStream::connect((A, 8080)).is_ok())).expect("entered");
+        self.until("the web server answers", connects);
+        server
+    }
+
+    /// Requests from `b`, and how many of their connections were set at `a`, as seen while they went on.
+    fn requests(&mut self) -> (Seen, usize) {
+        let log = self.folder.join("requests");
+        let _ = fs::remove_file(&log);
+        let start = || {
+            Ok(Command::new("h2load")
+                .args(["--h1", "-c", "8", "-n", &REQUESTS.to_string(), "--log-file"])
+                .arg(&log)
+                .arg(format!("http://{A}:8080/file"))
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("started"))
+        };
+        let mut clients = self.hosts.b.enter(start).expect("entered");
+        let mut set = 0;
+        while clients.try_wait().expect("asked").is_none() {
+            thread::sleep(Duration::from_millis(200));
+            let least = Span::from_nanos(2 * tick().as_nanos());
+            let seen = self.look();
+            set = set.max(seen.iter().filter(|one| one.carries && one.least_timeout == least).count());
+        }
+        let mut told = String::new();
+        clients.stdout.take().expect("piped").read_to_string(&mut told).expect("told");
+        assert!(told.contains(&format!("{REQUESTS} succeeded, 0 failed, 0 errored, 0 timeout")), "{told}");
+        let rate = told.split(" req/s").next().and_then(|text| text.rsplit(' ').next()?.parse().ok());
+        // Begin, status and time in microseconds, a line each.
+        let times = fs::read_to_string(&log).expect("a log");
+        let time = |line: &str| line.split('\t').nth(2)?.parse().map(Duration::from_micros).ok();
+        let mut times: Vec<Duration> = times.lines().filter_map(time).collect();
+        times.sort_unstable();
+        assert_eq!(times.len(), REQUESTS);
+        (Seen { rate: rate.unwrap_or_else(|| panic!("{told}")), times }, set)
+    }
+}

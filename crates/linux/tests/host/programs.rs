@@ -214,3 +214,33 @@ fn what_a_connection_had_is_given_back() {
     let outcomes = tcp.outcomes().expect("told");
     assert!(outcomes.iter().all(|outcome| outcome.refused == 0), "{outcomes:?}");
 }
+
+/// What a receiver offers first does not choose the scale of its window: later it may offer more than 64 KiB.
+#[test]
+fn a_bound_on_the_first_window_does_not_bound_later_ones() {
+    let test = "a_bound_on_the_first_window_does_not_bound_later_ones";
+    in_time(test, || {
+        let Some((hosts, mut tcp)) = Hosts::new(test) else { return Ok(()) };
+        let first = Settings { receive_window: Some(20_000), first_offer: Some(4), ..Settings::default() };
+        Hosts::tune(&mut tcp, &hosts.b, &first);
+        // A sender that fills what it may.
+        let reno = Settings { control: Some("reno".to_owned()), ..Settings::default() };
+        Hosts::tune(&mut tcp, &hosts.a, &reno);
+        let (here, there) = hosts.connection();
+        // Of the SYN-ACK: four segments.
+        let offered = Hosts::ss(&hosts.a, "state established");
+        assert!(offered.contains("snd_wnd:5792"), "{offered}");
+        let _load = Load::start(here, there);
+        thread::sleep(HALF_A_SECOND);
+        let receiver = Hosts::look(&mut tcp, &hosts.b)[0].clone();
+        for (window, waits) in [(20_000, 10_000..23_000), (200_000, 120_000..230_000)] {
+            let settings = Settings { receive_window: Some(window), ..Settings::default() };
+            tcp.set(receiver.cookie, &settings).expect("set");
+            Hosts::look(&mut tcp, &hosts.b);
+            thread::sleep(HALF_A_SECOND * 2);
+            let waiting = hosts.waiting();
+            timely!(waits.contains(&waiting), "{waiting} bytes wait with a window of {window}");
+        }
+        Ok(())
+    });
+}

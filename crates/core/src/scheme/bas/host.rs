@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{AllocatorKind, FlowMeasurement, Settings, Share, Way, Word, shares};
-use crate::control::{Action, Controller, FlowEnd, FlowStart, FlowStats, Observation, Outbox, Subject};
+use crate::control::{
+    Action, Controller, FlowEnd, FlowStart, FlowStats, Observation, Outbox, Refusal, Subject,
+};
 use crate::id::{FlowId, NodeId};
 use crate::time::{Span, Time};
 use crate::units::{Bytes, Rate};
@@ -11,7 +13,8 @@ use crate::units::{Bytes, Rate};
 /// Window of a flow that has no share yet: the initial window of RFC 6928, so that its first round is as ever and the
 /// right edge is not far out when the share comes.
 const FIRST_WINDOW: u64 = 10;
-/// Paced flows: the least window in segments, so that pacing and not the window sets the rate.
+/// Paced flows: the least window in segments, so that pacing and not the window sets the rate. In place of a pace: the window
+/// until a round-trip time is known.
 const PACED_SLACK: u64 = 3;
 /// Paced flows: the window covers this much more than the least round-trip time.
 const PACED_RTT_SLACK: Span = Span::from_millis(5);
@@ -22,6 +25,8 @@ pub(super) struct Host {
     flows: BTreeMap<FlowId, Known>,
     /// Paced flows that may send nothing before their first share.
     waiting: BTreeSet<FlowId>,
+    /// This host can move a window on with time.
+    paces_receivers: bool,
     next: Time,
 }
 
@@ -33,12 +38,20 @@ struct Known {
     answered: bool,
     /// Present at the last measurement.
     measured: bool,
+    /// The last share, while it is enforced by a pace.
+    paced: Option<Share>,
 }
 
 impl Host {
     pub(super) fn new(settings: Settings, allocator: NodeId) -> Self {
-        let next = Time::ZERO + settings.measurement;
-        Self { settings, allocator, flows: BTreeMap::new(), waiting: BTreeSet::new(), next }
+        Self {
+            next: Time::ZERO + settings.measurement,
+            paces_receivers: settings.paces_receivers,
+            settings,
+            allocator,
+            flows: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+        }
     }
 
     fn measure(&mut self, flows: &[FlowStats], out: &mut Outbox) {
@@ -63,6 +76,7 @@ impl Host {
                 _ => Span::ZERO,
             };
             let queueing = queueing.saturating_sub(held);
+            let paced = before.as_ref().and_then(|known| known.paced);
             let way = before.as_ref().filter(|known| !known.answered).and_then(|known| known.way.clone());
             measurements.push(FlowMeasurement {
                 flow: stats.flow,
@@ -75,7 +89,15 @@ impl Host {
                 out.push(Action::MeasureRtt { flow: stats.flow });
             }
             let way = before.and_then(|known| known.way);
-            known.insert(stats.flow, Known { stats: *stats, way, answered: false, measured: true });
+            known.insert(stats.flow, Known { stats: *stats, way, answered: false, measured: true, paced });
+        }
+        // What was told to begin and is not seen yet is being connected.
+        for (flow, begun) in std::mem::take(&mut self.flows).into_iter().filter(|(_, begun)| !begun.measured)
+        {
+            let way = begun.way.clone().filter(|_| !begun.answered);
+            let frame = begun.stats.frame;
+            measurements.push(FlowMeasurement { flow, throughput: None, queueing: Span::ZERO, frame, way });
+            known.insert(flow, Known { answered: false, ..begun });
         }
         self.flows = known;
         self.waiting.retain(|flow| self.flows.contains_key(flow));
@@ -91,11 +113,15 @@ impl Host {
     }
 
     fn enforce(&mut self, share: &Share, out: &mut Outbox) {
-        let Some(Known { stats, answered, .. }) = self.flows.get_mut(&share.flow) else { return };
+        let Some(Known { stats, answered, paced, .. }) = self.flows.get_mut(&share.flow) else {
+            return;
+        };
         *answered = true;
         self.waiting.remove(&share.flow);
         let bits = share.rate.bits_per_sec() as f64;
-        if share.paced {
+        let can_pace = stats.end == FlowEnd::Sender || self.paces_receivers;
+        *paced = (share.paced && can_pace).then_some(*share);
+        if share.paced && can_pace {
             let payload =
                 Rate::from_bits_per_sec_f64(bits * stats.mss.get() as f64 / stats.frame.get() as f64);
             let rtt = stats.min_rtt.unwrap_or_default().mul_f64(1.25) + PACED_RTT_SLACK + share.queueing;
@@ -109,12 +135,17 @@ impl Host {
         let sends = stats.end == FlowEnd::Sender;
         let unacknowledged = if sends { stats.mss } else { Bytes::ZERO };
         let rtt = if self.settings.minimum_rtt || sends { stats.min_rtt } else { stats.srtt };
-        if let Some(rtt) = rtt {
-            let segment = if self.settings.by_payload { stats.mss } else { stats.frame };
-            let window = shares::window(bits, rtt, stats.mss, segment, self.settings.rounding);
-            let window = Bytes::new(window.get().saturating_add(unacknowledged.get()));
-            out.push(Action::SetWindow { flow: share.flow, window });
-        }
+        let Some(rtt) = rtt else {
+            if share.paced {
+                let window = Bytes::new(PACED_SLACK * stats.mss.get());
+                out.push(Action::SetWindow { flow: share.flow, window });
+            }
+            return;
+        };
+        let segment = if self.settings.by_payload { stats.mss } else { stats.frame };
+        let window = shares::window(bits, rtt, stats.mss, segment, self.settings.rounding);
+        let window = Bytes::new(window.get().saturating_add(unacknowledged.get()));
+        out.push(Action::SetWindow { flow: share.flow, window });
     }
 }
 
@@ -131,7 +162,13 @@ impl Controller for Host {
             }
             Observation::FlowStarted(FlowStart { stats, key, route }) => {
                 let way = Way { key: *key, ports: route.to_vec() };
-                let known = Known { stats: *stats, way: Some(way.clone()), answered: false, measured: false };
+                let known = Known {
+                    stats: *stats,
+                    way: Some(way.clone()),
+                    answered: false,
+                    measured: false,
+                    paced: None,
+                };
                 self.flows.insert(stats.flow, known);
                 // Paced flows wait for their share, or many that start at once would overflow every queue.
                 let paced = self.settings.allocator == AllocatorKind::MaxMin;
@@ -152,6 +189,13 @@ impl Controller for Host {
                     shares.iter().for_each(|share| self.enforce(share, out));
                 }
             }
+            Observation::Refused { subject: Subject::Flow(flow), why: Refusal::Unable } => {
+                let known = self.flows.get(flow).filter(|known| known.stats.end == FlowEnd::Receiver);
+                if let Some(share) = known.and_then(|known| known.paced) {
+                    self.paces_receivers = false;
+                    self.enforce(&share, out);
+                }
+            }
             Observation::Refused { subject: Subject::Node(node), .. } | Observation::Left(node)
                 if *node == self.allocator =>
             {
@@ -163,5 +207,95 @@ impl Controller for Host {
 
     fn wakeup(&self) -> Option<Time> {
         Some(self.next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::{IpAddr, Ipv4Addr};
+
+    use super::super::DEF;
+    use super::*;
+    use crate::control::{FlowKey, Message, body};
+    use crate::params::{Params, Value};
+
+    const ALLOCATOR: NodeId = NodeId(9);
+    const FLOW: FlowId = FlowId(3);
+
+    fn host() -> Host {
+        let mut params = Params::defaults(DEF.keys);
+        params.set("allocator", Value::Text("max-min".to_owned()));
+        Host::new(Settings::new(&params), ALLOCATOR)
+    }
+
+    fn stats(end: FlowEnd, min_rtt: Option<Span>) -> FlowStats {
+        FlowStats {
+            flow: FLOW,
+            end,
+            delivered: Bytes::ZERO,
+            srtt: min_rtt,
+            min_rtt,
+            last_rtt: min_rtt,
+            mss: Bytes::new(1448),
+            frame: Bytes::new(1502),
+        }
+    }
+
+    fn start(stats: FlowStats) -> Observation<'static> {
+        let any = (IpAddr::from(Ipv4Addr::UNSPECIFIED), 0);
+        let key = FlowKey { from: any, to: any, protocol: 6 };
+        Observation::FlowStarted(FlowStart { stats, key, route: &[] })
+    }
+
+    fn tell(host: &mut Host, observation: &Observation<'_>) -> Vec<Action> {
+        let mut out = Outbox::default();
+        host.on(Time::ZERO, observation, &mut out);
+        out.drain().collect()
+    }
+
+    fn give(host: &mut Host, mbit: u64) -> Vec<Action> {
+        let rate = Rate::from_bits_per_sec(mbit * 1_000_000);
+        let share = Share { flow: FLOW, rate, paced: true, queueing: Span::ZERO };
+        let message = Message { from: ALLOCATOR, scheme: DEF.code, body: body(&Word::Shares(vec![share])) };
+        tell(host, &Observation::Message(&message))
+    }
+
+    /// A flow is told to begin, the next measurement comes before its connection is there, and so does the one after that.
+    #[test]
+    fn a_flow_that_is_being_connected_is_not_forgotten() {
+        let mut host = host();
+        tell(&mut host, &start(stats(FlowEnd::Sender, None)));
+        for _ in 0..2 {
+            let said = tell(&mut host, &Observation::Tick { ports: &[], flows: &[] });
+            let [Action::Send { body, .. }] = &said[..] else { panic!("{said:?}") };
+            let Ok(Word::Flows(told)) = postcard::from_bytes(body) else { panic!("no report") };
+            assert_eq!((told.len(), told[0].flow, told[0].throughput), (1, FLOW, None));
+            assert!(told[0].way.is_some(), "the allocator has not answered");
+        }
+        let said = give(&mut host, 10);
+        assert!(matches!(said[..], [Action::SetRate { flow: FLOW, .. }]), "{said:?}");
+        // It is there, and ends.
+        let flows = [stats(FlowEnd::Sender, Some(Span::from_millis(10)))];
+        tell(&mut host, &Observation::Tick { ports: &[], flows: &flows });
+        let said = tell(&mut host, &Observation::Tick { ports: &[], flows: &[] });
+        let [Action::Send { body, .. }] = &said[..] else { panic!("{said:?}") };
+        assert_eq!(postcard::from_bytes(body), Ok(Word::Flows(Vec::new())));
+    }
+
+    /// 12 Mbit/s over 10 ms are 15,000 bytes, 9.987 frames.
+    #[test]
+    fn where_a_receiver_cannot_pace_a_window_takes_its_place() {
+        let mut host = host();
+        let begun = stats(FlowEnd::Receiver, None);
+        tell(&mut host, &start(begun));
+        assert!(matches!(give(&mut host, 12)[..], [Action::SetRate { .. }]));
+        let refused = Observation::Refused { subject: Subject::Flow(FLOW), why: Refusal::Unable };
+        let window = |segments: u64| [Action::SetWindow { flow: FLOW, window: Bytes::new(segments * 1448) }];
+        assert_eq!(tell(&mut host, &refused), window(PACED_SLACK), "no round-trip time is known");
+        let flows = [stats(FlowEnd::Receiver, Some(Span::from_millis(10)))];
+        tell(&mut host, &Observation::Tick { ports: &[], flows: &flows });
+        assert_eq!(give(&mut host, 12), window(10), "from then on at once");
+        // Another refusal is none of a pace.
+        assert_eq!(tell(&mut host, &refused), []);
     }
 }

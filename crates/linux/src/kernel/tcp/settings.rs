@@ -10,7 +10,7 @@ use crate::limits::kernel_name;
 use crate::netns::parameter;
 
 /// Bytes of `struct settings`.
-pub(super) const SETTINGS: usize = NAME + 6 * 4;
+pub(super) const SETTINGS: usize = NAME + 7 * 4;
 
 /// A pace without a limit of its own: the kernel then spaces segments over the round-trip time.
 const PACED: u32 = u32::MAX - 1;
@@ -34,8 +34,10 @@ pub struct Settings {
     pub window_cap: Option<u32>,
     /// Most payload that leaves in a second, bytes.
     pub pacing_rate: Option<u32>,
-    /// Most that the receiver's window offers, bytes.
+    /// Most that the receiver's window offers, bytes; of a connection that begins, when it is there.
     pub receive_window: Option<u32>,
+    /// Most that the receiver offers with its SYN, segments; for connections that begin only.
+    pub first_offer: Option<u32>,
 }
 
 /// What this kernel makes of a [`Tuning`].
@@ -96,6 +98,7 @@ impl Translation {
             window_cap: tuning.window_cap,
             pacing_rate: (tuning.pacing == Some(true)).then_some(PACED),
             receive_window: None,
+            first_offer: None,
         };
         Self { settings, remarks }
     }
@@ -130,6 +133,7 @@ impl Settings {
             self.window_cap,
             self.pacing_rate,
             self.receive_window,
+            self.first_offer,
         ];
         for (place, number) in bytes[NAME..].chunks_exact_mut(4).zip(numbers) {
             place.copy_from_slice(&number.unwrap_or(0).to_ne_bytes());
