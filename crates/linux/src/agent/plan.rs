@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::Path;
 
-use bandmaster_core::time::Span;
 use serde::Serialize;
 
 use super::journal::NO_CAP;
@@ -18,11 +17,11 @@ pub struct Capabilities {
     /// Congestion controls.
     pub variants: Vec<String>,
     /// Granularity of timers: other times are rounded up.
-    pub tick: Span,
+    pub tick: String,
     /// The shortest least retransmission timeout.
-    pub min_rto_from: Span,
+    pub min_rto_from: String,
     /// The longest.
-    pub min_rto_to: Span,
+    pub min_rto_to: String,
     /// What a controller may ask for and is not done.
     pub not_done: Vec<String>,
 }
@@ -52,9 +51,9 @@ impl Capabilities {
         let tick = tick();
         Self {
             variants: known.split_whitespace().map(str::to_owned).collect(),
-            tick,
-            min_rto_from: tick * FEWEST_TICKS,
-            min_rto_to: HIGHEST_LEAST_TIMEOUT,
+            tick: tick.to_string(),
+            min_rto_from: (tick * FEWEST_TICKS).to_string(),
+            min_rto_to: HIGHEST_LEAST_TIMEOUT.to_string(),
             not_done: vec![
                 "idle-restart: Linux has it for the whole host; the agent leaves it alone".to_owned(),
                 "pacing off: a pacing that programs or queue disciplines ask for stays".to_owned(),
