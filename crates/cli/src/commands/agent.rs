@@ -138,6 +138,7 @@ fn restore(folder: &Path, force: bool, console: Console) -> Result<Exit, Failure
     let text = match agent::restore(folder, force)? {
         Restored::Nothing => "nothing to restore".to_owned(),
         Restored::Gone => "the connections that were set are gone; the journal is forgotten".to_owned(),
+        Restored::Done(0) => "no connection has what was set".to_owned(),
         Restored::Done(1) => "1 connection has what it had".to_owned(),
         Restored::Done(count) => format!("{count} connections have what they had"),
     };

@@ -1,5 +1,7 @@
 //! The binary as a person or a script uses it.
 
+#[cfg(target_os = "linux")]
+mod agent;
 mod capture;
 mod compare;
 #[cfg(target_os = "linux")]

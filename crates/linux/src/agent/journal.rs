@@ -87,7 +87,7 @@ pub fn restore(folder: &Path, force: bool) -> Result<Restored, Error> {
         state.forget()?;
         return Ok(Restored::Gone);
     }
-    undo(&state, &mut || super::programs())
+    undo(&state, None)
 }
 
 fn other_namespace(state: &State<Entry>) -> Result<Option<u64>, Error> {
@@ -97,11 +97,8 @@ fn other_namespace(state: &State<Entry>) -> Result<Option<u64>, Error> {
     })
 }
 
-/// Undoes what the journal tells, with the programs that `tcp` gives, which are asked for when there is something to undo.
-pub(super) fn undo(
-    state: &State<Entry>,
-    tcp: &mut dyn FnMut() -> Result<HostTcp, Error>,
-) -> Result<Restored, Error> {
+/// Undoes what the journal tells; the programs in the kernel are loaded when there is something to undo and there are none.
+pub(super) fn undo(state: &State<Entry>, tcp: Option<&mut HostTcp>) -> Result<Restored, Error> {
     let Some(entries) = state.left()? else { return Ok(Restored::Nothing) };
     let Some(Entry::Begin { version, boot: life, namespace: place, .. }) = entries.first() else {
         // Cut off before anything was set.
@@ -130,12 +127,12 @@ pub(super) fn undo(
         )));
     }
     let left = Left::of(&entries);
-    let restored = if left.tunings.is_empty() {
-        0
-    } else {
-        let give_back = |tcp: &mut HostTcp| left.give_back(tcp);
-        give_back(&mut tcp()?).map_err(|why| Error::Failed(format!("error: {why}")))?
+    let restored = match (left.tunings.is_empty(), tcp) {
+        (true, _) => Ok(0),
+        (false, Some(tcp)) => left.give_back(tcp),
+        (false, None) => left.give_back(&mut super::programs()?),
     };
+    let restored = restored.map_err(|why| Error::Failed(format!("error: {why}")))?;
     state.forget()?;
     Ok(Restored::Done(restored))
 }

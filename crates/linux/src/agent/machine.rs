@@ -76,11 +76,8 @@ impl Machine {
         let mut tcp = programs()?;
         let mut heard = 0;
         if let Some(state) = &state {
-            match undo(state, &mut programs)? {
-                Restored::Done(count) => {
-                    warn!(connections = count, "an agent before this one left settings, which were undone");
-                }
-                Restored::Gone | Restored::Nothing => {}
+            if let Restored::Done(connections @ 1..) = undo(state, Some(&mut tcp))? {
+                warn!(connections, "an agent before this one left settings, which were undone");
             }
             let group = control_group(deployment).map_err(|why| lacking(&why))?;
             tcp.attach(&group).map_err(|why| lacking(&why))?;
