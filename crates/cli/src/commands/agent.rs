@@ -99,7 +99,7 @@ Examples:
 
 docs/agent.md has every key of the file, and what the kernel can do.
 
-Exit codes: 0 done or stopped by SIGTERM, 2 usage or the agent's file, 3 the machine lacks something,
+Exit codes: 0 done or stopped by SIGTERM, 2 usage or file, 3 the machine lacks something,
 4 failure, 130 interrupted.";
 
 /// Does what the second word says.

@@ -1,6 +1,7 @@
 //! Schemes that `bandmaster-core` does not know, in the simulator and in the lab. The lab needs root; without, each test
 //! says what it left out.
 
+mod decisions;
 #[cfg(target_os = "linux")]
 #[path = "../../../linux/tests/machine/mod.rs"]
 mod machine;
