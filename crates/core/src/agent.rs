@@ -5,7 +5,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::daemon::{self, Log, many};
-use crate::file::{self, Errors, Item, Layer, Reader, Section, Shape, TableDef, suggestion};
+use crate::file::{Errors, Item, Layer, Reader, Section, Shape, TableDef, suggestion};
 use crate::id::NodeId;
 use crate::params::{Choice, Key, Kind, Params, Value, choice, keys};
 use crate::runtime::inventory::Inventory;
@@ -136,20 +136,12 @@ pub fn reference() -> Vec<(&'static str, Vec<&'static Key>)> {
 /// # Errors
 /// Everything that is wrong with the text, each with its place.
 pub fn parse(file: &str, text: &str) -> Result<Deployment, Errors> {
-    let root = file::read_file(file, text).map_err(Errors::new)?;
-    let mut reader = Reader::new(file, None, ());
-    let deployment = read(&mut reader, file, &root);
-    match deployment {
-        Some(deployment) if reader.errors.is_empty() => Ok(deployment),
-        _ => Err(Errors::new(reader.errors)),
-    }
+    daemon::parse(file, text, read)
 }
 
 fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
     let file = reader.section(&FILE, &Layer::new("", root));
-    if let Some(version) = file.integer("version").filter(|v| *v != 1) {
-        reader.fail_key(&file, "version", format!("{version} is not known; this program reads version 1"));
-    }
+    daemon::version(reader, &file);
     let name = daemon::name(reader, path, &file);
     let state_directory = daemon::state_directory(reader, &file, name.as_deref());
     let metrics = daemon::metrics(reader, &file);

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::file::{Reader, Section};
+use crate::file::{self, Errors, Item, Reader, Section};
 use crate::params::choice;
 
 /// Where the folders of daemons are.
@@ -17,6 +17,27 @@ choice! {
         Logfmt = "logfmt",
         /// A JSON object a line.
         Json = "json",
+    }
+}
+
+/// Reads a daemon's file, which is called `file` in messages.
+pub(crate) fn parse<T>(
+    file: &str,
+    text: &str,
+    read: impl FnOnce(&mut Reader, &str, &Item) -> Option<T>,
+) -> Result<T, Errors> {
+    let root = file::read_file(file, text).map_err(Errors::new)?;
+    let mut reader = Reader::new(file, None, ());
+    match read(&mut reader, file, &root) {
+        Some(deployment) if reader.errors.is_empty() => Ok(deployment),
+        _ => Err(Errors::new(reader.errors)),
+    }
+}
+
+/// `version`: 1.
+pub(crate) fn version(reader: &mut Reader, file: &Section<'_>) {
+    if let Some(version) = file.integer("version").filter(|v| *v != 1) {
+        reader.fail_key(file, "version", format!("{version} is not known; this program reads version 1"));
     }
 }
 

@@ -1,6 +1,5 @@
 //! The running agent: one thread that waits for datagrams, signals and the next wake-up of its role.
 
-use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::path::Path;
@@ -10,7 +9,6 @@ use bandmaster_core::agent::{OWN, inventory};
 use bandmaster_core::control::Observation;
 use bandmaster_core::runtime::Runner;
 use bandmaster_core::time::{Span, Time};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sd_notify::NotifyState;
 use tracing::{error, info};
 
@@ -115,7 +113,8 @@ impl Agent {
             if self.next_beat <= now {
                 self.look(now)?;
             }
-            self.wait(signals)?;
+            let next = self.machine.wake_at.map_or(self.next_beat, |at| at.min(self.next_beat));
+            signals.wait(&self.machine.socket, next.since(self.machine.clock.now()))?;
             while let Some(message) = self.machine.receive() {
                 let now = self.machine.clock.now();
                 self.runner.observe(&mut self.machine, now, OWN, &Observation::Message(&message));
@@ -131,23 +130,5 @@ impl Agent {
         self.next_beat = now + BEAT;
         let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
         Ok(())
-    }
-
-    fn wait(&self, signals: &Signals) -> Result<(), Error> {
-        let next = self.machine.wake_at.map_or(self.next_beat, |at| at.min(self.next_beat));
-        let millis = next.since(self.machine.clock.now()).as_nanos().div_ceil(1_000_000);
-        let timeout =
-            PollTimeout::try_from(i32::try_from(millis).unwrap_or(1000)).unwrap_or(PollTimeout::ZERO);
-        let mut wanted = [
-            PollFd::new(self.machine.socket.as_fd(), PollFlags::POLLIN),
-            PollFd::new(signals.wake.as_fd(), PollFlags::POLLIN),
-        ];
-        match poll(&mut wanted, timeout) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => {
-                signals.drain();
-                Ok(())
-            }
-            Err(e) => Err(Error::Failed(format!("error: poll: {}", e.desc()))),
-        }
     }
 }

@@ -147,9 +147,9 @@ impl Machine {
         loop {
             let length = match self.socket.recv(&mut self.buffer) {
                 Ok(length) => length,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
-                // What a datagram of ours came back with.
-                Err(_) => continue,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // Nothing is there, or a datagram of ours came back: the loop looks again.
+                Err(_) => return None,
             };
             let opened = self.line.open(&self.buffer[..length]);
             let mut status = lock(&self.shared);

@@ -1,11 +1,16 @@
 //! How a daemon is told to end, and where it logs.
 
 use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bandmaster_core::daemon::Log;
+use bandmaster_core::time::Span;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tracing::info;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -41,7 +46,7 @@ pub(crate) struct Signals {
     stop: Arc<AtomicBool>,
     interrupt: Arc<AtomicBool>,
     reload: Arc<AtomicBool>,
-    pub(crate) wake: UnixStream,
+    wake: UnixStream,
 }
 
 impl Signals {
@@ -80,7 +85,25 @@ impl Signals {
         Ok(Self { stop: flag(SIGTERM)?, interrupt: flag(SIGINT)?, reload: flag(SIGHUP)?, wake })
     }
 
-    pub(crate) fn drain(&self) {
+    /// Waits until something has come to `socket`, a signal, or for so long.
+    pub(crate) fn wait(&self, socket: &UdpSocket, most: Span) -> Result<(), Error> {
+        let millis = most.as_nanos().div_ceil(1_000_000);
+        let timeout =
+            PollTimeout::try_from(i32::try_from(millis).unwrap_or(1000)).unwrap_or(PollTimeout::ZERO);
+        let mut wanted = [
+            PollFd::new(socket.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut wanted, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {
+                self.drain();
+                Ok(())
+            }
+            Err(e) => Err(Error::Failed(format!("error: poll: {}", e.desc()))),
+        }
+    }
+
+    fn drain(&self) {
         let mut bytes = [0; 64];
         while io::Read::read(&mut &self.wake, &mut bytes).is_ok_and(|read| read > 0) {}
     }

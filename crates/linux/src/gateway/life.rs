@@ -1,14 +1,12 @@
 //! The running gateway: one thread that waits for datagrams, signals and the next wake-up of a role. It forwards no
 //! packet itself.
 
-use std::os::fd::AsFd;
 use std::path::Path;
 
 use bandmaster_core::control::Observation;
 use bandmaster_core::runtime::Runner;
 use bandmaster_core::scheme::er2bc::deployment::{Deployment, OTHER, OWN, Restore, inventory};
 use bandmaster_core::time::{Span, Time};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sd_notify::NotifyState;
 use tracing::{error, info, warn};
 
@@ -131,26 +129,9 @@ impl Gateway {
                 let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
             }
             self.machine.settle_counter(now);
-            self.wait(signals)?;
+            let next = self.machine.next_time().min(self.next_beat);
+            signals.wait(&self.machine.socket, next.since(self.machine.clock.now()))?;
             self.listen()?;
-        }
-    }
-
-    fn wait(&self, signals: &Signals) -> Result<(), Error> {
-        let next = self.machine.next_time().min(self.next_beat);
-        let millis = next.since(self.machine.clock.now()).as_nanos().div_ceil(1_000_000);
-        let timeout =
-            PollTimeout::try_from(i32::try_from(millis).unwrap_or(1000)).unwrap_or(PollTimeout::ZERO);
-        let mut wanted = [
-            PollFd::new(self.machine.socket.as_fd(), PollFlags::POLLIN),
-            PollFd::new(signals.wake.as_fd(), PollFlags::POLLIN),
-        ];
-        match poll(&mut wanted, timeout) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => {
-                signals.drain();
-                Ok(())
-            }
-            Err(e) => Err(Error::Failed(format!("error: poll: {}", e.desc()))),
         }
     }
 

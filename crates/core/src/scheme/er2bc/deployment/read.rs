@@ -16,20 +16,12 @@ const LONGEST_INTERFACE: usize = 15;
 /// # Errors
 /// Everything that is wrong with the text, each with its place.
 pub fn parse(file: &str, text: &str) -> Result<Deployment, Errors> {
-    let root = file::read_file(file, text).map_err(Errors::new)?;
-    let mut reader = Reader::new(file, None, ());
-    let deployment = read(&mut reader, file, &root);
-    match deployment {
-        Some(deployment) if reader.errors.is_empty() => Ok(deployment),
-        _ => Err(Errors::new(reader.errors)),
-    }
+    daemon::parse(file, text, read)
 }
 
 fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
     let file = reader.section(&FILE, &Layer::new("", root));
-    if let Some(version) = file.integer("version").filter(|v| *v != 1) {
-        reader.fail_key(&file, "version", format!("{version} is not known; this program reads version 1"));
-    }
+    daemon::version(reader, &file);
     let role: Option<Role> = file.choice("role");
     let interface = file.text("interface");
     if let Some(name) = &interface
