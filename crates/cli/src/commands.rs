@@ -6,6 +6,8 @@ pub(crate) mod calibrate;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod completions;
+#[cfg(target_os = "linux")]
+pub(crate) mod controller;
 pub(crate) mod doctor;
 #[cfg(target_os = "linux")]
 pub(crate) mod emulate;

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 #[cfg(target_os = "linux")]
-use crate::commands::{agent, emulate, gateway};
+use crate::commands::{agent, controller, emulate, gateway};
 use crate::commands::{
     calibrate, check, compare, completions, doctor, explain, list, man, reproduce, run, schema, sweep,
 };
@@ -56,6 +56,8 @@ enum Command {
     Gateway(gateway::GatewayArgs),
     #[cfg(target_os = "linux")]
     Agent(agent::AgentArgs),
+    #[cfg(target_os = "linux")]
+    Controller(controller::ControllerArgs),
     Compare(compare::CompareArgs),
     Doctor(doctor::DoctorArgs),
     Calibrate(calibrate::CalibrateArgs),
@@ -105,6 +107,8 @@ fn main() -> ExitCode {
         Command::Gateway(args) => gateway::gateway(&args, console),
         #[cfg(target_os = "linux")]
         Command::Agent(args) => agent::agent(&args, console),
+        #[cfg(target_os = "linux")]
+        Command::Controller(args) => controller::controller(&args, console),
         Command::Compare(args) => compare::compare(&args, console),
         Command::Doctor(args) => doctor::doctor(&args, console),
         Command::Calibrate(args) => calibrate::calibrate(&args, console),

@@ -4,18 +4,17 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::daemon::{self, Log, many};
+use crate::daemon::{self, Log, SHORTEST_CYCLE, many};
 use crate::file::{Errors, Item, Layer, Reader, Section, Shape, TableDef, suggestion};
 use crate::id::NodeId;
 use crate::params::{Choice, Key, Kind, Params, Value, choice, keys};
 use crate::runtime::inventory::Inventory;
 use crate::scheme::opentcp::statistic::{STATISTICS, Source, Statistic};
-use crate::scheme::{Place, Role, SchemeDef, opentcp};
-use crate::time::Span;
+use crate::scheme::{Place, Role, SchemeDef, bas, opentcp};
 use crate::units::Dimension;
 
 /// The UDP port of agents and controllers in files that do not name one.
-const DEFAULT_PORT: &str = "4742";
+pub(crate) const DEFAULT_PORT: &str = "4742";
 /// How a controller is numbered in messages.
 pub const CONTROLLER: u32 = 0;
 /// This host, as its role numbers it.
@@ -28,6 +27,8 @@ choice! {
     pub enum Scheme {
         /// OpenTCP: applies the CUEs of an Oracle.
         OpenTcp = "opentcp",
+        /// BAS: measures flows, and keeps them to the shares of an allocator.
+        Bas = "bas",
     }
 }
 
@@ -84,7 +85,7 @@ static FILE: TableDef = TableDef {
         "role": Kind::Nested, optional;
     }],
     selector: None,
-    nested: &[("controller", Shape::Table(&CONTROLLER_TABLE)), ("role", Shape::Table(&ROLE))],
+    nested: &[("controller", Shape::Table(&CONTROLLER_TABLE)), ("role", Shape::Table(&OPENTCP))],
 };
 
 static CONTROLLER_TABLE: TableDef = TableDef {
@@ -106,7 +107,7 @@ static CONTROLLER_TABLE: TableDef = TableDef {
     nested: &[],
 };
 
-const ROLE_KEYS: &[Key] = keys! {
+const OPENTCP_KEYS: &[Key] = keys! {
     /// How often statistics are told, as the controller's policies say
     "cycle": Kind::Quantity(Dimension::Span), default "10s";
     /// How often preconditions of what is in force are checked
@@ -115,20 +116,31 @@ const ROLE_KEYS: &[Key] = keys! {
     "statistics": Kind::TextList, optional;
 };
 
-static ROLE: TableDef = TableDef {
-    header: "[role]",
-    doc: "How the scheme's role works here",
-    keys: &[ROLE_KEYS],
+static OPENTCP: TableDef = TableDef {
+    header: "[role] of opentcp",
+    doc: "How OpenTCP's agent works here",
+    keys: &[OPENTCP_KEYS],
     selector: None,
     nested: &[],
 };
 
-/// The shortest cycle and look: connections are gone through at each.
-const SHORTEST: Span = Span::from_millis(100);
+static BAS: TableDef = TableDef {
+    header: "[role] of bas",
+    doc: "How BAS's host works here; what the allocator decides by has to be the same there",
+    keys: &[bas::ROLE_KEYS],
+    selector: None,
+    nested: &[],
+};
+
+/// A lease of BAS that the file does not tell, in measurement intervals.
+const LEASE_INTERVALS: u64 = 20;
 
 /// The keys of an agent's file, table by table, for their documentation.
 pub fn reference() -> Vec<(&'static str, Vec<&'static Key>)> {
-    [&FILE, &CONTROLLER_TABLE, &ROLE].into_iter().map(|def| (def.header, def.keys_for(None))).collect()
+    [&FILE, &CONTROLLER_TABLE, &OPENTCP, &BAS]
+        .into_iter()
+        .map(|def| (def.header, def.keys_for(None)))
+        .collect()
 }
 
 /// Reads an agent's file. `file` is its name in messages.
@@ -136,7 +148,7 @@ pub fn reference() -> Vec<(&'static str, Vec<&'static Key>)> {
 /// # Errors
 /// Everything that is wrong with the text, each with its place.
 pub fn parse(file: &str, text: &str) -> Result<Deployment, Errors> {
-    daemon::parse(file, text, read)
+    daemon::parse(file, text, None, read)
 }
 
 fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
@@ -150,11 +162,15 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
         reader.fail_key(&file, "control-group", "is not an absolute path");
     }
     let controller = file.item("controller").and_then(|_| controller(reader, &file));
-    let params = role(reader, &file);
+    let scheme = file.choice::<Scheme>("scheme")?;
+    let params = match scheme {
+        Scheme::OpenTcp => opentcp(reader, &file),
+        Scheme::Bas => bas(reader, &file),
+    };
     let (controller, listen, key_file) = controller?;
     Some(Deployment {
         name: name?,
-        scheme: file.choice("scheme")?,
+        scheme,
         number: u32::try_from(file.integer("number")?).ok()?,
         state_directory: state_directory?,
         metrics,
@@ -202,17 +218,37 @@ fn controller(reader: &mut Reader, file: &Section<'_>) -> Option<(SocketAddr, So
     Some((controller, listen, section.text("key-file")?))
 }
 
-/// The parameters of the role.
-fn role(reader: &mut Reader, file: &Section<'_>) -> Option<Params> {
+/// The parameters of BAS's host.
+fn bas(reader: &mut Reader, file: &Section<'_>) -> Option<Params> {
     let layer = reader.table(file, "role");
-    let section = reader.section(&ROLE, &layer);
-    let mut params = section.params(ROLE_KEYS)?;
-    for key in ["cycle", "look"] {
+    let section = reader.section(&BAS, &layer);
+    let mut params = section.params(bas::ROLE_KEYS)?;
+    let measurement = params.span("measurement-interval");
+    at_least_the_shortest(reader, &section, &params, &["measurement-interval"]);
+    if params.get("lease").is_none() {
+        params.set("lease", Value::Span(measurement * LEASE_INTERVALS));
+    }
+    if let Err((key, why)) = bas::check_roles(&params) {
+        reader.fail_key(&section, key, why);
+    }
+    Some(params)
+}
+
+fn at_least_the_shortest(reader: &mut Reader, section: &Section<'_>, params: &Params, keys: &[&str]) {
+    for key in keys {
         let span = params.span(key);
-        if span < SHORTEST {
-            reader.fail_key(&section, key, format!("{span} is shorter than {SHORTEST}"));
+        if span < SHORTEST_CYCLE {
+            reader.fail_key(section, key, format!("{span} is shorter than {SHORTEST_CYCLE}"));
         }
     }
+}
+
+/// The parameters of OpenTCP's agent.
+fn opentcp(reader: &mut Reader, file: &Section<'_>) -> Option<Params> {
+    let layer = reader.table(file, "role");
+    let section = reader.section(&OPENTCP, &layer);
+    let mut params = section.params(OPENTCP_KEYS)?;
+    at_least_the_shortest(reader, &section, &params, &["cycle", "look"]);
     let of_hosts = STATISTICS.iter().filter(|statistic| statistic.source == Source::Host);
     let known: Vec<&str> = of_hosts.map(|statistic| statistic.name).collect();
     let names = match params.get("statistics") {
@@ -236,6 +272,7 @@ impl Scheme {
     pub fn def(self) -> &'static SchemeDef {
         match self {
             Self::OpenTcp => &opentcp::DEF,
+            Self::Bas => &bas::DEF,
         }
     }
 }
@@ -253,6 +290,7 @@ impl Deployment {
     pub fn role(&self) -> Role {
         let (role, controller) = match self.scheme {
             Scheme::OpenTcp => (&opentcp::AGENT, &opentcp::ORACLE),
+            Scheme::Bas => (&bas::HOST, &bas::ALLOCATOR),
         };
         let place = Place { peers: vec![(OTHER, controller)], ..Place::new(role, OWN, self.params.clone()) };
         Role::new(self.scheme.def(), place, &inventory(), None)
@@ -281,10 +319,23 @@ mod tests {
     }
 
     #[test]
+    fn of_bas_it_has_a_hosts_role_and_a_lease() {
+        let file = FILE.replace("opentcp", "bas")
+            + "[role]\nallocator = \"max-min\"\nmeasurement-interval = \"200ms\"\n";
+        let deployment = parse("web-1.toml", &file).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(deployment.params.span("lease").to_string(), "4s");
+        let role = deployment.role();
+        assert_eq!((role.scheme.name, role.place.role.name), ("bas", "host"));
+        let short = file.clone() + "lease = \"500ms\"\n";
+        let said = parse("a.toml", &short).err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(said.contains("shorter than 3 measurement intervals of 200ms"), "{said}");
+    }
+
+    #[test]
     fn errors_name_the_place_the_value_and_what_is_allowed() {
         for (change, expected) in [
             (("number = 7", "number = 0"), "number"),
-            (("opentcp", "qcbf"), "\"opentcp\""),
+            (("opentcp", "qcbf"), "\"opentcp\" or \"bas\""),
             (("192.0.2.1", "gw.example"), "is not an IP address, such as"),
             (("192.0.2.1", "224.0.0.1"), "is a multicast address"),
             (("192.0.2.1", "0.0.0.0"), "is no machine's address"),

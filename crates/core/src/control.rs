@@ -33,6 +33,12 @@ pub trait Controller: Send {
 
     /// Shows what the role holds to be true now: the same metrics in the same order at every call.
     fn gauges(&self, _gauges: &mut Gauges) {}
+
+    /// What it would decide at `now` and by which values, in words for an operator; none: it has no words for it. Costs as much
+    /// as a decision.
+    fn account(&self, _now: Time) -> Option<String> {
+        None
+    }
 }
 
 /// Values that a role shows, for reports only: nothing acts on them.
@@ -58,6 +64,9 @@ impl Gauges {
         self.values.clear();
     }
 }
+
+/// A window that bounds nothing.
+pub const UNBOUNDED: Bytes = Bytes::new(u64::MAX);
 
 /// What networks tell.
 #[derive(Clone, PartialEq, Debug)]
@@ -204,7 +213,7 @@ choice! {
 }
 
 /// Which end of a flow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FlowEnd {
     /// Data leaves here.
     Sender,
@@ -245,7 +254,7 @@ pub enum Action {
     SetWindow {
         /// The flow.
         flow: FlowId,
-        /// Window in payload bytes.
+        /// Window in payload bytes; [`UNBOUNDED`] lets the flow go.
         window: Bytes,
     },
     /// Paces `flow` from the node at hand: a sender spaces its segments, a receiver lets the right edge of the window

@@ -2,13 +2,16 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::file::{self, Errors, Item, Reader, Section};
+use crate::file::{self, Errors, Files, Item, Reader, Section};
 use crate::params::choice;
+use crate::time::Span;
 
 /// Where the folders of daemons are.
 const STATE_FOLDER: &str = "/var/lib/bandmaster";
 /// Longest name of a daemon: names of tables and sockets are made of it.
 const LONGEST_NAME: usize = 32;
+/// The shortest cycle, and interval between looks: an agent goes through its connections at each.
+pub(crate) const SHORTEST_CYCLE: Span = Span::from_millis(100);
 
 choice! {
     /// Form of the log.
@@ -20,14 +23,15 @@ choice! {
     }
 }
 
-/// Reads a daemon's file, which is called `file` in messages.
+/// Reads a daemon's file, which is called `file` in messages; it may name the files `beside` it.
 pub(crate) fn parse<T>(
     file: &str,
     text: &str,
+    beside: Option<&dyn Files>,
     read: impl FnOnce(&mut Reader, &str, &Item) -> Option<T>,
 ) -> Result<T, Errors> {
     let root = file::read_file(file, text).map_err(Errors::new)?;
-    let mut reader = Reader::new(file, None, ());
+    let mut reader = Reader::new(file, beside, ());
     match read(&mut reader, file, &root) {
         Some(deployment) if reader.errors.is_empty() => Ok(deployment),
         _ => Err(Errors::new(reader.errors)),
@@ -52,8 +56,7 @@ pub(crate) fn name(reader: &mut Reader, path: &str, file: &Section<'_>) -> Optio
     if is_name(&name) {
         return Some(name);
     }
-    let allowed =
-        format!("1 to {LONGEST_NAME} letters, digits, '-', '_' and '.', the first a letter or digit");
+    let allowed = name_words();
     if is_told {
         reader.fail_key(file, "name", format!("\"{name}\" is not a name: {allowed}"));
     } else {
@@ -69,7 +72,12 @@ fn stem(file: &str) -> &str {
     name.strip_suffix(".toml").unwrap_or(name)
 }
 
-fn is_name(name: &str) -> bool {
+/// What a name is.
+pub(crate) fn name_words() -> String {
+    format!("1 to {LONGEST_NAME} letters, digits, '-', '_' and '.', the first a letter or digit")
+}
+
+pub(crate) fn is_name(name: &str) -> bool {
     let letter = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     (1..=LONGEST_NAME).contains(&name.len())
         && name.chars().all(letter)

@@ -78,6 +78,8 @@ struct row {
     u32 receive_window; // bytes
     u8 control[NAME];
     struct before before; // all zeros: nothing was set
+    u32 receiver_rtt;     // us, as a receiver measures it
+    u32 came_segment;     // bytes, of those that come
 };
 
 MAP(SETTINGS, HASH, u64, struct settings, MOST_NAMESPACES);
@@ -177,6 +179,9 @@ struct inet_connection_sock {
     struct inet_sock icsk_inet;
     u32 icsk_rto_min;
     const struct tcp_congestion_ops *icsk_ca_ops;
+    struct {
+        u16 rcv_mss;
+    } icsk_ack;
 } KERNEL;
 
 struct tcp_sock {
@@ -188,6 +193,9 @@ struct tcp_sock {
     struct minmax rtt_min;
     u32 mss_cache;
     u32 data_segs_out, total_retrans;
+    struct {
+        u32 rtt_us; // eight times as much
+    } rcv_rtt_est;
 } KERNEL;
 
 INLINE void read_before(const struct tcp_sock *tcp, struct before *before) {
@@ -334,6 +342,8 @@ int looks(struct bpf_iter__tcp *context) {
     row.resent = tcp->total_retrans;
     row.user = context->uid;
     row.receive_window = tcp->window_clamp;
+    row.receiver_rtt = tcp->rcv_rtt_est.rtt_us >> 3;
+    row.came_segment = tcp->inet_conn.icsk_ack.rcv_mss;
     struct before now = {};
     read_before(tcp, &now);
     row.pacing_rate = now.pacing_rate;

@@ -4,6 +4,7 @@
 //! [`load`] reads an agent's file, [`plan`] says what would be changed, [`run`] does it until told to stop, [`status`] asks a
 //! running agent, and [`restore`] gives live connections back what they had, from the journal, after an agent was killed.
 
+mod bounds;
 mod journal;
 mod life;
 mod machine;

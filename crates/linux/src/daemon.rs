@@ -53,6 +53,8 @@ pub fn printable(text: &str) -> String {
 const MOST_BYTES: u64 = 1 << 20;
 /// Longer secrets gain nothing (RFC 2104, Sect. 3).
 const MOST_SECRET_BYTES: u64 = 4096;
+/// Some hundred thousand hosts.
+const MOST_SECRETS_BYTES: u64 = 64 << 20;
 /// User of the packaged units.
 const USER: &str = "bandmaster";
 /// Permissions of everybody.
@@ -107,24 +109,35 @@ pub(crate) fn secret(file: &Path, path: &str) -> Result<Key, Error> {
     let path = file.parent().unwrap_or(Path::new("")).join(path);
     let wrong =
         |why: String| Error::Usage(format!("error: {}: secret {}: {why}", file.display(), path.display()));
-    // Links are followed; what is asked about owner and mode is what is read.
-    let secret = open_plain(&path).map_err(wrong)?;
-    let meta = secret.metadata().map_err(|e| wrong(e.to_string()))?;
-    if !is_trusted(meta.uid()) {
-        return Err(wrong(format!(
-            "belongs to user {}, who is neither root nor the daemon's; chown it",
-            meta.uid()
-        )));
-    }
-    let mode = meta.permissions().mode();
-    if mode & OTHERS != 0 {
-        return Err(wrong(format!("everybody may use it (mode {:o}); chmod o= it", mode & 0o777)));
-    }
-    let mut bytes = read_from(secret, MOST_SECRET_BYTES).map_err(wrong)?;
+    let mut bytes = secret_bytes(&path, MOST_SECRET_BYTES).map_err(wrong)?;
     while bytes.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         bytes.pop();
     }
     Key::new(&bytes).map_err(|e| wrong(e.to_string()))
+}
+
+/// The text of a file with many secrets.
+pub(crate) fn secret_text(path: &Path) -> Result<String, String> {
+    String::from_utf8(secret_bytes(path, MOST_SECRETS_BYTES)?)
+        .map_err(|e| format!("is not UTF-8 text: {}", e.utf8_error()))
+}
+
+/// What is in a file that only those may read who may know it.
+fn secret_bytes(path: &Path, most: u64) -> Result<Vec<u8>, String> {
+    // Links are followed; what is asked about owner and mode is what is read.
+    let secret = open_plain(path)?;
+    let meta = secret.metadata().map_err(|e| e.to_string())?;
+    if !is_trusted(meta.uid()) {
+        return Err(format!(
+            "belongs to user {}, who is neither root nor the daemon's; chown it",
+            meta.uid()
+        ));
+    }
+    let mode = meta.permissions().mode();
+    if mode & OTHERS != 0 {
+        return Err(format!("everybody may use it (mode {:o}); chmod o= it", mode & 0o777));
+    }
+    read_from(secret, most)
 }
 
 #[cfg(test)]

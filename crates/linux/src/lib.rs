@@ -4,6 +4,7 @@
 mod address;
 pub mod agent;
 pub mod calibrate;
+pub mod controller;
 pub mod daemon;
 pub mod doctor;
 mod error;

@@ -36,6 +36,12 @@ pub fn size(message: &Message) -> u64 {
     u64::from(UDP_HEADERS) + (AROUND + message.body.len()) as u64
 }
 
+/// Who a datagram says it is from; whether it is, its tag proves. None: it is no message.
+pub fn sender(bytes: &[u8]) -> Option<NodeId> {
+    let word = bytes.get(3..7).filter(|_| bytes.len() >= AROUND)?;
+    Some(NodeId(u32::from_be_bytes(word.try_into().ok()?)))
+}
+
 /// A secret that two nodes share.
 #[derive(Clone)]
 pub struct Key(Hmac<Sha256>);
@@ -278,6 +284,7 @@ mod tests {
         assert_eq!(line(A, B).seal(&message), expected);
         assert_eq!(size(&message), 28 + expected.len() as u64);
         assert_eq!(line(B, A).open(&expected), Ok(message));
+        assert_eq!((sender(&expected), sender(&expected[..26])), (Some(A), None));
     }
 
     #[test]

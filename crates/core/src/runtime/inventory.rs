@@ -2,10 +2,12 @@
 //!
 //! A simulated network joins whole, in the topology's order, before the run, so that numbers are those of the topology.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::id::{NodeId, PortId};
+use crate::prefix::Prefix;
 use crate::topology::Topology;
 use crate::units::Rate;
 
@@ -17,6 +19,8 @@ pub struct Inventory {
     numbers: BTreeMap<String, NodeId>,
     ports: Arc<Vec<Port>>,
     by_name: BTreeMap<String, PortId>,
+    /// Where addresses are, where that is known.
+    networks: Vec<(Prefix, NodeId)>,
 }
 
 #[derive(Clone, Debug)]
@@ -47,6 +51,7 @@ impl Inventory {
             numbers: nodes().zip((0..).map(NodeId)).collect(),
             ports: Arc::default(),
             by_name: BTreeMap::new(),
+            networks: Vec::new(),
         };
         let numbered = (0..).map(PortId).zip(rates);
         let overhead = topology.frame_overhead.get() as u32;
@@ -97,6 +102,39 @@ impl Inventory {
         Arc::make_mut(&mut self.ports).push(Port { from, to, capacity, overhead: 0 });
         self.by_name.entry(name.to_owned()).or_insert(port);
         port
+    }
+
+    /// Addresses of `prefix` are at `node`, or behind it.
+    pub fn add_network(&mut self, prefix: Prefix, node: NodeId) {
+        self.networks.push((prefix, node));
+    }
+
+    /// The node at which an address is, by its longest prefix.
+    pub fn node_at(&self, address: IpAddr) -> Option<NodeId> {
+        let of = self.networks.iter().filter(|(prefix, _)| prefix.has(address));
+        of.max_by_key(|(prefix, _)| prefix.length).map(|(_, node)| *node)
+    }
+
+    /// Ports of a way over the fewest links; of equal ways, the one whose ports were made first.
+    pub fn way(&self, from: NodeId, to: NodeId) -> Option<Vec<PortId>> {
+        let mut reached: BTreeMap<NodeId, Option<PortId>> = BTreeMap::from([(from, None)]);
+        let mut next = VecDeque::from([from]);
+        while let Some(at) = next.pop_front() {
+            for (number, port) in self.ports().filter(|(_, port)| port.from == at) {
+                reached.entry(port.to).or_insert_with(|| {
+                    next.push_back(port.to);
+                    Some(number)
+                });
+            }
+        }
+        let mut ports = Vec::new();
+        let mut at = to;
+        while let Some(last) = *reached.get(&at)? {
+            ports.push(last);
+            at = self.port(last)?.from;
+        }
+        ports.reverse();
+        Some(ports)
     }
 
     /// Whether the node is there.
@@ -170,5 +208,28 @@ mod tests {
         assert!(!all.has(NodeId(0)) && all.has(NodeId(2)));
         assert_eq!(all.join("a"), NodeId(0));
         assert!(all.has(NodeId(0)) && !all.has(NodeId(9)));
+    }
+
+    /// a - b - c and a - d - c, and e that nobody reaches.
+    #[test]
+    fn ways_are_short_and_addresses_have_a_place() {
+        let mut all = Inventory::default();
+        let [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(|name| all.join(name));
+        let rate = Rate::from_bits_per_sec(1);
+        let port = |all: &mut Inventory, from, to| all.add_port("", from, to, rate);
+        let (ab, ad) = (port(&mut all, a, b), port(&mut all, a, d));
+        let (dc, bc, cb) = (port(&mut all, d, c), port(&mut all, b, c), port(&mut all, c, b));
+        assert_eq!(all.way(a, c), Some(vec![ab, bc]), "the first of equals");
+        assert_eq!(all.way(c, b), Some(vec![cb]));
+        assert_eq!((all.way(a, a), all.way(c, a), all.way(a, e)), (Some(Vec::new()), None, None));
+        assert_eq!((all.way(d, c), ad), (Some(vec![dc]), PortId(1)));
+        for (prefix, node) in [("0.0.0.0/0", d), ("10.0.0.0/8", a), ("10.1.2.3", b)] {
+            all.add_network(Prefix::parse(prefix).expect("a prefix"), node);
+        }
+        let at = |text: &str| all.node_at(text.parse().expect("an address"));
+        assert_eq!(
+            (at("10.1.2.3"), at("10.1.2.4"), at("192.0.2.1"), at("::1")),
+            (Some(b), Some(a), Some(d), None)
+        );
     }
 }

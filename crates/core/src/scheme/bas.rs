@@ -36,11 +36,11 @@ pub static DEF: SchemeDef = SchemeDef {
 };
 
 /// Decides. Its peers are the routers and hosts, its ports the links of the domain.
-const ALLOCATOR: RoleDef = RoleDef { name: "allocator", wants: Wants::NOTHING, acts: &[Act::Send] };
+pub const ALLOCATOR: RoleDef = RoleDef { name: "allocator", wants: Wants::NOTHING, acts: &[Act::Send] };
 /// Notifies its peer, the allocator, of the flows on its ports.
 const ROUTER: RoleDef = RoleDef { name: "router", wants: Wants::PORTS, acts: &[Act::Send] };
 /// Measures the flows that end at it, and enforces the shares of its peer, the allocator.
-const HOST: RoleDef = RoleDef {
+pub const HOST: RoleDef = RoleDef {
     name: "host",
     wants: Wants::FLOWS,
     acts: &[Act::SetWindow, Act::SetRate, Act::MeasureRtt, Act::Send],
@@ -144,7 +144,16 @@ const KEYS: &[Key] = keys! {
     "receivers": Receivers::KIND, default "paced", from "bandmaster; windows: what Linux can";
     /// max-min: share of each link that is given out while it has no queue
     "utilization": Kind::Float { min: 0.5, max: 1.0 }, default "1.0", from "bandmaster";
+    /// Time without a word of the allocator after which a host lets its flows go; absent: it never does
+    "lease": Kind::Quantity(Dimension::Span), optional;
 };
+
+/// Keys that say where roles are. A daemon's file does so by itself.
+const PLACES: usize = 3;
+/// The keys of the roles, wherever they are.
+pub(crate) const ROLE_KEYS: &[Key] = KEYS.split_at(PLACES).1;
+/// The shortest lease, in measurement intervals.
+const LEAST_LEASE: u64 = 3;
 
 /// Typed parameters.
 #[derive(Clone, Debug, PartialEq)]
@@ -164,6 +173,7 @@ struct Settings {
     paces_receivers: bool,
     headroom: f64,
     utilization: f64,
+    lease: Option<Span>,
 }
 
 choice! {
@@ -206,6 +216,7 @@ impl Settings {
             paces_receivers: params.choice::<Receivers>("receivers") == Receivers::Paced,
             headroom: params.float("headroom"),
             utilization: params.float("utilization"),
+            lease: params.optional("lease", Params::span),
         }
     }
 }
@@ -254,6 +265,25 @@ fn build(place: &Place, inventory: &Inventory, _saved: Option<&[u8]>) -> Built {
     }
 }
 
+/// What is wrong with the parameters of roles: a key, and what.
+pub(crate) fn check_roles(params: &Params) -> Result<(), (&'static str, String)> {
+    let lease = params.optional("lease", Params::span);
+    let measurement = params.span("measurement-interval");
+    for key in ["notification-interval", "measurement-interval"] {
+        if params.span(key).is_zero() {
+            return Err((key, "must be longer than 0s".to_owned()));
+        }
+    }
+    // An answer comes for each report; two may be lost.
+    match lease {
+        Some(lease) if lease < measurement * LEAST_LEASE => Err((
+            "lease",
+            format!("{lease} is shorter than {LEAST_LEASE} measurement intervals of {measurement}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, String)> {
     for key in ["servers", "domain"] {
         for name in params.list(key) {
@@ -270,10 +300,5 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
     {
         return Err(("allocator-node", format!("names `{name}`, which is not a node")));
     }
-    for key in ["notification-interval", "measurement-interval"] {
-        if params.span(key).is_zero() {
-            return Err((key, "must be longer than 0s".to_owned()));
-        }
-    }
-    Ok(())
+    check_roles(params)
 }

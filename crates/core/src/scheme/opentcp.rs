@@ -76,6 +76,8 @@ const KEYS: &[Key] = keys! {
     "collect": Kind::TextList, optional;
     /// Checks that are overruled: timescale
     "force": Kind::TextList, optional;
+    /// Agents whose settings change in a cycle, at most; absent: all
+    "rollout": Kind::Integer { min: 1, max: 1_000_000 }, optional;
 };
 
 /// Policies that ship with the program: name and text.
@@ -149,12 +151,7 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
     {
         return Err(("oracle", no_node(name, topology, &[NodeKind::Host, NodeKind::Router])));
     }
-    if let Some(Value::List(words)) = params.get("force")
-        && let Some(word) = words.iter().find(|word| *word != Check::Timescale.word())
-    {
-        let hint = suggestion(word, &[Check::Timescale.word()]);
-        return Err(("force", format!("\"{word}\" is no check of a scenario; {hint}")));
-    }
+    check_force(params)?;
     if let Some(Value::List(names)) = params.get("collect")
         && let Some(name) = names.iter().find(|name| Statistic::named(name).is_none())
     {
@@ -166,6 +163,17 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
     }
     if params.span("look").is_zero() {
         return Err(("look", "must be longer than 0s".to_owned()));
+    }
+    Ok(())
+}
+
+/// What of the key `force` is wrong.
+pub(crate) fn check_force(params: &Params) -> Result<(), (&'static str, String)> {
+    if let Some(Value::List(words)) = params.get("force")
+        && let Some(word) = words.iter().find(|word| *word != Check::Timescale.word())
+    {
+        let hint = suggestion(word, &[Check::Timescale.word()]);
+        return Err(("force", format!("\"{word}\" is no check of a scenario; {hint}")));
     }
     Ok(())
 }
@@ -301,7 +309,9 @@ fn build(place: &Place, inventory: &Inventory, _saved: Option<&[u8]>) -> Built {
             policy.cycle = cycle;
         }
         let collected: Vec<_> = collected(params, &policies).collect();
-        return Built::brain(oracle::Oracle::new(policies, &collected, inventory, place, cycle));
+        let oracle = oracle::Oracle::new(policies, &collected, inventory, place, cycle);
+        let rollout = params.optional("rollout", Params::integer).map_or(usize::MAX, |most| most as usize);
+        return Built::brain(oracle.rolling_out(rollout));
     }
     let Some(&(oracle, _)) = place.peers.first() else { return Built::default() };
     let cycle = cycle(params, &[]);

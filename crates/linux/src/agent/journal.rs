@@ -9,6 +9,7 @@ use std::path::Path;
 use bandmaster_core::time::Span;
 use serde::{Deserialize, Serialize};
 
+use super::bounds;
 use crate::daemon::Error;
 use crate::daemon::state::{self, State, boot, namespace, namespace_lives, namespace_name};
 use crate::kernel::NoProgram;
@@ -47,6 +48,13 @@ pub(super) enum Entry {
         /// Its number.
         cookie: u64,
         /// What it had before.
+        before: Before,
+    },
+    /// A live connection is bounded for the first time.
+    Bound {
+        /// Its number.
+        cookie: u64,
+        /// What it has before.
         before: Before,
     },
 }
@@ -127,7 +135,7 @@ pub(super) fn undo(state: &State<Entry>, tcp: Option<&mut HostTcp>) -> Result<Re
         )));
     }
     let left = Left::of(&entries);
-    let restored = match (left.tunings.is_empty(), tcp) {
+    let restored = match (left.tunings.is_empty() && left.bounded.is_empty(), tcp) {
         (true, _) => Ok(0),
         (false, Some(tcp)) => left.give_back(tcp),
         (false, None) => left.give_back(&mut super::programs()?),
@@ -141,13 +149,16 @@ pub(super) fn undo(state: &State<Entry>, tcp: Option<&mut HostTcp>) -> Result<Re
 struct Left {
     tunings: Vec<Settings>,
     before: BTreeMap<u64, Before>,
+    /// Live connections that were bounded.
+    bounded: BTreeMap<u64, Before>,
     /// What the host gives to connections that nobody sets.
     own: Before,
 }
 
 impl Left {
     fn of(entries: &[Entry]) -> Self {
-        let mut left = Self { tunings: Vec::new(), before: BTreeMap::new(), own: own() };
+        let (tunings, before, bounded) = Default::default();
+        let mut left = Self { tunings, before, bounded, own: own() };
         for entry in entries {
             match entry {
                 Entry::Begin { .. } => {}
@@ -157,6 +168,7 @@ impl Left {
                     }
                 }
                 Entry::Set { cookie, before } => drop(left.before.insert(*cookie, before.clone())),
+                Entry::Bound { cookie, before } => drop(left.bounded.insert(*cookie, before.clone())),
             }
         }
         left
@@ -183,6 +195,9 @@ impl Left {
 
     /// What to set on a connection so that it has what it had: only what one of the tunings has set.
     fn back(&self, now: &Connection) -> Settings {
+        if let Some(before) = self.bounded.get(&now.cookie) {
+            return bounds::back(before);
+        }
         let before = match self.before.get(&now.cookie) {
             Some(before) => before,
             // It began after the last look, and bears what no program sets by itself.
@@ -231,6 +246,7 @@ fn own() -> Before {
         least_timeout: micros.map_or(LEAST_TIMEOUT, Span::from_micros),
         window_cap: NO_CAP,
         pacing_rate: None,
+        receive_window: None,
     }
 }
 
@@ -243,7 +259,7 @@ mod tests {
             control: "cubic".to_owned(),
             least_timeout: Span::from_millis(200),
             window_cap: u32::MAX,
-            pacing_rate: None,
+            ..Before::default()
         }
     }
 
@@ -267,6 +283,8 @@ mod tests {
             window_cap,
             srtt: None,
             min_rtt: None,
+            receiver_rtt: None,
+            came_mss: 1448,
             mss: 1448,
             data_segments: 0,
             resent: 0,
@@ -301,6 +319,14 @@ mod tests {
         // Seen by nobody before the agent was killed, and set by nobody else.
         assert_eq!(left.back(&connection(3, "reno", 8, 40)), all);
         assert_eq!(left.back(&connection(4, "reno", 200, u32::MAX)), Settings::default());
+    }
+
+    #[test]
+    fn a_bounded_connection_is_let_go() {
+        let had = Before { receive_window: Some(3_000_000), ..before() };
+        let left = left(&[Entry::begin(), Entry::Bound { cookie: 1, before: had.clone() }]);
+        assert_eq!(left.back(&connection(1, "cubic", 200, 12)), bounds::back(&had));
+        assert_eq!(left.back(&connection(2, "cubic", 200, 12)), Settings::default());
     }
 
     /// A program may choose a congestion control: without the journal's word nobody can tell whose it is.

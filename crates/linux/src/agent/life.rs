@@ -109,6 +109,7 @@ impl Agent {
             if let Some(due) = self.machine.wake_at.take_if(|at| *at <= now) {
                 self.look(now)?;
                 self.runner.wake(&mut self.machine, 0, due, now);
+                self.machine.apply()?;
             }
             if self.next_beat <= now {
                 self.look(now)?;
@@ -119,6 +120,7 @@ impl Agent {
                 let now = self.machine.clock.now();
                 self.runner.observe(&mut self.machine, now, OWN, &Observation::Message(&message));
             }
+            self.machine.apply()?;
         }
     }
 

@@ -7,7 +7,7 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::sync::Arc;
 
-use bandmaster_core::agent::{CONTROLLER, OTHER};
+use bandmaster_core::agent::{CONTROLLER, OTHER, Scheme};
 use bandmaster_core::control::{
     FlowEnd, FlowKey, FlowStart, FlowStats, Message, Observation, Refusal, SegmentCounts,
 };
@@ -17,9 +17,10 @@ use bandmaster_core::runtime::{Host, Refusals};
 use bandmaster_core::scheme::Act;
 use bandmaster_core::time::Time;
 use bandmaster_core::tuning::Tuning;
-use bandmaster_core::units::Bytes;
+use bandmaster_core::units::{Bytes, Rate};
 use tracing::{debug, info, warn};
 
+use super::bounds::Bounds;
 use super::journal::{Entry, Restored, undo};
 use super::status::{Done, Shared, Status, lock};
 use super::{Loaded, control_group, lacking, programs};
@@ -35,8 +36,13 @@ const MOST_DATAGRAM: usize = 65_536;
 const HEARD: &str = "heard";
 /// A journal with so many more lines than there are connections is written anew.
 const SLACK: usize = 4096;
-/// Bytes of Ethernet, IP and TCP (with timestamps) around a segment's payload.
-const HEADERS: u64 = 14 + 20 + 32;
+/// Bytes of Ethernet and TCP (with timestamps) around a segment's payload, and of IP.
+const HEADERS: u64 = 14 + 32;
+const IPV4_HEADER: u64 = 20;
+const IPV6_HEADER: u64 = 40;
+/// A connection that has carried no more segments than these in a direction is no flow to be bounded: its first window was
+/// enough.
+const FIRST_SEGMENTS: u32 = 10;
 
 /// This host.
 pub(super) struct Machine {
@@ -53,9 +59,13 @@ pub(super) struct Machine {
     namespace: u64,
     /// As of the last look.
     connections: Vec<Connection>,
-    /// By cookie: connections that send, as the role numbers them.
-    senders: BTreeMap<u64, FlowId>,
+    /// Directions of connections that are flows, as the role numbers them.
+    flows: BTreeMap<(u64, FlowEnd), FlowId>,
+    by_flow: BTreeMap<FlowId, (u64, FlowEnd)>,
     next_flow: u32,
+    /// For schemes that bound flows, and why those cannot be bounded that are not yet.
+    bounds: Bounds,
+    unbounded: Option<String>,
     buffer: Vec<u8>,
 }
 
@@ -79,8 +89,10 @@ impl Machine {
             if let Restored::Done(connections @ 1..) = undo(state, Some(&mut tcp))? {
                 warn!(connections, "an agent before this one left settings, which were undone");
             }
-            let group = control_group(deployment).map_err(|why| lacking(&why))?;
-            tcp.attach(&group).map_err(|why| lacking(&why))?;
+            if tunes(deployment.scheme) {
+                let group = control_group(deployment).map_err(|why| lacking(&why))?;
+                tcp.attach(&group).map_err(|why| lacking(&why))?;
+            }
         }
         let written = match state {
             None => None,
@@ -131,8 +143,11 @@ impl Machine {
             written,
             namespace,
             connections: Vec::new(),
-            senders: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            by_flow: BTreeMap::new(),
             next_flow: 0,
+            bounds: Bounds::default(),
+            unbounded: None,
             buffer: vec![0; MOST_DATAGRAM],
         })
     }
@@ -179,7 +194,8 @@ impl Machine {
     /// Looks at the connections: what the role hears of those that begin and end.
     pub(super) fn look(&mut self) -> Result<Vec<Event>, Error> {
         self.connections = self.tcp.look().map_err(|why| Error::Failed(format!("error: {why}")))?;
-        let error = self.write_down().err().map(|error| error.to_string());
+        self.connections.sort_unstable_by_key(|connection| connection.cookie);
+        let error = self.write_down().err().map(|error| error.to_string()).or(self.unbounded.clone());
         if lock(&self.shared).journal_error != error {
             match &error {
                 Some(error) => warn!(
@@ -191,29 +207,35 @@ impl Machine {
             lock(&self.shared).journal_error = error;
         }
         let mut events = Vec::new();
-        let mut senders = BTreeMap::new();
-        for connection in self.connections.iter().filter(|connection| sends(connection)) {
-            let flow = match self.senders.remove(&connection.cookie) {
-                Some(flow) => flow,
-                None => {
-                    let flow = FlowId(self.next_flow);
-                    self.next_flow = self.next_flow.wrapping_add(1);
-                    let key = FlowKey {
-                        from: connection.local,
-                        to: connection.remote,
-                        protocol: libc::IPPROTO_TCP as u8,
-                    };
-                    events.push(Event::Started(stats(connection, flow), key));
-                    flow
-                }
-            };
-            senders.insert(connection.cookie, flow);
+        let (mut flows, mut by_flow) = (BTreeMap::new(), BTreeMap::new());
+        let bounds = !tunes(self.loaded.deployment.scheme);
+        for connection in &self.connections {
+            for end in [FlowEnd::Sender, FlowEnd::Receiver]
+                .into_iter()
+                .filter(|end| is_flow(connection, *end, bounds))
+            {
+                let name = (connection.cookie, end);
+                let flow = match self.flows.remove(&name) {
+                    Some(flow) => flow,
+                    None => {
+                        let flow = FlowId(self.next_flow);
+                        self.next_flow = self.next_flow.wrapping_add(1);
+                        events.push(Event::Started(stats(connection, flow, end), key(connection, end)));
+                        flow
+                    }
+                };
+                flows.insert(name, flow);
+                by_flow.insert(flow, name);
+            }
         }
-        events.extend(self.senders.values().map(|flow| Event::Ended(*flow)));
-        self.senders = senders;
+        events.extend(self.flows.values().map(|flow| Event::Ended(*flow)));
+        self.flows = flows;
+        self.by_flow = by_flow;
+        self.bounds.keep(&self.connections);
         let mut status = lock(&self.shared);
         status.connections = self.connections.iter().filter(|connection| connection.carries).count() as u64;
         status.set = self.connections.iter().filter(|connection| connection.before.is_some()).count() as u64;
+        status.bounded = self.bounds.len() as u64;
         Ok(events)
     }
 
@@ -228,9 +250,10 @@ impl Machine {
         let new: Vec<Entry> = self.connections.iter().filter(is_new).filter_map(set).collect();
         let marked = self.connections.iter().filter(|connection| connection.before.is_some());
         let cookies: BTreeSet<u64> = marked.map(|connection| connection.cookie).collect();
-        if written.lines + new.len() > SLACK + 2 * cookies.len() {
+        if written.lines + new.len() > SLACK + 2 * (cookies.len() + self.bounds.len()) {
             let all = [Entry::begin()].into_iter().chain(written.in_force.clone());
-            let all: Vec<Entry> = all.chain(self.connections.iter().filter_map(set)).collect();
+            let all = all.chain(self.connections.iter().filter_map(set));
+            let all: Vec<Entry> = all.chain(self.bounds.all()).collect();
             written.lines = all.len();
             written.journal = written.state.rewrite(&all)?;
         } else if !new.is_empty() {
@@ -239,6 +262,44 @@ impl Machine {
         }
         written.cookies = cookies;
         Ok(())
+    }
+
+    /// Bounds the flows that the role has spoken of. What cannot be written down is not bounded.
+    pub(super) fn apply(&mut self) -> Result<(), Error> {
+        let Self { written, bounds, tcp, connections, .. } = self;
+        let news = bounds.news(connections);
+        let Some(written) = written else {
+            bounds.drop_pending();
+            return Ok(());
+        };
+        if !news.is_empty() {
+            if let Err(error) = written.journal.note(&news) {
+                bounds.drop_pending();
+                self.unbounded = Some(error.to_string());
+                return Ok(());
+            }
+            written.lines += news.len();
+            self.unbounded = None;
+        }
+        bounds.apply(tcp, &news).map_err(|why| Error::Failed(format!("error: {why}")))
+    }
+
+    /// Bounds `flow` at its next chance.
+    fn bound(&mut self, flow: FlowId, window: Bytes, rate: Option<Rate>) -> Result<(), Refusal> {
+        let &(cookie, end) = self.by_flow.get(&flow).ok_or(Refusal::Unknown)?;
+        if rate.is_some() && end == FlowEnd::Receiver {
+            // A receiver's window does not move on by itself.
+            return Err(Refusal::Unable);
+        }
+        let segment = segment(self.connection(cookie).ok_or(Refusal::Unknown)?, end);
+        self.bounds.bound(cookie, end, window, segment, rate);
+        Ok(())
+    }
+
+    /// As of the last look.
+    fn connection(&self, cookie: u64) -> Option<&Connection> {
+        let found = self.connections.binary_search_by_key(&cookie, |connection| connection.cookie);
+        found.ok().map(|at| &self.connections[at])
     }
 
     /// Tells what the kernel has done, and what was refused.
@@ -261,7 +322,9 @@ impl Machine {
         if self.written.is_none() {
             return Ok(());
         }
-        self.put_in_force(&Tuning::default()).map_err(|why| Error::Failed(format!("error: {why}")))?;
+        let failed = |why: NoProgram| Error::Failed(format!("error: {why}"));
+        self.bounds.give_back(&mut self.tcp).map_err(failed)?;
+        self.put_in_force(&Tuning::default()).map_err(failed)?;
         match &self.written {
             Some(written) => written.state.forget(),
             None => Ok(()),
@@ -318,26 +381,64 @@ impl Event {
     }
 }
 
-fn sends(connection: &Connection) -> bool {
-    connection.carries && connection.data_segments > 0
+/// The scheme sets connections that begin; others bound flows.
+const fn tunes(scheme: Scheme) -> bool {
+    matches!(scheme, Scheme::OpenTcp)
 }
 
-fn stats(connection: &Connection, flow: FlowId) -> FlowStats {
-    let mss = u64::from(connection.mss);
+/// Whether a connection's data at this end of them are a flow. One that is `bounded` has carried more than a first window.
+fn is_flow(connection: &Connection, end: FlowEnd, bounded: bool) -> bool {
+    let fewest = if bounded { FIRST_SEGMENTS } else { 0 };
+    connection.carries
+        && match end {
+            FlowEnd::Sender => connection.data_segments > fewest,
+            // What only sends needs to hear of no other end.
+            FlowEnd::Receiver => {
+                bounded && connection.received > u64::from(fewest) * u64::from(connection.came_mss)
+            }
+        }
+}
+
+/// Payload of a segment.
+fn segment(connection: &Connection, end: FlowEnd) -> u32 {
+    match end {
+        FlowEnd::Sender => connection.mss,
+        FlowEnd::Receiver => connection.came_mss,
+    }
+}
+
+fn key(connection: &Connection, end: FlowEnd) -> FlowKey {
+    let (own, other) = (connection.local, connection.remote);
+    let (from, to) = if end == FlowEnd::Sender { (own, other) } else { (other, own) };
+    FlowKey { from, to, protocol: libc::IPPROTO_TCP as u8 }
+}
+
+fn stats(connection: &Connection, flow: FlowId, end: FlowEnd) -> FlowStats {
+    let mss = u64::from(segment(connection, end));
+    let ip = if connection.local.0.is_ipv4() { IPV4_HEADER } else { IPV6_HEADER };
+    let (delivered, srtt, min_rtt) = match end {
+        FlowEnd::Sender => (connection.acknowledged, connection.srtt, connection.min_rtt),
+        // The handshake's is the least that a pure receiver knows.
+        FlowEnd::Receiver => {
+            let least = [connection.min_rtt, connection.receiver_rtt].into_iter().flatten().min();
+            (connection.received, connection.receiver_rtt.or(connection.srtt), least)
+        }
+    };
     FlowStats {
         flow,
-        end: FlowEnd::Sender,
-        delivered: Bytes::new(connection.acknowledged),
-        srtt: connection.srtt,
-        min_rtt: connection.min_rtt,
-        last_rtt: None,
+        end,
+        delivered: Bytes::new(delivered),
+        srtt,
+        min_rtt,
+        // Linux tells no single measurement.
+        last_rtt: if end == FlowEnd::Sender { srtt } else { None },
         mss: Bytes::new(mss),
-        frame: Bytes::new(mss + HEADERS),
+        frame: Bytes::new(mss + ip + HEADERS),
     }
 }
 
 impl Host for Machine {
-    const ACTS: &'static [Act] = &[Act::Tune, Act::Send];
+    const ACTS: &'static [Act] = &[Act::Tune, Act::SetWindow, Act::SetRate, Act::MeasureRtt, Act::Send];
 
     fn wake(&mut self, _role: usize, at: Time) {
         self.wake_at = Some(at);
@@ -345,8 +446,10 @@ impl Host for Machine {
 
     /// As of the last look; the loop has one before it wakes the role.
     fn flow_stats(&mut self, _now: Time, _node: NodeId) -> Vec<FlowStats> {
-        let flow = |connection: &Connection| Some(stats(connection, *self.senders.get(&connection.cookie)?));
-        self.connections.iter().filter_map(flow).collect()
+        let flow = |(flow, (cookie, end)): (&FlowId, &(u64, FlowEnd))| {
+            Some(stats(self.connection(*cookie)?, *flow, *end))
+        };
+        self.by_flow.iter().filter_map(flow).collect()
     }
 
     /// Of all connections of the network namespace, those that have ended included.
@@ -372,6 +475,19 @@ impl Host for Machine {
                 Err(Refusal::Busy)
             }
         }
+    }
+
+    fn set_window(&mut self, _node: NodeId, flow: FlowId, window: Bytes) -> Result<(), Refusal> {
+        self.bound(flow, window, None)
+    }
+
+    fn set_rate(&mut self, _node: NodeId, flow: FlowId, rate: Rate, window: Bytes) -> Result<(), Refusal> {
+        self.bound(flow, window, Some(rate))
+    }
+
+    /// Linux measures it from the data, with timestamps or without.
+    fn measure_rtt(&mut self, _node: NodeId, flow: FlowId) -> Result<(), Refusal> {
+        self.by_flow.get(&flow).map(drop).ok_or(Refusal::Unknown)
     }
 
     fn tune(&mut self, _node: NodeId, tuning: Tuning) -> Result<(), Refusal> {

@@ -36,6 +36,8 @@ fn text(status: &Status) -> String {
     registry.register("connections", "Connections that carry data", connections);
     let help = "Connections and listening sockets that have been set and not given back";
     registry.register("connections_set", help, gauge(status.set as f64));
+    let help = "Live connections that are bounded to a share";
+    registry.register("connections_bounded", help, gauge(status.bounded as f64));
     let failed = f64::from(u8::from(status.journal_error.is_some()));
     registry.register("journal_failed", "1 while the journal cannot be written", gauge(failed));
     if let Some(since) = status.last_message {

@@ -65,6 +65,8 @@ pub struct Status {
     pub connections: u64,
     /// Those, and listening sockets, that have been set and not given back.
     pub set: u64,
+    /// Live connections that are bounded.
+    pub bounded: u64,
     /// By kind of setting: how often the kernel did it, and how often not.
     pub settings: Vec<Done>,
     /// What the role wanted and the host did not do: act, and how often.
@@ -104,7 +106,7 @@ pub struct Refused {
 }
 
 impl Refused {
-    pub(super) fn count(&mut self, why: Forged) {
+    pub(crate) fn count(&mut self, why: Forged) {
         *match why {
             Forged::Length => &mut self.length,
             Forged::Version(_) => &mut self.version,
@@ -179,7 +181,11 @@ impl fmt::Display for Status {
         for remark in &self.remarks {
             writeln!(f, "             {remark}")?;
         }
-        writeln!(f, "connections  {} carry data, {} are set", self.connections, self.set)?;
+        writeln!(
+            f,
+            "connections  {} carry data, {} are set, {} are bounded",
+            self.connections, self.set, self.bounded
+        )?;
         if let Some(error) = &self.journal_error {
             writeln!(f, "journal      {error}")?;
         }

@@ -15,13 +15,18 @@ impl Clock {
         Self { start: nanos(ClockId::CLOCK_BOOTTIME) }
     }
 
+    /// A clock that says the time of the day as it was made, so that it goes on after those of lives before.
+    pub(crate) fn of_day() -> Self {
+        Self { start: nanos(ClockId::CLOCK_BOOTTIME).wrapping_sub(nanos(ClockId::CLOCK_REALTIME)) }
+    }
+
     pub(crate) fn now(&self) -> Time {
         self.at(nanos(ClockId::CLOCK_BOOTTIME))
     }
 
     /// The time that the kernel calls `boot_nanos`, since the machine started.
     pub(crate) fn at(&self, boot_nanos: u64) -> Time {
-        Time::from_nanos(boot_nanos.saturating_sub(self.start))
+        Time::from_nanos(boot_nanos.wrapping_sub(self.start))
     }
 }
 

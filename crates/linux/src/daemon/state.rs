@@ -170,6 +170,18 @@ impl<E: Serialize + DeserializeOwned> State<E> {
         Ok(slot)
     }
 
+    /// A file that is written as a whole again and again, in place. What a machine without power leaves of it may be mixed.
+    pub(crate) fn slab(&self, name: &str) -> Result<Slab, Error> {
+        let path = self.folder.join(name);
+        let wrong = |e: io::Error| Error::Failed(format!("error: {}: {e}", path.display()));
+        let mut options = OpenOptions::new();
+        let mut file =
+            own(options.read(true).write(true).create(true).truncate(false), &path).map_err(wrong)?;
+        let mut content = Vec::new();
+        file.read_to_end(&mut content).map_err(wrong)?;
+        Ok(Slab { file, content })
+    }
+
     /// The content of a small file.
     pub(crate) fn kept(&self, name: &str) -> Option<String> {
         fs::read_to_string(self.folder.join(name)).ok()
@@ -192,6 +204,28 @@ impl Slot {
     /// Puts another number there.
     pub(crate) fn write(&self, number: u64) -> io::Result<()> {
         self.file.write_all_at(format!("{number:020}\n").as_bytes(), 0)
+    }
+}
+
+/// A file that is written as a whole.
+pub(crate) struct Slab {
+    file: File,
+    /// What is there.
+    pub(crate) content: Vec<u8>,
+}
+
+impl Slab {
+    /// Puts other bytes there.
+    pub(crate) fn write(&mut self, content: Vec<u8>) -> io::Result<()> {
+        if content == self.content {
+            return Ok(());
+        }
+        self.file.write_all_at(&content, 0)?;
+        if content.len() < self.content.len() {
+            self.file.set_len(content.len() as u64)?;
+        }
+        self.content = content;
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,15 +19,18 @@ use bandmaster_core::scheme::opentcp::wire::{self, Body, Cue, HostReport};
 use bandmaster_core::time::Span;
 use bandmaster_core::tuning::{Tuning, Variant};
 use bandmaster_linux::agent::{self, Restored, Status};
+use bandmaster_linux::controller;
 use bandmaster_linux::kernel::tcp::{Connection, HostTcp, tick};
+
+use bandmaster_linux::netns::Netns;
 
 use super::hosts::{A, B, Hosts, run};
 use super::machine::skip;
 
 /// The environment variable with the words of a child.
 const COMMAND: &str = "BANDMASTER_AGENT_TEST";
-const SECRET: &[u8] = b"of this host and its controller";
-const NUMBER: u32 = 7;
+pub(super) const SECRET: &[u8] = b"of-this-host-and-its-controller";
+pub(super) const NUMBER: u32 = 7;
 const CONTROL: u16 = 4742;
 const METRICS: u16 = 9464;
 /// How long a test waits for what is bound to come.
@@ -39,20 +43,26 @@ fn child() {
     match words.as_slice() {
         ["run", file] => drop(agent::run(Path::new(file), false).unwrap_or_else(|e| panic!("{e}"))),
         ["dry-run", file] => drop(agent::run(Path::new(file), true).unwrap_or_else(|e| panic!("{e}"))),
+        ["control", file] => drop(controller::run(Path::new(file), false).unwrap_or_else(|e| panic!("{e}"))),
         other => panic!("unknown words {other:?}"),
     }
 }
 
 /// Two hosts; `a` has an agent, and `b` the controller.
-struct Site {
-    hosts: Hosts,
+pub(super) struct Site {
+    pub(super) hosts: Hosts,
     /// Of the test, to see what has become of connections.
-    tcp: HostTcp,
-    folder: PathBuf,
+    tcp: Mutex<HostTcp>,
+    pub(super) folder: PathBuf,
 }
 
 impl Site {
     fn new(test: &str) -> Option<Self> {
+        Self::of(test, "opentcp", "cycle = \"1s\"\nlook = \"200ms\"\n")
+    }
+
+    /// With a role of a scheme.
+    pub(super) fn of(test: &str, scheme: &str, role: &str) -> Option<Self> {
         let (hosts, _) = Hosts::new(test)?;
         let folder = std::env::temp_dir().join(format!("bandmaster-{}", hosts.a.name()));
         let _ = fs::remove_dir_all(&folder);
@@ -60,12 +70,12 @@ impl Site {
         fs::write(folder.join("key"), SECRET).expect("written");
         fs::set_permissions(folder.join("key"), fs::Permissions::from_mode(0o600)).expect("set");
         let file = format!(
-            "version = 1\nscheme = \"opentcp\"\nnumber = {NUMBER}\nstate-directory = \"{}\"\nmetrics = \"{A}:{METRICS}\"\n\
-             [controller]\naddress = \"{B}\"\nkey-file = \"key\"\n[role]\ncycle = \"1s\"\nlook = \"200ms\"\n",
+            "version = 1\nscheme = \"{scheme}\"\nnumber = {NUMBER}\nstate-directory = \"{}\"\nmetrics = \"{A}:{METRICS}\"\n\
+             [controller]\naddress = \"{B}\"\nkey-file = \"key\"\n[role]\n{role}",
             folder.join("state").display()
         );
         fs::write(folder.join("agent.toml"), file).expect("written");
-        let tcp = HostTcp::only_live().unwrap_or_else(|why| panic!("{why}"));
+        let tcp = Mutex::new(HostTcp::only_live().unwrap_or_else(|why| panic!("{why}")));
         Some(Self { hosts, tcp, folder })
     }
 
@@ -73,12 +83,17 @@ impl Site {
         self.folder.join("agent.toml")
     }
 
-    fn state(&self) -> PathBuf {
+    pub(super) fn state(&self) -> PathBuf {
         self.folder.join("state")
     }
 
     /// An agent at `a`, started by `starter`, as far as its process.
     fn spawn(&self, words: &str, starter: &[&str]) -> Agent {
+        self.spawn_at(&self.hosts.a, &format!("{words} {}", self.file().display()), starter)
+    }
+
+    /// A daemon of this program.
+    pub(super) fn spawn_at(&self, node: &Netns, words: &str, starter: &[&str]) -> Agent {
         let log =
             fs::OpenOptions::new().create(true).append(true).open(self.folder.join("log")).expect("a log");
         let program = std::env::current_exe().expect("this program");
@@ -92,15 +107,15 @@ impl Site {
         };
         command
             .args(["--exact", "agent::child", "--nocapture", "--test-threads=1"])
-            .env(COMMAND, format!("{words} {}", self.file().display()))
+            .env(COMMAND, words)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a log"))
             .stderr(log);
-        Agent(self.hosts.a.enter(|| Ok(command.spawn().expect("started"))).expect("entered"))
+        Agent(node.enter(|| Ok(command.spawn().expect("started"))).expect("entered"))
     }
 
     /// An agent at `a` that answers.
-    fn start(&self) -> Agent {
+    pub(super) fn start(&self) -> Agent {
         self.start_by(&[])
     }
 
@@ -110,20 +125,20 @@ impl Site {
         agent
     }
 
-    fn ask(&self) -> Option<Status> {
+    pub(super) fn ask(&self) -> Option<Status> {
         agent::status(&self.state()).ok()
     }
 
-    fn status(&self) -> Status {
+    pub(super) fn status(&self) -> Status {
         agent::status(&self.state()).unwrap_or_else(|e| panic!("{e}\n{}", self.log()))
     }
 
-    fn log(&self) -> String {
+    pub(super) fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
     /// Waits until what is bound to come has come.
-    fn until(&self, what: &str, holds: impl Fn() -> bool) {
+    pub(super) fn until(&self, what: &str, holds: impl Fn() -> bool) {
         let begin = Instant::now();
         while !holds() {
             assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}\n{}", self.log());
@@ -132,9 +147,11 @@ impl Site {
     }
 
     /// Connections and listening sockets of `a`.
-    fn look(&mut self) -> Vec<Connection> {
-        let Self { hosts, tcp, .. } = self;
-        hosts.a.enter(|| Ok(tcp.look_at_all().expect("told"))).expect("entered")
+    pub(super) fn look(&self) -> Vec<Connection> {
+        self.hosts
+            .a
+            .enter(|| Ok(self.tcp.lock().expect("whole").look_at_all().expect("told")))
+            .expect("entered")
     }
 
     /// The congestion control of `a`.
@@ -145,7 +162,7 @@ impl Site {
     }
 
     /// Each is as the host makes them, and there are some.
-    fn assert_own(&mut self, when: &str) {
+    pub(super) fn assert_own(&self, when: &str) {
         let (own, all) = (self.control(), self.look());
         assert!(!all.is_empty(), "{when}");
         for connection in all {
@@ -157,7 +174,7 @@ impl Site {
     }
 
     /// What `a` has beside connections.
-    fn settings(&self) -> String {
+    pub(super) fn settings(&self) -> String {
         let node = self.hosts.a.name();
         ["sysctl -a -r ^net.(core|ipv4)", "ip -4 route show table all", "tc qdisc", "nft list ruleset"]
             .map(|command| run(&format!("ip netns exec {node} {command}")))
@@ -165,7 +182,7 @@ impl Site {
     }
 
     /// Byte by byte.
-    fn assert_settings(&self, before: &str, when: &str) {
+    pub(super) fn assert_settings(&self, before: &str, when: &str) {
         let now = self.settings();
         let differs = |(one, other): &(&str, &str)| one != other;
         let different: Vec<_> = before.lines().zip(now.lines()).filter(differs).collect();
@@ -180,20 +197,20 @@ impl Drop for Site {
 }
 
 /// A process, which ends with this.
-struct Agent(Child);
+pub(super) struct Agent(pub(super) Child);
 
 impl Agent {
-    fn signal(&self, signal: &str) {
+    pub(super) fn signal(&self, signal: &str) {
         run(&format!("kill -{signal} {}", self.0.id()));
     }
 
     /// Ends when told so.
-    fn stop(mut self) -> ExitStatus {
+    pub(super) fn stop(mut self) -> ExitStatus {
         self.signal("TERM");
         self.0.wait().expect("ended")
     }
 
-    fn kill(mut self) {
+    pub(super) fn kill(mut self) {
         self.0.kill().expect("killed");
         self.0.wait().expect("ended");
     }
@@ -276,7 +293,7 @@ const LONG: Duration = Duration::from_secs(600);
 
 #[test]
 fn an_agent_does_what_its_controller_says_for_as_long_as_it_says() {
-    let Some(mut site) = Site::new("an_agent_does_what_its_controller_says_for_as_long_as_it_says") else {
+    let Some(site) = Site::new("an_agent_does_what_its_controller_says_for_as_long_as_it_says") else {
         return;
     };
     let (mut controller, settings) = (Controller::new(&site), site.settings());
@@ -339,7 +356,7 @@ impl Site {
 /// at once, the rest when the next one starts.
 #[test]
 fn what_a_killed_agent_has_set_is_undone() {
-    let Some(mut site) = Site::new("what_a_killed_agent_has_set_is_undone") else { return };
+    let Some(site) = Site::new("what_a_killed_agent_has_set_is_undone") else { return };
     let (mut controller, settings) = (Controller::new(&site), site.settings());
     let seed = std::process::id().into();
     println!("seed {seed}");
@@ -420,7 +437,7 @@ fn an_agent_refuses_who_is_not_its_controller() {
 #[test]
 fn an_agent_needs_three_capabilities() {
     let test = "an_agent_needs_three_capabilities";
-    let Some(mut site) = Site::new(test) else { return };
+    let Some(site) = Site::new(test) else { return };
     if Command::new("setpriv").arg("--version").output().is_err() {
         skip(test, "no setpriv (package util-linux)");
         return;
@@ -456,7 +473,7 @@ fn an_agent_needs_three_capabilities() {
 /// A dry run listens, reports and logs, and sets nothing.
 #[test]
 fn a_dry_run_changes_nothing() {
-    let Some(mut site) = Site::new("a_dry_run_changes_nothing") else { return };
+    let Some(site) = Site::new("a_dry_run_changes_nothing") else { return };
     let mut controller = Controller::new(&site);
     let agent = site.spawn("dry-run", &[]);
     let _connection = site.hosts.connection();
@@ -472,7 +489,7 @@ fn a_dry_run_changes_nothing() {
 /// While nothing can be written down nothing is put in force, and what is goes on; then it works again.
 #[test]
 fn with_a_full_disk_nothing_is_put_in_force() {
-    let Some(mut site) = Site::new("with_a_full_disk_nothing_is_put_in_force") else { return };
+    let Some(site) = Site::new("with_a_full_disk_nothing_is_put_in_force") else { return };
     let (mut controller, state) = (Controller::new(&site), site.state());
     fs::create_dir_all(&state).expect("made");
     run(&format!("mount -t tmpfs -o size=64k,mode=750 bandmaster-test {}", state.display()));
@@ -523,7 +540,7 @@ fn fill(path: &Path) {
 #[test]
 fn nginx_and_h2load_go_on_under_an_agent() {
     let test = "nginx_and_h2load_go_on_under_an_agent";
-    let Some(mut site) = Site::new(test) else { return };
+    let Some(site) = Site::new(test) else { return };
     for (program, package) in [("nginx", "nginx-light"), ("h2load", "nghttp2-client")] {
         if Command::new(program)
             .arg("--version")
@@ -558,9 +575,9 @@ fn nginx_and_h2load_go_on_under_an_agent() {
 const REQUESTS: usize = 400;
 
 /// What clients have seen.
-struct Seen {
+pub(super) struct Seen {
     /// Requests a second.
-    rate: f64,
+    pub(super) rate: f64,
     /// Times of requests, the shortest first.
     times: Vec<Duration>,
 }
@@ -575,7 +592,7 @@ impl std::fmt::Display for Seen {
 
 impl Site {
     /// A web server at `a` with a file of 30 kB.
-    fn nginx(&self) -> Agent {
+    pub(super) fn nginx(&self) -> Agent {
         let folder = self.folder.join("web");
         fs::create_dir_all(&folder).expect("made");
         fs::write(folder.join("file"), [b'x'; 30_000]).expect("written");
@@ -605,7 +622,7 @@ impl Site {
     }
 
     /// Requests from `b`, and how many of their connections were set at `a`, as seen while they went on.
-    fn requests(&mut self) -> (Seen, usize) {
+    pub(super) fn requests(&self) -> (Seen, usize) {
         let log = self.folder.join("requests");
         let _ = fs::remove_file(&log);
         let start = || {

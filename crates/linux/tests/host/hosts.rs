@@ -175,6 +175,11 @@ impl Load {
         Self { received, ends, threads: vec![sender, receiver] }
     }
 
+    /// Bytes that have arrived.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
     /// Bytes that arrive in a second of the next `time`.
     pub(crate) fn rate(&self, time: Duration) -> f64 {
         let (begin, before) = (Instant::now(), self.received.load(Ordering::Relaxed));

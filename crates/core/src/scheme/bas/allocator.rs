@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::shares::{Claimant, Scope, fair_share, reallocate};
 use super::{AllocatorKind, FlowMeasurement, LinkCount, Settings, Share, Way as Reported, Word};
-use crate::control::{Controller, Observation, Outbox};
+use crate::control::{Controller, FlowKey, Observation, Outbox};
 use crate::fairness::{Demand, max_min};
 use crate::id::{FlowId, NodeId, PortId};
 use crate::runtime::inventory::{Inventory, Port};
@@ -82,8 +82,8 @@ pub(super) struct Allocator {
     now: Time,
     /// Who tells it of flows, and whether it is there.
     peers: BTreeMap<NodeId, bool>,
-    /// Every port's ends, of the domain or not.
-    ports: Vec<(NodeId, NodeId)>,
+    /// The ports of the domain and beyond, and where addresses are.
+    inventory: Inventory,
     /// Links inside the domain, by port, with the last count of flows.
     links: BTreeMap<PortId, Link>,
     /// Ways of the flows that hosts have told of; a flow's number is its host's own.
@@ -162,14 +162,15 @@ impl Allocator {
         let links = place.ports.iter().filter_map(known).collect();
         let peers = place.peers.iter().map(|(node, _)| (*node, true)).collect();
         let (ways, flows, outsides) = Default::default();
-        let ports = inventory.ports().map(|(_, port)| (port.from, port.to)).collect();
-        Self { settings, now: Time::ZERO, peers, ports, links, ways, flows, outsides }
+        let inventory = inventory.clone();
+        Self { settings, now: Time::ZERO, peers, inventory, links, ways, flows, outsides }
     }
 
     /// A host tells where the data of one of its flows go.
-    fn learn(&mut self, name: Name, Reported { ports, .. }: Reported) {
+    fn learn(&mut self, name: Name, Reported { key, ports }: Reported) {
+        let ports = if ports.is_empty() { self.way_of(name.0, &key).unwrap_or_default() } else { ports };
         let is_inside = |port: &PortId| self.links.contains_key(port);
-        let ends = |port: PortId| self.ports.get(port.index()).copied();
+        let ends = |port: PortId| self.inventory.port(port).map(|port| (port.from, port.to));
         let Some(first) = ports.iter().position(is_inside) else { return };
         let last = ports.iter().rposition(is_inside).unwrap_or(first);
         // The end of the way inside the domain that is not the controlled host is the edge router; beyond it lies the outside.
@@ -191,6 +192,12 @@ impl Allocator {
             }
         }
         self.ways.insert(name, Way { links, edge, outside });
+    }
+
+    /// Of a flow at `host`, which does not know the ports on the way: by its addresses.
+    fn way_of(&self, host: NodeId, key: &FlowKey) -> Option<Vec<PortId>> {
+        let (from, to) = (self.inventory.node_at(key.from.0), self.inventory.node_at(key.to.0));
+        if to == Some(host) { self.inventory.way(from?, host) } else { self.inventory.way(host, to?) }
     }
 
     fn count(&mut self, links: &[LinkCount]) {
@@ -479,8 +486,9 @@ mod tests {
     use core::net::{IpAddr, Ipv4Addr};
 
     use super::*;
-    use crate::control::{Action, FlowKey, Message, body};
+    use crate::control::{Action, Message, body};
     use crate::params::{Params, Value};
+    use crate::prefix::Prefix;
     use crate::scheme::bas::{ALLOCATOR, DEF, HOST};
 
     const SERVER: NodeId = NodeId(0);
@@ -673,6 +681,37 @@ mod tests {
             let way = &allocator.ways[&(server, FlowId(flow))];
             assert_eq!((way.edge, way.outside, way.links.len()), (edge, Some(outside), 2), "flow {flow}");
         }
+    }
+
+    /// A host that knows no ports tells addresses: the other end's is in a network behind a node.
+    #[test]
+    fn the_way_of_a_flow_follows_from_its_addresses() {
+        let mut inventory = Inventory::default();
+        let [server, edge, outside] = ["server", "r", "out"].map(|name| inventory.join(name));
+        let mut ports = Vec::new();
+        for (from, to) in [(server, edge), (edge, server), (edge, outside), (outside, edge)] {
+            ports.push(inventory.add_port(&format!("{}->{}", from.0, to.0), from, to, mbit(100.0)));
+        }
+        let (own, far) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([192, 0, 2, 7]));
+        inventory.add_network(Prefix::parse("10.0.0.1").unwrap(), server);
+        inventory.add_network(Prefix::parse("0.0.0.0/0").unwrap(), outside);
+        let params = Params::defaults(DEF.keys);
+        let peers = vec![(server, &HOST)];
+        let place = Place { peers, ports: ports[..2].to_vec(), ..Place::new(&ALLOCATOR, server, params) };
+        let mut allocator = Allocator::new(Settings::new(&place.params), &inventory, &place);
+        for (flow, from, to, link, beyond) in [(0, own, far, 0, 2), (1, far, own, 1, 3)] {
+            let key = FlowKey { from: (from, 80), to: (to, 7000), protocol: 6 };
+            allocator.learn((server, FlowId(flow)), Reported { key, ports: Vec::new() });
+            let way = &allocator.ways[&(server, FlowId(flow))];
+            assert_eq!(
+                (way.links.as_slice(), way.edge, way.outside),
+                (&[ports[link]][..], edge, Some(ports[beyond]))
+            );
+        }
+        // Nobody knows where this address is.
+        let nowhere = FlowKey { from: (own, 80), to: (IpAddr::from([0u16; 8]), 1), protocol: 6 };
+        allocator.learn((server, FlowId(2)), Reported { key: nowhere, ports: Vec::new() });
+        assert!(!allocator.ways.contains_key(&(server, FlowId(2))));
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{AllocatorKind, FlowMeasurement, Settings, Share, Way, Word, shares};
 use crate::control::{
-    Action, Controller, FlowEnd, FlowStart, FlowStats, Observation, Outbox, Refusal, Subject,
+    Action, Controller, FlowEnd, FlowStart, FlowStats, Gauges, Observation, Outbox, Refusal, Subject,
+    UNBOUNDED,
 };
 use crate::id::{FlowId, NodeId};
 use crate::time::{Span, Time};
@@ -27,6 +28,8 @@ pub(super) struct Host {
     waiting: BTreeSet<FlowId>,
     /// This host can move a window on with time.
     paces_receivers: bool,
+    /// When the allocator was last heard; none: its lease has ended, and flows go as they like.
+    heard: Option<Time>,
     next: Time,
 }
 
@@ -51,6 +54,26 @@ impl Host {
             allocator,
             flows: BTreeMap::new(),
             waiting: BTreeSet::new(),
+            heard: Some(Time::ZERO),
+        }
+    }
+
+    /// Without a word of the allocator for a lease, all flows are let go until it is heard again.
+    fn end_lease(&mut self, now: Time, out: &mut Outbox) {
+        let (Some(heard), Some(lease)) = (self.heard, self.settings.lease) else { return };
+        if self.flows.is_empty() {
+            // There is nothing that the allocator would answer.
+            self.heard = Some(now);
+            return;
+        }
+        if now.since(heard) < lease {
+            return;
+        }
+        self.heard = None;
+        self.waiting.clear();
+        for (flow, known) in &mut self.flows {
+            known.paced = None;
+            out.push(Action::SetWindow { flow: *flow, window: UNBOUNDED });
         }
     }
 
@@ -158,6 +181,7 @@ impl Controller for Host {
         match observation {
             Observation::Tick { flows, .. } => {
                 self.next = now + self.settings.measurement;
+                self.end_lease(now, out);
                 self.measure(flows, out);
             }
             Observation::FlowStarted(FlowStart { stats, key, route }) => {
@@ -172,7 +196,9 @@ impl Controller for Host {
                 self.flows.insert(stats.flow, known);
                 // Paced flows wait for their share, or many that start at once would overflow every queue.
                 let paced = self.settings.allocator == AllocatorKind::MaxMin;
-                if paced {
+                if self.heard.is_none() {
+                    // Nobody decides.
+                } else if paced {
                     self.waiting.insert(stats.flow);
                     out.push(Action::SetWindow { flow: stats.flow, window: Bytes::ZERO });
                 } else {
@@ -186,6 +212,7 @@ impl Controller for Host {
             }
             Observation::Message(message) if message.from == self.allocator => {
                 if let Some(Word::Shares(shares)) = message.read() {
+                    self.heard = Some(now);
                     shares.iter().for_each(|share| self.enforce(share, out));
                 }
             }
@@ -207,6 +234,12 @@ impl Controller for Host {
 
     fn wakeup(&self) -> Option<Time> {
         Some(self.next)
+    }
+
+    fn gauges(&self, gauges: &mut Gauges) {
+        if self.settings.lease.is_some() {
+            gauges.show("managed", if self.heard.is_some() { 1.0 } else { 0.0 });
+        }
     }
 }
 
@@ -280,6 +313,30 @@ mod tests {
         let said = tell(&mut host, &Observation::Tick { ports: &[], flows: &[] });
         let [Action::Send { body, .. }] = &said[..] else { panic!("{said:?}") };
         assert_eq!(postcard::from_bytes(body), Ok(Word::Flows(Vec::new())));
+    }
+
+    /// A lease of half a second: nothing is heard for so long, and what begins meanwhile is left alone, until a share comes.
+    #[test]
+    fn without_a_word_for_a_lease_flows_are_let_go() {
+        let mut params = Params::defaults(DEF.keys);
+        params.set("allocator", Value::Text("max-min".to_owned()));
+        params.set("lease", Value::Span(Span::from_millis(500)));
+        let mut host = Host::new(Settings::new(&params), ALLOCATOR);
+        let known = [stats(FlowEnd::Sender, Some(Span::from_millis(10)))];
+        let tick = |host: &mut Host, at: u64| {
+            let mut out = Outbox::default();
+            let tick = Observation::Tick { ports: &[], flows: &known };
+            host.on(Time::from_nanos(at * 1_000_000), &tick, &mut out);
+            out.drain().filter(|action| !matches!(action, Action::Send { .. })).collect::<Vec<_>>()
+        };
+        tell(&mut host, &start(known[0]));
+        assert!(matches!(give(&mut host, 10)[..], [Action::SetRate { .. }]));
+        assert_eq!(tick(&mut host, 499), []);
+        assert_eq!(tick(&mut host, 500), [Action::SetWindow { flow: FLOW, window: UNBOUNDED }]);
+        assert_eq!(tick(&mut host, 600), [], "once");
+        let begun = tell(&mut host, &start(known[0]));
+        assert!(matches!(begun[..], [Action::Send { .. }]), "{begun:?}");
+        assert!(matches!(give(&mut host, 10)[..], [Action::SetRate { .. }]));
     }
 
     /// 12 Mbit/s over 10 ms are 15,000 bytes, 9.987 frames.

@@ -15,6 +15,7 @@ pub use crate::control::Protocol;
 pub use crate::daemon::Log;
 use crate::id::{NodeId, PortId};
 use crate::params::{Params, Value, choice};
+pub use crate::prefix::Prefix;
 use crate::runtime::inventory::Inventory;
 use crate::scheme::{self, Place, er2bc};
 use crate::time::Span;
@@ -22,7 +23,7 @@ use crate::units::Rate;
 
 pub use keys::reference;
 pub use read::parse;
-pub use rule::{Match, Prefix};
+pub use rule::Match;
 
 /// A gateway as its file describes it: valid and complete.
 #[derive(Clone, Debug)]

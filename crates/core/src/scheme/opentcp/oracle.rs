@@ -8,7 +8,7 @@ use super::statistic::{PairState, Source, State, Statistic, TRAFFIC_HOSTS, TRAFF
 use super::switch::Schedule;
 use super::wire::{self, Body, Columns, Cue, HostReport, PortLink, SwitchReport, TrafficReport};
 use super::{AGENT, SWITCH, topology};
-use crate::control::{self, Action, Controller, Gauges, Observation, Outbox};
+use crate::control::{self, Action, Controller, Gauges, Observation, Outbox, Refusal, Subject};
 use crate::id::NodeId;
 use crate::runtime::inventory::Inventory;
 use crate::scheme::Place;
@@ -30,6 +30,8 @@ pub struct Oracle {
     hosts_report: bool,
     /// Agents and switches that have gone.
     away: BTreeSet<NodeId>,
+    /// Agents of which nobody knows where they are, until they are heard.
+    lost: BTreeSet<NodeId>,
     hosts_heard: BTreeMap<NodeId, (Time, HostReport)>,
     switches_heard: BTreeMap<(NodeId, u32), (Time, SwitchReport, Columns)>,
     /// The topology is asked for.
@@ -39,8 +41,10 @@ pub struct Oracle {
     epoch: Option<u64>,
     sequence: u32,
     schedule: Schedule,
-    /// Agents whose last CUE may still be in force.
-    cued: BTreeSet<NodeId>,
+    /// Agents whose last CUE may still be in force, and what it said.
+    cued: BTreeMap<NodeId, Tuning>,
+    /// Agents whose settings may change in a cycle.
+    rollout: usize,
     /// Agents that got one with a lease in the last cycle.
     leased: usize,
     coverage: f64,
@@ -114,16 +118,24 @@ impl Oracle {
             topology: collected.iter().any(|statistic| statistic.source == Source::Topology),
             matrix: Matrix::new(collected, inventory),
             away: BTreeSet::new(),
+            lost: BTreeSet::new(),
             hosts_heard: BTreeMap::new(),
             switches_heard: BTreeMap::new(),
             epoch: None,
             sequence: 0,
             schedule: Schedule::new(cycle, Span::ZERO),
-            cued: BTreeSet::new(),
+            cued: BTreeMap::new(),
+            rollout: usize::MAX,
             leased: 0,
             coverage: 0.0,
             policies,
         }
+    }
+
+    /// No more agents than so many get other settings in a cycle.
+    #[must_use]
+    pub fn rolling_out(self, rollout: usize) -> Self {
+        Self { rollout, ..self }
     }
 
     /// Nodes that ought to report.
@@ -217,9 +229,12 @@ impl Oracle {
         let fired: Vec<Option<&Rule>> = self.policies.iter().map(|policy| policy.decide(&values)).collect();
         let (Some(epoch), sequence) = (self.epoch, self.sequence) else { return };
         self.leased = 0;
+        let mut changed = 0;
         // Agents of the same policies get the same.
         let mut decisions: BTreeMap<&[usize], (Decision, Option<Vec<u8>>)> = BTreeMap::new();
-        for agent in self.agents.iter().filter(|agent| !self.away.contains(&agent.node)) {
+        let (away, lost) = (&self.away, &self.lost);
+        let is_there = |node: &NodeId| !away.contains(node) && !lost.contains(node);
+        for agent in self.agents.iter().filter(|agent| is_there(&agent.node)) {
             let (decision, bytes) = decisions.entry(&agent.policies).or_insert_with(|| {
                 let decision = combine(&self.policies, &fired, &agent.policies);
                 let bytes = cue(&decision, epoch, sequence).map(|cue| control::body(&Body::Cue(cue)));
@@ -227,9 +242,16 @@ impl Oracle {
             });
             let Some(bytes) = bytes else { continue };
             if decision.lease.is_some() {
-                self.cued.insert(agent.node);
+                if self.cued.get(&agent.node) != Some(&decision.tuning) {
+                    if changed == self.rollout {
+                        // Its lease ends, unless a later cycle comes first.
+                        continue;
+                    }
+                    changed += 1;
+                    self.cued.insert(agent.node, decision.tuning);
+                }
                 self.leased += 1;
-            } else if !self.cued.remove(&agent.node) {
+            } else if self.cued.remove(&agent.node).is_none() {
                 continue;
             }
             out.push(Action::Send { to: agent.node, body: bytes.clone() });
@@ -331,7 +353,14 @@ impl Controller for Oracle {
                 }
                 self.schedule.advance(now);
             }
+            Observation::Refused { subject: Subject::Node(node), why: Refusal::Unknown } => {
+                self.lost.insert(*node);
+                if self.cued.remove(node).is_some() {
+                    self.leased -= 1;
+                }
+            }
             Observation::Message(message) if !self.away.contains(&message.from) => {
+                self.lost.remove(&message.from);
                 match wire::read(message) {
                     Some(Body::Host(report)) if self.names.contains_key(&message.from) => {
                         let last = self.hosts_heard.get(&message.from).map(|(at, last)| (*at, last.sequence));
@@ -374,5 +403,11 @@ impl Controller for Oracle {
     fn gauges(&self, gauges: &mut Gauges) {
         gauges.show("coverage", self.coverage);
         gauges.show("cued", self.leased as f64);
+    }
+
+    fn account(&self, now: Time) -> Option<String> {
+        let state = self.state(now);
+        let lines = self.policies.iter().map(|policy| policy.explain(&state).to_string());
+        Some(lines.collect::<Vec<_>>().join("\n"))
     }
 }

@@ -1,5 +1,7 @@
 //! Congestion control policies, and what they decide on a state of the network.
 
+use core::fmt;
+
 use super::condition::{Condition, Term, Values};
 use super::statistic::{Source, State, Statistic};
 use crate::params::choice;
@@ -110,6 +112,29 @@ pub struct Step {
     pub unknown: Option<String>,
     /// The values that it compares.
     pub terms: Vec<Term>,
+}
+
+impl fmt::Display for Explanation {
+    /// In a line: the rule that fires, and each condition with the values that it compares.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.fired {
+            Some(rule) => write!(f, "`{}`: rule `{rule}` fires", self.policy)?,
+            None => write!(f, "`{}`: no rule fires", self.policy)?,
+        }
+        for Step { of, condition, holds, unknown, terms } in &self.steps {
+            let holds = if *holds { "holds" } else { "does not hold" };
+            write!(f, "; {of}: {condition} {holds}")?;
+            let shown = |term: &Term| match term.value {
+                Some(value) => format!("{} = {value}", term.text),
+                None => format!("{} has no data", term.text),
+            };
+            let because: Vec<String> = unknown.iter().cloned().chain(terms.iter().map(shown)).collect();
+            if !because.is_empty() {
+                write!(f, " ({})", because.join(", "))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Policy {

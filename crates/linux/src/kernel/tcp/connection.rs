@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::NAME;
 
 /// Bytes of `struct row`.
-pub(super) const ROW: usize = 160;
+pub(super) const ROW: usize = 168;
 
 /// A live connection, as its host sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +33,10 @@ pub struct Connection {
     pub srtt: Option<Span>,
     /// Least round-trip time; none before the first measurement.
     pub min_rtt: Option<Span>,
+    /// Round-trip time as its receiver measures it, from marks or from window to window; none before the first measurement.
+    pub receiver_rtt: Option<Span>,
+    /// Payload bytes of a segment that comes.
+    pub came_mss: u32,
     /// Payload bytes of a segment that it sends.
     pub mss: u32,
     /// Data segments sent, those sent again included.
@@ -54,7 +58,7 @@ pub struct Connection {
 }
 
 /// What a connection had before it was set.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Before {
     /// Congestion control.
@@ -65,6 +69,9 @@ pub struct Before {
     pub window_cap: u32,
     /// Most that leaves in a second, bytes; none: without a limit.
     pub pacing_rate: Option<u64>,
+    /// Most that the receiver's window offers, bytes; none: that was left alone.
+    #[serde(default)]
+    pub receive_window: Option<u32>,
 }
 
 impl Before {
@@ -78,6 +85,7 @@ impl Before {
             pacing_rate: Some(rate).filter(|rate| *rate != u64::MAX),
             least_timeout: tick * u64::from(u32_at(NAME + 8)),
             window_cap: u32_at(NAME + 12),
+            receive_window: None,
         })
     }
 }
@@ -125,6 +133,8 @@ impl Connection {
             control: control(&row[112..112 + NAME]),
             carries: row[62] != 0,
             before: Before::parse(&row[112 + NAME..], tick),
+            receiver_rtt: span(160),
+            came_mss: u32_at(164),
         }
     }
 }

@@ -16,7 +16,7 @@ const LONGEST_INTERFACE: usize = 15;
 /// # Errors
 /// Everything that is wrong with the text, each with its place.
 pub fn parse(file: &str, text: &str) -> Result<Deployment, Errors> {
-    daemon::parse(file, text, read)
+    daemon::parse(file, text, None, read)
 }
 
 fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {

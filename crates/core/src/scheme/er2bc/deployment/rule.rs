@@ -1,10 +1,9 @@
 //! Rules that packets fit, and how files write them.
 
-use std::net::IpAddr;
-
 use crate::control::Protocol;
 use crate::file::{Content, Reader, Section};
 use crate::params::Written;
+use crate::prefix::Prefix;
 use crate::qdisc::dscp;
 
 /// A rule that packets fit when each of its parts does; an absent part fits all.
@@ -22,54 +21,6 @@ pub struct Match {
     pub ports: Vec<(u16, u16)>,
 }
 
-/// A prefix of addresses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Prefix {
-    /// Its first address.
-    pub address: IpAddr,
-    /// Bits that count.
-    pub length: u8,
-}
-
-impl core::fmt::Display for Prefix {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "{}/{}", self.address, self.length)
-    }
-}
-
-impl Prefix {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let (address, length) = text.split_once('/').unzip();
-        let address: IpAddr = address
-            .unwrap_or(text)
-            .parse()
-            .map_err(|_| "is not an address or prefix such as \"10.1.0.0/16\"".to_owned())?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let length = match length {
-            None => most,
-            Some(bits) => bits
-                .parse()
-                .ok()
-                .filter(|bits| *bits <= most)
-                .ok_or_else(|| format!("has a length that is not a whole number from 0 to {most}"))?,
-        };
-        let first = match address {
-            IpAddr::V4(a) => IpAddr::V4((u32::from(a) & mask(u32::MAX, 32 - u32::from(length))).into()),
-            IpAddr::V6(a) => {
-                let shift = 128 - u32::from(length);
-                IpAddr::V6((u128::from(a) & u128::MAX.checked_shl(shift).unwrap_or(0)).into())
-            }
-        };
-        if first != address {
-            return Err(format!("has bits set behind the prefix: did you mean \"{first}/{length}\"?"));
-        }
-        Ok(Self { address, length })
-    }
-}
-
-fn mask(all: u32, shift: u32) -> u32 {
-    all.checked_shl(shift).unwrap_or(0)
-}
 pub(super) fn rule(reader: &mut Reader, section: &Section<'_>) -> Option<Match> {
     let errors_before = reader.errors.len();
     let keys = ["dscp", "source", "destination", "protocol", "ports"];

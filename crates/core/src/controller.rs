@@ -1,0 +1,557 @@
+//! What a controller is told: its file, the hosts that it may set, and the role that decides.
+//!
+//! The hosts and their secrets are in a file of their own, a line each: `NUMBER NAME SECRET`. A host that is added there and
+//! read is enrolled; one that is taken away is revoked.
+
+use core::fmt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use crate::agent::{DEFAULT_PORT, Scheme};
+use crate::daemon::{self, Log, many};
+use crate::file::{Errors, Files, Item, Layer, Reader, Section, Shape, TableDef, suggestion};
+use crate::id::NodeId;
+use crate::params::{Choice, Key, Kind, Params, Value, keys};
+use crate::prefix::Prefix;
+use crate::runtime::inventory::Inventory;
+use crate::scheme::opentcp::statistic::{Source, Statistic};
+use crate::scheme::{Place, Role, bas, opentcp};
+use crate::units::{Dimension, Rate};
+
+/// The controller, as its role numbers it.
+pub const OWN: NodeId = NodeId(0);
+
+/// A controller as its file describes it: valid and complete, but for the hosts.
+#[derive(Clone, Debug)]
+pub struct Deployment {
+    /// Its name among the daemons of the machine.
+    pub name: String,
+    /// What it decides.
+    pub scheme: Scheme,
+    /// Where its socket is bound.
+    pub listen: SocketAddr,
+    /// The file with the hosts and their secrets.
+    pub hosts_file: String,
+    /// Folder of what is kept from one life to the next.
+    pub state_directory: String,
+    /// Where metrics are served; none: nowhere.
+    pub metrics: Option<SocketAddr>,
+    /// Form of the log.
+    pub log: Log,
+    /// Parameters of the scheme's role.
+    pub params: Params,
+    /// Links of the network, as far as the scheme wants to know them.
+    pub links: Vec<Link>,
+    /// Where addresses are.
+    pub networks: Vec<(Prefix, String)>,
+}
+
+/// A link, each direction of which has this rate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Nodes at its ends.
+    pub ends: [String; 2],
+    /// Rate.
+    pub rate: Rate,
+}
+
+/// A host that has an agent.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Host {
+    /// Its number in messages.
+    pub number: u32,
+    /// Its name.
+    pub name: String,
+    /// What it shares with the controller.
+    pub secret: String,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Host({} {})", self.number, self.name)
+    }
+}
+
+static FILE: TableDef = TableDef {
+    header: "the file",
+    doc: "A bandmaster controller",
+    keys: &[keys! {
+        /// Version of the file format: 1
+        "version": Kind::Integer { min: 0, max: i64::MAX }, required;
+        /// What it decides
+        "scheme": Scheme::KIND, required;
+        /// File with the hosts, a line each: NUMBER NAME SECRET; `controller enroll` adds one
+        "hosts-file": Kind::Text, required;
+        /// Own address of the socket; absent: any, of IPv4
+        "listen-address": Kind::Text, optional;
+        /// Own UDP port
+        "listen-port": Kind::Integer { min: 1, max: 65_535 }, default DEFAULT_PORT;
+        /// Its name among the daemons of the machine; absent: that of the file, without `.toml`
+        "name": Kind::Text, optional;
+        /// Folder of what is kept from one start to the next; absent: `/var/lib/bandmaster/NAME`
+        "state-directory": Kind::Text, optional;
+        /// Address and port where metrics are served; absent: nowhere
+        "metrics": Kind::Text, optional;
+        /// Form of the log
+        "log": Log::KIND, default "logfmt";
+        /// How the scheme decides
+        "role": Kind::Nested, required;
+        /// bas: the links of the network
+        "links": Kind::Nested, optional;
+        /// bas: where addresses are
+        "networks": Kind::Nested, optional;
+    }],
+    selector: None,
+    nested: &[
+        ("role", Shape::Table(&ORACLE)),
+        ("links", Shape::Tables(&LINK)),
+        ("networks", Shape::Tables(&NETWORK)),
+    ],
+};
+
+const ORACLE_KEYS: &[Key] = keys! {
+    /// Policies, the first insists: files beside this one (`mine.toml`), or what ships (`bandmaster list`)
+    "policies": Kind::Files, required;
+    /// T instead of the cycle of the policies; leases change in proportion
+    "cycle": Kind::Quantity(Dimension::Span), optional;
+    /// Hosts whose settings change in a cycle, at most; absent: all
+    "rollout": Kind::Integer { min: 1, max: 1_000_000 }, optional;
+    /// Checks that are overruled: timescale
+    "force": Kind::TextList, optional;
+};
+
+static ORACLE: TableDef = TableDef {
+    header: "[role] of opentcp",
+    doc: "How the Oracle decides",
+    keys: &[ORACLE_KEYS],
+    selector: None,
+    nested: &[],
+};
+
+const DOMAIN_KEYS: &[Key] = keys! {
+    /// Nodes of the data centre; links between them are shared out
+    "domain": Kind::TextList, required;
+};
+
+static ALLOCATOR: TableDef = TableDef {
+    header: "[role] of bas",
+    doc: "How the allocator decides",
+    keys: &[DOMAIN_KEYS, bas::ROLE_KEYS],
+    selector: None,
+    nested: &[],
+};
+
+static LINK: TableDef = TableDef {
+    header: "[[links]]",
+    doc: "A link",
+    keys: &[keys! {
+        /// Nodes at its ends: hosts by the names that they have in the hosts-file, and others
+        "ends": Kind::TextList, required;
+        /// Its rate, the same in each direction
+        "rate": Kind::Quantity(Dimension::Rate), required;
+    }],
+    selector: None,
+    nested: &[],
+};
+
+static NETWORK: TableDef = TableDef {
+    header: "[[networks]]",
+    doc: "Where addresses are",
+    keys: &[keys! {
+        /// The node at which, or behind which, they are
+        "at": Kind::Text, required;
+        /// Addresses or prefixes; of several that fit the longest counts
+        "prefixes": Kind::TextList, required;
+    }],
+    selector: None,
+    nested: &[],
+};
+
+/// The keys of a controller's file, table by table, for their documentation.
+pub fn reference() -> Vec<(&'static str, Vec<&'static Key>)> {
+    let tables = [&FILE, &ORACLE, &ALLOCATOR, &LINK, &NETWORK];
+    tables.into_iter().map(|def| (def.header, def.keys_for(None))).collect()
+}
+
+/// Reads a controller's file. `file` is its name in messages, `beside` are the policies that it may name.
+///
+/// # Errors
+/// Everything that is wrong with the text, each with its place.
+pub fn parse(file: &str, text: &str, beside: &dyn Files) -> Result<Deployment, Errors> {
+    daemon::parse(file, text, Some(beside), read)
+}
+
+fn read(reader: &mut Reader<'_>, path: &str, root: &Item) -> Option<Deployment> {
+    let file = reader.section(&FILE, &Layer::new("", root));
+    daemon::version(reader, &file);
+    let name = daemon::name(reader, path, &file);
+    let state_directory = daemon::state_directory(reader, &file, name.as_deref());
+    let metrics = daemon::metrics(reader, &file);
+    let listen = listen(reader, &file);
+    let scheme = file.choice::<Scheme>("scheme")?;
+    let links = links(reader, &file);
+    let networks = networks(reader, &file);
+    let params = match scheme {
+        Scheme::OpenTcp => oracle(reader, &file),
+        Scheme::Bas => allocator(reader, &file, &links, &networks),
+    };
+    if scheme == Scheme::OpenTcp {
+        for key in ["links", "networks"].into_iter().filter(|key| file.item(key).is_some()) {
+            reader.fail_key(&file, key, "is of bas: OpenTCP's hosts tell all that there is to know");
+        }
+    }
+    Some(Deployment {
+        name: name?,
+        scheme,
+        listen: listen?,
+        hosts_file: file.text("hosts-file")?,
+        state_directory: state_directory?,
+        metrics,
+        log: file.choice("log")?,
+        params: params?,
+        links,
+        networks,
+    })
+}
+
+fn listen(reader: &mut Reader<'_>, file: &Section<'_>) -> Option<SocketAddr> {
+    let port = file.integer("listen-port").and_then(|n| u16::try_from(n).ok());
+    let Some(text) = file.text("listen-address") else {
+        return Some(SocketAddr::new([0; 4].into(), port?));
+    };
+    let address = text.parse::<IpAddr>().ok();
+    let why = match address {
+        None => Some("is not an IP address, such as \"192.0.2.1\""),
+        Some(address) => many(address),
+    };
+    if let Some(why) = why {
+        reader.fail_key(file, "listen-address", format!("\"{text}\" {why}"));
+        return None;
+    }
+    Some(SocketAddr::new(address?, port?))
+}
+
+fn links(reader: &mut Reader<'_>, file: &Section<'_>) -> Vec<Link> {
+    let mut links: Vec<Link> = Vec::new();
+    for layer in reader.tables(file, "links") {
+        let section = reader.section(&LINK, &layer);
+        let Some(ends) = section.list("ends") else { continue };
+        let Ok::<[String; 2], _>(ends) = ends.try_into() else {
+            reader.fail_key(&section, "ends", "are two nodes");
+            continue;
+        };
+        let rate = section.rate("rate");
+        if rate == Some(Rate::ZERO) {
+            reader.fail_key(&section, "rate", "must be more than nothing");
+        }
+        let is_same = |link: &Link| link.ends == ends || (link.ends[0] == ends[1] && link.ends[1] == ends[0]);
+        if ends[0] == ends[1] {
+            reader.fail_key(&section, "ends", "are the same node");
+        } else if links.iter().any(is_same) {
+            reader.fail_key(&section, "ends", "have a link already; write one with the rate of both");
+        } else if let Some(rate) = rate {
+            links.push(Link { ends, rate });
+        }
+    }
+    links
+}
+
+fn networks(reader: &mut Reader<'_>, file: &Section<'_>) -> Vec<(Prefix, String)> {
+    let mut networks: Vec<(Prefix, String)> = Vec::new();
+    for layer in reader.tables(file, "networks") {
+        let section = reader.section(&NETWORK, &layer);
+        for text in section.list("prefixes").unwrap_or_default() {
+            match Prefix::parse(&text) {
+                Err(why) => reader.fail_key(&section, "prefixes", format!("\"{text}\" {why}")),
+                Ok(prefix) => match networks.iter().find(|(known, _)| *known == prefix) {
+                    Some((_, node)) => {
+                        let what = format!("{prefix} is at `{node}` already");
+                        reader.fail_key(&section, "prefixes", what);
+                    }
+                    None => networks.extend(section.text("at").map(|node| (prefix, node))),
+                },
+            }
+        }
+    }
+    networks
+}
+
+/// The parameters of an Oracle. What its policies want to know, hosts have to tell: no switch reports to it.
+fn oracle(reader: &mut Reader<'_>, file: &Section<'_>) -> Option<Params> {
+    let layer = reader.table(file, "role");
+    let section = reader.section(&ORACLE, &layer);
+    let mut params = section.params(ORACLE_KEYS)?;
+    let policies = match opentcp::policies(&params.files("policies")) {
+        Ok(policies) => policies,
+        Err(why) => {
+            reader.fail_key(&section, "policies", why);
+            return None;
+        }
+    };
+    if let Err((key, why)) = opentcp::check_force(&params) {
+        reader.fail_key(&section, key, why);
+    }
+    let named = policies.iter().flat_map(|policy| policy.statistics.iter().map(|of| (&policy.name, *of)));
+    for (policy, Statistic { name, source, .. }) in named.filter(|(_, of)| of.source != Source::Host) {
+        let what = format!(
+            "of `{policy}` want `{name}`, which is measured by {}: nothing tells it to a controller yet",
+            source.who()
+        );
+        reader.fail_key_with(&section, "policies", what, "use policies about flows and hosts");
+    }
+    let cycle = params.optional("cycle", Params::span);
+    if cycle.is_some_and(|cycle| cycle < daemon::SHORTEST_CYCLE) {
+        let what = format!("{} is shorter than {}", cycle.unwrap_or_default(), daemon::SHORTEST_CYCLE);
+        reader.fail_key(&section, "cycle", what);
+    }
+    params.set("reports", Value::Bool(true));
+    Some(params)
+}
+
+/// The parameters of an allocator.
+fn allocator(
+    reader: &mut Reader<'_>,
+    file: &Section<'_>,
+    links: &[Link],
+    networks: &[(Prefix, String)],
+) -> Option<Params> {
+    let layer = reader.table(file, "role");
+    let section = reader.section(&ALLOCATOR, &layer);
+    let mut params = section.params(bas::ROLE_KEYS)?;
+    if let Err((key, why)) = bas::check_roles(&params) {
+        reader.fail_key(&section, key, why);
+    }
+    if section.text("allocator").as_deref() != Some("max-min") {
+        let what = "counts flows on every link, and no switch tells a controller yet";
+        reader.fail_key_with(&section, "allocator", what, "write \"max-min\"");
+    }
+    let known: BTreeSet<&str> = links.iter().flat_map(|link| &link.ends).map(String::as_str).collect();
+    let domain = section.list("domain")?;
+    let names: Vec<&str> = known.iter().copied().collect();
+    for node in domain.iter().filter(|node| !known.contains(node.as_str())) {
+        let what = format!("names `{node}`, which has no link; {}", suggestion(node, &names));
+        reader.fail_key(&section, "domain", what);
+    }
+    let inside = |name: &String| domain.contains(name);
+    if !links.iter().any(|link| link.ends.iter().all(inside)) {
+        reader.fail_key(&section, "domain", "has no link between two of its nodes");
+    }
+    for (prefix, node) in networks.iter().filter(|(_, node)| !known.contains(node.as_str())) {
+        let what = format!("have {prefix} at `{node}`, which has no link; {}", suggestion(node, &names));
+        reader.fail_key(file, "networks", what);
+    }
+    params.set("domain", Value::List(domain));
+    Some(params)
+}
+
+/// Reads the hosts: lines `NUMBER NAME SECRET`; empty lines and those that begin with `#` are left out. `file` is its name in
+/// messages.
+///
+/// # Errors
+/// What is wrong with the first line that is, with its number.
+pub fn hosts(file: &str, text: &str) -> Result<Vec<Host>, String> {
+    let (mut numbers, mut names) = (BTreeSet::new(), BTreeSet::new());
+    let mut hosts = Vec::new();
+    for (at, line) in (1..).zip(text.lines()) {
+        if line.trim().is_empty() || line.trim_start().starts_with('#') {
+            continue;
+        }
+        let wrong = |why: String| format!("{file}:{at}: {why}");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [number, name, secret] = words[..] else {
+            return Err(wrong(format!("has {} words; write NUMBER NAME SECRET", words.len())));
+        };
+        let number: u32 = number
+            .parse()
+            .ok()
+            .filter(|number| *number > 0)
+            .ok_or_else(|| wrong(format!("\"{number}\" is not a whole number from 1 to {}", u32::MAX)))?;
+        if !daemon::is_name(name) {
+            return Err(wrong(format!("\"{name}\" is not a name: {}", daemon::name_words())));
+        }
+        if !numbers.insert(number) {
+            return Err(wrong(format!("another host has number {number}")));
+        }
+        if !names.insert(name) {
+            return Err(wrong(format!("another host is called `{name}`")));
+        }
+        let (name, secret) = (name.to_owned(), secret.to_owned());
+        hosts.push(Host { number, name, secret });
+    }
+    Ok(hosts)
+}
+
+impl Deployment {
+    /// All that the controller knows of the network: itself, then the hosts in their order, then other nodes and the ports.
+    pub fn inventory(&self, hosts: &[Host]) -> Inventory {
+        let mut all = Inventory::default();
+        all.join("");
+        for host in hosts {
+            all.join(&host.name);
+        }
+        for Link { ends, rate } in &self.links {
+            let [one, other] = [all.join(&ends[0]), all.join(&ends[1])];
+            for (from, to) in [(one, other), (other, one)] {
+                let name = format!("{}->{}", all.name(from), all.name(to));
+                all.add_port(&name, from, to, *rate);
+            }
+        }
+        for (prefix, node) in &self.networks {
+            let node = all.join(node);
+            all.add_network(*prefix, node);
+        }
+        all
+    }
+
+    /// The role that decides for `hosts`, in the network of [`inventory`](Self::inventory).
+    ///
+    /// # Errors
+    /// When a host is not what the file says.
+    pub fn role(&self, hosts: &[Host], inventory: &Inventory) -> Result<Role, String> {
+        let agents = || (1..=hosts.len() as u32).map(NodeId);
+        let place = match self.scheme {
+            Scheme::OpenTcp => {
+                let peers = agents().map(|node| (node, &opentcp::AGENT)).collect();
+                Place { peers, ..Place::new(&opentcp::ORACLE, OWN, self.params.clone()) }
+            }
+            Scheme::Bas => {
+                self.has_places(hosts)?;
+                let domain = self.params.list("domain");
+                let inside: BTreeSet<NodeId> =
+                    domain.iter().filter_map(|name| inventory.node(name)).collect();
+                let of_domain = inventory
+                    .ports()
+                    .filter(|(_, port)| inside.contains(&port.from) && inside.contains(&port.to));
+                let ports = of_domain.map(|(number, _)| number).collect();
+                let peers = agents().map(|node| (node, &bas::HOST)).collect();
+                Place { peers, ports, ..Place::new(&bas::ALLOCATOR, OWN, self.params.clone()) }
+            }
+        };
+        Ok(Role::new(self.scheme.def(), place, inventory, None))
+    }
+
+    /// Each host has a link in the domain, and an address.
+    fn has_places(&self, hosts: &[Host]) -> Result<(), String> {
+        let domain = self.params.list("domain");
+        let mut addressed: BTreeMap<&str, usize> = BTreeMap::new();
+        for (_, node) in &self.networks {
+            *addressed.entry(node).or_default() += 1;
+        }
+        for Host { name, .. } in hosts {
+            let is_linked =
+                |link: &Link| link.ends.contains(name) && link.ends.iter().all(|end| domain.contains(end));
+            if !self.links.iter().any(is_linked) {
+                return Err(format!("host `{name}` has no link within the domain: write [[links]]"));
+            }
+            if !addressed.contains_key(name.as_str()) {
+                return Err(format!("host `{name}` has no address: write [[networks]] with at = \"{name}\""));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// No files stand beside a controller's.
+#[derive(Debug)]
+pub struct Nothing;
+
+impl Files for Nothing {
+    fn read(&self, _name: &str) -> Result<String, String> {
+        Err("there are no files here".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheme::Act;
+
+    const OPENTCP: &str = "version = 1\nscheme = \"opentcp\"\nhosts-file = \"hosts\"\n[role]\npolicies = [\"few-flows\"]\ncycle = \"1s\"\n";
+    const BAS: &str = "version = 1\nscheme = \"bas\"\nhosts-file = \"hosts\"\nlisten-address = \"::\"\n\
+                       [role]\nallocator = \"max-min\"\ndomain = [\"web\", \"edge\"]\n\
+                       [[links]]\nends = [\"web\", \"edge\"]\nrate = \"100mbit\"\n\
+                       [[links]]\nends = [\"edge\", \"wan\"]\nrate = \"50mbit\"\n\
+                       [[networks]]\nat = \"web\"\nprefixes = [\"10.0.0.1\"]\n\
+                       [[networks]]\nat = \"wan\"\nprefixes = [\"0.0.0.0/0\"]\n";
+
+    fn host(number: u32, name: &str) -> Host {
+        Host { number, name: name.to_owned(), secret: "0123456789abcdef".to_owned() }
+    }
+
+    fn read(text: &str) -> Deployment {
+        parse("main.toml", text, &Nothing).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    #[test]
+    fn an_oracle_has_the_agents_of_the_hosts() {
+        let deployment = read(OPENTCP);
+        assert_eq!(deployment.listen, "0.0.0.0:4742".parse().unwrap());
+        assert_eq!(deployment.state_directory, "/var/lib/bandmaster/main");
+        let hosts = [host(7, "web-1"), host(9, "web-2")];
+        let inventory = deployment.inventory(&hosts);
+        assert_eq!(inventory.node("web-2"), Some(NodeId(2)));
+        let role = deployment.role(&hosts, &inventory).expect("a role");
+        assert_eq!((role.place.role.name, role.place.node), ("oracle", OWN));
+        let peers: Vec<u32> = role.place.peers.iter().map(|(node, _)| node.0).collect();
+        assert_eq!((peers, role.place.role.acts), (vec![1, 2], &[Act::Send][..]));
+        assert!(role.built.controller.is_some());
+    }
+
+    #[test]
+    fn an_allocator_has_the_links_of_its_domain() {
+        let deployment = read(BAS);
+        let hosts = [host(1, "web")];
+        let inventory = deployment.inventory(&hosts);
+        let role = deployment.role(&hosts, &inventory).expect("a role");
+        let ports: Vec<u32> = role.place.ports.iter().map(|port| port.0).collect();
+        assert_eq!((role.place.role.name, ports), ("allocator", vec![0, 1]));
+        assert_eq!(inventory.node_at([10, 0, 0, 1].into()), inventory.node("web"));
+        let why =
+            |hosts: &[Host]| deployment.role(hosts, &deployment.inventory(hosts)).err().unwrap_or_default();
+        assert!(why(&[host(2, "db")]).contains("host `db` has no link within the domain"));
+    }
+
+    #[test]
+    fn errors_name_the_place_the_value_and_what_is_allowed() {
+        for (text, change, expected) in [
+            (OPENTCP, ("few-flows", "few-flow"), "few-flows"),
+            (OPENTCP, ("few-flows", "opentcp1"), "`link.utilization`, which is measured by switches"),
+            (OPENTCP, ("1s", "1ms"), "1ms is shorter than 100ms"),
+            (OPENTCP, ("cycle", "cycel"), "did you mean"),
+            (OPENTCP, ("[role]", "[[networks]]\nat = \"a\"\nprefixes = [\"::/0\"]\n[role]"), "is of bas"),
+            (BAS, ("max-min", "bas"), "write \"max-min\""),
+            (BAS, ("domain = [\"web\", \"edge\"]", "domain = [\"web\", \"egde\"]"), "did you mean `edge`?"),
+            (BAS, ("domain = [\"web\", \"edge\"]", "domain = [\"web\", \"wan\"]"), "no link between two"),
+            (BAS, ("10.0.0.1", "10.0.0.1/8"), "did you mean \"10.0.0.0/8\"?"),
+            (BAS, ("10.0.0.1", "0.0.0.0/0"), "0.0.0.0/0 is at `web` already"),
+            (BAS, ("ends = [\"web\", \"edge\"]", "ends = [\"web\"]"), "are two nodes"),
+            (BAS, ("ends = [\"web\", \"edge\"]", "ends = [\"wan\", \"edge\"]"), "have a link already"),
+            (BAS, ("50mbit", "0mbit"), "rate"),
+            (BAS, ("at = \"wan\"", "at = \"lan\""), "at `lan`, which has no link"),
+            (BAS, ("listen-address = \"::\"", "listen-address = \"gw\""), "is not an IP address"),
+        ] {
+            assert!(text.contains(change.0), "{change:?}");
+            let said = parse("c.toml", &text.replacen(change.0, change.1, 1), &Nothing).err();
+            let said = said.map(|e| e.to_string()).unwrap_or_else(|| panic!("{change:?} is taken"));
+            assert!(said.contains("c.toml:") && said.contains(expected), "{change:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn hosts_are_lines() {
+        let text = "# number name secret\n\n7 web-1 0123456789abcdef\n 9\tweb-2  fedcba9876543210\n";
+        let read = hosts("h", text).expect("hosts");
+        assert_eq!((read.len(), read[1].number, read[1].secret.as_str()), (2, 9, "fedcba9876543210"));
+        for (text, expected) in [
+            ("7 web", "h:1: has 2 words; write NUMBER NAME SECRET"),
+            ("\n0 web s", "h:2: \"0\" is not a whole number from 1"),
+            ("x web s", "\"x\" is not a whole number"),
+            ("1 we/b s", "\"we/b\" is not a name"),
+            ("1 a s\n1 b s", "h:2: another host has number 1"),
+            ("1 a s\n2 a s", "h:2: another host is called `a`"),
+        ] {
+            let said = hosts("h", text).expect_err(text);
+            assert!(said.contains(expected), "{said}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The running controller: one thread that waits for datagrams, signals and the next wake-up of its role.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bandmaster_core::control::Observation;
+use bandmaster_core::controller::OWN;
+use bandmaster_core::runtime::Runner;
+use bandmaster_core::runtime::inventory::Change;
+use bandmaster_core::time::{Span, Time};
+use sd_notify::NotifyState;
+use tracing::{debug, error, info};
+
+use super::machine::Machine;
+use super::{Loaded, load, metrics, status};
+use crate::daemon::Error;
+use crate::daemon::signals::{End, Signals, log_to_stderr};
+
+/// How often what has happened is kept and told.
+const BEAT: Span = Span::from_secs(1);
+/// The gauge that says how many hosts have been told to set something.
+const CUED: &str = "cued";
+
+/// Runs the controller that `file` describes until a signal ends it. `observes`: it decides and logs, and tells hosts nothing.
+///
+/// # Errors
+/// When a file is wrong, another controller runs with the state directory, or it fails on the way.
+pub fn run(file: &Path, observes: bool) -> Result<End, Error> {
+    let loaded = load(file)?;
+    log_to_stderr(loaded.deployment.log);
+    let signals = Signals::new()?;
+    let address = loaded.deployment.metrics;
+    let machine = Machine::new(&loaded, observes)?;
+    status::serve(machine.folder(), Arc::clone(&machine.shared))?;
+    if let Some(address) = address {
+        metrics::serve(address, Arc::clone(&machine.shared))?;
+    }
+    let mut controller = Controller { runner: runner(loaded)?, machine, next_beat: Time::ZERO, cued: None };
+    let end = controller.until_signal(&signals);
+    let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
+    controller.machine.end();
+    end
+}
+
+fn runner(loaded: Loaded) -> Result<Runner, Error> {
+    Runner::new::<Machine>(vec![loaded.role], loaded.inventory)
+        .map_err(|lacks| Error::Missing(format!("error: {lacks}")))
+}
+
+struct Controller {
+    runner: Runner,
+    machine: Machine,
+    next_beat: Time,
+    /// Hosts that were told to set something, at the last decision.
+    cued: Option<f64>,
+}
+
+impl Controller {
+    fn until_signal(&mut self, signals: &Signals) -> Result<End, Error> {
+        let now = self.machine.clock.now();
+        self.runner.begin(&mut self.machine, now);
+        // Without a service manager there is nobody to tell.
+        let _ = sd_notify::notify(false, &[NotifyState::Ready]);
+        let deployment = &self.machine.loaded.deployment;
+        info!(file = %self.machine.loaded.file.display(), listen = %deployment.listen, "begins");
+        loop {
+            if let Some(end) = signals.end() {
+                return Ok(end);
+            }
+            if signals.reload() {
+                self.reload();
+            }
+            let now = self.machine.clock.now();
+            if let Some(due) = self.machine.wake_at.take_if(|at| *at <= now) {
+                self.runner.wake(&mut self.machine, 0, due, now);
+                self.account(now);
+            }
+            if self.next_beat <= now {
+                self.next_beat = now + BEAT;
+                for node in self.machine.beat(self.runner.refusals()) {
+                    self.runner.change(&mut self.machine, now, node, Change::Leave);
+                }
+                let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
+            }
+            let next = self.machine.wake_at.map_or(self.next_beat, |at| at.min(self.next_beat));
+            signals.wait(&self.machine.socket, next.since(self.machine.clock.now()))?;
+            while let Some((message, change)) = self.machine.receive() {
+                let now = self.machine.clock.now();
+                if let Some(change) = change {
+                    info!(host = %self.machine.name(message.from), "is heard again");
+                    self.runner.change(&mut self.machine, now, message.from, change);
+                }
+                self.runner.observe(&mut self.machine, now, OWN, &Observation::Message(&message));
+                if self.machine.wake_at.is_some_and(|at| at <= now) || self.next_beat <= now {
+                    // Messages may come faster than they are read.
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Logs a decision that differs from the last, with the values that made it.
+    fn account(&mut self, now: Time) {
+        let cued = self.machine.shown().iter().find(|(name, _)| *name == CUED).map(|(_, value)| *value);
+        let (before, role) = (std::mem::replace(&mut self.cued, cued), self.runner.roles().next());
+        let account = role.and_then(|role| role.built.controller.as_ref()?.account(now));
+        if let Some(account) = &account {
+            for line in account.lines() {
+                if before == cued {
+                    debug!(hosts = cued, why = line, "decides as before");
+                } else {
+                    info!(hosts = cued, why = line, "decides");
+                }
+            }
+        }
+        self.machine.tell_account(account);
+    }
+
+    /// Reads the files again. What is wrong changes nothing.
+    fn reload(&mut self) {
+        let loaded = match load(&self.machine.loaded.file) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                error!(%error, "the files are wrong: the controller goes on as before");
+                return;
+            }
+        };
+        let (old, new) = (&self.machine.loaded.deployment, &loaded.deployment);
+        let same = old.scheme == new.scheme
+            && old.listen == new.listen
+            && old.state_directory == new.state_directory
+            && old.metrics == new.metrics;
+        if !same {
+            error!(
+                "scheme, socket, state directory and metrics need a restart: the controller goes on as before"
+            );
+            return;
+        }
+        self.machine.take(&loaded);
+        let hosts = loaded.hosts.len();
+        match runner(loaded) {
+            Ok(runner) => self.runner = runner,
+            Err(error) => return error!(%error, "the controller goes on as before"),
+        }
+        let now = self.machine.clock.now();
+        self.machine.wake_at = None;
+        self.runner.begin(&mut self.machine, now);
+        info!(hosts, "has read its files again");
+    }
+}

@@ -1,0 +1,345 @@
+//! The network as a controller sees it: hosts that tell and are told, over one socket.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+use bandmaster_core::agent::{CONTROLLER, Scheme};
+use bandmaster_core::control::{Gauges, Message, Refusal};
+use bandmaster_core::controller::Host as Told;
+use bandmaster_core::id::NodeId;
+use bandmaster_core::params::Params;
+use bandmaster_core::runtime::envelope::{Forged, Key, Line, sender};
+use bandmaster_core::runtime::inventory::Change;
+use bandmaster_core::runtime::{Host, Refusals};
+use bandmaster_core::scheme::Act;
+use bandmaster_core::time::{Span, Time};
+use tracing::{debug, info, warn};
+
+use super::status::{HostStatus, Shared, Status, lock};
+use super::{HALTED, Loaded};
+use crate::daemon::Error;
+use crate::daemon::clock::{Clock, seconds_of_day};
+use crate::daemon::state::{Slab, State};
+
+/// Bytes of a datagram that are taken.
+const MOST_DATAGRAM: usize = 65_536;
+/// Room for what comes while the role decides: reports of some 100,000 hosts.
+const RECEIVE_BUFFER: usize = 64 << 20;
+/// File of the highest numbers heard of each host.
+const HEARD: &str = "heard";
+/// Bytes of an entry of that file: the host's number, and the one heard.
+const ENTRY: usize = 12;
+/// A host of BAS that has told nothing for so many measurement intervals is away, and its flows with it.
+const SILENT_INTERVALS: u64 = 20;
+/// How many silent hosts a status names.
+const NAMED: usize = 20;
+
+/// Nothing is journaled: a controller changes nothing on its own machine.
+type Nothing = ();
+
+/// The hosts.
+pub(super) struct Machine {
+    pub(super) loaded: LoadedParts,
+    pub(super) clock: Clock,
+    pub(super) socket: UdpSocket,
+    pub(super) shared: Shared,
+    /// When the role wants to be woken.
+    pub(super) wake_at: Option<Time>,
+    state: State<Nothing>,
+    heard: Slab,
+    peers: Vec<Peer>,
+    /// By a host's number: its place in `peers`, and its node less one.
+    by_number: BTreeMap<u32, usize>,
+    /// Decides, and tells nobody.
+    observes: bool,
+    halted: bool,
+    /// Messages that were not sent because of that.
+    held: u64,
+    shown: Vec<(&'static str, f64)>,
+    counts: Counts,
+    buffer: Vec<u8>,
+}
+
+/// What of a [`Loaded`] stays when its role has gone to a runner.
+pub(super) struct LoadedParts {
+    pub(super) file: std::path::PathBuf,
+    pub(super) deployment: bandmaster_core::controller::Deployment,
+    hosts: Vec<Told>,
+}
+
+/// A host.
+struct Peer {
+    line: Line,
+    /// Where its last valid message came from.
+    address: Option<SocketAddr>,
+    heard: Option<Time>,
+    away: bool,
+}
+
+#[derive(Default)]
+struct Counts {
+    messages: u64,
+    sent: u64,
+    send_errors: u64,
+    refused: super::Refused,
+}
+
+impl Machine {
+    /// Makes ready; nothing is said yet. The role of `loaded` is left to the caller.
+    pub(super) fn new(loaded: &Loaded, observes: bool) -> Result<Self, Error> {
+        let deployment = &loaded.deployment;
+        let state = State::<Nothing>::hold(std::path::Path::new(&deployment.state_directory))?;
+        state.hold_as(&format!("controller `{}`", deployment.name))?;
+        let heard = state.slab(HEARD)?;
+        let listen = deployment.listen;
+        let failed = |error: io::Error| Error::Failed(format!("error: udp {listen}: {error}"));
+        let socket = UdpSocket::bind(listen).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        // As much as this user may have.
+        let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER);
+        let clock = Clock::of_day();
+        let status = Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            name: deployment.name.clone(),
+            process: std::process::id(),
+            file: loaded.file.display().to_string(),
+            scheme: deployment.scheme.def().name.to_owned(),
+            listen: listen.to_string(),
+            observes,
+            started: Some(clock.now()),
+            clock: Some(clock),
+            ..Status::default()
+        };
+        let mut machine = Self {
+            loaded: LoadedParts {
+                file: loaded.file.clone(),
+                deployment: deployment.clone(),
+                hosts: Vec::new(),
+            },
+            clock,
+            socket,
+            shared: Arc::new(status.into()),
+            wake_at: None,
+            state,
+            heard,
+            peers: Vec::new(),
+            by_number: BTreeMap::new(),
+            observes,
+            halted: false,
+            held: 0,
+            shown: Vec::new(),
+            counts: Counts::default(),
+            buffer: vec![0; MOST_DATAGRAM],
+        };
+        machine.take(loaded);
+        machine.look_for_halt();
+        Ok(machine)
+    }
+
+    pub(super) fn folder(&self) -> &std::path::Path {
+        self.state.folder()
+    }
+
+    /// Takes over files that were read again. What is known of hosts that are still the same stays.
+    pub(super) fn take(&mut self, loaded: &Loaded) {
+        let before: BTreeMap<u32, u64> = self.heard_before();
+        let mut known: BTreeMap<Told, Peer> =
+            std::mem::take(&mut self.loaded.hosts).into_iter().zip(self.peers.drain(..)).collect();
+        let epoch = seconds_of_day();
+        let peer = |(host, key): (&Told, &Key)| {
+            known.remove(host).map(|peer| Peer { away: false, ..peer }).unwrap_or_else(|| {
+                let line = Line::new(key.clone(), NodeId(CONTROLLER), NodeId(host.number), epoch);
+                let line = line.after(before.get(&host.number).copied().unwrap_or(0));
+                Peer { line, address: None, heard: None, away: false }
+            })
+        };
+        self.peers = loaded.hosts.iter().zip(&loaded.keys).map(peer).collect();
+        self.by_number = loaded.hosts.iter().map(|host| host.number).zip(0..).collect();
+        self.loaded = LoadedParts {
+            file: loaded.file.clone(),
+            deployment: loaded.deployment.clone(),
+            hosts: loaded.hosts.clone(),
+        };
+    }
+
+    /// Numbers heard in a life before, so that a message recorded then is refused in this one.
+    fn heard_before(&self) -> BTreeMap<u32, u64> {
+        let (entries, _) = self.heard.content.as_chunks::<ENTRY>();
+        let parse = |entry: &[u8; ENTRY]| {
+            let [a, b, c, d, number @ ..] = *entry;
+            (u32::from_be_bytes([a, b, c, d]), u64::from_be_bytes(number))
+        };
+        entries.iter().map(parse).collect()
+    }
+
+    /// Keeps what was heard. Of the last second before a `kill -9` it may not know.
+    fn keep_heard(&mut self) {
+        let mut bytes = Vec::with_capacity(self.peers.len() * ENTRY);
+        for (Told { number, .. }, peer) in self.loaded.hosts.iter().zip(&self.peers) {
+            if peer.line.heard() > 0 {
+                bytes.extend(number.to_be_bytes());
+                bytes.extend(peer.line.heard().to_be_bytes());
+            }
+        }
+        if let Err(error) = self.heard.write(bytes) {
+            debug!(%error, "cannot write down which messages were heard");
+        }
+    }
+
+    fn look_for_halt(&mut self) {
+        let halted = self.state.folder().join(HALTED).exists();
+        if halted != self.halted {
+            if halted {
+                warn!("halted: nothing is said, and leases end; `bandmaster controller resume` goes on");
+            } else {
+                info!("goes on");
+            }
+        }
+        self.halted = halted;
+    }
+
+    /// A valid message that has come, and whether its host was away; none when nothing is left.
+    pub(super) fn receive(&mut self) -> Option<(Message, Option<Change>)> {
+        loop {
+            let (length, from) = match self.socket.recv_from(&mut self.buffer) {
+                Ok(came) => came,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // Nothing is there, or a datagram of ours came back: the loop looks again.
+                Err(_) => return None,
+            };
+            let bytes = &self.buffer[..length];
+            let place = sender(bytes)
+                .ok_or(Forged::Length)
+                .and_then(|host| self.by_number.get(&host.0).copied().ok_or(Forged::Sender(host)));
+            let opened = place.and_then(|place| Ok((place, self.peers[place].line.open(bytes)?)));
+            match opened {
+                Ok((place, message)) if message.scheme == self.loaded.deployment.scheme.def().code => {
+                    let now = self.clock.now();
+                    let peer = &mut self.peers[place];
+                    self.counts.messages += 1;
+                    peer.heard = Some(now);
+                    peer.address = Some(from);
+                    let back = std::mem::take(&mut peer.away).then_some(Change::Join);
+                    return Some((Message { from: node(place), ..message }, back));
+                }
+                Ok(_) => self.counts.refused.scheme += 1,
+                Err(why) => self.counts.refused.count(why),
+            }
+        }
+    }
+
+    /// Once a second: keeps and tells what is to be kept and told. Hosts that have fallen silent.
+    pub(super) fn beat(&mut self, refusals: &Refusals) -> Vec<NodeId> {
+        self.look_for_halt();
+        self.keep_heard();
+        let now = self.clock.now();
+        let silence = silence(self.loaded.deployment.scheme, &self.loaded.deployment.params);
+        let mut gone = Vec::new();
+        for (place, peer) in self.peers.iter_mut().enumerate() {
+            let is_silent = silence.zip(peer.heard).is_some_and(|(most, heard)| now.since(heard) > most);
+            if is_silent && !peer.away {
+                peer.away = true;
+                gone.push(node(place));
+            }
+        }
+        for node in &gone {
+            info!(host = %self.name(*node), "is silent: it counts as away");
+        }
+        self.tell(refusals, now);
+        gone
+    }
+
+    fn tell(&self, refusals: &Refusals, now: Time) {
+        let heard = self.peers.iter().filter(|peer| peer.heard.is_some()).count();
+        let silent = |(host, peer): (&Told, &Peer)| match peer.heard {
+            Some(_) if !peer.away => None,
+            heard => Some(HostStatus {
+                name: host.name.clone(),
+                number: host.number,
+                last_message: heard.map(|heard| now.since(heard).as_secs_f64()),
+            }),
+        };
+        let mut status = lock(&self.shared);
+        status.hosts = self.peers.len() as u64;
+        status.hosts_heard = heard as u64;
+        status.silent = self.loaded.hosts.iter().zip(&self.peers).filter_map(silent).take(NAMED).collect();
+        status.halted = self.halted;
+        status.messages = self.counts.messages;
+        status.sent = self.counts.sent;
+        status.held = self.held;
+        status.send_errors = self.counts.send_errors;
+        status.refused = self.counts.refused;
+        status.shown = self.shown.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        status.refused_acts =
+            Self::ACTS.iter().map(|act| (act.name().to_owned(), refusals.of(*act))).collect();
+    }
+
+    /// What the role shows.
+    pub(super) fn shown(&self) -> &[(&'static str, f64)] {
+        &self.shown
+    }
+
+    /// What the role says of its last decision.
+    pub(super) fn tell_account(&self, account: Option<String>) {
+        if let Some(account) = account {
+            lock(&self.shared).account = account.lines().map(str::to_owned).collect();
+        }
+    }
+
+    pub(super) fn name(&self, node: NodeId) -> &str {
+        node.index().checked_sub(1).and_then(|at| self.loaded.hosts.get(at)).map_or("", |host| &host.name)
+    }
+
+    pub(super) fn end(&mut self) {
+        self.keep_heard();
+    }
+}
+
+/// The node of the host at `place` in its file.
+fn node(place: usize) -> NodeId {
+    NodeId(place as u32 + 1)
+}
+
+/// A host that says nothing for longer is away; none: its role notes by itself how old statistics are.
+fn silence(scheme: Scheme, params: &Params) -> Option<Span> {
+    match scheme {
+        Scheme::OpenTcp => None,
+        Scheme::Bas => Some(params.span("measurement-interval") * SILENT_INTERVALS),
+    }
+}
+
+impl Host for Machine {
+    const ACTS: &'static [Act] = &[Act::Send];
+
+    fn wake(&mut self, _role: usize, at: Time) {
+        self.wake_at = Some(at);
+    }
+
+    fn show(&mut self, _role: usize, _now: Time, gauges: &Gauges) {
+        self.shown.clear();
+        self.shown.extend(gauges.values());
+    }
+
+    fn send(&mut self, _now: Time, to: NodeId, message: Message) -> Result<(), Refusal> {
+        let peer = to.index().checked_sub(1).and_then(|at| self.peers.get_mut(at)).ok_or(Refusal::Unknown)?;
+        // It has not been heard since the start: nobody knows where it is.
+        let address = peer.address.ok_or(Refusal::Unknown)?;
+        if self.observes || self.halted {
+            self.held += 1;
+            return Ok(());
+        }
+        let bytes = peer.line.seal(&message);
+        match self.socket.send_to(&bytes, address) {
+            Ok(_) => {
+                self.counts.sent += 1;
+                Ok(())
+            }
+            Err(_) => {
+                self.counts.send_errors += 1;
+                Err(Refusal::Busy)
+            }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The controller as a process of its own, and the agent that it decides for.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bandmaster_core::rng::Stream;
+use bandmaster_linux::controller::{self, Status};
+
+use super::agent::{Agent, NUMBER, SECRET, Site};
+use super::hosts::{B, Hosts, Load, RATE, run};
+
+/// Sets what is easily seen, when few flows are live.
+const POLICY: &str = "version = 1\nname = \"test\"\ngoal = \"to be seen\"\ncycle = \"CYCLE\"\n\
+                      statistics = [\"flows.live\"]\n[[rules]]\nname = \"few\"\nwhen = \"sum(flows.live) < 50\"\n\
+                      [rules.set]\ninitial-window = 25\nmin-rto = \"8ms\"\n";
+const PORT: u16 = 4742;
+
+/// A site with a controller at `b`.
+struct Network {
+    site: Site,
+}
+
+impl Network {
+    fn oracle(test: &str, cycle: &str) -> Option<Self> {
+        let role = format!("cycle = \"{cycle}\"\nlook = \"{cycle}\"\n");
+        let network = Self { site: Site::of(test, "opentcp", &role)? };
+        fs::write(network.site.folder.join("policy.toml"), POLICY.replace("CYCLE", cycle)).expect("written");
+        network.write("opentcp", "[role]\npolicies = [\"policy.toml\"]\nforce = [\"timescale\"]\n");
+        Some(network)
+    }
+
+    fn allocator(test: &str, domain: &str) -> Option<Self> {
+        let role = "allocator = \"max-min\"\nlease = \"1s\"\n";
+        let network = Self { site: Site::of(test, "bas", role)? };
+        network.write("bas", &format!("[role]\n{role}{domain}"));
+        Some(network)
+    }
+
+    fn write(&self, scheme: &str, rest: &str) {
+        let folder = &self.site.folder;
+        let secret = std::str::from_utf8(SECRET).expect("text");
+        let hosts = folder.join("hosts");
+        fs::write(&hosts, format!("# of the test\n{NUMBER} a {secret}\n")).expect("written");
+        fs::set_permissions(&hosts, fs::Permissions::from_mode(0o600)).expect("set");
+        let file = format!(
+            "version = 1\nscheme = \"{scheme}\"\nhosts-file = \"hosts\"\nstate-directory = \"{}\"\n{rest}",
+            self.state().display()
+        );
+        fs::write(self.file(), file).expect("written");
+    }
+
+    fn file(&self) -> PathBuf {
+        self.site.folder.join("controller.toml")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.site.folder.join("controller")
+    }
+
+    /// A controller that answers.
+    fn start(&self) -> Agent {
+        let words = format!("control {}", self.file().display());
+        let controller = self.site.spawn_at(&self.site.hosts.b, &words, &[]);
+        let process = controller.0.id();
+        self.site.until("the controller answers", || {
+            controller::status(&self.state()).is_ok_and(|status| status.process == process)
+        });
+        controller
+    }
+
+    fn status(&self) -> Status {
+        controller::status(&self.state()).unwrap_or_else(|e| panic!("{e}\n{}", self.site.log()))
+    }
+
+    fn in_force(&self) -> bool {
+        self.site.ask().is_some_and(|status| status.in_force.is_some())
+    }
+}
+
+/// What one command stops, and what a policy's values are.
+#[test]
+fn a_controller_sets_its_hosts_until_it_is_halted() {
+    let Some(network) = Network::oracle("a_controller_sets_its_hosts_until_it_is_halted", "1s") else {
+        return;
+    };
+    let settings = network.site.settings();
+    let agent = network.site.start();
+    let process = network.start();
+    network.site.until("settings are in force", || network.in_force());
+    let (here, there) = network.site.hosts.connection();
+    let told = Hosts::ss(&network.site.hosts.a, "state established");
+    assert!(told.contains("cwnd:25 "), "{told}");
+    let status = network.status();
+    assert_eq!((status.hosts, status.hosts_heard, status.held), (1, 1, 0), "{status}");
+    let why = "`test`: rule `few` fires; few: sum(flows.live) < 50 holds (sum(flows.live) = 0)";
+    assert_eq!(status.account, [why], "{status}");
+    assert!(
+        network.site.log().contains("msg=decides") || network.site.log().contains("message=decides"),
+        "{}",
+        network.site.log()
+    );
+
+    assert!(
+        controller::halt(&network.state()).expect("halted")
+            && !controller::halt(&network.state()).expect("halted")
+    );
+    let begin = Instant::now();
+    network.site.until("the lease has ended", || !network.in_force());
+    // A lease of three cycles, a second until it is seen, and a cycle in which one went out.
+    assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
+    network.site.assert_own("halted");
+    let status = network.status();
+    assert!(status.halted && status.held > 0, "{status}");
+    assert!(controller::resume(&network.state()).expect("resumed"));
+    network.site.until("settings are in force again", || network.in_force());
+    assert!(process.stop().success(), "{}", network.site.log());
+    network.site.until("the lease has ended once more", || !network.in_force());
+    network.site.assert_own("stopped");
+    assert!(agent.stop().success(), "{}", network.site.log());
+    network.site.assert_settings(&settings, "stopped");
+    drop((here, there));
+}
+
+/// Twenty kills at moments drawn at random, a fifth of the messages lost.
+#[test]
+fn within_a_lease_of_a_killed_controller_hosts_are_as_they_were() {
+    let test = "within_a_lease_of_a_killed_controller_hosts_are_as_they_were";
+    let Some(network) = Network::oracle(test, "200ms") else { return };
+    // The lease is three cycles.
+    let lease = Duration::from_millis(600);
+    let router = network.site.hosts.r.name().to_owned();
+    run(&format!("ip netns exec {router} nft add table inet lossy"));
+    run(&format!(
+        "ip netns exec {router} nft add chain inet lossy forward {{ type filter hook forward priority 0 ; }}"
+    ));
+    run(&format!(
+        "ip netns exec {router} nft add rule inet lossy forward udp dport {PORT} numgen random mod 100 < 20 drop"
+    ));
+    let settings = network.site.settings();
+    let agent = network.site.start();
+    let mut chance = Stream::new(1, 0, "kills");
+    for kill in 0..20 {
+        let process = network.start();
+        network.site.until("settings are in force", || network.in_force());
+        thread::sleep(Duration::from_millis(chance.below(500)));
+        process.kill();
+        let begin = Instant::now();
+        network.site.until("the lease has ended", || !network.in_force());
+        let late = Duration::from_millis(400);
+        assert!(begin.elapsed() < lease + late, "kill {kill}: {:?}", begin.elapsed());
+        let pair = network.site.hosts.connection();
+        network.site.assert_own("killed");
+        network.site.assert_settings(&settings, "killed");
+        drop(pair);
+    }
+    assert!(agent.stop().success(), "{}", network.site.log());
+}
+
+#[test]
+fn a_controller_refuses_strangers_and_a_second_one() {
+    let Some(network) = Network::oracle("a_controller_refuses_strangers_and_a_second_one", "1s") else {
+        return;
+    };
+    let process = network.start();
+    let stranger =
+        network.site.hosts.a.enter(|| Ok(UdpSocket::bind("0.0.0.0:0").expect("a port"))).expect("entered");
+    let mut chance = Stream::new(1, 0, "strangers");
+    for _ in 0..2000 {
+        let mut bytes: Vec<u8> = (0..40).map(|_| chance.below(256) as u8).collect();
+        // As from a host that is known, half of the time.
+        if chance.below(2) == 0 {
+            bytes[..7].copy_from_slice(&[1, 0, 3, 0, 0, 0, NUMBER as u8]);
+        }
+        stranger.send_to(&bytes, (B, PORT)).expect("sent");
+    }
+    network.site.until("they are counted", || network.status().refused.tag > 500);
+    let status = network.status();
+    assert!(status.refused.sender > 500 && status.messages == 0 && status.hosts_heard == 0, "{status}");
+    let second = network.site.hosts.b.enter(|| Ok(controller::run(&network.file(), false))).expect("entered");
+    let said = second.err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(said.contains("controller `controller`") && said.contains("stop it first"), "{said}");
+    drop(process);
+}
+
+/// A host is added and told, and then taken away, while the controller runs.
+#[test]
+fn hosts_come_and_go_with_the_file() {
+    let Some(network) = Network::oracle("hosts_come_and_go_with_the_file", "200ms") else { return };
+    let agent = network.site.start();
+    let process = network.start();
+    network.site.until("settings are in force", || network.in_force());
+    let enrolled = controller::enroll(&network.file(), "b").expect("enrolled");
+    assert_eq!((enrolled.host.number, enrolled.host.secret.len()), (NUMBER + 1, 64));
+    assert!(controller::enroll(&network.file(), "b").is_err_and(|e| e.to_string().contains("is called `b`")));
+    process.signal("HUP");
+    network.site.until("the new host is known", || network.status().hosts == 2);
+    network.site.until("the old one is told on", || network.status().sent > 0 && network.in_force());
+    let hosts = network.site.folder.join("hosts");
+    let text = fs::read_to_string(&hosts).expect("read");
+    let without: Vec<&str> = text.lines().filter(|line| !line.starts_with(&format!("{NUMBER} "))).collect();
+    fs::write(&hosts, without.join("\n")).expect("written");
+    process.signal("HUP");
+    network.site.until("the old host is gone", || network.status().hosts == 1);
+    network.site.until("its lease has ended", || !network.in_force());
+    network.site.until("it is refused", || network.status().refused.sender > 0);
+    // A file that is wrong changes nothing.
+    fs::write(&hosts, "nonsense").expect("written");
+    process.signal("HUP");
+    network.site.until("the error is told", || network.site.log().contains("write NUMBER NAME SECRET"));
+    assert_eq!(network.status().hosts, 1);
+    drop((process, agent));
+}
+
+/// `a` sends over a link of 20 Mbit/s, and has shares of 16.
+const DOMAIN: &str = "domain = [\"a\", \"r\", \"b\"]\n[[links]]\nends = [\"a\", \"r\"]\nrate = \"1gbit\"\n\
+                      [[links]]\nends = [\"r\", \"b\"]\nrate = \"16mbit\"\n\
+                      [[networks]]\nat = \"a\"\nprefixes = [\"10.77.0.1\"]\n\
+                      [[networks]]\nat = \"b\"\nprefixes = [\"10.77.1.0/24\"]\n";
+
+/// Bytes that arrive in a second of the next `seconds`, of each.
+fn rates(loads: &[Load], seconds: u64) -> Vec<f64> {
+    let (begin, before) = (Instant::now(), loads.iter().map(Load::received).collect::<Vec<_>>());
+    thread::sleep(Duration::from_secs(seconds));
+    let time = begin.elapsed().as_secs_f64();
+    loads.iter().zip(before).map(|(load, before)| (load.received() - before) as f64 / time).collect()
+}
+
+/// Four flows of a server share a link without filling its queue. Then the controller goes, and they are let go.
+#[test]
+fn an_allocator_shares_a_link_among_flows_of_a_host() {
+    let test = "an_allocator_shares_a_link_among_flows_of_a_host";
+    let Some(network) = Network::allocator(test, DOMAIN) else { return };
+    let settings = network.site.settings();
+    let (agent, process) = (network.site.start(), network.start());
+    let loads: Vec<Load> = (0..4)
+        .map(|_| {
+            let (here, there) = network.site.hosts.connection();
+            Load::start(here, there)
+        })
+        .collect();
+    network.site.until("all are bounded", || network.site.status().bounded == 4);
+    thread::sleep(Duration::from_secs(2));
+    let rates = rates(&loads, 5);
+    let share = 16e6 / 8.0 / 4.0 * 1448.0 / 1514.0;
+    println!("{rates:?} of {share}");
+    for rate in &rates {
+        assert!((0.93..1.03).contains(&(rate / share)), "{rates:?}, share {share}");
+    }
+    assert!(network.site.hosts.waiting() < 20_000, "{}", network.site.hosts.waiting());
+    // Without a controller each goes as it likes, and together they fill the link.
+    process.kill();
+    network.site.until("they are let go", || network.site.look().iter().all(|one| one.pacing_rate.is_none()));
+    thread::sleep(Duration::from_secs(3));
+    let total: f64 = self::rates(&loads, 4).iter().sum();
+    println!("{total} of {RATE} without a controller");
+    assert!(total > 1.08 * 4.0 * share, "{total} of {RATE}");
+    // It comes back.
+    let process = network.start();
+    network.site.until("they are paced again", || {
+        network.site.look().iter().filter(|one| one.pacing_rate.is_some()).count() == 4
+    });
+    // A killed agent leaves bounds, which the next start takes away.
+    agent.kill();
+    process.kill();
+    assert_eq!(network.site.look().iter().filter(|one| one.pacing_rate.is_some()).count(), 4);
+    let agent = network.site.start();
+    network
+        .site
+        .until("they have what they had", || network.site.look().iter().all(|one| one.pacing_rate.is_none()));
+    assert!(agent.stop().success(), "{}", network.site.log());
+    network.site.assert_own("stopped");
+    drop(loads);
+    network.site.assert_settings(&settings, "stopped");
+}
+
+/// nginx serves h2load under BAS, as without.
+#[test]
+fn nginx_and_h2load_go_on_under_an_allocator() {
+    let test = "nginx_and_h2load_go_on_under_an_allocator";
+    let Some(network) = Network::allocator(test, &DOMAIN.replace("16mbit", "20mbit")) else { return };
+    for (program, package) in [("nginx", "nginx-light"), ("h2load", "nghttp2-client")] {
+        if Command::new(program).arg("--version").output().is_err() {
+            super::machine::skip(test, format_args!("no {program} (package {package})"));
+            return;
+        }
+    }
+    let settings = network.site.settings();
+    let server = network.site.nginx();
+    let (without, _) = network.site.requests();
+    let (agent, process) = (network.site.start(), network.start());
+    let (with, _) = network.site.requests();
+    println!("{without} without, {with} with BAS");
+    let status = network.site.status();
+    assert!(status.messages > 0, "{status}");
+    assert!((0.9..1.05).contains(&(with.rate / without.rate)), "{with}, {without}");
+    assert!(process.stop().success() && agent.stop().success(), "{}", network.site.log());
+    network.site.assert_own("stopped");
+    let (last, _) = network.site.requests();
+    println!("{last} afterwards");
+    network.site.assert_settings(&settings, "stopped");
+    drop(server);
+}
