@@ -451,20 +451,19 @@ impl Deployment {
     }
 }
 
-/// No files stand beside a controller's.
-#[derive(Debug)]
-pub struct Nothing;
-
-impl Files for Nothing {
-    fn read(&self, _name: &str) -> Result<String, String> {
-        Err("there are no files here".to_owned())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::scheme::Act;
+
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl Files for Nothing {
+        fn read(&self, _name: &str) -> Result<String, String> {
+            Err("there are no files here".to_owned())
+        }
+    }
 
     const OPENTCP: &str = "version = 1\nscheme = \"opentcp\"\nhosts-file = \"hosts\"\n[role]\npolicies = [\"few-flows\"]\ncycle = \"1s\"\n";
     const BAS: &str = "version = 1\nscheme = \"bas\"\nhosts-file = \"hosts\"\nlisten-address = \"::\"\n\

@@ -1,4 +1,4 @@
-//! `docs/gateway.md` and `docs/agent.md`: their tables of keys are those of the readers, and their examples are valid.
+//! `docs/gateway.md`, `docs/agent.md` and `docs/controller.md`: their tables of keys are those of the readers, and their examples are valid.
 //! `BANDMASTER_BLESS=1` writes the tables anew.
 
 use std::fmt::Write;
@@ -6,6 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bandmaster_core::agent;
+use bandmaster_core::controller;
+use bandmaster_core::file::Files;
 use bandmaster_core::params::{Key, Kind};
 use bandmaster_core::scheme::er2bc::deployment;
 
@@ -27,7 +29,7 @@ fn table(reference: Vec<(&'static str, Vec<&'static Key>)>) -> String {
             let value = match (key.kind, key.name) {
                 (Kind::Nested, "dscp") => "a list such as [46, \"af41\"]".to_owned(),
                 (Kind::Nested, "ports") => "a list such as [5060, \"10000-20000\"]".to_owned(),
-                (Kind::Nested, "classes" | "match" | "data") => "tables".to_owned(),
+                (Kind::Nested, "classes" | "match" | "data" | "links" | "networks") => "tables".to_owned(),
                 (Kind::Nested, _) => "a table".to_owned(),
                 (kind, _) => kind.allowed(),
             };
@@ -58,12 +60,24 @@ fn the_tables_of_keys_are_the_readers() {
     let gateway = table(deployment::reference());
     compare("gateway.md", &(gateway + "\nThe keys of `[[data]]` are those of `[[classes.match]]`.\n"));
     compare("agent.md", &(table(agent::reference()) + "\n"));
+    compare("controller.md", &(table(controller::reference()) + "\n"));
 }
 
 fn examples(name: &str) -> Vec<String> {
     let (_, text) = page(name);
     let parts = text.split("```toml\n").skip(1).filter_map(|part| part.split_once("```"));
     parts.map(|(example, _)| example.to_owned()).collect()
+}
+
+/// The policy of the page.
+#[derive(Debug)]
+struct Mine(String);
+
+impl Files for Mine {
+    fn read(&self, name: &str) -> Result<String, String> {
+        assert_eq!(name, "mine.toml");
+        Ok(self.0.clone())
+    }
 }
 
 #[test]
@@ -77,5 +91,10 @@ fn the_examples_are_valid() {
     assert_eq!(agents.len(), 1);
     for example in agents {
         agent::parse("docs/agent.toml", &example).unwrap_or_else(|errors| panic!("{errors}"));
+    }
+    let [oracle, policy, allocator] = &examples("controller.md")[..] else { panic!("three examples") };
+    for example in [oracle, allocator] {
+        controller::parse("controller.toml", example, &Mine(policy.clone()))
+            .unwrap_or_else(|errors| panic!("{errors}"));
     }
 }

@@ -4,6 +4,7 @@
 mod agent;
 mod capture;
 mod compare;
+mod controller;
 #[cfg(target_os = "linux")]
 mod doctor;
 #[cfg(target_os = "linux")]

@@ -2,6 +2,8 @@
 
 use bandmaster_core::agent;
 use bandmaster_core::capacity::{Capacity, Schedule, Step, Steps, Trace};
+use bandmaster_core::controller;
+use bandmaster_core::file::Files;
 use bandmaster_core::params::{Kind, Written};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{ExtraSweep, Options, Override, explain, json_schema, parse};
@@ -215,11 +217,20 @@ fn conditions() {
     try_texts(&turn, "condition", 10_000, SMALL, &corpus, &read);
 }
 
+#[derive(Debug)]
+struct NoFiles;
+
+impl Files for NoFiles {
+    fn read(&self, _name: &str) -> Result<String, String> {
+        Err("there are no files here".to_owned())
+    }
+}
+
 #[test]
 fn deployments() {
     let turn = turn();
     let page = |name| std::fs::read_to_string(root().join("docs").join(name)).expect("a page");
-    let text = page("gateway.md") + &page("agent.md");
+    let text = page("gateway.md") + &page("agent.md") + &page("controller.md");
     let files = text.split("```toml\n").skip(1).filter_map(|part| part.split("```").next());
     let known: Vec<Vec<u8>> = files.map(|file| file.as_bytes().to_vec()).collect();
     assert!(known.len() >= 3, "{} files", known.len());
@@ -243,6 +254,14 @@ fn deployments() {
         }
         if let Ok(deployment) = agent::parse("a.toml", &text) {
             assert!(deployment.role().built.controller.is_some(), "an agent without a role");
+        }
+        if let Ok(deployment) = controller::parse("c.toml", &text, &NoFiles) {
+            let hosts = controller::hosts("h", "1 web-1 0123456789abcdef").expect("a host");
+            // A host may have no link.
+            let _ = deployment.role(&hosts, &deployment.inventory(&hosts));
+        }
+        for host in controller::hosts("h", &text).unwrap_or_default() {
+            assert!(host.number > 0 && !host.name.is_empty(), "{host:?}");
         }
     };
     try_texts(&turn, "deployment", 10_000, SMALL, &corpus, &read);
