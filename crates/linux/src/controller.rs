@@ -4,6 +4,7 @@
 //! [`load`] reads a controller's file and that of its hosts, [`plan`] says what it would do, [`run`] does it until told to
 //! stop, [`status`] asks a running controller. [`halt`] makes it silent, so that every lease ends, and [`enroll`] adds a host.
 
+mod inbox;
 mod life;
 mod machine;
 mod metrics;

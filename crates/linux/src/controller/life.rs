@@ -18,6 +18,8 @@ use crate::daemon::signals::{End, Signals, log_to_stderr};
 
 /// How often what has happened is kept and told.
 const BEAT: Span = Span::from_secs(1);
+/// What a decision costs, its account costs once more: one that is like the last is accounted for so often only.
+const ACCOUNT: Span = Span::from_secs(10);
 /// The gauge that says how many hosts have been told to set something.
 const CUED: &str = "cued";
 
@@ -35,7 +37,13 @@ pub fn run(file: &Path, observes: bool) -> Result<End, Error> {
     if let Some(address) = address {
         metrics::serve(address, Arc::clone(&machine.shared))?;
     }
-    let mut controller = Controller { runner: runner(loaded)?, machine, next_beat: Time::ZERO, cued: None };
+    let mut controller = Controller {
+        runner: runner(loaded)?,
+        machine,
+        next_beat: Time::ZERO,
+        cued: None,
+        next_account: Time::ZERO,
+    };
     let end = controller.until_signal(&signals);
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
     controller.machine.end();
@@ -53,6 +61,7 @@ struct Controller {
     next_beat: Time,
     /// Hosts that were told to set something, at the last decision.
     cued: Option<f64>,
+    next_account: Time,
 }
 
 impl Controller {
@@ -84,25 +93,33 @@ impl Controller {
             }
             let next = self.machine.wake_at.map_or(self.next_beat, |at| at.min(self.next_beat));
             signals.wait(&self.machine.socket, next.since(self.machine.clock.now()))?;
-            while let Some((message, change)) = self.machine.receive() {
-                let now = self.machine.clock.now();
-                if let Some(change) = change {
-                    info!(host = %self.machine.name(message.from), "is heard again");
-                    self.runner.change(&mut self.machine, now, message.from, change);
-                }
-                self.runner.observe(&mut self.machine, now, OWN, &Observation::Message(&message));
-                if self.machine.wake_at.is_some_and(|at| at <= now) || self.next_beat <= now {
-                    // Messages may come faster than they are read.
-                    break;
+            // Messages may come faster than they are read.
+            while self.is_before(next) && self.machine.fetch() {
+                while let Some((message, change)) = self.machine.next() {
+                    let now = self.machine.clock.now();
+                    if let Some(change) = change {
+                        info!(host = %self.machine.name(message.from), "is heard again");
+                        self.runner.change(&mut self.machine, now, message.from, change);
+                    }
+                    self.runner.observe(&mut self.machine, now, OWN, &Observation::Message(&message));
                 }
             }
         }
     }
 
+    fn is_before(&self, at: Time) -> bool {
+        self.machine.clock.now() < at
+    }
+
     /// Logs a decision that differs from the last, with the values that made it.
     fn account(&mut self, now: Time) {
         let cued = self.machine.shown().iter().find(|(name, _)| *name == CUED).map(|(_, value)| *value);
-        let (before, role) = (std::mem::replace(&mut self.cued, cued), self.runner.roles().next());
+        let before = std::mem::replace(&mut self.cued, cued);
+        if before == cued && now < self.next_account {
+            return;
+        }
+        self.next_account = now + ACCOUNT;
+        let role = self.runner.roles().next();
         let account = role.and_then(|role| role.built.controller.as_ref()?.account(now));
         if let Some(account) = &account {
             for line in account.lines() {

@@ -15,18 +15,20 @@ use bandmaster_core::runtime::inventory::Change;
 use bandmaster_core::runtime::{Host, Refusals};
 use bandmaster_core::scheme::Act;
 use bandmaster_core::time::{Span, Time};
+use nix::sys::socket::{GetSockOpt, SetSockOpt, sockopt};
 use tracing::{debug, info, warn};
 
+use super::inbox::Inbox;
 use super::status::{HostStatus, Shared, Status, lock};
 use super::{HALTED, Loaded};
 use crate::daemon::Error;
 use crate::daemon::clock::{Clock, seconds_of_day};
 use crate::daemon::state::{Slab, State};
 
-/// Bytes of a datagram that are taken.
-const MOST_DATAGRAM: usize = 65_536;
 /// Room for what comes while the role decides: reports of some 100,000 hosts.
 const RECEIVE_BUFFER: usize = 64 << 20;
+/// What a report takes of it, half of what the kernel counts.
+const ROOM_OF_REPORT: usize = 384;
 /// File of the highest numbers heard of each host.
 const HEARD: &str = "heard";
 /// Bytes of an entry of that file: the host's number, and the one heard.
@@ -59,7 +61,7 @@ pub(super) struct Machine {
     held: u64,
     shown: Vec<(&'static str, f64)>,
     counts: Counts,
-    buffer: Vec<u8>,
+    inbox: Inbox,
 }
 
 /// What of a [`Loaded`] stays when its role has gone to a runner.
@@ -97,8 +99,20 @@ impl Machine {
         let failed = |error: io::Error| Error::Failed(format!("error: udp {listen}: {error}"));
         let socket = UdpSocket::bind(listen).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
-        // As much as this user may have.
-        let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER);
+        // As much as this user may have: more than `net.core.rmem_max` needs CAP_NET_ADMIN.
+        if sockopt::RcvBufForce.set(&socket, &RECEIVE_BUFFER).is_err() {
+            let _ = sockopt::RcvBuf.set(&socket, &RECEIVE_BUFFER);
+        }
+        // The kernel tells twice as much, as it counts what it needs around a datagram.
+        let room = sockopt::RcvBuf.get(&socket).unwrap_or(0) / 2 / ROOM_OF_REPORT;
+        if room < loaded.hosts.len() {
+            warn!(
+                room,
+                hosts = loaded.hosts.len(),
+                "reports that come while the controller decides may be lost: raise net.core.rmem_max to {} bytes",
+                loaded.hosts.len() * ROOM_OF_REPORT
+            );
+        }
         let clock = Clock::of_day();
         let status = Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -131,7 +145,7 @@ impl Machine {
             held: 0,
             shown: Vec::new(),
             counts: Counts::default(),
-            buffer: vec![0; MOST_DATAGRAM],
+            inbox: Inbox::default(),
         };
         machine.take(loaded);
         machine.look_for_halt();
@@ -200,16 +214,14 @@ impl Machine {
         self.halted = halted;
     }
 
-    /// A valid message that has come, and whether its host was away; none when nothing is left.
-    pub(super) fn receive(&mut self) -> Option<(Message, Option<Change>)> {
-        loop {
-            let (length, from) = match self.socket.recv_from(&mut self.buffer) {
-                Ok(came) => came,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                // Nothing is there, or a datagram of ours came back: the loop looks again.
-                Err(_) => return None,
-            };
-            let bytes = &self.buffer[..length];
+    /// Datagrams that have come since the last time, some of them; false when there are none.
+    pub(super) fn fetch(&mut self) -> bool {
+        self.inbox.fetch(&self.socket)
+    }
+
+    /// A valid message among those [fetched](Self::fetch), and whether its host was away; none when nothing is left.
+    pub(super) fn next(&mut self) -> Option<(Message, Option<Change>)> {
+        while let Some((bytes, from)) = self.inbox.next() {
             let place = sender(bytes)
                 .ok_or(Forged::Length)
                 .and_then(|host| self.by_number.get(&host.0).copied().ok_or(Forged::Sender(host)));
@@ -228,6 +240,7 @@ impl Machine {
                 Err(why) => self.counts.refused.count(why),
             }
         }
+        None
     }
 
     /// Once a second: keeps and tells what is to be kept and told. Hosts that have fallen silent.

@@ -149,7 +149,15 @@ impl Condition {
 impl Values {
     /// Of a network.
     pub fn of_network(state: &State) -> Self {
+        Self::of_some(state, |_| true)
+    }
+
+    /// Of a network, for conditions that name such statistics only.
+    pub fn of_some(state: &State, is_such: impl Fn(&Statistic) -> bool) -> Self {
         Self::new(|statistic| {
+            if !is_such(statistic) {
+                return None;
+            }
             let mut values = statistic.values(state).into_iter().map(Value::Float);
             if statistic.source.is_single() {
                 values.next()

@@ -10,6 +10,7 @@ use super::wire::{self, Body, Columns, Cue, HostReport, PortLink, SwitchReport, 
 use super::{AGENT, SWITCH, topology};
 use crate::control::{self, Action, Controller, Gauges, Observation, Outbox, Refusal, Subject};
 use crate::id::NodeId;
+use crate::rng::Fnv;
 use crate::runtime::inventory::Inventory;
 use crate::scheme::Place;
 use crate::time::{Span, Time};
@@ -42,7 +43,7 @@ pub struct Oracle {
     sequence: u32,
     schedule: Schedule,
     /// Agents whose last CUE may still be in force, and what it said.
-    cued: BTreeMap<NodeId, Tuning>,
+    cued: BTreeMap<NodeId, Told>,
     /// Agents whose settings may change in a cycle.
     rollout: usize,
     /// Agents that got one with a lease in the last cycle.
@@ -56,6 +57,17 @@ struct AgentEntry {
     /// Positions of the policies that are for it.
     policies: Vec<usize>,
 }
+
+/// What an agent was told last.
+struct Told {
+    /// When.
+    at: Time,
+    /// A hash of what to set and to check.
+    settings: u64,
+}
+
+/// Renewals within a lease: two of them may be lost.
+const RENEWALS: u64 = 3;
 
 /// The traffic matrix as agents tell it.
 struct Matrix {
@@ -161,12 +173,17 @@ impl Oracle {
 
     /// What is known at `now`.
     pub fn state(&self, now: Time) -> State {
+        self.state_with(now, |node| self.names.get(node).cloned().unwrap_or_default())
+    }
+
+    /// Hosts called so.
+    fn state_with(&self, now: Time, name: impl Fn(&NodeId) -> String) -> State {
         let fresh = |at: &Time| self.is_fresh(now, *at);
         let hosts: Vec<_> = self
             .hosts_heard
             .iter()
             .filter(|(_, (at, _))| fresh(at))
-            .map(|(node, (_, report))| report.state(self.names.get(node).cloned().unwrap_or_default()))
+            .map(|(node, (_, report))| report.state(name(node)))
             .collect();
         let mut links = Vec::new();
         let mut switches = BTreeSet::new();
@@ -223,34 +240,42 @@ impl Oracle {
     }
 
     fn decide(&mut self, now: Time, out: &mut Outbox) {
-        let state = self.state(now);
+        // Conditions have no names of hosts.
+        let state = self.state_with(now, |_| String::new());
         self.coverage = state.coverage;
-        let values = Values::of_network(&state);
+        let is_named = |statistic: &Statistic| {
+            let mut named = self.policies.iter().flat_map(|policy| &policy.statistics);
+            named.any(|named| named.name == statistic.name)
+        };
+        let values = Values::of_some(&state, is_named);
         let fired: Vec<Option<&Rule>> = self.policies.iter().map(|policy| policy.decide(&values)).collect();
         let (Some(epoch), sequence) = (self.epoch, self.sequence) else { return };
         self.leased = 0;
         let mut changed = 0;
         // Agents of the same policies get the same.
-        let mut decisions: BTreeMap<&[usize], (Decision, Option<Vec<u8>>)> = BTreeMap::new();
+        let mut decisions: BTreeMap<&[usize], Said> = BTreeMap::new();
         let (away, lost) = (&self.away, &self.lost);
         let is_there = |node: &NodeId| !away.contains(node) && !lost.contains(node);
         for agent in self.agents.iter().filter(|agent| is_there(&agent.node)) {
-            let (decision, bytes) = decisions.entry(&agent.policies).or_insert_with(|| {
+            let said = decisions.entry(&agent.policies).or_insert_with(|| {
                 let decision = combine(&self.policies, &fired, &agent.policies);
-                let bytes = cue(&decision, epoch, sequence).map(|cue| control::body(&Body::Cue(cue)));
-                (decision, bytes)
+                Said::new(&decision, epoch, sequence)
             });
-            let Some(bytes) = bytes else { continue };
-            if decision.lease.is_some() {
-                if self.cued.get(&agent.node) != Some(&decision.tuning) {
-                    if changed == self.rollout {
-                        // Its lease ends, unless a later cycle comes first.
-                        continue;
-                    }
-                    changed += 1;
-                    self.cued.insert(agent.node, decision.tuning);
+            let Some(bytes) = &said.bytes else { continue };
+            if let Some(lease) = said.lease {
+                let told = self.cued.get(&agent.node).filter(|told| told.settings == said.settings);
+                if told.is_none() && changed == self.rollout {
+                    // Its lease ends, unless a later cycle comes first.
+                    continue;
                 }
                 self.leased += 1;
+                // Half a cycle, as cycles are not exact.
+                let due = |told: &Told| (now.since(told.at) * 2 + self.cycle) * RENEWALS > lease * 2;
+                if !told.is_none_or(due) {
+                    continue;
+                }
+                changed += usize::from(told.is_none());
+                self.cued.insert(agent.node, Told { at: now, settings: said.settings });
             } else if self.cued.remove(&agent.node).is_none() {
                 continue;
             }
@@ -310,6 +335,24 @@ impl Matrix {
     }
 }
 
+/// A decision in words for agents.
+struct Said {
+    lease: Option<Span>,
+    /// A hash of what to set and to check.
+    settings: u64,
+    /// None: there is nothing to say.
+    bytes: Option<Vec<u8>>,
+}
+
+impl Said {
+    fn new(decision: &Decision, epoch: u64, sequence: u32) -> Self {
+        let mut settings = Fnv::new();
+        settings.write(&control::body(&(decision.tuning, &decision.preconditions)));
+        let bytes = cue(decision, epoch, sequence).map(|cue| control::body(&Body::Cue(cue)));
+        Self { lease: decision.lease, settings: settings.finish(), bytes }
+    }
+}
+
 /// The CUE of a decision; none when there is nothing to say.
 fn cue(decision: &Decision, epoch: u64, sequence: u32) -> Option<Cue> {
     let lease = match decision.lease {
@@ -353,8 +396,10 @@ impl Controller for Oracle {
                 }
                 self.schedule.advance(now);
             }
-            Observation::Refused { subject: Subject::Node(node), why: Refusal::Unknown } => {
-                self.lost.insert(*node);
+            Observation::Refused { subject: Subject::Node(node), why } => {
+                if *why == Refusal::Unknown {
+                    self.lost.insert(*node);
+                }
                 if self.cued.remove(node).is_some() {
                     self.leased -= 1;
                 }
@@ -409,5 +454,115 @@ impl Controller for Oracle {
         let state = self.state(now);
         let lines = self.policies.iter().map(|policy| policy.explain(&state).to_string());
         Some(lines.collect::<Vec<_>>().join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DEF, ORACLE};
+    use super::*;
+    use crate::params::{NamedText, Params, Value};
+    use crate::scheme::Built;
+
+    const POLICY: &str = "version = 1\nname = \"p\"\ngoal = \"a test\"\ncycle = \"1s\"\nlease = \"LEASE\"\n\
+                          statistics = [\"flows.live\"]\n[[rules]]\nname = \"few\"\nwhen = \"max(flows.live) < 10\"\n\
+                          set = { initial-window = 20 }\n[[rules]]\nname = \"many\"\nset = { initial-window = 10 }\n";
+    const AGENTS: u32 = 5;
+
+    /// An Oracle of five agents, nodes 1 to 5.
+    struct Site {
+        oracle: Box<dyn Controller>,
+        cycle: u64,
+        live: u32,
+    }
+
+    impl Site {
+        fn new(lease: &str, rollout: Option<i64>) -> Self {
+            let mut inventory = Inventory::default();
+            for node in 0..=AGENTS {
+                inventory.join(&format!("n{node}"));
+            }
+            let mut params = Params::defaults(DEF.keys);
+            let text = Some(POLICY.replace("LEASE", lease));
+            params.set("policies", Value::Files(vec![NamedText { name: "p.toml".to_owned(), text }]));
+            if let Some(most) = rollout {
+                params.set("rollout", Value::Integer(most));
+            }
+            let peers = (1..=AGENTS).map(|node| (NodeId(node), &AGENT)).collect();
+            let place = Place { peers, ..Place::new(&ORACLE, NodeId(0), params) };
+            let Built { controller, .. } = (DEF.build)(&place, &inventory, None);
+            let mut site = Self { oracle: controller.expect("an Oracle"), cycle: 0, live: 1 };
+            assert!(site.decide().is_empty(), "nothing before the first cycle has passed");
+            site
+        }
+
+        /// All report, and it decides: whom it tells something.
+        fn decide(&mut self) -> Vec<u32> {
+            let report =
+                HostReport { sequence: self.cycle as u32, live: self.live, started: 0, drop_rate: 0, rtt: 0 };
+            let at = |half: u64| Time::from_nanos((2 * self.cycle + half) * 500_000_000);
+            for node in 1..=AGENTS {
+                let body = control::body(&Body::Host(report.clone()));
+                let message = control::Message { from: NodeId(node), scheme: DEF.code, body };
+                self.oracle.on(at(1), &Observation::Message(&message), &mut Outbox::default());
+            }
+            let mut out = Outbox::default();
+            self.oracle.on(at(2), &Observation::Tick { ports: &[], flows: &[] }, &mut out);
+            self.cycle += 1;
+            let to = |action| match action {
+                Action::Send { to, .. } => to.0,
+                other => panic!("{other:?}"),
+            };
+            out.drain().map(to).collect()
+        }
+
+        fn shown(&self, metric: &str) -> f64 {
+            let mut gauges = Gauges::default();
+            self.oracle.gauges(&mut gauges);
+            gauges.values().iter().find(|(name, _)| *name == metric).expect("shown").1
+        }
+    }
+
+    /// A third of a lease of nine seconds is three cycles; what changes is said at once.
+    #[test]
+    fn a_long_lease_is_renewed_three_times() {
+        let mut site = Site::new("9s", None);
+        let all = [1, 2, 3, 4, 5];
+        for _ in 0..2 {
+            assert_eq!((site.decide(), site.shown("cued")), (all.to_vec(), 5.0));
+            assert_eq!((site.decide(), site.shown("cued")), (vec![], 5.0));
+            assert!(site.decide().is_empty());
+        }
+        site.live = 50;
+        assert_eq!(site.decide(), all);
+        assert!(site.decide().is_empty());
+        let mut site = Site::new("3s", None);
+        assert_eq!((site.decide(), site.decide()), (all.to_vec(), all.to_vec()), "every cycle");
+    }
+
+    #[test]
+    fn settings_are_rolled_out_to_few_at_a_time() {
+        let mut site = Site::new("3s", Some(2));
+        assert_eq!(site.decide(), [1, 2]);
+        assert_eq!(site.decide(), [1, 2, 3, 4]);
+        assert_eq!((site.decide(), site.shown("cued")), (vec![1, 2, 3, 4, 5], 5.0));
+        // Other settings: those who wait for them are not told anything.
+        site.live = 50;
+        assert_eq!(site.decide(), [1, 2]);
+        assert_eq!((site.decide(), site.shown("cued")), (vec![1, 2, 3, 4], 4.0));
+    }
+
+    /// Whom nobody can reach does not count, and is told once it is heard.
+    #[test]
+    fn who_cannot_be_reached_waits_until_it_is_heard() {
+        let mut site = Site::new("9s", Some(2));
+        assert_eq!(site.decide(), [1, 2]);
+        let refused = |node, why| Observation::Refused { subject: Subject::Node(NodeId(node)), why };
+        site.oracle.on(Time::ZERO, &refused(1, Refusal::Unknown), &mut Outbox::default());
+        site.oracle.on(Time::ZERO, &refused(2, Refusal::Busy), &mut Outbox::default());
+        assert_eq!(site.shown("cued"), 0.0);
+        // In this test all are heard before each decision.
+        assert_eq!(site.decide(), [1, 2]);
+        assert!(site.oracle.account(Time::ZERO).is_some_and(|text| text.contains("rule `few` fires")));
     }
 }

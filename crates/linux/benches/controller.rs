@@ -1,0 +1,280 @@
+//! Processor time, memory and messages of a controller with many hosts: `cargo bench -p bandmaster-linux --bench controller`,
+//! with `-- HOSTS` for another number than 100,000.
+//!
+//! The controller is a process of its own, as an operator runs it, with a cycle of a second. This program plays all hosts over the
+//! loopback: each reports once a cycle, and what is sent to it is counted. Time is the controller's alone, as the kernel states it.
+
+#![expect(clippy::disallowed_methods, reason = "a bench measures time")]
+
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bandmaster_core::control::{Message, body};
+use bandmaster_core::id::NodeId;
+use bandmaster_core::runtime::envelope::{Key, Line};
+use bandmaster_core::scheme::opentcp;
+use bandmaster_core::scheme::opentcp::wire::{Body, HostReport};
+use bandmaster_linux::controller;
+use nix::sys::socket::{SetSockOpt, sockopt};
+
+/// The environment variable with the file of a child.
+const FILE: &str = "BANDMASTER_CONTROLLER_BENCH";
+const HOSTS: u32 = 100_000;
+const CYCLES: u32 = 10;
+/// Cycles before those that are measured.
+const BEFORE: u32 = 3;
+const ADDRESS: &str = "127.0.0.1:47420";
+const SECOND: Duration = Duration::from_secs(1);
+/// Reports between two looks at the clock.
+const BATCH: usize = 200;
+
+/// Two settings, by what the hosts report; for the hosts of a pattern.
+fn policy(name: &str, hosts: &str) -> String {
+    format!(
+        "version = 1\nname = \"{name}\"\ngoal = \"a bench\"\ncycle = \"1s\"\nlease = \"60s\"\nstatistics = [\"flows.live\"]\n\
+         hosts = [\"{hosts}\"]\n[[rules]]\nname = \"few\"\nwhen = \"max(flows.live) < 10\"\nset = {{ initial-window = 20 }}\n\
+         [[rules]]\nname = \"many\"\nset = {{ initial-window = 10 }}\n"
+    )
+}
+
+/// The same for all, whatever they report.
+const STILL: &str = "version = 1\nname = \"still\"\ngoal = \"a bench\"\ncycle = \"1s\"\nlease = \"60s\"\nstatistics = [\"flows.live\"]\n\
+                     [[rules]]\nname = \"always\"\nset = { min-rto = \"8ms\" }\n";
+
+fn main() {
+    if let Ok(file) = std::env::var(FILE) {
+        controller::run(Path::new(&file), false).unwrap_or_else(|error| panic!("{error}"));
+        return;
+    }
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let hosts = words.first().map_or(HOSTS, |word| word.parse().expect("a number of hosts"));
+    println!("{hosts} hosts, a cycle of 1 s; processor time of the controller");
+    for (what, policies) in [
+        ("every CUE changes", vec![policy("all", "*")]),
+        ("1 % of them change", vec![STILL.to_owned(), policy("some", "x*")]),
+    ] {
+        let site = Site::new(hosts, &policies);
+        let seen = site.measure();
+        println!(
+            "{what}: {:.2} of a core, {:.0} MB; {:.0} reports and {:.0} CUEs a cycle, {:.1} and {:.1} bytes of IP each",
+            seen.cores, seen.megabytes, seen.reports, seen.cues, seen.report_bytes, seen.cue_bytes
+        );
+        println!("{what}: after a restart all were told again after {:.1} s", seen.back);
+    }
+}
+
+struct Site {
+    folder: PathBuf,
+    lines: Vec<Line>,
+}
+
+struct Seen {
+    cores: f64,
+    megabytes: f64,
+    reports: f64,
+    cues: f64,
+    report_bytes: f64,
+    cue_bytes: f64,
+    back: f64,
+}
+
+fn secret(host: u32) -> String {
+    format!("secret-of-host-{host:010}")
+}
+
+impl Site {
+    fn new(hosts: u32, policies: &[String]) -> Self {
+        let folder = std::env::temp_dir().join(format!("bandmaster-bench-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("made");
+        // A hundredth begin with x.
+        let name = |host: u32| if host.is_multiple_of(100) { format!("x{host}") } else { format!("h{host}") };
+        let line = |host: u32| format!("{host} {} {}\n", name(host), secret(host));
+        fs::write(folder.join("hosts"), (1..=hosts).map(line).collect::<String>()).expect("written");
+        fs::set_permissions(folder.join("hosts"), fs::Permissions::from_mode(0o600)).expect("set");
+        let mut names = Vec::new();
+        for (number, policy) in policies.iter().enumerate() {
+            fs::write(folder.join(format!("{number}.toml")), policy).expect("written");
+            names.push(format!("\"{number}.toml\""));
+        }
+        let (address, port) = ADDRESS.split_once(':').expect("both");
+        let file = format!(
+            "version = 1\nscheme = \"opentcp\"\nhosts-file = \"hosts\"\nstate-directory = \"{}\"\nlisten-address = \"{address}\"\n\
+             listen-port = {port}\n[role]\npolicies = [{}]\n",
+            folder.join("state").display(),
+            names.join(", ")
+        );
+        fs::write(folder.join("controller.toml"), file).expect("written");
+        let line = |host| {
+            let key = Key::new(secret(host).as_bytes()).expect("long enough");
+            Line::new(key, NodeId(host), NodeId(0), 1)
+        };
+        Self { lines: (1..=hosts).map(line).collect(), folder }
+    }
+
+    fn start(&self) -> Running {
+        let program = std::env::current_exe().expect("this program");
+        let mut command = Command::new(program);
+        command.env(FILE, self.folder.join("controller.toml")).env("RUST_LOG", "warn").stdin(Stdio::null());
+        let running = Running(command.spawn().expect("started"));
+        while controller::status(&self.folder.join("state")).is_err() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        running
+    }
+
+    fn measure(mut self) -> Seen {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        // As root; else what is sent to hosts may be lost here, and is counted as too few.
+        let _ = sockopt::RcvBufForce.set(&socket, &(256 << 20));
+        socket.set_read_timeout(Some(Duration::from_millis(100))).expect("set");
+        let heard = Heard::of(&socket);
+        let mut running = self.start();
+        let hosts = self.lines.len() as u64;
+        let (mut bytes, mut at_begin) = (0, (0.0, 0, 0));
+        for cycle in 0..BEFORE + CYCLES {
+            if cycle == BEFORE {
+                at_begin = (
+                    running.seconds(),
+                    heard.messages.load(Ordering::Relaxed),
+                    heard.bytes.load(Ordering::Relaxed),
+                );
+            }
+            bytes = self.cycle(&socket, cycle);
+        }
+        let spent = running.seconds() - at_begin.0;
+        // It tells of itself once a second.
+        thread::sleep(2 * SECOND);
+        let status = controller::status(&self.folder.join("state")).expect("it answers");
+        let shown =
+            |name: &str| status.shown.iter().find(|(shown, _)| shown == name).map(|(_, value)| *value);
+        assert_eq!(status.messages, hosts * u64::from(BEFORE + CYCLES), "reports are lost: {status}");
+        println!(
+            "  coverage {:?}, cued {:?}, not sent {}",
+            shown("coverage"),
+            shown("cued"),
+            status.send_errors
+        );
+        let cues = heard.messages.load(Ordering::Relaxed) - at_begin.1;
+        let cue_bytes = heard.bytes.load(Ordering::Relaxed) - at_begin.2;
+        let megabytes = running.megabytes();
+        // All are told again once they have reported.
+        drop(running);
+        let begin = Instant::now();
+        running = self.start();
+        let before = heard.messages.load(Ordering::Relaxed);
+        let mut cycle = 0;
+        while heard.messages.load(Ordering::Relaxed) < before + hosts {
+            assert!(begin.elapsed() < 20 * SECOND, "not told again");
+            self.cycle(&socket, cycle);
+            cycle += 1;
+        }
+        let back = begin.elapsed().as_secs_f64();
+        drop(running);
+        let cycles = f64::from(CYCLES);
+        Seen {
+            cores: spent / cycles,
+            megabytes,
+            reports: hosts as f64,
+            cues: cues as f64 / cycles,
+            report_bytes: bytes as f64 / hosts as f64,
+            cue_bytes: cue_bytes as f64 / (cues as f64).max(1.0),
+            back,
+        }
+    }
+
+    /// Every host reports, spread over most of a second of the day; decisions come between two of them.
+    fn cycle(&mut self, socket: &UdpSocket, cycle: u32) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+        thread::sleep(SECOND - Duration::from_nanos(since.subsec_nanos().into()) + SECOND / 20);
+        let begin = Instant::now();
+        let live = if cycle.is_multiple_of(2) { 3 } else { 30 };
+        let (mut bytes, hosts) = (0, self.lines.len());
+        for (batch, lines) in self.lines.chunks_mut(BATCH).enumerate() {
+            for line in lines {
+                let report = HostReport { sequence: cycle, live, started: 100, drop_rate: 500, rtt: 900 };
+                let said =
+                    Message { from: NodeId(0), scheme: opentcp::DEF.code, body: body(&Body::Host(report)) };
+                let datagram = line.seal(&said);
+                bytes += datagram.len() as u64 + 28;
+                // A controller that starts has no socket yet.
+                let _ = socket.send_to(&datagram, ADDRESS);
+            }
+            let due = SECOND.mul_f64(0.7 * (batch * BATCH) as f64 / hosts as f64);
+            thread::sleep(due.saturating_sub(begin.elapsed()));
+        }
+        // The decision is at the end of the second.
+        bytes
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// What is sent to hosts.
+struct Heard {
+    messages: Arc<AtomicU64>,
+    bytes: Arc<AtomicU64>,
+    ends: Arc<AtomicBool>,
+}
+
+impl Heard {
+    fn of(socket: &UdpSocket) -> Self {
+        let heard = Self { messages: Arc::default(), bytes: Arc::default(), ends: Arc::default() };
+        let socket = socket.try_clone().expect("cloned");
+        let (messages, bytes, ends) = (heard.messages.clone(), heard.bytes.clone(), heard.ends.clone());
+        thread::spawn(move || {
+            let mut buffer = [0; 2048];
+            while !ends.load(Ordering::Relaxed) {
+                if let Ok(length) = socket.recv(&mut buffer) {
+                    messages.fetch_add(1, Ordering::Relaxed);
+                    bytes.fetch_add(length as u64 + 28, Ordering::Relaxed);
+                }
+            }
+        });
+        heard
+    }
+}
+
+impl Drop for Heard {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The controller.
+struct Running(Child);
+
+impl Running {
+    /// Processor time of all its threads.
+    fn seconds(&self) -> f64 {
+        let text = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("it runs");
+        let fields: Vec<&str> = text.rsplit(')').next().expect("fields").split_whitespace().collect();
+        let ticks: f64 = fields[11..13].iter().map(|field| field.parse::<f64>().expect("ticks")).sum();
+        // USER_HZ is 100 on every Linux that counts.
+        ticks / 100.0
+    }
+
+    fn megabytes(&self) -> f64 {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("it runs");
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+        line.split_whitespace().next().and_then(|kib| kib.parse::<f64>().ok()).expect("KiB") * 1024.0 / 1e6
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
