@@ -6,12 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::daemon::{self, Log, SHORTEST_CYCLE, many};
 use crate::file::{Errors, Item, Layer, Reader, Section, Shape, TableDef, suggestion};
-use crate::id::NodeId;
+use crate::id::{NodeId, PortId};
 use crate::params::{Choice, Key, Kind, Params, Value, choice, keys};
 use crate::runtime::inventory::Inventory;
 use crate::scheme::opentcp::statistic::{STATISTICS, Source, Statistic};
 use crate::scheme::{Place, Role, SchemeDef, bas, opentcp};
-use crate::units::Dimension;
+use crate::units::{Dimension, Rate};
 
 /// The UDP port of agents and controllers in files that do not name one.
 pub(crate) const DEFAULT_PORT: &str = "4742";
@@ -32,6 +32,25 @@ choice! {
     }
 }
 
+choice! {
+    /// What kind of machine the agent is on.
+    pub enum Site {
+        /// One that sends and receives: its TCP is measured and set.
+        Host = "host",
+        /// One that forwards: its ports are measured, and nothing is set.
+        Router = "router",
+    }
+}
+
+/// A port of a router.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Port {
+    /// Network device.
+    pub interface: String,
+    /// What it can send.
+    pub rate: Rate,
+}
+
 /// An agent as its file describes it: valid and complete.
 #[derive(Clone, Debug)]
 pub struct Deployment {
@@ -39,6 +58,10 @@ pub struct Deployment {
     pub name: String,
     /// What it takes part in.
     pub scheme: Scheme,
+    /// What kind of machine it is on.
+    pub site: Site,
+    /// Of a router: its ports, in the order in which they are told.
+    pub ports: Vec<Port>,
     /// This host's number in messages.
     pub number: u32,
     /// Folder of the journal and of the status.
@@ -69,6 +92,8 @@ static FILE: TableDef = TableDef {
         "scheme": Scheme::KIND, required;
         /// This host's number at the controller; each host of a controller has another
         "number": Kind::Integer { min: 1, max: u32::MAX as i64 }, required;
+        /// What it is on: a host, whose TCP is measured and set, or a router, whose ports are measured
+        "site": Site::KIND, default "host";
         /// Its name among the daemons of the machine; absent: that of the file, without `.toml`
         "name": Kind::Text, optional;
         /// Folder of journal and status; absent: `/var/lib/bandmaster/NAME`
@@ -83,9 +108,15 @@ static FILE: TableDef = TableDef {
         "controller": Kind::Nested, required;
         /// How the scheme's role works here
         "role": Kind::Nested, optional;
+        /// Of a router: its ports
+        "ports": Kind::Nested, optional;
     }],
     selector: None,
-    nested: &[("controller", Shape::Table(&CONTROLLER_TABLE)), ("role", Shape::Table(&OPENTCP))],
+    nested: &[
+        ("controller", Shape::Table(&CONTROLLER_TABLE)),
+        ("role", Shape::Table(&OPENTCP)),
+        ("ports", Shape::Tables(&PORT)),
+    ],
 };
 
 static CONTROLLER_TABLE: TableDef = TableDef {
@@ -132,12 +163,25 @@ static BAS: TableDef = TableDef {
     nested: &[],
 };
 
+static PORT: TableDef = TableDef {
+    header: "[[ports]]",
+    doc: "A port of a router",
+    keys: &[keys! {
+        /// Network device
+        "interface": Kind::Text, required;
+        /// What it can send: the rate of its link, or of a shaper at it
+        "rate": Kind::Quantity(Dimension::Rate), required;
+    }],
+    selector: None,
+    nested: &[],
+};
+
 /// A lease of BAS that the file does not tell, in measurement intervals.
 const LEASE_INTERVALS: u64 = 20;
 
 /// The keys of an agent's file, table by table, for their documentation.
 pub fn reference() -> Vec<(&'static str, Vec<&'static Key>)> {
-    [&FILE, &CONTROLLER_TABLE, &OPENTCP, &BAS]
+    [&FILE, &CONTROLLER_TABLE, &OPENTCP, &BAS, &PORT]
         .into_iter()
         .map(|def| (def.header, def.keys_for(None)))
         .collect()
@@ -163,14 +207,18 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
     }
     let controller = file.item("controller").and_then(|_| controller(reader, &file));
     let scheme = file.choice::<Scheme>("scheme")?;
+    let site = file.choice::<Site>("site")?;
+    let ports = ports(reader, &file, site);
     let params = match scheme {
-        Scheme::OpenTcp => opentcp(reader, &file),
+        Scheme::OpenTcp => opentcp(reader, &file, site),
         Scheme::Bas => bas(reader, &file),
     };
     let (controller, listen, key_file) = controller?;
     Some(Deployment {
         name: name?,
         scheme,
+        site,
+        ports,
         number: u32::try_from(file.integer("number")?).ok()?,
         state_directory: state_directory?,
         metrics,
@@ -218,6 +266,33 @@ fn controller(reader: &mut Reader, file: &Section<'_>) -> Option<(SocketAddr, So
     Some((controller, listen, section.text("key-file")?))
 }
 
+fn ports(reader: &mut Reader, file: &Section<'_>, site: Site) -> Vec<Port> {
+    let mut ports: Vec<Port> = Vec::new();
+    for layer in reader.tables(file, "ports") {
+        let section = reader.section(&PORT, &layer);
+        let (Some(interface), Some(rate)) = (section.text("interface"), section.rate("rate")) else {
+            continue;
+        };
+        if rate == Rate::ZERO {
+            reader.fail_key(&section, "rate", "must be more than nothing");
+        }
+        if ports.iter().any(|port| port.interface == interface) {
+            reader.fail_key(&section, "interface", format!("names `{interface}` twice"));
+        }
+        ports.push(Port { interface, rate });
+    }
+    match site {
+        Site::Host if file.item("ports").is_some() => {
+            reader.fail_key(file, "ports", "are of a router: write site = \"router\"");
+        }
+        Site::Router if ports.is_empty() => {
+            reader.fail(&file.place, "ports", "are missing: write [[ports]] for each port of the router");
+        }
+        _ => {}
+    }
+    ports
+}
+
 /// The parameters of BAS's host.
 fn bas(reader: &mut Reader, file: &Section<'_>) -> Option<Params> {
     let layer = reader.table(file, "role");
@@ -243,15 +318,15 @@ fn at_least_the_shortest(reader: &mut Reader, section: &Section<'_>, params: &Pa
     }
 }
 
-/// The parameters of OpenTCP's agent.
-fn opentcp(reader: &mut Reader, file: &Section<'_>) -> Option<Params> {
+/// The parameters of OpenTCP's agent, or switch.
+fn opentcp(reader: &mut Reader, file: &Section<'_>, site: Site) -> Option<Params> {
     let layer = reader.table(file, "role");
     let section = reader.section(&OPENTCP, &layer);
     let mut params = section.params(OPENTCP_KEYS)?;
     at_least_the_shortest(reader, &section, &params, &["cycle", "look"]);
     let of_hosts = STATISTICS.iter().filter(|statistic| statistic.source == Source::Host);
     let known: Vec<&str> = of_hosts.map(|statistic| statistic.name).collect();
-    let names = match params.get("statistics") {
+    let mut names = match params.get("statistics") {
         Some(Value::List(names)) => names.clone(),
         _ => known.iter().map(|&name| name.to_owned()).collect(),
     };
@@ -261,6 +336,16 @@ fn opentcp(reader: &mut Reader, file: &Section<'_>) -> Option<Params> {
             None => format!("\"{name}\" is no statistic; {}", suggestion(name, &known)),
         };
         reader.fail_key(&section, "statistics", what);
+    }
+    if site == Site::Router {
+        if section.item("statistics").is_some() {
+            reader.fail_key(
+                &section,
+                "statistics",
+                "are of hosts: a router tells what its ports carry and drop",
+            );
+        }
+        names.clear();
     }
     params.set("collect", Value::List(names));
     params.set("reports", Value::Bool(true));
@@ -288,11 +373,15 @@ pub fn inventory() -> Inventory {
 impl Deployment {
     /// Its role.
     pub fn role(&self) -> Role {
-        let (role, controller) = match self.scheme {
-            Scheme::OpenTcp => (&opentcp::AGENT, &opentcp::ORACLE),
-            Scheme::Bas => (&bas::HOST, &bas::ALLOCATOR),
+        let (role, controller) = match (self.scheme, self.site) {
+            (Scheme::OpenTcp, Site::Host) => (&opentcp::AGENT, &opentcp::ORACLE),
+            (Scheme::OpenTcp, Site::Router) => (&opentcp::SWITCH, &opentcp::ORACLE),
+            (Scheme::Bas, Site::Host) => (&bas::HOST, &bas::ALLOCATOR),
+            (Scheme::Bas, Site::Router) => (&bas::ROUTER, &bas::ALLOCATOR),
         };
-        let place = Place { peers: vec![(OTHER, controller)], ..Place::new(role, OWN, self.params.clone()) };
+        let ports = (0..self.ports.len() as u32).map(PortId).collect();
+        let peers = vec![(OTHER, controller)];
+        let place = Place { peers, ports, ..Place::new(role, OWN, self.params.clone()) };
         Role::new(self.scheme.def(), place, &inventory(), None)
     }
 }
@@ -329,6 +418,28 @@ mod tests {
         let short = file.clone() + "lease = \"500ms\"\n";
         let said = parse("a.toml", &short).err().map(|e| e.to_string()).unwrap_or_default();
         assert!(said.contains("shorter than 3 measurement intervals of 200ms"), "{said}");
+    }
+
+    #[test]
+    fn a_router_tells_of_its_ports() {
+        let router = FILE.replace("number = 7", "number = 8\nsite = \"router\"");
+        let ports = "[[ports]]\ninterface = \"eth1\"\nrate = \"1gbit\"\n[[ports]]\ninterface = \"eth2\"\nrate = \"100mbit\"\n";
+        for (scheme, name) in [("opentcp", "switch"), ("bas", "router")] {
+            let file = router.replace("opentcp", scheme) + ports;
+            let deployment = parse("tor.toml", &file).unwrap_or_else(|e| panic!("{e}"));
+            let role = deployment.role();
+            assert_eq!((role.place.role.name, role.place.ports.len()), (name, 2));
+            assert_eq!(role.place.role.acts, [Act::Send]);
+        }
+        for (file, expected) in [
+            (router.clone(), "[[ports]] for each port"),
+            (FILE.to_owned() + ports, "site = \"router\""),
+            (router.clone() + &ports.replace("eth2", "eth1"), "names `eth1` twice"),
+            (router + "[role]\nstatistics = [\"host.rtt\"]\n" + ports, "are of hosts"),
+        ] {
+            let said = parse("a.toml", &file).err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(said.contains(expected), "{expected}: {said}");
+        }
     }
 
     #[test]

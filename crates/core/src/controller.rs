@@ -44,6 +44,17 @@ pub struct Deployment {
     pub links: Vec<Link>,
     /// Where addresses are.
     pub networks: Vec<(Prefix, String)>,
+    /// Machines of the hosts-file that forward.
+    pub routers: Vec<Router>,
+}
+
+/// A router that has an agent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Router {
+    /// Its name.
+    pub name: String,
+    /// Nodes at the other ends of its ports, in the order of its agent.
+    pub ports: Vec<String>,
 }
 
 /// A link, each direction of which has this rate.
@@ -96,6 +107,8 @@ static FILE: TableDef = TableDef {
         "log": Log::KIND, default "logfmt";
         /// How the scheme decides
         "role": Kind::Nested, required;
+        /// Machines of the hosts-file that are routers
+        "routers": Kind::Nested, optional;
         /// bas: the links of the network
         "links": Kind::Nested, optional;
         /// bas: where addresses are
@@ -104,6 +117,7 @@ static FILE: TableDef = TableDef {
     selector: None,
     nested: &[
         ("role", Shape::Table(&ORACLE)),
+        ("routers", Shape::Tables(&ROUTER)),
         ("links", Shape::Tables(&LINK)),
         ("networks", Shape::Tables(&NETWORK)),
     ],
@@ -128,6 +142,9 @@ static ORACLE: TableDef = TableDef {
     nested: &[],
 };
 
+/// Statistics of links that a router's agent does not tell.
+const NOT_TOLD: [&str; 2] = ["link.flows", "link.capacity"];
+
 const DOMAIN_KEYS: &[Key] = keys! {
     /// Nodes of the data centre; links between them are shared out
     "domain": Kind::TextList, required;
@@ -137,6 +154,19 @@ static ALLOCATOR: TableDef = TableDef {
     header: "[role] of bas",
     doc: "How the allocator decides",
     keys: &[DOMAIN_KEYS, bas::ROLE_KEYS],
+    selector: None,
+    nested: &[],
+};
+
+static ROUTER: TableDef = TableDef {
+    header: "[[routers]]",
+    doc: "A router that has an agent",
+    keys: &[keys! {
+        /// Its name in the hosts-file
+        "name": Kind::Text, required;
+        /// Nodes at the other ends of its ports, in the order of its agent's file
+        "ports": Kind::TextList, required;
+    }],
     selector: None,
     nested: &[],
 };
@@ -169,7 +199,7 @@ static NETWORK: TableDef = TableDef {
 
 /// The keys of a controller's file, table by table, for their documentation.
 pub fn reference() -> Vec<(&'static str, Vec<&'static Key>)> {
-    let tables = [&FILE, &ORACLE, &ALLOCATOR, &LINK, &NETWORK];
+    let tables = [&FILE, &ORACLE, &ALLOCATOR, &ROUTER, &LINK, &NETWORK];
     tables.into_iter().map(|def| (def.header, def.keys_for(None))).collect()
 }
 
@@ -191,8 +221,9 @@ fn read(reader: &mut Reader<'_>, path: &str, root: &Item) -> Option<Deployment> 
     let scheme = file.choice::<Scheme>("scheme")?;
     let links = links(reader, &file);
     let networks = networks(reader, &file);
+    let routers = routers(reader, &file);
     let params = match scheme {
-        Scheme::OpenTcp => oracle(reader, &file),
+        Scheme::OpenTcp => oracle(reader, &file, &routers),
         Scheme::Bas => allocator(reader, &file, &links, &networks),
     };
     if scheme == Scheme::OpenTcp {
@@ -211,7 +242,24 @@ fn read(reader: &mut Reader<'_>, path: &str, root: &Item) -> Option<Deployment> 
         params: params?,
         links,
         networks,
+        routers,
     })
+}
+
+fn routers(reader: &mut Reader<'_>, file: &Section<'_>) -> Vec<Router> {
+    let layers = reader.tables(file, "routers");
+    let sections: Vec<Section<'_>> = layers.iter().map(|layer| reader.section(&ROUTER, layer)).collect();
+    let names: Vec<_> = sections.iter().filter_map(|section| section.name_entry("name")).collect();
+    reader.unique(&names);
+    let mut routers = Vec::new();
+    for section in &sections {
+        let (Some(name), Some(ports)) = (section.text("name"), section.list("ports")) else { continue };
+        if ports.is_empty() {
+            reader.fail_key(section, "ports", "are none");
+        }
+        routers.push(Router { name, ports });
+    }
+    routers
 }
 
 fn listen(reader: &mut Reader<'_>, file: &Section<'_>) -> Option<SocketAddr> {
@@ -276,8 +324,8 @@ fn networks(reader: &mut Reader<'_>, file: &Section<'_>) -> Vec<(Prefix, String)
     networks
 }
 
-/// The parameters of an Oracle. What its policies want to know, hosts have to tell: no switch reports to it.
-fn oracle(reader: &mut Reader<'_>, file: &Section<'_>) -> Option<Params> {
+/// The parameters of an Oracle. What its policies want to know, hosts and routers have to tell.
+fn oracle(reader: &mut Reader<'_>, file: &Section<'_>, routers: &[Router]) -> Option<Params> {
     let layer = reader.table(file, "role");
     let section = reader.section(&ORACLE, &layer);
     let mut params = section.params(ORACLE_KEYS)?;
@@ -292,12 +340,14 @@ fn oracle(reader: &mut Reader<'_>, file: &Section<'_>) -> Option<Params> {
         reader.fail_key(&section, key, why);
     }
     let named = policies.iter().flat_map(|policy| policy.statistics.iter().map(|of| (&policy.name, *of)));
-    for (policy, Statistic { name, source, .. }) in named.filter(|(_, of)| of.source != Source::Host) {
-        let what = format!(
-            "of `{policy}` want `{name}`, which is measured by {}: nothing tells it to a controller yet",
-            source.who()
-        );
-        reader.fail_key_with(&section, "policies", what, "use policies about flows and hosts");
+    for (policy, Statistic { name, source, .. }) in named {
+        let what = match source {
+            Source::Host | Source::Oracle => continue,
+            Source::Link if !NOT_TOLD.contains(name) && !routers.is_empty() => continue,
+            Source::Link if !NOT_TOLD.contains(name) => "which routers tell: write [[routers]]",
+            Source::Link | Source::Traffic | Source::Topology => "which nobody tells a controller yet",
+        };
+        reader.fail_key(&section, "policies", format!("of `{policy}` want `{name}`, {what}"));
     }
     let cycle = params.optional("cycle", Params::span);
     if cycle.is_some_and(|cycle| cycle < daemon::SHORTEST_CYCLE) {
@@ -400,7 +450,23 @@ impl Deployment {
             let node = all.join(node);
             all.add_network(*prefix, node);
         }
+        for Router { name, ports } in &self.routers {
+            let from = all.join(name);
+            let numbered = ports.iter().map(|port| {
+                let name = format!("{name}->{port}");
+                let to = all.join(port);
+                // Of OpenTCP no rate is known: its router tells shares of it.
+                all.port_named(&name).unwrap_or_else(|| all.add_port(&name, from, to, Rate::ZERO))
+            });
+            let numbered = numbered.collect();
+            all.number_by_itself(from, numbered);
+        }
         all
+    }
+
+    /// Whether the host at that place of its file is a router.
+    fn is_router(&self, host: &Host) -> bool {
+        self.routers.iter().any(|router| router.name == host.name)
     }
 
     /// The role that decides for `hosts`, in the network of [`inventory`](Self::inventory).
@@ -408,10 +474,24 @@ impl Deployment {
     /// # Errors
     /// When a host is not what the file says.
     pub fn role(&self, hosts: &[Host], inventory: &Inventory) -> Result<Role, String> {
-        let agents = || (1..=hosts.len() as u32).map(NodeId);
+        for Router { name, ports } in &self.routers {
+            if !hosts.iter().any(|host| host.name == *name) {
+                return Err(format!("router `{name}` is not in the hosts-file"));
+            }
+            let is_linked = |port: &String| {
+                self.links.iter().any(|link| link.ends.contains(name) && link.ends.contains(port))
+            };
+            if let Some(port) = ports.iter().find(|port| self.scheme == Scheme::Bas && !is_linked(port)) {
+                return Err(format!(
+                    "router `{name}` has a port to `{port}`, and there is no link: write [[links]]"
+                ));
+            }
+        }
+        let agents = || (1..=hosts.len() as u32).map(NodeId).zip(hosts);
         let place = match self.scheme {
             Scheme::OpenTcp => {
-                let peers = agents().map(|node| (node, &opentcp::AGENT)).collect();
+                let role = |host| if self.is_router(host) { &opentcp::SWITCH } else { &opentcp::AGENT };
+                let peers = agents().map(|(node, host)| (node, role(host))).collect();
                 Place { peers, ..Place::new(&opentcp::ORACLE, OWN, self.params.clone()) }
             }
             Scheme::Bas => {
@@ -423,7 +503,8 @@ impl Deployment {
                     .ports()
                     .filter(|(_, port)| inside.contains(&port.from) && inside.contains(&port.to));
                 let ports = of_domain.map(|(number, _)| number).collect();
-                let peers = agents().map(|node| (node, &bas::HOST)).collect();
+                let role = |host| if self.is_router(host) { &bas::ROUTER } else { &bas::HOST };
+                let peers = agents().map(|(node, host)| (node, role(host))).collect();
                 Place { peers, ports, ..Place::new(&bas::ALLOCATOR, OWN, self.params.clone()) }
             }
         };
@@ -437,7 +518,7 @@ impl Deployment {
         for (_, node) in &self.networks {
             *addressed.entry(node).or_default() += 1;
         }
-        for Host { name, .. } in hosts {
+        for Host { name, .. } in hosts.iter().filter(|host| !self.is_router(host)) {
             let is_linked =
                 |link: &Link| link.ends.contains(name) && link.ends.iter().all(|end| domain.contains(end));
             if !self.links.iter().any(is_linked) {
@@ -454,6 +535,7 @@ impl Deployment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::PortId;
     use crate::scheme::Act;
 
     #[derive(Debug)]
@@ -510,11 +592,46 @@ mod tests {
         assert!(why(&[host(2, "db")]).contains("host `db` has no link within the domain"));
     }
 
+    /// What a router calls its first and second port are the ports to the host and to the core.
+    #[test]
+    fn routers_tell_of_their_ports() {
+        let routers = "[[routers]]\nname = \"tor\"\nports = [\"core\", \"web\"]\n";
+        let hosts = [host(1, "web"), host(2, "tor")];
+        let deployment = read(&(OPENTCP.replace("few-flows", "opentcp1") + routers));
+        let inventory = deployment.inventory(&hosts);
+        let role = deployment.role(&hosts, &inventory).expect("a role");
+        let roles: Vec<_> = role.place.peers.iter().map(|(node, role)| (node.0, role.name)).collect();
+        assert_eq!(roles, [(1, "agent"), (2, "switch")]);
+        assert_eq!(inventory.ports().filter(|(_, port)| port.from == NodeId(2)).count(), 2);
+        let missing = deployment.role(&hosts[..1], &inventory).err().unwrap_or_default();
+        assert_eq!(missing, "router `tor` is not in the hosts-file");
+
+        let routers = "[[routers]]\nname = \"edge\"\nports = [\"wan\", \"web\"]\n";
+        let hosts = [host(1, "web"), host(2, "edge")];
+        let deployment = read(&(BAS.to_owned() + routers));
+        let inventory = deployment.inventory(&hosts);
+        let role = deployment.role(&hosts, &inventory).expect("a role");
+        assert_eq!(role.place.peers[1].1.name, "router");
+        let edge = NodeId(2);
+        let named = |name: &str| inventory.port_named(name);
+        assert_eq!(inventory.port_of(edge, PortId(0)), named("edge->wan"));
+        assert_eq!(inventory.port_of(edge, PortId(1)), named("edge->web"));
+        assert_eq!(
+            (inventory.port_of(edge, PortId(2)), inventory.port_of(NodeId(1), PortId(2))),
+            (None, Some(PortId(2)))
+        );
+        let astray = read(&(BAS.to_owned() + &routers.replace("wan", "lan")));
+        let why = astray.role(&hosts, &astray.inventory(&hosts)).err().unwrap_or_default();
+        assert!(why.contains("a port to `lan`, and there is no link"), "{why}");
+    }
+
     #[test]
     fn errors_name_the_place_the_value_and_what_is_allowed() {
         for (text, change, expected) in [
             (OPENTCP, ("few-flows", "few-flow"), "few-flows"),
-            (OPENTCP, ("few-flows", "opentcp1"), "`link.utilization`, which is measured by switches"),
+            (OPENTCP, ("few-flows", "opentcp1"), "`link.utilization`, which routers tell: write [[routers]]"),
+            (OPENTCP, ("few-flows", "matrix"), "`traffic.racks`, which nobody tells a controller yet"),
+            (OPENTCP, ("[role]", "[[routers]]\nname = \"r\"\nports = []\n[role]"), "are none"),
             (OPENTCP, ("1s", "1ms"), "1ms is shorter than 100ms"),
             (OPENTCP, ("cycle", "cycel"), "did you mean"),
             (OPENTCP, ("[role]", "[[networks]]\nat = \"a\"\nprefixes = [\"::/0\"]\n[role]"), "is of bas"),

@@ -4,8 +4,6 @@
 //! The controller is a process of its own, as an operator runs it, with a cycle of a second. This program plays all hosts over the
 //! loopback: each reports once a cycle, and what is sent to it is counted. Time is the controller's alone, as the kernel states it.
 
-#![expect(clippy::disallowed_methods, reason = "a bench measures time")]
-
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;

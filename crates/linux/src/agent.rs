@@ -10,6 +10,7 @@ mod life;
 mod machine;
 mod metrics;
 mod plan;
+mod ports;
 mod status;
 
 use std::path::{Path, PathBuf};

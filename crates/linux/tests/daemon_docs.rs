@@ -28,8 +28,11 @@ fn table(reference: Vec<(&'static str, Vec<&'static Key>)>) -> String {
         for key in keys {
             let value = match (key.kind, key.name) {
                 (Kind::Nested, "dscp") => "a list such as [46, \"af41\"]".to_owned(),
+                (Kind::Nested, "ports") if header == "the file" => "tables".to_owned(),
                 (Kind::Nested, "ports") => "a list such as [5060, \"10000-20000\"]".to_owned(),
-                (Kind::Nested, "classes" | "match" | "data" | "links" | "networks") => "tables".to_owned(),
+                (Kind::Nested, "classes" | "match" | "data" | "links" | "networks" | "routers") => {
+                    "tables".to_owned()
+                }
                 (Kind::Nested, _) => "a table".to_owned(),
                 (kind, _) => kind.allowed(),
             };
@@ -88,12 +91,14 @@ fn the_examples_are_valid() {
         deployment::parse("docs/gateway.md", &example).unwrap_or_else(|errors| panic!("{errors}"));
     }
     let agents = examples("agent.md");
-    assert_eq!(agents.len(), 1);
+    assert_eq!(agents.len(), 2);
     for example in agents {
         agent::parse("docs/agent.toml", &example).unwrap_or_else(|errors| panic!("{errors}"));
     }
-    let [oracle, policy, allocator] = &examples("controller.md")[..] else { panic!("three examples") };
-    for example in [oracle, allocator] {
+    let [oracle, policy, routers, allocator] = &examples("controller.md")[..] else {
+        panic!("four examples")
+    };
+    for example in [oracle, &format!("{oracle}\n{routers}"), allocator] {
         controller::parse("controller.toml", example, &Mine(policy.clone()))
             .unwrap_or_else(|errors| panic!("{errors}"));
     }

@@ -21,6 +21,8 @@ pub struct Inventory {
     by_name: BTreeMap<String, PortId>,
     /// Where addresses are, where that is known.
     networks: Vec<(Prefix, NodeId)>,
+    /// Ports of nodes that number them by themselves, in their order.
+    own_numbers: BTreeMap<NodeId, Vec<PortId>>,
 }
 
 #[derive(Clone, Debug)]
@@ -52,6 +54,7 @@ impl Inventory {
             ports: Arc::default(),
             by_name: BTreeMap::new(),
             networks: Vec::new(),
+            own_numbers: BTreeMap::new(),
         };
         let numbered = (0..).map(PortId).zip(rates);
         let overhead = topology.frame_overhead.get() as u32;
@@ -175,6 +178,19 @@ impl Inventory {
     /// A port.
     pub fn port(&self, port: PortId) -> Option<&Port> {
         self.ports.get(port.index())
+    }
+
+    /// In its messages `node` calls these ports 0, 1, 2 and so on.
+    pub fn number_by_itself(&mut self, node: NodeId, ports: Vec<PortId>) {
+        self.own_numbers.insert(node, ports);
+    }
+
+    /// The port that `node` calls `port` in its messages.
+    pub fn port_of(&self, node: NodeId, port: PortId) -> Option<PortId> {
+        match self.own_numbers.get(&node) {
+            Some(ports) => ports.get(port.index()).copied(),
+            None => Some(port),
+        }
     }
 
     /// The port called `from->to`; of parallel links, the first.

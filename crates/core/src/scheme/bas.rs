@@ -38,7 +38,7 @@ pub static DEF: SchemeDef = SchemeDef {
 /// Decides. Its peers are the routers and hosts, its ports the links of the domain.
 pub const ALLOCATOR: RoleDef = RoleDef { name: "allocator", wants: Wants::NOTHING, acts: &[Act::Send] };
 /// Notifies its peer, the allocator, of the flows on its ports.
-const ROUTER: RoleDef = RoleDef { name: "router", wants: Wants::PORTS, acts: &[Act::Send] };
+pub const ROUTER: RoleDef = RoleDef { name: "router", wants: Wants::PORTS, acts: &[Act::Send] };
 /// Measures the flows that end at it, and enforces the shares of its peer, the allocator.
 pub const HOST: RoleDef = RoleDef {
     name: "host",

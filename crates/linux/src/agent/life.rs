@@ -5,7 +5,7 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::path::Path;
 use std::sync::Arc;
 
-use bandmaster_core::agent::{OWN, inventory};
+use bandmaster_core::agent::{OWN, Site, inventory};
 use bandmaster_core::control::Observation;
 use bandmaster_core::runtime::Runner;
 use bandmaster_core::time::{Span, Time};
@@ -35,7 +35,8 @@ pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
     let role = loaded.deployment.role();
     let folder = loaded.deployment.state_directory.clone();
     // Both until the end.
-    let _claim = if dry_run { None } else { Some(claim()?) };
+    let sets = !dry_run && loaded.deployment.site == Site::Host;
+    let _claim = if sets { Some(claim()?) } else { None };
     let state = if dry_run {
         None
     } else {

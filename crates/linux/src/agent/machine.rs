@@ -7,11 +7,12 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::sync::Arc;
 
-use bandmaster_core::agent::{CONTROLLER, OTHER, Scheme};
+use bandmaster_core::agent::{CONTROLLER, OTHER, Scheme, Site};
 use bandmaster_core::control::{
-    FlowEnd, FlowKey, FlowStart, FlowStats, Message, Observation, Refusal, SegmentCounts,
+    FlowEnd, FlowKey, FlowStart, FlowStats, Message, Observation, PortStats, Refusal, SegmentCounts,
 };
 use bandmaster_core::id::{FlowId, NodeId};
+use bandmaster_core::port::flow_counter::Reader;
 use bandmaster_core::runtime::envelope::Line;
 use bandmaster_core::runtime::{Host, Refusals};
 use bandmaster_core::scheme::Act;
@@ -22,6 +23,7 @@ use tracing::{debug, info, warn};
 
 use super::bounds::Bounds;
 use super::journal::{Entry, Restored, undo};
+use super::ports::Ports;
 use super::status::{Done, Shared, Status, lock};
 use super::{Loaded, control_group, lacking, programs};
 use crate::daemon::Error;
@@ -53,7 +55,10 @@ pub(super) struct Machine {
     line: Line,
     /// When the role wants to be woken.
     pub(super) wake_at: Option<Time>,
-    tcp: HostTcp,
+    /// None at a router, which has none to set.
+    tcp: Option<HostTcp>,
+    /// Of a router.
+    ports: Ports,
     /// None on a dry run.
     written: Option<Written>,
     namespace: u64,
@@ -83,13 +88,16 @@ impl Machine {
     /// Undoes what an agent before has left, and makes ready; nothing is set yet.
     pub(super) fn new(loaded: Loaded, state: Option<State<Entry>>) -> Result<Self, Error> {
         let deployment = &loaded.deployment;
-        let mut tcp = programs()?;
+        let mut tcp = match deployment.site {
+            Site::Host => Some(programs()?),
+            Site::Router => None,
+        };
         let mut heard = 0;
         if let Some(state) = &state {
-            if let Restored::Done(connections @ 1..) = undo(state, Some(&mut tcp))? {
+            if let Restored::Done(connections @ 1..) = undo(state, tcp.as_mut())? {
                 warn!(connections, "an agent before this one left settings, which were undone");
             }
-            if tunes(deployment.scheme) {
+            if let Some(tcp) = tcp.as_mut().filter(|_| tunes(deployment.scheme)) {
                 let group = control_group(deployment).map_err(|why| lacking(&why))?;
                 tcp.attach(&group).map_err(|why| lacking(&why))?;
             }
@@ -130,6 +138,7 @@ impl Machine {
             clock: Some(clock),
             ..Status::default()
         };
+        let ports = Ports::new(&deployment.ports);
         let namespace =
             namespace().map_err(|error| Error::Failed(format!("error: number the namespace: {error}")))?;
         Ok(Self {
@@ -140,6 +149,7 @@ impl Machine {
             shared: Arc::new(status.into()),
             wake_at: None,
             tcp,
+            ports,
             written,
             namespace,
             connections: Vec::new(),
@@ -193,7 +203,8 @@ impl Machine {
 
     /// Looks at the connections: what the role hears of those that begin and end.
     pub(super) fn look(&mut self) -> Result<Vec<Event>, Error> {
-        self.connections = self.tcp.look().map_err(|why| Error::Failed(format!("error: {why}")))?;
+        let Some(tcp) = &mut self.tcp else { return Ok(Vec::new()) };
+        self.connections = tcp.look().map_err(|why| Error::Failed(format!("error: {why}")))?;
         self.connections.sort_unstable_by_key(|connection| connection.cookie);
         let error = self.write_down().err().map(|error| error.to_string()).or(self.unbounded.clone());
         if lock(&self.shared).journal_error != error {
@@ -268,7 +279,7 @@ impl Machine {
     pub(super) fn apply(&mut self) -> Result<(), Error> {
         let Self { written, bounds, tcp, connections, .. } = self;
         let news = bounds.news(connections);
-        let Some(written) = written else {
+        let (Some(written), Some(tcp)) = (written, tcp) else {
             bounds.drop_pending();
             return Ok(());
         };
@@ -304,7 +315,7 @@ impl Machine {
 
     /// Tells what the kernel has done, and what was refused.
     pub(super) fn tell(&self, refusals: &Refusals) {
-        let outcomes = self.tcp.outcomes().unwrap_or_default();
+        let outcomes = self.tcp.as_ref().and_then(|tcp| tcp.outcomes().ok()).unwrap_or_default();
         let settings = KINDS.iter().zip(outcomes).map(|(kind, outcome)| Done {
             kind: (*kind).to_owned(),
             done: outcome.done,
@@ -323,7 +334,9 @@ impl Machine {
             return Ok(());
         }
         let failed = |why: NoProgram| Error::Failed(format!("error: {why}"));
-        self.bounds.give_back(&mut self.tcp).map_err(failed)?;
+        if let Some(tcp) = &mut self.tcp {
+            self.bounds.give_back(tcp).map_err(failed)?;
+        }
         self.put_in_force(&Tuning::default()).map_err(failed)?;
         match &self.written {
             Some(written) => written.state.forget(),
@@ -334,10 +347,10 @@ impl Machine {
     fn put_in_force(&mut self, tuning: &Tuning) -> Result<(), NoProgram> {
         let Translation { settings, remarks } = Translation::new(tuning);
         let is_own = tuning.is_default();
-        if let Some(written) = &mut self.written {
+        if let (Some(written), Some(tcp)) = (&mut self.written, &mut self.tcp) {
             if is_own {
-                self.tcp.tune(self.namespace, &settings)?;
-                self.tcp.give_back()?;
+                tcp.tune(self.namespace, &settings)?;
+                tcp.give_back()?;
                 written.in_force = None;
             } else {
                 // What cannot be written down is not done.
@@ -345,7 +358,7 @@ impl Machine {
                 written.journal.write(&entry).map_err(|error| NoProgram(error.to_string()))?;
                 written.lines += 1;
                 written.in_force = Some(entry);
-                self.tcp.tune(self.namespace, &settings)?;
+                tcp.tune(self.namespace, &settings)?;
             }
         }
         let mut status = lock(&self.shared);
@@ -442,6 +455,10 @@ impl Host for Machine {
 
     fn wake(&mut self, _role: usize, at: Time) {
         self.wake_at = Some(at);
+    }
+
+    fn port_stats(&mut self, _now: Time, _node: NodeId, _reader: &mut Reader) -> Vec<PortStats> {
+        self.ports.read()
     }
 
     /// As of the last look; the loop has one before it wakes the role.

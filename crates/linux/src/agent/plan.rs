@@ -3,9 +3,11 @@
 use std::fmt;
 use std::path::Path;
 
+use bandmaster_core::agent::{Deployment, Site};
 use serde::Serialize;
 
 use super::journal::NO_CAP;
+use super::ports::Ports;
 use super::{Loaded, control_group, programs};
 use crate::kernel::tcp::{FEWEST_TICKS, HIGHEST_LEAST_TIMEOUT, tick};
 use crate::netns::parameter;
@@ -66,6 +68,9 @@ impl Capabilities {
 pub fn plan(loaded: &Loaded) -> Plan {
     let deployment = &loaded.deployment;
     let mut obstacles = Vec::new();
+    if deployment.site == Site::Router {
+        return of_router(loaded);
+    }
     if let Err(error) = programs() {
         obstacles.push(error.to_string());
     }
@@ -80,11 +85,6 @@ pub fn plan(loaded: &Loaded) -> Plan {
     if super::status(Path::new(&deployment.state_directory)).is_ok() {
         obstacles.push(format!("error: an agent runs with {}", deployment.state_directory));
     }
-    let sockets = [
-        Some(format!("udp {} from and to the controller {}", deployment.listen, deployment.controller)),
-        deployment.metrics.map(|address| format!("tcp {address}: metrics")),
-        Some(format!("unix {}/agent.sock: status", deployment.state_directory)),
-    ];
     Plan {
         obstacles,
         capabilities: Capabilities::here(),
@@ -96,7 +96,7 @@ pub fn plan(loaded: &Loaded) -> Plan {
             "a program (eBPF, iter/tcp) reads live connections once a second, and gives them back what they had".to_owned(),
             "no parameter, route, interface or queue discipline is changed".to_owned(),
         ],
-        sockets: sockets.into_iter().flatten().collect(),
+        sockets: sockets(deployment),
         undo: vec![
             "when a lease ends that the controller does not renew, and when the agent stops: connections get back what they had"
                 .to_owned(),
@@ -106,6 +106,35 @@ pub fn plan(loaded: &Loaded) -> Plan {
             format!("a cap on the congestion window is given back as {NO_CAP} segments; an initial window is spent, and a pace stays on with its limit gone"),
         ],
     }
+}
+
+/// A router's agent looks, and changes nothing.
+fn of_router(loaded: &Loaded) -> Plan {
+    let deployment = &loaded.deployment;
+    let ports = Ports::new(&deployment.ports);
+    let missing = ports.missing().into_iter();
+    let mut obstacles: Vec<String> =
+        missing.map(|interface| format!("error: interface {interface}: no such device")).collect();
+    if super::status(Path::new(&deployment.state_directory)).is_ok() {
+        obstacles.push(format!("error: an agent runs with {}", deployment.state_directory));
+    }
+    Plan {
+        obstacles,
+        capabilities: Capabilities::here(),
+        control_group: None,
+        changes: vec!["nothing: counts of ports and their queues are read and told".to_owned()],
+        sockets: sockets(deployment),
+        undo: Vec::new(),
+    }
+}
+
+fn sockets(deployment: &Deployment) -> Vec<String> {
+    let sockets = [
+        Some(format!("udp {} from and to the controller {}", deployment.listen, deployment.controller)),
+        deployment.metrics.map(|address| format!("tcp {address}: metrics")),
+        Some(format!("unix {}/agent.sock: status", deployment.state_directory)),
+    ];
+    sockets.into_iter().flatten().collect()
 }
 
 impl fmt::Display for Plan {

@@ -216,6 +216,51 @@ fn hosts_come_and_go_with_the_file() {
     drop((process, agent));
 }
 
+/// A policy that asks for links has them from a router: while a flow fills one, nothing is set.
+#[test]
+fn what_a_router_carries_decides() {
+    let Some(network) = Network::oracle("what_a_router_carries_decides", "200ms") else { return };
+    let (site, secret) = (&network.site, std::str::from_utf8(SECRET).expect("text"));
+    let policy = POLICY
+        .replace("CYCLE", "200ms")
+        .replace("\"flows.live\"", "\"link.utilization\", \"link.backlog\"")
+        .replace("sum(flows.live) < 50", "max(link.utilization) < 0.7");
+    fs::write(site.folder.join("policy.toml"), policy).expect("written");
+    let number = NUMBER + 1;
+    fs::write(site.folder.join("hosts"), format!("{NUMBER} a {secret}\n{number} r {secret}\n"))
+        .expect("written");
+    let with_routers = fs::read_to_string(network.file()).expect("read")
+        + "[[routers]]\nname = \"r\"\nports = [\"a\", \"b\"]\n";
+    fs::write(network.file(), with_routers).expect("written");
+    let file = site.folder.join("router.toml");
+    let state = site.folder.join("router");
+    let text = format!(
+        "version = 1\nscheme = \"opentcp\"\nsite = \"router\"\nnumber = {number}\nstate-directory = \"{}\"\n\
+         [controller]\naddress = \"{B}\"\nkey-file = \"key\"\n[role]\ncycle = \"200ms\"\n\
+         [[ports]]\ninterface = \"to0\"\nrate = \"1gbit\"\n[[ports]]\ninterface = \"to1\"\nrate = \"20mbit\"\n",
+        state.display()
+    );
+    fs::write(&file, text).expect("written");
+    let (agent, process) = (site.start(), network.start());
+    let router = site.spawn_at(&site.hosts.r, &format!("run {}", file.display()), &[]);
+    site.until("settings are in force while nothing is sent", || network.in_force());
+    let (here, there) = site.hosts.connection();
+    let load = Load::start(here, there);
+    site.until("nothing is in force while a link is full", || !network.in_force());
+    let account = network.status().account.concat();
+    assert!(account.contains("no rule fires; few: max(link.utilization) < 0.7 does not hold"), "{account}");
+    drop(load);
+    site.until("settings are in force again", || network.in_force());
+    // A router that says nothing more: its statistics are stale, and nothing is decided without.
+    router.kill();
+    site.until("nothing is in force without the router", || !network.in_force());
+    assert!(network.status().account.concat().contains("has no data"), "{}", network.status());
+    let pair = site.hosts.connection();
+    assert!(agent.stop().success() && process.stop().success(), "{}", site.log());
+    site.assert_own("stopped");
+    drop(pair);
+}
+
 /// `a` sends over a link of 20 Mbit/s, and has shares of 16.
 const DOMAIN: &str = "domain = [\"a\", \"r\", \"b\"]\n[[links]]\nends = [\"a\", \"r\"]\nrate = \"1gbit\"\n\
                       [[links]]\nends = [\"r\", \"b\"]\nrate = \"16mbit\"\n\

@@ -200,9 +200,10 @@ impl Allocator {
         if to == Some(host) { self.inventory.way(from?, host) } else { self.inventory.way(host, to?) }
     }
 
-    fn count(&mut self, links: &[LinkCount]) {
+    fn count(&mut self, router: NodeId, links: &[LinkCount]) {
         for count in links {
-            let Some(link) = self.links.get_mut(&count.port) else { continue };
+            let Some(port) = self.inventory.port_of(router, count.port) else { continue };
+            let Some(link) = self.links.get_mut(&port) else { continue };
             link.flows = Some(count.flows);
             link.backlog = count.backlog;
             let before = link.sent.replace((self.now, count.sent));
@@ -211,7 +212,7 @@ impl Allocator {
                 // A router that began anew counts from zero.
                 && let Some(fresh) = count.sent.get().checked_sub(sent.get())
             {
-                self.tell_others(count.port, self.now.since(then), Bytes::new(fresh));
+                self.tell_others(port, self.now.since(then), Bytes::new(fresh));
             }
         }
     }
@@ -454,7 +455,7 @@ impl Controller for Allocator {
         };
         let host = message.from;
         match message.read() {
-            Some(Word::Links(links)) => self.count(&links),
+            Some(Word::Links(links)) => self.count(host, &links),
             Some(Word::Flows(flows)) => self.measure(host, flows),
             Some(Word::Started(flow, way)) => {
                 let name = (host, flow);
@@ -612,7 +613,7 @@ mod tests {
             sent: Bytes::new((sent * 1e6 / 8.0) as u64),
         };
         allocator.now = Time::ZERO + Span::from_secs(seconds);
-        allocator.count(&[report]);
+        allocator.count(SERVER, &[report]);
     }
 
     /// Acknowledgements of the other direction take 4 of 100 Mbit/s: two flows share 96.
