@@ -80,6 +80,7 @@ struct row {
     struct before before; // all zeros: nothing was set
     u32 receiver_rtt;     // us, as a receiver measures it
     u32 came_segment;     // bytes, of those that come
+    u16 header, none[3];  // bytes
 };
 
 MAP(SETTINGS, HASH, u64, struct settings, MOST_NAMESPACES);
@@ -186,6 +187,7 @@ struct inet_connection_sock {
 
 struct tcp_sock {
     struct inet_connection_sock inet_conn;
+    u16 tcp_header_len;
     u32 window_clamp;
     u64 bytes_acked, bytes_received;
     u32 snd_cwnd, snd_cwnd_clamp;
@@ -344,6 +346,7 @@ int looks(struct bpf_iter__tcp *context) {
     row.receive_window = tcp->window_clamp;
     row.receiver_rtt = tcp->rcv_rtt_est.rtt_us >> 3;
     row.came_segment = tcp->inet_conn.icsk_ack.rcv_mss;
+    row.header = tcp->tcp_header_len;
     struct before now = {};
     read_before(tcp, &now);
     row.pacing_rate = now.pacing_rate;

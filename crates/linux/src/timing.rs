@@ -95,6 +95,45 @@ impl RoundTrip {
     }
 }
 
+/// The round-trip time of a receiver without timestamps: the window that it has offered over what has come. As that of echoed
+/// timestamps, it is right for flows that the window limits, and too long for others.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct WindowTiming {
+    /// When it was last looked at, and what had come until then.
+    last: Option<(Time, u64)>,
+    /// Bytes, and bytes a second, smoothed alike.
+    window: f64,
+    rate: f64,
+}
+
+impl WindowTiming {
+    /// Weight of a new look: a look is a tenth of a second, in which few windows come.
+    const WEIGHT: f64 = 1.0 / 8.0;
+    /// Longer than this many handshakes a window does not take.
+    const MOST_HANDSHAKES: f64 = 4.0;
+
+    /// `window` bytes have been offered since the last look, and `received` have come in all.
+    pub(crate) fn look(&mut self, now: Time, window: u64, received: u64) {
+        let Some((then, before)) = self.last.replace((now, received)) else { return };
+        let seconds = now.since(then).as_secs_f64();
+        let Some(fresh) = received.checked_sub(before).filter(|_| seconds > 0.0) else { return };
+        let is_first = self.rate <= 0.0;
+        let weight = if is_first { 1.0 } else { Self::WEIGHT };
+        self.window = weight * window as f64 + (1.0 - weight) * self.window;
+        self.rate = weight * fresh as f64 / seconds + (1.0 - weight) * self.rate;
+    }
+
+    /// The round-trip time of a connection whose handshake took so long.
+    pub(crate) fn rtt(&self, handshake: Option<Span>) -> Option<Span> {
+        let handshake = handshake?;
+        if self.rate <= 0.0 {
+            return Some(handshake);
+        }
+        let most = handshake.mul_f64(Self::MOST_HANDSHAKES);
+        Some(Span::from_secs_f64(self.window / self.rate).min(most))
+    }
+}
+
 /// TSval and TSecr of an IP packet.
 fn timestamps(bytes: &[u8]) -> Option<(u32, u32)> {
     let ip = Ipv4HeaderSlice::from_slice(bytes).ok()?;
@@ -110,6 +149,28 @@ mod tests {
     use etherparse::PacketBuilder;
 
     use super::*;
+
+    /// 30,000 bytes offered and 1,000,000 a second that come: 30 ms, whatever the handshake took, up to four times that.
+    #[test]
+    fn a_window_over_what_comes_is_a_round_trip_time() {
+        let mut timing = WindowTiming::default();
+        let ms = |ms: u64| Span::from_millis(ms);
+        assert_eq!((timing.rtt(None), timing.rtt(Some(ms(20)))), (None, Some(ms(20))), "nothing has come");
+        for look in 0..50 {
+            timing.look(Time::ZERO + ms(100 * look), 30_000, 100_000 * look);
+        }
+        let is = |timing: WindowTiming, handshake: u64, rtt: f64| {
+            let now = timing.rtt(Some(ms(handshake))).expect("known").as_secs_f64() * 1e3;
+            assert!((now - rtt).abs() < 0.01, "{now} instead of {rtt}");
+        };
+        is(timing, 20, 30.0);
+        is(timing, 90, 30.0);
+        // A flow that something else limits.
+        is(timing, 5, 20.0);
+        // Another connection: what came begins anew.
+        timing.look(Time::ZERO + ms(5000), 30_000, 7);
+        is(timing, 20, 30.0);
+    }
 
     fn packet(value: u32, echo: u32) -> Vec<u8> {
         let options = [TcpOptionElement::Timestamp(value, echo)];

@@ -74,6 +74,11 @@ pub(crate) trait Traffic {
         None
     }
 
+    /// The same of its receiver.
+    fn receiver_info(&self, _i: usize) -> Option<TcpInfo> {
+        None
+    }
+
     /// The next flow whose receiver has read all of it.
     fn next_ended(&mut self) -> Option<usize>;
 
@@ -455,6 +460,11 @@ impl Traffic for Sockets {
             Some(now) => Some(now.after(&past)),
             None => (past.data_segments > 0).then_some(past),
         }
+    }
+
+    fn receiver_info(&self, i: usize) -> Option<TcpInfo> {
+        let flow = &self.flows[i];
+        if flow.connected { syscall::tcp_info(&flow.receiver).ok() } else { None }
     }
 
     fn next_ended(&mut self) -> Option<usize> {

@@ -21,12 +21,19 @@ pub(super) struct Bounds {
     pending: BTreeMap<u64, Settings>,
     /// By cookie: what those had that have been bounded.
     before: BTreeMap<u64, Before>,
+    /// By cookie: windows that receivers were bounded to last.
+    windows: BTreeMap<u64, u32>,
 }
 
 impl Bounds {
     /// How many connections are bounded.
     pub(super) fn len(&self) -> usize {
         self.before.len()
+    }
+
+    /// The window that the receiver of a connection was bounded to last.
+    pub(super) fn window(&self, cookie: u64) -> Option<u64> {
+        self.windows.get(&cookie).copied().map(u64::from)
     }
 
     /// Bounds the data in flight of a connection with segments of `segment`, at the next [`apply`](Self::apply). No pace ends one
@@ -44,7 +51,11 @@ impl Bounds {
         let bytes = window.get().max(segment);
         let at_most = |number: u64, most: u32| u32::try_from(number).unwrap_or(most).min(most);
         match end {
-            FlowEnd::Receiver => settings.receive_window = Some(at_most(bytes, NO_WINDOW)),
+            FlowEnd::Receiver => {
+                let window = at_most(bytes, NO_WINDOW);
+                settings.receive_window = Some(window);
+                self.windows.insert(cookie, window);
+            }
             FlowEnd::Sender => {
                 settings.window_cap = Some(at_most(bytes / segment, NO_CAP));
                 let pace = rate.filter(|_| window != UNBOUNDED);
@@ -93,6 +104,7 @@ impl Bounds {
             let live: std::collections::BTreeSet<u64> =
                 connections.iter().map(|connection| connection.cookie).collect();
             self.before.retain(|cookie, _| live.contains(cookie));
+            self.windows.retain(|cookie, _| live.contains(cookie));
         }
     }
 

@@ -285,6 +285,7 @@ mod tests {
             min_rtt: None,
             receiver_rtt: None,
             came_mss: 1448,
+            header: 32,
             mss: 1448,
             data_segments: 0,
             resent: 0,

@@ -16,7 +16,7 @@ use bandmaster_core::port::flow_counter::Reader;
 use bandmaster_core::runtime::envelope::Line;
 use bandmaster_core::runtime::{Host, Refusals};
 use bandmaster_core::scheme::Act;
-use bandmaster_core::time::Time;
+use bandmaster_core::time::{Span, Time};
 use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::{Bytes, Rate};
 use tracing::{debug, info, warn};
@@ -31,6 +31,7 @@ use crate::daemon::clock::{Clock, seconds_of_day};
 use crate::daemon::state::{Journal, Slot, State};
 use crate::kernel::NoProgram;
 use crate::kernel::tcp::{Connection, HostTcp, KINDS, Translation, namespace};
+use crate::timing::WindowTiming;
 
 /// Bytes of a datagram that are taken.
 const MOST_DATAGRAM: usize = 65_536;
@@ -38,8 +39,8 @@ const MOST_DATAGRAM: usize = 65_536;
 const HEARD: &str = "heard";
 /// A journal with so many more lines than there are connections is written anew.
 const SLACK: usize = 4096;
-/// Bytes of Ethernet and TCP (with timestamps) around a segment's payload, and of IP.
-const HEADERS: u64 = 14 + 32;
+/// Bytes of Ethernet and of IP around a segment.
+const ETHERNET_HEADER: u64 = 14;
 const IPV4_HEADER: u64 = 20;
 const IPV6_HEADER: u64 = 40;
 /// A connection that has carried no more segments than these in a direction is no flow to be bounded: its first window was
@@ -71,6 +72,8 @@ pub(super) struct Machine {
     /// For schemes that bound flows, and why those cannot be bounded that are not yet.
     bounds: Bounds,
     unbounded: Option<String>,
+    /// By cookie: receivers without timestamps.
+    untimed: BTreeMap<u64, WindowTiming>,
     buffer: Vec<u8>,
 }
 
@@ -158,6 +161,7 @@ impl Machine {
             next_flow: 0,
             bounds: Bounds::default(),
             unbounded: None,
+            untimed: BTreeMap::new(),
             buffer: vec![0; MOST_DATAGRAM],
         })
     }
@@ -217,6 +221,7 @@ impl Machine {
             }
             lock(&self.shared).journal_error = error;
         }
+        self.look_at_windows();
         let mut events = Vec::new();
         let (mut flows, mut by_flow) = (BTreeMap::new(), BTreeMap::new());
         let bounds = !tunes(self.loaded.deployment.scheme);
@@ -231,7 +236,7 @@ impl Machine {
                     None => {
                         let flow = FlowId(self.next_flow);
                         self.next_flow = self.next_flow.wrapping_add(1);
-                        events.push(Event::Started(stats(connection, flow, end), key(connection, end)));
+                        events.push(Event::Started(self.stats(connection, flow, end), key(connection, end)));
                         flow
                     }
                 };
@@ -305,6 +310,45 @@ impl Machine {
         let segment = segment(self.connection(cookie).ok_or(Refusal::Unknown)?, end);
         self.bounds.bound(cookie, end, window, segment, rate);
         Ok(())
+    }
+
+    /// Windows of receivers without timestamps tell round-trip times.
+    fn look_at_windows(&mut self) {
+        let now = self.clock.now();
+        let Self { connections, bounds, untimed, .. } = self;
+        untimed.retain(|cookie, _| bounds.window(*cookie).is_some());
+        for connection in connections.iter().filter(|connection| !connection.has_timestamps()) {
+            if let Some(window) = bounds.window(connection.cookie) {
+                untimed.entry(connection.cookie).or_default().look(now, window, connection.received);
+            }
+        }
+    }
+
+    fn receivers_rtt(&self, connection: &Connection) -> Option<Span> {
+        if connection.has_timestamps() {
+            return connection.receiver_rtt.or(connection.srtt);
+        }
+        self.untimed.get(&connection.cookie).copied().unwrap_or_default().rtt(connection.srtt)
+    }
+
+    fn stats(&self, connection: &Connection, flow: FlowId, end: FlowEnd) -> FlowStats {
+        let mss = u64::from(segment(connection, end));
+        let ip = if connection.local.0.is_ipv4() { IPV4_HEADER } else { IPV6_HEADER };
+        let (delivered, srtt, min_rtt) = match end {
+            FlowEnd::Sender => (connection.acknowledged, connection.srtt, connection.min_rtt),
+            FlowEnd::Receiver => (connection.received, self.receivers_rtt(connection), connection.min_rtt),
+        };
+        FlowStats {
+            flow,
+            end,
+            delivered: Bytes::new(delivered),
+            srtt,
+            min_rtt,
+            // Linux tells no single measurement.
+            last_rtt: if end == FlowEnd::Sender { srtt } else { None },
+            mss: Bytes::new(mss),
+            frame: Bytes::new(mss + u64::from(connection.header) + ip + ETHERNET_HEADER),
+        }
     }
 
     /// As of the last look.
@@ -426,30 +470,6 @@ fn key(connection: &Connection, end: FlowEnd) -> FlowKey {
     FlowKey { from, to, protocol: libc::IPPROTO_TCP as u8 }
 }
 
-fn stats(connection: &Connection, flow: FlowId, end: FlowEnd) -> FlowStats {
-    let mss = u64::from(segment(connection, end));
-    let ip = if connection.local.0.is_ipv4() { IPV4_HEADER } else { IPV6_HEADER };
-    let (delivered, srtt, min_rtt) = match end {
-        FlowEnd::Sender => (connection.acknowledged, connection.srtt, connection.min_rtt),
-        // The handshake's is the least that a pure receiver knows.
-        FlowEnd::Receiver => {
-            let least = [connection.min_rtt, connection.receiver_rtt].into_iter().flatten().min();
-            (connection.received, connection.receiver_rtt.or(connection.srtt), least)
-        }
-    };
-    FlowStats {
-        flow,
-        end,
-        delivered: Bytes::new(delivered),
-        srtt,
-        min_rtt,
-        // Linux tells no single measurement.
-        last_rtt: if end == FlowEnd::Sender { srtt } else { None },
-        mss: Bytes::new(mss),
-        frame: Bytes::new(mss + ip + HEADERS),
-    }
-}
-
 impl Host for Machine {
     const ACTS: &'static [Act] = &[Act::Tune, Act::SetWindow, Act::SetRate, Act::MeasureRtt, Act::Send];
 
@@ -464,7 +484,7 @@ impl Host for Machine {
     /// As of the last look; the loop has one before it wakes the role.
     fn flow_stats(&mut self, _now: Time, _node: NodeId) -> Vec<FlowStats> {
         let flow = |(flow, (cookie, end)): (&FlowId, &(u64, FlowEnd))| {
-            Some(stats(self.connection(*cookie)?, *flow, *end))
+            Some(self.stats(self.connection(*cookie)?, *flow, *end))
         };
         self.by_flow.iter().filter_map(flow).collect()
     }

@@ -205,6 +205,9 @@ impl Lab<'_> {
             Transport::Udp { .. } => Bytes::ZERO,
         };
         let cookie = self.traffic.cookie(flow.index(), end);
+        if end == FlowEnd::Receiver {
+            self.windows.insert(flow.index(), window.max(segment).get());
+        }
         Some(tuner.bound(node, &Bound { end, cookie, window, segment, rate }))
     }
 
@@ -227,7 +230,7 @@ impl Lab<'_> {
             FlowEnd::Receiver => {
                 // Since this connection began.
                 let received = self.traffic.state(i).received - self.rounds.carried(i as u32);
-                (received, self.forwarder.board.timing.of(i))
+                (received, self.receivers_rtt(i))
             }
         };
         FlowStats {
@@ -239,6 +242,29 @@ impl Lab<'_> {
             last_rtt: rtt.last,
             mss: Bytes::new(mss),
             frame: Bytes::new(frame),
+        }
+    }
+}
+
+impl Lab<'_> {
+    /// By timestamps, as a capture at the receiver shows them, or else by windows.
+    fn receivers_rtt(&self, i: usize) -> RoundTrip {
+        let timed = self.forwarder.board.timing.of(i);
+        if timed.smoothed.is_some() {
+            return timed;
+        }
+        let info = self.traffic.receiver_info(i).unwrap_or_default();
+        let windows = self.untimed.get(&i).copied().unwrap_or_default();
+        RoundTrip { smoothed: windows.rtt(info.srtt), least: info.min_rtt, last: None }
+    }
+
+    /// A receiver without timestamps is looked at.
+    fn look_at_window(&mut self, i: usize, now: Time) {
+        if self.forwarder.board.timing.of(i).smoothed.is_none()
+            && let Some(window) = self.windows.get(&i)
+        {
+            let received = self.traffic.state(i).received;
+            self.untimed.entry(i).or_default().look(now, *window, received);
         }
     }
 }
@@ -283,11 +309,12 @@ impl Host for Lab<'_> {
         here.map(stats).collect()
     }
 
-    fn flow_stats(&mut self, _now: Time, node: NodeId) -> Vec<FlowStats> {
+    fn flow_stats(&mut self, now: Time, node: NodeId) -> Vec<FlowStats> {
         let mut stats = Vec::new();
         for i in 0..self.plan.tcp_flows {
             let (src, dst) = (self.plan.flows[i].src, self.plan.flows[i].dst);
             if dst == node && self.traffic.stage(i).is_receiving() {
+                self.look_at_window(i, now);
                 stats.push(self.stats_of(i, FlowEnd::Receiver));
             } else if src == node && self.traffic.stage(i).is_sending() {
                 stats.push(self.stats_of(i, FlowEnd::Sender));
@@ -340,7 +367,7 @@ impl Host for Lab<'_> {
     }
 
     fn measure_rtt(&mut self, node: NodeId, flow: FlowId) -> Result<(), Refusal> {
-        // Linux measures it from the data, with timestamps or without.
+        // The forwarder times marks, and the kernel handshakes and windows.
         self.end_at(flow, node).map(drop)
     }
 

@@ -165,11 +165,11 @@ impl Receiver {
         };
         let (start, end) = (packet.seq, packet.seq + width + u64::from(fin));
         if start == end {
-            if packet.seq >= self.next && self.take_answer(false, net.now) {
+            if !packet.is_keep_alive && packet.seq >= self.next && self.take_answer(false, net.now) {
                 return;
             }
             // RFC 9293 section 3.8.6.1: a probe, or the third segment of the handshake.
-            if packet.seq < self.next || self.edge <= self.next {
+            if packet.is_keep_alive || packet.seq < self.next || self.edge <= self.next {
                 self.acknowledge(profile, net, flag::ACK);
             }
             return;

@@ -8,7 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::NAME;
 
 /// Bytes of `struct row`.
-pub(super) const ROW: usize = 168;
+pub(super) const ROW: usize = 176;
+
+/// Bytes of a TCP header without options.
+const PLAIN_HEADER: u16 = 20;
 
 /// A live connection, as its host sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,6 +40,8 @@ pub struct Connection {
     pub receiver_rtt: Option<Span>,
     /// Payload bytes of a segment that comes.
     pub came_mss: u32,
+    /// Bytes of the TCP header of a segment without more options than each has: 20, or 32 with timestamps.
+    pub header: u16,
     /// Payload bytes of a segment that it sends.
     pub mss: u32,
     /// Data segments sent, those sent again included.
@@ -95,6 +100,11 @@ fn control(name: &[u8]) -> String {
 }
 
 impl Connection {
+    /// Both ends mark their segments with timestamps.
+    pub const fn has_timestamps(&self) -> bool {
+        self.header > PLAIN_HEADER
+    }
+
     /// `struct row`.
     pub(super) fn parse(row: &[u8; ROW], tick: Span) -> Self {
         let u64_at = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| row[at + i]));
@@ -135,6 +145,7 @@ impl Connection {
             before: Before::parse(&row[112 + NAME..], tick),
             receiver_rtt: span(160),
             came_mss: u32_at(164),
+            header: u16_at(168),
         }
     }
 }

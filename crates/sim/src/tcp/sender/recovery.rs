@@ -316,9 +316,11 @@ impl Sender {
             if self.next >= self.send_limit() && !self.awaits_window(net) {
                 return;
             }
-            // Window probe: an old offset, so that the receiver answers with its window.
+            // Window probe: an old offset, so that the receiver answers with its window. Before the first byte it is the SYN's, which
+            // has none here.
             let mut probe = self.segment(self.board.una.saturating_sub(1), 0, profile, net);
             probe.flags = flag::ACK;
+            probe.is_keep_alive = true;
             net.send(probe);
             self.arm_timer(profile, net);
             return;
