@@ -37,6 +37,8 @@ use crate::timing::WindowTiming;
 const MOST_DATAGRAM: usize = 65_536;
 /// File of the highest number heard of the controller.
 const HEARD: &str = "heard";
+/// File of the epoch of what is said to it.
+const EPOCH: &str = "epoch";
 /// A journal with so many more lines than there are connections is written anew.
 const SLACK: usize = 4096;
 /// Bytes of Ethernet and of IP around a segment.
@@ -95,7 +97,7 @@ impl Machine {
             Site::Host => Some(programs()?),
             Site::Router => None,
         };
-        let mut heard = 0;
+        let (mut heard, mut epoch) = (0, seconds_of_day());
         if let Some(state) = &state {
             if let Restored::Done(connections @ 1..) = undo(state, tcp.as_mut())? {
                 warn!(connections, "an agent before this one left settings, which were undone");
@@ -111,6 +113,10 @@ impl Machine {
                 let journal = state.begin(&Entry::begin())?;
                 let slot = state.slot(HEARD)?;
                 heard = slot.number;
+                epoch = state
+                    .epochs(EPOCH)?
+                    .next()
+                    .map_err(|error| Error::Failed(format!("error: state directory: {EPOCH}: {error}")))?;
                 Some(Written {
                     state,
                     journal,
@@ -145,7 +151,7 @@ impl Machine {
         let namespace =
             namespace().map_err(|error| Error::Failed(format!("error: number the namespace: {error}")))?;
         Ok(Self {
-            line: Line::new(loaded.key.clone(), own, peer, seconds_of_day()).after(heard),
+            line: Line::new(loaded.key.clone(), own, peer, epoch).after(heard),
             loaded,
             clock,
             socket,

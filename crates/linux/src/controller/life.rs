@@ -153,7 +153,9 @@ impl Controller {
             );
             return;
         }
-        self.machine.take(&loaded);
+        if let Err(error) = self.machine.take(&loaded) {
+            return error!(%error, "the controller goes on as before");
+        }
         let hosts = loaded.hosts.len();
         match runner(loaded) {
             Ok(runner) => self.runner = runner,

@@ -22,8 +22,8 @@ use super::inbox::Inbox;
 use super::status::{HostStatus, Shared, Status, lock};
 use super::{HALTED, Loaded};
 use crate::daemon::Error;
-use crate::daemon::clock::{Clock, seconds_of_day};
-use crate::daemon::state::{Slab, State};
+use crate::daemon::clock::Clock;
+use crate::daemon::state::{Epochs, Slab, State};
 
 /// Room for what comes while the role decides: reports of some 100,000 hosts.
 const RECEIVE_BUFFER: usize = 64 << 20;
@@ -31,6 +31,8 @@ const RECEIVE_BUFFER: usize = 64 << 20;
 const ROOM_OF_REPORT: usize = 384;
 /// File of the highest numbers heard of each host.
 const HEARD: &str = "heard";
+/// File of the epoch of what is said to hosts.
+const EPOCH: &str = "epoch";
 /// Bytes of an entry of that file: the host's number, and the one heard.
 const ENTRY: usize = 12;
 /// A host of BAS that has told nothing for so many measurement intervals is away, and its flows with it.
@@ -51,6 +53,7 @@ pub(super) struct Machine {
     pub(super) wake_at: Option<Time>,
     state: State<Nothing>,
     heard: Slab,
+    epochs: Epochs,
     peers: Vec<Peer>,
     /// By a host's number: its place in `peers`, and its node less one.
     by_number: BTreeMap<u32, usize>,
@@ -94,7 +97,7 @@ impl Machine {
         let deployment = &loaded.deployment;
         let state = State::<Nothing>::hold(std::path::Path::new(&deployment.state_directory))?;
         state.hold_as(&format!("controller `{}`", deployment.name))?;
-        let heard = state.slab(HEARD)?;
+        let (heard, epochs) = (state.slab(HEARD)?, state.epochs(EPOCH)?);
         let listen = deployment.listen;
         let failed = |error: io::Error| Error::Failed(format!("error: udp {listen}: {error}"));
         let socket = UdpSocket::bind(listen).map_err(failed)?;
@@ -138,6 +141,7 @@ impl Machine {
             wake_at: None,
             state,
             heard,
+            epochs,
             peers: Vec::new(),
             by_number: BTreeMap::new(),
             observes,
@@ -147,7 +151,7 @@ impl Machine {
             counts: Counts::default(),
             inbox: Inbox::default(),
         };
-        machine.take(loaded);
+        machine.take(loaded)?;
         machine.look_for_halt();
         Ok(machine)
     }
@@ -157,11 +161,16 @@ impl Machine {
     }
 
     /// Takes over files that were read again. What is known of hosts that are still the same stays.
-    pub(super) fn take(&mut self, loaded: &Loaded) {
+    ///
+    /// # Errors
+    /// When the state directory cannot be written; then nothing has changed.
+    pub(super) fn take(&mut self, loaded: &Loaded) -> Result<(), Error> {
+        let failed = |error: io::Error| Error::Failed(format!("error: state directory: {EPOCH}: {error}"));
+        // A host that was taken away and comes back has heard the numbers of the last one.
+        let epoch = self.epochs.next().map_err(failed)?;
         let before: BTreeMap<u32, u64> = self.heard_before();
         let mut known: BTreeMap<Told, Peer> =
             std::mem::take(&mut self.loaded.hosts).into_iter().zip(self.peers.drain(..)).collect();
-        let epoch = seconds_of_day();
         let peer = |(host, key): (&Told, &Key)| {
             known.remove(host).map(|peer| Peer { away: false, ..peer }).unwrap_or_else(|| {
                 let line = Line::new(key.clone(), NodeId(CONTROLLER), NodeId(host.number), epoch);
@@ -176,6 +185,7 @@ impl Machine {
             deployment: loaded.deployment.clone(),
             hosts: loaded.hosts.clone(),
         };
+        Ok(())
     }
 
     /// Numbers heard in a life before, so that a message recorded then is refused in this one.

@@ -14,6 +14,7 @@ use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::clock::seconds_of_day;
 use super::{Error, is_trusted};
 
 /// Name of the journal's file, and what messages call it.
@@ -170,6 +171,11 @@ impl<E: Serialize + DeserializeOwned> State<E> {
         Ok(slot)
     }
 
+    /// Epochs go on from those in a small file.
+    pub(crate) fn epochs(&self, name: &str) -> Result<Epochs, Error> {
+        self.slot(name).map(Epochs)
+    }
+
     /// A file that is written as a whole again and again, in place. What a machine without power leaves of it may be mixed.
     pub(crate) fn slab(&self, name: &str) -> Result<Slab, Error> {
         let path = self.folder.join(name);
@@ -190,6 +196,20 @@ impl<E: Serialize + DeserializeOwned> State<E> {
     fn sync(&self) -> Result<(), Error> {
         let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
         synced.map_err(|e| failed(DIRECTORY, &self.folder, e))
+    }
+}
+
+/// Epochs of what a daemon says: each is above all before, of earlier lives too, whatever the day's clock does.
+pub(crate) struct Epochs(Slot);
+
+impl Epochs {
+    /// The next one; seconds of the day's clock, unless that was used.
+    pub(crate) fn next(&mut self) -> io::Result<u32> {
+        let last = u32::try_from(self.0.number).unwrap_or(u32::MAX);
+        let next = seconds_of_day().max(last.saturating_add(1));
+        self.0.write(next.into())?;
+        self.0.number = next.into();
+        Ok(next)
     }
 }
 
@@ -394,6 +414,21 @@ mod tests {
             assert!(said(&theirs).contains("belongs to user 65533"), "{}", said(&theirs));
         }
         fs::remove_dir_all(&base).expect("removed");
+    }
+
+    /// A clock that was set back, or asked twice in a second, gives no number again.
+    #[test]
+    fn an_epoch_never_comes_back() {
+        let folder = folder("epochs");
+        let state = State::<String>::hold(&folder).expect("held");
+        let mut epochs = state.epochs("epoch").expect("opened");
+        let first = epochs.next().expect("kept");
+        assert_eq!(epochs.next().expect("kept"), first + 1);
+        let ahead = u64::from(first) + 1000;
+        state.slot("epoch").expect("opened").write(ahead).expect("written");
+        let mut again = state.epochs("epoch").expect("opened");
+        assert_eq!(u64::from(again.next().expect("kept")), ahead + 1);
+        fs::remove_dir_all(&folder).expect("removed");
     }
 
     #[test]
