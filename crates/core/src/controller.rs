@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::agent::{DEFAULT_PORT, Scheme};
+pub use crate::daemon::name_words;
 use crate::daemon::{self, Log, many};
 use crate::file::{Errors, Files, Item, Layer, Reader, Section, Shape, TableDef, suggestion};
 use crate::id::NodeId;
@@ -16,6 +17,7 @@ use crate::prefix::Prefix;
 use crate::runtime::inventory::Inventory;
 use crate::scheme::opentcp::statistic::{Source, Statistic};
 use crate::scheme::{Place, Role, bas, opentcp};
+use crate::time::Span;
 use crate::units::{Dimension, Rate};
 
 /// The controller, as its role numbers it.
@@ -257,6 +259,14 @@ fn routers(reader: &mut Reader<'_>, file: &Section<'_>) -> Vec<Router> {
         if ports.is_empty() {
             reader.fail_key(section, "ports", "are none");
         }
+        let names: BTreeSet<&String> = ports.iter().collect();
+        if names.len() < ports.len() {
+            reader.fail_key(
+                section,
+                "ports",
+                "name a node twice; give each of parallel links a name, as \"core-2\"",
+            );
+        }
         routers.push(Router { name, ports });
     }
     routers
@@ -349,11 +359,14 @@ fn oracle(reader: &mut Reader<'_>, file: &Section<'_>, routers: &[Router]) -> Op
         };
         reader.fail_key(&section, "policies", format!("of `{policy}` want `{name}`, {what}"));
     }
-    let cycle = params.optional("cycle", Params::span);
-    if cycle.is_some_and(|cycle| cycle < daemon::SHORTEST_CYCLE) {
-        let what = format!("{} is shorter than {}", cycle.unwrap_or_default(), daemon::SHORTEST_CYCLE);
-        reader.fail_key(&section, "cycle", what);
+    let own = params.optional("cycle", Params::span);
+    let cycle = own.or(policies.first().map(|policy| policy.cycle)).unwrap_or_default();
+    if cycle < daemon::SHORTEST_CYCLE {
+        let key = if own.is_some() { "cycle" } else { "policies" };
+        let what = format!("a cycle of {cycle} is shorter than {}", daemon::SHORTEST_CYCLE);
+        reader.fail_key(&section, key, what);
     }
+    params.set("cycle", Value::Span(cycle));
     params.set("reports", Value::Bool(true));
     Some(params)
 }
@@ -400,7 +413,7 @@ fn allocator(
 /// # Errors
 /// What is wrong with the first line that is, with its number.
 pub fn hosts(file: &str, text: &str) -> Result<Vec<Host>, String> {
-    let (mut numbers, mut names) = (BTreeSet::new(), BTreeSet::new());
+    let (mut numbers, mut names, mut secrets) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let mut hosts = Vec::new();
     for (at, line) in (1..).zip(text.lines()) {
         if line.trim().is_empty() || line.trim_start().starts_with('#') {
@@ -417,13 +430,16 @@ pub fn hosts(file: &str, text: &str) -> Result<Vec<Host>, String> {
             .filter(|number| *number > 0)
             .ok_or_else(|| wrong(format!("\"{number}\" is not a whole number from 1 to {}", u32::MAX)))?;
         if !daemon::is_name(name) {
-            return Err(wrong(format!("\"{name}\" is not a name: {}", daemon::name_words())));
+            return Err(wrong(format!("\"{name}\" is not a name: {}", name_words())));
         }
         if !numbers.insert(number) {
             return Err(wrong(format!("another host has number {number}")));
         }
         if !names.insert(name) {
             return Err(wrong(format!("another host is called `{name}`")));
+        }
+        if !secrets.insert(secret) {
+            return Err(wrong(format!("another host has the secret of `{name}`: each has one of its own")));
         }
         let (name, secret) = (name.to_owned(), secret.to_owned());
         hosts.push(Host { number, name, secret });
@@ -450,6 +466,10 @@ impl Deployment {
             let node = all.join(node);
             all.add_network(*prefix, node);
         }
+        // What hosts say of ports counts for nothing.
+        for node in (1..=hosts.len() as u32).map(NodeId) {
+            all.number_by_itself(node, Vec::new());
+        }
         for Router { name, ports } in &self.routers {
             let from = all.join(name);
             let numbered = ports.iter().map(|port| {
@@ -464,8 +484,16 @@ impl Deployment {
         all
     }
 
-    /// Whether the host at that place of its file is a router.
-    fn is_router(&self, host: &Host) -> bool {
+    /// How often hosts tell something.
+    pub fn interval(&self) -> Span {
+        match self.scheme {
+            Scheme::OpenTcp => self.params.span("cycle"),
+            Scheme::Bas => self.params.span("measurement-interval"),
+        }
+    }
+
+    /// Whether a host of the hosts-file is a router.
+    pub fn is_router(&self, host: &Host) -> bool {
         self.routers.iter().any(|router| router.name == host.name)
     }
 
@@ -617,8 +645,8 @@ mod tests {
         assert_eq!(inventory.port_of(edge, PortId(0)), named("edge->wan"));
         assert_eq!(inventory.port_of(edge, PortId(1)), named("edge->web"));
         assert_eq!(
-            (inventory.port_of(edge, PortId(2)), inventory.port_of(NodeId(1), PortId(2))),
-            (None, Some(PortId(2)))
+            (inventory.port_of(edge, PortId(2)), inventory.port_of(NodeId(1), PortId(0))),
+            (None, None)
         );
         let astray = read(&(BAS.to_owned() + &routers.replace("wan", "lan")));
         let why = astray.role(&hosts, &astray.inventory(&hosts)).err().unwrap_or_default();
@@ -632,6 +660,11 @@ mod tests {
             (OPENTCP, ("few-flows", "opentcp1"), "`link.utilization`, which routers tell: write [[routers]]"),
             (OPENTCP, ("few-flows", "matrix"), "`traffic.racks`, which nobody tells a controller yet"),
             (OPENTCP, ("[role]", "[[routers]]\nname = \"r\"\nports = []\n[role]"), "are none"),
+            (
+                OPENTCP,
+                ("[role]", "[[routers]]\nname = \"r\"\nports = [\"a\", \"a\"]\n[role]"),
+                "a node twice",
+            ),
             (OPENTCP, ("1s", "1ms"), "1ms is shorter than 100ms"),
             (OPENTCP, ("cycle", "cycel"), "did you mean"),
             (OPENTCP, ("[role]", "[[networks]]\nat = \"a\"\nprefixes = [\"::/0\"]\n[role]"), "is of bas"),
@@ -663,8 +696,9 @@ mod tests {
             ("\n0 web s", "h:2: \"0\" is not a whole number from 1"),
             ("x web s", "\"x\" is not a whole number"),
             ("1 we/b s", "\"we/b\" is not a name"),
-            ("1 a s\n1 b s", "h:2: another host has number 1"),
-            ("1 a s\n2 a s", "h:2: another host is called `a`"),
+            ("1 a s\n1 b t", "h:2: another host has number 1"),
+            ("1 a s\n2 a t", "h:2: another host is called `a`"),
+            ("1 a s\n2 b s", "h:2: another host has the secret of `b`"),
         ] {
             let said = hosts("h", text).expect_err(text);
             assert!(said.contains(expected), "{said}");

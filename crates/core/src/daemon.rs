@@ -73,7 +73,7 @@ fn stem(file: &str) -> &str {
 }
 
 /// What a name is.
-pub(crate) fn name_words() -> String {
+pub fn name_words() -> String {
     format!("1 to {LONGEST_NAME} letters, digits, '-', '_' and '.', the first a letter or digit")
 }
 

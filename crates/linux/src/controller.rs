@@ -16,11 +16,13 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use bandmaster_core::agent::Scheme;
 use bandmaster_core::controller::{self, Deployment, Host};
 use bandmaster_core::file::Files;
 use bandmaster_core::runtime::envelope::Key;
 use bandmaster_core::runtime::inventory::Inventory;
 use bandmaster_core::scheme::Role;
+use nix::fcntl::{Flock, FlockArg};
 
 use crate::daemon::{self, Error};
 
@@ -131,8 +133,35 @@ pub struct Enrolled {
     pub host: Host,
     /// The file that it was added to.
     pub hosts_file: PathBuf,
-    /// What the controller decides.
-    pub scheme: &'static str,
+    /// The file of its agent, but for the controller's address.
+    pub agent: String,
+}
+
+/// The file of the agent of host `number`.
+fn agent_file(deployment: &Deployment, number: u32) -> String {
+    let scheme = deployment.scheme.def().name;
+    let role = match deployment.scheme {
+        Scheme::OpenTcp => {
+            format!("\n[role]\ncycle = \"{}\"\n", deployment.interval())
+        }
+        Scheme::Bas => {
+            let params = &deployment.params;
+            let (allocator, interval) = (params.text("allocator"), params.span("measurement-interval"));
+            format!("\n[role]\nallocator = \"{allocator}\"\nmeasurement-interval = \"{interval}\"\n")
+        }
+    };
+    format!(
+        "version = 1\nscheme = \"{scheme}\"\nnumber = {number}\n\n[controller]\naddress = \"ADDRESS OF THE CONTROLLER\"\n\
+         key-file = \"agent.key\"\n{role}"
+    )
+}
+
+/// A new file belongs to the group of its folder, so that a daemon of that group can read it.
+fn own_group(file: &fs::File, path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::{MetadataExt, fchown};
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let group = fs::metadata(folder)?.gid();
+    if group == file.metadata()?.gid() { Ok(()) } else { fchown(file, None, Some(group)) }
 }
 
 /// Adds a host called `name` with a new secret to the hosts of the controller's file. The controller knows it once it has read
@@ -144,30 +173,33 @@ pub fn enroll(file: &Path, name: &str) -> Result<Enrolled, Error> {
     let deployment = read(file)?;
     let path = hosts_file(file, &deployment);
     let usage = |why: String| Error::Usage(format!("error: {why}"));
-    let text = if path.exists() {
-        daemon::secret_text(&path).map_err(|why| usage(format!("hosts-file {}: {why}", path.display())))?
-    } else {
-        String::new()
-    };
     let place = path.display().to_string();
-    let number = controller::hosts(&place, &text).map_err(usage)?.iter().map(|host| host.number).max();
+    let failed = |error: std::io::Error| Error::Failed(format!("error: {place}: {error}"));
+    // One at a time, from reading the last number to writing the next.
+    let opened = OpenOptions::new().append(true).create(true).mode(0o640).open(&path).map_err(failed)?;
+    let lock = Flock::lock(opened, FlockArg::LockExclusive).map_err(|(_, errno)| failed(errno.into()))?;
+    let text = daemon::secret_text(&path).map_err(|why| usage(format!("hosts-file {place}: {why}")))?;
+    if text.is_empty() {
+        own_group(&lock, &path).map_err(failed)?;
+    }
+    let known = controller::hosts(&place, &text).map_err(usage)?;
+    if known.iter().any(|host| host.name == name) {
+        return Err(usage(format!("{place}: a host is called `{name}` already")));
+    }
+    controller::hosts("the name", &format!("1 {name} secret"))
+        .ok()
+        .filter(|hosts| hosts.len() == 1)
+        .ok_or_else(|| usage(format!("\"{name}\" is not a name: {}", controller::name_words())))?;
+    let number = known.iter().map(|host| host.number).max();
     let number =
         number.unwrap_or(0).checked_add(1).ok_or_else(|| usage(format!("{place}: no number is left")))?;
-    let failed = |error: std::io::Error| Error::Failed(format!("error: {place}: {error}"));
     let mut bytes = [0; 32];
     fs::File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes)).map_err(failed)?;
     let secret: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let between = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     let line = format!("{between}{number} {name} {secret}\n");
-    // A name that is wrong, or taken, is found before anything is written.
-    controller::hosts(&place, &format!("{text}{line}")).map_err(usage)?;
-    let added = OpenOptions::new().append(true).create(true).mode(0o640).open(&path);
-    added
-        .and_then(|mut file| {
-            file.write_all(line.as_bytes())?;
-            file.sync_all()
-        })
-        .map_err(failed)?;
+    let written = (&*lock).write_all(line.as_bytes()).and_then(|()| lock.sync_all());
+    written.map_err(failed)?;
     let host = Host { number, name: name.to_owned(), secret };
-    Ok(Enrolled { host, hosts_file: path, scheme: deployment.scheme.def().name })
+    Ok(Enrolled { host, hosts_file: path, agent: agent_file(&deployment, number) })
 }

@@ -136,21 +136,26 @@ pub(crate) fn controller(args: &ControllerArgs, console: Console) -> Result<Exit
             Ok(Exit::Success)
         }
         ControllerCommand::Halt { of } => {
-            let text = if controller::halt(&of.folder()?)? {
-                "halted: hosts are told nothing within a second, and have their own settings when their leases have ended"
-            } else {
-                "it was halted already"
+            let folder = of.folder()?;
+            let is_new = controller::halt(&folder)?;
+            let text = match (controller::status(&folder), is_new) {
+                (Err(_), _) => format!("no controller runs with {}; one that starts there will say nothing", folder.display()),
+                (Ok(_), true) => "halted: hosts are told nothing within a second, and have their own settings when their leases have ended".to_owned(),
+                (Ok(_), false) => "it was halted already".to_owned(),
             };
-            console.print(text)?;
+            console.print(&printable(&text))?;
             Ok(Exit::Success)
         }
         ControllerCommand::Resume { of } => {
-            let text = if controller::resume(&of.folder()?)? {
-                "goes on within a second"
-            } else {
-                "it was not halted"
+            let folder = of.folder()?;
+            let text = match (controller::resume(&folder)?, controller::status(&folder)) {
+                (false, _) => "it was not halted".to_owned(),
+                (true, Ok(_)) => "goes on within a second; hosts are told with its next decision".to_owned(),
+                (true, Err(_)) => {
+                    format!("not halted any more; no controller runs with {}", folder.display())
+                }
             };
-            console.print(text)?;
+            console.print(&printable(&text))?;
             Ok(Exit::Success)
         }
         ControllerCommand::Enroll { file, name, json } => enroll(file, name, *json, console),
@@ -166,7 +171,7 @@ fn check(file: &Path, console: Console) -> Result<Exit, Failure> {
 }
 
 fn enroll(file: &Path, name: &str, as_json: bool, console: Console) -> Result<Exit, Failure> {
-    let controller::Enrolled { host, hosts_file, scheme } = controller::enroll(file, name)?;
+    let controller::Enrolled { host, hosts_file, agent } = controller::enroll(file, name)?;
     let hosts_file = hosts_file.display().to_string();
     if as_json {
         let told = serde_json::json!({
@@ -174,6 +179,7 @@ fn enroll(file: &Path, name: &str, as_json: bool, console: Console) -> Result<Ex
             "number": host.number,
             "secret": host.secret,
             "hosts-file": hosts_file,
+            "agent": agent,
         });
         console.print(&format!("{told:#}"))?;
         return Ok(Exit::Success);
@@ -184,9 +190,9 @@ fn enroll(file: &Path, name: &str, as_json: bool, console: Console) -> Result<Ex
         host.number
     ));
     console.print(&format!(
-        "# /etc/bandmaster/agent.key on {name}, mode 640:\n{}\n\n# /etc/bandmaster/agent.toml on {name}:\nversion = 1\n\
-         scheme = \"{scheme}\"\nnumber = {}\n\n[controller]\naddress = \"ADDRESS OF THE CONTROLLER\"\nkey-file = \"agent.key\"",
-        host.secret, host.number
+        "# /etc/bandmaster/agent.key on {name}, mode 640:\n{}\n\n# /etc/bandmaster/agent.toml on {name}:\n{}",
+        host.secret,
+        agent.trim_end()
     ))?;
     Ok(Exit::Success)
 }

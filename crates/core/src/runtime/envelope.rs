@@ -52,7 +52,7 @@ pub struct ShortKey(pub usize);
 
 impl fmt::Display for ShortKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a probe key of {} bytes: at least {} are needed", self.0, Key::SHORTEST)
+        write!(f, "a secret of {} bytes: at least {} are needed", self.0, Key::SHORTEST)
     }
 }
 

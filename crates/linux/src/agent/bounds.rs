@@ -52,9 +52,13 @@ impl Bounds {
         let at_most = |number: u64, most: u32| u32::try_from(number).unwrap_or(most).min(most);
         match end {
             FlowEnd::Receiver => {
-                let window = at_most(bytes, NO_WINDOW);
-                settings.receive_window = Some(window);
-                self.windows.insert(cookie, window);
+                let bound = at_most(bytes, NO_WINDOW);
+                settings.receive_window = Some(bound);
+                if window == UNBOUNDED {
+                    self.windows.remove(&cookie);
+                } else {
+                    self.windows.insert(cookie, bound);
+                }
             }
             FlowEnd::Sender => {
                 settings.window_cap = Some(at_most(bytes / segment, NO_CAP));
@@ -89,7 +93,10 @@ impl Bounds {
                 self.before.insert(*cookie, before.clone());
             }
         }
-        let known = pending.into_iter().filter(|(cookie, _)| self.before.contains_key(cookie));
+        let known = pending.into_iter().filter_map(|(cookie, settings)| {
+            let before = self.before.get(&cookie)?;
+            Some((cookie, within(settings, before)))
+        });
         set(tcp, known.collect())
     }
 
@@ -113,6 +120,16 @@ impl Bounds {
         self.pending.clear();
         let before = std::mem::take(&mut self.before);
         set(tcp, before.iter().map(|(cookie, before)| (*cookie, back(before))).collect())
+    }
+}
+
+/// What a program has set itself bounds on.
+fn within(settings: Settings, before: &Before) -> Settings {
+    let own = before.pacing_rate.and_then(|rate| u32::try_from(rate).ok()).unwrap_or(NO_PACE);
+    Settings {
+        window_cap: settings.window_cap.map(|cap| cap.min(before.window_cap)),
+        pacing_rate: settings.pacing_rate.map(|pace| pace.min(own)),
+        ..settings
     }
 }
 
@@ -178,6 +195,20 @@ mod tests {
         let free = bounded(FlowEnd::Sender, UNBOUNDED, None);
         assert_eq!((free.window_cap, free.pacing_rate), (Some(NO_CAP), Some(NO_PACE)));
         assert_eq!(bounded(FlowEnd::Receiver, UNBOUNDED, None).receive_window, Some(NO_WINDOW));
+    }
+
+    #[test]
+    fn a_program_that_paces_itself_does_so_on() {
+        let before = Before { pacing_rate: Some(500_000), window_cap: 20, ..Before::default() };
+        let fast = bounded(FlowEnd::Sender, Bytes::new(144_800), Some(Rate::from_bits_per_sec(80_000_000)));
+        let slow = bounded(FlowEnd::Sender, Bytes::new(14_480), Some(Rate::from_bits_per_sec(800_000)));
+        let set = |settings| {
+            let Settings { window_cap, pacing_rate, .. } = within(settings, &before);
+            (window_cap, pacing_rate)
+        };
+        assert_eq!(set(fast), (Some(20), Some(500_000)));
+        assert_eq!(set(slow), (Some(10), Some(100_000)));
+        assert_eq!(set(bounded(FlowEnd::Sender, UNBOUNDED, None)), (Some(20), Some(500_000)));
     }
 
     #[test]

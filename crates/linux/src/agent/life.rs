@@ -14,6 +14,7 @@ use tracing::{error, info};
 
 use super::journal::Entry;
 use super::machine::Machine;
+use super::ports::Ports;
 use super::{load, metrics, status};
 use crate::daemon::Error;
 use crate::daemon::signals::{End, Signals, log_to_stderr};
@@ -33,6 +34,9 @@ pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
     log_to_stderr(loaded.deployment.log);
     let signals = Signals::new()?;
     let role = loaded.deployment.role();
+    if let [interface, ..] = Ports::new(&loaded.deployment.ports).missing()[..] {
+        return Err(Error::Missing(format!("error: interface {interface}: no such device")));
+    }
     let folder = loaded.deployment.state_directory.clone();
     // Both until the end.
     let sets = !dry_run && loaded.deployment.site == Site::Host;

@@ -43,25 +43,30 @@ impl Ports {
         self.ports.iter().map(|port| port.interface.as_str()).filter(is_missing).collect()
     }
 
+    /// None while one of them is away, or the kernel does not tell: nobody takes that for an idle port.
     pub(super) fn read(&mut self) -> Vec<PortStats> {
         let now = counts().unwrap_or_default();
+        let find = |port: &Port| {
+            let index = nix::net::if_::if_nametoindex(port.interface.as_str()).ok()?;
+            now.get(&(index as i32)).copied()
+        };
+        let Some(now) = self.ports.iter().map(find).collect::<Option<Vec<Counts>>>() else {
+            return Vec::new();
+        };
         let mut all = Vec::with_capacity(self.ports.len());
-        for (at, port) in self.ports.iter().enumerate() {
-            let index = nix::net::if_::if_nametoindex(port.interface.as_str()).ok();
-            match index.and_then(|index| now.get(&(index as i32)).copied()) {
-                Some(now) => {
-                    let last = self.last[at];
-                    if now.sent < last.sent || now.packets < last.packets || now.dropped < last.dropped {
-                        let before = &mut self.before[at];
-                        before.sent += last.sent;
-                        before.packets += last.packets;
-                        before.dropped += last.dropped;
-                    }
-                    self.last[at] = now;
+        for (at, (port, now)) in self.ports.iter().zip(now).enumerate() {
+            let last = std::mem::replace(&mut self.last[at], now);
+            let before = &mut self.before[at];
+            // A device that was made anew, or its queue discipline, counts from zero.
+            for (before, last, now) in [
+                (&mut before.sent, last.sent, now.sent),
+                (&mut before.packets, last.packets, now.packets),
+                (&mut before.dropped, last.dropped, now.dropped),
+            ] {
+                if now < last {
+                    *before += last;
                 }
-                None => self.last[at].backlog = 0,
             }
-            let (now, before) = (self.last[at], self.before[at]);
             let dropped = before.dropped + now.dropped;
             all.push(PortStats {
                 port: PortId(at as u32),
@@ -111,24 +116,25 @@ mod tests {
 
     use super::*;
 
-    /// The loopback sends, and no port is called so.
     #[test]
-    fn a_port_counts_and_one_that_is_away_stands_still() {
+    fn a_port_counts_and_one_that_is_away_is_not_taken_for_idle() {
         let port = |interface: &str| Port {
             interface: interface.to_owned(),
             rate: Rate::from_bits_per_sec(1_000_000),
         };
         let mut ports = Ports::new(&[port("lo"), port("no-such-port")]);
         assert_eq!(ports.missing(), ["no-such-port"]);
+        assert!(ports.read().is_empty());
+        let mut ports = Ports::new(&[port("lo")]);
         let before = ports.read();
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
         socket.send_to(&[0; 1000], socket.local_addr().expect("bound")).expect("sent");
         let after = ports.read();
         assert!(after[0].sent.get() >= before[0].sent.get() + 1000 && after[0].offered > before[0].offered);
-        assert_eq!((after[1].sent, after[1].offered, after[1].port), (Bytes::ZERO, 0, PortId(1)));
-        // A device made anew counts from zero: what was counted stays.
-        ports.last[0].sent += 1 << 40;
+        // A queue made anew counts from zero: what was counted stays, and nothing else moves.
+        ports.last[0].dropped += 7;
         let anew = ports.read();
-        assert!(anew[0].sent.get() > 1 << 40);
+        assert_eq!(anew[0].dropped, after[0].dropped + 7);
+        assert!(anew[0].sent.get() < after[0].sent.get() + 100_000_000);
     }
 }

@@ -8,8 +8,8 @@ use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg};
 
 /// Datagrams that are taken at once.
 const BATCH: usize = 64;
-/// Bytes of a datagram that are taken: more than any message has, which fits into a packet.
-const MOST_DATAGRAM: usize = 4096;
+/// Bytes of a datagram that are taken: a host with many flows tells of all in one.
+const MOST_DATAGRAM: usize = 65_536;
 
 /// Datagrams that have come and were not looked at.
 pub(super) struct Inbox {

@@ -18,7 +18,8 @@ use crate::daemon::signals::{End, Signals, log_to_stderr};
 
 /// How often what has happened is kept and told.
 const BEAT: Span = Span::from_secs(1);
-/// What a decision costs, its account costs once more: one that is like the last is accounted for so often only.
+/// What a decision costs, its account costs once more: with so many hosts, one that is like the last is accounted for so often only.
+const COSTLY: usize = 10_000;
 const ACCOUNT: Span = Span::from_secs(10);
 /// The gauge that says how many hosts have been told to set something.
 const CUED: &str = "cued";
@@ -41,7 +42,7 @@ pub fn run(file: &Path, observes: bool) -> Result<End, Error> {
         runner: runner(loaded)?,
         machine,
         next_beat: Time::ZERO,
-        cued: None,
+        decided: (None, Vec::new()),
         next_account: Time::ZERO,
     };
     let end = controller.until_signal(&signals);
@@ -59,8 +60,8 @@ struct Controller {
     runner: Runner,
     machine: Machine,
     next_beat: Time,
-    /// Hosts that were told to set something, at the last decision.
-    cued: Option<f64>,
+    /// The last decision: hosts that were told to set something, and what each policy came to.
+    decided: (Option<f64>, Vec<String>),
     next_account: Time,
 }
 
@@ -113,24 +114,29 @@ impl Controller {
 
     /// Logs a decision that differs from the last, with the values that made it.
     fn account(&mut self, now: Time) {
-        let cued = self.machine.shown().iter().find(|(name, _)| *name == CUED).map(|(_, value)| *value);
-        let before = std::mem::replace(&mut self.cued, cued);
-        if before == cued && now < self.next_account {
+        let shown = |metric: &str| self.machine.shown().iter().find(|(name, _)| *name == metric);
+        let cued = shown(CUED).map(|(_, value)| *value);
+        let is_costly = self.machine.hosts() > COSTLY;
+        if is_costly && self.decided.0 == cued && now < self.next_account {
             return;
         }
         self.next_account = now + ACCOUNT;
         let role = self.runner.roles().next();
-        let account = role.and_then(|role| role.built.controller.as_ref()?.account(now));
-        if let Some(account) = &account {
-            for line in account.lines() {
-                if before == cued {
-                    debug!(hosts = cued, why = line, "decides as before");
-                } else {
-                    info!(hosts = cued, why = line, "decides");
-                }
+        let Some(account) = role.and_then(|role| role.built.controller.as_ref()?.account(now)) else {
+            return;
+        };
+        // What was decided is said first; values differ each time.
+        let outcome = |line: &str| line.split_once(';').map_or(line, |(outcome, _)| outcome).to_owned();
+        let decided = (cued, account.lines().map(outcome).collect::<Vec<_>>());
+        let is_news = decided != std::mem::replace(&mut self.decided, decided.clone());
+        for line in account.lines() {
+            if is_news {
+                info!(hosts = cued.map(|hosts| hosts as u64), why = line, "decides");
+            } else {
+                debug!(hosts = cued.map(|hosts| hosts as u64), why = line, "decides as before");
             }
         }
-        self.machine.tell_account(account);
+        self.machine.tell_account(&account);
     }
 
     /// Reads the files again. What is wrong changes nothing.
@@ -144,12 +150,14 @@ impl Controller {
         };
         let (old, new) = (&self.machine.loaded.deployment, &loaded.deployment);
         let same = old.scheme == new.scheme
+            && old.name == new.name
+            && old.log == new.log
             && old.listen == new.listen
             && old.state_directory == new.state_directory
             && old.metrics == new.metrics;
         if !same {
             error!(
-                "scheme, socket, state directory and metrics need a restart: the controller goes on as before"
+                "name, scheme, socket, state directory, metrics and log need a restart: the controller goes on as before"
             );
             return;
         }
@@ -157,10 +165,13 @@ impl Controller {
             return error!(%error, "the controller goes on as before");
         }
         let hosts = loaded.hosts.len();
+        let refusals = *self.runner.refusals();
         match runner(loaded) {
             Ok(runner) => self.runner = runner,
+            // No file asks for more than this host does.
             Err(error) => return error!(%error, "the controller goes on as before"),
         }
+        self.runner.go_on_from(refusals);
         let now = self.machine.clock.now();
         self.machine.wake_at = None;
         self.runner.begin(&mut self.machine, now);

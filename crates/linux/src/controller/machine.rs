@@ -37,6 +37,10 @@ const EPOCH: &str = "epoch";
 const ENTRY: usize = 12;
 /// A host of BAS that has told nothing for so many measurement intervals is away, and its flows with it.
 const SILENT_INTERVALS: u64 = 20;
+/// A host that has told nothing for so many cycles, or measurement intervals, does not count as heard.
+const HEARD_INTERVALS: u64 = 3;
+/// So often at most a log says that datagrams are refused.
+const COMPLAINT: Span = Span::from_secs(60);
 /// How many silent hosts a status names.
 const NAMED: usize = 20;
 
@@ -60,6 +64,8 @@ pub(super) struct Machine {
     /// Decides, and tells nobody.
     observes: bool,
     halted: bool,
+    /// When the log last said that datagrams are refused.
+    complained: Option<Time>,
     /// Messages that were not sent because of that.
     held: u64,
     shown: Vec<(&'static str, f64)>,
@@ -146,6 +152,7 @@ impl Machine {
             by_number: BTreeMap::new(),
             observes,
             halted: false,
+            complained: None,
             held: 0,
             shown: Vec::new(),
             counts: Counts::default(),
@@ -168,6 +175,8 @@ impl Machine {
         let failed = |error: io::Error| Error::Failed(format!("error: state directory: {EPOCH}: {error}"));
         // A host that was taken away and comes back has heard the numbers of the last one.
         let epoch = self.epochs.next().map_err(failed)?;
+        // On those that are there now, of this life; at the start there are none.
+        self.keep_heard();
         let before: BTreeMap<u32, u64> = self.heard_before();
         let mut known: BTreeMap<Told, Peer> =
             std::mem::take(&mut self.loaded.hosts).into_iter().zip(self.peers.drain(..)).collect();
@@ -200,12 +209,17 @@ impl Machine {
 
     /// Keeps what was heard. Of the last second before a `kill -9` it may not know.
     fn keep_heard(&mut self) {
-        let mut bytes = Vec::with_capacity(self.peers.len() * ENTRY);
+        // Also of hosts that were taken away: they may come back.
+        let mut all = self.heard_before();
         for (Told { number, .. }, peer) in self.loaded.hosts.iter().zip(&self.peers) {
             if peer.line.heard() > 0 {
-                bytes.extend(number.to_be_bytes());
-                bytes.extend(peer.line.heard().to_be_bytes());
+                all.insert(*number, peer.line.heard());
             }
+        }
+        let mut bytes = Vec::with_capacity(all.len() * ENTRY);
+        for (number, heard) in all {
+            bytes.extend(number.to_be_bytes());
+            bytes.extend(heard.to_be_bytes());
         }
         if let Err(error) = self.heard.write(bytes) {
             debug!(%error, "cannot write down which messages were heard");
@@ -213,7 +227,8 @@ impl Machine {
     }
 
     fn look_for_halt(&mut self) {
-        let halted = self.state.folder().join(HALTED).exists();
+        // What cannot be told has not changed.
+        let halted = self.state.folder().join(HALTED).try_exists().unwrap_or(self.halted);
         if halted != self.halted {
             if halted {
                 warn!("halted: nothing is said, and leases end; `bandmaster controller resume` goes on");
@@ -235,19 +250,38 @@ impl Machine {
             let place = sender(bytes)
                 .ok_or(Forged::Length)
                 .and_then(|host| self.by_number.get(&host.0).copied().ok_or(Forged::Sender(host)));
-            let opened = place.and_then(|place| Ok((place, self.peers[place].line.open(bytes)?)));
+            let opened = place.and_then(|place| {
+                let line = &mut self.peers[place].line;
+                let before = line.heard();
+                Ok((place, line.open(bytes)?, line.heard() > before))
+            });
             match opened {
-                Ok((place, message)) if message.scheme == self.loaded.deployment.scheme.def().code => {
+                Ok((place, message, is_newest))
+                    if message.scheme == self.loaded.deployment.scheme.def().code =>
+                {
                     let now = self.clock.now();
                     let peer = &mut self.peers[place];
                     self.counts.messages += 1;
                     peer.heard = Some(now);
-                    peer.address = Some(from);
+                    // One that was overtaken may come from where the host was before.
+                    if is_newest || peer.address.is_none() {
+                        peer.address = Some(from);
+                    }
                     let back = std::mem::take(&mut peer.away).then_some(Change::Join);
                     return Some((Message { from: node(place), ..message }, back));
                 }
                 Ok(_) => self.counts.refused.scheme += 1,
-                Err(why) => self.counts.refused.count(why),
+                Err(why) => {
+                    self.counts.refused.count(why);
+                    let now = self.clock.now();
+                    if self.complained.is_none_or(|last| now.since(last) > COMPLAINT) {
+                        self.complained = Some(now);
+                        let host = sender(bytes).and_then(|host| self.by_number.get(&host.0));
+                        let host =
+                            host.map_or("nobody who is known", |place| &self.loaded.hosts[*place].name);
+                        warn!(%from, claims = host, why = complaint(why), "refuses a datagram; more are counted only, for a minute");
+                    }
+                }
             }
         }
         None
@@ -275,9 +309,11 @@ impl Machine {
     }
 
     fn tell(&self, refusals: &Refusals, now: Time) {
-        let heard = self.peers.iter().filter(|peer| peer.heard.is_some()).count();
+        let most = self.loaded.deployment.interval() * HEARD_INTERVALS;
+        let is_heard = |peer: &Peer| peer.heard.is_some_and(|heard| now.since(heard) <= most);
+        let heard = self.peers.iter().filter(|peer| is_heard(peer)).count();
         let silent = |(host, peer): (&Told, &Peer)| match peer.heard {
-            Some(_) if !peer.away => None,
+            _ if is_heard(peer) => None,
             heard => Some(HostStatus {
                 name: host.name.clone(),
                 number: host.number,
@@ -305,10 +341,12 @@ impl Machine {
     }
 
     /// What the role says of its last decision.
-    pub(super) fn tell_account(&self, account: Option<String>) {
-        if let Some(account) = account {
-            lock(&self.shared).account = account.lines().map(str::to_owned).collect();
-        }
+    pub(super) fn tell_account(&self, account: &str) {
+        lock(&self.shared).account = account.lines().map(str::to_owned).collect();
+    }
+
+    pub(super) fn hosts(&self) -> usize {
+        self.peers.len()
     }
 
     pub(super) fn name(&self, node: NodeId) -> &str {
@@ -317,6 +355,16 @@ impl Machine {
 
     pub(super) fn end(&mut self) {
         self.keep_heard();
+    }
+}
+
+fn complaint(why: Forged) -> &'static str {
+    match why {
+        Forged::Length => "it is no message",
+        Forged::Version(_) => "its version is another: upgrade the older of the two",
+        Forged::Tag => "its tag is wrong: the secret of the host is another",
+        Forged::Sender(_) => "no host has its number",
+        Forged::Replay => "it was heard before: it is recorded, or two agents have one number",
     }
 }
 
@@ -351,7 +399,8 @@ impl Host for Machine {
         let address = peer.address.ok_or(Refusal::Unknown)?;
         if self.observes || self.halted {
             self.held += 1;
-            return Ok(());
+            // Once it goes on, the role has to know that nobody was told.
+            return if self.halted { Err(Refusal::Busy) } else { Ok(()) };
         }
         let bytes = peer.line.seal(&message);
         match self.socket.send_to(&bytes, address) {

@@ -35,7 +35,7 @@ fn text(status: &Status) -> String {
     registry.register("hosts", "Hosts of the file", gauge(status.hosts as f64));
     registry.register(
         "hosts_heard",
-        "Hosts that were heard since the start",
+        "Hosts that were heard within three cycles",
         gauge(status.hosts_heard as f64),
     );
     for (name, value) in &status.shown {

@@ -1,7 +1,6 @@
 //! What a controller would do; nothing is touched.
 
 use std::fmt;
-use std::path::Path;
 
 use bandmaster_core::agent::Scheme;
 use bandmaster_core::scheme::opentcp::{self, condition::Condition};
@@ -29,9 +28,6 @@ pub struct Plan {
 pub fn plan(loaded: &Loaded) -> Plan {
     let deployment = &loaded.deployment;
     let mut obstacles = Vec::new();
-    if super::status(Path::new(&deployment.state_directory)).is_ok() {
-        obstacles.push(format!("error: a controller runs with {}", deployment.state_directory));
-    }
     if loaded.hosts.is_empty() {
         obstacles
             .push(format!("error: {} has no hosts: `bandmaster controller enroll`", deployment.hosts_file));
@@ -66,7 +62,9 @@ fn of_policies(loaded: &Loaded) -> Vec<String> {
     let policies = opentcp::policies(&params.files("policies")).unwrap_or_default();
     let mut lines = Vec::new();
     for policy in &policies {
-        let hosts = (0..).zip(&loaded.hosts).filter(|(at, host)| policy.is_for(&host.name, *at));
+        // The policy's halves are of hosts, without routers.
+        let agents = loaded.hosts.iter().filter(|host| !loaded.deployment.is_router(host));
+        let hosts = (0..).zip(agents).filter(|(at, host)| policy.is_for(&host.name, *at));
         let names: Vec<&str> = hosts.map(|(_, host)| host.name.as_str()).collect();
         let constraints: Vec<&str> = policy.constraints.iter().map(Condition::text).collect();
         for rule in &policy.rules {

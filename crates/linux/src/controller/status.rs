@@ -43,9 +43,9 @@ pub struct Status {
     pub(super) started: Option<Time>,
     /// Hosts of the file.
     pub hosts: u64,
-    /// Those of them that were heard since the start.
+    /// Those of them that were heard within the last three cycles, or measurement intervals.
     pub hosts_heard: u64,
-    /// Some of those that were not, or are silent.
+    /// Some of those that were not.
     pub silent: Vec<HostStatus>,
     /// What the role holds to be true: name and value.
     pub shown: Vec<(String, f64)>,
@@ -119,7 +119,7 @@ impl fmt::Display for Status {
             (false, false) => "",
         };
         writeln!(f, "file         {}{says}", self.file)?;
-        writeln!(f, "hosts        {} of {} heard", self.hosts_heard, self.hosts)?;
+        writeln!(f, "hosts        {} of {} heard within three cycles", self.hosts_heard, self.hosts)?;
         for HostStatus { name, number, last_message } in &self.silent {
             let since =
                 last_message.map_or("never heard".to_owned(), |since| format!("silent for {since:.0} s"));

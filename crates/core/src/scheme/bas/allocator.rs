@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::shares::{Claimant, Scope, fair_share, reallocate};
-use super::{AllocatorKind, FlowMeasurement, LinkCount, Settings, Share, Way as Reported, Word};
+use super::{
+    AllocatorKind, FlowMeasurement, HOST, LinkCount, ROUTER, Settings, Share, Way as Reported, Word,
+};
 use crate::control::{Controller, FlowKey, Observation, Outbox};
 use crate::fairness::{Demand, max_min};
 use crate::id::{FlowId, NodeId, PortId};
@@ -80,8 +82,8 @@ struct Sum {
 pub(super) struct Allocator {
     settings: Settings,
     now: Time,
-    /// Who tells it of flows, and whether it is there.
-    peers: BTreeMap<NodeId, bool>,
+    /// Who tells it of flows and counts.
+    peers: BTreeMap<NodeId, Peer>,
     /// The ports of the domain and beyond, and where addresses are.
     inventory: Inventory,
     /// Links inside the domain, by port, with the last count of flows.
@@ -93,6 +95,16 @@ pub(super) struct Allocator {
 }
 
 /// A flow: the host that controls it, and the host's number of it.
+/// A node that tells it something.
+#[derive(Default)]
+struct Peer {
+    /// It has left.
+    away: bool,
+    /// It has a router's role, and a host's.
+    counts: bool,
+    measures: bool,
+}
+
 type Name = (NodeId, FlowId);
 
 struct Link {
@@ -117,6 +129,10 @@ struct Way {
     edge: NodeId,
     /// Link by which it comes in or goes out; none when its other end is inside.
     outside: Option<PortId>,
+    /// What others call it, where hosts tell.
+    key: Option<FlowKey>,
+    /// The host at its other end tells of it too: it is one flow, and counts once.
+    is_second: bool,
 }
 
 impl Way {
@@ -160,7 +176,12 @@ impl Allocator {
         };
         let known = |port: &PortId| Some((*port, link(inventory.port(*port)?)));
         let links = place.ports.iter().filter_map(known).collect();
-        let peers = place.peers.iter().map(|(node, _)| (*node, true)).collect();
+        let mut peers: BTreeMap<NodeId, Peer> = BTreeMap::new();
+        for (node, role) in &place.peers {
+            let peer = peers.entry(*node).or_default();
+            peer.counts |= role.name == ROUTER.name;
+            peer.measures |= role.name == HOST.name;
+        }
         let (ways, flows, outsides) = Default::default();
         let inventory = inventory.clone();
         Self { settings, now: Time::ZERO, peers, inventory, links, ways, flows, outsides }
@@ -168,6 +189,9 @@ impl Allocator {
 
     /// A host tells where the data of one of its flows go.
     fn learn(&mut self, name: Name, Reported { key, ports }: Reported) {
+        // What a host calls a port counts only where it does not number its own.
+        let ports: Vec<PortId> =
+            ports.into_iter().filter_map(|port| self.inventory.port_of(name.0, port)).collect();
         let ports = if ports.is_empty() { self.way_of(name.0, &key).unwrap_or_default() } else { ports };
         let is_inside = |port: &PortId| self.links.contains_key(port);
         let ends = |port: PortId| self.inventory.port(port).map(|port| (port.from, port.to));
@@ -191,13 +215,17 @@ impl Allocator {
                 self.links.entry(*port).and_modify(|link| link.changed = self.now);
             }
         }
-        self.ways.insert(name, Way { links, edge, outside });
+        let is_told = key.from.1 != 0 && key.to.1 != 0;
+        let is_same = |(other, way): (&Name, &Way)| way.key == Some(key) && *other != name && !way.is_second;
+        let is_second = is_told && self.ways.iter().any(is_same);
+        self.ways.insert(name, Way { links, edge, outside, key: is_told.then_some(key), is_second });
     }
 
     /// Of a flow at `host`, which does not know the ports on the way: by its addresses.
     fn way_of(&self, host: NodeId, key: &FlowKey) -> Option<Vec<PortId>> {
-        let (from, to) = (self.inventory.node_at(key.from.0), self.inventory.node_at(key.to.0));
-        if to == Some(host) { self.inventory.way(from?, host) } else { self.inventory.way(host, to?) }
+        let (from, to) = (self.inventory.node_at(key.from.0)?, self.inventory.node_at(key.to.0)?);
+        // One within the host, or of an address that is not known to be the host's, takes no way that is known.
+        if (from == host) == (to == host) { None } else { self.inventory.way(from, to) }
     }
 
     fn count(&mut self, router: NodeId, links: &[LinkCount]) {
@@ -219,7 +247,7 @@ impl Allocator {
 
     /// max-min: what of the bytes that a link has sent within `interval` the flows under control do not explain.
     fn tell_others(&mut self, port: PortId, interval: Span, fresh: Bytes) {
-        let own = self.ways.iter().filter(|(_, way)| way.links.contains(&port));
+        let own = self.ways.iter().filter(|(_, way)| way.links.contains(&port) && !way.is_second);
         let used = own.map(|(name, _)| self.flows.get(name).and_then(|flow| flow.sample));
         // None while one of them has not been measured.
         let Some(used) = used.collect::<Option<Vec<f64>>>() else { return };
@@ -252,6 +280,11 @@ impl Allocator {
             }
             stays
         });
+        // The host at the other end may still tell of it.
+        let mut told = BTreeSet::new();
+        for way in self.ways.values_mut().filter(|way| way.key.is_some()) {
+            way.is_second = !told.insert(way.key);
+        }
     }
 
     fn measure(&mut self, host: NodeId, measurements: Vec<FlowMeasurement>) {
@@ -388,7 +421,7 @@ impl Allocator {
             .flows
             .iter()
             .filter_map(|(&id, flow)| {
-                let way = self.ways.get(&id)?;
+                let way = self.ways.get(&id).filter(|way| !way.is_second)?;
                 let inside =
                     way.links.iter().filter_map(|port| ports.binary_search(port).ok().map(|i| i as u32));
                 let is_contested = any_contested && way.is_contested(&self.links);
@@ -433,7 +466,42 @@ impl Allocator {
                 outside.limit = None;
             }
         }
+        let mut given = given;
+        self.give_seconds(&mut given);
         given
+    }
+}
+
+impl Allocator {
+    /// Both ends of a flow have its rate.
+    fn give_seconds(&self, given: &mut Vec<(Name, f64)>) {
+        let seconds = self.ways.iter().filter(|(name, way)| way.is_second && self.flows.contains_key(name));
+        let mut rates: Option<BTreeMap<FlowKey, f64>> = None;
+        for (name, way) in seconds {
+            let rates = rates.get_or_insert_with(|| {
+                let rate = |(name, rate): &(Name, f64)| Some((self.ways.get(name)?.key?, *rate));
+                given.iter().filter_map(rate).collect()
+            });
+            given.extend(way.key.and_then(|key| rates.get(&key)).map(|rate| (*name, *rate)));
+        }
+    }
+
+    /// What is known of the ports of a router that is gone is of no use.
+    fn forget_ports(&mut self, router: NodeId) {
+        for (port, link) in &mut self.links {
+            if self.inventory.port(*port).is_some_and(|port| port.from == router) {
+                *link = Link {
+                    capacity: link.capacity,
+                    flows: link.flows,
+                    backlog: Bytes::ZERO,
+                    sent: None,
+                    others: 0.0,
+                    foreign: 0,
+                    changed: link.changed,
+                    contested: false,
+                };
+            }
+        }
     }
 }
 
@@ -442,19 +510,24 @@ impl Controller for Allocator {
         self.now = now;
         let is_paper = self.settings.allocator == AllocatorKind::Paper;
         let message = match observation {
-            Observation::Message(message) if self.peers.get(&message.from) == Some(&true) => message,
+            Observation::Message(message) => message,
             Observation::Left(node) => {
-                self.peers.entry(*node).and_modify(|here| *here = false);
+                self.peers.entry(*node).and_modify(|peer| peer.away = true);
+                self.forget_ports(*node);
                 return self.forget(|(host, _)| host == node);
             }
             Observation::Joined(node) => {
-                self.peers.entry(*node).and_modify(|here| *here = true);
+                self.peers.entry(*node).and_modify(|peer| peer.away = false);
                 return;
             }
             _ => return,
         };
         let host = message.from;
-        match message.read() {
+        let Some(&Peer { counts, measures, .. }) = self.peers.get(&host).filter(|peer| !peer.away) else {
+            return;
+        };
+        // A host's word counts for its own flows only.
+        match message.read().filter(|word| if matches!(word, Word::Links(_)) { counts } else { measures }) {
             Some(Word::Links(links)) => self.count(host, &links),
             Some(Word::Flows(flows)) => self.measure(host, flows),
             Some(Word::Started(flow, way)) => {
@@ -490,7 +563,7 @@ mod tests {
     use crate::control::{Action, Message, body};
     use crate::params::{Params, Value};
     use crate::prefix::Prefix;
-    use crate::scheme::bas::{ALLOCATOR, DEF, HOST};
+    use crate::scheme::bas::{ALLOCATOR, DEF};
 
     const SERVER: NodeId = NodeId(0);
     /// The link into the domain, and the link to the server.
@@ -510,7 +583,7 @@ mod tests {
         let mut params = Params::defaults(DEF.keys);
         params.set("allocator", Value::Text(kind.into()));
         let settings = Settings::new(&params);
-        let peers = vec![(SERVER, &HOST)];
+        let peers = vec![(SERVER, &HOST), (SERVER, &ROUTER)];
         let place = Place { peers, ports: vec![LAST], ..Place::new(&ALLOCATOR, SERVER, params) };
         Allocator::new(settings, &inventory, &place)
     }
@@ -709,10 +782,58 @@ mod tests {
                 (&[ports[link]][..], edge, Some(ports[beyond]))
             );
         }
+        // Within the host, and of an address of the host's that is not known: no link is charged.
+        for (from, to) in [(own, own), (far, IpAddr::from([172, 17, 0, 2]))] {
+            let key = FlowKey { from: (from, 80), to: (to, 7000), protocol: 6 };
+            allocator.learn((server, FlowId(3)), Reported { key, ports: Vec::new() });
+            assert!(!allocator.ways.contains_key(&(server, FlowId(3))), "{from} to {to}");
+        }
         // Nobody knows where this address is.
         let nowhere = FlowKey { from: (own, 80), to: (IpAddr::from([0u16; 8]), 1), protocol: 6 };
         allocator.learn((server, FlowId(2)), Reported { key: nowhere, ports: Vec::new() });
         assert!(!allocator.ways.contains_key(&(server, FlowId(2))));
+    }
+
+    /// Both hosts tell of the flow between them: it is one, and both ends are given all of the link.
+    #[test]
+    fn a_flow_between_two_hosts_counts_once() {
+        let mut inventory = Inventory::default();
+        let [one, edge, other] = ["one", "r", "other"].map(|name| inventory.join(name));
+        let mut ports = Vec::new();
+        for (from, to) in [(one, edge), (edge, other)] {
+            ports.push(inventory.add_port("", from, to, mbit(100.0)));
+        }
+        let addresses = [IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2])];
+        for (node, address) in [one, other].into_iter().zip(addresses) {
+            inventory.add_network(Prefix::parse(&address.to_string()).unwrap(), node);
+            inventory.number_by_itself(node, Vec::new());
+        }
+        let mut params = Params::defaults(DEF.keys);
+        params.set("allocator", Value::Text("max-min".into()));
+        let peers = vec![(one, &HOST), (other, &HOST)];
+        let place = Place { peers, ports, ..Place::new(&ALLOCATOR, edge, params) };
+        let mut allocator = Allocator::new(Settings::new(&place.params), &inventory, &place);
+        let key = FlowKey { from: (addresses[0], 4000), to: (addresses[1], 80), protocol: 6 };
+        let mut tell = |from: NodeId, word: &Word| {
+            let mut out = Outbox::default();
+            let message = Message { from, scheme: DEF.code, body: body(word) };
+            allocator.on(Time::ZERO, &Observation::Message(&message), &mut out);
+            let rate = |action| match action {
+                Action::Send { body, .. } => match postcard::from_bytes(&body) {
+                    Ok(Word::Shares(shares)) => shares[0].rate.bits_per_sec() / 1_000_000,
+                    other => panic!("{other:?}"),
+                },
+                other => panic!("{other:?}"),
+            };
+            out.drain().map(rate).collect::<Vec<_>>()
+        };
+        // What a host says of ports is not believed.
+        let way = Reported { key, ports: vec![PortId(7)] };
+        assert_eq!(tell(one, &Word::Started(FlowId(0), way.clone())), [100]);
+        assert_eq!(tell(other, &Word::Started(FlowId(5), way)), [100]);
+        let nothing: Vec<u64> = Vec::new();
+        assert_eq!(tell(one, &count(u32::MAX)), nothing, "a host is no router");
+        assert_eq!(tell(one, &Word::Ended(FlowId(0))), [100], "the other end still tells of it");
     }
 
     #[test]

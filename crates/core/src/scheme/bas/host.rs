@@ -20,6 +20,11 @@ const PACED_SLACK: u64 = 3;
 /// Paced flows: the window covers this much more than the least round-trip time.
 const PACED_RTT_SLACK: Span = Span::from_millis(5);
 
+/// Measurements without any share after which a flow is let go, where there are leases: more than messages are lost.
+const UNPLACED: u32 = 5;
+/// In place of a number of those: it had a share.
+const ANSWERED: u32 = u32::MAX;
+
 pub(super) struct Host {
     settings: Settings,
     allocator: NodeId,
@@ -31,6 +36,8 @@ pub(super) struct Host {
     /// When the allocator was last heard; none: its lease has ended, and flows go as they like.
     heard: Option<Time>,
     next: Time,
+    /// The last measurement.
+    last: Option<Time>,
 }
 
 struct Known {
@@ -39,10 +46,18 @@ struct Known {
     way: Option<Way>,
     /// The allocator has given a share since the last report: it knows the flow.
     answered: bool,
+    /// Measurements without a share, until the first one.
+    unanswered: u32,
     /// Present at the last measurement.
     measured: bool,
     /// The last share, while it is enforced by a pace.
     paced: Option<Share>,
+}
+
+impl Known {
+    const fn count_unanswered(&self) -> u32 {
+        self.unanswered.saturating_add(1)
+    }
 }
 
 impl Host {
@@ -55,6 +70,7 @@ impl Host {
             flows: BTreeMap::new(),
             waiting: BTreeSet::new(),
             heard: Some(Time::ZERO),
+            last: None,
         }
     }
 
@@ -77,8 +93,10 @@ impl Host {
         }
     }
 
-    fn measure(&mut self, flows: &[FlowStats], out: &mut Outbox) {
-        let seconds = self.settings.measurement.as_secs_f64();
+    fn measure(&mut self, now: Time, flows: &[FlowStats], out: &mut Outbox) {
+        // A daemon's ticks may be late.
+        let since = self.last.replace(now).map_or(self.settings.measurement, |last| now.since(last));
+        let seconds = since.as_secs_f64().max(f64::MIN_POSITIVE);
         let mut measurements = Vec::with_capacity(flows.len());
         let mut known = BTreeMap::new();
         for stats in flows {
@@ -111,8 +129,10 @@ impl Host {
             if stats.end == FlowEnd::Receiver {
                 out.push(Action::MeasureRtt { flow: stats.flow });
             }
+            let unanswered = before.as_ref().map_or(0, Known::count_unanswered);
             let way = before.and_then(|known| known.way);
-            known.insert(stats.flow, Known { stats: *stats, way, answered: false, measured: true, paced });
+            let now = Known { stats: *stats, way, answered: false, unanswered, measured: true, paced };
+            known.insert(stats.flow, now);
         }
         // What was told to begin and is not seen yet is being connected.
         for (flow, begun) in std::mem::take(&mut self.flows).into_iter().filter(|(_, begun)| !begun.measured)
@@ -120,11 +140,25 @@ impl Host {
             let way = begun.way.clone().filter(|_| !begun.answered);
             let frame = begun.stats.frame;
             measurements.push(FlowMeasurement { flow, throughput: None, queueing: Span::ZERO, frame, way });
-            known.insert(flow, Known { answered: false, ..begun });
+            let unanswered = begun.count_unanswered();
+            known.insert(flow, Known { answered: false, unanswered, ..begun });
         }
         self.flows = known;
         self.waiting.retain(|flow| self.flows.contains_key(flow));
+        if self.settings.lease.is_some() {
+            self.let_go_unplaced(out);
+        }
         out.send(self.allocator, &Word::Flows(measurements));
+    }
+
+    /// Flows of which the allocator says nothing while it answers: it cannot tell which links they take.
+    fn let_go_unplaced(&mut self, out: &mut Outbox) {
+        for (flow, known) in &self.flows {
+            if known.unanswered == UNPLACED {
+                self.waiting.remove(flow);
+                out.push(Action::SetWindow { flow: *flow, window: UNBOUNDED });
+            }
+        }
     }
 
     /// Nobody answers: flows that wait for a first share begin as those of the paper do.
@@ -136,10 +170,11 @@ impl Host {
     }
 
     fn enforce(&mut self, share: &Share, out: &mut Outbox) {
-        let Some(Known { stats, answered, paced, .. }) = self.flows.get_mut(&share.flow) else {
+        let Some(Known { stats, answered, unanswered, paced, .. }) = self.flows.get_mut(&share.flow) else {
             return;
         };
         *answered = true;
+        *unanswered = ANSWERED;
         self.waiting.remove(&share.flow);
         let bits = share.rate.bits_per_sec() as f64;
         let can_pace = stats.end == FlowEnd::Sender || self.paces_receivers;
@@ -182,7 +217,7 @@ impl Controller for Host {
             Observation::Tick { flows, .. } => {
                 self.next = now + self.settings.measurement;
                 self.end_lease(now, out);
-                self.measure(flows, out);
+                self.measure(now, flows, out);
             }
             Observation::FlowStarted(FlowStart { stats, key, route }) => {
                 let way = Way { key: *key, ports: route.to_vec() };
@@ -190,6 +225,7 @@ impl Controller for Host {
                     stats: *stats,
                     way: Some(way.clone()),
                     answered: false,
+                    unanswered: 0,
                     measured: false,
                     paced: None,
                 };
@@ -337,6 +373,32 @@ mod tests {
         let begun = tell(&mut host, &start(known[0]));
         assert!(matches!(begun[..], [Action::Send { .. }]), "{begun:?}");
         assert!(matches!(give(&mut host, 10)[..], [Action::SetRate { .. }]));
+    }
+
+    /// The allocator answers for another flow, and never for this one.
+    #[test]
+    fn a_flow_that_cannot_be_placed_is_let_go() {
+        let mut params = Params::defaults(DEF.keys);
+        params.set("allocator", Value::Text("max-min".to_owned()));
+        params.set("lease", Value::Span(Span::from_secs(2)));
+        let mut host = Host::new(Settings::new(&params), ALLOCATOR);
+        let astray = FlowStats { flow: FlowId(4), ..stats(FlowEnd::Sender, None) };
+        let flows = [stats(FlowEnd::Sender, None), astray];
+        flows.iter().for_each(|flow| drop(tell(&mut host, &start(*flow))));
+        let mut free = Vec::new();
+        for tick in 1..20 {
+            give(&mut host, 10);
+            let mut out = Outbox::default();
+            host.on(
+                Time::from_nanos(tick * 100_000_000),
+                &Observation::Tick { ports: &[], flows: &flows },
+                &mut out,
+            );
+            let windows = out.drain().filter(|action| matches!(action, Action::SetWindow { .. }));
+            free.extend(windows.map(|action| (tick, action)));
+        }
+        let let_go = Action::SetWindow { flow: FlowId(4), window: UNBOUNDED };
+        assert_eq!(free, [(5, let_go)]);
     }
 
     /// 12 Mbit/s over 10 ms are 15,000 bytes, 9.987 frames.

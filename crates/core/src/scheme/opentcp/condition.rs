@@ -131,6 +131,7 @@ impl Condition {
             Ok(Value::Bool(holds)) => Ok(holds),
             Ok(other) => Err(format!("is {other:?}")),
             Err(ExecutionError::FunctionError { message, .. }) => Err(message),
+            Err(ExecutionError::UndeclaredReference(name)) => Err(format!("there are no data for {name}")),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -155,7 +156,13 @@ impl Values {
     /// Of a network, for conditions that name such statistics only.
     pub fn of_some(state: &State, is_such: impl Fn(&Statistic) -> bool) -> Self {
         Self::new(|statistic| {
-            if !is_such(statistic) {
+            // What nobody tells is not zero: conditions about it cannot be told.
+            let is_told = match statistic.source {
+                Source::Host => !state.hosts.is_empty(),
+                Source::Link => !state.links.is_empty(),
+                Source::Traffic | Source::Topology | Source::Oracle => true,
+            };
+            if !is_such(statistic) || !is_told {
                 return None;
             }
             let mut values = statistic.values(state).into_iter().map(Value::Float);
@@ -611,7 +618,10 @@ mod tests {
     fn no_data_is_no_answer() {
         let condition = Condition::compile("max(link.utilization) < 0.7", Scope::Network).unwrap();
         let nothing = Values::of_network(&State::default());
-        assert_eq!(condition.holds(&nothing), Err("there are no data for max".to_owned()));
+        assert_eq!(condition.holds(&nothing), Err("there are no data for link".to_owned()));
+        // A sum of nothing would be zero.
+        let sum = Condition::compile("sum(flows.live) < 20", Scope::Network).unwrap();
+        assert_eq!(sum.holds(&nothing), Err("there are no data for flows".to_owned()));
         assert_eq!(condition.terms(&nothing)[0].value, None);
         let rtt = Condition::compile("host.rtt < 0.001", Scope::Host).unwrap();
         assert!(rtt.holds(&Values::of_host(&HostState::default())).is_err());

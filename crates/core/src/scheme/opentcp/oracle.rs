@@ -1,6 +1,7 @@
 //! The Oracle: collects statistics, evaluates the policies each cycle, sends CUEs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::condition::Values;
 use super::policy::{Otherwise, Policy, Rule};
@@ -40,6 +41,8 @@ pub struct Oracle {
     /// Where the traffic matrix is asked for.
     matrix: Option<Matrix>,
     epoch: Option<u64>,
+    /// When it was called first: for a cycle from then it only listens.
+    began: Time,
     sequence: u32,
     schedule: Schedule,
     /// Agents whose last CUE may still be in force, and what it said.
@@ -62,8 +65,17 @@ struct AgentEntry {
 struct Told {
     /// When.
     at: Time,
-    /// A hash of what to set and to check.
+    /// A hash of what to set and to check, and for how long.
     settings: u64,
+    decision: Arc<Decision>,
+}
+
+impl Told {
+    /// A renewal is due. Half a cycle early, as cycles are not exact.
+    fn is_due(&self, now: Time, cycle: Span) -> bool {
+        let lease = self.decision.lease.unwrap_or_default();
+        (now.since(self.at) * 2 + cycle) * RENEWALS > lease * 2
+    }
 }
 
 /// Renewals within a lease: two of them may be lost.
@@ -134,6 +146,7 @@ impl Oracle {
             hosts_heard: BTreeMap::new(),
             switches_heard: BTreeMap::new(),
             epoch: None,
+            began: Time::ZERO,
             sequence: 0,
             schedule: Schedule::new(cycle, Span::ZERO),
             cued: BTreeMap::new(),
@@ -259,23 +272,34 @@ impl Oracle {
         for agent in self.agents.iter().filter(|agent| is_there(&agent.node)) {
             let said = decisions.entry(&agent.policies).or_insert_with(|| {
                 let decision = combine(&self.policies, &fired, &agent.policies);
-                Said::new(&decision, epoch, sequence)
+                Said::new(decision, epoch, sequence)
             });
             let Some(bytes) = &said.bytes else { continue };
-            if let Some(lease) = said.lease {
-                let told = self.cued.get(&agent.node).filter(|told| told.settings == said.settings);
-                if told.is_none() && changed == self.rollout {
-                    // Its lease ends, unless a later cycle comes first.
+            if said.decision.lease.is_some() {
+                let before = self.cued.get_mut(&agent.node);
+                let told = before.as_ref().filter(|told| told.settings == said.settings);
+                // Who was never heard takes no place of one that was.
+                let is_heard = !self.hosts_report || self.hosts_heard.contains_key(&agent.node);
+                let is_limited = self.rollout < usize::MAX;
+                if told.is_none() && (changed == self.rollout || (is_limited && !is_heard)) {
+                    // It goes on with what it was told before.
+                    let Some(before) = before else { continue };
+                    self.leased += 1;
+                    if before.is_due(now, self.cycle)
+                        && let Some(cue) = cue(&before.decision, epoch, sequence)
+                    {
+                        before.at = now;
+                        out.push(Action::Send { to: agent.node, body: control::body(&Body::Cue(cue)) });
+                    }
                     continue;
                 }
                 self.leased += 1;
-                // Half a cycle, as cycles are not exact.
-                let due = |told: &Told| (now.since(told.at) * 2 + self.cycle) * RENEWALS > lease * 2;
-                if !told.is_none_or(due) {
+                if told.is_some_and(|told| !told.is_due(now, self.cycle)) {
                     continue;
                 }
                 changed += usize::from(told.is_none());
-                self.cued.insert(agent.node, Told { at: now, settings: said.settings });
+                let (settings, decision) = (said.settings, said.decision.clone());
+                self.cued.insert(agent.node, Told { at: now, settings, decision });
             } else if self.cued.remove(&agent.node).is_none() {
                 continue;
             }
@@ -337,19 +361,19 @@ impl Matrix {
 
 /// A decision in words for agents.
 struct Said {
-    lease: Option<Span>,
-    /// A hash of what to set and to check.
+    decision: Arc<Decision>,
+    /// A hash of what to set and to check, and for how long.
     settings: u64,
     /// None: there is nothing to say.
     bytes: Option<Vec<u8>>,
 }
 
 impl Said {
-    fn new(decision: &Decision, epoch: u64, sequence: u32) -> Self {
+    fn new(decision: Decision, epoch: u64, sequence: u32) -> Self {
         let mut settings = Fnv::new();
-        settings.write(&control::body(&(decision.tuning, &decision.preconditions)));
-        let bytes = cue(decision, epoch, sequence).map(|cue| control::body(&Body::Cue(cue)));
-        Self { lease: decision.lease, settings: settings.finish(), bytes }
+        settings.write(&control::body(&(decision.tuning, &decision.preconditions, decision.lease)));
+        let bytes = cue(&decision, epoch, sequence).map(|cue| control::body(&Body::Cue(cue)));
+        Self { decision: Arc::new(decision), settings: settings.finish(), bytes }
     }
 }
 
@@ -391,7 +415,8 @@ impl Controller for Oracle {
             Observation::Tick { .. } => {
                 if self.epoch.is_none() {
                     self.epoch = Some(now.as_nanos() / 1_000_000);
-                } else {
+                    self.began = now;
+                } else if now.since(self.began) >= self.cycle {
                     self.decide(now, out);
                 }
                 self.schedule.advance(now);
@@ -474,6 +499,8 @@ mod tests {
         oracle: Box<dyn Controller>,
         cycle: u64,
         live: u32,
+        /// Initial windows of the last CUEs.
+        windows: Vec<u32>,
     }
 
     impl Site {
@@ -491,7 +518,8 @@ mod tests {
             let peers = (1..=AGENTS).map(|node| (NodeId(node), &AGENT)).collect();
             let place = Place { peers, ..Place::new(&ORACLE, NodeId(0), params) };
             let Built { controller, .. } = (DEF.build)(&place, &inventory, None);
-            let mut site = Self { oracle: controller.expect("an Oracle"), cycle: 0, live: 1 };
+            let mut site =
+                Self { oracle: controller.expect("an Oracle"), cycle: 0, live: 1, windows: Vec::new() };
             assert!(site.decide().is_empty(), "nothing before the first cycle has passed");
             site
         }
@@ -509,8 +537,14 @@ mod tests {
             let mut out = Outbox::default();
             self.oracle.on(at(2), &Observation::Tick { ports: &[], flows: &[] }, &mut out);
             self.cycle += 1;
+            self.windows.clear();
             let to = |action| match action {
-                Action::Send { to, .. } => to.0,
+                Action::Send { to, body } => {
+                    if let Ok(Body::Cue(cue)) = postcard::from_bytes(&body) {
+                        self.windows.extend(cue.tuning.initial_window);
+                    }
+                    to.0
+                }
                 other => panic!("{other:?}"),
             };
             out.drain().map(to).collect()
@@ -546,10 +580,12 @@ mod tests {
         assert_eq!(site.decide(), [1, 2]);
         assert_eq!(site.decide(), [1, 2, 3, 4]);
         assert_eq!((site.decide(), site.shown("cued")), (vec![1, 2, 3, 4, 5], 5.0));
-        // Other settings: those who wait for them are not told anything.
+        // Other settings: those who wait for them are told on what they were.
         site.live = 50;
-        assert_eq!(site.decide(), [1, 2]);
-        assert_eq!((site.decide(), site.shown("cued")), (vec![1, 2, 3, 4], 4.0));
+        let all = vec![1, 2, 3, 4, 5];
+        assert_eq!((site.decide(), site.windows.clone()), (all.clone(), vec![10, 10, 20, 20, 20]));
+        assert_eq!((site.decide(), site.windows.clone()), (all.clone(), vec![10, 10, 10, 10, 20]));
+        assert_eq!((site.decide(), site.shown("cued")), (all, 5.0));
     }
 
     /// Whom nobody can reach does not count, and is told once it is heard.

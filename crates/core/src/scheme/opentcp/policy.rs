@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(explained.steps[0].terms[0].text, "mean(flows.live)");
         assert_eq!(explained.steps[0].terms[0].value, Some(4.0));
         let nothing = shipped("opentcp1").explain(&State::default());
-        assert_eq!(nothing.steps[0].unknown.as_deref(), Some("there are no data for max"));
+        assert_eq!(nothing.steps[0].unknown.as_deref(), Some("there are no data for link"));
         assert_eq!(nothing.steps.len(), 1, "no rule is looked at when a constraint fails");
     }
 
