@@ -756,6 +756,9 @@ impl Case {
             if place.role.acts.contains(&Act::SetClass) { place.params.list("needs").len() } else { 0 };
         // All peers and ports, all classes twice with the root, and three bytes say no more than one thing to do.
         let most = 4 + place.peers.len() + place.ports.len() + 2 * classes + said / 3;
+        // A lease that ends is one of every flow.
+        let leased = if place.params.get("lease").is_some() { machine.known.len() } else { 0 };
+        let most = most + leased;
         let acts = machine.calls.iter().filter_map(|(call, _)| call.act());
         // A round-trip time is asked for once of each flow.
         let acts = acts.filter(|act| *act != Act::MeasureRtt).count();

@@ -145,7 +145,7 @@ impl Host {
         }
         self.flows = known;
         self.waiting.retain(|flow| self.flows.contains_key(flow));
-        if self.settings.lease.is_some() {
+        if self.settings.lease.is_some() && self.heard.is_some() {
             self.let_go_unplaced(out);
         }
         out.send(self.allocator, &Word::Flows(measurements));
