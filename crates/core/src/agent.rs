@@ -86,22 +86,18 @@ static FILE: TableDef = TableDef {
     header: "the file",
     doc: "A bandmaster agent",
     keys: &[keys! {
-        /// Version of the file format: 1
-        "version": Kind::Integer { min: 0, max: i64::MAX }, required;
+        ..daemon::VERSION;
         /// What the agent takes part in
         "scheme": Scheme::KIND, required;
         /// This host's number at the controller; each host of a controller has another
         "number": Kind::Integer { min: 1, max: u32::MAX as i64 }, required;
         /// What it is on: a host, whose TCP is measured and set, or a router, whose ports are measured
         "site": Site::KIND, default "host";
-        /// Its name among the daemons of the machine; absent: that of the file, without `.toml`
-        "name": Kind::Text, optional;
+        ..daemon::NAME;
         /// Folder of journal and status; absent: `/var/lib/bandmaster/NAME`
         "state-directory": Kind::Text, optional;
-        /// Address and port where metrics are served; absent: nowhere
-        "metrics": Kind::Text, optional;
-        /// Form of the log
-        "log": Log::KIND, default "logfmt";
+        ..daemon::METRICS;
+        ..daemon::LOG;
         /// Folder of the control group (cgroup2) whose programs' connections are set; absent: those of all programs
         "control-group": Kind::Text, optional;
         /// Who decides

@@ -89,8 +89,7 @@ static FILE: TableDef = TableDef {
     header: "the file",
     doc: "A bandmaster controller",
     keys: &[keys! {
-        /// Version of the file format: 1
-        "version": Kind::Integer { min: 0, max: i64::MAX }, required;
+        ..daemon::VERSION;
         /// What it decides
         "scheme": Scheme::KIND, required;
         /// File with the hosts, a line each: NUMBER NAME SECRET; `controller enroll` adds one
@@ -99,14 +98,11 @@ static FILE: TableDef = TableDef {
         "listen-address": Kind::Text, optional;
         /// Own UDP port
         "listen-port": Kind::Integer { min: 1, max: 65_535 }, default DEFAULT_PORT;
-        /// Its name among the daemons of the machine; absent: that of the file, without `.toml`
-        "name": Kind::Text, optional;
+        ..daemon::NAME;
         /// Folder of what is kept from one start to the next; absent: `/var/lib/bandmaster/NAME`
         "state-directory": Kind::Text, optional;
-        /// Address and port where metrics are served; absent: nowhere
-        "metrics": Kind::Text, optional;
-        /// Form of the log
-        "log": Log::KIND, default "logfmt";
+        ..daemon::METRICS;
+        ..daemon::LOG;
         /// How the scheme decides
         "role": Kind::Nested, required;
         /// Machines of the hosts-file that are routers

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::file::{self, Errors, Files, Item, Reader, Section};
-use crate::params::choice;
+use crate::params::{Choice, Key, Kind, choice, key};
 use crate::time::Span;
 
 /// Where the folders of daemons are.
@@ -22,6 +22,24 @@ choice! {
         Json = "json",
     }
 }
+
+/// Keys that files of several daemons have.
+pub(crate) const VERSION: Key = key! {
+    /// Version of the file format: 1
+    "version": Kind::Integer { min: 0, max: i64::MAX }, required
+};
+pub(crate) const NAME: Key = key! {
+    /// Its name among the daemons of the machine; absent: that of the file, without `.toml`
+    "name": Kind::Text, optional
+};
+pub(crate) const METRICS: Key = key! {
+    /// Address and port where metrics are served; absent: nowhere
+    "metrics": Kind::Text, optional
+};
+pub(crate) const LOG: Key = key! {
+    /// Form of the log
+    "log": Log::KIND, default "logfmt"
+};
 
 /// Reads a daemon's file, which is called `file` in messages; it may name the files `beside` it.
 pub(crate) fn parse<T>(

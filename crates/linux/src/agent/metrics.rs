@@ -1,6 +1,6 @@
 //! Metrics of an agent for Prometheus.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::info::Info;
@@ -14,9 +14,7 @@ const PREFIX: &str = "bandmaster_agent";
 
 /// Serves metrics at `address`.
 pub(super) fn serve(address: SocketAddr, shared: Shared) -> Result<(), Error> {
-    let listener = TcpListener::bind(address)
-        .map_err(|error| Error::Failed(format!("error: metrics {address}: {error}")))?;
-    metrics::serve(listener, move || text(&current(&shared)))
+    metrics::serve_at(address, move || text(&current(&shared)))
 }
 
 /// The metrics of `status` as OpenMetrics text.

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bandmaster_core::agent::{CONTROLLER, Scheme};
 use bandmaster_core::control::{Gauges, Message, Refusal};
-use bandmaster_core::controller::Host as Told;
+use bandmaster_core::controller::{Deployment, Host as Told};
 use bandmaster_core::id::NodeId;
 use bandmaster_core::params::Params;
 use bandmaster_core::runtime::envelope::{Forged, Key, Line, sender};
@@ -20,7 +21,7 @@ use tracing::{debug, info, warn};
 
 use super::inbox::Inbox;
 use super::status::{HostStatus, Shared, Status, lock};
-use super::{HALTED, Loaded};
+use super::{HALTED, Loaded, Refused};
 use crate::daemon::Error;
 use crate::daemon::clock::Clock;
 use crate::daemon::state::{Epochs, Slab, State};
@@ -57,6 +58,8 @@ pub(super) struct Machine {
     pub(super) wake_at: Option<Time>,
     state: State<Nothing>,
     heard: Slab,
+    /// By a host's number: the highest heard until the last beat; also of hosts that were taken away, who may come back.
+    heard_of: BTreeMap<u32, u64>,
     epochs: Epochs,
     peers: Vec<Peer>,
     /// By a host's number: its place in `peers`, and its node less one.
@@ -75,8 +78,8 @@ pub(super) struct Machine {
 
 /// What of a [`Loaded`] stays when its role has gone to a runner.
 pub(super) struct LoadedParts {
-    pub(super) file: std::path::PathBuf,
-    pub(super) deployment: bandmaster_core::controller::Deployment,
+    pub(super) file: PathBuf,
+    pub(super) deployment: Deployment,
     hosts: Vec<Told>,
 }
 
@@ -94,14 +97,14 @@ struct Counts {
     messages: u64,
     sent: u64,
     send_errors: u64,
-    refused: super::Refused,
+    refused: Refused,
 }
 
 impl Machine {
     /// Makes ready; nothing is said yet. The role of `loaded` is left to the caller.
     pub(super) fn new(loaded: &Loaded, observes: bool) -> Result<Self, Error> {
         let deployment = &loaded.deployment;
-        let state = State::<Nothing>::hold(std::path::Path::new(&deployment.state_directory))?;
+        let state = State::<Nothing>::hold(Path::new(&deployment.state_directory))?;
         state.hold_as(&format!("controller `{}`", deployment.name))?;
         let (heard, epochs) = (state.slab(HEARD)?, state.epochs(EPOCH)?);
         let listen = deployment.listen;
@@ -146,6 +149,7 @@ impl Machine {
             shared: Arc::new(status.into()),
             wake_at: None,
             state,
+            heard_of: heard_before(&heard.content),
             heard,
             epochs,
             peers: Vec::new(),
@@ -163,7 +167,7 @@ impl Machine {
         Ok(machine)
     }
 
-    pub(super) fn folder(&self) -> &std::path::Path {
+    pub(super) fn folder(&self) -> &Path {
         self.state.folder()
     }
 
@@ -177,7 +181,7 @@ impl Machine {
         let epoch = self.epochs.next().map_err(failed)?;
         // On those that are there now, of this life; at the start there are none.
         self.keep_heard();
-        let before: BTreeMap<u32, u64> = self.heard_before();
+        let before = &self.heard_of;
         let mut known: BTreeMap<Told, Peer> =
             std::mem::take(&mut self.loaded.hosts).into_iter().zip(self.peers.drain(..)).collect();
         let peer = |(host, key): (&Told, &Key)| {
@@ -197,27 +201,15 @@ impl Machine {
         Ok(())
     }
 
-    /// Numbers heard in a life before, so that a message recorded then is refused in this one.
-    fn heard_before(&self) -> BTreeMap<u32, u64> {
-        let (entries, _) = self.heard.content.as_chunks::<ENTRY>();
-        let parse = |entry: &[u8; ENTRY]| {
-            let [a, b, c, d, number @ ..] = *entry;
-            (u32::from_be_bytes([a, b, c, d]), u64::from_be_bytes(number))
-        };
-        entries.iter().map(parse).collect()
-    }
-
     /// Keeps what was heard. Of the last second before a `kill -9` it may not know.
     fn keep_heard(&mut self) {
-        // Also of hosts that were taken away: they may come back.
-        let mut all = self.heard_before();
         for (Told { number, .. }, peer) in self.loaded.hosts.iter().zip(&self.peers) {
             if peer.line.heard() > 0 {
-                all.insert(*number, peer.line.heard());
+                self.heard_of.insert(*number, peer.line.heard());
             }
         }
-        let mut bytes = Vec::with_capacity(all.len() * ENTRY);
-        for (number, heard) in all {
+        let mut bytes = Vec::with_capacity(self.heard_of.len() * ENTRY);
+        for (number, heard) in &self.heard_of {
             bytes.extend(number.to_be_bytes());
             bytes.extend(heard.to_be_bytes());
         }
@@ -366,6 +358,16 @@ fn complaint(why: Forged) -> &'static str {
         Forged::Sender(_) => "no host has its number",
         Forged::Replay => "it was heard before: it is recorded, or two agents have one number",
     }
+}
+
+/// Numbers heard in a life before, so that a message recorded then is refused in this one.
+fn heard_before(content: &[u8]) -> BTreeMap<u32, u64> {
+    let (entries, _) = content.as_chunks::<ENTRY>();
+    let parse = |entry: &[u8; ENTRY]| {
+        let [a, b, c, d, number @ ..] = *entry;
+        (u32::from_be_bytes([a, b, c, d]), u64::from_be_bytes(number))
+    };
+    entries.iter().map(parse).collect()
 }
 
 /// The node of the host at `place` in its file.

@@ -1,7 +1,7 @@
 //! Metrics for Prometheus: base units, bytes for bits.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicU64;
 use std::thread;
@@ -26,6 +26,16 @@ const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-
 
 pub(crate) type Labels = Vec<(&'static str, String)>;
 pub(crate) type Number = Gauge<f64, AtomicU64>;
+
+/// Serves what `metrics` tells at `address`.
+pub(crate) fn serve_at(
+    address: SocketAddr,
+    metrics: impl Fn() -> String + Send + 'static,
+) -> Result<(), Error> {
+    let listener = TcpListener::bind(address)
+        .map_err(|error| Error::Failed(format!("error: metrics {address}: {error}")))?;
+    serve(listener, metrics)
+}
 
 /// Serves what `metrics` tells to all who connect to `listener`: one thread for all clients, whatever they do.
 pub(crate) fn serve(

@@ -212,11 +212,16 @@ fn hosts_come_and_go_with_the_file() {
     network.site.until("the old host is gone", || network.status().hosts == 1);
     network.site.until("its lease has ended", || !network.in_force());
     network.site.until("it is refused", || network.status().refused.sender > 0);
+    // It comes back: what it has heard of the controller before does not make it deaf.
+    fs::write(&hosts, &text).expect("written");
+    process.signal("HUP");
+    network.site.until("the old host is told again", || network.in_force() && network.status().hosts == 2);
+    assert_eq!(network.status().refused.replay, 0, "{}", network.status());
     // A file that is wrong changes nothing.
     fs::write(&hosts, "nonsense").expect("written");
     process.signal("HUP");
     network.site.until("the error is told", || network.site.log().contains("write NUMBER NAME SECRET"));
-    assert_eq!(network.status().hosts, 1);
+    assert_eq!(network.status().hosts, 2);
     drop((process, agent));
 }
 

@@ -2,7 +2,8 @@
 
 use super::peer::AuthKind;
 use super::peer::DEFAULT_PORT;
-use super::{Log, Protocol, Restore, Role};
+use super::{Protocol, Restore, Role};
+use crate::daemon;
 use crate::file::{Shape, TableDef};
 use crate::params::{Choice, Key, Kind, keys};
 use crate::scheme::er2bc;
@@ -16,8 +17,7 @@ pub(super) static FILE: TableDef = TableDef {
     header: "the file",
     doc: "A bandmaster gateway",
     keys: &[keys! {
-        /// Version of the file format: 1
-        "version": Kind::Integer { min: 0, max: i64::MAX }, required;
+        ..daemon::VERSION;
         /// Ask and shape what is sent, count and answer, or both
         "role": Role::KIND, required;
         /// Network device towards the peer
@@ -26,14 +26,12 @@ pub(super) static FILE: TableDef = TableDef {
         "name": Kind::Text, optional;
         /// Folder of journal and status; absent: `/var/lib/bandmaster/NAME`
         "state-directory": Kind::Text, optional;
-        /// Address and port where metrics are served; absent: nowhere
-        "metrics": Kind::Text, optional;
+        ..daemon::METRICS;
         /// When the machine gets back what it had
         "restore": Restore::KIND, default "on-exit";
         /// Replace a queue discipline of somebody else
         "replace-qdisc": Kind::Bool, default "false";
-        /// Form of the log
-        "log": Log::KIND, default "logfmt";
+        ..daemon::LOG;
         /// The other gateway
         "peer": Kind::Nested, required;
         /// How the bandwidth is estimated and divided (sender)
