@@ -68,9 +68,13 @@ install_network_tools() {
     install_package nft nftables
     install_package ethtool ethtool
     install_package iperf3 iperf3
-    # Debian starts a web server that it installs.
-    [ -d /run/systemd/system ] || install_package nginx nginx-light
     install_package h2load nghttp2-client
+    # Debian starts a daemon that it installs, where systemd runs.
+    if [ ! -d /run/systemd/system ]; then
+        install_package nginx nginx-light
+        install_package ovs-vswitchd openvswitch-switch
+        install_package snmpd snmpd
+    fi
     return 0
 }
 

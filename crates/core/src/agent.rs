@@ -5,12 +5,13 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::daemon::{self, Log, SHORTEST_CYCLE, many};
-use crate::file::{Errors, Item, Layer, Reader, Section, Shape, TableDef, suggestion};
+use crate::file::{Errors, Item, Layer, Reader, Section, Selector, Shape, TableDef, suggestion};
 use crate::id::{NodeId, PortId};
 use crate::params::{Choice, Key, Kind, Params, Value, choice, keys};
 use crate::runtime::inventory::Inventory;
-use crate::scheme::opentcp::statistic::{STATISTICS, Source, Statistic};
+use crate::scheme::opentcp::statistic::{LINK_CAPACITY, LINK_FLOWS, STATISTICS, Source, Statistic};
 use crate::scheme::{Place, Role, SchemeDef, bas, opentcp};
+use crate::time::Span;
 use crate::units::{Dimension, Rate};
 
 /// The UDP port of agents and controllers in files that do not name one.
@@ -42,10 +43,44 @@ choice! {
     }
 }
 
+choice! {
+    /// Who counts what the ports of a router carry.
+    enum SourceKind {
+        /// The kernel of this machine.
+        Kernel = "kernel",
+        /// A switch that is asked by SNMP.
+        Snmp = "snmp",
+        /// An Open vSwitch that is asked by OpenFlow.
+        OpenVswitch = "open-vswitch",
+    }
+}
+
+/// Who counts what the ports of a router carry, and how it is asked.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum PortSource {
+    /// The kernel of this machine.
+    #[default]
+    Kernel,
+    /// A switch, by SNMP 2c.
+    Snmp {
+        /// Where it listens.
+        address: SocketAddr,
+        /// File with the community, which is a secret.
+        community_file: String,
+    },
+    /// An Open vSwitch, by OpenFlow 1.3.
+    OpenVswitch {
+        /// Name of a bridge on this machine, or `tcp:ADDRESS:PORT`.
+        bridge: String,
+        /// The table whose entries are flows; none: all tables.
+        flow_table: Option<u8>,
+    },
+}
+
 /// A port of a router.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Port {
-    /// Network device.
+    /// Network device, as the source calls it.
     pub interface: String,
     /// What it can send.
     pub rate: Rate,
@@ -62,6 +97,10 @@ pub struct Deployment {
     pub site: Site,
     /// Of a router: its ports, in the order in which they are told.
     pub ports: Vec<Port>,
+    /// Of a router: who counts.
+    pub source: PortSource,
+    /// Of a router: flows are counted too.
+    pub counts_flows: bool,
     /// This host's number in messages.
     pub number: u32,
     /// Folder of the journal and of the status.
@@ -106,12 +145,15 @@ static FILE: TableDef = TableDef {
         "role": Kind::Nested, optional;
         /// Of a router: its ports
         "ports": Kind::Nested, optional;
+        /// Of a router: who counts what its ports carry
+        "source": Kind::Nested, optional;
     }],
     selector: None,
     nested: &[
         ("controller", Shape::Table(&CONTROLLER_TABLE)),
         ("role", Shape::Table(&OPENTCP)),
         ("ports", Shape::Tables(&PORT)),
+        ("source", Shape::Table(&SOURCE)),
     ],
 };
 
@@ -172,12 +214,53 @@ static PORT: TableDef = TableDef {
     nested: &[],
 };
 
+static SOURCE: TableDef = TableDef {
+    header: "[source]",
+    doc: "Who counts what the ports of a router carry",
+    keys: &[keys! {
+        /// The kernel of this machine, a switch by SNMP 2c, or an Open vSwitch by OpenFlow 1.3
+        "kind": SourceKind::KIND, default "kernel";
+        /// Count flows too; not by SNMP
+        "count-flows": Kind::Bool, default "false";
+    }],
+    selector: Some(Selector {
+        key: "kind",
+        choices: &[
+            ("kernel", &[]),
+            (
+                "snmp",
+                keys! {
+                    /// IP address of the switch
+                    "address": Kind::Text, required;
+                    /// Its UDP port
+                    "port": Kind::Integer { min: 1, max: 65_535 }, default "161";
+                    /// File with the community; owner and mode are checked as those of a secret
+                    "community-file": Kind::Text, required;
+                },
+            ),
+            (
+                "open-vswitch",
+                keys! {
+                    /// A bridge of this machine, or `tcp:ADDRESS:PORT` of one that listens there
+                    "bridge": Kind::Text, required;
+                    /// Number of the OpenFlow table of which each entry is a flow; absent: entries of all tables count
+                    "flow-table": Kind::Integer { min: 0, max: 254 }, optional;
+                },
+            ),
+        ],
+    }),
+    nested: &[],
+};
+
+/// SNMP agents tell what they counted some seconds ago.
+const SHORTEST_SNMP_CYCLE: Span = Span::from_secs(5);
+
 /// A lease of BAS that the file does not tell, in measurement intervals.
 const LEASE_INTERVALS: u64 = 20;
 
 /// The keys of an agent's file, table by table, for their documentation.
 pub fn reference() -> Vec<(&'static str, Vec<&'static Key>)> {
-    [&FILE, &CONTROLLER_TABLE, &OPENTCP, &BAS, &PORT]
+    [&FILE, &CONTROLLER_TABLE, &OPENTCP, &BAS, &PORT, &SOURCE]
         .into_iter()
         .map(|def| (def.header, def.keys_for(None)))
         .collect()
@@ -205,16 +288,22 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
     let scheme = file.choice::<Scheme>("scheme")?;
     let site = file.choice::<Site>("site")?;
     let ports = ports(reader, &file, site);
+    let (source, counts_flows) = source(reader, &file, site).unwrap_or_default();
     let params = match scheme {
-        Scheme::OpenTcp => opentcp(reader, &file, site),
+        Scheme::OpenTcp => opentcp(reader, &file, site, counts_flows),
         Scheme::Bas => bas(reader, &file),
     };
+    if let (PortSource::Snmp { .. }, Some(params)) = (&source, &params) {
+        is_slow_enough(reader, &file, scheme, params);
+    }
     let (controller, listen, key_file) = controller?;
     Some(Deployment {
         name: name?,
         scheme,
         site,
         ports,
+        source,
+        counts_flows,
         number: u32::try_from(file.integer("number")?).ok()?,
         state_directory: state_directory?,
         metrics,
@@ -289,6 +378,58 @@ fn ports(reader: &mut Reader, file: &Section<'_>, site: Site) -> Vec<Port> {
     ports
 }
 
+/// Who counts, and whether flows too; none when something is wrong with it.
+fn source(reader: &mut Reader, file: &Section<'_>, site: Site) -> Option<(PortSource, bool)> {
+    if file.item("source").is_some() && site == Site::Host {
+        reader.fail_key(file, "source", "is of a router: write site = \"router\"");
+    }
+    let layer = reader.table(file, "source");
+    let section = reader.section(&SOURCE, &layer);
+    let counts_flows = section.bool("count-flows")?;
+    let source = match section.choice("kind")? {
+        SourceKind::Kernel => PortSource::Kernel,
+        SourceKind::Snmp => {
+            if counts_flows {
+                reader.fail_key(&section, "count-flows", "is nothing that SNMP tells: write false");
+            }
+            let text = section.text("address")?;
+            let Ok(address) = text.parse::<IpAddr>() else {
+                let what = format!("\"{text}\" is not an IP address, such as \"192.0.2.7\"");
+                reader.fail_key(&section, "address", what);
+                return None;
+            };
+            let port = section.integer("port").and_then(|n| u16::try_from(n).ok())?;
+            let address = SocketAddr::new(address, port);
+            PortSource::Snmp { address, community_file: section.text("community-file")? }
+        }
+        SourceKind::OpenVswitch => {
+            let bridge = section.text("bridge")?;
+            let is_remote = bridge.strip_prefix("tcp:").is_some_and(|at| at.parse::<SocketAddr>().is_ok());
+            if !is_remote && !daemon::is_name(&bridge) {
+                let what =
+                    format!("\"{bridge}\" is no bridge: {}, or tcp:ADDRESS:PORT", daemon::name_words());
+                reader.fail_key(&section, "bridge", what);
+            }
+            let flow_table = section.integer("flow-table").and_then(|n| u8::try_from(n).ok());
+            PortSource::OpenVswitch { bridge, flow_table }
+        }
+    };
+    Some((source, counts_flows))
+}
+
+fn is_slow_enough(reader: &mut Reader, file: &Section<'_>, scheme: Scheme, params: &Params) {
+    let key = match scheme {
+        Scheme::OpenTcp => "cycle",
+        Scheme::Bas => "notification-interval",
+    };
+    let span = params.span(key);
+    if span < SHORTEST_SNMP_CYCLE {
+        let what =
+            format!("is SNMP, which is asked every {SHORTEST_SNMP_CYCLE} at most, and {key} is {span}");
+        reader.fail_key(file, "source", what);
+    }
+}
+
 /// The parameters of BAS's host.
 fn bas(reader: &mut Reader, file: &Section<'_>) -> Option<Params> {
     let layer = reader.table(file, "role");
@@ -315,7 +456,7 @@ fn at_least_the_shortest(reader: &mut Reader, section: &Section<'_>, params: &Pa
 }
 
 /// The parameters of OpenTCP's agent, or switch.
-fn opentcp(reader: &mut Reader, file: &Section<'_>, site: Site) -> Option<Params> {
+fn opentcp(reader: &mut Reader, file: &Section<'_>, site: Site, counts_flows: bool) -> Option<Params> {
     let layer = reader.table(file, "role");
     let section = reader.section(&OPENTCP, &layer);
     let mut params = section.params(OPENTCP_KEYS)?;
@@ -342,6 +483,8 @@ fn opentcp(reader: &mut Reader, file: &Section<'_>, site: Site) -> Option<Params
             );
         }
         names.clear();
+        names.push(LINK_CAPACITY.to_owned());
+        names.extend(counts_flows.then(|| LINK_FLOWS.to_owned()));
     }
     params.set("collect", Value::List(names));
     params.set("reports", Value::Bool(true));
@@ -358,15 +501,29 @@ impl Scheme {
     }
 }
 
-/// All that an agent knows of the network: its host and the controller.
-pub fn inventory() -> Inventory {
-    let mut both = Inventory::default();
-    both.join("own");
-    both.join("controller");
-    both
-}
-
 impl Deployment {
+    /// All that an agent knows of the network: its host, the controller, and of a router the ports. Who is at their other
+    /// ends the controller knows.
+    pub fn inventory(&self) -> Inventory {
+        let mut all = Inventory::default();
+        all.join("own");
+        all.join("controller");
+        for port in &self.ports {
+            all.add_port(&port.interface, OWN, OWN, port.rate);
+        }
+        all
+    }
+
+    /// How often the role tells something.
+    pub fn interval(&self) -> Span {
+        let key = match (self.scheme, self.site) {
+            (Scheme::OpenTcp, _) => "cycle",
+            (Scheme::Bas, Site::Host) => "measurement-interval",
+            (Scheme::Bas, Site::Router) => "notification-interval",
+        };
+        self.params.span(key)
+    }
+
     /// Its role.
     pub fn role(&self) -> Role {
         let (role, controller) = match (self.scheme, self.site) {
@@ -378,7 +535,7 @@ impl Deployment {
         let ports = (0..self.ports.len() as u32).map(PortId).collect();
         let peers = vec![(OTHER, controller)];
         let place = Place { peers, ports, ..Place::new(role, OWN, self.params.clone()) };
-        Role::new(self.scheme.def(), place, &inventory(), None)
+        Role::new(self.scheme.def(), place, &self.inventory(), None)
     }
 }
 
@@ -436,6 +593,42 @@ mod tests {
             let said = parse("a.toml", &file).err().map(|e| e.to_string()).unwrap_or_default();
             assert!(said.contains(expected), "{expected}: {said}");
         }
+    }
+
+    #[test]
+    fn a_router_may_ask_others_what_its_ports_carry() {
+        let router = FILE.replace("number", "site = \"router\"\nnumber")
+            + "[[ports]]\ninterface = \"eth0\"\nrate = \"1gbit\"\n[source]\n";
+        let read = |rest: &str| parse("r.toml", &(router.clone() + rest));
+        let of = |rest: &str| read(rest).unwrap_or_else(|e| panic!("{e}"));
+        let counts =
+            |deployment: &Deployment| deployment.params.list("collect").iter().any(|name| name == LINK_FLOWS);
+        let kernel = of("count-flows = true\n");
+        assert_eq!((&kernel.source, counts(&kernel)), (&PortSource::Kernel, true));
+        assert_eq!(kernel.inventory().ports().count(), 1);
+        let snmp = "kind = \"snmp\"\naddress = \"192.0.2.7\"\ncommunity-file = \"c\"\n";
+        let address = "192.0.2.7:161".parse().unwrap();
+        let source = PortSource::Snmp { address, community_file: "c".to_owned() };
+        assert_eq!((of(snmp).source, counts(&of(snmp))), (source, false));
+        let switch = "kind = \"open-vswitch\"\nbridge = \"tcp:[2001:db8::8]:6653\"\nflow-table = 1\ncount-flows = true\n";
+        let bridge = "tcp:[2001:db8::8]:6653".to_owned();
+        assert_eq!(of(switch).source, PortSource::OpenVswitch { bridge, flow_table: Some(1) });
+        let slow = router.replace("[source]", "[role]\ncycle = \"1s\"\n[source]");
+        let said = |text: &str| parse("r.toml", text).err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(said(&(slow + snmp)).contains("every 5s at most, and cycle is 1s"));
+        for (rest, expected) in [
+            (&*snmp.replace("snmp\"", "snmp\"\ncount-flows = true"), "is nothing that SNMP tells"),
+            (&snmp.replace("192.0.2.7", "switch"), "\"switch\" is not an IP address"),
+            (&snmp.replace("snmp", "sflow"), "\"kernel\", \"snmp\" or \"open-vswitch\""),
+            ("address = \"192.0.2.7\"\n", "`address` goes with kind = \"snmp\""),
+            (&switch.replace("tcp:[", "--db=["), "is no bridge"),
+            (&switch.replace("= 1\n", "= 255\n"), "flow-table"),
+        ] {
+            let said = said(&(router.clone() + rest));
+            assert!(said.contains("r.toml:") && said.contains(expected), "{rest}: {said}");
+        }
+        let host = said(&router.replace("site = \"router\"\n", ""));
+        assert!(host.contains("is of a router: write site = \"router\""), "{host}");
     }
 
     #[test]

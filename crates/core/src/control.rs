@@ -145,18 +145,25 @@ pub struct PortStats {
     pub port: PortId,
     /// Its rate.
     pub capacity: Rate,
-    /// Flows that passed since this role's last tick.
-    pub flows_seen: u32,
-    /// Flows between their SYN and their FIN.
-    pub flows_open: u32,
-    /// Bytes that wait.
-    pub backlog: Bytes,
+    /// Flows that pass; none where nobody counts them.
+    pub flows: Option<PortFlows>,
+    /// Bytes that wait; none where nobody tells.
+    pub backlog: Option<Bytes>,
     /// Bytes of the packets that have begun transmission since the port was there.
     pub sent: Bytes,
     /// Packets offered to the port since it was there.
     pub offered: u64,
     /// Those of them that its queue dropped.
     pub dropped: u64,
+}
+
+/// Flows that pass a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PortFlows {
+    /// Since this role's last tick.
+    pub seen: u32,
+    /// Between their SYN and their FIN.
+    pub open: u32,
 }
 
 /// Statistics of one flow, at its receiver or sender.

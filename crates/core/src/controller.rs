@@ -140,9 +140,6 @@ static ORACLE: TableDef = TableDef {
     nested: &[],
 };
 
-/// Statistics of links that a router's agent does not tell.
-const NOT_TOLD: [&str; 2] = ["link.flows", "link.capacity"];
-
 const DOMAIN_KEYS: &[Key] = keys! {
     /// Nodes of the data centre; links between them are shared out
     "domain": Kind::TextList, required;
@@ -349,9 +346,9 @@ fn oracle(reader: &mut Reader<'_>, file: &Section<'_>, routers: &[Router]) -> Op
     for (policy, Statistic { name, source, .. }) in named {
         let what = match source {
             Source::Host | Source::Oracle => continue,
-            Source::Link if !NOT_TOLD.contains(name) && !routers.is_empty() => continue,
-            Source::Link if !NOT_TOLD.contains(name) => "which routers tell: write [[routers]]",
-            Source::Link | Source::Traffic | Source::Topology => "which nobody tells a controller yet",
+            Source::Link | Source::Topology if !routers.is_empty() => continue,
+            Source::Link | Source::Topology => "which routers tell: write [[routers]]",
+            Source::Traffic => "which nobody tells a controller yet",
         };
         reader.fail_key(&section, "policies", format!("of `{policy}` want `{name}`, {what}"));
     }

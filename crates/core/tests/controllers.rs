@@ -8,7 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
 use bandmaster_core::control::{
-    FlowEnd, FlowKey, FlowStart, FlowStats, Gauges, Message, Observation, Passed, PortStats, SegmentCounts,
+    FlowEnd, FlowKey, FlowStart, FlowStats, Gauges, Message, Observation, Passed, PortFlows, PortStats,
+    SegmentCounts,
 };
 use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::params::{Key, Kind, NamedText, Params, Value};
@@ -286,9 +287,8 @@ impl Machine {
         let port = |(port, of): (PortId, &Port)| PortStats {
             port,
             capacity: of.capacity,
-            flows_seen: 0,
-            flows_open: 0,
-            backlog: Bytes::ZERO,
+            flows: None,
+            backlog: Some(Bytes::ZERO),
             sent: Bytes::ZERO,
             offered: 0,
             dropped: 0,
@@ -372,9 +372,11 @@ impl Host for Machine {
         for at in 0..self.ports.len() {
             let before = self.ports[at];
             self.ports[at] = PortStats {
-                flows_seen: extreme(&mut self.stream, 20) as u32,
-                flows_open: extreme(&mut self.stream, 20) as u32,
-                backlog: Bytes::new(extreme(&mut self.stream, 30_000)),
+                flows: Some(PortFlows {
+                    seen: extreme(&mut self.stream, 20) as u32,
+                    open: extreme(&mut self.stream, 20) as u32,
+                }),
+                backlog: Some(Bytes::new(extreme(&mut self.stream, 30_000))),
                 sent: Bytes::new(self.count(before.sent.get(), 1_000_000)),
                 offered: self.count(before.offered, 1_000),
                 dropped: self.count(before.dropped, 10),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
 use bandmaster_core::control::{
-    FlowEnd, FlowKey, FlowStart, FlowStats, Message, Observation, Passed, PortStats, SegmentCounts,
+    FlowEnd, FlowKey, FlowStart, FlowStats, Message, Observation, Passed, PortFlows, PortStats, SegmentCounts,
 };
 use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::params::{NamedText, Params, Value};
@@ -297,9 +297,8 @@ impl Host for Recorder<'_> {
             PortStats {
                 port,
                 capacity: of.capacity,
-                flows_seen: flows,
-                flows_open: flows,
-                backlog: Bytes::new(now.as_nanos() / 1_000 * u64::from(port.0 + 1) % 20_000),
+                flows: Some(PortFlows { seen: flows, open: flows }),
+                backlog: Some(Bytes::new(now.as_nanos() / 1_000 * u64::from(port.0 + 1) % 20_000)),
                 sent: Bytes::new(sent + burst),
                 offered,
                 dropped: offered / 300,

@@ -36,3 +36,4 @@ enum { HASH = 1, ARRAY = 2, LRU_HASH = 9, SK_STORAGE = 24 }; // enum bpf_map_typ
 // enum bpf_func_id
 static void *(*map_lookup)(const void *, const void *) = (void *)1;
 static long (*map_update)(const void *, const void *, const void *, u64) = (void *)2;
+static long (*map_delete)(const void *, const void *) = (void *)3;

@@ -6,20 +6,16 @@
 // it runs, no other packet leaves them. `arrives` counts what comes in, before the rules of nftables.
 
 #include "kernel.h"
+#include "packet.h"
 
-enum { FROM_NETWORK_HEADER = 1 };  // enum bpf_hdr_start_off
-enum { NEXT = -1 };                // TCX_NEXT
 enum { BYTE_OFFSET = 0 };          // BPF_FIELD_BYTE_OFFSET
 enum { TO_ANOTHER_HOST = 3 };      // PACKET_OTHERHOST
-enum { IPV4 = 4, IPV6 = 6, TCP = 6, UDP = 17 };
-enum { ETHERTYPE_IPV4 = 0x0800, ETHERTYPE_IPV6 = 0x86dd };
 enum { SENT = 0, RECEIVED = 1 };
-enum { QUESTION = 1, PLAIN_BYTES = 4, KEYED_BYTES = 20, UDP_HEADER = 8 };
-enum { MOST_RULES = 64, MOST_PORTS = 8, MOST_EXTENSIONS = 4 };
+enum { QUESTION = 1, PLAIN_BYTES = 4, KEYED_BYTES = 20 };
+enum { MOST_RULES = 64, MOST_PORTS = 8 };
 enum { QUEUE_LISTS = 16, MOST_IN_LIST = 16, MOST_AT_ONCE = 64 };
 #define SECOND 1000000000ULL
 
-static long (*skb_load)(const void *, u32, void *, u32, u32) = (void *)68;
 static long (*read_kernel)(void *, u32, const void *) = (void *)113;
 static u64 (*boot_time)(void) = (void *)125;
 
@@ -257,68 +253,6 @@ int departs(u64 *arguments) {
 }
 
 // --- Arrivals.
-
-struct __sk_buff { // as linux/bpf.h has it, up to the last member used
-    u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority;
-    u32 ingress_ifindex, ifindex, tc_index, cb[5], hash, tc_classid, data, data_end, napi_id, family;
-    u32 remote_ip4, local_ip4, remote_ip6[4], local_ip6[4], remote_port, local_port, data_meta;
-    u64 flow_keys, tstamp;
-    u32 wire_len, gso_segs;
-};
-
-struct packet {
-    u32 source[4], destination[4];
-    u32 bytes;
-    u32 header;    // of IP
-    u32 transport; // header of TCP or UDP
-    u16 ports[2];
-    u8 family, protocol, code_point, has_ports;
-};
-
-INLINE int parse(struct __sk_buff *skb, struct packet *packet) {
-    u8 header[40];
-    u32 at;
-    int fragment = 0;
-    if (skb->protocol == AS_NETWORK(ETHERTYPE_IPV4)) {
-        if (skb_load(skb, 0, header, 20, FROM_NETWORK_HEADER)) return 0;
-        packet->family = IPV4;
-        packet->bytes = header[2] << 8 | header[3];
-        packet->code_point = header[1] >> 2;
-        packet->protocol = header[9];
-        fragment = (header[6] & 0x1f) | header[7];
-        __builtin_memcpy(packet->source, header + 12, 4);
-        __builtin_memcpy(packet->destination, header + 16, 4);
-        at = (header[0] & 15) * 4;
-    } else if (skb->protocol == AS_NETWORK(ETHERTYPE_IPV6)) {
-        if (skb_load(skb, 0, header, 40, FROM_NETWORK_HEADER)) return 0;
-        packet->family = IPV6;
-        packet->bytes = (header[4] << 8 | header[5]) + 40;
-        packet->code_point = (header[0] & 15) << 2 | header[1] >> 6;
-        packet->protocol = header[6];
-        __builtin_memcpy(packet->source, header + 8, 16);
-        __builtin_memcpy(packet->destination, header + 24, 16);
-        at = 40;
-        for (int i = 0; i < MOST_EXTENSIONS; i++) {
-            u8 next = packet->protocol; // hop-by-hop, routing, fragment, destination options
-            if (next != 0 && next != 43 && next != 44 && next != 60) break;
-            u8 extension[4];
-            if (skb_load(skb, at, extension, 4, FROM_NETWORK_HEADER)) return 0;
-            if (next == 44) fragment = extension[2] | (extension[3] & 0xf8);
-            packet->protocol = extension[0];
-            at += next == 44 ? 8 : (extension[1] + 1) * 8;
-        }
-    } else {
-        return 0;
-    }
-    packet->header = at;
-    if (fragment || (packet->protocol != TCP && packet->protocol != UDP)) return 1;
-    u8 offset = 0;
-    packet->has_ports = !skb_load(skb, at, packet->ports, 4, FROM_NETWORK_HEADER);
-    packet->transport = UDP_HEADER;
-    if (packet->protocol == TCP && !skb_load(skb, at + 12, &offset, 1, FROM_NETWORK_HEADER))
-        packet->transport = (offset >> 4) * 4;
-    return 1;
-}
 
 INLINE int is_probe(const struct settings *settings, const struct packet *packet) {
     u32 other = packet->family ^ settings->family;

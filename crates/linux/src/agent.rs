@@ -15,7 +15,7 @@ mod status;
 
 use std::path::{Path, PathBuf};
 
-use bandmaster_core::agent::{self, Deployment};
+use bandmaster_core::agent::{self, Deployment, PortSource};
 use bandmaster_core::runtime::envelope::Key;
 
 use crate::daemon::{self, Error};
@@ -30,7 +30,7 @@ pub use status::{Refused, Status, status};
 /// Where journal and status are when no file says otherwise.
 pub const STATE_DIRECTORY: &str = "/var/lib/bandmaster/agent";
 
-/// An agent's file as read, with the secret that it names.
+/// An agent's file as read, with the secrets that it names.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The file.
@@ -38,6 +38,8 @@ pub struct Loaded {
     /// What it says.
     pub deployment: Deployment,
     key: Key,
+    /// Of a switch that is asked by SNMP.
+    community: Vec<u8>,
 }
 
 /// Reads and checks an agent's file and the secret that it names; the secret's path is relative to the file.
@@ -47,7 +49,11 @@ pub struct Loaded {
 pub fn load(file: &Path) -> Result<Loaded, Error> {
     let deployment = read(file)?;
     let key = daemon::secret(file, &deployment.key_file)?;
-    Ok(Loaded { file: file.to_owned(), deployment, key })
+    let community = match &deployment.source {
+        PortSource::Snmp { community_file, .. } => daemon::foreign_secret(file, community_file)?,
+        _ => Vec::new(),
+    };
+    Ok(Loaded { file: file.to_owned(), deployment, key, community })
 }
 
 fn read(file: &Path) -> Result<Deployment, Error> {

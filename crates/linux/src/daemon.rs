@@ -106,6 +106,19 @@ fn read_from(file: fs::File, most: u64) -> Result<Vec<u8>, String> {
 
 /// The secret in the file that `file` calls `path`, relative to itself.
 pub(crate) fn secret(file: &Path, path: &str) -> Result<Key, Error> {
+    secret_as(file, path, |bytes| Key::new(bytes).map_err(|e| e.to_string()))
+}
+
+/// A secret that another program has chosen; the file is as that of [`secret`].
+pub(crate) fn foreign_secret(file: &Path, path: &str) -> Result<Vec<u8>, Error> {
+    secret_as(
+        file,
+        path,
+        |bytes| if bytes.is_empty() { Err("is empty".to_owned()) } else { Ok(bytes.to_vec()) },
+    )
+}
+
+fn secret_as<T>(file: &Path, path: &str, read: impl Fn(&[u8]) -> Result<T, String>) -> Result<T, Error> {
     let path = file.parent().unwrap_or(Path::new("")).join(path);
     let wrong =
         |why: String| Error::Usage(format!("error: {}: secret {}: {why}", file.display(), path.display()));
@@ -113,7 +126,7 @@ pub(crate) fn secret(file: &Path, path: &str) -> Result<Key, Error> {
     while bytes.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
         bytes.pop();
     }
-    Key::new(&bytes).map_err(|e| wrong(e.to_string()))
+    read(&bytes).map_err(wrong)
 }
 
 /// The text of a file with many secrets.

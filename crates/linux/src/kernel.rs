@@ -1,5 +1,6 @@
 //! Programs in the kernel (eBPF), which come with this program as objects: nothing is compiled where it runs.
 
+pub mod flows;
 pub mod tcp;
 
 use std::fmt;

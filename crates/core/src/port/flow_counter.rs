@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Header, PortProgram};
+use crate::control::PortFlows;
 use crate::id::PortId;
 use crate::time::Time;
 
@@ -36,12 +37,12 @@ impl FlowCounter {
     }
 
     /// Flows seen since `reader` read `port`'s counter, which this is, and flows open now.
-    pub fn read(&mut self, port: PortId, reader: &mut Reader) -> (u32, u32) {
+    pub fn read(&mut self, port: PortId, reader: &mut Reader) -> PortFlows {
         let read = reader.read.entry(port).or_default();
         let seen = self.flows.iter().filter(|entry| entry.interval > *read).count() as u32;
         *read = self.interval;
         self.interval += 1;
-        (seen, self.open)
+        PortFlows { seen, open: self.open }
     }
 }
 
@@ -83,12 +84,13 @@ mod tests {
         packet(1, true, false);
         packet(1, false, true);
         let (port, mut one, mut other) = (PortId(0), Reader::default(), Reader::default());
-        assert_eq!(counter.read(port, &mut one), (2, 1));
-        assert_eq!(counter.read(port, &mut one), (0, 1));
-        assert_eq!(counter.read(port, &mut other), (2, 1), "what one has read the other reads too");
+        assert_eq!(counter.read(port, &mut one), PortFlows { seen: 2, open: 1 });
+        assert_eq!(counter.read(port, &mut one), PortFlows { seen: 0, open: 1 });
+        let both = counter.read(port, &mut other);
+        assert_eq!(both, PortFlows { seen: 2, open: 1 }, "what one has read the other reads too");
         counter.on_packet(Time::ZERO, &Header { flow: FlowId(1), reverse: false, syn: false, fin: false });
         let back = Header { flow: FlowId(7), reverse: true, syn: true, fin: false };
         counter.on_packet(Time::ZERO, &back);
-        assert_eq!((counter.read(port, &mut other).0, counter.read(port, &mut one).0), (1, 1));
+        assert_eq!((counter.read(port, &mut other).seen, counter.read(port, &mut one).seen), (1, 1));
     }
 }

@@ -193,6 +193,11 @@ impl Inventory {
         }
     }
 
+    /// The ports of a node that numbers them by itself, in its order.
+    pub fn own_ports(&self, node: NodeId) -> Option<&[PortId]> {
+        self.own_numbers.get(&node).map(Vec::as_slice)
+    }
+
     /// The port called `from->to`; of parallel links, the first.
     pub fn port_named(&self, name: &str) -> Option<PortId> {
         self.by_name.get(name).copied()

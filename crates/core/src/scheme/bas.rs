@@ -61,10 +61,14 @@ enum Word {
     Shares(Vec<Share>),
 }
 
+/// Flows on a port where nobody counts them.
+const NOT_COUNTED: u32 = u32::MAX;
+
 /// Flows on a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct LinkCount {
     port: PortId,
+    /// Flows, or [`NOT_COUNTED`].
     flows: u32,
     /// Bytes that wait.
     backlog: Bytes,

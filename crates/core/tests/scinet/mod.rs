@@ -229,9 +229,8 @@ impl Host for View {
             PortStats {
                 port,
                 capacity,
-                flows_seen: 0,
-                flows_open: 0,
-                backlog: Bytes::new(12_000),
+                flows: None,
+                backlog: Some(Bytes::new(12_000)),
                 sent: Bytes::new(sent as u64),
                 offered,
                 dropped: offered / 3000,

@@ -79,7 +79,7 @@ fn state(source: &mut Source) -> State {
         name: format!("l{n}"),
         utilization: source.float(),
         drop_rate: source.float(),
-        backlog: source.float(),
+        backlog: Some(source.float()),
         flows: (n % 2 == 0).then(|| source.float()),
         capacity: (n % 3 == 0).then(|| source.float()),
     };

@@ -5,7 +5,7 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::path::Path;
 use std::sync::Arc;
 
-use bandmaster_core::agent::{OWN, Site, inventory};
+use bandmaster_core::agent::{OWN, Site};
 use bandmaster_core::control::Observation;
 use bandmaster_core::runtime::Runner;
 use bandmaster_core::time::{Span, Time};
@@ -34,8 +34,9 @@ pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
     log_to_stderr(loaded.deployment.log);
     let signals = Signals::new()?;
     let role = loaded.deployment.role();
-    if let [interface, ..] = Ports::new(&loaded.deployment.ports).missing()[..] {
-        return Err(Error::Missing(format!("error: interface {interface}: no such device")));
+    let mut ports = Ports::new(&loaded)?;
+    if ports.are_here() {
+        ports.check().map_err(|why| Error::Missing(format!("error: {why}")))?;
     }
     let folder = loaded.deployment.state_directory.clone();
     // Both until the end.
@@ -49,8 +50,9 @@ pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
         Some(state)
     };
     let address = loaded.deployment.metrics;
-    let machine = Machine::new(loaded, state)?;
-    let runner = Runner::new::<Machine>(vec![role], inventory())
+    let inventory = loaded.deployment.inventory();
+    let machine = Machine::new(loaded, state, ports)?;
+    let runner = Runner::new::<Machine>(vec![role], inventory)
         .map_err(|lacks| Error::Missing(format!("error: {lacks}")))?;
     if let Some(folder) = machine.folder() {
         status::serve(folder, Arc::clone(&machine.shared))?;

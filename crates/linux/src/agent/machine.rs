@@ -91,7 +91,7 @@ struct Written {
 
 impl Machine {
     /// Undoes what an agent before has left, and makes ready; nothing is set yet.
-    pub(super) fn new(loaded: Loaded, state: Option<State<Entry>>) -> Result<Self, Error> {
+    pub(super) fn new(loaded: Loaded, state: Option<State<Entry>>, ports: Ports) -> Result<Self, Error> {
         let deployment = &loaded.deployment;
         let mut tcp = match deployment.site {
             Site::Host => Some(programs()?),
@@ -147,7 +147,6 @@ impl Machine {
             clock: Some(clock),
             ..Status::default()
         };
-        let ports = Ports::new(&deployment.ports);
         let namespace =
             namespace().map_err(|error| Error::Failed(format!("error: number the namespace: {error}")))?;
         Ok(Self {
@@ -488,7 +487,9 @@ impl Host for Machine {
     }
 
     fn port_stats(&mut self, _now: Time, _node: NodeId, _reader: &mut Reader) -> Vec<PortStats> {
-        self.ports.read()
+        let told = self.ports.read();
+        lock(&self.shared).ports_silent = self.ports.silent().map(str::to_owned);
+        told
     }
 
     /// As of the last look; the loop has one before it wakes the role.

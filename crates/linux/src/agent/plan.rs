@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use bandmaster_core::agent::{Deployment, Site};
+use bandmaster_core::agent::{Deployment, PortSource, Site};
 use serde::Serialize;
 
 use super::journal::NO_CAP;
@@ -111,20 +111,24 @@ pub fn plan(loaded: &Loaded) -> Plan {
 /// A router's agent looks, and changes nothing.
 fn of_router(loaded: &Loaded) -> Plan {
     let deployment = &loaded.deployment;
-    let ports = Ports::new(&deployment.ports);
-    let missing = ports.missing().into_iter();
-    let mut obstacles: Vec<String> =
-        missing.map(|interface| format!("error: interface {interface}: no such device")).collect();
+    let checked = Ports::new(loaded)
+        .map_err(|error| error.to_string())
+        .and_then(|mut ports| ports.check().map_err(|why| format!("error: {why}")));
+    let mut obstacles: Vec<String> = checked.err().into_iter().collect();
     if super::status(Path::new(&deployment.state_directory)).is_ok() {
         obstacles.push(format!("error: an agent runs with {}", deployment.state_directory));
     }
+    let counts_here = deployment.counts_flows && deployment.source == PortSource::Kernel;
     Plan {
         obstacles,
         capabilities: Capabilities::here(),
         control_group: None,
-        changes: vec!["nothing: counts of ports and their queues are read and told".to_owned()],
+        changes: vec![match counts_here {
+            true => "a program (eBPF, tcx) at each port counts the flows that it sends; counts of ports and their queues are read and told",
+            false => "nothing: counts of ports are read and told",
+        }.to_owned()],
         sockets: sockets(deployment),
-        undo: Vec::new(),
+        undo: if counts_here { vec!["the programs end with the agent, also when it is killed".to_owned()] } else { Vec::new() },
     }
 }
 

@@ -1,57 +1,123 @@
-//! Ports of a router: what they have sent and dropped, as the kernel counts it.
+//! Ports of a router: what they have sent and dropped, as whoever forwards counts it.
 
-use std::collections::BTreeMap;
+mod kernel;
+mod open_vswitch;
+mod snmp;
 
-use bandmaster_core::agent::Port;
-use bandmaster_core::control::PortStats;
+use bandmaster_core::agent::{Deployment, Port, PortSource};
+use bandmaster_core::control::{PortFlows, PortStats};
 use bandmaster_core::id::PortId;
+use bandmaster_core::time::Span;
 use bandmaster_core::units::Bytes;
-use netlink_bindings::rt_link::{self, Ifinfomsg};
-use netlink_bindings::tc::{self, Tcmsg};
-use netlink_socket2::{NetlinkSocket, ReplyError};
+use tracing::{info, warn};
 
-/// `TC_H_ROOT`.
-const ROOT: u32 = u32::MAX;
+use super::Loaded;
+use crate::daemon::Error;
+use kernel::Kernel;
+use open_vswitch::OpenVswitch;
+use snmp::Snmp;
 
 /// The ports, in the order of the file.
 #[derive(Default)]
 pub(super) struct Ports {
     ports: Vec<Port>,
+    source: Option<Source>,
     /// What each had when it was last there: counts of a device that is away stand still.
     last: Vec<Counts>,
     /// What goes on from a device that was made anew.
     before: Vec<Counts>,
+    /// Why the source did not answer the last time.
+    silent: Option<String>,
 }
 
+/// Who counts.
+enum Source {
+    Kernel(Kernel),
+    Snmp(Box<Snmp>),
+    OpenVswitch(OpenVswitch),
+}
+
+/// What a port has done so far, as its source tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Counts {
     sent: u64,
     packets: u64,
     dropped: u64,
-    backlog: u32,
+    /// None: the source does not tell.
+    backlog: Option<u64>,
+    /// None: nobody counts.
+    flows: Option<PortFlows>,
+}
+
+/// The source has an answer by then, or none: a report that waits longer is of another cycle.
+fn patience(deployment: &Deployment) -> Span {
+    deployment.interval().mul_f64(0.25).min(Span::from_secs(2))
 }
 
 impl Ports {
-    pub(super) fn new(ports: &[Port]) -> Self {
-        let none = vec![Counts::default(); ports.len()];
-        Self { ports: ports.to_vec(), last: none.clone(), before: none }
-    }
-
-    /// Those that are not there.
-    pub(super) fn missing(&self) -> Vec<&str> {
-        let is_missing = |interface: &&str| nix::net::if_::if_nametoindex(*interface).is_err();
-        self.ports.iter().map(|port| port.interface.as_str()).filter(is_missing).collect()
-    }
-
-    /// None while one of them is away, or the kernel does not tell: nobody takes that for an idle port.
-    pub(super) fn read(&mut self) -> Vec<PortStats> {
-        let now = counts().unwrap_or_default();
-        let find = |port: &Port| {
-            let index = nix::net::if_::if_nametoindex(port.interface.as_str()).ok()?;
-            now.get(&(index as i32)).copied()
+    /// Makes ready to ask.
+    ///
+    /// # Errors
+    /// When the source cannot be asked at all.
+    pub(super) fn new(Loaded { deployment, community, .. }: &Loaded) -> Result<Self, Error> {
+        let patience = patience(deployment);
+        let source = match &deployment.source {
+            _ if deployment.ports.is_empty() => None,
+            PortSource::Kernel => Some(Source::Kernel(Kernel::new(deployment.counts_flows)?)),
+            PortSource::Snmp { address, .. } => {
+                Some(Source::Snmp(Box::new(Snmp::new(*address, community.clone(), patience))))
+            }
+            PortSource::OpenVswitch { bridge, flow_table } => {
+                let counted = deployment.counts_flows.then_some(*flow_table);
+                Some(Source::OpenVswitch(OpenVswitch::new(bridge, counted, patience)?))
+            }
         };
-        let Some(now) = self.ports.iter().map(find).collect::<Option<Vec<Counts>>>() else {
-            return Vec::new();
+        let none = vec![Counts::default(); deployment.ports.len()];
+        let ports = deployment.ports.clone();
+        Ok(Self { ports, source, last: none.clone(), before: none, silent: None })
+    }
+
+    /// Whether there is an answer, and to all ports; nothing is begun.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn check(&mut self) -> Result<(), String> {
+        match &self.source {
+            Some(Source::Kernel(_)) => kernel::indices(&self.ports).map(drop),
+            _ => self.ask().map(drop),
+        }
+    }
+
+    /// Ports of this machine have to be there from the start; a switch may come later.
+    pub(super) const fn are_here(&self) -> bool {
+        matches!(self.source, Some(Source::Kernel(_)))
+    }
+
+    fn ask(&mut self) -> Result<Vec<Counts>, String> {
+        match &mut self.source {
+            None => Ok(Vec::new()),
+            Some(Source::Kernel(kernel)) => kernel.read(&self.ports),
+            Some(Source::Snmp(snmp)) => snmp.read(&self.ports),
+            Some(Source::OpenVswitch(switch)) => switch.read(&self.ports),
+        }
+    }
+
+    /// None while one of them is away, or the source does not tell: nobody takes that for an idle port.
+    pub(super) fn read(&mut self) -> Vec<PortStats> {
+        let now = match self.ask() {
+            Ok(now) => {
+                if self.silent.take().is_some() {
+                    info!("ports are told again");
+                }
+                now
+            }
+            Err(why) => {
+                if self.silent.as_ref() != Some(&why) {
+                    warn!(%why, "nothing is told of ports");
+                }
+                self.silent = Some(why);
+                return Vec::new();
+            }
         };
         let mut all = Vec::with_capacity(self.ports.len());
         for (at, (port, now)) in self.ports.iter().zip(now).enumerate() {
@@ -71,9 +137,8 @@ impl Ports {
             all.push(PortStats {
                 port: PortId(at as u32),
                 capacity: port.rate,
-                flows_seen: 0,
-                flows_open: 0,
-                backlog: Bytes::new(now.backlog.into()),
+                flows: now.flows,
+                backlog: now.backlog.map(Bytes::new),
                 sent: Bytes::new(before.sent + now.sent),
                 offered: before.packets + now.packets + dropped,
                 dropped,
@@ -81,51 +146,39 @@ impl Ports {
         }
         all
     }
-}
 
-/// Of all devices of this network namespace, by number.
-fn counts() -> Result<BTreeMap<i32, Counts>, ReplyError> {
-    let mut socket = NetlinkSocket::new();
-    let mut all = BTreeMap::new();
-    let request = rt_link::Request::new().op_getlink_dump(&Ifinfomsg::default());
-    let mut answer = socket.request(&request)?;
-    while let Some(item) = answer.recv() {
-        let (header, attributes) = item?;
-        let stats = attributes.get_stats64()?;
-        // Packed: copied, not borrowed.
-        let (sent, packets, dropped) = (stats.tx_bytes, stats.tx_packets, stats.tx_dropped);
-        all.insert(header.ifi_index, Counts { sent, packets, dropped, backlog: 0 });
+    /// Why nothing is told of the ports.
+    pub(super) fn silent(&self) -> Option<&str> {
+        self.silent.as_deref()
     }
-    let request = tc::Request::new().op_getqdisc_dump(&Tcmsg::default());
-    let mut answer = socket.request(&request)?;
-    while let Some(item) = answer.recv() {
-        let (header, attributes) = item?;
-        if let Some(counts) = all.get_mut(&header.ifindex).filter(|_| header.parent == ROOT) {
-            let queue = attributes.get_stats2()?.get_queue()?;
-            counts.backlog = queue.backlog;
-            // A queue discipline's drops are in `tx_dropped` of some devices and not of others: the larger count has them all.
-            counts.dropped = counts.dropped.max(queue.drops.into());
-        }
-    }
-    Ok(all)
 }
 
 #[cfg(test)]
 mod tests {
-    use bandmaster_core::units::Rate;
+    use bandmaster_core::runtime::envelope::Key;
 
     use super::*;
 
+    fn ports(interfaces: &[&str]) -> Ports {
+        let port = |interface: &&str| format!("[[ports]]\ninterface = \"{interface}\"\nrate = \"1mbit\"\n");
+        let ports: String = interfaces.iter().map(port).collect();
+        let text = format!(
+            "version = 1\nscheme = \"opentcp\"\nsite = \"router\"\nnumber = 7\n[controller]\naddress = \"192.0.2.1\"\n\
+             key-file = \"k\"\n{ports}"
+        );
+        let deployment = bandmaster_core::agent::parse("r.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+        let key = Key::new(&[7; 16]).expect("long enough");
+        let loaded = Loaded { file: "r.toml".into(), deployment, key, community: Vec::new() };
+        Ports::new(&loaded).unwrap_or_else(|e| panic!("{e}"))
+    }
+
     #[test]
     fn a_port_counts_and_one_that_is_away_is_not_taken_for_idle() {
-        let port = |interface: &str| Port {
-            interface: interface.to_owned(),
-            rate: Rate::from_bits_per_sec(1_000_000),
-        };
-        let mut ports = Ports::new(&[port("lo"), port("no-such-port")]);
-        assert_eq!(ports.missing(), ["no-such-port"]);
-        assert!(ports.read().is_empty());
-        let mut ports = Ports::new(&[port("lo")]);
+        let mut away = ports(&["lo", "no-such-port"]);
+        assert_eq!(away.check(), Err("interface no-such-port: no such device".to_owned()));
+        assert!(away.read().is_empty() && away.silent().is_some());
+        let mut ports = ports(&["lo"]);
+        assert_eq!(ports.check(), Ok(()));
         let before = ports.read();
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
         socket.send_to(&[0; 1000], socket.local_addr().expect("bound")).expect("sent");

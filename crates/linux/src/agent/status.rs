@@ -61,6 +61,9 @@ pub struct Status {
     pub refused: Refused,
     /// Why connections that are set cannot be written down; none: they are.
     pub journal_error: Option<String>,
+    /// Why nothing is told of a router's ports; none: they are told.
+    #[serde(default)]
+    pub ports_silent: Option<String>,
     /// Connections that carry data, at the last look.
     pub connections: u64,
     /// Those, and listening sockets, that have been set and not given back.
@@ -186,6 +189,9 @@ impl fmt::Display for Status {
             "connections  {} carry data, {} are set, {} are bounded",
             self.connections, self.set, self.bounded
         )?;
+        if let Some(why) = &self.ports_silent {
+            writeln!(f, "ports        nothing is told of them: {why}")?;
+        }
         if let Some(error) = &self.journal_error {
             writeln!(f, "journal      {error}")?;
         }

@@ -292,15 +292,13 @@ impl Host for Lab<'_> {
         let stats = |port: usize| {
             let id = PortId(port as u32);
             let counter = self.network.flow_counters.get(&port);
-            let counts = counter.map(|c| c.lock().unwrap_or_else(PoisonError::into_inner).read(id, reader));
-            let (flows_seen, flows_open) = counts.unwrap_or_default();
+            let flows = counter.map(|c| c.lock().unwrap_or_else(PoisonError::into_inner).read(id, reader));
             let state = self.forwarder.board.port(port);
             PortStats {
                 port: id,
                 capacity: self.plan.links.rates[port],
-                flows_seen,
-                flows_open,
-                backlog: Bytes::new(state.waiting_bytes),
+                flows,
+                backlog: Some(Bytes::new(state.waiting_bytes)),
                 sent: Bytes::new(state.counters.sent_bytes),
                 offered: state.counters.arrived,
                 dropped: state.counters.dropped,

@@ -139,9 +139,13 @@ impl Site {
 
     /// Waits until what is bound to come has come.
     pub(super) fn until(&self, what: &str, holds: impl Fn() -> bool) {
+        self.within(PATIENCE, what, holds);
+    }
+
+    pub(super) fn within(&self, patience: Duration, what: &str, holds: impl Fn() -> bool) {
         let begin = Instant::now();
         while !holds() {
-            assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}\n{}", self.log());
+            assert!(begin.elapsed() < patience, "not within {patience:?}: {what}\n{}", self.log());
             thread::sleep(Duration::from_millis(20));
         }
     }

@@ -3,12 +3,13 @@
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bandmaster_core::rng::Stream;
+use bandmaster_linux::agent;
 use bandmaster_linux::controller::{self, Status};
 
 use super::agent::{Agent, NUMBER, SECRET, Site};
@@ -21,12 +22,12 @@ const POLICY: &str = "version = 1\nname = \"test\"\ngoal = \"to be seen\"\ncycle
 const PORT: u16 = 4742;
 
 /// A site with a controller at `b`.
-struct Network {
-    site: Site,
+pub(super) struct Network {
+    pub(super) site: Site,
 }
 
 impl Network {
-    fn oracle(test: &str, cycle: &str) -> Option<Self> {
+    pub(super) fn oracle(test: &str, cycle: &str) -> Option<Self> {
         let role = format!("cycle = \"{cycle}\"\nlook = \"{cycle}\"\n");
         let network = Self { site: Site::of(test, "opentcp", &role)? };
         fs::write(network.site.folder.join("policy.toml"), POLICY.replace("CYCLE", cycle)).expect("written");
@@ -63,7 +64,7 @@ impl Network {
     }
 
     /// A controller that answers.
-    fn start(&self) -> Agent {
+    pub(super) fn start(&self) -> Agent {
         let words = format!("control {}", self.file().display());
         let controller = self.site.spawn_at(&self.site.hosts.b, &words, &[]);
         let process = controller.0.id();
@@ -73,13 +74,51 @@ impl Network {
         controller
     }
 
-    fn status(&self) -> Status {
+    pub(super) fn status(&self) -> Status {
         controller::status(&self.state()).unwrap_or_else(|e| panic!("{e}\n{}", self.site.log()))
     }
 
-    fn in_force(&self) -> bool {
+    /// The router is known, and the policy is about its links, and names these statistics besides: the file of its agent.
+    pub(super) fn with_router(&self, cycle: &str, when: &str, more: &[&str], ports: &str) -> PathBuf {
+        let (folder, secret) = (&self.site.folder, std::str::from_utf8(SECRET).expect("text"));
+        let named = when.split_once('(').and_then(|(_, rest)| rest.split_once(')')).expect("a statistic").0;
+        let names: Vec<String> = [named].iter().chain(more).map(|name| format!("\"{name}\"")).collect();
+        let policy = POLICY
+            .replace("CYCLE", cycle)
+            .replace("\"flows.live\"", &names.join(", "))
+            .replace("sum(flows.live) < 50", when);
+        fs::write(folder.join("policy.toml"), policy).expect("written");
+        let number = NUMBER + 1;
+        fs::write(folder.join("hosts"), format!("{NUMBER} a {secret}\n{number} r {secret}-r\n"))
+            .expect("written");
+        write_secret(&folder.join("router.key"), &format!("{secret}-r"));
+        let with_routers = fs::read_to_string(self.file()).expect("read")
+            + "[[routers]]\nname = \"r\"\nports = [\"a\", \"b\"]\n";
+        fs::write(self.file(), with_routers).expect("written");
+        let file = folder.join("router.toml");
+        let text = format!(
+            "version = 1\nscheme = \"opentcp\"\nsite = \"router\"\nnumber = {number}\nstate-directory = \"{}\"\n\
+             [controller]\naddress = \"{B}\"\nkey-file = \"router.key\"\n[role]\ncycle = \"{cycle}\"\n{ports}",
+            folder.join("router").display()
+        );
+        fs::write(&file, text).expect("written");
+        file
+    }
+
+    /// The status of the router's agent.
+    pub(super) fn router(&self) -> agent::Status {
+        agent::status(&self.site.folder.join("router")).unwrap_or_else(|e| panic!("{e}\n{}", self.site.log()))
+    }
+
+    pub(super) fn in_force(&self) -> bool {
         self.site.ask().is_some_and(|status| status.in_force.is_some())
     }
+}
+
+/// A file that only its owner may read.
+pub(super) fn write_secret(path: &Path, secret: &str) {
+    fs::write(path, secret).expect("written");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("set");
 }
 
 /// What one command stops, and what a policy's values are.
@@ -229,30 +268,9 @@ fn hosts_come_and_go_with_the_file() {
 #[test]
 fn what_a_router_carries_decides() {
     let Some(network) = Network::oracle("what_a_router_carries_decides", "200ms") else { return };
-    let (site, secret) = (&network.site, std::str::from_utf8(SECRET).expect("text"));
-    let policy = POLICY
-        .replace("CYCLE", "200ms")
-        .replace("\"flows.live\"", "\"link.utilization\", \"link.backlog\"")
-        .replace("sum(flows.live) < 50", "max(link.utilization) < 0.7");
-    fs::write(site.folder.join("policy.toml"), policy).expect("written");
-    let number = NUMBER + 1;
-    fs::write(site.folder.join("hosts"), format!("{NUMBER} a {secret}\n{number} r {secret}-r\n"))
-        .expect("written");
-    let key = site.folder.join("router.key");
-    fs::write(&key, format!("{secret}-r")).expect("written");
-    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("set");
-    let with_routers = fs::read_to_string(network.file()).expect("read")
-        + "[[routers]]\nname = \"r\"\nports = [\"a\", \"b\"]\n";
-    fs::write(network.file(), with_routers).expect("written");
-    let file = site.folder.join("router.toml");
-    let state = site.folder.join("router");
-    let text = format!(
-        "version = 1\nscheme = \"opentcp\"\nsite = \"router\"\nnumber = {number}\nstate-directory = \"{}\"\n\
-         [controller]\naddress = \"{B}\"\nkey-file = \"router.key\"\n[role]\ncycle = \"200ms\"\n\
-         [[ports]]\ninterface = \"to0\"\nrate = \"1gbit\"\n[[ports]]\ninterface = \"to1\"\nrate = \"20mbit\"\n",
-        state.display()
-    );
-    fs::write(&file, text).expect("written");
+    let site = &network.site;
+    let ports = "[[ports]]\ninterface = \"to0\"\nrate = \"1gbit\"\n[[ports]]\ninterface = \"to1\"\nrate = \"20mbit\"\n";
+    let file = network.with_router("200ms", "max(link.utilization) < 0.7", &["link.backlog"], ports);
     let (agent, process) = (site.start(), network.start());
     let router = site.spawn_at(&site.hosts.r, &format!("run {}", file.display()), &[]);
     site.until("settings are in force while nothing is sent", || network.in_force());

@@ -112,6 +112,16 @@ impl Hosts {
         self.a.enter(|| Ok(TcpStream::connect((B, PORT)).expect("connected"))).expect("entered")
     }
 
+    /// So many connections from `a` to an address of `b`: their ends at each.
+    pub(crate) fn connections(&self, to: Ipv4Addr, many: usize) -> Vec<(TcpStream, TcpStream)> {
+        let listener = Self::listen(&self.b);
+        let connect = || {
+            let here = TcpStream::connect((to, PORT)).expect("connected");
+            (here, listener.accept().expect("accepted").0)
+        };
+        self.a.enter(|| Ok((0..many).map(|_| connect()).collect())).expect("entered")
+    }
+
     /// A connection from `a` to `b`.
     pub(crate) fn connection(&self) -> (TcpStream, TcpStream) {
         let listener = Self::listen(&self.b);

@@ -6,3 +6,4 @@ mod hosts;
 #[path = "../machine/mod.rs"]
 mod machine;
 mod programs;
+mod sources;

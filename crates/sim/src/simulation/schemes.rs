@@ -227,13 +227,12 @@ impl Host for Simulation<'_> {
         let mut stats = |(i, &(_, capacity)): (usize, &(NodeId, Rate))| {
             let id = PortId(i as u32);
             let counter = ports[i].extras.as_mut().and_then(|e| e.flow_counter.as_mut());
-            let (flows_seen, flows_open) = counter.map(|c| c.read(id, reader)).unwrap_or_default();
+            let flows = counter.map(|c| c.read(id, reader));
             PortStats {
                 port: id,
                 capacity,
-                flows_seen,
-                flows_open,
-                backlog: Bytes::new(ports[i].backlog(now).bytes),
+                flows,
+                backlog: Some(Bytes::new(ports[i].backlog(now).bytes)),
                 sent: Bytes::new(ports[i].begun_bytes(now)),
                 offered: ports[i].offered(),
                 dropped: ports[i].counters().dropped,

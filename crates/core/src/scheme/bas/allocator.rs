@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::shares::{Claimant, Scope, fair_share, reallocate};
 use super::{
-    AllocatorKind, FlowMeasurement, HOST, LinkCount, ROUTER, Settings, Share, Way as Reported, Word,
+    AllocatorKind, FlowMeasurement, HOST, LinkCount, NOT_COUNTED, ROUTER, Settings, Share, Way as Reported,
+    Word,
 };
 use crate::control::{Controller, FlowKey, Observation, Outbox};
 use crate::fairness::{Demand, max_min};
@@ -232,7 +233,7 @@ impl Allocator {
         for count in links {
             let Some(port) = self.inventory.port_of(router, count.port) else { continue };
             let Some(link) = self.links.get_mut(&port) else { continue };
-            link.flows = Some(count.flows);
+            link.flows = (count.flows != NOT_COUNTED).then_some(count.flows);
             link.backlog = count.backlog;
             let before = link.sent.replace((self.now, count.sent));
             if self.settings.allocator == AllocatorKind::MaxMin

@@ -1,6 +1,6 @@
 //! A router of the data centre: notifies the allocator of the flows on its links.
 
-use super::{LinkCount, Settings, Word};
+use super::{LinkCount, NOT_COUNTED, Settings, Word};
 use crate::control::{Controller, Observation, Outbox, PortStats};
 use crate::id::{NodeId, PortId};
 use crate::time::{Span, Time};
@@ -27,8 +27,10 @@ impl Controller for Router {
         self.next = now + self.interval;
         let count = |port: &PortStats| LinkCount {
             port: port.port,
-            flows: if self.counts_open { port.flows_open } else { port.flows_seen },
-            backlog: port.backlog,
+            flows: port
+                .flows
+                .map_or(NOT_COUNTED, |flows| if self.counts_open { flows.open } else { flows.seen }),
+            backlog: port.backlog.unwrap_or_default(),
             sent: port.sent,
         };
         let own = ports.iter().filter(|port| self.ports.contains(&port.port));

@@ -10,7 +10,8 @@ use super::wire::{
 };
 use super::{DEF, NamedText, Sites, oracle, places, policies};
 use crate::control::{
-    Controller, FlowEnd, FlowStats, Gauges, Message, Observation, Outbox, PortStats, SegmentCounts, body,
+    Controller, FlowEnd, FlowStats, Gauges, Message, Observation, Outbox, PortFlows, PortStats,
+    SegmentCounts, body,
 };
 use crate::id::{FlowId, NodeId, PortId};
 use crate::params::{Params, Value};
@@ -152,9 +153,8 @@ impl Host for Fabric {
         let port = |n| PortStats {
             port: PortId(n),
             capacity: Rate::from_bits_per_sec(1_000_000_000),
-            flows_seen: 0,
-            flows_open: 0,
-            backlog: Bytes::ZERO,
+            flows: None,
+            backlog: Some(Bytes::ZERO),
             sent: self.sent,
             offered: now.as_secs_f64() as u64,
             dropped: 0,
@@ -497,9 +497,8 @@ fn state_of(statistics: &[&str], live: &[(u32, u64)]) -> (oracle::Oracle, Invent
         let port = |(n, to): (u32, u32)| PortStats {
             port: PortId(2 * to),
             capacity,
-            flows_seen: 0,
-            flows_open: 10 * n,
-            backlog: Bytes::ZERO,
+            flows: Some(PortFlows { seen: 0, open: 10 * n }),
+            backlog: Some(Bytes::ZERO),
             sent: Bytes::ZERO,
             offered: 0,
             dropped: 0,

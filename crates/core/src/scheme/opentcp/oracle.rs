@@ -12,7 +12,7 @@ use super::{AGENT, SWITCH, topology};
 use crate::control::{self, Action, Controller, Gauges, Observation, Outbox, Refusal, Subject};
 use crate::id::NodeId;
 use crate::rng::Fnv;
-use crate::runtime::inventory::Inventory;
+use crate::runtime::inventory::{Inventory, Port};
 use crate::scheme::Place;
 use crate::time::{Span, Time};
 use crate::tuning::Tuning;
@@ -27,6 +27,8 @@ pub struct Oracle {
     agents: Vec<AgentEntry>,
     /// Ports of each node that ought to report them, in its order, with their names.
     switches: BTreeMap<NodeId, Vec<String>>,
+    /// What is at the ports of switches that do not know it.
+    ends: BTreeMap<NodeId, Vec<NodeId>>,
     names: BTreeMap<NodeId, String>,
     /// Agents ought to report.
     hosts_report: bool,
@@ -128,15 +130,22 @@ impl Oracle {
         let entries = agents.iter().enumerate().map(entry).collect();
         let mut switches: BTreeMap<NodeId, Vec<String>> =
             place.peers_in(&SWITCH).map(|node| (node, Vec::new())).collect();
-        for (_, port) in inventory.ports() {
-            if let Some(ports) = switches.get_mut(&port.from) {
-                ports.push(format!("{}->{}", inventory.name(port.from), inventory.name(port.to)));
+        let mut ends = BTreeMap::new();
+        for (node, names) in &mut switches {
+            let mut own: Vec<&Port> =
+                inventory.ports().map(|(_, port)| port).filter(|port| port.from == *node).collect();
+            if let Some(numbered) = inventory.own_ports(*node) {
+                own = numbered.iter().filter_map(|port| inventory.port(*port)).collect();
+                ends.insert(*node, own.iter().map(|port| port.to).collect());
             }
+            let name = |port: &&Port| format!("{}->{}", inventory.name(port.from), inventory.name(port.to));
+            names.extend(own.iter().map(name));
         }
         Self {
             cycle,
             agents: entries,
             switches,
+            ends,
             names: agents.iter().map(|node| (*node, name(*node))).collect(),
             hosts_report: collected.iter().any(|statistic| statistic.source == Source::Host),
             topology: collected.iter().any(|statistic| statistic.source == Source::Topology),
@@ -223,7 +232,11 @@ impl Oracle {
         State { coverage, links, hosts, traffic_hosts, traffic_racks, topology }
     }
 
-    fn on_switch(&mut self, now: Time, node: NodeId, report: SwitchReport, also: Columns) {
+    fn on_switch(&mut self, now: Time, node: NodeId, report: SwitchReport, mut also: Columns) {
+        if let Some(ends) = self.ends.get(&node) {
+            let covered = ends.iter().skip(report.first as usize);
+            also.links.iter_mut().zip(covered).for_each(|(link, end)| link.to = end.0);
+        }
         if let Some(ports) = self.switches.get(&node)
             && u64::from(report.first) + u64::from(report.covered) <= ports.len() as u64
         {

@@ -82,7 +82,7 @@ pub static STATISTICS: &[Statistic] = &[
     ),
     statistic!(
         Link,
-        Of::Link(|link| Some(link.backlog)),
+        Of::Link(|link| link.backlog),
         "link.backlog",
         "bytes",
         "Bytes that wait at a port at the end of the cycle"
@@ -174,9 +174,9 @@ pub static STATISTICS: &[Statistic] = &[
 ];
 
 /// Switches count flows for it.
-pub(super) const LINK_FLOWS: &str = "link.flows";
+pub(crate) const LINK_FLOWS: &str = "link.flows";
 /// Switches tell what is at their ports for it, and for all that is of the topology.
-pub(super) const LINK_CAPACITY: &str = "link.capacity";
+pub(crate) const LINK_CAPACITY: &str = "link.capacity";
 /// Agents tell hosts apart for it.
 pub(super) const TRAFFIC_HOSTS: &str = "traffic.hosts";
 /// Agents tell racks apart for it.
@@ -270,7 +270,7 @@ pub struct LinkState {
     pub drop_rate: f64,
     /// `link.backlog`.
     #[serde(default)]
-    pub backlog: f64,
+    pub backlog: Option<f64>,
     /// `link.flows`; none: not collected.
     #[serde(default)]
     pub flows: Option<f64>,

@@ -85,7 +85,10 @@ impl Switch {
 impl Also {
     /// Of these ports, the first of which has place `first`.
     fn of(&self, ports: &[PortStats], first: usize) -> Columns {
-        let flows = if self.flows { ports.iter().map(|port| port.flows_open).collect() } else { Vec::new() };
+        // Of each port, or of none.
+        let count =
+            || ports.iter().map(|port| port.flows.map(|flows| flows.open)).collect::<Option<Vec<u32>>>();
+        let flows = if self.flows { count().unwrap_or_default() } else { Vec::new() };
         let links = self.neighbours.as_ref().map_or_else(Vec::new, |neighbours| {
             let link = |(port, to): (&PortStats, &NodeId)| PortLink {
                 to: to.0,

@@ -9,6 +9,7 @@ use super::statistic::{HostState, LinkState};
 use crate::control::{Message, PortStats};
 use crate::time::Span;
 use crate::tuning::Tuning;
+use crate::units::Bytes;
 
 /// Ports of one report at most, so that it fits into a datagram of 1500 bytes.
 pub const PORTS_PER_REPORT: usize = 100;
@@ -69,9 +70,14 @@ pub struct PortReport {
     pub utilization: u32,
     /// Packets dropped, in millionths of those offered.
     pub drop_rate: u32,
-    /// Bytes that wait.
+    /// Bytes that wait; [`NOT_TOLD`]: nobody knows.
     pub backlog: u32,
 }
+
+/// A backlog that the switch does not tell.
+pub const NOT_TOLD: u32 = u32::MAX;
+/// The longest that is told.
+const MOST_BACKLOG: u32 = NOT_TOLD - 1;
 
 /// What is told of every port covered, idle or not, in order; what nobody asks for is empty.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -185,7 +191,10 @@ impl SwitchReport {
                 name: name(self.first + place),
                 utilization: busy.map_or(0.0, |port| f64::from(port.utilization) / 1e4),
                 drop_rate: busy.map_or(0.0, |port| f64::from(port.drop_rate) / 1e6),
-                backlog: busy.map_or(0.0, |port| port.backlog.into()),
+                backlog: match busy {
+                    Some(PortReport { backlog: NOT_TOLD, .. }) => None,
+                    busy => Some(busy.map_or(0.0, |port| port.backlog.into())),
+                },
                 flows: also.flows.get(place as usize).map(|flows| f64::from(*flows)),
                 capacity: also.links.get(place as usize).map(PortLink::bits_per_sec),
             }
@@ -217,7 +226,9 @@ impl PortReport {
         let utilization = if room > 0.0 { (bits / room).min(1.0) } else { 0.0 };
         let drop_rate =
             share(after.dropped.saturating_sub(before.dropped), after.offered.saturating_sub(before.offered));
-        let backlog = u32::try_from(after.backlog.get()).unwrap_or(u32::MAX);
+        let told =
+            |backlog: Bytes| u32::try_from(backlog.get()).map_or(MOST_BACKLOG, |n| n.min(MOST_BACKLOG));
+        let backlog = after.backlog.map_or(NOT_TOLD, told);
         let report = Self { place, utilization: (utilization * 1e4).round() as u32, drop_rate, backlog };
         (report.utilization > 0 || drop_rate > 0 || backlog > 0).then_some(report)
     }
@@ -319,9 +330,8 @@ mod tests {
         let before = PortStats {
             port: PortId(0),
             capacity: Rate::from_bits_per_sec(1_000_000),
-            flows_seen: 0,
-            flows_open: 0,
-            backlog: Bytes::ZERO,
+            flows: None,
+            backlog: Some(Bytes::ZERO),
             sent: Bytes::new(1000),
             offered: 10,
             dropped: 0,

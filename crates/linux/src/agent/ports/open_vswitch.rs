@@ -1,0 +1,122 @@
+//! Ports of an Open vSwitch, by `ovs-ofctl`, which speaks OpenFlow to a bridge of this machine or of another.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use bandmaster_core::agent::Port;
+use bandmaster_core::control::PortFlows;
+use bandmaster_core::time::Span;
+
+use super::Counts;
+use crate::daemon::Error;
+
+const PROGRAM: &str = "ovs-ofctl";
+const VERSION: &str = "OpenFlow13";
+
+pub(super) struct OpenVswitch {
+    bridge: String,
+    /// Entries of one table, or of all, are flows.
+    counted: Option<Option<u8>>,
+    /// Whole seconds, as the program takes them.
+    timeout: String,
+}
+
+impl OpenVswitch {
+    pub(super) fn new(bridge: &str, counted: Option<Option<u8>>, patience: Span) -> Result<Self, Error> {
+        let told = Command::new(PROGRAM).arg("--version").output();
+        if let Err(error) = told {
+            return Err(Error::Missing(format!(
+                "error: {PROGRAM}: {error}; it comes with the package openvswitch-switch, or openvswitch-common"
+            )));
+        }
+        let timeout = format!("--timeout={}", patience.as_secs_f64().ceil().max(1.0));
+        Ok(Self { bridge: bridge.to_owned(), counted, timeout })
+    }
+
+    pub(super) fn read(&mut self, ports: &[Port]) -> Result<Vec<Counts>, String> {
+        let mut told = port_counts(&self.ask("dump-ports", &[])?);
+        let mut all = Vec::with_capacity(ports.len());
+        for Port { interface, .. } in ports {
+            let mut counts = told
+                .remove(interface)
+                .ok_or_else(|| format!("interface {interface}: bridge {} has no such port", self.bridge))?;
+            if let Some(table) = self.counted {
+                let table = table.map_or(String::new(), |table| format!("table={table},"));
+                let answer = self.ask("dump-aggregate", &[&format!("{table}out_port={interface}")])?;
+                let flows = number(&answer, "flow_count=").ok_or_else(|| {
+                    format!("{PROGRAM} dump-aggregate: no flow_count: {}", first_line(&answer))
+                })?;
+                let flows = u32::try_from(flows).unwrap_or(u32::MAX - 1);
+                counts.flows = Some(PortFlows { seen: flows, open: flows });
+            }
+            all.push(counts);
+        }
+        Ok(all)
+    }
+
+    fn ask(&self, what: &str, more: &[&str]) -> Result<String, String> {
+        let output = Command::new(PROGRAM)
+            .args([self.timeout.as_str(), "-O", VERSION, "--names", what, &self.bridge])
+            .args(more)
+            .output()
+            .map_err(|error| format!("{PROGRAM}: {error}"))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        Err(format!("bridge {}: {}", self.bridge, first_line(&said)))
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or("no answer").trim()
+}
+
+/// What `dump-ports` tells, by name: two lines a port, what came and what went.
+///
+/// ```text
+///   port  e1: rx pkts=9, bytes=806, drop=0, errs=0, frame=0, over=0, crc=0
+///            tx pkts=10, bytes=876, drop=0, errs=0, coll=0
+/// ```
+fn port_counts(text: &str) -> BTreeMap<String, Counts> {
+    let mut all = BTreeMap::new();
+    let mut name = None;
+    for line in text.lines().map(str::trim) {
+        if let Some(rest) = line.strip_prefix("port ") {
+            name = rest.split_once(": rx ").map(|(name, _)| name.trim().trim_matches('"').to_owned());
+        } else if let Some(sent) = line.strip_prefix("tx ")
+            && let (Some(name), Some(packets), Some(bytes)) =
+                (name.take(), number(sent, "pkts="), number(sent, "bytes="))
+        {
+            // A datapath that does not count them says "?".
+            let dropped = number(sent, "drop=").unwrap_or(0);
+            all.insert(name, Counts { sent: bytes, packets, dropped, backlog: None, flows: None });
+        }
+    }
+    all
+}
+
+/// The number behind `key`.
+fn number(text: &str, key: &str) -> Option<u64> {
+    let (_, rest) = text.split_once(key)?;
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    rest[..end].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_program_prints_is_read() {
+        let text = "OFPST_PORT reply (OF1.3) (xid=0x2): 3 ports\n  port LOCAL: rx pkts=0, bytes=0, drop=14, errs=0, frame=0, over=0, crc=0\n           \
+                    tx pkts=0, bytes=0, drop=0, errs=0, coll=0\n           duration=1.226s\n  port  \"e-1\": rx pkts=9, bytes=806, drop=0, errs=0, \
+                    frame=0, over=0, crc=0\n           tx pkts=10, bytes=876, drop=?, errs=0, coll=0\n";
+        let told = port_counts(text);
+        assert_eq!(told.len(), 2);
+        let counts = Counts { sent: 876, packets: 10, dropped: 0, backlog: None, flows: None };
+        assert_eq!(told["e-1"], counts);
+        assert_eq!(number("packet_count=0 byte_count=0 flow_count=1000", "flow_count="), Some(1000));
+        assert!(port_counts("nonsense: rx\ntx pkts=1, bytes=2").is_empty());
+    }
+}
