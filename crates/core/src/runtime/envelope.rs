@@ -11,8 +11,9 @@
 //! | body, in the postcard format | |
 //! | HMAC-SHA-256 (RFC 2104) over all before and the receiver's number, truncated to 96 bits | 12 |
 //!
-//! Epoch and number never come back, so that a recorded message is refused also after a restart of its sender. The
-//! receiver's number, which is in the tag only, keeps a message from being carried to another node of the same key.
+//! Epoch and number never come back, so that a recorded message is refused also after a restart of its sender. A message that
+//! a newer one has overtaken is refused too: each stands by itself, and what it says is old. The receiver's number, which is in
+//! the tag only, keeps a message from being carried to another node of the same key.
 
 use core::fmt;
 
@@ -106,7 +107,8 @@ pub struct Line {
     peer: NodeId,
     epoch: u32,
     next: u32,
-    heard: ReplayWindow,
+    /// The highest number heard.
+    heard: Option<u64>,
 }
 
 /// Why a datagram is refused.
@@ -120,28 +122,25 @@ pub enum Forged {
     Tag,
     /// Not from the peer.
     Sender(NodeId),
-    /// Heard before, or too old to tell.
+    /// Heard before, or overtaken by a newer one.
     Replay,
 }
 
 impl Line {
     /// A line that begins at `epoch`: the seconds of the day's clock, so that it is above those of a life before.
     pub const fn new(key: Key, own: NodeId, peer: NodeId, epoch: u32) -> Self {
-        Self { key, own, peer, epoch, next: 0, heard: ReplayWindow::new() }
+        Self { key, own, peer, epoch, next: 0, heard: None }
     }
 
     /// The highest number heard of the peer; 0 before any was.
-    pub const fn heard(&self) -> u64 {
-        self.heard.highest()
+    pub fn heard(&self) -> u64 {
+        self.heard.unwrap_or(0)
     }
 
     /// Refuses what has a number up to `highest`: it was heard in a life before.
     #[must_use]
-    pub const fn after(mut self, highest: u64) -> Self {
-        if highest > 0 {
-            self.heard = ReplayWindow { highest, seen: u64::MAX };
-        }
-        self
+    pub fn after(self, highest: u64) -> Self {
+        Self { heard: (highest > 0).then_some(highest), ..self }
     }
 
     /// The datagram of a message to the peer.
@@ -182,9 +181,11 @@ impl Line {
         if from != self.peer {
             return Err(Forged::Sender(from));
         }
-        if !self.heard.admit(u64::from(word(7)) << 32 | u64::from(word(11))) {
+        let number = u64::from(word(7)) << 32 | u64::from(word(11));
+        if self.heard.is_some_and(|heard| number <= heard) {
             return Err(Forged::Replay);
         }
+        self.heard = Some(number);
         let scheme = u16::from_be_bytes([signed[1], signed[2]]);
         Ok(Message { from, scheme, body: signed[HEAD..].to_vec() })
     }
@@ -321,6 +322,15 @@ mod tests {
         }
         assert_eq!(restarted.open(&sender.seal(&say(b"three"))), Ok(say(b"three")));
         assert!(line(B, A).after(0).open(&recorded[0]).is_ok(), "nothing was heard");
+    }
+
+    #[test]
+    fn a_message_that_a_newer_one_has_overtaken_is_refused() {
+        let (mut sender, mut receiver) = (line(A, B), line(B, A));
+        let [late, newer, newest] = [b"one", b"two", b"new"].map(|said| sender.seal(&say(said)));
+        assert_eq!(receiver.open(&newer), Ok(say(b"two")));
+        assert_eq!(receiver.open(&late), Err(Forged::Replay));
+        assert_eq!(receiver.open(&newest), Ok(say(b"new")));
     }
 
     #[test]

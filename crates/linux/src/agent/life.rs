@@ -123,7 +123,7 @@ impl Agent {
             }
             let next = self.machine.wake_at.map_or(self.next_beat, |at| at.min(self.next_beat));
             signals.wait(&self.machine.socket, next.since(self.machine.clock.now()))?;
-            while let Some(message) = self.machine.receive() {
+            while let Some(message) = self.machine.receive(next) {
                 let now = self.machine.clock.now();
                 self.runner.observe(&mut self.machine, now, OWN, &Observation::Message(&message));
             }

@@ -35,6 +35,8 @@ use crate::timing::WindowTiming;
 
 /// Bytes of a datagram that are taken.
 const MOST_DATAGRAM: usize = 65_536;
+/// Datagrams between two looks at the clock.
+const BATCH: u32 = 64;
 /// File of the highest number heard of the controller.
 const HEARD: &str = "heard";
 /// File of the epoch of what is said to it.
@@ -176,14 +178,18 @@ impl Machine {
         self.written.as_ref().map(|written| written.state.folder())
     }
 
-    /// A message of the controller that has come; none when nothing is left.
-    pub(super) fn receive(&mut self) -> Option<Message> {
-        loop {
+    /// A message of the controller that has come; none when nothing is left. What is refused may come faster than it is read: it is
+    /// left for later when it is time for something else, but for a few, so that true messages among it are heard.
+    pub(super) fn receive(&mut self, until: Time) -> Option<Message> {
+        for count in 1.. {
+            if count % BATCH == 0 && self.clock.now() >= until {
+                break;
+            }
             let length = match self.socket.recv(&mut self.buffer) {
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 // Nothing is there, or a datagram of ours came back: the loop looks again.
-                Err(_) => return None,
+                Err(_) => break,
             };
             let opened = self.line.open(&self.buffer[..length]);
             let mut status = lock(&self.shared);
@@ -199,6 +205,7 @@ impl Machine {
                 Err(why) => status.refused.count(why),
             }
         }
+        None
     }
 
     /// So that a message recorded now is refused in the next life too. A machine that loses power may forget the last ones.

@@ -102,7 +102,7 @@ pub struct Refused {
     pub tag: u64,
     /// Of another sender with the same key.
     pub sender: u64,
-    /// Heard before.
+    /// Heard before, or overtaken by a newer one.
     pub replay: u64,
     /// Of another scheme.
     pub scheme: u64,

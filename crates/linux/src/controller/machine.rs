@@ -242,23 +242,14 @@ impl Machine {
             let place = sender(bytes)
                 .ok_or(Forged::Length)
                 .and_then(|host| self.by_number.get(&host.0).copied().ok_or(Forged::Sender(host)));
-            let opened = place.and_then(|place| {
-                let line = &mut self.peers[place].line;
-                let before = line.heard();
-                Ok((place, line.open(bytes)?, line.heard() > before))
-            });
+            let opened = place.and_then(|place| Ok((place, self.peers[place].line.open(bytes)?)));
             match opened {
-                Ok((place, message, is_newest))
-                    if message.scheme == self.loaded.deployment.scheme.def().code =>
-                {
+                Ok((place, message)) if message.scheme == self.loaded.deployment.scheme.def().code => {
                     let now = self.clock.now();
                     let peer = &mut self.peers[place];
                     self.counts.messages += 1;
                     peer.heard = Some(now);
-                    // One that was overtaken may come from where the host was before.
-                    if is_newest || peer.address.is_none() {
-                        peer.address = Some(from);
-                    }
+                    peer.address = Some(from);
                     let back = std::mem::take(&mut peer.away).then_some(Change::Join);
                     return Some((Message { from: node(place), ..message }, back));
                 }
@@ -356,7 +347,9 @@ fn complaint(why: Forged) -> &'static str {
         Forged::Version(_) => "its version is another: upgrade the older of the two",
         Forged::Tag => "its tag is wrong: the secret of the host is another",
         Forged::Sender(_) => "no host has its number",
-        Forged::Replay => "it was heard before: it is recorded, or two agents have one number",
+        Forged::Replay => {
+            "it was heard before, or a newer one has overtaken it: it is recorded, or two agents have one number"
+        }
     }
 }
 

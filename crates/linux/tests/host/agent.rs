@@ -79,7 +79,7 @@ impl Site {
         Some(Self { hosts, tcp, folder })
     }
 
-    fn file(&self) -> PathBuf {
+    pub(super) fn file(&self) -> PathBuf {
         self.folder.join("agent.toml")
     }
 

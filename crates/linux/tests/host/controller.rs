@@ -19,7 +19,7 @@ use super::hosts::{B, Hosts, Load, RATE, run};
 const POLICY: &str = "version = 1\nname = \"test\"\ngoal = \"to be seen\"\ncycle = \"CYCLE\"\n\
                       statistics = [\"flows.live\"]\n[[rules]]\nname = \"few\"\nwhen = \"sum(flows.live) < 50\"\n\
                       [rules.set]\ninitial-window = 25\nmin-rto = \"8ms\"\n";
-const PORT: u16 = 4742;
+pub(super) const PORT: u16 = 4742;
 
 /// A site with a controller at `b`.
 pub(super) struct Network {
@@ -35,14 +35,14 @@ impl Network {
         Some(network)
     }
 
-    fn allocator(test: &str, domain: &str) -> Option<Self> {
+    pub(super) fn allocator(test: &str, domain: &str) -> Option<Self> {
         let role = "allocator = \"max-min\"\nlease = \"1s\"\n";
         let network = Self { site: Site::of(test, "bas", role)? };
         network.write("bas", &format!("[role]\n{role}{domain}"));
         Some(network)
     }
 
-    fn write(&self, scheme: &str, rest: &str) {
+    pub(super) fn write(&self, scheme: &str, rest: &str) {
         let folder = &self.site.folder;
         let secret = std::str::from_utf8(SECRET).expect("text");
         let hosts = folder.join("hosts");
@@ -55,11 +55,11 @@ impl Network {
         fs::write(self.file(), file).expect("written");
     }
 
-    fn file(&self) -> PathBuf {
+    pub(super) fn file(&self) -> PathBuf {
         self.site.folder.join("controller.toml")
     }
 
-    fn state(&self) -> PathBuf {
+    pub(super) fn state(&self) -> PathBuf {
         self.site.folder.join("controller")
     }
 
@@ -292,7 +292,7 @@ fn what_a_router_carries_decides() {
 }
 
 /// `a` sends over a link of 20 Mbit/s, and has shares of 16.
-const DOMAIN: &str = "domain = [\"a\", \"r\", \"b\"]\n[[links]]\nends = [\"a\", \"r\"]\nrate = \"1gbit\"\n\
+pub(super) const DOMAIN: &str = "domain = [\"a\", \"r\", \"b\"]\n[[links]]\nends = [\"a\", \"r\"]\nrate = \"1gbit\"\n\
                       [[links]]\nends = [\"r\", \"b\"]\nrate = \"16mbit\"\n\
                       [[networks]]\nat = \"a\"\nprefixes = [\"10.77.0.1\"]\n\
                       [[networks]]\nat = \"b\"\nprefixes = [\"10.77.1.0/24\"]\n";

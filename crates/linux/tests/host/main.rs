@@ -2,8 +2,11 @@
 
 mod agent;
 mod controller;
+mod falsehoods;
 mod hosts;
 #[path = "../machine/mod.rs"]
 mod machine;
+mod messages;
 mod programs;
 mod sources;
+mod relay;
