@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::program::{Ended, Scratch, copy_program, ended};
+use crate::program::{Ended, Scratch, copy_program, ended, is_root, no_lab, skip};
 
 /// Two hosts, a router, and a shaper of the kernel.
 const SCENARIO: &str = r#"version = 1
@@ -49,18 +48,11 @@ to = "b"
 "#;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn is_root() -> bool {
-    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
-}
-
 /// One at a time, and only as root.
 fn alone(test: &str) -> Option<MutexGuard<'static, ()>> {
     static ONE: Mutex<()> = Mutex::new(());
-    let is_unwanted = std::env::var_os("BANDMASTER_NO_LAB").is_some();
-    if is_unwanted || !is_root() {
-        let why = if is_unwanted { "BANDMASTER_NO_LAB is set" } else { "needs root: network namespaces" };
-        // Not by a macro, whose words are not shown when the test passes.
-        let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
+    if let Some(why) = no_lab() {
+        skip(test, why);
         return None;
     }
     Some(ONE.lock().unwrap_or_else(PoisonError::into_inner))

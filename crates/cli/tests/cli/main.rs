@@ -10,6 +10,8 @@ mod doctor;
 #[cfg(target_os = "linux")]
 mod emulate;
 mod interrupt;
+#[cfg(target_os = "linux")]
+mod pages;
 mod policies;
 mod program;
 mod refusals;

@@ -161,6 +161,28 @@ pub(crate) fn copy_program(to: &Path) {
     ended(copy).expect(0);
 }
 
+#[cfg(target_os = "linux")]
+pub(crate) fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// Why no test should make namespaces here; none: it may.
+#[cfg(target_os = "linux")]
+pub(crate) fn no_lab() -> Option<&'static str> {
+    if std::env::var_os("BANDMASTER_NO_LAB").is_some() {
+        return Some("BANDMASTER_NO_LAB is set");
+    }
+    (!is_root()).then_some("needs root: network namespaces")
+}
+
+/// Says that a test did nothing. Not by a macro, whose words are not shown when the test passes.
+#[cfg(target_os = "linux")]
+pub(crate) fn skip(test: &str, why: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
+}
+
 fn collect(folder: &Path, prefix: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
     for entry in fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
         let entry = entry.expect("the folder can be read");
