@@ -263,7 +263,12 @@ impl<E: Serialize> Journal<E> {
         E: 'a,
     {
         let lines = lines(entries).map_err(|e| failed(JOURNAL, &self.path, e))?;
-        self.file.write_all(lines.as_bytes()).map_err(|e| failed(JOURNAL, &self.path, e))
+        let write = || -> io::Result<()> {
+            let length = self.file.metadata()?.len();
+            // A full disk takes a part of what is written; half a line would be in the way of what comes after it.
+            (&self.file).write_all(lines.as_bytes()).inspect_err(|_| drop(self.file.set_len(length)))
+        };
+        write().map_err(|e| failed(JOURNAL, &self.path, e))
     }
 }
 

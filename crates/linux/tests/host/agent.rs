@@ -509,11 +509,19 @@ fn with_a_full_disk_nothing_is_put_in_force() {
     site.until("it is told", || site.status().journal_error.is_some());
     let status = site.status();
     assert!(status.in_force.is_some() && status.to_string().contains("No space left"), "{status}");
+    // What the last page of the journal has room for is put in force, and nothing more.
+    let is_refused = || site.status().refused_acts.iter().any(|(act, times)| act == "tune" && *times > 0);
+    for window in [31, 33].into_iter().cycle().take(100) {
+        controller.say(Tuning { initial_window: Some(window), ..tuning() }, LONG);
+        thread::sleep(Duration::from_millis(50));
+        if is_refused() {
+            break;
+        }
+    }
+    site.until("it is refused", is_refused);
+    // Half a line would be in the way of those that come after it.
+    assert!(fs::read(state.join("journal")).expect("read").ends_with(b"\n"));
     let other = Tuning { initial_window: Some(31), ..tuning() };
-    controller.say(other, LONG);
-    site.until("it is refused", || {
-        site.status().refused_acts.iter().any(|(act, times)| act == "tune" && *times == 1)
-    });
     // What is in force can be taken back.
     controller.say(Tuning::default(), Duration::ZERO);
     site.until("nothing is in force", || site.status().in_force.is_none());
@@ -522,11 +530,14 @@ fn with_a_full_disk_nothing_is_put_in_force() {
     controller.say(other, LONG);
     site.until("settings are in force again", || site.status().in_force.is_some());
     site.until("the journal is written", || site.status().journal_error.is_none());
-    assert!(agent.stop().success(), "{}", site.log());
+    agent.kill();
+    let restored = site.hosts.a.enter(|| Ok(agent::restore(&state, false))).expect("entered");
+    assert!(matches!(restored, Ok(Restored::Done(_))), "{restored:?}");
+    site.assert_own("restored");
     drop((connections, disk));
 }
 
-struct Unmount(PathBuf);
+pub(super) struct Unmount(pub(super) PathBuf);
 
 impl Drop for Unmount {
     fn drop(&mut self) {
@@ -535,7 +546,7 @@ impl Drop for Unmount {
 }
 
 /// Takes all that is left.
-fn fill(path: &Path) {
+pub(super) fn fill(path: &Path) {
     let mut file = fs::File::create(path).expect("made");
     while file.write_all(&[0; 512]).is_ok() {}
 }
