@@ -339,8 +339,10 @@ fn oracle(reader: &mut Reader<'_>, file: &Section<'_>, routers: &[Router]) -> Op
             return None;
         }
     };
-    if let Err((key, why)) = opentcp::check_force(&params) {
-        reader.fail_key(&section, key, why);
+    for wrong in [opentcp::check_force(&params), opentcp::check_leases(&params, &policies)] {
+        if let Err((key, why)) = wrong {
+            reader.fail_key(&section, key, why);
+        }
     }
     let named = policies.iter().flat_map(|policy| policy.statistics.iter().map(|of| (&policy.name, *of)));
     for (policy, Statistic { name, source, .. }) in named {
@@ -659,6 +661,7 @@ mod tests {
                 "a node twice",
             ),
             (OPENTCP, ("1s", "1ms"), "1ms is shorter than 100ms"),
+            (OPENTCP, ("1s", "6000min"), "1080000s; the longest is 604800s"),
             (OPENTCP, ("cycle", "cycel"), "did you mean"),
             (OPENTCP, ("[role]", "[[networks]]\nat = \"a\"\nprefixes = [\"::/0\"]\n[role]"), "is of bas"),
             (BAS, ("max-min", "bas"), "write \"max-min\""),

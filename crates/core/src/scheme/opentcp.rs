@@ -32,6 +32,7 @@ use crate::units::Dimension;
 use file::parse;
 use policy::{Check, Policy};
 use statistic::{LINK_CAPACITY, LINK_FLOWS, STATISTICS, Source, Statistic, TRAFFIC_HOSTS};
+use wire::LONGEST_LEASE;
 
 /// The registry entry.
 pub static DEF: SchemeDef = SchemeDef {
@@ -124,7 +125,7 @@ pub fn policies(files: &[NamedText]) -> Result<Vec<Policy>, String> {
 }
 
 fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, String)> {
-    policies(&params.files("policies")).map_err(|why| ("policies", why))?;
+    let policies = policies(&params.files("policies")).map_err(|why| ("policies", why))?;
     if let Some(Value::List(agents)) = params.get("agents") {
         if agents.is_empty() {
             return Err(("agents", "is empty".to_owned()));
@@ -161,10 +162,31 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
     if params.optional("cycle", Params::span).is_some_and(Span::is_zero) {
         return Err(("cycle", "must be longer than 0s".to_owned()));
     }
+    check_leases(params, &policies)?;
     if params.span("look").is_zero() {
         return Err(("look", "must be longer than 0s".to_owned()));
     }
     Ok(())
+}
+
+/// No agent takes a lease that the key `cycle` makes longer than the longest.
+pub(crate) fn check_leases(params: &Params, policies: &[Policy]) -> Result<(), (&'static str, String)> {
+    let cycle = cycle(params, policies);
+    let mut leases = policies.iter().map(|policy| (&policy.name, scaled(policy, cycle)));
+    match leases.find(|(_, lease)| *lease > LONGEST_LEASE) {
+        Some((name, lease)) => {
+            let why = format!(
+                "a cycle of {cycle} makes the lease of `{name}` {lease}; the longest is {LONGEST_LEASE}"
+            );
+            Err(("cycle", why))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The lease of a policy with another cycle.
+fn scaled(policy: &Policy, cycle: Span) -> Span {
+    policy.lease.mul_f64(cycle.as_secs_f64() / policy.cycle.as_secs_f64())
 }
 
 /// What of the key `force` is wrong.
@@ -305,7 +327,7 @@ fn build(place: &Place, inventory: &Inventory, _saved: Option<&[u8]>) -> Built {
         let Ok(mut policies) = policies(&params.files("policies")) else { return Built::default() };
         let cycle = cycle(params, &policies);
         for policy in &mut policies {
-            policy.lease = policy.lease.mul_f64(cycle.as_secs_f64() / policy.cycle.as_secs_f64());
+            policy.lease = scaled(policy, cycle);
             policy.cycle = cycle;
         }
         let collected: Vec<_> = collected(params, &policies).collect();

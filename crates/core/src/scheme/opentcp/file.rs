@@ -3,6 +3,7 @@
 use super::condition::{Condition, Scope};
 use super::policy::{Check, Half, MOST_RULES, Otherwise, Policy, Rule, incompatible, too_fast};
 use super::statistic::{STATISTICS, Statistic};
+use super::wire::LONGEST_LEASE;
 use crate::file::{self, Errors, Item, Layer, Reader, Section, Shape, TableDef, suggestion};
 use crate::params::{Choice, Key, Kind, keys};
 use crate::time::Span;
@@ -144,7 +145,7 @@ fn read(reader: &mut Reader<'_>, root: &Item) -> Option<Policy> {
             format!("{lease} is shorter than a cycle of {cycle}: every lease would end before it is renewed");
         reader.fail_key(&file, "lease", what);
     }
-    if lease.is_some_and(|lease| lease > Span::from_secs(7 * 24 * 3600)) {
+    if lease.is_some_and(|lease| lease > LONGEST_LEASE) {
         reader.fail_key(&file, "lease", "is longer than a week");
     }
     let rules = rules(reader, &file, &statistics);

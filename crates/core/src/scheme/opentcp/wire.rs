@@ -16,7 +16,7 @@ pub const PORTS_PER_REPORT: usize = 100;
 /// Rows of one report of traffic at most, for the same reason.
 pub const ROWS_PER_REPORT: usize = 150;
 /// Longest lease of a CUE.
-const LONGEST_LEASE: Span = Span::from_secs(7 * 24 * 3600);
+pub(crate) const LONGEST_LEASE: Span = Span::from_secs(7 * 24 * 3600);
 
 /// A message.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
