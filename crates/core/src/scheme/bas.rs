@@ -59,10 +59,24 @@ enum Word {
     Ended(FlowId),
     /// The allocator's decision for flows of a host.
     Shares(Vec<Share>),
+    /// A part of a host's measurements, which do not fit into one datagram: those of all live flows with these numbers.
+    SomeFlows {
+        /// The lowest number; 0 in the first part.
+        first: FlowId,
+        /// The highest number; that of all numbers in the last part.
+        last: FlowId,
+        /// Measurements.
+        flows: Vec<FlowMeasurement>,
+    },
 }
 
 /// Flows on a port where nobody counts them.
 const NOT_COUNTED: u32 = u32::MAX;
+
+/// Measurements in a datagram at most: each takes some 70 bytes in IPv6, until the allocator has answered.
+const MOST_FLOWS: usize = 800;
+/// Shares in a datagram at most, of up to 26 bytes.
+const MOST_SHARES: usize = 2000;
 
 /// Flows on a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -305,4 +319,174 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
         return Err(("allocator-node", format!("names `{name}`, which is not a node")));
     }
     check_roles(params)
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::IpAddr;
+
+    use super::*;
+    use crate::control::{Action, Controller, FlowEnd, FlowStart, FlowStats, Message, Observation, Outbox};
+    use crate::params::Value;
+    use crate::rng::Stream;
+    use crate::time::Time;
+
+    const SERVERS: u32 = 3;
+    const ROUTER_AT: NodeId = NodeId(SERVERS);
+    const OUTSIDE: NodeId = NodeId(SERVERS + 1);
+    const LOSS: f64 = 0.05;
+
+    /// Servers at a router with a link to the outside.
+    struct Site {
+        params: Params,
+        chance: Stream,
+        now: Time,
+        allocator: allocator::Allocator,
+        /// The role of each server, what it measures, and the number of its next flow.
+        hosts: Vec<(host::Host, Vec<FlowStats>, u32)>,
+    }
+
+    impl Site {
+        fn new() -> Self {
+            let mut inventory = Inventory::default();
+            for name in ["a", "b", "c", "r", "out"] {
+                inventory.join(name);
+            }
+            let rate = Rate::from_bits_per_sec(100_000_000);
+            let mut ports = Vec::new();
+            for (from, to) in
+                (0..SERVERS).map(|server| (NodeId(server), ROUTER_AT)).chain([(ROUTER_AT, OUTSIDE)])
+            {
+                ports.push(inventory.add_port("there", from, to, rate));
+                ports.push(inventory.add_port("back", to, from, rate));
+            }
+            for node in 0..=OUTSIDE.0 {
+                let prefix = crate::prefix::Prefix::parse(&format!("10.0.0.{node}")).expect("an address");
+                inventory.add_network(prefix, NodeId(node));
+            }
+            let mut params = Params::defaults(ROLE_KEYS);
+            params.set("allocator", Value::Text("max-min".to_owned()));
+            params.set("lease", Value::Span(Span::from_secs(2)));
+            let peers = (0..SERVERS).map(|server| (NodeId(server), &HOST)).collect();
+            // The last two lead outside.
+            ports.truncate(2 * SERVERS as usize);
+            let place = Place { peers, ports, ..Place::new(&ALLOCATOR, ROUTER_AT, params.clone()) };
+            let allocator = allocator::Allocator::new(Settings::new(&params), &inventory, &place);
+            let host = || (host::Host::new(Settings::new(&params), ROUTER_AT), Vec::new(), 0);
+            let hosts = (0..SERVERS).map(|_| host()).collect();
+            Self { params, chance: Stream::new(1, 0, "a day"), now: Time::ZERO, allocator, hosts }
+        }
+
+        fn tell(&mut self, server: usize, observation: &Observation<'_>) {
+            let mut out = Outbox::default();
+            self.hosts[server].0.on(self.now, observation, &mut out);
+            let said: Vec<Action> = out.drain().collect();
+            for action in said {
+                let Action::Send { body, .. } = action else { continue };
+                if self.chance.chance(LOSS) {
+                    continue;
+                }
+                let message = Message { from: NodeId(server as u32), scheme: DEF.code, body };
+                let mut answers = Outbox::default();
+                self.allocator.on(self.now, &Observation::Message(&message), &mut answers);
+                for answer in answers.drain() {
+                    let Action::Send { to, body } = answer else { panic!("{answer:?}") };
+                    if !self.chance.chance(LOSS) {
+                        let message = Message { from: ROUTER_AT, scheme: DEF.code, body };
+                        let (host, ..) = &mut self.hosts[to.index()];
+                        host.on(self.now, &Observation::Message(&message), &mut Outbox::default());
+                    }
+                }
+            }
+        }
+
+        /// A tenth of a second: a flow or two begin and end somewhere, and now and then a host.
+        fn pass(&mut self) {
+            self.now += Span::from_millis(100);
+            for server in 0..self.hosts.len() {
+                let (_, flows, next) = &mut self.hosts[server];
+                for flow in flows.iter_mut() {
+                    flow.delivered = Bytes::new(flow.delivered.get() + self.chance.below(1_000_000));
+                }
+                if flows.len() < 10 && self.chance.chance(0.2) {
+                    let end = if self.chance.chance(0.5) { FlowEnd::Sender } else { FlowEnd::Receiver };
+                    let stats = FlowStats {
+                        flow: FlowId(*next),
+                        end,
+                        delivered: Bytes::ZERO,
+                        srtt: Some(Span::from_millis(2)),
+                        min_rtt: Some(Span::from_millis(1)),
+                        last_rtt: None,
+                        mss: Bytes::new(1448),
+                        frame: Bytes::new(1514),
+                    };
+                    *next = next.wrapping_add(1);
+                    let other = self.chance.below(u64::from(OUTSIDE.0 + 1)) as u8;
+                    let port = 1024 + self.chance.below(60_000) as u16;
+                    let (own, other) = (
+                        (IpAddr::from([10, 0, 0, server as u8]), port),
+                        (IpAddr::from([10, 0, 0, other]), 80),
+                    );
+                    let (from, to) = if end == FlowEnd::Sender { (own, other) } else { (other, own) };
+                    let key = FlowKey { from, to, protocol: 6 };
+                    flows.push(stats);
+                    self.tell(server, &Observation::FlowStarted(FlowStart { stats, key, route: &[] }));
+                }
+                let (_, flows, _) = &mut self.hosts[server];
+                if !flows.is_empty() && self.chance.chance(0.2) {
+                    let ended = flows.swap_remove(self.chance.below(flows.len() as u64) as usize);
+                    self.tell(server, &Observation::FlowEnded(ended.flow));
+                }
+                let mut flows = self.hosts[server].1.clone();
+                flows.sort_unstable_by_key(|stats| stats.flow);
+                self.tell(server, &Observation::Tick { ports: &[], flows: &flows });
+                if self.chance.chance(0.0005) {
+                    // Its process ends, and the allocator hears of it, or not.
+                    self.hosts[server] =
+                        (host::Host::new(Settings::new(&self.params), ROUTER_AT), Vec::new(), 0);
+                    let node = NodeId(server as u32);
+                    if self.chance.chance(0.5) {
+                        self.allocator.on(self.now, &Observation::Left(node), &mut Outbox::default());
+                        self.allocator.on(self.now, &Observation::Joined(node), &mut Outbox::default());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hours: `BANDMASTER_DAY` (`./ci.sh long`: 24). Nothing is kept of flows that have ended, whatever was lost of what was said.
+    #[test]
+    fn of_a_day_of_flows_nothing_is_left() {
+        let hours = std::env::var("BANDMASTER_DAY").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+        let mut site = Site::new();
+        let (mut begun, mut most) = (0, 0);
+        for minute in 0..60 * hours {
+            (0..600).for_each(|_| site.pass());
+            // Of the last tenths of a second the allocator may not have heard yet.
+            let is_right = (0..20).any(|_| {
+                site.pass();
+                let live: usize = site.hosts.iter().map(|(_, flows, _)| flows.len()).sum();
+                // A flow, its way, and what is there once: links, ways out and peers.
+                site.allocator.kept() <= 2 * live + 14
+            });
+            let kept = site.allocator.kept();
+            assert!(is_right, "{kept} entries in minute {minute}");
+            for (host, flows, _) in &site.hosts {
+                assert!(host.kept() <= 2 * flows.len(), "{} entries for {} flows", host.kept(), flows.len());
+            }
+            begun = begun.max(site.hosts.iter().map(|(_, _, next)| *next).max().unwrap_or(0));
+            most = most.max(kept);
+        }
+        println!("{hours} h: up to {begun} flows in one life of a host, {most} entries at most");
+        assert!(begun > 100 && most > 20);
+        // All end.
+        site.hosts.iter_mut().for_each(|(_, flows, _)| flows.clear());
+        for server in 0..site.hosts.len() {
+            for _ in 0..50 {
+                site.now += Span::from_millis(100);
+                site.tell(server, &Observation::Tick { ports: &[], flows: &[] });
+            }
+        }
+        assert!(site.allocator.kept() <= 14 && site.hosts.iter().all(|(host, ..)| host.kept() == 0));
+    }
 }

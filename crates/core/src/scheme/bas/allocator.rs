@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::shares::{Claimant, Scope, fair_share, reallocate};
 use super::{
-    AllocatorKind, FlowMeasurement, HOST, LinkCount, NOT_COUNTED, ROUTER, Settings, Share, Way as Reported,
-    Word,
+    AllocatorKind, FlowMeasurement, HOST, LinkCount, MOST_SHARES, NOT_COUNTED, ROUTER, Settings, Share,
+    Way as Reported, Word,
 };
 use crate::control::{Controller, FlowKey, Observation, Outbox};
 use crate::fairness::{Demand, max_min};
@@ -30,6 +30,9 @@ const OTHERS_SECONDS: f64 = 0.5;
 const SETTLED_INTERVALS: f64 = 3.0;
 /// max-min: a queue is worked off in this time, by giving out less (as in RCP).
 const DRAIN_SECONDS: f64 = 0.5;
+/// Of all numbers of flows.
+const LOWEST: FlowId = FlowId(0);
+const HIGHEST: FlowId = FlowId(u32::MAX);
 
 /// max-min: flows that enter or leave the domain by the same link share whatever limits it outside. Their sum tells the
 /// limit sooner and closer than any one of them.
@@ -95,7 +98,6 @@ pub(super) struct Allocator {
     outsides: BTreeMap<PortId, Outside>,
 }
 
-/// A flow: the host that controls it, and the host's number of it.
 /// A node that tells it something.
 #[derive(Default)]
 struct Peer {
@@ -104,8 +106,11 @@ struct Peer {
     /// It has a router's role, and a host's.
     counts: bool,
     measures: bool,
+    /// Of the parts of its measurements that have come, until the last one comes.
+    sums: BTreeMap<PortId, Sum>,
 }
 
+/// A flow: the host that controls it, and the host's number of it.
 type Name = (NodeId, FlowId);
 
 struct Link {
@@ -163,6 +168,13 @@ impl Flow {
 }
 
 impl Allocator {
+    /// Entries that it keeps.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        let parts: usize = self.peers.values().map(|peer| peer.sums.len()).sum();
+        self.ways.len() + self.flows.len() + self.links.len() + self.outsides.len() + self.peers.len() + parts
+    }
+
     /// Of the domain whose links are the ports of `place`.
     pub(super) fn new(settings: Settings, inventory: &Inventory, place: &Place) -> Self {
         let link = |&Port { capacity, .. }: &Port| Link {
@@ -288,10 +300,12 @@ impl Allocator {
         }
     }
 
-    fn measure(&mut self, host: NodeId, measurements: Vec<FlowMeasurement>) {
+    /// `measurements` are of all live flows of `host` with numbers from `first` to `last`.
+    fn measure(&mut self, host: NodeId, (first, last): (FlowId, FlowId), measurements: Vec<FlowMeasurement>) {
         let live: BTreeSet<FlowId> = measurements.iter().map(|m| m.flow).collect();
-        self.forget(|(of, flow)| *of == host && !live.contains(flow));
-        let mut sums: BTreeMap<PortId, Sum> = BTreeMap::new();
+        self.forget(|(of, flow)| *of == host && (first..=last).contains(flow) && !live.contains(flow));
+        let before = self.peers.get_mut(&host).map(|peer| std::mem::take(&mut peer.sums));
+        let mut sums = before.filter(|_| first != LOWEST).unwrap_or_default();
         let any_contested = self.links.values().any(|link| link.contested);
         for m in measurements {
             let name = (host, m.flow);
@@ -321,6 +335,10 @@ impl Allocator {
             }
             // E_f <- alpha R_th + (1 - alpha) E_f.
             flow.used = Some(flow.used.map_or(sample, |used| weight * sample + (1.0 - weight) * used));
+        }
+        if last != HIGHEST {
+            self.peers.entry(host).and_modify(|peer| peer.sums = sums);
+            return;
         }
         // Queueing that every link to the outside sees is the domain's own.
         let mean = |sum: &Sum| sum.queueing / f64::from(sum.flows.max(1));
@@ -354,7 +372,9 @@ impl Allocator {
             }
         }
         for (to, shares) in by_host {
-            out.send(to, &Word::Shares(shares));
+            for shares in shares.chunks(MOST_SHARES) {
+                out.send(to, &Word::Shares(shares.to_vec()));
+            }
         }
     }
 
@@ -530,7 +550,13 @@ impl Controller for Allocator {
         // A host's word counts for its own flows only.
         match message.read().filter(|word| if matches!(word, Word::Links(_)) { counts } else { measures }) {
             Some(Word::Links(links)) => self.count(host, &links),
-            Some(Word::Flows(flows)) => self.measure(host, flows),
+            Some(Word::Flows(flows)) => self.measure(host, (LOWEST, HIGHEST), flows),
+            Some(Word::SomeFlows { first, last, flows }) => {
+                self.measure(host, (first, last), flows);
+                if last != HIGHEST {
+                    return;
+                }
+            }
             Some(Word::Started(flow, way)) => {
                 let name = (host, flow);
                 self.learn(name, way);
@@ -622,6 +648,45 @@ mod tests {
             way: Some(way()),
         };
         Word::Flows(throughputs.iter().enumerate().map(measurement).collect())
+    }
+
+    /// What is told in parts counts as one report: shares follow the last part, and who is in no part has ended.
+    #[test]
+    fn measurements_come_in_parts() {
+        let mut allocator = allocator("max-min");
+        let measurement = |flow| FlowMeasurement {
+            flow: FlowId(flow),
+            throughput: None,
+            queueing: Span::ZERO,
+            frame: Bytes::new(1502),
+            way: Some(way()),
+        };
+        let part = |first, last, flows: &[u32]| Word::SomeFlows {
+            first: FlowId(first),
+            last: FlowId(last),
+            flows: flows.iter().map(|flow| measurement(*flow)).collect(),
+        };
+        assert_eq!(tell(&mut allocator, &part(0, 9, &[0, 4, 9])), []);
+        let given = tell(&mut allocator, &part(10, u32::MAX, &[10]));
+        assert_eq!(given, [(0, 25.0), (4, 25.0), (9, 25.0), (10, 25.0)]);
+        assert_eq!(tell(&mut allocator, &part(0, 9, &[0, 9])), []);
+        // A part that is lost changes nothing of its flows.
+        assert_eq!(tell(&mut allocator, &part(11, u32::MAX, &[])).len(), 3);
+    }
+
+    /// More than fit into one datagram.
+    #[test]
+    fn many_shares_come_in_parts() {
+        let mut allocator = allocator("max-min");
+        for flow in 0..MOST_SHARES as u32 + 1 {
+            allocator.flows.insert((SERVER, FlowId(flow)), Flow::default());
+            allocator.learn((SERVER, FlowId(flow)), way());
+        }
+        let mut out = Outbox::default();
+        allocator.allocate(None, &mut out);
+        let size = |action| if let Action::Send { body, .. } = action { body.len() } else { usize::MAX };
+        let sizes: Vec<usize> = out.drain().map(size).collect();
+        assert!(sizes.len() == 2 && sizes.iter().all(|size| *size < 65_000), "{sizes:?}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{AllocatorKind, FlowMeasurement, Settings, Share, Way, Word, shares};
+use super::{AllocatorKind, FlowMeasurement, MOST_FLOWS, Settings, Share, Way, Word, shares};
 use crate::control::{
     Action, Controller, FlowEnd, FlowStart, FlowStats, Gauges, Observation, Outbox, Refusal, Subject,
     UNBOUNDED,
@@ -72,6 +72,12 @@ impl Host {
             heard: Some(Time::ZERO),
             last: None,
         }
+    }
+
+    /// Entries that it keeps.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.flows.len() + self.waiting.len()
     }
 
     /// Without a word of the allocator for a lease, all flows are let go until it is heard again.
@@ -148,7 +154,22 @@ impl Host {
         if self.settings.lease.is_some() && self.heard.is_some() {
             self.let_go_unplaced(out);
         }
-        out.send(self.allocator, &Word::Flows(measurements));
+        self.tell(measurements, out);
+    }
+
+    fn tell(&self, mut flows: Vec<FlowMeasurement>, out: &mut Outbox) {
+        if flows.len() <= MOST_FLOWS {
+            return out.send(self.allocator, &Word::Flows(flows));
+        }
+        flows.sort_unstable_by_key(|measurement| measurement.flow);
+        let mut first = FlowId(0);
+        while !flows.is_empty() {
+            let rest = flows.split_off(flows.len().min(MOST_FLOWS));
+            let next = rest.first().map_or(FlowId(u32::MAX), |measurement| measurement.flow);
+            let last = if rest.is_empty() { next } else { FlowId(next.0 - 1) };
+            out.send(self.allocator, &Word::SomeFlows { first, last, flows });
+            (first, flows) = (next, rest);
+        }
     }
 
     /// Flows of which the allocator says nothing while it answers: it cannot tell which links they take.
@@ -399,6 +420,38 @@ mod tests {
         }
         let let_go = Action::SetWindow { flow: FlowId(4), window: UNBOUNDED };
         assert_eq!(free, [(5, let_go)]);
+    }
+
+    /// Each part fits into a datagram, and together they tell of all flows.
+    #[test]
+    fn of_many_flows_several_messages_tell() {
+        let mut host = host();
+        let flow = |number| FlowStats { flow: FlowId(number), ..stats(FlowEnd::Sender, None) };
+        let flows: Vec<FlowStats> = (0..2000).map(|number| flow(3 * number)).collect();
+        let key = FlowKey {
+            from: (IpAddr::from([0xff; 16]), 60_000),
+            to: (IpAddr::from([0xff; 16]), 60_000),
+            protocol: 6,
+        };
+        for stats in &flows {
+            tell(&mut host, &Observation::FlowStarted(FlowStart { stats: *stats, key, route: &[] }));
+        }
+        let said = tell(&mut host, &Observation::Tick { ports: &[], flows: &flows });
+        let (mut told, mut next) = (Vec::new(), 0);
+        for action in &said {
+            let Action::Send { body, .. } = action else { panic!("{action:?}") };
+            assert!(body.len() < 65_000, "{} bytes", body.len());
+            let Ok(Word::SomeFlows { first, last, flows }) = postcard::from_bytes(body) else {
+                panic!("no part")
+            };
+            assert!(
+                first.0 == next
+                    && flows.iter().all(|one| one.way.is_some() && (first..=last).contains(&one.flow))
+            );
+            next = last.0.wrapping_add(1);
+            told.extend(flows.iter().map(|one| one.flow.0));
+        }
+        assert_eq!((said.len(), next, told), (3, 0, (0..2000).map(|number| 3 * number).collect()));
     }
 
     /// 12 Mbit/s over 10 ms are 15,000 bytes, 9.987 frames.

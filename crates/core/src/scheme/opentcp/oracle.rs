@@ -172,6 +172,16 @@ impl Oracle {
         Self { rollout, ..self }
     }
 
+    /// Entries that it keeps.
+    #[cfg(test)]
+    fn kept(&self) -> usize {
+        self.away.len()
+            + self.lost.len()
+            + self.hosts_heard.len()
+            + self.switches_heard.len()
+            + self.cued.len()
+    }
+
     /// Nodes that ought to report.
     fn expected(&self) -> usize {
         let here = |node: &&NodeId| !self.away.contains(node);
@@ -500,6 +510,7 @@ mod tests {
     use super::super::{DEF, ORACLE};
     use super::*;
     use crate::params::{NamedText, Params, Value};
+    use crate::rng::Stream;
     use crate::scheme::Built;
 
     const POLICY: &str = "version = 1\nname = \"p\"\ngoal = \"a test\"\ncycle = \"1s\"\nlease = \"LEASE\"\n\
@@ -613,5 +624,49 @@ mod tests {
         // In this test all are heard before each decision.
         assert_eq!(site.decide(), [1, 2]);
         assert!(site.oracle.account(Time::ZERO).is_some_and(|text| text.contains("rule `few` fires")));
+    }
+
+    /// A day of cycles of a second, in which agents fall silent, are lost, leave and come back.
+    #[test]
+    fn of_a_day_of_reports_the_last_ones_are_kept() {
+        let mut inventory = Inventory::default();
+        for node in 0..=AGENTS {
+            inventory.join(&format!("n{node}"));
+        }
+        let policies = vec![super::super::parse("p.toml", &POLICY.replace("LEASE", "9s")).expect("a policy")];
+        let peers = (1..=AGENTS).map(|node| (NodeId(node), &AGENT)).collect();
+        let place = Place { peers, ..Place::new(&ORACLE, NodeId(0), Params::defaults(DEF.keys)) };
+        let collected: Vec<&Statistic> = policies[0].statistics.clone();
+        let mut oracle = Oracle::new(policies, &collected, &inventory, &place, Span::from_secs(1));
+        let mut chance = Stream::new(1, 0, "a day");
+        let (mut out, mut said) = (Outbox::default(), 0);
+        for second in 0..86_400u32 {
+            let now = Time::from_nanos(u64::from(second) * 1_000_000_000);
+            // Also nodes that are no agents.
+            for node in (1..=AGENTS + 3).map(NodeId) {
+                let report = HostReport { sequence: second, live: 1, started: 0, drop_rate: 0, rtt: 0 };
+                let message = control::Message {
+                    from: node,
+                    scheme: DEF.code,
+                    body: control::body(&Body::Host(report)),
+                };
+                let happens = [0.9, 0.01, 0.01, 0.02].map(|odds| chance.chance(odds));
+                let refused = Observation::Refused { subject: Subject::Node(node), why: Refusal::Unknown };
+                let all = [
+                    Observation::Message(&message),
+                    refused,
+                    Observation::Left(node),
+                    Observation::Joined(node),
+                ];
+                for (observation, _) in all.iter().zip(happens).filter(|(_, happens)| *happens) {
+                    oracle.on(now, observation, &mut out);
+                }
+            }
+            oracle.on(now, &Observation::Tick { ports: &[], flows: &[] }, &mut out);
+            said += out.drain().count();
+            // An agent is heard, cued, and away or lost; a stranger may be the latter.
+            assert!(oracle.kept() <= 4 * AGENTS as usize + 2 * 3, "{} after {second} s", oracle.kept());
+        }
+        assert!(said > 86_400, "{said} CUEs");
     }
 }
