@@ -2,7 +2,7 @@
 # The checks of the project, in three sizes, or by name:
 #   ./ci.sh quick        before a commit: format, lints, every test that needs no lab of namespaces
 #   ./ci.sh              complete, what CI runs
-#   ./ci.sh long         hours: a million hostile inputs for each reader, every claim, the soak, gateways in trouble, the benches
+#   ./ci.sh long         hours: a million hostile inputs for each reader, every claim, the soak, daemons in trouble, the benches
 #   ./ci.sh fmt clippy   some
 # Installs what is missing where it may; a check whose tool cannot be had is skipped by name.
 set -uo pipefail
@@ -12,7 +12,7 @@ exec </dev/null
 
 COMPLETE=(fmt clippy bpf test classes doc wasm pcap msrv deny advisories readme)
 QUICK=(fmt clippy test)
-LONG=(fuzz claims soak faults bench)
+LONG=(fuzz claims soak faults agents bench)
 MSRV=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
 
 passed=() failed=() skipped=() skipped_tests=() took=()
@@ -155,14 +155,25 @@ check_claims() {
     return $code
 }
 
-# A day of the gateways.
-check_soak() { cargo run --release --locked -- run scenarios/er2bc/soak.toml --no-report; }
+# A day of the gateways, and one of flows that BAS's roles hear of.
+check_soak() {
+    cargo run --release --locked -- run scenarios/er2bc/soak.toml --no-report &&
+        BANDMASTER_DAY=24 run_tests -p bandmaster-core --lib -- --exact --nocapture \
+            scheme::bas::tests::of_a_day_of_flows_nothing_is_left
+}
 
 # Ten minutes of two gateways in namespaces, to which troubles drawn at random happen; the seed is printed.
 check_faults() {
     install_network_tools
     BANDMASTER_FAULTS=600 run_tests -p bandmaster-linux --test gateway -- --exact --nocapture \
         faults::whatever_goes_wrong_is_told_and_over_in_time
+}
+
+# A quarter of an hour of a controller and three agents in namespaces, the same.
+check_agents() {
+    install_network_tools
+    BANDMASTER_SOAK=900 run_tests -p bandmaster-linux --test host -- --exact --nocapture \
+        soak::whatever_goes_wrong_all_is_right_again_in_time
 }
 
 check_bench() { cargo bench --workspace --locked; }

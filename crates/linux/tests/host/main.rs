@@ -10,3 +10,4 @@ mod messages;
 mod programs;
 mod sources;
 mod relay;
+mod soak;

@@ -125,7 +125,7 @@ fn sample(network: &Network, peers: &TcpListener) -> Sample {
 }
 
 /// Live connections.
-fn connections(hosts: &Hosts, peers: &TcpListener, count: u64) -> Vec<(TcpStream, TcpStream)> {
+pub(super) fn connections(hosts: &Hosts, peers: &TcpListener, count: u64) -> Vec<(TcpStream, TcpStream)> {
     let connect = |_| {
         let (mut here, (there, _)) = (hosts.connect(), peers.accept().expect("accepted"));
         here.write_all(&[0; 3000]).expect("sent");

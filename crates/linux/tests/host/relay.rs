@@ -63,6 +63,7 @@ impl Passed {
 /// Runs until it is dropped.
 pub(super) struct Relay {
     passed: Arc<Mutex<Vec<Passed>>>,
+    disturbs: Arc<AtomicBool>,
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -77,11 +78,18 @@ impl Relay {
         let sockets = [bind((RELAY, PORT).into()), bind(([0; 4], 0).into())];
         sockets.iter().for_each(|socket| socket.set_nonblocking(true).expect("set"));
         let (passed, ends) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let disturbs = Arc::new(AtomicBool::new(seed.is_some()));
         let thread = {
-            let (passed, ends) = (Arc::clone(&passed), Arc::clone(&ends));
-            thread::spawn(move || relay(&sockets, seed, &passed, &ends))
+            let (passed, disturbs, ends) = (Arc::clone(&passed), Arc::clone(&disturbs), Arc::clone(&ends));
+            let chance = Stream::new(seed.unwrap_or(0), 0, "relay");
+            thread::spawn(move || relay(&sockets, chance, &passed, &disturbs, &ends))
         };
-        Self { passed, ends, thread: Some(thread) }
+        Self { passed, disturbs, ends, thread: Some(thread) }
+    }
+
+    /// From now on it has faults, or has none.
+    pub(super) fn disturb(&self, disturbs: bool) {
+        self.disturbs.store(disturbs, Ordering::Relaxed);
     }
 
     /// All that has passed until now.
@@ -99,8 +107,13 @@ impl Drop for Relay {
     }
 }
 
-fn relay(sockets: &[UdpSocket; 2], seed: Option<u64>, passed: &Mutex<Vec<Passed>>, ends: &AtomicBool) {
-    let mut chance = Stream::new(seed.unwrap_or(0), 0, "relay");
+fn relay(
+    sockets: &[UdpSocket; 2],
+    mut chance: Stream,
+    passed: &Mutex<Vec<Passed>>,
+    disturbs: &AtomicBool,
+    ends: &AtomicBool,
+) {
     let mut on_the_way: Vec<(Instant, To, Vec<u8>)> = Vec::new();
     let mut buffer = [0; 65_536];
     let note = |at, to, has_left, datagram: &[u8]| {
@@ -114,13 +127,14 @@ fn relay(sockets: &[UdpSocket; 2], seed: Option<u64>, passed: &Mutex<Vec<Passed>
             while let Ok((length, _)) = socket.recv_from(&mut buffer) {
                 let (now, datagram) = (Instant::now(), &buffer[..length]);
                 note(now, to, false, datagram);
-                let copies = match seed {
-                    Some(_) if chance.chance(LOSS) => 0,
-                    Some(_) if chance.chance(TWICE) => 2,
+                let disturbs = disturbs.load(Ordering::Relaxed);
+                let copies = match disturbs {
+                    true if chance.chance(LOSS) => 0,
+                    true if chance.chance(TWICE) => 2,
                     _ => 1,
                 };
                 for _ in 0..copies {
-                    let is_late = seed.is_some() && chance.chance(LATE);
+                    let is_late = disturbs && chance.chance(LATE);
                     let delay = if is_late { LATEST.mul_f64(chance.unit()) } else { Duration::ZERO };
                     on_the_way.push((now + delay, to, datagram.to_vec()));
                 }
