@@ -152,6 +152,9 @@ pub(crate) fn flow_count(group: &FlowGroup, topology: &Topology) -> u64 {
     let hosts =
         |names: &[String]| -> Vec<_> { names.iter().filter_map(|n| topology.members(n)).flatten().collect() };
     let (senders, receivers) = (hosts(&group.from), hosts(&group.to));
+    if let Some(list) = &group.list {
+        return list.len() as u64;
+    }
     if group.arrivals.is_some() {
         return senders.len() as u64;
     }

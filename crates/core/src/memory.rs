@@ -65,6 +65,9 @@ pub fn most(scenario: &Scenario) -> u64 {
 
 /// The most flows, with their restarts, that a group makes.
 fn flows_of(group: &FlowGroup, scenario: &Scenario) -> u64 {
+    if let Some(list) = &group.list {
+        return list.len() as u64;
+    }
     let hosts = |names: &[String]| -> u64 {
         let members = names.iter().filter_map(|name| scenario.topology.members(name));
         members.map(|members| members.len() as u64).sum()

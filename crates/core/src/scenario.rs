@@ -8,6 +8,7 @@ mod choices;
 mod claims;
 mod exchange;
 mod keys;
+mod listed;
 mod model;
 mod network;
 mod permutation;
@@ -23,6 +24,8 @@ pub use choices::{
     FlightSize, MarkReduction, Pairing, ReceiveWindow, RecordDetail, Recovery, RtoFloor, RttSamples,
     Scheduler,
 };
+pub use listed::FlowList;
+pub(crate) use listed::Listed;
 pub use model::*;
 
 pub use crate::file::{Error, Errors, Explained, Files};

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use crate::control::FlowKey;
 use crate::id::NodeId;
 use crate::rng::Stream;
-use crate::scenario::{Arrivals, FlowGroup, OnOff, Pairing, RunPlan, Scenario, Transport};
+use crate::scenario::{Arrivals, Listed, FlowGroup, OnOff, Pairing, RunPlan, Scenario, Transport};
 use crate::time::{Span, Time};
 use crate::topology::Topology;
 use crate::units::{Bytes, Rate};
@@ -63,6 +63,9 @@ impl FlowPlan {
     /// Bytes that it sends; none: without end.
     pub fn size(&self, scenario: &Scenario, trial: u32) -> Option<Bytes> {
         let group = self.group(&scenario.flows);
+        if let Some(list) = &group.list {
+            return Some(list.flows[self.member as usize].size);
+        }
         match (&group.size_cdf, &group.transport) {
             (Some(sizes), _) => {
                 let name = format!("flow/{}/size", self.name(&scenario.flows));
@@ -126,6 +129,19 @@ fn plan_group(
     trial: u32,
     flows: &mut Vec<FlowPlan>,
 ) {
+    if let Some(list) = &group.list {
+        let plan = |(member, flow): (u32, &Listed)| FlowPlan {
+            group: index as u32,
+            from: flow.from,
+            member,
+            generation: 1,
+            src: flow.src,
+            dst: flow.dst,
+            start: flow.start,
+            stop: Time::MAX,
+        };
+        return flows.extend((0..).zip(list.flows.iter()).map(plan));
+    }
     let hosts = |name: &String| topology.members(name).unwrap_or_default();
     let mut receivers: Vec<NodeId> = group.to.iter().flat_map(hosts).collect();
     if group.pairing == Pairing::Permutation {
@@ -419,6 +435,7 @@ mod tests {
             paths: Vec::new(),
             rounds: None,
             size_cdf: None,
+            list: None,
             arrivals: None,
             persistent: false,
             reset: false,

@@ -5,6 +5,7 @@ use super::choices::{
     Scheduler,
 };
 use crate::id::{NodeId, PortId};
+use super::listed::FlowList;
 use crate::rng::SpanDraw;
 use crate::rng::Stream;
 use crate::runtime::faults::ProbeFaults;
@@ -170,6 +171,8 @@ pub struct FlowGroup {
     pub rounds: Option<u32>,
     /// Sizes that are drawn for each flow; with it the size of the transport is their mean.
     pub size_cdf: Option<SizeDistribution>,
+    /// Flows that a file lists one by one; with it the size of the transport is their mean.
+    pub list: Option<FlowList>,
     /// Flows that arrive one after the other; none: all of `count`.
     pub arrivals: Option<Arrivals>,
     /// Rounds go over the connections of the first.
@@ -228,6 +231,11 @@ pub struct Exchange {
 }
 
 impl FlowGroup {
+    /// Each flow has a size of its own.
+    pub fn has_sizes(&self) -> bool {
+        self.size_cdf.is_some() || self.list.is_some()
+    }
+
     /// Flow numbers of a pair, without subflows; of an exchange, of a host or, when connections are kept, of a pair.
     pub fn each(&self) -> u32 {
         match &self.exchange {

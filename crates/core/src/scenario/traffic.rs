@@ -6,6 +6,7 @@ use super::arrivals;
 use super::choices::{Pairing, StartPer};
 use super::exchange;
 use super::keys;
+use super::listed;
 use super::model::{
     Exchange, FlowGroup, Multipath, Need, OnOff, RunPlan, TcpSettings, TimelineStep, Transport,
 };
@@ -65,7 +66,11 @@ pub(super) fn read(
             if is_persistent { 1 } else { i64::from(exchange.outstanding()) }
         });
         if let Some(reach) = &reach {
-            let mut pairs = ends(reader, &section, reach);
+            let list = group.as_ref().and_then(|group| group.list.as_ref());
+            let mut pairs = match list {
+                Some(list) => listed::ends(reader, &section, reach, list),
+                None => ends(reader, &section, reach),
+            };
             if exchange.is_some() && is_persistent {
                 pairs = pairs.saturating_mul(pairs.saturating_sub(1));
             }
@@ -107,7 +112,9 @@ fn flow_group(
 ) -> Option<FlowGroup> {
     let name = reader.name(section, "name");
     let size_cdf = arrivals::size_cdf(reader, section);
+    let list = listed::read(reader, section, topology, duration);
     let mean_size = size_cdf.as_ref().map(|sizes| Bytes::new(sizes.mean() as u64));
+    let mean_size = mean_size.or(list.as_ref().map(listed::FlowList::mean));
     let transport = transport(reader, section, tcp, mean_size);
     let start = start(reader, section, duration);
     let latest_start = start.and_then(SpanDraw::upper_bound).unwrap_or_default();
@@ -154,6 +161,7 @@ fn flow_group(
         paths,
         rounds,
         size_cdf,
+        list,
         arrivals,
         persistent,
         reset,

@@ -53,7 +53,7 @@ impl FlowTable {
             shares: vec![None; needed(&|group| group.multipath.is_some())],
             toggles: Toggles::new(&plans, scenario, trial),
             received_ip_bytes: vec![0; needed(&|group| group.need.is_some() || scenario.measure.arrivals)],
-            sizes: tcp[..needed(&|group| group.size_cdf.is_some())].iter().map(size).collect(),
+            sizes: tcp[..needed(&FlowGroup::has_sizes)].iter().map(size).collect(),
             ack_routes,
             plans,
         }
@@ -77,7 +77,7 @@ impl FlowTable {
             receiver.set_share(share);
             Sender::subflow(number, self.data_routes[flow], share, &profile.settings)
         } else {
-            let drawn = self.sizes.get(flow).copied().filter(|_| group.size_cdf.is_some());
+            let drawn = self.sizes.get(flow).copied().filter(|_| group.has_sizes());
             let size = drawn.or_else(|| transfer_size(group));
             Sender::new(number, self.data_routes[flow], size, &profile.settings)
         };

@@ -132,6 +132,7 @@ impl Simulation<'_> {
             matches!(group.transport, Transport::Tcp { size: Some(_), .. })
                 && group.rounds.is_none()
                 && group.exchange.is_none()
+                && (group.measured || group.list.is_none())
         };
         let mut completions: Vec<Span> = (0..self.connections.flows())
             .filter(|&i| is_sized(i))

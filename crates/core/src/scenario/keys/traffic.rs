@@ -154,6 +154,10 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
                     /// beside the scenario file with a size and the share of flows up to it on each line, or
                     /// what ships: web-search, data-mining, hadoop, file-system
                     "size-cdf": Kind::Text, optional;
+                    /// A file beside the scenario file with a flow a line, its begin, sender, receiver and size, as
+                    /// in `12.5ms web-1 db 40kB`: instead of `size`, `count` and `start`; with `measured = false`
+                    /// completion times do not count either
+                    "flow-list": Kind::Text, optional;
                     /// Each sender begins a flow after every such time, from `start` to `stop`, each to
                     /// another receiver, drawn, when `pairing` is "all-to-all"; `exponential(10ms)`: Poisson
                     "arrivals": Kind::Draw, optional;
