@@ -111,6 +111,8 @@ pub struct Deployment {
     pub log: Log,
     /// Control group of the programs whose connections are set; none: all.
     pub control_group: Option<String>,
+    /// Connections are counted for the controller.
+    pub record: bool,
     /// The controller.
     pub controller: SocketAddr,
     /// Where the own socket is bound.
@@ -139,6 +141,8 @@ static FILE: TableDef = TableDef {
         ..daemon::LOG;
         /// Folder of the control group (cgroup2) whose programs' connections are set; absent: those of all programs
         "control-group": Kind::Text, optional;
+        /// Count the connections of this host and tell the controller once a minute, for `controller whatif`; opentcp
+        "record": Kind::Bool, default "true";
         /// Who decides
         "controller": Kind::Nested, required;
         /// How the scheme's role works here
@@ -309,6 +313,7 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
         metrics,
         log: file.choice("log")?,
         control_group,
+        record: file.bool("record")?,
         controller,
         listen,
         key_file,

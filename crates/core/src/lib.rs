@@ -31,6 +31,7 @@ pub mod runtime;
 pub mod scenario;
 pub mod scheme;
 pub mod sizes;
+pub mod sketch;
 pub mod time;
 pub mod topology;
 pub mod tuning;

@@ -22,15 +22,17 @@ typedef unsigned long long u64;
         int (*max_entries)[most];                                                                                      \
     } name SEC(".maps")
 
-enum { HASH = 1, ARRAY = 2, LRU_HASH = 9, SK_STORAGE = 24 }; // enum bpf_map_type
+enum { HASH = 1, ARRAY = 2, LRU_HASH = 9, SK_STORAGE = 24, RINGBUF = 27 }; // enum bpf_map_type
 
-// A value for each socket, which goes with it, and which a connection takes over from its listening socket.
-#define OF_SOCKETS(name, v)                                                                                            \
+enum { NO_PREALLOC = 1, CLONE = 1 << 9 }; // BPF_F_*
+
+// A value for each socket, which goes with it; with CLONE a connection takes it over from its listening socket.
+#define OF_SOCKETS(name, v, flags)                                                                                     \
     struct {                                                                                                           \
         int (*type)[SK_STORAGE];                                                                                       \
         int *key;                                                                                                      \
         v *value;                                                                                                      \
-        int (*map_flags)[1 | 1 << 9]; /* BPF_F_NO_PREALLOC, BPF_F_CLONE */                                             \
+        int (*map_flags)[NO_PREALLOC | (flags)];                                                                       \
     } name SEC(".maps")
 
 // enum bpf_func_id

@@ -3,23 +3,29 @@
 // Sets the TCP of a host, whatever program a connection belongs to, and reads it.
 //
 // `begins` sets connections that begin in a network namespace for which there are settings. `looks` goes over the live
-// ones: it reports each, and sets those that are named.
+// ones: it reports each, and sets those that are named. In a namespace that is recorded, `begins` also reports each
+// connection that ends.
 
 #include "kernel.h"
 
-enum { TIMEOUT_INIT = 1, OFFER_INIT = 2, CONNECTS = 3, ACTIVE = 4, PASSIVE = 5, LISTENS = 11 }; // BPF_SOCK_OPS_*
+enum { TIMEOUT_INIT = 1, OFFER_INIT = 2, CONNECTS = 3, ACTIVE = 4, PASSIVE = 5, STATE = 10, LISTENS = 11 }; // BPF_SOCK_OPS_*
 enum { SOL_SOCKET = 1, SOL_TCP = 6 };
 enum { CONGESTION = 13, WINDOW_CLAMP = 10, IW = 1001, CWND_CLAMP = 1002, RTO_MIN = 1004, MAX_PACING_RATE = 47 };
 enum { NAME = 16 };
-enum { ESTABLISHED = 1, FIN_WAIT_1 = 4, CLOSE_WAIT = 8, LISTENING = 10, IPV4 = 2 };
+enum { ESTABLISHED = 1, FIN_WAIT_1 = 4, FIN_WAIT_2 = 5, CLOSED = 7, CLOSE_WAIT = 8, LISTENING = 10, IPV4 = 2 };
+enum { TELL_STATES = 1 << 2 }; // BPF_SOCK_OPS_STATE_CB_FLAG
 enum { NO_CAP = 0x7fffffff, NO_PACE = 0xffffffff }; // as much as can be set
-enum { MOST_NAMESPACES = 1024, MOST_CONNECTIONS = 65536 };
+enum { MOST_NAMESPACES = 1024, MOST_CONNECTIONS = 65536, ROOM_OF_ENDS = 1 << 20 };
 enum { KEEP = 0 }; // of a number to set: leave what is
 
 static long (*set_option)(void *, int, int, void *, int) = (void *)49;
 static long (*read_kernel)(void *, u32, const void *) = (void *)113;
 static long (*seq_write)(void *, const void *, u32) = (void *)127;
 static void *(*as_tcp)(void *) = (void *)137;
+static u64 (*now)(void) = (void *)5;
+static long (*set_flags)(void *, int) = (void *)59;
+static long (*ring_output)(void *, void *, u64, u64) = (void *)130;
+enum { NO_WAKEUP = 1 }; // BPF_RB_NO_WAKEUP
 static u64 (*cookie_of)(void *) = (void *)46;
 static u64 (*namespace_of)(void *) = (void *)122;
 static void *(*of_socket)(const void *, void *, void *, u64) = (void *)107;
@@ -83,12 +89,38 @@ struct row {
     u16 header, none[3];  // bytes
 };
 
+// A connection that has ended. Times are of the monotonic clock, in ns; 0: never.
+struct end {
+    u64 cookie;
+    u64 began;
+    u64 sent_at, received_at; // when the last byte of each way was acknowledged, and received
+    u64 sent, received;       // bytes
+    u32 remote[4];
+    u16 family;
+    u8 opened, established;
+    u32 unused;
+};
+
+// Of a connection in a namespace that is recorded.
+struct times {
+    u64 began, sent_at, received_at;
+    u8 opened, established, unused[6];
+};
+
 MAP(SETTINGS, HASH, u64, struct settings, MOST_NAMESPACES);
 MAP(LIVE, HASH, u64, struct settings, MOST_CONNECTIONS);
 MAP(OUTCOMES, ARRAY, u32, struct outcome, KINDS);
 // A tick in us while connections get back what they had, else 0; not 0 while listening sockets are told of too.
 MAP(WANTS, ARRAY, u32, u32, 2);
-OF_SOCKETS(MARKS, struct mark);
+OF_SOCKETS(MARKS, struct mark, CLONE);
+// Namespaces that are recorded.
+MAP(RECORDED, HASH, u64, u32, MOST_NAMESPACES);
+OF_SOCKETS(TIMES, struct times, 0);
+struct {
+    int (*type)[RINGBUF];
+    int (*max_entries)[ROOM_OF_ENDS];
+} ENDS SEC(".maps");
+MAP(MISSED, ARRAY, u32, u64, 1); // ends for which there was no room
 
 INLINE void note(u32 kind, long result) {
     struct outcome *outcome = map_lookup(&OUTCOMES, &kind);
@@ -165,6 +197,7 @@ struct minmax {
 } KERNEL;
 
 struct sock {
+    struct sock_common __sk_common;
     unsigned long sk_max_pacing_rate;
 } KERNEL;
 
@@ -189,7 +222,7 @@ struct tcp_sock {
     struct inet_connection_sock inet_conn;
     u16 tcp_header_len;
     u32 window_clamp;
-    u64 bytes_acked, bytes_received;
+    u64 bytes_acked, bytes_received, bytes_sent, bytes_retrans;
     u32 snd_cwnd, snd_cwnd_clamp;
     u32 srtt_us;
     struct minmax rtt_min;
@@ -211,8 +244,13 @@ INLINE void read_before(const struct tcp_sock *tcp, struct before *before) {
 
 struct bpf_sock_ops { // as linux/bpf.h has it, up to the last member used
     u32 op;
-    u32 reply;
-    u32 others[44];
+    union {
+        u32 reply;
+        u32 args[4];
+    };
+    u32 others[16];
+    u32 flags;
+    u32 more[24];
     void *sk;
 };
 
@@ -232,9 +270,63 @@ INLINE void mark_and_set(struct bpf_sock_ops *context, const struct settings *se
     set_all(context, settings);
 }
 
+INLINE void report(struct bpf_sock_ops *context, struct tcp_sock *tcp, const struct times *times) {
+    struct sock_common *common = &tcp->inet_conn.icsk_inet.sk.__sk_common;
+    struct end end = {};
+    end.cookie = cookie_of(context);
+    end.began = times->began;
+    end.sent_at = times->sent_at;
+    end.received_at = times->received_at;
+    end.opened = times->opened;
+    end.established = times->established;
+    // What is acknowledged counts a SYN and a FIN too, what is sent what was never acknowledged.
+    u64 acknowledged = tcp->bytes_acked, sent = tcp->bytes_sent - tcp->bytes_retrans;
+    end.sent = acknowledged < sent ? acknowledged : sent;
+    end.received = tcp->bytes_received;
+    end.family = common->skc_family;
+    if (end.family == IPV4) {
+        end.remote[0] = common->skc_daddr;
+    } else {
+        for (int i = 0; i < 4; i++) end.remote[i] = common->skc_v6_daddr.in6_u.u6_addr32[i];
+    }
+    if (ring_output(&ENDS, &end, sizeof(end), NO_WAKEUP)) {
+        u32 zero = 0;
+        u64 *missed = map_lookup(&MISSED, &zero);
+        if (missed) __sync_fetch_and_add(missed, 1);
+    }
+}
+
+// Notes when a connection begins and when each way of it ends, and reports it when both have.
+INLINE void record(struct bpf_sock_ops *context, u64 namespace) {
+    u32 op = context->op;
+    if (op != CONNECTS && op != PASSIVE && op != STATE) return;
+    struct tcp_sock *tcp = context->sk ? as_tcp(context->sk) : 0;
+    if (!tcp) return;
+    if (op != STATE) {
+        if (!map_lookup(&RECORDED, &namespace)) return;
+        struct times first = {.began = now(), .opened = op == CONNECTS, .established = op == PASSIVE};
+        if (!of_socket(&TIMES, tcp, &first, CREATE)) return;
+        set_flags(context, context->flags | TELL_STATES);
+        return;
+    }
+    struct times *times = of_socket(&TIMES, tcp, 0, 0);
+    if (!times) return;
+    u32 state = context->args[1];
+    if (state == ESTABLISHED) times->established = 1;
+    // Its FIN is acknowledged, and with it all before; the peer's has come.
+    u8 all_sent = state == FIN_WAIT_2 || state == CLOSED, all_received = state == CLOSE_WAIT || state == CLOSED;
+    if (all_sent && !times->sent_at) times->sent_at = now();
+    if (all_received && !times->received_at) times->received_at = now();
+    if (state == CLOSED) {
+        report(context, tcp, times);
+        forget_socket(&TIMES, tcp);
+    }
+}
+
 SEC("sockops")
 int begins(struct bpf_sock_ops *context) {
     u64 namespace = namespace_of(context);
+    record(context, namespace);
     struct settings *settings = map_lookup(&SETTINGS, &namespace);
     if (!settings) return 1;
     switch (context->op) {

@@ -11,6 +11,7 @@ mod machine;
 mod metrics;
 mod plan;
 mod ports;
+mod sketch;
 mod status;
 
 use std::path::{Path, PathBuf};

@@ -9,6 +9,7 @@ mod life;
 mod machine;
 mod metrics;
 mod plan;
+mod records;
 mod status;
 
 use std::fs::{self, OpenOptions};

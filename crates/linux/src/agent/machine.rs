@@ -24,6 +24,7 @@ use tracing::{debug, info, warn};
 use super::bounds::Bounds;
 use super::journal::{Entry, Restored, undo};
 use super::ports::Ports;
+use super::sketch::Recorder;
 use super::status::{Done, Shared, Status, lock};
 use super::{Loaded, control_group, lacking, programs};
 use crate::daemon::Error;
@@ -78,6 +79,8 @@ pub(super) struct Machine {
     unbounded: Option<String>,
     /// By cookie: receivers without timestamps.
     untimed: BTreeMap<u64, WindowTiming>,
+    /// None where connections are not recorded.
+    recorder: Option<Recorder>,
     buffer: Vec<u8>,
 }
 
@@ -151,6 +154,11 @@ impl Machine {
         };
         let namespace =
             namespace().map_err(|error| Error::Failed(format!("error: number the namespace: {error}")))?;
+        let mut recorder = None;
+        if let Some(tcp) = tcp.as_mut().filter(|_| written.is_some() && tunes(deployment.scheme) && deployment.record) {
+            tcp.record(namespace).map_err(|why| lacking(&why))?;
+            recorder = Some(Recorder::new(clock.now()));
+        }
         Ok(Self {
             line: Line::new(loaded.key.clone(), own, peer, epoch).after(heard),
             loaded,
@@ -169,6 +177,7 @@ impl Machine {
             bounds: Bounds::default(),
             unbounded: None,
             untimed: BTreeMap::new(),
+            recorder,
             buffer: vec![0; MOST_DATAGRAM],
         })
     }
@@ -234,6 +243,7 @@ impl Machine {
             lock(&self.shared).journal_error = error;
         }
         self.look_at_windows();
+        self.record()?;
         let mut events = Vec::new();
         let (mut flows, mut by_flow) = (BTreeMap::new(), BTreeMap::new());
         let bounds = !tunes(self.loaded.deployment.scheme);
@@ -267,6 +277,19 @@ impl Machine {
         status.set = self.connections.iter().filter(|connection| connection.before.is_some()).count() as u64;
         status.bounded = self.bounds.len() as u64;
         Ok(events)
+    }
+
+    /// Counts connections that have ended. Once a minute tells the controller; what is lost on the way is not told again.
+    fn record(&mut self) -> Result<(), Error> {
+        let (Some(recorder), Some(tcp)) = (&mut self.recorder, &mut self.tcp) else { return Ok(()) };
+        let told = recorder.look(self.clock.now(), tcp, &self.connections);
+        for message in told.map_err(|why| Error::Failed(format!("error: {why}")))? {
+            let bytes = self.line.seal(&message);
+            let sent = self.socket.send_to(&bytes, self.loaded.deployment.controller);
+            let mut status = lock(&self.shared);
+            *if sent.is_ok() { &mut status.sent } else { &mut status.send_errors } += 1;
+        }
+        Ok(())
     }
 
     /// Notes connections that were set since the last look, and forgets those that are gone.

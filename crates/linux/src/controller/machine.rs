@@ -15,11 +15,13 @@ use bandmaster_core::runtime::envelope::{Forged, Key, Line, sender};
 use bandmaster_core::runtime::inventory::Change;
 use bandmaster_core::runtime::{Host, Refusals};
 use bandmaster_core::scheme::Act;
+use bandmaster_core::sketch;
 use bandmaster_core::time::{Span, Time};
 use nix::sys::socket::{GetSockOpt, SetSockOpt, sockopt};
 use tracing::{debug, info, warn};
 
 use super::inbox::Inbox;
+use super::records::Records;
 use super::status::{HostStatus, Shared, Status, lock};
 use super::{HALTED, Loaded, Refused};
 use crate::daemon::Error;
@@ -74,6 +76,7 @@ pub(super) struct Machine {
     shown: Vec<(&'static str, f64)>,
     counts: Counts,
     inbox: Inbox,
+    records: Records,
 }
 
 /// What of a [`Loaded`] stays when its role has gone to a runner.
@@ -126,6 +129,7 @@ impl Machine {
             );
         }
         let clock = Clock::of_day();
+        let records = Records::new(state.folder());
         let status = Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             name: deployment.name.clone(),
@@ -161,6 +165,7 @@ impl Machine {
             shown: Vec::new(),
             counts: Counts::default(),
             inbox: Inbox::default(),
+            records,
         };
         machine.take(loaded)?;
         machine.look_for_halt();
@@ -253,6 +258,12 @@ impl Machine {
                     let back = std::mem::take(&mut peer.away).then_some(Change::Join);
                     return Some((Message { from: node(place), ..message }, back));
                 }
+                Ok((place, message, _)) if message.scheme == sketch::CODE => {
+                    let (now, host) = (self.clock.now(), self.loaded.hosts[place].number);
+                    if !self.records.take(now, host, from.ip(), message.body) {
+                        self.counts.refused.scheme += 1;
+                    }
+                }
                 Ok(_) => self.counts.refused.scheme += 1,
                 Err(why) => {
                     self.counts.refused.count(why);
@@ -275,6 +286,9 @@ impl Machine {
         self.look_for_halt();
         self.keep_heard();
         let now = self.clock.now();
+        if let Err(error) = self.records.keep(now) {
+            debug!(%error, "cannot write down what hosts have recorded");
+        }
         let silence = silence(self.loaded.deployment.scheme, &self.loaded.deployment.params);
         let mut gone = Vec::new();
         for (place, peer) in self.peers.iter_mut().enumerate() {

@@ -5,6 +5,7 @@
 //! it. What a connection had before stays with it for as long as the process lives, and can be given back.
 
 mod connection;
+mod ends;
 mod settings;
 
 use std::fs::{self, File};
@@ -12,8 +13,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use aya::Ebpf;
-use aya::maps::{Array, HashMap, MapData, MapError};
+use aya::maps::{Array, HashMap, MapData, MapError, RingBuf};
 use aya::programs::{CgroupAttachMode, Iter, SockOps};
+use bandmaster_core::sketch::collect::Ended;
 
 use super::{NoProgram, load, map, program, refused, types};
 use crate::syscall;
@@ -70,6 +72,11 @@ pub struct HostTcp {
     live: SettingsMap,
     wants: Array<MapData, u32>,
     outcomes: Outcomes,
+    recorded: HashMap<MapData, u64, u32>,
+    ends: RingBuf<MapData>,
+    missed: Array<MapData, u64>,
+    /// Of these it was told.
+    told_missed: u64,
 }
 
 impl HostTcp {
@@ -89,7 +96,10 @@ impl HostTcp {
         let live = HashMap::try_from(map(&mut kernel, "LIVE")?).map_err(refused)?;
         let wants = Array::try_from(map(&mut kernel, "WANTS")?).map_err(refused)?;
         let outcomes = Array::try_from(map(&mut kernel, "OUTCOMES")?).map_err(refused)?;
-        Ok(Self { kernel, settings, live, wants, outcomes })
+        let recorded = HashMap::try_from(map(&mut kernel, "RECORDED")?).map_err(refused)?;
+        let ends = RingBuf::try_from(map(&mut kernel, "ENDS")?).map_err(refused)?;
+        let missed = Array::try_from(map(&mut kernel, "MISSED")?).map_err(refused)?;
+        Ok(Self { kernel, settings, live, wants, outcomes, recorded, ends, missed, told_missed: 0 })
     }
 
     /// Lets the kernel check the program for live connections too. Takes 0.3 to 2 s.
@@ -188,6 +198,28 @@ impl HostTcp {
         let looked = self.look();
         self.wants.set(what, 0, 0).map_err(refused)?;
         looked
+    }
+
+    /// From now on connections that begin in a [network namespace](namespace) are [told of](Self::ends) when they have ended.
+    ///
+    /// # Errors
+    /// Why the kernel does not do so.
+    pub fn record(&mut self, namespace: u64) -> Result<(), NoProgram> {
+        self.recorded.insert(namespace, 1, 0).map_err(refused)
+    }
+
+    /// Connections that have ended since the last time, and how many more there were.
+    ///
+    /// # Errors
+    /// Why the kernel does not say.
+    pub fn ends(&mut self) -> Result<(Vec<Ended>, u64), NoProgram> {
+        let mut all = Vec::new();
+        while let Some(row) = self.ends.next() {
+            all.extend(row.first_chunk().map(ends::parse));
+        }
+        let missed = self.missed.get(&0, 0).map_err(refused)?;
+        let more = missed.saturating_sub(std::mem::replace(&mut self.told_missed, missed));
+        Ok((all, more))
     }
 
     /// What became of the settings so far, in the order of [`KINDS`].

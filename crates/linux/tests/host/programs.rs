@@ -1,5 +1,6 @@
 //! Programs in the kernel that set and read connections. What the kernel has done is told by `ss`, and by receivers.
 
+use std::io::{Read, Write};
 use std::thread;
 use std::time::Duration;
 
@@ -243,4 +244,48 @@ fn a_bound_on_the_first_window_does_not_bound_later_ones() {
         }
         Ok(())
     });
+}
+
+/// In a namespace that is recorded each end tells of a connection that has ended, from which end whatever began it.
+#[test]
+fn connections_that_end_are_told_with_bytes_and_times() {
+    let Some((hosts, mut tcp)) = Hosts::new("connections_that_end_are_told_with_bytes_and_times") else {
+        return;
+    };
+    drop(hosts.connection());
+    assert_eq!(tcp.ends().expect("told").0, [], "nothing is recorded yet");
+    for node in [&hosts.a, &hosts.b] {
+        tcp.record(super::hosts::cookie(node)).expect("recorded");
+    }
+    // The answer of 500 bytes goes before the accepting end closes.
+    let (mut here, mut there) = hosts.connection();
+    let reader = thread::spawn(move || {
+        let mut all = vec![0; 100_000];
+        there.read_exact(&mut all).expect("read");
+        there.write_all(&[1; 500]).expect("written");
+        drop(there);
+    });
+    here.write_all(&[0; 100_000]).expect("written");
+    let mut answer = Vec::new();
+    here.read_to_end(&mut answer).expect("read");
+    reader.join().expect("it ends");
+    drop(here);
+    thread::sleep(HALF_A_SECOND);
+    let (mut ends, missed) = tcp.ends().expect("told");
+    ends.sort_by_key(|end| !end.opened);
+    let [opener, accepter] = &ends[..] else { panic!("{ends:?}") };
+    assert_eq!((missed, opener.peer, accepter.peer), (0, B.into(), A.into()));
+    assert!(opener.established && accepter.established && !accepter.opened);
+    assert_eq!((opener.bytes, accepter.bytes), ([100_000, 500], [500, 100_000]));
+    let [Some(sent), Some(received)] = opener.times else { panic!("{opener:?}") };
+    // 100 kB take 41.8 ms at 20 Mbit/s, less the 5 kB that the shaper lets pass at once.
+    for time in [sent, received] {
+        assert!((0.038..0.4).contains(&time.as_secs_f64()), "{opener:?}");
+    }
+    // One that nobody accepts was never established.
+    let nobody = hosts.a.enter(|| Ok(std::net::TcpStream::connect((B, PORT + 1)))).expect("entered");
+    assert!(nobody.is_err());
+    let (ends, _) = tcp.ends().expect("told");
+    assert!(ends.iter().any(|end| end.opened && !end.established && end.bytes == [0, 0]), "{ends:?}");
+    assert_eq!(tcp.ends().expect("told").0, []);
 }

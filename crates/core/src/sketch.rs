@@ -1,0 +1,346 @@
+//! What hosts tell of the connections of a minute, so that the minute can be simulated: how many, how large, from when to when.
+//!
+//! A [`Collector`](collect::Collector) counts at a host, a [`Report`] is a message about an interval, in [parts](parts), and a
+//! controller keeps what it [reads](read) as [`Kept`]. All counts are of whole intervals, so that reports add up.
+
+pub mod collect;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::control;
+use crate::time::Span;
+
+/// Stands where messages have the code of their scheme. No scheme has it: a controller that does not know it refuses it as of another scheme.
+pub const CODE: u16 = 0x0100;
+/// How long an interval is.
+pub const INTERVAL: Span = Span::from_secs(60);
+/// Transfers that begin within such a time of the first begin together.
+pub const TOGETHER: Span = Span::from_millis(4);
+/// So many transfers that begin together are a burst.
+pub const BURST: u64 = 4;
+
+/// Version of the form.
+const VERSION: u8 = 1;
+/// Bytes of rows in a part, so that it fits into a packet.
+const PART: usize = 1_100;
+/// Parts of an interval at most.
+const MOST_PARTS: u16 = 256;
+/// Rows of a part, and buckets of a histogram, at most.
+const MOST_ROWS: usize = 256;
+const BUCKETS: u16 = (64 - 2) << FINE;
+/// Characters of the name of a congestion control at most.
+const MOST_NAME: usize = 16;
+/// Longest interval that is believed.
+const LONGEST: u32 = 600_000;
+
+/// A bucket is an eighth of a power of two wide: what is drawn from it is within 12.5 % of what was counted.
+const FINE: u16 = 3;
+
+/// How often values have come, by buckets that widen with them.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Histogram(BTreeMap<u16, u32>);
+
+/// The bucket of a value.
+fn bucket(value: u64) -> u16 {
+    let exponent = value.checked_ilog2().unwrap_or(0) as u16;
+    if exponent < FINE {
+        return value as u16;
+    }
+    let fraction = (value >> (exponent - FINE)) as u16 & ((1 << FINE) - 1);
+    (exponent - FINE + 1) << FINE | fraction
+}
+
+/// Values of a bucket: the least, and how many there are.
+fn edges(bucket: u16) -> (u64, u64) {
+    let (exponent, fraction) = (bucket >> FINE, u64::from(bucket & ((1 << FINE) - 1)));
+    match exponent.checked_sub(1) {
+        None => (fraction, 1),
+        Some(shift) => ((1 << FINE | fraction) << shift, 1 << shift),
+    }
+}
+
+impl Histogram {
+    /// Counts a value.
+    pub fn note(&mut self, value: u64) {
+        self.add(bucket(value), 1);
+    }
+
+    fn add(&mut self, bucket: u16, count: u32) {
+        let entry = self.0.entry(bucket).or_default();
+        *entry = entry.saturating_add(count);
+    }
+
+    /// Counts what another has counted.
+    pub fn merge(&mut self, other: &Self) {
+        other.0.iter().for_each(|(bucket, count)| self.add(*bucket, *count));
+    }
+
+    /// How many values there are.
+    pub fn count(&self) -> u64 {
+        self.0.values().map(|count| u64::from(*count)).sum()
+    }
+
+    /// True without values.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Each bucket's middle, and its count.
+    pub fn middles(&self) -> impl Iterator<Item = (f64, u64)> {
+        self.0.iter().map(|(bucket, count)| {
+            let (least, width) = edges(*bucket);
+            (least as f64 + (width - 1) as f64 / 2.0, u64::from(*count))
+        })
+    }
+
+    /// The mean, with all values of a bucket in its middle.
+    pub fn mean(&self) -> f64 {
+        self.middles().map(|(middle, count)| middle * count as f64).sum::<f64>() / self.count() as f64
+    }
+
+    /// The value up to which there is such a share, with the values of a bucket spread evenly over it. Not-a-number when there are none.
+    pub fn quantile(&self, share: f64) -> f64 {
+        let wanted = share * self.count() as f64;
+        let mut below = 0.0;
+        for (bucket, count) in &self.0 {
+            let ((least, width), count) = (edges(*bucket), f64::from(*count));
+            if below + count >= wanted {
+                return least as f64 + (width - 1) as f64 * ((wanted - below) / count).clamp(0.0, 1.0);
+            }
+            below += count;
+        }
+        f64::NAN
+    }
+
+    /// The value at `unit`, from 0 to 1, of the values in order: what is drawn when it is.
+    pub fn at(&self, unit: f64) -> u64 {
+        if self.is_empty() { 0 } else { self.quantile(unit).round() as u64 }
+    }
+
+    fn is_sound(&self) -> bool {
+        self.0.keys().all(|bucket| *bucket < BUCKETS)
+    }
+}
+
+/// Which way data go.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum Way {
+    /// From this host.
+    Sent,
+    /// To this host.
+    Received,
+}
+
+/// A part of what a host tells of an interval.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Report {
+    version: u8,
+    /// Number of the interval since the agent began.
+    pub interval: u32,
+    /// How long it was, in milliseconds.
+    pub length: u32,
+    /// Number of this part.
+    pub part: u16,
+    /// Parts in all.
+    pub parts: u16,
+    /// What is of no peer; in the first part.
+    pub about: Option<About>,
+    /// What is of peers.
+    pub rows: Vec<Row>,
+}
+
+/// What a host tells beside its peers.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct About {
+    /// Congestion control of connections that choose none.
+    pub control: String,
+    /// A tick of the kernel's timers, in us.
+    pub tick: u32,
+    /// RACK and tail-loss probes are on.
+    pub rack: bool,
+    /// Connections that ended and were not counted.
+    pub missed: u32,
+    /// Connections that were never established.
+    pub failed: u32,
+    /// How many transfers to this host began [together], by how many they were.
+    ///
+    /// [together]: TOGETHER
+    pub bursts: Histogram,
+    /// From the first to the last of those that were more than one, in us, in all.
+    pub spread: u64,
+}
+
+/// Transfers between a host and a peer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// The other end; unspecified: many.
+    pub peer: IpAddr,
+    /// Which way.
+    pub way: Way,
+    /// They began in [bursts](BURST); known of what a host receives.
+    pub in_burst: bool,
+    /// Bytes of them in all.
+    pub bytes: u64,
+    /// Bytes of each.
+    pub sizes: Histogram,
+    /// Completion times in us, of connections that this host has opened.
+    pub times: Histogram,
+    /// Bytes of connections that have lived longer than an interval.
+    pub held: u64,
+}
+
+/// What a host tells of an interval of `length`, its `number`-th, as bodies of messages.
+pub fn parts(number: u32, length: Span, about: About, rows: Vec<Row>) -> Vec<Vec<u8>> {
+    let mut all: Vec<Vec<Row>> = vec![Vec::new()];
+    let mut filled = control::body(&about).len();
+    for row in rows {
+        let size = control::body(&row).len();
+        if filled + size > PART && !(all.len() == 1 && all[0].is_empty()) {
+            if all.len() == usize::from(MOST_PARTS) {
+                break;
+            }
+            all.push(Vec::new());
+            filled = 0;
+        }
+        filled += size;
+        if let Some(last) = all.last_mut() {
+            last.push(row);
+        }
+    }
+    let parts = all.len() as u16;
+    let mut about = Some(about);
+    let report = |(part, rows): (u16, Vec<Row>)| {
+        let length = u32::try_from(length.as_nanos() / 1_000_000).unwrap_or(u32::MAX);
+        control::body(&Report { version: VERSION, interval: number, length, part, parts, about: about.take(), rows })
+    };
+    (0..).zip(all).map(report).collect()
+}
+
+/// What a body says; none for what this version does not know, or no host says.
+pub fn read(body: &[u8]) -> Option<Report> {
+    let (report, rest) = postcard::take_from_bytes::<Report>(body).ok()?;
+    let is_sound = rest.is_empty()
+        && report.version == VERSION
+        && report.part < report.parts
+        && report.parts <= MOST_PARTS
+        && (1..=LONGEST).contains(&report.length)
+        && report.rows.len() <= MOST_ROWS
+        && report.rows.iter().all(|row| row.sizes.is_sound() && row.times.is_sound())
+        && report.about.as_ref().is_none_or(|about| about.bursts.is_sound() && about.control.len() <= MOST_NAME);
+    is_sound.then_some(report)
+}
+
+/// A report as a controller keeps it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Kept {
+    /// The host's number.
+    pub host: u32,
+    /// Where its report came from.
+    pub from: IpAddr,
+    /// What it says.
+    pub report: Vec<u8>,
+}
+
+impl Kept {
+    /// A line of a file: its length, then itself.
+    pub fn line(&self) -> Vec<u8> {
+        let content = control::body(self);
+        let length = (content.len() as u32).to_be_bytes();
+        [&length[..], &content].concat()
+    }
+
+    /// The lines of a file. One that is cut off or false ends them.
+    pub fn lines(mut file: &[u8]) -> Vec<(Self, Report)> {
+        let mut all = Vec::new();
+        while let Some((length, rest)) = file.split_first_chunk::<4>() {
+            let Some((content, rest)) = rest.split_at_checked(u32::from_be_bytes(*length) as usize) else { break };
+            let Ok((kept, _)) = postcard::take_from_bytes::<Self>(content) else { break };
+            let Some(report) = read(&kept.report) else { break };
+            all.push((kept, report));
+            file = rest;
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_bucket_has_its_values_and_is_an_eighth_wide(value in any::<u64>(), shift in 0u32..64) {
+            let value = value >> shift;
+            let (least, width) = edges(bucket(value));
+            prop_assert!(least <= value && value - least < width, "{value}: {least} + {width}");
+            prop_assert!(width == 1 || width * 8 <= least);
+            prop_assert!(bucket(value) < BUCKETS);
+        }
+
+        #[test]
+        fn what_is_no_report_is_not_read(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            if let Some(report) = read(&bytes) {
+                prop_assert!(report.version == VERSION);
+            }
+            Kept::lines(&bytes);
+        }
+    }
+
+    #[test]
+    fn buckets_follow_each_other() {
+        let mut next = 0;
+        for bucket in 0..BUCKETS {
+            let (least, width) = edges(bucket);
+            assert_eq!(least, next, "{bucket}");
+            next = least.wrapping_add(width);
+        }
+    }
+
+    #[test]
+    fn quantiles_are_within_an_eighth() {
+        let mut all = Histogram::default();
+        (1..=1000u64).for_each(|n| all.note(n * 100));
+        for (share, value) in [(0.5, 50_000.0), (0.99, 99_000.0), (0.01, 1_000.0)] {
+            let told = all.quantile(share);
+            assert!((told / value - 1.0).abs() < 0.063, "{share}: {told}");
+        }
+        assert!((all.mean() / 50_050.0 - 1.0).abs() < 0.02, "{}", all.mean());
+        assert!(Histogram::default().quantile(0.5).is_nan());
+        assert_eq!(Histogram::default().at(0.5), 0);
+    }
+
+    fn row(peer: u8, sizes: u64) -> Row {
+        let mut histogram = Histogram::default();
+        (0..sizes).for_each(|n| histogram.note(1 << (n % 40)));
+        let (sizes, times) = (histogram.clone(), histogram);
+        Row { peer: [10, 0, 0, peer].into(), way: Way::Sent, in_burst: false, bytes: 7, sizes, times, held: 3 }
+    }
+
+    #[test]
+    fn many_rows_take_several_messages_that_each_fit_into_a_packet() {
+        let about = About { control: "cubic".to_owned(), tick: 4000, ..About::default() };
+        let rows: Vec<Row> = (0..200).map(|peer| row(peer, 40)).collect();
+        let bodies = parts(3, INTERVAL, about.clone(), rows.clone());
+        assert!(bodies.len() > 10 && bodies.iter().all(|body| body.len() < 1300), "{}", bodies.len());
+        let reports: Vec<Report> = bodies.iter().map(|body| read(body).expect("a report")).collect();
+        assert_eq!(reports[0].about, Some(about.clone()));
+        assert!(reports[1..].iter().all(|report| report.about.is_none()));
+        assert_eq!(reports.iter().flat_map(|report| report.rows.clone()).collect::<Vec<_>>(), rows);
+        // Nothing happened: that is told too.
+        assert_eq!(parts(4, INTERVAL, about, Vec::new()).len(), 1);
+    }
+
+    #[test]
+    fn a_kept_file_that_is_cut_off_is_read_as_far_as_it_goes() {
+        let body = parts(0, INTERVAL, About::default(), vec![row(1, 3)]).remove(0);
+        let kept = Kept { host: 7, from: [10, 0, 0, 7].into(), report: body.clone() };
+        let file = [kept.line(), kept.line()].concat();
+        assert_eq!(Kept::lines(&file).len(), 2);
+        assert_eq!(Kept::lines(&file[..file.len() - 1]), [(kept, read(&body).expect("a report"))]);
+    }
+}

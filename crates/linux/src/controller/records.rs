@@ -1,0 +1,139 @@
+//! The last hour, as hosts tell it: a file for each minute in the state directory.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use bandmaster_core::sketch::{self, Kept, Report};
+use bandmaster_core::time::Time;
+
+/// Folder in the state directory.
+const FOLDER: &str = "recorded";
+/// Minutes that are kept beside the one that runs.
+const MINUTES: u64 = 60;
+/// Bytes that a host may tell in a minute, and that are kept in all.
+const MOST_OF_HOST: usize = 64 << 10;
+const MOST: u64 = 256 << 20;
+
+/// What hosts tell, and where it is kept.
+pub(super) struct Records {
+    folder: PathBuf,
+    /// Lines that are not written yet.
+    pending: Vec<u8>,
+    /// The minute that runs, and what each host has told in it.
+    minute: u64,
+    told: BTreeMap<u32, usize>,
+}
+
+fn minute_of(now: Time) -> u64 {
+    now.as_nanos() / sketch::INTERVAL.as_nanos()
+}
+
+impl Records {
+    /// In the state directory `folder`.
+    pub(super) fn new(folder: &Path) -> Self {
+        Self { folder: folder.join(FOLDER), pending: Vec::new(), minute: 0, told: BTreeMap::new() }
+    }
+
+    /// Keeps what host number `host` tells from `from`. False: it is no report, or the host tells too much.
+    pub(super) fn take(&mut self, now: Time, host: u32, from: IpAddr, body: Vec<u8>) -> bool {
+        if std::mem::replace(&mut self.minute, minute_of(now)) != self.minute {
+            self.told.clear();
+        }
+        let told = self.told.entry(host).or_default();
+        if *told + body.len() > MOST_OF_HOST || sketch::read(&body).is_none() {
+            return false;
+        }
+        *told += body.len();
+        self.pending.extend(Kept { host, from: from.to_canonical(), report: body }.line());
+        true
+    }
+
+    /// Writes what is pending, and takes away what is old.
+    pub(super) fn keep(&mut self, now: Time) -> io::Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let pending = std::mem::take(&mut self.pending);
+        if !self.folder.is_dir() {
+            DirBuilder::new().mode(0o750).create(&self.folder)?;
+        }
+        let (minute, mut files) = (minute_of(now), files(&self.folder)?);
+        let is_new = !files.contains_key(&minute);
+        let path = self.folder.join(minute.to_string());
+        let mut options = OpenOptions::new();
+        let mut file = options.append(true).create(true).mode(0o640).custom_flags(libc::O_NOFOLLOW).open(&path)?;
+        file.write_all(&pending)?;
+        if is_new {
+            let mut size = 0;
+            while let Some((of, (path, length))) = files.pop_last() {
+                size += length;
+                if of + MINUTES < minute || of > minute || size > MOST {
+                    fs::remove_file(path)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The files in the folder, by minute, with their lengths.
+fn files(folder: &Path) -> io::Result<BTreeMap<u64, (PathBuf, u64)>> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if let Some(minute) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
+            all.insert(minute, (entry.path(), entry.metadata()?.len()));
+        }
+    }
+    Ok(all)
+}
+
+/// What is kept in the state directory `folder`, minute by minute.
+pub(super) fn read(folder: &Path) -> io::Result<Vec<Vec<(Kept, Report)>>> {
+    let folder = folder.join(FOLDER);
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    files(&folder)?.into_values().map(|(path, _)| fs::read(path).map(|content| Kept::lines(&content))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bandmaster_core::sketch::{About, parts};
+    use bandmaster_core::time::Span;
+
+    use super::*;
+
+    #[test]
+    fn an_hour_is_kept_and_no_more() {
+        let folder = std::env::temp_dir().join(format!("bandmaster-records-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("made");
+        let mut records = Records::new(&folder);
+        assert!(read(&folder).expect("read").is_empty());
+        let at = |minute: u64| Time::ZERO + Span::from_secs(60 * minute + 1);
+        let body = |n| parts(n, sketch::INTERVAL, About::default(), Vec::new()).remove(0);
+        for minute in 0..100u32 {
+            let now = at(minute.into());
+            assert!(records.take(now, 7, [10, 0, 0, 7].into(), body(minute)));
+            records.keep(now).expect("kept");
+            assert!(records.take(now, 8, [10, 0, 0, 8].into(), body(minute)));
+            records.keep(now).expect("kept");
+        }
+        let kept = read(&folder).expect("read");
+        assert_eq!(kept.len(), 61);
+        assert!(kept.iter().all(|minute| minute.len() == 2));
+        assert_eq!((kept[0][0].1.interval, kept[60][1].0.host), (39, 8));
+        // What is no report, or too much, is not kept.
+        let from = [10, 0, 0, 7].into();
+        assert!(!records.take(at(100), 7, from, vec![1, 2, 3]));
+        let taken = (0..100_000).take_while(|_| records.take(at(101), 7, from, body(0))).count();
+        assert_eq!(taken, MOST_OF_HOST / body(0).len());
+        assert!(records.take(at(101), 8, from, body(0)) && records.take(at(102), 7, from, body(0)));
+        fs::remove_dir_all(&folder).expect("removed");
+    }
+}
