@@ -22,6 +22,8 @@ pub(crate) mod run;
 pub(crate) mod scenario_file;
 pub(crate) mod schema;
 pub(crate) mod sweep;
+#[cfg(target_os = "linux")]
+pub(crate) mod whatif;
 
 #[cfg(target_os = "linux")]
 use crate::exit::Failure;

@@ -10,7 +10,9 @@ use std::net::{IpAddr, SocketAddr};
 use crate::agent::{DEFAULT_PORT, Scheme};
 pub use crate::daemon::name_words;
 use crate::daemon::{self, Log, many};
-use crate::file::{Errors, Files, Item, Layer, Reader, Section, Shape, TableDef, suggestion};
+use crate::file::{
+    Errors, Files, Item, Layer, Place as Written, Reader, Section, Shape, TableDef, read_word, suggestion,
+};
 use crate::id::NodeId;
 use crate::params::{Choice, Key, Kind, Params, Value, keys};
 use crate::prefix::Prefix;
@@ -18,7 +20,7 @@ use crate::runtime::inventory::Inventory;
 use crate::scheme::opentcp::statistic::{Source, Statistic};
 use crate::scheme::{Place, Role, bas, opentcp};
 use crate::time::Span;
-use crate::units::{Dimension, Rate};
+use crate::units::{Dimension, Rate, parse_quantity};
 
 /// The controller, as its role numbers it.
 pub const OWN: NodeId = NodeId(0);
@@ -66,6 +68,10 @@ pub struct Link {
     pub ends: [String; 2],
     /// Rate.
     pub rate: Rate,
+    /// One-way propagation delay, for `whatif`.
+    pub delay: Option<Span>,
+    /// What may wait at a router's end, as a scenario says it, for `whatif`.
+    pub queue: Option<String>,
 }
 
 /// A host that has an agent.
@@ -107,9 +113,9 @@ static FILE: TableDef = TableDef {
         "role": Kind::Nested, required;
         /// Machines of the hosts-file that are routers
         "routers": Kind::Nested, optional;
-        /// bas: the links of the network
+        /// The links of the network: of bas, and for `controller whatif`
         "links": Kind::Nested, optional;
-        /// bas: where addresses are
+        /// Where addresses are: of bas, and for `controller whatif`
         "networks": Kind::Nested, optional;
     }],
     selector: None,
@@ -174,6 +180,10 @@ static LINK: TableDef = TableDef {
         "ends": Kind::TextList, required;
         /// Its rate, the same in each direction
         "rate": Kind::Quantity(Dimension::Rate), required;
+        /// Its one-way propagation delay, for `controller whatif`
+        "delay": Kind::Quantity(Dimension::Span), optional;
+        /// What may wait at a router's end, such as "200pkt" or "150kB", for `controller whatif`
+        "queue": Kind::Text, optional;
     }],
     selector: None,
     nested: &[],
@@ -206,6 +216,29 @@ pub fn parse(file: &str, text: &str, beside: &dyn Files) -> Result<Deployment, E
     daemon::parse(file, text, Some(beside), read)
 }
 
+/// As [`parse`], with these policies instead of those that the file names.
+///
+/// # Errors
+/// Everything that is wrong with the text, or with the policies.
+pub fn parse_with(
+    file: &str,
+    text: &str,
+    beside: &dyn Files,
+    policies: &[String],
+) -> Result<Deployment, Errors> {
+    let place = Written::flag("--policy");
+    let list = serde_json::to_string(policies).unwrap_or_default();
+    let item = read_word(&list, &place).map_err(Errors::new)?;
+    daemon::parse(file, text, Some(beside), |reader, path, root| {
+        let mut root = root.clone();
+        let keys = ["role", "policies"].map(str::to_owned);
+        if let Err((place, why)) = root.assign(&keys, &place, &item) {
+            reader.fail(&place, "", why);
+        }
+        read(reader, path, &root)
+    })
+}
+
 fn read(reader: &mut Reader<'_>, path: &str, root: &Item) -> Option<Deployment> {
     let file = reader.section(&FILE, &Layer::new("", root));
     daemon::version(reader, &file);
@@ -217,15 +250,17 @@ fn read(reader: &mut Reader<'_>, path: &str, root: &Item) -> Option<Deployment> 
     let links = links(reader, &file);
     let networks = networks(reader, &file);
     let routers = routers(reader, &file);
+    if scheme == Scheme::Bas && links.iter().any(|link| link.delay.is_some() || link.queue.is_some()) {
+        reader.fail_key(
+            &file,
+            "links",
+            "have a `delay` or a `queue`, which are for `controller whatif` of opentcp",
+        );
+    }
     let params = match scheme {
         Scheme::OpenTcp => oracle(reader, &file, &routers),
         Scheme::Bas => allocator(reader, &file, &links, &networks),
     };
-    if scheme == Scheme::OpenTcp {
-        for key in ["links", "networks"].into_iter().filter(|key| file.item(key).is_some()) {
-            reader.fail_key(&file, key, "is of bas: OpenTCP's hosts tell all that there is to know");
-        }
-    }
     Some(Deployment {
         name: name?,
         scheme,
@@ -301,7 +336,20 @@ fn links(reader: &mut Reader<'_>, file: &Section<'_>) -> Vec<Link> {
         } else if links.iter().any(is_same) {
             reader.fail_key(&section, "ends", "have a link already; write one with the rate of both");
         } else if let Some(rate) = rate {
-            links.push(Link { ends, rate });
+            let queue = section.text("queue");
+            let is_limit = |text: &String| {
+                [Dimension::Packets, Dimension::Bytes]
+                    .iter()
+                    .any(|of| parse_quantity(text, *of).is_ok_and(|n| n > 0))
+            };
+            if queue.as_ref().is_some_and(|text| !is_limit(text)) {
+                reader.fail_key(
+                    &section,
+                    "queue",
+                    "is not a number of packets or bytes above 0, such as \"200pkt\" or \"150kB\"",
+                );
+            }
+            links.push(Link { ends, rate, delay: section.span("delay"), queue });
         }
     }
     links
@@ -450,14 +498,16 @@ impl Deployment {
         for host in hosts {
             all.join(&host.name);
         }
-        for Link { ends, rate } in &self.links {
+        // An Oracle decides by what hosts and routers tell.
+        let known = self.scheme == Scheme::Bas;
+        for Link { ends, rate, .. } in self.links.iter().filter(|_| known) {
             let [one, other] = [all.join(&ends[0]), all.join(&ends[1])];
             for (from, to) in [(one, other), (other, one)] {
                 let name = format!("{}->{}", all.name(from), all.name(to));
                 all.add_port(&name, from, to, *rate);
             }
         }
-        for (prefix, node) in &self.networks {
+        for (prefix, node) in self.networks.iter().filter(|_| known) {
             let node = all.join(node);
             all.add_network(*prefix, node);
         }
@@ -663,7 +713,11 @@ mod tests {
             (OPENTCP, ("1s", "1ms"), "1ms is shorter than 100ms"),
             (OPENTCP, ("1s", "6000min"), "1080000s; the longest is 604800s"),
             (OPENTCP, ("cycle", "cycel"), "did you mean"),
-            (OPENTCP, ("[role]", "[[networks]]\nat = \"a\"\nprefixes = [\"::/0\"]\n[role]"), "is of bas"),
+            (
+                OPENTCP,
+                ("[role]", "[[links]]\nends = [\"a\", \"b\"]\nrate = \"1gbit\"\nqueue = \"100\"\n[role]"),
+                "is not a number of packets or bytes",
+            ),
             (BAS, ("max-min", "bas"), "write \"max-min\""),
             (BAS, ("domain = [\"web\", \"edge\"]", "domain = [\"web\", \"egde\"]"), "did you mean `edge`?"),
             (BAS, ("domain = [\"web\", \"edge\"]", "domain = [\"web\", \"wan\"]"), "no link between two"),

@@ -36,4 +36,5 @@ pub mod time;
 pub mod topology;
 pub mod tuning;
 pub mod units;
+pub mod whatif;
 pub mod workload;

@@ -69,8 +69,8 @@ pub struct Meter {
     /// The state that `fair` was computed for: which flows cover the interval, and the capacities.
     fair_key: (Vec<bool>, Vec<f64>),
     entities: Vec<String>,
-    /// Entity of each sending group or host, by flow group.
-    entity_of: Vec<Vec<usize>>,
+    /// Positions of each entity's flows in `measured`.
+    flows_of: Vec<Vec<usize>>,
     windows: Vec<Window>,
     series: Vec<Series>,
     long: LongInterval,
@@ -281,6 +281,11 @@ impl Meter {
                 entity_of[group] = groups[group].from.iter().map(&mut entity).collect();
             }
         }
+        let mut flows_of = vec![Vec::new(); entities.len()];
+        for (f, &i) in measured.iter().enumerate() {
+            let (group, from) = plans[i as usize].source();
+            flows_of[entity_of[group][from]].push(f);
+        }
         let run = &scenario.run;
         let whole = Window {
             prefix: String::new(),
@@ -323,7 +328,7 @@ impl Meter {
                 fair: vec![0.0; measured.len()],
                 ..LongInterval::default()
             },
-            entity_of,
+            flows_of,
             entities,
             measured,
             windows: std::iter::once(whole).chain(windows).collect(),
@@ -370,11 +375,12 @@ impl Meter {
             (came - std::mem::replace(last, came)) * 8.0 / seconds
         };
         let arrivals: Vec<f64> = self.measured.iter().zip(&mut self.last_came).map(came_since).collect();
-        let index = |select: &dyn Fn(usize) -> bool, normalised: bool| {
-            let chosen = (0..rates.len()).filter(|&f| covers[f] && select(f));
+        let everybody: Vec<usize> = (0..rates.len()).collect();
+        let index = |of: &[usize], normalised: bool| {
+            let chosen = of.iter().copied().filter(|&f| covers[f]);
             jain(chosen.map(|f| if normalised { rates[f] / self.fair[f].max(1.0) } else { rates[f] }))
         };
-        let (all_jain, all_normalised) = (index(&|_| true, false), index(&|_| true, true));
+        let (all_jain, all_normalised) = (index(&everybody, false), index(&everybody, true));
         let PortSample { waited, begun, capacity, .. } = port;
         let sent = 8.0 * (begun - self.begun.min(begun)) as f64;
         self.begun = begun;
@@ -382,12 +388,9 @@ impl Meter {
             let (rate, came, plain, normalised) = match window.of {
                 None => (total, arrivals.iter().sum::<f64>(), all_jain, all_normalised),
                 Some(entity) => {
-                    let select = |f: usize| {
-                        let (group, from) = flows.plans[self.measured[f] as usize].source();
-                        self.entity_of[group][from] == entity
-                    };
-                    let sum = |of: &[f64]| (0..of.len()).filter(|&f| select(f)).map(|f| of[f]).sum::<f64>();
-                    (sum(&rates), sum(&arrivals), index(&select, false), index(&select, true))
+                    let chosen = &self.flows_of[entity];
+                    let sum = |of: &[f64]| chosen.iter().filter_map(|&f| of.get(f)).sum::<f64>();
+                    (sum(&rates), sum(&arrivals), index(chosen, false), index(chosen, true))
                 }
             };
             window.bytes += rate * seconds / 8.0;
@@ -401,24 +404,19 @@ impl Meter {
         }
         if self.detail != RecordDetail::None {
             let mut row = Row { series: &mut self.series, at: 0 };
-            let mut entity = |name: &str, select: &dyn Fn(usize) -> bool| {
-                let chosen = || (0..rates.len()).filter(|&f| select(f));
+            let mut entity = |name: &str, of: &[usize]| {
+                let chosen = || of.iter().copied();
                 row.add(name, "throughput", chosen().map(|f| rates[f]).sum::<f64>() / 1e6);
-                row.add(name, "jain", index(select, false).unwrap_or(f64::NAN));
-                row.add(name, "jain_normalised", index(select, true).unwrap_or(f64::NAN));
+                row.add(name, "jain", index(of, false).unwrap_or(f64::NAN));
+                row.add(name, "jain_normalised", index(of, true).unwrap_or(f64::NAN));
                 row.add(name, "flows", chosen().filter(|&f| covers[f]).count() as f64);
                 if !arrivals.is_empty() {
                     row.add(name, "arrivals", chosen().map(|f| arrivals[f]).sum::<f64>() / 1e6);
                 }
             };
-            entity("all", &|_| true);
+            entity("all", &everybody);
             if self.entities.len() > 1 {
-                for (i, name) in self.entities.iter().enumerate() {
-                    entity(name, &|f| {
-                        let (group, from) = flows.plans[self.measured[f] as usize].source();
-                        self.entity_of[group][from] == i
-                    });
-                }
+                self.entities.iter().zip(&self.flows_of).for_each(|(name, own)| entity(name, own));
             }
             if let Some(name) = queue_name {
                 row.add(name, "queue", waited as f64 / self.sample.as_nanos() as f64);

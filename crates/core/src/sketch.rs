@@ -214,7 +214,15 @@ pub fn parts(number: u32, length: Span, about: About, rows: Vec<Row>) -> Vec<Vec
     let mut about = Some(about);
     let report = |(part, rows): (u16, Vec<Row>)| {
         let length = u32::try_from(length.as_nanos() / 1_000_000).unwrap_or(u32::MAX);
-        control::body(&Report { version: VERSION, interval: number, length, part, parts, about: about.take(), rows })
+        control::body(&Report {
+            version: VERSION,
+            interval: number,
+            length,
+            part,
+            parts,
+            about: about.take(),
+            rows,
+        })
     };
     (0..).zip(all).map(report).collect()
 }
@@ -229,7 +237,10 @@ pub fn read(body: &[u8]) -> Option<Report> {
         && (1..=LONGEST).contains(&report.length)
         && report.rows.len() <= MOST_ROWS
         && report.rows.iter().all(|row| row.sizes.is_sound() && row.times.is_sound())
-        && report.about.as_ref().is_none_or(|about| about.bursts.is_sound() && about.control.len() <= MOST_NAME);
+        && report
+            .about
+            .as_ref()
+            .is_none_or(|about| about.bursts.is_sound() && about.control.len() <= MOST_NAME);
     is_sound.then_some(report)
 }
 
@@ -256,7 +267,9 @@ impl Kept {
     pub fn lines(mut file: &[u8]) -> Vec<(Self, Report)> {
         let mut all = Vec::new();
         while let Some((length, rest)) = file.split_first_chunk::<4>() {
-            let Some((content, rest)) = rest.split_at_checked(u32::from_be_bytes(*length) as usize) else { break };
+            let Some((content, rest)) = rest.split_at_checked(u32::from_be_bytes(*length) as usize) else {
+                break;
+            };
             let Ok((kept, _)) = postcard::take_from_bytes::<Self>(content) else { break };
             let Some(report) = read(&kept.report) else { break };
             all.push((kept, report));
@@ -318,7 +331,15 @@ mod tests {
         let mut histogram = Histogram::default();
         (0..sizes).for_each(|n| histogram.note(1 << (n % 40)));
         let (sizes, times) = (histogram.clone(), histogram);
-        Row { peer: [10, 0, 0, peer].into(), way: Way::Sent, in_burst: false, bytes: 7, sizes, times, held: 3 }
+        Row {
+            peer: [10, 0, 0, peer].into(),
+            way: Way::Sent,
+            in_burst: false,
+            bytes: 7,
+            sizes,
+            times,
+            held: 3,
+        }
     }
 
     #[test]

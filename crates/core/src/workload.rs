@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use crate::control::FlowKey;
 use crate::id::NodeId;
 use crate::rng::Stream;
-use crate::scenario::{Arrivals, Listed, FlowGroup, OnOff, Pairing, RunPlan, Scenario, Transport};
+use crate::scenario::{Arrivals, FlowGroup, Listed, OnOff, Pairing, RunPlan, Scenario, Transport};
 use crate::time::{Span, Time};
 use crate::topology::Topology;
 use crate::units::{Bytes, Rate};

@@ -27,6 +27,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::daemon::{self, Error};
 
+pub use bandmaster_core::sketch::{Kept, Report};
 pub use life::run;
 pub use plan::{Plan, plan};
 pub use status::{Refused, Status, status};
@@ -85,6 +86,45 @@ pub fn load(file: &Path) -> Result<Loaded, Error> {
 fn read(file: &Path) -> Result<Deployment, Error> {
     controller::parse(&file.display().to_string(), &daemon::text(file)?, &Beside(file))
         .map_err(|errors| Error::Usage(errors.to_string()))
+}
+
+/// What [`load`] reads, and what hosts have told in the last hour; the controller may be running. With `policies`, files or
+/// what ships, as it would decide by these.
+///
+/// # Errors
+/// Everything that is wrong, each with its place.
+pub fn whatif(file: &Path, policies: &[String]) -> Result<Whatif, Error> {
+    let loaded = load(file)?;
+    let place = file.display().to_string();
+    let as_errors = |errors: bandmaster_core::file::Errors| Error::Usage(errors.to_string());
+    let new = controller::parse_with(&place, &daemon::text(file)?, &Here(Beside(file)), policies)
+        .map_err(as_errors)?;
+    let folder = PathBuf::from(&loaded.deployment.state_directory);
+    let kept = records::read(&folder)
+        .map_err(|error| Error::Failed(format!("error: {}: {error}", folder.display())))?;
+    Ok(Whatif { deployment: loaded.deployment, new, hosts: loaded.hosts, kept })
+}
+
+/// What a comparison needs.
+pub struct Whatif {
+    /// The controller's file.
+    pub deployment: Deployment,
+    /// The same with other policies.
+    pub new: Deployment,
+    /// Its hosts.
+    pub hosts: Vec<Host>,
+    /// What they have told, minute by minute.
+    pub kept: Vec<Vec<(Kept, Report)>>,
+}
+
+/// Policies that the command line names, where it is called.
+#[derive(Debug)]
+struct Here<'a>(Beside<'a>);
+
+impl Files for Here<'_> {
+    fn read(&self, name: &str) -> Result<String, String> {
+        fs::read_to_string(name).or_else(|error| self.0.read(name).map_err(|_| error.to_string()))
+    }
 }
 
 fn hosts_file(file: &Path, deployment: &Deployment) -> PathBuf {

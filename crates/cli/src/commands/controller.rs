@@ -6,6 +6,7 @@ use bandmaster_linux::controller;
 use bandmaster_linux::daemon::{End, printable};
 use clap::{Args, Subcommand, ValueHint};
 
+use super::whatif::{WhatifArgs, whatif};
 use crate::commands::to_json;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
@@ -44,6 +45,8 @@ enum ControllerCommand {
         #[arg(long)]
         observe: bool,
     },
+    /// Simulate the recorded hour under the present policies and under others
+    Whatif(WhatifArgs),
     /// Ask a running controller how it is
     Status {
         #[command(flatten)]
@@ -109,6 +112,7 @@ Examples:
   bandmaster controller check /etc/bandmaster/controller.toml
   bandmaster controller plan /etc/bandmaster/controller.toml
   bandmaster controller run /etc/bandmaster/controller.toml --observe
+  bandmaster controller whatif /etc/bandmaster/controller.toml --policy new.toml
   bandmaster controller status --json | jq .account
   bandmaster controller halt
 
@@ -130,6 +134,7 @@ pub(crate) fn controller(args: &ControllerArgs, console: Console) -> Result<Exit
             End::Stopped => Exit::Success,
             End::Interrupted => Exit::Interrupted,
         }),
+        ControllerCommand::Whatif(args) => whatif(args, console),
         ControllerCommand::Status { of, json } => {
             let status = controller::status(&of.folder()?)?;
             console.print(&if *json { to_json(&status)? } else { printable(&status.to_string()) })?;

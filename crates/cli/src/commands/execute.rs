@@ -238,7 +238,8 @@ fn provenance(world: &'static str, file: &ScenarioFile, study: &Study, settings:
 fn traces(study: &Study) -> BTreeSet<(&str, &str)> {
     let flows = study.cases.iter().flat_map(|case| &case.scenario.flows);
     let sizes = flows.filter_map(|group| group.size_cdf.as_ref()).map(|sizes| (sizes.name(), sizes.digest()));
-    let lists = study.cases.iter().flat_map(|case| &case.scenario.flows).filter_map(|group| group.list.as_ref());
+    let lists =
+        study.cases.iter().flat_map(|case| &case.scenario.flows).filter_map(|group| group.list.as_ref());
     let sizes = sizes.chain(lists.map(|list| (list.name(), list.digest())));
     let links = study.cases.iter().flat_map(|case| &case.scenario.topology.links);
     links

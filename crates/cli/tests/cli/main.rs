@@ -17,3 +17,5 @@ mod program;
 mod refusals;
 mod results;
 mod teaching;
+#[cfg(target_os = "linux")]
+mod whatif;

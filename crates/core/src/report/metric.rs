@@ -381,6 +381,8 @@ metrics! {
             "OpenTCP, agent: 1 while a CUE changes the TCP of its host, else 0";
         "cued", In("hosts"), 1, "cued", "Hosts with a CUE":
             "OpenTCP, Oracle: hosts that got a CUE with a lease in the last cycle";
+        "firing", Count, 1, "firing", "Rules that fire":
+            "OpenTCP, Oracle: rules that fired in the last cycle, as the sum of 2^n for the n-th of all rules, from 0";
         "coverage", Index, 1, "coverage", "Share of nodes heard of":
             "OpenTCP, Oracle: share of nodes heard of in the last two cycles";
         "spare", In("Mbit/s"), 1, "spare", "Estimate less the rates of all classes": "The estimate less `classes`";

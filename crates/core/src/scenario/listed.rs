@@ -98,7 +98,11 @@ pub(super) fn read(
     }
     let name = section.text("flow-list")?;
     if let Some(key) = INSTEAD.iter().find(|key| section.item(key).is_some()) {
-        reader.fail_key(section, key, "is not for flows of a `flow-list`, which says when each begins and how large it is");
+        reader.fail_key(
+            section,
+            key,
+            "is not for flows of a `flow-list`, which says when each begins and how large it is",
+        );
         return None;
     }
     let topology = topology?;
@@ -131,10 +135,11 @@ fn parse(
         }
         let at = |why: String| format!("{name}:{number}: {why}");
         let words: Vec<&str> = written.split_whitespace().collect();
-        let [start, src, dst, size] = words[..] else { return Err(at(format!("\"{written}\" is not {ALLOWED}"))) };
-        let quantity = |word, dimension| {
-            parse_quantity(word, dimension).map_err(|why| at(format!("\"{word}\" {why}")))
+        let [start, src, dst, size] = words[..] else {
+            return Err(at(format!("\"{written}\" is not {ALLOWED}")));
         };
+        let quantity =
+            |word, dimension| parse_quantity(word, dimension).map_err(|why| at(format!("\"{word}\" {why}")));
         let (start, size) = (quantity(start, Dimension::Span)?, quantity(size, Dimension::Bytes)?);
         let node = |word: &str, places: &Places<'_>, key: &str| {
             places.get(word).copied().ok_or_else(|| at(format!("`{word}` is no host of `{key}`")))
@@ -164,7 +169,8 @@ fn parse(
 pub(super) fn ends(reader: &mut Reader, section: &Section<'_>, reach: &Reach<'_>, list: &FlowList) -> u64 {
     let mut judged = BTreeSet::new();
     for Listed { src, dst, .. } in list.flows.iter() {
-        if judged.insert((reach.class(*src), reach.class(*dst))) && !reach.judge(reader, section, *src, *dst) {
+        if judged.insert((reach.class(*src), reach.class(*dst))) && !reach.judge(reader, section, *src, *dst)
+        {
             return 0;
         }
     }
@@ -208,21 +214,35 @@ mod tests {
             let size = flow.size(scenario, 0).map(|size| size.get());
             (flow.start.since(Time::ZERO), flow.name(&scenario.flows), flow.dst.0, size)
         };
-        assert_eq!(flows.iter().map(told).collect::<Vec<_>>(), [
-            (Span::from_secs(1), "f.hosts.1.0".to_owned(), flows[0].dst.0, Some(40_000)),
-            (Span::from_micros(12_500), "f.hosts.0.1".to_owned(), flows[1].dst.0, Some(1)),
-        ]);
+        assert_eq!(
+            flows.iter().map(told).collect::<Vec<_>>(),
+            [
+                (Span::from_secs(1), "f.hosts.1.0".to_owned(), flows[0].dst.0, Some(40_000)),
+                (Span::from_micros(12_500), "f.hosts.0.1".to_owned(), flows[1].dst.0, Some(1)),
+            ]
+        );
         let node = |name| scenario.topology.node(name).expect(name);
-        assert_eq!((flows[0].src, flows[0].dst, flows[1].dst), (node("hosts.1"), node("hosts.0"), node("hosts.2")));
+        assert_eq!(
+            (flows[0].src, flows[0].dst, flows[1].dst),
+            (node("hosts.1"), node("hosts.0"), node("hosts.2"))
+        );
     }
 
     #[test]
     fn mistakes_are_named_with_their_line() {
         for (list, more, why) in [
-            ("1s hosts.0 hosts.2", "", "l.flows:1: \"1s hosts.0 hosts.2\" is not a time, two hosts and a size"),
+            (
+                "1s hosts.0 hosts.2",
+                "",
+                "l.flows:1: \"1s hosts.0 hosts.2\" is not a time, two hosts and a size",
+            ),
             ("1s hosts.2 hosts.0 1kB", "", "l.flows:1: `hosts.2` is no host of `from`"),
             ("1s hosts.0 hosts.9 1kB", "", "`hosts.9` is no host of `to`"),
-            ("\n1s hosts.0 hosts.0 1kB", "", "l.flows:2: \"1s hosts.0 hosts.0 1kB\" is from a host to itself"),
+            (
+                "\n1s hosts.0 hosts.0 1kB",
+                "",
+                "l.flows:2: \"1s hosts.0 hosts.0 1kB\" is from a host to itself",
+            ),
             ("2s hosts.0 hosts.1 1kB", "", "2s is not before the end of the run"),
             ("1s hosts.0 hosts.1 0B", "", "is nothing to send"),
             ("1s hosts.0 hosts.1 10", "", "\"10\" has no unit"),

@@ -4,8 +4,8 @@ use super::choices::{
     FlightSize, MarkReduction, Pairing, ReceiveWindow, RecordDetail, Recovery, RtoFloor, RttSamples,
     Scheduler,
 };
-use crate::id::{NodeId, PortId};
 use super::listed::FlowList;
+use crate::id::{NodeId, PortId};
 use crate::rng::SpanDraw;
 use crate::rng::Stream;
 use crate::runtime::faults::ProbeFaults;

@@ -92,7 +92,12 @@ impl Collector {
         if self.starts.len() == MOST_STARTS {
             return self.miss(1);
         }
-        self.starts.push(Start { began: ended.began, peer: ended.peer, bytes: ended.bytes[1], time: time(1) });
+        self.starts.push(Start {
+            began: ended.began,
+            peer: ended.peer,
+            bytes: ended.bytes[1],
+            time: time(1),
+        });
     }
 
     /// Connections have ended of which nothing is known.
@@ -187,10 +192,15 @@ mod tests {
         collector.end(&ended(3, 2_000_000, [0, 0]));
         collector.end(&Ended { established: false, ..ended(4, 0, [0, 0]) });
         let (about, rows) = collector.finish([]);
-        let told: Vec<_> = rows.iter().map(|row| (row.way, row.bytes, row.sizes.count(), row.times.count())).collect();
+        let told: Vec<_> =
+            rows.iter().map(|row| (row.way, row.bytes, row.sizes.count(), row.times.count())).collect();
         assert_eq!(told, [(Way::Sent, 20_000, 1, 1), (Way::Received, 100_000, 2, 2)]);
         assert_eq!((about.failed, about.missed, about.bursts.count()), (1, 0, 2));
-        assert_eq!(collector.finish([]), (About::default(), Vec::new()), "the next interval begins with nothing");
+        assert_eq!(
+            collector.finish([]),
+            (About::default(), Vec::new()),
+            "the next interval begins with nothing"
+        );
     }
 
     #[test]
@@ -203,7 +213,8 @@ mod tests {
         let (about, rows) = collector.finish([]);
         assert_eq!(about.bursts.middles().collect::<Vec<_>>(), [(1.0, 1), (4.0, 1)]);
         assert_eq!(about.spread, 3_000);
-        let told: Vec<_> = rows.iter().map(|row| (row.in_burst, row.sizes.count(), row.times.count())).collect();
+        let told: Vec<_> =
+            rows.iter().map(|row| (row.in_burst, row.sizes.count(), row.times.count())).collect();
         assert_eq!(told, [(false, 1, 0), (true, 4, 0)]);
     }
 

@@ -7,6 +7,7 @@ use bandmaster_core::scheme::er2bc::probe::{self, Auth, Body, Counters, Endpoint
 use bandmaster_core::scheme::opentcp::DEF as OPENTCP;
 use bandmaster_core::scheme::opentcp::condition::{Condition, Scope};
 use bandmaster_core::scheme::opentcp::wire;
+use bandmaster_core::sketch::{self, About, Histogram, Kept, Row, Way};
 use bandmaster_core::time::Time;
 use bandmaster_fuzz::{INPUTS, Source, Target, bend, turn};
 
@@ -168,4 +169,47 @@ fn bodies_of_opentcp() {
         }
     };
     Target { name: "opentcp", inputs: (INPUTS, 20_000), memory: SMALL, make: &make, read: &read }.fuzz(&turn);
+}
+
+/// What hosts tell of their connections, and the files that keep it: whatever is read must be usable.
+#[test]
+fn sketches() {
+    let turn = turn();
+    let make = |source: &mut Source| {
+        bytes_or(source, |source| {
+            let histogram = |source: &mut Source| {
+                let mut all = Histogram::default();
+                (0..source.below(20)).for_each(|_| all.note(source.extreme()));
+                all
+            };
+            let row = |source: &mut Source| Row {
+                peer: std::net::Ipv4Addr::from_bits(source.bits() as u32).into(),
+                way: if source.once_in(2) { Way::Sent } else { Way::Received },
+                in_burst: source.once_in(2),
+                bytes: source.extreme(),
+                sizes: histogram(source),
+                times: histogram(source),
+                held: source.extreme(),
+            };
+            let rows = (0..source.below(4)).map(|_| row(source)).collect();
+            let about =
+                About { control: "cubic".to_owned(), tick: source.extreme() as u32, ..About::default() };
+            let report = sketch::parts(0, sketch::INTERVAL, about, rows).remove(0);
+            if source.once_in(2) {
+                return report;
+            }
+            Kept { host: source.extreme() as u32, from: [10, 0, 0, 1].into(), report }.line()
+        })
+    };
+    let read = |input: &[u8]| {
+        let report = sketch::read(input);
+        let lines = Kept::lines(input);
+        for report in report.iter().chain(lines.iter().map(|(_, report)| report)) {
+            for of in report.rows.iter().flat_map(|row| [&row.sizes, &row.times]) {
+                let (least, most) = (of.at(0.0), of.at(1.0));
+                assert!(least <= most && of.at(0.5) <= most, "{of:?}");
+            }
+        }
+    };
+    Target { name: "sketch", inputs: (INPUTS, 20_000), memory: SMALL, make: &make, read: &read }.fuzz(&turn);
 }

@@ -155,7 +155,9 @@ impl Machine {
         let namespace =
             namespace().map_err(|error| Error::Failed(format!("error: number the namespace: {error}")))?;
         let mut recorder = None;
-        if let Some(tcp) = tcp.as_mut().filter(|_| written.is_some() && tunes(deployment.scheme) && deployment.record) {
+        if let Some(tcp) =
+            tcp.as_mut().filter(|_| written.is_some() && tunes(deployment.scheme) && deployment.record)
+        {
             tcp.record(namespace).map_err(|why| lacking(&why))?;
             recorder = Some(Recorder::new(clock.now()));
         }
@@ -243,7 +245,7 @@ impl Machine {
             lock(&self.shared).journal_error = error;
         }
         self.look_at_windows();
-        self.record()?;
+        self.record(false)?;
         let mut events = Vec::new();
         let (mut flows, mut by_flow) = (BTreeMap::new(), BTreeMap::new());
         let bounds = !tunes(self.loaded.deployment.scheme);
@@ -279,10 +281,10 @@ impl Machine {
         Ok(events)
     }
 
-    /// Counts connections that have ended. Once a minute tells the controller; what is lost on the way is not told again.
-    fn record(&mut self) -> Result<(), Error> {
+    /// Counts connections that have ended. Once a minute, and when the agent `ends`, tells the controller.
+    fn record(&mut self, ends: bool) -> Result<(), Error> {
         let (Some(recorder), Some(tcp)) = (&mut self.recorder, &mut self.tcp) else { return Ok(()) };
-        let told = recorder.look(self.clock.now(), tcp, &self.connections);
+        let told = recorder.look(self.clock.now(), tcp, &self.connections, ends);
         for message in told.map_err(|why| Error::Failed(format!("error: {why}")))? {
             let bytes = self.line.seal(&message);
             let sent = self.socket.send_to(&bytes, self.loaded.deployment.controller);
@@ -413,6 +415,9 @@ impl Machine {
     pub(super) fn end(mut self) -> Result<(), Error> {
         if self.written.is_none() {
             return Ok(());
+        }
+        if let Err(error) = self.record(true) {
+            warn!(%error, "what was recorded since the last minute is lost");
         }
         let failed = |why: NoProgram| Error::Failed(format!("error: {why}"));
         if let Some(tcp) = &mut self.tcp {

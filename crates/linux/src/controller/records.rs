@@ -1,12 +1,13 @@
 //! The last hour, as hosts tell it: a file for each minute in the state directory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use bandmaster_core::rng::Fnv;
 use bandmaster_core::sketch::{self, Kept, Report};
 use bandmaster_core::time::Time;
 
@@ -26,6 +27,8 @@ pub(super) struct Records {
     /// The minute that runs, and what each host has told in it.
     minute: u64,
     told: BTreeMap<u32, usize>,
+    /// Hosts and hashes of what they have told in this minute and in the one before: they tell it several times.
+    known: [BTreeSet<(u32, u64)>; 2],
 }
 
 fn minute_of(now: Time) -> u64 {
@@ -35,19 +38,34 @@ fn minute_of(now: Time) -> u64 {
 impl Records {
     /// In the state directory `folder`.
     pub(super) fn new(folder: &Path) -> Self {
-        Self { folder: folder.join(FOLDER), pending: Vec::new(), minute: 0, told: BTreeMap::new() }
+        Self {
+            folder: folder.join(FOLDER),
+            pending: Vec::new(),
+            minute: 0,
+            told: BTreeMap::new(),
+            known: Default::default(),
+        }
     }
 
     /// Keeps what host number `host` tells from `from`. False: it is no report, or the host tells too much.
     pub(super) fn take(&mut self, now: Time, host: u32, from: IpAddr, body: Vec<u8>) -> bool {
         if std::mem::replace(&mut self.minute, minute_of(now)) != self.minute {
             self.told.clear();
+            self.known.swap(0, 1);
+            self.known[0].clear();
+        }
+        let mut hash = Fnv::new();
+        hash.write(&body);
+        let known = (host, hash.finish());
+        if self.known.iter().any(|all| all.contains(&known)) {
+            return true;
         }
         let told = self.told.entry(host).or_default();
         if *told + body.len() > MOST_OF_HOST || sketch::read(&body).is_none() {
             return false;
         }
         *told += body.len();
+        self.known[0].insert(known);
         self.pending.extend(Kept { host, from: from.to_canonical(), report: body }.line());
         true
     }
@@ -65,7 +83,8 @@ impl Records {
         let is_new = !files.contains_key(&minute);
         let path = self.folder.join(minute.to_string());
         let mut options = OpenOptions::new();
-        let mut file = options.append(true).create(true).mode(0o640).custom_flags(libc::O_NOFOLLOW).open(&path)?;
+        let mut file =
+            options.append(true).create(true).mode(0o640).custom_flags(libc::O_NOFOLLOW).open(&path)?;
         file.write_all(&pending)?;
         if is_new {
             let mut size = 0;
@@ -98,7 +117,10 @@ pub(super) fn read(folder: &Path) -> io::Result<Vec<Vec<(Kept, Report)>>> {
     if !folder.is_dir() {
         return Ok(Vec::new());
     }
-    files(&folder)?.into_values().map(|(path, _)| fs::read(path).map(|content| Kept::lines(&content))).collect()
+    files(&folder)?
+        .into_values()
+        .map(|(path, _)| fs::read(path).map(|content| Kept::lines(&content)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -116,6 +138,7 @@ mod tests {
         let mut records = Records::new(&folder);
         assert!(read(&folder).expect("read").is_empty());
         let at = |minute: u64| Time::ZERO + Span::from_secs(60 * minute + 1);
+        let from_of = |host| IpAddr::from([10, 0, 0, host]);
         let body = |n| parts(n, sketch::INTERVAL, About::default(), Vec::new()).remove(0);
         for minute in 0..100u32 {
             let now = at(minute.into());
@@ -128,12 +151,20 @@ mod tests {
         assert_eq!(kept.len(), 61);
         assert!(kept.iter().all(|minute| minute.len() == 2));
         assert_eq!((kept[0][0].1.interval, kept[60][1].0.host), (39, 8));
+        // What is told again, also in the next minute, is kept once; two minutes later it is another's.
+        let known = body(1_000);
+        for (minute, is_kept) in [(100, 1), (100, 1), (101, 1), (103, 2)] {
+            assert!(records.take(at(minute), 9, from_of(9), known.clone()));
+            records.keep(at(minute)).expect("kept");
+            let all = read(&folder).expect("read");
+            assert_eq!(all.iter().flatten().filter(|(kept, _)| kept.host == 9).count(), is_kept, "{minute}");
+        }
         // What is no report, or too much, is not kept.
-        let from = [10, 0, 0, 7].into();
-        assert!(!records.take(at(100), 7, from, vec![1, 2, 3]));
-        let taken = (0..100_000).take_while(|_| records.take(at(101), 7, from, body(0))).count();
-        assert_eq!(taken, MOST_OF_HOST / body(0).len());
-        assert!(records.take(at(101), 8, from, body(0)) && records.take(at(102), 7, from, body(0)));
+        let from = from_of(7);
+        assert!(!records.take(at(104), 7, from, vec![1, 2, 3]));
+        let taken = (0..100_000).take_while(|n| records.take(at(105), 7, from, body(10_000 + n))).count();
+        assert_eq!(taken, MOST_OF_HOST / body(10_000).len());
+        assert!(records.take(at(105), 8, from, body(0)) && records.take(at(106), 7, from, body(0)));
         fs::remove_dir_all(&folder).expect("removed");
     }
 }

@@ -54,7 +54,12 @@ pub struct Oracle {
     /// Agents that got one with a lease in the last cycle.
     leased: usize,
     coverage: f64,
+    /// Rules that fired in the last cycle, a bit each in the order of policies and rules.
+    firing: u32,
 }
+
+/// Rules that `firing` tells apart: samples of series have so many bits.
+const TOLD_RULES: usize = 24;
 
 /// An agent as the Oracle knows it.
 struct AgentEntry {
@@ -162,6 +167,7 @@ impl Oracle {
             rollout: usize::MAX,
             leased: 0,
             coverage: 0.0,
+            firing: 0,
             policies,
         }
     }
@@ -285,6 +291,10 @@ impl Oracle {
         };
         let values = Values::of_some(&state, is_named);
         let fired: Vec<Option<&Rule>> = self.policies.iter().map(|policy| policy.decide(&values)).collect();
+        let rules = self.policies.iter().zip(&fired).flat_map(|(policy, fired)| {
+            policy.rules.iter().map(|rule| fired.is_some_and(|fired| std::ptr::eq(fired, rule)))
+        });
+        self.firing = (0..).zip(rules).take(TOLD_RULES).map(|(bit, fires)| u32::from(fires) << bit).sum();
         let (Some(epoch), sequence) = (self.epoch, self.sequence) else { return };
         self.leased = 0;
         let mut changed = 0;
@@ -496,6 +506,7 @@ impl Controller for Oracle {
     fn gauges(&self, gauges: &mut Gauges) {
         gauges.show("coverage", self.coverage);
         gauges.show("cued", self.leased as f64);
+        gauges.show("firing", f64::from(self.firing));
     }
 
     fn account(&self, now: Time) -> Option<String> {

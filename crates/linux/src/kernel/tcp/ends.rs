@@ -49,6 +49,9 @@ mod tests {
         row[66] = 1;
         let ended = parse(&row);
         assert_eq!((ended.cookie, ended.peer, ended.bytes), (7, IpAddr::from([10, 0, 0, 2]), [40_000, 200]));
-        assert_eq!((ended.times, ended.opened, ended.established), ([Some(Span::from_nanos(4_000)), None], true, false));
+        assert_eq!(
+            (ended.times, ended.opened, ended.established),
+            ([Some(Span::from_nanos(4_000)), None], true, false)
+        );
     }
 }
