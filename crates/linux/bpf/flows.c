@@ -11,7 +11,6 @@
 enum { TO_ANOTHER_HOST = 3 }; // PACKET_OTHERHOST
 enum { FLAGS = 13, FIN = 1, SYN = 2, RST = 4 };
 enum { NO_EXIST = 1 };         // BPF_NOEXIST
-enum { NO_PREALLOC = 1 };      // BPF_F_NO_PREALLOC
 enum { MOST_FLOWS = 262144, MOST_DEVICES = 2048 };
 
 static u64 (*coarse_time)(void) = (void *)160;

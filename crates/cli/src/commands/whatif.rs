@@ -185,7 +185,7 @@ pub(crate) fn whatif(args: &WhatifArgs, console: Console) -> Result<Exit, Failur
             .map(|(metric, ..)| (metric, Compared::new(metric, &recording, &studies, &records)))
             .into(),
         rules: rules(&sides, &records, &plan),
-        tuned: [0, 1].map(|side| share_of(&records, side, &plan, "tuned", |value| f64::from(value))),
+        tuned: [0, 1].map(|side| share_of(&records, side, &plan, "tuned", f64::from)),
         remarks: plan.remarks.iter().cloned().chain(remarks(&recording)).collect(),
     };
     console.print(&if args.json { to_json(&outcome)? } else { printable(outcome.text().trim_end()) })?;

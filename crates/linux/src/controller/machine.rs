@@ -258,7 +258,7 @@ impl Machine {
                     let back = std::mem::take(&mut peer.away).then_some(Change::Join);
                     return Some((Message { from: node(place), ..message }, back));
                 }
-                Ok((place, message, _)) if message.scheme == sketch::CODE => {
+                Ok((place, message)) if message.scheme == sketch::CODE => {
                     let (now, host) = (self.clock.now(), self.loaded.hosts[place].number);
                     if !self.records.take(now, host, from.ip(), message.body) {
                         self.counts.refused.scheme += 1;
