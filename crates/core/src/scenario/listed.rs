@@ -182,6 +182,7 @@ mod tests {
     use crate::file::Files;
     use crate::scenario::{Options, Study, parse};
     use crate::time::{Span, Time};
+    use crate::units::Bytes;
     use crate::workload::plan;
 
     #[derive(Debug)]
@@ -211,7 +212,7 @@ mod tests {
         let scenario = &study.cases[0].scenario;
         let flows = plan(&scenario.flows, &scenario.topology, &scenario.run, 0);
         let told = |flow: &crate::workload::FlowPlan| {
-            let size = flow.size(scenario, 0).map(|size| size.get());
+            let size = flow.size(scenario, 0).map(Bytes::get);
             (flow.start.since(Time::ZERO), flow.name(&scenario.flows), flow.dst.0, size)
         };
         assert_eq!(

@@ -75,6 +75,17 @@ fn about(stream: &mut Stream, mean: f64) -> u64 {
 }
 
 impl Receiver {
+    /// Of transfers alone and in bursts: the share whose senders are on the network. The rest is left out, one by one.
+    fn known(&self) -> [f64; 2] {
+        [false, true].map(|in_burst| {
+            let of = |together: f64| (together >= BURST as f64) == in_burst;
+            let counted = self.bursts.middles().filter(|(together, _)| of(*together));
+            let all: f64 = counted.map(|(together, count)| together * count as f64).sum();
+            let known: u64 = self.pools[usize::from(in_burst)].iter().map(|source| source.count).sum();
+            if all > 0.0 { (known as f64 / all).min(1.0) } else { 1.0 }
+        })
+    }
+
     /// Senders of `count` transfers that begin together: others as far as there are, each by how many it has sent.
     fn senders(&self, stream: &mut Stream, count: u64) -> Vec<&Source> {
         let wanted = usize::from(count >= BURST);
@@ -140,10 +151,13 @@ impl Minute {
             let several: u64 =
                 receiver.bursts.middles().filter(|(together, _)| *together > 1.0).map(|(_, n)| n).sum();
             let spread = Span::from_micros(receiver.spread / several.max(1)).min(TOGETHER);
+            let known = receiver.known();
             for (together, count) in receiver.bursts.middles() {
                 for _ in 0..about(stream, count as f64 * receiver.scale * share) {
                     let start = begin + Span::from_nanos(stream.below(last + 1));
-                    let together = about(stream, together).max(1);
+                    let share = known[usize::from(together >= BURST as f64)];
+                    let together =
+                        (0..about(stream, together).max(1)).filter(|_| stream.chance(share)).count() as u64;
                     for (number, source) in receiver.senders(stream, together).into_iter().enumerate() {
                         let later =
                             if number == 0 { Span::ZERO } else { stream.span_between(Span::ZERO, spread) };

@@ -205,3 +205,24 @@ fn two_intervals_in_a_minute_are_one_at_their_rate() {
     let count = |to: &str| written.files["recorded.flows"].lines().filter(|line| line.contains(to)).count();
     assert_eq!((count(" c a_example "), count(" c b ")), (600, 600));
 }
+
+/// What senders outside the network have sent is left out of bursts, and not ascribed to the others.
+#[test]
+fn bursts_shrink_to_the_senders_that_are_known() {
+    let (of, nowhere) =
+        (|in_burst, peer| row(peer, Way::Received, in_burst, 400, 32_000), |n| [198, 51, 100, n].into());
+    let rows = vec![of(true, address(2)), of(true, address(3)), of(true, nowhere(1)), of(true, nowhere(2))];
+    let kept = [
+        told(1, bursts(&[(4, 400)]), rows),
+        told(2, bursts(&[]), Vec::new()),
+        told(3, bursts(&[]), Vec::new()),
+    ];
+    let deployment = deployment(LINKS);
+    let network = Network::new(&deployment, &hosts()).expect("a network");
+    let recording = Recording::new(&deployment, &hosts(), &network, &[kept.concat()]).expect("recorded");
+    let plan = Plan::new(&recording, &network, &sides(), 1e9);
+    let written = plan.scenario(&recording, &network, &deployment, &sides(), 1);
+    let flows = written.files["recorded.flows"].lines().count();
+    // 1600, each with a probability of a half: a standard deviation of 20.
+    assert!((720..880).contains(&flows), "{flows}");
+}
