@@ -586,7 +586,7 @@ fn faults_gauges_and_tracking() {
         ),
         (
             "[measure]\ngauges = [\"r1.estimat\"]",
-            "x.toml:21:10: error: measure.gauges: unknown gauge `estimat`; did you mean `estimate`? allowed: estimate, step, received, loss, lost, updates, classes, tuned, cued, coverage, spare, silent, mismatch, messages, noise",
+            "x.toml:21:10: error: measure.gauges: unknown gauge `estimat`; did you mean `estimate`? allowed: estimate, step, received, loss, lost, updates, classes, tuned, cued, firing, coverage, spare, silent, mismatch, messages, noise",
         ),
         (
             "[measure]\ngauges = [\"r1.spare\", \"r1.spare\"]",
@@ -1534,7 +1534,7 @@ fn claims_and_figures() {
         (
             "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
             "kind = \"series\"\ny = \"drops\"",
-            "x.toml:92:5: error: figures.jain.y: \"drops\" is not \"throughput\", \"jain\", \"jain_normalised\", \"queue\", \"flows\", \"arrivals\", \"free\", \"estimate\", \"step\", \"received\", \"loss\", \"lost\", \"updates\", \"classes\", \"tuned\", \"cued\", \"coverage\", \"spare\", \"silent\", \"mismatch\", \"messages\" or \"noise\"",
+            "x.toml:92:5: error: figures.jain.y: \"drops\" is not \"throughput\", \"jain\", \"jain_normalised\", \"queue\", \"flows\", \"arrivals\", \"free\", \"estimate\", \"step\", \"received\", \"loss\", \"lost\", \"updates\", \"classes\", \"tuned\", \"cued\", \"firing\", \"coverage\", \"spare\", \"silent\", \"mismatch\", \"messages\" or \"noise\"",
         ),
         (
             "kind = \"sweep\"\nsweep = \"n\"",

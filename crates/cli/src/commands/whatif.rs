@@ -55,8 +55,8 @@ pub(crate) struct WhatifArgs {
     json: bool,
 }
 
-/// Packets over links that a run may simulate: some 10 s of one processor.
-const BUDGET: f64 = 20e6;
+/// Packets over links that a run may simulate: some 4 s of one processor.
+const BUDGET: f64 = 12e6;
 
 /// Rows of the table: metric of the simulator, what it is called, and how its values are shown.
 const ROWS: [(&str, &str, Shown); 7] = [
