@@ -9,7 +9,9 @@ use crate::file::{Errors, Item, Layer, Reader, Section, Selector, Shape, TableDe
 use crate::id::{NodeId, PortId};
 use crate::params::{Choice, Key, Kind, Params, Value, choice, keys};
 use crate::runtime::inventory::Inventory;
-use crate::scheme::opentcp::statistic::{LINK_CAPACITY, LINK_FLOWS, STATISTICS, Source, Statistic};
+use crate::scheme::opentcp::statistic::{
+    LINK_CAPACITY, LINK_FLOWS, STATISTICS, Source, Statistic, TRAFFIC_HOSTS, TRAFFIC_RACKS,
+};
 use crate::scheme::{Place, Role, SchemeDef, bas, opentcp};
 use crate::time::Span;
 use crate::units::{Dimension, Rate};
@@ -185,7 +187,7 @@ const OPENTCP_KEYS: &[Key] = keys! {
     "cycle": Kind::Quantity(Dimension::Span), default "10s";
     /// How often preconditions of what is in force are checked
     "look": Kind::Quantity(Dimension::Span), default "1s";
-    /// Statistics that are told; absent: all that a host has
+    /// Statistics that are told; absent: all of a host but `traffic.hosts` and `traffic.racks`
     "statistics": Kind::TextList, optional;
 };
 
@@ -466,11 +468,13 @@ fn opentcp(reader: &mut Reader, file: &Section<'_>, site: Site, counts_flows: bo
     let section = reader.section(&OPENTCP, &layer);
     let mut params = section.params(OPENTCP_KEYS)?;
     at_least_the_shortest(reader, &section, &params, &["cycle", "look"]);
-    let of_hosts = STATISTICS.iter().filter(|statistic| statistic.source == Source::Host);
-    let known: Vec<&str> = of_hosts.map(|statistic| statistic.name).collect();
+    let of = |source| STATISTICS.iter().filter(move |statistic| statistic.source == source);
+    let default: Vec<&str> = of(Source::Host).map(|statistic| statistic.name).collect();
+    let known: Vec<&str> =
+        of(Source::Host).chain(of(Source::Traffic)).map(|statistic| statistic.name).collect();
     let mut names = match params.get("statistics") {
         Some(Value::List(names)) => names.clone(),
-        _ => known.iter().map(|&name| name.to_owned()).collect(),
+        _ => default.iter().map(|&name| name.to_owned()).collect(),
     };
     for name in names.iter().filter(|name| !known.contains(&name.as_str())) {
         let what = match Statistic::named(name) {
@@ -527,6 +531,12 @@ impl Deployment {
             (Scheme::Bas, Site::Router) => "notification-interval",
         };
         self.params.span(key)
+    }
+
+    /// The host has to tell what comes to it, from whom.
+    pub fn tells_traffic(&self) -> bool {
+        self.scheme == Scheme::OpenTcp
+            && self.params.list("collect").iter().any(|name| name == TRAFFIC_HOSTS || name == TRAFFIC_RACKS)
     }
 
     /// Its role.

@@ -4,7 +4,7 @@
 //! read is enrolled; one that is taken away is revoked.
 
 use core::fmt;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::agent::{DEFAULT_PORT, Scheme};
@@ -17,7 +17,7 @@ use crate::id::NodeId;
 use crate::params::{Choice, Key, Kind, Params, Value, keys};
 use crate::prefix::Prefix;
 use crate::runtime::inventory::Inventory;
-use crate::scheme::opentcp::statistic::{Source, Statistic};
+use crate::scheme::opentcp::statistic::{Source, Statistic, TRAFFIC_HOSTS, TRAFFIC_RACKS};
 use crate::scheme::{Place, Role, bas, opentcp};
 use crate::time::Span;
 use crate::units::{Dimension, Rate, parse_quantity};
@@ -258,7 +258,7 @@ fn read(reader: &mut Reader<'_>, path: &str, root: &Item) -> Option<Deployment> 
         );
     }
     let params = match scheme {
-        Scheme::OpenTcp => oracle(reader, &file, &routers),
+        Scheme::OpenTcp => oracle(reader, &file, &routers, &networks),
         Scheme::Bas => allocator(reader, &file, &links, &networks),
     };
     Some(Deployment {
@@ -376,7 +376,12 @@ fn networks(reader: &mut Reader<'_>, file: &Section<'_>) -> Vec<(Prefix, String)
 }
 
 /// The parameters of an Oracle. What its policies want to know, hosts and routers have to tell.
-fn oracle(reader: &mut Reader<'_>, file: &Section<'_>, routers: &[Router]) -> Option<Params> {
+fn oracle(
+    reader: &mut Reader<'_>,
+    file: &Section<'_>,
+    routers: &[Router],
+    networks: &[(Prefix, String)],
+) -> Option<Params> {
     let layer = reader.table(file, "role");
     let section = reader.section(&ORACLE, &layer);
     let mut params = section.params(ORACLE_KEYS)?;
@@ -398,7 +403,13 @@ fn oracle(reader: &mut Reader<'_>, file: &Section<'_>, routers: &[Router]) -> Op
             Source::Host | Source::Oracle => continue,
             Source::Link | Source::Topology if !routers.is_empty() => continue,
             Source::Link | Source::Topology => "which routers tell: write [[routers]]",
-            Source::Traffic => "which nobody tells a controller yet",
+            Source::Traffic if *name == TRAFFIC_RACKS && routers.is_empty() => {
+                "and racks are the hosts at a router: write [[routers]]"
+            }
+            Source::Traffic if networks.is_empty() => {
+                "which needs the addresses of hosts: write [[networks]]"
+            }
+            Source::Traffic => continue,
         };
         reader.fail_key(&section, "policies", format!("of `{policy}` want `{name}`, {what}"));
     }
@@ -499,15 +510,15 @@ impl Deployment {
             all.join(&host.name);
         }
         // An Oracle decides by what hosts and routers tell.
-        let known = self.scheme == Scheme::Bas;
-        for Link { ends, rate, .. } in self.links.iter().filter(|_| known) {
+        let is_bas = self.scheme == Scheme::Bas;
+        for Link { ends, rate, .. } in self.links.iter().filter(|_| is_bas) {
             let [one, other] = [all.join(&ends[0]), all.join(&ends[1])];
             for (from, to) in [(one, other), (other, one)] {
                 let name = format!("{}->{}", all.name(from), all.name(to));
                 all.add_port(&name, from, to, *rate);
             }
         }
-        for (prefix, node) in self.networks.iter().filter(|_| known) {
+        for (prefix, node) in &self.networks {
             let node = all.join(node);
             all.add_network(*prefix, node);
         }
@@ -525,6 +536,13 @@ impl Deployment {
             });
             let numbered = numbered.collect();
             all.number_by_itself(from, numbered);
+            // Where links are not told, a host is at the router that has a port to it.
+            for port in ports {
+                let host = all.join(port);
+                if !all.ports().any(|(_, port)| port.from == host) {
+                    all.add_port(&format!("{port}->{name}"), host, from, Rate::ZERO);
+                }
+            }
         }
         all
     }
@@ -560,6 +578,9 @@ impl Deployment {
                 ));
             }
         }
+        if self.asks_for_traffic() {
+            self.have_addresses(hosts)?;
+        }
         let agents = || (1..=hosts.len() as u32).map(NodeId).zip(hosts);
         let place = match self.scheme {
             Scheme::OpenTcp => {
@@ -587,21 +608,40 @@ impl Deployment {
     /// Each host has a link in the domain, and an address.
     fn has_places(&self, hosts: &[Host]) -> Result<(), String> {
         let domain = self.params.list("domain");
-        let mut addressed: BTreeMap<&str, usize> = BTreeMap::new();
-        for (_, node) in &self.networks {
-            *addressed.entry(node).or_default() += 1;
-        }
         for Host { name, .. } in hosts.iter().filter(|host| !self.is_router(host)) {
             let is_linked =
                 |link: &Link| link.ends.contains(name) && link.ends.iter().all(|end| domain.contains(end));
             if !self.links.iter().any(is_linked) {
                 return Err(format!("host `{name}` has no link within the domain: write [[links]]"));
             }
-            if !addressed.contains_key(name.as_str()) {
-                return Err(format!("host `{name}` has no address: write [[networks]] with at = \"{name}\""));
-            }
         }
-        Ok(())
+        self.have_addresses(hosts)
+    }
+
+    fn have_addresses(&self, hosts: &[Host]) -> Result<(), String> {
+        let addressed: BTreeSet<&str> = self.networks.iter().map(|(_, node)| node.as_str()).collect();
+        let has_none = |host: &&Host| !self.is_router(host) && !addressed.contains(host.name.as_str());
+        match hosts.iter().find(has_none) {
+            Some(Host { name, .. }) => {
+                Err(format!("host `{name}` has no address: write [[networks]] with at = \"{name}\""))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Statistics of hosts that policies ask for.
+    pub fn asked_of_hosts(&self) -> BTreeSet<&'static str> {
+        let policies = match self.scheme {
+            Scheme::OpenTcp => opentcp::policies(&self.params.files("policies")).unwrap_or_default(),
+            Scheme::Bas => Vec::new(),
+        };
+        let asked = policies.iter().flat_map(|policy| policy.statistics.iter().copied());
+        asked.filter(|of| matches!(of.source, Source::Host | Source::Traffic)).map(|of| of.name).collect()
+    }
+
+    /// Policies ask who sends how much to whom, which hosts tell only when they have to.
+    pub fn asks_for_traffic(&self) -> bool {
+        self.asked_of_hosts().iter().any(|name| [TRAFFIC_HOSTS, TRAFFIC_RACKS].contains(name))
     }
 }
 
@@ -665,6 +705,29 @@ mod tests {
         assert!(why(&[host(2, "db")]).contains("host `db` has no link within the domain"));
     }
 
+    #[test]
+    fn who_sends_to_whom_needs_addresses() {
+        let matrix = OPENTCP.replace("few-flows", "matrix")
+            + "[[routers]]\nname = \"tor\"\nports = [\"web\", \"db\"]\n";
+        let said = parse("main.toml", &matrix, &Nothing).err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(
+            said.contains("`traffic.racks`, which needs the addresses of hosts: write [[networks]]"),
+            "{said}"
+        );
+        let with = |at: &str| format!("[[networks]]\nat = \"{at}\"\nprefixes = [\"10.0.0.{}\"]\n", at.len());
+        let hosts = [host(1, "web"), host(2, "db"), host(3, "tor")];
+        let half = read(&(matrix.clone() + &with("web")));
+        let why = half.role(&hosts, &half.inventory(&hosts)).err().unwrap_or_default();
+        assert!(why.contains("host `db` has no address"), "{why}");
+        let whole = read(&(matrix + &with("web") + &with("db")));
+        let inventory = whole.inventory(&hosts);
+        assert!(whole.role(&hosts, &inventory).is_ok());
+        // Racks are the hosts at a router.
+        let at: Vec<_> = inventory.ports().filter(|(_, port)| port.from == NodeId(2)).collect();
+        assert_eq!((at.len(), at[0].1.to), (1, NodeId(3)));
+        assert!(whole.asked_of_hosts().contains("traffic.racks"));
+    }
+
     /// What a router calls its first and second port are the ports to the host and to the core.
     #[test]
     fn routers_tell_of_their_ports() {
@@ -703,7 +766,11 @@ mod tests {
         for (text, change, expected) in [
             (OPENTCP, ("few-flows", "few-flow"), "few-flows"),
             (OPENTCP, ("few-flows", "opentcp1"), "`link.utilization`, which routers tell: write [[routers]]"),
-            (OPENTCP, ("few-flows", "matrix"), "`traffic.racks`, which nobody tells a controller yet"),
+            (
+                OPENTCP,
+                ("few-flows", "matrix"),
+                "`traffic.racks`, and racks are the hosts at a router: write [[routers]]",
+            ),
             (OPENTCP, ("[role]", "[[routers]]\nname = \"r\"\nports = []\n[role]"), "are none"),
             (
                 OPENTCP,

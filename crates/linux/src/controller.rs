@@ -183,7 +183,13 @@ fn agent_file(deployment: &Deployment, number: u32) -> String {
     let scheme = deployment.scheme.def().name;
     let role = match deployment.scheme {
         Scheme::OpenTcp => {
-            format!("\n[role]\ncycle = \"{}\"\n", deployment.interval())
+            let asked: Vec<String> =
+                deployment.asked_of_hosts().iter().map(|name| format!("\"{name}\"")).collect();
+            let statistics = match deployment.asks_for_traffic() {
+                true => format!("statistics = [{}]\n", asked.join(", ")),
+                false => String::new(),
+            };
+            format!("\n[role]\ncycle = \"{}\"\n{statistics}", deployment.interval())
         }
         Scheme::Bas => {
             let params = &deployment.params;

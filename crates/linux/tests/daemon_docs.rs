@@ -95,10 +95,11 @@ fn the_examples_are_valid() {
     for example in [host, router, &format!("{router}\n{snmp}"), &format!("{router}\n{switch}")] {
         agent::parse("docs/agent.toml", example).unwrap_or_else(|errors| panic!("{errors}"));
     }
-    let [oracle, policy, routers, allocator, whatif] = &examples("controller.md")[..] else {
-        panic!("five examples")
+    let [oracle, policy, routers, networks, allocator, whatif] = &examples("controller.md")[..] else {
+        panic!("six examples")
     };
-    for example in [oracle, &format!("{oracle}\n{routers}"), allocator, whatif] {
+    let [routed, placed] = [routers, networks].map(|part| format!("{oracle}\n{part}"));
+    for example in [oracle, &routed, &placed, allocator, whatif] {
         controller::parse("controller.toml", example, &Mine(policy.clone()))
             .unwrap_or_else(|errors| panic!("{errors}"));
     }

@@ -249,12 +249,13 @@ impl Machine {
         let mut events = Vec::new();
         let (mut flows, mut by_flow) = (BTreeMap::new(), BTreeMap::new());
         let bounds = !tunes(self.loaded.deployment.scheme);
+        let comes = bounds || self.loaded.deployment.tells_traffic();
         for connection in &self.connections {
             for end in [FlowEnd::Sender, FlowEnd::Receiver] {
                 let name = (connection.cookie, end);
                 // Once a flow, it is one as long as it lives.
                 let was_flow = connection.carries && self.flows.contains_key(&name);
-                if !was_flow && !is_flow(connection, end, bounds) {
+                if !was_flow && !is_flow(connection, end, bounds, comes) {
                     continue;
                 }
                 let flow = match self.flows.remove(&name) {
@@ -486,7 +487,7 @@ const fn tunes(scheme: Scheme) -> bool {
 }
 
 /// Whether a connection's data at this end of them are a flow. One that is `bounded` has carried more than a first window.
-fn is_flow(connection: &Connection, end: FlowEnd, bounded: bool) -> bool {
+fn is_flow(connection: &Connection, end: FlowEnd, bounded: bool, comes: bool) -> bool {
     let fewest = if bounded { FIRST_SEGMENTS } else { 0 };
     let leaves = !bounded || !connection.remote.0.is_loopback() && connection.remote.0 != connection.local.0;
     connection.carries
@@ -495,7 +496,7 @@ fn is_flow(connection: &Connection, end: FlowEnd, bounded: bool) -> bool {
             FlowEnd::Sender => connection.data_segments > fewest,
             // What only sends needs to hear of no other end.
             FlowEnd::Receiver => {
-                bounded && connection.received > u64::from(fewest) * u64::from(connection.came_mss)
+                comes && connection.received > u64::from(fewest) * u64::from(connection.came_mss)
             }
         }
 }

@@ -78,20 +78,30 @@ impl Network {
         controller::status(&self.state()).unwrap_or_else(|e| panic!("{e}\n{}", self.site.log()))
     }
 
-    /// The router is known, and the policy is about its links, and names these statistics besides: the file of its agent.
-    pub(super) fn with_router(&self, cycle: &str, when: &str, more: &[&str], ports: &str) -> PathBuf {
-        let (folder, secret) = (&self.site.folder, std::str::from_utf8(SECRET).expect("text"));
+    /// The policy has this condition, and names these statistics besides that in it.
+    pub(super) fn ask(&self, cycle: &str, when: &str, more: &[&str]) {
         let named = when.split_once('(').and_then(|(_, rest)| rest.split_once(')')).expect("a statistic").0;
         let names: Vec<String> = [named].iter().chain(more).map(|name| format!("\"{name}\"")).collect();
         let policy = POLICY
             .replace("CYCLE", cycle)
             .replace("\"flows.live\"", &names.join(", "))
             .replace("sum(flows.live) < 50", when);
-        fs::write(folder.join("policy.toml"), policy).expect("written");
-        let number = NUMBER + 1;
-        fs::write(folder.join("hosts"), format!("{NUMBER} a {secret}\n{number} r {secret}-r\n"))
-            .expect("written");
-        write_secret(&folder.join("router.key"), &format!("{secret}-r"));
+        fs::write(self.site.folder.join("policy.toml"), policy).expect("written");
+    }
+
+    /// The router is a host of the controller's: its secret.
+    pub(super) fn add_router(&self) -> String {
+        let (secret, number) = (std::str::from_utf8(SECRET).expect("text"), NUMBER + 1);
+        let hosts = format!("{NUMBER} a {secret}\n{number} r {secret}-r\n");
+        fs::write(self.site.folder.join("hosts"), hosts).expect("written");
+        format!("{secret}-r")
+    }
+
+    /// The policy asks for links, and the router tells of them: the file of its agent.
+    pub(super) fn with_router(&self, cycle: &str, when: &str, more: &[&str], ports: &str) -> PathBuf {
+        let (folder, number) = (&self.site.folder, NUMBER + 1);
+        self.ask(cycle, when, more);
+        write_secret(&folder.join("router.key"), &self.add_router());
         let with_routers = fs::read_to_string(self.file()).expect("read")
             + "[[routers]]\nname = \"r\"\nports = [\"a\", \"b\"]\n";
         fs::write(self.file(), with_routers).expect("written");

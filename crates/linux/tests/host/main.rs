@@ -8,6 +8,6 @@ mod hosts;
 mod machine;
 mod messages;
 mod programs;
-mod sources;
 mod relay;
 mod soak;
+mod sources;

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 
 use super::agent::Agent;
 use super::controller::{Network, write_secret};
-use super::hosts::{B, Hosts, Load, run};
+use super::hosts::{A, B, Hosts, Load, run};
 use super::machine::skip;
 
 /// Of the issue that this is for.
@@ -298,4 +298,35 @@ fn an_snmp_agent_feeds_an_oracle() {
     let why = network.router().ports_silent.unwrap_or_default();
     assert!(why.contains("SNMP at 127.0.0.1:1161"), "{why}");
     assert!(agent.stop().success() && process.stop().success() && router.stop().success(), "{}", site.log());
+}
+
+/// Who sends how much to whom: hosts tell it by address, and the controller knows whose they are.
+#[test]
+fn the_traffic_matrix_decides() {
+    let Some(network) = Network::oracle("the_traffic_matrix_decides", "200ms") else { return };
+    let site = &network.site;
+    network.ask("200ms", "max(traffic.racks) < 5000000.0", &["traffic.hosts"]);
+    let text = fs::read_to_string(network.file()).expect("read");
+    let places = format!(
+        "[[routers]]\nname = \"r\"\nports = [\"a\", \"b\"]\n[[networks]]\nat = \"a\"\nprefixes = [\"{A}\"]\n[[networks]]\nat = \"b\"\n\
+         prefixes = [\"{B}\"]\n"
+    );
+    fs::write(network.file(), text + &places).expect("written");
+    network.add_router();
+    let file = site.folder.join("agent.toml");
+    let text = fs::read_to_string(&file).expect("read");
+    fs::write(&file, text + "statistics = [\"traffic.hosts\"]\n").expect("written");
+    let (agent, process) = (site.start(), network.start());
+    site.until("settings are in force while nothing comes", || network.in_force());
+    let (here, there) = site.hosts.connection();
+    let load = Load::start(there, here);
+    let says = |what: &str| network.status().account.concat().contains(what);
+    site.until("nothing is in force while much comes", || {
+        says("max(traffic.racks) < 5000000.0 does not hold (max(traffic.racks) = ") && !network.in_force()
+    });
+    drop(load);
+    site.until("settings are in force again", || network.in_force());
+    agent.kill();
+    site.until("what nobody tells is no data", || says("there are no data for"));
+    assert!(process.stop().success(), "{}", site.log());
 }

@@ -211,9 +211,9 @@ impl Controller for Agent {
                 self.started_since_report = self.started_since_report.saturating_add(1);
                 self.started_since_cue = self.started_since_cue.saturating_add(1);
             }
-            Observation::FlowStarted(FlowStart { stats, route, .. }) => {
+            Observation::FlowStarted(start) => {
                 if let Some(traffic) = &mut self.traffic {
-                    traffic.begins(stats, route);
+                    traffic.begins(start);
                 }
             }
             Observation::Carried(stats) => {
@@ -243,7 +243,7 @@ impl Controller for Agent {
                 if self.schedule.next <= now {
                     if let Some(traffic) = &mut self.traffic {
                         for report in traffic.reports(now, flows) {
-                            out.send(self.oracle, &Body::Traffic(report));
+                            out.send(self.oracle, &report);
                         }
                     }
                     if self.reports {

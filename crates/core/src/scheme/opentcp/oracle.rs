@@ -7,7 +7,7 @@ use super::condition::Values;
 use super::policy::{Otherwise, Policy, Rule};
 use super::statistic::{PairState, Source, State, Statistic, TRAFFIC_HOSTS, TRAFFIC_RACKS};
 use super::switch::Schedule;
-use super::wire::{self, Body, Columns, Cue, HostReport, PortLink, SwitchReport, TrafficReport};
+use super::wire::{self, Body, Columns, Cue, HostReport, Origin, PortLink, SwitchReport};
 use super::{AGENT, SWITCH, topology};
 use crate::control::{self, Action, Controller, Gauges, Observation, Outbox, Refusal, Subject};
 use crate::id::NodeId;
@@ -85,6 +85,8 @@ impl Told {
     }
 }
 
+/// Hosts, racks or addresses that data of one host come from, at most.
+const MOST_ORIGINS: usize = 100_000;
 /// Renewals within a lease: two of them may be lost.
 const RENEWALS: u64 = 3;
 
@@ -98,7 +100,9 @@ struct Matrix {
     names: Vec<String>,
     rack_of: BTreeMap<NodeId, NodeId>,
     /// By receiver: when its last report came, the number of that, and what has come from each host or rack in kbit/s.
-    heard: BTreeMap<NodeId, (Time, u32, BTreeMap<u32, u32>)>,
+    heard: BTreeMap<NodeId, (Time, u32, BTreeMap<Origin, u32>)>,
+    /// Where addresses are.
+    inventory: Inventory,
 }
 
 /// What several policies say to one agent.
@@ -265,20 +269,30 @@ impl Oracle {
     }
 
     /// Of several reports with one number each adds its rows.
-    fn on_traffic(&mut self, now: Time, node: NodeId, report: &TrafficReport) {
+    fn on_traffic(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        sequence: u32,
+        rows: impl Iterator<Item = (Origin, u32)>,
+    ) {
         let Some(matrix) = &self.matrix else { return };
         let last = matrix.heard.get(&node).map(|(at, sequence, _)| (*at, *sequence));
-        let is_more = last.is_some_and(|(at, last)| self.is_fresh(now, at) && last == report.sequence);
-        if !is_more && !self.is_news(now, last, report.sequence) {
+        let is_more = last.is_some_and(|(at, last)| self.is_fresh(now, at) && last == sequence);
+        if !is_more && !self.is_news(now, last, sequence) {
             return;
         }
         let Some(matrix) = &mut self.matrix else { return };
-        let entry = matrix.heard.entry(node).or_insert((now, report.sequence, BTreeMap::new()));
+        let entry = matrix.heard.entry(node).or_insert((now, sequence, BTreeMap::new()));
         if !is_more {
-            *entry = (now, report.sequence, BTreeMap::new());
+            *entry = (now, sequence, BTreeMap::new());
         }
-        let known = report.rows.iter().filter(|row| (row.from as usize) < matrix.names.len());
-        entry.2.extend(known.map(|row| (row.from, row.rate)));
+        let is_known = |from: &Origin| match from {
+            Origin::Node(node) => node.index() < matrix.names.len(),
+            Origin::Address(address) => matrix.inventory.node_at(*address).is_some(),
+        };
+        let room = MOST_ORIGINS.saturating_sub(entry.2.len());
+        entry.2.extend(rows.filter(|(from, _)| is_known(from)).take(room));
     }
 
     fn decide(&mut self, now: Time, out: &mut Outbox) {
@@ -354,7 +368,8 @@ impl Matrix {
             rack_of.entry(port.from).or_insert(port.to);
         }
         let names = (0..inventory.nodes() as u32).map(|node| inventory.name(NodeId(node)).to_owned());
-        Some(Self { by_host, racks, names: names.collect(), rack_of, heard: BTreeMap::new() })
+        let (names, inventory) = (names.collect(), inventory.clone());
+        Some(Self { by_host, racks, names, rack_of, heard: BTreeMap::new(), inventory })
     }
 
     fn has(&self, node: &NodeId, fresh: impl Fn(&Time) -> bool) -> bool {
@@ -370,22 +385,42 @@ impl Matrix {
             rate: rate as f64 * 1e3,
         };
         let heard = || self.heard.iter().filter(|(_, (at, ..))| fresh(at));
-        let rows = || heard().flat_map(|(to, (_, _, rows))| rows.iter().map(move |row| (row, *to)));
+        let rack = |node: NodeId| self.rack_of.get(&node).map(|rack| rack.0);
+        // A host or rack, as agents tell of them; a host may have several addresses.
+        let node = |from: &Origin| match from {
+            Origin::Node(node) => Some(node.0),
+            Origin::Address(address) => {
+                let host = self.inventory.node_at(*address)?;
+                if self.by_host { Some(host.0) } else { rack(host) }
+            }
+        };
+        let rows = || {
+            let of = |(to, (_, _, told)): (&NodeId, &(Time, u32, BTreeMap<Origin, u32>))| {
+                let mut rows: BTreeMap<u32, u64> = BTreeMap::new();
+                for (from, rate) in told {
+                    if let Some(from) = node(from) {
+                        *rows.entry(from).or_default() += u64::from(*rate);
+                    }
+                }
+                let to = *to;
+                rows.into_iter().map(move |row| (row, to))
+            };
+            heard().flat_map(of)
+        };
         let hosts = match self.by_host {
-            true => rows().map(|((from, rate), to)| pair(*from, to.0, u64::from(*rate))).collect(),
+            true => rows().map(|((from, rate), to)| pair(from, to.0, rate)).collect(),
             false => Vec::new(),
         };
         if !self.racks {
             return (hosts, Vec::new());
         }
-        let rack = |node: NodeId| self.rack_of.get(&node).map(|rack| rack.0);
         let all: BTreeSet<u32> = heard().filter_map(|(node, _)| rack(*node)).collect();
         let mut sums: BTreeMap<(u32, u32), u64> =
             all.iter().flat_map(|from| all.iter().map(move |to| ((*from, *to), 0))).collect();
         for ((from, rate), to) in rows() {
-            let from = if self.by_host { rack(NodeId(*from)) } else { Some(*from) };
+            let from = if self.by_host { rack(NodeId(from)) } else { Some(from) };
             if let (Some(from), Some(to)) = (from, rack(to)) {
-                *sums.entry((from, to)).or_default() += u64::from(*rate);
+                *sums.entry((from, to)).or_default() += rate;
             }
         }
         (hosts, sums.into_iter().map(|((from, to), rate)| pair(from, to, rate)).collect())
@@ -478,7 +513,12 @@ impl Controller for Oracle {
                         self.on_switch(now, message.from, report, also);
                     }
                     Some(Body::Traffic(report)) if self.names.contains_key(&message.from) => {
-                        self.on_traffic(now, message.from, &report);
+                        let rows = report.rows.iter().map(|row| (Origin::Node(NodeId(row.from)), row.rate));
+                        self.on_traffic(now, message.from, report.sequence, rows);
+                    }
+                    Some(Body::TrafficFrom(report)) if self.names.contains_key(&message.from) => {
+                        let rows = report.rows.iter().map(|row| (Origin::Address(row.from), row.rate));
+                        self.on_traffic(now, message.from, report.sequence, rows);
                     }
                     _ => {}
                 }

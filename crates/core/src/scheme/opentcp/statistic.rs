@@ -178,9 +178,9 @@ pub(crate) const LINK_FLOWS: &str = "link.flows";
 /// Switches tell what is at their ports for it, and for all that is of the topology.
 pub(crate) const LINK_CAPACITY: &str = "link.capacity";
 /// Agents tell hosts apart for it.
-pub(super) const TRAFFIC_HOSTS: &str = "traffic.hosts";
+pub(crate) const TRAFFIC_HOSTS: &str = "traffic.hosts";
 /// Agents tell racks apart for it.
-pub(super) const TRAFFIC_RACKS: &str = "traffic.racks";
+pub(crate) const TRAFFIC_RACKS: &str = "traffic.racks";
 
 impl PartialEq for Statistic {
     fn eq(&self, other: &Self) -> bool {

@@ -3,10 +3,13 @@
 //! What is nothing is not sent: a port that a report covers and does not list was idle. A report stands by itself, so
 //! that a lost one costs no more than its own numbers.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use super::statistic::{HostState, LinkState};
 use crate::control::{Message, PortStats};
+use crate::id::NodeId;
 use crate::time::Span;
 use crate::tuning::Tuning;
 use crate::units::Bytes;
@@ -15,6 +18,8 @@ use crate::units::Bytes;
 pub const PORTS_PER_REPORT: usize = 100;
 /// Rows of one report of traffic at most, for the same reason.
 pub const ROWS_PER_REPORT: usize = 150;
+/// Addresses of one report of traffic at most.
+pub const ADDRESSES_PER_REPORT: usize = 60;
 /// Longest lease of a CUE.
 pub(crate) const LONGEST_LEASE: Span = Span::from_secs(7 * 24 * 3600);
 
@@ -31,6 +36,8 @@ pub enum Body {
     SwitchAlso(SwitchReport, Columns),
     /// An agent's part of the traffic matrix.
     Traffic(TrafficReport),
+    /// The same, by the addresses of senders.
+    TrafficFrom(AddressReport),
 }
 
 /// What an agent has measured in a cycle.
@@ -115,6 +122,33 @@ pub struct TrafficRow {
     pub rate: u32,
 }
 
+/// What has come to an agent's host in a cycle, by the addresses of senders.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AddressReport {
+    /// Number of the report, modulo 2^32.
+    pub sequence: u32,
+    /// From whom how much; nothing is told of others.
+    pub rows: Vec<AddressRow>,
+}
+
+/// What has come from one address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AddressRow {
+    /// The sender's.
+    pub from: IpAddr,
+    /// Payload in kbit/s, at least 1.
+    pub rate: u32,
+}
+
+/// Whose data have come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Origin {
+    /// A host's, or those of the hosts at a switch.
+    Node(NodeId),
+    /// Of the host that has the address, as the Oracle knows.
+    Address(IpAddr),
+}
+
 /// A Congestion Update Epistle.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Cue {
@@ -142,6 +176,7 @@ pub fn read(message: &Message) -> Option<Body> {
             report.is_sound() && fits(flows.len()) && fits(links.len())
         }
         Body::Traffic(report) => report.rows.len() <= ROWS_PER_REPORT,
+        Body::TrafficFrom(report) => report.rows.len() <= ADDRESSES_PER_REPORT,
         Body::Host(_) => true,
     };
     is_sound.then_some(body)
@@ -245,7 +280,7 @@ mod tests {
 
     use super::*;
     use crate::control::body;
-    use crate::id::{NodeId, PortId};
+    use crate::id::PortId;
     use crate::scheme::opentcp::DEF;
     use crate::tuning::Variant;
     use crate::units::{Bytes, Rate};
@@ -281,6 +316,7 @@ mod tests {
         let links = vec![PortLink { to: 9, capacity: 1_000_000 }; 43];
         let also = Columns { flows: (0..43).collect(), links };
         let traffic = TrafficReport { sequence: 3, rows: vec![TrafficRow { from: 5, rate: 70_000 }] };
+        let address = AddressRow { from: "2001:db8::1".parse().expect("an address"), rate: 70_000 };
         for body in [
             Body::Cue(cue()),
             Body::Switch(report.clone()),
@@ -288,6 +324,7 @@ mod tests {
             Body::SwitchAlso(report.clone(), also.clone()),
             Body::SwitchAlso(report.clone(), Columns { flows: Vec::new(), ..also.clone() }),
             Body::Traffic(traffic),
+            Body::TrafficFrom(AddressReport { sequence: 3, rows: vec![address; ADDRESSES_PER_REPORT] }),
         ] {
             assert_eq!(said(&body), Some(body));
         }
@@ -301,7 +338,7 @@ mod tests {
     #[test]
     fn what_no_oracle_sends_is_refused() {
         let good = body(&Body::Cue(cue()));
-        let unknown = [&[5], &good[1..]].concat();
+        let unknown = [&[6], &good[1..]].concat();
         for wrong in [good[..good.len() - 1].to_vec(), [&good[..], &[0]].concat(), unknown] {
             assert_eq!(read(&message(wrong)), None);
         }
@@ -323,6 +360,9 @@ mod tests {
         }
         let rows = vec![TrafficRow { from: 1, rate: 1 }; ROWS_PER_REPORT + 1];
         assert_eq!(said(&Body::Traffic(TrafficReport { sequence: 0, rows })), None);
+        let row = AddressRow { from: [192, 0, 2, 1].into(), rate: 1 };
+        let rows = vec![row; ADDRESSES_PER_REPORT + 1];
+        assert_eq!(said(&Body::TrafficFrom(AddressReport { sequence: 0, rows })), None);
     }
 
     #[test]
