@@ -1,6 +1,7 @@
 //! The controller as a process of its own, and the agent that it decides for.
 
 use std::fs;
+use std::io::Write as _;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -361,6 +362,41 @@ fn an_allocator_shares_a_link_among_flows_of_a_host() {
     network.site.assert_own("stopped");
     drop(loads);
     network.site.assert_settings(&settings, "stopped");
+}
+
+/// What a host measures of 3,000 flows does not fit into one datagram. All are told of, and bounded.
+#[test]
+fn an_allocator_shares_a_link_among_three_thousand_flows() {
+    const FLOWS: usize = 3000;
+    let test = "an_allocator_shares_a_link_among_three_thousand_flows";
+    let Some(network) = Network::allocator(test, DOMAIN) else { return };
+    run(&format!("prlimit --pid {} --nofile=16384", std::process::id()));
+    let peers = Hosts::listen(&network.site.hosts.b);
+    let (agent, process) = (network.site.start(), network.start());
+    let all: Vec<_> = (0..FLOWS).map(|_| network.site.hosts.connection_by(&peers)).collect();
+    for (here, _) in &all {
+        let mut here = here;
+        // More than the first segments.
+        here.write_all(&[0; 20_000]).expect("room");
+    }
+    let paced = || network.site.look().iter().filter(|one| one.pacing_rate.is_some()).count();
+    let until = |what: &str, count: usize| {
+        let begin = Instant::now();
+        while paced() != count {
+            assert!(begin.elapsed() < Duration::from_secs(30), "{what}: {}\n{}", paced(), network.status());
+            thread::sleep(Duration::from_millis(100));
+        }
+        println!("{what}: {:?}", begin.elapsed());
+    };
+    until("all are paced", FLOWS);
+    // One that begins anew knows none of them, so that the host tells where each goes.
+    process.kill();
+    until("all are let go", 0);
+    let process = network.start();
+    until("all are paced again", FLOWS);
+    assert_eq!(network.site.status().send_errors, 0);
+    drop(all);
+    assert!(agent.stop().success() && process.stop().success(), "{}", network.site.log());
 }
 
 /// nginx serves h2load under BAS, as without.
