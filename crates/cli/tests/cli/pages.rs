@@ -14,8 +14,11 @@ use crate::program::{Ended, Scratch, copy_program, ended, no_lab, skip};
 /// What of the pages is not run, and why. All else is.
 const LEFT_OUT: &[(&str, &str)] = &[
     ("cargo install --path crates/cli", "the program under test is where cargo would put it"),
-    ("systemctl enable --now bandmaster-agent", "no service manager: the unit's ExecStart is run"),
-    ("systemctl enable --now bandmaster-controller", "no service manager: the unit's ExecStart is run"),
+    ("systemctl enable --now bandmaster-agent", "no service manager: what the unit says is run, as its user"),
+    (
+        "systemctl enable --now bandmaster-controller",
+        "no service manager: what the unit says is run, as its user",
+    ),
     ("systemctl reload bandmaster-controller", "no service manager: SIGHUP is sent"),
     ("journalctl -u bandmaster-agent", "no journal"),
     ("journalctl -u bandmaster-controller", "no journal"),
@@ -128,7 +131,7 @@ impl Machines {
             skip(test, why);
             return None;
         }
-        for program in ["ip", "unshare", "nsenter", "curl", "systemd-sysusers"] {
+        for program in ["ip", "unshare", "nsenter", "setpriv", "curl", "systemd-sysusers"] {
             if Command::new(program)
                 .arg("--version")
                 .stdout(Stdio::null())
@@ -318,7 +321,9 @@ impl Machines {
                 let file = self.run(0, "cat /mnt/home/first/controller.toml").stdout;
                 let of_service = |line: &&str| !line.starts_with("state-directory");
                 let file: Vec<&str> = file.lines().filter(of_service).collect();
+                // `hosts` belongs to the group of its folder, as one that `enroll` makes there.
                 self.run(0, "cp -p /mnt/home/first/hosts /mnt/home/first/mine.toml /etc/bandmaster/");
+                self.run(0, "chgrp bandmaster /etc/bandmaster/hosts");
                 let file = file.join("\n").replace("[role]", "metrics = \"127.0.0.1:9466\"\n[role]");
                 self.write("/etc/bandmaster/controller.toml", &file);
                 self.unit(0, "controller");
@@ -334,15 +339,24 @@ impl Machines {
         }
     }
 
+    /// Starts what a unit starts: with its user, its capabilities and its state directory.
     fn unit(&mut self, at: usize, what: &'static str) {
         let unit = self.run(at, &format!("cat /etc/systemd/system/bandmaster-{what}.service")).stdout;
-        for key in ["ExecStartPre=", "ExecStart="] {
-            let line = unit.lines().find_map(|line| line.strip_prefix(key)).expect("a command");
-            match key {
-                "ExecStart=" => self.start(at, what, line),
-                _ => drop(self.run(at, line)),
-            }
-        }
+        let value = |key: &str| {
+            let value = unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+            value.unwrap_or_default().to_owned()
+        };
+        let user = value("User");
+        let state = value("StateDirectory");
+        self.run(at, &format!("install -d -o {user} -g {user} -m 750 /var/lib/{state}"));
+        let capabilities = value("AmbientCapabilities").to_lowercase().replace("cap_", "+").replace(' ', ",");
+        let capabilities = format!("-all,{capabilities}");
+        let capabilities = capabilities.trim_end_matches(',');
+        let privileges = format!(
+            "setpriv --reuid={user} --regid={user} --clear-groups --inh-caps={capabilities} --ambient-caps={capabilities}"
+        );
+        self.run(at, &format!("{privileges} {}", value("ExecStartPre")));
+        self.start(at, what, &format!("{privileges} {}", value("ExecStart")));
     }
 
     /// Files and lines of a page in their order, then the commands of its sentences and tables.
