@@ -164,7 +164,7 @@ impl Line {
     /// The message in a datagram of the peer.
     ///
     /// # Errors
-    /// What is false or was heard before; then nothing has changed.
+    /// What is false, was heard before or was overtaken; then nothing has changed.
     pub fn open(&mut self, bytes: &[u8]) -> Result<Message, Forged> {
         let version = *bytes.first().ok_or(Forged::Length)?;
         if version != VERSION {
