@@ -1200,6 +1200,11 @@ fn traffic() {
         ),
         (
             "congestion-control = \"newreno\"",
+            "loss-detection = \"rack\"\nsack = false",
+            "x.toml:36:18: error: tcp.loss-detection: \"rack\" needs selective acknowledgements; leave `sack = false` out",
+        ),
+        (
+            "congestion-control = \"newreno\"",
             "mss = \"63B\"",
             "x.toml:36:7: error: tcp.mss: \"63B\" is not from 64B to 65000B",
         ),
@@ -1224,7 +1229,7 @@ fn traffic() {
             "to = \"server\"\ntcp = { scak = false }",
             "x.toml:42:9: error: flows.uploads.tcp: unknown key `scak` in [tcp]; did you mean `sack`? \
              allowed: congestion-control, mss, initial-window, sack, timestamps, aligned-options, window-scaling, \
-             delayed-ack, delayed-ack-timeout, quick-acks, limited-transmit, recovery, rack-tlp, mark-reduction, flight-size, \
+             delayed-ack, delayed-ack-timeout, quick-acks, limited-transmit, recovery, loss-detection, rack-tlp, mark-reduction, flight-size, \
              partial-ack-sends, impatient-timer, byte-counting, cwnd-validation, rtt-samples, initial-rto, min-rto, \
              rto-floor, timer-tick, max-rto, receive-buffer, read-rate, ecn, pacing, pacing-gain-slow-start, pacing-gain, idle-restart, cwnd-clamp, hystart, \
              fast-convergence, ack-at-window-end",

@@ -17,6 +17,8 @@ pub(crate) enum Event {
     Processed(u32),
     /// Retransmission or persist timer of TCP flow `.0`.
     Retransmit(u32),
+    /// Reordering timer of TCP flow `.0` (RFC 8985).
+    Reordering(u32),
     /// Delayed acknowledgement of TCP flow `.0`.
     DelayedAck(u32),
     /// Pacing of TCP flow `.0` lets a segment go.

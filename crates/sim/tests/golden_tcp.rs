@@ -76,6 +76,60 @@ fn rescue_shows_what_else_was_lost() {
     trace.assert_complete(19 * MSS);
 }
 
+/// RFC 8985 section 6.2, step 5: a retransmission is lost when something sent after it is delivered. Here that is
+/// new data. RFC 6675 waits for the timer.
+#[test]
+fn a_lost_retransmission_is_found_by_time() {
+    let rules = [("lost-again-rfc6675", NO_QUEUE), ("lost-again-rack", RACK)];
+    let [counts, times] =
+        rules.map(|(name, tcp)| Case { tcp, drops: &[5, 17], ..Case::new(name) }.size("30000B").check());
+    assert_eq!([&counts, &times].map(|trace| trace.metric("rtos")), [1.0, 0.0]);
+    let sent = |trace: &Trace| trace.data().filter(|r| r.seq == 4 * MSS).map(|r| r.at).collect::<Vec<_>>();
+    let [slow, fast] = [&counts, &times].map(sent);
+    assert_eq!((slow.len(), fast.len()), (3, 3));
+    let later = times.data().find(|r| r.at > fast[1] && r.seq > 4 * MSS).expect("new data");
+    let tells = |ack: &&Row| ack.sack.iter().any(|&(start, end)| start <= later.seq && later.seq < end);
+    let told = times.acks().find(tells).expect("its SACK");
+    assert!((fast[2] - told.at).abs() < 0.001, "{} ms, not at {told:?}", fast[2]);
+    assert!(slow[2] > fast[2] + 150.0, "{} ms by the timer", slow[2]);
+    times.assert_complete(30 * MSS);
+}
+
+/// RFC 8985 section 6.2, steps 4 and 5: two SACKed segments above a hole are too few, so that it may still arrive for a quarter of the
+/// least round-trip time. RFC 6675 waits for the timer.
+#[test]
+fn the_reordering_timer_finds_a_loss_near_the_tail() {
+    let trace = Case { tcp: RACK, drops: &[8], ..Case::new("rack-reordering") }.size("10000B").check();
+    let again = trace.retransmissions();
+    assert_eq!(again.iter().map(|r| r.seq / MSS).collect::<Vec<_>>(), [7]);
+    assert_eq!(trace.metric("rtos"), 0.0);
+    // Ten segments go out together: each is sent when the handshake ends.
+    let open = trace.acks().next().expect("a SYN-ACK").at;
+    let latest = trace.acks().filter(|a| a.at < again[0].at).last().expect("acknowledgements");
+    // The SYN's round trip is the least; timestamps are whole microseconds.
+    let deadline = open + (latest.at - open) + open / 4.0;
+    assert!((again[0].at - deadline).abs() < 0.01, "{:?}, not {deadline} ms", again[0]);
+    trace.assert_complete(10 * MSS);
+}
+
+/// RFC 8985 section 6.3: after a timeout the first segment is lost, and what was sent more than a round trip ago. RFC 5681 section
+/// 4.3: when the retransmission of a timeout is lost, the window falls once more.
+#[test]
+fn a_retransmission_lost_after_a_timeout_lowers_the_window_again() {
+    // All ten are lost; of the two that the first acknowledgement after the timeout lets go, the first again.
+    let drops = &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12];
+    let rules = [("timeout-lost-again-rfc6675", NO_QUEUE), ("timeout-lost-again-rack", RACK)];
+    let [counts, times] =
+        rules.map(|(name, tcp)| Case { tcp, drops, ..Case::new(name) }.size("30000B").check());
+    assert_eq!([&counts, &times].map(|trace| trace.metric("rtos")), [2.0, 1.0]);
+    let again: Vec<&Row> = times.retransmissions().into_iter().filter(|r| r.seq == MSS).collect();
+    assert_eq!(again.len(), 2);
+    let told = times.acks().find(|a| !a.sack.is_empty()).expect("a SACK");
+    assert!((again[1].at - told.at).abs() < 0.001, "{:?}, not at {told:?}", again[1]);
+    assert_eq!(told.cwnd, 2.0, "half of what is in flight, two segments at least: {told:?}");
+    times.assert_complete(30 * MSS);
+}
+
 /// `quick-acks`: the first segments are acknowledged at once, later ones every other.
 #[test]
 fn quick_acks_come_at_once() {
@@ -681,6 +735,7 @@ const RED: &str = "host-queue = { discipline = \"red\", min-th = \"2pkt\", max-t
 
 /// A window that the link holds without a queue: segments leave when ACKs come.
 const NO_QUEUE: &str = "cwnd-clamp = \"10pkt\"";
+const RACK: &str = "cwnd-clamp = \"10pkt\"\nloss-detection = \"rack\"";
 /// RFC 6298 as written: the timeout is at least a second.
 const RFC_RTO: &str = "min-rto = \"1s\"\nrto-floor = \"rto\"";
 

@@ -49,6 +49,16 @@ choice! {
         RoundRobin = "round-robin",
     }
 
+    /// How losses are found, with selective acknowledgements.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum LossDetection {
+        /// RFC 6675: a segment below three SACKed ones is lost, once.
+        Rfc6675 = "rfc6675",
+        /// RFC 8985: a segment sent before one that was delivered is lost, as often as it is sent (Linux).
+        Rack = "rack",
+    }
+
     /// How the window falls in fast recovery.
     #[derive(serde::Serialize)]
     #[serde(rename_all = "kebab-case")]

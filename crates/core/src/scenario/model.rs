@@ -1,8 +1,8 @@
 //! The valid, complete description of an experiment.
 
 use super::choices::{
-    FlightSize, MarkReduction, Pairing, ReceiveWindow, RecordDetail, Recovery, RtoFloor, RttSamples,
-    Scheduler,
+    FlightSize, LossDetection, MarkReduction, Pairing, ReceiveWindow, RecordDetail, Recovery, RtoFloor,
+    RttSamples, Scheduler,
 };
 use super::listed::FlowList;
 use crate::id::{NodeId, PortId};
@@ -337,7 +337,9 @@ pub struct TcpSettings {
     pub limited_transmit: bool,
     /// How the window falls in fast recovery.
     pub recovery: Recovery,
-    /// RFC 8985, in the lab only.
+    /// How losses are found.
+    pub loss_detection: LossDetection,
+    /// RFC 8985's tail-loss probes, in the lab only; before Linux 6.17 also its loss detection.
     pub rack_tlp: bool,
     /// How the window falls after an ECN echo.
     pub mark_reduction: MarkReduction,
@@ -410,6 +412,7 @@ impl Default for TcpSettings {
             quick_acks: 0,
             limited_transmit: true,
             recovery: Recovery::Prr,
+            loss_detection: LossDetection::Rfc6675,
             rack_tlp: true,
             mark_reduction: MarkReduction::AtOnce,
             flight_size: FlightSize::Outstanding,

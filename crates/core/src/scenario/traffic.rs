@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::arrivals;
-use super::choices::{Pairing, StartPer};
+use super::choices::{LossDetection, Pairing, StartPer};
 use super::exchange;
 use super::keys;
 use super::listed;
@@ -429,6 +429,11 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         let message = "\"dctcp\" lives on marks, which ECN carries";
         reader.fail_key_with(section, "congestion-control", message, "write `ecn = true` beside it");
     }
+    let loss_detection = section.choice("loss-detection");
+    if loss_detection == Some(LossDetection::Rack) && section.bool("sack") == Some(false) {
+        let message = "\"rack\" needs selective acknowledgements";
+        reader.fail_key_with(section, "loss-detection", message, "leave `sack = false` out");
+    }
     let read_rate = match section.rate("read-rate") {
         Some(rate) if rate == Rate::ZERO => {
             reader.fail_key(section, "read-rate", "\"0bit\" would never read; leave it out to read at once");
@@ -462,6 +467,7 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         quick_acks: quick_acks?,
         limited_transmit: section.bool("limited-transmit")?,
         recovery: section.choice("recovery")?,
+        loss_detection: loss_detection?,
         rack_tlp: section.bool("rack-tlp")?,
         mark_reduction: section.choice("mark-reduction")?,
         partial_ack_sends: section.bool("partial-ack-sends")?,

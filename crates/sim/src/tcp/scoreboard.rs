@@ -138,6 +138,33 @@ impl Scoreboard {
         self.known().mark_lost(una, una, una + 1, mss);
     }
 
+    /// Whether the segment at a place was SACKed.
+    pub(super) fn is_sacked(&self, at: usize) -> bool {
+        self.state(at) & segment::SACKED != 0
+    }
+
+    /// Whether the segment at a place has been sent again.
+    pub(super) fn is_retransmitted(&self, at: usize) -> bool {
+        self.state(at) & segment::RETRANSMITTED != 0
+    }
+
+    /// Whether the segment at a place was SACKed, or is lost and has not been sent again.
+    pub(super) fn is_settled(&self, at: usize) -> bool {
+        let state = self.state(at);
+        state & segment::SACKED != 0 || state & (segment::LOST | segment::RETRANSMITTED) == segment::LOST
+    }
+
+    fn state(&self, at: usize) -> u8 {
+        self.known.as_ref().and_then(|known| known.queue.get(at)).copied().unwrap_or_default()
+    }
+
+    /// Marks the segment at a place lost, again if it has been sent again.
+    pub(super) fn mark_lost_at(&mut self, at: usize) {
+        if !self.is_settled(at) {
+            self.known().mark_lost_at(at);
+        }
+    }
+
     /// After a timeout: everything up to `next` that is not SACKed is lost and has not been sent again.
     pub(super) fn mark_all_lost(&mut self, next: u64) {
         self.known().mark_all_lost(next);
@@ -282,6 +309,14 @@ impl Known {
             }
         }
         self.search_from = self.search_from.min(from as u32);
+    }
+
+    fn mark_lost_at(&mut self, at: usize) {
+        self.forget(self.queue[at]);
+        self.queue[at] = segment::LOST;
+        self.lost += 1;
+        self.lost_pending += 1;
+        self.search_from = self.search_from.min(at as u32);
     }
 
     fn mark_all_lost(&mut self, next: u64) {
@@ -431,6 +466,13 @@ mod tests {
             }
         }
 
+        /// RFC 8985: a segment is lost, and may be lost again once it has been sent again.
+        fn mark_lost_at(&mut self, at: usize) {
+            if !self.segments[at].is_sacked {
+                self.segments[at] = Segment { is_lost: true, ..Segment::default() };
+            }
+        }
+
         /// SetPipe: what is neither SACKed nor lost, and what was sent again.
         fn pipe(&self) -> u32 {
             self.count(|s| !s.is_sacked && !s.is_lost) + self.count(|s| s.is_sent_again)
@@ -477,7 +519,7 @@ mod tests {
             let (mut model, mut board) = (Model::default(), Scoreboard::default());
             for step in 0..120 {
                 let outstanding = model.segments.len();
-                match below(9) {
+                match below(10) {
                     0 | 1 => {
                         for _ in 0..=below(5) {
                             model.segments.push(Segment::default());
@@ -509,6 +551,11 @@ mod tests {
                         let (rescue, expected) = (board.take_rescue(), model.take_rescue());
                         assert_eq!(rescue, expected, "seed {seed}, step {step}");
                         taken[2] += u32::from(rescue.is_some());
+                    }
+                    9 if outstanding > 0 => {
+                        let at = below(outstanding);
+                        model.mark_lost_at(at);
+                        board.mark_lost_at(at);
                     }
                     8 if below(4) == 0 => {
                         model.mark_all_lost();

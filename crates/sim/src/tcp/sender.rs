@@ -4,14 +4,16 @@
 //! RFC 6582's window inflation in terms of data in flight.
 
 mod pacing;
+mod rack;
 mod recovery;
 
 use std::collections::VecDeque;
 
-use bandmaster_core::scenario::{Recovery, RttSamples, TcpSettings};
+use bandmaster_core::scenario::{LossDetection, Recovery, RttSamples, TcpSettings};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Rate};
 
+use self::rack::{Found, Rack};
 use self::recovery::{Progress, Prr};
 use super::cc::{self, AckInfo, CongestionControl, Echo, FastRecovery, Window};
 use super::multipath::Share;
@@ -123,14 +125,20 @@ struct Steering {
     sent: VecDeque<Time>,
     /// A subflow of multipath TCP gets its data from here.
     share: Option<Share>,
+    /// Losses are found by time.
+    rack: Option<Box<Rack>>,
 }
 
 impl Sender {
     pub(crate) fn new(flow: u32, route: u32, size: Option<u64>, settings: &TcpSettings) -> Self {
         let mss = settings.mss.get();
+        let by_time = settings.loss_detection == LossDetection::Rack && settings.sack;
+        let steering =
+            by_time.then(|| Box::new(Steering { rack: Some(Box::default()), ..Steering::default() }));
         Self {
             flow,
             route,
+            steering,
             limit: size.unwrap_or(u64::MAX),
             closing: size.is_some(),
             window: Window { cwnd: u64::from(settings.initial_window) * mss, ssthresh: u64::MAX },
@@ -141,8 +149,9 @@ impl Sender {
 
     /// A subflow of multipath TCP: data comes by [`Sender::push_data`].
     pub(crate) fn subflow(flow: u32, route: u32, share: Share, settings: &TcpSettings) -> Self {
-        let steering = Steering { share: Some(share), ..Steering::default() };
-        Self { limit: 0, steering: Some(Box::new(steering)), ..Self::new(flow, route, None, settings) }
+        let mut subflow = Self { limit: 0, ..Self::new(flow, route, None, settings) };
+        subflow.steering.get_or_insert_default().share = Some(share);
+        subflow
     }
 
     fn share(&self) -> Option<Share> {
@@ -329,7 +338,7 @@ impl Sender {
         let (sample, repairs) = if advanced > 0 { self.advance(packet, profile, net) } else { (None, false) };
         let sacked_before = self.board.sacked;
         if packet.sack_count > 0 {
-            self.take_sacks(packet, profile);
+            self.take_sacks(packet, profile, net.now);
         }
         if advanced > 0 {
             self.duplicates = 0;
@@ -345,7 +354,10 @@ impl Sender {
         }
         let newly_delivered = self.delivered_segments().wrapping_sub(before);
         let lost_before = self.board.lost();
-        if profile.settings.sack {
+        let mut found = Found::default();
+        if self.has_rack() {
+            found = self.find_losses_by_news(profile, net);
+        } else if profile.settings.sack {
             self.board.mark_lost_by_sack(profile.mss);
         }
         if profile.settings.ecn
@@ -361,12 +373,17 @@ impl Sender {
             && self.board.una < self.recovery_point
             && self.fast_recovery() != FastRecovery::UntilProgress;
         self.update_state(advanced > 0, profile, net);
+        // RFC 5681 section 4.3: the loss of a retransmission is another sign of congestion; Linux lowers the window for it after a
+        // timeout.
+        if found.retransmission && self.state == State::Loss {
+            self.enter_recovery(profile, net);
+        }
         let is_ns3 = profile.settings.recovery == Recovery::PrrNs3;
         // Where ns-3 neither grows nor restarts the timer.
         let is_disordered = is_duplicate && self.state == State::Open && is_ns3;
         if self.state == State::Recovery {
             if profile.settings.recovery != Recovery::Rfc6675 {
-                let is_safe = advanced > 0 && self.board.lost() <= lost_before;
+                let is_safe = advanced > 0 && self.board.lost() <= lost_before && !found.any;
                 let progress = Progress { is_safe, repairs };
                 self.apply_prr(newly_delivered, progress, profile);
                 if is_ns3 && is_partial && is_duplicate {
@@ -539,6 +556,10 @@ impl Sender {
         // Only the last segment (and a FIN by itself) may be short.
         let segments =
             if packet.ack == self.next { self.board.outstanding() } else { (acked / profile.mss) as u32 };
+        self.note_delivered(0, segments as usize, profile, net.now);
+        if let Some(rack) = self.rack() {
+            rack.forget(segments as usize);
+        }
         let any_retransmitted = self.board.acknowledge(packet.ack, segments, profile.settings.sack);
         if profile.settings.timestamps {
             let sample = (packet.ts_echo != 0).then(|| self.take_sample(packet, profile, net));
@@ -583,16 +604,22 @@ impl Sender {
 
     fn add_sample(&mut self, sample: Span, profile: &Profile) {
         self.rtt.add(sample);
+        if let Some(rack) = self.rack() {
+            rack.add_sample(sample);
+        }
         if profile.has_schemes {
             self.steering.get_or_insert_default().range.add(sample);
         }
     }
 
-    fn take_sacks(&mut self, packet: &Packet, profile: &Profile) {
+    fn take_sacks(&mut self, packet: &Packet, profile: &Profile, now: Time) {
         for &(offset, len) in &packet.sack[..usize::from(packet.sack_count)] {
             let start = (packet.ack + u64::from(offset)).max(self.board.una);
             let end = (start + u64::from(len)).min(self.next);
             if start < end {
+                let place = |offset: u64| ((offset - self.board.una) / profile.mss) as usize;
+                let (from, to) = (place(start), place(end + profile.mss - 1));
+                self.note_delivered(from, to, profile, now);
                 let keeps_resent = profile.settings.recovery == Recovery::PrrNs3;
                 self.board.sack(start, end, profile.mss, keeps_resent);
             }
@@ -684,6 +711,9 @@ impl Sender {
         let width = if profile.is_multipath && len > 0 { profile.mss } else { len };
         self.next += width + u64::from(last);
         self.board.push();
+        if let Some(rack) = self.rack() {
+            rack.push(net.now);
+        }
         self.counters.segments += 1;
         self.prr.out = self.prr.out.wrapping_add(1);
         net.note_window(self.window.cwnd / profile.mss);
@@ -707,13 +737,17 @@ impl Sender {
         }
         // RFC 3168 section 6.1.5: retransmissions are not ECT.
         packet.tos = profile.tos;
+        if let Some(rack) = self.rack() {
+            rack.resend(at, net.now);
+        }
         self.timed = Timed::default();
         self.counters.segments += 1;
         self.counters.retransmits += 1;
         self.prr.out = self.prr.out.wrapping_add(1);
         net.note_window(self.window.cwnd / profile.mss);
         net.send(packet);
-        if !self.retransmit.is_set() {
+        // With RFC 8985, as Linux: the first segment gets a whole timeout again.
+        if !self.retransmit.is_set() || at == 0 && self.has_rack() {
             self.arm_timer(profile, net);
         }
         self.charge_pace(&packet, profile, net);

@@ -5,8 +5,8 @@ use crate::control::Protocol;
 use crate::file::{Selector, Shape, TableDef};
 use crate::params::{Choice, Kind, keys};
 use crate::scenario::choices::{
-    FlightSize, MarkReduction, Pairing, ReceiveWindow, Recovery, RtoFloor, RttSamples, ScheduleKind,
-    Scheduler, StartPer,
+    FlightSize, LossDetection, MarkReduction, Pairing, ReceiveWindow, Recovery, RtoFloor, RttSamples,
+    ScheduleKind, Scheduler, StartPer,
 };
 
 /// `[tcp]`, and `tcp` of a flow. Defaults are those of [`super::TcpSettings`].
@@ -40,8 +40,11 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         /// How the window falls in fast recovery: by proportional rate reduction, by that as ns-3.37 computes it,
         /// or at once to ssthresh
         "recovery": Recovery::KIND, default "prr", from "RFC 9937, Linux";
-        /// What the kernel of the lab does beside the simulator's TCP: RACK and tail-loss probes; off: as the
-        /// simulator does without them
+        /// How losses are found: by three SACKed segments above, or by a segment sent later that was delivered,
+        /// retransmissions too; Linux from 6.17 on knows only the latter
+        "loss-detection": LossDetection::KIND, default "rfc6675", from "RFC 6675, 8985";
+        /// The lab's kernel sends tail-loss probes, and finds losses as RFC 8985 does. Off: no probes, and kernels
+        /// before 6.17 find losses as `loss-detection` says. The simulator sends no probes
         "rack-tlp": Kind::Bool, default "true", from "RFC 8985, Linux";
         /// How the window falls after an ECN echo: at once to ssthresh, or by proportional rate reduction
         /// (Linux, ns-3)

@@ -121,6 +121,8 @@ impl Sender {
             _ if self.control.as_ref().is_some_and(|control| control.halves_outstanding()) => {
                 self.board.outstanding()
             }
+            // After a timeout most of it is known to be lost.
+            _ if self.state == State::Loss && self.has_rack() => self.board.pipe(self.board.sacked),
             FlightSize::Outstanding => self.board.outstanding().saturating_sub(self.board.sacked),
             FlightSize::Pipe => self.board.pipe(self.board.sacked),
         };
@@ -160,7 +162,8 @@ impl Sender {
         }
         match self.state {
             State::Open => {
-                let duplicates = u32::from(self.duplicates) >= DUP_THRESH && !self.board.is_empty();
+                let duplicates =
+                    u32::from(self.duplicates) >= DUP_THRESH && !self.board.is_empty() && !self.has_rack();
                 // RFC 6582 section 3.2 step 1: duplicates of an old recovery do not start a new one.
                 let stale = !profile.settings.sack
                     && self.board.una <= self.recovery_point
@@ -203,12 +206,17 @@ impl Sender {
 
     /// The window falls to a segment; what is outstanding is to be sent again, as acknowledgements allow.
     pub(super) fn start_over(&mut self, profile: &Profile, net: &mut Net) {
-        self.window.cwnd = profile.mss;
         self.end_reduction();
         self.state = State::Loss;
         self.recovery_point = self.next;
         self.timed = Timed::default();
-        self.board.mark_all_lost(self.next);
+        if self.has_rack() {
+            self.mark_overdue(net.now);
+        } else {
+            self.board.mark_all_lost(self.next);
+        }
+        // What is not lost is still in flight (Linux).
+        self.window.cwnd = (u64::from(self.in_flight(&profile.settings)) + 1) * profile.mss;
         self.retransmit_next(profile, net);
         self.arm_timer(profile, net);
     }
@@ -262,7 +270,7 @@ impl Sender {
 
     /// RFC 6675 NextSeg rules 3 and 4: in recovery, with nothing new to send, a segment not known to have arrived.
     pub(super) fn retransmit_speculatively(&mut self, profile: &Profile, net: &mut Net) -> bool {
-        if self.state != State::Recovery || !profile.settings.sack {
+        if self.state != State::Recovery || !profile.settings.sack || self.has_rack() {
             return false;
         }
         let mut found = self.board.take_unknown(profile.mss);

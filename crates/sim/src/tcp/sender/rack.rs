@@ -1,0 +1,184 @@
+//! Losses found by time (RFC 8985 section 6): a segment is lost once one that was sent after it has been delivered.
+//!
+//! As in Linux, timestamps are not asked whether a retransmission or its original was delivered (section 6.2, step 2, condition
+//! 1), only whether a round trip has passed since (condition 2). DSACK, which the simulator lacks, would widen the window.
+
+use std::collections::VecDeque;
+
+use bandmaster_core::scenario::Recovery;
+use bandmaster_core::time::{Span, Time};
+
+use super::recovery::Progress;
+use super::{Sender, State};
+use crate::events::Event;
+use crate::net::{Net, Timer};
+use crate::tcp::Profile;
+use crate::tcp::rtt::RttRange;
+use crate::tcp::scoreboard::DUP_THRESH;
+
+/// What Linux adds to the reordering timer (its `TCP_TIMEOUT_MIN_US`), where timers have ticks.
+const LEAST_TIMER: Span = Span::from_millis(2);
+
+#[derive(Default)]
+pub(super) struct Rack {
+    /// When each outstanding segment was last sent.
+    sent: VecDeque<Time>,
+    /// Of the segment sent last among those delivered: when, and its end (RACK.xmit_ts, RACK.end_seq).
+    latest: (Time, u64),
+    /// Round-trip time of the segment delivered last (RACK.rtt).
+    rtt: Span,
+    range: RttRange,
+    /// End of the highest segment delivered (RACK.fack).
+    highest: u64,
+    is_reordered: bool,
+    /// Something was delivered since losses were last looked for.
+    has_news: bool,
+    timer: Timer,
+}
+
+/// What a look for losses has found.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Found {
+    pub(super) any: bool,
+    /// A retransmission was lost.
+    pub(super) retransmission: bool,
+}
+
+impl Rack {
+    pub(super) fn add_sample(&mut self, sample: Span) {
+        self.range.add(sample);
+    }
+
+    pub(super) fn push(&mut self, now: Time) {
+        self.sent.push_back(now);
+    }
+
+    pub(super) fn resend(&mut self, at: usize, now: Time) {
+        self.sent[at] = now;
+    }
+
+    pub(super) fn forget(&mut self, segments: usize) {
+        self.sent.drain(..segments.min(self.sent.len()));
+    }
+
+    /// Steps 2 and 3 for a segment that is newly acknowledged or SACKed.
+    fn deliver(&mut self, at: usize, end: u64, is_resent: bool, now: Time) {
+        if !is_resent && end < self.highest {
+            self.is_reordered = true;
+        }
+        self.highest = self.highest.max(end);
+        let rtt = now.since(self.sent[at]);
+        if is_resent && self.range.min().is_some_and(|min| rtt < min) {
+            // The original has arrived.
+            return;
+        }
+        self.has_news = true;
+        self.rtt = rtt;
+        self.latest = self.latest.max((self.sent[at], end));
+    }
+}
+
+impl Sender {
+    pub(super) fn rack(&mut self) -> Option<&mut Rack> {
+        self.steering.as_mut()?.rack.as_deref_mut()
+    }
+
+    pub(super) fn has_rack(&self) -> bool {
+        self.steering.as_ref().is_some_and(|steering| steering.rack.is_some())
+    }
+
+    /// The outstanding segments at places `from` to `to` have been delivered, unless that was known.
+    pub(super) fn note_delivered(&mut self, from: usize, to: usize, profile: &Profile, now: Time) {
+        let Some(rack) = self.steering.as_mut().and_then(|steering| steering.rack.as_deref_mut()) else {
+            return;
+        };
+        for at in from..to.min(rack.sent.len()) {
+            if !self.board.is_sacked(at) {
+                let end = self.board.una + (at as u64 + 1) * profile.mss;
+                rack.deliver(at, end, self.board.is_retransmitted(at), now);
+            }
+        }
+    }
+
+    /// Step 4: how much later than a segment sent after it one may still arrive.
+    fn reordering_window(&self, rack: &Rack) -> Span {
+        let in_recovery = matches!(self.state, State::Recovery | State::Loss);
+        if !rack.is_reordered && (in_recovery || self.board.sacked >= DUP_THRESH) {
+            return Span::ZERO;
+        }
+        let quarter = Span::from_nanos(rack.range.min().unwrap_or_default().as_nanos() / 4);
+        quarter.min(self.rtt.srtt().unwrap_or_default())
+    }
+
+    /// Step 5: marks what is lost, and sets the timer for what may be.
+    pub(super) fn find_losses(&mut self, profile: &Profile, net: &mut Net) -> Found {
+        let mut found = Found::default();
+        let Some(mut rack) = self.steering.as_mut().and_then(|steering| steering.rack.take()) else {
+            return found;
+        };
+        let window = self.reordering_window(&rack);
+        let mut longest = None;
+        for (at, sent) in rack.sent.iter().enumerate() {
+            let end = self.board.una + (at as u64 + 1) * profile.mss;
+            if self.board.is_settled(at) || (*sent, end) >= rack.latest {
+                continue;
+            }
+            let deadline = *sent + rack.rtt + window;
+            if deadline <= net.now {
+                found.any = true;
+                found.retransmission |= self.board.is_retransmitted(at);
+                self.board.mark_lost_at(at);
+            } else {
+                longest = longest.max(Some(deadline));
+            }
+        }
+        rack.has_news = false;
+        match (longest, profile.settings.timer_tick) {
+            (None, _) => rack.timer.cancel(),
+            (Some(deadline), None) => rack.timer.set(deadline, Event::Reordering(self.flow), &mut net.events),
+            (Some(deadline), Some(tick)) => {
+                let wait = deadline.since(net.now) + LEAST_TIMER;
+                let end = (net.now + wait.up_to(tick)).up_to(tick);
+                rack.timer.set(end, Event::Reordering(self.flow), &mut net.events);
+            }
+        }
+        self.steering.get_or_insert_default().rack = Some(rack);
+        found
+    }
+
+    /// [`Sender::find_losses`] if something was delivered since the last time.
+    pub(super) fn find_losses_by_news(&mut self, profile: &Profile, net: &mut Net) -> Found {
+        let has_news = self.rack().is_some_and(|rack| rack.has_news);
+        if has_news { self.find_losses(profile, net) } else { Found::default() }
+    }
+
+    pub(crate) fn on_reordering_timer(&mut self, profile: &Profile, net: &mut Net) {
+        let event = Event::Reordering(self.flow);
+        if !self.rack().is_some_and(|rack| rack.timer.fires(event, net)) || !self.is_open() {
+            return;
+        }
+        if !self.find_losses(profile, net).any {
+            return;
+        }
+        if self.state != State::Recovery {
+            self.enter_recovery(profile, net);
+            if profile.settings.recovery != Recovery::Rfc6675 {
+                self.apply_prr(1, Progress::default(), profile);
+            }
+        }
+        self.transmit(profile, net);
+    }
+
+    /// Section 6.3: after a timeout the first segment is lost, and what was sent more than a round trip ago.
+    pub(super) fn mark_overdue(&mut self, now: Time) {
+        let Some(rack) = self.steering.as_mut().and_then(|steering| steering.rack.as_deref_mut()) else {
+            return;
+        };
+        for (at, sent) in rack.sent.iter().enumerate() {
+            if at == 0 || *sent + rack.rtt <= now {
+                self.board.mark_lost_at(at);
+            }
+        }
+        rack.timer.cancel();
+    }
+}
