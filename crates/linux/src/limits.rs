@@ -9,7 +9,7 @@ use bandmaster_core::params::Value;
 use bandmaster_core::qdisc;
 use bandmaster_core::runtime::Host;
 use bandmaster_core::scenario::{
-    FlightSize, Recovery, RtoFloor, RttSamples, Scenario, TcpSettings, Transport,
+    FlightSize, LossDetection, Recovery, RtoFloor, RttSamples, Scenario, TcpSettings, Transport,
 };
 use bandmaster_core::scheme::{Act, SchemeDef};
 use bandmaster_core::time::Span;
@@ -167,7 +167,12 @@ fn check_tcp(group: &str, tcp: &TcpSettings, remarks: &mut Remarks) -> Result<()
     remark(tcp.quick_acks > 0, "quick-acks: Linux chooses how many, up to 16");
     remark(!tcp.limited_transmit, "limited-transmit: Linux always does it");
     remark(tcp.recovery != Recovery::Prr, "recovery: Linux does proportional rate reduction");
-    remark(tcp.rack_tlp, "rack-tlp: Linux finds losses by time and probes for tails, the simulator does not");
+    let by_time = tcp.loss_detection == LossDetection::Rack;
+    remark(
+        !by_time && (tcp.rack_tlp || knows_rack_only(&parameter("kernel.osrelease").unwrap_or_default())),
+        "loss-detection: Linux finds losses by time (RFC 8985); the simulator does with \"rack\"",
+    );
+    remark(tcp.rack_tlp, "rack-tlp: Linux probes for tails, the simulator does not");
     remark(!tcp.aligned_options, "aligned-options: Linux aligns each");
     remark(tcp.flight_size != FlightSize::Outstanding, "flight-size: Linux takes the congestion window");
     remark(tcp.partial_ack_sends, "partial-ack-sends: Linux's window decides");
@@ -188,6 +193,12 @@ fn check_tcp(group: &str, tcp: &TcpSettings, remarks: &mut Remarks) -> Result<()
     let asks = name == "cubic" && tcp.hystart != on;
     remark(asks, "hystart: a setting of the whole machine, which the lab leaves alone");
     Ok(())
+}
+
+/// From 6.17 on the kernel has no other loss detection than RFC 8985's (its commit 1c120191dcec).
+fn knows_rack_only(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|word| word.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(17))
 }
 
 /// The kernel's name of a congestion control.
@@ -238,8 +249,8 @@ fn parameters(tcp: &TcpSettings) -> Vec<(&'static str, String)> {
     let most = tcp.receive_buffer.get().saturating_mul(4).min(1 << 30);
     let mut all = vec![
         ("net.ipv4.tcp_sack", switch(tcp.sack)),
-        // RACK, and what else the kernel has on by itself; tail-loss probes, and early retransmit before them.
-        ("net.ipv4.tcp_recovery", switch(tcp.rack_tlp)),
+        // RACK, which stays on from Linux 6.17 whatever this says; tail-loss probes, and early retransmit before them.
+        ("net.ipv4.tcp_recovery", switch(tcp.rack_tlp || tcp.loss_detection == LossDetection::Rack)),
         ("net.ipv4.tcp_early_retrans", (if tcp.rack_tlp { 3 } else { 0 }).to_string()),
         ("net.ipv4.tcp_timestamps", switch(tcp.timestamps)),
         ("net.ipv4.tcp_window_scaling", switch(tcp.window_scaling)),
@@ -276,4 +287,16 @@ fn open_files() -> usize {
 
 fn missing<T>(what: String) -> Result<T, Error> {
     Err(Error::Missing(what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::knows_rack_only;
+
+    #[test]
+    fn kernels_before_6_17_know_rfc_6675() {
+        let releases = ["5.15.0-91-generic", "6.1.0", "6.16.9", "6.17.0-rc1", "6.18.44", "7.0.0", ""];
+        let expected = [false, false, false, true, true, true, false];
+        assert_eq!(releases.map(knows_rack_only), expected);
+    }
 }
