@@ -159,6 +159,7 @@ fn bodies_of_opentcp() {
                 drop(report.states(&also, |place| place.to_string()));
             }
             Some(wire::Body::Traffic(report)) => drop(report.rows),
+            Some(wire::Body::TrafficFrom(report)) => drop(report.rows),
             Some(wire::Body::Cue(cue)) => {
                 let _ = (cue.lease(), cue.order());
                 for text in &cue.preconditions {
