@@ -115,7 +115,7 @@ static FILE: TableDef = TableDef {
         "routers": Kind::Nested, optional;
         /// The links of the network: of bas, and for `controller whatif`
         "links": Kind::Nested, optional;
-        /// Where addresses are: of bas, and for `controller whatif`
+        /// Where addresses are: of bas, for policies about `traffic.*`, and for `controller whatif`
         "networks": Kind::Nested, optional;
     }],
     selector: None,
