@@ -6,7 +6,7 @@ use super::switch::Schedule;
 use super::traffic::Traffic;
 use super::wire::{self, Body, Cue, HostReport};
 use crate::control::{
-    Action, Controller, FlowEnd, FlowStart, FlowStats, Gauges, Observation, Outbox, SegmentCounts,
+    Action, Controller, FlowEnd, FlowStart, FlowStats, Gauges, Observation, Outbox, SegmentCounts, Subject,
 };
 use crate::id::NodeId;
 use crate::time::{Span, Time};
@@ -25,6 +25,8 @@ pub(super) struct Agent {
     /// The host's settings are known to be those of `mode`.
     begun: bool,
     mode: Mode,
+    /// The host has refused the last settings: the next CUE tries again.
+    refused: bool,
     counts: SegmentCounts,
     /// Counts, and flows started, at the last report and at the last CUE.
     at_report: SegmentCounts,
@@ -72,6 +74,7 @@ impl Agent {
             next_look: Time::MAX,
             begun: false,
             mode: Mode::Own,
+            refused: false,
             counts: SegmentCounts::default(),
             at_report: SegmentCounts::default(),
             at_cue: SegmentCounts::default(),
@@ -94,7 +97,7 @@ impl Agent {
         let before = self.tuning();
         self.mode = mode;
         let tuning = self.tuning();
-        if tuning != before {
+        if std::mem::take(&mut self.refused) || tuning != before {
             out.push(Action::Tune { tuning });
         }
         if !matches!(&self.mode, Mode::Tuned(lease) if !lease.preconditions.is_empty()) {
@@ -252,6 +255,7 @@ impl Controller for Agent {
                     self.schedule.advance(now);
                 }
             }
+            Observation::Refused { subject: Subject::Tcp, .. } => self.refused = true,
             Observation::Message(message) if message.from == self.oracle => {
                 if let Some(Body::Cue(cue)) = wire::read(message)
                     && self.begun
@@ -273,5 +277,36 @@ impl Controller for Agent {
 
     fn gauges(&self, gauges: &mut Gauges) {
         gauges.show("tuned", if self.tuning().is_default() { 0.0 } else { 1.0 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::DEF;
+    use super::*;
+    use crate::control::{Message, Refusal, body};
+
+    /// Of a full disk, say: what it could not set is set once it can, and what it has set is not set again.
+    #[test]
+    fn what_a_host_refuses_the_next_cue_tries_again() {
+        let oracle = NodeId(1);
+        let second = Span::from_secs(1);
+        let mut agent = Agent::new(oracle, second, second, false, None, (0, 1));
+        let mut tell = |observation: &Observation<'_>| {
+            let mut out = Outbox::default();
+            agent.on(Time::ZERO, observation, &mut out);
+            out.drain().filter(|action| matches!(action, Action::Tune { .. })).count()
+        };
+        let cue = |sequence| {
+            let tuning = Tuning { initial_window: Some(20), ..Tuning::default() };
+            let cue = Cue { epoch: 1, sequence, lease: 3000, tuning, preconditions: Vec::new() };
+            Message { from: oracle, scheme: DEF.code, body: body(&Body::Cue(cue)) }
+        };
+        assert_eq!(tell(&Observation::Tick { ports: &[], flows: &[] }), 1, "the host's own at the start");
+        assert_eq!(tell(&Observation::Message(&cue(1))), 1);
+        assert_eq!(tell(&Observation::Message(&cue(2))), 0);
+        assert_eq!(tell(&Observation::Refused { subject: Subject::Tcp, why: Refusal::Busy }), 0);
+        assert_eq!(tell(&Observation::Message(&cue(3))), 1);
+        assert_eq!(tell(&Observation::Message(&cue(4))), 0);
     }
 }
