@@ -260,6 +260,8 @@ static SOURCE: TableDef = TableDef {
 
 /// SNMP agents tell what they counted some seconds ago.
 const SHORTEST_SNMP_CYCLE: Span = Span::from_secs(5);
+/// A process is started for each question.
+const SHORTEST_SWITCH_CYCLE: Span = Span::from_secs(1);
 
 /// A lease of BAS that the file does not tell, in measurement intervals.
 const LEASE_INTERVALS: u64 = 20;
@@ -294,13 +296,13 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
     let scheme = file.choice::<Scheme>("scheme")?;
     let site = file.choice::<Site>("site")?;
     let ports = ports(reader, &file, site);
-    let (source, counts_flows) = source(reader, &file, site).unwrap_or_default();
+    let (source, counts_flows) = source(reader, &file, site, &ports).unwrap_or_default();
     let params = match scheme {
         Scheme::OpenTcp => opentcp(reader, &file, site, counts_flows),
         Scheme::Bas => bas(reader, &file),
     };
-    if let (PortSource::Snmp { .. }, Some(params)) = (&source, &params) {
-        is_slow_enough(reader, &file, scheme, params);
+    if let Some(params) = &params {
+        check_source(reader, &file, scheme, &source, params);
     }
     let (controller, listen, key_file) = controller?;
     Some(Deployment {
@@ -386,7 +388,7 @@ fn ports(reader: &mut Reader, file: &Section<'_>, site: Site) -> Vec<Port> {
 }
 
 /// Who counts, and whether flows too; none when something is wrong with it.
-fn source(reader: &mut Reader, file: &Section<'_>, site: Site) -> Option<(PortSource, bool)> {
+fn source(reader: &mut Reader, file: &Section<'_>, site: Site, ports: &[Port]) -> Option<(PortSource, bool)> {
     if file.item("source").is_some() && site == Site::Host {
         reader.fail_key(file, "source", "is of a router: write site = \"router\"");
     }
@@ -418,21 +420,42 @@ fn source(reader: &mut Reader, file: &Section<'_>, site: Site) -> Option<(PortSo
                 reader.fail_key(&section, "bridge", what);
             }
             let flow_table = section.integer("flow-table").and_then(|n| u8::try_from(n).ok());
+            let is_name = |port: &&Port| {
+                daemon::is_name(&port.interface) && !port.interface.bytes().all(|byte| byte.is_ascii_digit())
+            };
+            if let Some(port) = ports.iter().find(|port| !is_name(port)) {
+                let what = format!("`{}` is no name of a port of an Open vSwitch", port.interface);
+                reader.fail_key(file, "ports", what);
+            }
             PortSource::OpenVswitch { bridge, flow_table }
         }
     };
     Some((source, counts_flows))
 }
 
-fn is_slow_enough(reader: &mut Reader, file: &Section<'_>, scheme: Scheme, params: &Params) {
-    let key = match scheme {
-        Scheme::OpenTcp => "cycle",
-        Scheme::Bas => "notification-interval",
+fn check_source(
+    reader: &mut Reader,
+    file: &Section<'_>,
+    scheme: Scheme,
+    source: &PortSource,
+    params: &Params,
+) {
+    let shortest = match source {
+        PortSource::Kernel => return,
+        PortSource::Snmp { .. } => SHORTEST_SNMP_CYCLE,
+        PortSource::OpenVswitch { .. } => SHORTEST_SWITCH_CYCLE,
     };
-    let span = params.span(key);
-    if span < SHORTEST_SNMP_CYCLE {
-        let what =
-            format!("is SNMP, which is asked every {SHORTEST_SNMP_CYCLE} at most, and {key} is {span}");
+    if scheme == Scheme::Bas {
+        reader.fail_key(
+            file,
+            "source",
+            "tells no queue, which the allocator of bas drains: write \"kernel\"",
+        );
+        return;
+    }
+    let cycle = params.span("cycle");
+    if cycle < shortest {
+        let what = format!("is asked every {shortest} at most, and the cycle of the role is {cycle}");
         reader.fail_key(file, "source", what);
     }
 }
@@ -630,7 +653,7 @@ mod tests {
         assert_eq!(of(switch).source, PortSource::OpenVswitch { bridge, flow_table: Some(1) });
         let slow = router.replace("[source]", "[role]\ncycle = \"1s\"\n[source]");
         let said = |text: &str| parse("r.toml", text).err().map(|e| e.to_string()).unwrap_or_default();
-        assert!(said(&(slow + snmp)).contains("every 5s at most, and cycle is 1s"));
+        assert!(said(&(slow + snmp)).contains("every 5s at most, and the cycle of the role is 1s"));
         for (rest, expected) in [
             (&*snmp.replace("snmp\"", "snmp\"\ncount-flows = true"), "is nothing that SNMP tells"),
             (&snmp.replace("192.0.2.7", "switch"), "\"switch\" is not an IP address"),
@@ -642,6 +665,12 @@ mod tests {
             let said = said(&(router.clone() + rest));
             assert!(said.contains("r.toml:") && said.contains(expected), "{rest}: {said}");
         }
+        let odd = said(&(router.replace("eth0", "1") + switch));
+        assert!(odd.contains("`1` is no name of a port of an Open vSwitch"), "{odd}");
+        let bas = "site = \"router\"\n".to_owned()
+            + &FILE.replace("opentcp", "bas")
+            + "[[ports]]\ninterface = \"e\"\nrate = \"1gbit\"\n[source]\n";
+        assert!(said(&(bas + switch)).contains("tells no queue"));
         let host = said(&router.replace("site = \"router\"\n", ""));
         assert!(host.contains("is of a router: write site = \"router\""), "{host}");
     }

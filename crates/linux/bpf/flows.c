@@ -66,7 +66,8 @@ INLINE int look(struct __sk_buff *skb, u32 arrives) {
     struct flow *flow = map_lookup(&FLOWS, &name);
     if (!flow) {
         if (!has_data) return NEXT;
-        struct flow new = {};
+        // Not silent, until the next lines say so too.
+        struct flow new = { .last = coarse_time() };
         map_update(&FLOWS, &name, &new, NO_EXIST);
         flow = map_lookup(&FLOWS, &name);
         if (!flow) {

@@ -14,6 +14,7 @@ mod ports;
 mod sketch;
 mod status;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use bandmaster_core::agent::{self, Deployment, PortSource};
@@ -40,7 +41,17 @@ pub struct Loaded {
     pub deployment: Deployment,
     key: Key,
     /// Of a switch that is asked by SNMP.
-    community: Vec<u8>,
+    community: Community,
+}
+
+/// A secret, which nobody prints.
+#[derive(Clone, Default)]
+struct Community(Vec<u8>);
+
+impl fmt::Debug for Community {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Community")
+    }
 }
 
 /// Reads and checks an agent's file and the secret that it names; the secret's path is relative to the file.
@@ -51,8 +62,8 @@ pub fn load(file: &Path) -> Result<Loaded, Error> {
     let deployment = read(file)?;
     let key = daemon::secret(file, &deployment.key_file)?;
     let community = match &deployment.source {
-        PortSource::Snmp { community_file, .. } => daemon::foreign_secret(file, community_file)?,
-        _ => Vec::new(),
+        PortSource::Snmp { community_file, .. } => Community(daemon::foreign_secret(file, community_file)?),
+        _ => Community::default(),
     };
     Ok(Loaded { file: file.to_owned(), deployment, key, community })
 }

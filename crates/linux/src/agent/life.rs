@@ -36,7 +36,7 @@ pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
     let role = loaded.deployment.role();
     let mut ports = Ports::new(&loaded)?;
     if ports.are_here() {
-        ports.check().map_err(|why| Error::Missing(format!("error: {why}")))?;
+        ports.check().and_then(|()| ports.begin()).map_err(|why| Error::Missing(format!("error: {why}")))?;
     }
     let folder = loaded.deployment.state_directory.clone();
     // Both until the end.

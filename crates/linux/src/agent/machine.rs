@@ -524,7 +524,7 @@ impl Host for Machine {
 
     fn port_stats(&mut self, _now: Time, _node: NodeId, _reader: &mut Reader) -> Vec<PortStats> {
         let told = self.ports.read();
-        lock(&self.shared).ports_silent = self.ports.silent().map(str::to_owned);
+        lock(&self.shared).ports_silent = self.ports.why_silent().map(str::to_owned);
         told
     }
 

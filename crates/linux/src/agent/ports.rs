@@ -4,10 +4,11 @@ mod kernel;
 mod open_vswitch;
 mod snmp;
 
+use std::time::{Duration, Instant};
+
 use bandmaster_core::agent::{Deployment, Port, PortSource};
 use bandmaster_core::control::{PortFlows, PortStats};
 use bandmaster_core::id::PortId;
-use bandmaster_core::time::Span;
 use bandmaster_core::units::Bytes;
 use tracing::{info, warn};
 
@@ -27,7 +28,7 @@ pub(super) struct Ports {
     /// What goes on from a device that was made anew.
     before: Vec<Counts>,
     /// Why the source did not answer the last time.
-    silent: Option<String>,
+    why_silent: Option<String>,
 }
 
 /// Who counts.
@@ -49,9 +50,18 @@ struct Counts {
     flows: Option<PortFlows>,
 }
 
-/// The source has an answer by then, or none: a report that waits longer is of another cycle.
-fn patience(deployment: &Deployment) -> Span {
-    deployment.interval().mul_f64(0.25).min(Span::from_secs(2))
+/// The source has answered by then for all ports, or for none: a report that waits longer is of another cycle.
+fn patience(deployment: &Deployment) -> Duration {
+    Duration::from_nanos(deployment.interval().mul_f64(0.25).as_nanos()).min(Duration::from_secs(2))
+}
+
+/// What is left of a reading's time.
+///
+/// # Errors
+/// When nothing is.
+fn left(until: Instant, asked: &str) -> Result<Duration, String> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(format!("{asked} did not answer for all ports in time")) } else { Ok(left) }
 }
 
 impl Ports {
@@ -65,7 +75,7 @@ impl Ports {
             _ if deployment.ports.is_empty() => None,
             PortSource::Kernel => Some(Source::Kernel(Kernel::new(deployment.counts_flows)?)),
             PortSource::Snmp { address, .. } => {
-                Some(Source::Snmp(Box::new(Snmp::new(*address, community.clone(), patience))))
+                Some(Source::Snmp(Box::new(Snmp::new(*address, community.0.clone(), patience))))
             }
             PortSource::OpenVswitch { bridge, flow_table } => {
                 let counted = deployment.counts_flows.then_some(*flow_table);
@@ -74,7 +84,7 @@ impl Ports {
         };
         let none = vec![Counts::default(); deployment.ports.len()];
         let ports = deployment.ports.clone();
-        Ok(Self { ports, source, last: none.clone(), before: none, silent: None })
+        Ok(Self { ports, source, last: none.clone(), before: none, why_silent: None })
     }
 
     /// Whether there is an answer, and to all ports; nothing is begun.
@@ -83,8 +93,19 @@ impl Ports {
     /// Why not.
     pub(super) fn check(&mut self) -> Result<(), String> {
         match &self.source {
-            Some(Source::Kernel(_)) => kernel::indices(&self.ports).map(drop),
+            Some(Source::Kernel(_)) => kernel::counts(&self.ports).map(drop),
             _ => self.ask().map(drop),
+        }
+    }
+
+    /// Begins to count where counting has to be begun.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    pub(super) fn begin(&mut self) -> Result<(), String> {
+        match &mut self.source {
+            Some(Source::Kernel(kernel)) => kernel.begin(&self.ports),
+            _ => Ok(()),
         }
     }
 
@@ -106,16 +127,16 @@ impl Ports {
     pub(super) fn read(&mut self) -> Vec<PortStats> {
         let now = match self.ask() {
             Ok(now) => {
-                if self.silent.take().is_some() {
+                if self.why_silent.take().is_some() {
                     info!("ports are told again");
                 }
                 now
             }
             Err(why) => {
-                if self.silent.as_ref() != Some(&why) {
+                if self.why_silent.as_ref() != Some(&why) {
                     warn!(%why, "nothing is told of ports");
                 }
-                self.silent = Some(why);
+                self.why_silent = Some(why);
                 return Vec::new();
             }
         };
@@ -130,17 +151,18 @@ impl Ports {
                 (&mut before.dropped, last.dropped, now.dropped),
             ] {
                 if now < last {
-                    *before += last;
+                    *before = before.saturating_add(last);
                 }
             }
-            let dropped = before.dropped + now.dropped;
+            let dropped = before.dropped.saturating_add(now.dropped);
+            let packets = before.packets.saturating_add(now.packets);
             all.push(PortStats {
                 port: PortId(at as u32),
                 capacity: port.rate,
                 flows: now.flows,
                 backlog: now.backlog.map(Bytes::new),
-                sent: Bytes::new(before.sent + now.sent),
-                offered: before.packets + now.packets + dropped,
+                sent: Bytes::new(before.sent.saturating_add(now.sent)),
+                offered: packets.saturating_add(dropped),
                 dropped,
             });
         }
@@ -148,8 +170,8 @@ impl Ports {
     }
 
     /// Why nothing is told of the ports.
-    pub(super) fn silent(&self) -> Option<&str> {
-        self.silent.as_deref()
+    pub(super) fn why_silent(&self) -> Option<&str> {
+        self.why_silent.as_deref()
     }
 }
 
@@ -168,7 +190,8 @@ mod tests {
         );
         let deployment = bandmaster_core::agent::parse("r.toml", &text).unwrap_or_else(|e| panic!("{e}"));
         let key = Key::new(&[7; 16]).expect("long enough");
-        let loaded = Loaded { file: "r.toml".into(), deployment, key, community: Vec::new() };
+        let loaded =
+            Loaded { file: "r.toml".into(), deployment, key, community: crate::agent::Community::default() };
         Ports::new(&loaded).unwrap_or_else(|e| panic!("{e}"))
     }
 
@@ -176,7 +199,7 @@ mod tests {
     fn a_port_counts_and_one_that_is_away_is_not_taken_for_idle() {
         let mut away = ports(&["lo", "no-such-port"]);
         assert_eq!(away.check(), Err("interface no-such-port: no such device".to_owned()));
-        assert!(away.read().is_empty() && away.silent().is_some());
+        assert!(away.read().is_empty() && away.why_silent().is_some());
         let mut ports = ports(&["lo"]);
         assert_eq!(ports.check(), Ok(()));
         let before = ports.read();

@@ -13,8 +13,9 @@ use super::{NoProgram, load, map, program, refused};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/flows.o");
 
-/// A flow that has been silent for so long is no longer open: its host may be gone.
-pub const SILENCE: Span = Span::from_secs(30);
+/// A flow that has been silent for so long is no longer open: its host may be gone. A little longer than the 30 s after which
+/// programs like to end a connection.
+const SILENCE: Span = Span::from_secs(33);
 /// How often silent flows are looked for.
 const SWEEP: Span = Span::from_secs(10);
 
@@ -173,20 +174,21 @@ impl FlowCounts {
     }
 
     fn forget_silent(&mut self, now: Time) -> Result<(), NoProgram> {
+        let is_silent = |[low, high, ..]: [u32; 4]| {
+            now.since(Time::from_nanos(u64::from(high) << 32 | u64::from(low))) > SILENCE
+        };
         let mut silent = Vec::new();
         for entry in &self.flows {
-            match entry {
-                Ok((name, [low, high, _, open])) => {
-                    let last = Time::from_nanos(u64::from(high) << 32 | u64::from(low));
-                    if now.since(last) > SILENCE {
-                        silent.push((name, open == 1));
-                    }
-                }
-                Err(error) => return Err(refused(error)),
+            let (name, flow) = entry.map_err(refused)?;
+            if is_silent(flow) {
+                silent.push(name);
             }
         }
-        for (name, open) in silent {
-            if self.flows.remove(&name).is_err() || !open {
+        for name in silent {
+            // It may have ended, or gone on, meanwhile.
+            let Ok(flow) = self.flows.get(&name, 0) else { continue };
+            let is_open = flow[3] == 1;
+            if !is_silent(flow) || self.flows.remove(&name).is_err() || !is_open {
                 continue;
             }
             let Some(device) = name[DEVICE].try_into().ok().map(u32::from_ne_bytes) else { continue };

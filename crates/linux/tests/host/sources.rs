@@ -184,8 +184,8 @@ impl Drop for Foreign {
 }
 
 fn is_missing(test: &str, programs: &[&str]) -> bool {
-    let is_there = |program: &&&str| Command::new(program).arg("--version").output().is_err();
-    match programs.iter().find(is_there) {
+    let is_absent = |program: &&&str| Command::new(program).arg("--version").output().is_err();
+    match programs.iter().find(is_absent) {
         Some(program) => {
             skip(test, format!("{program} is not installed"));
             true

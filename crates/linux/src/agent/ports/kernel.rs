@@ -19,12 +19,12 @@ const ROOT: u32 = u32::MAX;
 
 pub(super) struct Kernel {
     flows: Option<Box<FlowCounts>>,
-    /// Said that there are more flows than are counted.
-    complained: bool,
+    /// What was said last of counts of flows.
+    complained: Option<String>,
 }
 
 impl Kernel {
-    /// Nothing is counted before the first reading.
+    /// Nothing is counted before it [begins](Self::begin).
     pub(super) fn new(counts_flows: bool) -> Result<Self, Error> {
         let lacking = |why: NoProgram| {
             Error::Missing(format!(
@@ -32,41 +32,57 @@ impl Kernel {
             ))
         };
         let flows = if counts_flows { Some(Box::new(FlowCounts::load().map_err(lacking)?)) } else { None };
-        Ok(Self { flows, complained: false })
+        Ok(Self { flows, complained: None })
+    }
+
+    /// Counts flows at these ports, if it counts any.
+    ///
+    /// # Errors
+    /// Why the kernel does not do so.
+    pub(super) fn begin(&mut self, ports: &[Port]) -> Result<(), String> {
+        let Some(flows) = &mut self.flows else { return Ok(()) };
+        let indices = indices(ports)?;
+        flows.keep_only(&indices);
+        for (port, index) in ports.iter().zip(&indices) {
+            flows
+                .follow(&port.interface, *index, Direction::Departs)
+                .map_err(|why| format!("flows at {} are not counted: {why}", port.interface))?;
+        }
+        Ok(())
     }
 
     pub(super) fn read(&mut self, ports: &[Port]) -> Result<Vec<Counts>, String> {
-        let indices = indices(ports)?;
-        let now = counts().map_err(|error| format!("rtnetlink: {error}"))?;
-        let mut all = Vec::with_capacity(ports.len());
-        for (port, index) in ports.iter().zip(&indices) {
-            let counts = now.get(&(*index as i32)).copied();
-            all.push(counts.ok_or_else(|| format!("interface {}: no such device", port.interface))?);
+        let mut all = counts(ports)?;
+        // What the ports carry is told without, when flows cannot be counted.
+        let told = self.count_flows(ports, &mut all);
+        let why = told.err();
+        if let Some(why) = why.as_ref().filter(|why| self.complained.as_ref() != Some(*why)) {
+            warn!(%why, "counts of flows are wrong or missing");
         }
-        if let Some(flows) = &mut self.flows {
-            let why = |error: NoProgram| format!("flows are not counted: {error}");
-            flows.keep_only(&indices);
-            for (port, index) in ports.iter().zip(&indices) {
-                flows.follow(&port.interface, *index, Direction::Departs).map_err(why)?;
-            }
-            let told = flows.read().map_err(why)?;
-            for (counts, index) in all.iter_mut().zip(&indices) {
-                let count = told.get(&(*index, Direction::Departs)).copied().unwrap_or_default();
-                counts.flows = Some(PortFlows { seen: count.seen, open: count.open });
-                if count.left_out > 0 && !self.complained {
-                    self.complained = true;
-                    warn!(
-                        "more flows pass than the program in the kernel has room for: counts of flows are too low"
-                    );
-                }
-            }
-        }
+        self.complained = why;
         Ok(all)
+    }
+
+    fn count_flows(&mut self, ports: &[Port], all: &mut [Counts]) -> Result<(), String> {
+        // A device may have been made anew.
+        self.begin(ports)?;
+        let Some(flows) = &mut self.flows else { return Ok(()) };
+        let told = flows.read().map_err(|why| why.to_string())?;
+        let mut left_out = 0;
+        for (counts, index) in all.iter_mut().zip(indices(ports)?) {
+            let count = told.get(&(index, Direction::Departs)).copied().unwrap_or_default();
+            counts.flows = Some(PortFlows { seen: count.seen, open: count.open });
+            left_out += count.left_out;
+        }
+        match left_out {
+            0 => Ok(()),
+            _ => Err("more flows pass than the program in the kernel has room for".to_owned()),
+        }
     }
 }
 
 /// Numbers of the devices.
-pub(super) fn indices(ports: &[Port]) -> Result<Vec<u32>, String> {
+fn indices(ports: &[Port]) -> Result<Vec<u32>, String> {
     let index = |port: &Port| {
         nix::net::if_::if_nametoindex(port.interface.as_str())
             .map_err(|_| format!("interface {}: no such device", port.interface))
@@ -74,8 +90,23 @@ pub(super) fn indices(ports: &[Port]) -> Result<Vec<u32>, String> {
     ports.iter().map(index).collect()
 }
 
+/// Of these ports, without flows.
+///
+/// # Errors
+/// When one is away, or the kernel does not tell.
+pub(super) fn counts(ports: &[Port]) -> Result<Vec<Counts>, String> {
+    let indices = indices(ports)?;
+    let told = devices().map_err(|error| format!("rtnetlink: {error}"))?;
+    let of = |(port, index): (&Port, u32)| {
+        told.get(&(index as i32))
+            .copied()
+            .ok_or_else(|| format!("interface {}: no such device", port.interface))
+    };
+    ports.iter().zip(indices).map(of).collect()
+}
+
 /// Of all devices of this network namespace, by number.
-fn counts() -> Result<BTreeMap<i32, Counts>, ReplyError> {
+fn devices() -> Result<BTreeMap<i32, Counts>, ReplyError> {
     let mut socket = NetlinkSocket::new();
     let mut all = BTreeMap::new();
     let request = rt_link::Request::new().op_getlink_dump(&Ifinfomsg::default());

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use bandmaster_core::agent::Port;
 use bandmaster_core::control::PortFlows;
-use bandmaster_core::time::Span;
 
-use super::Counts;
+use super::{Counts, left};
 use crate::daemon::Error;
 
 const PROGRAM: &str = "ovs-ofctl";
@@ -17,24 +17,24 @@ pub(super) struct OpenVswitch {
     bridge: String,
     /// Entries of one table, or of all, are flows.
     counted: Option<Option<u8>>,
-    /// Whole seconds, as the program takes them.
-    timeout: String,
+    /// For the answers to all questions of a reading.
+    patience: Duration,
 }
 
 impl OpenVswitch {
-    pub(super) fn new(bridge: &str, counted: Option<Option<u8>>, patience: Span) -> Result<Self, Error> {
+    pub(super) fn new(bridge: &str, counted: Option<Option<u8>>, patience: Duration) -> Result<Self, Error> {
         let told = Command::new(PROGRAM).arg("--version").output();
         if let Err(error) = told {
             return Err(Error::Missing(format!(
                 "error: {PROGRAM}: {error}; it comes with the package openvswitch-switch, or openvswitch-common"
             )));
         }
-        let timeout = format!("--timeout={}", patience.as_secs_f64().ceil().max(1.0));
-        Ok(Self { bridge: bridge.to_owned(), counted, timeout })
+        Ok(Self { bridge: bridge.to_owned(), counted, patience })
     }
 
     pub(super) fn read(&mut self, ports: &[Port]) -> Result<Vec<Counts>, String> {
-        let mut told = port_counts(&self.ask("dump-ports", &[])?);
+        let until = Instant::now() + self.patience;
+        let mut told = port_counts(&self.ask(until, "dump-ports", &[])?);
         let mut all = Vec::with_capacity(ports.len());
         for Port { interface, .. } in ports {
             let mut counts = told
@@ -42,7 +42,7 @@ impl OpenVswitch {
                 .ok_or_else(|| format!("interface {interface}: bridge {} has no such port", self.bridge))?;
             if let Some(table) = self.counted {
                 let table = table.map_or(String::new(), |table| format!("table={table},"));
-                let answer = self.ask("dump-aggregate", &[&format!("{table}out_port={interface}")])?;
+                let answer = self.ask(until, "dump-aggregate", &[&format!("{table}out_port={interface}")])?;
                 let flows = number(&answer, "flow_count=").ok_or_else(|| {
                     format!("{PROGRAM} dump-aggregate: no flow_count: {}", first_line(&answer))
                 })?;
@@ -54,9 +54,11 @@ impl OpenVswitch {
         Ok(all)
     }
 
-    fn ask(&self, what: &str, more: &[&str]) -> Result<String, String> {
+    fn ask(&self, until: Instant, what: &str, more: &[&str]) -> Result<String, String> {
+        // The program takes whole seconds.
+        let left = left(until, &format!("bridge {}", self.bridge))?.as_secs_f64().ceil();
         let output = Command::new(PROGRAM)
-            .args([self.timeout.as_str(), "-O", VERSION, "--names", what, &self.bridge])
+            .args([&format!("--timeout={left}"), "-O", VERSION, "--names", what, &self.bridge])
             .args(more)
             .output()
             .map_err(|error| format!("{PROGRAM}: {error}"))?;
