@@ -526,8 +526,10 @@ impl Deployment {
         for node in (1..=hosts.len() as u32).map(NodeId) {
             all.number_by_itself(node, Vec::new());
         }
+        let mut have_ports: BTreeSet<NodeId> = all.ports().map(|(_, port)| port.from).collect();
         for Router { name, ports } in &self.routers {
             let from = all.join(name);
+            have_ports.insert(from);
             let numbered = ports.iter().map(|port| {
                 let name = format!("{name}->{port}");
                 let to = all.join(port);
@@ -539,7 +541,7 @@ impl Deployment {
             // Where links are not told, a host is at the router that has a port to it.
             for port in ports {
                 let host = all.join(port);
-                if !all.ports().any(|(_, port)| port.from == host) {
+                if have_ports.insert(host) {
                     all.add_port(&format!("{port}->{name}"), host, from, Rate::ZERO);
                 }
             }

@@ -37,17 +37,23 @@ impl Prefix {
                 .filter(|bits| *bits <= most)
                 .ok_or_else(|| format!("has a length that is not a whole number from 0 to {most}"))?,
         };
-        let first = match address {
+        let first = Self::of(address, length).address;
+        if first != address {
+            return Err(format!("has bits set behind the prefix: did you mean \"{first}/{length}\"?"));
+        }
+        Ok(Self { address, length })
+    }
+
+    /// The prefix of so many bits that `address` begins with; `length` is at most that of the address.
+    pub fn of(address: IpAddr, length: u8) -> Self {
+        let address = match address {
             IpAddr::V4(a) => IpAddr::V4((u32::from(a) & mask(u32::MAX, 32 - u32::from(length))).into()),
             IpAddr::V6(a) => {
                 let shift = 128 - u32::from(length);
                 IpAddr::V6((u128::from(a) & u128::MAX.checked_shl(shift).unwrap_or(0)).into())
             }
         };
-        if first != address {
-            return Err(format!("has bits set behind the prefix: did you mean \"{first}/{length}\"?"));
-        }
-        Ok(Self { address, length })
+        Self { address, length }
     }
 
     /// Whether `address` begins with it.

@@ -2,6 +2,7 @@
 //!
 //! A simulated network joins whole, in the topology's order, before the run, so that numbers are those of the topology.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,10 +21,13 @@ pub struct Inventory {
     ports: Arc<Vec<Port>>,
     by_name: BTreeMap<String, PortId>,
     /// Where addresses are, where that is known.
-    networks: Vec<(Prefix, NodeId)>,
+    networks: Networks,
     /// Ports of nodes that number them by themselves, in their order.
     own_numbers: BTreeMap<NodeId, Vec<PortId>>,
 }
+
+/// By length, the longest first, and first address; IPv6 apart.
+type Networks = [BTreeMap<Reverse<u8>, BTreeMap<IpAddr, NodeId>>; 2];
 
 #[derive(Clone, Debug)]
 struct Node {
@@ -53,7 +57,7 @@ impl Inventory {
             numbers: nodes().zip((0..).map(NodeId)).collect(),
             ports: Arc::default(),
             by_name: BTreeMap::new(),
-            networks: Vec::new(),
+            networks: Networks::default(),
             own_numbers: BTreeMap::new(),
         };
         let numbered = (0..).map(PortId).zip(rates);
@@ -109,13 +113,15 @@ impl Inventory {
 
     /// Addresses of `prefix` are at `node`, or behind it.
     pub fn add_network(&mut self, prefix: Prefix, node: NodeId) {
-        self.networks.push((prefix, node));
+        let lengths = &mut self.networks[usize::from(prefix.address.is_ipv6())];
+        lengths.entry(Reverse(prefix.length)).or_default().insert(prefix.address, node);
     }
 
     /// The node at which an address is, by its longest prefix.
     pub fn node_at(&self, address: IpAddr) -> Option<NodeId> {
-        let of = self.networks.iter().filter(|(prefix, _)| prefix.has(address));
-        of.max_by_key(|(prefix, _)| prefix.length).map(|(_, node)| *node)
+        let address = address.to_canonical();
+        let mut lengths = self.networks[usize::from(address.is_ipv6())].iter();
+        lengths.find_map(|(length, nodes)| nodes.get(&Prefix::of(address, length.0).address)).copied()
     }
 
     /// Ports of a way over the fewest links; of equal ways, the one whose ports were made first.

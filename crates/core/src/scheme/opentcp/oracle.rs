@@ -99,10 +99,22 @@ struct Matrix {
     /// Names of all nodes, and the switch of each host.
     names: Vec<String>,
     rack_of: BTreeMap<NodeId, NodeId>,
-    /// By receiver: when its last report came, the number of that, and what has come from each host or rack in kbit/s.
-    heard: BTreeMap<NodeId, (Time, u32, BTreeMap<Origin, u32>)>,
+    /// By receiver.
+    heard: BTreeMap<NodeId, Came>,
     /// Where addresses are.
     inventory: Inventory,
+}
+
+/// What has come to a host.
+#[derive(Clone, Debug)]
+struct Came {
+    /// When its last report came, and the number of that.
+    at: Time,
+    sequence: u32,
+    /// Reports with this number that have not come.
+    missing: u32,
+    /// From whom, in kbit/s.
+    rows: BTreeMap<Origin, u32>,
 }
 
 /// What several policies say to one agent.
@@ -273,26 +285,28 @@ impl Oracle {
         &mut self,
         now: Time,
         node: NodeId,
-        sequence: u32,
+        (sequence, parts): (u32, u32),
         rows: impl Iterator<Item = (Origin, u32)>,
     ) {
         let Some(matrix) = &self.matrix else { return };
-        let last = matrix.heard.get(&node).map(|(at, sequence, _)| (*at, *sequence));
+        let last = matrix.heard.get(&node).map(|came| (came.at, came.sequence));
         let is_more = last.is_some_and(|(at, last)| self.is_fresh(now, at) && last == sequence);
         if !is_more && !self.is_news(now, last, sequence) {
             return;
         }
         let Some(matrix) = &mut self.matrix else { return };
-        let entry = matrix.heard.entry(node).or_insert((now, sequence, BTreeMap::new()));
+        let new = Came { at: now, sequence, missing: parts, rows: BTreeMap::new() };
+        let entry = matrix.heard.entry(node).or_insert_with(|| new.clone());
         if !is_more {
-            *entry = (now, sequence, BTreeMap::new());
+            *entry = new;
         }
+        entry.missing = entry.missing.saturating_sub(1);
         let is_known = |from: &Origin| match from {
             Origin::Node(node) => node.index() < matrix.names.len(),
             Origin::Address(address) => matrix.inventory.node_at(*address).is_some(),
         };
-        let room = MOST_ORIGINS.saturating_sub(entry.2.len());
-        entry.2.extend(rows.filter(|(from, _)| is_known(from)).take(room));
+        let room = MOST_ORIGINS.saturating_sub(entry.rows.len());
+        entry.rows.extend(rows.filter(|(from, _)| is_known(from)).take(room));
     }
 
     fn decide(&mut self, now: Time, out: &mut Outbox) {
@@ -373,7 +387,7 @@ impl Matrix {
     }
 
     fn has(&self, node: &NodeId, fresh: impl Fn(&Time) -> bool) -> bool {
-        self.heard.get(node).is_some_and(|(at, ..)| fresh(at))
+        self.heard.get(node).is_some_and(|came| came.missing == 0 && fresh(&came.at))
     }
 
     /// Between hosts, and between racks.
@@ -384,7 +398,7 @@ impl Matrix {
             to: name(to),
             rate: rate as f64 * 1e3,
         };
-        let heard = || self.heard.iter().filter(|(_, (at, ..))| fresh(at));
+        let heard = || self.heard.iter().filter(|(_, came)| came.missing == 0 && fresh(&came.at));
         let rack = |node: NodeId| self.rack_of.get(&node).map(|rack| rack.0);
         // A host or rack, as agents tell of them; a host may have several addresses.
         let node = |from: &Origin| match from {
@@ -395,9 +409,9 @@ impl Matrix {
             }
         };
         let rows = || {
-            let of = |(to, (_, _, told)): (&NodeId, &(Time, u32, BTreeMap<Origin, u32>))| {
+            let of = |(to, came): (&NodeId, &Came)| {
                 let mut rows: BTreeMap<u32, u64> = BTreeMap::new();
-                for (from, rate) in told {
+                for (from, rate) in &came.rows {
                     if let Some(from) = node(from) {
                         *rows.entry(from).or_default() += u64::from(*rate);
                     }
@@ -514,11 +528,11 @@ impl Controller for Oracle {
                     }
                     Some(Body::Traffic(report)) if self.names.contains_key(&message.from) => {
                         let rows = report.rows.iter().map(|row| (Origin::Node(NodeId(row.from)), row.rate));
-                        self.on_traffic(now, message.from, report.sequence, rows);
+                        self.on_traffic(now, message.from, (report.sequence, 1), rows);
                     }
                     Some(Body::TrafficFrom(report)) if self.names.contains_key(&message.from) => {
                         let rows = report.rows.iter().map(|row| (Origin::Address(row.from), row.rate));
-                        self.on_traffic(now, message.from, report.sequence, rows);
+                        self.on_traffic(now, message.from, (report.sequence, report.parts), rows);
                     }
                     _ => {}
                 }

@@ -11,6 +11,9 @@ use crate::id::FlowId;
 use crate::runtime::inventory::Port;
 use crate::time::Time;
 
+/// Addresses that are told at most.
+const MOST_ADDRESSES: usize = 3000;
+
 /// What has come since the last report. Receivers know to the byte what has come, senders only what is acknowledged.
 #[derive(Debug)]
 pub(super) struct Traffic {
@@ -84,7 +87,12 @@ impl Traffic {
         let sequence = self.sequence;
         let report = |rows: &[TrafficRow]| Body::Traffic(TrafficReport { sequence, rows: rows.to_vec() });
         let mut reports: Vec<Body> = rows.chunks(ROWS_PER_REPORT).map(report).collect();
-        let report = |rows: &[AddressRow]| Body::TrafficFrom(AddressReport { sequence, rows: rows.to_vec() });
+        // Of a crowd those who send most.
+        addresses.sort_by_key(|row: &AddressRow| std::cmp::Reverse(row.rate));
+        addresses.truncate(MOST_ADDRESSES);
+        let parts = addresses.len().div_ceil(ADDRESSES_PER_REPORT) as u32;
+        let report =
+            |rows: &[AddressRow]| Body::TrafficFrom(AddressReport { sequence, parts, rows: rows.to_vec() });
         reports.extend(addresses.chunks(ADDRESSES_PER_REPORT).map(report));
         if reports.is_empty() {
             reports.push(Body::Traffic(TrafficReport { sequence, rows }));
@@ -208,6 +216,6 @@ mod tests {
         begins(&mut own, stats(8, FlowEnd::Sender, 125_000), &[]);
         let reports = own.reports(Time::ZERO + Span::from_secs(1), &[stats(7, FlowEnd::Receiver, 250_000)]);
         let rows = vec![AddressRow { from: ADDRESS, rate: 2000 }];
-        assert_eq!(reports, [Body::TrafficFrom(AddressReport { sequence: 0, rows })]);
+        assert_eq!(reports, [Body::TrafficFrom(AddressReport { sequence: 0, parts: 1, rows })]);
     }
 }

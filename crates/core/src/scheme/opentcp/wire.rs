@@ -127,6 +127,8 @@ pub struct TrafficRow {
 pub struct AddressReport {
     /// Number of the report, modulo 2^32.
     pub sequence: u32,
+    /// Reports with this number: nothing is known before all of them are there.
+    pub parts: u32,
     /// From whom how much; nothing is told of others.
     pub rows: Vec<AddressRow>,
 }
@@ -176,7 +178,7 @@ pub fn read(message: &Message) -> Option<Body> {
             report.is_sound() && fits(flows.len()) && fits(links.len())
         }
         Body::Traffic(report) => report.rows.len() <= ROWS_PER_REPORT,
-        Body::TrafficFrom(report) => report.rows.len() <= ADDRESSES_PER_REPORT,
+        Body::TrafficFrom(report) => report.rows.len() <= ADDRESSES_PER_REPORT && report.parts > 0,
         Body::Host(_) => true,
     };
     is_sound.then_some(body)
@@ -324,7 +326,11 @@ mod tests {
             Body::SwitchAlso(report.clone(), also.clone()),
             Body::SwitchAlso(report.clone(), Columns { flows: Vec::new(), ..also.clone() }),
             Body::Traffic(traffic),
-            Body::TrafficFrom(AddressReport { sequence: 3, rows: vec![address; ADDRESSES_PER_REPORT] }),
+            Body::TrafficFrom(AddressReport {
+                sequence: 3,
+                parts: 1,
+                rows: vec![address; ADDRESSES_PER_REPORT],
+            }),
         ] {
             assert_eq!(said(&body), Some(body));
         }
@@ -362,7 +368,7 @@ mod tests {
         assert_eq!(said(&Body::Traffic(TrafficReport { sequence: 0, rows })), None);
         let row = AddressRow { from: [192, 0, 2, 1].into(), rate: 1 };
         let rows = vec![row; ADDRESSES_PER_REPORT + 1];
-        assert_eq!(said(&Body::TrafficFrom(AddressReport { sequence: 0, rows })), None);
+        assert_eq!(said(&Body::TrafficFrom(AddressReport { sequence: 0, parts: 1, rows })), None);
     }
 
     #[test]
