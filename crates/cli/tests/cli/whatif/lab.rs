@@ -352,13 +352,14 @@ fn another_policy_is_predicted() {
         let recorded = value(told, "/recorded/fct-p50");
         assert!((recorded / median - 1.0).abs() < 0.25, "recorded {recorded} s, measured {median} s");
     }
-    // Runs of seconds on a busy machine: twice or half the median is a model that is wrong. The 99th percentile lies where SYNs
-    // are lost, which cost 1 s, and comes once in a hundred transfers.
+    // Runs of seconds on a busy machine. Some 50 ms are the median of transfers without a timeout, and 240 ms where half of them
+    // meet one of 200 ms, which single drawings do: four times as much. The 99th percentile lies where SYNs are lost, which
+    // cost 1 s and come once in a hundred transfers: nothing is asked of it.
     for (which, recorded) in [("present", &told), ("new", &after)] {
         let measured = value(recorded, "/recorded/fct-p50");
         let predicted = value(&told, &format!("/metrics/fct_p50/{which}/mean"));
         assert!(
-            (0.5..2.0).contains(&(predicted / measured)),
+            (0.25..4.0).contains(&(predicted / measured)),
             "{which}: predicted {predicted} s, measured {measured} s"
         );
     }
