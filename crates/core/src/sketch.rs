@@ -33,8 +33,15 @@ const MOST_ROWS: usize = 256;
 const BUCKETS: u16 = (64 - 2) << FINE;
 /// Characters of the name of a congestion control at most.
 const MOST_NAME: usize = 16;
-/// Longest interval that is believed.
+/// Shortest and longest interval that are believed, in ms. A shorter one is told as the shortest.
+const SHORTEST: u32 = 1_000;
 const LONGEST: u32 = 600_000;
+/// Transfers to a host that are told apart by their begin, in an interval at most.
+const MOST_STARTS: usize = 1 << 16;
+/// What is believed of an interval at most: values of a bucket, bytes of a row (3.7 Tbit/s for the longest), and us of a tick.
+const MOST_COUNT: u32 = 1 << 24;
+const MOST_BYTES: u64 = 1 << 48;
+const MOST_TICK: u32 = 100_000;
 
 /// A bucket is an eighth of a power of two wide: what is drawn from it is within 12.5 % of what was counted.
 const FINE: u16 = 3;
@@ -121,7 +128,13 @@ impl Histogram {
     }
 
     fn is_sound(&self) -> bool {
-        self.0.keys().all(|bucket| *bucket < BUCKETS)
+        self.0.iter().all(|(bucket, count)| *bucket < BUCKETS && (1..=MOST_COUNT).contains(count))
+    }
+
+    /// The least that all values can add up to, a zero as one.
+    fn least_sum(&self) -> u64 {
+        let each = |(bucket, count): (&u16, &u32)| edges(*bucket).0.max(1).saturating_mul((*count).into());
+        self.0.iter().map(each).fold(0, u64::saturating_add)
     }
 }
 
@@ -192,6 +205,23 @@ pub struct Row {
     pub held: u64,
 }
 
+impl About {
+    /// A host can have counted it: what is drawn from it is bounded.
+    fn is_sound(&self) -> bool {
+        self.control.len() <= MOST_NAME
+            && self.tick <= MOST_TICK
+            && self.bursts.is_sound()
+            && self.bursts.least_sum() <= MOST_STARTS as u64
+            && self.spread <= MOST_STARTS as u64 * (TOGETHER.as_nanos() / 1000)
+    }
+}
+
+impl Row {
+    fn is_sound(&self) -> bool {
+        self.sizes.is_sound() && self.times.is_sound() && self.bytes.max(self.held) <= MOST_BYTES
+    }
+}
+
 /// What a host tells of an interval of `length`, its `number`-th, as bodies of messages.
 pub fn parts(number: u32, length: Span, about: About, rows: Vec<Row>) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<Row>> = vec![Vec::new()];
@@ -213,7 +243,7 @@ pub fn parts(number: u32, length: Span, about: About, rows: Vec<Row>) -> Vec<Vec
     let parts = all.len() as u16;
     let mut about = Some(about);
     let report = |(part, rows): (u16, Vec<Row>)| {
-        let length = u32::try_from(length.as_nanos() / 1_000_000).unwrap_or(u32::MAX);
+        let length = u32::try_from(length.as_nanos() / 1_000_000).unwrap_or(u32::MAX).max(SHORTEST);
         control::body(&Report {
             version: VERSION,
             interval: number,
@@ -234,13 +264,11 @@ pub fn read(body: &[u8]) -> Option<Report> {
         && report.version == VERSION
         && report.part < report.parts
         && report.parts <= MOST_PARTS
-        && (1..=LONGEST).contains(&report.length)
+        && (SHORTEST..=LONGEST).contains(&report.length)
         && report.rows.len() <= MOST_ROWS
-        && report.rows.iter().all(|row| row.sizes.is_sound() && row.times.is_sound())
-        && report
-            .about
-            .as_ref()
-            .is_none_or(|about| about.bursts.is_sound() && about.control.len() <= MOST_NAME);
+        && report.rows.iter().all(Row::is_sound)
+        && report.about.is_some() == (report.part == 0)
+        && report.about.as_ref().is_none_or(About::is_sound);
     is_sound.then_some(report)
 }
 
@@ -354,6 +382,42 @@ mod tests {
         assert_eq!(reports.iter().flat_map(|report| report.rows.clone()).collect::<Vec<_>>(), rows);
         // Nothing happened: that is told too.
         assert_eq!(parts(4, INTERVAL, about, Vec::new()).len(), 1);
+    }
+
+    /// What no host can have counted: a stolen secret would let one host's report take an hour of drawing, or all memory.
+    #[test]
+    fn what_no_host_can_have_counted_is_not_read() {
+        let sent = |length, part, about: Option<About>, row: Row| {
+            let report =
+                Report { version: VERSION, interval: 0, length, part, parts: 2, about, rows: vec![row] };
+            read(&control::body(&report)).is_some()
+        };
+        let of = |values: &[(u64, u32)]| {
+            Histogram(values.iter().map(|(value, count)| (bucket(*value), *count)).collect())
+        };
+        let bursts = |values: &[(u64, u32)]| Some(About { bursts: of(values), ..About::default() });
+        let about = || bursts(&[(1, 536), (1_000, 65)]);
+        assert!(sent(60_000, 0, about(), row(1, 3)) && sent(60_000, 1, None, row(1, 3)));
+        for burst in [&[(1 << 62, 1)][..], &[(1, 65_537)], &[(1_000, 69)], &[(0, u32::MAX)]] {
+            assert!(!sent(60_000, 0, bursts(burst), row(1, 3)), "{burst:?}");
+        }
+        for about in
+            [About { spread: u64::MAX, ..About::default() }, About { tick: u32::MAX, ..About::default() }]
+        {
+            assert!(!sent(60_000, 0, Some(about.clone()), row(1, 3)), "{about:?}");
+        }
+        for row in [
+            Row { bytes: u64::MAX, ..row(1, 3) },
+            Row { held: u64::MAX, ..row(1, 3) },
+            Row { sizes: of(&[(1, u32::MAX)]), ..row(1, 3) },
+            Row { sizes: of(&[(1, 0)]), ..row(1, 3) },
+        ] {
+            assert!(!sent(60_000, 0, about(), row.clone()), "{row:?}");
+        }
+        // The length of an interval is what makes rates of counts, and comes with what is of no peer.
+        assert!(!sent(1, 0, about(), row(1, 3)) && !sent(60_000, 1, about(), row(1, 3)));
+        let shortest = parts(0, Span::from_millis(1), About::default(), Vec::new()).remove(0);
+        assert_eq!(read(&shortest).map(|report| report.length), Some(SHORTEST));
     }
 
     #[test]

@@ -119,6 +119,8 @@ impl Recording {
             let mut lengths: Vec<Span> = told.values().copied().filter(|length| !length.is_zero()).collect();
             lengths.sort_unstable();
             minute.length = lengths.get(lengths.len() / 2).copied().unwrap_or(sketch::INTERVAL);
+            // Reports bound their own length, but not how many of them a host sends.
+            minute.length = minute.length.min(sketch::INTERVAL * 2);
             // What was counted in another time, in that of the minute. The first part of an interval may be lost.
             let scale = |own| match told.get(&own) {
                 Some(length) if !length.is_zero() => minute.length.as_secs_f64() / length.as_secs_f64(),
@@ -134,7 +136,7 @@ impl Recording {
                     heard.insert(kept.host, (about.control.clone(), about.rack));
                     let receiver = minute.receivers.entry(own).or_default();
                     receiver.bursts.merge(&about.bursts);
-                    receiver.spread += about.spread;
+                    add(&mut receiver.spread, about.spread);
                     receiver.scale = scale;
                 }
                 for row in &report.rows {
@@ -144,17 +146,17 @@ impl Recording {
                     if row.way == Way::Sent && peer.is_some_and(|peer| told.contains_key(&peer)) {
                         continue;
                     }
-                    recording.bytes += row.bytes + row.held;
+                    add(&mut recording.bytes, row.bytes + row.held);
                     let Some(peer) = peer.filter(|peer| *peer != own) else {
-                        *recording.unplaced.entry(row.peer).or_default() += row.bytes + row.held;
+                        add(recording.unplaced.entry(row.peer).or_default(), row.bytes + row.held);
                         continue;
                     };
                     let (src, dst) = if row.way == Way::Sent { (own, peer) } else { (peer, own) };
-                    recording.held += row.held;
+                    add(&mut recording.held, row.held);
                     if row.held > 0 {
-                        *minute.held.entry((src, dst)).or_default() += (row.held as f64 * scale) as u64;
+                        add(minute.held.entry((src, dst)).or_default(), (row.held as f64 * scale) as u64);
                     }
-                    recording.transfers += row.sizes.count();
+                    add(&mut recording.transfers, row.sizes.count());
                     if row.sizes.is_empty() {
                         continue;
                     }
@@ -216,6 +218,11 @@ impl Recording {
                 .then(|| format!("hosts have several congestion controls; all are simulated with {most}")),
         )
     }
+}
+
+/// Adds what hosts tell: a stolen secret may tell anything.
+fn add(sum: &mut u64, value: u64) {
+    *sum = sum.saturating_add(value);
 }
 
 /// The two sides of a comparison: names and texts of policies, as read.
@@ -395,7 +402,7 @@ impl Plan {
 pub fn remarks(recording: &Recording) -> Vec<String> {
     let mut all = Vec::new();
     let share = |bytes: u64| 100.0 * bytes as f64 / recording.bytes.max(1) as f64;
-    let unplaced: u64 = recording.unplaced.values().sum();
+    let unplaced = recording.unplaced.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
     if unplaced > 0 {
         let most = recording.unplaced.iter().max_by_key(|(_, bytes)| **bytes);
         let most = most.map(|(address, _)| address.to_string()).unwrap_or_default();

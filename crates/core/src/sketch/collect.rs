@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::{About, BURST, Row, TOGETHER, Way};
+use super::{About, BURST, MOST_STARTS, Row, TOGETHER, Way};
 use crate::time::{Span, Time};
 
 /// A connection carries a transfer one way when it carries more than so much, ten segments, or no less than the other way.
 const REPLY: u64 = 14_480;
-/// Transfers of an interval that are told apart by their begin, at most.
-const MOST_STARTS: usize = 1 << 16;
 /// Peers that are told apart, at most.
 const MOST_PEERS: usize = 512;
 
