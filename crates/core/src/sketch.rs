@@ -291,20 +291,30 @@ impl Kept {
         [&length[..], &content].concat()
     }
 
-    /// The lines of a file. One that is cut off or false ends them.
-    pub fn lines(mut file: &[u8]) -> Vec<(Self, Report)> {
-        let mut all = Vec::new();
-        while let Some((length, rest)) = file.split_first_chunk::<4>() {
-            let Some((content, rest)) = rest.split_at_checked(u32::from_be_bytes(*length) as usize) else {
-                break;
-            };
-            let Ok((kept, _)) = postcard::take_from_bytes::<Self>(content) else { break };
-            let Some(report) = read(&kept.report) else { break };
-            all.push((kept, report));
-            file = rest;
-        }
-        all
+    /// The lines of a file. One that is cut off ends them; one that is false is left out.
+    pub fn lines(file: &[u8]) -> Vec<(Self, Report)> {
+        let read = |content| {
+            let (kept, _) = postcard::take_from_bytes::<Self>(content).ok()?;
+            let report = read(&kept.report)?;
+            Some((kept, report))
+        };
+        contents(file).filter_map(read).collect()
     }
+
+    /// Bytes of a file up to a line that is cut off.
+    pub fn whole(file: &[u8]) -> usize {
+        contents(file).map(|content| 4 + content.len()).sum()
+    }
+}
+
+/// What is in the whole lines of a file.
+fn contents(mut file: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (length, rest) = file.split_first_chunk::<4>()?;
+        let (content, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+        file = rest;
+        (!content.is_empty()).then_some(content)
+    })
 }
 
 #[cfg(test)]
@@ -425,7 +435,10 @@ mod tests {
         let body = parts(0, INTERVAL, About::default(), vec![row(1, 3)]).remove(0);
         let kept = Kept { host: 7, from: [10, 0, 0, 7].into(), report: body.clone() };
         let file = [kept.line(), kept.line()].concat();
-        assert_eq!(Kept::lines(&file).len(), 2);
+        assert_eq!((Kept::lines(&file).len(), Kept::whole(&file)), (2, file.len()));
+        assert_eq!(Kept::whole(&file[..file.len() - 1]), file.len() / 2);
+        let other = Kept { report: vec![1, 2, 3], ..kept.clone() };
+        assert_eq!(Kept::lines(&[kept.line(), other.line(), kept.line()].concat()).len(), 2);
         assert_eq!(Kept::lines(&file[..file.len() - 1]), [(kept, read(&body).expect("a report"))]);
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Records {
     told: BTreeMap<u32, usize>,
     /// Hosts and hashes of what they have told in this minute and in the one before: they tell it several times.
     known: [BTreeSet<(u32, u64)>; 2],
+    /// The minute whose file was written last, and how long the file was then.
+    written: (u64, u64),
 }
 
 fn minute_of(now: Time) -> u64 {
@@ -44,6 +46,7 @@ impl Records {
             minute: 0,
             told: BTreeMap::new(),
             known: Default::default(),
+            written: (0, 0),
         }
     }
 
@@ -85,7 +88,14 @@ impl Records {
         let mut options = OpenOptions::new();
         let mut file =
             options.append(true).create(true).mode(0o640).custom_flags(libc::O_NOFOLLOW).open(&path)?;
+        let mut length = file.metadata()?.len();
+        if self.written != (minute, length) {
+            // A full disk or the end of an earlier life may have cut its last line off.
+            length = Kept::whole(&fs::read(&path)?) as u64;
+            file.set_len(length)?;
+        }
         file.write_all(&pending)?;
+        self.written = (minute, length + pending.len() as u64);
         if is_new {
             let mut size = 0;
             while let Some((of, (path, length))) = files.pop_last() {
@@ -159,6 +169,18 @@ mod tests {
             let all = read(&folder).expect("read");
             assert_eq!(all.iter().flatten().filter(|(kept, _)| kept.host == 9).count(), is_kept, "{minute}");
         }
+        // What an earlier life has left half written is cut off before more is written.
+        let path = folder.join(FOLDER).join("103");
+        let whole = fs::read(&path).expect("read");
+        fs::write(&path, &whole[..whole.len() - 1]).expect("written");
+        let mut other = Records::new(&folder);
+        assert!(other.take(at(103), 10, from_of(10), known.clone()));
+        other.keep(at(103)).expect("kept");
+        assert_eq!(fs::read(&path).expect("read").len(), whole.len());
+        assert!(other.take(at(103), 11, from_of(11), known.clone()));
+        other.keep(at(103)).expect("kept");
+        let kept = Kept::lines(&fs::read(&path).expect("read"));
+        assert_eq!(kept.iter().map(|(kept, _)| kept.host).collect::<Vec<_>>(), [10, 11]);
         // What is no report, or too much, is not kept.
         let from = from_of(7);
         assert!(!records.take(at(104), 7, from, vec![1, 2, 3]));
