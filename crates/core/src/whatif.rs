@@ -58,6 +58,8 @@ pub struct Recording {
     pub hosts: usize,
     silent: usize,
     agents: usize,
+    /// Minutes between others in which no host has told anything.
+    absent: usize,
     /// Congestion controls by how many hosts have them, and a tick of their timers.
     controls: BTreeMap<String, usize>,
     tick: Span,
@@ -100,6 +102,7 @@ impl Recording {
             hosts: 0,
             silent: 0,
             agents: network.count_agents(),
+            absent: kept.iter().filter(|minute| minute.is_empty()).count(),
             controls: BTreeMap::new(),
             tick: Span::ZERO,
             rack: 0,
@@ -169,6 +172,7 @@ impl Recording {
             }
             recording.minutes.push(minute);
         }
+        recording.silent += recording.absent * recording.agents;
         recording.hosts = heard.len();
         for (control, rack) in heard.into_values() {
             *recording.controls.entry(control).or_default() += 1;
@@ -412,7 +416,8 @@ pub fn remarks(recording: &Recording) -> Vec<String> {
         ));
     }
     if recording.silent > 0 {
-        let of = recording.silent as f64 / (recording.minutes.len() * recording.agents) as f64;
+        let of = recording.silent as f64
+            / ((recording.minutes.len() + recording.absent) * recording.agents) as f64;
         all.push(format!(
             "{:.1} % of the hosts' minutes are missing: agents did not run, or what they told was lost",
             100.0 * of

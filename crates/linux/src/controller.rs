@@ -25,6 +25,7 @@ use bandmaster_core::runtime::inventory::Inventory;
 use bandmaster_core::scheme::Role;
 use nix::fcntl::{Flock, FlockArg};
 
+use crate::daemon::clock::Clock;
 use crate::daemon::{self, Error};
 
 pub use bandmaster_core::sketch::{Kept, Report};
@@ -100,9 +101,9 @@ pub fn whatif(file: &Path, policies: &[String]) -> Result<Whatif, Error> {
     let new = controller::parse_with(&place, &daemon::text(file)?, &Here(Beside(file)), policies)
         .map_err(as_errors)?;
     let folder = PathBuf::from(&loaded.deployment.state_directory);
-    let kept = records::read(&folder)
+    let (kept, ago) = records::read(&folder, Clock::of_day().now())
         .map_err(|error| Error::Failed(format!("error: {}: {error}", folder.display())))?;
-    Ok(Whatif { deployment: loaded.deployment, new, hosts: loaded.hosts, kept })
+    Ok(Whatif { deployment: loaded.deployment, new, hosts: loaded.hosts, kept, ago })
 }
 
 /// What a comparison needs.
@@ -113,8 +114,10 @@ pub struct Whatif {
     pub new: Deployment,
     /// Its hosts.
     pub hosts: Vec<Host>,
-    /// What they have told, minute by minute.
+    /// What they have told, minute by minute, also those without reports.
     pub kept: Vec<Vec<(Kept, Report)>>,
+    /// How many minutes ago the last of them was.
+    pub ago: u64,
 }
 
 /// Policies that the command line names, where it is called.

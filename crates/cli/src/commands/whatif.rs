@@ -29,6 +29,8 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::jobs::{self, Job, simulated};
 use crate::progress::Progress;
+use crate::report::ReportError;
+use crate::report::folder::OutputFolder;
 use crate::report::number::significant;
 use crate::report::table::plain;
 
@@ -103,6 +105,8 @@ struct Outcome {
 #[serde(rename_all = "kebab-case")]
 struct Recorded {
     minutes: usize,
+    /// How many minutes ago the first of them was, and the last.
+    minutes_ago: [u64; 2],
     hosts: usize,
     transfers: u64,
     bytes: u64,
@@ -153,6 +157,13 @@ struct Rule {
 /// Prints what the recorded hour would have been under other policies.
 pub(crate) fn whatif(args: &WhatifArgs, console: Console) -> Result<Exit, Failure> {
     let began = Instant::now();
+    OutputFolder::check(args.scenario.as_deref(), false).map_err(|error| match error {
+        ReportError::Occupied(path) => Failure::usage(format!(
+            "error: {}: it is not empty: give --scenario another folder",
+            printable(&path.display().to_string())
+        )),
+        error => error.into(),
+    })?;
     let read = controller::whatif(&args.file, &args.policies)?;
     let wrong = |why: String| {
         Failure::usage(format!("error: {}: {why}", printable(&args.file.display().to_string())))
@@ -174,7 +185,7 @@ pub(crate) fn whatif(args: &WhatifArgs, console: Console) -> Result<Exit, Failur
     let studies = written.iter().map(study).collect::<Result<Vec<_>, _>>()?;
     let records = simulate(&studies, console)?;
     let outcome = Outcome {
-        recorded: Recorded::new(&recording),
+        recorded: Recorded::new(&recording, [read.ago + read.kept.len().saturating_sub(1) as u64, read.ago]),
         simulated: Simulated {
             minutes: plan.minutes.len(),
             share: plan.share,
@@ -251,10 +262,11 @@ fn simulate(studies: &[Study], console: Console) -> Result<Vec<Vec<RunRecord>>, 
 }
 
 impl Recorded {
-    fn new(recording: &Recording) -> Self {
+    fn new(recording: &Recording, minutes_ago: [u64; 2]) -> Self {
         let measured = recording.times.count();
         Self {
             minutes: recording.minutes(),
+            minutes_ago,
             hosts: recording.hosts,
             transfers: recording.transfers,
             bytes: recording.bytes,
@@ -363,10 +375,11 @@ fn rules(sides: &[Policies; 2], records: &[Vec<RunRecord>], plan: &Plan) -> Vec<
 
 impl Outcome {
     fn text(&self) -> String {
-        let Recorded { minutes, hosts, transfers, bytes, measured, .. } = &self.recorded;
+        let Recorded { minutes, minutes_ago: [first, last], hosts, transfers, bytes, measured, .. } =
+            &self.recorded;
         let Simulated { minutes: of, share, seeds, seconds } = &self.simulated;
         let mut text = format!(
-            "recorded   {minutes} minutes of {hosts} hosts: {transfers} transfers, {} MB; {measured} completion times measured\n\
+            "recorded   {minutes} minutes of {hosts} hosts, from {first} to {last} minutes ago: {transfers} transfers, {} MB; {measured} completion times measured\n\
              simulated  {of} minutes, {:.0} % of each, {seeds} drawings, each under both policies, in {seconds:.0} s\n\n",
             significant(*bytes as f64 / 1e6, 3),
             share * 100.0

@@ -115,9 +115,9 @@ fn recorded(name: &str, hosts: u32, minutes: u32, share: f64) -> Scratch {
 #[test]
 fn a_recorded_hour_is_simulated_under_both_policies() {
     let scratch = recorded("whatif", 12, 2, 0.005);
-    let words =
-        ["controller", "whatif", "c.toml", "--policy", "new.toml", "--seeds", "2", "--scenario", "out"];
-    let said = scratch.run(&[&words[..], &["--json"]].concat()).expect(0);
+    let words = ["controller", "whatif", "c.toml", "--policy", "new.toml", "--seeds", "2"];
+    let saving = [&words[..], &["--json", "--scenario", "out"]].concat();
+    let said = scratch.run(&saving).expect(0);
     let told = said.json();
     let recorded = &told["recorded"];
     assert_eq!((recorded["minutes"].as_u64(), recorded["hosts"].as_u64()), (Some(2), Some(12)), "{told:#}");
@@ -148,6 +148,10 @@ fn a_recorded_hour_is_simulated_under_both_policies() {
         assert!(text.contains(part), "{part}: {text}");
     }
     scratch.run(&["check", "out/whatif.toml"]).expect(0);
+    // It is somebody's by now.
+    let said = scratch.run(&saving).expect(2);
+    assert!(said.stderr.contains("out"), "{said:#?}");
+    assert_eq!(recorded["minutes-ago"].as_array().map(Vec::len), Some(2), "{told:#}");
 }
 
 #[test]

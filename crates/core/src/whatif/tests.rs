@@ -199,6 +199,14 @@ fn two_intervals_in_a_minute_are_one_at_their_rate() {
     let kept = [[of_a(), of_b(), of_b(), of_c()].concat(), [of_a(), of_c()].concat()];
     let recording = Recording::new(&deployment, &hosts(), &network, &kept).expect("recorded");
     assert_eq!((recording.minutes(), recording.transfers), (2, 1800));
+    // A minute in which nobody tells anything is missing too: of four with three hosts each, that and `b` in the last.
+    let kept = [&kept[..1], &[Vec::new(), Vec::new()], &kept[1..]].concat();
+    let gaps = Recording::new(&deployment, &hosts(), &network, &kept).expect("recorded");
+    assert!(
+        remarks(&gaps)[0].starts_with("58.3 % of the hosts' minutes are missing"),
+        "{:?}",
+        remarks(&gaps)
+    );
     let plan = Plan::new(&recording, &network, &sides(), 1e9);
     assert_eq!(plan.end.as_secs_f64() - plan.warm_up.as_secs_f64(), 120.0);
     let written = plan.scenario(&recording, &network, &deployment, &sides(), 1);

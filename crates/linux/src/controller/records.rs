@@ -121,16 +121,22 @@ fn files(folder: &Path) -> io::Result<BTreeMap<u64, (PathBuf, u64)>> {
     Ok(all)
 }
 
-/// What is kept in the state directory `folder`, minute by minute.
-pub(super) fn read(folder: &Path) -> io::Result<Vec<Vec<(Kept, Report)>>> {
-    let folder = folder.join(FOLDER);
-    if !folder.is_dir() {
-        return Ok(Vec::new());
-    }
-    files(&folder)?
-        .into_values()
-        .map(|(path, _)| fs::read(path).map(|content| Kept::lines(&content)))
-        .collect()
+/// Reports by minute.
+type Minutes = Vec<Vec<(Kept, Report)>>;
+
+/// What is kept in the state directory `folder`: each minute of the hour that ended with the newest report, also one
+/// without reports, and how many minutes ago the last was at `now`.
+pub(super) fn read(folder: &Path, now: Time) -> io::Result<(Minutes, u64)> {
+    let (folder, minute) = (folder.join(FOLDER), minute_of(now));
+    let mut files = if folder.is_dir() { files(&folder)? } else { BTreeMap::new() };
+    files.retain(|of, _| *of <= minute);
+    let Some(last) = files.keys().next_back().copied() else { return Ok((Vec::new(), 0)) };
+    let first = files.keys().copied().find(|of| of + MINUTES >= last).unwrap_or(last);
+    let of = |minute| match files.get(&minute) {
+        Some((path, _)) => fs::read(path).map(|content| Kept::lines(&content)),
+        None => Ok(Vec::new()),
+    };
+    Ok(((first..=last).map(of).collect::<io::Result<_>>()?, minute - last))
 }
 
 #[cfg(test)]
@@ -145,9 +151,10 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("bandmaster-records-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("made");
-        let mut records = Records::new(&folder);
-        assert!(read(&folder).expect("read").is_empty());
         let at = |minute: u64| Time::ZERO + Span::from_secs(60 * minute + 1);
+        let read_at = |minute| read(&folder, at(minute)).expect("read");
+        let mut records = Records::new(&folder);
+        assert!(read_at(106).0.is_empty());
         let from_of = |host| IpAddr::from([10, 0, 0, host]);
         let body = |n| parts(n, sketch::INTERVAL, About::default(), Vec::new()).remove(0);
         for minute in 0..100u32 {
@@ -157,7 +164,7 @@ mod tests {
             assert!(records.take(now, 8, [10, 0, 0, 8].into(), body(minute)));
             records.keep(now).expect("kept");
         }
-        let kept = read(&folder).expect("read");
+        let kept = read_at(106).0;
         assert_eq!(kept.len(), 61);
         assert!(kept.iter().all(|minute| minute.len() == 2));
         assert_eq!((kept[0][0].1.interval, kept[60][1].0.host), (39, 8));
@@ -166,9 +173,14 @@ mod tests {
         for (minute, is_kept) in [(100, 1), (100, 1), (101, 1), (103, 2)] {
             assert!(records.take(at(minute), 9, from_of(9), known.clone()));
             records.keep(at(minute)).expect("kept");
-            let all = read(&folder).expect("read");
+            let all = read_at(106).0;
             assert_eq!(all.iter().flatten().filter(|(kept, _)| kept.host == 9).count(), is_kept, "{minute}");
         }
+        // A minute without reports is one of the hour; what is newer than now is not.
+        let (kept, ago) = read_at(200);
+        assert_eq!((kept.len(), ago, kept[59].len(), kept[60].len()), (61, 97, 0, 1));
+        assert_eq!((read_at(101).1, read_at(101).0.len()), (1, 58));
+        assert!(read_at(5).0.is_empty());
         // What an earlier life has left half written is cut off before more is written.
         let path = folder.join(FOLDER).join("103");
         let whole = fs::read(&path).expect("read");
