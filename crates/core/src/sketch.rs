@@ -5,6 +5,7 @@
 
 pub mod collect;
 
+use core::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -21,6 +22,9 @@ pub const INTERVAL: Span = Span::from_secs(60);
 pub const TOGETHER: Span = Span::from_millis(4);
 /// So many transfers that begin together are a burst.
 pub const BURST: u64 = 4;
+
+/// Bytes of rows that tell of an interval. What has more is told with its smallest rows as of many peers.
+pub const MOST: usize = 120_000;
 
 /// Version of the form.
 const VERSION: u8 = 1;
@@ -217,21 +221,50 @@ impl About {
 }
 
 impl Row {
+    fn merge(&mut self, other: &Self) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.held = self.held.saturating_add(other.held);
+        self.sizes.merge(&other.sizes);
+        self.times.merge(&other.times);
+    }
+
     fn is_sound(&self) -> bool {
         self.sizes.is_sound() && self.times.is_sound() && self.bytes.max(self.held) <= MOST_BYTES
     }
+}
+
+/// What fits of rows, and the smallest of them added up when there are too many.
+fn folded(mut rows: Vec<Row>) -> Vec<Row> {
+    let size = |row: &Row| control::body(row).len();
+    if rows.iter().map(size).sum::<usize>() <= MOST {
+        return rows;
+    }
+    rows.sort_by_key(|row| Reverse(row.bytes.saturating_add(row.held)));
+    let mut filled = 0;
+    let fits = |row: &&Row| {
+        filled += size(row);
+        filled <= MOST
+    };
+    let rest = rows.split_off(rows.iter().take_while(fits).count());
+    for row in rest {
+        let is_same =
+            |of: &&mut Row| of.peer.is_unspecified() && (of.way, of.in_burst) == (row.way, row.in_burst);
+        match rows.iter_mut().find(is_same) {
+            Some(many) => many.merge(&row),
+            None => rows.push(Row { peer: [0; 4].into(), ..row }),
+        }
+    }
+    rows
 }
 
 /// What a host tells of an interval of `length`, its `number`-th, as bodies of messages.
 pub fn parts(number: u32, length: Span, about: About, rows: Vec<Row>) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<Row>> = vec![Vec::new()];
     let mut filled = control::body(&about).len();
-    for row in rows {
+    // Two parts in a row hold more than one can: these are no more than `MOST_PARTS`.
+    for row in folded(rows) {
         let size = control::body(&row).len();
         if filled + size > PART && !(all.len() == 1 && all[0].is_empty()) {
-            if all.len() == usize::from(MOST_PARTS) {
-                break;
-            }
             all.push(Vec::new());
             filled = 0;
         }
@@ -392,6 +425,32 @@ mod tests {
         assert_eq!(reports.iter().flat_map(|report| report.rows.clone()).collect::<Vec<_>>(), rows);
         // Nothing happened: that is told too.
         assert_eq!(parts(4, INTERVAL, about, Vec::new()).len(), 1);
+    }
+
+    /// A busy host loses nothing but the names of peers that sent least.
+    #[test]
+    fn what_is_too_much_for_a_report_is_of_many_peers() {
+        let row = |n: u16| Row {
+            peer: std::net::Ipv4Addr::from_bits(0x0a00_0000 + u32::from(n)).into(),
+            bytes: n.into(),
+            ..row(1, 40)
+        };
+        let rows: Vec<Row> = (0..2000).map(row).collect();
+        let bodies = parts(0, INTERVAL, About::default(), rows.clone());
+        assert!(bodies.iter().map(Vec::len).sum::<usize>() < MOST * 5 / 4, "{}", bodies.len());
+        let told: Vec<Row> = bodies.iter().flat_map(|body| read(body).expect("a report").rows).collect();
+        let sums = |rows: &[Row]| {
+            let sum = |of: fn(&Row) -> u64| rows.iter().map(of).sum::<u64>();
+            [
+                sum(|row| row.bytes),
+                sum(|row| row.held),
+                sum(|row| row.sizes.count()),
+                sum(|row| row.times.count()),
+            ]
+        };
+        assert_eq!(sums(&told), sums(&rows));
+        let (many, own): (Vec<&Row>, Vec<&Row>) = told.iter().partition(|row| row.peer.is_unspecified());
+        assert!(many.len() == 1 && own.len() > 500 && own.iter().all(|row| row.bytes > 1000));
     }
 
     /// What no host can have counted: a stolen secret would let one host's report take an hour of drawing, or all memory.

@@ -8,7 +8,7 @@ mod draw;
 mod network;
 
 use core::fmt::Write as _;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::controller::{Deployment, Host};
@@ -54,6 +54,8 @@ pub struct Recording {
     pub missed: u64,
     /// Connections that were never established.
     pub failed: u64,
+    /// Parts of reports of which others are there.
+    pub lost: usize,
     /// Hosts that have told something, and minutes of hosts with an agent in which one has not.
     pub hosts: usize,
     silent: usize,
@@ -99,6 +101,7 @@ impl Recording {
             unplaced: BTreeMap::new(),
             missed: 0,
             failed: 0,
+            lost: 0,
             hosts: 0,
             silent: 0,
             agents: network.count_agents(),
@@ -107,6 +110,12 @@ impl Recording {
             tick: Span::ZERO,
             rack: 0,
         };
+        let mut parts: BTreeMap<_, BTreeSet<u16>> = BTreeMap::new();
+        for (kept, report) in all() {
+            let of = (kept.host, report.interval, report.length, report.parts);
+            parts.entry(of).or_default().insert(report.part);
+        }
+        recording.lost = parts.iter().map(|((.., all), told)| usize::from(*all) - told.len()).sum();
         let mut heard: BTreeMap<u32, (String, bool)> = BTreeMap::new();
         for reports in kept.iter().filter(|minute| !minute.is_empty()) {
             let mut minute = Minute::default();
@@ -408,9 +417,20 @@ impl Plan {
 pub fn remarks(recording: &Recording) -> Vec<String> {
     let mut all = Vec::new();
     let share = |bytes: u64| 100.0 * bytes as f64 / recording.bytes.max(1) as f64;
-    let unplaced = recording.unplaced.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
-    if unplaced > 0 {
-        let most = recording.unplaced.iter().max_by_key(|(_, bytes)| **bytes);
+    let mut unplaced = recording.unplaced.clone();
+    let many = unplaced.remove(&IpAddr::from([0; 4])).unwrap_or(0);
+    if many > 0 {
+        all.push(format!(
+            "{:.1} % of the bytes are left out: their hosts had more peers than a report has room for",
+            share(many)
+        ));
+    }
+    if recording.lost > 0 {
+        all.push(format!("{} parts of reports are missing", recording.lost));
+    }
+    if !unplaced.is_empty() {
+        let most = unplaced.iter().max_by_key(|(_, bytes)| **bytes);
+        let unplaced = unplaced.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
         let most = most.map(|(address, _)| address.to_string()).unwrap_or_default();
         all.push(format!(
             "{:.1} % of the bytes are left out: their other end is at no node of [[links]] (most of them: {most}); write [[networks]]",

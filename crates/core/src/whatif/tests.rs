@@ -169,6 +169,26 @@ fn what_is_too_much_is_shortened() {
     assert!(few.minutes.len() < 30 && few.remarks[0].contains("of the 60 minutes are simulated"), "{few:?}");
 }
 
+/// What a busy host could not tell, and what did not arrive.
+#[test]
+fn what_reports_lack_is_named() {
+    let many = row([0, 0, 0, 0].into(), Way::Sent, false, 10, 1_000);
+    let rows =
+        (0..400).map(|size| row([192, 0, 2, 7].into(), Way::Sent, false, 5, 1 << (size % 40))).collect();
+    let mut kept = told(1, bursts(&[]), [vec![many], rows].concat());
+    assert!(kept.len() > 3);
+    kept.truncate(kept.len() - 2);
+    kept.extend(told(3, bursts(&[]), Vec::new()));
+    let deployment = deployment(LINKS);
+    let network = Network::new(&deployment, &hosts()).expect("a network");
+    let recording = Recording::new(&deployment, &hosts(), &network, &[kept]).expect("recorded");
+    let remarks = remarks(&recording).join("\n");
+    for part in ["had more peers than", "2 parts of reports are missing"] {
+        assert!(remarks.contains(part), "{part}: {remarks}");
+    }
+    assert!(!remarks.contains("0.0.0.0"), "{remarks}");
+}
+
 #[test]
 fn what_a_network_lacks_is_named() {
     for (from, to, why) in [

@@ -92,7 +92,7 @@ pub struct Done {
 
 /// Datagrams that were refused, by reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(default, rename_all = "kebab-case")]
 pub struct Refused {
     /// Too short for a message.
     pub length: u64,
@@ -106,6 +106,10 @@ pub struct Refused {
     pub replay: u64,
     /// Of another scheme.
     pub scheme: u64,
+    /// To a controller: not to be read as what a host has recorded.
+    pub report: u64,
+    /// To a controller: more than a host may record in a minute.
+    pub excess: u64,
 }
 
 impl Refused {
@@ -120,8 +124,8 @@ impl Refused {
     }
 
     /// With their names, in order.
-    pub fn by_reason(&self) -> [(&'static str, u64); 6] {
-        let Self { length, version, tag, sender, replay, scheme } = *self;
+    pub fn by_reason(&self) -> [(&'static str, u64); 8] {
+        let Self { length, version, tag, sender, replay, scheme, report, excess } = *self;
         [
             ("length", length),
             ("version", version),
@@ -129,6 +133,8 @@ impl Refused {
             ("sender", sender),
             ("replay", replay),
             ("scheme", scheme),
+            ("report", report),
+            ("excess", excess),
         ]
     }
 }

@@ -21,7 +21,7 @@ use nix::sys::socket::{GetSockOpt, SetSockOpt, sockopt};
 use tracing::{debug, info, warn};
 
 use super::inbox::Inbox;
-use super::records::Records;
+use super::records::{Records, Taken};
 use super::status::{HostStatus, Shared, Status, lock};
 use super::{HALTED, Loaded, Refused};
 use crate::daemon::Error;
@@ -260,8 +260,10 @@ impl Machine {
                 }
                 Ok((place, message)) if message.scheme == sketch::CODE => {
                     let (now, host) = (self.clock.now(), self.loaded.hosts[place].number);
-                    if !self.records.take(now, host, from.ip(), message.body) {
-                        self.counts.refused.scheme += 1;
+                    match self.records.take(now, host, from.ip(), message.body) {
+                        Taken::Kept => {}
+                        Taken::NoReport => self.counts.refused.report += 1,
+                        Taken::TooMuch => self.counts.refused.excess += 1,
                     }
                 }
                 Ok(_) => self.counts.refused.scheme += 1,

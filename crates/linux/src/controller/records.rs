@@ -15,9 +15,20 @@ use bandmaster_core::time::Time;
 const FOLDER: &str = "recorded";
 /// Minutes that are kept beside the one that runs.
 const MINUTES: u64 = 60;
-/// Bytes that a host may tell in a minute, and that are kept in all.
-const MOST_OF_HOST: usize = 64 << 10;
+/// Bytes that a host may tell in a minute, in which two of its intervals may end, and that are kept in all.
+const MOST_OF_HOST: usize = 3 * sketch::MOST;
 const MOST: u64 = 256 << 20;
+
+/// What becomes of what a host tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Taken {
+    /// It is kept, or was already.
+    Kept,
+    /// It is no report.
+    NoReport,
+    /// The host has told as much as it may in this minute.
+    TooMuch,
+}
 
 /// What hosts tell, and where it is kept.
 pub(super) struct Records {
@@ -50,8 +61,8 @@ impl Records {
         }
     }
 
-    /// Keeps what host number `host` tells from `from`. False: it is no report, or the host tells too much.
-    pub(super) fn take(&mut self, now: Time, host: u32, from: IpAddr, body: Vec<u8>) -> bool {
+    /// Keeps what host number `host` tells from `from`.
+    pub(super) fn take(&mut self, now: Time, host: u32, from: IpAddr, body: Vec<u8>) -> Taken {
         if std::mem::replace(&mut self.minute, minute_of(now)) != self.minute {
             self.told.clear();
             self.known.swap(0, 1);
@@ -61,16 +72,19 @@ impl Records {
         hash.write(&body);
         let known = (host, hash.finish());
         if self.known.iter().any(|all| all.contains(&known)) {
-            return true;
+            return Taken::Kept;
         }
         let told = self.told.entry(host).or_default();
-        if *told + body.len() > MOST_OF_HOST || sketch::read(&body).is_none() {
-            return false;
+        if sketch::read(&body).is_none() {
+            return Taken::NoReport;
+        }
+        if *told + body.len() > MOST_OF_HOST {
+            return Taken::TooMuch;
         }
         *told += body.len();
         self.known[0].insert(known);
         self.pending.extend(Kept { host, from: from.to_canonical(), report: body }.line());
-        true
+        Taken::Kept
     }
 
     /// Writes what is pending, and takes away what is old.
@@ -159,9 +173,9 @@ mod tests {
         let body = |n| parts(n, sketch::INTERVAL, About::default(), Vec::new()).remove(0);
         for minute in 0..100u32 {
             let now = at(minute.into());
-            assert!(records.take(now, 7, [10, 0, 0, 7].into(), body(minute)));
+            assert_eq!(records.take(now, 7, [10, 0, 0, 7].into(), body(minute)), Taken::Kept);
             records.keep(now).expect("kept");
-            assert!(records.take(now, 8, [10, 0, 0, 8].into(), body(minute)));
+            assert_eq!(records.take(now, 8, [10, 0, 0, 8].into(), body(minute)), Taken::Kept);
             records.keep(now).expect("kept");
         }
         let kept = read_at(106).0;
@@ -171,7 +185,7 @@ mod tests {
         // What is told again, also in the next minute, is kept once; two minutes later it is another's.
         let known = body(1_000);
         for (minute, is_kept) in [(100, 1), (100, 1), (101, 1), (103, 2)] {
-            assert!(records.take(at(minute), 9, from_of(9), known.clone()));
+            assert_eq!(records.take(at(minute), 9, from_of(9), known.clone()), Taken::Kept);
             records.keep(at(minute)).expect("kept");
             let all = read_at(106).0;
             assert_eq!(all.iter().flatten().filter(|(kept, _)| kept.host == 9).count(), is_kept, "{minute}");
@@ -186,19 +200,23 @@ mod tests {
         let whole = fs::read(&path).expect("read");
         fs::write(&path, &whole[..whole.len() - 1]).expect("written");
         let mut other = Records::new(&folder);
-        assert!(other.take(at(103), 10, from_of(10), known.clone()));
+        assert_eq!(other.take(at(103), 10, from_of(10), known.clone()), Taken::Kept);
         other.keep(at(103)).expect("kept");
         assert_eq!(fs::read(&path).expect("read").len(), whole.len());
-        assert!(other.take(at(103), 11, from_of(11), known.clone()));
+        assert_eq!(other.take(at(103), 11, from_of(11), known.clone()), Taken::Kept);
         other.keep(at(103)).expect("kept");
         let kept = Kept::lines(&fs::read(&path).expect("read"));
         assert_eq!(kept.iter().map(|(kept, _)| kept.host).collect::<Vec<_>>(), [10, 11]);
         // What is no report, or too much, is not kept.
         let from = from_of(7);
-        assert!(!records.take(at(104), 7, from, vec![1, 2, 3]));
-        let taken = (0..100_000).take_while(|n| records.take(at(105), 7, from, body(10_000 + n))).count();
-        assert_eq!(taken, MOST_OF_HOST / body(10_000).len());
-        assert!(records.take(at(105), 8, from, body(0)) && records.take(at(106), 7, from, body(0)));
+        assert_eq!(records.take(at(104), 7, from, vec![1, 2, 3]), Taken::NoReport);
+        let taken = (0..100_000)
+            .take_while(|n| records.take(at(105), 7, from, body(100_000 + n)) == Taken::Kept)
+            .count();
+        assert_eq!(taken, MOST_OF_HOST / body(100_000).len());
+        assert_eq!(records.take(at(105), 7, from, body(1_000_000)), Taken::TooMuch);
+        assert_eq!(records.take(at(105), 8, from, body(0)), Taken::Kept);
+        assert_eq!(records.take(at(106), 7, from, body(0)), Taken::Kept);
         fs::remove_dir_all(&folder).expect("removed");
     }
 }
