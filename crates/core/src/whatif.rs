@@ -28,6 +28,8 @@ const OVERHEAD: f64 = 6.0;
 const WITH_ACKS: f64 = 1.55;
 /// Flows of a scenario at most.
 const MOST_FLOWS: f64 = 300_000.0;
+/// Times its budget that a run may take when no minute takes less.
+const MOST_OVER: f64 = 8.0;
 /// A cycle is not shortened below this, nor below so many round-trip times.
 const SHORTEST_CYCLE: Span = Span::from_millis(100);
 const ROUND_TRIPS: u64 = 100;
@@ -280,7 +282,15 @@ pub const VARIANTS: [&str; 2] = ["present", "new"];
 
 impl Plan {
     /// As much as takes some `budget` packets over links for each run.
-    pub fn new(recording: &Recording, network: &Network, sides: &[Policies; 2], budget: f64) -> Self {
+    ///
+    /// # Errors
+    /// When each minute takes far more.
+    pub fn new(
+        recording: &Recording,
+        network: &Network,
+        sides: &[Policies; 2],
+        budget: f64,
+    ) -> Result<Self, String> {
         let work = |minute: &Minute| {
             let mut flows = 0.0;
             let mut packets = 0.0;
@@ -291,22 +301,46 @@ impl Plan {
             }
             (packets / budget).max(flows / MOST_FLOWS)
         };
-        let all: f64 = recording.minutes.iter().map(work).sum();
+        let works: Vec<f64> = recording.minutes.iter().map(work).collect();
         let shortest = SHORTEST_CYCLE.max(network.longest_rtt() * ROUND_TRIPS);
         let cycle = sides[0].cycle.min(sides[1].cycle);
         let least = (shortest.as_secs_f64() / cycle.as_secs_f64()).min(1.0);
-        let of = recording.minutes.len();
-        let most = if all * least > 1.0 { ((of as f64 / (all * least)) as usize).max(1) } else { of };
-        let minutes: Vec<usize> = (0..most).map(|number| number * of / most).collect();
-        let taken: f64 = minutes.iter().map(|at| work(&recording.minutes[*at])).sum();
-        let share = if taken > 1.0 { (1.0 / taken).max(least) } else { 1.0 };
-        let longest = sides[0].cycle.max(sides[1].cycle).mul_f64(share);
+        let longest = sides[0].cycle.max(sides[1].cycle);
+        // The first of them is simulated for the warm-up too.
+        let need = |minutes: &[usize]| {
+            let first = minutes[0];
+            let before =
+                (longest * WARM_UP_CYCLES).as_secs_f64() / recording.minutes[first].length.as_secs_f64();
+            minutes.iter().map(|at| works[*at]).sum::<f64>() + before * works[first]
+        };
+        let count = works.len();
+        let ways = (1..=count).flat_map(|step| (0..step).map(move |from| (step, from)));
+        let mut ways = ways.map(|(step, from)| (step, (from..count).step_by(step).collect::<Vec<_>>()));
+        let (step, minutes) = ways.find(|(_, minutes)| least * need(minutes) <= 1.0).unwrap_or_else(|| {
+            let lightest = (0..count).min_by(|a, b| works[*a].total_cmp(&works[*b]));
+            (count, vec![lightest.unwrap_or(0)])
+        });
+        let taken = need(&minutes);
+        let over = least * taken;
+        if over > MOST_OVER {
+            return Err(format!(
+                "each minute that is recorded takes {over:.0} times what a run may, or more"
+            ));
+        }
+        let share = (1.0 / taken).clamp(least, 1.0);
+        let longest = longest.mul_f64(share);
         let warm_up = longest * WARM_UP_CYCLES;
         let lengths = minutes.iter().map(|at| recording.minutes[*at].length.mul_f64(share));
         let end = lengths.fold(warm_up, |sum, length| sum + length);
         let mut remarks = Vec::new();
-        if most < of {
-            remarks.push(format!("{most} of the {of} minutes are simulated"));
+        if step > 1 {
+            let bytes = |at: usize| recording.minutes[at].pairs().map(|(.., bytes, _)| bytes).sum::<f64>();
+            let part = minutes.iter().copied().map(bytes).sum::<f64>() / (0..count).map(bytes).sum::<f64>();
+            remarks
+                .push(format!("one minute in {step} is simulated, with {:.1} % of the bytes", 100.0 * part));
+        }
+        if over > 1.0 {
+            remarks.push(format!("a run takes {over:.1} times its budget: no minute takes less"));
         }
         if share < 1.0 {
             remarks.push(format!(
@@ -315,7 +349,7 @@ impl Plan {
                 100.0 * share
             ));
         }
-        Self { minutes, share, warm_up, duration: end + DRAIN, end, remarks }
+        Ok(Self { minutes, share, warm_up, duration: end + DRAIN, end, remarks })
     }
 
     /// The scenario with flows drawn for `seed`: variants [`VARIANTS`] in this order.

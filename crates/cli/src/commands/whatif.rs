@@ -174,7 +174,7 @@ pub(crate) fn whatif(args: &WhatifArgs, console: Console) -> Result<Exit, Failur
     let network = Network::new(&read.deployment, &read.hosts).map_err(&wrong)?;
     let recording = Recording::new(&read.deployment, &read.hosts, &network, &read.kept).map_err(&wrong)?;
     let sides = [policies(&read.deployment), policies(&read.new)];
-    let plan = Plan::new(&recording, &network, &sides, BUDGET);
+    let plan = Plan::new(&recording, &network, &sides, BUDGET).map_err(&wrong)?;
     let seeds = || (0..u64::from(args.seeds)).map(|number| args.seed.saturating_add(number));
     let written: Vec<Written> =
         seeds().map(|seed| plan.scenario(&recording, &network, &read.deployment, &sides, seed)).collect();

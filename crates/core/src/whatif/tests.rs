@@ -111,7 +111,7 @@ fn what_both_ends_tell_counts_once() {
 #[test]
 fn flows_are_drawn_as_they_were_counted() {
     let (deployment, network, recording) = recording(1);
-    let plan = Plan::new(&recording, &network, &sides(), 1e9);
+    let plan = Plan::new(&recording, &network, &sides(), 1e9).expect("a plan");
     assert_eq!((plan.share, plan.minutes.len(), plan.remarks.len()), (1.0, 1, 0));
     let written = plan.scenario(&recording, &network, &deployment, &sides(), 7);
     let beside = Beside(written.files.clone());
@@ -158,15 +158,15 @@ fn what_is_too_much_is_shortened() {
     // Two links of 5 ms and 10 us, there and back, a hundred times: 1.002 s of cycles of 10 s.
     let least = 0.1002;
     for (budget, shortened) in [(1e9, false), (400e3, true), (30e3, true)] {
-        let plan = Plan::new(&recording, &network, &sides(), budget);
+        let plan = Plan::new(&recording, &network, &sides(), budget).expect("a plan");
         assert_eq!(plan.share < 1.0, shortened, "{budget}: {plan:?}");
         assert!(plan.share >= least - 1e-9, "{budget}: {plan:?}");
         let length = plan.end.as_secs_f64() - plan.warm_up.as_secs_f64();
         assert!((length - plan.minutes.len() as f64 * 60.0 * plan.share).abs() < 1e-6, "{plan:?}");
         assert_eq!(plan.warm_up, Span::from_secs(10).mul_f64(plan.share) * WARM_UP_CYCLES);
     }
-    let few = Plan::new(&recording, &network, &sides(), 30e3);
-    assert!(few.minutes.len() < 30 && few.remarks[0].contains("of the 60 minutes are simulated"), "{few:?}");
+    let few = Plan::new(&recording, &network, &sides(), 30e3).expect("a plan");
+    assert!(few.minutes.len() < 30 && few.remarks[0].contains("one minute in"), "{few:?}");
 }
 
 /// What a busy host could not tell, and what did not arrive.
@@ -187,6 +187,31 @@ fn what_reports_lack_is_named() {
         assert!(remarks.contains(part), "{part}: {remarks}");
     }
     assert!(!remarks.contains("0.0.0.0"), "{remarks}");
+}
+
+/// A minute that takes more than a run may is left out, wherever it is, and what that leaves is told.
+#[test]
+fn a_heavy_minute_does_not_break_the_budget() {
+    let of = |n| {
+        let rows = vec![row(address(2), Way::Received, false, n, 10_000)];
+        [told(1, bursts(&[(1, n)]), rows), told(2, bursts(&[]), Vec::new()), told(3, bursts(&[]), Vec::new())]
+            .concat()
+    };
+    let deployment = deployment(LINKS);
+    let network = Network::new(&deployment, &hosts()).expect("a network");
+    let plan = |kept: &[Vec<(Kept, Report)>], budget| {
+        let recording = Recording::new(&deployment, &hosts(), &network, kept).expect("recorded");
+        Plan::new(&recording, &network, &sides(), budget)
+    };
+    for heavy in [0, 7] {
+        let kept: Vec<_> = (0..60).map(|minute| of(if minute == heavy { 60_000 } else { 10 })).collect();
+        let plan = plan(&kept, 100e3).expect("a plan");
+        assert!(plan.minutes.len() == 30 && !plan.minutes.contains(&heavy), "{plan:?}");
+        assert_eq!(plan.remarks, ["one minute in 2 is simulated, with 0.5 % of the bytes"]);
+    }
+    let alone = plan(&[of(60_000)], 100e3).expect("a plan");
+    assert!(alone.remarks[0].contains("3.0 times its budget"), "{alone:?}");
+    assert!(plan(&[of(60_000)], 10e3).is_err());
 }
 
 #[test]
@@ -227,7 +252,7 @@ fn two_intervals_in_a_minute_are_one_at_their_rate() {
         "{:?}",
         remarks(&gaps)
     );
-    let plan = Plan::new(&recording, &network, &sides(), 1e9);
+    let plan = Plan::new(&recording, &network, &sides(), 1e9).expect("a plan");
     assert_eq!(plan.end.as_secs_f64() - plan.warm_up.as_secs_f64(), 120.0);
     let written = plan.scenario(&recording, &network, &deployment, &sides(), 1);
     let count = |to: &str| written.files["recorded.flows"].lines().filter(|line| line.contains(to)).count();
@@ -248,7 +273,7 @@ fn bursts_shrink_to_the_senders_that_are_known() {
     let deployment = deployment(LINKS);
     let network = Network::new(&deployment, &hosts()).expect("a network");
     let recording = Recording::new(&deployment, &hosts(), &network, &[kept.concat()]).expect("recorded");
-    let plan = Plan::new(&recording, &network, &sides(), 1e9);
+    let plan = Plan::new(&recording, &network, &sides(), 1e9).expect("a plan");
     let written = plan.scenario(&recording, &network, &deployment, &sides(), 1);
     let flows = written.files["recorded.flows"].lines().count();
     // 1600, each with a probability of a half: a standard deviation of 20.
