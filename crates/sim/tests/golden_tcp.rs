@@ -8,7 +8,9 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use bandmaster_core::capture::{CapturedPacket, CapturedTcp, CapturedTransport};
+use bandmaster_core::losses::{LossPlan, Losses};
 use bandmaster_core::report::RunRecord;
+use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{Options, parse};
 use bandmaster_sim::{RunOptions, run};
 
@@ -110,6 +112,24 @@ fn the_reordering_timer_finds_a_loss_near_the_tail() {
     let deadline = open + (latest.at - open) + open / 4.0;
     assert!((again[0].at - deadline).abs() < 0.01, "{:?}, not {deadline} ms", again[0]);
     trace.assert_complete(10 * MSS);
+}
+
+/// RFC 8985 section 6.2, steps 3 and 4: an acknowledgement is lost, and the next one tells of two islands at once, the upper first
+/// (RFC 2018). Segments of one acknowledgement are not reordered, so three SACKed segments make the holes lost without a wait.
+#[test]
+fn a_lost_acknowledgement_is_no_reordering() {
+    let drops = &[35, 37, 39];
+    // Of the packets that come back the twentieth alone is lost: the one that answers segment 38.
+    let case = Case { tcp: RACK, drops, loss_back: 0.01, ..Case::new("rack-lost-ack") }.size("42000B");
+    let trace = case.check();
+    let islands: Vec<&Row> = trace.acks().filter(|a| !a.sack.is_empty()).collect();
+    let [first, second, third] = [36, 38, 40].map(|segment| (MSS * (segment - 1), MSS * segment));
+    assert_eq!(islands[0].sack, [first]);
+    assert_eq!(islands[1].sack, [third, second, first]);
+    let again = trace.retransmissions();
+    assert_eq!(again.iter().map(|r| r.seq / MSS).collect::<Vec<_>>(), [34, 36, 38]);
+    assert!((again[0].at - islands[1].at).abs() < 0.001, "{:?} answers {:?}", again[0], islands[1]);
+    trace.assert_complete(42 * MSS);
 }
 
 /// RFC 8985 section 6.3: after a timeout the first segment is lost, and what was sent more than a round trip ago. RFC 5681 section
@@ -747,6 +767,8 @@ struct Case {
     drops: &'static [u64],
     /// Lines for the link.
     link: &'static str,
+    /// Probability that the link loses what comes back.
+    loss_back: f64,
     delay: &'static str,
     sample: &'static str,
     window: &'static str,
@@ -762,6 +784,7 @@ impl Case {
             tcp: "",
             drops: &[],
             link: "",
+            loss_back: 0.0,
             delay: "10ms",
             sample: "1ms",
             window: "10pkt",
@@ -786,7 +809,7 @@ impl Case {
     }
 
     fn text(&self) -> String {
-        let Self { tcp, drops, link, delay, sample, window, flow, .. } = self;
+        let Self { tcp, drops, link, loss_back, delay, sample, window, flow, .. } = self;
         let congestion_control =
             if tcp.contains("congestion-control") { "" } else { "congestion-control = \"newreno\"" };
         let recovery = if tcp.contains("recovery") { "" } else { "recovery = \"rfc6675\"" };
@@ -794,7 +817,8 @@ impl Case {
             None => (
                 format!(
                     "hosts = [\"tx\", \"rx\"]\n[[network.links]]\nends = [\"tx\", \"rx\"]\nrate = \"10mbit\"\n\
-                     delay = \"{delay}\"\ndrop-packets = {drops:?}\n{link}\n"
+                     delay = \"{delay}\"\ndrop-packets = {drops:?}\n\
+                     loss = 0.0\nloss-back = {loss_back:?}\n{link}\n"
                 ),
                 String::new(),
             ),
@@ -863,7 +887,12 @@ impl Case {
             highest = highest.max(row.seq + row.len);
             trace.rows.push(Row { event, again, ..row });
         }
+        let plan = LossPlan { random: self.loss_back, ..LossPlan::default() };
+        let mut losses = Losses::from_plan(plan, || Stream::new(scenario.run.seed, 0, "port/rx->tx/loss"));
         for packet in &answers {
+            if losses.as_mut().is_some_and(|losses| losses.loses_next(false)) {
+                continue;
+            }
             let mut row = trace.row(packet, false);
             let stamps = if self.tcp.contains("timestamps = false") { 0 } else { 12 };
             let options = stamps + if row.sack.is_empty() { 0 } else { 4 + 8 * row.sack.len() };

@@ -613,7 +613,11 @@ impl Sender {
     }
 
     fn take_sacks(&mut self, packet: &Packet, profile: &Profile, now: Time) {
-        for &(offset, len) in &packet.sack[..usize::from(packet.sack_count)] {
+        let mut blocks = packet.sack;
+        let blocks = &mut blocks[..usize::from(packet.sack_count)];
+        // The newest comes first; RACK takes what was delivered in ascending order, as Linux sorts the blocks.
+        blocks.sort_unstable();
+        for &mut (offset, len) in blocks {
             let start = (packet.ack + u64::from(offset)).max(self.board.una);
             let end = (start + u64::from(len)).min(self.next);
             if start < end {
