@@ -9,7 +9,10 @@ pub(super) const DUP_THRESH: u32 = 3;
 mod segment {
     pub(super) const SACKED: u8 = 1;
     pub(super) const LOST: u8 = 2;
+    /// Sent again since it was last marked lost.
     pub(super) const RETRANSMITTED: u8 = 4;
+    /// Sent again at any time, as Linux's `TCPCB_EVER_RETRANS`.
+    pub(super) const EVER_RETRANSMITTED: u8 = 8;
 }
 
 /// Segments from the first not acknowledged to the last sent. All are full but the last, so that a place in the queue
@@ -143,9 +146,14 @@ impl Scoreboard {
         self.state(at) & segment::SACKED != 0
     }
 
-    /// Whether the segment at a place has been sent again.
+    /// Whether the segment at a place has been sent again since it was last marked lost.
     pub(super) fn is_retransmitted(&self, at: usize) -> bool {
         self.state(at) & segment::RETRANSMITTED != 0
+    }
+
+    /// Whether the segment at a place has ever been sent again.
+    pub(super) fn is_ever_retransmitted(&self, at: usize) -> bool {
+        self.state(at) & segment::EVER_RETRANSMITTED != 0
     }
 
     /// Whether the segment at a place was SACKed, or is lost and has not been sent again.
@@ -312,8 +320,9 @@ impl Known {
     }
 
     fn mark_lost_at(&mut self, at: usize) {
-        self.forget(self.queue[at]);
-        self.queue[at] = segment::LOST;
+        let state = self.queue[at];
+        self.forget(state);
+        self.queue[at] = segment::LOST | state & segment::EVER_RETRANSMITTED;
         self.lost += 1;
         self.lost_pending += 1;
         self.search_from = self.search_from.min(at as u32);
@@ -323,7 +332,7 @@ impl Known {
         self.lost = 0;
         for state in &mut self.queue {
             if *state & segment::SACKED == 0 {
-                *state = segment::LOST;
+                *state = segment::LOST | *state & segment::EVER_RETRANSMITTED;
                 self.lost += 1;
             } else {
                 *state = segment::SACKED;
@@ -363,7 +372,7 @@ impl Known {
     }
 
     fn resend(&mut self, at: usize) {
-        self.queue[at] |= segment::RETRANSMITTED;
+        self.queue[at] |= segment::RETRANSMITTED | segment::EVER_RETRANSMITTED;
         self.retransmitted += 1;
     }
 }
@@ -414,6 +423,19 @@ mod tests {
         board.mark_all_lost(4000);
         assert_eq!([board.take_lost(), board.take_lost(), board.take_lost()], [Some(0), Some(2), Some(3)]);
         assert_eq!(board.take_lost(), None);
+    }
+
+    /// What arrives late may be the first retransmission.
+    #[test]
+    fn a_segment_lost_again_stays_sent_again() {
+        let mut board = sent(3);
+        board.mark_lost_at(0);
+        assert!(!board.is_ever_retransmitted(0));
+        assert_eq!(board.take_lost(), Some(0));
+        board.mark_lost_at(0);
+        assert_eq!([board.is_retransmitted(0), board.is_ever_retransmitted(0)], [false, true]);
+        board.mark_all_lost(3000);
+        assert_eq!([0, 1].map(|at| board.is_ever_retransmitted(at)), [true, false]);
     }
 
     #[test]

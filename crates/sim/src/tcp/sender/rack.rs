@@ -61,7 +61,8 @@ impl Rack {
         self.sent.drain(..segments.min(self.sent.len()));
     }
 
-    /// Steps 2 and 3 for a segment that is newly acknowledged or SACKed.
+    /// Steps 2 and 3 for a segment that is newly acknowledged or SACKed. Call it in ascending order: the segments of one
+    /// acknowledgement are no reordering of each other.
     fn deliver(&mut self, at: usize, end: u64, is_resent: bool, now: Time) {
         if !is_resent && end < self.highest {
             self.is_reordered = true;
@@ -95,7 +96,7 @@ impl Sender {
         for at in from..to.min(rack.sent.len()) {
             if !self.board.is_sacked(at) {
                 let end = self.board.una + (at as u64 + 1) * profile.mss;
-                rack.deliver(at, end, self.board.is_retransmitted(at), now);
+                rack.deliver(at, end, self.board.is_ever_retransmitted(at), now);
             }
         }
     }
@@ -180,5 +181,38 @@ impl Sender {
             }
         }
         rack.timer.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bandmaster_core::scenario::{LossDetection, TcpSettings};
+
+    use super::*;
+
+    /// Of two segments the second is delivered, then the first, which may have been sent again and be lost once more.
+    fn sees_reordering(is_sent_again: bool) -> bool {
+        let settings = TcpSettings { loss_detection: LossDetection::Rack, ..TcpSettings::default() };
+        let mut sender = Sender::new(0, 0, None, &settings);
+        let profile = Profile::new(settings, 0, false, 0);
+        let at = |millis| Time::ZERO + Span::from_millis(millis);
+        for _ in 0..2 {
+            sender.board.push();
+            sender.rack().expect("RACK").push(at(0));
+        }
+        if is_sent_again {
+            sender.board.mark_lost_at(0);
+            assert_eq!(sender.board.take_lost(), Some(0));
+            sender.rack().expect("RACK").resend(0, at(5));
+            sender.board.mark_lost_at(0);
+        }
+        sender.note_delivered(1, 2, &profile, at(10));
+        sender.note_delivered(0, 1, &profile, at(15));
+        sender.rack().expect("RACK").is_reordered
+    }
+
+    #[test]
+    fn a_late_retransmission_is_no_reordering() {
+        assert_eq!([false, true].map(sees_reordering), [true, false]);
     }
 }
