@@ -1,15 +1,21 @@
 //! Bytes that come from a network.
 
+use core::cell::Cell;
+
 use bandmaster_core::control::Message;
+use bandmaster_core::controller::{self, Host};
 use bandmaster_core::id::NodeId;
 use bandmaster_core::runtime::envelope::{Key, Line};
 use bandmaster_core::scheme::er2bc::probe::{self, Auth, Body, Counters, Endpoint, Seq};
-use bandmaster_core::scheme::opentcp::DEF as OPENTCP;
 use bandmaster_core::scheme::opentcp::condition::{Condition, Scope};
 use bandmaster_core::scheme::opentcp::wire;
+use bandmaster_core::scheme::opentcp::{self, DEF as OPENTCP};
 use bandmaster_core::sketch::{self, About, Histogram, Kept, Row, Way};
-use bandmaster_core::time::Time;
+use bandmaster_core::time::{Span, Time};
+use bandmaster_core::whatif::{Network, Plan, Policies, Recording};
 use bandmaster_fuzz::{INPUTS, Source, Target, bend, turn};
+
+use crate::parsers::NoFiles;
 
 const SMALL: u64 = 32 << 20;
 
@@ -178,33 +184,65 @@ fn sketches() {
     let turn = turn();
     let make = |source: &mut Source| {
         bytes_or(source, |source| {
+            // What a host may tell, and what none does.
+            let value = |source: &mut Source| {
+                if source.once_in(40) { source.extreme() } else { 1 + source.below(30_000) as u64 }
+            };
             let histogram = |source: &mut Source| {
                 let mut all = Histogram::default();
-                (0..source.below(20)).for_each(|_| all.note(source.extreme()));
+                (0..source.below(4)).for_each(|_| all.note(value(source)));
                 all
             };
             let row = |source: &mut Source| Row {
-                peer: std::net::Ipv4Addr::from_bits(source.bits() as u32).into(),
+                peer: [10, 0, 0, source.below(4) as u8].into(),
                 way: if source.once_in(2) { Way::Sent } else { Way::Received },
                 in_burst: source.once_in(2),
-                bytes: source.extreme(),
+                bytes: value(source),
                 sizes: histogram(source),
                 times: histogram(source),
-                held: source.extreme(),
+                held: value(source),
             };
             let rows = (0..source.below(4)).map(|_| row(source)).collect();
-            let about =
-                About { control: "cubic".to_owned(), tick: source.extreme() as u32, ..About::default() };
-            let report = sketch::parts(0, sketch::INTERVAL, about, rows).remove(0);
+            let about = About {
+                control: "cubic".to_owned(),
+                tick: value(source) as u32,
+                bursts: histogram(source),
+                spread: value(source),
+                ..About::default()
+            };
+            let length = Span::from_millis(value(source));
+            let report = sketch::parts(0, length, about, rows).remove(0);
             if source.once_in(2) {
                 return report;
             }
-            Kept { host: source.extreme() as u32, from: [10, 0, 0, 1].into(), report }.line()
+            Kept { host: value(source).min(2) as u32, from: [10, 0, 0, 1].into(), report }.line()
         })
     };
+    let links = "version = 1\nscheme = \"opentcp\"\nhosts-file = \"hosts\"\n[role]\npolicies = [\"few-flows\"]\ncycle = \"10s\"\n\
+                 [[links]]\nends = [\"a\", \"b\"]\nrate = \"1gbit\"\ndelay = \"10us\"\nqueue = \"100pkt\"\n\
+                 [[networks]]\nat = \"b\"\nprefixes = [\"10.0.0.0/24\"]\n";
+    let deployment = controller::parse("c.toml", links, &NoFiles).expect("a deployment");
+    let hosts = [Host { number: 1, name: "a".to_owned(), secret: String::new() }];
+    let network = Network::new(&deployment, &hosts).expect("a network");
+    let files = deployment.params.files("policies");
+    let policies = opentcp::policies(&files).expect("they ship");
+    let side = Policies { files, policies, cycle: deployment.params.span("cycle") };
+    let sides = [side.clone(), side];
+    let drawn = Cell::new(0);
     let read = |input: &[u8]| {
         let report = sketch::read(input);
         let lines = Kept::lines(input);
+        assert!(Kept::whole(input) <= input.len());
+        let own = |report: &sketch::Report| {
+            (Kept { host: 1, from: [10, 0, 0, 1].into(), report: Vec::new() }, report.clone())
+        };
+        let kept = [report.iter().map(own).collect(), lines.clone()];
+        if let Ok(recording) = Recording::new(&deployment, &hosts, &network, &kept)
+            && let Ok(plan) = Plan::new(&recording, &network, &sides, 1e4)
+        {
+            drawn.set(drawn.get() + 1);
+            plan.scenario(&recording, &network, &deployment, &sides, 1);
+        }
         for report in report.iter().chain(lines.iter().map(|(_, report)| report)) {
             for of in report.rows.iter().flat_map(|row| [&row.sizes, &row.times]) {
                 let (least, most) = (of.at(0.0), of.at(1.0));
@@ -213,4 +251,5 @@ fn sketches() {
         }
     };
     Target { name: "sketch", inputs: (INPUTS, 20_000), memory: SMALL, make: &make, read: &read }.fuzz(&turn);
+    assert!(drawn.get() > 0, "no report was drawn from");
 }

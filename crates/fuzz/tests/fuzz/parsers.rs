@@ -218,7 +218,7 @@ fn conditions() {
 }
 
 #[derive(Debug)]
-struct NoFiles;
+pub(crate) struct NoFiles;
 
 impl Files for NoFiles {
     fn read(&self, _name: &str) -> Result<String, String> {
