@@ -12,7 +12,7 @@ exec </dev/null
 
 COMPLETE=(fmt clippy bpf test classes doc wasm pcap msrv deny advisories readme)
 QUICK=(fmt clippy test)
-LONG=(fuzz claims soak faults agents bench)
+LONG=(fuzz claims soak faults agents whatif bench)
 MSRV=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
 
 passed=() failed=() skipped=() skipped_tests=() took=()
@@ -117,6 +117,8 @@ check_classes() {
 check_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
 
 check_wasm() { need_target wasm32-unknown-unknown && cargo test --workspace --locked --test wasm -- --ignored; }
+
+check_whatif() { cargo test --release --workspace --locked --test cli five_hundred -- --ignored; }
 
 check_pcap() { install_package tshark tshark && cargo test --workspace --locked --test cli capture -- --ignored; }
 
