@@ -1,6 +1,6 @@
 //! What hosts tell of the connections of a minute, so that the minute can be simulated: how many, how large, from when to when.
 //!
-//! A [`Collector`](collect::Collector) counts at a host, a [`Report`] is a message about an interval, in [parts](parts), and a
+//! A [`Collector`](collect::Collector) counts at a host, a [`Report`] is a message about an interval, in [parts], and a
 //! controller keeps what it [reads](read) as [`Kept`]. All counts are of whole intervals, so that reports add up.
 
 pub mod collect;
