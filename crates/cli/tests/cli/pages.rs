@@ -171,8 +171,8 @@ impl Machines {
             "mount -t tmpfs tmpfs /mnt; mkdir -p /mnt/home/.cargo/bin /mnt/repository
              cp {0}/bandmaster /mnt/home/.cargo/bin/; cp -r {1} /mnt/repository/
              for folder in etc usr var; do
-               mkdir -p /mnt/upper/$folder /mnt/work/$folder
-               mount -t overlay overlay -o lowerdir=/$folder,upperdir=/mnt/upper/$folder,workdir=/mnt/work/$folder /$folder
+               mkdir -p /mnt/upper/$folder /mnt/scratch/$folder
+               mount -t overlay overlay -o lowerdir=/$folder,upperdir=/mnt/upper/$folder,workdir=/mnt/scratch/$folder /$folder
              done
              mount -t tmpfs -o mode=1777 tmpfs /tmp
              echo ready; exec sleep 600",

@@ -182,7 +182,7 @@ fn what_is_missing_is_named() {
 
 /// `cargo test --release -p bandmaster --test cli -- --ignored five_hundred --nocapture`
 #[test]
-#[ignore = "takes a minute"]
+#[ignore = "a minute, in release; `bash ci.sh whatif` runs it"]
 fn an_hour_of_five_hundred_hosts_takes_less_than_a_minute() {
     for share in [0.01, 0.05] {
         let scratch = recorded("whatif-500", 500, 60, share);
