@@ -39,3 +39,14 @@ enum { NO_PREALLOC = 1, CLONE = 1 << 9 }; // BPF_F_*
 static void *(*map_lookup)(const void *, const void *) = (void *)1;
 static long (*map_update)(const void *, const void *, const void *, u64) = (void *)2;
 static long (*map_delete)(const void *, const void *) = (void *)3;
+static long (*skb_load)(const void *, u32, void *, u32, u32) = (void *)68;
+enum { FROM_NETWORK_HEADER = 1 }; // enum bpf_hdr_start_off
+
+struct __sk_buff { // as linux/bpf.h has it, up to the last member used
+    u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority;
+    u32 ingress_ifindex, ifindex, tc_index, cb[5], hash, tc_classid, data, data_end, napi_id, family;
+    u32 remote_ip4, local_ip4, remote_ip6[4], local_ip6[4], remote_port, local_port, data_meta;
+    u64 flow_keys, tstamp;
+    u32 wire_len, gso_segs;
+    void *sk;
+};

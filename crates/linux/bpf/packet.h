@@ -5,21 +5,10 @@
 
 #include "kernel.h"
 
-enum { FROM_NETWORK_HEADER = 1 }; // enum bpf_hdr_start_off
 enum { NEXT = -1 };               // TCX_NEXT
 enum { IPV4 = 4, IPV6 = 6, TCP = 6, UDP = 17 };
 enum { ETHERTYPE_IPV4 = 0x0800, ETHERTYPE_IPV6 = 0x86dd };
 enum { UDP_HEADER = 8, MOST_EXTENSIONS = 4 };
-
-static long (*skb_load)(const void *, u32, void *, u32, u32) = (void *)68;
-
-struct __sk_buff { // as linux/bpf.h has it, up to the last member used
-    u32 len, pkt_type, mark, queue_mapping, protocol, vlan_present, vlan_tci, vlan_proto, priority;
-    u32 ingress_ifindex, ifindex, tc_index, cb[5], hash, tc_classid, data, data_end, napi_id, family;
-    u32 remote_ip4, local_ip4, remote_ip6[4], local_ip6[4], remote_port, local_port, data_meta;
-    u64 flow_keys, tstamp;
-    u32 wire_len, gso_segs;
-};
 
 struct packet {
     u32 source[4], destination[4];

@@ -5,18 +5,26 @@
 // `begins` sets connections that begin in a network namespace for which there are settings. `looks` goes over the live
 // ones: it reports each, and sets those that are named. In a namespace that is recorded, `begins` also reports each
 // connection that ends.
+//
+// In a namespace that is followed, `comes` tells when a connection has become a flow, and measures round-trip times where the
+// data come; `begins` tells when a flow ends, and sets the receiver's window again with each segment that leaves: the kernel
+// forgets it while it finds how large a buffer should be.
 
 #include "kernel.h"
 
-enum { TIMEOUT_INIT = 1, OFFER_INIT = 2, CONNECTS = 3, ACTIVE = 4, PASSIVE = 5, STATE = 10, LISTENS = 11 }; // BPF_SOCK_OPS_*
+enum { TIMEOUT_INIT = 1, OFFER_INIT = 2, CONNECTS = 3, ACTIVE = 4, PASSIVE = 5, STATE = 10, LISTENS = 11, LEAVES = 14 }; // BPF_SOCK_OPS_*
 enum { SOL_SOCKET = 1, SOL_TCP = 6 };
 enum { CONGESTION = 13, WINDOW_CLAMP = 10, IW = 1001, CWND_CLAMP = 1002, RTO_MIN = 1004, MAX_PACING_RATE = 47 };
 enum { NAME = 16 };
 enum { ESTABLISHED = 1, FIN_WAIT_1 = 4, FIN_WAIT_2 = 5, CLOSED = 7, CLOSE_WAIT = 8, LISTENING = 10, IPV4 = 2 };
-enum { TELL_STATES = 1 << 2 }; // BPF_SOCK_OPS_STATE_CB_FLAG
+enum { TELL_STATES = 1 << 2, TELL_SEGMENTS = 1 << 6 }; // BPF_SOCK_OPS_*_CB_FLAG
 enum { NO_CAP = 0x7fffffff, NO_PACE = 0xffffffff }; // as much as can be set
 enum { MOST_NAMESPACES = 1024, MOST_CONNECTIONS = 65536, ROOM_OF_ENDS = 1 << 20 };
+enum { ROOM_OF_NEWS = 1 << 20, NOBODY = 0xffffffff };
 enum { KEEP = 0 }; // of a number to set: leave what is
+enum { RECORD = 1, FOLLOW = 2 }; // what is done in a namespace
+enum { FIRST_SEGMENTS = 10 };    // a connection that has carried more is a flow; as in agent/machine.rs
+enum { LONGEST_RTT = 60000 };    // ms
 
 static long (*set_option)(void *, int, int, void *, int) = (void *)49;
 static long (*read_kernel)(void *, u32, const void *) = (void *)113;
@@ -73,7 +81,7 @@ struct row {
     u32 local[4], remote[4];    // in the order of the network; an IPv4 address first, then zeros
     u16 local_port, remote_port;
     u16 family;
-    u8 carries, unused;
+    u8 carries, followed;
     u32 window, cap;          // of congestion: segments
     u32 smoothed_rtt, min_rtt; // us
     u32 segment;               // bytes
@@ -87,6 +95,17 @@ struct row {
     u32 receiver_rtt;     // us, as a receiver measures it
     u32 came_segment;     // bytes, of those that come
     u16 header, none[3];  // bytes
+    u32 last_rtt, least_rtt; // us, as `comes` measures them; 0: never
+};
+
+// Of a connection that is followed. Round-trip times are those of an acknowledgement and the first data that echo it.
+struct followed {
+    u64 came_at; // ns, when data came last
+    u32 echo;    // the last timestamp echoed
+    u32 smoothed, last, least; // us; the first eight times as much (RFC 6298)
+    u8 told, passed, measured;
+    u8 by_segments; // each that leaves is told of
+    u32 unused;
 };
 
 // A connection that has ended. Times are of the monotonic clock, in ns; 0: never.
@@ -113,7 +132,7 @@ MAP(OUTCOMES, ARRAY, u32, struct outcome, KINDS);
 // A tick in us while connections get back what they had, else 0; not 0 while listening sockets are told of too.
 MAP(WANTS, ARRAY, u32, u32, 2);
 OF_SOCKETS(MARKS, struct mark, CLONE);
-// Namespaces that are recorded.
+// What is done in a namespace: of RECORD and FOLLOW.
 MAP(RECORDED, HASH, u64, u32, MOST_NAMESPACES);
 OF_SOCKETS(TIMES, struct times, 0);
 struct {
@@ -121,6 +140,14 @@ struct {
     int (*max_entries)[ROOM_OF_ENDS];
 } ENDS SEC(".maps");
 MAP(MISSED, ARRAY, u32, u64, 1); // ends for which there was no room
+OF_SOCKETS(FOLLOWED, struct followed, 0);
+// Windows of receivers that are followed, by cookie, bytes.
+MAP(WINDOWS, LRU_HASH, u64, u32, MOST_CONNECTIONS);
+// Connections that have become flows; those that do not carry data are none any more.
+struct {
+    int (*type)[RINGBUF];
+    int (*max_entries)[ROOM_OF_NEWS];
+} NEWS SEC(".maps");
 
 INLINE void note(u32 kind, long result) {
     struct outcome *outcome = map_lookup(&OUTCOMES, &kind);
@@ -224,7 +251,7 @@ struct tcp_sock {
     u32 window_clamp;
     u64 bytes_acked, bytes_received, bytes_sent, bytes_retrans;
     u32 snd_cwnd, snd_cwnd_clamp;
-    u32 srtt_us;
+    u32 srtt_us, tsoffset;
     struct minmax rtt_min;
     u32 mss_cache;
     u32 data_segs_out, total_retrans;
@@ -238,6 +265,50 @@ INLINE void read_before(const struct tcp_sock *tcp, struct before *before) {
     before->pacing_rate = tcp->inet_conn.icsk_inet.sk.sk_max_pacing_rate;
     before->least_timeout = tcp->inet_conn.icsk_rto_min;
     before->cap = tcp->snd_cwnd_clamp;
+}
+
+INLINE int carries(u8 state) { return state == ESTABLISHED || state == CLOSE_WAIT || state == FIN_WAIT_1; }
+
+// All but what was set before, and whose it is.
+INLINE void fill(struct row *row, const struct tcp_sock *tcp, const struct followed *followed) {
+    const struct sock_common *common = &tcp->inet_conn.icsk_inet.sk.__sk_common;
+    row->acknowledged = tcp->bytes_acked;
+    row->received = tcp->bytes_received;
+    row->family = common->skc_family;
+    if (row->family == IPV4) {
+        row->local[0] = common->skc_rcv_saddr;
+        row->remote[0] = common->skc_daddr;
+    } else {
+        for (int i = 0; i < 4; i++) {
+            row->local[i] = common->skc_v6_rcv_saddr.in6_u.u6_addr32[i];
+            row->remote[i] = common->skc_v6_daddr.in6_u.u6_addr32[i];
+        }
+    }
+    row->local_port = common->skc_num;
+    row->remote_port = AS_NETWORK(common->skc_dport);
+    row->carries = carries(common->skc_state);
+    row->window = tcp->snd_cwnd;
+    row->cap = tcp->snd_cwnd_clamp;
+    row->smoothed_rtt = tcp->srtt_us >> 3;
+    row->min_rtt = tcp->rtt_min.s[0].v;
+    row->segment = tcp->mss_cache;
+    row->data_segments = tcp->data_segs_out;
+    row->resent = tcp->total_retrans;
+    row->receive_window = tcp->window_clamp;
+    row->receiver_rtt = tcp->rcv_rtt_est.rtt_us >> 3;
+    if (followed) row->followed = followed->by_segments;
+    if (followed && followed->smoothed) {
+        row->receiver_rtt = followed->smoothed / 8;
+        row->last_rtt = followed->last;
+        row->least_rtt = followed->least;
+    }
+    row->came_segment = tcp->inet_conn.icsk_ack.rcv_mss;
+    row->header = tcp->tcp_header_len;
+    struct before now = {};
+    read_before(tcp, &now);
+    row->pacing_rate = now.pacing_rate;
+    row->least_timeout = now.least_timeout;
+    __builtin_memcpy(row->control, now.control, NAME);
 }
 
 // --- Connections that begin.
@@ -303,7 +374,8 @@ INLINE void record(struct bpf_sock_ops *context, u64 namespace) {
     struct tcp_sock *tcp = context->sk ? as_tcp(context->sk) : 0;
     if (!tcp) return;
     if (op != STATE) {
-        if (!map_lookup(&RECORDED, &namespace)) return;
+        u32 *what = map_lookup(&RECORDED, &namespace);
+        if (!what || !(*what & RECORD)) return;
         struct times first = {.began = now(), .opened = op == CONNECTS, .established = op == PASSIVE};
         if (!of_socket(&TIMES, tcp, &first, CREATE)) return;
         set_flags(context, context->flags | TELL_STATES);
@@ -323,10 +395,45 @@ INLINE void record(struct bpf_sock_ops *context, u64 namespace) {
     }
 }
 
+// What comes before a connection is a flow takes no more room than the first window of who sends it.
+INLINE void follow(struct bpf_sock_ops *context, u64 namespace) {
+    u32 op = context->op;
+    if (op == OFFER_INIT || op == ACTIVE || op == PASSIVE) {
+        u32 *what = map_lookup(&RECORDED, &namespace);
+        if (!what || !(*what & FOLLOW)) return;
+        if (op == OFFER_INIT) {
+            context->reply = FIRST_SEGMENTS;
+            return;
+        }
+    } else if (op != STATE && op != LEAVES) {
+        return;
+    }
+    struct tcp_sock *tcp = context->sk ? as_tcp(context->sk) : 0;
+    if (!tcp) return;
+    struct followed *followed = of_socket(&FOLLOWED, tcp, 0, op == ACTIVE || op == PASSIVE ? CREATE : 0);
+    if (!followed) return;
+    if (op == ACTIVE || op == PASSIVE) {
+        followed->by_segments = 1;
+        set_flags(context, context->flags | TELL_STATES | TELL_SEGMENTS);
+        return;
+    }
+    if (!followed->told) return;
+    u64 cookie = cookie_of(context);
+    if (op == LEAVES) {
+        u32 *window = map_lookup(&WINDOWS, &cookie);
+        if (window && tcp->window_clamp != *window) set_number(context, THE_WINDOW, SOL_TCP, WINDOW_CLAMP, *window);
+    } else if (!carries(context->args[1])) {
+        followed->told = 0;
+        struct row row = {.cookie = cookie};
+        ring_output(&NEWS, &row, sizeof(row), 0);
+    }
+}
+
 SEC("sockops")
 int begins(struct bpf_sock_ops *context) {
     u64 namespace = namespace_of(context);
     record(context, namespace);
+    follow(context, namespace);
     struct settings *settings = map_lookup(&SETTINGS, &namespace);
     if (!settings) return 1;
     switch (context->op) {
@@ -356,6 +463,61 @@ int begins(struct bpf_sock_ops *context) {
         set_window(context, settings);
         set_number(context, THE_INITIAL_WINDOW, SOL_TCP, IW, settings->initial_window);
         break;
+    }
+    return 1;
+}
+
+// --- Segments that come.
+
+// Marks are of a clock of ms. Data that come after a pause echo what was sent before it: they are passed over, once.
+INLINE void measure(struct __sk_buff *skb, const struct tcp_sock *tcp, struct followed *followed) {
+    u8 first, header[32];
+    u32 at = 40;
+    if (skb_load(skb, 0, &first, 1, FROM_NETWORK_HEADER)) return;
+    if (first >> 4 == 4) at = (first & 15) * 4;
+    if (skb_load(skb, at, header, sizeof(header), FROM_NETWORK_HEADER)) return;
+    u32 own = (header[12] >> 4) * 4;
+    if (skb->len <= at + own) return;
+    u8 *mark = header + 20; // no operation, no operation, timestamps (RFC 7323, appendix A)
+    if (mark[0] != 1 || mark[1] != 1 || mark[2] != 8 || mark[3] != 10) return;
+    u64 at_ns = now();
+    u64 pause = at_ns - followed->came_at;
+    int has_come = followed->came_at != 0;
+    followed->came_at = at_ns;
+    u32 echo = (u32)header[28] << 24 | (u32)header[29] << 16 | (u32)header[30] << 8 | header[31];
+    if (echo == followed->echo) return;
+    followed->echo = echo;
+    u32 sample = (u32)(at_ns / 1000000) + tcp->tsoffset - echo;
+    if (sample > LONGEST_RTT) return;
+    sample *= 1000;
+    // Twice the smoothed time, in ns.
+    if (followed->measured && has_come && pause > (u64)followed->smoothed * 250 && !followed->passed) {
+        followed->passed = 1;
+        return;
+    }
+    followed->passed = 0;
+    if (!followed->measured || sample < followed->least) followed->least = sample;
+    followed->last = sample;
+    followed->smoothed = followed->measured ? followed->smoothed - followed->smoothed / 8 + sample : sample * 8;
+    followed->measured = 1;
+}
+
+SEC("cgroup_skb/ingress")
+int comes(struct __sk_buff *skb) {
+    void *socket = skb->sk; // each reading is another value to who checks
+    if (!socket) return 1;
+    struct followed *followed = of_socket(&FOLLOWED, socket, 0, 0);
+    if (!followed) return 1;
+    struct tcp_sock *tcp = as_tcp(socket);
+    if (!tcp) return 1;
+    measure(skb, tcp, followed);
+    u32 came = FIRST_SEGMENTS * tcp->inet_conn.icsk_ack.rcv_mss;
+    u8 state = tcp->inet_conn.icsk_inet.sk.__sk_common.skc_state;
+    if (!followed->told && carries(state) && (tcp->data_segs_out > FIRST_SEGMENTS || tcp->bytes_received > came)) {
+        followed->told = 1;
+        struct row row = {.cookie = cookie_of(skb), .user = NOBODY};
+        fill(&row, tcp, followed);
+        ring_output(&NEWS, &row, sizeof(row), 0);
     }
     return 1;
 }
@@ -398,8 +560,11 @@ int looks(struct bpf_iter__tcp *context) {
     struct row row = {};
     row.cookie = cookie_of(tcp);
     struct settings *settings = map_lookup(&LIVE, &row.cookie);
+    struct followed *followed = of_socket(&FOLLOWED, tcp, 0, 0);
     if (settings) {
         set_all(tcp, settings);
+        // One that is older than the agent is followed since it is bounded.
+        if (settings->receive_window != KEEP && !followed) followed = of_socket(&FOLLOWED, tcp, 0, CREATE);
         if (state != LISTENING) set_window(tcp, settings);
     }
     struct mark *mark = of_socket(&MARKS, tcp, 0, 0);
@@ -410,40 +575,9 @@ int looks(struct bpf_iter__tcp *context) {
         mark = 0;
     }
     if (mark) row.before = mark->before;
-    u8 carries = state == ESTABLISHED || state == CLOSE_WAIT || state == FIN_WAIT_1;
-    if (!carries && !mark && !settings && !(all && *all && state == LISTENING)) return 0;
-    row.acknowledged = tcp->bytes_acked;
-    row.received = tcp->bytes_received;
-    row.family = common->skc_family;
-    if (row.family == IPV4) {
-        row.local[0] = common->skc_rcv_saddr;
-        row.remote[0] = common->skc_daddr;
-    } else {
-        for (int i = 0; i < 4; i++) {
-            row.local[i] = common->skc_v6_rcv_saddr.in6_u.u6_addr32[i];
-            row.remote[i] = common->skc_v6_daddr.in6_u.u6_addr32[i];
-        }
-    }
-    row.local_port = common->skc_num;
-    row.remote_port = AS_NETWORK(common->skc_dport);
-    row.carries = carries;
-    row.window = tcp->snd_cwnd;
-    row.cap = tcp->snd_cwnd_clamp;
-    row.smoothed_rtt = tcp->srtt_us >> 3;
-    row.min_rtt = tcp->rtt_min.s[0].v;
-    row.segment = tcp->mss_cache;
-    row.data_segments = tcp->data_segs_out;
-    row.resent = tcp->total_retrans;
+    if (!carries(state) && !mark && !settings && !(all && *all && state == LISTENING)) return 0;
+    fill(&row, tcp, followed);
     row.user = context->uid;
-    row.receive_window = tcp->window_clamp;
-    row.receiver_rtt = tcp->rcv_rtt_est.rtt_us >> 3;
-    row.came_segment = tcp->inet_conn.icsk_ack.rcv_mss;
-    row.header = tcp->tcp_header_len;
-    struct before now = {};
-    read_before(tcp, &now);
-    row.pacing_rate = now.pacing_rate;
-    row.least_timeout = now.least_timeout;
-    __builtin_memcpy(row.control, now.control, NAME);
     seq_write(context->meta->seq, &row, sizeof(row));
     return 0;
 }

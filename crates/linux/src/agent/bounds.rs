@@ -1,6 +1,6 @@
 //! Bounds on live connections, each at this host's end of it: a window, and where this host sends, a pace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bandmaster_core::control::{FlowEnd, UNBOUNDED};
 use bandmaster_core::units::{Bytes, Rate};
@@ -23,6 +23,8 @@ pub(super) struct Bounds {
     before: BTreeMap<u64, Before>,
     /// By cookie: windows that receivers were bounded to last.
     windows: BTreeMap<u64, u32>,
+    /// Those whose windows the kernel's program keeps.
+    kept: BTreeSet<u64>,
 }
 
 impl Bounds {
@@ -85,19 +87,34 @@ impl Bounds {
         self.before.iter().map(|(cookie, before)| Entry::Bound { cookie: *cookie, before: before.clone() })
     }
 
-    /// Sets what is to be set: one pass over the connections. `news` is written down.
-    pub(super) fn apply(&mut self, tcp: &mut HostTcp, news: &[Entry]) -> Result<(), NoProgram> {
+    /// Sets what is to be set. Windows of connections that are followed are set by their own segments, all else in one pass over
+    /// the connections. `news` is written down.
+    pub(super) fn apply(
+        &mut self,
+        tcp: &mut HostTcp,
+        news: &[Entry],
+        is_followed: impl Fn(u64) -> bool,
+    ) -> Result<(), NoProgram> {
         let pending = std::mem::take(&mut self.pending);
         for entry in news {
             if let Entry::Bound { cookie, before } = entry {
                 self.before.insert(*cookie, before.clone());
             }
         }
-        let known = pending.into_iter().filter_map(|(cookie, settings)| {
-            let before = self.before.get(&cookie)?;
-            Some((cookie, within(settings, before)))
-        });
-        set(tcp, known.collect())
+        let mut others = BTreeMap::new();
+        for (cookie, mut settings) in pending {
+            let Some(before) = self.before.get(&cookie) else { continue };
+            if is_followed(cookie)
+                && let Some(window) = settings.receive_window.take()
+            {
+                tcp.set_window(cookie, window)?;
+                self.kept.insert(cookie);
+            }
+            if settings != Settings::default() {
+                others.insert(cookie, within(settings, before));
+            }
+        }
+        set(tcp, others)
     }
 
     /// Drops what is to be set.
@@ -106,18 +123,21 @@ impl Bounds {
     }
 
     /// Forgets connections that are gone.
-    pub(super) fn keep(&mut self, connections: &[Connection]) {
+    pub(super) fn keep(&mut self, tcp: &mut HostTcp, connections: &[Connection]) {
         if !self.before.is_empty() {
-            let live: std::collections::BTreeSet<u64> =
-                connections.iter().map(|connection| connection.cookie).collect();
+            let live: BTreeSet<u64> = connections.iter().map(|connection| connection.cookie).collect();
             self.before.retain(|cookie, _| live.contains(cookie));
             self.windows.retain(|cookie, _| live.contains(cookie));
+            let gone = self.kept.extract_if(.., |cookie| !live.contains(cookie));
+            // The map forgets the eldest by itself.
+            gone.for_each(|cookie| drop(tcp.leave_window(cookie)));
         }
     }
 
     /// Gives all connections back what they had.
     pub(super) fn give_back(&mut self, tcp: &mut HostTcp) -> Result<(), NoProgram> {
         self.pending.clear();
+        std::mem::take(&mut self.kept).iter().try_for_each(|cookie| tcp.leave_window(*cookie))?;
         let before = std::mem::take(&mut self.before);
         set(tcp, before.iter().map(|(cookie, before)| (*cookie, back(before))).collect())
     }

@@ -122,7 +122,13 @@ impl Agent {
                 self.look(now)?;
             }
             let next = self.machine.wake_at.map_or(self.next_beat, |at| at.min(self.next_beat));
-            signals.wait(&self.machine.socket, next.since(self.machine.clock.now()))?;
+            let bells: Vec<_> = self.machine.bells().collect();
+            signals.wait(&bells, next.since(self.machine.clock.now()))?;
+            drop(bells);
+            let now = self.machine.clock.now();
+            for event in self.machine.news() {
+                self.runner.observe(&mut self.machine, now, OWN, &event.observation());
+            }
             while let Some(message) = self.machine.receive(next) {
                 let now = self.machine.clock.now();
                 self.runner.observe(&mut self.machine, now, OWN, &Observation::Message(&message));

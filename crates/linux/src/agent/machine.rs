@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::net::UdpSocket;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -49,8 +50,10 @@ const ETHERNET_HEADER: u64 = 14;
 const IPV4_HEADER: u64 = 20;
 const IPV6_HEADER: u64 = 40;
 /// A connection that has carried no more segments than these in a direction is no flow to be bounded: its first window was
-/// enough.
+/// enough. As in `bpf/tcp.c`.
 const FIRST_SEGMENTS: u32 = 10;
+/// A connection's data go both ways.
+const ENDS: [FlowEnd; 2] = [FlowEnd::Sender, FlowEnd::Receiver];
 
 /// This host.
 pub(super) struct Machine {
@@ -154,6 +157,15 @@ impl Machine {
         };
         let namespace =
             namespace().map_err(|error| Error::Failed(format!("error: number the namespace: {error}")))?;
+        let mut remarks = Vec::new();
+        if let Some(tcp) = tcp.as_mut().filter(|_| written.is_some() && !tunes(deployment.scheme))
+            && let Err(why) = control_group(deployment).and_then(|group| tcp.follow(namespace, &group))
+        {
+            warn!(%why, "flows are seen late");
+            remarks.push(format!(
+                "flows are seen up to a measurement interval late, and round-trip times of what comes are the kernel's: {why}"
+            ));
+        }
         let mut recorder = None;
         if let Some(tcp) =
             tcp.as_mut().filter(|_| written.is_some() && tunes(deployment.scheme) && deployment.record)
@@ -166,7 +178,7 @@ impl Machine {
             loaded,
             clock,
             socket,
-            shared: Arc::new(status.into()),
+            shared: Arc::new(Status { remarks, ..status }.into()),
             wake_at: None,
             tcp,
             ports,
@@ -228,6 +240,53 @@ impl Machine {
         }
     }
 
+    /// What wakes the loop: datagrams, and news of flows.
+    pub(super) fn bells(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        [self.socket.as_fd()].into_iter().chain(self.tcp.as_ref().map(HostTcp::bell))
+    }
+
+    /// What the role hears of flows that the kernel has told of since the last time.
+    pub(super) fn news(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for connection in self.tcp.as_mut().map(HostTcp::news).unwrap_or_default() {
+            let cookie = connection.cookie;
+            let place = self.connections.binary_search_by_key(&cookie, |known| known.cookie);
+            if connection.carries {
+                match place {
+                    Ok(at) => self.connections[at] = connection.clone(),
+                    Err(at) => self.connections.insert(at, connection.clone()),
+                }
+                events.extend(ENDS.iter().filter_map(|end| self.begin(&connection, *end)));
+            } else {
+                for end in ENDS {
+                    if let Some(flow) = self.flows.remove(&(cookie, end)) {
+                        self.by_flow.remove(&flow);
+                        events.push(Event::Ended(flow));
+                    }
+                }
+                if let Ok(at) = place {
+                    self.connections[at].carries = false;
+                }
+            }
+        }
+        events
+    }
+
+    /// A connection's data are a flow that was none before.
+    fn begin(&mut self, connection: &Connection, end: FlowEnd) -> Option<Event> {
+        let name = (connection.cookie, end);
+        let bounds = !tunes(self.loaded.deployment.scheme);
+        let comes = bounds || self.loaded.deployment.tells_traffic();
+        if self.flows.contains_key(&name) || !is_flow(connection, end, bounds, comes) {
+            return None;
+        }
+        let flow = FlowId(self.next_flow);
+        self.next_flow = self.next_flow.wrapping_add(1);
+        self.flows.insert(name, flow);
+        self.by_flow.insert(flow, name);
+        Some(Event::Started(self.stats(connection, flow, end), key(connection, end)))
+    }
+
     /// Looks at the connections: what the role hears of those that begin and end.
     pub(super) fn look(&mut self) -> Result<Vec<Event>, Error> {
         let Some(tcp) = &mut self.tcp else { return Ok(Vec::new()) };
@@ -246,35 +305,23 @@ impl Machine {
         }
         self.look_at_windows();
         self.record(false)?;
+        let connections = std::mem::take(&mut self.connections);
         let mut events = Vec::new();
-        let (mut flows, mut by_flow) = (BTreeMap::new(), BTreeMap::new());
-        let bounds = !tunes(self.loaded.deployment.scheme);
-        let comes = bounds || self.loaded.deployment.tells_traffic();
-        for connection in &self.connections {
-            for end in [FlowEnd::Sender, FlowEnd::Receiver] {
-                let name = (connection.cookie, end);
-                // Once a flow, it is one as long as it lives.
-                let was_flow = connection.carries && self.flows.contains_key(&name);
-                if !was_flow && !is_flow(connection, end, bounds, comes) {
-                    continue;
-                }
-                let flow = match self.flows.remove(&name) {
-                    Some(flow) => flow,
-                    None => {
-                        let flow = FlowId(self.next_flow);
-                        self.next_flow = self.next_flow.wrapping_add(1);
-                        events.push(Event::Started(self.stats(connection, flow, end), key(connection, end)));
-                        flow
-                    }
-                };
-                flows.insert(name, flow);
-                by_flow.insert(flow, name);
-            }
+        let live: BTreeSet<u64> =
+            connections.iter().filter(|connection| connection.carries).map(|live| live.cookie).collect();
+        // Once a flow, it is one as long as it lives.
+        let ended = self.flows.extract_if(.., |(cookie, _), _| !live.contains(cookie));
+        for (_, flow) in ended {
+            self.by_flow.remove(&flow);
+            events.push(Event::Ended(flow));
         }
-        events.extend(self.flows.values().map(|flow| Event::Ended(*flow)));
-        self.flows = flows;
-        self.by_flow = by_flow;
-        self.bounds.keep(&self.connections);
+        for connection in &connections {
+            events.extend(ENDS.iter().filter_map(|end| self.begin(connection, *end)));
+        }
+        self.connections = connections;
+        if let Some(tcp) = &mut self.tcp {
+            self.bounds.keep(tcp, &self.connections);
+        }
         let mut status = lock(&self.shared);
         status.connections = self.connections.iter().filter(|connection| connection.carries).count() as u64;
         status.set = self.connections.iter().filter(|connection| connection.before.is_some()).count() as u64;
@@ -337,7 +384,9 @@ impl Machine {
             written.lines += news.len();
             self.unbounded = None;
         }
-        bounds.apply(tcp, &news).map_err(|why| Error::Failed(format!("error: {why}")))
+        let place = |cookie| connections.binary_search_by_key(&cookie, |connection| connection.cookie);
+        let is_followed = |cookie| place(cookie).is_ok_and(|at| connections[at].followed);
+        bounds.apply(tcp, &news, is_followed).map_err(|why| Error::Failed(format!("error: {why}")))
     }
 
     /// Bounds `flow` at its next chance.
@@ -374,9 +423,17 @@ impl Machine {
     fn stats(&self, connection: &Connection, flow: FlowId, end: FlowEnd) -> FlowStats {
         let mss = u64::from(segment(connection, end));
         let ip = if connection.local.0.is_ipv4() { IPV4_HEADER } else { IPV6_HEADER };
-        let (delivered, srtt, min_rtt) = match end {
-            FlowEnd::Sender => (connection.acknowledged, connection.srtt, connection.min_rtt),
-            FlowEnd::Receiver => (connection.received, self.receivers_rtt(connection), connection.min_rtt),
+        // Linux tells no single measurement of a sender.
+        let (delivered, srtt, min_rtt, last_rtt) = match end {
+            FlowEnd::Sender => {
+                (connection.acknowledged, connection.srtt, connection.min_rtt, connection.srtt)
+            }
+            FlowEnd::Receiver => (
+                connection.received,
+                self.receivers_rtt(connection),
+                connection.least_receiver_rtt.or(connection.min_rtt),
+                connection.last_receiver_rtt,
+            ),
         };
         FlowStats {
             flow,
@@ -384,8 +441,7 @@ impl Machine {
             delivered: Bytes::new(delivered),
             srtt,
             min_rtt,
-            // Linux tells no single measurement.
-            last_rtt: if end == FlowEnd::Sender { srtt } else { None },
+            last_rtt,
             mss: Bytes::new(mss),
             frame: Bytes::new(mss + u64::from(connection.header) + ip + ETHERNET_HEADER),
         }

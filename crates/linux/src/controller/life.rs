@@ -1,5 +1,6 @@
 //! The running controller: one thread that waits for datagrams, signals and the next wake-up of its role.
 
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -93,7 +94,7 @@ impl Controller {
                 let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
             }
             let next = self.machine.wake_at.map_or(self.next_beat, |at| at.min(self.next_beat));
-            signals.wait(&self.machine.socket, next.since(self.machine.clock.now()))?;
+            signals.wait(&[self.machine.socket.as_fd()], next.since(self.machine.clock.now()))?;
             // Messages may come faster than they are read.
             while self.is_before(next) && self.machine.fetch() {
                 while let Some((message, change)) = self.machine.next() {

@@ -1,8 +1,7 @@
 //! How a daemon is told to end, and where it logs.
 
 use std::io;
-use std::net::UdpSocket;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,15 +84,13 @@ impl Signals {
         Ok(Self { stop: flag(SIGTERM)?, interrupt: flag(SIGINT)?, reload: flag(SIGHUP)?, wake })
     }
 
-    /// Waits until something has come to `socket`, a signal, or for so long.
-    pub(crate) fn wait(&self, socket: &UdpSocket, most: Span) -> Result<(), Error> {
+    /// Waits until one of `sources` can be read, for a signal, or for so long.
+    pub(crate) fn wait(&self, sources: &[BorrowedFd<'_>], most: Span) -> Result<(), Error> {
         let millis = most.as_nanos().div_ceil(1_000_000);
         let timeout =
             PollTimeout::try_from(i32::try_from(millis).unwrap_or(1000)).unwrap_or(PollTimeout::ZERO);
-        let mut wanted = [
-            PollFd::new(socket.as_fd(), PollFlags::POLLIN),
-            PollFd::new(self.wake.as_fd(), PollFlags::POLLIN),
-        ];
+        let sources = sources.iter().copied().chain([self.wake.as_fd()]);
+        let mut wanted: Vec<PollFd<'_>> = sources.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
         match poll(&mut wanted, timeout) {
             Ok(_) | Err(Errno::EINTR) => {
                 self.drain();

@@ -1,6 +1,7 @@
 //! The running gateway: one thread that waits for datagrams, signals and the next wake-up of a role. It forwards no
 //! packet itself.
 
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use bandmaster_core::control::Observation;
@@ -130,7 +131,7 @@ impl Gateway {
             }
             self.machine.settle_counter(now);
             let next = self.machine.next_time().min(self.next_beat);
-            signals.wait(&self.machine.socket, next.since(self.machine.clock.now()))?;
+            signals.wait(&[self.machine.socket.as_fd()], next.since(self.machine.clock.now()))?;
             self.listen()?;
         }
     }

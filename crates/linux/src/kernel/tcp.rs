@@ -10,11 +10,12 @@ mod settings;
 
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData, MapError, RingBuf};
-use aya::programs::{CgroupAttachMode, Iter, SockOps};
+use aya::programs::{CgroupAttachMode, CgroupSkb, CgroupSkbAttachType, Iter, SockOps};
 use bandmaster_core::sketch::collect::Ended;
 
 use super::{NoProgram, load, map, program, refused, types};
@@ -30,6 +31,11 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/tcp.o");
 
 const BEGINS: &str = "begins";
 const LOOKS: &str = "looks";
+const COMES: &str = "comes";
+
+/// What is done in a namespace: the same as in `bpf/tcp.c`.
+const RECORD: u32 = 1;
+const FOLLOW: u32 = 2;
 
 /// Bytes of a congestion control's name.
 const NAME: usize = 16;
@@ -74,6 +80,8 @@ pub struct HostTcp {
     outcomes: Outcomes,
     recorded: HashMap<MapData, u64, u32>,
     ends: RingBuf<MapData>,
+    news: RingBuf<MapData>,
+    windows: HashMap<MapData, u64, u32>,
     missed: Array<MapData, u64>,
     /// Of these it was told.
     told_missed: u64,
@@ -98,8 +106,22 @@ impl HostTcp {
         let outcomes = Array::try_from(map(&mut kernel, "OUTCOMES")?).map_err(refused)?;
         let recorded = HashMap::try_from(map(&mut kernel, "RECORDED")?).map_err(refused)?;
         let ends = RingBuf::try_from(map(&mut kernel, "ENDS")?).map_err(refused)?;
+        let news = RingBuf::try_from(map(&mut kernel, "NEWS")?).map_err(refused)?;
+        let windows = HashMap::try_from(map(&mut kernel, "WINDOWS")?).map_err(refused)?;
         let missed = Array::try_from(map(&mut kernel, "MISSED")?).map_err(refused)?;
-        Ok(Self { kernel, settings, live, wants, outcomes, recorded, ends, missed, told_missed: 0 })
+        Ok(Self {
+            kernel,
+            settings,
+            live,
+            wants,
+            outcomes,
+            recorded,
+            ends,
+            news,
+            windows,
+            missed,
+            told_missed: 0,
+        })
     }
 
     /// Lets the kernel check the program for live connections too. Takes 0.3 to 2 s.
@@ -205,7 +227,55 @@ impl HostTcp {
     /// # Errors
     /// Why the kernel does not do so.
     pub fn record(&mut self, namespace: u64) -> Result<(), NoProgram> {
-        self.recorded.insert(namespace, 1, 0).map_err(refused)
+        self.recorded.insert(namespace, RECORD, 0).map_err(refused)
+    }
+
+    /// From now on connections of programs in `group` that begin in a [network namespace](namespace) are followed: there is
+    /// [news](Self::news) when one has become a flow, and when that ends, round-trip times are measured where data come, and
+    /// [windows](Self::set_window) stay.
+    ///
+    /// # Errors
+    /// Why the kernel does not do so.
+    pub fn follow(&mut self, namespace: u64, group: &Path) -> Result<(), NoProgram> {
+        let folder = File::open(group).map_err(|error| NoProgram(format!("{}: {error}", group.display())))?;
+        let comes = program::<CgroupSkb>(&mut self.kernel, COMES)?;
+        comes.load().map_err(refused)?;
+        comes.attach(folder, CgroupSkbAttachType::Ingress, CgroupAttachMode::Single).map_err(refused)?;
+        self.attach(group)?;
+        self.recorded.insert(namespace, FOLLOW, 0).map_err(refused)
+    }
+
+    /// Connections that are [followed](Self::follow) and have become flows since the last time, or, where they carry nothing,
+    /// are none any more.
+    pub fn news(&mut self) -> Vec<Connection> {
+        let tick = tick();
+        let mut all = Vec::new();
+        while let Some(row) = self.news.next() {
+            all.extend(row.first_chunk().map(|row| Connection::parse(row, tick)));
+        }
+        all
+    }
+
+    /// A connection that is [followed](Connection::followed) offers no more than a window of so many bytes, from its next
+    /// acknowledgement on.
+    ///
+    /// # Errors
+    /// Why the kernel does not do so.
+    pub fn set_window(&mut self, cookie: u64, window: u32) -> Result<(), NoProgram> {
+        self.windows.insert(cookie, window, 0).map_err(refused)
+    }
+
+    /// A connection's window is left as it is.
+    ///
+    /// # Errors
+    /// Why the kernel does not do so.
+    pub fn leave_window(&mut self, cookie: u64) -> Result<(), NoProgram> {
+        forget(&mut self.windows, cookie)
+    }
+
+    /// Readable when there is news.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.news.as_fd()
     }
 
     /// Connections that have ended since the last time, and how many more there were.
@@ -242,7 +312,7 @@ fn outcomes(map: &Outcomes) -> Result<[Outcome; KINDS.len()], NoProgram> {
     Ok(all)
 }
 
-fn forget(map: &mut SettingsMap, key: u64) -> Result<(), NoProgram> {
+fn forget<V: aya::Pod>(map: &mut HashMap<MapData, u64, V>, key: u64) -> Result<(), NoProgram> {
     match map.remove(&key) {
         Ok(()) | Err(MapError::KeyNotFound) => Ok(()),
         Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::NAME;
 
 /// Bytes of `struct row`.
-pub(super) const ROW: usize = 176;
+pub(super) const ROW: usize = 184;
 
 /// Bytes of a TCP header without options.
 const PLAIN_HEADER: u16 = 20;
@@ -38,6 +38,10 @@ pub struct Connection {
     pub min_rtt: Option<Span>,
     /// Round-trip time as its receiver measures it, from marks or from window to window; none before the first measurement.
     pub receiver_rtt: Option<Span>,
+    /// The last measurement of it, and the least; none where the kernel alone measures.
+    pub last_receiver_rtt: Option<Span>,
+    /// See there.
+    pub least_receiver_rtt: Option<Span>,
     /// Payload bytes of a segment that comes.
     pub came_mss: u32,
     /// Bytes of the TCP header of a segment without more options than each has: 20, or 32 with timestamps.
@@ -58,6 +62,8 @@ pub struct Connection {
     pub receive_window: u32,
     /// It carries data, or may: it is neither a listening socket nor one that begins or ends.
     pub carries: bool,
+    /// Its window is [set](super::HostTcp::set_window) with each segment that leaves.
+    pub followed: bool,
     /// What it had before it was set when it began; none: it was not.
     pub before: Option<Before>,
 }
@@ -142,10 +148,13 @@ impl Connection {
             receive_window: u32_at(108),
             control: control(&row[112..112 + NAME]),
             carries: row[62] != 0,
+            followed: row[63] != 0,
             before: Before::parse(&row[112 + NAME..], tick),
             receiver_rtt: span(160),
             came_mss: u32_at(164),
             header: u16_at(168),
+            last_receiver_rtt: span(176),
+            least_receiver_rtt: span(180),
         }
     }
 }
