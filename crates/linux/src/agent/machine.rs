@@ -159,7 +159,10 @@ impl Machine {
             namespace().map_err(|error| Error::Failed(format!("error: number the namespace: {error}")))?;
         let mut remarks = Vec::new();
         if let Some(tcp) = tcp.as_mut().filter(|_| written.is_some() && !tunes(deployment.scheme))
-            && let Err(why) = control_group(deployment).and_then(|group| tcp.follow(namespace, &group))
+            && let Err(why) = control_group(deployment).and_then(|group| {
+                tcp.attach(&group)?;
+                tcp.follow(namespace, &group)
+            })
         {
             warn!(%why, "flows are seen late");
             remarks.push(format!(

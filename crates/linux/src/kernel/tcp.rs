@@ -230,7 +230,8 @@ impl HostTcp {
         self.recorded.insert(namespace, RECORD, 0).map_err(refused)
     }
 
-    /// From now on connections of programs in `group` that begin in a [network namespace](namespace) are followed: there is
+    /// From now on connections of programs in `group`, which is [attached](Self::attach), that begin in a
+    /// [network namespace](namespace) are followed: there is
     /// [news](Self::news) when one has become a flow, and when that ends, round-trip times are measured where data come, and
     /// [windows](Self::set_window) stay.
     ///
@@ -241,7 +242,6 @@ impl HostTcp {
         let comes = program::<CgroupSkb>(&mut self.kernel, COMES)?;
         comes.load().map_err(refused)?;
         comes.attach(folder, CgroupSkbAttachType::Ingress, CgroupAttachMode::Single).map_err(refused)?;
-        self.attach(group)?;
         self.recorded.insert(namespace, FOLLOW, 0).map_err(refused)
     }
 

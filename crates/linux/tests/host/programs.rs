@@ -2,11 +2,11 @@
 
 use std::io::{Read, Write};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bandmaster_core::time::Span;
-use bandmaster_linux::kernel::tcp::{Connection, HostTcp, Settings, tick};
-use bandmaster_linux::netns::Netns;
+use bandmaster_linux::kernel::tcp::{Connection, HostTcp, Settings, control_groups, tick};
+use bandmaster_linux::netns::{Netns, set_parameter};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use super::hosts::{A, B, HALF_A_SECOND, Hosts, Load, NOBODY, PORT, RATE, has};
@@ -288,4 +288,49 @@ fn connections_that_end_are_told_with_bytes_and_times() {
     let (ends, _) = tcp.ends().expect("told");
     assert!(ends.iter().any(|end| end.opened && !end.established && end.bytes == [0, 0]), "{ends:?}");
     assert_eq!(tcp.ends().expect("told").0, []);
+}
+
+/// A connection of a namespace that is followed is told of once its first window has come, and when it ends. The window that it
+/// is set stays, while the kernel looks for a buffer that fits.
+#[test]
+fn a_connection_that_is_followed_is_told_of_and_keeps_its_window() {
+    let test = "a_connection_that_is_followed_is_told_of_and_keeps_its_window";
+    in_time(test, || {
+        let Some((hosts, mut tcp)) = Hosts::new(test) else { return Ok(()) };
+        hosts.b.enter(|| set_parameter("net.ipv4.tcp_rmem", "4096 131072 6291456")).expect("set");
+        // A sender that fills what it may.
+        let reno = Settings { control: Some("reno".to_owned()), ..Settings::default() };
+        Hosts::tune(&mut tcp, &hosts.a, &reno);
+        let group = control_groups().expect("a group");
+        tcp.follow(super::hosts::cookie(&hosts.b), &group).expect("followed");
+        let (mut here, mut there) = hosts.connection();
+        here.write_all(&[0; 5000]).expect("written");
+        there.read_exact(&mut [0; 5000]).expect("read");
+        thread::sleep(HALF_A_SECOND / 5);
+        assert_eq!(tcp.news(), [], "four segments are no flow");
+        let load = Load::start(here, there);
+        let begin = Instant::now();
+        let told = loop {
+            if let Some(told) = tcp.news().pop() {
+                break told;
+            }
+            timely!(begin.elapsed() < HALF_A_SECOND, "nothing is told");
+        };
+        assert!(told.carries && told.followed && told.local == (B.into(), PORT), "{told:?}");
+        assert!((10 * 1448 + 1..14 * 1448).contains(&told.received), "{told:?}");
+        tcp.set_window(told.cookie, 20_000).expect("set");
+        thread::sleep(HALF_A_SECOND * 3);
+        let waiting = hosts.waiting();
+        timely!((10_000..23_000).contains(&waiting), "{waiting} bytes wait with a window of 20 kB");
+        let now = Hosts::look(&mut tcp, &hosts.b)[0].clone();
+        assert_eq!(now.receive_window, 20_000);
+        // 20 kB at 20 Mbit/s.
+        let rtt = now.receiver_rtt.expect("measured").as_secs_f64();
+        timely!((0.006..0.011).contains(&rtt), "{rtt} s");
+        drop(load);
+        thread::sleep(HALF_A_SECOND);
+        let ended = tcp.news().pop().expect("it is told of");
+        assert!(!ended.carries && ended.cookie == told.cookie, "{ended:?}");
+        Ok(())
+    });
 }
