@@ -405,7 +405,7 @@ INLINE void follow(struct bpf_sock_ops *context, u64 namespace) {
             context->reply = FIRST_SEGMENTS;
             return;
         }
-    } else if (op != STATE && op != LEAVES) {
+    } else if (op != STATE) {
         return;
     }
     struct tcp_sock *tcp = context->sk ? as_tcp(context->sk) : 0;
@@ -417,20 +417,28 @@ INLINE void follow(struct bpf_sock_ops *context, u64 namespace) {
         set_flags(context, context->flags | TELL_STATES | TELL_SEGMENTS);
         return;
     }
-    if (!followed->told) return;
-    u64 cookie = cookie_of(context);
-    if (op == LEAVES) {
-        u32 *window = map_lookup(&WINDOWS, &cookie);
-        if (window && tcp->window_clamp != *window) set_number(context, THE_WINDOW, SOL_TCP, WINDOW_CLAMP, *window);
-    } else if (!carries(context->args[1])) {
+    if (followed->told && !carries(context->args[1])) {
         followed->told = 0;
-        struct row row = {.cookie = cookie};
+        struct row row = {.cookie = cookie_of(context)};
         ring_output(&NEWS, &row, sizeof(row), 0);
     }
 }
 
+INLINE void keep_window(struct bpf_sock_ops *context) {
+    struct tcp_sock *tcp = context->sk ? as_tcp(context->sk) : 0;
+    struct followed *followed = tcp ? of_socket(&FOLLOWED, tcp, 0, 0) : 0;
+    if (!followed || !followed->told) return;
+    u64 cookie = cookie_of(context);
+    u32 *window = map_lookup(&WINDOWS, &cookie);
+    if (window && tcp->window_clamp != *window) set_number(context, THE_WINDOW, SOL_TCP, WINDOW_CLAMP, *window);
+}
+
 SEC("sockops")
 int begins(struct bpf_sock_ops *context) {
+    if (context->op == LEAVES) {
+        keep_window(context);
+        return 1;
+    }
     u64 namespace = namespace_of(context);
     record(context, namespace);
     follow(context, namespace);
