@@ -23,6 +23,8 @@ pub(crate) mod scenario_file;
 pub(crate) mod schema;
 pub(crate) mod sweep;
 #[cfg(target_os = "linux")]
+pub(crate) mod switch;
+#[cfg(target_os = "linux")]
 pub(crate) mod whatif;
 
 #[cfg(target_os = "linux")]

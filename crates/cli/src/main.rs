@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 #[cfg(target_os = "linux")]
-use crate::commands::{agent, controller, emulate, gateway};
+use crate::commands::{agent, controller, emulate, gateway, switch};
 use crate::commands::{
     calibrate, check, compare, completions, doctor, explain, list, man, reproduce, run, schema, sweep,
 };
@@ -58,6 +58,8 @@ enum Command {
     Agent(agent::AgentArgs),
     #[cfg(target_os = "linux")]
     Controller(controller::ControllerArgs),
+    #[cfg(target_os = "linux")]
+    Switch(switch::SwitchArgs),
     Compare(compare::CompareArgs),
     Doctor(doctor::DoctorArgs),
     Calibrate(calibrate::CalibrateArgs),
@@ -109,6 +111,8 @@ fn main() -> ExitCode {
         Command::Agent(args) => agent::agent(&args, console),
         #[cfg(target_os = "linux")]
         Command::Controller(args) => controller::controller(&args, console),
+        #[cfg(target_os = "linux")]
+        Command::Switch(args) => switch::switch(&args, console),
         Command::Compare(args) => compare::compare(&args, console),
         Command::Doctor(args) => doctor::doctor(&args, console),
         Command::Calibrate(args) => calibrate::calibrate(&args, console),

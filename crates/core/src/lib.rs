@@ -32,6 +32,7 @@ pub mod scenario;
 pub mod scheme;
 pub mod sizes;
 pub mod sketch;
+pub mod switch;
 pub mod time;
 pub mod topology;
 pub mod tuning;

@@ -2,6 +2,7 @@
 
 pub mod flows;
 pub mod tcp;
+pub mod windows;
 
 use std::fmt;
 

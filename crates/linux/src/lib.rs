@@ -20,6 +20,7 @@ pub mod netns;
 mod network;
 mod probes;
 mod receipts;
+pub mod switch;
 mod syscall;
 mod timing;
 mod traffic;

@@ -2,9 +2,10 @@
 //!
 //! [`law`] holds the equations; `tor` runs it at a port, in the paper's form with a window field that hosts return, or in
 //! the one for hosts as they are, which lowers the window of passing acknowledgements and holds those whose turn has not
-//! come.
+//! come. [`share`] is the part of it for programs that can only lower windows, as those of a kernel.
 
 pub mod law;
+pub mod share;
 mod tor;
 
 use std::collections::BTreeSet;
@@ -34,13 +35,13 @@ pub static DEF: SchemeDef = SchemeDef {
 };
 
 /// A top-of-rack router: programs at its ports, no brain.
-const TOR: RoleDef = RoleDef { name: "tor", wants: Wants::NOTHING, acts: &[Act::Rewrite] };
+pub const TOR: RoleDef = RoleDef { name: "tor", wants: Wants::NOTHING, acts: &[Act::Rewrite] };
 
 const KEYS: &[Key] = keys! {
     /// Ports `from->to` with the program; absent: all from routers to hosts
     "ports": Kind::TextList, optional;
     /// Lower the window of acknowledgements in passing, for hosts as they are; or the paper's field, which
-    /// hosts return
+    /// hosts return; or windows that slide, without turns, as a kernel's program can
     "form": Form::KIND, default "ack", from "bandmaster; Sect. III.C";
     /// With the window field, ssthresh at a sender's timeout: max(2, min(cwnd / 2, field)) segments over the number of
     /// subflows, as Algorithm 1 prints it; or that of its congestion control
@@ -61,7 +62,7 @@ const KEYS: &[Key] = keys! {
 };
 
 choice! {
-    enum Form { Ack = "ack", WindowField = "window-field" }
+    enum Form { Ack = "ack", WindowField = "window-field", Share = "share" }
 
     enum Timeout { Algorithm1 = "algorithm-1", Tcp = "tcp" }
 }
@@ -83,11 +84,17 @@ fn place(params: &Params, inventory: &Inventory, routes: &[Vec<PortId>]) -> Vec<
 }
 
 fn build(place: &Place, inventory: &Inventory, _saved: Option<&[u8]>) -> Built {
-    let is_field = place.params.choice::<Form>("form") == Form::WindowField;
+    let form = place.params.choice::<Form>("form");
     let divides = place.params.choice::<Timeout>("timeout") == Timeout::Algorithm1;
     let program = |port: &PortId| {
         let terms = terms(&place.params, inventory.port(*port)?.capacity);
-        Some((*port, Program::Rewrite(Box::new(tor::Tor::new(terms, is_field, divides)))))
+        Some((
+            *port,
+            Program::Rewrite(match form {
+                Form::Share => Box::new(share::Share::new(terms)),
+                _ => Box::new(tor::Tor::new(terms, form == Form::WindowField, divides)),
+            }),
+        ))
     };
     Built { controller: None, programs: place.ports.iter().filter_map(program).collect() }
 }
@@ -99,7 +106,8 @@ fn ports_to_receivers(routes: &[Vec<PortId>]) -> Vec<PortId> {
     last.difference(&first).copied().collect()
 }
 
-fn terms(params: &Params, capacity: Rate) -> Terms {
+/// What the law is set to at a port of that rate.
+pub fn terms(params: &Params, capacity: Rate) -> Terms {
     let buffer = params.bytes("buffer").get() as f64;
     Terms {
         pipe: capacity.bytes_in(params.span("rtt")).get(),
@@ -112,6 +120,14 @@ fn terms(params: &Params, capacity: Rate) -> Terms {
 }
 
 fn check(params: &Params, _topology: &Topology) -> Result<(), (&'static str, String)> {
+    check_params(params)
+}
+
+/// What is wrong with parameters of the router's role, and the key of that.
+///
+/// # Errors
+/// The first.
+pub fn check_params(params: &Params) -> Result<(), (&'static str, String)> {
     for key in ["rtt", "ageing"] {
         if params.span(key) < Span::from_micros(1) {
             return Err((key, format!("\"{}\" is below 1us", params.span(key))));

@@ -36,6 +36,13 @@ pub struct Terms {
     pub ageing: Span,
 }
 
+impl Terms {
+    /// Right end of the band of Eq. 2, for one port.
+    pub fn whole(&self) -> u64 {
+        self.pipe.saturating_add(self.queue)
+    }
+}
+
 /// The flows of a port, and what they hold.
 #[derive(Clone, Debug)]
 pub struct Law {

@@ -1,0 +1,336 @@
+//! The law for programs that lower the window of passing acknowledgements and can neither hold nor send one: windows slide.
+//!
+//! A flow's window is its share of Eq. 2's budget (Eq. 4), in whole segments. It shrinks at once, and grows only as far as the
+//! budget has room beside all that other senders were told and have not had acknowledged. So whatever senders do, what they
+//! have under way stays within the budget: the buffer holds it when the budget is within the buffer.
+
+use std::collections::BTreeMap;
+
+use super::law::Terms;
+use crate::id::FlowId;
+use crate::port::window::{AckVerdict, Segment, WindowProgram};
+use crate::time::{Span, Time};
+
+/// Ageing times after which a flow is forgotten that has neither sent nor closed.
+pub const FORGET: u64 = 10_000;
+
+pub(super) struct Share {
+    terms: Terms,
+    flows: BTreeMap<FlowId, Flow>,
+    /// Flows between their SYN and their FIN (N_F), but for those that sleep.
+    open: u64,
+    /// Bytes on the link that all flows may have under way.
+    charged: u64,
+    interval: Span,
+    next: Option<Time>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flow {
+    mss: u64,
+    frame: u64,
+    scale: u64,
+    window: u64,
+    /// The highest right edge that its sender was told, and what is acknowledged.
+    edge: u64,
+    acked: u64,
+    /// Offset after the FIN.
+    end: u64,
+    is_open: bool,
+    is_asleep: bool,
+    seen: Time,
+}
+
+impl Flow {
+    fn is_counted(&self) -> bool {
+        self.is_open && !self.is_asleep
+    }
+
+    /// What a window takes on the link. Steps of up to a segment round a window up, by no segment more.
+    fn frames(&self, window: u64) -> u64 {
+        let segments = if self.scale <= self.mss { window / self.mss } else { window.div_ceil(self.mss) };
+        segments * self.frame
+    }
+
+    /// Bytes on the link that it may have under way. Who sleeps is counted with the window that it wakes up to.
+    fn charge(&self) -> u64 {
+        if self.is_asleep {
+            return self.frames(self.window);
+        }
+        let told = self.edge.saturating_sub(self.acked);
+        let window = if self.is_open { self.window } else { self.end.min(self.edge).saturating_sub(self.acked) };
+        self.frames(window).max(self.frames(told.min(self.end.saturating_sub(self.acked))))
+    }
+
+    /// A window of so many segments as its field can state it: at least a segment.
+    fn stated(&self, segments: u64) -> u64 {
+        let window = Segment::stated(segments * self.mss, self.mss, self.scale);
+        if window < self.mss { self.mss.next_multiple_of(self.scale) } else { window }
+    }
+}
+
+/// Segments of a window: a share of `budget` for each of `open` flows and one that may come, or a turn as long as
+/// the budget holds one for each, or a segment.
+fn segments(budget: u64, open: u64, turn: u64, frame: u64) -> u64 {
+    let share = budget / (open + 1) / frame.max(1);
+    if share < turn && open * turn * frame <= budget { turn } else { share.max(1) }
+}
+
+impl Share {
+    pub(super) fn new(terms: Terms) -> Self {
+        let interval = Span::from_nanos((terms.ageing.as_nanos() / 2).max(1));
+        Self { terms, flows: BTreeMap::new(), open: 0, charged: 0, interval, next: None }
+    }
+
+    fn change(&mut self, flow: FlowId, change: impl FnOnce(&mut Flow)) {
+        if let Some(entry) = self.flows.get_mut(&flow) {
+            let (charge, counted) = (entry.charge(), u64::from(entry.is_counted()));
+            change(entry);
+            self.charged = self.charged - charge + entry.charge();
+            self.open = self.open - counted + u64::from(entry.is_counted());
+        }
+    }
+
+    fn remove(&mut self, flow: FlowId) {
+        if let Some(entry) = self.flows.remove(&flow) {
+            self.charged -= entry.charge();
+            self.open -= u64::from(entry.is_counted());
+        }
+    }
+
+    fn add(&mut self, now: Time, segment: &Segment) {
+        let Segment { mss, frame, scale, offset, .. } = *segment;
+        let acked = if segment.syn { 0 } else { offset };
+        let mut entry = Flow {
+            mss,
+            frame,
+            scale,
+            window: 0,
+            edge: acked,
+            acked,
+            end: u64::MAX,
+            is_open: true,
+            is_asleep: false,
+            seen: now,
+        };
+        // Its SYN-ACK is on its way before anybody can ask.
+        entry.window = entry.stated(self.terms.turn);
+        entry.edge += entry.window;
+        self.charged += entry.charge();
+        self.open += 1;
+        self.flows.insert(segment.flow, entry);
+    }
+}
+
+impl WindowProgram for Share {
+    fn on_data(&mut self, now: Time, segment: &Segment, _held: u64) -> Option<u64> {
+        let flow = segment.flow;
+        if segment.rst {
+            self.remove(flow);
+            return None;
+        }
+        if !self.flows.contains_key(&flow) && !segment.fin {
+            self.add(now, segment);
+        }
+        self.change(flow, |entry| {
+            entry.seen = now;
+            entry.is_asleep = false;
+            if segment.fin {
+                entry.end = segment.offset;
+                entry.is_open = false;
+            }
+        });
+        if self.next.is_none() && !self.flows.is_empty() {
+            self.next = Some(now + self.interval);
+        }
+        None
+    }
+
+    fn on_ack(&mut self, _now: Time, segment: &Segment, held: u64) -> AckVerdict {
+        let Segment { flow, offset, scale, mss, frame, .. } = *segment;
+        let turn = self.terms.turn;
+        // Both ends have stated what they can.
+        self.change(flow, |entry| {
+            (entry.scale, entry.mss, entry.frame) = (scale, mss, frame);
+            if segment.syn {
+                entry.window = entry.stated(turn);
+            }
+            entry.acked = entry.acked.max(offset);
+        });
+        let Some(entry) = self.flows.get(&flow).copied() else { return AckVerdict::Pass };
+        if segment.rst || offset >= entry.end {
+            self.remove(flow);
+            return AckVerdict::Pass;
+        }
+        let budget = self.terms.whole();
+        // Nothing tells more before the first data are acknowledged; then, in slow start, a sender cannot use more.
+        let usable = if offset == 0 { turn } else { self.terms.initial_window + offset / mss };
+        let share = segments(budget, self.open, turn, frame).min(usable.max(1));
+        let wanted = if entry.is_asleep { entry.stated(share.min(turn)) } else { entry.stated(share) };
+        let window = if wanted <= entry.window {
+            wanted
+        } else {
+            // Eqs. 1 and 5: what waits of others leaves no room either.
+            let room = budget.saturating_sub(self.charged.max(held));
+            let most = (entry.charge() + room) / frame.max(1);
+            wanted.min(entry.stated(most.max(1))).max(entry.window)
+        };
+        self.change(flow, |entry| {
+            entry.window = window;
+            entry.edge = entry.edge.max(entry.acked + window);
+        });
+        AckVerdict::Window(window)
+    }
+
+    fn release(&mut self) -> Option<(FlowId, u64)> {
+        None
+    }
+
+    fn timer(&self) -> Option<Time> {
+        self.next
+    }
+
+    fn on_timer(&mut self, now: Time, _held: u64) {
+        let ageing = self.terms.ageing;
+        let silent = self.flows.iter().filter(|(_, f)| !f.is_asleep && now.since(f.seen) >= ageing);
+        let silent: Vec<(FlowId, bool)> = silent.map(|(flow, f)| (*flow, f.is_open)).collect();
+        let turn = self.terms.turn;
+        for (flow, is_open) in silent {
+            if is_open {
+                self.change(flow, |entry| {
+                    entry.is_asleep = true;
+                    entry.window = entry.window.min(entry.stated(turn));
+                });
+            } else {
+                self.remove(flow);
+            }
+        }
+        let gone = self.flows.iter().filter(|(_, f)| now.since(f.seen) >= ageing * FORGET);
+        let gone: Vec<FlowId> = gone.map(|(flow, _)| *flow).collect();
+        gone.into_iter().for_each(|flow| self.remove(flow));
+        self.next = (!self.flows.is_empty()).then(|| now + self.interval);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MSS: u64 = 1448;
+    const FRAME: u64 = 1514;
+
+    /// 4 frames under way and 40 that wait.
+    fn terms() -> Terms {
+        Terms {
+            pipe: 4 * FRAME,
+            rtt: Span::from_micros(100),
+            queue: 40 * FRAME,
+            turn: 2,
+            initial_window: 10,
+            ageing: Span::from_millis(10),
+        }
+    }
+
+    fn segment(flow: u32, offset: u64) -> Segment {
+        let flow = FlowId(flow);
+        let (syn, fin, rst, window) = (false, false, false, 1 << 20);
+        Segment { flow, syn, fin, rst, offset, window, mss: MSS, frame: FRAME, scale: 128 }
+    }
+
+    fn syn(flow: u32) -> Segment {
+        Segment { syn: true, ..segment(flow, 0) }
+    }
+
+    fn opened(flows: u32) -> Share {
+        let mut share = Share::new(terms());
+        for flow in 0..flows {
+            share.on_data(Time::ZERO, &syn(flow), 0);
+            let stated = if flow < 22 { 2944 } else { 1536 };
+            assert_eq!(share.on_ack(Time::ZERO, &syn(flow), 0), AckVerdict::Window(stated), "rounded up");
+        }
+        share
+    }
+
+    fn window(share: &mut Share, flow: u32, offset: u64) -> u64 {
+        match share.on_ack(Time::ZERO, &segment(flow, offset), 0) {
+            AckVerdict::Window(window) => window,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Eqs. 2 and 4: 44 frames for three flows and one that may come are 11 each, as slow start comes to use them.
+    #[test]
+    fn a_flow_has_its_share_in_whole_segments() {
+        let mut share = opened(3);
+        assert_eq!(window(&mut share, 0, MSS), Segment::stated(11 * MSS, MSS, 128));
+        assert_eq!(window(&mut share, 1, MSS), Segment::stated(11 * MSS, MSS, 128));
+        // A fourth leaves each 8 at once, and what was told before counts until it is acknowledged.
+        share.on_data(Time::ZERO, &syn(3), 0);
+        assert_eq!(window(&mut share, 0, MSS), Segment::stated(8 * MSS, MSS, 128));
+        assert_eq!(share.charged, (11 + 11 + 2 + 2) * FRAME);
+        window(&mut share, 0, 12 * MSS);
+        assert_eq!(share.charged, (8 + 11 + 2 + 2) * FRAME);
+        // 36 frames of others leave room for nobody.
+        assert_eq!(share.on_ack(Time::ZERO, &segment(2, MSS), 44 * FRAME), AckVerdict::Window(2944));
+    }
+
+    /// 22 turns fit into 44 frames; from 23 flows on each has a segment, whose field states at least that.
+    #[test]
+    fn windows_are_turns_as_long_as_they_fit_and_then_a_segment() {
+        let mut share = opened(22);
+        assert_eq!(window(&mut share, 0, 10 * MSS), 2944);
+        let mut share = opened(23);
+        assert_eq!(window(&mut share, 0, 10 * MSS), 1536);
+        let wide = Segment { scale: 1 << 14, ..segment(0, 11 * MSS) };
+        assert_eq!(share.on_ack(Time::ZERO, &wide, 0), AckVerdict::Window(1 << 14), "the least that can be stated");
+    }
+
+    #[test]
+    fn a_fin_a_reset_and_silence_give_the_share_back() {
+        let mut share = opened(3);
+        share.on_data(Time::ZERO, &Segment { fin: true, ..segment(0, 2 * MSS + 1) }, 0);
+        assert_eq!((share.open, share.charged), (2, 6 * FRAME), "what is under way counts");
+        assert_eq!(share.on_ack(Time::ZERO, &segment(0, 2 * MSS + 1), 0), AckVerdict::Pass);
+        share.on_data(Time::ZERO, &Segment { rst: true, ..segment(1, 0) }, 0);
+        assert_eq!((share.open, share.charged), (1, 2 * FRAME));
+        window(&mut share, 2, MSS);
+        let later = Time::ZERO + terms().ageing;
+        share.on_timer(later, 0);
+        assert_eq!((share.open, share.charged), (0, 2 * FRAME), "it sleeps, and wakes up to a turn");
+        share.on_data(later, &segment(2, 2 * MSS), 0);
+        assert_eq!(share.open, 1);
+    }
+
+    proptest! {
+        /// What senders may have under way grows beyond the budget only by flows that begin, whose first turn nobody can
+        /// refuse, and by flows that wake.
+        #[test]
+        fn windows_stay_within_the_budget(
+            steps in prop::collection::vec((0u32..30, 0u8..6, 0u64..8), 1..400),
+            shift in 0u32..10,
+        ) {
+            let mut share = Share::new(terms());
+            let mut now = Time::ZERO;
+            for (flow, step, n) in steps {
+                now += Span::from_micros(100 * n);
+                let scale = 1 << shift;
+                let acked = share.flows.get(&FlowId(flow)).map_or(0, |f| (f.acked + n * MSS).min(f.edge));
+                let before = share.charged;
+                let ack = Segment { scale, ..segment(flow, acked) };
+                match step {
+                    0 => drop(share.on_data(now, &Segment { scale, ..syn(flow) }, 0)),
+                    1..=3 => {
+                        share.on_ack(now, &ack, 0);
+                        prop_assert!(share.charged <= before.max(terms().whole()));
+                    }
+                    4 => drop(share.on_data(now, &Segment { fin: true, ..ack }, 0)),
+                    _ => share.on_timer(now, 0),
+                }
+                prop_assert_eq!(share.charged, share.flows.values().map(Flow::charge).sum::<u64>());
+                prop_assert_eq!(share.open, share.flows.values().filter(|f| f.is_counted()).count() as u64);
+            }
+        }
+    }
+}

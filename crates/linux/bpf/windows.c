@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// Lowers the receive window in the acknowledgements that come in at a port of a router to what the law gives the flow, whose
+// data depart by the same port.
+//
+// The handshake tells each flow's scale and segment size. Nothing but the window and the checksum of TCP is changed, and
+// nothing at all once the daemon has been silent for half a second. What cannot be read passes as it is, and is counted.
+
+#include "packet.h"
+
+enum { TO_ANOTHER_HOST = 3 };                          // PACKET_OTHERHOST
+enum { FIN = 1, SYN = 2, RST = 4, ACK = 16 };
+enum { SEQUENCE = 4, ACKNOWLEDGED = 8, OFFSET = 12, WINDOW = 14, CHECKSUM = 16, TCP_HEADER = 20 };
+enum { ETHERNET = 14, VLAN = 0x8100, PROVIDER_VLAN = 0x88a8, TAG = 4 };
+enum { END = 0, NOP = 1, MSS = 2, SCALE = 3, TIMESTAMPS = 8, MOST_OPTIONS = 20 };
+enum { LARGEST_SCALE = 14, DEFAULT_MSS = 536, OF_TIMESTAMPS = 12, HIGHEST_WINDOW = 65535 };
+enum { PERCPU_ARRAY = 6, NO_EXIST = 1 };
+enum { MOST_FLOWS = 131072, ROOM_OF_EVENTS = 1 << 20 };
+#define SILENCE 500000000ULL
+
+static long (*skb_store)(struct __sk_buff *, u32, const void *, u32, u64) = (void *)9;
+static long (*csum_replace)(struct __sk_buff *, u32, u64, u64, u64) = (void *)11;
+static long (*ring_output)(void *, void *, u64, u64) = (void *)130;
+static u64 (*coarse_time)(void) = (void *)160;
+
+// --- What the programs are told, and tell: the same layouts as in kernel/windows.rs.
+
+struct settings {
+    u64 beat;  // ns since the machine began, when the daemon was last heard; 0: windows stay as they are
+    u32 first; // segments of the window of a flow of which the law has not spoken
+    u32 unused;
+};
+
+// Of a flow as its sender sees it.
+struct name {
+    u32 sender[4], receiver[4];
+    u16 ports[2];
+    u32 device;
+    u16 vlan;
+    u16 family;
+};
+
+struct end { // as its SYN stated it
+    u16 mss;
+    u8 scale;
+    u8 has; // HAS_*
+};
+enum { HAS_SYN = 1, HAS_SCALE = 2, HAS_TIMESTAMPS = 4 };
+
+struct flow {
+    u64 last;    // ns since the machine began
+    u32 number;
+    u32 begin;   // sequence number of the first byte of data
+    u32 came;    // sequence number after the data that came
+    u32 acked;
+    struct end sender, receiver;
+    u32 has_ended;
+    u32 unused;
+};
+
+enum { BEGINS = 0, ESTABLISHED = 1, FINISHED = 2, RESET = 3, REPLACED = 4 };
+struct event {
+    u32 kind, number;
+    struct name name;
+    struct flow flow;
+};
+
+enum { ACKS = 0, LOWERED = 1, UNREAD = 2, UNKNOWN = 3, NO_ROOM = 4, LOST = 5, SILENT = 6, COUNTS = 7 };
+
+MAP(SETTINGS, ARRAY, u32, struct settings, 1);
+MAP(COUNT, PERCPU_ARRAY, u32, u64, COUNTS);
+MAP(NUMBER, ARRAY, u32, u32, 1);
+MAP(WINDOWS, HASH, u32, u32, MOST_FLOWS);
+struct {
+    int (*type)[HASH];
+    struct name *key;
+    struct flow *value;
+    int (*max_entries)[MOST_FLOWS];
+    int (*map_flags)[NO_PREALLOC];
+} FLOWS SEC(".maps");
+struct {
+    int (*type)[RINGBUF];
+    int (*max_entries)[ROOM_OF_EVENTS];
+} EVENTS SEC(".maps");
+
+INLINE void count(u32 what) {
+    u64 *count = map_lookup(&COUNT, &what);
+    if (count) ++*count;
+}
+
+INLINE void tell(u32 kind, const struct name *name, const struct flow *flow) {
+    struct event event = { .kind = kind, .number = flow->number };
+    __builtin_memcpy(&event.name, name, sizeof(*name));
+    __builtin_memcpy(&event.flow, flow, sizeof(*flow));
+    if (ring_output(&EVENTS, &event, sizeof(event), 0)) count(LOST);
+}
+
+struct segment {
+    struct name name;
+    u32 at;     // of TCP, from the network header
+    u32 sequence, acknowledged, payload;
+    u32 header; // of TCP
+    u16 window; // in the order of the network
+    u8 flags;
+};
+
+#define BIG(bytes) __builtin_bswap32(*(u32 *)(bytes))
+
+// 1: a segment of TCP; 0: none; -1: it cannot be read.
+INLINE int read(struct __sk_buff *skb, u32 arrives, struct segment *segment) {
+    u8 header[40], tcp[TCP_HEADER];
+    u32 at = 0, bytes;
+    u16 protocol = skb->protocol;
+    u8 next;
+    struct name *name = &segment->name;
+    name->vlan = skb->vlan_present ? skb->vlan_tci & 0xfff : 0;
+    if (protocol == AS_NETWORK(VLAN) || protocol == AS_NETWORK(PROVIDER_VLAN)) {
+        u8 tag[TAG];
+        if (skb_load(skb, 0, tag, TAG, FROM_NETWORK_HEADER) || skb->vlan_present) return -1;
+        name->vlan = (tag[0] & 15) << 8 | tag[1];
+        protocol = *(u16 *)(tag + 2);
+        at = TAG;
+        if (protocol == AS_NETWORK(VLAN) || protocol == AS_NETWORK(PROVIDER_VLAN)) return -1;
+    }
+    u32 *source = arrives ? name->receiver : name->sender, *destination = arrives ? name->sender : name->receiver;
+    if (protocol == AS_NETWORK(ETHERTYPE_IPV4)) {
+        if (skb_load(skb, at, header, 20, FROM_NETWORK_HEADER)) return -1;
+        if (header[9] != TCP) return 0;
+        u32 length = (header[0] & 15) * 4;
+        if (header[0] >> 4 != 4 || length < 20 || (header[6] & 0x3f) | header[7]) return -1;
+        bytes = header[2] << 8 | header[3];
+        bytes = bytes >= length ? bytes - length : 0;
+        __builtin_memcpy(source, header + 12, 4);
+        __builtin_memcpy(destination, header + 16, 4);
+        name->family = IPV4;
+        at += length;
+    } else if (protocol == AS_NETWORK(ETHERTYPE_IPV6)) {
+        if (skb_load(skb, at, header, 40, FROM_NETWORK_HEADER)) return -1;
+        if (header[0] >> 4 != 6) return -1;
+        next = header[6];
+        bytes = header[4] << 8 | header[5];
+        __builtin_memcpy(source, header + 8, 16);
+        __builtin_memcpy(destination, header + 24, 16);
+        name->family = IPV6;
+        at += 40;
+        for (int i = 0; i < MOST_EXTENSIONS; i++) { // hop-by-hop, routing, destination options
+            if (next != 0 && next != 43 && next != 60) break;
+            u8 extension[2];
+            if (skb_load(skb, at, extension, 2, FROM_NETWORK_HEADER)) return -1;
+            next = extension[0];
+            u32 length = (extension[1] + 1) * 8;
+            bytes = bytes >= length ? bytes - length : 0;
+            at += length;
+        }
+        // A fragment, or more headers than are read.
+        if (next == 44 || next == 0 || next == 43 || next == 60) return -1;
+        if (next != TCP) return 0;
+    } else {
+        return 0;
+    }
+    if (skb_load(skb, at, tcp, TCP_HEADER, FROM_NETWORK_HEADER)) return -1;
+    segment->header = (tcp[OFFSET] >> 4) * 4;
+    if (segment->header < TCP_HEADER) return -1;
+    segment->at = at;
+    // What is longer than 64 KiB tells no length.
+    if (skb->gso_segs > 1) bytes = skb->len > at ? skb->len - at : 0;
+    segment->payload = bytes > segment->header ? bytes - segment->header : 0;
+    segment->sequence = BIG(tcp + SEQUENCE);
+    segment->acknowledged = BIG(tcp + ACKNOWLEDGED);
+    segment->flags = tcp[13];
+    segment->window = *(u16 *)(tcp + WINDOW);
+    name->ports[0] = *(u16 *)(tcp + (arrives ? 2 : 0));
+    name->ports[1] = *(u16 *)(tcp + (arrives ? 0 : 2));
+    name->device = skb->ifindex;
+    return 1;
+}
+
+INLINE struct end options(struct __sk_buff *skb, const struct segment *segment) {
+    struct end end = { .mss = DEFAULT_MSS, .has = HAS_SYN };
+    u32 at = segment->at + TCP_HEADER, over = segment->at + segment->header;
+    for (int i = 0; i < MOST_OPTIONS; i++) {
+        u8 option[2], value[2] = {};
+        if (at + 1 > over || skb_load(skb, at, option, 1, FROM_NETWORK_HEADER) || option[0] == END) break;
+        if (option[0] == NOP) {
+            at++;
+            continue;
+        }
+        if (at + 2 > over || skb_load(skb, at, option, 2, FROM_NETWORK_HEADER) || option[1] < 2) break;
+        if (at + option[1] > over) break;
+        if (option[0] == MSS && option[1] == 4 && !skb_load(skb, at + 2, value, 2, FROM_NETWORK_HEADER)) {
+            end.mss = value[0] << 8 | value[1];
+        } else if (option[0] == SCALE && option[1] == 3 && !skb_load(skb, at + 2, value, 1, FROM_NETWORK_HEADER)) {
+            end.scale = value[0] > LARGEST_SCALE ? LARGEST_SCALE : value[0];
+            end.has |= HAS_SCALE;
+        } else if (option[0] == TIMESTAMPS) {
+            end.has |= HAS_TIMESTAMPS;
+        }
+        at += option[1];
+    }
+    return end;
+}
+
+INLINE u32 segment_size(const struct flow *flow) {
+    u32 mss = flow->sender.mss, other = flow->receiver.mss;
+    if (!mss || (other && other < mss)) mss = other;
+    u8 both = flow->sender.has & flow->receiver.has;
+    if (both & HAS_TIMESTAMPS && mss > OF_TIMESTAMPS) mss -= OF_TIMESTAMPS;
+    return mss;
+}
+
+// The window in bytes is at most this. Ports are Ethernet devices: the network header is after one of theirs.
+INLINE void lower(struct __sk_buff *skb, const struct segment *segment, const struct flow *flow, u32 most) {
+    u8 scale = 0;
+    if (!(segment->flags & SYN) && flow->sender.has & flow->receiver.has & HAS_SCALE) scale = flow->receiver.scale;
+    most >>= scale & 15;
+    if (most > HIGHEST_WINDOW) most = HIGHEST_WINDOW;
+    u16 before = segment->window, after = AS_NETWORK((u16)most);
+    if (AS_NETWORK(before) <= most) return;
+    u32 at = ETHERNET + segment->at;
+    if (skb_store(skb, at + WINDOW, &after, 2, 0)) {
+        count(UNREAD);
+        return;
+    }
+    csum_replace(skb, at + CHECKSUM, before, after, 2);
+    count(LOWERED);
+}
+
+// A SYN of either end. Another number at its begin is another connection.
+INLINE void begin(struct __sk_buff *skb, u32 arrives, const struct segment *segment, struct flow *flow) {
+    struct end end = options(skb, segment);
+    struct flow new = { .last = coarse_time() };
+    u32 begin = (arrives ? segment->acknowledged : segment->sequence + 1), zero = 0;
+    int knows_begin = !arrives || segment->flags & ACK;
+    int answers = segment->flags & ACK;
+    // A SYN that is sent again begins where it did; one of a receiver does not tell where that is.
+    if (flow && !answers && (flow->has_ended || (!arrives && flow->sender.has && flow->begin != begin))) {
+        tell(REPLACED, &segment->name, flow);
+        map_delete(&FLOWS, &segment->name);
+        flow = 0;
+    }
+    if (!flow) {
+        u32 *number = map_lookup(&NUMBER, &zero);
+        if (!number) return;
+        new.number = __sync_fetch_and_add(number, 1);
+        if (arrives) new.receiver = end;
+        else new.sender = end;
+        if (knows_begin) new.begin = new.came = new.acked = begin;
+        if (map_update(&FLOWS, &segment->name, &new, NO_EXIST)) {
+            count(NO_ROOM);
+            return;
+        }
+        tell(BEGINS, &segment->name, &new);
+        return;
+    }
+    if (arrives) flow->receiver = end;
+    else flow->sender = end;
+    flow->last = new.last;
+    if (knows_begin && flow->begin != begin) flow->begin = flow->came = flow->acked = begin;
+    if (flow->sender.has && flow->receiver.has && answers) tell(ESTABLISHED, &segment->name, flow);
+}
+
+INLINE int look(struct __sk_buff *skb, u32 arrives) {
+    struct segment segment = {};
+    if (skb->pkt_type == TO_ANOTHER_HOST) return NEXT;
+    int what = read(skb, arrives, &segment);
+    if (what < 0) count(UNREAD);
+    if (what <= 0) return NEXT;
+    struct flow *flow = map_lookup(&FLOWS, &segment.name);
+    if (segment.flags & SYN && !(segment.flags & RST)) {
+        begin(skb, arrives, &segment, flow);
+        flow = map_lookup(&FLOWS, &segment.name);
+    }
+    if (arrives) count(ACKS);
+    if (!flow) {
+        if (arrives) count(UNKNOWN);
+        return NEXT;
+    }
+    flow->last = coarse_time();
+    if (segment.flags & RST) {
+        if (!__sync_lock_test_and_set(&flow->has_ended, 1)) tell(RESET, &segment.name, flow);
+        return NEXT;
+    }
+    if (!arrives) {
+        u32 after = segment.sequence + segment.payload + !!(segment.flags & (SYN | FIN));
+        if ((s32)(after - flow->came) > 0) flow->came = after;
+        if (segment.flags & FIN && !__sync_lock_test_and_set(&flow->has_ended, 1)) tell(FINISHED, &segment.name, flow);
+        return NEXT;
+    }
+    if (segment.flags & ACK && (s32)(segment.acknowledged - flow->acked) > 0) flow->acked = segment.acknowledged;
+    u32 zero = 0;
+    struct settings *settings = map_lookup(&SETTINGS, &zero);
+    if (!settings) return NEXT;
+    u64 now = coarse_time();
+    if (!settings->beat || (now > settings->beat && now - settings->beat > SILENCE)) {
+        count(SILENT);
+        return NEXT;
+    }
+    u32 *window = map_lookup(&WINDOWS, &flow->number);
+    lower(skb, &segment, flow, window ? *window : settings->first * segment_size(flow));
+    return NEXT;
+}
+
+SEC("classifier")
+int departs(struct __sk_buff *skb) {
+    return look(skb, 0);
+}
+
+SEC("classifier")
+int arrives(struct __sk_buff *skb) {
+    return look(skb, 1);
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,353 @@
+//! Lowers the windows of acknowledgements that pass the ports of a router.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use aya::{Ebpf, TestRun};
+use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
+use aya::programs::links::LinkOrder;
+use aya::programs::tc::{SchedClassifier, SchedClassifierLinkId, TcAttachOptions, TcAttachType};
+use aya::programs::TestRunOptions;
+use bandmaster_core::id::FlowId;
+use bandmaster_core::port::window::Segment;
+use bandmaster_core::time::Time;
+use nix::time::{ClockId, clock_gettime};
+
+use super::{NoProgram, load, map, program, refused};
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/windows.o");
+
+/// The daemon is heard when it has told so within this time: half of it is left for a machine that stands still.
+pub const SILENCE: bandmaster_core::time::Span = bandmaster_core::time::Span::from_millis(500);
+
+/// As in `bpf/windows.c`.
+const NAME: usize = 44;
+const FLOW: usize = 40;
+const HAS_SCALE: u8 = 2;
+const HAS_TIMESTAMPS: u8 = 4;
+const IPV6: u8 = 6;
+/// Bytes around a segment of TCP.
+const ETHERNET_HEADER: u64 = 14;
+const VLAN_TAG: u64 = 4;
+const IPV4_HEADER: u64 = 20;
+const IPV6_HEADER: u64 = 40;
+const TCP_HEADER: u64 = 20;
+const TIMESTAMPS: u64 = 12;
+
+type Name = [u8; NAME];
+type Row = [u8; FLOW];
+
+/// Which of the two programs: what a port sends, or what comes in by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// Data depart.
+    Departs,
+    /// Acknowledgements arrive.
+    Arrives,
+}
+
+impl Direction {
+    const fn program(self) -> &'static str {
+        match self {
+            Self::Departs => "departs",
+            Self::Arrives => "arrives",
+        }
+    }
+
+    const fn at(self) -> TcAttachType {
+        match self {
+            Self::Departs => TcAttachType::Egress,
+            Self::Arrives => TcAttachType::Ingress,
+        }
+    }
+}
+
+/// What packets did with the programs, since they were loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PacketCounts {
+    /// Segments of TCP that came in at ports.
+    pub acks: u64,
+    /// Those whose window was lowered.
+    pub lowered: u64,
+    /// Packets that could not be read, and passed as they are.
+    pub unread: u64,
+    /// Segments that came in of connections whose handshake was not seen.
+    pub unknown: u64,
+    /// Handshakes for which there was no room.
+    pub no_room: u64,
+    /// Events for which there was no room.
+    pub lost: u64,
+    /// Segments that came in while the daemon was silent.
+    pub silent: u64,
+}
+
+impl PacketCounts {
+    /// With their names, in the program's order.
+    pub fn by_kind(&self) -> [(&'static str, u64); 7] {
+        let Self { acks, lowered, unread, unknown, no_room, lost, silent } = *self;
+        [
+            ("acks", acks),
+            ("lowered", lowered),
+            ("unread", unread),
+            ("unknown", unknown),
+            ("no-room", no_room),
+            ("lost-events", lost),
+            ("silent", silent),
+        ]
+    }
+}
+
+/// What a program reports at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The first SYN.
+    Begins,
+    /// Both SYNs were seen.
+    Established,
+    /// The sender's FIN.
+    Finished,
+    /// A RST of either end.
+    Reset,
+    /// Another connection has the addresses and ports.
+    Replaced,
+}
+
+/// A flow, as the programs know it.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    name: Name,
+    row: Row,
+}
+
+impl Flow {
+    fn u32_at(&self, at: usize) -> u32 {
+        u32::from_ne_bytes(std::array::from_fn(|i| self.row[at + i]))
+    }
+
+    fn u16_at(&self, at: usize) -> u16 {
+        u16::from_ne_bytes([self.row[at], self.row[at + 1]])
+    }
+
+    /// Its number; no other flow has the same until four billion have begun.
+    pub fn id(&self) -> FlowId {
+        FlowId(self.u32_at(8))
+    }
+
+    /// Number of the device by which its data depart.
+    pub fn device(&self) -> u32 {
+        u32::from_ne_bytes(std::array::from_fn(|i| self.name[36 + i]))
+    }
+
+    /// When a packet of it passed last.
+    pub fn last(&self) -> Time {
+        Time::from_nanos(u64::from_ne_bytes(std::array::from_fn(|i| self.row[i])))
+    }
+
+    /// Its FIN or a RST has passed.
+    pub fn has_ended(&self) -> bool {
+        self.u32_at(32) != 0
+    }
+
+    /// Both ends have stated their scale and segments.
+    pub fn is_established(&self) -> bool {
+        self.row[27] != 0 && self.row[31] != 0
+    }
+
+    /// Addresses and ports of its sender and receiver.
+    pub fn ends(&self) -> [(IpAddr, u16); 2] {
+        let address = |at: usize| -> IpAddr {
+            match self.name[42] {
+                IPV6 => Ipv6Addr::from(std::array::from_fn::<u8, 16, _>(|i| self.name[at + i])).into(),
+                _ => Ipv4Addr::from(std::array::from_fn::<u8, 4, _>(|i| self.name[at + i])).into(),
+            }
+        };
+        let port = |at: usize| u16::from_be_bytes([self.name[at], self.name[at + 1]]);
+        [(address(0), port(32)), (address(16), port(34))]
+    }
+
+    /// As the law sees it: what has come, or what is acknowledged.
+    fn segment(&self, offset: u64) -> Segment {
+        let (sender, receiver) = (self.u16_at(24), self.u16_at(28));
+        let stated = |mss: u16| (mss > 0).then_some(u64::from(mss));
+        let mss = stated(sender).into_iter().chain(stated(receiver)).min().unwrap_or(1);
+        let both = self.row[27] & self.row[31];
+        let options = if both & HAS_TIMESTAMPS > 0 { TIMESTAMPS } else { 0 };
+        let scale = if both & HAS_SCALE > 0 { 1 << self.row[30] } else { 1 };
+        let mss = mss.saturating_sub(options).max(1);
+        let ip = if self.name[42] == IPV6 { IPV6_HEADER } else { IPV4_HEADER };
+        let vlan = if self.name[40..42] == [0, 0] { 0 } else { VLAN_TAG };
+        let frame = mss + options + TCP_HEADER + ip + vlan + ETHERNET_HEADER;
+        let flow = self.id();
+        Segment { flow, syn: false, fin: false, rst: false, offset, window: u64::MAX, mss, frame, scale }
+    }
+
+    /// What has come of it.
+    pub fn data(&self) -> Segment {
+        self.segment(self.u32_at(16).wrapping_sub(self.u32_at(12)).into())
+    }
+
+    /// What of it is acknowledged.
+    pub fn ack(&self) -> Segment {
+        self.segment(self.u32_at(20).wrapping_sub(self.u32_at(12)).into())
+    }
+}
+
+/// The programs at work; they end with it.
+pub struct Windows {
+    kernel: Ebpf,
+    settings: Array<MapData, [u32; 4]>,
+    windows: HashMap<MapData, u32, u32>,
+    flows: HashMap<MapData, Name, Row>,
+    counts: PerCpuArray<MapData, u64>,
+    events: RingBuf<MapData>,
+    links: Vec<(String, Direction, SchedClassifierLinkId)>,
+}
+
+impl Windows {
+    /// Lets the kernel check the programs; nothing is changed yet.
+    ///
+    /// # Errors
+    /// Why it does not take them.
+    pub fn load() -> Result<Self, NoProgram> {
+        let mut kernel = load(OBJECT)?;
+        let settings = Array::try_from(map(&mut kernel, "SETTINGS")?).map_err(refused)?;
+        let windows = HashMap::try_from(map(&mut kernel, "WINDOWS")?).map_err(refused)?;
+        let flows = HashMap::try_from(map(&mut kernel, "FLOWS")?).map_err(refused)?;
+        let counts = PerCpuArray::try_from(map(&mut kernel, "COUNT")?).map_err(refused)?;
+        let events = RingBuf::try_from(map(&mut kernel, "EVENTS")?).map_err(refused)?;
+        for direction in [Direction::Departs, Direction::Arrives] {
+            program::<SchedClassifier>(&mut kernel, direction.program())?.load().map_err(refused)?;
+        }
+        Ok(Self { kernel, settings, windows, flows, counts, events, links: Vec::new() })
+    }
+
+    /// Follows the flows whose data depart by `interface`. Other programs there stay, and run after these.
+    ///
+    /// # Errors
+    /// Why the kernel does not do so.
+    pub fn follow(&mut self, interface: &str) -> Result<(), NoProgram> {
+        for direction in [Direction::Departs, Direction::Arrives] {
+            let program = program::<SchedClassifier>(&mut self.kernel, direction.program())?;
+            let options = TcAttachOptions::TcxOrder(LinkOrder::first());
+            let link = program.attach_with_options(interface, direction.at(), options).map_err(refused)?;
+            self.links.push((interface.to_owned(), direction, link));
+        }
+        Ok(())
+    }
+
+    /// The programs are no longer at `interface`, which may be gone.
+    pub fn leave(&mut self, interface: &str) {
+        let those = self.links.extract_if(.., |(name, ..)| name == interface).collect::<Vec<_>>();
+        for (_, direction, link) in those {
+            if let Ok(program) = program::<SchedClassifier>(&mut self.kernel, direction.program()) {
+                // With its device the link has lost its program.
+                let _ = program.detach(link);
+            }
+        }
+    }
+
+    /// The daemon lives. Flows of which the law has not spoken have windows of `first` segments. Without this windows stay as they
+    /// are.
+    ///
+    /// # Errors
+    /// Why the kernel does not take it.
+    pub fn beat(&mut self, first: u32) -> Result<(), NoProgram> {
+        let now = now().as_nanos();
+        self.settings.set(0, [now as u32, (now >> 32) as u32, first, 0], 0).map_err(refused)
+    }
+
+    /// Windows of the flow are lowered to so many bytes from now on.
+    ///
+    /// # Errors
+    /// Why the kernel does not take it.
+    pub fn set(&mut self, flow: FlowId, window: u64) -> Result<(), NoProgram> {
+        self.windows.insert(flow.0, u32::try_from(window).unwrap_or(u32::MAX), 0).map_err(refused)
+    }
+
+    /// The flow has ended.
+    pub fn forget(&mut self, flow: &Flow) {
+        let _ = self.windows.remove(&flow.id().0);
+        // Another may have the same name by now.
+        if self.flows.get(&flow.name, 0).is_ok_and(|row| Flow { name: flow.name, row }.id() == flow.id()) {
+            let _ = self.flows.remove(&flow.name);
+        }
+    }
+
+    /// All flows.
+    ///
+    /// # Errors
+    /// Why the kernel does not tell.
+    pub fn flows(&self) -> Result<Vec<Flow>, NoProgram> {
+        // What ends meanwhile is left out.
+        let flows = self.flows.iter().filter_map(Result::ok);
+        Ok(flows.map(|(name, row)| Flow { name, row }).collect())
+    }
+
+    /// What the programs reported; none: nothing more.
+    pub fn event(&mut self) -> Option<(Kind, Flow)> {
+        loop {
+            let item = self.events.next()?;
+            let bytes: &[u8] = &item;
+            // `struct event` has its flow at a multiple of 8.
+            const AT: usize = 8 + NAME + 4;
+            let (Some(kind), Some(name), Some(row)) = (
+                bytes.first(),
+                bytes.get(8..8 + NAME).and_then(|name| name.try_into().ok()),
+                bytes.get(AT..AT + FLOW).and_then(|row| row.try_into().ok()),
+            ) else {
+                continue;
+            };
+            let kind = match kind {
+                0 => Kind::Begins,
+                1 => Kind::Established,
+                2 => Kind::Finished,
+                3 => Kind::Reset,
+                _ => Kind::Replaced,
+            };
+            return Some((kind, Flow { name, row }));
+        }
+    }
+
+    /// What packets did.
+    ///
+    /// # Errors
+    /// Why the kernel does not tell.
+    pub fn counts(&self) -> Result<PacketCounts, NoProgram> {
+        let of = |kind: u32| -> Result<u64, NoProgram> {
+            Ok(self.counts.get(&kind, 0).map_err(refused)?.iter().sum())
+        };
+        let (acks, lowered, unread, unknown) = (of(0)?, of(1)?, of(2)?, of(3)?);
+        let (no_room, lost, silent) = (of(4)?, of(5)?, of(6)?);
+        Ok(PacketCounts { acks, lowered, unread, unknown, no_room, lost, silent })
+    }
+
+    /// Runs a program on a packet that nobody sent, `repeat` times: what it makes of it, and the mean time in nanoseconds.
+    ///
+    /// # Errors
+    /// Why the kernel does not do so.
+    pub fn try_on(&mut self, direction: Direction, packet: &[u8], repeat: u32) -> Result<(Vec<u8>, u64), NoProgram> {
+        let program: &mut SchedClassifier = program(&mut self.kernel, direction.program())?;
+        let mut out = vec![0; packet.len() + 64];
+        let options = TestRunOptions {
+            data_in: Some(packet),
+            data_out: Some(&mut out),
+            repeat,
+            ..TestRunOptions::new()
+        };
+        let done = program.test_run(options).map_err(refused)?;
+        out.truncate(done.data_size_out as usize);
+        Ok((out, done.duration.as_nanos() as u64))
+    }
+}
+
+impl AsFd for Windows {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+}
+
+/// Since the machine began, as the programs have it.
+pub fn now() -> Time {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |t| t.tv_sec() * 1_000_000_000 + t.tv_nsec());
+    Time::from_nanos(now as u64)
+}

@@ -1,0 +1,105 @@
+//! The running switch: one thread that waits for events of the program in the kernel, and for signals.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
+use std::path::Path;
+use std::sync::Arc;
+
+use bandmaster_core::time::{Span, Time};
+use sd_notify::NotifyState;
+use tracing::{error, info};
+
+use super::journal::Entry;
+use super::machine::Machine;
+use super::{load, metrics, status};
+use crate::daemon::Error;
+use crate::daemon::signals::{End, Signals, log_to_stderr};
+use crate::daemon::state::State;
+use crate::kernel::windows::now;
+
+/// The program in the kernel hears so often that this one lives: five times as often as it has to.
+const BEAT: Span = Span::from_millis(100);
+/// Flows are looked at so often at most, and for no more than a tenth of the time.
+const LOOK: Span = Span::from_millis(10);
+const PART: u64 = 10;
+/// Held for each port, as long as the process lives.
+const CLAIM: &str = "bandmaster-switch-";
+
+/// Runs the switch that `file` describes until a signal ends it. `dry_run` changes no window: what would be set is logged.
+///
+/// # Errors
+/// When the file is wrong, the machine is not fit, or it fails on the way.
+pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
+    let loaded = load(file)?;
+    log_to_stderr(loaded.deployment.log);
+    let signals = Signals::new()?;
+    let deployment = loaded.deployment.clone();
+    // Both until the end.
+    let claims = deployment.ports.iter().filter(|_| !dry_run).map(|port| claim(&port.interface));
+    let _claims = claims.collect::<Result<Vec<_>, _>>()?;
+    let state = if dry_run {
+        None
+    } else {
+        let state = State::<Entry>::hold(Path::new(&deployment.state_directory))?;
+        state.hold_as(&format!("switch `{}`", deployment.name))?;
+        Some(state)
+    };
+    let mut machine = Machine::new(loaded, state)?;
+    if let Some(folder) = machine.folder() {
+        status::serve(folder, Arc::clone(&machine.shared))?;
+    }
+    if let Some(address) = deployment.metrics {
+        metrics::serve(address, Arc::clone(&machine.shared))?;
+    }
+    info!(file = %file.display(), ports = deployment.ports.len(), dry_run, "begins");
+    let end = until_signal(&mut machine, &signals);
+    let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
+    match machine.end() {
+        Ok(()) => info!("everything is as it was"),
+        Err(second) => {
+            error!(error = %second, "the journal stays for `switch restore`");
+            return Err(end.err().unwrap_or(second));
+        }
+    }
+    end
+}
+
+/// One switch lowers the windows at a port.
+fn claim(interface: &str) -> Result<UnixListener, Error> {
+    let name = format!("{CLAIM}{interface}");
+    let failed = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::AddrInUse => Error::Missing(format!(
+            "error: another switch lowers the windows at {interface} (see `ss -xlp`, @{name}); stop it first"
+        )),
+        _ => Error::Failed(format!("error: socket @{name}: {e}")),
+    };
+    UnixAddress::from_abstract_name(&name).and_then(|address| UnixListener::bind_addr(&address)).map_err(failed)
+}
+
+fn until_signal(machine: &mut Machine, signals: &Signals) -> Result<End, Error> {
+    let (mut next_beat, mut next_look) = (Time::ZERO, Time::ZERO);
+    machine.beat()?;
+    // Without a service manager there is nobody to tell.
+    let _ = sd_notify::notify(false, &[NotifyState::Ready]);
+    loop {
+        if let Some(end) = signals.end() {
+            return Ok(end);
+        }
+        if signals.reload() {
+            info!("a switch does not read its file again: restart it");
+        }
+        let heard = machine.hear()?;
+        let begin = now();
+        if heard || machine.has_flows() && next_look <= begin {
+            machine.look()?;
+            next_look = begin + LOOK.max(now().since(begin) * PART);
+        }
+        if next_beat <= begin {
+            machine.beat()?;
+            next_beat = begin + BEAT;
+            let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
+        }
+        let next = if machine.has_flows() { next_look.min(next_beat) } else { next_beat };
+        signals.wait(&[machine.windows.as_fd()], next.since(now()))?;
+    }
+}

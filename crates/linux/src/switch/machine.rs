@@ -1,0 +1,311 @@
+//! The host of a switch's programs: what the kernel sees goes to the law, and the law's windows go to the kernel.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bandmaster_core::id::FlowId;
+use bandmaster_core::port::window::{AckVerdict, Segment, WindowProgram};
+use bandmaster_core::runtime::{Host, Lacks};
+use bandmaster_core::scheme::{Act, Program};
+use bandmaster_core::switch::FRAME;
+use bandmaster_core::time::{Span, Time};
+use tracing::{debug, info, warn};
+
+use super::journal::Entry;
+use super::plan::devices;
+use super::queue::queues;
+use super::status::{PortStatus, Shared, Status, lock};
+use super::{Loaded, lacking};
+use crate::daemon::Error;
+use crate::daemon::clock::Clock;
+use crate::daemon::state::{Journal, State};
+use crate::kernel::NoProgram;
+use crate::kernel::windows::{Flow, Kind, Windows, now};
+
+/// A handshake that is not complete after so long is forgotten: SYNs are repeated for about as long.
+const HANDSHAKE: Span = Span::from_secs(60);
+
+/// A router.
+pub(super) struct Machine {
+    pub(super) loaded: Loaded,
+    pub(super) windows: Windows,
+    pub(super) shared: Shared,
+    /// None on a dry run.
+    written: Option<(State<Entry>, Journal<Entry>)>,
+    ports: Vec<Port>,
+    flows: BTreeMap<FlowId, Known>,
+    sets: u64,
+}
+
+struct Port {
+    interface: String,
+    device: u32,
+    program: Box<dyn WindowProgram>,
+    /// Bytes that wait, at the last look.
+    held: u64,
+    budget: u64,
+}
+
+/// A flow of which the law knows.
+#[derive(Clone, Copy)]
+struct Known {
+    port: usize,
+    last: Time,
+    window: Option<u64>,
+    /// What the window takes on the link.
+    bytes: u64,
+}
+
+impl Host for Machine {
+    const ACTS: &'static [Act] = &[Act::Rewrite];
+
+    // The role has programs, and nobody to wake.
+    fn wake(&mut self, _role: usize, _at: Time) {}
+}
+
+fn failed(why: NoProgram) -> Error {
+    Error::Failed(format!("error: {why}"))
+}
+
+impl Machine {
+    /// Puts the programs at the ports; windows stay as they are until the first [beat](Self::beat).
+    pub(super) fn new(loaded: Loaded, state: Option<State<Entry>>) -> Result<Self, Error> {
+        let deployment = &loaded.deployment;
+        let missing = |why: &dyn std::fmt::Display| Error::Missing(format!("error: {why}"));
+        let roles = [deployment.role()];
+        Lacks::none(&roles, Self::ACTS).map_err(|lacks| missing(&lacks))?;
+        let devices = devices(&loaded).map_err(|why| missing(&why))?;
+        let [role] = roles;
+        let mut ports = Vec::new();
+        for ((_, program), (port, device)) in
+            role.built.programs.into_iter().zip(deployment.ports.iter().zip(devices))
+        {
+            if let Program::Rewrite(program) = program {
+                let budget = deployment.terms(port).whole();
+                ports.push(Port { interface: port.interface.clone(), device, program, held: 0, budget });
+            }
+        }
+        let mut windows = Windows::load().map_err(|why| lacking(&why))?;
+        let written = match state {
+            None => None,
+            Some(state) => {
+                super::journal::undo(&state)?;
+                let journal = state.begin(&Entry::begin())?;
+                Some((state, journal))
+            }
+        };
+        let status = Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            name: deployment.name.clone(),
+            process: std::process::id(),
+            file: loaded.file.display().to_string(),
+            scheme: deployment.scheme.def().name.to_owned(),
+            dry_run: written.is_none(),
+            clock: Some(Clock::new()),
+            ..Status::default()
+        };
+        let mut written = written;
+        for Port { interface, .. } in &ports {
+            if let Some((_, journal)) = &mut written {
+                journal.write(&Entry::Follow { interface: interface.clone() })?;
+            }
+            windows.follow(interface).map_err(|why| lacking(&why))?;
+        }
+        let shared = Arc::new(status.into());
+        Ok(Self { loaded, windows, shared, written, ports, flows: BTreeMap::new(), sets: 0 })
+    }
+
+    /// Where status and journal are; none on a dry run.
+    pub(super) fn folder(&self) -> Option<&std::path::Path> {
+        self.written.as_ref().map(|(state, _)| state.folder())
+    }
+
+    /// There are flows to look at.
+    pub(super) fn has_flows(&self) -> bool {
+        !self.flows.is_empty()
+    }
+
+    /// Hears what the program reported; whether it was anything.
+    pub(super) fn hear(&mut self) -> Result<bool, Error> {
+        let mut heard = false;
+        while let Some((kind, flow)) = self.windows.event() {
+            heard = true;
+            let Some(port) = self.port_of(&flow) else { continue };
+            debug!(flow = %flow.id(), ?kind, ends = ?flow.ends(), "flow");
+            let Port { program, held, .. } = &mut self.ports[port];
+            let (at, held, data) = (now(), *held, flow.data());
+            match kind {
+                Kind::Begins => {
+                    program.on_data(at, &Segment { syn: true, offset: 0, ..data }, held);
+                    self.know(&flow, port);
+                }
+                Kind::Established => {
+                    self.know(&flow, port);
+                    let verdict = self.ports[port].program.on_ack(at, &Segment { syn: true, ..flow.ack() }, held);
+                    self.apply(&flow, port, verdict)?;
+                }
+                Kind::Finished => drop(program.on_data(at, &Segment { fin: true, ..data }, held)),
+                Kind::Reset | Kind::Replaced => {
+                    program.on_data(at, &Segment { rst: true, ..data }, held);
+                    self.forget(&flow);
+                }
+            }
+        }
+        Ok(heard)
+    }
+
+    fn port_of(&self, flow: &Flow) -> Option<usize> {
+        self.ports.iter().position(|port| port.device == flow.device())
+    }
+
+    fn know(&mut self, flow: &Flow, port: usize) {
+        let known = Known { port, last: flow.last(), window: None, bytes: 0 };
+        self.flows.entry(flow.id()).or_insert(known);
+    }
+
+    fn forget(&mut self, flow: &Flow) {
+        self.windows.forget(flow);
+        self.flows.remove(&flow.id());
+    }
+
+    fn apply(&mut self, flow: &Flow, port: usize, verdict: AckVerdict) -> Result<(), Error> {
+        let AckVerdict::Window(window) = verdict else {
+            if verdict == AckVerdict::Pass {
+                self.forget(flow);
+            }
+            return Ok(());
+        };
+        let Some(known) = self.flows.get_mut(&flow.id()) else { return Ok(()) };
+        let Segment { mss, frame, .. } = flow.ack();
+        known.bytes = (window / mss).max(1) * frame;
+        if known.window.replace(window) != Some(window) {
+            if self.written.is_some() {
+                self.windows.set(flow.id(), window).map_err(failed)?;
+            }
+            self.sets += 1;
+            debug!(flow = %flow.id(), port = self.ports[port].interface, window, "window");
+        }
+        Ok(())
+    }
+
+    /// Looks at all flows: the law hears how far they are, and the kernel what their windows are.
+    pub(super) fn look(&mut self) -> Result<(), Error> {
+        let devices: Vec<u32> = self.ports.iter().map(|port| port.device).collect();
+        let queues = queues(&devices).map_err(|why| Error::Failed(format!("error: {why}")))?;
+        for (port, queue) in self.ports.iter_mut().zip(queues) {
+            port.held = queue.backlog;
+        }
+        let ageing = self.loaded.deployment.params.span("ageing");
+        for flow in self.windows.flows().map_err(failed)? {
+            let Some(port) = self.port_of(&flow) else { continue };
+            let (at, last) = (now(), flow.last());
+            let silent = at.since(last);
+            let Port { program, held, .. } = &mut self.ports[port];
+            let held = *held;
+            if !self.flows.contains_key(&flow.id()) {
+                // What was reported of it was lost, or is on its way.
+                if flow.has_ended() {
+                    if silent > ageing {
+                        self.forget(&flow);
+                    }
+                    continue;
+                }
+                program.on_data(last, &Segment { syn: true, offset: 0, ..flow.data() }, held);
+                self.know(&flow, port);
+            }
+            if !flow.is_established() {
+                if silent > HANDSHAKE {
+                    self.ports[port].program.on_data(at, &Segment { rst: true, ..flow.data() }, held);
+                    self.forget(&flow);
+                }
+                continue;
+            }
+            let program = &mut self.ports[port].program;
+            if let Some(known) = self.flows.get_mut(&flow.id())
+                && std::mem::replace(&mut known.last, last) < last
+                && !flow.has_ended()
+            {
+                program.on_data(last, &flow.data(), held);
+            }
+            let verdict = program.on_ack(at, &flow.ack(), held);
+            self.apply(&flow, port, verdict)?;
+        }
+        for Port { program, held, .. } in &mut self.ports {
+            if program.timer().is_some_and(|at| at <= now()) {
+                program.on_timer(now(), *held);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the program in the kernel that somebody is here, and everybody how it goes.
+    pub(super) fn beat(&mut self) -> Result<(), Error> {
+        let turn = self.loaded.deployment.params.integer("turn") as u64;
+        let mut told: Vec<PortStatus> = self.ports.iter().map(PortStatus::from).collect();
+        for Known { port, bytes, .. } in self.flows.values() {
+            told[*port].flows += 1;
+            told[*port].windows += bytes;
+        }
+        // Whoever begins has a turn as long as one for each fits.
+        let fits = |port: &PortStatus| (port.flows + 1) * turn * FRAME <= port.budget;
+        let first = if told.iter().all(fits) { turn } else { 1 };
+        if self.written.is_some() {
+            self.windows.beat(first as u32).map_err(failed)?;
+        }
+        let faults = self.faults(&told);
+        let packets = self.windows.counts().map_err(failed)?.by_kind();
+        let mut status = lock(&self.shared);
+        for fault in faults.iter().filter(|fault| !status.faults.contains(fault)) {
+            warn!(%fault, "fault");
+        }
+        for fault in status.faults.iter().filter(|fault| !faults.contains(fault)) {
+            info!(%fault, "over");
+        }
+        status.ports = told;
+        status.written = self.sets;
+        status.packets = packets.map(|(kind, count)| (kind.to_owned(), count)).to_vec();
+        status.faults = faults;
+        Ok(())
+    }
+
+    fn faults(&mut self, told: &[PortStatus]) -> Vec<String> {
+        let mut faults = Vec::new();
+        let buffer = self.loaded.deployment.params.bytes("buffer").get();
+        for port in &mut self.ports {
+            let interface = &port.interface;
+            match nix::net::if_::if_nametoindex(interface.as_str()) {
+                Ok(device) if device == port.device => {}
+                Ok(device) => {
+                    // It was made anew, and has lost its programs.
+                    self.windows.leave(interface);
+                    match self.windows.follow(interface) {
+                        Ok(()) => port.device = device,
+                        Err(why) => faults.push(format!("interface {interface}: {why}")),
+                    }
+                }
+                Err(_) => faults.push(format!("interface {interface}: no such device")),
+            }
+            if let Ok([queue]) = queues(&[port.device]).as_deref() {
+                faults.extend(queue.lacks(interface, buffer));
+            }
+        }
+        for PortStatus { interface, flows, windows, budget, .. } in told {
+            if windows > budget {
+                faults.push(format!("interface {interface}: {flows} flows have more than the buffer is to hold"));
+            }
+        }
+        faults
+    }
+
+    /// The programs leave, and the journal is forgotten.
+    pub(super) fn end(self) -> Result<(), Error> {
+        drop(self.windows);
+        self.written.map_or(Ok(()), |(state, _)| state.forget())
+    }
+}
+
+impl From<&Port> for PortStatus {
+    fn from(port: &Port) -> Self {
+        Self { interface: port.interface.clone(), budget: port.budget, backlog: port.held, ..Self::default() }
+    }
+}

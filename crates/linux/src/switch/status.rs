@@ -1,0 +1,107 @@
+//! What a running switch says of itself, over a Unix socket in its state directory.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use super::journal::Entry;
+use crate::daemon::clock::Clock;
+use crate::daemon::{Error, answers, state};
+
+/// Name of the socket in the state directory.
+const SOCKET: &str = "switch.sock";
+
+/// A running switch.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Status {
+    /// Version of the program.
+    pub version: String,
+    /// Name of the switch.
+    pub name: String,
+    /// Its process.
+    pub process: u32,
+    /// Its file.
+    pub file: String,
+    /// What runs at its ports.
+    pub scheme: String,
+    /// Windows stay as they are.
+    pub dry_run: bool,
+    /// Seconds since the start.
+    pub uptime: f64,
+    /// From which times are told, when somebody asks.
+    #[serde(skip)]
+    pub(super) clock: Option<Clock>,
+    /// Ports, in the order of the file.
+    pub ports: Vec<PortStatus>,
+    /// Windows written for the program in the kernel.
+    pub written: u64,
+    /// What packets did at the ports, by kind.
+    pub packets: Vec<(String, u64)>,
+    /// What is wrong.
+    pub faults: Vec<String>,
+}
+
+/// A port.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PortStatus {
+    /// Its device.
+    pub interface: String,
+    /// Flows that are known.
+    pub flows: u64,
+    /// Bytes on the link of all windows together.
+    pub windows: u64,
+    /// Bytes that they may come to.
+    pub budget: u64,
+    /// Bytes that wait.
+    pub backlog: u64,
+}
+
+/// What threads of a switch share.
+pub(super) type Shared = Arc<Mutex<Status>>;
+
+pub(super) fn lock(shared: &Shared) -> MutexGuard<'_, Status> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The status as of now.
+pub(super) fn current(shared: &Shared) -> Status {
+    let mut status = lock(shared).clone();
+    status.uptime = status.clock.map_or(0.0, |clock| clock.now().as_secs_f64());
+    status
+}
+
+/// Answers everybody who connects to the socket in `folder`, which this process holds.
+pub(super) fn serve(folder: &Path, shared: Shared) -> Result<(), Error> {
+    answers::serve(&folder.join(SOCKET), move || current(&shared))
+}
+
+/// Asks the switch whose state is in `folder`.
+///
+/// # Errors
+/// When none runs there, or it does not answer.
+pub fn status(folder: &Path) -> Result<Status, Error> {
+    let has_left = || matches!(state::read::<Entry>(folder), Ok(Some(_)));
+    answers::ask(&folder.join(SOCKET), "switch", has_left)
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {}, process {}, up {:.0} s", self.name, self.scheme, self.process, self.uptime)?;
+        writeln!(f, "file         {}{}", self.file, if self.dry_run { " (dry run)" } else { "" })?;
+        for PortStatus { interface, flows, windows, budget, backlog } in &self.ports {
+            writeln!(
+                f,
+                "port         {interface}: {flows} flows, windows of {windows} B of {budget} B, {backlog} B wait"
+            )?;
+        }
+        for fault in &self.faults {
+            writeln!(f, "fault        {fault}")?;
+        }
+        let packets: Vec<String> = self.packets.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        write!(f, "packets      {}; {} windows written", packets.join(", "), self.written)
+    }
+}
