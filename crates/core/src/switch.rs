@@ -87,7 +87,7 @@ const QCBF_KEYS: &[Key] = keys! {
     "beta": Kind::Float { min: 0.01, max: 1.0 }, default "0.8";
     /// Flows at a port at once that the buffer has to hold
     "flows": Kind::Integer { min: 1, max: 100_000 }, default "16";
-    /// Segments of a flow's first window; as many as receivers acknowledge at once
+    /// The fewest segments of a flow as long as the buffer holds them; as many as receivers acknowledge at once
     "turn": Kind::Integer { min: 1, max: 64 }, default "2";
     /// Segments that slow start begins with; a flow is not given what it cannot use
     "initial-window": Kind::Integer { min: 1, max: 1000 }, default "10";
@@ -251,7 +251,8 @@ mod tests {
         let deployment = parse("tor-1.toml", &text).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(deployment.state_directory, "/var/lib/bandmaster/tor-1");
         let role = deployment.role();
-        let programs: Vec<_> = role.built.programs.iter().map(|(port, program)| (*port, program.act())).collect();
+        let programs: Vec<_> =
+            role.built.programs.iter().map(|(port, program)| (*port, program.act())).collect();
         assert_eq!(programs, [(PortId(0), Act::Rewrite), (PortId(1), Act::Rewrite)]);
         assert_eq!(deployment.terms(&deployment.ports[0]).whole(), 5_000 + 52_428);
     }

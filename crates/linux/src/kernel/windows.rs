@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use aya::{Ebpf, TestRun};
 use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
+use aya::programs::TestRunOptions;
 use aya::programs::links::LinkOrder;
 use aya::programs::tc::{SchedClassifier, SchedClassifierLinkId, TcAttachOptions, TcAttachType};
-use aya::programs::TestRunOptions;
+use aya::{Ebpf, TestRun};
 use bandmaster_core::id::FlowId;
 use bandmaster_core::port::window::Segment;
 use bandmaster_core::time::Time;
@@ -325,7 +325,12 @@ impl Windows {
     ///
     /// # Errors
     /// Why the kernel does not do so.
-    pub fn try_on(&mut self, direction: Direction, packet: &[u8], repeat: u32) -> Result<(Vec<u8>, u64), NoProgram> {
+    pub fn try_on(
+        &mut self,
+        direction: Direction,
+        packet: &[u8],
+        repeat: u32,
+    ) -> Result<(Vec<u8>, u64), NoProgram> {
         let program: &mut SchedClassifier = program(&mut self.kernel, direction.program())?;
         let mut out = vec![0; packet.len() + 64];
         let options = TestRunOptions {

@@ -73,7 +73,9 @@ fn claim(interface: &str) -> Result<UnixListener, Error> {
         )),
         _ => Error::Failed(format!("error: socket @{name}: {e}")),
     };
-    UnixAddress::from_abstract_name(&name).and_then(|address| UnixListener::bind_addr(&address)).map_err(failed)
+    UnixAddress::from_abstract_name(&name)
+        .and_then(|address| UnixListener::bind_addr(&address))
+        .map_err(failed)
 }
 
 fn until_signal(machine: &mut Machine, signals: &Signals) -> Result<End, Error> {

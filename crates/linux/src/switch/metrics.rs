@@ -36,7 +36,12 @@ fn text(status: &Status) -> String {
         family
     };
     registry.register("flows", "Flows that are known at a port", by_port(|port| port.flows));
-    registry.register_with_unit("windows", "All windows of a port", Unit::Bytes, by_port(|port| port.windows));
+    registry.register_with_unit(
+        "windows",
+        "All windows of a port",
+        Unit::Bytes,
+        by_port(|port| port.windows),
+    );
     let help = "What the windows of a port may come to";
     registry.register_with_unit("budget", help, Unit::Bytes, by_port(|port| port.budget));
     registry.register_with_unit("backlog", "What waits at a port", Unit::Bytes, by_port(|port| port.backlog));
@@ -56,7 +61,8 @@ mod tests {
 
     #[test]
     fn metrics_say_what_the_ports_hold() {
-        let port = PortStatus { interface: "lan0".to_owned(), flows: 3, windows: 9000, ..PortStatus::default() };
+        let port =
+            PortStatus { interface: "lan0".to_owned(), flows: 3, windows: 9000, ..PortStatus::default() };
         let packets = vec![("lowered".to_owned(), 7)];
         let text = text(&Status { ports: vec![port], packets, ..Status::default() });
         for line in [

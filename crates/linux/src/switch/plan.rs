@@ -43,7 +43,9 @@ pub(super) fn devices(loaded: &Loaded) -> Result<Vec<u32>, String> {
         // Without /sys of this network namespace nobody can tell.
         match kind.trim() {
             ETHERNET | "" => Ok(index),
-            _ => Err(format!("interface {interface}: is no Ethernet device; windows are lowered at those only")),
+            _ => Err(format!(
+                "interface {interface}: is no Ethernet device; windows are lowered at those only"
+            )),
         }
     };
     let devices: Vec<u32> =
@@ -106,7 +108,13 @@ pub fn plan(loaded: &Loaded) -> Plan {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { obstacles, ports, changes, sockets, undo } = self;
-        let all = [("obstacle", obstacles), ("port", ports), ("changes", changes), ("opens", sockets), ("undone", undo)];
+        let all = [
+            ("obstacle", obstacles),
+            ("port", ports),
+            ("changes", changes),
+            ("opens", sockets),
+            ("undone", undo),
+        ];
         for (word, lines) in all {
             for line in lines {
                 writeln!(f, "{word:<10} {line}")?;

@@ -101,7 +101,8 @@ impl fmt::Display for Status {
         for fault in &self.faults {
             writeln!(f, "fault        {fault}")?;
         }
-        let packets: Vec<String> = self.packets.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        let packets: Vec<String> =
+            self.packets.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
         write!(f, "packets      {}; {} windows written", packets.join(", "), self.written)
     }
 }

@@ -11,3 +11,5 @@ mod programs;
 mod relay;
 mod soak;
 mod sources;
+mod switch;
+mod windows;

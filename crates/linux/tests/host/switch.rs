@@ -1,0 +1,379 @@
+//! QCBF's switch as a process of its own: a router whose port to a receiver is slower than its senders.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use aya::programs::SchedClassifier;
+use aya::programs::tc::TcAttachType;
+use bandmaster_core::rng::Stream;
+use bandmaster_linux::kernel::flows::{self, FlowCounts};
+use bandmaster_linux::netns::{Netns, set_parameter};
+use bandmaster_linux::switch::{self, Restored, Status};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use socket2::SockRef;
+
+use super::hosts::run;
+use super::machine::{in_time, no_lab, skip, timely};
+
+/// The environment variable with the words of a child.
+const COMMAND: &str = "BANDMASTER_SWITCH_TEST";
+const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
+const PORT: u16 = 7200;
+/// How long a test waits for what is bound to come.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Namespaces that the senders are in.
+const HOSTS: usize = 4;
+/// What windows may come to with 64 KiB at 40 Mbit/s: C x RTT and 0.8 of the buffer.
+const BUDGET: u64 = 1_000 + 52_428;
+/// Payload of a full segment, and what it is on the link.
+const SEGMENT: f64 = 1448.0 / 1514.0;
+
+#[test]
+fn child() {
+    let Ok(file) = std::env::var(COMMAND) else { return };
+    switch::run(Path::new(&file), false).unwrap_or_else(|e| panic!("{e}"));
+}
+
+/// Senders, a router and a receiver.
+struct Rack {
+    senders: Vec<Netns>,
+    router: Netns,
+    receiver: Netns,
+    folder: PathBuf,
+}
+
+/// A daemon; killed when it is dropped.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Rack {
+    /// The router's port to the receiver sends `mbits` and holds `buffer` bytes. None, with the reason on stderr, where it
+    /// cannot be made.
+    fn new(test: &str, mbits: u64, buffer: u64) -> Option<Self> {
+        if let Some(why) = no_lab() {
+            skip(test, why);
+            return None;
+        }
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let make = |node: &str| Netns::create(&format!("bmswitch-{number}-{node}")).expect("a namespace");
+        let senders: Vec<Netns> = (0..HOSTS).map(|host| make(&format!("s{host}"))).collect();
+        let (router, receiver) = (make("r"), make("d"));
+        let folder = std::env::temp_dir().join(format!("bandmaster-{}", router.name()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("made");
+        let rack = Self { senders, router, receiver, folder };
+        rack.router.enter(|| set_parameter("net.ipv4.ip_forward", "1")).expect("set");
+        for (net, node) in std::iter::once(&rack.receiver).chain(&rack.senders).enumerate() {
+            let (node, router) = (node.name(), rack.router.name());
+            run(&format!("ip link add cable netns {node} type veth peer name to{net} netns {router}"));
+            run(&format!("ip -n {router} address add 10.79.{net}.254/24 dev to{net}"));
+            run(&format!("ip -n {router} link set to{net} up"));
+            run(&format!("ip -n {node} address add 10.79.{net}.1/24 dev cable"));
+            run(&format!("ip -n {node} link set cable up"));
+            run(&format!("ip -n {node} route add default via 10.79.{net}.254"));
+            // Packets, not the giants that segmentation offload makes of them.
+            for (node, device) in [(node, "cable"), (router, &*format!("to{net}"))] {
+                run(&format!("ip netns exec {node} ethtool -K {device} tso off gso off gro off"));
+            }
+        }
+        let router = rack.router.name();
+        run(&format!("tc -n {router} qdisc add dev to0 root handle 1: htb default 10"));
+        run(&format!(
+            "tc -n {router} class add dev to0 parent 1: classid 1:10 htb rate {mbits}mbit burst 3200 cburst 3200 quantum 1514"
+        ));
+        run(&format!("tc -n {router} qdisc add dev to0 parent 1:10 handle 10: bfifo limit {buffer}"));
+        let file = format!(
+            "version = 1\nscheme = \"qcbf\"\nstate-directory = \"{}\"\n[role]\nbuffer = \"{buffer}B\"\nrtt = \"200us\"\n\
+             ageing = \"300ms\"\n[[ports]]\ninterface = \"to0\"\nrate = \"{mbits}mbit\"\n",
+            rack.state().display()
+        );
+        fs::write(rack.file(), file).expect("written");
+        Some(rack)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.join("switch.toml")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.folder.join("state")
+    }
+
+    fn spawn(&self) -> Daemon {
+        let log =
+            fs::OpenOptions::new().create(true).append(true).open(self.folder.join("log")).expect("a log");
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command
+            .args(["--exact", "switch::child", "--nocapture", "--test-threads=1"])
+            .env(COMMAND, self.file())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a log"))
+            .stderr(log);
+        Daemon(self.router.enter(|| Ok(command.spawn().expect("started"))).expect("entered"))
+    }
+
+    /// A switch that answers.
+    fn start(&self) -> Daemon {
+        let daemon = self.spawn();
+        self.until("the switch answers", |status| !status.ports.is_empty());
+        daemon
+    }
+
+    /// Waits until what is bound to come has come.
+    fn until(&self, what: &str, holds: impl Fn(&Status) -> bool) -> Status {
+        let begin = Instant::now();
+        loop {
+            let status = switch::status(&self.state());
+            match &status {
+                Ok(status) if holds(status) => return status.clone(),
+                _ if begin.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(20)),
+                _ => {
+                    let log = fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+                    panic!("{what}: {status:?}\n{log}")
+                }
+            }
+        }
+    }
+
+    /// So many connections, their senders' ends and the receiver's.
+    fn connections(&self, many: usize) -> Vec<(TcpStream, TcpStream)> {
+        let listener = self
+            .receiver
+            .enter(|| Ok(TcpListener::bind((RECEIVER, PORT)).expect("a port")))
+            .expect("entered");
+        let connect = |number: usize| {
+            let node = &self.senders[number % HOSTS];
+            let here =
+                node.enter(|| Ok(TcpStream::connect((RECEIVER, PORT)).expect("connected"))).expect("entered");
+            (here, listener.accept().expect("accepted").0)
+        };
+        (0..many).map(connect).collect()
+    }
+
+    /// `many` senders begin at once; each sends `bytes`. Payload bytes a second until the last has come.
+    fn transfer(&self, many: usize, bytes: usize) -> f64 {
+        let barrier = Arc::new(Barrier::new(many + 1));
+        let mut threads = Vec::new();
+        for (mut here, mut there) in self.connections(many) {
+            let barrier = Arc::clone(&barrier);
+            threads.push(thread::spawn(move || {
+                barrier.wait();
+                here.write_all(&vec![0; bytes]).expect("sent");
+                here.shutdown(std::net::Shutdown::Write).expect("shut");
+                // Until the receiver has all.
+                let _ = here.read(&mut [0]);
+            }));
+            threads.push(thread::spawn(move || {
+                let mut buffer = vec![0; 1 << 16];
+                let mut got = 0;
+                while let Ok(more @ 1..) = there.read(&mut buffer) {
+                    got += more;
+                }
+                assert_eq!(got, bytes);
+            }));
+        }
+        barrier.wait();
+        let begin = Instant::now();
+        for thread in threads {
+            thread.join().expect("transferred");
+        }
+        (many * bytes) as f64 / begin.elapsed().as_secs_f64()
+    }
+
+    fn dropped(&self) -> u64 {
+        let told = run(&format!("tc -n {} -s -j qdisc show dev to0", self.router.name()));
+        let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+        told.as_array().expect("a list").iter().filter_map(|qdisc| qdisc["drops"].as_u64()).max().unwrap_or(0)
+    }
+
+    /// Windows that senders see.
+    fn windows(&self) -> Vec<u64> {
+        let of = |node: &Netns| {
+            run(&format!("ip netns exec {} ss -tinOH state established dport = :{PORT}", node.name()))
+        };
+        let told: String = self.senders.iter().map(of).collect();
+        let words = told.split_whitespace().filter_map(|word| word.strip_prefix("snd_wnd:"));
+        words.map(|window| window.parse().expect("a window")).collect()
+    }
+
+    /// What the kernel has at the port: disciplines, classes, programs.
+    fn kernel(&self) -> String {
+        let router = self.router.name();
+        let tc =
+            run(&format!("tc -n {router} qdisc show")) + &run(&format!("tc -n {router} class show dev to0"));
+        let programs = |at| {
+            let query = || Ok(SchedClassifier::query_tcx("to0", at).expect("told").1);
+            self.router
+                .enter(query)
+                .expect("entered")
+                .iter()
+                .map(|program| program.id())
+                .collect::<Vec<u32>>()
+        };
+        let (arrives, departs) = (programs(TcAttachType::Ingress), programs(TcAttachType::Egress));
+        format!("{tc}{arrives:?} {departs:?}")
+    }
+}
+
+impl Drop for Rack {
+    fn drop(&mut self) {
+        for node in self.senders.iter().chain([&self.router, &self.receiver]) {
+            let _ = Netns::delete(node.name());
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Ports of 64 KiB at 40 Mbit/s and of 512 KiB at 100 Mbit/s, 4 to 16 senders of 1 MiB and of 2 MiB. Four senders alone end
+/// their slow start in time for 512 KiB; everywhere else plain TCP (CUBIC) has to drop.
+#[test]
+fn incast_drops_no_packet_where_plain_tcp_does() {
+    let test = "incast_drops_no_packet_where_plain_tcp_does";
+    for (buffer, mbits, bytes) in [(64 << 10, 40, 1 << 20), (512 << 10, 100, 2 << 20)] {
+        for senders in [4, 8, 16] {
+            in_time(test, || {
+                let limit = mbits as f64 * 1e6 / 8.0 * SEGMENT;
+                let Some(rack) = Rack::new(test, mbits, buffer) else { return Ok(()) };
+                let plain = rack.transfer(senders, bytes) / limit;
+                let plain_drops = rack.dropped();
+                let daemon = rack.start();
+                let managed = rack.transfer(senders, bytes) / limit;
+                let drops = rack.dropped() - plain_drops;
+                println!(
+                    "{buffer} B, {senders} senders of {bytes} B: {drops} drops, {managed:.3} of the limit; plain TCP \
+                     {plain_drops} drops, {plain:.3}"
+                );
+                let status = rack.until("the flows are gone", |status| status.ports[0].flows == 0);
+                drop(daemon);
+                timely!(drops == 0, "{drops} packets of managed flows were dropped: {status}");
+                timely!(managed > 0.95, "{managed} of the limit: {status}");
+                let overflows = senders > 4 || buffer < 512 << 10;
+                timely!(plain_drops > 0 || !overflows, "plain TCP drops nothing, so that nothing is shown");
+                Ok(())
+            });
+        }
+    }
+}
+
+/// Flows that end by RST, or fall silent, leave their share to the others. A daemon that stands still, and one that is
+/// killed, leaves windows open within a second.
+#[test]
+fn shares_return_and_windows_open_when_nobody_decides() {
+    let test = "shares_return_and_windows_open_when_nobody_decides";
+    in_time(test, || {
+        let Some(rack) = Rack::new(test, 40, 64 << 10) else { return Ok(()) };
+        let daemon = rack.start();
+        let mut ends = rack.connections(12);
+        let (first, mut first_end) = ends.remove(0);
+        let reader = thread::spawn(move || while let Ok(1..) = first_end.read(&mut [0; 1 << 16]) {});
+        let writer = {
+            let mut first = first.try_clone().expect("a copy");
+            thread::spawn(move || while first.write_all(&[0; 1 << 14]).is_ok() {})
+        };
+        let widest = || rack.windows().into_iter().max().unwrap_or(0);
+        // 53,428 B for 12 flows and one more are 2 segments each.
+        thread::sleep(Duration::from_millis(200));
+        let (status, shared) = (switch::status(&rack.state()).expect("told"), widest());
+        timely!(status.ports[0].flows == 12, "{status}");
+        timely!((2896..2 * 1448 + 1024).contains(&shared), "{shared} B for one of 12");
+        for (here, _) in ends.drain(..8) {
+            SockRef::from(&here).set_linger(Some(Duration::ZERO)).expect("set");
+        }
+        thread::sleep(Duration::from_millis(200));
+        let (status, reset) = (switch::status(&rack.state()).expect("told"), widest());
+        timely!(status.ports[0].flows == 4, "{status}");
+        timely!(reset >= 6 * 1448, "{reset} B for one of 4");
+        // Three are silent, and sleep.
+        thread::sleep(Duration::from_millis(700));
+        let alone = widest();
+        timely!(alone >= 14 * 1448, "{alone} B for one that is alone awake");
+
+        let process = Pid::from_raw(daemon.0.id() as i32);
+        kill(process, Signal::SIGSTOP).expect("stopped");
+        thread::sleep(Duration::from_secs(1));
+        let open = widest();
+        kill(process, Signal::SIGCONT).expect("goes on");
+        timely!(open > BUDGET, "{open} B one second after the daemon fell silent");
+        drop(daemon);
+        thread::sleep(Duration::from_millis(200));
+        let open = widest();
+        timely!(open > BUDGET, "{open} B after the daemon was killed");
+        drop(ends);
+        first.shutdown(std::net::Shutdown::Both).expect("shut");
+        let _ = (writer.join(), reader.join());
+        Ok(())
+    });
+}
+
+/// Killed at 20 moments, from its start on, with traffic: disciplines, classes and programs at the port are as before, also
+/// the program of somebody else.
+#[test]
+fn a_killed_switch_leaves_nothing_in_the_kernel() {
+    let test = "a_killed_switch_leaves_nothing_in_the_kernel";
+    let Some(rack) = Rack::new(test, 40, 64 << 10) else { return };
+    let foreign = rack.router.enter(|| {
+        let mut counts = FlowCounts::load().unwrap_or_else(|why| panic!("{why}"));
+        let device = nix::net::if_::if_nametoindex("to0").expect("a device");
+        counts.follow("to0", device, flows::Direction::Departs).unwrap_or_else(|why| panic!("{why}"));
+        Ok(counts)
+    });
+    let _foreign = foreign.expect("entered");
+    let before = rack.kernel();
+    let mut random = Stream::new(7, 0, "kills");
+    let mut worked = 0;
+    for _ in 0..20 {
+        let daemon = rack.spawn();
+        let _ends = rack.connections(2);
+        thread::sleep(Duration::from_millis(random.below(1500)));
+        worked += u32::from(rack.kernel() != before);
+        drop(daemon);
+        assert_eq!(rack.kernel(), before, "after a kill");
+        let restored = rack.router.enter(|| Ok(switch::restore(&rack.state()))).expect("entered");
+        assert!(matches!(restored, Ok(Restored::Nothing | Restored::Done(_))), "{restored:?}");
+        assert_eq!(switch::restore(&rack.state()), Ok(Restored::Nothing));
+    }
+    assert!(worked >= 5, "killed at work {worked} times of 20 only");
+    // One that is told to stop leaves no journal either.
+    let mut daemon = rack.start();
+    assert_ne!(rack.kernel(), before);
+    let second = rack.spawn().0.wait().expect("ended");
+    assert!(!second.success(), "two switches at a port");
+    kill(Pid::from_raw(daemon.0.id() as i32), Signal::SIGTERM).expect("told");
+    assert!(daemon.0.wait().expect("ended").success());
+    assert_eq!(rack.kernel(), before, "after a stop");
+    assert_eq!(switch::restore(&rack.state()), Ok(Restored::Nothing));
+}
+
+/// A queue that holds less than the buffer of the file, and one of unknown size, are refused by name.
+#[test]
+fn a_queue_that_does_not_hold_the_buffer_is_refused() {
+    let test = "a_queue_that_does_not_hold_the_buffer_is_refused";
+    let Some(rack) = Rack::new(test, 40, 64 << 10) else { return };
+    let obstacles = || {
+        let loaded = switch::load(&rack.file()).unwrap_or_else(|e| panic!("{e}"));
+        rack.router.enter(|| Ok(switch::plan(&loaded).obstacles.join("\n"))).expect("entered")
+    };
+    assert_eq!(obstacles(), "");
+    let router = rack.router.name().to_owned();
+    run(&format!("tc -n {router} qdisc change dev to0 parent 1:10 handle 10: bfifo limit 65535"));
+    assert!(obstacles().contains("holds 65535 B, less than the buffer of 65536 B"), "{}", obstacles());
+    run(&format!("tc -n {router} qdisc replace dev to0 root tbf rate 40mbit burst 5kb limit 65536"));
+    assert_eq!(obstacles(), "");
+    run(&format!("tc -n {router} qdisc del dev to0 root"));
+    assert!(obstacles().contains("(noqueue) is no FIFO of known size"), "{}", obstacles());
+}

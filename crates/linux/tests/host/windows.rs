@@ -1,0 +1,339 @@
+//! The program that lowers windows, run on packets that nobody sent.
+
+use std::time::{Duration, Instant};
+
+use bandmaster_core::rng::Stream;
+use bandmaster_linux::kernel::windows::{Direction, Windows};
+
+use super::machine::{no_lab, skip};
+
+const ETHERNET: usize = 14;
+/// What the law gives the flows of this test, in steps of 2^7 bytes.
+const WINDOW: u64 = 2944;
+const SCALE: u8 = 7;
+/// Ports of flows that only whole acknowledgements belong to, and of those that anything may come to.
+const CALM: [u16; 2] = [7000, 7001];
+const WILD: [u16; 2] = [7100, 7103];
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+
+/// A frame with a segment of TCP.
+#[derive(Clone, Debug)]
+struct Frame {
+    /// IPv6 instead of IPv4.
+    is_v6: bool,
+    /// VLAN tags.
+    tags: Vec<u16>,
+    /// Of the receiver.
+    arrives: bool,
+    flags: u8,
+    window: u16,
+    /// 4-byte words of options of IPv4, or extension headers of IPv6.
+    extras: u8,
+    options: Vec<u8>,
+    payload: Vec<u8>,
+    numbers: [u32; 2],
+    /// Of the sender and the receiver.
+    ports: [u16; 2],
+}
+
+/// Ones' complement sum, folded.
+fn sum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
+    let mut sum: u64 = words.map(u64::from).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+impl Frame {
+    fn new(arrives: bool, flags: u8) -> Self {
+        let (tags, options, payload) = Default::default();
+        Self {
+            is_v6: false,
+            tags,
+            arrives,
+            flags,
+            window: 500,
+            extras: 0,
+            options,
+            payload,
+            numbers: [1, 1],
+            ports: CALM,
+        }
+    }
+
+    /// The frame, and where its TCP header is.
+    fn bytes(&self) -> (Vec<u8>, usize) {
+        // To the loopback device, which the kernel takes for the one by which the frame came.
+        let mut frame = vec![0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 2];
+        for tag in &self.tags {
+            frame.extend([0x81, 0, (tag >> 8) as u8, *tag as u8]);
+        }
+        let addresses = |length: usize| {
+            let end = |last: u8| {
+                let mut address = vec![0x20; length];
+                address[length - 1] = last;
+                address
+            };
+            let ends = [end(1), end(2)];
+            if self.arrives { [&ends[1][..], &ends[0]].concat() } else { ends.concat() }
+        };
+        let mut options = self.options.clone();
+        options.resize(options.len().next_multiple_of(4), 0);
+        let mut ports = self.ports;
+        if self.arrives {
+            ports.reverse();
+        }
+        let mut tcp: Vec<u8> = ports.iter().flat_map(|port| port.to_be_bytes()).collect();
+        tcp.extend(self.numbers.iter().flat_map(|number| number.to_be_bytes()));
+        tcp.extend([((20 + options.len()) / 4 << 4) as u8, self.flags]);
+        tcp.extend(self.window.to_be_bytes());
+        tcp.extend([0; 4]);
+        tcp.extend(&options);
+        tcp.extend(&self.payload);
+        let whole = addresses(if self.is_v6 { 16 } else { 4 });
+        let pseudo = [&whole[..], &[0, 6], &(tcp.len() as u16).to_be_bytes(), &tcp].concat();
+        let checksum = !sum(&pseudo);
+        tcp[16..18].copy_from_slice(&checksum.to_be_bytes());
+        if self.is_v6 {
+            let extras = usize::from(self.extras.min(3));
+            let length = (extras * 8 + tcp.len()) as u16;
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+            frame.extend(length.to_be_bytes());
+            frame.extend([if extras > 0 { 60 } else { 6 }, 64]);
+            frame.extend(&whole);
+            for left in (0..extras).rev() {
+                frame.extend([if left > 0 { 60 } else { 6 }, 0, 1, 4, 0, 0, 0, 0]);
+            }
+        } else {
+            let header = 20 + usize::from(self.extras) * 4;
+            frame.extend([8, 0, 0x40 | (header / 4) as u8, 0]);
+            frame.extend(((header + tcp.len()) as u16).to_be_bytes());
+            frame.extend([0, 7, 0x40, 0, 64, 6, 0, 0]);
+            frame.extend(&whole);
+            frame.extend(std::iter::repeat_n(1, header - 20));
+        }
+        let at = frame.len();
+        frame.extend(tcp);
+        (frame, at)
+    }
+}
+
+/// The programs; none, with the reason on stderr, where the kernel does not take them.
+fn windows(test: &str) -> Option<Windows> {
+    if let Some(why) = no_lab() {
+        skip(test, why);
+        return None;
+    }
+    Windows::load().inspect_err(|why| skip(test, why)).ok()
+}
+
+/// The handshake of a flow, after which its window is [`WINDOW`]. With `scales` both ends scale.
+fn handshake(windows: &mut Windows, like: &Frame, scales: bool) {
+    let options = |scale: u8| {
+        let scale = if scales { vec![1, 3, 3, scale] } else { Vec::new() };
+        [vec![2, 4, 5, 0xb4, 1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2], scale].concat()
+    };
+    let syn = Frame { flags: SYN, arrives: false, options: options(2), numbers: [0, 0], ..like.clone() };
+    let answer =
+        Frame { flags: SYN | ACK, arrives: true, options: options(SCALE), numbers: [9, 1], ..like.clone() };
+    for (direction, frame) in [(Direction::Departs, syn), (Direction::Arrives, answer)] {
+        windows.try_on(direction, &frame.bytes().0, 1).unwrap_or_else(|why| panic!("{why}"));
+    }
+    for flow in windows.flows().unwrap_or_else(|why| panic!("{why}")) {
+        windows.set(flow.id(), WINDOW).unwrap_or_else(|why| panic!("{why}"));
+    }
+}
+
+/// Whatever comes, only the window and the checksum of a segment of the receiver change, the window only becomes less, and
+/// the sum that the checksum makes even stays as it was. `BANDMASTER_FUZZ` packets or as many as a minute allows; 20,000
+/// without.
+#[test]
+fn hostile_packets_keep_all_but_their_windows() {
+    let test = "hostile_packets_keep_all_but_their_windows";
+    let Some(mut windows) = windows(test) else { return };
+    let many: u64 = std::env::var("BANDMASTER_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
+    let mut random = Stream::new(3, 0, "packets");
+    for (is_v6, tags) in [(false, vec![]), (true, vec![]), (false, vec![5]), (true, vec![5])] {
+        windows.beat(1).expect("heard");
+        for ports in [CALM, WILD] {
+            handshake(
+                &mut windows,
+                &Frame { is_v6, tags: tags.clone(), ports, ..Frame::new(false, 0) },
+                true,
+            );
+        }
+    }
+    let flows = windows.flows().expect("told");
+    assert_eq!(flows.iter().filter(|flow| flow.is_established()).count(), 8, "{flows:?}");
+    let (begin, mut lowered, mut tried, mut ran) = (Instant::now(), 0u64, 0u64, 0u64);
+    while tried < many && begin.elapsed() < Duration::from_secs(60) {
+        if tried.is_multiple_of(256) {
+            windows.beat(1).expect("heard");
+        }
+        tried += 1;
+        let bytes =
+            |random: &mut Stream, most| (0..random.below(most)).map(|_| random.next_u64() as u8).collect();
+        let mut frame = Frame {
+            is_v6: random.chance(0.5),
+            tags: vec![5; [0, 0, 0, 1, 1, 2][random.below(6) as usize]],
+            window: random.next_u64() as u16,
+            extras: if random.chance(0.3) { random.below(11) as u8 } else { 0 },
+            options: if random.chance(0.5) { bytes(&mut random, 41) } else { Vec::new() },
+            payload: bytes(&mut random, 60),
+            numbers: [random.next_u64() as u32, random.below(4000) as u32],
+            ..Frame::new(random.chance(0.8), ACK)
+        };
+        let is_whole = random.chance(0.6);
+        frame.flags |= random.next_u64() as u8 & !(FIN | SYN | RST);
+        if !is_whole {
+            frame.ports = WILD;
+            if random.chance(0.1) {
+                frame.flags = random.next_u64() as u8;
+            }
+        }
+        let (mut sent, mut at) = frame.bytes();
+        if !is_whole {
+            match random.below(3) {
+                0 => sent.truncate(ETHERNET + 1 + random.below((sent.len() - ETHERNET) as u64) as usize),
+                1 => (0..=random.below(4)).for_each(|_| {
+                    let at = random.below(sent.len() as u64) as usize;
+                    sent[at] = random.next_u64() as u8;
+                }),
+                _ => {
+                    let from = ETHERNET + random.below((sent.len() - ETHERNET) as u64) as usize;
+                    sent[from..].iter_mut().for_each(|byte| *byte = random.next_u64() as u8);
+                }
+            }
+        }
+        let direction = if frame.arrives { Direction::Arrives } else { Direction::Departs };
+        let got = match windows.try_on(direction, &sent, 1) {
+            Ok((got, _)) => got,
+            // The kernel runs no program on a frame without a whole header of IP.
+            Err(_) if !is_whole => continue,
+            Err(why) => panic!("{sent:?}: {why}"),
+        };
+        ran += 1;
+        assert_eq!(got.len(), sent.len());
+        let changed: Vec<usize> = (0..sent.len()).filter(|byte| sent[*byte] != got[*byte]).collect();
+        if changed.is_empty() {
+            continue;
+        }
+        lowered += 1;
+        assert!(frame.arrives, "{sent:?}: what departs is not changed");
+        if !is_whole {
+            // A header that was changed moves it.
+            at = tcp_at(&sent).unwrap_or_else(|| panic!("{sent:?}: no segment, and changed"));
+        }
+        let [window, checksum] = [14, 16].map(|field| at + field..at + field + 2);
+        let of_fields = |byte: &usize| window.contains(byte) || checksum.contains(byte);
+        assert!(changed.iter().all(of_fields), "{sent:?}: {changed:?} changed");
+        let value = |bytes: &[u8]| u16::from_be_bytes([bytes[window.start], bytes[window.start + 1]]);
+        assert!(value(&got) < value(&sent), "{sent:?}: {} from {}", value(&got), value(&sent));
+        // Padded to the parity of the header, so that words are the checksum's. 0 and ffff are the same.
+        let even = |bytes: &[u8]| sum(&bytes[at..]) % 0xffff;
+        assert_eq!(even(&sent), even(&got), "{sent:?}: the checksum does not follow");
+        if is_whole {
+            assert_eq!(u64::from(value(&got)), WINDOW >> SCALE, "{sent:?}");
+        }
+    }
+    println!(
+        "{tried} packets, of which the kernel took {ran}; {lowered} windows lowered, in {:?}",
+        begin.elapsed()
+    );
+    assert!(lowered > ran / 10, "{lowered} of {ran} were lowered");
+}
+
+/// Where the TCP header of a frame is, as a reader of the protocols finds it.
+fn tcp_at(frame: &[u8]) -> Option<usize> {
+    let u16_at = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
+    let (mut at, mut kind) = (ETHERNET, u16_at(12)?);
+    if matches!(kind, 0x8100 | 0x88a8) {
+        (kind, at) = (u16_at(16)?, 18);
+    }
+    match kind {
+        0x0800 => (*frame.get(at + 9)? == 6).then_some(at + usize::from(frame[at] & 15) * 4),
+        0x86dd => {
+            let mut next = *frame.get(at + 6)?;
+            at += 40;
+            while matches!(next, 0 | 43 | 60) {
+                next = *frame.get(at)?;
+                at += (usize::from(*frame.get(at + 1)?) + 1) * 8;
+            }
+            (next == 6).then_some(at)
+        }
+        _ => None,
+    }
+}
+
+/// What is right for each kind of segment, worked by hand.
+#[test]
+fn windows_are_lowered_as_the_handshake_scales_them() {
+    let test = "windows_are_lowered_as_the_handshake_scales_them";
+    let Some(mut windows) = windows(test) else { return };
+    let at = |windows: &mut Windows, frame: &Frame| {
+        let (sent, at) = frame.bytes();
+        let direction = if frame.arrives { Direction::Arrives } else { Direction::Departs };
+        let (got, _) = windows.try_on(direction, &sent, 1).unwrap_or_else(|why| panic!("{why}"));
+        u16::from_be_bytes([got[at + 14], got[at + 15]])
+    };
+    let acks = Frame { window: 502, ..Frame::new(true, ACK) };
+    // Nobody has been heard: windows stay as they are.
+    handshake(&mut windows, &acks, true);
+    assert_eq!(at(&mut windows, &acks), 502);
+    windows.beat(1).expect("heard");
+    assert_eq!(at(&mut windows, &acks), 23, "2944 B in steps of 128");
+    assert_eq!(at(&mut windows, &Frame { window: 22, ..acks.clone() }), 22, "the least of both");
+    assert_eq!(at(&mut windows, &Frame { window: 0, ..acks.clone() }), 0);
+    assert_eq!(at(&mut windows, &Frame { arrives: false, ..acks.clone() }), 502, "a window of the sender");
+    assert_eq!(at(&mut windows, &Frame { flags: ACK | RST, ..Frame { is_v6: true, ..acks.clone() } }), 502);
+    let options = vec![2, 4, 5, 0xb4, 3, 3, SCALE, 1];
+    let answer = Frame { flags: SYN | ACK, window: 64_240, options, numbers: [9, 1], ..acks.clone() };
+    assert_eq!(at(&mut windows, &answer), 2944, "a SYN-ACK does not scale");
+    // A flow whose handshake nobody saw, and one whose sender does not scale.
+    let unknown = Frame { is_v6: true, ..acks.clone() };
+    assert_eq!(at(&mut windows, &unknown), 502);
+    handshake(&mut windows, &unknown, false);
+    assert_eq!(at(&mut windows, &Frame { window: 60_000, ..unknown.clone() }), 2944);
+    // Fragments and two tags cannot be read.
+    let before = windows.counts().expect("told");
+    let two = Frame { tags: vec![5, 6], ..acks.clone() };
+    assert_eq!(at(&mut windows, &two), 502);
+    let counts = windows.counts().expect("told");
+    assert_eq!((counts.unread, counts.unknown), (before.unread + 1, before.unknown));
+    // The daemon falls silent.
+    std::thread::sleep(Duration::from_millis(600));
+    assert_eq!(at(&mut windows, &acks), 502);
+}
+
+/// Prints what a window that is lowered costs; how long that is depends on the machine.
+#[test]
+fn the_time_for_an_acknowledgement_is_told() {
+    let test = "the_time_for_an_acknowledgement_is_told";
+    let Some(mut windows) = windows(test) else { return };
+    let many: usize = if std::env::var_os("BANDMASTER_FUZZ").is_some() { 1_000_000 } else { 20_000 };
+    let acks = Frame { options: vec![1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2], ..Frame::new(true, ACK) };
+    handshake(&mut windows, &acks, true);
+    let (sent, _) = acks.bytes();
+    let mut times = Vec::with_capacity(many);
+    for run in 0..many {
+        if run % 256 == 0 {
+            windows.beat(1).expect("heard");
+        }
+        let (got, nanos) = windows.try_on(Direction::Arrives, &sent, 1).unwrap_or_else(|why| panic!("{why}"));
+        assert_ne!(got, sent, "it was not lowered");
+        times.push(nanos);
+    }
+    times.sort_unstable();
+    windows.beat(1).expect("heard");
+    let (_, again) = windows.try_on(Direction::Arrives, &sent, 100_000).unwrap_or_else(|why| panic!("{why}"));
+    println!(
+        "{many} acknowledgements lowered, one a run with the clock's own time: median {} ns; 100,000 in a run, of which the \
+         first is lowered: {again} ns each",
+        times[many / 2]
+    );
+}
