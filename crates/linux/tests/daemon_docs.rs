@@ -1,4 +1,4 @@
-//! `docs/gateway.md`, `docs/agent.md` and `docs/controller.md`: their tables of keys are those of the readers, and their examples are valid.
+//! `docs/gateway.md`, `docs/agent.md`, `docs/controller.md` and `docs/switch.md`: their tables of keys are those of the readers, and their examples are valid.
 //! `BANDMASTER_BLESS=1` writes the tables anew.
 
 use std::fmt::Write;
@@ -10,6 +10,7 @@ use bandmaster_core::controller;
 use bandmaster_core::file::Files;
 use bandmaster_core::params::{Key, Kind};
 use bandmaster_core::scheme::er2bc::deployment;
+use bandmaster_core::switch;
 
 const BEGIN: &str = "<!-- keys -->\n";
 const END: &str = "<!-- end of keys -->";
@@ -64,6 +65,7 @@ fn the_tables_of_keys_are_the_readers() {
     compare("gateway.md", &(gateway + "\nThe keys of `[[data]]` are those of `[[classes.match]]`.\n"));
     compare("agent.md", &(table(agent::reference()) + "\n"));
     compare("controller.md", &(table(controller::reference()) + "\n"));
+    compare("switch.md", &(table(switch::reference()) + "\n"));
 }
 
 fn examples(name: &str) -> Vec<String> {
@@ -95,6 +97,8 @@ fn the_examples_are_valid() {
     for example in [host, router, &format!("{router}\n{snmp}"), &format!("{router}\n{switch}")] {
         agent::parse("docs/agent.toml", example).unwrap_or_else(|errors| panic!("{errors}"));
     }
+    let [router] = &examples("switch.md")[..] else { panic!("an example") };
+    switch::parse("docs/switch.toml", router).unwrap_or_else(|errors| panic!("{errors}"));
     let [oracle, policy, routers, networks, allocator, whatif] = &examples("controller.md")[..] else {
         panic!("six examples")
     };

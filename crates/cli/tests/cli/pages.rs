@@ -1,4 +1,4 @@
-//! Every command and every file of `docs/agent.md` and `docs/controller.md`, as a reader would use them one after the other: in a
+//! Every command and every file of `docs/agent.md`, `docs/controller.md` and `docs/switch.md`, as a reader would use them one after the other: in a
 //! private copy of `/etc`, `/usr` and `/var` and a home of its own, with the controller and the host in two network namespaces.
 
 use std::collections::BTreeSet;
@@ -31,6 +31,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("bandmaster run", "a name"),
     ("bandmaster agent", "a name"),
     ("bandmaster controller", "a name"),
+    ("bandmaster switch", "a name"),
     ("bandmaster controller enroll", "a name"),
     ("nsenter --net=/run/netns/NAME", "each command here is run by it"),
 ];
@@ -161,6 +162,7 @@ impl Machines {
         let [at_c, at_h] = ADDRESSES;
         let network = sh(&format!(
             "ip netns add {c}; ip netns add {h}; ip link add cable netns {c} type veth peer name cable netns {h}
+             ip link add lan0 netns {h} type veth peer name lan1 netns {c}; ip -n {h} link set lan0 up
              for end in '{c} {at_c}' '{h} {at_h}'; do set -- $end
                ip -n $1 address add $2/24 dev cable; ip -n $1 link set cable up; ip -n $1 link set lo up
              done"
@@ -255,8 +257,8 @@ impl Machines {
     fn until(&self, what: &str, holds: impl Fn() -> bool) {
         let begin = Instant::now();
         while !holds() {
-            let logs =
-                ["agent", "controller"].map(|what| fs::read_to_string(self.log(what)).unwrap_or_default());
+            let logs = ["agent", "controller", "switch"]
+                .map(|what| fs::read_to_string(self.log(what)).unwrap_or_default());
             assert!(begin.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}\n{}", logs.concat());
             thread::sleep(Duration::from_millis(200));
         }
@@ -271,7 +273,7 @@ impl Machines {
         let line =
             &written.replace("FILE", "/etc/bandmaster/controller.toml").replace("ADDRESS", "127.0.0.1:9466");
         let at = match line.split(' ').nth(1) {
-            Some("agent") => 1,
+            Some("agent" | "switch") => 1,
             Some("controller") => 0,
             _ => at,
         };
@@ -286,9 +288,14 @@ impl Machines {
         if line.contains(" controller run ") {
             return self.start(0, "controller", line);
         }
+        if line.contains(" switch run ") {
+            return self.start(1, "switch", line);
+        }
         // After a `kill -9`.
-        if line == "bandmaster agent restore" {
-            self.daemons.retain(|(what, _)| *what != "agent");
+        for daemon in ["agent", "switch"] {
+            if line.starts_with(&format!("bandmaster {daemon} restore")) {
+                self.daemons.retain(|(what, _)| *what != daemon);
+            }
         }
         // "After two cycles ask both".
         if line.starts_with("bandmaster controller status") {
@@ -423,9 +430,9 @@ impl Machines {
 }
 
 #[test]
-fn every_command_of_the_pages_of_agent_and_controller_runs() {
-    let test = "every_command_of_the_pages_of_agent_and_controller_runs";
-    let pages = ["agent.md", "controller.md"];
+fn every_command_of_the_pages_of_daemons_runs() {
+    let test = "every_command_of_the_pages_of_daemons_runs";
+    let pages = ["agent.md", "controller.md", "switch.md"];
     let commands: BTreeSet<String> = pages
         .into_iter()
         .flat_map(page)
@@ -440,6 +447,7 @@ fn every_command_of_the_pages_of_agent_and_controller_runs() {
     let Some(mut machines) = Machines::new(test) else { return };
     machines.walk("agent.md", 1);
     machines.walk("controller.md", 0);
+    machines.walk("switch.md", 1);
     assert_eq!(machines.done, commands);
     machines.end("agent");
     machines.end("controller");

@@ -17,9 +17,6 @@ use super::{NoProgram, load, map, program, refused};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/windows.o");
 
-/// The daemon is heard when it has told so within this time: half of it is left for a machine that stands still.
-pub const SILENCE: bandmaster_core::time::Span = bandmaster_core::time::Span::from_millis(500);
-
 /// As in `bpf/windows.c`.
 const NAME: usize = 44;
 const FLOW: usize = 40;

@@ -10,8 +10,8 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use aya::programs::SchedClassifier;
 use aya::programs::tc::TcAttachType;
+use aya::programs::{ProgramInfo, SchedClassifier};
 use bandmaster_core::rng::Stream;
 use bandmaster_linux::kernel::flows::{self, FlowCounts};
 use bandmaster_linux::netns::{Netns, set_parameter};
@@ -218,12 +218,7 @@ impl Rack {
             run(&format!("tc -n {router} qdisc show")) + &run(&format!("tc -n {router} class show dev to0"));
         let programs = |at| {
             let query = || Ok(SchedClassifier::query_tcx("to0", at).expect("told").1);
-            self.router
-                .enter(query)
-                .expect("entered")
-                .iter()
-                .map(|program| program.id())
-                .collect::<Vec<u32>>()
+            self.router.enter(query).expect("entered").iter().map(ProgramInfo::id).collect::<Vec<u32>>()
         };
         let (arrives, departs) = (programs(TcAttachType::Ingress), programs(TcAttachType::Egress));
         format!("{tc}{arrives:?} {departs:?}")
