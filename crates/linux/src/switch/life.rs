@@ -2,6 +2,7 @@
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 
