@@ -2,8 +2,8 @@
 //! proportion to the bandwidth, and rounds that are shorter while the path moves.
 //!
 //! N and L are the packets sent and lost in a round, S and R the rates sent and received, T_s and T_r the length of the
-//! round at both ends, q the queueing delay, g = 12 kbit / max(R, W) the time of one packet, Q the bits that waited when a
-//! queue last overflowed. D2 to D9 are those of `delay`, with steps of max(60 kbit/s, 3 %), q* = max(30 ms, 4 g), and empty
+//! round at both ends, q the queueing delay, g = 12 kbit / max(R, W, C) the time of one packet, where C counts
+//! once it is learned, Q the bits of this traffic that waited when a queue last overflowed. D2 to D9 are those of `delay`, with steps of max(60 kbit/s, 3 %), q* = max(30 ms, 4 g), and empty
 //! below max(8 ms, 1.5 g).
 //!
 //! | | |
@@ -23,7 +23,8 @@
 //! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: W grows to 0.97 R / (1 - p0) of the suspect one at most, for `LID` at first, for twice as long each time that it ends so `AGAIN` near the last one and `AGAIN_WITHIN` after it, up to `LONGEST_LID` |
 //! | R8 | an answer that is overdue by `PATIENCE`: the next question leaves at once; W = 0.7 W for each after the first in a row, once that is below 1.2 S; undone by an answer without a queue, with excess up to through |
 //! | R9 | the other gateway reports that its rate fell to R': W = 0.85 R' / (1 - p0), when 1.25 times as much was sent all the time; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess |
-//! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS`, does not drain and is more than half as long, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
+//! | R9a | of the round that a report lies in, only the queue at its end is news: without one W is `RETURNS` R' / (1 - p0) at least, else D6 with R' / (1 - p0) for A |
+//! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS`, is not shorter round by round for `DRAINS`, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
 //! | R11 | w is the mean of the lesser of two changes of q in a row that go opposite ways, with a weight of an eighth: a queue is empty below 3 w too, but below no more than three quarters of Q; q* is 6 w at least; in a round of less than half a cycle, rho is nearer to 1 by 2 w / T_s |
 //! | R12 | a fall is over when R is above 1.3 times what came through. Where that was seen within 1.5 s of the last fall, less than 30 s ago, R7 begins with 0.95 of what W was before this one, without hurry, and a lid is as long as the first; a round after that in which no more than 1.3 times as much came forgets it, and so does the second fall in a row that comes before such a round |
 //!
@@ -81,12 +82,12 @@ const BELOW: f64 = 0.85;
 const ROOM: f64 = 0.1;
 /// Share of what came through at first that is left when a queue is another's.
 const TAKEN: f64 = 0.8;
-/// T_r / T_s below which a queue drains.
-const DRAINS: f64 = 0.9;
 /// Such a queue is never shorter than this many times the target.
 const STANDING: f64 = 1.3;
 /// How long it must have stood.
 const STANDS: Span = Span::from_secs(8);
+/// One that was shorter in each round for so long drains.
+const DRAINS: Span = Span::from_secs(3);
 /// Loss teaches the path's share up to this many times what was seen to come.
 const BEYOND_PEAK: f64 = 1.01;
 /// Others have a good part of the capacity when it is this many times what is free.
@@ -190,7 +191,9 @@ struct Last {
 #[derive(Clone, Copy, Debug)]
 struct Foreign {
     since: Time,
-    /// How long it was then, s.
+    /// When it was last no shorter than a round before.
+    grew: Time,
+    /// How long it is, s.
     queue: f64,
     /// What came through then.
     through: f64,
@@ -359,11 +362,11 @@ impl Robust {
             self.keep(&view);
             return estimate;
         }
-        if cut.is_some() && view.excess {
-            // Lost before it, most likely: it was true, and that is all.
+        if cut.is_some() && (view.excess || view.standing) {
+            // It was true.
             (self.before, self.told) = (None, false);
             self.keep(&view);
-            return estimate;
+            return self.reported(estimate, &view);
         }
         self.cut = None;
         if !view.spans_fall {
@@ -376,8 +379,21 @@ impl Robust {
         if cut.is_none() {
             self.remember(&view);
         }
-        let next = self.judge(estimate, &view);
-        if cut.is_some() && view.standing { next.min(estimate) } else { next }
+        self.judge(estimate, &view)
+    }
+
+    /// R9a: W after a report, when a round that began before it says how long the queue is now.
+    fn reported(&mut self, estimate: f64, view: &View) -> f64 {
+        let through = self.peak;
+        if !view.standing {
+            return estimate.max(RETURNS * through);
+        }
+        let capacity = self.others * through;
+        let now = view.asked + Span::from_secs_f64(view.answered_after);
+        let parts = self.past.between(view.asked, now);
+        let ahead = parts
+            .fold(view.queue, |queue, (w, seconds)| (queue + (w - through) / capacity * seconds).max(0.0));
+        self.aim(through, capacity, ahead, true, &View { through, ..*view })
     }
 
     /// The most that came, and the least queue that overflowed. Both are forgotten in half an hour: it may have been another's
@@ -427,7 +443,11 @@ impl Robust {
         self.expected = queue.max(0.0);
         self.silent = 0;
         let (packets, lost) = (round.packets as f64, round.lost.max(0) as f64);
-        let grain = PACKET / round.received.max(estimate).max(1e5);
+        let mut carried = round.received.max(estimate).max(1e5);
+        if self.slope.is_learned() {
+            carried = carried.max(self.slope.capacity(self.others * carried));
+        }
+        let grain = PACKET / carried;
         self.sway.see(queue);
         let empty = f64::max(0.008, 1.5 * grain).max(self.sway.empty(self.full / round.received.max(1e5)));
         let standing = queue > empty;
@@ -638,19 +658,31 @@ impl Robust {
     /// R10: whether the queue is another's: it stands, and takes what is left to it.
     fn competes(&mut self, view: &View) -> bool {
         let is_long = view.queue >= STANDING * view.target;
-        let was = self.foreign.filter(|foreign| foreign.proven || is_long);
-        let mut foreign = match was {
-            None if view.queue < 2.0 * view.target => {
+        let begun = Foreign {
+            since: view.asked,
+            grew: view.asked,
+            queue: view.queue,
+            through: view.through,
+            proven: false,
+        };
+        let mut foreign = match self.foreign.filter(|foreign| foreign.proven || is_long) {
+            Some(foreign) => foreign,
+            None if view.queue >= 2.0 * view.target => begun,
+            None => {
                 self.foreign = None;
                 return false;
             }
-            None => Foreign { since: view.asked, queue: view.queue, through: view.through, proven: false },
-            Some(foreign) => foreign,
         };
-        let is_old = view.asked.since(foreign.since) > STANDS;
-        // One that drains is what was sent before a fall.
-        let stands = view.rho > DRAINS && view.queue > foreign.queue / 2.0;
-        foreign.proven |= is_old && stands && view.through < TAKEN * foreign.through;
+        if view.queue >= foreign.queue {
+            foreign.grew = view.asked;
+        }
+        foreign.queue = view.queue;
+        // One that drains on and on is one's own, or of steady traffic.
+        if !foreign.proven && view.asked.since(foreign.grew) > DRAINS {
+            foreign = Foreign { grew: foreign.grew, ..begun };
+        }
+        let stands = view.asked.since(foreign.since) > STANDS;
+        foreign.proven |= stands && view.through < TAKEN * foreign.through;
         self.foreign = Some(foreign);
         foreign.proven
     }
@@ -736,7 +768,7 @@ impl Robust {
     /// D6, and the goals.
     fn aim(&mut self, free: f64, capacity: f64, ahead: f64, falling: bool, view: &View) -> f64 {
         let (shoot, target) = (step(free), view.target);
-        let full = self.full / capacity;
+        let full = self.full / view.through;
         let goal = if view.stale { 0.0 } else { target.min(full / 2.0) };
         // An emptied queue is worth more than a steady W: without it nothing is known of the clocks.
         let drain = if view.stale && ahead > target / 2.0 { shoot } else { drain(free) };
