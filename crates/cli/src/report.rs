@@ -1,10 +1,12 @@
 //! What a run leaves for people and programs: tables on the terminal, and a folder with `report.html`,
-//! `figures/*.svg`, `series.parquet`, `summary.json` and `manifest.json`.
+//! `figures/*.svg`, `trials.parquet`, `flows.parquet`, `series.parquet`, `summary.json` and `manifest.json`.
 //!
 //! Nothing here looks at a clock or at the machine: the same results give the same bytes.
 
 pub(crate) mod axis;
+pub(crate) mod columns;
 pub(crate) mod figure;
+pub(crate) mod flows;
 pub(crate) mod folder;
 pub(crate) mod html;
 pub(crate) mod manifest;
@@ -14,16 +16,19 @@ pub(crate) mod pcapng;
 pub(crate) mod plot;
 pub(crate) mod svg;
 pub(crate) mod table;
+pub(crate) mod trials;
 
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 
 use bandmaster_core::report::claims::{ClaimResult, Status, evaluate};
 use bandmaster_core::report::summary::{Summary, SummaryRow};
 use bandmaster_core::report::{Provenance, RunRecord, Work};
-use bandmaster_core::scenario::{Study, Sweep, Variant};
+use bandmaster_core::scenario::{Case, Study, Sweep, Variant};
 use serde::Serialize;
 
+use self::columns::{Cell, Column, Kind};
+use self::flows::FlowSpill;
 use self::folder::OutputFolder;
 use self::manifest::Manifest;
 
@@ -151,7 +156,18 @@ impl core::fmt::Display for ReportError {
             Self::NotAFolder(path) => {
                 write!(f, "output folder `{}` is a file: give the path of a folder", path.display())
             }
-            Self::Io { doing, path, error } => write!(f, "cannot {doing} `{}`: {error}", path.display()),
+            Self::Io { doing, path, error } => {
+                let remedy = match error.kind() {
+                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
+                        "; make room, or give another folder with --out"
+                    }
+                    ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+                        "; give a folder that you may write to with --out"
+                    }
+                    _ => "",
+                };
+                write!(f, "cannot {doing} `{}`: {error}{remedy}", path.display())
+            }
         }
     }
 }
@@ -227,23 +243,59 @@ impl ReportSummary {
 /// When the system refuses; the folder then keeps its mark `INCOMPLETE`.
 pub(crate) fn write_all(
     folder: &OutputFolder,
-    title: &str,
+    summary: &ReportSummary,
     results: &[StudyResults<'_>],
+    flows: Option<&FlowSpill>,
     manifest: &Manifest,
-) -> Result<ReportSummary, ReportError> {
-    let summary = ReportSummary::new(title, results);
+) -> Result<(), ReportError> {
     let figures = figure::draw_all(results);
     for figure in &figures {
         let Some(plot) = &figure.plot else { continue };
         folder.write(&figure.file, |out| out.write_all(svg::document(plot, &figure.id).as_bytes()))?;
     }
     folder.write("report.html", |out| {
-        out.write_all(html::page(&summary, results, &figures, manifest).as_bytes())
+        out.write_all(html::page(summary, results, &figures, manifest).as_bytes())
     })?;
+    folder.write("trials.parquet", |out| trials::write_trials(out, results))?;
     folder.write("series.parquet", |out| parquet::write_series(out, results))?;
+    if let Some(flows) = flows {
+        flows.check()?;
+        folder.write("flows.parquet", |out| flows::write_flows(out, results, flows))?;
+    }
     folder.write("summary.json", |out| out.write_all(summary.to_json().as_bytes()))?;
-    folder.write("manifest.json", |out| out.write_all(manifest.to_json(&summary, results).as_bytes()))?;
-    Ok(summary)
+    folder.write("manifest.json", |out| out.write_all(manifest.to_json(summary, results).as_bytes()))
+}
+
+/// Columns that every file of rows begins with.
+fn run_columns() -> &'static [Column] {
+    const COLUMNS: &[Column] = &[
+        Column::needed("scenario", Kind::Text, "", "Name of the study"),
+        Column::needed("variant", Kind::Text, "", "Variant of the case"),
+        Column::needed(
+            "points",
+            Kind::Text,
+            "",
+            "Points of sweeps that the case stands for: `sweep=value, ...`",
+        ),
+        Column::needed("trial", Kind::U32, "", "Trial, from 0"),
+    ];
+    COLUMNS
+}
+
+/// The cells of [`run_columns`].
+fn run_cells(study: &str, case: &Case, trial: u32) -> Vec<Cell> {
+    let points: Vec<String> = case.points.iter().map(|(sweep, value)| format!("{sweep}={value}")).collect();
+    vec![Cell::text(study), Cell::text(&case.variant), Cell::text(&points.join(", ")), Cell::U32(trial)]
+}
+
+/// Records by case and trial, with their cases.
+fn ordered<'a>(
+    study: &'a Study,
+    records: &'a [RunRecord],
+) -> impl Iterator<Item = (&'a RunRecord, &'a Case)> {
+    let mut ordered: Vec<&RunRecord> = records.iter().collect();
+    ordered.sort_by_key(|record| (record.case, record.trial));
+    ordered.into_iter().filter_map(|record| Some((record, study.cases.get(record.case)?)))
 }
 
 /// Each item once, where it comes first.

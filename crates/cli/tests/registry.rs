@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use bandmaster_core::id::FlowId;
 use bandmaster_core::params::{Key, Kind, Limit, Params, Value};
@@ -21,6 +22,8 @@ use bandmaster_core::scheme::{self, SchemeDef};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Dimension, Rate};
 use bandmaster_sim::{CONGESTION_CONTROLS, RunOptions};
+use parquet::basic::Type;
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::{Map, Value as Json};
 
 // ---------------------------------------------------------------------------------------------------- the registries
@@ -134,6 +137,54 @@ fn the_list_of_claims_is_complete_and_gives_reasons() {
         list.push('\n');
     }
     in_step("docs/claims.md", "claims", list.trim_end());
+}
+
+/// What a run writes is what the page says.
+#[test]
+fn the_reference_of_data_is_complete() {
+    let scratch = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("data-{}", std::process::id()));
+    let scenario = root().join("scenarios/examples/dumbbell.toml");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bandmaster"));
+    command.args(["run", "--quick", "--set", "run.duration=2s", "--set", "run.warm-up=1s", "--out"]);
+    let ended = command.arg(&scratch).arg(scenario).output().expect("the binary runs");
+    assert!(scratch.join("flows.parquet").exists(), "{ended:?}");
+    for name in ["flows", "trials", "series"] {
+        in_step("docs/data.md", name, &column_table(&scratch.join(format!("{name}.parquet"))));
+    }
+    fs::remove_dir_all(&scratch).expect("the scratch folder goes away");
+}
+
+/// The columns of a file that are no metrics, by its own metadata.
+fn column_table(path: &Path) -> String {
+    let file = SerializedFileReader::new(fs::File::open(path).expect("written")).expect("Parquet");
+    let metadata = file.metadata().file_metadata();
+    let about = |key: String| {
+        let all = metadata.key_value_metadata().expect("metadata").iter();
+        let found =
+            all.clone().find(|entry| entry.key == key).unwrap_or_else(|| panic!("no {key} in {path:?}"));
+        found.value.clone().unwrap_or_default()
+    };
+    let mut table = "| column | type | unit | meaning |\n|---|---|---|---|\n".to_owned();
+    for column in metadata.schema_descr().columns() {
+        let name = column.name();
+        let (unit, description) = (about(format!("unit:{name}")), about(format!("description:{name}")));
+        assert!(!description.is_empty(), "{name} in {path:?}");
+        let is_metric = metric::summarised(name).is_some() || metric::find_at(metric::SERIES, name).is_some();
+        if !path.ends_with("flows.parquet") && is_metric || name.starts_with("sweep.") {
+            continue;
+        }
+        let kind = match (column.physical_type(), column.logical_type_ref()) {
+            (Type::BYTE_ARRAY, _) => "text",
+            (Type::BOOLEAN, _) => "bool",
+            (Type::INT32, _) => "uint32",
+            (Type::INT64, _) => "int64",
+            (Type::FLOAT, _) => "float",
+            _ => "double",
+        };
+        let null = if column.self_type().is_optional() { ", or null" } else { "" };
+        let _ = writeln!(table, "| `{name}` | {kind}{null} | {unit} | {} |", cell(&description));
+    }
+    table
 }
 
 #[test]

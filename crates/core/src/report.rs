@@ -2,6 +2,7 @@
 
 pub mod claims;
 pub mod difference;
+pub mod flow;
 pub mod metric;
 pub mod quantile;
 pub mod summary;

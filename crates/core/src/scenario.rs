@@ -21,8 +21,8 @@ mod traffic;
 mod whole;
 
 pub use choices::{
-    FlightSize, LossDetection, MarkReduction, Pairing, ReceiveWindow, RecordDetail, Recovery, RtoFloor,
-    RttSamples, Scheduler,
+    FlightSize, FlowTable, LossDetection, MarkReduction, Pairing, ReceiveWindow, RecordDetail, Recovery,
+    RtoFloor, RttSamples, Scheduler,
 };
 pub use listed::FlowList;
 pub(crate) use listed::Listed;

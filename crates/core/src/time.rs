@@ -6,7 +6,9 @@ use core::fmt;
 use core::ops::{Add, AddAssign, Mul, Sub};
 
 /// A point in time: nanoseconds since the start of the run (simulation) or of the daemon (deployment).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize,
+)]
 #[serde(transparent)]
 pub struct Time(u64);
 

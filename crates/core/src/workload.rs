@@ -5,6 +5,8 @@ pub mod rounds;
 use core::net::Ipv4Addr;
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::control::FlowKey;
 use crate::id::NodeId;
 use crate::rng::Stream;
@@ -14,7 +16,7 @@ use crate::topology::Topology;
 use crate::units::{Bytes, Rate};
 
 /// One connection or UDP stream.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FlowPlan {
     /// Position of its flow group in the scenario.
     group: u32,
@@ -101,6 +103,11 @@ impl FlowPlan {
     /// Which of the sets of flow numbers that the rounds of an incast use in turn.
     pub fn set(&self) -> usize {
         (self.generation - 1) as usize
+    }
+
+    /// The same, with another start.
+    pub fn beginning(self, start: Time) -> Self {
+        Self { start, ..self }
     }
 
     /// Exists through the whole interval.
@@ -397,6 +404,11 @@ fn interval(rate: Rate, packet: Bytes) -> Span {
 
 /// Port at which every flow is received.
 pub const SERVER_PORT: u16 = 5001;
+
+/// Port from which the simulator's flow number `flow` is sent.
+pub fn client_port(flow: u32) -> u16 {
+    10_000 + (flow % 50_000) as u16
+}
 
 /// What the simulator and the lab call TCP flow number `flow`. The address of its sender tells it from all others; its
 /// sender's port is the kernel's choice, and stands as 0.

@@ -31,7 +31,7 @@ use crate::net::{Net, ROUTE_END};
 use crate::packet::Slab;
 use crate::probes::Probes;
 use crate::routes::{Routes, STOP_CHECK, route_ports};
-use crate::simulation::{Connections, Control, FlowTable, Simulation, Udp, profiles};
+use crate::simulation::{Connections, Control, FlowLog, FlowTable, Simulation, Udp, profiles};
 use crate::workload::FlowPlan;
 use crate::{RunError, RunOptions};
 
@@ -94,6 +94,7 @@ pub(crate) fn build<'a>(
         multipath: Vec::new(),
     };
     let distributions = Distributions::new(scenario, tcp_flows, &mut net);
+    let flow_log = FlowLog::new(scenario, options, plans.len(), &mut net);
     net.ports.iter_mut().for_each(Port::finish_setup);
     let probes = Probes::new(probe_routes, scenario.probe_faults(trial));
     let nodes = topology.nodes.len();
@@ -118,6 +119,7 @@ pub(crate) fn build<'a>(
         exchanges,
         meters,
         distributions,
+        flow_log,
         captured_port,
         flows: FlowTable::new(scenario, trial, plans, ways, (profiles, &profile_of)),
     })

@@ -3,7 +3,7 @@
 use bandmaster_core::capture::{CapturedPacket, CapturedTcp, CapturedTransport};
 use bandmaster_core::id::PortId;
 use bandmaster_core::time::Time;
-use bandmaster_core::workload::SERVER_PORT;
+use bandmaster_core::workload::{SERVER_PORT, client_port};
 
 use crate::packet::{Packet, flag};
 use crate::tcp::Profile;
@@ -20,7 +20,7 @@ pub(crate) fn describe(
     plan: &FlowPlan,
     profile: Option<&Profile>,
 ) -> CapturedPacket {
-    let client_port = 10_000 + (packet.flow % 50_000) as u16;
+    let client_port = client_port(packet.flow);
     let (src, dst, src_port, dst_port) = if packet.reverse {
         (plan.dst, plan.src, SERVER_PORT, client_port)
     } else {

@@ -164,6 +164,12 @@ impl Exchanges {
         first..first + running.outstanding().min(each)
     }
 
+    /// Payload of the message of `flow`.
+    pub(crate) fn size(&self, flow: u32) -> Option<u64> {
+        let running = self.all.iter().find(|running| running.contains(flow))?;
+        Some(running.slots[(flow - running.first) as usize].bytes)
+    }
+
     /// What `flow` carries next, when its host is to send and the number is free; it is under way from `now` on.
     pub(crate) fn take(&mut self, flow: u32, now: Time) -> Option<Message> {
         self.all.iter_mut().find(|running| running.contains(flow))?.take(flow, now)

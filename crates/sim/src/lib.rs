@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bandmaster_core::capture::CapturedPacket;
 use bandmaster_core::report::RunRecord;
+use bandmaster_core::report::flow::FlowRecord;
 use bandmaster_core::scenario::Scenario;
 
 /// A port (`from->to`) and what takes the packets that are handed to its transmitter.
@@ -36,6 +37,8 @@ pub struct RunOptions<'a> {
     pub stop: Option<&'a AtomicBool>,
     /// Packets to hand out.
     pub capture: Option<Capture<'a>>,
+    /// What takes a row for each flow, in the same order every time.
+    pub flows: Option<&'a dyn Fn(FlowRecord)>,
 }
 
 impl RunOptions<'_> {

@@ -16,6 +16,7 @@ use bandmaster_core::params::Limit;
 use bandmaster_core::port::{Header, PortProgram, flow_counter::FlowCounter};
 use bandmaster_core::qdisc::fifo::DropTail;
 use bandmaster_core::qdisc::{Admission, Backlog, ClassChange, Discipline, Pkt, Qdisc, Verdict};
+use bandmaster_core::report::flow::IdealPort;
 use bandmaster_core::rng::Stream;
 use bandmaster_core::runtime::faults::PathEnd;
 use bandmaster_core::time::{Span, Time};
@@ -207,6 +208,11 @@ impl Port {
     /// Nanoseconds per byte at the nominal rate, 32 binary places.
     pub(crate) fn nanos_per_byte(&self) -> u64 {
         self.nanos_per_byte
+    }
+
+    /// What the completion time in an empty network depends on.
+    pub(crate) fn ideal(&self) -> IdealPort {
+        IdealPort { nanos_per_byte: self.nanos_per_byte, delay: self.delay }
     }
 
     /// Capacity over time, where it changes.

@@ -113,6 +113,8 @@ pub(crate) struct Slab {
     free: Vec<u32>,
     /// Packets of each flow's sender that queues dropped; empty when nobody asks.
     drops: Vec<u32>,
+    /// The same where rows of flows are logged.
+    logged_drops: Vec<u32>,
     /// By key: when a data packet left its sender's TCP. Only where drops are counted.
     sent: Vec<Time>,
 }
@@ -139,6 +141,22 @@ impl Slab {
         self.drops = vec![0; flows];
     }
 
+    /// Counts from now on how many packets of each of so many flows queues drop, for rows of flows.
+    pub(crate) fn log_drops(&mut self, flows: usize) {
+        self.logged_drops = vec![0; flows];
+    }
+
+    /// Packets of a flow's sender that queues dropped since a row of it was made.
+    pub(crate) fn take_logged_drops(&mut self, flow: u32) -> u64 {
+        self.logged_drops.get_mut(flow as usize).map_or(0, std::mem::take).into()
+    }
+
+    /// Another connection takes the number of a flow: what was dropped of the last one is of no interest any more.
+    pub(crate) fn forget_drops(&mut self, flow: u32) {
+        self.take_drops(flow);
+        self.take_logged_drops(flow);
+    }
+
     /// A sender's TCP hands a packet over; remembered where drops are counted.
     #[inline]
     pub(crate) fn note_sent(&mut self, key: u32, now: Time) {
@@ -160,11 +178,10 @@ impl Slab {
 
     /// A queue drops a packet.
     pub(crate) fn drop(&mut self, key: u32) {
-        if !self.drops.is_empty() {
-            let Packet { flow, reverse, .. } = self.packets[key as usize];
-            if let Some(drops) = self.drops.get_mut(flow as usize).filter(|_| !reverse) {
-                *drops += 1;
-            }
+        let Packet { flow, reverse, .. } = self.packets[key as usize];
+        if !reverse {
+            let counts = [&mut self.drops, &mut self.logged_drops];
+            counts.into_iter().filter_map(|drops| drops.get_mut(flow as usize)).for_each(|drops| *drops += 1);
         }
         self.remove(key);
     }

@@ -1,5 +1,6 @@
 //! The world of one trial and its event loop.
 
+mod flow_log;
 mod flows;
 mod results;
 mod schemes;
@@ -27,6 +28,7 @@ use crate::tcp::receiver::Receiver;
 use crate::tcp::sender::{Sender, SenderCounters};
 use crate::workload::FlowPlan;
 use crate::{RunError, RunOptions};
+pub(crate) use flow_log::FlowLog;
 pub(crate) use flows::{FlowTable, Udp, profiles};
 pub(crate) use schemes::Control;
 
@@ -47,6 +49,7 @@ pub(crate) struct Simulation<'a> {
     pub(crate) control: Control,
     pub(crate) meters: Meters,
     pub(crate) distributions: Distributions,
+    pub(crate) flow_log: Option<Box<FlowLog>>,
     /// Port that is captured.
     pub(crate) captured_port: Option<u32>,
 }
@@ -87,10 +90,7 @@ impl Connections {
     /// had none stays without.
     fn replace(&mut self, flow: usize, new: impl FnOnce() -> Connection) -> u64 {
         let Some(old) = self.started.get_mut(self.place[flow] as usize) else { return 0 };
-        let counters = old.sender.counters;
-        self.replaced.segments += counters.segments;
-        self.replaced.retransmits += counters.retransmits;
-        self.replaced.timeouts += counters.timeouts;
+        self.replaced.add(old.sender.counters);
         let delivered = old.receiver.delivered();
         *old = new();
         delivered
@@ -125,6 +125,7 @@ impl Simulation<'_> {
         self.net.now = end;
         self.flush_capture(options);
         self.check_conservation();
+        self.finish_flows(options);
         Ok(self.record(case, trial))
     }
 
@@ -143,6 +144,7 @@ impl Simulation<'_> {
             self.handle(event);
             if matches!(event, Event::Sample) {
                 self.flush_capture(options);
+                self.flush_flows(options);
             }
         }
         Ok(())
@@ -374,6 +376,12 @@ impl Simulation<'_> {
         if completes && self.distributions.is_on() {
             self.note_completion(flow);
         }
+        if completes && self.flow_log.is_some() {
+            let first = flow - self.flows.plans[flow as usize].subflow(&self.scenario.flows);
+            if is_message || self.rounds.contains(first) {
+                self.log_transfer(first);
+            }
+        }
         if completes && !self.rounds.is_empty() {
             let first = flow - self.flows.plans[flow as usize].subflow(&self.scenario.flows);
             let events = &mut self.net.events;
@@ -417,7 +425,7 @@ impl Simulation<'_> {
         self.flows.plans[i].dst = to;
         self.flows.profile_of[i] = message.profile;
         // What came too late for the message before.
-        self.net.slab.take_drops(flow);
+        self.net.slab.forget_drops(flow);
         if !self.control.runner.is_empty() {
             self.note_replaced(flow);
             self.tune(flow);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 
+use bandmaster_core::report::flow::FlowRecord;
 use bandmaster_core::scenario::{Case, ClaimAt, FigureContent, Scenario, Study};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_linux::lab::{self, RunOptions, TrafficSource};
@@ -125,7 +126,7 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
 
     let work = WorkArgs { jobs: Some(args.jobs), report: args.report.clone() };
     let told = Mutex::new(remarks);
-    let run = |job: &Job<'_>, stop: &AtomicBool| {
+    let run = |job: &Job<'_>, stop: &AtomicBool, _: Option<&dyn Fn(FlowRecord)>| {
         let options = RunOptions { stop: Some(stop), traffic: args.traffic.into(), even_if_slow: false };
         match lab::run(job.scenario, job.case, job.trial, &options) {
             Ok(trial) => {

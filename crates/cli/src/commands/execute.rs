@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 
 use bandmaster_core::capacity::Capacity;
+use bandmaster_core::report::flow::FlowRecord;
 use bandmaster_core::report::{Provenance, RunRecord};
 use bandmaster_core::scenario::{Case, Study};
 use bandmaster_sim::{RunError, RunOptions};
@@ -20,6 +21,7 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::jobs::{self, Job, Outcome, TrialError, TrialResult, simulated};
 use crate::progress::Progress;
+use crate::report::flows::FlowSpill;
 use crate::report::folder::OutputFolder;
 use crate::report::manifest::Manifest;
 use crate::report::pcapng::PcapWriter;
@@ -52,8 +54,9 @@ pub(crate) struct Runtime<'a> {
     pub(crate) run: &'a RunTrial<'a>,
 }
 
-/// Runs a trial until the flag is set.
-pub(crate) type RunTrial<'a> = dyn Fn(&Job<'_>, &AtomicBool) -> TrialResult + Sync + 'a;
+/// Runs a trial until the flag is set, and hands out the rows of its flows where it can.
+pub(crate) type RunTrial<'a> =
+    dyn Fn(&Job<'_>, &AtomicBool, Option<&dyn Fn(FlowRecord)>) -> TrialResult + Sync + 'a;
 
 /// Simulates every trial, prints the results and writes the report.
 pub(crate) fn execute(
@@ -61,8 +64,8 @@ pub(crate) fn execute(
     work: &WorkArgs,
     console: Console,
 ) -> Result<Exit, Failure> {
-    let run = |job: &Job<'_>, stop: &AtomicBool| {
-        let mut options = RunOptions { stop: Some(stop), capture: None };
+    let run = |job: &Job<'_>, stop: &AtomicBool, flows: Option<&dyn Fn(FlowRecord)>| {
+        let mut options = RunOptions { stop: Some(stop), flows, ..RunOptions::default() };
         simulated(bandmaster_sim::run(job.scenario, job.case, job.trial, &mut options))
     };
     execute_by(&Runtime { world: "simulate", run: &run }, experiment, work, console)
@@ -87,16 +90,30 @@ pub(crate) fn execute_by(
         false => Some(OutputFolder::create(out, &experiment.name, force)?),
     };
 
+    let spill = match &folder {
+        Some(folder) if runtime.world == "simulate" => FlowSpill::create(folder, studies.iter().copied())?,
+        _ => None,
+    };
+
     let plan = jobs::plan(studies.iter().copied());
     let progress = Progress::new(plan.len(), jobs::total_weight(&plan), console.animates() && !json);
     let captured = Mutex::new(Ok(()));
-    let run = |job: &Job<'_>| match (&capture, &folder) {
-        (Some(capture), Some(folder)) if capture.wants(job) => {
-            let (result, written) = capture.run(job, folder, stop);
-            *captured.lock().unwrap_or_else(PoisonError::into_inner) = written;
-            simulated(result)
+    let run = |job: &Job<'_>| {
+        let rows = spill.as_ref().map(|spill| spill.trial((job.study, job.case, job.trial)));
+        let take = rows.as_ref().map(|rows| |row| rows.push(&row));
+        let flows = take.as_ref().map(|take| take as &dyn Fn(FlowRecord));
+        let result = match (&capture, &folder) {
+            (Some(capture), Some(folder)) if capture.wants(job) => {
+                let (result, written) = capture.run(job, folder, stop, flows);
+                *captured.lock().unwrap_or_else(PoisonError::into_inner) = written;
+                simulated(result)
+            }
+            _ => (runtime.run)(job, stop, flows),
+        };
+        if let Some(rows) = &rows {
+            rows.flush();
         }
-        _ => (runtime.run)(job, stop),
+        result
     };
     let outcome = jobs::run_all(&plan, studies.len(), work.threads(), stop, &progress, run);
     interrupt::heard();
@@ -123,15 +140,14 @@ pub(crate) fn execute_by(
             provenance: provenance(runtime.world, file, study, &experiment.settings),
         })
         .collect();
-    let summary = match &folder {
-        None => ReportSummary::new(&experiment.title, &results),
-        Some(folder) => {
-            let command = [&experiment.command[..], &experiment.settings[..]].concat();
-            report::write_all(folder, &experiment.title, &results, &Manifest { command })?
-        }
-    };
+    let summary = ReportSummary::new(&experiment.title, &results);
+    let command = [&experiment.command[..], &experiment.settings[..]].concat();
+    let written = folder.as_ref().map_or(Ok(()), |folder| {
+        report::write_all(folder, &summary, &results, spill.as_ref(), &Manifest { command })
+    });
     let text = if json { summary.to_json() } else { table::render(&summary, console.colour()) };
     console.print(&text)?;
+    written?;
     captured.into_inner().unwrap_or_else(PoisonError::into_inner)?;
 
     if stopped {
@@ -288,6 +304,7 @@ impl<'a> Capture<'a> {
         job: &Job<'_>,
         folder: &OutputFolder,
         stop: &AtomicBool,
+        flows: Option<&dyn Fn(FlowRecord)>,
     ) -> (Result<RunRecord, RunError>, Result<(), ReportError>) {
         let mut result = Err(RunError::Stopped);
         let name = format!("{}.pcapng", self.port.replace("->", "-"));
@@ -299,7 +316,8 @@ impl<'a> Capture<'a> {
                     failed = writer.write(packet);
                 }
             };
-            let mut options = RunOptions { stop: Some(stop), capture: Some((self.port, &mut on_packet)) };
+            let mut options =
+                RunOptions { stop: Some(stop), capture: Some((self.port, &mut on_packet)), flows };
             result = bandmaster_sim::run(job.scenario, job.case, job.trial, &mut options);
             failed?;
             match &result {

@@ -40,9 +40,9 @@ Examples:
   bandmaster run network.toml --json --no-report | jq '.claims[] | select(.ok | not)'
   bandmaster run network.toml --pcap 'r1->server' --out results/look
 
-The folder holds report.html, figures/*.svg, series.parquet, summary.json and manifest.json. The
-same scenario, seed and version give the same bytes, for any --jobs. While the folder holds a file
-INCOMPLETE, something is missing.
+The folder holds report.html, figures/*.svg, summary.json and manifest.json, and tables for other
+programs: trials.parquet, flows.parquet and series.parquet. The same scenario, seed and version
+give the same bytes, for any --jobs. While the folder holds a file INCOMPLETE, something is missing.
 
 Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 missing capability,
 4 failure, 5 some trials failed, 130 interrupted (finished trials are kept).";

@@ -242,7 +242,7 @@ fn simulate(studies: &[Study], console: Console) -> Result<Vec<Vec<RunRecord>>, 
     let plan = jobs::plan(studies);
     let progress = Progress::new(plan.len(), jobs::total_weight(&plan), console.animates());
     let run = |job: &Job<'_>| {
-        let mut options = RunOptions { stop: Some(stop), capture: None };
+        let mut options = RunOptions { stop: Some(stop), ..RunOptions::default() };
         simulated(bandmaster_sim::run(job.scenario, job.case, job.trial, &mut options))
     };
     let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);

@@ -15,7 +15,8 @@ const MARK_TEXT: &str = "bandmaster has not finished this folder: it is still at
                          Files may be missing. A finished run removes this mark.\n";
 
 /// Files that a report consists of; `--force` removes those of an earlier report.
-const REPORT_FILES: [&str; 4] = ["report.html", "series.parquet", "summary.json", "manifest.json"];
+const REPORT_FILES: [&str; 6] =
+    ["report.html", "trials.parquet", "flows.parquet", "series.parquet", "summary.json", "manifest.json"];
 
 /// A folder that is being written.
 #[derive(Debug)]

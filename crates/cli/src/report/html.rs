@@ -336,7 +336,8 @@ fn how(summary: &ReportSummary, results: &[StudyResults<'_>], manifest: &Manifes
         } }
         p.fine {
             "Every scenario with all its defaults is in " code { "manifest.json" } ", the statistics are in "
-            code { "summary.json" } ", the recorded series in " code { "series.parquet" } ". The same command and \
+            code { "summary.json" } ", every trial in " code { "trials.parquet" }
+            " and the recorded series in " code { "series.parquet" } ". The same command and \
             version give the same bytes."
         }
     }

@@ -177,7 +177,11 @@ fn tcp_options(tcp: &CapturedTcp) -> Vec<TcpOptionElement> {
     options
 }
 
-fn address(node: NodeId) -> io::Result<[u8; 4]> {
+/// The address of a host.
+///
+/// # Errors
+/// When there are more nodes than addresses.
+pub(crate) fn address(node: NodeId) -> io::Result<[u8; 4]> {
     match node.0.checked_add(1) {
         Some(host) if host < (1 << 24) - 1 => {
             let [_, high, middle, low] = host.to_be_bytes();

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use bandmaster_core::report::Series;
 use bandmaster_core::scenario::{
-    Against, Case, Claim, ClaimAt, ControlPlane, Faults, Figure, FigureContent, Measure, RecordDetail,
-    ReferenceCurve, Relation, RunPlan, Scenario,
+    Against, Case, Claim, ClaimAt, ControlPlane, Faults, Figure, FigureContent, FlowTable, Measure,
+    RecordDetail, ReferenceCurve, Relation, RunPlan, Scenario,
 };
 use bandmaster_core::time::Span;
 use bandmaster_core::topology::{Node, NodeKind, Topology};
@@ -182,6 +182,7 @@ fn scenario() -> Scenario {
             tracking: None,
             distributions: false,
             arrivals: false,
+            flow_table: FlowTable::None,
         },
     }
 }
@@ -258,12 +259,14 @@ fn a_report_is_complete_and_the_same_for_any_order_of_records() {
             results[0].records.reverse();
         }
         let folder = OutputFolder::create(Some(scratch.path()), "fair", false).unwrap();
-        let summary = write_all(&folder, "Title", &results, &manifest).unwrap();
+        let summary = ReportSummary::new("Title", &results);
+        write_all(&folder, &summary, &results, None, &manifest).unwrap();
         folder.finish().unwrap();
         assert!(summary.complete && summary.failures() > 0);
         assert_eq!(summary.work, Work { events: 14_000, packet_hops: 8400 });
         let names = [
             "report.html",
+            "trials.parquet",
             "series.parquet",
             "summary.json",
             "manifest.json",
@@ -273,7 +276,7 @@ fn a_report_is_complete_and_the_same_for_any_order_of_records() {
         ];
         contents
             .push(names.map(|name| (name.to_owned(), fs::read(scratch.path().join(name)).unwrap())).to_vec());
-        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 5);
+        assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 6);
     }
     assert_eq!(contents[0], contents[1]);
 }

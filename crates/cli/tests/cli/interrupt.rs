@@ -58,7 +58,15 @@ fn finished_trials_are_kept_and_the_folder_stays_marked() {
     assert!(finished > 0 && finished < 80_000, "{finished}");
     assert!(stderr.contains(&format!("interrupted: {finished} of 80000 trials finished")), "{stderr}");
     let names = scratch.names("out");
-    for name in ["INCOMPLETE", "report.html", "summary.json", "manifest.json", "series.parquet"] {
+    for name in [
+        "INCOMPLETE",
+        "report.html",
+        "summary.json",
+        "manifest.json",
+        "series.parquet",
+        "flows.parquet",
+        "trials.parquet",
+    ] {
         assert!(names.contains(&name.to_owned()), "no {name} in {names:?}");
     }
 }

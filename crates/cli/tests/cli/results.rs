@@ -86,7 +86,15 @@ fn the_same_bytes_for_any_number_of_jobs_and_every_time() {
         scratch.run(&["run", "small.toml", "--jobs", jobs, "--out", out, "--pcap", "r1->r2"]).expect(0);
     }
     let one = scratch.files("one");
-    for name in ["report.html", "series.parquet", "summary.json", "manifest.json", "r1-r2.pcapng"] {
+    for name in [
+        "report.html",
+        "flows.parquet",
+        "trials.parquet",
+        "series.parquet",
+        "summary.json",
+        "manifest.json",
+        "r1-r2.pcapng",
+    ] {
         assert!(one.contains_key(std::path::Path::new(name)), "no {name}");
     }
     for other in ["two", "again"] {
@@ -167,4 +175,43 @@ fn sweep_adds_a_sweep() {
             .expect("a number")
     };
     assert!(at("20pkt") <= 20.0 && at("80pkt") > 40.0, "{} and {}", at("20pkt"), at("80pkt"));
+}
+
+/// A file that may not grow stands for a full disk.
+#[cfg(unix)]
+#[test]
+fn what_cannot_be_written_is_one_error_and_loses_no_results() {
+    let scratch = Scratch::with_scenario("full");
+    let all = scratch.run(&["run", "small.toml", "--no-report"]).expect(0);
+    let program = scratch.command(&["run", "small.toml", "--out", "out"]);
+    let mut shell = std::process::Command::new("sh");
+    shell.current_dir(scratch.path("")).args(["-c", "trap '' XFSZ; ulimit -f 4; exec \"$0\" \"$@\""]);
+    let ended = shell.arg(program.get_program()).args(program.get_args()).output().expect("a shell");
+    let (stdout, stderr) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert_eq!((ended.status.code(), &*stdout), (Some(4), all.stdout.as_str()), "{stderr}");
+    assert!(stderr.starts_with("error: cannot write `out/") && stderr.lines().count() == 1, "{stderr}");
+    assert!(stderr.ends_with("; make room, or give another folder with --out\n"), "{stderr}");
+    let names = scratch.names("out");
+    assert!(
+        names.contains(&"INCOMPLETE".to_owned()) && !names.iter().any(|name| name.ends_with(".part")),
+        "{names:?}"
+    );
+}
+
+#[test]
+fn the_table_of_flows_can_be_left_out_and_replaced() {
+    let scratch = Scratch::with_scenario("flow-table");
+    let flows = std::path::Path::new("flows.parquet");
+    let run = |more: &[&str]| {
+        scratch.run(&[&["run", "small.toml", "--quick", "--out", "out"], more].concat()).expect(0);
+        scratch.files("out").contains_key(flows)
+    };
+    assert!(run(&[]));
+    assert!(!run(&["--force", "--set", "measure.flow-table=none"]), "an earlier one goes");
+    let wrong = scratch.run(&["check", "small.toml", "--set", "measure.flow-table=all"]).expect(2);
+    assert!(
+        wrong.stderr.contains("measure.flow-table") && wrong.stderr.contains("counts"),
+        "{}",
+        wrong.stderr
+    );
 }

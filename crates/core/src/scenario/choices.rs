@@ -126,6 +126,16 @@ choice! {
         Flows = "flows",
     }
 
+    /// Detail of the rows of `flows.parquet`.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum FlowTable {
+        /// No rows.
+        None = "none",
+        /// A row for each flow.
+        Counts = "counts",
+    }
+
     /// What the start of flows is drawn for.
     pub(super) enum StartPer { Flow = "flow", Host = "host" }
 

@@ -1,8 +1,8 @@
 //! The valid, complete description of an experiment.
 
 use super::choices::{
-    FlightSize, LossDetection, MarkReduction, Pairing, ReceiveWindow, RecordDetail, Recovery, RtoFloor,
-    RttSamples, Scheduler,
+    FlightSize, FlowTable, LossDetection, MarkReduction, Pairing, ReceiveWindow, RecordDetail, Recovery,
+    RtoFloor, RttSamples, Scheduler,
 };
 use super::listed::FlowList;
 use crate::id::{NodeId, PortId};
@@ -106,6 +106,8 @@ pub struct Measure {
     pub distributions: bool,
     /// Whether what comes to receivers is measured beside goodput.
     pub arrivals: bool,
+    /// Detail of the rows of `flows.parquet`.
+    pub flow_table: FlowTable,
 }
 
 /// An estimate of the free bandwidth beside the truth.

@@ -381,6 +381,7 @@ fn measure(
         long_interval: long_interval?,
         distributions: section.bool("distributions")?,
         arrivals: section.bool("arrivals")?,
+        flow_table: section.choice("flow-table")?,
     })
 }
 

@@ -97,7 +97,7 @@ fn runs_drawn_from_the_schema() {
         BEGAN.store(millis(), Ordering::Relaxed);
         let memory = Memory::now();
         let began = processor_time();
-        let result = run(scenario, 0, 0, &mut RunOptions { stop: Some(&STOP), capture: None });
+        let result = run(scenario, 0, 0, &mut RunOptions { stop: Some(&STOP), ..RunOptions::default() });
         BEGAN.store(0, Ordering::Relaxed);
         let took = processor_time() - began;
         match result {

@@ -100,6 +100,11 @@ impl Receiver {
         self.generation = generation;
     }
 
+    /// First hop of the way back.
+    pub(crate) fn route(&self) -> u32 {
+        self.route
+    }
+
     /// Payload bytes received in order.
     pub(crate) fn delivered(&self) -> u64 {
         // The FIN takes an offset of its own.

@@ -47,6 +47,15 @@ pub(crate) struct SenderCounters {
     pub(crate) timeouts: u32,
 }
 
+impl SenderCounters {
+    /// Adds those of another connection.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.segments += other.segments;
+        self.retransmits += other.retransmits;
+        self.timeouts += other.timeouts;
+    }
+}
+
 /// The sending end of a flow.
 #[derive(Default)]
 pub(crate) struct Sender {
@@ -267,6 +276,11 @@ impl Sender {
 
     pub(crate) fn cwnd(&self) -> u64 {
         self.window.cwnd
+    }
+
+    /// First hop of the way.
+    pub(crate) fn route(&self) -> u32 {
+        self.route
     }
 
     /// Payload bytes acknowledged.

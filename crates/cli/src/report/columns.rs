@@ -1,0 +1,301 @@
+//! Parquet files of rows: columns that say what they are, row groups of bounded size.
+//!
+//! The metadata of a file has `format`, the version of its columns, `bandmaster`, that of the program, and for each column
+//! `unit:NAME` and `description:NAME`.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use parquet::basic::{Compression, ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::data_type::{
+    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type,
+};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::{ColumnPath, Type};
+
+use super::VERSION;
+
+/// Version of the columns of all files; it grows when one changes its name, unit or meaning.
+const FORMAT: u32 = 1;
+
+/// Rows of a row group: some megabytes before compression.
+pub(crate) const GROUP_ROWS: usize = 1 << 16;
+
+/// What the values of a column are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Text that few rows have for themselves.
+    Text,
+    /// Text of one row.
+    OwnText,
+    Bool,
+    U32,
+    I64,
+    F32,
+    F64,
+}
+
+/// A column.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Column {
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) kind: Kind,
+    /// Empty: none.
+    pub(crate) unit: Cow<'static, str>,
+    pub(crate) description: Cow<'static, str>,
+    /// Has a value in each row.
+    pub(crate) required: bool,
+}
+
+impl Column {
+    /// With a value in each row.
+    pub(crate) const fn needed(
+        name: &'static str,
+        kind: Kind,
+        unit: &'static str,
+        description: &'static str,
+    ) -> Self {
+        Self::new(name, kind, [unit, description], true)
+    }
+
+    /// Null where there is no value.
+    pub(crate) const fn optional(
+        name: &'static str,
+        kind: Kind,
+        unit: &'static str,
+        description: &'static str,
+    ) -> Self {
+        Self::new(name, kind, [unit, description], false)
+    }
+
+    const fn new(
+        name: &'static str,
+        kind: Kind,
+        [unit, description]: [&'static str; 2],
+        required: bool,
+    ) -> Self {
+        let (name, unit) = (Cow::Borrowed(name), Cow::Borrowed(unit));
+        Self { name, kind, unit, description: Cow::Borrowed(description), required }
+    }
+}
+
+/// A value of a row.
+#[derive(Clone, Debug)]
+pub(crate) enum Cell {
+    Null,
+    Text(ByteArray),
+    Bool(bool),
+    U32(u32),
+    I64(i64),
+    F32(f32),
+    F64(f64),
+}
+
+impl Cell {
+    pub(crate) fn text(text: &str) -> Self {
+        Self::Text(text.into())
+    }
+}
+
+/// Null stands for a value that is absent or not a number.
+impl From<Option<f64>> for Cell {
+    fn from(value: Option<f64>) -> Self {
+        value.filter(|value| !value.is_nan()).map_or(Self::Null, Self::F64)
+    }
+}
+
+impl From<Option<u64>> for Cell {
+    fn from(value: Option<u64>) -> Self {
+        value.map_or(Self::Null, |value| Self::I64(value as i64))
+    }
+}
+
+#[derive(Debug)]
+enum Values {
+    Text(Vec<ByteArray>),
+    Bool(Vec<bool>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+}
+
+impl Values {
+    fn new(kind: Kind) -> Self {
+        match kind {
+            Kind::Text | Kind::OwnText => Self::Text(Vec::new()),
+            Kind::Bool => Self::Bool(Vec::new()),
+            Kind::U32 => Self::I32(Vec::new()),
+            Kind::I64 => Self::I64(Vec::new()),
+            Kind::F32 => Self::F32(Vec::new()),
+            Kind::F64 => Self::F64(Vec::new()),
+        }
+    }
+
+    /// Takes a value of the column's kind; whether it is one.
+    fn push(&mut self, cell: Cell) -> bool {
+        match (self, cell) {
+            (Self::Text(values), Cell::Text(value)) => values.push(value),
+            (Self::Bool(values), Cell::Bool(value)) => values.push(value),
+            (Self::I32(values), Cell::U32(value)) => values.push(value as i32),
+            (Self::I64(values), Cell::I64(value)) => values.push(value),
+            (Self::F32(values), Cell::F32(value)) => values.push(value),
+            (Self::F64(values), Cell::F64(value)) => values.push(value),
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// Writes rows.
+pub(crate) struct Rows<W: Write + Send> {
+    writer: SerializedFileWriter<W>,
+    /// Values, and for optional columns 1 for each row that has one and 0 for null.
+    columns: Vec<(Values, Option<Vec<i16>>)>,
+    waiting: usize,
+}
+
+impl<W: Write + Send> Rows<W> {
+    /// Begins a file of these columns.
+    ///
+    /// # Errors
+    /// When `out` refuses.
+    pub(crate) fn new(out: W, name: &str, columns: &[Column]) -> io::Result<Self> {
+        let start = || {
+            let schema = Arc::new(schema(name, columns)?);
+            SerializedFileWriter::new(out, schema, Arc::new(properties(columns)))
+        };
+        let content = |column: &Column| (Values::new(column.kind), (!column.required).then(Vec::new));
+        let columns = columns.iter().map(content).collect();
+        Ok(Self { writer: start().map_err(into_io)?, columns, waiting: 0 })
+    }
+
+    /// Takes a row: a cell for each column.
+    ///
+    /// # Errors
+    /// When a cell does not fit its column, or the file refuses.
+    pub(crate) fn push(&mut self, cells: impl IntoIterator<Item = Cell>) -> io::Result<()> {
+        let mut cells = cells.into_iter();
+        for (at, (values, defined)) in self.columns.iter_mut().enumerate() {
+            let cell = cells.next().unwrap_or(Cell::Null);
+            let is_null = matches!(cell, Cell::Null);
+            let fits = match defined {
+                Some(defined) => {
+                    defined.push(i16::from(!is_null));
+                    is_null || values.push(cell)
+                }
+                None => values.push(cell),
+            };
+            if !fits {
+                return Err(io::Error::other(format!("a value does not fit column {at}")));
+            }
+        }
+        self.waiting += 1;
+        if self.waiting == GROUP_ROWS { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes what is left and ends the file.
+    ///
+    /// # Errors
+    /// When the file refuses.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.flush()?;
+        self.writer.close().map_err(into_io)?;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let waiting = std::mem::take(&mut self.waiting);
+        if waiting == 0 {
+            return Ok(());
+        }
+        let mut group = self.writer.next_row_group().map_err(into_io)?;
+        for (values, defined) in &mut self.columns {
+            let defined = defined.as_mut();
+            match values {
+                Values::Text(values) => write_column::<ByteArrayType, W>(&mut group, values, defined),
+                Values::Bool(values) => write_column::<BoolType, W>(&mut group, values, defined),
+                Values::I32(values) => write_column::<Int32Type, W>(&mut group, values, defined),
+                Values::I64(values) => write_column::<Int64Type, W>(&mut group, values, defined),
+                Values::F32(values) => write_column::<FloatType, W>(&mut group, values, defined),
+                Values::F64(values) => write_column::<DoubleType, W>(&mut group, values, defined),
+            }
+            .map_err(into_io)?;
+        }
+        group.close().map_err(into_io)?;
+        Ok(())
+    }
+}
+
+/// Writes the next column of the row group and empties it.
+fn write_column<T: DataType, W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: &mut Vec<T::T>,
+    defined: Option<&mut Vec<i16>>,
+) -> Result<(), ParquetError> {
+    let column = group.next_column()?;
+    let mut column =
+        column.ok_or_else(|| ParquetError::General("more columns than the schema has".to_owned()))?;
+    column.typed::<T>().write_batch(values, defined.as_ref().map(|defined| defined.as_slice()), None)?;
+    column.close()?;
+    values.clear();
+    if let Some(defined) = defined {
+        defined.clear();
+    }
+    Ok(())
+}
+
+fn schema(name: &str, columns: &[Column]) -> Result<Type, ParquetError> {
+    let field = |column: &Column| {
+        let (physical, converted, logical) = match column.kind {
+            Kind::Text | Kind::OwnText => {
+                (Physical::BYTE_ARRAY, ConvertedType::UTF8, Some(LogicalType::String))
+            }
+            Kind::Bool => (Physical::BOOLEAN, ConvertedType::NONE, None),
+            Kind::U32 => (Physical::INT32, ConvertedType::UINT_32, Some(LogicalType::integer(32, false))),
+            Kind::I64 => (Physical::INT64, ConvertedType::NONE, None),
+            Kind::F32 => (Physical::FLOAT, ConvertedType::NONE, None),
+            Kind::F64 => (Physical::DOUBLE, ConvertedType::NONE, None),
+        };
+        let repetition = if column.required { Repetition::REQUIRED } else { Repetition::OPTIONAL };
+        let field = Type::primitive_type_builder(&column.name, physical).with_repetition(repetition);
+        field.with_converted_type(converted).with_logical_type(logical).build().map(Arc::new)
+    };
+    let fields = columns.iter().map(field).collect::<Result<_, _>>()?;
+    Type::group_type_builder(name).with_fields(fields).build()
+}
+
+fn properties(columns: &[Column]) -> WriterProperties {
+    let about = |column: &Column| {
+        [("unit", &column.unit), ("description", &column.description)]
+            .map(|(what, text)| KeyValue::new(format!("{what}:{}", column.name), text.to_string()))
+    };
+    let version = |name: &str, version: String| KeyValue::new(name.to_owned(), version);
+    let all = [version("format", FORMAT.to_string()), version("bandmaster", VERSION.to_owned())];
+    let all = all.into_iter().chain(columns.iter().flat_map(about)).collect();
+    let mut properties = WriterProperties::builder()
+        .set_created_by(format!("bandmaster version {VERSION}"))
+        .set_compression(Compression::SNAPPY)
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_key_value_metadata(Some(all));
+    for column in columns.iter().filter(|column| matches!(column.kind, Kind::OwnText | Kind::F32 | Kind::F64))
+    {
+        let path = ColumnPath::from(vec![column.name.to_string()]);
+        properties = properties.set_column_dictionary_enabled(path, false);
+    }
+    properties.build()
+}
+
+fn into_io(error: ParquetError) -> io::Error {
+    match error {
+        ParquetError::External(error) => match error.downcast::<io::Error>() {
+            Ok(error) => *error,
+            Err(error) => io::Error::other(error),
+        },
+        error => io::Error::other(error),
+    }
+}

@@ -1,0 +1,171 @@
+//! Rows of flows beside the metrics that sum them up, and completion times beside those of an empty network.
+
+use std::cell::RefCell;
+
+use bandmaster_core::report::RunRecord;
+use bandmaster_core::report::flow::FlowRecord;
+use bandmaster_core::scenario::{Options, parse};
+use bandmaster_core::time::{Span, Time};
+use bandmaster_sim::{RunOptions, run};
+
+/// A dumbbell of 100 Mbit/s links into one of 10 Mbit/s, with `flows`.
+fn outcome(keys: &str, flows: &str) -> (RunRecord, Vec<FlowRecord>) {
+    let text = format!(
+        r#"version = 1
+        name = "rows"
+        [run]
+        duration = "4s"
+        [network]
+        builder = "dumbbell"
+        left = 3
+        right = 3
+        access = {{ rate = "100mbit", delay = "1ms", queue = "30pkt" }}
+        bottleneck = {{ rate = "10mbit", delay = "5ms", queue = "10pkt" }}
+        {keys}
+        {flows}"#
+    );
+    let study = parse("x.toml", &text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let rows = RefCell::new(Vec::new());
+    let take = |row| rows.borrow_mut().push(row);
+    let mut options = RunOptions { flows: Some(&take), ..RunOptions::default() };
+    let scenario = &study.cases[0].scenario;
+    let record = run(scenario, 0, 0, &mut options).unwrap_or_else(|e| panic!("{e}"));
+    let without = run(scenario, 0, 0, &mut RunOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(format!("{record:?}"), format!("{without:?}"), "rows change nothing");
+    (record, rows.into_inner())
+}
+
+/// What rows add up to is what the summary says.
+fn assert_sums(record: &RunRecord, rows: &[FlowRecord]) {
+    let metric = |name: &str| record.metric(name).unwrap_or_else(|| panic!("no {name}"));
+    let times: Vec<f64> = rows.iter().filter_map(|row| Some(row.fct()?.as_secs_f64())).collect();
+    assert_eq!(times.len() as f64, metric("completed"));
+    let mean = times.iter().sum::<f64>() / times.len() as f64;
+    assert!(times.is_empty() || (mean / metric("fct_mean") - 1.0).abs() < 1e-9, "{mean}");
+    let sum = |of: &dyn Fn(&FlowRecord) -> u64| rows.iter().map(of).sum::<u64>() as f64;
+    assert_eq!(sum(&|row| row.drops), metric("drops"));
+    assert_eq!(sum(&|row| row.retransmits.unwrap_or(0)), metric("retransmits"));
+    assert_eq!(sum(&|row| row.timeouts.unwrap_or(0)), metric("rtos"));
+    assert!(metric("drops") > 0.0 && metric("retransmits") > 0.0, "the queue overflows");
+    for row in rows {
+        assert!(row.slowdown().is_none_or(|slowdown| slowdown >= 1.0), "{row:?}");
+        assert!(row.size.is_none_or(|size| row.bytes <= size), "{row:?}");
+        assert_eq!(row.size.is_some() && row.end.is_some(), row.size == Some(row.bytes), "{row:?}");
+    }
+}
+
+const SIZED: &str = r#"
+    [[flows]]
+    name = "sized"
+    from = "left"
+    to = "right"
+    size = "300kB"
+    count = 4
+    start = "uniform(0s, 2s)"
+    [[flows]]
+    name = "endless"
+    from = "left.0"
+    to = "right.0"
+    [[flows]]
+    name = "stopped"
+    from = "left.1"
+    to = "right.1"
+    stop = "1s"
+    [[flows]]
+    name = "calls"
+    transport = "udp"
+    from = "left.2"
+    to = "right.2"
+    rate = "1mbit"
+    packet = "1000B"
+    stop = "3s"
+"#;
+
+#[test]
+fn rows_of_flows_add_up() {
+    let (record, rows) = outcome("", SIZED);
+    assert_sums(&record, &rows);
+    assert_eq!(rows.len(), 12 + 3);
+    let (sized, others) = rows.split_at(12);
+    assert!(sized.iter().all(|row| row.size == Some(300_000)), "{sized:?}");
+    assert!(sized.iter().any(|row| row.end.is_none()), "some are unfinished: {sized:?}");
+    let [endless, stopped, calls] = others else { panic!("{others:?}") };
+    assert_eq!((endless.end, endless.size, endless.ideal, endless.fct()), (None, None, None, None));
+    assert!(stopped.end > Some(Time::from_nanos(1_000_000_000)) && stopped.fct().is_none(), "{stopped:?}");
+    assert_eq!((calls.end, calls.packets), (Some(Time::from_nanos(3_000_000_000)), None));
+    // 972 bytes of payload each 8 ms, the first after 8 ms; it stops before the 375th.
+    assert_eq!(calls.bytes, (374 - calls.drops) * 972, "{calls:?}");
+}
+
+#[test]
+fn rows_of_messages_add_up() {
+    let flows = |keys: &str| {
+        format!(
+            "[[flows]]\nname = \"m\"\nfrom = \"left\"\nto = \"right.0\"\nsize = \"99912B\"\nrounds = 5\n{keys}"
+        )
+    };
+    for (keys, rounds) in [("", 5.0), ("persistent = true", 5.0), ("subflows = 2", 5.0)] {
+        let (record, rows) = outcome("", &flows(keys));
+        assert_eq!((record.metric("rounds"), rows.len()), (Some(rounds), 15), "{keys}");
+        if !keys.starts_with("persistent") {
+            // What comes after the last byte of a message is of no row where a new connection takes its number.
+            assert!(rows.iter().all(|row| row.bytes == 99_912 && row.end.is_some()), "{rows:?}");
+            assert_eq!(rows.iter().any(|row| row.ideal.is_some()), keys.is_empty());
+            continue;
+        }
+        assert_sums(&record, &rows);
+        let handshake = |row: &FlowRecord| row.ideal.map(Span::as_nanos);
+        let (first, second) = (handshake(&rows[0]), handshake(&rows[14]));
+        assert!(
+            first > second && second > Some(80_000_000),
+            "a handshake in the first only: {first:?}, {second:?}"
+        );
+    }
+}
+
+#[test]
+fn rows_of_an_exchange_add_up() {
+    let exchange = |keys: &str| {
+        format!(
+            "[[flows]]\nname = \"x\"\nfrom = \"left\"\nto = \"left\"\npairing = \"exchange\"\nsizes = [\"144800B\"]\n\
+             rounds = 4\n{keys}"
+        )
+    };
+    for keys in ["", "persistent = true", "schedule = \"window\"\noutstanding = 2"] {
+        let (record, rows) = outcome("", &exchange(keys));
+        assert_eq!((record.metric("completed"), rows.len()), (Some(24.0), 24), "{keys}");
+        let hosts = |row: &FlowRecord| (row.plan.src, row.plan.dst);
+        let mut pairs: Vec<_> = rows.iter().map(hosts).collect();
+        pairs.sort_unstable();
+        pairs.dedup();
+        assert_eq!(pairs.len(), 6, "{keys}: each to each");
+        let times = rows.iter().filter_map(FlowRecord::fct).map(Span::as_secs_f64);
+        let mean = times.sum::<f64>() / 24.0;
+        assert!((mean / record.metric("fct_mean").unwrap_or(0.0) - 1.0).abs() < 1e-9, "{keys}: {mean}");
+        assert!(rows.iter().all(|row| row.slowdown().is_some_and(|slowdown| slowdown >= 1.0)), "{rows:?}");
+    }
+}
+
+/// Alone, with a window for all, a flow takes the ideal time and, over the slowest link, that of the bare acknowledgement that
+/// ends the handshake: 66 bytes, 52.8 us.
+#[test]
+fn a_flow_alone_takes_the_ideal_time() {
+    let alone = |size: &str, window: &str| {
+        let flow = format!(
+            "[[flows]]\nname = \"f\"\nfrom = \"left.0\"\nto = \"right.0\"\nsize = \"{size}\"\n\
+             tcp.initial-window = \"{window}\"\n"
+        );
+        let (_, rows) = outcome("host-delay = 0.0", &flow);
+        assert_eq!(rows.len(), 1);
+        (rows[0].fct().expect("complete").as_nanos(), rows[0].ideal.expect("one path").as_nanos())
+    };
+    for (size, window) in [("1B", "10pkt"), ("1448B", "10pkt"), ("1449B", "10pkt"), ("10kB", "10pkt")] {
+        let (fct, ideal) = alone(size, window);
+        assert!((ideal..ideal + 52_810).contains(&fct), "{size}: {fct} of {ideal} ns");
+    }
+    // By hand: three times 7 ms; a SYN of 74 bytes there and back: 2 x (59.2 + 2 x 5.92) us; data of 67 bytes: 53.6 + 2 x 5.36 us.
+    let (_, ideal) = alone("1B", "10pkt");
+    assert!(ideal.abs_diff(21_206_400) < 40, "{ideal} ns");
+    let (fct, ideal) = alone("100kB", "2pkt");
+    assert!(fct as f64 > 1.3 * ideal as f64, "slow start is not in the ideal: {fct} of {ideal} ns");
+}
