@@ -3,6 +3,7 @@
 pub mod gauges;
 pub mod meters;
 pub mod record;
+pub mod rtt;
 pub mod sojourn;
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,6 +1,6 @@
 //! What a trial needs of memory: an upper bound that is known before it runs.
 
-use crate::scenario::{FlowGroup, Pairing, Scenario, Transport};
+use crate::scenario::{FlowGroup, FlowRows, Pairing, Scenario, Transport};
 use crate::topology::{Node, NodeKind};
 use crate::workload::SETS;
 
@@ -17,6 +17,8 @@ const NODE: u64 = 1 << 10;
 const LINK: u64 = 5 << 10;
 /// Of a flow: its two ends, its way, its meters.
 const FLOW: u64 = 3 << 10;
+/// Of the round-trip times of a flow.
+const RTT: u64 = 5 << 9;
 /// Of a packet on its way: itself, its place in a ring or queue that doubles, what its sender keeps of it.
 const PACKET: u64 = 400;
 /// Of a sample of a series, which doubles.
@@ -55,6 +57,7 @@ pub fn most(scenario: &Scenario) -> u64 {
         (nodes, NODE),
         (links, LINK),
         (flows, FLOW),
+        (if scenario.measure.flow_table == FlowRows::Rtt { flows } else { 0 }, RTT),
         (packets.min(MOST_PACKETS), PACKET),
         (samples.saturating_mul(entities), SERIES * SAMPLE),
         (ways(scenario, nodes), if counts_paths(scenario) { DISTANCE + PATHS } else { DISTANCE }),

@@ -473,6 +473,7 @@ impl<'a> Lab<'a> {
             retransmits: if is_known { retransmits } else { f64::NAN },
             completions: (0..self.plan.tcp_flows).filter_map(completion).chain(in_rounds).collect(),
             rounds: self.rounds.metrics(std::iter::empty()),
+            rtts: Vec::new(),
             control_bytes: self.post.bytes_sent() + self.probes.bytes,
             refusals: *self.runner.refusals(),
             work: Work { events: self.work, packet_hops: sum(&|c| c.sent) },

@@ -6,6 +6,7 @@ use bandmaster_core::control::SegmentCounts;
 use bandmaster_core::id::{NodeId, PortId};
 use bandmaster_core::losses::Losses;
 use bandmaster_core::measure::meters::Meters;
+use bandmaster_core::measure::rtt::RttSketch;
 use bandmaster_core::measure::sojourn::Sojourns;
 use bandmaster_core::params::Value;
 use bandmaster_core::plan::{self, Links};
@@ -14,7 +15,7 @@ use bandmaster_core::qdisc::{Pool, Site};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::runtime::Runner;
 use bandmaster_core::runtime::inventory::Inventory;
-use bandmaster_core::scenario::Scenario;
+use bandmaster_core::scenario::{FlowRows, Scenario};
 use bandmaster_core::scheme::{Program, Role};
 use bandmaster_core::time::Time;
 use bandmaster_core::topology::{NodeKind, Topology};
@@ -91,6 +92,10 @@ pub(crate) fn build<'a>(
         starts: if exchanges.is_empty() { Vec::new() } else { vec![[0; 2]; tcp_flows] },
         offered: 0,
         windows: Vec::new(),
+        rtts: match scenario.measure.flow_table {
+            FlowRows::Rtt => vec![RttSketch::default(); tcp_flows],
+            FlowRows::None | FlowRows::Counts => Vec::new(),
+        },
         multipath: Vec::new(),
     };
     let distributions = Distributions::new(scenario, tcp_flows, &mut net);
@@ -120,6 +125,7 @@ pub(crate) fn build<'a>(
         meters,
         distributions,
         flow_log,
+        rtts_told: vec![RttSketch::default(); scenario.flows.len()],
         captured_port,
         flows: FlowTable::new(scenario, trial, plans, ways, (profiles, &profile_of)),
     })

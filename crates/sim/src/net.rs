@@ -1,5 +1,6 @@
 //! The packet plane: clock, events, ports, packets, routes.
 
+use bandmaster_core::measure::rtt::RttSketch;
 use bandmaster_core::time::{Span, Time};
 
 use crate::events::{Event, EventQueue};
@@ -26,6 +27,8 @@ pub(crate) struct Net {
     pub(crate) offered: u64,
     /// How many data packets left with each congestion window in segments; empty when nobody asks.
     pub(crate) windows: Vec<u64>,
+    /// Round-trip times that each TCP flow's sender has measured; empty when nobody asks.
+    pub(crate) rtts: Vec<RttSketch>,
     /// What the subflows of each multipath connection share, at both of its ends.
     pub(crate) multipath: Vec<Shared>,
 }
@@ -57,6 +60,14 @@ impl Net {
     pub(crate) fn note_window(&mut self, segments: u64) {
         if let Some(last) = self.windows.len().checked_sub(1) {
             self.windows[(segments as usize).min(last)] += 1;
+        }
+    }
+
+    /// The sender of a flow has measured a round-trip time.
+    #[inline]
+    pub(crate) fn note_rtt(&mut self, flow: u32, time: Span) {
+        if let Some(times) = self.rtts.get_mut(flow as usize) {
+            times.note(time);
         }
     }
 

@@ -9,6 +9,7 @@ mod traffic;
 use bandmaster_core::control::{FlowEnd, Observation};
 use bandmaster_core::id::{FlowId, NodeId};
 use bandmaster_core::measure::meters::Meters;
+use bandmaster_core::measure::rtt::RttSketch;
 use bandmaster_core::memory;
 use bandmaster_core::report::RunRecord;
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
@@ -50,6 +51,8 @@ pub(crate) struct Simulation<'a> {
     pub(crate) meters: Meters,
     pub(crate) distributions: Distributions,
     pub(crate) flow_log: Option<Box<FlowLog>>,
+    /// By flow group: round-trip times of the rows so far.
+    pub(crate) rtts_told: Vec<RttSketch>,
     /// Port that is captured.
     pub(crate) captured_port: Option<u32>,
 }

@@ -169,3 +169,36 @@ fn a_flow_alone_takes_the_ideal_time() {
     let (fct, ideal) = alone("100kB", "2pkt");
     assert!(fct as f64 > 1.3 * ideal as f64, "slow start is not in the ideal: {fct} of {ideal} ns");
 }
+
+/// The metrics of a group are those of its flows together; a row has its own.
+#[test]
+fn round_trip_times_of_rows_and_groups() {
+    let times = |keys: &str| outcome("", &format!("{SIZED}\n[measure]\n{keys}"));
+    let (record, rows) = times("flow-table = \"rtt\"");
+    let metric = |name: &str| record.metric(name).unwrap_or_else(|| panic!("no {name}"));
+    let sized: Vec<_> = rows[..12].iter().filter_map(|row| row.rtt).collect();
+    let count: u64 = sized.iter().map(|rtt| rtt.count).sum();
+    let sum: f64 = sized.iter().map(|rtt| rtt.count as f64 * rtt.mean.as_secs_f64() * 1e3).sum();
+    assert!((sum / count as f64 / metric("sized.rtt_mean") - 1.0).abs() < 1e-6);
+    let least = sized.iter().map(|rtt| rtt.min).min().expect("rows");
+    assert_eq!(least.as_secs_f64() * 1e3, metric("sized.rtt_min"));
+    // 7 ms there and back; ten packets wait for 1.2 ms each, and one is on its way; an acknowledgement may wait for 40 ms.
+    for (name, most) in [("rtt_min", 16.0), ("rtt_p50", 35.0), ("rtt_p95", 75.0)] {
+        assert!((14.0..most).contains(&metric(name)), "{name}: {}", metric(name));
+    }
+    assert!(metric("rtt_p50") <= metric("rtt_p95") && metric("sized.rtt_p50") <= metric("sized.rtt_p99"));
+    for rtt in &sized {
+        assert!(
+            rtt.min <= rtt.p50 && rtt.p50 <= rtt.p95 && rtt.p95 <= rtt.p99 && rtt.error == 1.0 / 128.0,
+            "{rtt:?}"
+        );
+    }
+    assert!(rows[14].rtt.is_none(), "UDP has none");
+    let (without, bare) = times("");
+    assert!(bare.iter().all(|row| row.rtt.is_none()) && without.metric("rtt_p50").is_none());
+    let of_others = |record: &RunRecord| -> Vec<(String, String)> {
+        let others = record.metrics.iter().filter(|(name, _)| !name.contains("rtt_"));
+        others.map(|(name, value)| (name.clone(), value.to_string())).collect()
+    };
+    assert_eq!(of_others(&record), of_others(&without), "measuring changes nothing");
+}

@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use bandmaster_core::id::NodeId;
+use bandmaster_core::measure::rtt::RttSummary;
 use bandmaster_core::report::flow::FlowRecord;
-use bandmaster_core::scenario::{FlowTable, Scenario, Study, Transport};
+use bandmaster_core::scenario::{FlowRows, Scenario, Study, Transport};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::workload::{SERVER_PORT, client_port};
 
@@ -76,6 +77,18 @@ const COLUMNS: &[Column] = &[
     Column::needed("drops", Kind::I64, "pkt", "Packets of its sender that queues dropped"),
     Column::optional("retransmits", Kind::I64, "pkt", "Segments sent again; null: UDP"),
     Column::optional("rtos", Kind::I64, "", "Retransmission timeouts; null: UDP"),
+    Column::optional(
+        "rtt_samples",
+        Kind::I64,
+        "",
+        "Round-trip times that its sender measured; null, as the following, without `flow-table = \"rtt\"` and without any",
+    ),
+    Column::optional("rtt_min_ms", Kind::F64, "ms", "Least of them"),
+    Column::optional("rtt_mean_ms", Kind::F64, "ms", "Their mean"),
+    Column::optional("rtt_p50_ms", Kind::F64, "ms", "Their median, within `rtt_error`"),
+    Column::optional("rtt_p95_ms", Kind::F64, "ms", "Their 95th percentile, within `rtt_error`"),
+    Column::optional("rtt_p99_ms", Kind::F64, "ms", "Their 99th percentile, within `rtt_error`"),
+    Column::optional("rtt_error", Kind::F64, "", "Share by which the percentiles are off at most"),
 ];
 
 /// Keeps the rows of trials that run.
@@ -105,7 +118,7 @@ impl FlowSpill {
         studies: impl IntoIterator<Item = &'a Study>,
     ) -> Result<Option<Self>, ReportError> {
         let mut cases = studies.into_iter().flat_map(|study| &study.cases);
-        if cases.all(|case| case.scenario.measure.flow_table == FlowTable::None) {
+        if cases.all(|case| case.scenario.measure.flow_table == FlowRows::None) {
             return Ok(None);
         }
         let path = folder.path().join(".flows.part");
@@ -235,6 +248,8 @@ impl<'a> Names<'a> {
             io::Result::Ok(Cell::text(&format!("{a}.{b}.{c}.{d}")))
         };
         let seconds = Span::as_secs_f64;
+        let rtt = row.rtt.as_ref();
+        let millis = |of: fn(&RttSummary) -> Span| Cell::from(rtt.map(|rtt| of(rtt).as_secs_f64() * 1e3));
         let is_tcp = matches!(group.transport, Transport::Tcp { .. });
         Ok([
             Cell::text(&plan.name(groups)),
@@ -260,6 +275,13 @@ impl<'a> Names<'a> {
             Cell::I64(row.drops as i64),
             row.retransmits.into(),
             row.timeouts.into(),
+            rtt.map(|rtt| rtt.count).into(),
+            millis(|rtt| rtt.min),
+            millis(|rtt| rtt.mean),
+            millis(|rtt| rtt.p50),
+            millis(|rtt| rtt.p95),
+            millis(|rtt| rtt.p99),
+            rtt.map(|rtt| rtt.error).into(),
         ])
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bandmaster_core::report::Series;
 use bandmaster_core::scenario::{
-    Against, Case, Claim, ClaimAt, ControlPlane, Faults, Figure, FigureContent, FlowTable, Measure,
+    Against, Case, Claim, ClaimAt, ControlPlane, Faults, Figure, FigureContent, FlowRows, Measure,
     RecordDetail, ReferenceCurve, Relation, RunPlan, Scenario,
 };
 use bandmaster_core::time::Span;
@@ -182,7 +182,7 @@ fn scenario() -> Scenario {
             tracking: None,
             distributions: false,
             arrivals: false,
-            flow_table: FlowTable::None,
+            flow_table: FlowRows::None,
         },
     }
 }

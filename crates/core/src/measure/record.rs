@@ -1,12 +1,13 @@
 //! Writes the record of a trial: the same columns in the same order from every runtime.
 
 use super::gauges::GaugeMeter;
+use super::rtt::{RttSketch, RttSummary};
 use super::{Meter, sojourn};
 use crate::report::metric::{self, Place};
 use crate::report::quantile::percentile;
 use crate::report::{Distribution, RunRecord, Work};
 use crate::runtime::Refusals;
-use crate::scenario::Scenario;
+use crate::scenario::{FlowRows, Scenario};
 use crate::time::{Span, Time};
 
 /// Metrics of incast rounds, in the order of [`Tallies::rounds`].
@@ -31,6 +32,8 @@ pub struct Tallies {
     pub rounds: [f64; 4],
     /// Bytes of IP of messages and probes.
     pub control_bytes: u64,
+    /// Round-trip times by flow group, where the scenario asks for them and the runtime can tell.
+    pub rtts: Vec<RttSketch>,
     /// What hosts have refused.
     pub refusals: Refusals,
     /// Work done.
@@ -83,6 +86,25 @@ pub fn record(
     ROUNDS.into_iter().zip(tallies.rounds).for_each(|(name, value)| push(name, value));
     push("control_rate", tallies.control_bytes as f64 * 8.0 / 1e3 / scenario.run.duration.as_secs_f64());
     push("refusals", tallies.refusals.total() as f64);
+    if scenario.measure.flow_table == FlowRows::Rtt {
+        let mut all = RttSketch::default();
+        let groups = || scenario.flows.iter().zip(&tallies.rtts);
+        groups().filter(|(group, _)| group.measured).for_each(|(_, own)| all.merge(own));
+        let of_groups = groups().map(|(group, own)| (format!("{}.", group.name), own));
+        for (prefix, times) in std::iter::once((String::new(), &all)).chain(of_groups) {
+            let millis = |of: &dyn Fn(&RttSummary) -> Span| {
+                times.summary().map_or(f64::NAN, |summary| of(&summary).as_secs_f64() * 1e3)
+            };
+            let values = [
+                ("rtt_min", millis(&|of| of.min)),
+                ("rtt_mean", millis(&|of| of.mean)),
+                ("rtt_p50", millis(&|of| of.p50)),
+                ("rtt_p95", millis(&|of| of.p95)),
+                ("rtt_p99", millis(&|of| of.p99)),
+            ];
+            values.into_iter().for_each(|(name, value)| push(&format!("{prefix}{name}"), value));
+        }
+    }
     metrics.extend(of_gauges);
     let known = |name: &str| metric::summarised(name).is_some() || metric::of_gauge(name).is_some();
     debug_assert!(metrics.iter().all(|(name, _)| known(name)), "not in the registry: {metrics:?}");

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::measure::rtt::RttSummary;
 use crate::scenario::FlowGroup;
 use crate::time::{Span, Time};
 use crate::workload::FlowPlan;
@@ -29,6 +30,8 @@ pub struct FlowRecord {
     pub retransmits: Option<u64>,
     /// Retransmission timeouts; none for UDP.
     pub timeouts: Option<u64>,
+    /// Round-trip times that its sender measured, where the scenario asks for them.
+    pub rtt: Option<RttSummary>,
 }
 
 impl FlowRecord {

@@ -2,7 +2,9 @@
 //!
 //! Scenario files, reports, `list` and the reference tables take all of that from here.
 
-use Place::{Arrivals, Distribution, FlowSeries, Gauge, Group, Series, Shown, Spread, Summary, Tracking};
+use Place::{
+    Arrivals, Distribution, FlowSeries, Gauge, Group, RoundTrips, Series, Shown, Spread, Summary, Tracking,
+};
 use Unit::{Count, In, Index, Named, OfGauge};
 
 /// A number that results give.
@@ -50,6 +52,8 @@ pub enum Place {
     Spread,
     /// The same, of runs with `measure.arrivals`.
     Arrivals,
+    /// The same, of runs with `measure.flow-table = "rtt"`, and of each flow group as `group.metric`.
+    RoundTrips,
     /// The same, of runs with `[measure.tracking]`: how well an estimate of the free bandwidth tracks it. A step is a
     /// change of the free bandwidth after the warm-up; it lasts until the next, or the end of the run.
     Tracking,
@@ -102,7 +106,7 @@ impl Metric {
 }
 
 /// Where the summary of any run may have metrics by their bare names.
-pub const SUMMARY: &[Place] = &[Summary, Arrivals, Group, Spread];
+pub const SUMMARY: &[Place] = &[Summary, Arrivals, Group, Spread, RoundTrips];
 
 /// Where series have metrics, in the order of the columns of `series.parquet`.
 pub const SERIES: &[Place] = &[Series, FlowSeries, Shown];
@@ -135,7 +139,7 @@ pub fn summarised(name: &str) -> Option<(Option<&str>, &'static Metric)> {
         Some((window, metric)) => (Some(window), metric),
         None => (None, name),
     };
-    let places = [Summary, Arrivals, Group, Spread, Tracking];
+    let places = [Summary, Arrivals, Group, Spread, RoundTrips, Tracking];
     find_at(&places, metric).map(|metric| (window, metric))
 }
 
@@ -352,6 +356,16 @@ metrics! {
     }
     [Series] {
         "flows", Count, 1, "flows", "Flows": "Measured flows that existed through the interval";
+    }
+    [RoundTrips] {
+        "rtt_min", In("ms"), 3, "RTT min", "Least round-trip time":
+            "Least round-trip time that senders of the measured flows measured, handshakes included, whole run; as `NAME.rtt_min` of \
+             flow group NAME";
+        "rtt_mean", In("ms"), 3, "RTT mean", "Mean round-trip time": "As rtt_min, the mean";
+        "rtt_p50", In("ms"), 3, "RTT median", "Median round-trip time":
+            "As rtt_min, the median, within 0.8 % (docs/data.md)";
+        "rtt_p95", In("ms"), 3, "RTT p95", "Round-trip time, 95th percentile": "As rtt_p50, 95th percentile";
+        "rtt_p99", In("ms"), 3, "RTT p99", "Round-trip time, 99th percentile": "As rtt_p50, 99th percentile";
     }
     [Arrivals, Series] {
         "arrivals", In("Mbit/s"), 3, "arrivals", "Arrivals at receivers":

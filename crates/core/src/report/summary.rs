@@ -186,7 +186,7 @@ fn as_map<S: Serializer, V: Serialize>(pairs: &[(String, V)], serializer: S) -> 
 pub(super) mod tests {
     use super::*;
     use crate::report::Work;
-    use crate::scenario::{ControlPlane, Faults, FlowTable, Measure, RecordDetail, RunPlan, Scenario};
+    use crate::scenario::{ControlPlane, Faults, FlowRows, Measure, RecordDetail, RunPlan, Scenario};
     use crate::time::Span;
     use crate::topology::Topology;
     use crate::units::Bytes;
@@ -222,7 +222,7 @@ pub(super) mod tests {
                 tracking: None,
                 distributions: false,
                 arrivals: false,
-                flow_table: FlowTable::None,
+                flow_table: FlowRows::None,
             },
         };
         let points = points.iter().map(|(sweep, value)| ((*sweep).to_owned(), (*value).to_owned())).collect();

@@ -129,11 +129,13 @@ choice! {
     /// Detail of the rows of `flows.parquet`.
     #[derive(serde::Serialize)]
     #[serde(rename_all = "lowercase")]
-    pub enum FlowTable {
+    pub enum FlowRows {
         /// No rows.
         None = "none",
         /// A row for each flow.
         Counts = "counts",
+        /// The same, with round-trip times; and metrics of them.
+        Rtt = "rtt",
     }
 
     /// What the start of flows is drawn for.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::choices::{FigureKind, RecordDetail};
+use super::choices::{FigureKind, FlowRows, RecordDetail};
 use super::keys;
 use super::model::{
     Against, Claim, ClaimAt, Figure, FigureContent, FlowGroup, PaperValue, ReferenceCurve, Relation, Scenario,
@@ -156,7 +156,16 @@ impl<'a> Scope<'a> {
             reader.fail_key_with(section, key, message, "write `arrivals = true` in [measure]");
             return false;
         }
+        let (of, own) = name.split_once('.').map_or((None, name), |(of, own)| (Some(of), own));
+        let of_rtts = metric::find_at(&[Place::RoundTrips], own).is_some()
+            && of.is_none_or(|of| base.flows.iter().any(|group| group.name == of));
+        if of_rtts && base.measure.flow_table != FlowRows::Rtt {
+            let message = format!("\"{name}\" is not measured");
+            reader.fail_key_with(section, key, message, "write `flow-table = \"rtt\"` in [measure]");
+            return false;
+        }
         let sound = known(name)
+            || of_rtts
             || of_tracking
             || sums_up.is_some()
             || name.split_once('.').is_some_and(|(of, metric)| {
@@ -164,7 +173,8 @@ impl<'a> Scope<'a> {
                     || known(metric) && base.measure.windows.iter().any(|w| w.name == of)
             });
         if !sound {
-            let mut names: Vec<String> = metric::at(&of_runs).map(|metric| metric.name.to_owned()).collect();
+            let places = [&of_runs[..], &[Place::RoundTrips]].concat();
+            let mut names: Vec<String> = metric::at(&places).map(|metric| metric.name.to_owned()).collect();
             if let Some((window, metric)) = name.split_once('.') {
                 if known(metric) {
                     let windows: Vec<&str> = base.measure.windows.iter().map(|w| w.name.as_str()).collect();

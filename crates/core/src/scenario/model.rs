@@ -1,7 +1,7 @@
 //! The valid, complete description of an experiment.
 
 use super::choices::{
-    FlightSize, FlowTable, LossDetection, MarkReduction, Pairing, ReceiveWindow, RecordDetail, Recovery,
+    FlightSize, FlowRows, LossDetection, MarkReduction, Pairing, ReceiveWindow, RecordDetail, Recovery,
     RtoFloor, RttSamples, Scheduler,
 };
 use super::listed::FlowList;
@@ -107,7 +107,7 @@ pub struct Measure {
     /// Whether what comes to receivers is measured beside goodput.
     pub arrivals: bool,
     /// Detail of the rows of `flows.parquet`.
-    pub flow_table: FlowTable,
+    pub flow_table: FlowRows,
 }
 
 /// An estimate of the free bandwidth beside the truth.

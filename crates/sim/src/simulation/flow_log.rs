@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use bandmaster_core::measure::rtt::RttSketch;
 use bandmaster_core::report::flow::{FlowRecord, IdealFrames, IdealPort, ideal};
-use bandmaster_core::scenario::{FlowTable, Scenario};
+use bandmaster_core::scenario::{FlowRows, Scenario};
 use bandmaster_core::time::{Span, Time};
 
 use super::{Simulation, transfer_size};
@@ -29,7 +30,7 @@ impl FlowLog {
         flows: usize,
         net: &mut Net,
     ) -> Option<Box<Self>> {
-        let is_wanted = options.flows.is_some() && scenario.measure.flow_table != FlowTable::None;
+        let is_wanted = options.flows.is_some() && scenario.measure.flow_table != FlowRows::None;
         is_wanted.then(|| {
             net.slab.log_drops(flows);
             Box::default()
@@ -89,6 +90,7 @@ impl Simulation<'_> {
                 drops: self.net.slab.take_logged_drops(flow),
                 retransmits: None,
                 timeouts: None,
+                rtt: None,
             });
         }
         let connection = self.connections.get(i)?;
@@ -128,12 +130,17 @@ impl Simulation<'_> {
         let size = self.exchanges.size(flow).or(drawn).or_else(|| transfer_size(group));
         let target = self.target_of(flow);
         let (mut counters, mut drops) = (SenderCounters::default(), 0);
+        let mut rtts = RttSketch::default();
         for subflow in flow..flow + group.multipath.map_or(1, |multipath| multipath.subflows) {
             if let Some(connection) = self.connections.get(subflow as usize) {
                 counters.add(connection.sender.counters);
             }
             drops += self.net.slab.take_logged_drops(subflow);
+            if let Some(own) = self.net.rtts.get_mut(subflow as usize) {
+                rtts.merge(&std::mem::take(own));
+            }
         }
+        self.rtts_told[plan.group_index()].merge(&rtts);
         let log = self.flow_log.as_mut().filter(|_| target.is_some());
         let before = log.and_then(|log| log.before.insert(flow, counters));
         let opens = before.is_none();
@@ -153,6 +160,7 @@ impl Simulation<'_> {
             drops,
             retransmits: Some((counters.retransmits - before.retransmits).into()),
             timeouts: Some((counters.timeouts - before.timeouts).into()),
+            rtt: rtts.summary(),
         }
     }
 

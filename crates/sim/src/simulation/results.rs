@@ -146,7 +146,12 @@ impl Simulation<'_> {
             })
             .collect();
         completions.extend(self.rounds.completions.iter().chain(&self.exchanges.completions));
+        // Rows have been made of some; the others follow.
+        for (plan, own) in self.flows.plans.iter().zip(&self.net.rtts) {
+            self.rtts_told[plan.group_index()].merge(own);
+        }
         let tallies = Tallies {
+            rtts: std::mem::take(&mut self.rtts_told),
             queue_max: max.and_then(|e| e.watch).map_or(f64::NAN, |w| f64::from(w.max)),
             drops: self.net.ports.iter().map(|p| p.counters().dropped).sum(),
             marks: self.net.ports.iter().map(Port::marked).sum(),

@@ -565,7 +565,7 @@ impl Sender {
 
     /// Takes the acknowledged segments off the queue; returns the round-trip time measured, and whether one of them had been
     /// sent again.
-    fn advance(&mut self, packet: &Packet, profile: &Profile, net: &Net) -> (Option<Span>, bool) {
+    fn advance(&mut self, packet: &Packet, profile: &Profile, net: &mut Net) -> (Option<Span>, bool) {
         let acked = packet.ack - self.board.una;
         // Only the last segment (and a FIN by itself) may be short.
         let segments =
@@ -589,7 +589,7 @@ impl Sender {
         if any_retransmitted {
             return (None, true);
         }
-        self.add_sample(sample, profile);
+        self.add_sample(sample, profile, net);
         (Some(sample), false)
     }
 
@@ -606,18 +606,19 @@ impl Sender {
         sent.drain(..sent.len().min(segments as usize)).next()
     }
 
-    fn take_sample(&mut self, packet: &Packet, profile: &Profile, net: &Net) -> Span {
+    fn take_sample(&mut self, packet: &Packet, profile: &Profile, net: &mut Net) -> Span {
         let sample = if packet.ts_echo != 0 {
             Span::from_micros(u64::from(timestamp(net.now).wrapping_sub(packet.ts_echo)))
         } else {
             net.now.since(self.timed.sent)
         };
-        self.add_sample(sample, profile);
+        self.add_sample(sample, profile, net);
         sample
     }
 
-    fn add_sample(&mut self, sample: Span, profile: &Profile) {
+    fn add_sample(&mut self, sample: Span, profile: &Profile, net: &mut Net) {
         self.rtt.add(sample);
+        net.note_rtt(self.flow, sample);
         if let Some(rack) = self.rack() {
             rack.add_sample(sample);
         }

@@ -4,7 +4,7 @@ use super::{BAND, RATE, SPAN};
 use crate::file::{Selector, Shape, TableDef};
 use crate::params::{Choice, Kind, keys};
 use crate::report::metric::{DISTRIBUTED, DRAWN};
-use crate::scenario::choices::{FigureKind, FlowTable, RecordDetail};
+use crate::scenario::choices::{FigureKind, FlowRows, RecordDetail};
 
 /// `[measure]`.
 pub(in crate::scenario) static MEASURE: TableDef = TableDef {
@@ -29,8 +29,9 @@ pub(in crate::scenario) static MEASURE: TableDef = TableDef {
         "distributions": Kind::Bool, default "false";
         /// Whether what comes to receivers is measured beside goodput, as `arrivals`
         "arrivals": Kind::Bool, default "false";
-        /// Rows of `flows.parquet`: none, or one for each flow
-        "flow-table": FlowTable::KIND, default "counts";
+        /// Rows of `flows.parquet`: none, one for each flow, or the same with round-trip times, which are metrics
+        /// too
+        "flow-table": FlowRows::KIND, default "counts";
     }],
     selector: None,
     nested: &[("windows", Shape::Tables(&WINDOW)), ("tracking", Shape::Table(&TRACKING))],
