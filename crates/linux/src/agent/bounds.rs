@@ -128,9 +128,11 @@ impl Bounds {
             let live: BTreeSet<u64> = connections.iter().map(|connection| connection.cookie).collect();
             self.before.retain(|cookie, _| live.contains(cookie));
             self.windows.retain(|cookie, _| live.contains(cookie));
-            let gone = self.kept.extract_if(.., |cookie| !live.contains(cookie));
-            // The map forgets the eldest by itself.
-            gone.for_each(|cookie| drop(tcp.leave_window(cookie)));
+            for gone in self.kept.difference(&live) {
+                // What cannot be left is forgotten: the map drops the eldest by itself.
+                let _ = tcp.leave_window(*gone);
+            }
+            self.kept.retain(|cookie| live.contains(cookie));
         }
     }
 

@@ -284,6 +284,8 @@ mod tests {
             srtt: None,
             min_rtt: None,
             receiver_rtt: None,
+            last_receiver_rtt: None,
+            least_receiver_rtt: None,
             came_mss: 1448,
             header: 32,
             mss: 1448,
@@ -294,6 +296,7 @@ mod tests {
             pacing_rate: None,
             receive_window: 65_536,
             carries: true,
+            followed: false,
             before: None,
         }
     }

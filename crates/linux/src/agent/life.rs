@@ -115,6 +115,8 @@ impl Agent {
             let now = self.machine.clock.now();
             if let Some(due) = self.machine.wake_at.take_if(|at| *at <= now) {
                 self.look(now)?;
+                // What was measured is of now: a look takes milliseconds.
+                let now = self.machine.clock.now();
                 self.runner.wake(&mut self.machine, 0, due, now);
                 self.machine.apply()?;
             }

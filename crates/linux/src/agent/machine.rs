@@ -313,11 +313,14 @@ impl Machine {
         let live: BTreeSet<u64> =
             connections.iter().filter(|connection| connection.carries).map(|live| live.cookie).collect();
         // Once a flow, it is one as long as it lives.
-        let ended = self.flows.extract_if(.., |(cookie, _), _| !live.contains(cookie));
-        for (_, flow) in ended {
-            self.by_flow.remove(&flow);
-            events.push(Event::Ended(flow));
-        }
+        self.flows.retain(|(cookie, _), flow| {
+            let is_live = live.contains(cookie);
+            if !is_live {
+                self.by_flow.remove(flow);
+                events.push(Event::Ended(*flow));
+            }
+            is_live
+        });
         for connection in &connections {
             events.extend(ENDS.iter().filter_map(|end| self.begin(connection, *end)));
         }

@@ -1,8 +1,8 @@
 //! The running switch: one thread that waits for events of the program in the kernel, and for signals.
 
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 
