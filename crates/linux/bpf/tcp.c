@@ -94,7 +94,8 @@ struct row {
     struct before before; // all zeros: nothing was set
     u32 receiver_rtt;     // us, as a receiver measures it
     u32 came_segment;     // bytes, of those that come
-    u16 header, none[3];  // bytes
+    u16 header, none;     // bytes
+    u32 sender_rtt;       // us, the last measurement
     u32 last_rtt, least_rtt; // us, as `comes` measures them; 0: never
 };
 
@@ -245,6 +246,10 @@ struct inet_connection_sock {
     } icsk_ack;
 } KERNEL;
 
+struct tcp_rack {
+    u32 rtt_us;
+} KERNEL;
+
 struct tcp_sock {
     struct inet_connection_sock inet_conn;
     u16 tcp_header_len;
@@ -252,6 +257,7 @@ struct tcp_sock {
     u64 bytes_acked, bytes_received, bytes_sent, bytes_retrans;
     u32 snd_cwnd, snd_cwnd_clamp;
     u32 srtt_us, tsoffset;
+    struct tcp_rack rack;
     struct minmax rtt_min;
     u32 mss_cache;
     u32 data_segs_out, total_retrans;
@@ -291,6 +297,7 @@ INLINE void fill(struct row *row, const struct tcp_sock *tcp, const struct follo
     row->cap = tcp->snd_cwnd_clamp;
     row->smoothed_rtt = tcp->srtt_us >> 3;
     row->min_rtt = tcp->rtt_min.s[0].v;
+    row->sender_rtt = tcp->rack.rtt_us;
     row->segment = tcp->mss_cache;
     row->data_segments = tcp->data_segs_out;
     row->resent = tcp->total_retrans;

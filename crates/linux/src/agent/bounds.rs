@@ -104,11 +104,18 @@ impl Bounds {
         let mut others = BTreeMap::new();
         for (cookie, mut settings) in pending {
             let Some(before) = self.before.get(&cookie) else { continue };
-            if is_followed(cookie)
-                && let Some(window) = settings.receive_window.take()
-            {
-                tcp.set_window(cookie, window)?;
-                self.kept.insert(cookie);
+            // One that is let go is set once, and then left to the kernel.
+            match settings.receive_window.filter(|_| is_followed(cookie)) {
+                Some(NO_WINDOW) => {
+                    tcp.leave_window(cookie)?;
+                    self.kept.remove(&cookie);
+                }
+                Some(window) => {
+                    settings.receive_window = None;
+                    tcp.set_window(cookie, window)?;
+                    self.kept.insert(cookie);
+                }
+                None => {}
             }
             if settings != Settings::default() {
                 others.insert(cookie, within(settings, before));
@@ -139,9 +146,10 @@ impl Bounds {
     /// Gives all connections back what they had.
     pub(super) fn give_back(&mut self, tcp: &mut HostTcp) -> Result<(), NoProgram> {
         self.pending.clear();
-        std::mem::take(&mut self.kept).iter().try_for_each(|cookie| tcp.leave_window(*cookie))?;
+        let kept = std::mem::take(&mut self.kept);
+        let left = kept.iter().map(|cookie| tcp.leave_window(*cookie)).fold(Ok(()), Result::and);
         let before = std::mem::take(&mut self.before);
-        set(tcp, before.iter().map(|(cookie, before)| (*cookie, back(before))).collect())
+        left.and(set(tcp, before.iter().map(|(cookie, before)| (*cookie, back(before))).collect()))
     }
 }
 

@@ -282,6 +282,7 @@ mod tests {
             cwnd: 10,
             window_cap,
             srtt: None,
+            last_rtt: None,
             min_rtt: None,
             receiver_rtt: None,
             last_receiver_rtt: None,

@@ -256,7 +256,10 @@ impl Machine {
             let place = self.connections.binary_search_by_key(&cookie, |known| known.cookie);
             if connection.carries {
                 match place {
-                    Ok(at) => self.connections[at] = connection.clone(),
+                    Ok(at) => {
+                        let before = self.connections[at].before.take();
+                        self.connections[at] = Connection { before, ..connection.clone() };
+                    }
                     Err(at) => self.connections.insert(at, connection.clone()),
                 }
                 events.extend(ENDS.iter().filter_map(|end| self.begin(&connection, *end)));

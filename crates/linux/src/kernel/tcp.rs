@@ -227,7 +227,7 @@ impl HostTcp {
     /// # Errors
     /// Why the kernel does not do so.
     pub fn record(&mut self, namespace: u64) -> Result<(), NoProgram> {
-        self.recorded.insert(namespace, RECORD, 0).map_err(refused)
+        self.also_do(namespace, RECORD)
     }
 
     /// From now on connections of programs in `group`, which is [attached](Self::attach), that begin in a
@@ -242,7 +242,12 @@ impl HostTcp {
         let comes = program::<CgroupSkb>(&mut self.kernel, COMES)?;
         comes.load().map_err(refused)?;
         comes.attach(folder, CgroupSkbAttachType::Ingress, CgroupAttachMode::Single).map_err(refused)?;
-        self.recorded.insert(namespace, FOLLOW, 0).map_err(refused)
+        self.also_do(namespace, FOLLOW)
+    }
+
+    fn also_do(&mut self, namespace: u64, what: u32) -> Result<(), NoProgram> {
+        let before = self.recorded.get(&namespace, 0).unwrap_or(0);
+        self.recorded.insert(namespace, before | what, 0).map_err(refused)
     }
 
     /// Connections that are [followed](Self::follow) and have become flows since the last time, or, where they carry nothing,

@@ -34,6 +34,8 @@ pub struct Connection {
     pub window_cap: u32,
     /// Smoothed round-trip time; none before the first measurement.
     pub srtt: Option<Span>,
+    /// The last measurement of it.
+    pub last_rtt: Option<Span>,
     /// Least round-trip time; none before the first measurement.
     pub min_rtt: Option<Span>,
     /// Round-trip time as its receiver measures it, from marks or from window to window; none before the first measurement.
@@ -138,6 +140,7 @@ impl Connection {
             cwnd: u32_at(64),
             window_cap: u32_at(68),
             srtt: span(72),
+            last_rtt: span(172),
             min_rtt: span(76),
             mss: u32_at(80),
             data_segments: u32_at(84),
