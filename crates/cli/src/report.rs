@@ -4,7 +4,6 @@
 //! Nothing here looks at a clock or at the machine: the same results give the same bytes.
 
 pub(crate) mod axis;
-pub(crate) mod columns;
 pub(crate) mod figure;
 pub(crate) mod flows;
 pub(crate) mod folder;
@@ -25,9 +24,9 @@ use bandmaster_core::report::claims::{ClaimResult, Status, evaluate};
 use bandmaster_core::report::summary::{Summary, SummaryRow};
 use bandmaster_core::report::{Provenance, RunRecord, Work};
 use bandmaster_core::scenario::{Case, Study, Sweep, Variant};
+use bandmaster_table::{Cell, Column, Kind};
 use serde::Serialize;
 
-use self::columns::{Cell, Column, Kind};
 use self::flows::FlowSpill;
 use self::folder::OutputFolder;
 use self::manifest::Manifest;

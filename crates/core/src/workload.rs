@@ -2,6 +2,7 @@
 
 pub mod rounds;
 
+use core::fmt::Write as _;
 use core::net::Ipv4Addr;
 use std::collections::VecDeque;
 
@@ -58,8 +59,22 @@ impl FlowPlan {
 
     /// `group-of-flows.from.number`, and `#2`, `#3`, ... for restarts.
     pub fn name(&self, groups: &[FlowGroup]) -> String {
-        let first = format!("{}.{}.{}", self.group(groups).name, self.entity(groups), self.member);
-        if self.generation > 1 { format!("{first}#{}", self.generation) } else { first }
+        let mut name = String::new();
+        self.write_name(groups, &mut name);
+        name
+    }
+
+    /// Appends its [name](Self::name).
+    pub fn write_name(&self, groups: &[FlowGroup], name: &mut String) {
+        for part in [&self.group(groups).name, self.entity(groups)] {
+            name.push_str(part);
+            name.push('.');
+        }
+        // A string takes everything.
+        let _ = write!(name, "{}", self.member);
+        if self.generation > 1 {
+            let _ = write!(name, "#{}", self.generation);
+        }
     }
 
     /// Bytes that it sends; none: without end.

@@ -4,9 +4,8 @@
 use std::io::{self, Write};
 
 use bandmaster_core::report::{RunRecord, Series, metric};
-use parquet::data_type::ByteArray;
+use bandmaster_table::{Cell, Column, Kind, Rows};
 
-use super::columns::{Cell, Column, Kind, Rows};
 use super::{StudyResults, distinct, ordered, study_names};
 
 /// Writes the series of all studies, ordered by study, case, trial, entity and time.
@@ -41,8 +40,8 @@ pub(crate) fn write_series<W: Write + Send>(out: W, results: &[StudyResults<'_>]
     rows.finish()
 }
 
-fn push_entity<W: Write + Send>(
-    rows: &mut Rows<W>,
+fn push_entity(
+    rows: &mut Rows<'_>,
     run: &[Cell],
     metrics: &[&'static metric::Metric],
     record: &RunRecord,
@@ -51,7 +50,7 @@ fn push_entity<W: Write + Send>(
     let of = |name: &str| record.series.iter().find(|s| s.entity == entity && s.metric == name);
     let series: Vec<Option<&Series>> = metrics.iter().map(|metric| of(metric.name)).collect();
     let intervals = series.iter().flatten().map(|series| series.values.len()).max().unwrap_or(0);
-    let entity = Cell::Text(ByteArray::from(entity));
+    let entity = Cell::text(entity);
     for interval in 0..intervals {
         let end = (record.sample * (interval as u64 + 1)).as_secs_f64();
         let value = |series: &Option<&Series>| {
@@ -83,7 +82,6 @@ mod tests {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::Field;
 
-    use super::super::columns::GROUP_ROWS;
     use super::*;
     use crate::report::tests::{Scratch, results, study};
 

@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use bandmaster_core::report::metric;
 use bandmaster_core::scenario::{Case, Study};
 use bandmaster_core::units::{Dimension, parse_quantity};
+use bandmaster_table::{Cell, Column, Kind, Rows};
 
-use super::columns::{Cell, Column, Kind, Rows};
 use super::{StudyResults, distinct, ordered, run_cells, run_columns, study_names};
 
 /// What the values of a sweep are.

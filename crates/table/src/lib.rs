@@ -1,13 +1,18 @@
 //! Parquet files of rows: columns that say what they are, row groups of bounded size.
 //!
+//! A crate of its own, because generic code is optimized as the crate that uses it, and `bandmaster` hardly is. So nothing here
+//! is generic that is used for each row.
+//!
 //! The metadata of a file has `format`, the version of its columns, `bandmaster`, that of the program, and for each column
 //! `unit:NAME` and `description:NAME`.
+
+pub mod flows;
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use parquet::basic::{Compression, ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::basic::{Compression, ConvertedType, Encoding, LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{
     BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type,
 };
@@ -17,43 +22,52 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{ColumnPath, Type};
 
-use super::VERSION;
+/// Version of the program: all crates have the same.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Version of the columns of all files; it grows when one changes its name, unit or meaning.
 const FORMAT: u32 = 1;
 
 /// Rows of a row group: some megabytes before compression.
-pub(crate) const GROUP_ROWS: usize = 1 << 16;
+pub const GROUP_ROWS: usize = 1 << 16;
 
 /// What the values of a column are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Text that few rows have for themselves.
     Text,
     /// Text of one row.
     OwnText,
+    /// Yes or no.
     Bool,
+    /// A small number.
     U32,
+    /// A whole number.
     I64,
+    /// A number that needs few digits.
     F32,
+    /// A number.
     F64,
 }
 
 /// A column.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Column {
-    pub(crate) name: Cow<'static, str>,
-    pub(crate) kind: Kind,
+pub struct Column {
+    /// What readers call it.
+    pub name: Cow<'static, str>,
+    /// What its values are.
+    pub kind: Kind,
     /// Empty: none.
-    pub(crate) unit: Cow<'static, str>,
-    pub(crate) description: Cow<'static, str>,
+    pub unit: Cow<'static, str>,
+    /// What it means.
+    pub description: Cow<'static, str>,
     /// Has a value in each row.
-    pub(crate) required: bool,
+    pub required: bool,
 }
 
 impl Column {
     /// With a value in each row.
-    pub(crate) const fn needed(
+    pub const fn needed(
         name: &'static str,
         kind: Kind,
         unit: &'static str,
@@ -63,7 +77,7 @@ impl Column {
     }
 
     /// Null where there is no value.
-    pub(crate) const fn optional(
+    pub const fn optional(
         name: &'static str,
         kind: Kind,
         unit: &'static str,
@@ -85,18 +99,26 @@ impl Column {
 
 /// A value of a row.
 #[derive(Clone, Debug)]
-pub(crate) enum Cell {
+pub enum Cell {
+    /// No value.
     Null,
+    /// Of [`Kind::Text`] and [`Kind::OwnText`]; copies share the text.
     Text(ByteArray),
+    /// Of [`Kind::Bool`].
     Bool(bool),
+    /// Of [`Kind::U32`].
     U32(u32),
+    /// Of [`Kind::I64`].
     I64(i64),
+    /// Of [`Kind::F32`].
     F32(f32),
+    /// Of [`Kind::F64`].
     F64(f64),
 }
 
 impl Cell {
-    pub(crate) fn text(text: &str) -> Self {
+    /// A text.
+    pub fn text(text: &str) -> Self {
         Self::Text(text.into())
     }
 }
@@ -151,20 +173,27 @@ impl Values {
     }
 }
 
+/// What files are written to.
+type Out<'a> = Box<dyn Write + Send + 'a>;
+
 /// Writes rows.
-pub(crate) struct Rows<W: Write + Send> {
-    writer: SerializedFileWriter<W>,
+pub struct Rows<'a> {
+    writer: SerializedFileWriter<Out<'a>>,
     /// Values, and for optional columns 1 for each row that has one and 0 for null.
     columns: Vec<(Values, Option<Vec<i16>>)>,
     waiting: usize,
 }
 
-impl<W: Write + Send> Rows<W> {
+impl<'a> Rows<'a> {
     /// Begins a file of these columns.
     ///
     /// # Errors
     /// When `out` refuses.
-    pub(crate) fn new(out: W, name: &str, columns: &[Column]) -> io::Result<Self> {
+    pub fn new(out: impl Write + Send + 'a, name: &str, columns: &[Column]) -> io::Result<Self> {
+        Self::begin(Box::new(out), name, columns)
+    }
+
+    fn begin(out: Out<'a>, name: &str, columns: &[Column]) -> io::Result<Self> {
         let start = || {
             let schema = Arc::new(schema(name, columns)?);
             SerializedFileWriter::new(out, schema, Arc::new(properties(columns)))
@@ -178,7 +207,7 @@ impl<W: Write + Send> Rows<W> {
     ///
     /// # Errors
     /// When a cell does not fit its column, or the file refuses.
-    pub(crate) fn push(&mut self, cells: impl IntoIterator<Item = Cell>) -> io::Result<()> {
+    pub fn push(&mut self, cells: impl IntoIterator<Item = Cell>) -> io::Result<()> {
         let mut cells = cells.into_iter();
         for (at, (values, defined)) in self.columns.iter_mut().enumerate() {
             let cell = cells.next().unwrap_or(Cell::Null);
@@ -202,7 +231,7 @@ impl<W: Write + Send> Rows<W> {
     ///
     /// # Errors
     /// When the file refuses.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
+    pub fn finish(mut self) -> io::Result<()> {
         self.flush()?;
         self.writer.close().map_err(into_io)?;
         Ok(())
@@ -217,12 +246,12 @@ impl<W: Write + Send> Rows<W> {
         for (values, defined) in &mut self.columns {
             let defined = defined.as_mut();
             match values {
-                Values::Text(values) => write_column::<ByteArrayType, W>(&mut group, values, defined),
-                Values::Bool(values) => write_column::<BoolType, W>(&mut group, values, defined),
-                Values::I32(values) => write_column::<Int32Type, W>(&mut group, values, defined),
-                Values::I64(values) => write_column::<Int64Type, W>(&mut group, values, defined),
-                Values::F32(values) => write_column::<FloatType, W>(&mut group, values, defined),
-                Values::F64(values) => write_column::<DoubleType, W>(&mut group, values, defined),
+                Values::Text(values) => write_column::<ByteArrayType>(&mut group, values, defined),
+                Values::Bool(values) => write_column::<BoolType>(&mut group, values, defined),
+                Values::I32(values) => write_column::<Int32Type>(&mut group, values, defined),
+                Values::I64(values) => write_column::<Int64Type>(&mut group, values, defined),
+                Values::F32(values) => write_column::<FloatType>(&mut group, values, defined),
+                Values::F64(values) => write_column::<DoubleType>(&mut group, values, defined),
             }
             .map_err(into_io)?;
         }
@@ -232,8 +261,8 @@ impl<W: Write + Send> Rows<W> {
 }
 
 /// Writes the next column of the row group and empties it.
-fn write_column<T: DataType, W: Write + Send>(
-    group: &mut SerializedRowGroupWriter<'_, W>,
+fn write_column<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, Out<'_>>,
     values: &mut Vec<T::T>,
     defined: Option<&mut Vec<i16>>,
 ) -> Result<(), ParquetError> {
@@ -282,10 +311,15 @@ fn properties(columns: &[Column]) -> WriterProperties {
         .set_compression(Compression::SNAPPY)
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_key_value_metadata(Some(all));
-    for column in columns.iter().filter(|column| matches!(column.kind, Kind::OwnText | Kind::F32 | Kind::F64))
-    {
+    for column in columns {
         let path = ColumnPath::from(vec![column.name.to_string()]);
-        properties = properties.set_column_dictionary_enabled(path, false);
+        if matches!(column.kind, Kind::Text | Kind::OwnText) {
+            properties = properties.set_column_statistics_enabled(path.clone(), EnabledStatistics::None);
+        }
+        if matches!(column.kind, Kind::U32 | Kind::I64) {
+            properties = properties.set_column_encoding(path.clone(), Encoding::DELTA_BINARY_PACKED);
+        }
+        properties = properties.set_column_dictionary_enabled(path, column.kind == Kind::Text);
     }
     properties.build()
 }
@@ -297,5 +331,79 @@ fn into_io(error: ParquetError) -> io::Error {
             Err(error) => io::Error::other(error),
         },
         error => io::Error::other(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::Field;
+
+    use super::*;
+
+    const COLUMNS: &[Column] = &[
+        Column::needed("text", Kind::Text, "", ""),
+        Column::needed("own", Kind::OwnText, "", ""),
+        Column::needed("bool", Kind::Bool, "", ""),
+        Column::needed("small", Kind::U32, "", ""),
+        Column::optional("whole", Kind::I64, "", ""),
+        Column::optional("double", Kind::F64, "", ""),
+    ];
+
+    fn written(rows: &[[Cell; COLUMNS.len()]]) -> io::Result<Vec<u8>> {
+        let mut out = Vec::new();
+        let mut table = Rows::new(&mut out, "rows", COLUMNS)?;
+        rows.iter().try_for_each(|row| table.push(row.iter().cloned()))?;
+        table.finish()?;
+        Ok(out)
+    }
+
+    /// Neighbours whose difference no 64 bits hold, texts of most rows and of one, and rows that end in a second group.
+    #[test]
+    fn extreme_values_come_back() {
+        let whole = [Some(i64::MIN), Some(i64::MAX), None, Some(0), Some(-1)];
+        let small = [u32::MAX, 0, 1 << 31];
+        let row = |i: usize| {
+            [
+                Cell::text(["", "a", "an", "ä"][i % 4]),
+                Cell::text(&format!("flow {i}")),
+                Cell::Bool(i.is_multiple_of(3)),
+                Cell::U32(small[i % 3]),
+                whole[i % 5].map_or(Cell::Null, Cell::I64),
+                [None, Some(f64::NAN), Some(-0.0), Some(f64::MAX)][i % 4].into(),
+            ]
+        };
+        let rows: Vec<_> = (0..GROUP_ROWS + 5).map(row).collect();
+        let reader = SerializedFileReader::new(Bytes::from(written(&rows).unwrap())).unwrap();
+        assert_eq!(reader.num_row_groups(), 2);
+        let mut read = reader.get_row_iter(None).unwrap();
+        for (i, row) in rows.iter().enumerate() {
+            let fields = read.next().unwrap().unwrap();
+            let fields: Vec<Field> = fields.get_column_iter().map(|(_, field)| field.clone()).collect();
+            let expected = row.iter().map(|cell| match cell {
+                Cell::Null => Field::Null,
+                Cell::Text(text) => Field::Str(text.as_utf8().unwrap().to_owned()),
+                Cell::Bool(value) => Field::Bool(*value),
+                Cell::U32(value) => Field::UInt(*value),
+                Cell::I64(value) => Field::Long(*value),
+                Cell::F32(value) => Field::Float(*value),
+                Cell::F64(value) => Field::Double(*value),
+            });
+            assert_eq!(fields, expected.collect::<Vec<_>>(), "row {i}");
+        }
+        assert!(read.next().is_none());
+    }
+
+    #[test]
+    fn a_cell_of_another_kind_is_refused() {
+        let fits =
+            || [Cell::text(""), Cell::text(""), Cell::Bool(true), Cell::U32(0), Cell::Null, Cell::Null];
+        assert!(written(&[fits()]).is_ok());
+        for (column, cell) in [(0, Cell::Null), (2, Cell::U32(0)), (3, Cell::I64(0)), (5, Cell::F32(0.0))] {
+            let mut row = fits();
+            row[column] = cell;
+            assert!(written(&[row]).unwrap_err().to_string().ends_with(&format!("column {column}")));
+        }
     }
 }
