@@ -1,8 +1,10 @@
 //! The law for programs that lower the window of passing acknowledgements and can neither hold nor send one: windows slide.
 //!
 //! A flow's window is its share of Eq. 2's budget (Eq. 4), in whole segments. It shrinks at once, and grows only as far as the
-//! budget has room beside all that other senders were told and have not had acknowledged. So whatever senders do, what they
-//! have under way stays within the budget: the buffer holds it when the budget is within the buffer.
+//! budget has room beside all that other senders were told and have not had acknowledged. So what senders that are awake have
+//! under way stays within the budget, but for flows that begin or wake: those have a segment, or what they were told before
+//! they fell asleep, and no other flow grows until there is room again. Of flows that sleep a part of the budget is kept at
+//! most, so that any number of idle connections and unanswered SYNs leaves the rest to those that send.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +21,17 @@ pub const FORGET: u64 = 10_000;
 /// the estimate to 0.66 of the round trip with the queue.
 const MEASURED: u64 = 8;
 
+/// Part of the budget that is kept for flows that sleep, at most.
+const ASLEEP: u64 = 8;
+
 pub(super) struct Share {
     terms: Terms,
     flows: BTreeMap<FlowId, Flow>,
     /// Flows between their SYN and their FIN (N_F), but for those that sleep.
     open: u64,
-    /// Bytes on the link that all flows may have under way.
+    /// Bytes on the link that flows may have under way that are awake, and with which those that sleep wake up.
     charged: u64,
+    asleep: u64,
     interval: Span,
     next: Option<Time>,
 }
@@ -85,22 +91,38 @@ fn segments(budget: u64, open: u64, turn: u64, frame: u64) -> u64 {
 impl Share {
     pub(super) fn new(terms: Terms) -> Self {
         let interval = Span::from_nanos((terms.ageing.as_nanos() / 2).max(1));
-        Self { terms, flows: BTreeMap::new(), open: 0, charged: 0, interval, next: None }
+        Self { terms, flows: BTreeMap::new(), open: 0, charged: 0, asleep: 0, interval, next: None }
+    }
+
+    fn count(&mut self, entry: &Flow) {
+        *if entry.is_asleep { &mut self.asleep } else { &mut self.charged } += entry.charge();
+        self.open += u64::from(entry.is_counted());
+    }
+
+    fn uncount(&mut self, entry: &Flow) {
+        *if entry.is_asleep { &mut self.asleep } else { &mut self.charged } -= entry.charge();
+        self.open -= u64::from(entry.is_counted());
+    }
+
+    /// Bytes that no flow was told of.
+    fn room(&self, held: u64) -> u64 {
+        let budget = self.terms.whole();
+        budget.saturating_sub((self.charged + self.asleep.min(budget / ASLEEP)).max(held))
     }
 
     fn change(&mut self, flow: FlowId, change: impl FnOnce(&mut Flow)) {
-        if let Some(entry) = self.flows.get_mut(&flow) {
-            let (charge, counted) = (entry.charge(), u64::from(entry.is_counted()));
-            change(entry);
-            self.charged = self.charged - charge + entry.charge();
-            self.open = self.open - counted + u64::from(entry.is_counted());
+        if let Some(before) = self.flows.get(&flow).copied() {
+            let mut entry = before;
+            change(&mut entry);
+            self.uncount(&before);
+            self.count(&entry);
+            self.flows.insert(flow, entry);
         }
     }
 
     fn remove(&mut self, flow: FlowId) {
         if let Some(entry) = self.flows.remove(&flow) {
-            self.charged -= entry.charge();
-            self.open -= u64::from(entry.is_counted());
+            self.uncount(&entry);
         }
     }
 
@@ -122,8 +144,7 @@ impl Share {
         // Its SYN-ACK is on its way before anybody can ask.
         entry.window = entry.stated(1);
         entry.edge += entry.window;
-        self.charged += entry.charge();
-        self.open += 1;
+        self.count(&entry);
         self.flows.insert(segment.flow, entry);
     }
 }
@@ -172,13 +193,15 @@ impl WindowProgram for Share {
         // In slow start a sender cannot use more.
         let usable = if offset < MEASURED * mss { 1 } else { self.terms.initial_window + offset / mss };
         let share = segments(budget, self.open, turn, frame).min(usable);
-        let wanted = if entry.is_asleep { entry.stated(share.min(turn)) } else { entry.stated(share) };
-        let window = if wanted <= entry.window {
+        let wanted = entry.stated(share);
+        let window = if entry.is_asleep {
+            // Nor more than it is kept with.
+            wanted.min(entry.window.max(entry.stated(1)))
+        } else if wanted <= entry.window {
             wanted
         } else {
             // Eqs. 1 and 5: what waits of others leaves no room either.
-            let room = budget.saturating_sub(self.charged.max(held));
-            let most = (entry.charge() + room) / frame.max(1);
+            let most = (entry.charge() + self.room(held)) / frame.max(1);
             wanted.min(entry.stated(most.max(1))).max(entry.window)
         };
         self.change(flow, |entry| {
@@ -312,9 +335,46 @@ mod tests {
         window(&mut share, 2, 8 * MSS);
         let later = Time::ZERO + terms().ageing;
         share.on_timer(later, 0);
-        assert_eq!((share.open, share.charged), (0, 2 * FRAME), "it sleeps, and wakes up to a turn");
+        let counts = |share: &Share| (share.open, share.charged, share.asleep);
+        assert_eq!(counts(&share), (0, 0, 2 * FRAME), "it sleeps, and wakes up to a turn");
         share.on_data(later, &segment(2, 9 * MSS), 0);
-        assert_eq!(share.open, 1);
+        assert_eq!(counts(&share), (1, 18 * FRAME, 0), "who wakes may send what it was told");
+    }
+
+    /// 44 frames, of which an eighth is kept for those that sleep: 38 are free, and a flow alone has half of all.
+    #[test]
+    fn who_sleeps_or_was_never_answered_leaves_the_budget_to_others() {
+        for (idle, answered) in [(40, true), (40, false), (4000, true), (4000, false)] {
+            let mut share = Share::new(terms());
+            for flow in 0..idle {
+                share.on_data(Time::ZERO, &syn(flow), 0);
+                if answered {
+                    share.on_ack(Time::ZERO, &syn(flow), 0);
+                    share.on_ack(Time::ZERO, &segment(flow, 8 * MSS), 0);
+                }
+            }
+            let later = Time::ZERO + terms().ageing;
+            let awake = idle;
+            share.on_data(later, &syn(awake), 0);
+            share.on_ack(later, &syn(awake), 0);
+            assert_eq!(window(&mut share, awake, 20 * MSS), 1536, "the others may send yet");
+            share.on_timer(later, 0);
+            assert_eq!(
+                window(&mut share, awake, 20 * MSS),
+                Segment::stated(22 * MSS, MSS, 128),
+                "{idle} idle, answered: {answered}"
+            );
+            // An acknowledgement does not make a window of one that sleeps grow.
+            let kept = share.asleep;
+            window(&mut share, 0, 9 * MSS);
+            assert_eq!(share.asleep, kept);
+            // One wakes, and grows only into what room there is; the other shrinks.
+            share.on_data(later, &segment(0, 9 * MSS), 0);
+            let woken = share.charged;
+            window(&mut share, 0, 9 * MSS);
+            assert!(share.charged <= woken.max(44 * FRAME - 44 * FRAME / ASLEEP));
+            assert_eq!(window(&mut share, awake, 21 * MSS), Segment::stated(14 * MSS, MSS, 128));
+        }
     }
 
     proptest! {
@@ -337,12 +397,16 @@ mod tests {
                     0 => drop(share.on_data(now, &Segment { scale, ..syn(flow) }, 0)),
                     1..=3 => {
                         share.on_ack(now, &ack, 0);
-                        prop_assert!(share.charged <= before.max(terms().whole()));
+                        let most = terms().whole() - share.asleep.min(terms().whole() / ASLEEP);
+                        prop_assert!(share.charged <= before.max(most));
                     }
                     4 => drop(share.on_data(now, &Segment { fin: true, ..ack }, 0)),
                     _ => share.on_timer(now, 0),
                 }
-                prop_assert_eq!(share.charged, share.flows.values().map(Flow::charge).sum::<u64>());
+                let sum = |asleep| {
+                    share.flows.values().filter(|f| f.is_asleep == asleep).map(Flow::charge).sum::<u64>()
+                };
+                prop_assert_eq!((share.charged, share.asleep), (sum(false), sum(true)));
                 prop_assert_eq!(share.open, share.flows.values().filter(|f| f.is_counted()).count() as u64);
             }
         }
