@@ -34,6 +34,26 @@ impl Segment {
     }
 }
 
+/// An offset in a stream of bytes, of which its packets tell the lower 32 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Offset(u64);
+
+impl Offset {
+    /// The first that is told.
+    pub const fn new(told: u32) -> Self {
+        Self(told as u64)
+    }
+
+    /// How far it is after this one was told: no less than before, and by less than 2 GiB more.
+    pub fn follow(&mut self, told: u32) -> u64 {
+        let step = told.wrapping_sub(self.0 as u32);
+        if step <= i32::MAX as u32 {
+            self.0 += u64::from(step);
+        }
+        self.0
+    }
+}
+
 /// What becomes of an acknowledgement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AckVerdict {
@@ -72,5 +92,29 @@ pub trait WindowProgram: Send {
     /// True when such a sender's timeout divides its slow-start threshold by the subflows, as QCBF's Algorithm 1 does.
     fn divides_at_timeout(&self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Over several wraps, with reports that come late.
+        #[test]
+        fn offsets_go_on_beyond_four_gibibytes(
+            begin: u32,
+            steps in prop::collection::vec((0u64..1 << 31, 0u64..1 << 31), 1..40),
+        ) {
+            let mut at = u64::from(begin);
+            let mut offset = Offset::new(begin);
+            for (step, late) in steps {
+                at += step;
+                prop_assert_eq!(offset.follow(at as u32), at);
+                prop_assert_eq!(offset.follow(at.saturating_sub(late) as u32), at);
+            }
+        }
     }
 }

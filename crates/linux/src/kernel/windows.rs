@@ -162,8 +162,8 @@ impl Flow {
         [(address(0), port(32)), (address(16), port(34))]
     }
 
-    /// As the law sees it: what has come, or what is acknowledged.
-    fn segment(&self, offset: u64) -> Segment {
+    /// A segment of it, as the law sees it.
+    pub fn segment(&self, offset: u64) -> Segment {
         let (sender, receiver) = (self.u16_at(24), self.u16_at(28));
         let stated = |mss: u16| (mss > 0).then_some(u64::from(mss));
         let mss = stated(sender).into_iter().chain(stated(receiver)).min().unwrap_or(1);
@@ -178,14 +178,14 @@ impl Flow {
         Segment { flow, syn: false, fin: false, rst: false, offset, window: u64::MAX, mss, frame, scale }
     }
 
-    /// What has come of it.
-    pub fn data(&self) -> Segment {
-        self.segment(self.u32_at(16).wrapping_sub(self.u32_at(12)).into())
+    /// Offset after what has come of it: the lower 32 bits.
+    pub fn came(&self) -> u32 {
+        self.u32_at(16).wrapping_sub(self.u32_at(12))
     }
 
-    /// What of it is acknowledged.
-    pub fn ack(&self) -> Segment {
-        self.segment(self.u32_at(20).wrapping_sub(self.u32_at(12)).into())
+    /// Offset up to which it is acknowledged: the lower 32 bits.
+    pub fn acked(&self) -> u32 {
+        self.u32_at(20).wrapping_sub(self.u32_at(12))
     }
 }
 

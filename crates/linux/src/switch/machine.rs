@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bandmaster_core::id::FlowId;
-use bandmaster_core::port::window::{AckVerdict, Segment, WindowProgram};
+use bandmaster_core::port::window::{AckVerdict, Offset, Segment, WindowProgram};
 use bandmaster_core::runtime::{Host, Lacks};
 use bandmaster_core::scheme::{Act, Program};
 use bandmaster_core::time::{Span, Time};
@@ -53,10 +53,19 @@ struct Port {
 struct Known {
     port: usize,
     last: Time,
+    came: Offset,
+    acked: Offset,
     window: Option<u64>,
     /// What the window takes on the link, and what the least that can be stated takes; nothing once its FIN has passed.
     bytes: u64,
     least: u64,
+}
+
+impl Known {
+    /// Offsets after what has come and after what is acknowledged.
+    fn follow(&mut self, flow: &Flow) -> (u64, u64) {
+        (self.came.follow(flow.came()), self.acked.follow(flow.acked()))
+    }
 }
 
 impl Host for Machine {
@@ -135,17 +144,18 @@ impl Machine {
             heard = true;
             let Some(port) = self.port_of(&flow) else { continue };
             debug!(flow = %flow.id(), ?kind, ends = ?flow.ends(), "flow");
+            let (came, acked) = match kind {
+                Kind::Begins | Kind::Established => self.know(&flow, port).follow(&flow),
+                _ => self.flows.get_mut(&flow.id()).map_or((0, 0), |known| known.follow(&flow)),
+            };
             let Port { program, held, .. } = &mut self.ports[port];
-            let (at, held, data) = (now(), *held, flow.data());
+            let (at, held, data) = (now(), *held, flow.segment(came));
             match kind {
                 Kind::Begins => {
                     program.on_data(at, &Segment { syn: true, offset: 0, ..data }, held);
-                    self.know(&flow, port);
                 }
                 Kind::Established => {
-                    self.know(&flow, port);
-                    let verdict =
-                        self.ports[port].program.on_ack(at, &Segment { syn: true, ..flow.ack() }, held);
+                    let verdict = program.on_ack(at, &Segment { syn: true, ..flow.segment(acked) }, held);
                     self.apply(&flow, port, verdict)?;
                 }
                 Kind::Finished => drop(program.on_data(at, &Segment { fin: true, ..data }, held)),
@@ -162,9 +172,10 @@ impl Machine {
         self.ports.iter().position(|port| port.device == flow.device())
     }
 
-    fn know(&mut self, flow: &Flow, port: usize) {
-        let known = Known { port, last: flow.last(), window: None, bytes: 0, least: 0 };
-        self.flows.entry(flow.id()).or_insert(known);
+    fn know(&mut self, flow: &Flow, port: usize) -> &mut Known {
+        let (came, acked) = (Offset::new(flow.came()), Offset::new(flow.acked()));
+        let known = Known { port, last: flow.last(), came, acked, window: None, bytes: 0, least: 0 };
+        self.flows.entry(flow.id()).or_insert(known)
     }
 
     fn forget(&mut self, flow: &Flow) {
@@ -180,7 +191,7 @@ impl Machine {
             return Ok(());
         };
         let Some(known) = self.flows.get_mut(&flow.id()) else { return Ok(()) };
-        let Segment { mss, frame, scale, .. } = flow.ack();
+        let Segment { mss, frame, scale, .. } = flow.segment(0);
         let goes_on = u64::from(!flow.has_ended());
         known.bytes = goes_on * (window / mss).max(1) * frame;
         known.least = goes_on * scale.div_ceil(mss) * frame;
@@ -216,24 +227,23 @@ impl Machine {
                     }
                     continue;
                 }
-                program.on_data(last, &Segment { syn: true, offset: 0, ..flow.data() }, held);
+                program.on_data(last, &Segment { syn: true, ..flow.segment(0) }, held);
                 self.know(&flow, port);
             }
             if !flow.is_established() {
                 if silent > HANDSHAKE {
-                    self.ports[port].program.on_data(at, &Segment { rst: true, ..flow.data() }, held);
+                    self.ports[port].program.on_data(at, &Segment { rst: true, ..flow.segment(0) }, held);
                     self.forget(&flow);
                 }
                 continue;
             }
             let program = &mut self.ports[port].program;
-            if let Some(known) = self.flows.get_mut(&flow.id())
-                && std::mem::replace(&mut known.last, last) < last
-                && !flow.has_ended()
-            {
-                program.on_data(last, &flow.data(), held);
+            let Some(known) = self.flows.get_mut(&flow.id()) else { continue };
+            let (came, acked) = known.follow(&flow);
+            if std::mem::replace(&mut known.last, last) < last && !flow.has_ended() {
+                program.on_data(last, &flow.segment(came), held);
             }
-            let verdict = program.on_ack(at, &flow.ack(), held);
+            let verdict = program.on_ack(at, &flow.segment(acked), held);
             self.apply(&flow, port, verdict)?;
         }
         for Port { program, held, .. } in &mut self.ports {
