@@ -162,8 +162,8 @@ INLINE int read(struct __sk_buff *skb, u32 arrives, struct segment *segment) {
     segment->header = (tcp[OFFSET] >> 4) * 4;
     if (segment->header < TCP_HEADER) return -1;
     segment->at = at;
-    // What is longer than 64 KiB tells no length.
-    if (skb->gso_segs > 1) bytes = skb->len > at ? skb->len - at : 0;
+    // What is longer than 64 KiB tells no length. The program sees it with its header of Ethernet.
+    if (skb->gso_segs > 1) bytes = skb->len > ETHERNET + at ? skb->len - ETHERNET - at : 0;
     segment->payload = bytes > segment->header ? bytes - segment->header : 0;
     segment->sequence = BIG(tcp + SEQUENCE);
     segment->acknowledged = BIG(tcp + ACKNOWLEDGED);
@@ -205,14 +205,15 @@ INLINE u32 segment_size(const struct flow *flow) {
     if (!mss || (other && other < mss)) mss = other;
     u8 both = flow->sender.has & flow->receiver.has;
     if (both & HAS_TIMESTAMPS && mss > OF_TIMESTAMPS) mss -= OF_TIMESTAMPS;
-    return mss;
+    return mss ? mss : 1;
 }
 
-// The window in bytes is at most this. Ports are Ethernet devices: the network header is after one of theirs.
+// The window in bytes is at most this, rounded up to what its field can state: 0 would stop the sender. Ports are Ethernet devices: the network header is after one of theirs.
 INLINE void lower(struct __sk_buff *skb, const struct segment *segment, const struct flow *flow, u32 most) {
     u8 scale = 0;
     if (!(segment->flags & SYN) && flow->sender.has & flow->receiver.has & HAS_SCALE) scale = flow->receiver.scale;
-    most >>= scale & 15;
+    u32 steps = most >> (scale & 15);
+    most = steps + ((steps << (scale & 15)) < most);
     if (most > HIGHEST_WINDOW) most = HIGHEST_WINDOW;
     u16 before = segment->window, after = AS_NETWORK((u16)most);
     if (AS_NETWORK(before) <= most) return;

@@ -318,7 +318,8 @@ impl Windows {
         Ok(PacketCounts { acks, lowered, unread, unknown, no_room, lost, silent })
     }
 
-    /// Runs a program on a packet that nobody sent, `repeat` times: what it makes of it, and the mean time in nanoseconds.
+    /// Runs a program on a packet that nobody sent and of which offload makes `segments`, `repeat` times: what it makes of it,
+    /// and the mean time in nanoseconds.
     ///
     /// # Errors
     /// Why the kernel does not do so.
@@ -326,13 +327,18 @@ impl Windows {
         &mut self,
         direction: Direction,
         packet: &[u8],
+        segments: u32,
         repeat: u32,
     ) -> Result<(Vec<u8>, u64), NoProgram> {
         let program: &mut SchedClassifier = program(&mut self.kernel, direction.program())?;
         let mut out = vec![0; packet.len() + 64];
+        // `struct __sk_buff` of linux/bpf.h, up to `gso_segs`.
+        let mut context = [0; 168];
+        context[164..].copy_from_slice(&segments.to_ne_bytes());
         let options = TestRunOptions {
             data_in: Some(packet),
             data_out: Some(&mut out),
+            ctx_in: Some(&context),
             repeat,
             ..TestRunOptions::new()
         };

@@ -142,7 +142,7 @@ fn handshake(windows: &mut Windows, like: &Frame, scales: bool) {
     let answer =
         Frame { flags: SYN | ACK, arrives: true, options: options(SCALE), numbers: [9, 1], ..like.clone() };
     for (direction, frame) in [(Direction::Departs, syn), (Direction::Arrives, answer)] {
-        windows.try_on(direction, &frame.bytes().0, 1).unwrap_or_else(|why| panic!("{why}"));
+        windows.try_on(direction, &frame.bytes().0, 1, 1).unwrap_or_else(|why| panic!("{why}"));
     }
     for flow in windows.flows().unwrap_or_else(|why| panic!("{why}")) {
         windows.set(flow.id(), WINDOW).unwrap_or_else(|why| panic!("{why}"));
@@ -211,7 +211,7 @@ fn hostile_packets_keep_all_but_their_windows() {
             }
         }
         let direction = if frame.arrives { Direction::Arrives } else { Direction::Departs };
-        let got = match windows.try_on(direction, &sent, 1) {
+        let got = match windows.try_on(direction, &sent, 1, 1) {
             Ok((got, _)) => got,
             // The kernel runs no program on a frame without a whole header of IP.
             Err(_) if !is_whole => continue,
@@ -278,7 +278,7 @@ fn windows_are_lowered_as_the_handshake_scales_them() {
     let at = |windows: &mut Windows, frame: &Frame| {
         let (sent, at) = frame.bytes();
         let direction = if frame.arrives { Direction::Arrives } else { Direction::Departs };
-        let (got, _) = windows.try_on(direction, &sent, 1).unwrap_or_else(|why| panic!("{why}"));
+        let (got, _) = windows.try_on(direction, &sent, 1, 1).unwrap_or_else(|why| panic!("{why}"));
         u16::from_be_bytes([got[at + 14], got[at + 15]])
     };
     let acks = Frame { window: 502, ..Frame::new(true, ACK) };
@@ -310,6 +310,51 @@ fn windows_are_lowered_as_the_handshake_scales_them() {
     assert_eq!(at(&mut windows, &acks), 502);
 }
 
+/// Until the law has spoken a window is a segment as its field can state it: rounded up, and never nothing.
+#[test]
+fn first_windows_are_a_segment_rounded_up() {
+    let test = "first_windows_are_a_segment_rounded_up";
+    let Some(mut windows) = windows(test) else { return };
+    windows.beat(1).expect("heard");
+    for (port, mss, scale, expected) in
+        [(1, 1460u16, 0, 1460), (2, 1460, 7, 12), (3, 1460, 11, 1), (4, 1460, 14, 1), (5, 0, 0, 1)]
+    {
+        let [high, low] = mss.to_be_bytes();
+        let options = vec![2, 4, high, low, 3, 3, scale, 1];
+        let like = Frame { ports: [7200, 7200 + port], options, ..Frame::new(true, ACK) };
+        let syn = Frame { flags: SYN, arrives: false, numbers: [0, 0], ..like.clone() };
+        let answer = Frame { flags: SYN | ACK, numbers: [9, 1], ..like.clone() };
+        let ack = Frame { options: Vec::new(), window: u16::MAX, ..like };
+        let mut got = 0;
+        for frame in [syn, answer, ack] {
+            let direction = if frame.arrives { Direction::Arrives } else { Direction::Departs };
+            let (sent, at) = frame.bytes();
+            let (bytes, _) = windows.try_on(direction, &sent, 1, 1).unwrap_or_else(|why| panic!("{why}"));
+            got = u16::from_be_bytes([bytes[at + 14], bytes[at + 15]]);
+        }
+        assert_eq!(got, expected, "segments of {mss} B, scale {scale}");
+    }
+}
+
+/// Segments that offload has yet to cut are payload, without the header of Ethernet.
+#[test]
+fn what_offload_cuts_is_counted_without_headers() {
+    let test = "what_offload_cuts_is_counted_without_headers";
+    let Some(mut windows) = windows(test) else { return };
+    for (is_v6, tags) in [(false, vec![]), (true, vec![]), (false, vec![5])] {
+        let like = Frame { is_v6, tags, ..Frame::new(false, ACK) };
+        handshake(&mut windows, &like, true);
+        for (segments, begin) in [(1, 1), (2, 1001)] {
+            let data = Frame { payload: vec![0; 1000], numbers: [begin, 10], ..like.clone() };
+            windows
+                .try_on(Direction::Departs, &data.bytes().0, segments, 1)
+                .unwrap_or_else(|why| panic!("{why}"));
+        }
+    }
+    let flows = windows.flows().expect("told");
+    assert_eq!(flows.iter().map(|flow| flow.came()).collect::<Vec<_>>(), [2000; 3]);
+}
+
 /// Prints what a window that is lowered costs; how long that is depends on the machine.
 #[test]
 fn the_time_for_an_acknowledgement_is_told() {
@@ -324,13 +369,15 @@ fn the_time_for_an_acknowledgement_is_told() {
         if run % 256 == 0 {
             windows.beat(1).expect("heard");
         }
-        let (got, nanos) = windows.try_on(Direction::Arrives, &sent, 1).unwrap_or_else(|why| panic!("{why}"));
+        let (got, nanos) =
+            windows.try_on(Direction::Arrives, &sent, 1, 1).unwrap_or_else(|why| panic!("{why}"));
         assert_ne!(got, sent, "it was not lowered");
         times.push(nanos);
     }
     times.sort_unstable();
     windows.beat(1).expect("heard");
-    let (_, again) = windows.try_on(Direction::Arrives, &sent, 100_000).unwrap_or_else(|why| panic!("{why}"));
+    let (_, again) =
+        windows.try_on(Direction::Arrives, &sent, 1, 100_000).unwrap_or_else(|why| panic!("{why}"));
     println!(
         "{many} acknowledgements lowered, one a run with the clock's own time: median {} ns; 100,000 in a run, of which the \
          first is lowered: {again} ns each",
