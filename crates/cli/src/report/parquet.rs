@@ -84,6 +84,7 @@ mod tests {
 
     use super::*;
     use crate::report::tests::{Scratch, results, study};
+    use bandmaster_table::GROUP_ROWS;
 
     /// Column names, rows, and number of row groups of what is written for `results`.
     fn written(results: &[StudyResults<'_>], test: &str) -> (Vec<String>, Vec<Vec<Field>>, usize) {

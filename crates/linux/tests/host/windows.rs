@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bandmaster_core::rng::Stream;
-use bandmaster_linux::kernel::windows::{Direction, Windows};
+use bandmaster_linux::kernel::windows::{Direction, Flow, Windows};
 
 use super::machine::{no_lab, skip};
 
@@ -352,7 +352,7 @@ fn what_offload_cuts_is_counted_without_headers() {
         }
     }
     let flows = windows.flows().expect("told");
-    assert_eq!(flows.iter().map(|flow| flow.came()).collect::<Vec<_>>(), [2000; 3]);
+    assert_eq!(flows.iter().map(Flow::came).collect::<Vec<_>>(), [2000; 3]);
 }
 
 /// Prints what a window that is lowered costs; how long that is depends on the machine.
