@@ -11,16 +11,14 @@ use sd_notify::NotifyState;
 use tracing::{error, info};
 
 use super::journal::Entry;
-use super::machine::Machine;
+use super::machine::{BEAT, Machine};
 use super::{load, metrics, status};
 use crate::daemon::Error;
 use crate::daemon::signals::{End, Signals, log_to_stderr};
 use crate::daemon::state::State;
 use crate::kernel::windows::now;
 
-/// The program in the kernel hears so often that this one lives: five times as often as it has to.
-const BEAT: Span = Span::from_millis(100);
-/// Flows are looked at so often at most, and for no more than a tenth of the time.
+/// Flows are looked at so often, or at once after an event, and for no more than a tenth of the time.
 const LOOK: Span = Span::from_millis(10);
 const PART: u64 = 10;
 /// Held for each port, as long as the process lives.
@@ -80,7 +78,7 @@ fn claim(interface: &str) -> Result<UnixListener, Error> {
 }
 
 fn until_signal(machine: &mut Machine, signals: &Signals) -> Result<End, Error> {
-    let (mut next_beat, mut next_look) = (Time::ZERO, Time::ZERO);
+    let (mut next_beat, mut next_look, mut rested, mut is_due) = (Time::ZERO, Time::ZERO, Time::ZERO, false);
     machine.beat()?;
     // Without a service manager there is nobody to tell.
     let _ = sd_notify::notify(false, &[NotifyState::Ready]);
@@ -91,18 +89,23 @@ fn until_signal(machine: &mut Machine, signals: &Signals) -> Result<End, Error> 
         if signals.reload() {
             info!("a switch does not read its file again: restart it");
         }
-        let heard = machine.hear()?;
+        is_due |= machine.hear()?;
         let begin = now();
-        if heard || machine.has_flows() && next_look <= begin {
+        if is_due && rested <= begin || machine.has_flows() && next_look <= begin {
             machine.look()?;
-            next_look = begin + LOOK.max(now().since(begin) * PART);
+            rested = begin + now().since(begin) * PART;
+            next_look = rested.max(begin + LOOK);
+            is_due = false;
         }
         if next_beat <= begin {
             machine.beat()?;
             next_beat = begin + BEAT;
             let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
         }
-        let next = if machine.has_flows() { next_look.min(next_beat) } else { next_beat };
+        let mut next = if machine.has_flows() { next_look.min(next_beat) } else { next_beat };
+        if is_due {
+            next = next.min(rested);
+        }
         signals.wait(&[machine.windows.as_fd()], next.since(now()))?;
     }
 }

@@ -1,6 +1,6 @@
 //! The host of a switch's programs: what the kernel sees goes to the law, and the law's windows go to the kernel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bandmaster_core::id::FlowId;
@@ -27,6 +27,11 @@ const HANDSHAKE: Span = Span::from_secs(60);
 /// Segments of the window of a flow of which the law has not spoken, as the law has it.
 const FIRST: u32 = 1;
 
+/// Events that are heard before flows are looked at.
+const EVENTS: usize = 4096;
+/// The program in the kernel hears so often that this one lives: five times as often as it has to.
+pub(super) const BEAT: Span = Span::from_millis(100);
+
 /// A router.
 pub(super) struct Machine {
     pub(super) loaded: Loaded,
@@ -37,6 +42,8 @@ pub(super) struct Machine {
     ports: Vec<Port>,
     flows: BTreeMap<FlowId, Known>,
     sets: u64,
+    /// What failed since the last beat.
+    troubles: BTreeSet<String>,
 }
 
 struct Port {
@@ -55,6 +62,8 @@ struct Known {
     last: Time,
     came: Offset,
     acked: Offset,
+    /// The last look did not find it in the kernel.
+    is_missed: bool,
     window: Option<u64>,
     /// What the window takes on the link, and what the least that can be stated takes; nothing once its FIN has passed.
     bytes: u64,
@@ -124,7 +133,16 @@ impl Machine {
             windows.follow(interface).map_err(|why| lacking(&why))?;
         }
         let shared = Arc::new(status.into());
-        Ok(Self { loaded, windows, shared, written, ports, flows: BTreeMap::new(), sets: 0 })
+        Ok(Self {
+            loaded,
+            windows,
+            shared,
+            written,
+            ports,
+            flows: BTreeMap::new(),
+            sets: 0,
+            troubles: BTreeSet::new(),
+        })
     }
 
     /// Where status and journal are; none on a dry run.
@@ -140,10 +158,12 @@ impl Machine {
     /// Hears what the program reported; whether it was anything.
     pub(super) fn hear(&mut self) -> Result<bool, Error> {
         let mut heard = false;
-        while let Some((kind, flow)) = self.windows.event() {
+        for _ in 0..EVENTS {
+            let Some((kind, flow)) = self.windows.event() else { break };
             heard = true;
             let Some(port) = self.port_of(&flow) else { continue };
             debug!(flow = %flow.id(), ?kind, ends = ?flow.ends(), "flow");
+            let is_new = !self.flows.contains_key(&flow.id());
             let (came, acked) = match kind {
                 Kind::Begins | Kind::Established => self.know(&flow, port).follow(&flow),
                 _ => self.flows.get_mut(&flow.id()).map_or((0, 0), |known| known.follow(&flow)),
@@ -155,8 +175,11 @@ impl Machine {
                     program.on_data(at, &Segment { syn: true, offset: 0, ..data }, held);
                 }
                 Kind::Established => {
+                    if is_new {
+                        program.on_data(at, &Segment { syn: true, offset: 0, ..data }, held);
+                    }
                     let verdict = program.on_ack(at, &Segment { syn: true, ..flow.segment(acked) }, held);
-                    self.apply(&flow, port, verdict)?;
+                    self.apply(&flow, port, verdict);
                 }
                 Kind::Finished => drop(program.on_data(at, &Segment { fin: true, ..data }, held)),
                 Kind::Reset | Kind::Replaced => {
@@ -174,7 +197,16 @@ impl Machine {
 
     fn know(&mut self, flow: &Flow, port: usize) -> &mut Known {
         let (came, acked) = (Offset::new(flow.came()), Offset::new(flow.acked()));
-        let known = Known { port, last: flow.last(), came, acked, window: None, bytes: 0, least: 0 };
+        let known = Known {
+            port,
+            last: flow.last(),
+            came,
+            acked,
+            is_missed: false,
+            window: None,
+            bytes: 0,
+            least: 0,
+        };
         self.flows.entry(flow.id()).or_insert(known)
     }
 
@@ -183,39 +215,72 @@ impl Machine {
         self.flows.remove(&flow.id());
     }
 
-    fn apply(&mut self, flow: &Flow, port: usize, verdict: AckVerdict) -> Result<(), Error> {
+    fn apply(&mut self, flow: &Flow, port: usize, verdict: AckVerdict) {
         let AckVerdict::Window(window) = verdict else {
             if verdict == AckVerdict::Pass {
                 self.forget(flow);
             }
-            return Ok(());
+            return;
         };
-        let Some(known) = self.flows.get_mut(&flow.id()) else { return Ok(()) };
+        let Some(known) = self.flows.get_mut(&flow.id()) else { return };
         let Segment { mss, frame, scale, .. } = flow.segment(0);
         let goes_on = u64::from(!flow.has_ended());
         known.bytes = goes_on * (window / mss).max(1) * frame;
         known.least = goes_on * scale.div_ceil(mss) * frame;
         if known.window.replace(window) != Some(window) {
-            if self.written.is_some() {
-                self.windows.set(flow.id(), window).map_err(failed)?;
+            if self.written.is_some()
+                && let Err(why) = self.windows.set(flow.id(), window)
+            {
+                known.window = None;
+                self.troubles.insert(format!("interface {}: a window: {why}", self.ports[port].interface));
+                return;
             }
             self.sets += 1;
             debug!(flow = %flow.id(), port = self.ports[port].interface, window, "window");
         }
-        Ok(())
+    }
+
+    /// The law and the kernel forget a flow whose end was not reported.
+    fn end_of(&mut self, flow: &Flow) {
+        self.tell_end(flow.id());
+        self.forget(flow);
+    }
+
+    fn tell_end(&mut self, flow: FlowId) {
+        if let Some(Known { port, .. }) = self.flows.remove(&flow) {
+            let Port { program, held, .. } = &mut self.ports[port];
+            let (syn, fin, window, mss, frame, scale) = (false, false, 0, 1, 1, 1);
+            let rst = Segment { flow, syn, fin, rst: true, offset: 0, window, mss, frame, scale };
+            program.on_data(now(), &rst, *held);
+        }
     }
 
     /// Looks at all flows: the law hears how far they are, and the kernel what their windows are.
     pub(super) fn look(&mut self) -> Result<(), Error> {
         let devices: Vec<u32> = self.ports.iter().map(|port| port.device).collect();
-        let queues = queues(&devices).map_err(|why| Error::Failed(format!("error: {why}")))?;
-        for (port, queue) in self.ports.iter_mut().zip(queues) {
-            port.held = queue.backlog;
+        match queues(&devices) {
+            Ok(queues) => {
+                for (port, queue) in self.ports.iter_mut().zip(queues) {
+                    port.held = queue.backlog;
+                }
+            }
+            // What waited at the last look counts on.
+            Err(why) => drop(self.troubles.insert(why)),
         }
+        let (mut found, mut beat) = (BTreeSet::new(), now());
         let ageing = self.loaded.deployment.params.span("ageing");
         for flow in self.windows.flows().map_err(failed)? {
-            let Some(port) = self.port_of(&flow) else { continue };
             let (at, last) = (now(), flow.last());
+            if self.written.is_some() && at.since(beat) >= BEAT {
+                self.windows.beat(FIRST).map_err(failed)?;
+                beat = at;
+            }
+            let Some(port) = self.port_of(&flow) else {
+                // Its device was made anew.
+                self.end_of(&flow);
+                continue;
+            };
+            found.insert(flow.id());
             let silent = at.since(last);
             let Port { program, held, .. } = &mut self.ports[port];
             let held = *held;
@@ -230,11 +295,11 @@ impl Machine {
                 program.on_data(last, &Segment { syn: true, ..flow.segment(0) }, held);
                 self.know(&flow, port);
             }
+            if flow.has_ended() && silent > ageing || !flow.is_established() && silent > HANDSHAKE {
+                self.end_of(&flow);
+                continue;
+            }
             if !flow.is_established() {
-                if silent > HANDSHAKE {
-                    self.ports[port].program.on_data(at, &Segment { rst: true, ..flow.segment(0) }, held);
-                    self.forget(&flow);
-                }
                 continue;
             }
             let program = &mut self.ports[port].program;
@@ -244,14 +309,27 @@ impl Machine {
                 program.on_data(last, &flow.segment(came), held);
             }
             let verdict = program.on_ack(at, &flow.segment(acked), held);
-            self.apply(&flow, port, verdict)?;
+            self.apply(&flow, port, verdict);
         }
+        self.reconcile(&found);
         for Port { program, held, .. } in &mut self.ports {
             if program.timer().is_some_and(|at| at <= now()) {
                 program.on_timer(now(), *held);
             }
         }
         Ok(())
+    }
+
+    /// Flows that two looks did not find in the kernel have ended. A table that changes may hide one from a look.
+    fn reconcile(&mut self, found: &BTreeSet<FlowId>) {
+        let mut gone = Vec::new();
+        for (flow, known) in &mut self.flows {
+            let is_missed = !found.contains(flow);
+            if std::mem::replace(&mut known.is_missed, is_missed) && is_missed {
+                gone.push(*flow);
+            }
+        }
+        gone.into_iter().for_each(|flow| self.tell_end(flow));
     }
 
     /// Tells the program in the kernel that somebody is here, and everybody how it goes.
@@ -281,7 +359,7 @@ impl Machine {
     }
 
     fn faults(&mut self) -> Vec<String> {
-        let mut faults = Vec::new();
+        let mut faults: Vec<String> = std::mem::take(&mut self.troubles).into_iter().collect();
         let buffer = self.loaded.deployment.params.bytes("buffer").get();
         for port in &mut self.ports {
             let interface = &port.interface;

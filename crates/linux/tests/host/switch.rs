@@ -354,6 +354,24 @@ fn a_killed_switch_leaves_nothing_in_the_kernel() {
     assert_eq!(switch::restore(&rack.state()), Ok(Restored::Nothing));
 }
 
+/// The flows of a device that is gone give their shares back when it is made anew.
+#[test]
+fn a_device_made_anew_has_no_flows() {
+    let test = "a_device_made_anew_has_no_flows";
+    let Some(rack) = Rack::new(test, 40, 64 << 10) else { return };
+    let _daemon = rack.start();
+    let _ends = rack.connections(4);
+    rack.until("flows are known", |status| status.ports[0].flows == 4);
+    let (router, receiver) = (rack.router.name(), rack.receiver.name());
+    run(&format!("ip -n {router} link del to0"));
+    rack.until("a fault says so", |status| {
+        status.faults.iter().any(|fault| fault.contains("no such device"))
+    });
+    run(&format!("ip link add cable netns {receiver} type veth peer name to0 netns {router}"));
+    run(&format!("ip -n {router} link set to0 up"));
+    rack.until("they are forgotten", |status| status.ports[0].flows == 0);
+}
+
 /// A queue that holds less than the buffer of the file, and one of unknown size, are refused by name.
 #[test]
 fn a_queue_that_does_not_hold_the_buffer_is_refused() {
