@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::daemon::{self, Log};
-use crate::file::{Errors, Item, Layer, Reader, Section, Shape, TableDef};
+use crate::file::{Content, Errors, Item, Layer, Reader, Section, Shape, TableDef};
 use crate::id::{NodeId, PortId};
 use crate::params::{Choice, Key, Kind, Params, Value, choice, keys};
 use crate::runtime::inventory::Inventory;
@@ -16,6 +16,8 @@ use crate::units::{Dimension, Rate};
 pub const OWN: NodeId = NodeId(0);
 /// Bytes that a full segment takes on an Ethernet.
 pub const FRAME: u64 = 1514;
+/// Longest name of a Linux network device, IFNAMSIZ less the final zero.
+const LONGEST_INTERFACE: usize = 15;
 /// The daemon looks at its flows so often that silence of less is none.
 const SHORTEST_AGEING: Span = Span::from_millis(100);
 
@@ -163,9 +165,25 @@ fn ports(reader: &mut Reader, file: &Section<'_>) -> Vec<Port> {
         if ports.iter().any(|port| port.interface == interface) {
             reader.fail_key(&section, "interface", format!("names `{interface}` twice"));
         }
+        if !is_interface(&interface) {
+            let what = format!(
+                "`{interface}` is no name of a network device: write 1 to {LONGEST_INTERFACE} bytes without `/`, `:` and space, \
+                 as `ip link` shows it"
+            );
+            reader.fail_key(&section, "interface", what);
+        }
         ports.push(Port { interface, rate });
     }
+    if file.item("ports").is_some_and(|item| matches!(&item.content, Content::List(all) if all.is_empty())) {
+        reader.fail_key(file, "ports", "names no port: write a table [[ports]] with `interface` and `rate`");
+    }
     ports
+}
+
+/// As the kernel has it (dev_valid_name).
+fn is_interface(name: &str) -> bool {
+    let is_odd = |c: char| c == '/' || c == ':' || c.is_ascii_whitespace() || c == '\0';
+    (1..=LONGEST_INTERFACE).contains(&name.len()) && name != "." && name != ".." && !name.contains(is_odd)
 }
 
 fn qcbf(reader: &mut Reader, file: &Section<'_>, ports: &[Port]) -> Option<Params> {
@@ -266,10 +284,23 @@ mod tests {
             ("64KiB", "2kB", "below 3000B"),
             ("\"qcbf\"", "\"fbqm\"", "qcbf"),
             ("[[ports]]", "[[port]]", "ports"),
+            ("\"lan0\"", "\"\"", "`` is no name of a network device: write 1 to 15 bytes"),
+            ("\"lan0\"", "\"a234567890123456\"", "ports.0.interface"),
+            ("\"lan0\"", "\"lan/0\"", "`lan/0` is no name"),
+            ("\"lan0\"", "\"lan 0\"", "`lan 0` is no name"),
+            ("\"lan0\"", "\"..\"", "`..` is no name"),
         ] {
             let told = parse("tor.toml", &FILE.replace(from, to)).expect_err("refused").to_string();
             assert!(told.contains(expected), "{expected}: {told}");
         }
         assert!(parse("tor.toml", &FILE.replace("rtt =", "flows = 37\nrtt =")).is_ok());
+        assert!(parse("tor.toml", &FILE.replace("lan0", "a23456789012345")).is_ok());
+        let (head, _) = FILE.split_once("[role]").expect("a role");
+        let none = format!("{head}ports = []\n[role]\nbuffer = \"64KiB\"\nrtt = \"1ms\"\n");
+        let told = parse("tor.toml", &none).expect_err("refused").to_string();
+        assert!(
+            told.contains("tor.toml:3") && told.contains("names no port: write a table [[ports]]"),
+            "{told}"
+        );
     }
 }
