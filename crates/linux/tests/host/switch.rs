@@ -99,7 +99,7 @@ impl Rack {
         run(&format!("tc -n {router} qdisc add dev to0 parent 1:10 handle 10: bfifo limit {buffer}"));
         let file = format!(
             "version = 1\nscheme = \"qcbf\"\nstate-directory = \"{}\"\n[role]\nbuffer = \"{buffer}B\"\nrtt = \"200us\"\n\
-             ageing = \"300ms\"\n[[ports]]\ninterface = \"to0\"\nrate = \"{mbits}mbit\"\n",
+             ageing = \"600ms\"\n[[ports]]\ninterface = \"to0\"\nrate = \"{mbits}mbit\"\n",
             rack.state().display()
         );
         fs::write(rack.file(), file).expect("written");
@@ -294,7 +294,7 @@ fn shares_return_and_windows_open_when_nobody_decides() {
         timely!(status.ports[0].flows == 4, "{status}");
         timely!(reset >= 6 * 1448, "{reset} B for one of 4");
         // Three are silent, and sleep.
-        thread::sleep(Duration::from_millis(700));
+        thread::sleep(Duration::from_millis(1400));
         let alone = widest();
         timely!(alone >= 14 * 1448, "{alone} B for one that is alone awake");
 
