@@ -19,6 +19,10 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "systemctl enable --now bandmaster-controller",
         "no service manager: what the unit says is run, as its user",
     ),
+    (
+        "systemctl enable --now bandmaster-switch",
+        "no service manager: what the unit says is run, as its user",
+    ),
     ("systemctl reload bandmaster-controller", "no service manager: SIGHUP is sent"),
     ("journalctl -u bandmaster-agent", "no journal"),
     ("journalctl -u bandmaster-controller", "no journal"),
@@ -335,6 +339,7 @@ impl Machines {
     fn left_out(&mut self, line: &str) {
         match line {
             "systemctl enable --now bandmaster-agent" => self.unit(1, "agent"),
+            "systemctl enable --now bandmaster-switch" => self.unit(1, "switch"),
             "systemctl enable --now bandmaster-controller" => {
                 // What was tried becomes the service's.
                 let file = self.run(0, "cat /mnt/home/first/controller.toml").stdout;
