@@ -12,7 +12,7 @@ enum { TO_ANOTHER_HOST = 3 };                          // PACKET_OTHERHOST
 enum { FIN = 1, SYN = 2, RST = 4, ACK = 16 };
 enum { SEQUENCE = 4, ACKNOWLEDGED = 8, OFFSET = 12, WINDOW = 14, CHECKSUM = 16, TCP_HEADER = 20 };
 enum { ETHERNET = 14, VLAN = 0x8100, PROVIDER_VLAN = 0x88a8, TAG = 4 };
-enum { END = 0, NOP = 1, MSS = 2, SCALE = 3, TIMESTAMPS = 8, MOST_OPTIONS = 20 };
+enum { END = 0, NOP = 1, MSS = 2, SCALE = 3, TIMESTAMPS = 8, MD5 = 19, AUTHENTICATION = 29, MOST_OPTIONS = 20 };
 enum { LARGEST_SCALE = 14, DEFAULT_MSS = 536, OF_TIMESTAMPS = 12, HIGHEST_WINDOW = 65535 };
 enum { PERCPU_ARRAY = 6, NO_EXIST = 1 };
 enum { MOST_FLOWS = 131072, ROOM_OF_EVENTS = 1 << 20 };
@@ -45,7 +45,7 @@ struct end { // as its SYN stated it
     u8 scale;
     u8 has; // HAS_*
 };
-enum { HAS_SYN = 1, HAS_SCALE = 2, HAS_TIMESTAMPS = 4 };
+enum { HAS_SYN = 1, HAS_SCALE = 2, HAS_TIMESTAMPS = 4, HAS_SIGNATURE = 8 };
 
 struct flow {
     u64 last;    // ns since the machine began
@@ -194,6 +194,8 @@ INLINE struct end options(struct __sk_buff *skb, const struct segment *segment) 
             end.has |= HAS_SCALE;
         } else if (option[0] == TIMESTAMPS) {
             end.has |= HAS_TIMESTAMPS;
+        } else if (option[0] == MD5 || option[0] == AUTHENTICATION) {
+            end.has |= HAS_SIGNATURE;
         }
         at += option[1];
     }
@@ -229,6 +231,8 @@ INLINE void lower(struct __sk_buff *skb, const struct segment *segment, const st
 // A SYN of either end. Another number at its begin is another connection.
 INLINE void begin(struct __sk_buff *skb, u32 arrives, const struct segment *segment, struct flow *flow) {
     struct end end = options(skb, segment);
+    // What is signed covers the window (RFC 2385, RFC 5925): it passes as it is, and makes no flow.
+    if (end.has & HAS_SIGNATURE) return;
     struct flow new = { .last = coarse_time() };
     u32 begin = (arrives ? segment->acknowledged : segment->sequence + 1), zero = 0;
     int knows_begin = !arrives || segment->flags & ACK;

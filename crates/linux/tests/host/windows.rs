@@ -336,6 +336,31 @@ fn first_windows_are_a_segment_rounded_up() {
     }
 }
 
+/// What is signed, windows included, makes no flow (RFC 2385, RFC 5925).
+#[test]
+fn signed_connections_pass_as_they_are() {
+    let test = "signed_connections_pass_as_they_are";
+    let Some(mut windows) = windows(test) else { return };
+    windows.beat(1).expect("heard");
+    for (port, kind, length) in [(1, 19, 18), (2, 29, 16), (3, 3, 3)] {
+        let mut options = vec![0; 20];
+        options[..2].copy_from_slice(&[kind, length]);
+        let like = Frame { ports: [7200, 7200 + port], options, ..Frame::new(true, ACK) };
+        let syn = Frame { flags: SYN, arrives: false, numbers: [0, 0], ..like.clone() };
+        let answer = Frame { flags: SYN | ACK, numbers: [9, 1], ..like.clone() };
+        let ack = Frame { window: u16::MAX, ..like };
+        let mut got = 0;
+        for frame in [syn, answer, ack] {
+            let direction = if frame.arrives { Direction::Arrives } else { Direction::Departs };
+            let (sent, at) = frame.bytes();
+            let (bytes, _) = windows.try_on(direction, &sent, 1, 1).unwrap_or_else(|why| panic!("{why}"));
+            got = u16::from_be_bytes([bytes[at + 14], bytes[at + 15]]);
+        }
+        assert_eq!(got == u16::MAX, kind != 3, "option {kind}: {got}");
+    }
+    assert_eq!(windows.flows().expect("told").len(), 1);
+}
+
 /// Segments that offload has yet to cut are payload, without the header of Ethernet.
 #[test]
 fn what_offload_cuts_is_counted_without_headers() {
