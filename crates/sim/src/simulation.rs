@@ -427,8 +427,7 @@ impl Simulation<'_> {
         }
         self.flows.plans[i].dst = to;
         self.flows.profile_of[i] = message.profile;
-        // What came too late for the message before.
-        self.net.slab.forget_drops(flow);
+        self.forget_late(flow);
         if !self.control.runner.is_empty() {
             self.note_replaced(flow);
             self.tune(flow);

@@ -202,3 +202,26 @@ fn round_trip_times_of_rows_and_groups() {
     };
     assert_eq!(of_others(&record), of_others(&without), "measuring changes nothing");
 }
+
+/// A message's round-trip times are of its own path: those of the one before, which went elsewhere, are of no row.
+#[test]
+fn round_trip_times_are_of_the_message() {
+    let exchange = "[[flows]]\nname = \"x\"\nfrom = [\"left\", \"right\"]\nto = [\"left\", \"right\"]\npairing = \"exchange\"\n\
+                    sizes = [\"1000B\"]\nrounds = 3\n[measure]\nflow-table = \"rtt\"";
+    let (record, rows) = outcome("", exchange);
+    // Hosts of a side are 2 ms from each other and back 4 ms, those of two sides 14 ms.
+    let is_far = |row: &&FlowRecord| row.ideal.is_some_and(|ideal| ideal > Span::from_millis(12));
+    let (far, near): (Vec<_>, Vec<_>) = rows.iter().partition(is_far);
+    assert!(far.len() > 10 && near.len() > 10, "{rows:?}");
+    let times = |rows: &[&FlowRecord]| -> Vec<f64> {
+        let told = rows.iter().filter_map(|row| row.rtt);
+        told.flat_map(|rtt| [rtt.min.as_secs_f64(), rtt.p99.as_secs_f64()]).collect()
+    };
+    let (far, near) = (times(&far), times(&near));
+    assert!(!far.is_empty() && !near.is_empty());
+    assert!(
+        far.iter().all(|time| *time >= 0.0139) && near.iter().all(|time| *time < 0.0139),
+        "{far:?} {near:?}"
+    );
+    assert!(record.metric("rtt_min").is_some_and(|least| least < 5.0), "late samples are in the metrics");
+}

@@ -120,6 +120,14 @@ impl Simulation<'_> {
         }
     }
 
+    /// What came too late for the message or connection before is of no row.
+    pub(super) fn forget_late(&mut self, flow: u32) {
+        self.net.slab.forget_drops(flow);
+        if let Some(own) = self.net.rtts.get_mut(flow as usize) {
+            self.rtts_told[self.flows.plans[flow as usize].group_index()].merge(&std::mem::take(own));
+        }
+    }
+
     /// The row of what the connection that begins with `flow` transfers.
     fn transfer(&mut self, flow: u32, end: Option<Time>) -> FlowRecord {
         let i = flow as usize;

@@ -62,8 +62,7 @@ impl Simulation<'_> {
                 if !self.control.runner.is_empty() {
                     self.note_replaced(i as u32);
                 }
-                // What came too late for the connection before.
-                self.net.slab.forget_drops(i as u32);
+                self.forget_late(i as u32);
                 let delivered = self.connections.replace(i, || self.flows.connect(i, groups));
                 if i == first {
                     self.rounds.open(flow, earlier.unwrap_or(delivered), self.net.now);
