@@ -363,7 +363,7 @@ metrics! {
              flow group NAME";
         "rtt_mean", In("ms"), 3, "RTT mean", "Mean round-trip time": "As rtt_min, the mean";
         "rtt_p50", In("ms"), 3, "RTT median", "Median round-trip time":
-            "As rtt_min, the median, within 0.8 % (docs/data.md)";
+            "As rtt_min, the median, within 0.8 %, or `rtt_error` of the rows where times span much (docs/data.md)";
         "rtt_p95", In("ms"), 3, "RTT p95", "Round-trip time, 95th percentile": "As rtt_p50, 95th percentile";
         "rtt_p99", In("ms"), 3, "RTT p99", "Round-trip time, 99th percentile": "As rtt_p50, 99th percentile";
     }
