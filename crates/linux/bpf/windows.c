@@ -45,6 +45,10 @@ struct end { // as its SYN stated it
     u8 scale;
     u8 has; // HAS_*
 };
+union packed {
+    struct end end;
+    u32 bits;
+};
 enum { HAS_SYN = 1, HAS_SCALE = 2, HAS_TIMESTAMPS = 4, HAS_SIGNATURE = 8 };
 
 struct flow {
@@ -175,9 +179,10 @@ INLINE int read(struct __sk_buff *skb, u32 arrives, struct segment *segment) {
     return 1;
 }
 
-INLINE struct end options(struct __sk_buff *skb, const struct segment *segment) {
-    struct end end = { .mss = DEFAULT_MSS, .has = HAS_SYN };
-    u32 at = segment->at + TCP_HEADER, over = segment->at + segment->header;
+// Of the SYN whose options are in these bytes of the packet. A function that the kernel looks through once, by itself: within
+// each place that calls it, it would be more than the kernel looks through.
+__attribute__((noinline)) u32 options(struct __sk_buff *skb, u32 at, u32 over) {
+    union packed end = { .end = { .mss = DEFAULT_MSS, .has = HAS_SYN } };
     for (int i = 0; i < MOST_OPTIONS; i++) {
         u8 option[2], value[2] = {};
         if (at + 1 > over || skb_load(skb, at, option, 1, FROM_NETWORK_HEADER) || option[0] == END) break;
@@ -188,18 +193,18 @@ INLINE struct end options(struct __sk_buff *skb, const struct segment *segment) 
         if (at + 2 > over || skb_load(skb, at, option, 2, FROM_NETWORK_HEADER) || option[1] < 2) break;
         if (at + option[1] > over) break;
         if (option[0] == MSS && option[1] == 4 && !skb_load(skb, at + 2, value, 2, FROM_NETWORK_HEADER)) {
-            end.mss = value[0] << 8 | value[1];
+            end.end.mss = value[0] << 8 | value[1];
         } else if (option[0] == SCALE && option[1] == 3 && !skb_load(skb, at + 2, value, 1, FROM_NETWORK_HEADER)) {
-            end.scale = value[0] > LARGEST_SCALE ? LARGEST_SCALE : value[0];
-            end.has |= HAS_SCALE;
+            end.end.scale = value[0] > LARGEST_SCALE ? LARGEST_SCALE : value[0];
+            end.end.has |= HAS_SCALE;
         } else if (option[0] == TIMESTAMPS) {
-            end.has |= HAS_TIMESTAMPS;
+            end.end.has |= HAS_TIMESTAMPS;
         } else if (option[0] == MD5 || option[0] == AUTHENTICATION) {
-            end.has |= HAS_SIGNATURE;
+            end.end.has |= HAS_SIGNATURE;
         }
         at += option[1];
     }
-    return end;
+    return end.bits;
 }
 
 INLINE u32 segment_size(const struct flow *flow) {
@@ -230,7 +235,8 @@ INLINE void lower(struct __sk_buff *skb, const struct segment *segment, const st
 
 // A SYN of either end. Another number at its begin is another connection.
 INLINE void begin(struct __sk_buff *skb, u32 arrives, const struct segment *segment, struct flow *flow) {
-    struct end end = options(skb, segment);
+    union packed stated = { .bits = options(skb, segment->at + TCP_HEADER, segment->at + segment->header) };
+    struct end end = stated.end;
     // What is signed covers the window (RFC 2385, RFC 5925): it passes as it is, and makes no flow.
     if (end.has & HAS_SIGNATURE) return;
     struct flow new = { .last = coarse_time() };

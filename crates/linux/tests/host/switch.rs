@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -115,10 +116,17 @@ impl Rack {
     }
 
     fn spawn(&self) -> Daemon {
+        self.spawn_by(&["env"])
+    }
+
+    /// Started by another program, which takes these words before it.
+    fn spawn_by(&self, starter: &[&str]) -> Daemon {
         let log =
             fs::OpenOptions::new().create(true).append(true).open(self.folder.join("log")).expect("a log");
-        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        let mut command = Command::new(starter[0]);
         command
+            .args(&starter[1..])
+            .arg(std::env::current_exe().expect("this program"))
             .args(["--exact", "switch::child", "--nocapture", "--test-threads=1"])
             .env(COMMAND, self.file())
             .stdin(Stdio::null())
@@ -352,6 +360,47 @@ fn a_killed_switch_leaves_nothing_in_the_kernel() {
     assert!(daemon.0.wait().expect("ended").success());
     assert_eq!(rack.kernel(), before, "after a stop");
     assert_eq!(switch::restore(&rack.state()), Ok(Restored::Nothing));
+}
+
+/// With its own user and the two capabilities of the packaged unit. Without CAP_PERFMON the kernel looks through paths too that a
+/// processor may take by mistake: what it looks at stays far below the million steps at which it refuses a program.
+#[test]
+fn a_switch_needs_two_capabilities() {
+    let test = "a_switch_needs_two_capabilities";
+    let Some(rack) = Rack::new(test, 40, 64 << 10) else { return };
+    if Command::new("setpriv").arg("--version").output().is_err() {
+        skip(test, "no setpriv (package util-linux)");
+        return;
+    }
+    run(&format!("chown -R 65534 {}", rack.folder.display()));
+    fs::set_permissions(&rack.folder, fs::Permissions::from_mode(0o755)).expect("set");
+    let starter = |capabilities: &'static str| {
+        [
+            "setpriv",
+            "--reuid=65534",
+            "--clear-groups",
+            "--inh-caps",
+            capabilities,
+            "--ambient-caps",
+            capabilities,
+        ]
+    };
+    let daemon = rack.spawn_by(&starter("-all,+bpf,+net_admin"));
+    rack.until("the switch answers", |status| !status.ports.is_empty());
+    for at in [TcAttachType::Ingress, TcAttachType::Egress] {
+        let query = || Ok(SchedClassifier::query_tcx("to0", at).expect("told").1);
+        for program in rack.router.enter(query).expect("entered") {
+            let steps = program.verified_instruction_count().expect("a kernel that tells it");
+            assert!((1_000..100_000).contains(&steps), "{at:?}: {steps}");
+        }
+    }
+    drop(daemon);
+    for lacking in ["-all,+net_admin", "-all,+bpf"] {
+        let mut daemon = rack.spawn_by(&starter(lacking));
+        assert!(!daemon.0.wait().expect("ended").success(), "{lacking}");
+    }
+    let log = fs::read_to_string(rack.folder.join("log")).expect("a log");
+    assert!(log.contains("it needs CAP_BPF and CAP_NET_ADMIN"), "{log}");
 }
 
 /// The flows of a device that is gone give their shares back when it is made anew.
