@@ -432,15 +432,15 @@ impl Machine {
     fn stats(&self, connection: &Connection, flow: FlowId, end: FlowEnd) -> FlowStats {
         let mss = u64::from(segment(connection, end));
         let ip = if connection.local.0.is_ipv4() { IPV4_HEADER } else { IPV6_HEADER };
-        // Linux tells no single measurement of a sender.
         let (delivered, srtt, min_rtt, last_rtt) = match end {
             FlowEnd::Sender => {
-                (connection.acknowledged, connection.srtt, connection.min_rtt, connection.srtt)
+                (connection.acknowledged, connection.srtt, connection.min_rtt, connection.last_rtt)
             }
             FlowEnd::Receiver => (
                 connection.received,
                 self.receivers_rtt(connection),
-                connection.least_receiver_rtt.or(connection.min_rtt),
+                // Its handshake has one measurement, perhaps from before a queue that all others saw.
+                connection.least_receiver_rtt.into_iter().chain(connection.min_rtt).min(),
                 connection.last_receiver_rtt,
             ),
         };

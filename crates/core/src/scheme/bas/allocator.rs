@@ -58,29 +58,51 @@ impl Outside {
     fn measure(&mut self, sum: &Sum, domain_queueing: f64, weight: f64) {
         self.used = weight * sum.used + (1.0 - weight) * self.used;
         self.could_use = weight * sum.could_use + (1.0 - weight) * self.could_use;
-        let outside = sum.queueing / f64::from(sum.flows.max(1)) - domain_queueing;
-        if outside > Self::QUEUEING.as_secs_f64() {
+        let outside = sum.mean_queueing().map_or(0.0, |queueing| queueing - domain_queueing);
+        // A segment more or less in an interval tells nothing.
+        let followed = self.used + weight * sum.grain >= Self::FOLLOWED * self.could_use;
+        // While a queue in the domain falls, flows that see it at different times differ by a part of it.
+        if outside > Self::QUEUEING.as_secs_f64().max(domain_queueing) {
             self.step = Self::STEPS.0 / 2.0;
-            self.limit = Some(self.used * Self::BACK_OFF);
+            // Flows that get all they were given wait in a queue that this limit works off, or in one that is none of theirs.
+            // To lower it again then would starve them.
+            if self.limit.is_none() || !followed {
+                self.limit = Some(self.used * Self::BACK_OFF);
+            }
             return;
         }
-        let followed = self.used >= Self::FOLLOWED * self.could_use;
         if self.could_use <= 0.0 || (followed && self.limit.is_none()) {
             return;
         }
         self.step = if followed { (2.0 * self.step).min(Self::STEPS.1) } else { Self::STEPS.0 };
-        self.limit = Some(self.used * (1.0 + self.step));
+        // A window gets less than it was given for when its packets wait in the domain. That is no limit outside: this one
+        // rises all the same, until they wait there or it no longer binds.
+        let waits = domain_queueing > Self::QUEUEING.as_secs_f64() / 2.0;
+        let base = if followed || !waits { self.used } else { self.limit.unwrap_or_default().max(self.used) };
+        self.limit = Some(base * (1.0 + self.step));
     }
 }
 
 /// One interval's measurements of the flows of one link to the outside.
 #[derive(Default)]
 struct Sum {
-    flows: u32,
+    /// Flows that have measured how long they queue.
+    timed: u32,
     used: f64,
     could_use: f64,
-    /// Seconds.
+    /// Seconds, of them all.
     queueing: f64,
+    /// A segment of each flow in a measurement interval, bit/s.
+    grain: f64,
+    /// The links that its flows take in the domain.
+    inside: Vec<PortId>,
+}
+
+impl Sum {
+    /// None when nothing came through: its flows have measured no time.
+    fn mean_queueing(&self) -> Option<f64> {
+        (self.timed > 0).then(|| self.queueing / f64::from(self.timed))
+    }
 }
 
 pub(super) struct Allocator {
@@ -117,6 +139,8 @@ struct Link {
     capacity: Rate,
     flows: Option<u32>,
     backlog: Bytes,
+    /// max-min: seconds that its flows wait in the domain, as their hosts measure it.
+    queueing: f64,
     /// When the last report came, and the bytes that had left until then.
     sent: Option<(Time, Bytes)>,
     /// max-min: bit/s of what the allocator does not control (acknowledgements, other flows), averaged.
@@ -127,6 +151,16 @@ struct Link {
     changed: Time,
     /// max-min: flows of others would use more than their part. A flow that falls short beside them loses to them.
     contested: bool,
+}
+
+impl Link {
+    /// Bits that wait: as its router tells, or by what flows wait where no router does.
+    fn waiting(&self) -> f64 {
+        if self.sent.is_some() || self.backlog > Bytes::ZERO {
+            return self.backlog.get() as f64 * 8.0;
+        }
+        (self.queueing - Outside::QUEUEING.as_secs_f64()).max(0.0) * self.capacity.bits_per_sec() as f64
+    }
 }
 
 /// Links of a flow inside the domain, and the router by which it enters or leaves.
@@ -181,6 +215,7 @@ impl Allocator {
             capacity,
             flows: None,
             backlog: Bytes::ZERO,
+            queueing: 0.0,
             sent: None,
             others: 0.0,
             foreign: 0,
@@ -325,12 +360,16 @@ impl Allocator {
                 flow.could_use = weight * could_use + (1.0 - weight) * flow.could_use;
                 flow.least_given = [flow.given, flow.least_given[0]];
                 let way = self.ways.get(&name).filter(|way| !any_contested || !way.is_contested(&self.links));
-                if let Some(outside) = way.and_then(|way| way.outside) {
+                if let Some((way, outside)) = way.and_then(|way| Some((way, way.outside?))) {
                     let sum = sums.entry(outside).or_default();
-                    sum.flows += 1;
+                    sum.inside.clone_from(&way.links);
                     sum.used += sample;
+                    sum.grain += 8.0 * m.frame.get() as f64 / self.settings.measurement.as_secs_f64();
                     sum.could_use += could_use;
-                    sum.queueing += m.queueing.as_secs_f64();
+                    if sample > 0.0 {
+                        sum.timed += 1;
+                        sum.queueing += m.queueing.as_secs_f64();
+                    }
                 }
             }
             // E_f <- alpha R_th + (1 - alpha) E_f.
@@ -340,12 +379,22 @@ impl Allocator {
             self.peers.entry(host).and_modify(|peer| peer.sums = sums);
             return;
         }
-        // Queueing that every link to the outside sees is the domain's own.
-        let mean = |sum: &Sum| sum.queueing / f64::from(sum.flows.max(1));
-        let domain_queueing = sums.values().map(mean).fold(f64::INFINITY, f64::min);
-        for (port, sum) in sums {
-            if let Some(outside) = self.outsides.get_mut(&port) {
-                outside.measure(&sum, domain_queueing, self.settings.alpha);
+        // Queueing that every link to the outside sees is the domain's own; each direction has its own.
+        let mut domain: BTreeMap<&[PortId], f64> = BTreeMap::new();
+        for sum in sums.values() {
+            let Some(queueing) = sum.mean_queueing() else { continue };
+            let least = domain.entry(&sum.inside).or_insert(f64::INFINITY);
+            *least = least.min(queueing);
+        }
+        for (port, sum) in &sums {
+            if let Some(outside) = self.outsides.get_mut(port) {
+                let inside = domain.get(&*sum.inside).copied().unwrap_or_default();
+                outside.measure(sum, inside, self.settings.alpha);
+            }
+        }
+        for (links, queueing) in domain {
+            for port in links {
+                self.links.entry(*port).and_modify(|link| link.queueing = queueing);
             }
         }
     }
@@ -424,7 +473,7 @@ impl Allocator {
             let full = link.capacity.bits_per_sec() as f64;
             // A queue of the others' is not worked off by giving out less. Without flows, the others are acknowledgements:
             // nobody shares with them.
-            let drain = link.backlog.get() as f64 * 8.0 / DRAIN_SECONDS;
+            let drain = link.waiting() / DRAIN_SECONDS;
             let taken = if *flows == 0 { drain + link.others.max(0.0) } else { 0.0 };
             (full * self.settings.utilization - taken).max(full / 2.0)
         };
@@ -515,6 +564,7 @@ impl Allocator {
                     capacity: link.capacity,
                     flows: link.flows,
                     backlog: Bytes::ZERO,
+                    queueing: 0.0,
                     sent: None,
                     others: 0.0,
                     foreign: 0,
@@ -921,7 +971,7 @@ mod tests {
     }
 
     fn told(flows: u32, used: f64, could_use: f64, queueing_ms: f64) -> Sum {
-        Sum { flows, used, could_use, queueing: queueing_ms * 1e-3 }
+        Sum { timed: flows, used, could_use, queueing: queueing_ms * 1e-3, grain: 0.0, inside: vec![LAST] }
     }
 
     /// By hand, with alpha 0.5: averages, the limit below what passes while packets queue outside, and steps that double.
@@ -941,6 +991,56 @@ mod tests {
             outside.measure(&told(2, outside.could_use, outside.could_use, 0.0), 0.0, 1.0);
             assert_eq!((outside.step, outside.limit), (step, Some(75.0 * (1.0 + step))));
         }
+    }
+
+    /// The queue may be one that their limit does not work off: as long as the flows get all that they were given, it stays.
+    #[test]
+    fn a_limit_that_is_followed_is_not_lowered_again() {
+        let mut outside = Outside::default();
+        outside.measure(&told(1, 10.0, 10.0, 900.0), 0.0, 1.0);
+        assert_eq!(outside.limit, Some(9.0));
+        for _ in 0..100 {
+            outside.measure(&told(1, 9.0, 9.0, 900.0), 0.0, 1.0);
+        }
+        assert_eq!(outside.limit, Some(9.0));
+        // Less passes: something else takes a part.
+        outside.measure(&told(1, 6.0, 9.0, 900.0), 0.0, 1.0);
+        assert!(outside.limit.is_some_and(|limit| (limit - 5.4).abs() < 1e-9), "{:?}", outside.limit);
+    }
+
+    /// What flow 0 sends waits 25 ms before the server, and what the server sends does not: neither direction is limited outside. No
+    /// router tells of the queue, so that it is worked off by what the flows tell, but for 5 ms of it: 2 Mbit in half a second.
+    #[test]
+    fn each_direction_has_its_own_queue() {
+        let mut inventory = Inventory::default();
+        let [server, router, outside] = ["server", "r", "out"].map(|name| inventory.join(name));
+        let mut port = |from: NodeId, to: NodeId| {
+            inventory.add_port(&format!("{}->{}", from.0, to.0), from, to, mbit(100.0))
+        };
+        let up = vec![port(outside, router), port(router, server)];
+        let down = vec![port(server, router), port(router, outside)];
+        let mut params = Params::defaults(DEF.keys);
+        params.set("allocator", Value::Text("max-min".into()));
+        let settings = Settings::new(&params);
+        let peers = vec![(server, &HOST)];
+        let place = Place { peers, ports: vec![up[1], down[0]], ..Place::new(&ALLOCATOR, server, params) };
+        let mut allocator = Allocator::new(settings, &inventory, &place);
+        let key = way().key;
+        for (flow, ports) in [(0, &up), (1, &down)] {
+            tell(&mut allocator, &Word::Started(FlowId(flow), Reported { key, ports: ports.clone() }));
+        }
+        let flow = |flow, queueing| FlowMeasurement {
+            flow: FlowId(flow),
+            throughput: Some(mbit(100.0)),
+            queueing: Span::from_millis(queueing),
+            frame: Bytes::new(1502),
+            way: None,
+        };
+        for (queueing, rate) in [(0, 100.0), (5, 100.0), (25, 96.0)] {
+            let rates = tell(&mut allocator, &Word::Flows(vec![flow(0, queueing), flow(1, 0)]));
+            assert_eq!(rates, [(0, rate), (1, 100.0)], "{queueing} ms");
+        }
+        assert!(allocator.outsides.values().all(|outside| outside.limit.is_none()));
     }
 
     /// Flow 0 is known to be limited at 10 Mbit/s: the other gets the rest, and flow 0 may grow by the head-room, but not
