@@ -15,6 +15,7 @@ enum { ETHERNET = 14, VLAN = 0x8100, PROVIDER_VLAN = 0x88a8, TAG = 4 };
 enum { END = 0, NOP = 1, MSS = 2, SCALE = 3, TIMESTAMPS = 8, MD5 = 19, AUTHENTICATION = 29, MOST_OPTIONS = 20 };
 enum { LARGEST_SCALE = 14, DEFAULT_MSS = 536, OF_TIMESTAMPS = 12, HIGHEST_WINDOW = 65535 };
 enum { PERCPU_ARRAY = 6, NO_EXIST = 1 };
+enum { LARGEST_STEP = 1 << 20 }; // of sequence numbers, from what was seen to what follows it
 enum { MOST_FLOWS = 131072, ROOM_OF_EVENTS = 1 << 20 };
 #define SILENCE 500000000ULL
 
@@ -49,7 +50,7 @@ union packed {
     struct end end;
     u32 bits;
 };
-enum { HAS_SYN = 1, HAS_SCALE = 2, HAS_TIMESTAMPS = 4, HAS_SIGNATURE = 8 };
+enum { HAS_SYN = 1, HAS_SCALE = 2, HAS_TIMESTAMPS = 4, HAS_SIGNATURE = 8, OF_THE_RECEIVER = 16 };
 
 struct flow {
     u64 last;    // ns since the machine began
@@ -59,7 +60,10 @@ struct flow {
     u32 acked;
     struct end sender, receiver;
     u32 has_ended;
-    u32 unused;
+    u32 replied; // sequence number after what the receiver sent
+    // Of a SYN that came while the flow lives, until the other end answers it.
+    u32 offered_begin;
+    struct end offered;
 };
 
 enum { BEGINS = 0, ESTABLISHED = 1, FINISHED = 2, RESET = 3, REPLACED = 4 };
@@ -233,14 +237,50 @@ INLINE void lower(struct __sk_buff *skb, const struct segment *segment, const st
     count(LOWERED);
 }
 
+// Of a SYN: the sequence number of the sender's first byte of data; one of the receiver's does not tell it.
+INLINE u32 begin_of(u32 arrives, const struct segment *segment) {
+    return arrives ? segment->acknowledged : segment->sequence + 1;
+}
+
+// A SYN while a connection lives counts when the other end answers it, as it does when it knows the old one no more
+// (RFC 9293 section 3.5). Who guesses addresses and ports alone ends nothing.
+INLINE void offer(u32 arrives, const struct segment *segment, struct flow *flow, struct end end) {
+    u32 begin = begin_of(arrives, segment);
+    if (!(segment->flags & ACK)) {
+        flow->offered_begin = begin;
+        flow->offered = end;
+        if (arrives) flow->offered.has |= OF_THE_RECEIVER;
+        return;
+    }
+    struct end other = flow->offered;
+    if (begin == flow->begin || !other.has || !!(other.has & OF_THE_RECEIVER) == arrives) return;
+    if (arrives && begin != flow->offered_begin) return;
+    tell(REPLACED, &segment->name, flow);
+    u32 zero = 0, *number = map_lookup(&NUMBER, &zero);
+    if (!number) return;
+    other.has &= ~OF_THE_RECEIVER;
+    flow->number = __sync_fetch_and_add(number, 1);
+    flow->begin = flow->came = flow->acked = begin;
+    flow->sender = arrives ? other : end;
+    flow->receiver = arrives ? end : other;
+    flow->replied = arrives ? segment->sequence + 1 : segment->acknowledged;
+    flow->offered.has = 0;
+    tell(BEGINS, &segment->name, flow);
+    tell(ESTABLISHED, &segment->name, flow);
+}
+
 // A SYN of either end. Another number at its begin is another connection.
 INLINE void begin(struct __sk_buff *skb, u32 arrives, const struct segment *segment, struct flow *flow) {
     union packed stated = { .bits = options(skb, segment->at + TCP_HEADER, segment->at + segment->header) };
     struct end end = stated.end;
     // What is signed covers the window (RFC 2385, RFC 5925): it passes as it is, and makes no flow.
     if (end.has & HAS_SIGNATURE) return;
+    if (flow && !flow->has_ended && flow->sender.has && flow->receiver.has) {
+        offer(arrives, segment, flow, end);
+        return;
+    }
     struct flow new = { .last = coarse_time() };
-    u32 begin = (arrives ? segment->acknowledged : segment->sequence + 1), zero = 0;
+    u32 begin = begin_of(arrives, segment), zero = 0;
     int knows_begin = !arrives || segment->flags & ACK;
     int answers = segment->flags & ACK;
     // A SYN that is sent again begins where it did; one of a receiver does not tell where that is.
@@ -249,6 +289,7 @@ INLINE void begin(struct __sk_buff *skb, u32 arrives, const struct segment *segm
         map_delete(&FLOWS, &segment->name);
         flow = 0;
     }
+    u32 replied = arrives ? segment->sequence + 1 : segment->acknowledged;
     if (!flow) {
         u32 *number = map_lookup(&NUMBER, &zero);
         if (!number) return;
@@ -256,6 +297,7 @@ INLINE void begin(struct __sk_buff *skb, u32 arrives, const struct segment *segm
         if (arrives) new.receiver = end;
         else new.sender = end;
         if (knows_begin) new.begin = new.came = new.acked = begin;
+        new.replied = replied;
         if (map_update(&FLOWS, &segment->name, &new, NO_EXIST)) {
             count(NO_ROOM);
             return;
@@ -266,8 +308,16 @@ INLINE void begin(struct __sk_buff *skb, u32 arrives, const struct segment *segm
     if (arrives) flow->receiver = end;
     else flow->sender = end;
     flow->last = new.last;
+    if (arrives || answers) flow->replied = replied;
     if (knows_begin && flow->begin != begin) flow->begin = flow->came = flow->acked = begin;
     if (flow->sender.has && flow->receiver.has && answers) tell(ESTABLISHED, &segment->name, flow);
+}
+
+// A FIN or RST is of this connection by its numbers: of what may be under way, or of the SYN that it refuses.
+INLINE int is_its_own(u32 arrives, const struct segment *segment, const struct flow *flow) {
+    if (!arrives) return segment->sequence - flow->acked <= flow->came - flow->acked + LARGEST_STEP;
+    if (flow->receiver.has) return segment->sequence - flow->replied + LARGEST_STEP <= 2 * LARGEST_STEP;
+    return segment->flags & ACK && segment->acknowledged == flow->begin;
 }
 
 INLINE int look(struct __sk_buff *skb, u32 arrives) {
@@ -288,16 +338,23 @@ INLINE int look(struct __sk_buff *skb, u32 arrives) {
     }
     flow->last = coarse_time();
     if (segment.flags & RST) {
+        if (!is_its_own(arrives, &segment, flow)) return NEXT;
         if (!__sync_lock_test_and_set(&flow->has_ended, 1)) tell(RESET, &segment.name, flow);
         return NEXT;
     }
     if (!arrives) {
         u32 after = segment.sequence + segment.payload + !!(segment.flags & (SYN | FIN));
-        if ((s32)(after - flow->came) > 0) flow->came = after;
-        if (segment.flags & FIN && !__sync_lock_test_and_set(&flow->has_ended, 1)) tell(FINISHED, &segment.name, flow);
+        if (after - flow->came - 1 < LARGEST_STEP) flow->came = after;
+        if (segment.flags & FIN && is_its_own(0, &segment, flow) && !__sync_lock_test_and_set(&flow->has_ended, 1)) tell(FINISHED, &segment.name, flow);
         return NEXT;
     }
-    if (segment.flags & ACK && (s32)(segment.acknowledged - flow->acked) > 0) flow->acked = segment.acknowledged;
+    if (segment.flags & ACK && (s32)(segment.acknowledged - flow->acked) > 0
+        && (s32)(segment.acknowledged - flow->came) <= LARGEST_STEP) {
+        flow->acked = segment.acknowledged;
+        if ((s32)(flow->acked - flow->came) > 0) flow->came = flow->acked;
+    }
+    u32 step = segment.sequence + segment.payload - flow->replied;
+    if (step && step <= LARGEST_STEP) flow->replied += step;
     u32 zero = 0;
     struct settings *settings = map_lookup(&SETTINGS, &zero);
     if (!settings) return NEXT;

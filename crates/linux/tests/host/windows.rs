@@ -409,3 +409,60 @@ fn the_time_for_an_acknowledgement_is_told() {
         times[many / 2]
     );
 }
+
+/// Who knows addresses and ports, and no sequence numbers, ends no flow, replaces none, and changes no scale. Who knows them does.
+#[test]
+fn forged_segments_end_no_flow() {
+    let test = "forged_segments_end_no_flow";
+    let Some(mut windows) = windows(test) else { return };
+    windows.beat(1).expect("heard");
+    let like = Frame { window: 502, ..Frame::new(true, ACK) };
+    handshake(&mut windows, &like, true);
+    let put = |windows: &mut Windows, frame: &Frame| {
+        let direction = if frame.arrives { Direction::Arrives } else { Direction::Departs };
+        let (sent, at) = frame.bytes();
+        let (got, _) = windows.try_on(direction, &sent, 1, 1).unwrap_or_else(|why| panic!("{why}"));
+        u16::from_be_bytes([got[at + 14], got[at + 15]])
+    };
+    let flow = |windows: &Windows| windows.flows().expect("told")[0];
+    let first = flow(&windows).id();
+    let far = 0x4000_0000;
+    let options = vec![2, 4, 5, 0xb4, 3, 3, 0, 1];
+    for arrives in [false, true] {
+        for (flags, numbers) in
+            [(RST, [far, 0]), (RST | ACK, [far, far]), (FIN | ACK, [far, far]), (ACK, [far, far])]
+        {
+            put(&mut windows, &Frame { arrives, flags, numbers, ..like.clone() });
+        }
+        for flags in [SYN | ACK, SYN] {
+            put(
+                &mut windows,
+                &Frame { arrives, flags, numbers: [far, far], options: options.clone(), ..like.clone() },
+            );
+        }
+        let now = flow(&windows);
+        assert_eq!((now.id(), now.has_ended(), now.came(), now.acked()), (first, false, 0, 0), "{arrives}");
+        assert_eq!(put(&mut windows, &like), 23, "in the steps of the handshake");
+    }
+    // The sender begins anew, and the receiver answers: it knows the old connection no more.
+    let begins =
+        Frame { arrives: false, flags: SYN, numbers: [far, 0], options: options.clone(), ..like.clone() };
+    let answers = Frame { flags: SYN | ACK, numbers: [5, far + 1], options, ..like.clone() };
+    put(&mut windows, &begins);
+    assert_eq!(flow(&windows).id(), first, "nobody has answered");
+    put(&mut windows, &answers);
+    let second = flow(&windows);
+    assert!(second.id() != first && second.is_established() && !second.has_ended());
+    // Each end's RST.
+    put(&mut windows, &Frame { flags: RST, numbers: [6, 0], ..like.clone() });
+    assert!(flow(&windows).has_ended());
+    put(&mut windows, &begins);
+    put(&mut windows, &answers);
+    put(&mut windows, &Frame { arrives: false, flags: RST, numbers: [far + 1, 0], ..like.clone() });
+    assert!(flow(&windows).has_ended());
+    // A SYN that is refused.
+    put(&mut windows, &begins);
+    assert!(!flow(&windows).has_ended());
+    put(&mut windows, &Frame { flags: RST | ACK, numbers: [0, far + 1], ..like.clone() });
+    assert!(flow(&windows).has_ended());
+}
