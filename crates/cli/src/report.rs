@@ -247,10 +247,16 @@ pub(crate) fn write_all(
     flows: Option<&FlowSpill>,
     manifest: &Manifest,
 ) -> Result<(), ReportError> {
-    let figures = figure::draw_all(results);
+    if let Some(flows) = flows {
+        flows.check()?;
+    }
+    let unreadable = |error| ReportError::Io { doing: "read", path: folder.path().join("flows.parquet"), error };
+    let figures = figure::draw_all(results, flows).map_err(unreadable)?;
     for figure in &figures {
         let Some(plot) = &figure.plot else { continue };
         folder.write(&figure.file, |out| out.write_all(svg::document(plot, &figure.id).as_bytes()))?;
+        let column = format!("figures/{}.column.svg", figure.id);
+        folder.write(&column, |out| out.write_all(svg::column(plot, &figure.id).as_bytes()))?;
     }
     folder.write("report.html", |out| {
         out.write_all(html::page(summary, results, &figures, manifest).as_bytes())
@@ -258,7 +264,6 @@ pub(crate) fn write_all(
     folder.write("trials.parquet", |out| trials::write_trials(out, results))?;
     folder.write("series.parquet", |out| parquet::write_series(out, results))?;
     if let Some(flows) = flows {
-        flows.check()?;
         folder.write("flows.parquet", |out| flows::write_flows(out, results, flows))?;
     }
     folder.write("summary.json", |out| out.write_all(summary.to_json().as_bytes()))?;
@@ -281,10 +286,15 @@ fn run_columns() -> &'static [Column] {
     COLUMNS
 }
 
-/// The cells of [`run_columns`].
-fn run_cells(study: &str, case: &Case, trial: u32) -> Vec<Cell> {
-    let points: Vec<String> = case.points.iter().map(|(sweep, value)| format!("{sweep}={value}")).collect();
-    vec![Cell::text(study), Cell::text(&case.variant), Cell::text(&points.join(", ")), Cell::U32(trial)]
+/// The cells of [`run_columns`]; points of grids name their keys.
+fn run_cells(name: &str, study: &Study, case: &Case, trial: u32) -> Vec<Cell> {
+    let is_grid = |name: &str| study.sweeps.iter().any(|sweep| sweep.name == name && !sweep.grid.is_empty());
+    let points: Vec<String> = case
+        .points
+        .iter()
+        .map(|(sweep, value)| if is_grid(sweep) { value.clone() } else { format!("{sweep}={value}") })
+        .collect();
+    vec![Cell::text(name), Cell::text(&case.variant), Cell::text(&points.join(", ")), Cell::U32(trial)]
 }
 
 /// Records by case and trial, with their cases.

@@ -21,7 +21,7 @@ mod traffic;
 mod whole;
 
 pub use choices::{
-    FlightSize, FlowRows, LossDetection, MarkReduction, Pairing, ReceiveWindow, RecordDetail, Recovery,
+    CdfOf, FlightSize, FlowRows, LossDetection, MarkReduction, Pairing, ReceiveWindow, RecordDetail, Recovery,
     RtoFloor, RttSamples, Scheduler,
 };
 pub use listed::FlowList;

@@ -1425,10 +1425,10 @@ fn claims_and_figures() {
             "metric = \"jane\"",
             "x.toml:81:10: error: claims.fairer.metric: unknown metric \"jane\"; did you mean `jain`? \
              allowed: throughput, jain, jain_normalised, queue, jain_long, jain_normalised_long, \
-             queue_max, link_use, drops, marks, rtos, retransmits, throughput_least, completed, fct_mean, fct_p99, fct_p50, fct_p80, fct_max, \
+             queue_max, link_use, drops, marks, rtos, retransmits, throughput_least, completed, unfinished, fct_mean, fct_p99, fct_p50, fct_p80, fct_max, \
              rounds, round_time_mean, round_time_max, round_goodput, control_rate, refusals, \
              fct_own_p99, fct_tuned_p99, undropped, flow_drops_p99, drops_per_flow, delay_mean, delay_p99, delay_flow_max, window_to_5, utilization_p80, sojourn_p5, \
-             sojourn_p50, sojourn_p95, sojourn_p99, rtt_min and 5 more",
+             sojourn_p50, sojourn_p95, sojourn_p99 and 6 more",
         ),
         (
             "metric = \"jain\"",

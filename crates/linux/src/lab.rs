@@ -464,6 +464,13 @@ impl<'a> Lab<'a> {
             let finished = self.traffic.state(i).finished_at?;
             Some(finished.since(self.plan.flows[i].start))
         };
+        let is_unfinished = |i: &usize| {
+            let plan = &self.plan.flows[*i];
+            let group = plan.group(&scenario.flows);
+            let is_sized = matches!(group.transport, Transport::Tcp { size: Some(_), .. });
+            is_sized && group.rounds.is_none() && plan.start < plan.stop && plan.start <= end && self.traffic.state(*i).finished_at.is_none()
+        };
+        let unfinished = (0..self.plan.tcp_flows).filter(is_unfinished).count() as f64;
         let in_rounds = self.rounds.completions.iter().copied();
         let tallies = Tallies {
             queue_max,
@@ -472,6 +479,7 @@ impl<'a> Lab<'a> {
             timeouts: timeouts.filter(|_| is_known).unwrap_or(f64::NAN),
             retransmits: if is_known { retransmits } else { f64::NAN },
             completions: (0..self.plan.tcp_flows).filter_map(completion).chain(in_rounds).collect(),
+            unfinished,
             rounds: self.rounds.metrics(std::iter::empty()),
             rtts: Vec::new(),
             control_bytes: self.post.bytes_sent() + self.probes.bytes,

@@ -82,6 +82,20 @@ pub fn encode(row: &FlowRecord, block: Vec<u8>) -> Vec<u8> {
     postcard::to_extend(row, block).unwrap_or_default()
 }
 
+/// Hands each row of a block to `take`.
+///
+/// # Errors
+/// When it is none, or `take` refuses.
+pub fn decode(mut block: &[u8], mut take: impl FnMut(&FlowRecord) -> io::Result<()>) -> io::Result<()> {
+    while !block.is_empty() {
+        let (row, rest) = postcard::take_from_bytes::<FlowRecord>(block)
+            .map_err(|error| io::Error::new(ErrorKind::InvalidData, error.to_string()))?;
+        block = rest;
+        take(&row)?;
+    }
+    Ok(())
+}
+
 /// What the rows of a trial have in common: texts that are made once.
 pub struct FlowNames<'a> {
     groups: &'a [FlowGroup],
@@ -128,15 +142,11 @@ impl<'a> FlowNames<'a> {
     ///
     /// # Errors
     /// When it is none, or the file refuses.
-    pub fn push_block(&mut self, rows: &mut Rows<'_>, mut block: &[u8]) -> io::Result<()> {
-        while !block.is_empty() {
-            let (row, rest) = postcard::take_from_bytes::<FlowRecord>(block)
-                .map_err(|error| io::Error::new(ErrorKind::InvalidData, error.to_string()))?;
-            block = rest;
-            let cells = self.cells(&row);
-            rows.push(self.run.iter().cloned().chain(cells))?;
-        }
-        Ok(())
+    pub fn push_block(&mut self, rows: &mut Rows<'_>, block: &[u8]) -> io::Result<()> {
+        decode(block, |row| {
+            let cells = self.cells(row);
+            rows.push(self.run.iter().cloned().chain(cells))
+        })
     }
 
     fn cells(&mut self, row: &FlowRecord) -> [Cell; COLUMNS.len()] {

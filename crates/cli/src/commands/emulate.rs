@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 
 use bandmaster_core::report::flow::FlowRecord;
-use bandmaster_core::scenario::{Case, ClaimAt, FigureContent, Scenario, Study};
+use bandmaster_core::scenario::{Case, ClaimAt, Scenario, Study};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_linux::lab::{self, RunOptions, TrafficSource};
 use bandmaster_linux::{Error, iperf3, netns};
@@ -229,7 +229,7 @@ fn keep_what_is_there(study: &mut Study) {
         figure.variants.retain(|name| has(name));
     }
     study.figures.retain(|figure| {
-        !figure.variants.is_empty() && swept_by(&figure.content).is_none_or(|sweep| kept.contains(sweep))
+        !figure.variants.is_empty() && figure.content.sweep().is_none_or(|sweep| kept.contains(sweep))
     });
     study.cases = cases;
 }
@@ -238,16 +238,6 @@ fn sweep_of(at: &ClaimAt) -> Option<&str> {
     match at {
         ClaimAt::Base => None,
         ClaimAt::Point(sweep, _) | ClaimAt::Every(sweep) | ClaimAt::Points(sweep, _) => Some(sweep),
-    }
-}
-
-fn swept_by(content: &FigureContent) -> Option<&str> {
-    match content {
-        FigureContent::Sweep { sweep, .. } => Some(sweep),
-        FigureContent::Series { sweep, at, .. } => {
-            sweep.as_deref().or(at.as_ref().map(|(sweep, _)| sweep.as_str()))
-        }
-        FigureContent::Distribution { .. } => None,
     }
 }
 

@@ -99,9 +99,23 @@ impl Axis {
         }
         let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
         let last = last.max(first + 1);
-        let tick = |power: i32| Tick { at: 10_f64.powi(power), label: plain(10_f64.powi(power)) };
-        let ticks = (first..=last).map(tick).collect();
+        let tick = |at: f64| Tick { at, label: plain(at) };
+        // Few powers of ten say little of what is between them.
+        let factors: &[f64] = if last - first < 3 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+        let at = (first..last).flat_map(|power| factors.iter().map(move |factor| factor * 10_f64.powi(power)));
+        let ticks = at.chain([10_f64.powi(last)]).map(tick).collect();
         Self { label, ticks, low: 10_f64.powi(first), high: 10_f64.powi(last), log }
+    }
+
+    /// Words at the positions 0, 1, 2 ...
+    pub(crate) fn words(label: String, words: &[String]) -> Self {
+        let ticks = words.iter().zip(0_u32..).map(|(word, at)| Tick { at: f64::from(at), label: word.clone() });
+        Self { label, ticks: ticks.collect(), low: -0.5, high: words.len() as f64 - 0.5, log: false }
+    }
+
+    /// The largest value that it holds.
+    pub(crate) fn high(&self) -> f64 {
+        self.high
     }
 
     /// Where `value` is, as a share of the axis from its start.
@@ -159,6 +173,14 @@ fn shown(unit: &str) -> &str {
         "pkt" => "packets",
         "us" => "µs",
         other => other,
+    }
+}
+
+impl Positions {
+    /// The values side by side, as numbers without their unit where the label has it.
+    pub(crate) fn side_by_side(&self) -> Axis {
+        let numbers = || self.at.iter().map(|at| plain(*at)).collect();
+        Axis::words(self.label.clone(), &self.words.clone().unwrap_or_else(numbers))
     }
 }
 

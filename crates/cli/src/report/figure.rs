@@ -1,15 +1,23 @@
 //! From the figures of a study to plots, and the numbers behind them.
 
+use std::io;
+
+use bandmaster_core::measure::rtt::RttSummary;
+use bandmaster_core::report::flow::FlowRecord;
 use bandmaster_core::report::metric::{self, Unit, label};
-use bandmaster_core::report::summary::{Estimate, Summary};
+use bandmaster_core::report::quantile::percentile;
+use bandmaster_core::report::summary::{Estimate, Summary, SummaryRow};
 use bandmaster_core::report::{RunRecord, Series};
-use bandmaster_core::scenario::{Figure, FigureContent, ReferenceCurve, Study, Sweep};
+use bandmaster_core::scenario::{
+    Axis as GridAxis, CdfOf, FLOW_VALUES, Figure, FigureCases, FigureContent, ReferenceCurve, Study, Sweep,
+};
 use bandmaster_core::time::Span;
 
 use super::axis::{Axis, Positions};
+use super::flows::FlowSpill;
 use super::number;
-use super::plot::{Curve, LegendEntry, Look, Panel, Plot, Point, Shape};
-use super::{StudyResults, study_names, unique_ids};
+use super::plot::{BoxPlot, Curve, HeatCell, LegendEntry, Look, Panel, Plot, Point, Shape, Slot};
+use super::{StudyResults, distinct, study_names, unique_ids};
 
 /// Longest drawn series; longer ones are averaged over neighbours.
 const DRAWN_VALUES: usize = 500;
@@ -42,8 +50,14 @@ pub(crate) struct DataTable {
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// Every figure of every study, in file order.
-pub(crate) fn draw_all<'a>(results: &[StudyResults<'a>]) -> Vec<DrawnFigure<'a>> {
+/// Every figure of every study, in file order. Values of flows come from `flows`.
+///
+/// # Errors
+/// When the rows of flows cannot be read again.
+pub(crate) fn draw_all<'a>(
+    results: &[StudyResults<'a>],
+    flows: Option<&FlowSpill>,
+) -> io::Result<Vec<DrawnFigure<'a>>> {
     let names = study_names(results);
     let of_study = |(index, results): (usize, &StudyResults<'a>)| {
         results.study.figures.iter().map(move |figure| (index, figure))
@@ -51,14 +65,27 @@ pub(crate) fn draw_all<'a>(results: &[StudyResults<'a>]) -> Vec<DrawnFigure<'a>>
     let listed: Vec<(usize, &'a Figure)> = results.iter().enumerate().flat_map(of_study).collect();
     let ids: Vec<(String, String)> =
         listed.iter().map(|(index, figure)| (names[*index].clone(), file_name(&figure.id))).collect();
-    let sources: Vec<Source<'_>> = results.iter().map(Source::new).collect();
+    let sources: Vec<Source<'_>> =
+        results.iter().enumerate().map(|(index, results)| Source::new(results, index, flows)).collect();
     let drawn = listed.into_iter().zip(unique_ids(&ids)).map(|((index, figure), id)| {
+        let source = &sources[index];
         let Drawing { plot, note, data } = match &figure.content {
-            FigureContent::Sweep { sweep, y, log_x } => sources[index].sweep(figure, sweep, y, *log_x),
-            FigureContent::Series { .. } => sources[index].series(figure),
-            FigureContent::Distribution { x, log_x } => sources[index].distribution(figure, x, *log_x),
+            FigureContent::Sweep { sweep, y, x, log_x } => {
+                source.sweep(figure, (sweep, x.as_deref()), y, *log_x)
+            }
+            FigureContent::Series { .. } => source.series(figure),
+            FigureContent::Distribution { x, log_x } => source.distribution(figure, x, *log_x),
+            FigureContent::Cdf { of, x, group, cases, log_x } => {
+                source.cdf(figure, *of, x, group.as_deref(), cases, *log_x)?
+            }
+            FigureContent::Box { y, cases } => source.boxes(figure, y, cases),
+            FigureContent::Bars { metrics, cases } => source.bars(figure, metrics, cases),
+            FigureContent::Heatmap { sweep, z } => source.heatmap(figure, sweep, z),
+            FigureContent::Slowdown { group, bins, cases } => {
+                source.slowdown(figure, group.as_deref(), *bins, cases)?
+            }
         };
-        DrawnFigure { study: index, file: format!("figures/{id}.svg"), id, figure, plot, note, data }
+        Ok(DrawnFigure { study: index, file: format!("figures/{id}.svg"), id, figure, plot, note, data })
     });
     drawn.collect()
 }
@@ -73,13 +100,16 @@ struct Drawing {
 /// A study's results, ready to be looked up.
 struct Source<'a> {
     study: &'a Study,
+    /// Position of the study.
+    index: usize,
+    flows: Option<&'a FlowSpill>,
     summary: Summary,
     /// Records of each case, by trial.
     trials: Vec<Vec<&'a RunRecord>>,
 }
 
 impl<'a> Source<'a> {
-    fn new(results: &'a StudyResults<'_>) -> Self {
+    fn new(results: &'a StudyResults<'_>, index: usize, flows: Option<&'a FlowSpill>) -> Self {
         let mut trials: Vec<Vec<&RunRecord>> = vec![Vec::new(); results.study.cases.len()];
         for record in &results.records {
             if let Some(of_case) = trials.get_mut(record.case) {
@@ -89,7 +119,8 @@ impl<'a> Source<'a> {
         for of_case in &mut trials {
             of_case.sort_by_key(|record| record.trial);
         }
-        Self { study: results.study, summary: Summary::new(results.study, &results.records), trials }
+        let summary = Summary::new(results.study, &results.records);
+        Self { study: results.study, index, flows, summary, trials }
     }
 
     fn sweep_named(&self, name: &str) -> Option<&'a Sweep> {
@@ -110,39 +141,56 @@ impl<'a> Source<'a> {
         variants.iter().position(|variant| variant.name == name).unwrap_or(variants.len())
     }
 
-    /// A metric over a sweep.
-    fn sweep(&self, figure: &Figure, sweep: &str, y: &str, log_x: bool) -> Drawing {
+    /// A metric over a sweep; over one key of a grid, with a curve for each combination of the others' values.
+    fn sweep(&self, figure: &Figure, (sweep, x): (&str, Option<&str>), y: &str, log_x: bool) -> Drawing {
         let Some(sweep) = self.sweep_named(sweep) else {
             return Drawing::default();
         };
-        let positions = Positions::new(&sweep.title, &sweep.values);
+        let axes = sweep.axes();
+        let across = axes.iter().position(|(name, _)| Some(*name) == x).unwrap_or(0);
+        let title = sweep.grid.get(across).map_or(&sweep.title, |axis| &axis.title);
+        let values = axes[across].1;
+        let positions = Positions::new(title, values);
         let mut curves = Vec::new();
         let mut legend = Vec::new();
         let mut columns: Vec<(String, Vec<Option<Estimate>>)> = Vec::new();
+        let mut drawn = Vec::new();
         for name in &figure.variants {
             let number = self.variant_number(name);
             let title = self.variant_title(name).to_owned();
             if sweep.variants.contains(name) {
-                let estimate =
-                    |value: &String| self.summary.point(name, &sweep.name, value)?.metric(y).copied();
-                let estimates: Vec<Option<Estimate>> = sweep.values.iter().map(estimate).collect();
-                let at = positions.at.iter().zip(&estimates);
-                let mut points: Vec<Point> = at.filter_map(|(&x, e)| Some(point(x, e.as_ref()?))).collect();
-                points.sort_by(|a, b| a.x.total_cmp(&b.x));
-                if !points.is_empty() {
-                    curves.push(Curve { look: Look::Curve(number), shape: Shape::Points(points) });
-                    legend.push(LegendEntry { label: title.clone(), look: Look::Curve(number) });
+                for (others, points) in along(sweep, across) {
+                    let number = if sweep.grid.is_empty() { number } else { columns.len() };
+                    let label = match (figure.variants.len(), others.as_str()) {
+                        (_, "") => title.clone(),
+                        (1, others) => others.to_owned(),
+                        (_, others) => format!("{title}, {others}"),
+                    };
+                    let row = |point: &&str| self.summary.point(name, &sweep.name, point);
+                    drawn.extend(points.iter().filter_map(row).map(|row| (name.as_str(), row)));
+                    let estimates: Vec<Option<Estimate>> =
+                        points.iter().map(|point| row(point)?.metric(y).copied()).collect();
+                    let at = positions.at.iter().zip(&estimates);
+                    let mut points: Vec<Point> =
+                        at.filter_map(|(&x, e)| Some(point(x, y, e.as_ref()?))).collect();
+                    points.sort_by(|a, b| a.x.total_cmp(&b.x));
+                    if !points.is_empty() {
+                        curves.push(Curve { look: Look::Curve(number), shape: Shape::Points(points) });
+                        legend.push(LegendEntry { label: label.clone(), look: Look::Curve(number) });
+                    }
+                    columns.push((label, estimates));
                 }
-                columns.push((title, estimates));
             } else {
+                let number = if sweep.grid.is_empty() { number } else { columns.len() };
                 let level = self.summary.base(name).and_then(|row| row.metric(y)).copied();
+                drawn.extend(self.summary.base(name).map(|row| (name.as_str(), row)));
                 if let Some(level) = level {
                     let look = Look::Level(number);
                     // Under the curves, so that they stay visible.
-                    curves.insert(0, Curve { look, shape: Shape::Level(point(0.0, &level)) });
+                    curves.insert(0, Curve { look, shape: Shape::Level(point(0.0, y, &level)) });
                     legend.push(LegendEntry { label: title.clone(), look });
                 }
-                columns.push((title, vec![level; sweep.values.len()]));
+                columns.push((title, vec![level; values.len()]));
             }
         }
         let measured = !curves.is_empty();
@@ -155,11 +203,12 @@ impl<'a> Source<'a> {
         let label = label(y);
         let panels = vec![Panel { title: String::new(), curves }];
         let plot = measured.then(|| Plot {
-            description: format!("{}: {} over {}", figure.title, label.long, sweep.title),
+            description: format!("{}: {} over {title}", figure.title, label.long),
             x: Axis::across(&positions, figure.references.iter().flat_map(|r| r.x.iter().copied()), log_x),
             y: Axis::vertical(label.axis(), Plot::heights(&panels), is_index(y)),
             panels,
             legend,
+            cut: false,
         });
         let trials = columns.iter().flat_map(|(_, column)| column).flatten().map(|e| e.n);
         let mut note = trials_note(trials.clone(), |most| {
@@ -170,7 +219,8 @@ impl<'a> Source<'a> {
         if !figure.references.is_empty() {
             note.push_str(" Grey: from elsewhere, with the interval given there.");
         }
-        Drawing { plot, note, data: sweep_table(sweep, y, &columns, figure) }
+        note += &self.survivors(y, &drawn);
+        Drawing { plot, note, data: sweep_table(title, values, y, &columns, figure) }
     }
 
     /// A metric over time.
@@ -246,19 +296,25 @@ impl<'a> Source<'a> {
             legend.push(entry);
         }
         let label = label(y);
+        let heights = Plot::heights(&panels);
+        let cut = spike(&heights);
         let plot = measured.then(|| Plot {
             description: format!("{}: {} over time", figure.title, label.long),
             x: Axis::linear("Time (s)".to_owned(), 0.0, end),
-            y: Axis::vertical(label.axis(), Plot::heights(&panels), is_index(y)),
+            y: Axis::vertical(label.axis(), cut.map_or(heights, |(top, _)| vec![0.0, top]), is_index(y)),
             panels,
             legend,
+            cut: cut.is_some(),
         });
-        let note = match trial {
+        let mut note = match trial {
             Some(trial) if measured => format!("Trial {trial}, counted from 0."),
             _ => trials_note(cases.iter().map(|case| self.trials[case.case].len() as u32), |most| {
                 format!("Mean of {most} trials in each sampling interval.")
             }),
         };
+        if let Some((_, most)) = cut {
+            note += &format!(" Peaks are cut; the highest reaches {}.", number::significant(most, 3));
+        }
         Drawing { plot, note, data }
     }
 
@@ -296,11 +352,7 @@ impl<'a> Source<'a> {
             curves.push(Curve { look: entry.look, shape: Shape::Points(points) });
             legend.push(entry);
         }
-        let positions = curves.iter().flat_map(|curve| match &curve.shape {
-            Shape::Line(values) => values.iter().map(|(x, _)| *x).collect::<Vec<_>>(),
-            Shape::Points(points) => points.iter().map(|point| point.x).collect(),
-            Shape::Level(_) => Vec::new(),
-        });
+        let positions: Vec<f64> = curves.iter().flat_map(|curve| curve.shape.positions()).collect();
         let horizontal = Axis::over(label.axis(), positions, log_x);
         let plot = (!data.head[1..].is_empty()).then(|| Plot {
             description: format!("{}: cumulative distribution of {}", figure.title, label.long),
@@ -308,9 +360,400 @@ impl<'a> Source<'a> {
             y: Axis::linear("Cumulative share".to_owned(), 0.0, 1.0),
             panels: vec![Panel { title: String::new(), curves }],
             legend,
+            cut: false,
         });
-        let note = trials_note(trials.into_iter(), |most| format!("Over {most} trials."));
+        let mut note = trials_note(trials.into_iter(), |most| format!("Over {most} trials."));
+        let drawn = figure.variants.iter().filter_map(|name| Some((name.as_str(), self.summary.base(name)?)));
+        note += &self.survivors(x, &drawn.collect::<Vec<_>>());
         Drawing { plot, note, data }
+    }
+
+    /// Beside a completion time: how many flows started, completed and did not, over the cases of each variant.
+    fn survivors(&self, metric: &str, drawn: &[(&str, &SummaryRow)]) -> String {
+        if !metric.rsplit('.').next().is_some_and(|name| name.starts_with("fct")) {
+            return String::new();
+        }
+        let total = |name: &str, metric: &str| -> Option<f64> {
+            let rows = drawn.iter().filter(|(variant, _)| *variant == name);
+            rows.map(|(_, row)| row.metric(metric).map(|e| e.mean * f64::from(e.n))).sum()
+        };
+        let of = |name: &str| {
+            let (completed, unfinished) = (total(name, "completed")?, total(name, "unfinished")?);
+            let counts = [completed + unfinished, completed, unfinished];
+            Some((self.variant_title(name).to_owned(), counts.map(|count| count.round() as u64)))
+        };
+        let names = distinct(drawn.iter().map(|(name, _)| *name));
+        flows_note(names.into_iter().filter_map(of))
+    }
+
+    /// Sizes and values of the flows of a case that have both; and how many of limited size started and completed.
+    fn flow_values(
+        &self,
+        case: usize,
+        group: Option<&str>,
+        value: impl Fn(&FlowRecord) -> Option<f64>,
+    ) -> io::Result<CaseFlows> {
+        let mut found = CaseFlows::default();
+        let groups = &self.study.cases[case].scenario.flows;
+        for record in &self.trials[case] {
+            let Some(flows) = self.flows else { break };
+            flows.rows((self.index, case, record.trial), |row| {
+                let of = row.group(groups);
+                if group.map_or(!of.measured, |group| of.name != group) {
+                    return;
+                }
+                found.started += u64::from(row.size.is_some());
+                found.completed += u64::from(row.fct().is_some());
+                found.values.extend(value(row).map(|value| (row.size.unwrap_or(0), value)));
+            })?;
+        }
+        Ok(found)
+    }
+
+    /// The cumulative distribution of a value of flows, or of a metric over trials.
+    fn cdf(
+        &self,
+        figure: &Figure,
+        of: CdfOf,
+        x: &str,
+        group: Option<&str>,
+        cases: &FigureCases,
+        log_x: bool,
+    ) -> io::Result<Drawing> {
+        let title = match of {
+            CdfOf::Flows => FLOW_VALUES.iter().find(|(name, ..)| *name == x).map_or(x, |(_, title, _)| title).to_owned(),
+            CdfOf::Trials => label(x).axis(),
+        };
+        let (mut curves, mut legend, mut counts) = (Vec::new(), Vec::new(), Vec::new());
+        let head = vec!["share of values up to".to_owned()];
+        let shares = (0..=20).map(|step| f64::from(step) / 20.0);
+        let mut data = DataTable { head, rows: shares.map(|share| vec![format!("{share:.2}")]).collect() };
+        let (mut tails, mut tops) = (Vec::new(), Vec::new());
+        let chosen = self.series_cases(figure, cases.sweep.as_deref(), cases.at.as_ref());
+        for SeriesCase { case, label, number } in &chosen {
+            let mut values: Vec<f64> = match of {
+                CdfOf::Trials => self.summary.rows[*case].values(x).iter().map(|(_, value)| *value).collect(),
+                CdfOf::Flows => {
+                    let found = self.flow_values(*case, group, |row| flow_value(row, x))?;
+                    counts.push((label.clone(), [found.started, found.completed, found.started - found.completed]));
+                    found.values.into_iter().map(|(_, value)| value).collect()
+                }
+            };
+            values.retain(|value| value.is_finite() && (!log_x || *value > 0.0));
+            values.sort_by(f64::total_cmp);
+            let Some(last) = values.len().checked_sub(1) else { continue };
+            let at = |share: f64| values[((share * values.len() as f64).ceil() as usize).saturating_sub(1).min(last)];
+            data.head.push(label.clone());
+            for (row, step) in data.rows.iter_mut().zip(0..) {
+                row.push(number::significant(at(f64::from(step) / 20.0), 4));
+            }
+            tails.push(at(0.995));
+            tops.push(values[last]);
+            let n = values.len() as f64;
+            // Each value of few is a step.
+            let points = if values.len() <= DRAWN_VALUES / 2 {
+                let step = |(rank, value): (usize, &f64)| [(*value, rank as f64 / n), (*value, (rank + 1) as f64 / n)];
+                values.iter().enumerate().flat_map(step).collect()
+            } else {
+                let steps = DRAWN_VALUES as f64;
+                let shares = (0..=DRAWN_VALUES).map(|step| step as f64 / steps);
+                shares.map(|share| (at(share), share)).collect()
+            };
+            curves.push(Curve { look: Look::Trace(*number), shape: Shape::Line(points) });
+            legend.push(LegendEntry { label: label.clone(), look: Look::Trace(*number) });
+        }
+        let is_measured = !curves.is_empty();
+        let most = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        // A few values far out must not squash all others.
+        let (tail, top) = (most(&tails), most(&tops));
+        let end = if !log_x && tail > 0.0 && top > 2.0 * tail { tail * 1.1 } else { top };
+        let mut extent: Vec<f64> = curves.iter().flat_map(|curve| curve.shape.positions()).filter(|x| *x <= end).collect();
+        extent.push(end);
+        for (points, entry) in references(figure) {
+            extent.extend(points.iter().map(|point| point.x));
+            curves.push(Curve { look: entry.look, shape: Shape::Points(points) });
+            legend.push(entry);
+        }
+        let plot = is_measured.then(|| Plot {
+            description: format!("{}: cumulative distribution of {title}", figure.title),
+            x: Axis::over(title.clone(), extent, log_x),
+            y: Axis::linear("Cumulative share".to_owned(), 0.0, 1.0),
+            panels: vec![Panel { title: String::new(), curves }],
+            legend,
+            cut: end < top,
+        });
+        let trials = chosen.iter().map(|case| self.trials[case.case].len() as u32);
+        let mut note = trials_note(trials, |most| format!("Over {most} trials."));
+        if end < top {
+            note += &format!(" The largest value, {}, is outside.", number::significant(top, 3));
+        }
+        note += &flows_note(counts.into_iter());
+        if of == CdfOf::Trials {
+            let rows = chosen.iter().map(|case| &self.summary.rows[case.case]);
+            note += &self.survivors(x, &rows.map(|row| (row.variant.as_str(), row)).collect::<Vec<_>>());
+        }
+        Ok(Drawing { plot, note, data })
+    }
+
+    /// The positions of boxes or bars over the cases: those of the sweep when there is one, else one for each variant. Gives the axis,
+    /// and for each look its label and cases by position.
+    fn placed(&self, figure: &Figure, cases: &FigureCases) -> (Axis, Vec<(LegendEntry, Vec<(f64, usize)>)>) {
+        let row = |variant: &str, point: Option<(&str, &str)>| {
+            let is_it = |row: &SummaryRow| match point {
+                Some((sweep, value)) => row.is_at(sweep, value),
+                None => row.base,
+            };
+            self.summary.rows.iter().position(|row| row.variant == variant && is_it(row))
+        };
+        let entry = |name: &str| LegendEntry {
+            label: self.variant_title(name).to_owned(),
+            look: Look::Area(self.variant_number(name)),
+        };
+        if let Some(sweep) = cases.sweep.as_deref().and_then(|name| self.sweep_named(name)) {
+            let positions = Positions::new(&sweep.title, &sweep.values);
+            let of = |name: &String| {
+                let case = |(at, value): (u32, &String)| Some((f64::from(at), row(name, Some((&sweep.name, value)))?));
+                (entry(name), (0..).zip(&sweep.values).filter_map(case).collect())
+            };
+            let swept = figure.variants.iter().filter(|name| sweep.variants.contains(name));
+            return (positions.side_by_side(), swept.map(of).collect());
+        }
+        let titles: Vec<String> = figure.variants.iter().map(|name| self.variant_title(name).to_owned()).collect();
+        let point = cases.at.as_ref().map(|(sweep, value)| (sweep.as_str(), value.as_str()));
+        let of = |(at, name): (u32, &String)| {
+            (entry(name), row(name, point).map(|row| (f64::from(at), row)).into_iter().collect())
+        };
+        (Axis::words(String::new(), &titles), (0..).zip(&figure.variants).map(of).collect())
+    }
+
+    /// A metric over trials as boxes.
+    fn boxes(&self, figure: &Figure, y: &str, cases: &FigureCases) -> Drawing {
+        let (x, placed) = self.placed(figure, cases);
+        let is_swept = cases.sweep.is_some();
+        let head = ["case", "trials", "least", "first quartile", "median", "third quartile", "largest"];
+        let mut data = DataTable { head: head.map(str::to_owned).to_vec(), rows: Vec::new() };
+        let (mut curves, mut legend, mut drawn) = (Vec::new(), Vec::new(), Vec::new());
+        let of = if is_swept { placed.len() } else { 1 };
+        for (number, (entry, cases)) in placed.into_iter().enumerate() {
+            let mut boxes = Vec::new();
+            for (x, case) in cases {
+                let row = &self.summary.rows[case];
+                let Some(estimate) = row.metric(y) else { continue };
+                let values = || row.values(y).iter().map(|(_, value)| *value);
+                let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+                let marks = [least, estimate.q1, estimate.median, estimate.q3, most];
+                let point = row.points.iter().map(|(name, value)| format!(", {name} = {value}"));
+                let name = entry.label.clone() + &point.collect::<String>();
+                let cells = marks.iter().map(|mark| number::significant(*mark, 5));
+                data.rows.push([name, estimate.n.to_string()].into_iter().chain(cells).collect());
+                boxes.push(BoxPlot { x, marks });
+                drawn.push((row.variant.as_str(), row));
+            }
+            if !boxes.is_empty() {
+                let slot = Slot { number: if is_swept { number } else { 0 }, of };
+                curves.push(Curve { look: entry.look, shape: Shape::Boxes(slot, boxes) });
+                legend.push(entry);
+            }
+        }
+        let panels = vec![Panel { title: String::new(), curves }];
+        let label = label(y);
+        let plot = (!data.rows.is_empty()).then(|| Plot {
+            description: format!("{}: {} over trials", figure.title, label.long),
+            x,
+            y: Axis::vertical(label.axis(), Plot::heights(&panels), is_index(y)),
+            panels,
+            // Positions name the variants.
+            legend: if is_swept { legend } else { Vec::new() },
+            cut: false,
+        });
+        let mut note = trials_note(drawn.iter().map(|(_, row)| row.trials), |most| {
+            format!("Median, quartiles, least and largest value of {most} trials.")
+        });
+        note += &self.survivors(y, &drawn);
+        Drawing { plot, note, data }
+    }
+
+    /// Metrics beside each other as bars, a colour for each case.
+    fn bars(&self, figure: &Figure, metrics: &[String], cases: &FigureCases) -> Drawing {
+        // Metrics of groups that differ by the group only are called by it.
+        let parts: Vec<(&str, &str)> = metrics.iter().map(|name| name.rsplit_once('.').unwrap_or(("", name))).collect();
+        let is_of_groups = parts.iter().all(|(group, own)| !group.is_empty() && *own == parts[0].1);
+        let names: Vec<String> = metrics
+            .iter()
+            .zip(&parts)
+            .map(|(metric, (group, _))| if is_of_groups { (*group).to_owned() } else { label(metric).short })
+            .collect();
+        let first = label(if is_of_groups { parts[0].1 } else { &metrics[0] });
+        let axis = if is_of_groups || metrics.len() == 1 { first.axis() } else { first.unit.to_owned() };
+        let mut data = DataTable { head: vec!["case".to_owned()], rows: Vec::new() };
+        data.head.extend(names.iter().cloned());
+        let (mut curves, mut legend, mut drawn) = (Vec::new(), Vec::new(), Vec::new());
+        let chosen = self.series_cases(figure, cases.sweep.as_deref(), cases.at.as_ref());
+        for (number, case) in chosen.iter().enumerate() {
+            let row = &self.summary.rows[case.case];
+            let estimates: Vec<Option<&Estimate>> = metrics.iter().map(|metric| row.metric(metric)).collect();
+            let cells = estimates.iter().zip(metrics);
+            let cells = cells.map(|(e, metric)| e.map_or("–".to_owned(), |e| number::estimate(metric, e)));
+            data.rows.push(std::iter::once(case.label.clone()).chain(cells).collect());
+            let bars = (0_u32..).zip(estimates.iter().zip(metrics));
+            let bars: Vec<Point> = bars.filter_map(|(at, (e, metric))| Some(point(f64::from(at), metric, (*e)?))).collect();
+            if bars.is_empty() {
+                continue;
+            }
+            drawn.push((row.variant.as_str(), row));
+            let slot = Slot { number, of: chosen.len() };
+            curves.push(Curve { look: Look::Area(case.number), shape: Shape::Bars(slot, bars) });
+            legend.push(LegendEntry { label: case.label.clone(), look: Look::Area(case.number) });
+        }
+        let panels = vec![Panel { title: String::new(), curves }];
+        let plot = (!drawn.is_empty()).then(|| Plot {
+            description: format!("{}: {} of {}", figure.title, first.long, names.join(", ")),
+            x: Axis::words(String::new(), &names),
+            y: Axis::vertical(axis, Plot::heights(&panels), metrics.iter().all(|name| is_index(name))),
+            panels,
+            legend,
+            cut: false,
+        });
+        let mut note = trials_note(drawn.iter().map(|(_, row)| row.trials), |most| {
+            format!("Mean of {most} trials with its 95 % confidence interval.")
+        });
+        note += &self.survivors(&metrics[0], &drawn);
+        Drawing { plot, note, data }
+    }
+
+    /// A metric over both keys of a grid, a panel for each variant.
+    fn heatmap(&self, figure: &Figure, sweep: &str, z: &str) -> Drawing {
+        let Some((sweep, [across, up])) = self.sweep_named(sweep).map(|sweep| (sweep, sweep.grid.as_slice())).and_then(
+            |(sweep, grid)| Some((sweep, <&[_; 2]>::try_from(grid).ok()?)),
+        ) else {
+            return Drawing::default();
+        };
+        let [x, y] = [across, up].map(|axis| Positions::new(&axis.title, &axis.values));
+        let variants: Vec<&String> = figure.variants.iter().filter(|name| sweep.variants.contains(name)).collect();
+        let mut drawn = Vec::new();
+        let mut head = vec![across.title.clone(), up.title.clone()];
+        head.extend(variants.iter().map(|name| self.variant_title(name).to_owned()));
+        let mut data = DataTable { head, rows: Vec::new() };
+        let mut means: Vec<Vec<((f64, f64), f64)>> = vec![Vec::new(); variants.len()];
+        for point in &sweep.values {
+            let coordinates = sweep.coordinates(point);
+            let place = |axis: &GridAxis, value: &str| axis.values.iter().position(|v| v == value).unwrap_or(0) as f64;
+            let at = (place(across, coordinates[0]), place(up, coordinates[1]));
+            let mut cells: Vec<String> = coordinates.iter().map(|value| (*value).to_owned()).collect();
+            for (name, means) in variants.iter().zip(&mut means) {
+                let row = self.summary.point(name, &sweep.name, point);
+                let estimate = row.and_then(|row| row.metric(z));
+                drawn.extend(row.filter(|_| estimate.is_some()).map(|row| (name.as_str(), row)));
+                means.extend(estimate.map(|e| (at, e.mean)));
+                cells.push(estimate.map_or("–".to_owned(), |e| number::estimate(z, e)));
+            }
+            data.rows.push(cells);
+        }
+        let all = || means.iter().flatten().map(|(_, mean)| *mean);
+        let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max));
+        let panels = variants.iter().zip(&means).map(|(name, means)| {
+            let cell = |(at, mean): &((f64, f64), f64)| HeatCell {
+                at: *at,
+                strength: if most > least { (mean - least) / (most - least) } else { 0.5 },
+                text: number::significant(*mean, 3),
+            };
+            let cells = Shape::Cells(means.iter().map(cell).collect());
+            let title = if variants.len() > 1 { self.variant_title(name).to_owned() } else { String::new() };
+            Panel { title, curves: vec![Curve { look: Look::Area(1), shape: cells }] }
+        });
+        let panels: Vec<Panel> = panels.collect();
+        let label = label(z);
+        let plot = (!drawn.is_empty()).then(|| Plot {
+            description: format!("{}: {} over {} and {}", figure.title, label.long, across.title, up.title),
+            x: x.side_by_side(),
+            y: y.side_by_side(),
+            panels,
+            legend: Vec::new(),
+            cut: false,
+        });
+        let mut note = trials_note(drawn.iter().map(|(_, row)| row.trials), |most| format!("Mean of {most} trials."));
+        note = format!("{}; a stronger colour is a larger value. {note}", label.axis());
+        note += &self.survivors(z, &drawn);
+        Drawing { plot, note, data }
+    }
+
+    /// Median and 99th percentile of the slowdown by flow size.
+    fn slowdown(
+        &self,
+        figure: &Figure,
+        group: Option<&str>,
+        bins: u32,
+        cases: &FigureCases,
+    ) -> io::Result<Drawing> {
+        let chosen = self.series_cases(figure, cases.sweep.as_deref(), cases.at.as_ref());
+        let mut found = Vec::new();
+        for case in &chosen {
+            found.push(self.flow_values(case.case, group, FlowRecord::slowdown)?);
+        }
+        let mut sizes: Vec<u64> = found.iter().flat_map(|of| &of.values).map(|(size, _)| *size).collect();
+        sizes.sort_unstable();
+        // Ends of bins: sizes that are equal share one.
+        let rank = |bin: u32| (u64::from(bin) * sizes.len() as u64).div_ceil(u64::from(bins)) as usize;
+        let mut ends: Vec<u64> = (1..=bins).filter_map(|bin| sizes.get(rank(bin).checked_sub(1)?).copied()).collect();
+        ends.dedup();
+        // A bin stands at its median size.
+        let center = |(first, end): (u64, u64)| {
+            let of: Vec<u64> = sizes.iter().copied().filter(|size| *size > first && *size <= end).collect();
+            of.get(of.len().saturating_sub(1) / 2).map_or(0.0, |size| *size as f64 / 1e3)
+        };
+        let spans: Vec<(u64, u64)> = std::iter::once(0).chain(ends.iter().copied()).zip(ends.iter().copied()).collect();
+        let centers: Vec<f64> = spans.iter().map(|span| center(*span)).collect();
+        let head = ["sizes up to (B)", "case", "flows", "slowdown, median", "slowdown, p99"];
+        let mut data = DataTable { head: head.map(str::to_owned).to_vec(), rows: Vec::new() };
+        let mut curves = [Vec::new(), Vec::new()];
+        let (mut legend, mut counts) = (Vec::new(), Vec::new());
+        let mut is_small = false;
+        for (case, found) in chosen.iter().zip(&found) {
+            counts.push((case.label.clone(), [found.started, found.completed, found.started - found.completed]));
+            let mut points = [Vec::new(), Vec::new()];
+            for (&(first, end), &x) in spans.iter().zip(&centers) {
+                let of = found.values.iter().filter(|(size, _)| *size > first && *size <= end);
+                let mut values: Vec<f64> = of.map(|(_, value)| *value).collect();
+                if values.is_empty() {
+                    continue;
+                }
+                values.sort_by(f64::total_cmp);
+                is_small |= values.len() < 100;
+                let of = [50, 99].map(|percent| percentile(&values, percent));
+                for (points, y) in points.iter_mut().zip(of) {
+                    points.push(Point { x, y, interval: None });
+                }
+                let cells = [end.to_string(), case.label.clone(), values.len().to_string()];
+                data.rows.push(cells.into_iter().chain(of.map(|y| number::significant(y, 4))).collect());
+            }
+            for (curves, points) in curves.iter_mut().zip(points) {
+                if !points.is_empty() {
+                    curves.push(Curve { look: Look::Curve(case.number), shape: Shape::Points(points) });
+                }
+            }
+            legend.push(LegendEntry { label: case.label.clone(), look: Look::Curve(case.number) });
+        }
+        let [median, p99] = curves;
+        let panels = vec![
+            Panel { title: "Median".to_owned(), curves: median },
+            Panel { title: "99th percentile".to_owned(), curves: p99 },
+        ];
+        let plot = (!data.rows.is_empty()).then(|| Plot {
+            description: format!("{}: slowdown by flow size", figure.title),
+            x: Axis::over("Flow size (kB)".to_owned(), centers, true),
+            y: Axis::over("Slowdown".to_owned(), Plot::heights(&panels), true),
+            panels,
+            legend,
+            cut: false,
+        });
+        let trials = chosen.iter().map(|case| self.trials[case.case].len() as u32);
+        let mut note = "Completion time over that in an empty network; each bin has as many flows of all curves together.".to_owned();
+        if is_small {
+            note.push_str(" Of fewer than 100 flows, the 99th percentile is the largest.");
+        }
+        note += &trials_note(trials, |most| format!(" Over {most} trials."));
+        note += &flows_note(counts.into_iter());
+        Ok(Drawing { plot, note, data })
     }
 
     fn series_cases(
@@ -333,7 +776,8 @@ impl<'a> Source<'a> {
             match sweep.filter(|sweep| sweep.variants.contains(variant)) {
                 Some(sweep) => {
                     for value in &sweep.values {
-                        let point = format!("{} = {value}", sweep.title);
+                        let is_grid = !sweep.grid.is_empty();
+                        let point = if is_grid { value.clone() } else { format!("{} = {value}", sweep.title) };
                         let label =
                             if figure.variants.len() > 1 { format!("{title}, {point}") } else { point };
                         let case = position(variant, Some((&sweep.name, value)));
@@ -357,6 +801,67 @@ struct SeriesCase {
     case: usize,
     label: String,
     number: usize,
+}
+
+/// Flows of a case, and how many of limited size started and completed.
+#[derive(Default)]
+struct CaseFlows {
+    /// Size and value.
+    values: Vec<(u64, f64)>,
+    started: u64,
+    completed: u64,
+}
+
+/// One of [`FLOW_VALUES`] of a flow.
+fn flow_value(row: &FlowRecord, name: &str) -> Option<f64> {
+    let millis = |of: fn(&RttSummary) -> Span| row.rtt.as_ref().map(|rtt| of(rtt).as_secs_f64() * 1e3);
+    match name {
+        "fct" => row.fct().map(Span::as_secs_f64),
+        "slowdown" => row.slowdown(),
+        "rtt_min" => millis(|rtt| rtt.min),
+        "rtt_mean" => millis(|rtt| rtt.mean),
+        "rtt_p50" => millis(|rtt| rtt.p50),
+        "rtt_p95" => millis(|rtt| rtt.p95),
+        "rtt_p99" => millis(|rtt| rtt.p99),
+        _ => None,
+    }
+}
+
+/// How many flows started, completed and did not, by case; nothing when none has a limited size.
+fn flows_note(counts: impl Iterator<Item = (String, [u64; 3])>) -> String {
+    let counts: Vec<(String, [u64; 3])> = counts.filter(|(_, [started, ..])| *started > 0).collect();
+    if counts.is_empty() {
+        return String::new();
+    }
+    let of = counts.iter().map(|(label, counts)| {
+        let [started, completed, unfinished] = counts.map(|count| number::grouped(&count.to_string()));
+        format!("{label} {started} / {completed} / {unfinished}")
+    });
+    format!(" Flows started / completed / unfinished: {}.", of.collect::<Vec<_>>().join("; "))
+}
+
+/// The points of a sweep along one of its keys, for each combination of the others' values, with its name.
+fn along(sweep: &Sweep, across: usize) -> Vec<(String, Vec<&str>)> {
+    let mut found: Vec<(String, Vec<&str>)> = Vec::new();
+    for point in &sweep.values {
+        let others = sweep.grid.iter().zip(sweep.coordinates(point)).enumerate().filter(|(at, _)| *at != across);
+        let named: Vec<String> = others.map(|(_, (axis, value))| format!("{} = {value}", axis.title)).collect();
+        let name = named.join(", ");
+        match found.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, points)) => points.push(point),
+            None => found.push((name, vec![point])),
+        }
+    }
+    found
+}
+
+/// Where an axis ends that a few peaks would squash, and the highest of them: what exceeds the 98th percentile by far.
+fn spike(heights: &[f64]) -> Option<(f64, f64)> {
+    let mut sorted = heights.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (least, most) = (*sorted.first()?, *sorted.last()?);
+    let usual = percentile(&sorted, 98);
+    (least >= 0.0 && usual > 0.0 && most > 2.5 * usual).then_some((usual * 1.3, most))
 }
 
 impl DataTable {
@@ -395,12 +900,13 @@ fn trials_note(trials: impl Iterator<Item = u32>, several: impl Fn(u32) -> Strin
 }
 
 fn sweep_table(
-    sweep: &Sweep,
+    title: &str,
+    values: &[String],
     y: &str,
     columns: &[(String, Vec<Option<Estimate>>)],
     figure: &Figure,
 ) -> DataTable {
-    let mut head = vec![sweep.title.clone()];
+    let mut head = vec![title.to_owned()];
     head.extend(columns.iter().map(|(title, _)| title.clone()));
     let cell =
         |estimate: &Option<Estimate>| estimate.as_ref().map_or("–".to_owned(), |e| number::estimate(y, e));
@@ -408,7 +914,7 @@ fn sweep_table(
         let cells = columns.iter().map(|(_, estimates)| cell(&estimates[index]));
         std::iter::once(value.clone()).chain(cells).collect()
     };
-    let mut rows: Vec<Vec<String>> = sweep.values.iter().enumerate().map(row).collect();
+    let mut rows: Vec<Vec<String>> = values.iter().enumerate().map(row).collect();
     for reference in &figure.references {
         for point in reference_points(reference) {
             let interval = point.interval.map(|(low, high)| format!(" [{low}, {high}]")).unwrap_or_default();
@@ -435,8 +941,11 @@ fn reference_points(reference: &ReferenceCurve) -> impl Iterator<Item = Point> {
     points.map(move |(index, (&x, &y))| Point { x, y, interval: interval(index) })
 }
 
-fn point(x: f64, estimate: &Estimate) -> Point {
-    let interval = estimate.ci95.map(|half| (estimate.mean - half, estimate.mean + half));
+/// The mean of a metric and its interval, as far as the metric can have such values.
+fn point(x: f64, name: &str, estimate: &Estimate) -> Point {
+    let [least, most] = metric::range(name);
+    let interval =
+        estimate.ci95.map(|half| ((estimate.mean - half).max(least), (estimate.mean + half).min(most)));
     Point { x, y: estimate.mean, interval }
 }
 
@@ -506,7 +1015,7 @@ mod tests {
     fn sweeps_have_a_curve_for_each_swept_variant_and_a_level_for_the_others() {
         let study = study();
         let results = [results(&study)];
-        let figures = draw_all(&results);
+        let figures = draw_all(&results, None).unwrap();
         let plot = figures[0].plot.as_ref().unwrap();
         let looks: Vec<Look> = plot.legend.iter().map(|entry| entry.look).collect();
         assert_eq!(looks, [Look::Curve(0), Look::Curve(1), Look::Level(2), Look::Reference(0)]);
@@ -527,7 +1036,7 @@ mod tests {
     fn series_have_a_panel_for_each_entity() {
         let study = study();
         let results = [results(&study)];
-        let figures = draw_all(&results);
+        let figures = draw_all(&results, None).unwrap();
         let plot = figures[1].plot.as_ref().unwrap();
         let titles: Vec<&str> = plot.panels.iter().map(|panel| panel.title.as_str()).collect();
         assert_eq!(titles, ["All flows", "near"]);
@@ -545,7 +1054,7 @@ mod tests {
         let study = study();
         let mut results = [results(&study)];
         results[0].records.clear();
-        assert!(draw_all(&results).iter().all(|figure| figure.plot.is_none()));
+        assert!(draw_all(&results, None).unwrap().iter().all(|figure| figure.plot.is_none()));
     }
 
     #[test]
@@ -553,7 +1062,7 @@ mod tests {
         let mut study = study();
         study.figures[0].id = "fig 6/a".to_owned();
         let results = [results(&study), results(&study)];
-        let files: Vec<String> = draw_all(&results).into_iter().map(|figure| figure.file).collect();
+        let files: Vec<String> = draw_all(&results, None).unwrap().into_iter().map(|figure| figure.file).collect();
         assert_eq!(files[0], "figures/fair.fig-6-a.svg");
         assert_eq!(files[3], "figures/fair-2.fig-6-a.svg");
     }

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bandmaster_core::report::flow::FlowRecord;
 use bandmaster_core::scenario::{FlowRows, Study};
-use bandmaster_table::flows::{COLUMNS, FlowNames, encode};
+use bandmaster_table::flows::{COLUMNS, FlowNames, decode, encode};
 use bandmaster_table::{Column, Rows};
 
 use super::folder::OutputFolder;
@@ -76,6 +76,21 @@ impl FlowSpill {
     pub(crate) fn check(&self) -> Result<(), ReportError> {
         let failed = self.kept.lock().unwrap_or_else(PoisonError::into_inner).failed.take();
         failed.map_or(Ok(()), |error| Err(ReportError::Io { doing: "write", path: self.path.clone(), error }))
+    }
+
+    /// Hands each row of a trial to `take`.
+    ///
+    /// # Errors
+    /// When the rows cannot be read again.
+    pub(crate) fn rows(&self, key: TrialKey, mut take: impl FnMut(&FlowRecord)) -> io::Result<()> {
+        for number in 0.. {
+            let Some(block) = self.block(key, number)? else { break };
+            decode(&block, |row| {
+                take(row);
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 
     /// The next block of rows of a trial.
@@ -142,7 +157,7 @@ pub(crate) fn write_flows<W: Write + Send>(
         results.iter().enumerate().zip(study_names(results))
     {
         for (record, case) in ordered(study, records) {
-            let run = run_cells(&name, case, record.trial);
+            let run = run_cells(&name, study, case, record.trial);
             let mut names = FlowNames::new(&case.scenario, run, pcapng::address)?;
             for number in 0.. {
                 let Some(block) = spill.block((index, record.case, record.trial), number)? else { break };

@@ -352,7 +352,7 @@ mod tests {
     fn page_of(results: &[StudyResults<'_>]) -> String {
         let summary = ReportSummary::new("Fair <shares>", results);
         let manifest = Manifest { command: vec!["run".to_owned(), "fair.toml".to_owned()] };
-        page(&summary, results, &draw_all(results), &manifest)
+        page(&summary, results, &draw_all(results, None).unwrap(), &manifest)
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) fn write_series<W: Write + Send>(out: W, results: &[StudyResults<'_>]
     let mut rows = Rows::new(out, "series", &columns)?;
     for (StudyResults { study, records, .. }, name) in results.iter().zip(study_names(results)) {
         for (record, case) in ordered(study, records) {
-            let run = super::run_cells(&name, case, record.trial);
+            let run = super::run_cells(&name, study, case, record.trial);
             for entity in entities(record) {
                 push_entity(&mut rows, &run, &metrics, record, entity)?;
             }

@@ -15,6 +15,8 @@ pub(crate) struct Plot {
     pub(crate) panels: Vec<Panel>,
     /// One entry for each look that occurs.
     pub(crate) legend: Vec<LegendEntry>,
+    /// Curves leave the frame, and are cut at it.
+    pub(crate) cut: bool,
 }
 
 /// One pair of axes.
@@ -44,6 +46,41 @@ pub(crate) enum Shape {
     Line(Vec<(f64, f64)>),
     /// One value across the panel, with its interval as a band.
     Level(Point),
+    /// Bars from zero at whole positions, which several curves share.
+    Bars(Slot, Vec<Point>),
+    /// Boxes at whole positions, which several curves share.
+    Boxes(Slot, Vec<BoxPlot>),
+    /// Coloured cells around whole positions.
+    Cells(Vec<HeatCell>),
+}
+
+/// Which of the places at a position is a curve's.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Slot {
+    /// From 0.
+    pub(crate) number: usize,
+    /// How many there are.
+    pub(crate) of: usize,
+}
+
+/// Values of trials as a box.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct BoxPlot {
+    /// Position.
+    pub(crate) x: f64,
+    /// Least value, first quartile, median, third quartile, largest value.
+    pub(crate) marks: [f64; 5],
+}
+
+/// A cell of a heatmap.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct HeatCell {
+    /// Position.
+    pub(crate) at: (f64, f64),
+    /// From the palest colour, 0, to the strongest, 1.
+    pub(crate) strength: f64,
+    /// The value.
+    pub(crate) text: String,
 }
 
 /// A value with its interval.
@@ -79,6 +116,20 @@ pub(crate) enum Look {
     Beside,
     /// A curve from elsewhere, by number: grey with open marks.
     Reference(usize),
+    /// An area of a curve's colour.
+    Area(usize),
+}
+
+impl Shape {
+    /// Where its values stand on the horizontal axis.
+    pub(crate) fn positions(&self) -> Vec<f64> {
+        match self {
+            Self::Line(values) => values.iter().map(|(x, _)| *x).collect(),
+            Self::Points(points) | Self::Bars(_, points) => points.iter().map(|point| point.x).collect(),
+            Self::Boxes(_, boxes) => boxes.iter().map(|of| of.x).collect(),
+            Self::Level(_) | Self::Cells(_) => Vec::new(),
+        }
+    }
 }
 
 impl Plot {
@@ -93,6 +144,9 @@ impl Plot {
                 Shape::Points(points) => points.iter().flat_map(with_interval).collect(),
                 Shape::Line(values) => values.iter().map(|(_, y)| *y).collect(),
                 Shape::Level(point) => with_interval(point).to_vec(),
+                Shape::Bars(_, bars) => bars.iter().flat_map(with_interval).chain([0.0]).collect(),
+                Shape::Boxes(_, boxes) => boxes.iter().flat_map(|of| of.marks).collect(),
+                Shape::Cells(_) => Vec::new(),
             }
         };
         panels.iter().flat_map(|panel| &panel.curves).flat_map(of_curve).filter(|y| y.is_finite()).collect()

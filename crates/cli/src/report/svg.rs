@@ -5,9 +5,8 @@
 
 use maud::html;
 
-use super::plot::{Curve, LegendEntry, Look, Panel, Plot, Point, Shape};
+use super::plot::{BoxPlot, Curve, HeatCell, LegendEntry, Look, Panel, Plot, Point, Shape, Slot};
 
-const WIDTH: f64 = 800.0;
 const INK: &str = "#1a1a1a";
 const FONT: &str = "Helvetica, Arial, 'Liberation Sans', sans-serif";
 const PALETTE: [&str; 7] = [INK, "#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9"];
@@ -16,22 +15,58 @@ const LEVEL_DASHES: &str = "7 5";
 const REFERENCE_DASHES: &str = "1.5 3.5";
 const REFERENCE_INK: &str = "#6b6b6b";
 
-const TICK_SIZE: f64 = 12.0;
-const LABEL_SIZE: f64 = 13.0;
-const LEGEND_SIZE: f64 = 12.5;
-const LEGEND_LINE: f64 = 20.0;
-const LEGEND_SAMPLE: f64 = 38.0;
-const PANELS_IN_ROW: usize = 3;
+/// Sizes of a drawing, in its units.
+#[derive(Clone, Copy)]
+struct Style {
+    width: f64,
+    tick: f64,
+    label: f64,
+    legend: f64,
+    legend_line: f64,
+    legend_sample: f64,
+    panels_in_row: usize,
+    /// Height of one panel alone in its row, and of one among others.
+    heights: [f64; 2],
+}
+
+/// For a page: 800 units wide.
+const PAGE: Style = Style {
+    width: 800.0,
+    tick: 12.0,
+    label: 13.0,
+    legend: 12.5,
+    legend_line: 20.0,
+    legend_sample: 38.0,
+    panels_in_row: 3,
+    heights: [300.0, 210.0],
+};
+
+/// For a column of a paper: 8.5 cm wide, all text of 8 pt. A unit is a CSS pixel, 0.75 pt.
+const COLUMN: Style = Style {
+    width: 8.5 / 2.54 * 96.0,
+    tick: 8.0 / 0.75,
+    label: 8.0 / 0.75,
+    legend: 8.0 / 0.75,
+    legend_line: 15.0,
+    legend_sample: 26.0,
+    panels_in_row: 1,
+    heights: [170.0, 170.0],
+};
 
 /// A complete file with white ground.
 pub(crate) fn document(plot: &Plot, id: &str) -> String {
-    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}", draw(plot, id, true))
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}", draw(plot, id, &PAGE, true))
+}
+
+/// The same for a column of a paper, 8.5 cm wide, with text of 8 pt.
+pub(crate) fn column(plot: &Plot, id: &str) -> String {
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}", draw(plot, id, &COLUMN, true))
 }
 
 /// An element for an HTML page. Classes: `figure` of the root, `k0` to `k6` and `reference` of curves, `ground` of
 /// what has the colour of the paper.
 pub(crate) fn inline(plot: &Plot, id: &str) -> String {
-    draw(plot, id, false)
+    draw(plot, id, &PAGE, false)
 }
 
 /// A rectangle of the drawing in which a panel's values stand.
@@ -43,75 +78,99 @@ struct Frame {
     height: f64,
 }
 
-fn draw(plot: &Plot, id: &str, alone: bool) -> String {
-    let tick_width = plot.y.ticks.iter().map(|tick| text_width(&tick.label, TICK_SIZE)).fold(0.0, f64::max);
-    let left = 8.0 + LABEL_SIZE + 10.0 + tick_width + 9.0;
-    let right = 14.0;
+fn draw(plot: &Plot, id: &str, style: &Style, alone: bool) -> String {
+    let tick_width = plot.y.ticks.iter().map(|tick| text_width(&tick.label, style.tick)).fold(0.0, f64::max);
     let columns = match plot.panels.len() {
         // Two rows of two, not three and one.
-        4 => 2,
-        panels => panels.clamp(1, PANELS_IN_ROW),
+        4 if style.panels_in_row > 1 => 2,
+        panels => panels.clamp(1, style.panels_in_row),
     };
-    let gap = 22.0;
-    let width = (WIDTH - left - right - gap * (columns - 1) as f64) / columns as f64;
-    let height = if columns == 1 { 300.0 } else { 210.0 };
-    let title = if plot.panels.iter().any(|panel| !panel.title.is_empty()) { 24.0 } else { 0.0 };
-    let row_height = 10.0 + title + height + 30.0;
     let rows = plot.panels.len().div_ceil(columns).max(1);
-    let axis_label = rows as f64 * row_height + 14.0;
-    let legend_top = axis_label + 18.0;
-    let legend = Legend::arrange(&plot.legend);
-    let total = if plot.legend.is_empty() { legend_top - 6.0 } else { legend_top + legend.height() + 8.0 };
+    let height = style.heights[usize::from(columns > 1)];
+    let title = if plot.panels.iter().any(|panel| !panel.title.is_empty()) { style.label * 1.85 } else { 0.0 };
+    let air = style.tick * 0.8;
+    let row_height = air + title + height + style.tick * 2.5;
+    let label_line = style.label * 1.2;
+    let y_label = wrapped(&plot.y.label, style.label, rows as f64 * row_height - 8.0);
+    let left = style.label * 0.6 + y_label.len() as f64 * label_line + 6.0 + tick_width + style.tick * 0.75;
+    let right = style.tick * 1.2;
+    let gap = 22.0;
+    let width = (style.width - left - right - gap * (columns - 1) as f64) / columns as f64;
+    let x_label = wrapped(&plot.x.label, style.label, style.width - 8.0);
+    let axis_label = rows as f64 * row_height + style.label * 1.08;
+    let below = axis_label + (x_label.len() - 1) as f64 * label_line;
+    let legend_top = below + style.label * 0.7 + style.legend_line * 0.45;
+    let legend = Legend::arrange(&plot.legend, style);
+    let total = if plot.legend.is_empty() { below + 12.0 } else { legend_top + legend.height() + 8.0 };
 
     let mut out = String::new();
-    let size = if alone { format!(" width=\"{WIDTH}\" height=\"{}\"", Px(total)) } else { String::new() };
+    let all = Px(style.width);
+    let size = if alone { format!(" width=\"{all}\" height=\"{}\"", Px(total)) } else { String::new() };
     out += &format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\"{size} viewBox=\"0 0 {WIDTH} {}\" class=\"figure\" role=\"img\" \
-         aria-labelledby=\"{id}-title\" font-family=\"{FONT}\" font-size=\"{TICK_SIZE}\" color=\"{INK}\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\"{} viewBox=\"0 0 {all} {}\" class=\"figure\" role=\"img\" \
+         aria-labelledby=\"{id}-title\" font-family=\"{FONT}\" font-size=\"{}\" color=\"{INK}\" \
          fill=\"currentColor\" stroke=\"none\">\n<title id=\"{id}-title\">{}</title>\n",
+        size,
         Px(total),
+        Px(style.tick),
         escaped(&plot.description)
     );
     if alone {
-        out += &format!("<rect width=\"{WIDTH}\" height=\"{}\" fill=\"#fff\"/>\n", Px(total));
+        out += &format!("<rect width=\"{all}\" height=\"{}\" fill=\"#fff\"/>\n", Px(total));
     }
     for (index, panel) in plot.panels.iter().enumerate() {
         let (row, column) = (index / columns, index % columns);
         let frame = Frame {
             left: left + column as f64 * (width + gap),
-            top: row as f64 * row_height + 10.0 + title,
+            top: row as f64 * row_height + air + title,
             width,
             height,
         };
-        draw_panel(&mut out, plot, panel, frame, column == 0);
+        let clip = plot.cut.then(|| format!("{id}-frame-{index}"));
+        draw_panel(&mut out, plot, panel, (frame, style), column == 0, clip.as_deref());
     }
-    let middle = rows as f64 * row_height / 2.0;
-    out += &format!(
-        "<text transform=\"translate({} {}) rotate(-90)\" text-anchor=\"middle\" font-size=\"{}\">{}</text>\n",
-        Px(8.0 + LABEL_SIZE * 0.8),
-        Px(middle - 10.0 + title / 2.0),
-        fitting(&plot.y.label, LABEL_SIZE, rows as f64 * row_height - 8.0),
-        escaped(&plot.y.label)
-    );
-    let center = left + (WIDTH - right - left) / 2.0;
-    text(&mut out, center, axis_label, "middle", LABEL_SIZE, &plot.x.label);
-    legend.draw(&mut out, legend_top);
+    let middle = rows as f64 * row_height / 2.0 - style.tick * 0.8 + title / 2.0;
+    for (line, label) in y_label.iter().enumerate() {
+        out += &format!(
+            "<text transform=\"translate({} {}) rotate(-90)\" text-anchor=\"middle\" font-size=\"{}\">{}</text>\n",
+            Px(style.label * 1.4 + line as f64 * label_line),
+            Px(middle),
+            fitting(label, style.label, rows as f64 * row_height - 8.0),
+            escaped(label)
+        );
+    }
+    // A label that is wider than the panels is moved into the drawing.
+    let center = left + (style.width - right - left) / 2.0;
+    for (line, label) in x_label.iter().enumerate() {
+        let half = text_width(label, style.label) / 2.0;
+        let center = center.min(style.width - 4.0 - half).max(4.0 + half);
+        text(&mut out, center, axis_label + line as f64 * label_line, "middle", style.label, label);
+    }
+    legend.draw(&mut out, legend_top, style);
     out.push_str("</svg>\n");
     out
 }
 
-fn draw_panel(out: &mut String, plot: &Plot, panel: &Panel, frame: Frame, labelled: bool) {
+fn draw_panel(
+    out: &mut String,
+    plot: &Plot,
+    panel: &Panel,
+    (frame, style): (Frame, &Style),
+    labelled: bool,
+    clip: Option<&str>,
+) {
     let Frame { left, top, width, height } = frame;
     let (right, bottom) = (left + width, top + height);
     let x = |value: f64| left + plot.x.share(value) * width;
     let y = |value: f64| bottom - plot.y.share(value) * height;
     if !panel.title.is_empty() {
         *out += &format!(
-            "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"{LABEL_SIZE}\" \
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"{}\" \
              font-weight=\"bold\">{}</text>\n",
             Px(left + width / 2.0),
-            Px(top - 8.0),
-            escaped(&panel.title)
+            Px(top - style.label * 0.6),
+            Px(style.label),
+            escaped(&shortened(&panel.title, style.label * 1.08, width))
         );
     }
     out.push_str("<g stroke=\"currentColor\" stroke-opacity=\"0.14\">");
@@ -129,19 +188,30 @@ fn draw_panel(out: &mut String, plot: &Plot, panel: &Panel, frame: Frame, labell
     out.push_str("</g>\n");
     if labelled {
         for tick in &plot.y.ticks {
-            text(out, left - 9.0, y(tick.at) + TICK_SIZE * 0.35, "end", TICK_SIZE, &tick.label);
+            text(out, left - style.tick * 0.75, y(tick.at) + style.tick * 0.35, "end", style.tick, &tick.label);
         }
     }
     let mut free = f64::NEG_INFINITY;
     for tick in &plot.x.ticks {
-        let half = text_width(&tick.label, TICK_SIZE) / 2.0;
-        let center = x(tick.at);
+        let half = text_width(&tick.label, style.tick) / 2.0;
+        // A label at an edge stays within the drawing.
+        let center = x(tick.at).min(style.width - 2.0 - half).max(2.0 + half);
         if center - half >= free {
-            text(out, center, bottom + 20.0, "middle", TICK_SIZE, &tick.label);
-            free = center + half + 6.0;
+            text(out, center, bottom + style.tick * 1.67, "middle", style.tick, &tick.label);
+            free = center + half + style.tick * 0.5;
         }
     }
 
+    if let Some(id) = clip {
+        *out += &format!(
+            "<clipPath id=\"{id}\"><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/></clipPath>\n\
+             <g clip-path=\"url(#{id})\">\n",
+            Px(left),
+            Px(top),
+            Px(width),
+            Px(height)
+        );
+    }
     // Points at the same position would hide each other's interval bars: they stand a little apart.
     let side_by_side = panel.curves.iter().filter(|curve| matches!(curve.shape, Shape::Points(_))).count();
     let step = side_step(panel, side_by_side, &x);
@@ -152,9 +222,12 @@ fn draw_panel(out: &mut String, plot: &Plot, panel: &Panel, frame: Frame, labell
                 position += 1;
                 (f64::from(position) - (side_by_side + 1) as f64 / 2.0) * step
             }
-            Shape::Line(_) | Shape::Level(_) => 0.0,
+            Shape::Line(_) | Shape::Level(_) | Shape::Bars(..) | Shape::Boxes(..) | Shape::Cells(_) => 0.0,
         };
-        draw_curve(out, curve, frame, &|value| x(value) + shift, &y);
+        draw_curve(out, curve, (frame, style), &|value| x(value) + shift, &y);
+    }
+    if clip.is_some() {
+        out.push_str("</g>\n");
     }
 }
 
@@ -173,7 +246,13 @@ fn side_step(panel: &Panel, side_by_side: usize, x: &dyn Fn(f64) -> f64) -> f64 
     (0.4 * apart / side_by_side.max(1) as f64).min(3.0)
 }
 
-fn draw_curve(out: &mut String, curve: &Curve, frame: Frame, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64) {
+fn draw_curve(
+    out: &mut String,
+    curve: &Curve,
+    (frame, style): (Frame, &Style),
+    x: &dyn Fn(f64) -> f64,
+    y: &dyn Fn(f64) -> f64,
+) {
     open_look(out, curve.look);
     match &curve.shape {
         Shape::Points(points) => {
@@ -211,15 +290,89 @@ fn draw_curve(out: &mut String, curve: &Curve, frame: Frame, x: &dyn Fn(f64) -> 
             }
             draw_line(out, &[(frame.left, y(point.y)), (right, y(point.y))], curve.look);
         }
+        Shape::Bars(slot, bars) => {
+            for bar in bars.iter().filter(|bar| bar.y.is_finite()) {
+                let (left, width) = slot_at(*slot, bar.x, x);
+                let (top, bottom) = (y(bar.y.max(0.0)), y(bar.y.min(0.0)));
+                *out += &rectangle(left, top, width, bottom - top, "fill-opacity=\"0.75\" stroke-width=\"1\"");
+                out.push_str("<g class=\"k0\" color=\"#1a1a1a\" stroke=\"currentColor\">");
+                draw_interval(out, left + width / 2.0, bar, y);
+                out.push_str("</g>");
+            }
+        }
+        Shape::Boxes(slot, boxes) => {
+            for BoxPlot { x: at, marks } in boxes {
+                let (left, width) = slot_at(*slot, *at, x);
+                let [least, q1, median, q3, most] = marks.map(y);
+                let middle = Px(left + width / 2.0);
+                *out += &rectangle(left, q3, width, q1 - q3, "fill-opacity=\"0.3\" stroke-width=\"1.1\"");
+                let cap = Px(width * 0.5);
+                let half = Px(width * 0.25);
+                *out += &format!(
+                    "<path d=\"M{middle} {}V{}m-{half} 0h{cap}M{middle} {}V{}m-{half} 0h{cap}\" fill=\"none\" \
+                     stroke-width=\"1.1\"/><path d=\"M{} {}h{}\" fill=\"none\" stroke-width=\"2.2\"/>",
+                    Px(q3),
+                    Px(most),
+                    Px(q1),
+                    Px(least),
+                    Px(left),
+                    Px(median),
+                    Px(width)
+                );
+            }
+        }
+        Shape::Cells(cells) => {
+            let (width, height) = (x(1.0) - x(0.0), y(0.0) - y(1.0));
+            for HeatCell { at, strength, text: value } in cells {
+                let (middle, center) = (x(at.0), y(at.1));
+                let paint = format!("fill-opacity=\"{}\" stroke=\"none\"", Px(0.06 + 0.7 * strength));
+                *out += &rectangle(middle - width / 2.0, center - height / 2.0, width, height, &paint);
+                out.push_str("<g class=\"k0\" color=\"#1a1a1a\" stroke=\"none\" fill=\"currentColor\">");
+                let size = style.tick.min(fitting(value, style.tick, width - 2.0));
+                text(out, middle, center + size * 0.35, "middle", size, value);
+                out.push_str("</g>");
+            }
+        }
     }
     out.push_str("</g>\n");
 }
 
+/// Left end and width of a slot at the position `at`.
+fn slot_at(slot: Slot, at: f64, x: &dyn Fn(f64) -> f64) -> (f64, f64) {
+    // One curve does not fill its position.
+    let room = (x(at + 1.0) - x(at)).min(160.0) * if slot.of == 1 { 0.5 } else { 0.76 };
+    let width = room / slot.of as f64;
+    (x(at) - room / 2.0 + slot.number as f64 * width + width * 0.06, width * 0.88)
+}
+
+fn rectangle(left: f64, top: f64, width: f64, height: f64, paint: &str) -> String {
+    format!(
+        "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" {paint}/>",
+        Px(left),
+        Px(top),
+        Px(width),
+        Px(height.max(0.0))
+    )
+}
+
+/// The colour of a curve: after the palette's, those a golden angle apart, so that no two share one.
+fn colour(number: usize) -> String {
+    let Some(more) = number.checked_sub(PALETTE.len()) else { return PALETTE[number].to_owned() };
+    let hue = (more as f64).mul_add(137.508, 330.0) % 360.0;
+    let channel = |turn: f64| {
+        // Saturation 0.6, lightness 0.45.
+        let k = (turn + hue / 30.0) % 12.0;
+        let value = 0.45 - 0.6 * 0.45 * (k - 3.0).min(9.0 - k).clamp(-1.0, 1.0);
+        (value * 255.0).round() as u8
+    };
+    format!("#{:02X}{:02X}{:02X}", channel(0.0), channel(8.0), channel(4.0))
+}
+
 fn open_look(out: &mut String, look: Look) {
     match look {
-        Look::Curve(number) | Look::Trace(number) | Look::Level(number) => {
-            let colour = number % PALETTE.len();
-            *out += &format!("<g class=\"k{colour}\" color=\"{}\" stroke=\"currentColor\">", PALETTE[colour]);
+        Look::Curve(number) | Look::Trace(number) | Look::Level(number) | Look::Area(number) => {
+            let colour = colour(number);
+            *out += &format!("<g class=\"k{number}\" color=\"{colour}\" stroke=\"currentColor\">");
         }
         Look::Reference(_) | Look::Beside => {
             *out += &format!("<g class=\"reference\" color=\"{REFERENCE_INK}\" stroke=\"currentColor\">");
@@ -229,13 +382,13 @@ fn open_look(out: &mut String, look: Look) {
 
 fn draw_line(out: &mut String, line: &[(f64, f64)], look: Look) {
     let (dashes, width) = match look {
-        // Beyond the palette, colours come again with the next dashes.
         Look::Curve(number) => (DASHES[(number + number / DASHES.len()) % DASHES.len()], 1.8),
         // Solid while colours last.
         Look::Trace(number) => (DASHES[number / PALETTE.len() % DASHES.len()], 1.4),
         Look::Level(_) => (LEVEL_DASHES, 1.8),
         Look::Reference(_) => (REFERENCE_DASHES, 1.6),
         Look::Beside => ("", 3.2),
+        Look::Area(_) => return,
     };
     let mut path = String::new();
     let mut pen_down = false;
@@ -269,7 +422,7 @@ fn draw_mark(out: &mut String, look: Look, x: f64, y: f64) {
     let (number, open) = match look {
         Look::Curve(number) | Look::Trace(number) => (number + number / PALETTE.len(), false),
         Look::Reference(number) => (number + 3, true),
-        Look::Level(_) | Look::Beside => return,
+        Look::Level(_) | Look::Beside | Look::Area(_) => return,
     };
     // Filled marks have a rim, and open ones a filling, in the colour of the paper.
     let paint = if open {
@@ -313,46 +466,54 @@ fn draw_mark(out: &mut String, look: Look, x: f64, y: f64) {
 struct Legend<'a> {
     entries: &'a [LegendEntry],
     rows: usize,
+    line: f64,
     /// Left end and width of each column.
     columns: Vec<(f64, f64)>,
 }
 
 impl<'a> Legend<'a> {
-    fn arrange(entries: &'a [LegendEntry]) -> Self {
-        const GAP: f64 = 24.0;
-        let room = WIDTH - 24.0;
-        let width = |entry: &LegendEntry| LEGEND_SAMPLE + 8.0 + text_width(&entry.label, LEGEND_SIZE);
+    fn arrange(entries: &'a [LegendEntry], style: &Style) -> Self {
+        let gap = style.legend * 1.92;
+        let room = style.width - gap;
+        let beside = style.legend_sample + style.legend * 0.64;
+        let width = |entry: &LegendEntry| beside + text_width(&entry.label, style.legend);
         let widths: Vec<f64> = entries.iter().map(|entry| width(entry).min(room)).collect();
-        let total = |widths: &[f64]| widths.iter().sum::<f64>() + GAP * widths.len().saturating_sub(1) as f64;
+        let total = |widths: &[f64]| widths.iter().sum::<f64>() + gap * widths.len().saturating_sub(1) as f64;
         let columns = |rows: usize| -> Vec<f64> {
             widths.chunks(rows).map(|column| column.iter().copied().fold(0.0, f64::max)).collect()
         };
         let rows = (1..=entries.len()).find(|rows| total(&columns(*rows)) <= room).unwrap_or(1);
         let widths = columns(rows);
-        let mut left = (WIDTH - total(&widths)) / 2.0;
+        let mut left = (style.width - total(&widths)) / 2.0;
         let column = |width: &f64| {
             let column = (left, *width);
-            left += width + GAP;
+            left += width + gap;
             column
         };
-        Self { entries, rows, columns: widths.iter().map(column).collect() }
+        Self { entries, rows, line: style.legend_line, columns: widths.iter().map(column).collect() }
     }
 
     fn height(&self) -> f64 {
-        if self.entries.is_empty() { 0.0 } else { self.rows as f64 * LEGEND_LINE }
+        if self.entries.is_empty() { 0.0 } else { self.rows as f64 * self.line }
     }
 
-    fn draw(&self, out: &mut String, top: f64) {
+    fn draw(&self, out: &mut String, top: f64, style: &Style) {
+        let (sample, beside) = (style.legend_sample, style.legend_sample + style.legend * 0.64);
         for (index, entry) in self.entries.iter().enumerate() {
             let (column, row) = (index / self.rows, index % self.rows);
             let (x, width) = self.columns[column];
-            let y = top + (row as f64 + 0.5) * LEGEND_LINE;
+            let y = top + (row as f64 + 0.5) * self.line;
             open_look(out, entry.look);
-            draw_line(out, &[(x, y), (x + LEGEND_SAMPLE, y)], entry.look);
-            draw_mark(out, entry.look, x + LEGEND_SAMPLE / 2.0, y);
+            if matches!(entry.look, Look::Area(_)) {
+                let height = style.legend * 0.8;
+                let paint = "fill-opacity=\"0.6\" stroke-width=\"1\"";
+                *out += &rectangle(x + sample * 0.3, y - height / 2.0, sample * 0.7, height, paint);
+            }
+            draw_line(out, &[(x, y), (x + sample, y)], entry.look);
+            draw_mark(out, entry.look, x + sample / 2.0, y);
             out.push_str("</g>\n");
-            let label = shortened(&entry.label, LEGEND_SIZE, width - LEGEND_SAMPLE - 8.0);
-            text(out, x + LEGEND_SAMPLE + 8.0, y + LEGEND_SIZE * 0.35, "start", LEGEND_SIZE, &label);
+            let label = shortened(&entry.label, style.legend, width - beside);
+            text(out, x + beside, y + style.legend * 0.35, "start", style.legend, &label);
         }
     }
 }
@@ -360,9 +521,11 @@ impl<'a> Legend<'a> {
 impl Look {
     const fn number(self) -> usize {
         match self {
-            Self::Curve(number) | Self::Trace(number) | Self::Level(number) | Self::Reference(number) => {
-                number
-            }
+            Self::Curve(number)
+            | Self::Trace(number)
+            | Self::Level(number)
+            | Self::Reference(number)
+            | Self::Area(number) => number,
             Self::Beside => 0,
         }
     }
@@ -391,6 +554,21 @@ fn text(out: &mut String, x: f64, y: f64, anchor: &str, size: f64, content: &str
 /// A font size at which `content` is no wider than `room`.
 fn fitting(content: &str, size: f64, room: f64) -> f64 {
     (size * (room / text_width(content, size)).min(1.0)).max(5.0)
+}
+
+/// `content` in as few lines of words as are no wider than `room`; a wider word has a line of its own.
+fn wrapped(content: &str, size: f64, room: f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in content.split(' ') {
+        match lines.last_mut().filter(|line| text_width(&format!("{line} {word}"), size) <= room) {
+            Some(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// `content`, or as much of its start as is no wider than `room`.
@@ -442,6 +620,7 @@ mod tests {
             y: Axis::vertical("y".to_owned(), Plot::heights(&panels), false),
             panels,
             legend: legend.iter().enumerate().map(entry).collect(),
+            cut: false,
         }
     }
 
@@ -472,13 +651,13 @@ mod tests {
     fn drawings_are_finite_and_no_text_is_clipped() {
         let study = study();
         let results = [results(&study)];
-        for figure in draw_all(&results) {
+        for figure in draw_all(&results, None).unwrap() {
             let drawing = document(figure.plot.as_ref().unwrap(), &figure.id);
             assert!(!drawing.contains("NaN") && !drawing.contains("inf\""), "{}", figure.id);
             let ends = text_ends(&drawing);
             assert!(ends.len() > 10);
             assert!(
-                ends.iter().all(|(left, right)| *left >= 0.0 && *right <= WIDTH),
+                ends.iter().all(|(left, right)| *left >= 0.0 && *right <= PAGE.width),
                 "{}: {ends:?}",
                 figure.id
             );
@@ -507,7 +686,7 @@ mod tests {
     fn legends_take_the_fewest_rows_that_fit() {
         let arranged = |labels: &[&str]| {
             let plot = plot(Vec::new(), labels);
-            let legend = Legend::arrange(&plot.legend);
+            let legend = Legend::arrange(&plot.legend, &PAGE);
             (legend.rows, legend.columns.len())
         };
         let long = "x".repeat(60);
@@ -518,7 +697,7 @@ mod tests {
         assert_eq!(arranged(&[&huge]), (1, 1));
         let drawing = inline(&plot(Vec::new(), &[&huge]), "f");
         assert!(drawing.contains("xxx…</text>"));
-        assert!(text_ends(&drawing).iter().all(|(_, right)| *right <= WIDTH));
+        assert!(text_ends(&drawing).iter().all(|(_, right)| *right <= PAGE.width));
     }
 
     #[test]

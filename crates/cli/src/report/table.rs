@@ -125,14 +125,20 @@ impl TablePrint {
             let row = rows.iter().find(|row| row.variant == variant && row.is_at(&sweep.name, value));
             row.map_or_else(|| "–".to_owned(), |row| cell(row, metric))
         };
-        let cells: Vec<(String, Vec<String>)> = sweep
-            .variants
-            .iter()
-            .map(|variant| (variant.clone(), sweep.values.iter().map(|value| at(variant, value)).collect()))
-            .collect();
+        // Of a grid, the last key has the columns; the others have rows.
+        let axes = sweep.axes();
+        let (corner, columns) = axes.last().copied().unwrap_or((&sweep.name, &sweep.values));
+        let row = |variant: &String, points: &[String]| {
+            let rest = &sweep.coordinates(&points[0])[..axes.len() - 1];
+            let named = axes.iter().zip(rest).map(|((name, _), value)| format!(", {name}={value}"));
+            let cells = points.iter().map(|value| at(variant, value)).collect();
+            (variant.clone() + &named.collect::<String>(), cells)
+        };
+        let of_variant = |variant| sweep.values.chunks(columns.len().max(1)).map(move |p| row(variant, p));
+        let cells: Vec<(String, Vec<String>)> = sweep.variants.iter().flat_map(of_variant).collect();
         if cells.iter().flat_map(|(_, cells)| cells).any(|cell| cell != "–") {
             self.heading(text, &format!("{} over {}", label(metric).axis(), sweep.title));
-            self.blocks(text, &sweep.name, sweep.values.clone(), cells);
+            self.blocks(text, corner, columns.to_vec(), cells);
         }
     }
 
@@ -231,10 +237,14 @@ impl TablePrint {
 /// Metrics that a study's figures and claims look at along a sweep.
 pub(super) fn focus(study: &Study, sweep: &Sweep) -> Vec<String> {
     let drawn = study.figures.iter().filter_map(|figure| match &figure.content {
-        FigureContent::Sweep { sweep: name, y, .. } if *name == sweep.name => Some(y.clone()),
-        FigureContent::Sweep { .. } | FigureContent::Series { .. } | FigureContent::Distribution { .. } => {
-            None
+        FigureContent::Sweep { y, .. } | FigureContent::Heatmap { z: y, .. } | FigureContent::Box { y, .. } => {
+            figure.content.sweep().filter(|name| *name == sweep.name).map(|_| y.clone())
         }
+        FigureContent::Series { .. }
+        | FigureContent::Distribution { .. }
+        | FigureContent::Cdf { .. }
+        | FigureContent::Bars { .. }
+        | FigureContent::Slowdown { .. } => None,
     });
     let claimed = study.claims.iter().filter_map(|claim| match &claim.at {
         ClaimAt::Every(name) | ClaimAt::Points(name, _) if *name == sweep.name => Some(claim.metric.clone()),

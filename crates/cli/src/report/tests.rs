@@ -66,7 +66,7 @@ pub(crate) fn study() -> Study {
     let mut jain = figure(
         "jain",
         "Fairness against the number of clients",
-        FigureContent::Sweep { sweep: "n".to_owned(), y: "jain_normalised".to_owned(), log_x: true },
+        FigureContent::Sweep { sweep: "n".to_owned(), y: "jain_normalised".to_owned(), x: None, log_x: true },
     );
     jain.references.push(ReferenceCurve {
         label: "ns-3 3.37, conventional".to_owned(),
@@ -105,6 +105,7 @@ pub(crate) fn study() -> Study {
             title: "Clients N".to_owned(),
             key: "groups.clients.count".to_owned(),
             values: ["4", "8", "16"].map(str::to_owned).to_vec(),
+            grid: Vec::new(),
             variants: vec!["tcp".to_owned(), "bas".to_owned()],
         }],
         claims: claims(),

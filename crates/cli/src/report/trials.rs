@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use bandmaster_core::report::metric;
-use bandmaster_core::scenario::{Case, Study};
+use bandmaster_core::scenario::{Case, Study, Sweep};
 use bandmaster_core::units::{Dimension, parse_quantity};
 use bandmaster_table::{Cell, Column, Kind, Rows};
 
@@ -103,7 +103,7 @@ pub(crate) fn write_trials<W: Write + Send>(out: W, results: &[StudyResults<'_>]
     let mut rows = Rows::new(out, "trials", &columns)?;
     for (StudyResults { study, records, .. }, name) in results.iter().zip(study_names(results)) {
         for (record, case) in ordered(study, records) {
-            let run = run_cells(&name, case, record.trial);
+            let run = run_cells(&name, study, case, record.trial);
             let own = [Cell::Bool(case.base), Cell::I64(case.scenario.run.seed as i64)];
             let points = sweeps.iter().map(|sweep| {
                 value_at(study, case, sweep.name).map_or(Cell::Null, |value| sweep.typed.cell(value))
@@ -116,21 +116,27 @@ pub(crate) fn write_trials<W: Write + Send>(out: W, results: &[StudyResults<'_>]
     rows.finish()
 }
 
-/// The sweeps of all studies; of one name, once.
+/// The keys of the sweeps of all studies; of one name, once.
 fn sweeps<'a>(results: &[StudyResults<'a>]) -> Vec<SweepColumn<'a>> {
-    let all = || results.iter().flat_map(|results| &results.study.sweeps);
-    let typed =
-        |name| Typed::of(all().filter(|s| s.name == name).flat_map(|s| &s.values).map(String::as_str));
-    distinct(all().map(|sweep| sweep.name.as_str()))
+    let all = || results.iter().flat_map(|results| &results.study.sweeps).flat_map(Sweep::axes);
+    let typed = |name| {
+        Typed::of(all().filter(|(own, _)| *own == name).flat_map(|(_, values)| values).map(String::as_str))
+    };
+    distinct(all().map(|(name, _)| name))
         .into_iter()
         .map(|name| SweepColumn { name, typed: typed(name) })
         .collect()
 }
 
 /// The value of a sweep's key in a case: the case's own, else that of the variant's base point, where the sweep has it.
-fn value_at<'a>(study: &'a Study, case: &'a Case, sweep: &str) -> Option<&'a str> {
-    let own =
-        |case: &'a Case| case.points.iter().find(|(name, _)| name == sweep).map(|(_, value)| value.as_str());
+fn value_at<'a>(study: &'a Study, case: &'a Case, key: &str) -> Option<&'a str> {
+    let mut of_sweeps = study.sweeps.iter();
+    let place = |sweep: &'a Sweep| Some((sweep, sweep.axes().iter().position(|(name, _)| *name == key)?));
+    let (sweep, place) = of_sweeps.find_map(place)?;
+    let own = |case: &'a Case| {
+        let (_, point) = case.points.iter().find(|(name, _)| *name == sweep.name)?;
+        sweep.coordinates(point).get(place).copied()
+    };
     own(case).or_else(|| own(study.cases.iter().find(|base| base.base && base.variant == case.variant)?))
 }
 

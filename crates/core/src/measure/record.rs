@@ -28,6 +28,8 @@ pub struct Tallies {
     pub retransmits: f64,
     /// How long each transfer of known size took that is complete.
     pub completions: Vec<Span>,
+    /// Transfers of known size that began and are not complete.
+    pub unfinished: f64,
     /// How many rounds of incast, their mean and longest time, and their goodput.
     pub rounds: [f64; 4],
     /// Bytes of IP of messages and probes.
@@ -68,11 +70,12 @@ pub fn record(
     let completions: Vec<f64> = completions.iter().map(|span| span.as_secs_f64()).collect();
     let n = completions.len() as f64;
     push("completed", n);
+    push("unfinished", tallies.unfinished);
     push("fct_mean", completions.iter().sum::<f64>() / n);
     for (name, percent) in [("fct_p99", 99), ("fct_p50", 50), ("fct_p80", 80), ("fct_max", 100)] {
         push(name, percentile(&completions, percent));
     }
-    let (distributions, told) = spread(&completions);
+    let (mut distributions, told) = spread(&completions);
     if scenario.measure.distributions {
         let value = |name: &str| told.iter().find(|(known, _)| known == name).map_or(f64::NAN, |(_, v)| *v);
         metric::at(&[Place::Spread]).for_each(|metric| push(metric.name, value(metric.name)));
@@ -90,6 +93,7 @@ pub fn record(
         let mut all = RttSketch::default();
         let groups = || scenario.flows.iter().zip(&tallies.rtts);
         groups().filter(|(group, _)| group.measured).for_each(|(_, own)| all.merge(own));
+        distributions.extend(all.distribution());
         let of_groups = groups().map(|(group, own)| (format!("{}.", group.name), own));
         for (prefix, times) in std::iter::once((String::new(), &all)).chain(of_groups) {
             let millis = |of: &dyn Fn(&RttSummary) -> Span| {

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::report::{Distribution, quantile};
 use crate::time::Span;
 
 /// Binary places that tell buckets of one power of two apart.
@@ -136,7 +137,12 @@ impl RttSketch {
 
     /// The percentile by nearest rank, within [`error`](Self::error); zero without values.
     pub fn percentile(&self, percent: u64) -> Span {
-        let rank = (self.count * percent).div_ceil(100).max(1);
+        self.quantile(percent, 100)
+    }
+
+    /// The same at the share `part / whole`.
+    pub fn quantile(&self, part: u64, whole: u64) -> Span {
+        let rank = quantile::rank(self.count, part, whole);
         let mut below = 0;
         let found = self.buckets.iter().find(|(_, count)| {
             below += u64::from(*count);
@@ -144,6 +150,13 @@ impl RttSketch {
         });
         let nanos = found.map_or(0, |(number, _)| middle(*number, self.joined));
         Span::from_nanos(nanos.clamp(self.min, self.max))
+    }
+
+    /// How the times are spread, in milliseconds; none without values.
+    pub fn distribution(&self) -> Option<Distribution> {
+        let steps = (Distribution::POINTS - 1) as f64;
+        let at = |share: f64| self.quantile((share * steps).round() as u64, steps as u64).as_secs_f64() * 1e3;
+        (self.count > 0).then(|| Distribution::of_quantiles("rtt", at))
     }
 
     /// What rows and metrics say; none without values.

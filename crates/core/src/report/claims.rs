@@ -439,6 +439,7 @@ mod tests {
             name: "n".to_owned(),
             title: "N".to_owned(),
             key: "groups.clients.count".to_owned(),
+            grid: Vec::new(),
             values: vec!["4".to_owned(), "8".to_owned()],
             variants: vec!["new".to_owned()],
         });

@@ -272,6 +272,8 @@ metrics! {
         "throughput_least", In("Mbit/s"), 1, "least throughput", "Least throughput of a long interval":
             "Least total goodput of the measured flows over one long interval";
         "completed", Count, 1, "completed", "Completed flows": "Flows of limited size that completed";
+        "unfinished", Count, 1, "unfinished", "Unfinished flows":
+            "Flows of limited size that started and did not complete";
         "fct_mean", In("s"), 3, "FCT mean", "Mean flow completion time":
             "Mean completion time of flows of limited size";
         "fct_p99", In("s"), 3, "FCT p99", "Flow completion time, 99th percentile":
@@ -423,6 +425,9 @@ metrics! {
         "sojourn", In("ms"), 2, "sojourn", "Time in the queue":
             "Time from a packet's arrival at the measured port's queue to the begin of its transmission, over the \
              packets that leave it";
+        "rtt", In("ms"), 2, "RTT", "Round-trip time":
+            "Round-trip times that senders of the measured flows measured, handshakes included, within 0.8 %; with \
+             `measure.flow-table = \"rtt\"` instead of `measure.distributions`";
     }
 }
 
@@ -484,6 +489,6 @@ mod tests {
     fn key_lists_name_what_figures_can_draw() {
         assert_eq!(DRAWN[..5], ["throughput", "jain", "jain_normalised", "queue", "flows"]);
         assert!(DRAWN.contains(&"silent") && !DRAWN.contains(&"cwnd") && !DRAWN.contains(&""));
-        assert_eq!(DISTRIBUTED, ["fct", "flow_drops", "window", "utilization", "sojourn"]);
+        assert_eq!(DISTRIBUTED, ["fct", "flow_drops", "window", "utilization", "sojourn", "rtt"]);
     }
 }

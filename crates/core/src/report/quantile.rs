@@ -1,7 +1,7 @@
 //! Quantiles of samples, by nearest rank: the least value up to which there is at least such a share of them.
 
 /// Number, from 1, of the value at the share `part / whole` of `count` ascending values.
-pub(super) fn rank(count: u64, part: u64, whole: u64) -> u64 {
+pub(crate) fn rank(count: u64, part: u64, whole: u64) -> u64 {
     (count * part).div_ceil(whole).max(1)
 }
 

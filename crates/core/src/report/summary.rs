@@ -113,7 +113,7 @@ impl SummaryRow {
     }
 
     /// Trials and their values of a metric; empty when no trial gives it.
-    pub(super) fn values(&self, name: &str) -> &[(u32, f64)] {
+    pub fn values(&self, name: &str) -> &[(u32, f64)] {
         let place = self.metrics.iter().position(|(n, _)| n == name);
         place.map_or(&[], |place| &self.values[place])
     }

@@ -145,5 +145,24 @@ choice! {
     pub(super) enum ScheduleKind { Pairwise = "pairwise", Window = "window" }
 
     /// What a figure draws.
-    pub(super) enum FigureKind { Sweep = "sweep", Series = "series", Distribution = "distribution" }
+    pub(super) enum FigureKind {
+        Sweep = "sweep",
+        Series = "series",
+        Distribution = "distribution",
+        Cdf = "cdf",
+        Box = "box",
+        Bars = "bars",
+        Heatmap = "heatmap",
+        Slowdown = "slowdown",
+    }
+
+    /// What a cumulative distribution counts.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum CdfOf {
+        /// Flows of limited size that completed; of round-trip times, flows that measured any.
+        Flows = "flows",
+        /// Trials.
+        Trials = "trials",
+    }
 }

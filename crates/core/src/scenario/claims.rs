@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::choices::{FigureKind, FlowRows, RecordDetail};
+use super::choices::{CdfOf, FigureKind, FlowRows, RecordDetail};
 use super::keys;
 use super::model::{
-    Against, Claim, ClaimAt, Figure, FigureContent, FlowGroup, PaperValue, ReferenceCurve, Relation, Scenario,
+    Against, Claim, ClaimAt, FLOW_VALUES, Figure, FigureCases, FigureContent, FlowGroup, PaperValue,
+    ReferenceCurve, Relation, Scenario,
 };
 use super::sources::Reader;
 use super::study::{SweepDraft, VariantDraft, known_variants};
-use crate::file::{Content, Item, Section, is_name, list, suggestion};
+use crate::file::{Content, Item, Section, is_name, suggestion};
 use crate::params::Written;
 use crate::report::claims::range;
-use crate::report::metric::{self, Place};
+use crate::report::metric::{self, Place, label};
 
 /// What claims and figures may name.
 pub(super) struct Scope<'a> {
@@ -218,7 +219,7 @@ pub(super) fn paper(
     of_variants
 }
 
-/// A value of `sweep`, as the sweep writes it, and whether it is run now.
+/// A point of `sweep`, as the sweep writes it, and whether it is run now.
 fn value_of(
     reader: &mut Reader,
     section: &Section<'_>,
@@ -226,13 +227,19 @@ fn value_of(
     sweep: &SweepDraft,
     value: &Item,
 ) -> Option<(String, bool)> {
-    let point = sweep.point(value);
-    if point.is_none() {
-        let message = format!("{value} is not a value of the sweep `{}`", sweep.name);
-        let hint = format!("it has {}", list(&sweep.all_labels()));
-        reader.fail_with(&value.place, section.key_path(key), message, hint);
-    }
-    point
+    values_of(reader, section, key, sweep, (value, true))?.pop()
+}
+
+/// The points of `sweep` that a value names; of a grid and unless it must be `whole`, some of its keys are enough.
+fn values_of(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    key: &str,
+    sweep: &SweepDraft,
+    (value, whole): (&Item, bool),
+) -> Option<Vec<(String, bool)>> {
+    let named = sweep.named(value, whole);
+    named.map_err(|(item, why, hint)| reader.fail_with(&item.place, section.key_path(key), why, hint)).ok()
 }
 
 /// Reads the claims; those that are not judged now, or about points that are not run now, are left out.
@@ -364,8 +371,14 @@ fn spot<'a>(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'a>) -> Op
     if items.is_empty() {
         reader.fail_key(section, "points", "is an empty list");
     }
-    let points: Vec<_> =
-        items.iter().filter_map(|item| value_of(reader, section, "points", sweep, item)).collect();
+    let mut points = Vec::new();
+    for item in items {
+        for point in values_of(reader, section, "points", sweep, (item, false)).unwrap_or_default() {
+            if !points.contains(&point) {
+                points.push(point);
+            }
+        }
+    }
     Some(Spot::Points(sweep, points))
 }
 
@@ -449,22 +462,104 @@ fn figure(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Opti
     let all = scope.variant_names();
     let variants = known_variants(reader, section, "variants", &all).unwrap_or(all);
     let references = references(reader, section);
-    let content = match section.choice("kind")? {
+    let kind = section.choice("kind")?;
+    let has_curves =
+        matches!(kind, FigureKind::Sweep | FigureKind::Series | FigureKind::Distribution | FigureKind::Cdf);
+    if !has_curves && section.item("references").is_some() {
+        let hint = "leave them out, or draw \"sweep\", \"series\", \"distribution\" or \"cdf\"";
+        reader.fail_key_with(section, "references", "are curves, and this kind of figure has none", hint);
+    }
+    let content = match kind {
         FigureKind::Sweep => {
             let sweep = section.text("sweep").and_then(|name| scope.sweep(reader, section, "sweep", &name));
             let y = section.text("y")?;
             let _ = variants.iter().all(|variant| scope.check_metric(reader, section, "y", &y, variant));
-            if let Some(sweep) = sweep
-                && !variants.iter().any(|v| sweep.variants.contains(v))
-            {
-                let message = format!("none of the variants is in the sweep `{}`", sweep.name);
-                reader.fail_key(section, "sweep", message);
+            check_sweep(reader, section, sweep, &variants);
+            let sweep = sweep?;
+            let x = section.text("x");
+            if let Some(x) = &x {
+                let names = sweep.grid_names();
+                if names.is_empty() {
+                    reader.fail_key(section, "x", format!("is of grids; the sweep `{}` has one key", sweep.name));
+                } else if !names.contains(&x.as_str()) {
+                    let message = format!("the grid `{}` has no key `{x}`", sweep.name);
+                    reader.fail_key_with(section, "x", message, suggestion(x, &names));
+                }
             }
-            FigureContent::Sweep { sweep: sweep?.name.clone(), y, log_x: section.bool("log-x")? }
+            FigureContent::Sweep { sweep: sweep.name.clone(), y, x, log_x: section.bool("log-x")? }
+        }
+        FigureKind::Heatmap => {
+            let sweep = section.text("sweep").and_then(|name| scope.sweep(reader, section, "sweep", &name));
+            let z = section.text("z")?;
+            let _ = variants.iter().all(|variant| scope.check_metric(reader, section, "z", &z, variant));
+            check_sweep(reader, section, sweep, &variants);
+            let sweep = sweep?;
+            let keys = sweep.grid_names().len().max(1);
+            if keys != 2 {
+                let message = format!("has {keys} key{}, and a heatmap is over two", if keys == 1 { "" } else { "s" });
+                reader.fail_key_with(section, "sweep", message, "name a sweep with a `grid` of two keys");
+            }
+            FigureContent::Heatmap { sweep: sweep.name.clone(), z }
+        }
+        FigureKind::Cdf => {
+            let (of, x) = (section.choice::<CdfOf>("of")?, section.text("x")?);
+            match of {
+                CdfOf::Flows => {
+                    let value = FLOW_VALUES.iter().find(|(name, ..)| *name == x);
+                    if value.is_none() {
+                        let names = FLOW_VALUES.map(|(name, ..)| name);
+                        let message = format!("\"{x}\" is not a value of flows");
+                        reader.fail_key_with(section, "x", message, suggestion(&x, &names));
+                    }
+                    check_flows(reader, section, scope, &variants, value.is_some_and(|(_, _, rtt)| *rtt));
+                }
+                CdfOf::Trials => {
+                    let _ = variants.iter().all(|v| scope.check_metric(reader, section, "x", &x, v));
+                    if section.item("group").is_some() {
+                        reader.fail_key(section, "group", "is of flows, not of trials");
+                    }
+                }
+            }
+            let cases = figure_cases(reader, section, scope, &variants)?;
+            FigureContent::Cdf { of, x, group: section.text("group"), cases, log_x: section.bool("log-x")? }
+        }
+        FigureKind::Slowdown => {
+            check_flows(reader, section, scope, &variants, false);
+            let bins = u32::try_from(section.integer("bins")?).ok()?;
+            let cases = figure_cases(reader, section, scope, &variants)?;
+            FigureContent::Slowdown { group: section.text("group"), bins, cases }
+        }
+        FigureKind::Box => {
+            let y = section.text("y")?;
+            let _ = variants.iter().all(|variant| scope.check_metric(reader, section, "y", &y, variant));
+            FigureContent::Box { y, cases: figure_cases(reader, section, scope, &variants)? }
+        }
+        FigureKind::Bars => {
+            let metrics = section.list("metrics")?;
+            if metrics.is_empty() {
+                reader.fail_key(section, "metrics", "is an empty list");
+            }
+            for metric in &metrics {
+                let _ = variants.iter().all(|v| scope.check_metric(reader, section, "metrics", metric, v));
+            }
+            let unit = |name: &str| label(name).unit;
+            if let Some(other) = metrics.iter().find(|metric| unit(metric) != unit(&metrics[0])) {
+                let message = format!("\"{other}\" has not the unit of \"{}\"; bars share an axis", metrics[0]);
+                reader.fail_key(section, "metrics", message);
+            }
+            FigureContent::Bars { metrics, cases: figure_cases(reader, section, scope, &variants)? }
         }
         FigureKind::Distribution => {
             for variant in &variants {
-                if scope.base(variant).is_some_and(|base| !base.measure.distributions) {
+                let Some(measure) = scope.base(variant).map(|base| &base.measure) else { continue };
+                if section.text("x").as_deref() == Some("rtt") {
+                    if measure.flow_table != FlowRows::Rtt {
+                        let message = format!("\"rtt\" is not measured in variant `{variant}`");
+                        let hint = "write `flow-table = \"rtt\"` in [measure]";
+                        reader.fail_key_with(section, "x", message, hint);
+                        break;
+                    }
+                } else if !measure.distributions {
                     let message = format!(
                         "draws a distribution, but `measure.distributions` of variant `{variant}` is false"
                     );
@@ -516,28 +611,7 @@ fn series(
             break;
         }
     }
-    let sweep = section.text("sweep").map(|name| scope.sweep(reader, section, "sweep", &name));
-    if section.item("sweep").is_some() && section.item("at").is_some() {
-        reader.fail_key(section, "at", "stands beside `sweep`; a figure has one of them");
-        return None;
-    }
-    let at = match section.item("at") {
-        None => None,
-        Some(_) => {
-            let (sweep, (label, run)) = scope.point(reader, section, "at")?;
-            for variant in variants {
-                scope.check_swept(reader, section, "at", sweep, variant);
-            }
-            if !run {
-                return None;
-            }
-            Some((sweep.name.clone(), label))
-        }
-    };
-    let sweep = match sweep {
-        None => None,
-        Some(sweep) => Some(sweep?.name.clone()),
-    };
+    let FigureCases { sweep, at } = figure_cases(reader, section, scope, variants)?;
     let trial = section.integer("trial").and_then(|trial| u32::try_from(trial).ok());
     let fewest = variants.iter().filter_map(|variant| Some(scope.base(variant)?.run.trials)).min();
     if let (Some(trial), Some(fewest)) = (trial, fewest.filter(|fewest| trial.is_some_and(|t| t >= *fewest)))
@@ -560,6 +634,74 @@ fn series(
         trial,
         average,
     })
+}
+
+/// Notes when none of the variants is in the sweep.
+fn check_sweep(reader: &mut Reader, section: &Section<'_>, sweep: Option<&SweepDraft>, variants: &[String]) {
+    if let Some(sweep) = sweep
+        && !variants.iter().any(|v| sweep.variants.contains(v))
+    {
+        let message = format!("none of the variants is in the sweep `{}`", sweep.name);
+        reader.fail_key(section, "sweep", message);
+    }
+}
+
+/// The cases that a figure names; none when its point is not run now.
+fn figure_cases(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    scope: &Scope<'_>,
+    variants: &[String],
+) -> Option<FigureCases> {
+    let sweep = section.text("sweep").map(|name| scope.sweep(reader, section, "sweep", &name));
+    if section.item("sweep").is_some() && section.item("at").is_some() {
+        reader.fail_key(section, "at", "stands beside `sweep`; a figure has one of them");
+        return None;
+    }
+    let mut at = None;
+    if section.item("at").is_some() {
+        let (sweep, (label, run)) = scope.point(reader, section, "at")?;
+        for variant in variants {
+            scope.check_swept(reader, section, "at", sweep, variant);
+        }
+        if !run {
+            return None;
+        }
+        at = Some((sweep.name.clone(), label));
+    }
+    let sweep = match sweep {
+        None => None,
+        Some(sweep) => Some(sweep?.name.clone()),
+    };
+    Some(FigureCases { sweep, at })
+}
+
+/// Checks a figure of values of flows: they are recorded, and its group exists.
+fn check_flows(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    scope: &Scope<'_>,
+    variants: &[String],
+    needs_rtt: bool,
+) {
+    for variant in variants {
+        let Some(base) = scope.base(variant) else { continue };
+        let rows = base.measure.flow_table;
+        if rows == FlowRows::None || needs_rtt && rows != FlowRows::Rtt {
+            let word = if needs_rtt { "rtt" } else { "counts" };
+            let message = format!("draws values of flows, which variant `{variant}` does not record");
+            let hint = format!("write `flow-table = \"{word}\"` in [measure]");
+            reader.fail_key_with(section, "kind", message, hint);
+            break;
+        }
+        let names: Vec<&str> = base.flows.iter().map(|group| group.name.as_str()).collect();
+        let group = section.text("group");
+        if let Some(group) = group.filter(|group| !names.contains(&group.as_str())) {
+            let message = format!("unknown flow group `{group}`");
+            reader.fail_key_with(section, "group", message, suggestion(&group, &names));
+            break;
+        }
+    }
 }
 
 /// Gauges are series of nodes.

@@ -1,7 +1,7 @@
 //! The valid, complete description of an experiment.
 
 use super::choices::{
-    FlightSize, FlowRows, LossDetection, MarkReduction, Pairing, ReceiveWindow, RecordDetail, Recovery,
+    CdfOf, FlightSize, FlowRows, LossDetection, MarkReduction, Pairing, ReceiveWindow, RecordDetail, Recovery,
     RtoFloor, RttSamples, Scheduler,
 };
 use super::listed::FlowList;
@@ -487,9 +487,27 @@ pub struct PaperValue {
     pub value: f64,
 }
 
-/// Values of one key.
+/// Values of one key, or all combinations of the values of several.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Sweep {
+    /// Short name.
+    pub name: String,
+    /// Axis label.
+    pub title: String,
+    /// Dotted path of the key; of a grid, its keys with commas.
+    pub key: String,
+    /// Values as written; of a grid, its points as `name=value, name=value`, the last key's values first.
+    pub values: Vec<String>,
+    /// Keys of a grid; empty: a sweep of one key.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub grid: Vec<Axis>,
+    /// Names of the variants that are swept; the others have their base point only.
+    pub variants: Vec<String>,
+}
+
+/// One key of a grid.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Axis {
     /// Short name.
     pub name: String,
     /// Axis label.
@@ -498,8 +516,28 @@ pub struct Sweep {
     pub key: String,
     /// Values as written.
     pub values: Vec<String>,
-    /// Names of the variants that are swept; the others have their base point only.
-    pub variants: Vec<String>,
+}
+
+impl Sweep {
+    /// Its keys, by name, with their values: one, or those of its grid.
+    pub fn axes(&self) -> Vec<(&str, &[String])> {
+        match self.grid.as_slice() {
+            [] => vec![(&self.name, &self.values)],
+            grid => grid.iter().map(|axis| (axis.name.as_str(), axis.values.as_slice())).collect(),
+        }
+    }
+
+    /// The value of each of its keys at a point, which is one of its values.
+    pub fn coordinates(&self, point: &str) -> Vec<&str> {
+        let Some(mut place) = self.values.iter().position(|value| value == point) else { return Vec::new() };
+        let mut coordinates = Vec::new();
+        for (_, values) in self.axes().into_iter().rev() {
+            coordinates.push(values[place % values.len()].as_str());
+            place /= values.len();
+        }
+        coordinates.reverse();
+        coordinates
+    }
 }
 
 /// One scenario of a study.
@@ -609,6 +647,9 @@ pub enum FigureContent {
         sweep: String,
         /// Metric on the y axis.
         y: String,
+        /// Of a grid, the key on the x axis; the others have a curve for each combination of their values.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        x: Option<String>,
         /// Logarithmic x axis.
         log_x: bool,
     },
@@ -636,6 +677,94 @@ pub enum FigureContent {
         /// Logarithmic x axis.
         log_x: bool,
     },
+    /// Cumulative distribution of a value of flows, or of a metric over trials.
+    Cdf {
+        /// What is counted.
+        of: CdfOf,
+        /// One of [`FLOW_VALUES`], or a metric.
+        x: String,
+        /// The only flow group that counts.
+        group: Option<String>,
+        /// Which cases.
+        cases: FigureCases,
+        /// Logarithmic x axis.
+        log_x: bool,
+    },
+    /// A metric over trials: median, quartiles and extremes for each case.
+    Box {
+        /// Metric.
+        y: String,
+        /// Which cases.
+        cases: FigureCases,
+    },
+    /// Metrics beside each other, such as those of flow groups: mean and 95 % interval.
+    Bars {
+        /// Metrics.
+        metrics: Vec<String>,
+        /// Which cases.
+        cases: FigureCases,
+    },
+    /// A metric over both keys of a grid, a panel for each variant.
+    Heatmap {
+        /// The grid.
+        sweep: String,
+        /// Metric.
+        z: String,
+    },
+    /// Median and 99th percentile of the slowdown of flows, by their size.
+    Slowdown {
+        /// The only flow group that counts.
+        group: Option<String>,
+        /// Sizes are parted so that each of so many bins has as many flows.
+        bins: u32,
+        /// Which cases.
+        cases: FigureCases,
+    },
+}
+
+/// Values of flows that figures draw: name, label, and whether they need `flow-table = "rtt"`.
+pub const FLOW_VALUES: [(&str, &str, bool); 7] = [
+    ("fct", "Flow completion time (s)", false),
+    ("slowdown", "Slowdown of flows", false),
+    ("rtt_min", "Least round-trip time of a flow (ms)", true),
+    ("rtt_mean", "Mean round-trip time of a flow (ms)", true),
+    ("rtt_p50", "Median round-trip time of a flow (ms)", true),
+    ("rtt_p95", "Round-trip time of a flow, 95th percentile (ms)", true),
+    ("rtt_p99", "Round-trip time of a flow, 99th percentile (ms)", true),
+];
+
+/// Which cases of its variants a figure draws: the base point, unless it says more.
+#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct FigureCases {
+    /// Each point of this sweep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sweep: Option<String>,
+    /// This point of a sweep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<(String, String)>,
+}
+
+impl FigureContent {
+    /// The sweep that it is about.
+    pub fn sweep(&self) -> Option<&str> {
+        fn at_sweep(at: &Option<(String, String)>) -> Option<&str> {
+            at.as_ref().map(|(sweep, _)| sweep.as_str())
+        }
+        match self {
+            Self::Sweep { sweep, .. } | Self::Heatmap { sweep, .. } => Some(sweep),
+            Self::Series { sweep, at, .. } => sweep.as_deref().or_else(|| at_sweep(at)),
+            Self::Distribution { .. } => None,
+            Self::Cdf { cases, .. }
+            | Self::Box { cases, .. }
+            | Self::Bars { cases, .. }
+            | Self::Slowdown { cases, .. } => cases.sweep.as_deref().or_else(|| at_sweep(&cases.at)),
+        }
+    }
+
+    /// True when it draws values of single flows.
+    pub fn needs_flows(&self) -> bool {
+        matches!(self, Self::Slowdown { .. } | Self::Cdf { of: CdfOf::Flows, .. })
+    }
 }
 
 /// A curve that another source gives.

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::keys;
-use super::model::{Case, Scenario, Study, Sweep, Variant};
+use super::model::{Axis, Case, Scenario, Study, Sweep, Variant};
 use super::sources::{Reader, Sources};
 use super::{Options, claims, whole};
 use crate::file::{
-    Content, Entry, Error, Errors, Explained, Item, Layer, Place, Section, Source, Table, joined, read_file,
-    read_word, split_path, suggestion,
+    Content, Entry, Error, Errors, Explained, Item, Layer, Place, Section, Source, Table, joined, list,
+    read_file, read_word, split_path, suggestion,
 };
 use crate::params::Written;
 use crate::units::{Dimension, parse_quantity};
@@ -205,38 +205,136 @@ fn variants(reader: &mut Reader, top: &Section<'_>) -> Vec<VariantDraft> {
 pub(super) struct SweepDraft {
     pub(super) name: String,
     title: String,
+    /// One, or those of a grid.
+    axes: Vec<AxisDraft>,
+    pub(super) variants: Vec<String>,
+}
+
+/// A key of a sweep.
+struct AxisDraft {
+    name: String,
+    title: String,
     key: String,
     path: Vec<String>,
     key_place: Place,
     key_path: String,
     /// Every value, and whether it is run now.
     values: Vec<(Item, bool)>,
-    pub(super) variants: Vec<String>,
 }
 
+/// A value of each key of a sweep.
+struct PointDraft<'a> {
+    values: Vec<&'a Item>,
+    run: bool,
+}
+
+/// Most points of a grid.
+const GRID_POINTS: usize = 10_000;
+
 impl SweepDraft {
-    /// The sweep's own text of a value, and whether that is run now.
-    pub(super) fn point(&self, value: &Item) -> Option<(String, bool)> {
-        let (item, run) = self.values.iter().find(|(item, _)| same_value(item, value))?;
-        Some((item.label(), *run))
+    /// True of several keys.
+    pub(super) fn is_grid(&self) -> bool {
+        self.axes.len() > 1
     }
 
-    /// Texts of the values that are run now.
-    pub(super) fn labels(&self) -> Vec<String> {
-        self.values.iter().filter(|(_, run)| *run).map(|(item, _)| item.label()).collect()
+    /// All combinations of values; those of the last key follow each other.
+    fn points(&self) -> Vec<PointDraft<'_>> {
+        self.points_with(&vec![None; self.axes.len()])
     }
 
-    /// Texts of all values.
-    pub(super) fn all_labels(&self) -> Vec<String> {
-        self.values.iter().map(|(item, _)| item.label()).collect()
+    /// Those of them in which keys have the values that are given.
+    fn points_with(&self, given: &[Option<&Item>]) -> Vec<PointDraft<'_>> {
+        let mut points = vec![PointDraft { values: Vec::new(), run: true }];
+        for (axis, given) in self.axes.iter().zip(given) {
+            let is_chosen = |item: &Item| given.is_none_or(|v| same_value(v, item));
+            let chosen: Vec<_> = axis.values.iter().filter(|(item, _)| is_chosen(item)).collect();
+            let mut extended = Vec::new();
+            for point in &points {
+                for (item, run) in &chosen {
+                    let values = point.values.iter().copied().chain([item]).collect();
+                    extended.push(PointDraft { values, run: point.run && *run });
+                }
+            }
+            points = extended;
+        }
+        points
+    }
+
+    fn label(&self, point: &PointDraft<'_>) -> String {
+        if !self.is_grid() {
+            return point.values[0].label();
+        }
+        let named = self.axes.iter().zip(&point.values).map(|(axis, v)| format!("{}={}", axis.name, v.label()));
+        named.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The sweep's own texts of the points that `value` names, and whether each is run now. `whole`: of a grid, it
+    /// must name every key.
+    ///
+    /// # Errors
+    /// Which item is wrong, why, and what it may be.
+    pub(super) fn named<'v>(
+        &self,
+        value: &'v Item,
+        whole: bool,
+    ) -> Result<Vec<(String, bool)>, (&'v Item, String, String)> {
+        let mut given = vec![None; self.axes.len()];
+        if self.is_grid() {
+            let names: Vec<&str> = self.axes.iter().map(|axis| axis.name.as_str()).collect();
+            let example = || {
+                let pairs = self.axes.iter().map(|a| format!("{} = {}", a.name, a.values[0].0));
+                format!("write {{ {} }}", pairs.collect::<Vec<_>>().join(", "))
+            };
+            let Some(table) = value.table() else {
+                let message = format!("{value} is not a point of the grid `{}`", self.name);
+                return Err((value, message, example()));
+            };
+            for entry in &table.entries {
+                let Some(place) = names.iter().position(|name| *name == entry.key) else {
+                    let message = format!("the grid `{}` has no key `{}`", self.name, entry.key);
+                    return Err((&entry.item, message, suggestion(&entry.key, &names)));
+                };
+                given[place] = Some(&entry.item);
+            }
+            if let Some(missing) = given.iter().position(Option::is_none).filter(|_| whole) {
+                let message = format!("names no value of `{}`, so it is not one point", names[missing]);
+                return Err((value, message, example()));
+            }
+        } else {
+            given[0] = Some(value);
+        }
+        for (axis, item) in self.axes.iter().zip(&given) {
+            let Some(item) = item.filter(|item| !axis.values.iter().any(|(v, _)| same_value(v, item))) else {
+                continue;
+            };
+            let of = if self.is_grid() { format!("key `{}` of the grid", axis.name) } else { "sweep".to_owned() };
+            let message = format!("{item} is not a value of the {of} `{}`", self.name);
+            let labels: Vec<String> = axis.values.iter().map(|(item, _)| item.label()).collect();
+            return Err((item, message, format!("it has {}", list(&labels))));
+        }
+        Ok(self.points_with(&given).iter().map(|point| (self.label(point), point.run)).collect())
+    }
+
+    /// Names of a grid's keys; none of a sweep of one key.
+    pub(super) fn grid_names(&self) -> Vec<&str> {
+        let is_grid = self.is_grid();
+        self.axes.iter().filter(|_| is_grid).map(|axis| axis.name.as_str()).collect()
     }
 
     fn sweep(&self) -> Sweep {
+        let axis = |axis: &AxisDraft| Axis {
+            name: axis.name.clone(),
+            title: axis.title.clone(),
+            key: axis.key.clone(),
+            values: axis.values.iter().filter(|(_, run)| *run).map(|(item, _)| item.label()).collect(),
+        };
+        let run = self.points();
         Sweep {
             name: self.name.clone(),
             title: self.title.clone(),
-            key: self.key.clone(),
-            values: self.labels(),
+            key: self.axes.iter().map(|axis| axis.key.as_str()).collect::<Vec<_>>().join(", "),
+            values: run.iter().filter(|point| point.run).map(|point| self.label(point)).collect(),
+            grid: self.axes.iter().filter(|_| self.is_grid()).map(axis).collect(),
             variants: self.variants.clone(),
         }
     }
@@ -290,7 +388,7 @@ fn sweeps(
     for layer in reader.tables(top, "sweeps") {
         let section = reader.section(&keys::SWEEP, &layer);
         names.extend(section.name_entry("name"));
-        sweeps.extend(sweep(reader, &section, variants, bases, options.quick));
+        sweeps.extend(sweep(reader, &section, variants, bases, options.quick, &mut names));
     }
     for extra in &options.extra_sweeps {
         let place = Place::flag(&format!("--key {}={}", extra.key, extra.values.join(",")));
@@ -319,11 +417,15 @@ fn sweeps(
         sweeps.push(SweepDraft {
             name: extra.key.clone(),
             title: extra.key.clone(),
-            key: extra.key.clone(),
-            path,
-            key_place: place,
-            key_path: String::new(),
-            values: values.into_iter().map(|item| (item, true)).collect(),
+            axes: vec![AxisDraft {
+                name: extra.key.clone(),
+                title: extra.key.clone(),
+                key: extra.key.clone(),
+                path,
+                key_place: place,
+                key_path: String::new(),
+                values: values.into_iter().map(|item| (item, true)).collect(),
+            }],
             variants: swept,
         });
     }
@@ -337,8 +439,87 @@ fn sweep(
     variants: &[VariantDraft],
     bases: &[Item],
     quick: bool,
+    names: &mut Vec<(String, Place, String)>,
 ) -> Option<SweepDraft> {
     let name = reader.name(section, "name");
+    let names_of_variants: Vec<String> = variants.iter().map(|v| v.name.clone()).collect();
+    let swept = known_variants(reader, section, "variants", &names_of_variants).unwrap_or(names_of_variants);
+    let axes = if section.item("grid").is_some() {
+        grid(reader, section, quick, names)?
+    } else {
+        for missing in ["key", "values"].into_iter().filter(|key| section.item(key).is_none()) {
+            let hint = "write `key` and `values`, or a `grid` of several keys";
+            reader.fail_with(&section.place, &joined(&section.path, missing), "is missing", hint);
+        }
+        vec![axis(reader, section, name.clone()?, quick)?]
+    };
+    for axis in axes.iter().filter(|axis| is_scheme_parameter(&axis.path)) {
+        let scheme = &axis.path[..2];
+        for (variant, base) in variants.iter().zip(bases) {
+            if swept.contains(&variant.name) && base.find(scheme).is_none() {
+                let message = format!("variant `{}` has no [{}]", variant.name, scheme.join("."));
+                let hint = "name the variants to sweep in `variants`";
+                reader.fail_with(&axis.key_place, &axis.key_path, message, hint);
+            }
+        }
+    }
+    let titles: Vec<&str> = axes.iter().map(|axis| axis.title.as_str()).collect();
+    Some(SweepDraft {
+        name: name?,
+        title: section.text("title").unwrap_or_else(|| titles.join(", ")),
+        axes,
+        variants: swept,
+    })
+}
+
+/// The keys of a grid.
+fn grid(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    quick: bool,
+    names: &mut Vec<(String, Place, String)>,
+) -> Option<Vec<AxisDraft>> {
+    for key in ["key", "values", "quick"] {
+        if section.item(key).is_some() {
+            let hint = "write it in the elements of `grid`";
+            reader.fail_key_with(section, key, "stands beside `grid`", hint);
+        }
+    }
+    let layers = reader.tables(section, "grid");
+    if layers.len() < 2 {
+        let hint = "name a second key, or write `key` and `values` without `grid`";
+        reader.fail_key_with(section, "grid", format!("has {} of the two or more keys of a grid", layers.len()), hint);
+        return None;
+    }
+    let mut axes: Vec<AxisDraft> = Vec::new();
+    let mut sound = true;
+    for layer in layers {
+        let section = reader.section(&keys::AXIS, &layer);
+        names.extend(section.name_entry("name"));
+        let name = reader.name(&section, "name");
+        let Some(axis) = name.and_then(|name| axis(reader, &section, name, quick)) else {
+            sound = false;
+            continue;
+        };
+        let overlap = axes.iter().find(|a| a.path.starts_with(&axis.path) || axis.path.starts_with(&a.path));
+        if let Some(other) = overlap {
+            let message = format!("`{}` is changed by `{}` of this grid too", axis.key, other.name);
+            reader.fail_key(&section, "key", message);
+            sound = false;
+        }
+        axes.push(axis);
+    }
+    let points = axes.iter().map(|axis| axis.values.len()).fold(1_usize, usize::saturating_mul);
+    if points > GRID_POINTS {
+        let message = format!("has {points} points, and a grid has at most {GRID_POINTS}");
+        reader.fail_key(section, "grid", message);
+        return None;
+    }
+    sound.then_some(axes)
+}
+
+/// The key that `section` says, with its values.
+fn axis(reader: &mut Reader, section: &Section<'_>, name: String, quick: bool) -> Option<AxisDraft> {
     let key = section.text("key")?;
     let path = match split_path(&key) {
         Ok(path) if STUDY_KEYS.contains(&path[0].as_str()) => {
@@ -361,27 +542,19 @@ fn sweep(
             reader.fail(&wrong.place, section.key_path("quick"), format!("{wrong} is not one of `values`"));
         }
     }
+    if values.is_empty() {
+        return None;
+    }
     let run =
         |item: &Item| !quick || quick_values.is_none_or(|list| list.iter().any(|q| same_value(q, item)));
-    let names: Vec<String> = variants.iter().map(|v| v.name.clone()).collect();
-    let swept = known_variants(reader, section, "variants", &names).unwrap_or(names);
-    if is_scheme_parameter(&path) {
-        for (variant, base) in variants.iter().zip(bases) {
-            if swept.contains(&variant.name) && base.find(&path[..2]).is_none() {
-                let message = format!("variant `{}` has no [{}]", variant.name, path[..2].join("."));
-                reader.fail_key_with(section, "key", message, "name the variants to sweep in `variants`");
-            }
-        }
-    }
-    Some(SweepDraft {
-        name: name?,
+    Some(AxisDraft {
+        name,
         title: section.text("title").unwrap_or_else(|| key.clone()),
         key,
         path,
         key_place: section.place("key").clone(),
         key_path: section.key_path("key").to_owned(),
         values: values.iter().map(|item| (item.clone(), run(item))).collect(),
-        variants: swept,
     })
 }
 
@@ -458,22 +631,28 @@ fn cases(
         let first = cases.len();
         cases.push(Case { variant: variant.name.clone(), points: Vec::new(), base: true, scenario });
         for sweep in sweeps.iter().filter(|s| s.variants.contains(&variant.name)) {
-            for (value, _) in sweep.values.iter().filter(|(_, run)| *run) {
-                let label = value.label();
+            for of_sweep in sweep.points().iter().filter(|point| point.run) {
+                let label = sweep.label(of_sweep);
                 let mut point = format!("sweep `{}` at {label}", sweep.name);
                 if variants.len() > 1 {
                     point = format!("variant `{}`, {point}", variant.name);
                 }
-                let source = match &value.place.source {
-                    Source::Flag(flag) => Source::Flag(flag.clone()),
-                    Source::File | Source::Variant(_) | Source::Sweep(_) => {
-                        Source::Sweep(point.as_str().into())
-                    }
-                };
                 let mut raw = base.clone();
-                let key_place = sweep.key_place.by(&source);
-                if let Err((place, why)) = raw.assign(&sweep.path, &key_place, &value.by(&source)) {
-                    reader.fail(&place, &sweep.key_path, why);
+                let mut assigned = true;
+                for (axis, value) in sweep.axes.iter().zip(&of_sweep.values) {
+                    let source = match &value.place.source {
+                        Source::Flag(flag) => Source::Flag(flag.clone()),
+                        Source::File | Source::Variant(_) | Source::Sweep(_) => {
+                            Source::Sweep(point.as_str().into())
+                        }
+                    };
+                    let key_place = axis.key_place.by(&source);
+                    if let Err((place, why)) = raw.assign(&axis.path, &key_place, &value.by(&source)) {
+                        reader.fail(&place, &axis.key_path, why);
+                        assigned = false;
+                    }
+                }
+                if !assigned {
                     continue;
                 }
                 let mut of_case = sources.reader(file);

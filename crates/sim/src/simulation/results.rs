@@ -145,6 +145,13 @@ impl Simulation<'_> {
                 Some(finished.since(self.flows.plans[i].start))
             })
             .collect();
+        let now = self.net.now;
+        let has_started = |i: usize| {
+            let plan = &self.flows.plans[i];
+            plan.start < plan.stop && plan.start <= now && plan.subflow(&self.scenario.flows) == 0
+        };
+        let started = (0..self.connections.flows()).filter(|&i| is_sized(i) && has_started(i)).count();
+        let unfinished = started.saturating_sub(completions.len()) as f64;
         completions.extend(self.rounds.completions.iter().chain(&self.exchanges.completions));
         // Rows have been made of some; the others follow.
         for (plan, own) in self.flows.plans.iter().zip(&self.net.rtts) {
@@ -158,6 +165,7 @@ impl Simulation<'_> {
             timeouts: timeouts.fold(sum(&|s| s.counters.timeouts), |a, b| a + b),
             retransmits: retransmits.fold(sum(&|s| s.counters.retransmits), |a, b| a + b),
             completions,
+            unfinished,
             rounds: self.rounds.metrics(self.exchanges.rounds()),
             control_bytes: self.control.post.bytes_sent() + self.control.probes.bytes,
             refusals: *self.control.runner.refusals(),

@@ -4,7 +4,7 @@ use super::{BAND, RATE, SPAN};
 use crate::file::{Selector, Shape, TableDef};
 use crate::params::{Choice, Kind, keys};
 use crate::report::metric::{DISTRIBUTED, DRAWN};
-use crate::scenario::choices::{FigureKind, FlowRows, RecordDetail};
+use crate::scenario::choices::{CdfOf, FigureKind, FlowRows, RecordDetail};
 
 /// `[measure]`.
 pub(in crate::scenario) static MEASURE: TableDef = TableDef {
@@ -110,20 +110,42 @@ pub(in crate::scenario) static PAPER: TableDef = TableDef {
 /// `[[sweeps]]`.
 pub(in crate::scenario) static SWEEP: TableDef = TableDef {
     header: "[[sweeps]]",
-    doc: "A key that takes several values, one case each",
+    doc: "A key that takes several values, or several keys in all combinations of their values; one case each",
     keys: &[keys! {
         /// Short name
         "name": Kind::Text, required;
-        /// Axis label; absent: the key
+        /// Axis label; absent: the key, or the titles of the grid's keys
         "title": Kind::Text, optional;
         /// Dotted path; elements of lists by name or position, as `flows.uploads.count`
+        "key": Kind::Text, optional;
+        /// Values of `key`
+        "values": Kind::Nested, optional;
+        /// Values of a quick run; absent: all
+        "quick": Kind::Nested, optional;
+        /// Two or more keys instead of `key`; every combination of their values is a case
+        "grid": Kind::Nested, optional;
+        /// Variants that are swept; absent: all
+        "variants": Kind::TextList, optional;
+    }],
+    selector: None,
+    nested: &[("values", Shape::Values), ("quick", Shape::Values), ("grid", Shape::Tables(&AXIS))],
+};
+
+/// `[[sweeps.grid]]`.
+pub(in crate::scenario) static AXIS: TableDef = TableDef {
+    header: "[[sweeps.grid]]",
+    doc: "One key of a grid",
+    keys: &[keys! {
+        /// Short name, which no other sweep or key of a grid has
+        "name": Kind::Text, required;
+        /// Axis label; absent: the key
+        "title": Kind::Text, optional;
+        /// Dotted path, as in a sweep of one key
         "key": Kind::Text, required;
         /// Values
         "values": Kind::Nested, required;
         /// Values of a quick run; absent: all
         "quick": Kind::Nested, optional;
-        /// Variants that are swept; absent: all
-        "variants": Kind::TextList, optional;
     }],
     selector: None,
     nested: &[("values", Shape::Values), ("quick", Shape::Values)],
@@ -186,7 +208,8 @@ pub(in crate::scenario) static FIGURE: TableDef = TableDef {
         "title": Kind::Text, required;
         /// Figure or table of the paper
         "source": Kind::Text, default "";
-        /// A metric over a sweep, a metric over time, or the cumulative distribution of a metric
+        /// A metric over a sweep, a metric over time, the cumulative distribution of a recorded metric, the same of a
+        /// value of flows or trials, boxes over trials, bars, a heatmap over a grid, or the slowdown by flow size
         "kind": FigureKind::KIND, required;
         /// Variants drawn, in order; absent: all
         "variants": Kind::TextList, optional;
@@ -203,6 +226,9 @@ pub(in crate::scenario) static FIGURE: TableDef = TableDef {
                     "sweep": Kind::Text, required;
                     /// Metric on the y axis
                     "y": Kind::Text, required;
+                    /// Of a grid, the key on the x axis; absent: its first one. The others have a curve for each
+                    /// combination of their values
+                    "x": Kind::Text, optional;
                     /// Logarithmic x axis
                     "log-x": Kind::Bool, default "false";
                 },
@@ -234,6 +260,68 @@ pub(in crate::scenario) static FIGURE: TableDef = TableDef {
                     "x": Kind::Choice(DISTRIBUTED), required;
                     /// Logarithmic x axis
                     "log-x": Kind::Bool, default "false";
+                },
+            ),
+            (
+                "cdf",
+                keys! {
+                    /// What is counted: completed flows (of round-trip times: flows that measured any), or trials
+                    "of": CdfOf::KIND, default "flows";
+                    /// Of flows: `fct`, `slowdown`, `rtt_min`, `rtt_mean`, `rtt_p50`, `rtt_p95` or `rtt_p99`; of
+                    /// trials: a metric
+                    "x": Kind::Text, required;
+                    /// The only flow group that counts; absent: all that are measured
+                    "group": Kind::Text, optional;
+                    /// A curve for each point of this sweep
+                    "sweep": Kind::Text, optional;
+                    /// One point: name of a sweep = value; absent: the base
+                    "at": Kind::Nested, optional;
+                    /// Logarithmic x axis
+                    "log-x": Kind::Bool, default "false";
+                },
+            ),
+            (
+                "box",
+                keys! {
+                    /// Metric on the y axis
+                    "y": Kind::Text, required;
+                    /// A box for each point of this sweep
+                    "sweep": Kind::Text, optional;
+                    /// One point: name of a sweep = value; absent: the base
+                    "at": Kind::Nested, optional;
+                },
+            ),
+            (
+                "bars",
+                keys! {
+                    /// A bar for each of these metrics, all of one unit, as `window.metric` or `group.metric`
+                    "metrics": Kind::TextList, required;
+                    /// Bars for each point of this sweep
+                    "sweep": Kind::Text, optional;
+                    /// One point: name of a sweep = value; absent: the base
+                    "at": Kind::Nested, optional;
+                },
+            ),
+            (
+                "heatmap",
+                keys! {
+                    /// Grid of two keys, the first on the x axis
+                    "sweep": Kind::Text, required;
+                    /// Metric that the colours show
+                    "z": Kind::Text, required;
+                },
+            ),
+            (
+                "slowdown",
+                keys! {
+                    /// The only flow group that counts; absent: all that are measured
+                    "group": Kind::Text, optional;
+                    /// Bins of sizes, with as many flows each
+                    "bins": Kind::Integer { min: 1, max: 100 }, default "10";
+                    /// Curves for each point of this sweep
+                    "sweep": Kind::Text, optional;
+                    /// One point: name of a sweep = value; absent: the base
+                    "at": Kind::Nested, optional;
                 },
             ),
         ],
