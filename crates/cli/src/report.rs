@@ -250,7 +250,8 @@ pub(crate) fn write_all(
     if let Some(flows) = flows {
         flows.check()?;
     }
-    let unreadable = |error| ReportError::Io { doing: "read", path: folder.path().join("flows.parquet"), error };
+    let unreadable =
+        |error| ReportError::Io { doing: "read", path: folder.path().join("flows.parquet"), error };
     let figures = figure::draw_all(results, flows).map_err(unreadable)?;
     for figure in &figures {
         let Some(plot) = &figure.plot else { continue };

@@ -21,8 +21,8 @@ mod traffic;
 mod whole;
 
 pub use choices::{
-    CdfOf, FlightSize, FlowRows, LossDetection, MarkReduction, Pairing, ReceiveWindow, RecordDetail, Recovery,
-    RtoFloor, RttSamples, Scheduler,
+    CdfOf, FlightSize, FlowRows, LossDetection, MarkReduction, Pairing, ReceiveWindow, RecordDetail,
+    Recovery, RtoFloor, RttSamples, Scheduler,
 };
 pub use listed::FlowList;
 pub(crate) use listed::Listed;

@@ -468,7 +468,11 @@ impl<'a> Lab<'a> {
             let plan = &self.plan.flows[*i];
             let group = plan.group(&scenario.flows);
             let is_sized = matches!(group.transport, Transport::Tcp { size: Some(_), .. });
-            is_sized && group.rounds.is_none() && plan.start < plan.stop && plan.start <= end && self.traffic.state(*i).finished_at.is_none()
+            is_sized
+                && group.rounds.is_none()
+                && plan.start < plan.stop
+                && plan.start <= end
+                && self.traffic.state(*i).finished_at.is_none()
         };
         let unfinished = (0..self.plan.tcp_flows).filter(is_unfinished).count() as f64;
         let in_rounds = self.rounds.completions.iter().copied();

@@ -14,6 +14,7 @@ pub(crate) struct Axis {
     low: f64,
     high: f64,
     log: bool,
+    words: bool,
 }
 
 /// A labelled position.
@@ -39,7 +40,7 @@ pub(crate) struct Positions {
 impl Axis {
     /// A linear axis from `low` to `high` with round ticks.
     pub(crate) fn linear(label: String, low: f64, high: f64) -> Self {
-        Self { label, ticks: round_ticks(low, high, 6), low, high, log: false }
+        Self { label, ticks: round_ticks(low, high, 6), low, high, log: false, words: false }
     }
 
     /// A vertical axis that holds all of `values` with some air, from zero where zero is not far. Ticks of an index
@@ -66,7 +67,14 @@ impl Axis {
         if let Some(words) = &positions.words {
             let ticks = words.iter().zip(&positions.at).map(|(word, &at)| Tick { at, label: word.clone() });
             let last = positions.at.len().saturating_sub(1) as f64;
-            return Self { label, ticks: ticks.collect(), low: -0.5, high: last + 0.5, log: false };
+            return Self {
+                label,
+                ticks: ticks.collect(),
+                low: -0.5,
+                high: last + 0.5,
+                log: false,
+                words: true,
+            };
         }
         let all = positions.at.iter().copied().chain(others);
         let (low, high) = extent(all).unwrap_or((0.0, 1.0));
@@ -74,14 +82,14 @@ impl Axis {
         if low == high {
             let (low, high) = if log { (low / 2.0, high * 2.0) } else { (low - 1.0, high + 1.0) };
             let ticks = vec![Tick { at: positions.at[0], label: plain(positions.at[0]) }];
-            return Self { label, ticks, low, high, log };
+            return Self { label, ticks, low, high, log, words: false };
         }
         if log {
             let air = (high / low).powf(0.04);
             let mut at = positions.at.clone();
             at.sort_by(f64::total_cmp);
             let ticks = at.into_iter().map(|at| Tick { at, label: plain(at) }).collect();
-            Self { label, ticks, low: low / air, high: high * air, log }
+            Self { label, ticks, low: low / air, high: high * air, log, words: false }
         } else {
             let air = (high - low) * 0.04;
             Self { low: low - air, high: high + air, ..Self::linear(label, low, high) }
@@ -99,23 +107,45 @@ impl Axis {
         }
         let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
         let last = last.max(first + 1);
-        let tick = |at: f64| Tick { at, label: plain(at) };
+        // No further than the values, where that leaves two ticks.
+        let air = (high / low).powf(0.04);
+        let ticks = |low: f64, high: f64, factors: &[f64]| -> Vec<Tick> {
+            let of_power = |power: i32| {
+                factors.iter().map(move |factor| factor * 10_f64.powi(power)).collect::<Vec<_>>()
+            };
+            let at = (first..=last).flat_map(of_power).filter(|at| *at >= low && *at <= high);
+            at.map(|at| Tick { at, label: plain(at) }).collect()
+        };
+        let (near, far) = (low / air, high * air);
         // Few powers of ten say little of what is between them.
-        let factors: &[f64] = if last - first < 3 { &[1.0, 2.0, 5.0] } else { &[1.0] };
-        let at = (first..last).flat_map(|power| factors.iter().map(move |factor| factor * 10_f64.powi(power)));
-        let ticks = at.chain([10_f64.powi(last)]).map(tick).collect();
-        Self { label, ticks, low: 10_f64.powi(first), high: 10_f64.powi(last), log }
+        let mut within = ticks(near, far, &[1.0]);
+        if within.len() < 4 {
+            within = ticks(near, far, &[1.0, 2.0, 5.0]);
+        }
+        if within.len() >= 2 {
+            return Self { label, ticks: within, low: near, high: far, log, words: false };
+        }
+        let (low, high) = (10_f64.powi(first), 10_f64.powi(last));
+        Self { label, ticks: ticks(low, high * 1.001, &[1.0, 2.0, 5.0]), low, high, log, words: false }
     }
 
     /// Words at the positions 0, 1, 2 ...
     pub(crate) fn words(label: String, words: &[String]) -> Self {
-        let ticks = words.iter().zip(0_u32..).map(|(word, at)| Tick { at: f64::from(at), label: word.clone() });
-        Self { label, ticks: ticks.collect(), low: -0.5, high: words.len() as f64 - 0.5, log: false }
+        let ticks =
+            words.iter().zip(0_u32..).map(|(word, at)| Tick { at: f64::from(at), label: word.clone() });
+        let high = words.len() as f64 - 0.5;
+        Self { label, ticks: ticks.collect(), low: -0.5, high, log: false, words: true }
     }
 
-    /// The largest value that it holds.
-    pub(crate) fn high(&self) -> f64 {
-        self.high
+    /// True when its positions are words side by side.
+    pub(crate) const fn has_words(&self) -> bool {
+        self.words
+    }
+
+    /// True when the label at `value` goes before others: on a logarithmic axis, at powers of ten.
+    pub(crate) fn is_major(&self, value: f64) -> bool {
+        let power = value.log10();
+        !self.log || (power - power.round()).abs() < 1e-9
     }
 
     /// Where `value` is, as a share of the axis from its start.

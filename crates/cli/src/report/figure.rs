@@ -421,7 +421,9 @@ impl<'a> Source<'a> {
         log_x: bool,
     ) -> io::Result<Drawing> {
         let title = match of {
-            CdfOf::Flows => FLOW_VALUES.iter().find(|(name, ..)| *name == x).map_or(x, |(_, title, _)| title).to_owned(),
+            CdfOf::Flows => {
+                FLOW_VALUES.iter().find(|(name, ..)| *name == x).map_or(x, |(_, title, _)| title).to_owned()
+            }
             CdfOf::Trials => label(x).axis(),
         };
         let (mut curves, mut legend, mut counts) = (Vec::new(), Vec::new(), Vec::new());
@@ -435,14 +437,19 @@ impl<'a> Source<'a> {
                 CdfOf::Trials => self.summary.rows[*case].values(x).iter().map(|(_, value)| *value).collect(),
                 CdfOf::Flows => {
                     let found = self.flow_values(*case, group, |row| flow_value(row, x))?;
-                    counts.push((label.clone(), [found.started, found.completed, found.started - found.completed]));
+                    counts.push((
+                        label.clone(),
+                        [found.started, found.completed, found.started - found.completed],
+                    ));
                     found.values.into_iter().map(|(_, value)| value).collect()
                 }
             };
             values.retain(|value| value.is_finite() && (!log_x || *value > 0.0));
             values.sort_by(f64::total_cmp);
             let Some(last) = values.len().checked_sub(1) else { continue };
-            let at = |share: f64| values[((share * values.len() as f64).ceil() as usize).saturating_sub(1).min(last)];
+            let at = |share: f64| {
+                values[((share * values.len() as f64).ceil() as usize).saturating_sub(1).min(last)]
+            };
             data.head.push(label.clone());
             for (row, step) in data.rows.iter_mut().zip(0..) {
                 row.push(number::significant(at(f64::from(step) / 20.0), 4));
@@ -452,7 +459,9 @@ impl<'a> Source<'a> {
             let n = values.len() as f64;
             // Each value of few is a step.
             let points = if values.len() <= DRAWN_VALUES / 2 {
-                let step = |(rank, value): (usize, &f64)| [(*value, rank as f64 / n), (*value, (rank + 1) as f64 / n)];
+                let step = |(rank, value): (usize, &f64)| {
+                    [(*value, rank as f64 / n), (*value, (rank + 1) as f64 / n)]
+                };
                 values.iter().enumerate().flat_map(step).collect()
             } else {
                 let steps = DRAWN_VALUES as f64;
@@ -467,7 +476,8 @@ impl<'a> Source<'a> {
         // A few values far out must not squash all others.
         let (tail, top) = (most(&tails), most(&tops));
         let end = if !log_x && tail > 0.0 && top > 2.0 * tail { tail * 1.1 } else { top };
-        let mut extent: Vec<f64> = curves.iter().flat_map(|curve| curve.shape.positions()).filter(|x| *x <= end).collect();
+        let mut extent: Vec<f64> =
+            curves.iter().flat_map(|curve| curve.shape.positions()).filter(|x| *x <= end).collect();
         extent.push(end);
         for (points, entry) in references(figure) {
             extent.extend(points.iter().map(|point| point.x));
@@ -512,13 +522,16 @@ impl<'a> Source<'a> {
         if let Some(sweep) = cases.sweep.as_deref().and_then(|name| self.sweep_named(name)) {
             let positions = Positions::new(&sweep.title, &sweep.values);
             let of = |name: &String| {
-                let case = |(at, value): (u32, &String)| Some((f64::from(at), row(name, Some((&sweep.name, value)))?));
+                let case = |(at, value): (u32, &String)| {
+                    Some((f64::from(at), row(name, Some((&sweep.name, value)))?))
+                };
                 (entry(name), (0..).zip(&sweep.values).filter_map(case).collect())
             };
             let swept = figure.variants.iter().filter(|name| sweep.variants.contains(name));
             return (positions.side_by_side(), swept.map(of).collect());
         }
-        let titles: Vec<String> = figure.variants.iter().map(|name| self.variant_title(name).to_owned()).collect();
+        let titles: Vec<String> =
+            figure.variants.iter().map(|name| self.variant_title(name).to_owned()).collect();
         let point = cases.at.as_ref().map(|(sweep, value)| (sweep.as_str(), value.as_str()));
         let of = |(at, name): (u32, &String)| {
             (entry(name), row(name, point).map(|row| (f64::from(at), row)).into_iter().collect())
@@ -540,7 +553,8 @@ impl<'a> Source<'a> {
                 let row = &self.summary.rows[case];
                 let Some(estimate) = row.metric(y) else { continue };
                 let values = || row.values(y).iter().map(|(_, value)| *value);
-                let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
+                let (least, most) =
+                    (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
                 let marks = [least, estimate.q1, estimate.median, estimate.q3, most];
                 let point = row.points.iter().map(|(name, value)| format!(", {name} = {value}"));
                 let name = entry.label.clone() + &point.collect::<String>();
@@ -576,7 +590,8 @@ impl<'a> Source<'a> {
     /// Metrics beside each other as bars, a colour for each case.
     fn bars(&self, figure: &Figure, metrics: &[String], cases: &FigureCases) -> Drawing {
         // Metrics of groups that differ by the group only are called by it.
-        let parts: Vec<(&str, &str)> = metrics.iter().map(|name| name.rsplit_once('.').unwrap_or(("", name))).collect();
+        let parts: Vec<(&str, &str)> =
+            metrics.iter().map(|name| name.rsplit_once('.').unwrap_or(("", name))).collect();
         let is_of_groups = parts.iter().all(|(group, own)| !group.is_empty() && *own == parts[0].1);
         let names: Vec<String> = metrics
             .iter()
@@ -596,7 +611,8 @@ impl<'a> Source<'a> {
             let cells = cells.map(|(e, metric)| e.map_or("–".to_owned(), |e| number::estimate(metric, e)));
             data.rows.push(std::iter::once(case.label.clone()).chain(cells).collect());
             let bars = (0_u32..).zip(estimates.iter().zip(metrics));
-            let bars: Vec<Point> = bars.filter_map(|(at, (e, metric))| Some(point(f64::from(at), metric, (*e)?))).collect();
+            let bars: Vec<Point> =
+                bars.filter_map(|(at, (e, metric))| Some(point(f64::from(at), metric, (*e)?))).collect();
             if bars.is_empty() {
                 continue;
             }
@@ -623,13 +639,16 @@ impl<'a> Source<'a> {
 
     /// A metric over both keys of a grid, a panel for each variant.
     fn heatmap(&self, figure: &Figure, sweep: &str, z: &str) -> Drawing {
-        let Some((sweep, [across, up])) = self.sweep_named(sweep).map(|sweep| (sweep, sweep.grid.as_slice())).and_then(
-            |(sweep, grid)| Some((sweep, <&[_; 2]>::try_from(grid).ok()?)),
-        ) else {
+        let Some((sweep, [across, up])) = self
+            .sweep_named(sweep)
+            .map(|sweep| (sweep, sweep.grid.as_slice()))
+            .and_then(|(sweep, grid)| Some((sweep, <&[_; 2]>::try_from(grid).ok()?)))
+        else {
             return Drawing::default();
         };
         let [x, y] = [across, up].map(|axis| Positions::new(&axis.title, &axis.values));
-        let variants: Vec<&String> = figure.variants.iter().filter(|name| sweep.variants.contains(name)).collect();
+        let variants: Vec<&String> =
+            figure.variants.iter().filter(|name| sweep.variants.contains(name)).collect();
         let mut drawn = Vec::new();
         let mut head = vec![across.title.clone(), up.title.clone()];
         head.extend(variants.iter().map(|name| self.variant_title(name).to_owned()));
@@ -637,7 +656,9 @@ impl<'a> Source<'a> {
         let mut means: Vec<Vec<((f64, f64), f64)>> = vec![Vec::new(); variants.len()];
         for point in &sweep.values {
             let coordinates = sweep.coordinates(point);
-            let place = |axis: &GridAxis, value: &str| axis.values.iter().position(|v| v == value).unwrap_or(0) as f64;
+            let place = |axis: &GridAxis, value: &str| {
+                axis.values.iter().position(|v| v == value).unwrap_or(0) as f64
+            };
             let at = (place(across, coordinates[0]), place(up, coordinates[1]));
             let mut cells: Vec<String> = coordinates.iter().map(|value| (*value).to_owned()).collect();
             for (name, means) in variants.iter().zip(&mut means) {
@@ -651,11 +672,15 @@ impl<'a> Source<'a> {
         }
         let all = || means.iter().flatten().map(|(_, mean)| *mean);
         let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max));
+        // All values have as many places as the one that needs most for three digits.
+        let digits =
+            |mean: f64| number::significant(mean, 3).split_once('.').map_or(0, |(_, places)| places.len());
+        let places = all().map(digits).max().unwrap_or(0);
         let panels = variants.iter().zip(&means).map(|(name, means)| {
             let cell = |(at, mean): &((f64, f64), f64)| HeatCell {
                 at: *at,
                 strength: if most > least { (mean - least) / (most - least) } else { 0.5 },
-                text: number::significant(*mean, 3),
+                text: format!("{mean:.places$}"),
             };
             let cells = Shape::Cells(means.iter().map(cell).collect());
             let title = if variants.len() > 1 { self.variant_title(name).to_owned() } else { String::new() };
@@ -671,7 +696,8 @@ impl<'a> Source<'a> {
             legend: Vec::new(),
             cut: false,
         });
-        let mut note = trials_note(drawn.iter().map(|(_, row)| row.trials), |most| format!("Mean of {most} trials."));
+        let mut note =
+            trials_note(drawn.iter().map(|(_, row)| row.trials), |most| format!("Mean of {most} trials."));
         note = format!("{}; a stronger colour is a larger value. {note}", label.axis());
         note += &self.survivors(z, &drawn);
         Drawing { plot, note, data }
@@ -694,14 +720,16 @@ impl<'a> Source<'a> {
         sizes.sort_unstable();
         // Ends of bins: sizes that are equal share one.
         let rank = |bin: u32| (u64::from(bin) * sizes.len() as u64).div_ceil(u64::from(bins)) as usize;
-        let mut ends: Vec<u64> = (1..=bins).filter_map(|bin| sizes.get(rank(bin).checked_sub(1)?).copied()).collect();
+        let mut ends: Vec<u64> =
+            (1..=bins).filter_map(|bin| sizes.get(rank(bin).checked_sub(1)?).copied()).collect();
         ends.dedup();
         // A bin stands at its median size.
         let center = |(first, end): (u64, u64)| {
             let of: Vec<u64> = sizes.iter().copied().filter(|size| *size > first && *size <= end).collect();
             of.get(of.len().saturating_sub(1) / 2).map_or(0.0, |size| *size as f64 / 1e3)
         };
-        let spans: Vec<(u64, u64)> = std::iter::once(0).chain(ends.iter().copied()).zip(ends.iter().copied()).collect();
+        let spans: Vec<(u64, u64)> =
+            std::iter::once(0).chain(ends.iter().copied()).zip(ends.iter().copied()).collect();
         let centers: Vec<f64> = spans.iter().map(|span| center(*span)).collect();
         let head = ["sizes up to (B)", "case", "flows", "slowdown, median", "slowdown, p99"];
         let mut data = DataTable { head: head.map(str::to_owned).to_vec(), rows: Vec::new() };
@@ -709,7 +737,10 @@ impl<'a> Source<'a> {
         let (mut legend, mut counts) = (Vec::new(), Vec::new());
         let mut is_small = false;
         for (case, found) in chosen.iter().zip(&found) {
-            counts.push((case.label.clone(), [found.started, found.completed, found.started - found.completed]));
+            counts.push((
+                case.label.clone(),
+                [found.started, found.completed, found.started - found.completed],
+            ));
             let mut points = [Vec::new(), Vec::new()];
             for (&(first, end), &x) in spans.iter().zip(&centers) {
                 let of = found.values.iter().filter(|(size, _)| *size > first && *size <= end);
@@ -777,7 +808,8 @@ impl<'a> Source<'a> {
                 Some(sweep) => {
                     for value in &sweep.values {
                         let is_grid = !sweep.grid.is_empty();
-                        let point = if is_grid { value.clone() } else { format!("{} = {value}", sweep.title) };
+                        let point =
+                            if is_grid { value.clone() } else { format!("{} = {value}", sweep.title) };
                         let label =
                             if figure.variants.len() > 1 { format!("{title}, {point}") } else { point };
                         let case = position(variant, Some((&sweep.name, value)));
@@ -844,8 +876,10 @@ fn flows_note(counts: impl Iterator<Item = (String, [u64; 3])>) -> String {
 fn along(sweep: &Sweep, across: usize) -> Vec<(String, Vec<&str>)> {
     let mut found: Vec<(String, Vec<&str>)> = Vec::new();
     for point in &sweep.values {
-        let others = sweep.grid.iter().zip(sweep.coordinates(point)).enumerate().filter(|(at, _)| *at != across);
-        let named: Vec<String> = others.map(|(_, (axis, value))| format!("{} = {value}", axis.title)).collect();
+        let others =
+            sweep.grid.iter().zip(sweep.coordinates(point)).enumerate().filter(|(at, _)| *at != across);
+        let named: Vec<String> =
+            others.map(|(_, (axis, value))| format!("{} = {value}", without_unit(&axis.title))).collect();
         let name = named.join(", ");
         match found.iter_mut().find(|(known, _)| *known == name) {
             Some((_, points)) => points.push(point),
@@ -853,6 +887,11 @@ fn along(sweep: &Sweep, across: usize) -> Vec<(String, Vec<&str>)> {
         }
     }
     found
+}
+
+/// A title without the unit in brackets at its end: values have their own.
+fn without_unit(title: &str) -> &str {
+    title.strip_suffix(')').and_then(|title| title.rsplit_once(" (")).map_or(title, |(title, _)| title)
 }
 
 /// Where an axis ends that a few peaks would squash, and the highest of them: what exceeds the 98th percentile by far.
@@ -1062,7 +1101,8 @@ mod tests {
         let mut study = study();
         study.figures[0].id = "fig 6/a".to_owned();
         let results = [results(&study), results(&study)];
-        let files: Vec<String> = draw_all(&results, None).unwrap().into_iter().map(|figure| figure.file).collect();
+        let files: Vec<String> =
+            draw_all(&results, None).unwrap().into_iter().map(|figure| figure.file).collect();
         assert_eq!(files[0], "figures/fair.fig-6-a.svg");
         assert_eq!(files[3], "figures/fair-2.fig-6-a.svg");
     }

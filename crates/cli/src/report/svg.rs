@@ -5,6 +5,7 @@
 
 use maud::html;
 
+use super::axis::{Axis, Tick};
 use super::plot::{BoxPlot, Curve, HeatCell, LegendEntry, Look, Panel, Plot, Point, Shape, Slot};
 
 const INK: &str = "#1a1a1a";
@@ -87,18 +88,31 @@ fn draw(plot: &Plot, id: &str, style: &Style, alone: bool) -> String {
     };
     let rows = plot.panels.len().div_ceil(columns).max(1);
     let height = style.heights[usize::from(columns > 1)];
-    let title = if plot.panels.iter().any(|panel| !panel.title.is_empty()) { style.label * 1.85 } else { 0.0 };
+    let gap = 26.0;
+    let right = style.tick * 1.2;
+    let title =
+        if plot.panels.iter().any(|panel| !panel.title.is_empty()) { style.label * 1.85 } else { 0.0 };
     let air = style.tick * 0.8;
-    let row_height = air + title + height + style.tick * 2.5;
+    // Words take as many lines as they need in about the width of a panel.
+    let room = (style.width - right - tick_width - style.label * 3.0) / columns as f64 - gap;
+    let more = if plot.x.has_words() {
+        let lines = word_ticks(&plot.x, style, room).iter().map(Vec::len).max().unwrap_or(1);
+        lines.saturating_sub(1) as f64 * style.tick * 1.15
+    } else {
+        0.0
+    };
+    let row_height = air + title + height + style.tick * 2.5 + more;
     let label_line = style.label * 1.2;
     let y_label = wrapped(&plot.y.label, style.label, rows as f64 * row_height - 8.0);
     let left = style.label * 0.6 + y_label.len() as f64 * label_line + 6.0 + tick_width + style.tick * 0.75;
-    let right = style.tick * 1.2;
-    let gap = 22.0;
     let width = (style.width - left - right - gap * (columns - 1) as f64) / columns as f64;
-    let x_label = wrapped(&plot.x.label, style.label, style.width - 8.0);
+    let x_label = if plot.x.label.is_empty() {
+        Vec::new()
+    } else {
+        wrapped(&plot.x.label, style.label, style.width - 8.0)
+    };
     let axis_label = rows as f64 * row_height + style.label * 1.08;
-    let below = axis_label + (x_label.len() - 1) as f64 * label_line;
+    let below = axis_label + (x_label.len() as f64 - 1.0) * label_line;
     let legend_top = below + style.label * 0.7 + style.legend_line * 0.45;
     let legend = Legend::arrange(&plot.legend, style);
     let total = if plot.legend.is_empty() { below + 12.0 } else { legend_top + legend.height() + 8.0 };
@@ -174,7 +188,8 @@ fn draw_panel(
         );
     }
     out.push_str("<g stroke=\"currentColor\" stroke-opacity=\"0.14\">");
-    for tick in &plot.y.ticks {
+    // Cells need no lines.
+    for tick in plot.y.ticks.iter().filter(|_| !plot.y.has_words()) {
         *out += &format!("<path d=\"M{} {}H{}\"/>", Px(left), Px(y(tick.at)), Px(right));
     }
     out.push_str("</g>\n<g stroke=\"currentColor\" fill=\"none\">");
@@ -188,17 +203,36 @@ fn draw_panel(
     out.push_str("</g>\n");
     if labelled {
         for tick in &plot.y.ticks {
-            text(out, left - style.tick * 0.75, y(tick.at) + style.tick * 0.35, "end", style.tick, &tick.label);
+            text(
+                out,
+                left - style.tick * 0.75,
+                y(tick.at) + style.tick * 0.35,
+                "end",
+                style.tick,
+                &tick.label,
+            );
         }
     }
-    let mut free = f64::NEG_INFINITY;
-    for tick in &plot.x.ticks {
+    // Powers of ten come first where not all labels have room.
+    let mut taken: Vec<(f64, f64)> = Vec::new();
+    let lines = if plot.x.has_words() { word_ticks(&plot.x, style, width) } else { Vec::new() };
+    for (tick, lines) in plot.x.ticks.iter().zip(&lines) {
+        for (number, line) in lines.iter().enumerate() {
+            let below = bottom + style.tick * (1.67 + 1.15 * number as f64);
+            text(out, x(tick.at), below, "middle", style.tick, line);
+        }
+    }
+    let mut ticks: Vec<&Tick> = plot.x.ticks.iter().filter(|_| !plot.x.has_words()).collect();
+    ticks.sort_by_key(|tick| !plot.x.is_major(tick.at));
+    for tick in ticks {
         let half = text_width(&tick.label, style.tick) / 2.0;
         // A label at an edge stays within the drawing.
         let center = x(tick.at).min(style.width - 2.0 - half).max(2.0 + half);
-        if center - half >= free {
+        let (from, to) = (center - half, center + half);
+        let air = style.tick * 0.5;
+        if taken.iter().all(|(left, right)| to + air <= *left || from >= *right + air) {
             text(out, center, bottom + style.tick * 1.67, "middle", style.tick, &tick.label);
-            free = center + half + style.tick * 0.5;
+            taken.push((from, to));
         }
     }
 
@@ -294,7 +328,9 @@ fn draw_curve(
             for bar in bars.iter().filter(|bar| bar.y.is_finite()) {
                 let (left, width) = slot_at(*slot, bar.x, x);
                 let (top, bottom) = (y(bar.y.max(0.0)), y(bar.y.min(0.0)));
-                *out += &rectangle(left, top, width, bottom - top, "fill-opacity=\"0.75\" stroke-width=\"1\"");
+                *out += &rectangle(left, top, width, bottom - top, GROUND);
+                *out +=
+                    &rectangle(left, top, width, bottom - top, "fill-opacity=\"0.55\" stroke-width=\"1\"");
                 out.push_str("<g class=\"k0\" color=\"#1a1a1a\" stroke=\"currentColor\">");
                 draw_interval(out, left + width / 2.0, bar, y);
                 out.push_str("</g>");
@@ -305,6 +341,7 @@ fn draw_curve(
                 let (left, width) = slot_at(*slot, *at, x);
                 let [least, q1, median, q3, most] = marks.map(y);
                 let middle = Px(left + width / 2.0);
+                *out += &rectangle(left, q3, width, q1 - q3, GROUND);
                 *out += &rectangle(left, q3, width, q1 - q3, "fill-opacity=\"0.3\" stroke-width=\"1.1\"");
                 let cap = Px(width * 0.5);
                 let half = Px(width * 0.25);
@@ -335,6 +372,17 @@ fn draw_curve(
         }
     }
     out.push_str("</g>\n");
+}
+
+/// Of an area under another one: hides the lines behind it.
+const GROUND: &str = "class=\"ground\" fill=\"#fff\" stroke=\"none\"";
+
+/// The words of an axis, each in lines that fit between its neighbours.
+fn word_ticks(axis: &Axis, style: &Style, width: f64) -> Vec<Vec<String>> {
+    let room = width / axis.ticks.len().max(1) as f64 - 4.0;
+    let lines = |label: &String| wrapped(label, style.tick, room);
+    let fit = |line: String| shortened(&line, style.tick, room);
+    axis.ticks.iter().map(|tick| lines(&tick.label).into_iter().map(fit).collect()).collect()
 }
 
 /// Left end and width of a slot at the position `at`.
@@ -506,7 +554,7 @@ impl<'a> Legend<'a> {
             open_look(out, entry.look);
             if matches!(entry.look, Look::Area(_)) {
                 let height = style.legend * 0.8;
-                let paint = "fill-opacity=\"0.6\" stroke-width=\"1\"";
+                let paint = "fill-opacity=\"0.45\" stroke-width=\"1\"";
                 *out += &rectangle(x + sample * 0.3, y - height / 2.0, sample * 0.7, height, paint);
             }
             draw_line(out, &[(x, y), (x + sample, y)], entry.look);
@@ -604,7 +652,6 @@ fn escaped(content: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::axis::Axis;
     use crate::report::figure::draw_all;
     use crate::report::tests::{results, study};
 

@@ -237,7 +237,9 @@ impl TablePrint {
 /// Metrics that a study's figures and claims look at along a sweep.
 pub(super) fn focus(study: &Study, sweep: &Sweep) -> Vec<String> {
     let drawn = study.figures.iter().filter_map(|figure| match &figure.content {
-        FigureContent::Sweep { y, .. } | FigureContent::Heatmap { z: y, .. } | FigureContent::Box { y, .. } => {
+        FigureContent::Sweep { y, .. }
+        | FigureContent::Heatmap { z: y, .. }
+        | FigureContent::Box { y, .. } => {
             figure.content.sweep().filter(|name| *name == sweep.name).map(|_| y.clone())
         }
         FigureContent::Series { .. }

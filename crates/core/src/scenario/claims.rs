@@ -480,7 +480,11 @@ fn figure(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Opti
             if let Some(x) = &x {
                 let names = sweep.grid_names();
                 if names.is_empty() {
-                    reader.fail_key(section, "x", format!("is of grids; the sweep `{}` has one key", sweep.name));
+                    reader.fail_key(
+                        section,
+                        "x",
+                        format!("is of grids; the sweep `{}` has one key", sweep.name),
+                    );
                 } else if !names.contains(&x.as_str()) {
                     let message = format!("the grid `{}` has no key `{x}`", sweep.name);
                     reader.fail_key_with(section, "x", message, suggestion(x, &names));
@@ -496,7 +500,8 @@ fn figure(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Opti
             let sweep = sweep?;
             let keys = sweep.grid_names().len().max(1);
             if keys != 2 {
-                let message = format!("has {keys} key{}, and a heatmap is over two", if keys == 1 { "" } else { "s" });
+                let message =
+                    format!("has {keys} key{}, and a heatmap is over two", if keys == 1 { "" } else { "s" });
                 reader.fail_key_with(section, "sweep", message, "name a sweep with a `grid` of two keys");
             }
             FigureContent::Heatmap { sweep: sweep.name.clone(), z }
@@ -544,7 +549,8 @@ fn figure(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Opti
             }
             let unit = |name: &str| label(name).unit;
             if let Some(other) = metrics.iter().find(|metric| unit(metric) != unit(&metrics[0])) {
-                let message = format!("\"{other}\" has not the unit of \"{}\"; bars share an axis", metrics[0]);
+                let message =
+                    format!("\"{other}\" has not the unit of \"{}\"; bars share an axis", metrics[0]);
                 reader.fail_key(section, "metrics", message);
             }
             FigureContent::Bars { metrics, cases: figure_cases(reader, section, scope, &variants)? }

@@ -1,8 +1,8 @@
 //! The valid, complete description of an experiment.
 
 use super::choices::{
-    CdfOf, FlightSize, FlowRows, LossDetection, MarkReduction, Pairing, ReceiveWindow, RecordDetail, Recovery,
-    RtoFloor, RttSamples, Scheduler,
+    CdfOf, FlightSize, FlowRows, LossDetection, MarkReduction, Pairing, ReceiveWindow, RecordDetail,
+    Recovery, RtoFloor, RttSamples, Scheduler,
 };
 use super::listed::FlowList;
 use crate::id::{NodeId, PortId};

@@ -264,7 +264,8 @@ impl SweepDraft {
         if !self.is_grid() {
             return point.values[0].label();
         }
-        let named = self.axes.iter().zip(&point.values).map(|(axis, v)| format!("{}={}", axis.name, v.label()));
+        let named =
+            self.axes.iter().zip(&point.values).map(|(axis, v)| format!("{}={}", axis.name, v.label()));
         named.collect::<Vec<_>>().join(", ")
     }
 
@@ -307,7 +308,8 @@ impl SweepDraft {
             let Some(item) = item.filter(|item| !axis.values.iter().any(|(v, _)| same_value(v, item))) else {
                 continue;
             };
-            let of = if self.is_grid() { format!("key `{}` of the grid", axis.name) } else { "sweep".to_owned() };
+            let of =
+                if self.is_grid() { format!("key `{}` of the grid", axis.name) } else { "sweep".to_owned() };
             let message = format!("{item} is not a value of the {of} `{}`", self.name);
             let labels: Vec<String> = axis.values.iter().map(|(item, _)| item.label()).collect();
             return Err((item, message, format!("it has {}", list(&labels))));
@@ -488,7 +490,12 @@ fn grid(
     let layers = reader.tables(section, "grid");
     if layers.len() < 2 {
         let hint = "name a second key, or write `key` and `values` without `grid`";
-        reader.fail_key_with(section, "grid", format!("has {} of the two or more keys of a grid", layers.len()), hint);
+        reader.fail_key_with(
+            section,
+            "grid",
+            format!("has {} of the two or more keys of a grid", layers.len()),
+            hint,
+        );
         return None;
     }
     let mut axes: Vec<AxisDraft> = Vec::new();
