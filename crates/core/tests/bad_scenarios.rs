@@ -110,10 +110,14 @@ fn message(text: &str, options: &Options) -> String {
 
 /// Checks (what is replaced, by what, the message).
 fn check(cases: &[(&str, &str, &str)]) {
+    check_in(GOOD, cases);
+}
+
+fn check_in(good: &str, cases: &[(&str, &str, &str)]) {
     let mut failures = String::new();
     for (from, to, expected) in cases {
-        assert_eq!(GOOD.matches(from).count(), 1, "`{from}` must occur once");
-        let got = message(&GOOD.replacen(from, to, 1), &Options::default());
+        assert_eq!(good.matches(from).count(), 1, "`{from}` must occur once");
+        let got = message(&good.replacen(from, to, 1), &Options::default());
         if got != *expected {
             failures.push_str(&format!("\n--- {from:?} -> {to:?}\nexpected {expected}\ngot      {got}\n"));
         }
@@ -1557,6 +1561,190 @@ fn claims_and_figures() {
             "y = \"jain\"",
             "y = \"jain\"\nreferences = [{ label = \"paper\", x = [4, 8], y = [0.5] }]",
             "x.toml:94:50: error: figures.jain.references.0.y: has 1 values for 2 positions",
+        ),
+    ]);
+}
+
+#[test]
+fn grids() {
+    check(&[
+        (
+            "name = \"n\"\nkey = \"clients\"\nvalues = [4, 8]",
+            "name = \"n\"",
+            "x.toml:67:1: error: sweeps.n.key: is missing; write `key` and `values`, or a `grid` of several keys\n\
+             x.toml:67:1: error: sweeps.n.values: is missing; write `key` and `values`, or a `grid` of several keys",
+        ),
+        (
+            "name = \"n\"\nkey = \"clients\"\nvalues = [4, 8]",
+            "name = \"n\"\ngrid = [{ name = \"c\", key = \"clients\", values = [4, 8] }]",
+            "x.toml:69:8: error: sweeps.n.grid: has 1 of the two or more keys of a grid; name a second key, or write `key` and `values` without `grid`",
+        ),
+        (
+            "name = \"n\"\nkey = \"clients\"\nvalues = [4, 8]",
+            "name = \"n\"\nkey = \"clients\"\ngrid = [{ name = \"c\", key = \"clients\", values = [4, 8] }, { name = \"d\", key = \"network.link.delay\", values = [\"1ms\", \"2ms\"] }]",
+            "x.toml:69:7: error: sweeps.n.key: stands beside `grid`; write it in the elements of `grid`",
+        ),
+        (
+            "name = \"n\"\nkey = \"clients\"\nvalues = [4, 8]",
+            "name = \"n\"\ngrid = [{ name = \"c\", key = \"clients\", values = [4, 8] }, { name = \"c\", key = \"run.seed\", values = [1] }]",
+            "x.toml:69:68: error: sweeps.n.grid.c.name: the name `c` is taken (line 69)",
+        ),
+        (
+            "name = \"n\"\nkey = \"clients\"\nvalues = [4, 8]",
+            "name = \"n\"\ngrid = [{ name = \"c\", key = \"clients\", values = [4, 8] }, { name = \"d\", key = \"clients\", values = [1] }]",
+            "x.toml:69:79: error: sweeps.n.grid.d.key: `clients` is changed by `c` of this grid too",
+        ),
+        (
+            "name = \"n\"\nkey = \"clients\"\nvalues = [4, 8]",
+            "name = \"n\"\ngrid = [{ name = \"c\", key = \"clients\", values = [4, 8] }, { name = \"d\", key = \"claims.fairer.low\", values = [1] }]",
+            "x.toml:69:79: error: sweeps.n.grid.d.key: `claims` is common to all cases; a sweep cannot change it",
+        ),
+        (
+            "name = \"n\"\nkey = \"clients\"\nvalues = [4, 8]",
+            "name = \"n\"\ngrid = [{ name = \"c\", key = \"clients\", values = [4, 8] }, { name = \"d\", key = \"network.link.delay\", values = [\"1ms\", \"1ms\"] }]",
+            "x.toml:69:118: error: sweeps.n.grid.d.values: \"1ms\" occurs twice",
+        ),
+        (
+            "name = \"n\"\nkey = \"clients\"\nvalues = [4, 8]",
+            "name = \"n\"\ngrid = [{ name = \"c\", key = \"clients\", values = [4, 8] }, { name = \"d\", key = \"network.link.delay\" }]",
+            "x.toml:69:59: error: sweeps.n.grid.d.values: is missing; write a list",
+        ),
+        (
+            "name = \"n\"\nkey = \"clients\"\nvalues = [4, 8]",
+            "name = \"n\"\ngrid = [{ name = \"c\", key = \"clients\", values = [4, 8] }, { name = \"d\", keys = \"network.link.delay\", values = [\"1ms\"] }]",
+            "x.toml:69:59: error: sweeps.n.grid.d.key: is missing; write a text\n\
+             x.toml:69:73: error: sweeps.n.grid.d: unknown key `keys` in [[sweeps.grid]]; did you mean `key`? allowed: name, title, key, values, quick",
+        ),
+        (
+            "name = \"n\"\nkey = \"clients\"\nvalues = [4, 8]",
+            "name = \"n\"\ngrid = [{ name = \"c\", key = \"clients\", values = [5] }, { name = \"d\", key = \"network.link.delay\", values = [\"1ms\", \"2ms\"] }]",
+            "x.toml:27:9: error: network.groups.near.share: 0.5 of 5 clients is 2.5 hosts; it must be a whole number, 1 or more (variant `tcp`, sweep `n` at c=5, d=1ms)",
+        ),
+    ]);
+}
+
+/// A file whose sweep `n` is a grid.
+#[test]
+fn claims_and_figures_of_grids() {
+    let grid = GOOD.replace(
+        "key = \"clients\"\nvalues = [4, 8]",
+        "grid = [{ name = \"c\", key = \"clients\", values = [4, 8] }, { name = \"d\", key = \"network.link.delay\", values = [\"1ms\", \"2ms\"] }]",
+    );
+    assert_eq!(message(&grid, &Options::default()), "no error");
+    check_in(
+        &grid,
+        &[
+            (
+                "sweep = \"n\"\nlow",
+                "at = { n = 4 }\nlow",
+                "x.toml:83:12: error: claims.fairer.at: 4 is not a point of the grid `n`; write { c = 4, d = \"1ms\" }",
+            ),
+            (
+                "sweep = \"n\"\nlow",
+                "at = { n = { c = 4 } }\nlow",
+                "x.toml:83:12: error: claims.fairer.at: names no value of `d`, so it is not one point; write { c = 4, d = \"1ms\" }",
+            ),
+            (
+                "sweep = \"n\"\nlow",
+                "at = { n = { c = 4, e = 4 } }\nlow",
+                "x.toml:83:25: error: claims.fairer.at: the grid `n` has no key `e`; did you mean `c`? allowed: c, d",
+            ),
+            (
+                "sweep = \"n\"\nlow",
+                "at = { n = { c = 5, d = \"1ms\" } }\nlow",
+                "x.toml:83:18: error: claims.fairer.at: 5 is not a value of the key `c` of the grid `n`; it has 4, 8",
+            ),
+            (
+                "sweep = \"n\"\nlow",
+                "sweep = \"n\"\npoints = [{ d = \"3ms\" }]\nlow",
+                "x.toml:84:17: error: claims.fairer.points: \"3ms\" is not a value of the key `d` of the grid `n`; it has 1ms, 2ms",
+            ),
+            (
+                "y = \"jain\"",
+                "y = \"jain\"\nx = \"e\"",
+                "x.toml:93:5: error: figures.jain.x: the grid `n` has no key `e`; did you mean `c`? allowed: c, d",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn kinds_of_figures() {
+    check(&[
+        (
+            "y = \"jain\"",
+            "y = \"jain\"\nx = \"n\"",
+            "x.toml:94:5: error: figures.jain.x: is of grids; the sweep `n` has one key",
+        ),
+        (
+            "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
+            "kind = \"heatmap\"\nsweep = \"n\"\nz = \"jain\"",
+            "x.toml:92:9: error: figures.jain.sweep: has 1 key, and a heatmap is over two; name a sweep with a `grid` of two keys",
+        ),
+        (
+            "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
+            "kind = \"cdf\"\nx = \"size\"",
+            "x.toml:92:5: error: figures.jain.x: \"size\" is not a value of flows; allowed: fct, slowdown, rtt_min, rtt_mean, rtt_p50, rtt_p95, rtt_p99",
+        ),
+        (
+            "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
+            "kind = \"cdf\"\nx = \"rtt_p50\"",
+            "x.toml:91:8: error: figures.jain.kind: draws values of flows, which variant `tcp` does not record; write `flow-table = \"rtt\"` in [measure]",
+        ),
+        (
+            "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
+            "kind = \"cdf\"\nx = \"fct\"\ngroup = \"uplods\"",
+            "x.toml:93:9: error: figures.jain.group: unknown flow group `uplods`; did you mean `uploads`? allowed: uploads, noise",
+        ),
+        (
+            "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
+            "kind = \"cdf\"\nof = \"trials\"\nx = \"jain\"\ngroup = \"uploads\"",
+            "x.toml:94:9: error: figures.jain.group: is of flows, not of trials",
+        ),
+        (
+            "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
+            "kind = \"box\"\ny = \"jane.jain\"",
+            "x.toml:92:5: error: figures.jain.y: unknown window `jane` in \"jane.jain\"; allowed: burst",
+        ),
+        (
+            "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
+            "kind = \"bars\"\nmetrics = []",
+            "x.toml:92:11: error: figures.jain.metrics: is an empty list",
+        ),
+        (
+            "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
+            "kind = \"bars\"\nmetrics = [\"jain\", \"throughput\"]",
+            "x.toml:92:11: error: figures.jain.metrics: \"throughput\" has not the unit of \"jain\"; bars share an axis",
+        ),
+        (
+            "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
+            "kind = \"slowdown\"\nbins = 0",
+            "x.toml:92:8: error: figures.jain.bins: 0 is not a whole number from 1 to 100",
+        ),
+        (
+            "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
+            "kind = \"slowdown\"\ngroup = \"fast\"",
+            "x.toml:92:9: error: figures.jain.group: unknown flow group `fast`; allowed: uploads, noise",
+        ),
+        (
+            "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
+            "kind = \"box\"\ny = \"jain\"\nsweep = \"n\"\nat = { n = 4 }",
+            "x.toml:94:6: error: figures.jain.at: stands beside `sweep`; a figure has one of them",
+        ),
+        (
+            "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
+            "kind = \"bars\"\nmetrics = [\"jain\"]\nreferences = [{ label = \"p\", x = [1], y = [1] }]",
+            "x.toml:93:14: error: figures.jain.references: are curves, and this kind of figure has none; leave them out, or draw \"sweep\", \"series\", \"distribution\" or \"cdf\"",
+        ),
+        (
+            "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
+            "kind = \"distribution\"\nx = \"rtt\"",
+            "x.toml:92:5: error: figures.jain.x: \"rtt\" is not measured in variant `tcp`; write `flow-table = \"rtt\"` in [measure]",
+        ),
+        (
+            "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
+            "kind = \"boxes\"\ny = \"jain\"",
+            "x.toml:91:8: error: figures.jain.kind: \"boxes\" is not \"sweep\", \"series\", \"distribution\", \"cdf\", \"box\", \"bars\", \"heatmap\" or \"slowdown\"",
         ),
     ]);
 }
