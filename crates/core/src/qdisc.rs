@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::id::FlowId;
-use crate::params::{Key, Limit, Params};
+use crate::params::{Key, Limit, Params, Value};
 use crate::rng::Stream;
 use crate::time::{Span, Time};
 use crate::units::Rate;
@@ -233,6 +233,11 @@ pub struct QueueConfig {
 }
 
 impl QueueConfig {
+    /// True when it marks packets of ECN-capable flows.
+    pub fn marks(&self) -> bool {
+        self.params.get("ecn-threshold").is_some() || self.params.get("ecn") == Some(&Value::Bool(true))
+    }
+
     /// Builds the discipline for one port.
     pub fn build(&self, site: Site) -> Discipline {
         (self.discipline.build)(&self.params, site)

@@ -50,6 +50,9 @@ pub struct Link {
     pub delay: SpanDraw,
     /// Queue at a router's end of the link.
     pub queue: QueueConfig,
+    /// Queue at `b`, when that is a router; none: it is `queue`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_back: Option<QueueConfig>,
     /// Queue at a host's end; hosts normally hold back instead of dropping, so the default is unlimited.
     pub host_queue: QueueConfig,
     /// Probability that a packet is lost on the wire, each direction independently.
@@ -116,6 +119,18 @@ impl Topology {
         match self.groups.iter().find(|g| g.name == name) {
             Some(group) => Some(group.members.clone()),
             None => self.node(name).filter(|n| self.nodes[n.index()].kind == NodeKind::Host).map(|n| vec![n]),
+        }
+    }
+
+    /// The queue of a port: of a link's first end, which has an even number, or of its second.
+    pub fn queue(&self, port: crate::id::PortId) -> &QueueConfig {
+        let link = &self.links[port.index() / 2];
+        let is_first = port.index().is_multiple_of(2);
+        let owner = if is_first { link.a } else { link.b };
+        match self.nodes[owner.index()].kind {
+            NodeKind::Host => &link.host_queue,
+            NodeKind::Router if is_first => &link.queue,
+            NodeKind::Router => link.queue_back.as_ref().unwrap_or(&link.queue),
         }
     }
 

@@ -677,7 +677,7 @@ fn networks() {
             "delay = \"1ms\"",
             "dely = \"1ms\"",
             "x.toml:15:1: error: network.link: unknown key `dely` in [network.link]; did you mean `delay`? \
-             allowed: rate, capacity, capacity-back, delay, queue, host-queue, loss, loss-back, loss-of, loss-every",
+             allowed: rate, capacity, capacity-back, delay, queue, queue-back, host-queue, loss, loss-back, loss-of, loss-every",
         ),
         (
             "rate = \"100mbit\"\n",
@@ -711,12 +711,10 @@ fn networks() {
              separate parts of the network; link the nodes through routers",
         ),
         (
-            "ends = [\"server\", \"r1\"]",
-            "ends = [\"r2\", \"r1\"]",
-            "x.toml:40:8: error: flows.uploads.from: no path from `near.0` to `server`: `server` has no \
-             link; link the nodes through routers\n\
-             x.toml:57:9: error: measure.queue: no port is called \"r1->server\"; allowed: r2->r1, r1->r2, \
-             r1->r2#2, r2->r1#2",
+            "[[network.links]]\nends = [\"server\", \"r1\"]\nqueue = \"200pkt\"\n",
+            "",
+            "x.toml:37:8: error: flows.uploads.from: no path from `near.0` to `server`: `server` has no link; link the nodes through routers\n\
+             x.toml:54:9: error: measure.queue: no port is called \"r1->server\"; allowed: r1->r2, r2->r1",
         ),
         (
             "routers = [\"r1\", \"r2\"]\nhosts = [\"server\"]",
@@ -1669,6 +1667,65 @@ fn claims_and_figures_of_grids() {
 }
 
 #[test]
+fn links_flows_and_marks() {
+    check(&[
+        (
+            "ends = [\"server\", \"r1\"]",
+            "ends = [\"r2\", \"r1\"]",
+            "x.toml:22:8: error: network.links.r1-r2.ends: `r1` and `r2` have a link already; write `parallel = true` for one beside it, or change the settings of that link",
+        ),
+        (
+            "ends = [\"server\", \"r1\"]",
+            "parallel = \"yes\"\nends = [\"server\", \"r1\"]",
+            "x.toml:18:12: error: network.links.server-r1.parallel: \"yes\" is not true or false",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "queue-back = \"200\"",
+            "x.toml:19:14: error: network.links.server-r1.queue-back: \"200\" has no unit; write \"200pkt\", \"64KiB\", \"unlimited\", or a table such as { discipline = \"fifo\", limit = \"200pkt\" }",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "queue-back = { discipline = \"fif\" }",
+            "x.toml:19:29: error: network.links.server-r1.queue-back.discipline: unknown discipline \"fif\"; did you mean `fifo`? allowed: fifo, fbqm, red, ared, pie, codel, fq-codel, drr, prio, tbf, htb, shared",
+        ),
+        (
+            "to = \"server\"",
+            "to = \"server\"\ncount = -1",
+            "x.toml:42:9: error: flows.uploads.count: -1 is not a whole number from 0 to 1000000",
+        ),
+        (
+            "congestion-control = \"newreno\"",
+            "congestion-control = \"dctcp\"\necn = true",
+            "x.toml:39:1: error: flows.uploads: \"dctcp\" of `uploads` meets no queue that marks; write queue = { discipline = \"fifo\", limit = \"200pkt\", ecn-threshold = \"20pkt\" } for its links",
+        ),
+        (
+            "congestion-control = \"newreno\"",
+            "congestion-control = \"dctcp\"\necn = true\n[[sweeps]]\nname = \"m\"\nkey = \"network.links.0.queue\"\nvalues = [{ discipline = \"fifo\", limit = \"200pkt\", ecn-threshold = \"20pkt\" }]",
+            "x.toml:43:1: error: flows.uploads: \"dctcp\" of `uploads` meets no queue that marks; write queue = { discipline = \"fifo\", limit = \"200pkt\", ecn-threshold = \"20pkt\" } for its links",
+        ),
+    ]);
+}
+
+#[test]
+fn groups_that_are_off_send_nothing() {
+    let off = GOOD.replace("to = \"server\"", "to = \"server\"\ncount = 0");
+    let study = parse("x.toml", &off, &Options::default()).expect("valid");
+    assert!(study.cases.iter().all(|case| case.scenario.flows.len() == 1));
+    let all_off = off.replace("to = \"far.0\"", "to = \"far.0\"\ncount = 0");
+    assert_eq!(
+        message(&all_off, &Options::default()),
+        "x.toml:38:1: error: flows: are all off: nothing would be sent; leave `count = 0` out of one"
+    );
+    // One queue that marks is enough for DCTCP.
+    let marks = GOOD.replace("\"newreno\"", "\"dctcp\"\necn = true").replace(
+        "queue = \"200pkt\"",
+        "queue-back = { discipline = \"fifo\", limit = \"200pkt\", ecn-threshold = \"20pkt\" }",
+    );
+    assert_eq!(message(&marks, &Options::default()), "no error");
+}
+
+#[test]
 fn kinds_of_figures() {
     check(&[
         (
@@ -1760,7 +1817,7 @@ fn several_errors_at_once() {
     let expected = "x.toml:7:1: error: run: unknown key `warmup` in [run]; did you mean `warm-up`? allowed: duration, \
          warm-up, sample, trials, quick-trials, seed\n\
          x.toml:15:1: error: network.link: unknown key `dely` in [network.link]; did you mean `delay`? \
-         allowed: rate, capacity, capacity-back, delay, queue, host-queue, loss, loss-back, loss-of, loss-every\n\
+         allowed: rate, capacity, capacity-back, delay, queue, queue-back, host-queue, loss, loss-back, loss-of, loss-every\n\
          x.toml:33:9: error: network.groups.far.count: -4 is not a whole number from 1 to 1000000\n\
          x.toml:48:8: error: flows.noise.rate: \"5mb\" has the unknown unit `mb`; write a bit rate such as \
          \"5mbit\" (bit, kbit, mbit, gbit, tbit)";
@@ -1786,8 +1843,8 @@ fn values_of_the_command_line() {
         (
             set(&["network.links.0.raet=20mbit"]),
             "--set network.links.0.raet=20mbit: error: network.links.server-r1: unknown key `raet` in \
-             [[network.links]]; did you mean `rate`? allowed: ends, rate, capacity, capacity-back, delay, queue, host-queue, loss, loss-back, \
-             loss-of, loss-every, drop-packets",
+             [[network.links]]; did you mean `rate`? allowed: ends, rate, capacity, capacity-back, delay, queue, queue-back, host-queue, loss, loss-back, \
+             loss-of, loss-every, parallel, drop-packets",
         ),
         (
             set(&["flows.downloads.count=3"]),

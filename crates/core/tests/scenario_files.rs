@@ -3,7 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bandmaster_core::params::Limit;
+use bandmaster_core::qdisc;
+use bandmaster_core::rng::SpanDraw;
 use bandmaster_core::scenario::{Files, Options, Study, explain, parse};
+use bandmaster_core::time::Span;
 
 fn files() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
@@ -77,6 +81,33 @@ fn reading_twice_gives_the_same() {
         assert_eq!(text_of(&read(path, text, &options)), text_of(&read(path, text, &options)));
         assert_eq!(explain("f", text, &options), explain("f", text, &options));
     }
+}
+
+/// A grid has a case for every combination of its keys' values, the last key's first.
+#[test]
+fn grids_are_whole() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/figures/grid.toml");
+    let text = fs::read_to_string(&path).expect("a text");
+    let study = read(&path, &text, &Options::default());
+    let [sweep] = study.sweeps.as_slice() else { panic!("{:?}", study.sweeps) };
+    let names: Vec<&str> = sweep.axes().iter().map(|(name, _)| *name).collect();
+    assert_eq!((names, sweep.values.len()), (vec!["delay", "queue"], 16));
+    assert_eq!(sweep.values[1], "delay=5ms, queue=25pkt");
+    assert_eq!(sweep.coordinates(&sweep.values[6]), ["10ms", "50pkt"]);
+    for case in &study.cases {
+        let [(name, point)] = case.points.as_slice() else { panic!("{:?}", case.points) };
+        let [delay, queue] = sweep.coordinates(point)[..] else { panic!("{point}") };
+        assert_eq!(name, "buffer");
+        let links = &case.scenario.topology.links;
+        let bottleneck = links.iter().find(|link| link.rate.to_string() == "20mbit").expect("a bottleneck");
+        let millis: u64 = delay.trim_end_matches("ms").parse().expect("a delay");
+        assert_eq!(bottleneck.delay, SpanDraw::fixed(Span::from_millis(millis)));
+        let packets = queue.trim_end_matches("pkt").parse().expect("a queue");
+        assert_eq!(bottleneck.queue, qdisc::fifo::config(Limit::Packets(packets)));
+    }
+    let quick = read(&path, &text, &Options { quick: true, ..Options::default() });
+    let points = ["10ms, queue=25pkt", "10ms, queue=100pkt", "40ms, queue=25pkt", "40ms, queue=100pkt"];
+    assert_eq!(quick.sweeps[0].values, points.map(|point| format!("delay={point}")));
 }
 
 /// Every case has its own scenario, each variant has one base, and every point of every sweep is in exactly one case

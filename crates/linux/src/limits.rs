@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use bandmaster_core::capacity::Capacity;
-use bandmaster_core::id::NodeId;
+use bandmaster_core::id::{NodeId, PortId};
 use bandmaster_core::params::Value;
 use bandmaster_core::qdisc;
 use bandmaster_core::runtime::Host;
@@ -70,7 +70,7 @@ fn check_network(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error
         ));
     }
     for (i, link) in topology.links.iter().enumerate() {
-        let name = topology.port_name(bandmaster_core::id::PortId(2 * i as u32));
+        let name = topology.port_name(PortId(2 * i as u32));
         let capacities = [&link.capacity, &link.capacity_back].into_iter().flatten();
         let highest = capacities.map(highest_rate).fold(link.rate, Rate::max);
         if highest > MOST_RATE {
@@ -78,12 +78,13 @@ fn check_network(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error
                 "link {name}: {highest} is more than a user-space forwarder carries; at most {MOST_RATE}"
             ));
         }
-        if link.queue.discipline == &qdisc::shared::DEF {
+        let queues = [2 * i, 2 * i + 1].map(|port| topology.queue(PortId(port as u32)));
+        if queues.iter().any(|queue| queue.discipline == &qdisc::shared::DEF) {
             return missing(format!(
                 "link {name}: memory that ports share is not emulated yet; `run` simulates it"
             ));
         }
-        for (node, queue) in [(link.a, &link.queue), (link.b, &link.queue), (link.a, &link.host_queue)] {
+        for (node, queue) in [link.a, link.b].into_iter().zip(queues) {
             if queue.discipline != &qdisc::htb::DEF {
                 continue;
             }

@@ -112,8 +112,7 @@ impl Network {
         };
         let stream = |what: &str| Stream::new(scenario.run.seed, trial, &format!("port/{name}/{what}"));
         let rate = plan.links.rates[port];
-        let is_host = topology.nodes[from.index()].kind == NodeKind::Host;
-        let config = if is_host { &link.host_queue } else { &link.queue };
+        let config = topology.queue(PortId(port as u32));
         let queue = if self.shapers.contains_key(&port) {
             // The kernel's classes are the queue; what has left them only waits for the transmitter.
             Discipline::Fifo(Box::new(fifo::DropTail { limit: Limit::Unlimited }))
@@ -228,8 +227,7 @@ fn equip(scenario: &Scenario, plan: &Workplan, node: NodeId) -> Result<Equipment
         devices.push((i, file));
         index_of.insert(i, index);
         let port = if link.a == node { 2 * i } else { 2 * i + 1 };
-        let is_host = topology.nodes[node.index()].kind == NodeKind::Host;
-        let queue = if is_host { &link.host_queue } else { &link.queue };
+        let queue = topology.queue(PortId(port as u32));
         if queue.discipline == &qdisc::htb::DEF {
             let overhead = topology.frame_overhead.get().min(255) as u8;
             let plan = Plan { overhead, ..Plan::new(&queue.params) };

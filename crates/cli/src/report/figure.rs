@@ -1132,6 +1132,51 @@ mod tests {
         assert!(averaged(values, Some(Span::from_secs(9))).is_empty());
     }
 
+    /// 98 of 100 values up to 10 and a peak of 100: the axis ends at 13. A peak of 25 is no such.
+    #[test]
+    fn a_few_peaks_do_not_squash_the_others() {
+        let with = |peak: f64| {
+            (0..100).map(|i| if i < 99 { f64::from(i % 10 + 1) } else { peak }).collect::<Vec<_>>()
+        };
+        assert_eq!(spike(&with(100.0)), Some((13.0, 100.0)));
+        assert_eq!((spike(&with(25.0)), spike(&[]), spike(&[0.0, 0.0])), (None, None, None));
+        let mut below = with(100.0);
+        below.push(-1.0);
+        assert_eq!(spike(&below), None);
+    }
+
+    #[test]
+    fn intervals_end_where_values_can_be() {
+        let estimate = Estimate::new([0.9, 1.0]).unwrap();
+        let (low, high) = point(0.0, "jain", &estimate).interval.unwrap();
+        assert!(low >= 0.0 && high == 1.0, "{low} {high}");
+    }
+
+    #[test]
+    fn boxes_and_bars_have_the_places_of_their_cases() {
+        let mut study = study();
+        let swept = FigureCases { sweep: Some("n".to_owned()), at: None };
+        study.figures[0].content = FigureContent::Box { y: "jain_normalised".to_owned(), cases: swept };
+        let metrics = ["throughput", "late.throughput"].map(str::to_owned).to_vec();
+        study.figures[1].content = FigureContent::Bars { metrics, cases: FigureCases::default() };
+        let results = [results(&study)];
+        let figures = draw_all(&results, None).unwrap();
+        let plot = figures[0].plot.as_ref().unwrap();
+        let slots: Vec<(usize, usize, usize)> = plot.panels[0]
+            .curves
+            .iter()
+            .map(|curve| match &curve.shape {
+                Shape::Boxes(slot, boxes) => (slot.number, slot.of, boxes.len()),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(slots, [(0, 2, 3), (1, 2, 3)], "the third variant is not swept");
+        assert_eq!(figures[0].data.rows.len(), 6);
+        let plot = figures[1].plot.as_ref().unwrap();
+        assert_eq!((plot.panels[0].curves.len(), plot.x.ticks.len()), (3, 2));
+        assert!(plot.y.share(0.0) == 0.0, "bars begin at zero");
+    }
+
     #[test]
     fn long_series_are_averaged_over_neighbours() {
         let long: Vec<(f64, f64)> = (0..1001).map(|i| (f64::from(i), f64::from(i % 3))).collect();

@@ -711,6 +711,45 @@ mod tests {
         }
     }
 
+    /// A column of a paper is 8.5 cm wide, its text has 8 pt, and all of it is inside.
+    #[test]
+    fn columns_are_legible() {
+        let study = study();
+        let results = [results(&study)];
+        for figure in draw_all(&results, None).unwrap() {
+            let drawing = column(figure.plot.as_ref().unwrap(), &figure.id);
+            let ends = text_ends(&drawing);
+            assert!(ends.iter().all(|(left, right)| *left >= 0.0 && *right <= COLUMN.width), "{ends:?}");
+            let sizes = drawing.split("font-size=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
+            assert!(
+                sizes.clone().all(|size| size.parse::<f64>().unwrap() >= 10.66),
+                "{:?}",
+                sizes.collect::<Vec<_>>()
+            );
+        }
+    }
+
+    #[test]
+    fn no_two_curves_share_a_colour() {
+        let mut colours: Vec<String> = (0..30).map(colour).collect();
+        assert!(colours.iter().all(|colour| colour.len() == 7), "{colours:?}");
+        colours.sort();
+        colours.dedup();
+        assert_eq!(colours.len(), 30);
+    }
+
+    #[test]
+    fn words_take_lines_instead_of_each_others_place() {
+        let words =
+            ["one two three four five six", "seven", "eight nine ten eleven twelve"].map(str::to_owned);
+        let mut plot = plot(Vec::new(), &[]);
+        plot.x = Axis::words(String::new(), &words);
+        let drawing = column(&plot, "f");
+        for word in words.iter().flat_map(|words| words.split(' ')) {
+            assert!(drawing.contains(word), "{word}");
+        }
+    }
+
     #[test]
     fn what_is_undefined_breaks_the_line() {
         let drawing =

@@ -164,6 +164,8 @@ mod tests {
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::Field;
 
+    use bandmaster_core::scenario::Axis;
+
     use super::*;
     use crate::report::tests::{Scratch, results, study};
 
@@ -179,6 +181,34 @@ mod tests {
         let value = |text: &str| format!("{:?}", typed(&[text]).cell(text));
         let values = ["1.5gbit", "25ms", "64KiB", "200pkt"].map(value);
         assert_eq!(values, ["I64(1500000000)", "I64(25000000)", "I64(65536)", "I64(200)"]);
+    }
+
+    #[test]
+    fn each_key_of_a_grid_has_a_typed_column() {
+        let mut study = study();
+        let axis = |name: &str, values: [&str; 2]| Axis {
+            name: name.to_owned(),
+            title: name.to_owned(),
+            key: name.to_owned(),
+            values: values.map(str::to_owned).to_vec(),
+        };
+        let sweep = &mut study.sweeps[0];
+        sweep.grid = vec![axis("delay", ["1ms", "2ms"]), axis("n", ["4", "8"])];
+        let points = [("1ms", 4), ("1ms", 8), ("2ms", 4), ("2ms", 8)];
+        sweep.values = points.map(|(delay, n)| format!("delay={delay}, n={n}")).to_vec();
+        let last = sweep.values[2].clone();
+        study.cases[2].points = vec![("n".to_owned(), last)];
+        let without_grid = crate::report::tests::study();
+        let provenance = results(&without_grid).provenance;
+        let results = [StudyResults { study: &study, records: Vec::new(), provenance }];
+        let columns = sweeps(&results);
+        assert_eq!(columns.iter().map(|column| column.name).collect::<Vec<_>>(), ["delay", "n"]);
+        assert_eq!([columns[0].typed, columns[1].typed], [Typed::Quantity(Dimension::Span), Typed::Whole]);
+        let case = &results[0].study.cases[2];
+        let values = ["delay", "n"].map(|name| value_at(results[0].study, case, name));
+        assert_eq!(values, [Some("2ms"), Some("4")]);
+        let cells = run_cells("s", results[0].study, case, 0);
+        assert_eq!(format!("{:?}", cells[2]), format!("{:?}", Cell::text("delay=2ms, n=4")));
     }
 
     #[test]

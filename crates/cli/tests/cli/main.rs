@@ -9,6 +9,7 @@ mod controller;
 mod doctor;
 #[cfg(target_os = "linux")]
 mod emulate;
+mod figures;
 mod interrupt;
 #[cfg(target_os = "linux")]
 mod pages;

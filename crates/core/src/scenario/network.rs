@@ -254,6 +254,12 @@ impl Draft {
             node
         });
         let [Some(a), Some(b)] = ends else { return };
+        let is_known = self.graph.links.iter().any(|l| (l.a, l.b) == (a, b) || (l.a, l.b) == (b, a));
+        if is_known && section.bool("parallel") == Some(false) {
+            let message = format!("`{}` and `{}` have a link already", names[0], names[1]);
+            let hint = "write `parallel = true` for one beside it, or change the settings of that link";
+            reader.fail_key_with(&section, "ends", message, hint);
+        }
         if let Some(settings) = settings {
             self.graph.link(a, b, &settings);
             if let Some(link) = self.graph.links.last_mut() {
@@ -306,6 +312,7 @@ fn member_count(reader: &mut Reader, section: &Section<'_>, clients: Option<i64>
 /// The settings of a link, checked.
 fn link_settings(reader: &mut Reader, section: &Section<'_>) -> Option<LinkSettings> {
     let queue = reader.queue(section, "queue");
+    let queue_back = section.item("queue-back").map(|_| reader.queue(section, "queue-back"));
     let host_queue = reader.queue(section, "host-queue");
     if section.item("rate").is_none() {
         let message = "is missing";
@@ -335,6 +342,10 @@ fn link_settings(reader: &mut Reader, section: &Section<'_>) -> Option<LinkSetti
         capacity_back: capacity_back.ok()?,
         delay: delay?,
         queue: queue?,
+        queue_back: match queue_back {
+            None => None,
+            Some(queue) => Some(queue?),
+        },
         host_queue: host_queue?,
         loss: loss?,
         loss_back,

@@ -53,12 +53,16 @@ pub(super) fn read(
     }
     let mut flows = Vec::new();
     let mut names = Vec::new();
-    let mut total = 0;
+    let (mut total, mut is_off) = (0, false);
     for layer in layers {
         let section = reader.section(&keys::FLOW, &layer);
         names.extend(section.name_entry("name"));
         let group = flow_group(reader, &section, &defaults, duration, topology);
         needs_over(reader, &section, run);
+        if section.integer("count") == Some(0) {
+            is_off |= group.is_some();
+            continue;
+        }
         let per_pair = group.as_ref().and_then(|g| g.multipath).map_or(1, |m| i64::from(m.subflows));
         let exchange = group.as_ref().and_then(|g| g.exchange.as_ref());
         let is_persistent = group.as_ref().is_some_and(|group| group.persistent);
@@ -85,6 +89,14 @@ pub(super) fn read(
             }
         }
         flows.extend(group);
+    }
+    if flows.is_empty() && is_off {
+        reader.fail_key_with(
+            file,
+            "flows",
+            "are all off: nothing would be sent",
+            "leave `count = 0` out of one",
+        );
     }
     reader.unique(&names);
     flows

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::keys::{self, SCHEME_ENABLED};
 use super::model::{
-    ControlPlane, Faults, FlowGroup, Measure, NodeFault, RunPlan, Scenario, Tracking, Window,
+    ControlPlane, Faults, FlowGroup, Measure, NodeFault, RunPlan, Scenario, Tracking, Transport, Window,
 };
 use super::sources::Reader;
 use super::{network, traffic};
@@ -12,6 +12,7 @@ use crate::file::{Item, Layer, Section, is_name, joined, suggestion};
 use crate::id::{NodeId, PortId};
 use crate::memory;
 use crate::report::metric::{self, Place};
+use crate::routing::Router;
 use crate::runtime::inventory::Change;
 use crate::scheme::{Act, SchemeConfig};
 use crate::time::{Span, Time};
@@ -62,6 +63,7 @@ pub(super) fn read(reader: &mut Reader, root: &Item, quick: bool) -> Option<Scen
         faults: faults?,
         measure: measure?,
     };
+    refuse_dctcp_without_marks(reader, &file, &scenario);
     let needs = memory::most(&scenario);
     if needs > memory::MOST_BYTES {
         let gibibytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
@@ -74,6 +76,44 @@ pub(super) fn read(reader: &mut Reader, root: &Item, quick: bool) -> Option<Scen
         return None;
     }
     Some(scenario)
+}
+
+/// DCTCP without a queue on its path that marks is NewReno under another name.
+fn refuse_dctcp_without_marks(reader: &mut Reader, file: &Section<'_>, scenario: &Scenario) {
+    let topology = &scenario.topology;
+    let marks = |port: u32| topology.queue(PortId(port)).marks();
+    let mut router = Router::new(scenario, 0);
+    for group in &scenario.flows {
+        let is_dctcp = matches!(&group.transport, Transport::Tcp { settings, .. } if settings.congestion_control == "dctcp");
+        if !is_dctcp {
+            continue;
+        }
+        // The first hosts of what the group names stand for the others.
+        let hosts = |names: &[String]| -> Vec<NodeId> {
+            names.iter().filter_map(|name| topology.members(name)?.first().copied()).collect()
+        };
+        let (senders, others) = (hosts(&group.from), receivers(topology, &group.to));
+        let mut pairs =
+            senders.iter().flat_map(|a| others.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b);
+        let has_marks =
+            pairs.any(|(a, b)| router.route(a, b, 0).is_none_or(|ports| ports.into_iter().any(marks)));
+        if !has_marks {
+            let message = format!("\"dctcp\" of `{}` meets no queue that marks", group.name);
+            let hint = "write queue = { discipline = \"fifo\", limit = \"200pkt\", ecn-threshold = \"20pkt\" } for its links";
+            let place = file.item("flows").and_then(|flows| flows.find(core::slice::from_ref(&group.name)));
+            let place = place.map_or(&file.place, |item| &item.place);
+            reader.fail_with(place, &joined("flows", &group.name), message, hint);
+        }
+    }
+}
+
+/// The first two hosts of what `names` name: one of them is another than the sender.
+fn receivers(topology: &Topology, names: &[String]) -> Vec<NodeId> {
+    names
+        .iter()
+        .filter_map(|name| topology.members(name))
+        .flat_map(|members| members.into_iter().take(2))
+        .collect()
 }
 
 /// Messages of an exchange share flow numbers, so what a scheme decides for a flow would outlast it.

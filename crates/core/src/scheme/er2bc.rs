@@ -23,7 +23,7 @@ use crate::qdisc;
 use crate::runtime::inventory::Inventory;
 use crate::scheme::{Act, Built, Place, RoleDef, SchemeDef, Wants};
 use crate::time::{Span, Time};
-use crate::topology::{NodeKind, Topology};
+use crate::topology::Topology;
 use crate::units::{Dimension, Rate, parse_quantity};
 
 const RATE: Kind = Kind::Quantity(Dimension::Rate);
@@ -190,10 +190,7 @@ fn fits(params: &Params, topology: &Topology) -> Result<(), (&'static str, Strin
     let Some(port) = topology.port(&name) else {
         return Err(("port", format!("`{name}` is no port: no link joins the two nodes")));
     };
-    let link = &topology.links[port.index() / 2];
-    let owner = if port.index().is_multiple_of(2) { link.a } else { link.b };
-    let is_host = topology.nodes[owner.index()].kind == NodeKind::Host;
-    let queue = if is_host { &link.host_queue } else { &link.queue };
+    let queue = topology.queue(port);
     if queue.discipline != &qdisc::htb::DEF {
         let has = queue.discipline.name;
         return Err((

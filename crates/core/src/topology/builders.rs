@@ -34,6 +34,8 @@ pub struct LinkSettings {
     pub delay: SpanDraw,
     /// Queue at a router's end.
     pub queue: QueueConfig,
+    /// Queue at the second end, when that is a router; none: it is `queue`.
+    pub queue_back: Option<QueueConfig>,
     /// Queue at a host's end.
     pub host_queue: QueueConfig,
     /// Probability that a packet is lost on the wire.
@@ -70,6 +72,7 @@ impl Graph {
             capacity_back,
             delay,
             queue,
+            queue_back,
             host_queue,
             loss,
             loss_back,
@@ -86,6 +89,7 @@ impl Graph {
             capacity_back,
             delay,
             queue,
+            queue_back,
             host_queue,
             loss,
             loss_back,
@@ -295,6 +299,7 @@ mod tests {
             capacity_back: None,
             delay: SpanDraw::fixed(Span::from_millis(1)),
             queue: fifo::config(Limit::Packets(10)),
+            queue_back: None,
             host_queue: fifo::config(Limit::Unlimited),
             loss: 0.0,
             loss_back: None,

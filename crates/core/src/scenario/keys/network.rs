@@ -18,6 +18,8 @@ const LINK_KEYS: &[Key] = keys! {
     "delay": Kind::Draw, default "1ms";
     /// Queue at a router's end
     "queue": Kind::Nested, default "200pkt";
+    /// Queue at the second end, when that is a router; absent: it is `queue`
+    "queue-back": Kind::Nested, optional;
     /// Queue at a host's end
     "host-queue": Kind::Nested, default "unlimited", from "hosts hold back, not drop";
     /// Probability that a packet is lost on the wire, each direction
@@ -77,6 +79,8 @@ pub(in crate::scenario) static LINK: TableDef = TableDef {
         },
         LINK_KEYS,
         keys! {
+            /// Stands beside another link between the same two nodes; without it a second one is an error
+            "parallel": Kind::Bool, default "false";
             /// Scripted losses: ordinal numbers, from 1, of the data packets from the first end to the second
             "drop-packets": Kind::IntegerList, optional;
         },
@@ -110,6 +114,7 @@ const OF_LINKS: &[(&str, Shape)] = &[
     ("capacity", Shape::Table(&CAPACITY)),
     ("capacity-back", Shape::Table(&CAPACITY)),
     ("queue", Shape::Queue),
+    ("queue-back", Shape::Queue),
     ("host-queue", Shape::Queue),
 ];
 

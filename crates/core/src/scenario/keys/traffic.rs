@@ -117,8 +117,8 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
         /// to a receiver of its own, drawn in each trial; or every sender to every receiver in rounds with a
         /// barrier, as MPI_Alltoall
         "pairing": Pairing::KIND, default "one-to-one";
-        /// Flows per pair
-        "count": COUNT, default "1";
+        /// Flows per pair; 0: the group is off
+        "count": Kind::Integer { min: 0, max: 1_000_000 }, default "1";
         /// Rate that each flow must receive; gives the metric `NAME.shortage`
         "needs": RATE, optional;
         /// The rate is a mean over so long
