@@ -198,6 +198,7 @@ fn build_ports(
             let name = topology.port_name(PortId(number as u32));
             let stream = |what: &str| Stream::new(scenario.run.seed, trial, &format!("port/{name}/{what}"));
             let owner = if direction == 0 { link.a } else { link.b };
+            let is_host = topology.nodes[owner.index()].kind == NodeKind::Host;
             let queue = topology.queue(PortId(number as u32));
             let limit = match queue.params.get("limit") {
                 Some(Value::Limit(limit))
