@@ -9,7 +9,7 @@ use super::model::{
     ReferenceCurve, Relation, Scenario,
 };
 use super::sources::Reader;
-use super::study::{SweepDraft, VariantDraft, known_variants};
+use super::study::{NoPoint, SweepDraft, VariantDraft, known_variants};
 use crate::file::{Content, Item, Section, is_name, suggestion};
 use crate::params::Written;
 use crate::report::claims::range;
@@ -238,8 +238,13 @@ fn values_of(
     sweep: &SweepDraft,
     (value, whole): (&Item, bool),
 ) -> Option<Vec<(String, bool)>> {
-    let named = sweep.named(value, whole);
-    named.map_err(|(item, why, hint)| reader.fail_with(&item.place, section.key_path(key), why, hint)).ok()
+    match sweep.named(value, whole) {
+        Ok(points) => Some(points),
+        Err(NoPoint { item, why, hint }) => {
+            reader.fail_with(&item.place, section.key_path(key), why, hint);
+            None
+        }
+    }
 }
 
 /// Reads the claims; those that are not judged now, or about points that are not run now, are left out.

@@ -228,6 +228,13 @@ struct PointDraft<'a> {
     run: bool,
 }
 
+/// What names no point of a sweep, why, and what to write.
+pub(super) struct NoPoint<'a> {
+    pub(super) item: &'a Item,
+    pub(super) why: String,
+    pub(super) hint: String,
+}
+
 /// Most points of a grid.
 const GRID_POINTS: usize = 10_000;
 
@@ -274,11 +281,7 @@ impl SweepDraft {
     ///
     /// # Errors
     /// Which item is wrong, why, and what it may be.
-    pub(super) fn named<'v>(
-        &self,
-        value: &'v Item,
-        whole: bool,
-    ) -> Result<Vec<(String, bool)>, (&'v Item, String, String)> {
+    pub(super) fn named<'v>(&self, value: &'v Item, whole: bool) -> Result<Vec<(String, bool)>, NoPoint<'v>> {
         let mut given = vec![None; self.axes.len()];
         if self.is_grid() {
             let names: Vec<&str> = self.axes.iter().map(|axis| axis.name.as_str()).collect();
@@ -288,18 +291,19 @@ impl SweepDraft {
             };
             let Some(table) = value.table() else {
                 let message = format!("{value} is not a point of the grid `{}`", self.name);
-                return Err((value, message, example()));
+                return Err(NoPoint { item: value, why: message, hint: example() });
             };
             for entry in &table.entries {
                 let Some(place) = names.iter().position(|name| *name == entry.key) else {
                     let message = format!("the grid `{}` has no key `{}`", self.name, entry.key);
-                    return Err((&entry.item, message, suggestion(&entry.key, &names)));
+                    let hint = suggestion(&entry.key, &names);
+                    return Err(NoPoint { item: &entry.item, why: message, hint });
                 };
                 given[place] = Some(&entry.item);
             }
             if let Some(missing) = given.iter().position(Option::is_none).filter(|_| whole) {
                 let message = format!("names no value of `{}`, so it is not one point", names[missing]);
-                return Err((value, message, example()));
+                return Err(NoPoint { item: value, why: message, hint: example() });
             }
         } else {
             given[0] = Some(value);
@@ -312,7 +316,8 @@ impl SweepDraft {
                 if self.is_grid() { format!("key `{}` of the grid", axis.name) } else { "sweep".to_owned() };
             let message = format!("{item} is not a value of the {of} `{}`", self.name);
             let labels: Vec<String> = axis.values.iter().map(|(item, _)| item.label()).collect();
-            return Err((item, message, format!("it has {}", list(&labels))));
+            let hint = format!("it has {}", list(&labels));
+            return Err(NoPoint { item, why: message, hint });
         }
         Ok(self.points_with(&given).iter().map(|point| (self.label(point), point.run)).collect())
     }
