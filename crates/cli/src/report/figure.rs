@@ -507,7 +507,7 @@ impl<'a> Source<'a> {
 
     /// The positions of boxes or bars over the cases: those of the sweep when there is one, else one for each variant. Gives the axis,
     /// and for each look its label and cases by position.
-    fn placed(&self, figure: &Figure, cases: &FigureCases) -> (Axis, Vec<(LegendEntry, Vec<(f64, usize)>)>) {
+    fn placed(&self, figure: &Figure, cases: &FigureCases) -> (Axis, Vec<Placed>) {
         let row = |variant: &str, point: Option<(&str, &str)>| {
             let is_it = |row: &SummaryRow| match point {
                 Some((sweep, value)) => row.is_at(sweep, value),
@@ -827,6 +827,9 @@ impl<'a> Source<'a> {
         cases
     }
 }
+
+/// What has one look among boxes, and its cases by position.
+type Placed = (LegendEntry, Vec<(f64, usize)>);
 
 /// A curve of a series figure before its data are looked up.
 struct SeriesCase {
