@@ -27,9 +27,8 @@ pub(crate) struct Settings {
 /// How to work and where results go.
 #[derive(Args, Debug)]
 pub(crate) struct WorkArgs {
-    /// Trials at the same time; does not change results [default: the number of cores]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole_number::<u16>(1, 1_024))]
-    pub(crate) jobs: Option<u16>,
+    #[command(flatten)]
+    pub(crate) jobs: JobsArgs,
     #[command(flatten)]
     pub(crate) report: ReportArgs,
 }
@@ -38,7 +37,7 @@ pub(crate) struct WorkArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ReportArgs {
     /// Folder for the report; must be new or empty [default: results/NAME-001, -002, ...]
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "no_report")]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "no_report")]
     pub(crate) out: Option<PathBuf>,
     /// Replace an earlier report in the --out folder
     #[arg(long, requires = "out")]
@@ -51,16 +50,24 @@ pub(crate) struct ReportArgs {
     pub(crate) no_report: bool,
 }
 
-impl WorkArgs {
+/// How many trials at a time.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct JobsArgs {
+    /// Trials at the same time; does not change results [default: the number of cores]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole_number::<u16>(1, 1_024))]
+    pub(crate) jobs: Option<u16>,
+}
+
+impl JobsArgs {
     /// Number of threads.
-    pub(crate) fn threads(&self) -> NonZeroUsize {
+    pub(crate) fn threads(self) -> NonZeroUsize {
         let asked = self.jobs.and_then(|jobs| NonZeroUsize::new(jobs.into()));
         asked.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
     }
 }
 
 /// What to capture.
-#[derive(Args, Default, Debug)]
+#[derive(Args, Clone, Default, Debug)]
 pub(crate) struct CaptureArgs {
     /// Write the packets that a port sends in trial 0 of the first case as FROM-TO.pcapng, for Wireshark
     #[arg(long, value_name = "FROM->TO", conflicts_with = "no_report")]

@@ -17,10 +17,13 @@ pub(crate) mod explain;
 pub(crate) mod gateway;
 pub(crate) mod list;
 pub(crate) mod man;
+pub(crate) mod merge;
 pub(crate) mod reproduce;
+pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod scenario_file;
 pub(crate) mod schema;
+pub(crate) mod shard;
 pub(crate) mod sweep;
 #[cfg(target_os = "linux")]
 pub(crate) mod switch;

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,6 +13,7 @@ use bandmaster_core::report::RunRecord;
 use bandmaster_core::scenario::{Case, FlowGroup, Pairing, Scenario, Study};
 use bandmaster_core::topology::Topology;
 use bandmaster_sim::RunError;
+use serde::{Deserialize, Serialize};
 
 use crate::progress::Progress;
 
@@ -29,8 +31,18 @@ pub(crate) struct Job<'a> {
     weight: u64,
 }
 
+/// A trial: study, case, trial.
+pub(crate) type TrialKey = (usize, usize, u32);
+
+impl Job<'_> {
+    /// Which trial it is.
+    pub(crate) fn key(&self) -> TrialKey {
+        (self.study, self.case, self.trial)
+    }
+}
+
 /// Why a trial has no record.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum TrialError {
     /// The runtime cannot run the scenario.
     Unrunnable(String),
@@ -66,7 +78,22 @@ pub(crate) struct Outcome<'a> {
     pub(crate) stopped: bool,
 }
 
-impl Outcome<'_> {
+impl<'a> Outcome<'a> {
+    /// Of no job yet.
+    pub(crate) fn new(studies: usize, planned: usize) -> Self {
+        let records = (0..studies).map(|_| Vec::new()).collect();
+        Self { records, failed: Vec::new(), planned, stopped: false }
+    }
+
+    /// Takes what the next job gave, if it has ended.
+    pub(crate) fn push(&mut self, job: Job<'a>, result: Option<Result<RunRecord, TrialError>>) {
+        match result {
+            Some(Ok(record)) => self.records[job.study].push(record),
+            Some(Err(why)) => self.failed.push((job, why)),
+            None => self.stopped = true,
+        }
+    }
+
     /// Number of trials with a record.
     pub(crate) fn finished(&self) -> usize {
         self.records.iter().map(Vec::len).sum()
@@ -90,11 +117,28 @@ pub(crate) fn total_weight(jobs: &[Job<'_>]) -> u64 {
     jobs.iter().map(|job| job.weight).sum()
 }
 
-/// Runs `jobs` by `run_trial` on up to `threads` threads, heavy ones first, until all are done or `stop` is set.
-/// A trial that panics is a failed trial, not the end of the program.
+/// Positions of jobs, heavy ones first.
+fn heavy_first(jobs: &[Job<'_>]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..jobs.len()).collect();
+    order.sort_by_key(|&index| std::cmp::Reverse(jobs[index].weight));
+    order
+}
+
+/// The shard from 0 that each job is in, of `shards` with about the same work.
+pub(crate) fn shards(jobs: &[Job<'_>], shards: u32) -> Vec<u32> {
+    let mut shard = vec![0; jobs.len()];
+    for (index, next) in heavy_first(jobs).into_iter().zip((0..shards).cycle()) {
+        shard[index] = next;
+    }
+    shard
+}
+
+/// Runs `jobs` by `run_trial` on up to `threads` threads, heavy ones first, until all are done or `stop` is set. Those that
+/// are in `done` are not run again. A trial that panics is a failed trial, not the end of the program.
 pub(crate) fn run_all<'a, F>(
     jobs: &[Job<'a>],
     studies: usize,
+    mut done: BTreeMap<TrialKey, Result<RunRecord, TrialError>>,
     threads: NonZeroUsize,
     stop: &AtomicBool,
     progress: &Progress,
@@ -104,11 +148,17 @@ where
     F: Fn(&Job<'_>) -> TrialResult + Sync,
 {
     catch_trial_panics();
-    let mut heavy_first: Vec<usize> = (0..jobs.len()).collect();
-    heavy_first.sort_by_key(|&index| std::cmp::Reverse(jobs[index].weight));
-    let next = AtomicUsize::new(0);
     let results: Vec<Mutex<Option<Result<RunRecord, TrialError>>>> =
-        jobs.iter().map(|_| Mutex::default()).collect();
+        jobs.iter().map(|job| Mutex::new(done.remove(&job.key()))).collect();
+    let mut heavy_first = heavy_first(jobs);
+    heavy_first.retain(|&index| {
+        let is_open = results[index].lock().unwrap_or_else(PoisonError::into_inner).is_none();
+        if !is_open {
+            progress.advance(jobs[index].weight);
+        }
+        is_open
+    });
+    let next = AtomicUsize::new(0);
 
     let work = || {
         while !stop.load(Ordering::Relaxed) {
@@ -120,23 +170,14 @@ where
         }
     };
     thread::scope(|scope| {
-        for _ in 0..threads.get().min(jobs.len()) {
+        for _ in 0..threads.get().min(heavy_first.len()) {
             scope.spawn(work);
         }
     });
 
-    let mut outcome = Outcome {
-        records: (0..studies).map(|_| Vec::new()).collect(),
-        failed: Vec::new(),
-        planned: jobs.len(),
-        stopped: false,
-    };
+    let mut outcome = Outcome::new(studies, jobs.len());
     for (job, result) in jobs.iter().zip(results) {
-        match result.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            Some(Ok(record)) => outcome.records[job.study].push(record),
-            Some(Err(why)) => outcome.failed.push((*job, why)),
-            None => outcome.stopped = true,
-        }
+        outcome.push(*job, result.into_inner().unwrap_or_else(PoisonError::into_inner));
     }
     outcome
 }
@@ -198,7 +239,7 @@ fn panic_message(payload: &dyn Any) -> &str {
 }
 
 /// What the trial gives; a panic is an error like others.
-fn unpanicked(trial: impl FnOnce() -> TrialResult) -> TrialResult {
+pub(crate) fn unpanicked(trial: impl FnOnce() -> TrialResult) -> TrialResult {
     TRIAL_PANIC.set(Some(String::new()));
     // A trial's whole state is made inside it, so nothing half-changed can be seen after a panic.
     let result = catch_unwind(AssertUnwindSafe(trial));
@@ -260,7 +301,8 @@ mod tests {
     where
         F: Fn(&Job<'_>) -> TrialResult + Sync,
     {
-        run_all(jobs, 2, threads(n), stop, &Progress::new(jobs.len(), total_weight(jobs), false), run_trial)
+        let progress = Progress::new(jobs.len(), total_weight(jobs), false);
+        run_all(jobs, 2, BTreeMap::new(), threads(n), stop, &progress, run_trial)
     }
 
     #[test]

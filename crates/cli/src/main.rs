@@ -7,6 +7,7 @@ mod exit;
 mod interrupt;
 mod jobs;
 mod progress;
+mod records;
 mod report;
 
 use std::process::ExitCode;
@@ -16,7 +17,8 @@ use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 #[cfg(target_os = "linux")]
 use crate::commands::{agent, controller, emulate, gateway, switch};
 use crate::commands::{
-    calibrate, check, compare, completions, doctor, explain, list, man, reproduce, run, schema, sweep,
+    calibrate, check, compare, completions, doctor, explain, list, man, merge, reproduce, resume, run,
+    schema, shard, sweep,
 };
 use crate::console::{Console, complain};
 
@@ -50,6 +52,9 @@ enum Command {
     Run(run::RunArgs),
     Reproduce(reproduce::ReproduceArgs),
     Sweep(sweep::SweepArgs),
+    Resume(resume::ResumeArgs),
+    Shard(shard::ShardArgs),
+    Merge(merge::MergeArgs),
     #[cfg(target_os = "linux")]
     Emulate(emulate::EmulateArgs),
     #[cfg(target_os = "linux")]
@@ -103,6 +108,9 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args, console),
         Command::Reproduce(args) => reproduce::reproduce(&args, console),
         Command::Sweep(args) => sweep::sweep(&args, console),
+        Command::Resume(args) => resume::resume(&args, console),
+        Command::Shard(args) => shard::shard(&args, console),
+        Command::Merge(args) => merge::merge(&args, console),
         #[cfg(target_os = "linux")]
         Command::Emulate(args) => emulate::emulate(&args, console),
         #[cfg(target_os = "linux")]

@@ -27,7 +27,7 @@ use bandmaster_core::scenario::{Case, Study, Sweep, Variant};
 use bandmaster_table::{Cell, Column, Kind};
 use serde::Serialize;
 
-use self::flows::FlowSpill;
+use self::flows::FlowBlocks;
 use self::folder::OutputFolder;
 use self::manifest::Manifest;
 
@@ -124,8 +124,12 @@ pub(crate) struct ReportClaim {
 pub(crate) enum ReportError {
     /// The output folder has content.
     Occupied(PathBuf),
+    /// The output folder holds a run that was not completed.
+    Resumable(PathBuf),
     /// The output path is a file.
     NotAFolder(PathBuf),
+    /// Another program is writing this record file.
+    InUse(PathBuf),
     /// The system refused.
     Io {
         /// What was attempted, as in "cannot ...".
@@ -140,7 +144,7 @@ pub(crate) enum ReportError {
 impl ReportError {
     /// True when the command line asks for the impossible and nothing was touched.
     pub(crate) fn is_usage(&self) -> bool {
-        matches!(self, Self::Occupied(_) | Self::NotAFolder(_))
+        !matches!(self, Self::Io { .. })
     }
 }
 
@@ -152,6 +156,17 @@ impl core::fmt::Display for ReportError {
                 "output folder `{}` is not empty: give another one, or --force to replace the report in it",
                 path.display()
             ),
+            Self::Resumable(path) => {
+                let path = path.display();
+                write!(
+                    f,
+                    "output folder `{path}` holds a run that was not completed: `bandmaster resume {path}` goes on with it; \
+                     --force begins anew"
+                )
+            }
+            Self::InUse(path) => {
+                write!(f, "`{}`: another bandmaster is writing it; wait for it, or end it", path.display())
+            }
             Self::NotAFolder(path) => {
                 write!(f, "output folder `{}` is a file: give the path of a folder", path.display())
             }
@@ -244,12 +259,11 @@ pub(crate) fn write_all(
     folder: &OutputFolder,
     summary: &ReportSummary,
     results: &[StudyResults<'_>],
-    flows: Option<&FlowSpill>,
+    flows: Option<Result<FlowBlocks, ReportError>>,
     manifest: &Manifest,
 ) -> Result<(), ReportError> {
-    if let Some(flows) = flows {
-        flows.check()?;
-    }
+    let flows = flows.transpose()?;
+    let flows = flows.as_ref();
     let unreadable =
         |error| ReportError::Io { doing: "read", path: folder.path().join("flows.parquet"), error };
     let figures = figure::draw_all(results, flows).map_err(unreadable)?;

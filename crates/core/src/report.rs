@@ -7,12 +7,13 @@ pub mod metric;
 pub mod quantile;
 pub mod summary;
 
-use serde::Serialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::time::Span;
 
 /// One trial of one case.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RunRecord {
     /// Position of the case in the study.
     pub case: usize,
@@ -38,22 +39,33 @@ impl RunRecord {
     }
 }
 
+/// The name of a metric of the registry. Not written as a reference, which serde would borrow from its input.
+type MetricName = &'static str;
+
+fn known_metric<'de, D: Deserializer<'de>>(from: D) -> Result<MetricName, D::Error> {
+    let name = String::deserialize(from)?;
+    let metric = metric::find(&name).ok_or_else(|| D::Error::custom(format!("no metric `{name}`")))?;
+    Ok(metric.name)
+}
+
 /// One metric of one entity over time.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Series {
     /// `all`, a group, a flow (`uploads.3`), a port (`r1->server`) or the node of a role (`gw1`).
     pub entity: String,
     /// Its name: of one at [`metric::SERIES`].
-    pub metric: &'static str,
+    #[serde(deserialize_with = "known_metric")]
+    pub metric: MetricName,
     /// Values; not-a-number where the metric is undefined (no flow existed).
     pub values: Vec<f32>,
 }
 
 /// How the values of a metric are spread.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Distribution {
     /// Its name: one of [`metric::DISTRIBUTED`].
-    pub metric: &'static str,
+    #[serde(deserialize_with = "known_metric")]
+    pub metric: MetricName,
     /// Quantiles at equal steps from 0 to 1, [`Distribution::POINTS`] of them.
     pub quantiles: Vec<f64>,
 }
@@ -96,7 +108,7 @@ impl Distribution {
 }
 
 /// Work that a run did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Work {
     /// Events taken from the queue.
     pub events: u64,

@@ -12,10 +12,10 @@ use bandmaster_linux::lab::{self, RunOptions, TrafficSource};
 use bandmaster_linux::{Error, iperf3, netns};
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::execute::{Experiment, Runtime, execute_by};
+use super::execute::{Experiment, Runtime, execute};
 use super::run::settings_as_written;
-use super::scenario_file::{ScenarioFile, options};
-use crate::args::{CaptureArgs, ReportArgs, Settings, WorkArgs, whole_number};
+use super::scenario_file::{Checked, ScenarioFile, options};
+use crate::args::{CaptureArgs, JobsArgs, ReportArgs, Settings, WorkArgs, whole_number};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
@@ -92,8 +92,8 @@ impl From<Who> for TrafficSource {
 /// Runs one scenario file on real Linux.
 pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Failure> {
     let Some(path) = &args.scenario else { return clean(console) };
-    let file = ScenarioFile::read(path)?;
-    let mut study = file.study(&options(&args.settings, &[]))?;
+    let Checked { file, options, mut study } =
+        ScenarioFile::read(path)?.checked(options(&args.settings, &[]))?;
     select(&mut study, args)?;
     if args.settings.quick {
         shorten(&mut study, console);
@@ -124,7 +124,7 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
         console.say(format!("otherwise than the file says: {remark}"));
     }
 
-    let work = WorkArgs { jobs: Some(args.jobs), report: args.report.clone() };
+    let work = WorkArgs { jobs: JobsArgs { jobs: Some(args.jobs) }, report: args.report.clone() };
     let told = Mutex::new(remarks);
     let run = |job: &Job<'_>, stop: &AtomicBool, _: Option<&dyn Fn(FlowRecord)>| {
         let options = RunOptions { stop: Some(stop), traffic: args.traffic.into(), even_if_slow: false };
@@ -146,20 +146,16 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
     let chosen = args.variants.iter().flat_map(|name| ["--variant".to_owned(), name.clone()]);
     let base = args.base.then(|| "--base".to_owned());
     let traffic = (args.traffic == Who::Iperf3).then(|| ["--traffic", "iperf3"].map(str::to_owned));
-    execute_by(
+    let settings = settings_as_written(&args.settings, &[], &CaptureArgs::default());
+    let settings = settings.into_iter().chain(chosen).chain(base).chain(traffic.into_iter().flatten());
+    execute(
         &Runtime { world: "emulate", run: &run },
-        &Experiment {
-            name: study.name.clone(),
-            title: study.title.clone(),
-            command: vec!["emulate".to_owned(), file.path.clone()],
-            settings: [
-                settings_as_written(&args.settings, &[], &CaptureArgs::default()),
-                chosen.chain(base).chain(traffic.into_iter().flatten()).collect(),
-            ]
-            .concat(),
-            studies: vec![(file, study)],
-            capture: &CaptureArgs::default(),
-        },
+        &Experiment::of_file(
+            "emulate",
+            Checked { file, options, study },
+            settings.collect(),
+            CaptureArgs::default(),
+        ),
         &work,
         console,
     )

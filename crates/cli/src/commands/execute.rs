@@ -1,8 +1,8 @@
-//! From checked scenarios to a report: what `run`, `sweep` and `reproduce` share.
+//! From checked scenarios to a report: what `run`, `sweep`, `reproduce`, `resume`, `shard` and `merge` share.
 
-use std::collections::BTreeSet;
-use std::fs;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
@@ -10,18 +10,19 @@ use std::sync::{Mutex, PoisonError};
 use bandmaster_core::capacity::Capacity;
 use bandmaster_core::report::flow::FlowRecord;
 use bandmaster_core::report::{Provenance, RunRecord};
-use bandmaster_core::scenario::{Case, Study};
+use bandmaster_core::scenario::{Case, ExtraSweep, Options, Override, Study};
 use bandmaster_sim::{RunError, RunOptions};
 use sha2::{Digest, Sha256};
 
-use super::scenario_file::ScenarioFile;
+use super::scenario_file::{Checked, ScenarioFile, all_or_every_error};
 use crate::args::{CaptureArgs, ReportArgs, WorkArgs};
 use crate::console::{Console, complain};
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
-use crate::jobs::{self, Job, Outcome, TrialError, TrialResult, simulated};
+use crate::jobs::{self, Job, Outcome, TrialError, TrialKey, TrialResult, simulated};
 use crate::progress::Progress;
-use crate::report::flows::FlowSpill;
+use crate::records::{self, Found, Header, Part, Records, StoredStudy};
+use crate::report::flows::{self, FlowBlocks};
 use crate::report::folder::OutputFolder;
 use crate::report::manifest::Manifest;
 use crate::report::pcapng::PcapWriter;
@@ -31,24 +32,121 @@ use crate::report::{self, COMMIT, ReportError, ReportSummary, StudyResults, VERS
 const PRINTED_FAILURES: usize = 10;
 
 /// What to run and what to call it.
-pub(crate) struct Experiment<'a> {
+pub(crate) struct Experiment {
     /// Short name, of the output folder too.
     pub(crate) name: String,
     /// Title of the report.
     pub(crate) title: String,
-    /// Each file and what it describes, checked.
-    pub(crate) studies: Vec<(ScenarioFile, Study)>,
+    /// The files and what they describe.
+    pub(crate) studies: Vec<Checked>,
     /// First words of the command line: the command and what it works on.
     pub(crate) command: Vec<String>,
     /// Words of the command line that change what the files say.
     pub(crate) settings: Vec<String>,
     /// Packets to write down.
-    pub(crate) capture: &'a CaptureArgs,
+    pub(crate) capture: CaptureArgs,
+}
+
+impl Experiment {
+    /// Of one file, as `command` runs it.
+    pub(crate) fn of_file(
+        command: &str,
+        checked: Checked,
+        settings: Vec<String>,
+        capture: CaptureArgs,
+    ) -> Self {
+        Self {
+            name: checked.study.name.clone(),
+            title: checked.study.title.clone(),
+            command: vec![command.to_owned(), checked.file.path.clone()],
+            settings,
+            studies: vec![checked],
+            capture,
+        }
+    }
+
+    /// What each file describes.
+    pub(crate) fn studies(&self) -> Vec<&Study> {
+        self.studies.iter().map(|checked| &checked.study).collect()
+    }
+
+    /// The header of a record file of it.
+    pub(crate) fn header(&self, part: Option<Part>) -> Header {
+        let stored = |checked: &Checked| {
+            let Checked { file, options, study } = checked;
+            let provenance = provenance("", file, study, &self.settings);
+            let set = |set: &Override| (set.key.clone(), set.value.clone());
+            let sweep = |sweep: &ExtraSweep| (sweep.key.clone(), sweep.values.clone());
+            StoredStudy {
+                path: file.path.clone(),
+                text: file.text.clone(),
+                named: file.named.borrow().clone(),
+                overrides: options.overrides.iter().map(set).collect(),
+                sweeps: options.extra_sweeps.iter().map(sweep).collect(),
+                trials: options.trials,
+                seed: options.seed,
+                quick: options.quick,
+                digest: provenance.digest,
+                seed_used: provenance.seed,
+            }
+        };
+        Header {
+            capture: [self.capture.pcap.clone(), self.capture.pcap_case.clone()],
+            studies: self.studies.iter().map(stored).collect(),
+            part,
+            ..Header::new(&self.name, &self.title, &self.command, &self.settings)
+        }
+    }
+
+    /// The experiment of a record file, read from what its header keeps.
+    ///
+    /// # Errors
+    /// When that is no scenario, or another one than was run.
+    pub(crate) fn of_records(found: &Found) -> Result<Self, Failure> {
+        let header = &found.header;
+        let read = |stored: &StoredStudy| {
+            let file = ScenarioFile::new(stored.path.clone(), stored.text.clone(), None);
+            file.named.replace(stored.named.clone());
+            let set = |(key, value): &(String, String)| Override { key: key.clone(), value: value.clone() };
+            let sweep = |(key, values): &(String, Vec<String>)| ExtraSweep {
+                key: key.clone(),
+                values: values.clone(),
+            };
+            file.checked(Options {
+                overrides: stored.overrides.iter().map(set).collect(),
+                extra_sweeps: stored.sweeps.iter().map(sweep).collect(),
+                trials: stored.trials,
+                seed: stored.seed,
+                quick: stored.quick,
+                ..Options::default()
+            })
+        };
+        let [pcap, pcap_case] = header.capture.clone();
+        let experiment = Self {
+            name: header.name.clone(),
+            title: header.title.clone(),
+            studies: all_or_every_error(header.studies.iter().map(read))?,
+            command: header.command.clone(),
+            settings: header.settings.clone(),
+            capture: CaptureArgs { pcap, pcap_case },
+        };
+        let place = found.path.display();
+        if experiment.header(header.part) != *header {
+            return Err(Failure::usage(format!("{place}: the scenario in it is not the one that was run")));
+        }
+        let plan: BTreeSet<TrialKey> = jobs::plan(experiment.studies()).iter().map(Job::key).collect();
+        if let Some((study, case, trial)) = found.trials.keys().find(|key| !plan.contains(key)) {
+            return Err(Failure::usage(format!(
+                "{place}: has trial {trial} of case {case} of study {study}, which its scenario has not"
+            )));
+        }
+        Ok(experiment)
+    }
 }
 
 /// What runs trials.
 pub(crate) struct Runtime<'a> {
-    /// Where results come from: `simulate`, `emulate`.
+    /// Where results come from: [`SIMULATE`], `emulate`.
     pub(crate) world: &'static str,
     /// Runs one until the flag is set.
     pub(crate) run: &'a RunTrial<'a>,
@@ -58,74 +156,154 @@ pub(crate) struct Runtime<'a> {
 pub(crate) type RunTrial<'a> =
     dyn Fn(&Job<'_>, &AtomicBool, Option<&dyn Fn(FlowRecord)>) -> TrialResult + Sync + 'a;
 
-/// Simulates every trial, prints the results and writes the report.
-pub(crate) fn execute(
-    experiment: &Experiment<'_>,
-    work: &WorkArgs,
-    console: Console,
-) -> Result<Exit, Failure> {
-    let run = |job: &Job<'_>, stop: &AtomicBool, flows: Option<&dyn Fn(FlowRecord)>| {
-        let mut options = RunOptions { stop: Some(stop), flows, ..RunOptions::default() };
-        simulated(bandmaster_sim::run(job.scenario, job.case, job.trial, &mut options))
-    };
-    execute_by(&Runtime { world: "simulate", run: &run }, experiment, work, console)
+/// The world of simulations, whose trials are recorded: they can be run in parts.
+pub(crate) const SIMULATE: &str = "simulate";
+
+/// Simulates trials.
+pub(crate) const SIMULATION: Runtime<'static> = Runtime { world: SIMULATE, run: &simulate };
+
+fn simulate(job: &Job<'_>, stop: &AtomicBool, flows: Option<&dyn Fn(FlowRecord)>) -> TrialResult {
+    let mut options = RunOptions { stop: Some(stop), flows, ..RunOptions::default() };
+    simulated(bandmaster_sim::run(job.scenario, job.case, job.trial, &mut options))
 }
 
 /// Runs every trial, prints the results and writes the report. Packets are captured in simulations only.
-pub(crate) fn execute_by(
+pub(crate) fn execute(
     runtime: &Runtime<'_>,
-    experiment: &Experiment<'_>,
+    experiment: &Experiment,
     work: &WorkArgs,
     console: Console,
 ) -> Result<Exit, Failure> {
-    let studies: Vec<&Study> = experiment.studies.iter().map(|(_, study)| study).collect();
-    let capture = Capture::new(experiment.capture, &studies)?;
+    Capture::new(&experiment.capture, &experiment.studies())?;
     let &ReportArgs { force, json, no_report, .. } = &work.report;
     let out = work.report.out.as_deref();
     OutputFolder::check(out, force)?;
-    let stop = interrupt::watch()?;
+    interrupt::watch()?;
     let existed = out.is_some_and(Path::exists);
     let folder = match no_report {
         true => None,
         false => Some(OutputFolder::create(out, &experiment.name, force)?),
     };
-
-    let spill = match &folder {
-        Some(folder) if runtime.world == "simulate" => FlowSpill::create(folder, studies.iter().copied())?,
+    let records = match &folder {
+        Some(folder) if runtime.world == SIMULATE => {
+            Some(Records::create(&folder.path().join(records::FILE), &experiment.header(None))?)
+        }
         _ => None,
     };
+    let output = Output { folder, existed, json };
+    run_and_publish(runtime, experiment, (records, BTreeMap::new()), output, work.jobs.threads(), console)
+}
 
+/// Goes on with the run whose records are `found` in the folder `path`.
+pub(crate) fn go_on(
+    path: &Path,
+    found: Found,
+    threads: NonZeroUsize,
+    json: bool,
+    console: Console,
+) -> Result<Exit, Failure> {
+    let experiment = Experiment::of_records(&found)?;
+    let capture = Capture::new(&experiment.capture, &experiment.studies())?;
+    interrupt::watch()?;
+    let folder = OutputFolder::resume(path)?;
+    let (records, mut trials) = Records::go_on(found)?;
+    // Failed ones have another chance. The packets of a trial are written before its record.
+    trials.retain(|_, trial| trial.result.is_ok());
+    if let Some(capture) = capture
+        && !folder.path().join(capture.file()).exists()
+    {
+        trials.remove(&capture.key());
+    }
+    let planned = jobs::plan(experiment.studies()).len();
+    console.say(format!("resuming: {} of {planned} trials are there", trials.len()));
+    let done = trials.into_iter().map(|(key, trial)| (key, trial.result)).collect();
+    let output = Output { folder: Some(folder), existed: true, json };
+    run_and_publish(&SIMULATION, &experiment, (Some(records), done), output, threads, console)
+}
+
+/// What ended trials gave.
+pub(crate) type Done = BTreeMap<TrialKey, Result<RunRecord, TrialError>>;
+
+fn run_and_publish(
+    runtime: &Runtime<'_>,
+    experiment: &Experiment,
+    (records, done): (Option<Records>, Done),
+    output: Output,
+    threads: NonZeroUsize,
+    console: Console,
+) -> Result<Exit, Failure> {
+    let studies = experiment.studies();
     let plan = jobs::plan(studies.iter().copied());
-    let progress = Progress::new(plan.len(), jobs::total_weight(&plan), console.animates() && !json);
+    let visible = console.animates() && !output.json;
     let captured = Mutex::new(Ok(()));
-    let run = |job: &Job<'_>| {
-        let rows = spill.as_ref().map(|spill| spill.trial((job.study, job.case, job.trial)));
-        let take = rows.as_ref().map(|rows| |row| rows.push(&row));
-        let flows = take.as_ref().map(|take| take as &dyn Fn(FlowRecord));
-        let result = match (&capture, &folder) {
-            (Some(capture), Some(folder)) if capture.wants(job) => {
-                let (result, written) = capture.run(job, folder, stop, flows);
-                *captured.lock().unwrap_or_else(PoisonError::into_inner) = written;
-                simulated(result)
-            }
-            _ => (runtime.run)(job, stop, flows),
-        };
-        if let Some(rows) = &rows {
-            rows.flush();
+    let capture = Capture::new(&experiment.capture, &studies)?.zip(output.folder.as_ref());
+    let run = |job: &Job<'_>, stop: &AtomicBool, flows: Option<&dyn Fn(FlowRecord)>| match &capture {
+        Some((capture, folder)) if capture.key() == job.key() => {
+            let (result, written) = capture.run(job, folder, stop, flows);
+            *captured.lock().unwrap_or_else(PoisonError::into_inner) = written;
+            simulated(result)
         }
+        _ => (runtime.run)(job, stop, flows),
+    };
+    let outcome = run_trials(&plan, studies.len(), &run, (records.as_ref(), done), threads, visible)?;
+    let rows = match records {
+        Some(records) if flows::are_wanted(studies.iter().copied()) => Some(records.into_rows()),
+        _ => None,
+    };
+    let captured = captured.into_inner().unwrap_or_else(PoisonError::into_inner);
+    publish(runtime.world, experiment, outcome, rows, captured, output, console)
+}
+
+/// Runs those trials of a plan that are not done, and records them.
+pub(crate) fn run_trials<'a>(
+    plan: &[Job<'a>],
+    studies: usize,
+    run: &RunTrial<'_>,
+    (records, done): (Option<&Records>, Done),
+    threads: NonZeroUsize,
+    visible: bool,
+) -> Result<Outcome<'a>, Failure> {
+    let stop = interrupt::watch()?;
+    let progress = Progress::new(plan.len(), jobs::total_weight(plan), visible);
+    let run = |job: &Job<'_>| {
+        let Some(records) = records else { return run(job, stop, None) };
+        let trial = records.trial(job.key());
+        let result = jobs::unpanicked(|| run(job, stop, Some(&|row| trial.push(&row))));
+        trial.finish(&result);
         result
     };
-    let outcome = jobs::run_all(&plan, studies.len(), work.threads(), stop, &progress, run);
+    let outcome = jobs::run_all(plan, studies, done, threads, stop, &progress, run);
     interrupt::heard();
     progress.clear();
+    Ok(outcome)
+}
 
+/// Where results go.
+pub(crate) struct Output {
+    /// Where the report is written, if anywhere.
+    pub(crate) folder: Option<OutputFolder>,
+    /// Whether the folder was there before.
+    pub(crate) existed: bool,
+    /// Print JSON.
+    pub(crate) json: bool,
+}
+
+/// Prints the results and writes the report.
+pub(crate) fn publish(
+    world: &'static str,
+    experiment: &Experiment,
+    outcome: Outcome<'_>,
+    rows: Option<Result<FlowBlocks, ReportError>>,
+    captured: Result<(), ReportError>,
+    output: Output,
+    console: Console,
+) -> Result<Exit, Failure> {
+    let Output { folder, existed, json } = output;
     let (finished, planned, stopped) = (outcome.finished(), outcome.planned, outcome.stopped);
     let mut exit = exit_of(&outcome);
-    complain_of(&outcome.failed, &studies);
+    complain_of(&outcome.failed, &experiment.studies());
     if finished == 0 {
-        if let Some(folder) = folder {
-            discard(&folder, existed)?;
-        }
+        folder.map_or(Ok(()), |folder| folder.discard(existed))?;
         let why = if stopped { "interrupted" } else { "failed" };
         return Err(Failure::new(exit, format!("{why}: 0 of {planned} trials finished; no report")));
     }
@@ -134,21 +312,27 @@ pub(crate) fn execute_by(
         .studies
         .iter()
         .zip(outcome.records)
-        .map(|((file, study), records)| StudyResults {
+        .map(|(Checked { file, study, .. }, records)| StudyResults {
             study,
             records,
-            provenance: provenance(runtime.world, file, study, &experiment.settings),
+            provenance: provenance(world, file, study, &experiment.settings),
         })
         .collect();
     let summary = ReportSummary::new(&experiment.title, &results);
     let command = [&experiment.command[..], &experiment.settings[..]].concat();
-    let written = folder.as_ref().map_or(Ok(()), |folder| {
-        report::write_all(folder, &summary, &results, spill.as_ref(), &Manifest { command })
-    });
+    let written = folder
+        .as_ref()
+        .map_or(Ok(()), |folder| report::write_all(folder, &summary, &results, rows, &Manifest { command }));
     let text = if json { summary.to_json() } else { table::render(&summary, console.colour()) };
     console.print(&text)?;
-    written?;
-    captured.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+    let kept = folder.as_ref().map(OutputFolder::path).filter(|path| records::are_in(path));
+    written.and(captured).map_err(|error| match kept {
+        Some(path) => Failure::run(format!(
+            "{error}; finished trials are kept: `bandmaster resume {}` goes on with them",
+            path.display()
+        )),
+        None => error.into(),
+    })?;
 
     if stopped {
         complain(format!(
@@ -164,12 +348,15 @@ pub(crate) fn execute_by(
         exit = Exit::ClaimFailed;
     }
     if let Some(folder) = folder {
-        let page = folder.path().join("report.html");
+        let path = folder.path().to_owned();
         let mark = if summary.complete { "" } else { " (marked INCOMPLETE)" };
         if summary.complete {
             folder.finish()?;
         }
-        console.say(format!("report: {}{mark}", page.display()));
+        console.say(format!("report: {}{mark}", path.join("report.html").display()));
+        if !summary.complete && records::are_in(&path) {
+            console.say(format!("to go on: bandmaster resume {}", path.display()));
+        }
     }
     if exit == Exit::ClaimFailed && json {
         console.say(format!("claims: {} of {} do not hold", summary.failures(), summary.claims.len()));
@@ -184,7 +371,7 @@ impl From<ReportError> for Failure {
 }
 
 /// The exit as far as the trials decide it.
-fn exit_of(outcome: &Outcome<'_>) -> Exit {
+pub(crate) fn exit_of(outcome: &Outcome<'_>) -> Exit {
     let unrunnable = |(_, why): &(_, _)| matches!(why, TrialError::Unrunnable(_));
     if outcome.stopped {
         Exit::Interrupted
@@ -199,7 +386,8 @@ fn exit_of(outcome: &Outcome<'_>) -> Exit {
     }
 }
 
-fn complain_of(failed: &[(Job<'_>, TrialError)], studies: &[&Study]) {
+/// Prints why trials failed.
+pub(crate) fn complain_of(failed: &[(Job<'_>, TrialError)], studies: &[&Study]) {
     for (job, why) in failed.iter().take(PRINTED_FAILURES) {
         let study = studies[job.study];
         let place = format!("{}, {}, trial {}", study.name, case_name(&study.cases[job.case]), job.trial);
@@ -214,23 +402,10 @@ fn complain_of(failed: &[(Job<'_>, TrialError)], studies: &[&Study]) {
     }
 }
 
-fn case_name(case: &Case) -> String {
+/// The variant of a case and its points.
+pub(crate) fn case_name(case: &Case) -> String {
     let points = case.points.iter().map(|(sweep, value)| format!(", {sweep} = {value}"));
     case.variant.clone() + &points.collect::<String>()
-}
-
-/// Removes a folder without results, when nothing else is in it.
-fn discard(folder: &OutputFolder, existed: bool) -> Result<(), Failure> {
-    let path = folder.path();
-    let failed = |error| ReportError::Io { doing: "remove", path: path.to_owned(), error };
-    let only_mark = fs::read_dir(path).map_err(failed)?.count() == 1;
-    if only_mark {
-        fs::remove_file(path.join("INCOMPLETE")).map_err(failed)?;
-        if !existed {
-            fs::remove_dir(path).map_err(failed)?;
-        }
-    }
-    Ok(())
 }
 
 fn provenance(world: &'static str, file: &ScenarioFile, study: &Study, settings: &[String]) -> Provenance {
@@ -294,8 +469,14 @@ impl<'a> Capture<'a> {
         Ok(Some(Self { port, case }))
     }
 
-    fn wants(&self, job: &Job<'_>) -> bool {
-        (job.study, job.case, job.trial) == (0, self.case, 0)
+    /// The trial that is captured.
+    fn key(&self) -> TrialKey {
+        (0, self.case, 0)
+    }
+
+    /// Name of the file.
+    fn file(&self) -> String {
+        format!("{}.pcapng", self.port.replace("->", "-"))
     }
 
     /// Runs the trial and writes its packets; without a record there is no file either.
@@ -307,8 +488,7 @@ impl<'a> Capture<'a> {
         flows: Option<&dyn Fn(FlowRecord)>,
     ) -> (Result<RunRecord, RunError>, Result<(), ReportError>) {
         let mut result = Err(RunError::Stopped);
-        let name = format!("{}.pcapng", self.port.replace("->", "-"));
-        let written = folder.write(&name, |out| {
+        let written = folder.write(&self.file(), |out| {
             let mut writer = PcapWriter::new(out, self.port)?;
             let mut failed = Ok(());
             let mut on_packet = |packet: &_| {

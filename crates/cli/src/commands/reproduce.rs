@@ -4,7 +4,7 @@ use bandmaster_core::scenario::{Options, Override};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use super::execute::{Experiment, execute};
+use super::execute::{Experiment, SIMULATION, execute};
 use super::scenario_file::{ScenarioFile, all_or_every_error};
 use crate::args::{CaptureArgs, ReportArgs, WorkArgs, whole_number};
 use crate::console::Console;
@@ -215,10 +215,11 @@ fn reproduce_one(
 ) -> Result<Exit, Failure> {
     let &ReproduceArgs { quick, full, seed, .. } = args;
     let read = |&(path, text): &(&str, &str)| {
-        let file = ScenarioFile { path: path.to_owned(), text: text.to_owned(), folder: None };
-        file.study(&reproduction.options(path, quick, full, seed)).map(|study| (file, study))
+        let file = ScenarioFile::new(path.to_owned(), text.to_owned(), None);
+        file.checked(reproduction.options(path, quick, full, seed))
     };
     execute(
+        &SIMULATION,
         &Experiment {
             name: reproduction.name.to_owned(),
             title: reproduction.about.to_owned(),
@@ -230,7 +231,7 @@ fn reproduce_one(
                 .map(|(_, word)| word.to_owned())
                 .chain(seed.iter().flat_map(|seed| ["--seed".to_owned(), seed.to_string()]))
                 .collect(),
-            capture: &CaptureArgs::default(),
+            capture: CaptureArgs::default(),
         },
         work,
         console,
@@ -245,7 +246,7 @@ mod tests {
     fn every_reproduction_is_valid_in_full_and_quick() {
         for reproduction in REPRODUCTIONS {
             for (path, text) in reproduction.files {
-                let file = ScenarioFile { path: (*path).to_owned(), text: (*text).to_owned(), folder: None };
+                let file = ScenarioFile::new((*path).to_owned(), (*text).to_owned(), None);
                 let full = file.study(&Options::default()).map_err(|e| e.message).expect(path);
                 let quick = file
                     .study(&reproduction.options(path, true, false, None))

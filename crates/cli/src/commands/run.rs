@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bandmaster_core::scenario::ExtraSweep;
 use clap::{Args, ValueHint};
 
-use super::execute::{Experiment, execute};
+use super::execute::{Experiment, SIMULATION, execute};
 use super::scenario_file::{ScenarioFile, options};
 use crate::args::{CaptureArgs, Settings, WorkArgs};
 use crate::console::Console;
@@ -45,7 +45,7 @@ programs: trials.parquet, flows.parquet and series.parquet. The same scenario, s
 give the same bytes, for any --jobs. While the folder holds a file INCOMPLETE, something is missing.
 
 Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 missing capability,
-4 failure, 5 some trials failed, 130 interrupted (finished trials are kept).";
+4 failure, 5 some trials failed, 130 interrupted (finished trials are kept; see resume).";
 
 /// Runs one scenario file.
 pub(crate) fn run(args: &RunArgs, console: Console) -> Result<Exit, Failure> {
@@ -60,19 +60,10 @@ pub(crate) fn run_file(
     console: Console,
 ) -> Result<Exit, Failure> {
     let file = ScenarioFile::read(&args.scenario)?;
-    let study = file.study(&options(&args.settings, sweeps))?;
-    execute(
-        &Experiment {
-            name: study.name.clone(),
-            title: study.title.clone(),
-            command: vec![command.to_owned(), file.path.clone()],
-            settings: settings_as_written(&args.settings, sweeps, &args.capture),
-            studies: vec![(file, study)],
-            capture: &args.capture,
-        },
-        &args.work,
-        console,
-    )
+    let checked = file.checked(options(&args.settings, sweeps))?;
+    let settings = settings_as_written(&args.settings, sweeps, &args.capture);
+    let experiment = Experiment::of_file(command, checked, settings, args.capture.clone());
+    execute(&SIMULATION, &experiment, &args.work, console)
 }
 
 /// The options that change results, as a command line gives them.

@@ -1,5 +1,7 @@
 //! Reading scenario files.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -22,6 +24,19 @@ pub(crate) struct ScenarioFile {
     pub(crate) text: String,
     /// Where the files are that it names; none: it stands in no folder.
     pub(crate) folder: Option<PathBuf>,
+    /// Files that it names, by their names, as far as they have been read.
+    pub(crate) named: RefCell<BTreeMap<String, String>>,
+}
+
+/// A scenario file that was checked, and what it describes.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    /// The file.
+    pub(crate) file: ScenarioFile,
+    /// How it was read.
+    pub(crate) options: Options<'static>,
+    /// What it describes.
+    pub(crate) study: Study,
 }
 
 impl ScenarioFile {
@@ -44,7 +59,18 @@ impl ScenarioFile {
                 "{place}: is empty; a scenario starts with `version = 1` (see `bandmaster schema`)"
             )));
         }
-        Ok(Self { path: place.to_string(), text, folder: path.parent().map(Path::to_owned) })
+        Ok(Self::new(place.to_string(), text, path.parent().map(Path::to_owned)))
+    }
+
+    /// A file with this content.
+    pub(crate) fn new(path: String, text: String, folder: Option<PathBuf>) -> Self {
+        Self { path, text, folder, named: RefCell::default() }
+    }
+
+    /// Checks the file and keeps it with what it describes.
+    pub(crate) fn checked(self, options: Options<'static>) -> Result<Checked, Failure> {
+        let study = self.study(&options)?;
+        Ok(Checked { file: self, options, study })
     }
 
     /// Checks the file and gives what it describes.
@@ -73,6 +99,17 @@ impl ScenarioFile {
 
 impl Files for ScenarioFile {
     fn read(&self, name: &str) -> Result<String, String> {
+        if let Some(text) = self.named.borrow().get(name) {
+            return Ok(text.clone());
+        }
+        let text = self.read_beside(name)?;
+        self.named.borrow_mut().insert(name.to_owned(), text.clone());
+        Ok(text)
+    }
+}
+
+impl ScenarioFile {
+    fn read_beside(&self, name: &str) -> Result<String, String> {
         let Some(folder) = &self.folder else {
             return Err("a scenario that is part of the program has no files beside it".to_owned());
         };

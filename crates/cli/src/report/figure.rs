@@ -14,7 +14,7 @@ use bandmaster_core::scenario::{
 use bandmaster_core::time::Span;
 
 use super::axis::{Axis, Positions};
-use super::flows::FlowSpill;
+use super::flows::FlowBlocks;
 use super::number;
 use super::plot::{BoxPlot, Curve, HeatCell, LegendEntry, Look, Panel, Plot, Point, Shape, Slot};
 use super::{StudyResults, distinct, study_names, unique_ids};
@@ -56,7 +56,7 @@ pub(crate) struct DataTable {
 /// When the rows of flows cannot be read again.
 pub(crate) fn draw_all<'a>(
     results: &[StudyResults<'a>],
-    flows: Option<&FlowSpill>,
+    flows: Option<&FlowBlocks>,
 ) -> io::Result<Vec<DrawnFigure<'a>>> {
     let names = study_names(results);
     let of_study = |(index, results): (usize, &StudyResults<'a>)| {
@@ -102,14 +102,14 @@ struct Source<'a> {
     study: &'a Study,
     /// Position of the study.
     index: usize,
-    flows: Option<&'a FlowSpill>,
+    flows: Option<&'a FlowBlocks>,
     summary: Summary,
     /// Records of each case, by trial.
     trials: Vec<Vec<&'a RunRecord>>,
 }
 
 impl<'a> Source<'a> {
-    fn new(results: &'a StudyResults<'_>, index: usize, flows: Option<&'a FlowSpill>) -> Self {
+    fn new(results: &'a StudyResults<'_>, index: usize, flows: Option<&'a FlowBlocks>) -> Self {
         let mut trials: Vec<Vec<&RunRecord>> = vec![Vec::new(); results.study.cases.len()];
         for record in &results.records {
             if let Some(of_case) = trials.get_mut(record.case) {

@@ -1,81 +1,51 @@
 //! `flows.parquet`: a row for each flow that started.
 //!
-//! Rows of a trial go to a file without a name in the output folder while it runs, so that memory does not grow with flows, and
-//! from there to `flows.parquet` in the order of studies, cases and trials.
+//! Rows of a trial go to the record file of the run while it runs, so that memory does not grow with flows, and from there to
+//! `flows.parquet` in the order of studies, cases and trials.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
 use bandmaster_core::report::flow::FlowRecord;
 use bandmaster_core::scenario::{FlowRows, Study};
-use bandmaster_table::flows::{COLUMNS, FlowNames, decode, encode};
+use bandmaster_table::flows::{COLUMNS, FlowNames, decode};
 use bandmaster_table::{Column, Rows};
 
-use super::folder::OutputFolder;
-use super::{ReportError, StudyResults, ordered, pcapng, run_cells, run_columns, study_names};
+use super::{StudyResults, ordered, pcapng, run_cells, run_columns, study_names};
+use crate::jobs::TrialKey;
+use crate::records::Block;
 
-/// Bytes of rows that are written at once.
-const BLOCK: usize = 1 << 16;
-
-/// A trial: study, case, trial.
-pub(crate) type TrialKey = (usize, usize, u32);
-
-/// Keeps the rows of trials that run.
-#[derive(Debug)]
-pub(crate) struct FlowSpill {
-    path: PathBuf,
-    kept: Mutex<Kept>,
+/// Whether a case of the studies asks for rows.
+pub(crate) fn are_wanted<'a>(studies: impl IntoIterator<Item = &'a Study>) -> bool {
+    let mut cases = studies.into_iter().flat_map(|study| &study.cases);
+    cases.any(|case| case.scenario.measure.flow_table != FlowRows::None)
 }
 
+/// Where the rows of trials are.
 #[derive(Debug)]
-struct Kept {
-    file: File,
-    length: u64,
-    /// Begin and length of the blocks of each trial, in order.
-    blocks: BTreeMap<TrialKey, Vec<(u64, usize)>>,
-    /// Why rows are missing.
-    failed: Option<io::Error>,
+pub(crate) struct FlowBlocks {
+    files: Vec<File>,
+    /// Position of the file of each trial, and its blocks there, in order.
+    trials: BTreeMap<TrialKey, (usize, Vec<Block>)>,
 }
 
-impl FlowSpill {
-    /// A file without a name in `folder`, when a case asks for rows.
-    ///
-    /// # Errors
-    /// When the system refuses.
-    pub(crate) fn create<'a>(
-        folder: &OutputFolder,
-        studies: impl IntoIterator<Item = &'a Study>,
-    ) -> Result<Option<Self>, ReportError> {
-        let mut cases = studies.into_iter().flat_map(|study| &study.cases);
-        if cases.all(|case| case.scenario.measure.flow_table == FlowRows::None) {
-            return Ok(None);
+impl FlowBlocks {
+    /// In these record files.
+    pub(crate) fn new(parts: impl IntoIterator<Item = (File, BTreeMap<TrialKey, Vec<Block>>)>) -> Self {
+        let mut own = Self { files: Vec::new(), trials: BTreeMap::new() };
+        for (file, trials) in parts {
+            let position = own.files.len();
+            own.files.push(file);
+            own.trials.extend(trials.into_iter().map(|(key, blocks)| (key, (position, blocks))));
         }
-        let path = folder.path().join(".flows.part");
-        let failed = |error| ReportError::Io { doing: "create", path: path.clone(), error };
-        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
-        let file = file.map_err(failed)?;
-        // It goes with the program, however that ends.
-        fs::remove_file(&path).map_err(failed)?;
-        let kept = Kept { file, length: 0, blocks: BTreeMap::new(), failed: None };
-        Ok(Some(Self { path: folder.path().join("flows.parquet"), kept: Mutex::new(kept) }))
+        own
     }
 
-    /// What takes the rows of a trial.
-    pub(crate) fn trial(&self, key: TrialKey) -> TrialRows<'_> {
-        TrialRows { spill: self, key, block: RefCell::default() }
-    }
-
-    /// What went wrong with the rows, if anything.
-    ///
-    /// # Errors
-    /// When rows could not be kept.
-    pub(crate) fn check(&self) -> Result<(), ReportError> {
-        let failed = self.kept.lock().unwrap_or_else(PoisonError::into_inner).failed.take();
-        failed.map_or(Ok(()), |error| Err(ReportError::Io { doing: "write", path: self.path.clone(), error }))
+    /// The blocks of a trial, in order.
+    fn of(&self, key: TrialKey) -> impl Iterator<Item = io::Result<Vec<u8>>> {
+        let blocks = self.trials.get(&key).into_iter();
+        blocks.flat_map(|(file, blocks)| blocks.iter().map(|block| read(&self.files[*file], *block)))
     }
 
     /// Hands each row of a trial to `take`.
@@ -83,63 +53,21 @@ impl FlowSpill {
     /// # Errors
     /// When the rows cannot be read again.
     pub(crate) fn rows(&self, key: TrialKey, mut take: impl FnMut(&FlowRecord)) -> io::Result<()> {
-        for number in 0.. {
-            let Some(block) = self.block(key, number)? else { break };
-            decode(&block, |row| {
+        for block in self.of(key) {
+            decode(&block?, |row| {
                 take(row);
                 Ok(())
             })?;
         }
         Ok(())
     }
-
-    /// The next block of rows of a trial.
-    fn block(&self, key: TrialKey, number: usize) -> io::Result<Option<Vec<u8>>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(&(begin, length)) = kept.blocks.get(&key).and_then(|blocks| blocks.get(number)) else {
-            return Ok(None);
-        };
-        let mut block = vec![0; length];
-        kept.file.seek(SeekFrom::Start(begin))?;
-        kept.file.read_exact(&mut block)?;
-        Ok(Some(block))
-    }
 }
 
-/// Takes the rows of a trial.
-pub(crate) struct TrialRows<'a> {
-    spill: &'a FlowSpill,
-    key: TrialKey,
-    block: RefCell<Vec<u8>>,
-}
-
-impl TrialRows<'_> {
-    /// Takes a row.
-    pub(crate) fn push(&self, row: &FlowRecord) {
-        let block = encode(row, self.block.take());
-        let is_full = block.len() >= BLOCK;
-        self.block.replace(block);
-        if is_full {
-            self.flush();
-        }
-    }
-
-    /// Hands over what has not been written.
-    pub(crate) fn flush(&self) {
-        let mut block = self.block.borrow_mut();
-        let mut kept = self.spill.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.failed.is_none() && !block.is_empty() {
-            match kept.file.write_all(&block) {
-                Ok(()) => {
-                    let begin = kept.length;
-                    kept.length += block.len() as u64;
-                    kept.blocks.entry(self.key).or_default().push((begin, block.len()));
-                }
-                Err(error) => kept.failed = Some(error),
-            }
-        }
-        block.clear();
-    }
+fn read(mut file: &File, (begin, length): Block) -> io::Result<Vec<u8>> {
+    let mut block = vec![0; length as usize];
+    file.seek(SeekFrom::Start(begin))?;
+    file.read_exact(&mut block)?;
+    Ok(block)
 }
 
 /// Writes the rows of all finished trials.
@@ -149,7 +77,7 @@ impl TrialRows<'_> {
 pub(crate) fn write_flows<W: Write + Send>(
     out: W,
     results: &[StudyResults<'_>],
-    spill: &FlowSpill,
+    blocks: &FlowBlocks,
 ) -> io::Result<()> {
     let columns: Vec<Column> = run_columns().iter().chain(COLUMNS).cloned().collect();
     let mut rows = Rows::new(out, "flows", &columns)?;
@@ -159,9 +87,8 @@ pub(crate) fn write_flows<W: Write + Send>(
         for (record, case) in ordered(study, records) {
             let run = run_cells(&name, study, case, record.trial);
             let mut names = FlowNames::new(&case.scenario, run, pcapng::address)?;
-            for number in 0.. {
-                let Some(block) = spill.block((index, record.case, record.trial), number)? else { break };
-                names.push_block(&mut rows, &block)?;
+            for block in blocks.of((index, record.case, record.trial)) {
+                names.push_block(&mut rows, &block?)?;
             }
         }
     }

@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use super::ReportError;
+use crate::records;
 
 /// Parent of the folders that get their name from the run.
 const RESULTS: &str = "results";
@@ -17,6 +18,9 @@ const MARK_TEXT: &str = "bandmaster has not finished this folder: it is still at
 /// Files that a report consists of; `--force` removes those of an earlier report.
 const REPORT_FILES: [&str; 6] =
     ["report.html", "trials.parquet", "flows.parquet", "series.parquet", "summary.json", "manifest.json"];
+
+/// Names of a folder in which no trial has finished.
+const EMPTY: [&str; 2] = [MARK, records::FILE];
 
 /// A folder that is being written.
 #[derive(Debug)]
@@ -45,7 +49,19 @@ impl OutputFolder {
         folder.write_mark()?;
         if ours {
             folder.remove_report()?;
+            records::remove(&folder.path)?;
         }
+        Ok(folder)
+    }
+
+    /// A folder of a run that was not completed, which goes on.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(crate) fn resume(path: &Path) -> Result<Self, ReportError> {
+        let folder = Self { path: path.to_owned() };
+        folder.write_mark()?;
+        folder.remove_report()?;
         Ok(folder)
     }
 
@@ -89,13 +105,34 @@ impl OutputFolder {
         })
     }
 
-    /// Removes the mark: the folder is as complete as its manifest says.
+    /// Removes the mark, then the records: the folder is as complete as its manifest says.
     ///
     /// # Errors
     /// When the system refuses.
     pub(crate) fn finish(self) -> Result<(), ReportError> {
         let mark = self.path.join(MARK);
-        fs::remove_file(&mark).map_err(|error| failed("remove", &mark, error))
+        fs::remove_file(&mark).map_err(|error| failed("remove", &mark, error))?;
+        records::remove(&self.path)
+    }
+
+    /// Removes a folder without results, when nothing else is in it; one that was there stays.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(crate) fn discard(self, existed: bool) -> Result<(), ReportError> {
+        let entries =
+            fs::read_dir(&self.path).map_err(|error| failed("read the folder", &self.path, error))?;
+        let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+        if names.iter().any(|name| !EMPTY.iter().any(|own| name == own)) {
+            return Ok(());
+        }
+        records::remove(&self.path)?;
+        let mark = self.path.join(MARK);
+        fs::remove_file(&mark).map_err(|error| failed("remove", &mark, error))?;
+        if existed {
+            return Ok(());
+        }
+        fs::remove_dir(&self.path).map_err(|error| failed("remove", &self.path, error))
     }
 
     fn write_mark(&self) -> Result<(), ReportError> {
@@ -121,7 +158,8 @@ impl OutputFolder {
 
 fn check_free(path: &Path, force: bool) -> Result<(), ReportError> {
     match fs::read_dir(path) {
-        Ok(_) if force => Ok(()),
+        Ok(_) if force => records::check_unused(&path.join(records::FILE)),
+        Ok(_) if records::are_in(path) => Err(ReportError::Resumable(path.to_owned())),
         Ok(mut entries) => match entries.next() {
             Some(_) => Err(ReportError::Occupied(path.to_owned())),
             None => Ok(()),

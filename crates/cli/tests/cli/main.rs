@@ -3,6 +3,7 @@
 #[cfg(target_os = "linux")]
 mod agent;
 mod capture;
+mod clusters;
 mod compare;
 mod controller;
 #[cfg(target_os = "linux")]
@@ -15,6 +16,7 @@ mod interrupt;
 mod pages;
 mod policies;
 mod program;
+mod records;
 mod refusals;
 mod results;
 mod teaching;

@@ -7,10 +7,13 @@ use serde_json::Value;
 
 use crate::program::{Scratch, ended};
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 15] = [
     "run",
     "reproduce",
     "sweep",
+    "resume",
+    "shard",
+    "merge",
     "compare",
     "doctor",
     "calibrate",
