@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never} CARGO_INCREMENTAL=0
 exec </dev/null
 
-COMPLETE=(fmt clippy bpf test classes doc wasm pcap msrv deny advisories readme)
+COMPLETE=(fmt clippy bpf test classes doc wasm pcap flent msrv deny advisories readme)
 QUICK=(fmt clippy test)
 LONG=(fuzz claims soak faults agents whatif bench)
 MSRV=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
@@ -121,6 +121,13 @@ check_wasm() { need_target wasm32-unknown-unknown && cargo test --workspace --lo
 check_whatif() { cargo test --release --workspace --locked --test cli five_hundred -- --ignored; }
 
 check_pcap() { install_package tshark tshark && cargo test --workspace --locked --test cli capture -- --ignored; }
+
+check_flent() { # its own reader and plots; python3 with venv
+    local venv=target/flent
+    [ -x $venv/bin/flent ] || { python3 -m venv $venv && $venv/bin/pip -q install flent setuptools; } ||
+        { missing "flent: python3 -m venv, and pip install flent"; return; }
+    BANDMASTER_FLENT=$PWD/$venv/bin/flent cargo test -p bandmaster --locked --test cli export -- --ignored
+}
 
 check_msrv() { need_toolchain "$MSRV" && cargo "+$MSRV" check --workspace --all-targets --locked; }
 

@@ -75,6 +75,9 @@ pub(crate) struct CaptureArgs {
     /// Capture the base case of this variant instead
     #[arg(long, value_name = "VARIANT", requires = "pcap")]
     pub(crate) pcap_case: Option<String>,
+    /// Write at most so many bytes of each packet, from its IP header on; its length stays in the file
+    #[arg(long, value_name = "BYTES", requires = "pcap", value_parser = whole_number::<u32>(1, 65_535))]
+    pub(crate) pcap_snaplen: Option<u32>,
 }
 
 /// A parser of numbers from `least` to `most`, which `T` can hold.

@@ -13,6 +13,7 @@ pub(crate) mod doctor;
 pub(crate) mod emulate;
 pub(crate) mod execute;
 pub(crate) mod explain;
+pub(crate) mod export;
 #[cfg(target_os = "linux")]
 pub(crate) mod gateway;
 pub(crate) mod list;

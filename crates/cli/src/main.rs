@@ -17,8 +17,8 @@ use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 #[cfg(target_os = "linux")]
 use crate::commands::{agent, controller, emulate, gateway, switch};
 use crate::commands::{
-    calibrate, check, compare, completions, doctor, explain, list, man, merge, reproduce, resume, run,
-    schema, shard, sweep,
+    calibrate, check, compare, completions, doctor, explain, export, list, man, merge, reproduce, resume,
+    run, schema, shard, sweep,
 };
 use crate::console::{Console, complain};
 
@@ -66,6 +66,7 @@ enum Command {
     #[cfg(target_os = "linux")]
     Switch(switch::SwitchArgs),
     Compare(compare::CompareArgs),
+    Export(export::ExportArgs),
     Doctor(doctor::DoctorArgs),
     Calibrate(calibrate::CalibrateArgs),
     Check(check::CheckArgs),
@@ -122,6 +123,7 @@ fn main() -> ExitCode {
         #[cfg(target_os = "linux")]
         Command::Switch(args) => switch::switch(&args, console),
         Command::Compare(args) => compare::compare(&args, console),
+        Command::Export(args) => export::export(&args, console),
         Command::Doctor(args) => doctor::doctor(&args, console),
         Command::Calibrate(args) => calibrate::calibrate(&args, console),
         Command::Check(args) => check::check(&args, console),

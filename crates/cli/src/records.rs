@@ -57,8 +57,8 @@ pub(crate) struct Header {
     pub(crate) title: String,
     pub(crate) command: Vec<String>,
     pub(crate) settings: Vec<String>,
-    /// `--pcap` and `--pcap-case`.
-    pub(crate) capture: [Option<String>; 2],
+    /// `--pcap`, `--pcap-case` and `--pcap-snaplen`.
+    pub(crate) capture: (Option<String>, Option<String>, Option<u32>),
     /// The files.
     pub(crate) studies: Vec<StoredStudy>,
     /// Which trials are meant to be here.
@@ -117,7 +117,7 @@ impl Header {
             title: title.to_owned(),
             command: command.to_vec(),
             settings: settings.to_vec(),
-            capture: [None, None],
+            capture: (None, None, None),
             studies: Vec::new(),
             part: None,
         }

@@ -7,6 +7,7 @@
 //! `unit:NAME` and `description:NAME`.
 
 pub mod flows;
+pub mod read;
 
 use std::borrow::Cow;
 use std::io::{self, Write};

@@ -1,6 +1,6 @@
 //! `bandmaster compare`.
 
-mod results;
+pub(crate) mod results;
 mod tolerance;
 
 use std::collections::BTreeMap;

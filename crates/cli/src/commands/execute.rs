@@ -91,7 +91,7 @@ impl Experiment {
             }
         };
         Header {
-            capture: [self.capture.pcap.clone(), self.capture.pcap_case.clone()],
+            capture: (self.capture.pcap.clone(), self.capture.pcap_case.clone(), self.capture.pcap_snaplen),
             studies: self.studies.iter().map(stored).collect(),
             part,
             ..Header::new(&self.name, &self.title, &self.command, &self.settings)
@@ -121,14 +121,14 @@ impl Experiment {
                 ..Options::default()
             })
         };
-        let [pcap, pcap_case] = header.capture.clone();
+        let (pcap, pcap_case, pcap_snaplen) = header.capture.clone();
         let experiment = Self {
             name: header.name.clone(),
             title: header.title.clone(),
             studies: all_or_every_error(header.studies.iter().map(read))?,
             command: header.command.clone(),
             settings: header.settings.clone(),
-            capture: CaptureArgs { pcap, pcap_case },
+            capture: CaptureArgs { pcap, pcap_case, pcap_snaplen },
         };
         let place = found.path.display();
         if experiment.header(header.part) != *header {
@@ -447,6 +447,8 @@ fn traces(study: &Study) -> BTreeSet<(&str, &str)> {
 struct Capture<'a> {
     port: &'a str,
     case: usize,
+    /// Most bytes of a packet; none: all.
+    snap_length: Option<u32>,
 }
 
 impl<'a> Capture<'a> {
@@ -466,7 +468,7 @@ impl<'a> Capture<'a> {
         if topology.port(port).is_none() {
             return Err(Failure::usage(no_such_port(port, topology)));
         }
-        Ok(Some(Self { port, case }))
+        Ok(Some(Self { port, case, snap_length: args.pcap_snaplen }))
     }
 
     /// The trial that is captured.
@@ -489,7 +491,7 @@ impl<'a> Capture<'a> {
     ) -> (Result<RunRecord, RunError>, Result<(), ReportError>) {
         let mut result = Err(RunError::Stopped);
         let written = folder.write(&self.file(), |out| {
-            let mut writer = PcapWriter::new(out, self.port)?;
+            let mut writer = PcapWriter::new(out, self.port, self.snap_length)?;
             let mut failed = Ok(());
             let mut on_packet = |packet: &_| {
                 if failed.is_ok() {

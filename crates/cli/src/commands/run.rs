@@ -81,5 +81,6 @@ pub(crate) fn settings_as_written(
     let quick = settings.quick.then(|| "--quick".to_owned());
     let port = capture.pcap.iter().flat_map(|port| option("pcap", port.clone()));
     let case = capture.pcap_case.iter().flat_map(|variant| option("pcap-case", variant.clone()));
-    keys.chain(sets).chain(trials).chain(seed).chain(quick).chain(port).chain(case).collect()
+    let snap = capture.pcap_snaplen.iter().flat_map(|bytes| option("pcap-snaplen", bytes.to_string()));
+    keys.chain(sets).chain(trials).chain(seed).chain(quick).chain(port).chain(case).chain(snap).collect()
 }

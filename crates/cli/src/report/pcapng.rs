@@ -38,6 +38,8 @@ const TIME_TO_LIVE: u8 = 64;
 pub(crate) struct PcapWriter<W: Write> {
     out: PcapNgWriter<W>,
     packet: Vec<u8>,
+    /// Most bytes of a packet that are written; none: all.
+    snap_length: Option<u32>,
 }
 
 impl<W: Write> PcapWriter<W> {
@@ -45,7 +47,7 @@ impl<W: Write> PcapWriter<W> {
     ///
     /// # Errors
     /// When `out` refuses.
-    pub(crate) fn new(out: W, port: &str) -> io::Result<Self> {
+    pub(crate) fn new(out: W, port: &str, snap_length: Option<u32>) -> io::Result<Self> {
         let program = format!("bandmaster {VERSION}");
         let section = SectionHeaderBlock {
             endianness: Endianness::Little,
@@ -56,7 +58,8 @@ impl<W: Write> PcapWriter<W> {
         let comment = format!("Packets as port {port} starts to transmit them; payload is zeros");
         out.write_pcapng_block(InterfaceDescriptionBlock {
             linktype: DataLink::from(LINK_TYPE),
-            snaplen: 0,
+            // 0: whole packets.
+            snaplen: snap_length.unwrap_or(0),
             options: vec![
                 InterfaceDescriptionOption::Comment(Cow::Owned(comment)),
                 InterfaceDescriptionOption::IfName(Cow::Borrowed(port)),
@@ -64,7 +67,7 @@ impl<W: Write> PcapWriter<W> {
             ],
         })
         .map_err(into_io)?;
-        Ok(Self { out, packet: Vec::new() })
+        Ok(Self { out, packet: Vec::new(), snap_length })
     }
 
     /// Writes a packet.
@@ -73,11 +76,13 @@ impl<W: Write> PcapWriter<W> {
     /// When the packet does not fit into IPv4 (65535 bytes, 40 bytes of TCP options, 2^24 - 2 nodes) or `out` refuses.
     pub(crate) fn write(&mut self, packet: &CapturedPacket) -> io::Result<()> {
         encode(packet, &mut self.packet)?;
+        let original_len = self.packet.len() as u32;
+        self.packet.truncate(self.snap_length.unwrap_or(u32::MAX) as usize);
         self.out
             .write_pcapng_block(EnhancedPacketBlock {
                 interface_id: 0,
                 timestamp: Duration::from_nanos(packet.at.as_nanos()),
-                original_len: self.packet.len() as u32,
+                original_len,
                 data: Cow::Borrowed(&self.packet),
                 options: Vec::new(),
             })
@@ -340,7 +345,7 @@ mod tests {
 
     #[test]
     fn the_file_comes_back_with_port_and_nanoseconds() {
-        let mut writer = PcapWriter::new(Vec::new(), "r1->server").unwrap();
+        let mut writer = PcapWriter::new(Vec::new(), "r1->server", None).unwrap();
         writer.write(&packet(100, CapturedTransport::Udp)).unwrap();
         let bytes = writer.finish().unwrap();
         let mut reader = PcapNgReader::new(&bytes[..]).unwrap();
@@ -357,5 +362,24 @@ mod tests {
         assert_eq!(packet.timestamp, Duration::from_nanos(1_000_000_007));
         assert_eq!((packet.original_len, packet.data.len()), (128, 128));
         assert!(reader.next_block().is_none());
+    }
+
+    #[test]
+    fn a_snap_length_cuts_packets_and_keeps_their_lengths() {
+        let mut writer = PcapWriter::new(Vec::new(), "r1->server", Some(40)).unwrap();
+        for payload in [100, 2] {
+            writer.write(&packet(payload, CapturedTransport::Udp)).unwrap();
+        }
+        let bytes = writer.finish().unwrap();
+        let mut reader = PcapNgReader::new(&bytes[..]).unwrap();
+        let mut lengths = Vec::new();
+        while let Some(block) = reader.next_block() {
+            match block.unwrap() {
+                Block::InterfaceDescription(interface) => assert_eq!(interface.snaplen, 40),
+                Block::EnhancedPacket(packet) => lengths.push((packet.original_len, packet.data.len())),
+                _ => {}
+            }
+        }
+        assert_eq!(lengths, [(128, 40), (30, 30)]);
     }
 }

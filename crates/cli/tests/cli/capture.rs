@@ -21,6 +21,22 @@ fn a_port_is_written_as_pcapng() {
 }
 
 #[test]
+fn a_snap_length_makes_a_small_file_of_as_many_packets() {
+    let scratch = Scratch::with_scenario("snap");
+    let run = |out: &str, more: &[&str]| {
+        let args = ["run", "small.toml", "--quick", "--out", out, "--pcap", "r1->r2"];
+        scratch.run(&[&args, more].concat()).expect(0);
+        std::fs::read(scratch.path(out).join("r1-r2.pcapng")).expect("a capture")
+    };
+    let (whole, cut) = (run("whole", &[]), run("cut", &["--pcap-snaplen", "96"]));
+    assert!(cut.len() < whole.len() / 5, "{} of {} bytes", cut.len(), whole.len());
+    let wrong = scratch.run(&["run", "small.toml", "--pcap-snaplen", "96"]).expect(2);
+    assert!(wrong.stderr.contains("--pcap <FROM->TO>"), "{}", wrong.stderr);
+    let wrong = scratch.run(&["run", "small.toml", "--pcap", "r1->r2", "--pcap-snaplen", "0"]).expect(2);
+    assert!(wrong.stderr.contains("write a whole number from 1 to 65535"), "{}", wrong.stderr);
+}
+
+#[test]
 #[ignore = "needs tshark; `bash ci.sh pcap` runs it"]
 fn tshark_reads_a_capture_without_complaint() {
     let scratch = Scratch::with_scenario("tshark");

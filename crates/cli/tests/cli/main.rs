@@ -10,6 +10,7 @@ mod controller;
 mod doctor;
 #[cfg(target_os = "linux")]
 mod emulate;
+mod export;
 mod figures;
 mod interrupt;
 #[cfg(target_os = "linux")]

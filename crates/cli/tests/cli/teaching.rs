@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::program::{Scratch, ended};
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 16] = [
     "run",
     "reproduce",
     "sweep",
@@ -15,6 +15,7 @@ const COMMANDS: [&str; 15] = [
     "shard",
     "merge",
     "compare",
+    "export",
     "doctor",
     "calibrate",
     "check",

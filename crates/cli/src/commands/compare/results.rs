@@ -10,15 +10,16 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::exit::Failure;
+use crate::records;
 use crate::report::{FORMAT_VERSION, distinct};
 
 /// What was studied, where and how, and the statistics of each case.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Results {
+pub(crate) struct Results {
     /// The folder as the command line names it.
-    pub(super) path: String,
+    pub(crate) path: String,
     /// Why something may be missing; none: nothing is.
-    pub(super) incomplete: Option<String>,
+    pub(crate) incomplete: Option<String>,
     pub(super) studies: Vec<StudyRows>,
 }
 
@@ -110,7 +111,7 @@ struct ManifestCase {
 
 impl Results {
     /// Reads the folder `path`.
-    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let place = path.display();
         match fs::metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -198,6 +199,11 @@ fn file<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, Failure> {
     let path = folder.join(name);
     let place = path.display();
     let bytes = fs::read(&path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound if records::are_in(folder) => Failure::usage(format!(
+            "{}: is marked INCOMPLETE and has no {name}: `bandmaster resume {}` goes on with the run",
+            folder.display(),
+            folder.display()
+        )),
         ErrorKind::NotFound if folder.join("INCOMPLETE").exists() => Failure::usage(format!(
             "{}: is marked INCOMPLETE and has no {name}: the run has not ended, or was killed",
             folder.display()
