@@ -301,15 +301,20 @@ fn run_columns() -> &'static [Column] {
     COLUMNS
 }
 
-/// The cells of [`run_columns`]; points of grids name their keys.
+/// The cells of [`run_columns`].
 fn run_cells(name: &str, study: &Study, case: &Case, trial: u32) -> Vec<Cell> {
+    vec![Cell::text(name), Cell::text(&case.variant), Cell::text(&points(study, case)), Cell::U32(trial)]
+}
+
+/// The points of a case, as [`run_columns`] has them; those of grids name their keys.
+fn points(study: &Study, case: &Case) -> String {
     let is_grid = |name: &str| study.sweeps.iter().any(|sweep| sweep.name == name && !sweep.grid.is_empty());
     let points: Vec<String> = case
         .points
         .iter()
         .map(|(sweep, value)| if is_grid(sweep) { value.clone() } else { format!("{sweep}={value}") })
         .collect();
-    vec![Cell::text(name), Cell::text(&case.variant), Cell::text(&points.join(", ")), Cell::U32(trial)]
+    points.join(", ")
 }
 
 /// Records by case and trial, with their cases.

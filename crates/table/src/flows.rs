@@ -1,6 +1,8 @@
 //! The rows of `flows.parquet`.
 
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
+use std::sync::{Mutex, PoisonError};
 
 use bandmaster_core::id::NodeId;
 use bandmaster_core::measure::rtt::RttSummary;
@@ -8,9 +10,10 @@ use bandmaster_core::report::flow::FlowRecord;
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::workload::{SERVER_PORT, client_port};
+use bytes::Bytes;
 use parquet::data_type::ByteArray;
 
-use super::{Cell, Column, Kind, Rows};
+use super::{Column, Kind, Rows};
 
 /// Columns beside those of every file.
 pub const COLUMNS: &[Column] = &[
@@ -86,112 +89,219 @@ pub fn encode(row: &FlowRecord, block: Vec<u8>) -> Vec<u8> {
 ///
 /// # Errors
 /// When it is none, or `take` refuses.
-pub fn decode(mut block: &[u8], mut take: impl FnMut(&FlowRecord) -> io::Result<()>) -> io::Result<()> {
+pub fn decode(mut block: &[u8], mut take: impl FnMut(FlowRecord) -> io::Result<()>) -> io::Result<()> {
     while !block.is_empty() {
         let (row, rest) = postcard::take_from_bytes::<FlowRecord>(block)
             .map_err(|error| io::Error::new(ErrorKind::InvalidData, error.to_string()))?;
         block = rest;
-        take(&row)?;
+        take(row)?;
     }
     Ok(())
 }
 
+/// Rows that are written at once: few enough for the cache nearest to the processor, which sees them once for each column.
+const BATCH: usize = 1 << 6;
+
 /// What the rows of a trial have in common: texts that are made once.
 pub struct FlowNames<'a> {
     groups: &'a [FlowGroup],
-    run: Vec<Cell>,
-    /// Name and address of each node.
-    hosts: Vec<[Cell; 2]>,
+    /// Scenario, variant and points.
+    run: [ByteArray; 3],
+    trial: u32,
+    /// Names and addresses of nodes.
+    hosts: Vec<ByteArray>,
+    addresses: Vec<ByteArray>,
     /// Flow groups, and what each is from.
-    flow_groups: Vec<(Cell, Vec<Cell>)>,
-    tcp: Cell,
-    udp: Cell,
-    /// The name of a flow.
-    name: String,
+    flow_groups: Vec<(ByteArray, Vec<ByteArray>)>,
+    protocols: [ByteArray; 2],
+    /// Rows that wait.
+    batch: Vec<FlowRecord>,
+}
+
+/// Text that lives as long as the program, each once: its copies count no references.
+fn lasting(text: &str) -> ByteArray {
+    static TEXTS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = texts.get(text).copied();
+    let text = known.unwrap_or_else(|| Box::leak(text.into()));
+    texts.insert(text);
+    Bytes::from_static(text.as_bytes()).into()
 }
 
 impl<'a> FlowNames<'a> {
-    /// For a trial of `scenario`, with the cells `run` before those of each row.
+    /// For a trial of `scenario`: with the texts `run` and the number `trial` before those of each row.
     ///
     /// # Errors
     /// When a node has no address.
     pub fn new(
         scenario: &'a Scenario,
-        run: Vec<Cell>,
+        run: [&str; 3],
+        trial: u32,
         address: impl Fn(NodeId) -> io::Result<[u8; 4]>,
     ) -> io::Result<Self> {
-        let texts = |texts: &[String]| texts.iter().map(|text| Cell::text(text)).collect();
-        let host = |(id, name): (u32, &str)| {
+        let texts = |texts: &[String]| texts.iter().map(|text| lasting(text)).collect();
+        let address = |id: u32| {
             let [a, b, c, d] = address(NodeId(id))?;
-            Ok([Cell::text(name), Cell::text(&format!("{a}.{b}.{c}.{d}"))])
+            Ok(lasting(&format!("{a}.{b}.{c}.{d}")))
         };
-        let nodes = scenario.topology.nodes.iter().map(|node| node.name.as_str());
+        let nodes = &scenario.topology.nodes;
         let groups = &scenario.flows;
         Ok(Self {
             groups,
-            run,
-            hosts: (0..).zip(nodes).map(host).collect::<io::Result<_>>()?,
-            flow_groups: groups.iter().map(|group| (Cell::text(&group.name), texts(&group.from))).collect(),
-            tcp: Cell::text("tcp"),
-            udp: Cell::text("udp"),
-            name: String::new(),
+            run: run.map(lasting),
+            trial,
+            hosts: nodes.iter().map(|node| lasting(&node.name)).collect(),
+            addresses: (0..nodes.len() as u32).map(address).collect::<io::Result<_>>()?,
+            flow_groups: groups.iter().map(|group| (lasting(&group.name), texts(&group.from))).collect(),
+            protocols: ["tcp", "udp"].map(lasting),
+            batch: Vec::new(),
         })
     }
 
     /// Writes a block of rows.
     ///
     /// # Errors
-    /// When it is none, or the file refuses.
+    /// When it is none of this scenario, or the file refuses.
     pub fn push_block(&mut self, rows: &mut Rows<'_>, block: &[u8]) -> io::Result<()> {
         decode(block, |row| {
-            let cells = self.cells(row);
-            rows.push(self.run.iter().cloned().chain(cells))
-        })
+            if !self.is_own(&row) {
+                return Err(io::Error::new(ErrorKind::InvalidData, "a flow that the scenario has not"));
+            }
+            self.batch.push(row);
+            if self.batch.len() == BATCH.min(rows.space()) { self.push_rest(rows) } else { Ok(()) }
+        })?;
+        self.push_rest(rows)
     }
 
-    fn cells(&mut self, row: &FlowRecord) -> [Cell; COLUMNS.len()] {
-        let (plan, group) = (&row.plan, row.group(self.groups));
-        self.name.clear();
-        plan.write_name(self.groups, &mut self.name);
-        let (number, from) = plan.source();
-        let (group_name, froms) = &self.flow_groups[number];
-        let [[src, src_address], [dst, dst_address]] =
-            [plan.src, plan.dst].map(|node| self.hosts[node.index()].clone());
+    fn push_rest(&mut self, rows: &mut Rows<'_>) -> io::Result<()> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let mut batch = std::mem::take(&mut self.batch);
+        self.push_batch(rows, &batch)?;
+        batch.clear();
+        self.batch = batch;
+        Ok(())
+    }
+
+    /// Whether all that the row names is in the scenario.
+    fn is_own(&self, row: &FlowRecord) -> bool {
+        let (group, from) = row.plan.source();
+        let knows = |node: NodeId| node.index() < self.hosts.len();
+        self.flow_groups.get(group).is_some_and(|(_, froms)| from < froms.len())
+            && knows(row.plan.src)
+            && knows(row.plan.dst)
+    }
+
+    fn push_batch(&self, rows: &mut Rows<'_>, batch: &[FlowRecord]) -> io::Result<()> {
+        let mut names = String::new();
+        let mut ends = Vec::with_capacity(batch.len());
+        for row in batch {
+            row.plan.write_name(self.groups, &mut names);
+            ends.push(names.len());
+        }
+        let names = ByteArray::from(names.into_bytes());
+        let begins = std::iter::once(0).chain(ends.iter().copied());
+        let count = batch.len();
+        let all = || batch.iter();
+        let group = |row: &FlowRecord| &self.groups[row.plan.group_index()];
         let seconds = Span::as_secs_f64;
-        let rtt = row.rtt.as_ref();
-        let millis = |of: fn(&RttSummary) -> Span| Cell::from(rtt.map(|rtt| of(rtt).as_secs_f64() * 1e3));
-        let is_tcp = matches!(group.transport, Transport::Tcp { .. });
-        [
-            Cell::Text(ByteArray::from(self.name.as_str())),
-            group_name.clone(),
-            froms[from].clone(),
-            Cell::Bool(group.measured),
-            Cell::I64(row.number.into()),
-            src,
-            dst,
-            if is_tcp { self.tcp.clone() } else { self.udp.clone() },
-            src_address,
-            dst_address,
-            Cell::U32(client_port(row.number).into()),
-            Cell::U32(SERVER_PORT.into()),
-            row.size.into(),
-            Cell::F64(plan.start.as_secs_f64()),
-            row.end.map(Time::as_secs_f64).into(),
-            Cell::I64(row.bytes as i64),
-            row.fct().map(seconds).into(),
-            row.ideal.map(seconds).into(),
-            row.slowdown().into(),
-            row.packets.into(),
-            Cell::I64(row.drops as i64),
-            row.retransmits.into(),
-            row.timeouts.into(),
-            rtt.map(|rtt| rtt.count).into(),
-            millis(|rtt| rtt.min),
-            millis(|rtt| rtt.mean),
-            millis(|rtt| rtt.p50),
-            millis(|rtt| rtt.p95),
-            millis(|rtt| rtt.p99),
-            rtt.map(|rtt| rtt.error).into(),
+        let is_udp = |row: &FlowRecord| !matches!(group(row).transport, Transport::Tcp { .. });
+        rows.push_columns(count, |columns| {
+            for text in &self.run {
+                columns.texts(std::iter::repeat_n(text.clone(), count));
+            }
+            columns.small(std::iter::repeat_n(self.trial, count));
+            columns.texts(begins.zip(&ends).map(|(begin, end)| names.slice(begin, end - begin)));
+            columns.texts(all().map(|row| self.flow_groups[row.plan.group_index()].0.clone()));
+            columns.texts(all().map(|row| {
+                let (group, from) = row.plan.source();
+                self.flow_groups[group].1[from].clone()
+            }));
+            columns.bools(all().map(|row| group(row).measured));
+            columns.whole(all().map(|row| row.number.into()));
+            columns.texts(all().map(|row| self.hosts[row.plan.src.index()].clone()));
+            columns.texts(all().map(|row| self.hosts[row.plan.dst.index()].clone()));
+            columns.texts(all().map(|row| self.protocols[usize::from(is_udp(row))].clone()));
+            columns.texts(all().map(|row| self.addresses[row.plan.src.index()].clone()));
+            columns.texts(all().map(|row| self.addresses[row.plan.dst.index()].clone()));
+            columns.small(all().map(|row| client_port(row.number).into()));
+            columns.small(std::iter::repeat_n(SERVER_PORT.into(), count));
+            columns.whole_or_null(all().map(|row| row.size));
+            columns.numbers(all().map(|row| row.plan.start.as_secs_f64()));
+            columns.number_or_null(all().map(|row| row.end.map(Time::as_secs_f64)));
+            columns.whole(all().map(|row| row.bytes));
+            columns.number_or_null(all().map(|row| row.fct().map(seconds)));
+            columns.number_or_null(all().map(|row| row.ideal.map(seconds)));
+            columns.number_or_null(all().map(FlowRecord::slowdown));
+            columns.whole_or_null(all().map(|row| row.packets));
+            columns.whole(all().map(|row| row.drops));
+            columns.whole_or_null(all().map(|row| row.retransmits));
+            columns.whole_or_null(all().map(|row| row.timeouts));
+            columns.whole_or_null(all().map(|row| row.rtt.map(|rtt| rtt.count)));
+            let times: [fn(&RttSummary) -> Span; 5] =
+                [|rtt| rtt.min, |rtt| rtt.mean, |rtt| rtt.p50, |rtt| rtt.p95, |rtt| rtt.p99];
+            for time in times {
+                let millis = |row: &FlowRecord| Some(time(row.rtt.as_ref()?).as_secs_f64() * 1e3);
+                columns.number_or_null(all().map(millis));
+            }
+            columns.number_or_null(all().map(|row| row.rtt.map(|rtt| rtt.error)));
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bandmaster_core::scenario::{Options, parse};
+
+    use super::*;
+
+    const SCENARIO: &str = r#"
+        version = 1
+        name = "two"
+        [run]
+        duration = "1s"
+        [network]
+        builder = "star"
+        size = 2
+        [network.link]
+        rate = "10mbit"
+        delay = "1ms"
+        [[flows]]
+        name = "bulk"
+        from = "hosts"
+        to = "hosts"
+        pairing = "all-to-all"
+    "#;
+
+    /// Rows from a record file name flow groups and hosts by number; those of another scenario are an error, not a panic.
+    #[test]
+    fn rows_of_another_scenario_are_refused() {
+        let study = parse("two.toml", SCENARIO, &Options::default()).unwrap();
+        let columns: Vec<Column> = [
+            Column::needed("scenario", Kind::Text, "", ""),
+            Column::needed("variant", Kind::Text, "", ""),
+            Column::needed("points", Kind::Text, "", ""),
+            Column::needed("trial", Kind::U32, "", ""),
         ]
+        .iter()
+        .chain(COLUMNS)
+        .cloned()
+        .collect();
+        let pushed = |group: u32, from: u32, src: u32, dst: u32| {
+            let mut rows = Rows::new(Vec::new(), "flows", &columns)?;
+            let mut names =
+                FlowNames::new(&study.cases[0].scenario, ["two", "", ""], 0, |_| Ok([10, 0, 0, 1]))?;
+            let none = None::<u64>;
+            let plan = (group, from, 0_u32, 1_u32, src, dst, 0_u64, u64::MAX);
+            let counts = (none, 5_u64, none, none, 0_u64, none, none, None::<u64>);
+            names.push_block(&mut rows, &postcard::to_allocvec(&(7_u32, plan, none, counts)).unwrap())?;
+            rows.finish()
+        };
+        pushed(0, 0, 0, 1).unwrap();
+        for (group, from, src, dst) in [(1, 0, 0, 1), (0, 9, 0, 1), (0, 0, 99, 1), (0, 0, 0, u32::MAX)] {
+            let error = pushed(group, from, src, dst).unwrap_err();
+            assert_eq!(error.to_string(), "a flow that the scenario has not");
+        }
     }
 }

@@ -174,6 +174,78 @@ impl Values {
     }
 }
 
+/// Columns that take the values of several rows each, one column after the other.
+struct Columns<'a> {
+    columns: std::slice::IterMut<'a, (Values, Option<Vec<i16>>)>,
+    fits: bool,
+}
+
+impl Columns<'_> {
+    fn texts(&mut self, texts: impl Iterator<Item = ByteArray>) {
+        match self.columns.next() {
+            Some((Values::Text(values), None)) => values.extend(texts),
+            _ => self.fits = false,
+        }
+    }
+
+    fn bools(&mut self, bools: impl Iterator<Item = bool>) {
+        match self.columns.next() {
+            Some((Values::Bool(values), None)) => values.extend(bools),
+            _ => self.fits = false,
+        }
+    }
+
+    fn small(&mut self, numbers: impl Iterator<Item = u32>) {
+        match self.columns.next() {
+            Some((Values::I32(values), None)) => values.extend(numbers.map(|number| number as i32)),
+            _ => self.fits = false,
+        }
+    }
+
+    fn whole(&mut self, numbers: impl Iterator<Item = u64>) {
+        match self.columns.next() {
+            Some((Values::I64(values), None)) => values.extend(numbers.map(|number| number as i64)),
+            _ => self.fits = false,
+        }
+    }
+
+    fn numbers(&mut self, numbers: impl Iterator<Item = f64>) {
+        match self.columns.next() {
+            Some((Values::F64(values), None)) => values.extend(numbers),
+            _ => self.fits = false,
+        }
+    }
+
+    fn whole_or_null(&mut self, numbers: impl Iterator<Item = Option<u64>>) {
+        match self.columns.next() {
+            Some((Values::I64(values), Some(defined))) => {
+                extend_defined(values, defined, numbers.map(|number| number.map(|number| number as i64)));
+            }
+            _ => self.fits = false,
+        }
+    }
+
+    fn number_or_null(&mut self, numbers: impl Iterator<Item = Option<f64>>) {
+        match self.columns.next() {
+            Some((Values::F64(values), Some(defined))) => {
+                extend_defined(
+                    values,
+                    defined,
+                    numbers.map(|number| number.filter(|number| !number.is_nan())),
+                );
+            }
+            _ => self.fits = false,
+        }
+    }
+}
+
+fn extend_defined<T>(values: &mut Vec<T>, defined: &mut Vec<i16>, new: impl Iterator<Item = Option<T>>) {
+    for value in new {
+        defined.push(i16::from(value.is_some()));
+        values.extend(value);
+    }
+}
+
 /// What files are written to.
 type Out<'a> = Box<dyn Write + Send + 'a>;
 
@@ -225,6 +297,22 @@ impl<'a> Rows<'a> {
             }
         }
         self.waiting += 1;
+        if self.waiting == GROUP_ROWS { self.flush() } else { Ok(()) }
+    }
+
+    /// Rows that the row group still takes.
+    fn space(&self) -> usize {
+        GROUP_ROWS - self.waiting
+    }
+
+    /// Takes `count` rows, as many as there is [`space`](Self::space) for at most: `fill` gives each column its values.
+    fn push_columns(&mut self, count: usize, fill: impl FnOnce(&mut Columns<'_>)) -> io::Result<()> {
+        let mut columns = Columns { columns: self.columns.iter_mut(), fits: true };
+        fill(&mut columns);
+        if !columns.fits || columns.columns.next().is_some() {
+            return Err(io::Error::other("values do not fit the columns"));
+        }
+        self.waiting += count;
         if self.waiting == GROUP_ROWS { self.flush() } else { Ok(()) }
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bandmaster_core::scenario::ExtraSweep;
 use clap::{Args, ValueHint};
 use serde_json::json;
 
@@ -29,6 +30,9 @@ pub(crate) struct ShardArgs {
     /// Scenario file
     #[arg(value_name = "SCENARIO.toml", value_hint = ValueHint::FilePath)]
     scenario: PathBuf,
+    /// A key and its values, as of `sweep`; again for another sweep
+    #[arg(long = "key", value_name = "KEY=V1,V2,...")]
+    keys: Vec<ExtraSweep>,
     #[command(flatten)]
     settings: Settings,
     #[command(flatten)]
@@ -61,9 +65,11 @@ capability, 4 failure, 5 some trials failed, 130 interrupted (finished trials ar
 /// Runs a shard.
 pub(crate) fn shard(args: &ShardArgs, console: Console) -> Result<Exit, Failure> {
     let &ShardArgs { part, force, json, .. } = args;
-    let checked = ScenarioFile::read(&args.scenario)?.checked(options(&args.settings, &[]))?;
-    let settings = settings_as_written(&args.settings, &[], &CaptureArgs::default());
-    let experiment = Experiment::of_file("run", checked, settings, CaptureArgs::default());
+    let checked = ScenarioFile::read(&args.scenario)?.checked(options(&args.settings, &args.keys))?;
+    let settings = settings_as_written(&args.settings, &args.keys, &CaptureArgs::default());
+    // The merged report is that of this command.
+    let command = if args.keys.is_empty() { "run" } else { "sweep" };
+    let experiment = Experiment::of_file(command, checked, settings, CaptureArgs::default());
     let header = experiment.header(Some(part));
     let studies = experiment.studies();
     let all = jobs::plan(studies.iter().copied());
@@ -109,23 +115,23 @@ pub(crate) fn shard(args: &ShardArgs, console: Console) -> Result<Exit, Failure>
 fn open(path: &Path, header: &Header, force: bool) -> Result<(Records, Done), Failure> {
     let place = path.display();
     let is_there = path.metadata().is_ok_and(|meta| meta.len() > 0);
-    if is_there && !force {
-        if let Some(found) = Found::read_begun(path)? {
-            if found.header != *header {
-                let difference = match (found.header.part, header.part) {
-                    (Some(a), Some(b)) if a != b => format!("shards {a} and {b}"),
-                    (None, _) => "it is of a whole run".to_owned(),
-                    _ => found.header.difference(header).unwrap_or_else(|| "other files".to_owned()),
-                };
-                return Err(Failure::usage(format!(
-                    "{place}: holds trials of something else ({difference}): give another file, or --force to \
-                     replace it"
-                )));
-            }
-            let (records, mut trials) = Records::go_on(found)?;
-            trials.retain(|_, trial| trial.result.is_ok());
-            return Ok((records, trials.into_iter().map(|(key, trial)| (key, trial.result)).collect()));
+    if is_there
+        && !force
+        && let Some(found) = Found::read_begun(path)?
+    {
+        if found.header != *header {
+            let difference = match (found.header.part, header.part) {
+                (Some(a), Some(b)) if a != b => format!("shards {a} and {b}"),
+                (None, _) => "it is of a whole run".to_owned(),
+                _ => found.header.difference(header).unwrap_or_else(|| "other files".to_owned()),
+            };
+            return Err(Failure::usage(format!(
+                "{place}: holds trials of something else ({difference}): give another file, or --force to replace it"
+            )));
         }
+        let (records, mut trials) = Records::go_on(found)?;
+        trials.retain(|_, trial| trial.result.is_ok());
+        return Ok((records, trials.into_iter().map(|(key, trial)| (key, trial.result)).collect()));
     }
     if let Some(parent) = path.parent() {
         let failed = |error| ReportError::Io { doing: "create the folder", path: parent.to_owned(), error };

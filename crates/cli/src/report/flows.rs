@@ -12,7 +12,7 @@ use bandmaster_core::scenario::{FlowRows, Study};
 use bandmaster_table::flows::{COLUMNS, FlowNames, decode};
 use bandmaster_table::{Column, Rows};
 
-use super::{StudyResults, ordered, pcapng, run_cells, run_columns, study_names};
+use super::{StudyResults, ordered, pcapng, points, run_columns, study_names};
 use crate::jobs::TrialKey;
 use crate::records::Block;
 
@@ -55,7 +55,7 @@ impl FlowBlocks {
     pub(crate) fn rows(&self, key: TrialKey, mut take: impl FnMut(&FlowRecord)) -> io::Result<()> {
         for block in self.of(key) {
             decode(&block?, |row| {
-                take(row);
+                take(&row);
                 Ok(())
             })?;
         }
@@ -85,8 +85,9 @@ pub(crate) fn write_flows<W: Write + Send>(
         results.iter().enumerate().zip(study_names(results))
     {
         for (record, case) in ordered(study, records) {
-            let run = run_cells(&name, study, case, record.trial);
-            let mut names = FlowNames::new(&case.scenario, run, pcapng::address)?;
+            let run = [&name, &case.variant, &points(study, case)];
+            let mut names =
+                FlowNames::new(&case.scenario, run.map(String::as_str), record.trial, pcapng::address)?;
             for block in blocks.of((index, record.case, record.trial)) {
                 names.push_block(&mut rows, &block?)?;
             }

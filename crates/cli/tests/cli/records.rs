@@ -200,6 +200,18 @@ fn a_record_file_needs_no_scenario() {
     assert_same(&scratch.files("whole"), &scratch.files("merged"), "merged");
 }
 
+#[test]
+fn shards_of_a_sweep_merge_to_its_bytes() {
+    let scratch = Scratch::with_scenario("sweep-shards");
+    let key = ["small.toml", "--key", "network.bottleneck.queue=20pkt,80pkt", "--quick"];
+    scratch.run(&[&["sweep"], &key[..], &["-o", "whole"]].concat()).expect(0);
+    for (part, file) in [("1/2", "a"), ("2/2", "b")] {
+        scratch.run(&[&["shard", part], &key[..], &["-o", file]].concat()).expect(0);
+    }
+    scratch.run(&["merge", "a", "b", "-o", "merged"]).expect(0);
+    assert_same(&scratch.files("whole"), &scratch.files("merged"), "merged");
+}
+
 /// A trial whose rows come in several blocks, of trials that run at the same time.
 #[test]
 fn rows_of_many_flows_are_merged_in_order() {
