@@ -61,7 +61,44 @@ impl Classifier {
     }
 }
 
-/// Rate classes: the boundaries lie at mean x 4^(j/k - 1/2) for j = 1 .. k - 1: at the mean itself for two classes.
+/// Where classes begin: at mean x 4^(j/k - 1/2) for j = 1 .. k - 1, which is the mean itself for two classes.
+#[derive(Clone, Debug)]
+pub struct Boundaries {
+    /// Over the mean.
+    ratios: Vec<f64>,
+    /// For this interval, bytes per interval.
+    rates: Vec<u64>,
+}
+
+impl Boundaries {
+    /// All flows are of class 0 until there is a mean.
+    pub fn new(classes: usize) -> Self {
+        let exponent = |j: usize| j as f64 / classes as f64 - 0.5;
+        Self {
+            ratios: (1..classes).map(|j| libm::pow(4.0, exponent(j))).collect(),
+            rates: vec![u64::MAX; classes - 1],
+        }
+    }
+
+    /// The mean rate of flows has become `mean`.
+    pub fn set(&mut self, mean: f64) {
+        for (rate, ratio) in self.rates.iter_mut().zip(&self.ratios) {
+            *rate = libm::round(ratio * mean) as u64;
+        }
+    }
+
+    /// Above these rates the classes from 1 on begin.
+    pub fn rates(&self) -> &[u64] {
+        &self.rates
+    }
+
+    #[inline]
+    fn class(&self, rate: u64) -> usize {
+        self.rates.iter().take_while(|boundary| rate > **boundary).count()
+    }
+}
+
+/// Classes by rate.
 #[derive(Clone, Debug)]
 pub struct RateClasses {
     hash: Hash,
@@ -69,10 +106,7 @@ pub struct RateClasses {
     interval: Span,
     /// End of the interval that runs.
     until: Time,
-    /// Boundaries over the mean.
-    ratios: Vec<f64>,
-    /// Boundaries for this interval, bytes per interval.
-    boundaries: Vec<u64>,
+    boundaries: Boundaries,
     /// Rate of the flow that was classified last, bytes per interval.
     rate: u64,
     /// Flows of each class in this interval and in the last.
@@ -92,13 +126,11 @@ impl RateClasses {
     /// `classes` rate classes, re-evaluated each `interval`; when `in_order`, a flow changes class only while none of
     /// its packets waits.
     pub fn new(hash: Hash, classes: usize, interval: Span, in_order: bool) -> Self {
-        let exponent = |j: usize| j as f64 / classes as f64 - 0.5;
         Self {
             sketch: RateSketch::new(hash.cells()),
             interval,
             until: Time::ZERO + interval,
-            ratios: (1..classes).map(|j| libm::pow(4.0, exponent(j))).collect(),
-            boundaries: vec![u64::MAX; classes - 1],
+            boundaries: Boundaries::new(classes),
             rate: 0,
             counting: vec![0; classes],
             counts: vec![0; classes],
@@ -114,7 +146,7 @@ impl RateClasses {
 
     /// Flows that sent in the last interval, at least 1.
     pub const fn flows(&self) -> f64 {
-        self.sketch.flows()
+        self.sketch.totals().flows()
     }
 
     /// Flows of a class in the last interval.
@@ -130,7 +162,7 @@ impl RateClasses {
         let slots = self.hash.slots(pkt.flow);
         let arrival = self.sketch.arrive(&slots, pkt.len);
         self.rate = arrival.rate;
-        let class = self.boundaries.iter().take_while(|boundary| arrival.rate > **boundary).count();
+        let class = self.boundaries.class(arrival.rate);
         if arrival.first {
             self.counting[class] += 1;
         }
@@ -145,10 +177,7 @@ impl RateClasses {
         let number = now.as_nanos() / self.interval.as_nanos().max(1);
         self.until = Time::from_nanos((number + 1).saturating_mul(self.interval.as_nanos().max(1)));
         if self.sketch.advance(number as u32) {
-            let mean = self.sketch.mean();
-            for (boundary, ratio) in self.boundaries.iter_mut().zip(&self.ratios) {
-                *boundary = libm::round(ratio * mean) as u64;
-            }
+            self.boundaries.set(self.sketch.totals().mean());
             std::mem::swap(&mut self.counts, &mut self.counting);
             self.counting.fill(0);
         }
@@ -213,7 +242,7 @@ mod tests {
         interval(&mut rates, 0);
         // Boundaries at 250 / sqrt 2, 250, 250 sqrt 2; the flows' averages are 400 and 100.
         assert_eq!(interval(&mut rates, 100), (3, 0));
-        assert_eq!(rates.boundaries, [177, 250, 353]);
+        assert_eq!(rates.boundaries.rates(), [177, 250, 353]);
     }
 
     #[test]

@@ -68,14 +68,60 @@ impl Hash {
 #[derive(Clone, Debug)]
 pub struct RateSketch {
     cells: Vec<RateCell>,
-    width: usize,
     interval: u32,
+    totals: Totals,
+}
+
+/// What all flows are together, interval by interval.
+#[derive(Clone, Debug)]
+pub struct Totals {
+    width: usize,
     /// Cells of the first row touched in this interval, and bytes of all flows.
     touched: u32,
     bytes: u64,
     /// Average bytes of all flows in an interval, and number of flows, at the end of the last one.
     average: u64,
     flows: f64,
+}
+
+impl Totals {
+    /// Nothing yet; a row of the sketch has `width` cells.
+    pub const fn new(width: usize) -> Self {
+        Self { width, touched: 0, bytes: 0, average: 0, flows: 1.0 }
+    }
+
+    /// Counts `bytes` that arrived, and cells of the first row that they were the first to touch in this interval.
+    #[inline]
+    pub const fn arrive(&mut self, bytes: u64, touched: u32) {
+        self.bytes += bytes;
+        self.touched += touched;
+    }
+
+    /// Ends this interval; with it and after it `passed` intervals are over.
+    #[inline]
+    pub fn end(&mut self, passed: u32) {
+        self.average = (self.average + self.bytes) >> passed.min(63);
+        self.flows = if passed == 1 { self.distinct() } else { 1.0 };
+        self.bytes = 0;
+        self.touched = 0;
+    }
+
+    /// Flows that sent in the last interval, at least 1. Saturates near w ln w for w cells in a row.
+    pub const fn flows(&self) -> f64 {
+        self.flows
+    }
+
+    /// Mean rate of those flows, bytes per interval.
+    pub fn mean(&self) -> f64 {
+        self.average as f64 / self.flows
+    }
+
+    /// Linear counting: n = -w ln(1 - u/w) flows leave u of w cells touched.
+    fn distinct(&self) -> f64 {
+        let width = self.width as f64;
+        let free = (width - f64::from(self.touched)).max(1.0);
+        (-width * libm::log(free / width)).max(1.0)
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -113,7 +159,7 @@ impl RateSketch {
     /// An empty sketch of [`ROWS`] rows of `width` cells.
     pub fn new(width: usize) -> Self {
         let cells = vec![RateCell::default(); ROWS * width];
-        Self { cells, width, interval: 0, touched: 0, bytes: 0, average: 0, flows: 1.0 }
+        Self { cells, interval: 0, totals: Totals::new(width) }
     }
 
     /// Ends intervals up to `interval`; true when there was one to end.
@@ -123,10 +169,7 @@ impl RateSketch {
         if passed == 0 {
             return false;
         }
-        self.average = (self.average + self.bytes) >> passed.min(63);
-        self.flows = if passed == 1 { self.distinct() } else { 1.0 };
-        self.bytes = 0;
-        self.touched = 0;
+        self.totals.end(passed);
         self.interval = interval;
         true
     }
@@ -134,13 +177,12 @@ impl RateSketch {
     /// Counts `len` bytes of the flow with these cells.
     #[inline]
     pub fn arrive(&mut self, slots: &Slots, len: u32) -> Arrival {
-        self.bytes += u64::from(len);
         let mut cells = slots.map(|slot| self.cells[slot as usize]);
         for cell in &mut cells {
             cell.advance(self.interval);
         }
         let first = cells[0].bytes == 0;
-        self.touched += u32::from(first);
+        self.totals.arrive(len.into(), first.into());
         let least = |of: fn(&RateCell) -> u32| cells.iter().map(of).min().unwrap_or(0);
         let rate = least(|cell| cell.average);
         let bytes = least(|cell| cell.bytes).saturating_add(len);
@@ -150,21 +192,9 @@ impl RateSketch {
         Arrival { rate: u64::from(rate), first }
     }
 
-    /// Flows that sent in the last interval, at least 1. Saturates near w ln w for w cells in a row.
-    pub const fn flows(&self) -> f64 {
-        self.flows
-    }
-
-    /// Mean rate of those flows, bytes per interval.
-    pub fn mean(&self) -> f64 {
-        self.average as f64 / self.flows
-    }
-
-    /// Linear counting: n = -w ln(1 - u/w) flows leave u of w cells touched.
-    fn distinct(&self) -> f64 {
-        let width = self.width as f64;
-        let free = (width - f64::from(self.touched)).max(1.0);
-        (-width * libm::log(free / width)).max(1.0)
+    /// What all flows are together.
+    pub const fn totals(&self) -> &Totals {
+        &self.totals
     }
 }
 
@@ -215,7 +245,7 @@ mod tests {
         // 1000 bytes in interval 0: (0 + 1000) / 2; then 500 in interval 1: (500 + 500) / 2.
         assert!(sketch.advance(1));
         assert_eq!(sketch.arrive(&slots, 500), Arrival { rate: 500, first: true });
-        assert!((sketch.mean() - 500.0 / sketch.flows()).abs() < 1e-9);
+        assert!((sketch.totals().mean() - 500.0 / sketch.totals().flows()).abs() < 1e-9);
         assert!(sketch.advance(2));
         assert_eq!(sketch.arrive(&slots, 1).rate, 500);
         // Interval 2 had 1 byte, 3 and 4 none: (500 + 1) / 2 / 2 / 2.
@@ -235,7 +265,7 @@ mod tests {
             }
         }
         sketch.advance(1);
-        assert!((sketch.flows() / f64::from(flows) - 1.0).abs() < 0.02, "{}", sketch.flows());
+        assert!((sketch.totals().flows() / f64::from(flows) - 1.0).abs() < 0.02, "{}", sketch.totals().flows());
         // 100 + 101 + 102 + 103 bytes, halved. Too high for (1 - e^(-10000/32768))^4 = 0.5 % of the flows.
         let rates: Vec<u64> =
             (0..flows).map(|flow| sketch.arrive(&hash.slots(FlowId(flow)), 1).rate).collect();
@@ -253,8 +283,8 @@ mod tests {
         }
         sketch.advance(1);
         // All 1024 cells touched: the count stands at w ln w.
-        assert!((sketch.flows() - 1024.0 * libm::log(1024.0)).abs() < 1e-6);
-        assert!(sketch.mean() > 0.0);
+        assert!((sketch.totals().flows() - 1024.0 * libm::log(1024.0)).abs() < 1e-6);
+        assert!(sketch.totals().mean() > 0.0);
     }
 
     #[test]
