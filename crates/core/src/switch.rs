@@ -1,5 +1,7 @@
 //! What a switch's daemon is told: its file, and the role of its scheme at the ports of a router.
 
+pub mod fbqm;
+
 use std::net::SocketAddr;
 
 use crate::daemon::{self, Log};
@@ -8,7 +10,8 @@ use crate::id::{NodeId, PortId};
 use crate::params::{Choice, Key, Kind, Params, Value, choice, keys};
 use crate::runtime::inventory::Inventory;
 use crate::scheme::qcbf::law::Terms;
-use crate::scheme::{Place, Role, SchemeDef, qcbf};
+use crate::qdisc;
+use crate::scheme::{Place, Role, qcbf};
 use crate::time::Span;
 use crate::units::{Dimension, Rate};
 
@@ -26,6 +29,8 @@ choice! {
     pub enum Scheme {
         /// QCBF: windows from the port's buffer.
         Qcbf = "qcbf",
+        /// FBQM: classes of faster and slower flows, served in turn, and RED.
+        Fbqm = "fbqm",
     }
 }
 
@@ -47,15 +52,13 @@ pub struct Deployment {
     pub scheme: Scheme,
     /// Its ports.
     pub ports: Vec<Port>,
-    /// Flows at a port at once that the buffer has to hold.
-    pub flows: u64,
     /// Folder of the journal and of the status.
     pub state_directory: String,
     /// Where metrics are served; none: nowhere.
     pub metrics: Option<SocketAddr>,
     /// Form of the log.
     pub log: Log,
-    /// Parameters of the scheme's role.
+    /// Parameters of QCBF's role, or of FBQM's discipline.
     pub params: Params,
 }
 
@@ -109,7 +112,7 @@ static PORT: TableDef = TableDef {
     header: "[[ports]]",
     doc: "A port of the router",
     keys: &[keys! {
-        /// Network device by which data depart, and acknowledgements come back
+        /// Network device by which data depart; with QCBF, their acknowledgements come back by it
         "interface": Kind::Text, required;
         /// What it can send: the rate of its link, or of a shaper at it
         "rate": Kind::Quantity(Dimension::Rate), required;
@@ -120,7 +123,7 @@ static PORT: TableDef = TableDef {
 
 /// The keys of a switch's file, table by table, for their documentation.
 pub fn reference() -> Vec<(&'static str, Vec<&'static Key>)> {
-    [&FILE, &QCBF, &PORT].into_iter().map(|def| (def.header, def.keys_for(None))).collect()
+    [&FILE, &QCBF, &fbqm::TABLE, &PORT].into_iter().map(|def| (def.header, def.keys_for(None))).collect()
 }
 
 /// Reads a switch's file. `file` is its name in messages.
@@ -138,13 +141,15 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
     let state_directory = daemon::state_directory(reader, &file, name.as_deref());
     let metrics = daemon::metrics(reader, &file);
     let ports = ports(reader, &file);
-    let params = file.item("role").and_then(|_| qcbf(reader, &file, &ports));
+    let params = file.item("role").and_then(|_| match file.choice("scheme")? {
+        Scheme::Qcbf => qcbf(reader, &file, &ports),
+        Scheme::Fbqm => fbqm::read(reader, &file, &ports),
+    });
     let params = params?;
     Some(Deployment {
         name: name?,
         scheme: file.choice("scheme")?,
         ports,
-        flows: params.integer("flows") as u64,
         state_directory: state_directory?,
         metrics,
         log: file.choice("log")?,
@@ -223,10 +228,11 @@ fn qcbf(reader: &mut Reader, file: &Section<'_>, ports: &[Port]) -> Option<Param
 }
 
 impl Scheme {
-    /// The registry entry.
-    pub fn def(self) -> &'static SchemeDef {
+    /// Its name.
+    pub fn name(self) -> &'static str {
         match self {
-            Self::Qcbf => &qcbf::DEF,
+            Self::Qcbf => qcbf::DEF.name,
+            Self::Fbqm => qdisc::fbqm::DEF.name,
         }
     }
 }
@@ -242,16 +248,16 @@ impl Deployment {
         all
     }
 
-    /// What the law is set to at a port.
+    /// What QCBF's law is set to at a port.
     pub fn terms(&self, port: &Port) -> Terms {
         qcbf::terms(&self.params, port.rate)
     }
 
-    /// The role.
+    /// QCBF's role. FBQM has none: it is a queue discipline.
     pub fn role(&self) -> Role {
         let ports = (0..self.ports.len() as u32).map(PortId).collect();
         let place = Place { ports, ..Place::new(&qcbf::TOR, OWN, self.params.clone()) };
-        Role::new(self.scheme.def(), place, &self.inventory(), None)
+        Role::new(&qcbf::DEF, place, &self.inventory(), None)
     }
 }
 
@@ -282,7 +288,8 @@ mod tests {
             ("rtt =", "flows = 38\nrtt =", "38 flows of a segment each (1514 B) are more than the 57428 B"),
             ("rtt =", "ageing = \"10ms\"\nrtt =", "10ms is shorter than 100ms"),
             ("64KiB", "2kB", "below 3000B"),
-            ("\"qcbf\"", "\"fbqm\"", "qcbf"),
+            ("\"qcbf\"", "\"bas\"", "qcbf"),
+            ("\"qcbf\"", "\"fbqm\"", "buffer"),
             ("[[ports]]", "[[port]]", "ports"),
             ("\"lan0\"", "\"\"", "`` is no name of a network device: write 1 to 15 bytes"),
             ("\"lan0\"", "\"a234567890123456\"", "ports.0.interface"),
@@ -296,6 +303,20 @@ mod tests {
         assert!(parse("tor.toml", &FILE.replace("rtt =", "flows = 37\nrtt =")).is_ok());
         assert!(parse("tor.toml", &FILE.replace("lan0", "a23456789012345")).is_ok());
         let (head, _) = FILE.split_once("[role]").expect("a role");
+        let fbqm = "version = 1\nscheme = \"fbqm\"\n[role]\nclasses = 4\n[[ports]]\ninterface = \"lan0\"\nrate = \"1mbit\"\n";
+        let read = parse("tor.toml", fbqm).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((read.scheme.name(), read.params.text("serve")), ("fbqm", "always".to_owned()));
+        for (from, to, expected) in [
+            ("classes = 4", "classes = 65", "from 2 to 64"),
+            ("classes", "interval = \"1ms\"\nclasses", "1ms is shorter than 10ms"),
+            ("classes", "cells = 100\nclasses", "100 is not a power of two"),
+            ("classes", "limit = \"40pkt\"\nclasses", "nothing would be dropped early"),
+            ("classes", "limit = \"unlimited\"\nclasses", "does not fit a port"),
+            ("1mbit", "1kbit", "takes lan0 more than"),
+        ] {
+            let told = parse("tor.toml", &fbqm.replace(from, to)).expect_err("refused").to_string();
+            assert!(told.contains(expected), "{expected}: {told}");
+        }
         let none = format!("{head}ports = []\n[role]\nbuffer = \"64KiB\"\nrtt = \"1ms\"\n");
         let told = parse("tor.toml", &none).expect_err("refused").to_string();
         assert!(

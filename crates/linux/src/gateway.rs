@@ -6,10 +6,10 @@
 
 mod claims;
 mod counters;
-mod device;
+pub(crate) mod device;
 mod faults;
-mod install;
-mod journal;
+pub(crate) mod install;
+pub(crate) mod journal;
 mod life;
 mod machine;
 mod metrics;
@@ -17,7 +17,7 @@ mod order;
 mod peer;
 mod plan;
 mod rules;
-mod saved;
+pub(crate) mod saved;
 mod shaper;
 mod status;
 

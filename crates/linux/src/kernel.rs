@@ -1,5 +1,6 @@
 //! Programs in the kernel (eBPF), which come with this program as objects: nothing is compiled where it runs.
 
+pub mod fbqm;
 pub mod flows;
 pub mod tcp;
 pub mod windows;
@@ -8,7 +9,7 @@ use std::fmt;
 
 use aya::maps::Map;
 use aya::programs::ProgramError;
-use aya::{Btf, Ebpf};
+use aya::{Btf, Ebpf, EbpfLoader};
 
 /// Why the kernel does not take a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,10 +23,19 @@ impl fmt::Display for NoProgram {
 
 /// Hands the maps and programs of `object` to the kernel, which checks programs when they are loaded.
 pub(crate) fn load(object: &[u8]) -> Result<Ebpf, NoProgram> {
+    load_by(&mut EbpfLoader::new(), object)
+}
+
+/// The same, with a map that holds `entries`.
+pub(crate) fn load_sized(object: &[u8], name: &str, entries: u32) -> Result<Ebpf, NoProgram> {
+    load_by(EbpfLoader::new().map_max_entries(name, entries), object)
+}
+
+fn load_by(loader: &mut EbpfLoader<'_>, object: &[u8]) -> Result<Ebpf, NoProgram> {
     if cfg!(target_endian = "big") {
         return Err(NoProgram("the programs come for little-endian machines".to_owned()));
     }
-    Ebpf::load(object).map_err(refused)
+    loader.load(object).map_err(refused)
 }
 
 /// The types of this kernel. Reading them takes 0.3 to 2 s.

@@ -10,7 +10,7 @@ use crate::commands::to_json;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 
-/// Lower receive windows at a router's ports so that incast never overflows their buffers
+/// At a router's ports, keep windows within the buffers (QCBF) or share the queue among flows (FBQM)
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct SwitchArgs {
@@ -40,7 +40,7 @@ enum SwitchCommand {
         /// The switch's file
         #[arg(value_name = "SWITCH.toml", value_hint = ValueHint::FilePath)]
         file: PathBuf,
-        /// Look and report, but change no window
+        /// Look and report, but change no window and no queue
         #[arg(long)]
         dry_run: bool,
     },
@@ -52,7 +52,7 @@ enum SwitchCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Forget the journal of a switch that was killed: its programs ended with it
+    /// Take away what a switch that was killed has left, and forget its journal
     Restore {
         #[command(flatten)]
         of: Which,
@@ -126,7 +126,7 @@ fn check(file: &Path, console: Console) -> Result<Exit, Failure> {
     let deployment = &loaded.deployment;
     let place = printable(&file.display().to_string());
     let ports: Vec<&str> = deployment.ports.iter().map(|port| port.interface.as_str()).collect();
-    let scheme = deployment.scheme.def().name;
+    let scheme = deployment.scheme.name();
     console.print(&printable(&format!("{place}: valid; {scheme} at {}", ports.join(", "))))?;
     Ok(Exit::Success)
 }
@@ -134,6 +134,7 @@ fn check(file: &Path, console: Console) -> Result<Exit, Failure> {
 fn restore(folder: &Path, console: Console) -> Result<Exit, Failure> {
     let text = match switch::restore(folder)? {
         Restored::Nothing => "nothing to restore".to_owned(),
+        Restored::Undone(what) => what.join("\n"),
         Restored::Done(ports) => {
             format!("the programs at {} ended with their switch; the journal is forgotten", ports.join(", "))
         }

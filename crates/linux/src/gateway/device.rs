@@ -17,24 +17,24 @@ pub(super) const ROOT: u32 = u32::MAX;
 
 /// The queue discipline at the root of a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct RootQdisc {
+pub(crate) struct RootQdisc {
     /// Name.
-    pub(super) kind: String,
+    pub(crate) kind: String,
     /// Major and minor number; zero for those that the kernel puts there by itself.
-    pub(super) handle: u32,
+    pub(crate) handle: u32,
     /// Of an HTB: its mark, zero when it has none.
-    pub(super) mark: u16,
+    pub(crate) mark: u16,
 }
 
 impl RootQdisc {
     /// Whether a person or program has put it there.
-    pub(super) fn foreign(&self) -> bool {
+    pub(crate) fn foreign(&self) -> bool {
         self.handle != 0
     }
 }
 
 /// The number of device `name`.
-pub(super) fn index(name: &str) -> Result<i32, Error> {
+pub(crate) fn index(name: &str) -> Result<i32, Error> {
     match nix::net::if_::if_nametoindex(name) {
         Ok(index) => Ok(index as i32),
         Err(e) => Err(Error::Missing(format!("error: interface {name}: {}", e.desc()))),
@@ -42,7 +42,7 @@ pub(super) fn index(name: &str) -> Result<i32, Error> {
 }
 
 /// The name of device number `index`; none when there is none.
-pub(super) fn name(index: i32) -> Option<String> {
+pub(crate) fn name(index: i32) -> Option<String> {
     let name = nix::net::if_::if_indextoname(index.try_into().ok()?).ok()?;
     // nix takes the null that says "no such device" for a good answer, with nothing in it.
     Some(name.to_string_lossy().into_owned()).filter(|name| !name.is_empty())
@@ -126,7 +126,7 @@ impl Link {
 }
 
 /// Refuses a device at which packets would go past the gateway.
-pub(super) fn fit(name: &str) -> Result<(), Error> {
+pub(crate) fn fit(name: &str) -> Result<(), Error> {
     let why = link(name)?.and_then(|link| link.bypass(name));
     why.map_or(Ok(()), |why| Err(Error::Missing(format!("error: {why}"))))
 }
@@ -144,7 +144,7 @@ pub(super) fn speed(name: &str) -> Option<Rate> {
 }
 
 /// The queue discipline at the root of device number `index`.
-pub(super) fn root_qdisc(index: i32) -> Result<Option<RootQdisc>, Error> {
+pub(crate) fn root_qdisc(index: i32) -> Result<Option<RootQdisc>, Error> {
     let mut socket = NetlinkSocket::new();
     let header = Tcmsg { ifindex: index, ..Tcmsg::default() };
     let request = Request::new().op_getqdisc_dump(&header);

@@ -149,12 +149,12 @@ pub(super) fn has_ours(state: &State, interface: &str) -> Result<bool, Error> {
 }
 
 /// A number from 1 to 65,535 that nobody foresees.
-fn draw() -> u16 {
+pub(crate) fn draw() -> u16 {
     let drawn = RandomState::new().build_hasher().finish();
     (drawn % u64::from(u16::MAX)) as u16 + 1
 }
 
-fn named(qdisc: &device::RootQdisc) -> String {
+pub(crate) fn named(qdisc: &device::RootQdisc) -> String {
     format!("{} {:x}:", qdisc.kind.escape_debug(), qdisc.handle >> 16)
 }
 

@@ -64,15 +64,15 @@ fn first_table() -> String {
 
 /// A queue discipline that a gateway made.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Made {
+pub(crate) struct Made {
     /// Name.
-    pub(super) kind: String,
+    pub(crate) kind: String,
     /// Major and minor number.
-    pub(super) handle: u32,
+    pub(crate) handle: u32,
     /// Number of the device.
-    pub(super) index: i32,
+    pub(crate) index: i32,
     /// What it carries, drawn at random: nobody else makes one with it.
-    pub(super) mark: u16,
+    pub(crate) mark: u16,
 }
 
 /// The state directory, held by this process alone.

@@ -148,7 +148,7 @@ impl Entry {
 }
 
 /// Takes the queue discipline at the root of device number `index` away, with everything below it.
-pub(super) fn remove_root(index: i32) -> Result<(), Error> {
+pub(crate) fn remove_root(index: i32) -> Result<(), Error> {
     let mut socket = NetlinkSocket::new();
     let header = Tcmsg { ifindex: index, parent: ROOT, ..Tcmsg::default() };
     let request = Request::new().op_delqdisc_do(&header);

@@ -4,8 +4,11 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::fbqm;
+
 use crate::daemon::Error;
 use crate::daemon::state::{self, State, boot, namespace};
+use crate::gateway::journal::Made;
 
 /// Version of the journal.
 const VERSION: u32 = 1;
@@ -30,6 +33,13 @@ pub(super) enum Entry {
         /// Its device.
         interface: String,
     },
+    /// An HTB comes to a port.
+    Shape {
+        /// Its device.
+        interface: String,
+        /// By which the HTB is known again.
+        made: Made,
+    },
 }
 
 impl Entry {
@@ -46,6 +56,8 @@ pub enum Restored {
     Nothing,
     /// The programs at these ports ended with the process; the journal is forgotten.
     Done(Vec<String>),
+    /// What was taken away, and what was left and why; the journal is forgotten.
+    Undone(Vec<String>),
 }
 
 /// Forgets the journal of a switch with state in `folder` that was killed.
@@ -59,7 +71,7 @@ pub fn restore(folder: &Path) -> Result<Restored, Error> {
     undo(&State::hold(folder)?)
 }
 
-/// The programs are held by the process, and nothing else is changed: what there is to undo is the journal.
+/// The programs are held by the process: what there is to undo are HTBs, and the journal.
 pub(super) fn undo(state: &State<Entry>) -> Result<Restored, Error> {
     let Some(entries) = state.left()? else { return Ok(Restored::Nothing) };
     if let Some(Entry::Begin { version, .. }) = entries.first()
@@ -70,10 +82,14 @@ pub(super) fn undo(state: &State<Entry>) -> Result<Restored, Error> {
             state.folder().display()
         )));
     }
+    let undone = fbqm::undo(&entries)?;
     state.forget()?;
+    if let Some(undone) = undone {
+        return Ok(Restored::Undone(undone));
+    }
     let interface = |entry| match entry {
         Entry::Follow { interface } => Some(interface),
-        Entry::Begin { .. } => None,
+        Entry::Begin { .. } | Entry::Shape { .. } => None,
     };
     Ok(Restored::Done(entries.into_iter().filter_map(interface).collect()))
 }

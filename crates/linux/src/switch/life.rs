@@ -6,13 +6,15 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::path::Path;
 use std::sync::Arc;
 
+use bandmaster_core::switch::{Deployment, Scheme};
 use bandmaster_core::time::{Span, Time};
 use sd_notify::NotifyState;
 use tracing::{error, info};
 
 use super::journal::Entry;
 use super::machine::{BEAT, Machine};
-use super::{load, metrics, status};
+use super::status::Shared;
+use super::{fbqm, load, metrics, status};
 use crate::daemon::Error;
 use crate::daemon::signals::{End, Signals, log_to_stderr};
 use crate::daemon::state::State;
@@ -24,7 +26,7 @@ const PART: u64 = 10;
 /// Held for each port, as long as the process lives.
 const CLAIM: &str = "bandmaster-switch-";
 
-/// Runs the switch that `file` describes until a signal ends it. `dry_run` changes no window: what would be set is logged.
+/// Runs the switch that `file` describes until a signal ends it. `dry_run` changes nothing: QCBF logs what would be set, FBQM counts.
 ///
 /// # Errors
 /// When the file is wrong, the machine is not fit, or it fails on the way.
@@ -43,15 +45,55 @@ pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
         state.hold_as(&format!("switch `{}`", deployment.name))?;
         Some(state)
     };
-    let mut machine = Machine::new(loaded, state)?;
+    match deployment.scheme {
+        Scheme::Qcbf => attend(Machine::new(loaded, state)?, &deployment, &signals),
+        Scheme::Fbqm => attend(fbqm::Machine::new(loaded, state)?, &deployment, &signals),
+    }
+}
+
+/// What runs at the ports.
+pub(super) trait Work {
+    /// Where status and journal are; none on a dry run.
+    fn folder(&self) -> Option<&Path>;
+
+    /// What others are told.
+    fn shared(&self) -> &Shared;
+
+    /// Goes on until a signal comes.
+    fn until_signal(&mut self, signals: &Signals) -> Result<End, Error>;
+
+    /// Puts everything back.
+    fn end(self) -> Result<(), Error>;
+}
+
+impl Work for Machine {
+    fn folder(&self) -> Option<&Path> {
+        self.folder()
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    fn until_signal(&mut self, signals: &Signals) -> Result<End, Error> {
+        until_signal(self, signals)
+    }
+
+    fn end(self) -> Result<(), Error> {
+        self.end()
+    }
+}
+
+fn attend(mut machine: impl Work, deployment: &Deployment, signals: &Signals) -> Result<End, Error> {
     if let Some(folder) = machine.folder() {
-        status::serve(folder, Arc::clone(&machine.shared))?;
+        status::serve(folder, Arc::clone(machine.shared()))?;
     }
     if let Some(address) = deployment.metrics {
-        metrics::serve(address, Arc::clone(&machine.shared))?;
+        metrics::serve(address, Arc::clone(machine.shared()))?;
     }
-    info!(file = %file.display(), ports = deployment.ports.len(), dry_run, "begins");
-    let end = until_signal(&mut machine, &signals);
+    let dry_run = machine.folder().is_none();
+    info!(name = deployment.name, ports = deployment.ports.len(), dry_run, "begins");
+    let end = machine.until_signal(signals);
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
     match machine.end() {
         Ok(()) => info!("everything is as it was"),
@@ -63,12 +105,12 @@ pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
     end
 }
 
-/// One switch lowers the windows at a port.
+/// One switch runs at a port.
 fn claim(interface: &str) -> Result<UnixListener, Error> {
     let name = format!("{CLAIM}{interface}");
     let failed = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::AddrInUse => Error::Missing(format!(
-            "error: another switch lowers the windows at {interface} (see `ss -xlp`, @{name}); stop it first"
+            "error: another switch runs at {interface} (see `ss -xlp`, @{name}); stop it first"
         )),
         _ => Error::Failed(format!("error: socket @{name}: {e}")),
     };

@@ -120,7 +120,7 @@ impl Machine {
             name: deployment.name.clone(),
             process: std::process::id(),
             file: loaded.file.display().to_string(),
-            scheme: deployment.scheme.def().name.to_owned(),
+            scheme: deployment.scheme.name().to_owned(),
             dry_run: written.is_none(),
             clock: Some(Clock::new()),
             ..Status::default()

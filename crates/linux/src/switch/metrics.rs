@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 
 use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::status::{PortStatus, Shared, Status, current};
+use super::status::{ClassStatus, PortStatus, Shared, Status, current};
 use crate::daemon::Error;
 use crate::daemon::metrics::{self, Labels, Number, counter, counters, gauge};
 
@@ -48,11 +49,53 @@ fn text(status: &Status) -> String {
     registry.register("windows_written", "Windows written for the kernel", counter(status.written));
     let packets = counters("kind", status.packets.iter().map(|(kind, count)| (kind.as_str(), *count)));
     registry.register("packets", "What packets did at the ports", packets);
+    by_class(&mut registry, &status.ports);
     registry.register("faults", "What is wrong", gauge(status.faults.len() as f64));
     let mut text = String::new();
     // Writing into a string does not fail.
     let _ = encode(&mut text, &registry);
     text
+}
+
+/// FBQM's classes.
+fn by_class(registry: &mut Registry, ports: &[PortStatus]) {
+    let gauges = |value: fn(&ClassStatus) -> u64| {
+        let family: Family<Labels, Number> = Family::default();
+        for (port, class) in classes(ports) {
+            family.get_or_create(&labels(port, class)).set(value(class) as f64);
+        }
+        family
+    };
+    let counters = |value: fn(&ClassStatus) -> u64| {
+        let family: Family<Labels, Counter> = Family::default();
+        for (port, class) in classes(ports) {
+            family.get_or_create(&labels(port, class)).inc_by(value(class));
+        }
+        family
+    };
+    if classes(ports).next().is_none() {
+        return;
+    }
+    registry.register("class_flows", "Flows of a class in the last interval", gauges(|class| class.flows));
+    registry.register_with_unit("class_backlog", "What waits in a class", Unit::Bytes, gauges(|class| class.backlog));
+    registry.register("class_packets", "Packets that a class sent", counters(|class| class.packets));
+    registry.register_with_unit("class_sent", "What a class sent", Unit::Bytes, counters(|class| class.bytes));
+    registry.register("class_early", "Packets of a class that were dropped early", counters(|class| class.early));
+    registry.register("class_marked", "Packets of a class that were marked", counters(|class| class.marked));
+    registry.register("class_full", "Packets of a class without room", counters(|class| class.full));
+    let family: Family<Labels, Number> = Family::default();
+    for port in ports {
+        family.get_or_create(&vec![("port", port.interface.clone())]).set(port.average.unwrap_or(0) as f64);
+    }
+    registry.register_with_unit("average", "What waits at a port on average", Unit::Bytes, family);
+}
+
+fn classes(ports: &[PortStatus]) -> impl Iterator<Item = (&PortStatus, &ClassStatus)> {
+    ports.iter().flat_map(|port| port.classes.iter().map(move |class| (port, class)))
+}
+
+fn labels(port: &PortStatus, class: &ClassStatus) -> Labels {
+    vec![("port", port.interface.clone()), ("class", class.class.clone())]
 }
 
 #[cfg(test)]
@@ -63,11 +106,14 @@ mod tests {
     fn metrics_say_what_the_ports_hold() {
         let port =
             PortStatus { interface: "lan0".to_owned(), flows: 3, windows: 9000, ..PortStatus::default() };
+        let class = ClassStatus { class: "1:10".to_owned(), early: 5, ..ClassStatus::default() };
+        let port = PortStatus { classes: vec![class], ..port };
         let packets = vec![("lowered".to_owned(), 7)];
         let text = text(&Status { ports: vec![port], packets, ..Status::default() });
         for line in [
             "bandmaster_switch_flows{port=\"lan0\"} 3.0",
             "bandmaster_switch_windows_bytes{port=\"lan0\"} 9000.0",
+            "bandmaster_switch_class_early_total{port=\"lan0\",class=\"1:10\"} 5",
             "bandmaster_switch_packets_total{kind=\"lowered\"} 7",
         ] {
             assert!(text.lines().any(|have| have == line), "{line} in\n{text}");

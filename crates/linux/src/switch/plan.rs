@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
+use bandmaster_core::switch::{Deployment, Scheme};
 use serde::Serialize;
 
 use super::Loaded;
@@ -62,6 +63,9 @@ pub(super) fn devices(loaded: &Loaded) -> Result<Vec<u32>, String> {
 /// What a switch with this file would change on this machine.
 pub fn plan(loaded: &Loaded) -> Plan {
     let deployment = &loaded.deployment;
+    if deployment.scheme == Scheme::Fbqm {
+        return super::fbqm::plan(loaded);
+    }
     let mut obstacles = Vec::new();
     if let Err(why) = Windows::load() {
         obstacles.push(lacking(&why).to_string());
@@ -82,10 +86,6 @@ pub fn plan(loaded: &Loaded) -> Plan {
         )
     });
     let interfaces: Vec<&str> = deployment.ports.iter().map(|port| port.interface.as_str()).collect();
-    let sockets = [
-        deployment.metrics.map(|address| format!("tcp {address}: metrics")),
-        Some(format!("unix {}/switch.sock: status", deployment.state_directory)),
-    ];
     Plan {
         obstacles,
         ports: ports.collect(),
@@ -97,12 +97,19 @@ pub fn plan(loaded: &Loaded) -> Plan {
             ),
             "no queue discipline, parameter, route or interface is changed; other programs at the ports stay".to_owned(),
         ],
-        sockets: sockets.into_iter().flatten().collect(),
+        sockets: sockets(deployment),
         undo: vec![
             "the programs end with the switch, also when it is killed; windows open with the next acknowledgement".to_owned(),
             "while the switch lives and is silent for half a second, windows pass as they are".to_owned(),
         ],
     }
+}
+
+/// Sockets that are opened.
+pub(super) fn sockets(deployment: &Deployment) -> Vec<String> {
+    let metrics = deployment.metrics.map(|address| format!("tcp {address}: metrics"));
+    let status = format!("unix {}/switch.sock: status", deployment.state_directory);
+    metrics.into_iter().chain([status]).collect()
 }
 
 impl fmt::Display for Plan {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bandmaster_core::switch::Scheme;
 use serde::{Deserialize, Serialize};
 
 use super::journal::Entry;
@@ -58,6 +59,36 @@ pub struct PortStatus {
     pub budget: u64,
     /// Bytes that wait.
     pub backlog: u64,
+    /// FBQM: bytes that wait on average, as RED has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub average: Option<u64>,
+    /// FBQM: classes of flows, the slowest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<ClassStatus>,
+}
+
+/// A class of flows.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ClassStatus {
+    /// Its class of the HTB, as `tc` writes it.
+    pub class: String,
+    /// Flows that sent in the last interval.
+    pub flows: u64,
+    /// Packets sent.
+    pub packets: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Packets dropped early.
+    pub early: u64,
+    /// Packets marked early.
+    pub marked: u64,
+    /// Packets for which there was no room.
+    pub full: u64,
+    /// Packets that wait.
+    pub waiting: u64,
+    /// Bytes that wait.
+    pub backlog: u64,
 }
 
 /// What threads of a switch share.
@@ -92,7 +123,14 @@ impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}, process {}, up {:.0} s", self.name, self.scheme, self.process, self.uptime)?;
         writeln!(f, "file         {}{}", self.file, if self.dry_run { " (dry run)" } else { "" })?;
-        for PortStatus { interface, flows, windows, budget, backlog } in &self.ports {
+        for PortStatus { interface, flows, windows, budget, backlog, average, classes } in &self.ports {
+            if let Some(average) = average {
+                writeln!(f, "port         {interface}: {flows} flows, {backlog} B wait, {average} B on average")?;
+                for class in classes {
+                    writeln!(f, "class        {interface} {class}")?;
+                }
+                continue;
+            }
             writeln!(
                 f,
                 "port         {interface}: {flows} flows, windows of {windows} B of {budget} B, {backlog} B wait"
@@ -103,6 +141,22 @@ impl fmt::Display for Status {
         }
         let packets: Vec<String> =
             self.packets.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        write!(f, "packets      {}; {} windows written", packets.join(", "), self.written)
+        write!(f, "packets      {}", packets.join(", "))?;
+        if self.scheme == Scheme::Qcbf.name() {
+            write!(f, "; {} windows written", self.written)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ClassStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { class, flows, packets, bytes, early, marked, full, waiting, backlog } = self;
+        write!(
+            f,
+            "{class}: {flows} flows, sent {bytes} B {packets} pkt (dropped {}, early {early}, full {full}, marked {marked}), \
+             backlog {backlog} B {waiting} pkt",
+            early + full
+        )
     }
 }

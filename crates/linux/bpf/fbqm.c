@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// FBQM at a port: the class of each packet that departs, by the rate of its flow, and RED for all classes together.
+//
+// Rates are those of core's sketch (qdisc/fbqm/sketch.rs): four rows of cells, each with the bytes of this interval and their
+// average over the intervals before. The daemon ends intervals, and says which rates begin a class. The queue that RED
+// averages is counted here: what has arrived, less what the port can send in the time since. The daemon dead or silent,
+// classes stay as they are.
+
+#include "packet.h"
+
+enum { DROP = 2 };                                     // TCX_DROP
+enum { VLAN = 0x8100, PROVIDER_VLAN = 0x88a8, TAG = 4 };
+enum { PERCPU_ARRAY = 6 };
+enum { ROWS = 4, MOST_CLASSES = 64, UNREAD = MOST_CLASSES, AGES = 18, FIRST_CLASS = 0x10010 };
+enum { BYTE_TIME = 16, WEIGHT = 24, SLOPE = 16, SIXTEENTHS = 4 }; // binary places
+#define ONE (1ULL << 32)
+
+typedef long long s64;
+
+static u64 (*time_now)(void) = (void *)5;
+static u32 (*random_number)(void) = (void *)7;
+static long (*mark_congestion)(struct __sk_buff *) = (void *)97;
+
+// --- What the program is told, and tells: the same layouts as in kernel/fbqm.rs.
+
+struct settings {
+    u64 salt, interval;
+    u64 mask, bits;            // cells of a row, less one, and as a power of two
+    u64 acts;                  // 0: nothing is changed, only counted
+    u64 ecn, by_length;        // marks; an early drop is as much likelier as a packet is longer than the mean
+    u64 mean_packet;           // bytes
+    u64 byte_time;             // ns to send a byte
+    u64 limit, lower, upper;   // of the queue and of its average: ns to send it
+    u64 weight, slope;         // of an arrival in the average; probability (times 2^32) by ns above `lower`
+    u64 aged[AGES];            // what is left of the average after 2^n sixteenths of the time for a mean packet, idle
+    u64 begins[MOST_CLASSES];  // a class holds rates above this, in bytes an interval; the first is that of class 1
+};
+
+struct cell {
+    u32 bytes, average, interval;
+};
+
+struct port {
+    u64 until;   // when all will have been sent
+    u64 average; // of the queue, ns to send it
+    u64 spared;  // arrivals since the last early drop, and one; 0: the average is below `lower`
+};
+
+struct counts {
+    u64 packets, bytes; // that arrived
+    u64 begun;          // flows seen for the first time in an interval
+    u64 early, marked, full;
+};
+
+MAP(SETTINGS, ARRAY, u32, struct settings, 1);
+MAP(PORT, ARRAY, u32, struct port, 1);
+MAP(CELLS, ARRAY, u32, struct cell, ROWS);
+MAP(COUNTS, PERCPU_ARRAY, u32, struct counts, MOST_CLASSES + 1);
+
+INLINE u64 mix(u64 x) {
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return x ^ x >> 31;
+}
+
+// Mixes the packet's addresses, ports, protocol and VLAN into `flow`; 0: it cannot be read.
+INLINE int identify(struct __sk_buff *skb, u64 *flow) {
+    u64 words[5] = {}; // addresses; ports, VLAN and protocol
+    u8 header[40], next;
+    u32 at = 0, ports = 0, is_part = 0, tag = skb->vlan_present ? skb->vlan_tci & 0xfff : 0;
+    u16 protocol = skb->protocol;
+    if (protocol == AS_NETWORK(VLAN) || protocol == AS_NETWORK(PROVIDER_VLAN)) {
+        if (skb_load(skb, 0, header, TAG, FROM_NETWORK_HEADER) || skb->vlan_present) return 0;
+        tag = (header[0] & 15) << 8 | header[1];
+        protocol = *(u16 *)(header + 2);
+        at = TAG;
+    }
+    if (protocol == AS_NETWORK(ETHERTYPE_IPV4)) {
+        if (skb_load(skb, at, header, 20, FROM_NETWORK_HEADER) || header[0] >> 4 != 4) return 0;
+        __builtin_memcpy(words, header + 12, 8);
+        next = header[9];
+        is_part = (header[6] & 0x3f) | header[7]; // fragments are a flow of no ports
+        at += (header[0] & 15) * 4;
+    } else if (protocol == AS_NETWORK(ETHERTYPE_IPV6)) {
+        if (skb_load(skb, at, header, 40, FROM_NETWORK_HEADER) || header[0] >> 4 != 6) return 0;
+        __builtin_memcpy(words, header + 8, 32);
+        next = header[6];
+        at += 40;
+        for (int i = 0; i < MOST_EXTENSIONS; i++) { // hop-by-hop, routing, destination options
+            if (next != 0 && next != 43 && next != 60) break;
+            if (skb_load(skb, at, header, 2, FROM_NETWORK_HEADER)) return 0;
+            next = header[0];
+            at += (header[1] + 1) * 8;
+        }
+    } else {
+        return 0;
+    }
+    if (!is_part && (next == TCP || next == UDP) && skb_load(skb, at, &ports, 4, FROM_NETWORK_HEADER)) return 0;
+    words[4] = (u64)ports << 32 | tag << 8 | next;
+    u64 mixed = *flow;
+    for (int i = 0; i < 5; i++) {
+        mixed = (mixed ^ words[i]) * 0x9e3779b97f4a7c15;
+        mixed ^= mixed >> 32;
+    }
+    *flow = mix(mixed);
+    return 1;
+}
+
+// Bytes an interval of the flow, averaged up to the end of the last one; counts this packet.
+INLINE u32 measure(const struct settings *settings, u64 flow, u32 length, u64 *begun) {
+    struct cell *cells[ROWS];
+    u32 bytes[ROWS], average[ROWS], least = ~0U, rate = ~0U;
+    u32 interval = settings->interval;
+#pragma unroll
+    for (int row = 0; row < ROWS; row++) {
+        u32 slot = (row << (settings->bits & 31)) + ((flow >> (16 * row)) & settings->mask);
+        struct cell *cell = cells[row] = map_lookup(&CELLS, &slot);
+        if (!cell) return 0;
+        u32 passed = interval - cell->interval;
+        u64 sum = (u64)cell->average + cell->bytes;
+        average[row] = passed ? sum >> (passed > 63 ? 63 : passed) : cell->average;
+        bytes[row] = passed ? 0 : cell->bytes;
+        if (average[row] < rate) rate = average[row];
+        if (bytes[row] < least) least = bytes[row];
+    }
+    *begun = !bytes[0];
+    least = least + length < least ? ~0U : least + length;
+#pragma unroll
+    for (int row = 0; row < ROWS; row++) {
+        cells[row]->interval = interval;
+        cells[row]->average = average[row];
+        cells[row]->bytes = bytes[row] < least ? least : bytes[row];
+    }
+    return rate;
+}
+
+// How many of the boundaries are below the rate.
+INLINE u32 class_of(const struct settings *settings, u32 rate) {
+    u32 class = 0;
+#pragma unroll
+    for (u32 step = MOST_CLASSES / 2; step; step /= 2)
+        class += ((s64)(settings->begins[class + step - 1] - rate) >> 63) & step;
+    return class;
+}
+
+// The average is what it was, aged by the time in which nothing was to be sent.
+INLINE u64 aged(const struct settings *settings, u64 average, u64 idle) {
+    u64 mean = settings->mean_packet * settings->byte_time >> BYTE_TIME;
+    u64 sixteenths = (idle << SIXTEENTHS) / (mean ? mean : 1);
+    if (idle >> 40 || sixteenths >> AGES) return 0;
+    for (int bit = 0; bit < AGES; bit++)
+        if (sixteenths >> bit & 1) average = average * settings->aged[bit] >> WEIGHT;
+    return average;
+}
+
+// RED's word on a packet that is read.
+INLINE int is_early(const struct settings *settings, struct port *port, u64 average, u32 length) {
+    if (average < settings->lower) {
+        port->spared = 0;
+        return 0;
+    }
+    u64 chance = (average - settings->lower) * settings->slope >> SLOPE;
+    if (settings->by_length) chance = chance * length / settings->mean_packet;
+    u64 share = port->spared * chance;
+    port->spared++;
+    if (average < settings->upper && share < ONE && random_number() * (ONE - share) >> 32 >= chance) return 0;
+    port->spared = 1;
+    return 1;
+}
+
+SEC("classifier")
+int departs(struct __sk_buff *skb) {
+    u32 zero = 0, class = 0, where = UNREAD;
+    u64 begun = 0, now = time_now(), queue = 0;
+    struct settings *settings = map_lookup(&SETTINGS, &zero);
+    struct port *port = map_lookup(&PORT, &zero);
+    if (!settings || !port) return NEXT;
+    u32 length = skb->wire_len;
+    u64 flow = settings->salt;
+    if (identify(skb, &flow)) where = class = class_of(settings, measure(settings, flow, length, &begun));
+    struct counts *counts = map_lookup(&COUNTS, &where);
+    if (!counts) return NEXT;
+    counts->packets++;
+    counts->bytes += length;
+    counts->begun += begun;
+
+    u64 until = port->until, average = port->average;
+    if (until > now) {
+        queue = until - now;
+        average += (s64)(queue - average) * (s64)settings->weight >> WEIGHT;
+    } else {
+        average = aged(settings, average, now - until);
+        __sync_val_compare_and_swap(&port->until, until, now);
+    }
+    port->average = average;
+    u64 need = length * settings->byte_time >> BYTE_TIME;
+    int early = where != UNREAD && is_early(settings, port, average, length);
+    if (!settings->acts) early = 0;
+    else skb->priority = FIRST_CLASS + class;
+    if (early && average < settings->upper && settings->ecn && mark_congestion(skb)) {
+        counts->marked++;
+        early = 0;
+    }
+    if (early || (settings->acts && queue + need > settings->limit)) {
+        if (early) counts->early++;
+        else counts->full++;
+        return DROP;
+    }
+    __sync_fetch_and_add(&port->until, need);
+    return NEXT;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
