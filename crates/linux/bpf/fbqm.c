@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// FBQM at a port: the class of each packet that departs, by the rate of its flow, and RED for all classes together.
+// FBQM at a port: the class of each packet that departs, by the rate of its flow, and early drops for all classes together.
 //
 // Rates are those of core's sketch (qdisc/fbqm/sketch.rs): four rows of cells, each with the bytes of this interval and their
 // average over the intervals before. The daemon ends intervals, and says which rates begin a class. The queue that RED
-// averages is counted here: what has arrived, less what the port can send in the time since. The daemon dead or silent,
-// classes stay as they are.
+// averages is counted here: what has arrived, less what the port can send in the time since. While the daemon is silent, classes
+// stay as they are.
 
 #include "packet.h"
 
@@ -33,6 +33,8 @@ struct settings {
     u64 byte_time;             // ns to send a byte
     u64 limit, lower, upper;   // of the queue and of its average: ns to send it
     u64 weight, slope;         // of an arrival in the average; probability (times 2^32) by ns above `lower`
+    u64 share;                 // of a flow: bytes an interval
+    u64 fair;                  // early drops are of flows above their share, not RED's
     u64 aged[AGES];            // what is left of the average after 2^n sixteenths of the time for a mean packet, idle
     u64 begins[MOST_CLASSES];  // a class holds rates above this, in bytes an interval; the first is that of class 1
 };
@@ -164,21 +166,32 @@ INLINE int is_early(const struct settings *settings, struct port *port, u64 aver
     if (settings->by_length) chance = chance * length / settings->mean_packet;
     u64 share = port->spared * chance;
     port->spared++;
-    if (average < settings->upper && share < ONE && random_number() * (ONE - share) >> 32 >= chance) return 0;
+    if (average < settings->upper && share < ONE && (u64)random_number() * (ONE - share) >> 32 >= chance) return 0;
     port->spared = 1;
     return 1;
 }
 
+// Approximate fair dropping: by what the flow has above its share, which falls from twice that at `lower` to half at `upper`.
+INLINE int is_excess(const struct settings *settings, u64 average, u64 rate) {
+    if (average < settings->lower) return 0;
+    u64 load = average < settings->upper ? ((average - settings->lower) << 16) / (settings->upper - settings->lower) : 1 << 16;
+    u64 share = settings->share * ((2 << 16) - load * 3 / 2) >> 16;
+    return rate > share && (u64)random_number() * rate >> 32 < rate - share;
+}
+
 SEC("classifier")
 int departs(struct __sk_buff *skb) {
-    u32 zero = 0, class = 0, where = UNREAD;
+    u32 zero = 0, class = 0, where = UNREAD, rate = 0;
     u64 begun = 0, now = time_now(), queue = 0;
     struct settings *settings = map_lookup(&SETTINGS, &zero);
     struct port *port = map_lookup(&PORT, &zero);
     if (!settings || !port) return NEXT;
     u32 length = skb->wire_len;
     u64 flow = settings->salt;
-    if (identify(skb, &flow)) where = class = class_of(settings, measure(settings, flow, length, &begun));
+    if (identify(skb, &flow)) {
+        rate = measure(settings, flow, length, &begun);
+        where = class = class_of(settings, rate);
+    }
     struct counts *counts = map_lookup(&COUNTS, &where);
     if (!counts) return NEXT;
     counts->packets++;
@@ -195,9 +208,12 @@ int departs(struct __sk_buff *skb) {
     }
     port->average = average;
     u64 need = length * settings->byte_time >> BYTE_TIME;
-    int early = where != UNREAD && is_early(settings, port, average, length);
-    if (!settings->acts) early = 0;
-    else skb->priority = FIRST_CLASS + class;
+    int early = 0;
+    if (settings->acts) {
+        skb->priority = FIRST_CLASS + class;
+        if (where != UNREAD)
+            early = settings->fair ? is_excess(settings, average, rate) : is_early(settings, port, average, length);
+    }
     if (early && average < settings->upper && settings->ecn && mark_congestion(skb)) {
         counts->marked++;
         early = 0;

@@ -82,7 +82,7 @@ choice! {
     enum SortBy { Rate = "rate", StartOrder = "start-order", Address = "address", Lead = "lead" }
     enum Reclassify { AtOnce = "at-once", WhenDrained = "when-drained" }
     enum Service { Equal = "equal", ByFlows = "by-flows" }
-    enum EarlyDrop { Red = "red", Fair = "fair" }
+    pub(crate) enum EarlyDrop { Red = "red", Fair = "fair" }
 }
 
 fn check(params: &Params) -> Result<(), (&'static str, String)> {

@@ -2,7 +2,7 @@
 
 use super::Port;
 use crate::file::{Reader, Section, TableDef};
-use crate::params::{Key, Kind, Limit, Params, Value, keys};
+use crate::params::{Choice, Key, Kind, Limit, Params, Value, keys};
 use crate::qdisc::fbqm;
 use crate::time::Span;
 use crate::units::{Bytes, Dimension};
@@ -25,6 +25,8 @@ const KEYS: &[Key] = keys! {
     "weight": Kind::Float { min: 1e-6, max: 1.0 }, default "0.002", from "Floyd and Jacobson 1993, Sect. 9";
     /// Drop probability at `max-th`, before spacing
     "max-p": Kind::Float { min: 0.0, max: 1.0 }, default "0.1", from "Floyd 1997; NS's RED";
+    /// RED for all alike, or only of flows above a share that falls as the queue grows
+    "drop": fbqm::EarlyDrop::KIND, default "red", from "Choi 2016: RED";
     /// Mark packets of ECN-capable flows instead of dropping them early
     "ecn": Kind::Bool, default "false", from "RFC 3168; Linux tc: off";
     /// What one packet counts where limits are in packets, with 14 B of Ethernet

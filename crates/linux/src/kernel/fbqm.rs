@@ -26,7 +26,8 @@ const FIRST_CLASS: u32 = 0x10010;
 const DROP: i32 = 2;
 /// Places of the settings' words.
 const INTERVAL: usize = 1;
-const BEGINS: usize = 14 + AGES;
+const SHARE: usize = 14;
+const BEGINS: usize = 16 + AGES;
 
 type Settings = [u64; BEGINS + MOST_CLASSES];
 
@@ -68,6 +69,8 @@ pub struct Classes {
     now: Settings,
     totals: Totals,
     boundaries: Boundaries,
+    /// Bytes that the port sends in an interval.
+    capacity: f64,
     /// What had arrived when the last interval ended.
     before: Vec<Arrivals>,
 }
@@ -95,6 +98,7 @@ impl Classes {
             now: words(params, rate, acts),
             totals: Totals::new(cells as usize),
             boundaries: Boundaries::new(classes),
+            capacity: rate.bits_per_sec() as f64 / 8.0 * params.span("interval").as_secs_f64(),
             before: vec![Arrivals::default(); classes],
         };
         new.set()?;
@@ -105,6 +109,7 @@ impl Classes {
         for (word, rate) in self.now[BEGINS..].iter_mut().zip(self.boundaries.rates()) {
             *word = u64::from(u32::try_from(*rate).unwrap_or(u32::MAX));
         }
+        self.now[SHARE] = (self.capacity / self.totals.flows()) as u64;
         self.settings.set(0, self.now, 0).map_err(refused)
     }
 
@@ -180,12 +185,11 @@ impl Classes {
     pub fn try_on(&mut self, packet: &[u8], repeat: u32) -> Result<Tried, NoProgram> {
         let program: &mut SchedClassifier = program(&mut self.kernel, PROGRAM)?;
         let mut out = vec![0; packet.len() + 64];
-        // `struct __sk_buff` of linux/bpf.h up to `gso_segs`; the ninth word is its priority.
-        let (context, mut after) = ([0; 168], [0; 168]);
+        // `struct __sk_buff` of linux/bpf.h; the ninth word is its priority.
+        let mut after = [0; 256];
         let options = TestRunOptions {
             data_in: Some(packet),
             data_out: Some(&mut out),
-            ctx_in: Some(&context),
             ctx_out: Some(&mut after),
             repeat,
             ..TestRunOptions::new()
@@ -228,6 +232,8 @@ fn words(params: &Params, rate: Rate, acts: bool) -> Settings {
         upper,
         (weight * f64::from(1 << 24)).round().max(1.0) as u64,
         (params.float("max-p") * (1_u64 << 48) as f64 / (upper - lower).max(1) as f64) as u64,
+        0,
+        (params.text("drop") == "fair").into(),
     ];
     words[..named.len()].copy_from_slice(&named);
     for (bit, word) in words[named.len()..BEGINS].iter_mut().enumerate() {

@@ -3,6 +3,7 @@
 mod agent;
 mod controller;
 mod falsehoods;
+mod fbqm;
 mod hosts;
 #[path = "../machine/mod.rs"]
 mod machine;
