@@ -12,7 +12,7 @@
 enum { DROP = 2 };                                     // TCX_DROP
 enum { VLAN = 0x8100, PROVIDER_VLAN = 0x88a8, TAG = 4 };
 enum { PERCPU_ARRAY = 6 };
-enum { ROWS = 4, MOST_CLASSES = 64, UNREAD = MOST_CLASSES, AGES = 18, FIRST_CLASS = 0x10010 };
+enum { ROWS = 4, MOST_CLASSES = 64, UNREAD = MOST_CLASSES, PLACES = 6, AGES = 1 << PLACES, FIRST_CLASS = 0x10010 };
 enum { BYTE_TIME = 16, WEIGHT = 24, SLOPE = 16, SIXTEENTHS = 4 }; // binary places
 #define ONE (1ULL << 32)
 
@@ -35,8 +35,7 @@ struct settings {
     u64 weight, slope;         // of an arrival in the average; probability (times 2^32) by ns above `lower`
     u64 share;                 // of a flow: bytes an interval
     u64 fair;                  // early drops are of flows above their share, not RED's
-    u64 aged[AGES];            // what is left of the average after 2^n sixteenths of the time for a mean packet, idle
-    u64 begins[MOST_CLASSES];  // a class holds rates above this, in bytes an interval; the first is that of class 1
+    u64 aged[3][AGES];         // what is left of the average after n, 64 n, 4096 n sixteenths of a mean packet's time, idle
 };
 
 struct cell {
@@ -56,9 +55,20 @@ struct counts {
 };
 
 MAP(SETTINGS, ARRAY, u32, struct settings, 1);
+// Classes from 1 on hold rates above these, in bytes an interval.
+MAP(BEGINS, ARRAY, u32, u32, MOST_CLASSES);
 MAP(PORT, ARRAY, u32, struct port, 1);
 MAP(CELLS, ARRAY, u32, struct cell, ROWS);
 MAP(COUNTS, PERCPU_ARRAY, u32, struct counts, MOST_CLASSES + 1);
+
+// The kernel looks through each of these functions once, by itself. Within `departs` it would be more than it looks through
+// when it has to mind paths that a processor takes by mistake (without CAP_PERFMON).
+#define APART __attribute__((noinline))
+
+INLINE struct settings *told(void) {
+    u32 zero = 0;
+    return map_lookup(&SETTINGS, &zero);
+}
 
 INLINE u64 mix(u64 x) {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
@@ -66,8 +76,19 @@ INLINE u64 mix(u64 x) {
     return x ^ x >> 31;
 }
 
-// Mixes the packet's addresses, ports, protocol and VLAN into `flow`; 0: it cannot be read.
-INLINE int identify(struct __sk_buff *skb, u64 *flow) {
+// All ones for numbers below zero. Without a branch there is one path only to look through; written in C, the compiler puts
+// branches back.
+INLINE u64 negative(u64 x) {
+    asm("%0 s>>= 63" : "+r"(x));
+    return x;
+}
+
+INLINE u64 least_of(u64 a, u64 b) {
+    return b + ((a - b) & negative(a - b));
+}
+
+// The packet's addresses, ports, protocol and VLAN, mixed with `salt`; 0: it cannot be read.
+APART u64 identify(struct __sk_buff *skb, u64 salt) {
     u64 words[5] = {}; // addresses; ports, VLAN and protocol
     u8 header[40], next;
     u32 at = 0, ports = 0, is_part = 0, tag = skb->vlan_present ? skb->vlan_tci & 0xfff : 0;
@@ -100,64 +121,76 @@ INLINE int identify(struct __sk_buff *skb, u64 *flow) {
     }
     if (!is_part && (next == TCP || next == UDP) && skb_load(skb, at, &ports, 4, FROM_NETWORK_HEADER)) return 0;
     words[4] = (u64)ports << 32 | tag << 8 | next;
-    u64 mixed = *flow;
+    u64 mixed = salt;
     for (int i = 0; i < 5; i++) {
         mixed = (mixed ^ words[i]) * 0x9e3779b97f4a7c15;
         mixed ^= mixed >> 32;
     }
-    *flow = mix(mixed);
-    return 1;
+    mixed = mix(mixed);
+    return mixed ? mixed : 1;
 }
 
-// Bytes an interval of the flow, averaged up to the end of the last one; counts this packet.
-INLINE u32 measure(const struct settings *settings, u64 flow, u32 length, u64 *begun) {
+// Bytes an interval of the flow, averaged up to the end of the last one; counts this packet. The upper half is 1 for the first
+// packet of the flow in this interval.
+APART u64 measure(u64 flow, u32 length) {
+    struct settings *settings = told();
+    if (!settings) return 0;
     struct cell *cells[ROWS];
-    u32 bytes[ROWS], average[ROWS], least = ~0U, rate = ~0U;
+    u64 bytes[ROWS], average[ROWS], least = ~0U, rate = ~0U;
     u32 interval = settings->interval;
 #pragma unroll
     for (int row = 0; row < ROWS; row++) {
         u32 slot = (row << (settings->bits & 31)) + ((flow >> (16 * row)) & settings->mask);
         struct cell *cell = cells[row] = map_lookup(&CELLS, &slot);
         if (!cell) return 0;
-        u32 passed = interval - cell->interval;
-        u64 sum = (u64)cell->average + cell->bytes;
-        average[row] = passed ? sum >> (passed > 63 ? 63 : passed) : cell->average;
-        bytes[row] = passed ? 0 : cell->bytes;
-        if (average[row] < rate) rate = average[row];
-        if (bytes[row] < least) least = bytes[row];
+        u64 passed = (u32)(interval - cell->interval), is_now = negative(passed - 1);
+        average[row] = (cell->average + (cell->bytes & ~is_now)) >> ((passed | negative(63 - passed)) & 63);
+        bytes[row] = cell->bytes & is_now;
+        rate = least_of(rate, average[row]);
+        least = least_of(least, bytes[row]);
     }
-    *begun = !bytes[0];
-    least = least + length < least ? ~0U : least + length;
+    u64 begun = negative(bytes[0] - 1) & 1;
+    least = least_of(least + length, ~0U);
 #pragma unroll
     for (int row = 0; row < ROWS; row++) {
         cells[row]->interval = interval;
         cells[row]->average = average[row];
-        cells[row]->bytes = bytes[row] < least ? least : bytes[row];
+        cells[row]->bytes = bytes[row] + least - least_of(bytes[row], least);
     }
-    return rate;
+    return begun << 32 | rate;
 }
 
 // How many of the boundaries are below the rate.
-INLINE u32 class_of(const struct settings *settings, u32 rate) {
+APART u32 class_of(u32 rate) {
     u32 class = 0;
 #pragma unroll
-    for (u32 step = MOST_CLASSES / 2; step; step /= 2)
-        class += ((s64)(settings->begins[class + step - 1] - rate) >> 63) & step;
+    for (u32 step = MOST_CLASSES / 2; step; step /= 2) {
+        u32 at = class + step - 1;
+        u32 *begin = map_lookup(&BEGINS, &at);
+        if (!begin) return 0;
+        class += negative((u64)*begin - rate) & step;
+    }
     return class;
 }
 
 // The average is what it was, aged by the time in which nothing was to be sent.
-INLINE u64 aged(const struct settings *settings, u64 average, u64 idle) {
+APART u64 aged(u64 average, u64 idle) {
+    struct settings *settings = told();
+    if (!settings) return 0;
     u64 mean = settings->mean_packet * settings->byte_time >> BYTE_TIME;
     u64 sixteenths = (idle << SIXTEENTHS) / (mean ? mean : 1);
-    if (idle >> 40 || sixteenths >> AGES) return 0;
-    for (int bit = 0; bit < AGES; bit++)
-        if (sixteenths >> bit & 1) average = average * settings->aged[bit] >> WEIGHT;
+    if (idle >> 40 || sixteenths >> 3 * PLACES) return 0;
+    for (int digit = 0; digit < 3; digit++)
+        average = average * settings->aged[digit][(sixteenths >> digit * PLACES) & (AGES - 1)] >> WEIGHT;
     return average;
 }
 
 // RED's word on a packet that is read.
-INLINE int is_early(const struct settings *settings, struct port *port, u64 average, u32 length) {
+APART int is_early(u64 average, u32 length) {
+    u32 zero = 0;
+    struct settings *settings = told();
+    struct port *port = map_lookup(&PORT, &zero);
+    if (!settings || !port) return 0;
     if (average < settings->lower) {
         port->spared = 0;
         return 0;
@@ -172,8 +205,9 @@ INLINE int is_early(const struct settings *settings, struct port *port, u64 aver
 }
 
 // Approximate fair dropping: by what the flow has above its share, which falls from twice that at `lower` to half at `upper`.
-INLINE int is_excess(const struct settings *settings, u64 average, u64 rate) {
-    if (average < settings->lower) return 0;
+APART int is_excess(u64 average, u64 rate) {
+    struct settings *settings = told();
+    if (!settings || average < settings->lower) return 0;
     u64 load = average < settings->upper ? ((average - settings->lower) << 16) / (settings->upper - settings->lower) : 1 << 16;
     u64 share = settings->share * ((2 << 16) - load * 3 / 2) >> 16;
     return rate > share && (u64)random_number() * rate >> 32 < rate - share;
@@ -183,14 +217,16 @@ SEC("classifier")
 int departs(struct __sk_buff *skb) {
     u32 zero = 0, class = 0, where = UNREAD, rate = 0;
     u64 begun = 0, now = time_now(), queue = 0;
-    struct settings *settings = map_lookup(&SETTINGS, &zero);
+    struct settings *settings = told();
     struct port *port = map_lookup(&PORT, &zero);
     if (!settings || !port) return NEXT;
     u32 length = skb->wire_len;
-    u64 flow = settings->salt;
-    if (identify(skb, &flow)) {
-        rate = measure(settings, flow, length, &begun);
-        where = class = class_of(settings, rate);
+    u64 flow = identify(skb, settings->salt);
+    if (flow) {
+        u64 measured = measure(flow, length);
+        rate = measured;
+        begun = measured >> 32;
+        where = class = class_of(rate);
     }
     struct counts *counts = map_lookup(&COUNTS, &where);
     if (!counts) return NEXT;
@@ -203,7 +239,7 @@ int departs(struct __sk_buff *skb) {
         queue = until - now;
         average += (s64)(queue - average) * (s64)settings->weight >> WEIGHT;
     } else {
-        average = aged(settings, average, now - until);
+        average = aged(average, now - until);
         __sync_val_compare_and_swap(&port->until, until, now);
     }
     port->average = average;
@@ -212,7 +248,7 @@ int departs(struct __sk_buff *skb) {
     if (settings->acts) {
         skb->priority = FIRST_CLASS + class;
         if (where != UNREAD)
-            early = settings->fair ? is_excess(settings, average, rate) : is_early(settings, port, average, length);
+            early = settings->fair ? is_excess(average, rate) : is_early(average, length);
     }
     if (early && average < settings->upper && settings->ecn && mark_congestion(skb)) {
         counts->marked++;

@@ -20,16 +20,16 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/fbqm.o");
 const PROGRAM: &str = "departs";
 const MOST_CLASSES: usize = 64;
 const UNREAD: u32 = MOST_CLASSES as u32;
-const AGES: usize = 18;
+const AGES: usize = 64;
 const FIRST_CLASS: u32 = 0x10010;
 /// `TCX_DROP`.
 const DROP: i32 = 2;
 /// Places of the settings' words.
 const INTERVAL: usize = 1;
 const SHARE: usize = 14;
-const BEGINS: usize = 16 + AGES;
+const AGED: usize = 16;
 
-type Settings = [u64; BEGINS + MOST_CLASSES];
+type Settings = [u64; AGED + 3 * AGES];
 
 /// What arrived of a class since the program was loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,6 +63,7 @@ pub struct Tried {
 pub struct Classes {
     kernel: Ebpf,
     settings: Array<MapData, Settings>,
+    begins: Array<MapData, u32>,
     port: Array<MapData, [u64; 3]>,
     counts: PerCpuArray<MapData, [u64; 6]>,
     link: Option<SchedClassifierLinkId>,
@@ -86,12 +87,14 @@ impl Classes {
         let classes = params.integer("classes") as usize;
         let mut kernel = load_sized(OBJECT, "CELLS", ROWS as u32 * cells)?;
         let settings = Array::try_from(map(&mut kernel, "SETTINGS")?).map_err(refused)?;
+        let begins = Array::try_from(map(&mut kernel, "BEGINS")?).map_err(refused)?;
         let port = Array::try_from(map(&mut kernel, "PORT")?).map_err(refused)?;
         let counts = PerCpuArray::try_from(map(&mut kernel, "COUNTS")?).map_err(refused)?;
         program::<SchedClassifier>(&mut kernel, PROGRAM)?.load().map_err(refused)?;
         let mut new = Self {
             kernel,
             settings,
+            begins,
             port,
             counts,
             link: None,
@@ -101,13 +104,16 @@ impl Classes {
             capacity: rate.bits_per_sec() as f64 / 8.0 * params.span("interval").as_secs_f64(),
             before: vec![Arrivals::default(); classes],
         };
+        for class in 0..MOST_CLASSES as u32 {
+            new.begins.set(class, u32::MAX, 0).map_err(refused)?;
+        }
         new.set()?;
         Ok(new)
     }
 
     fn set(&mut self) -> Result<(), NoProgram> {
-        for (word, rate) in self.now[BEGINS..].iter_mut().zip(self.boundaries.rates()) {
-            *word = u64::from(u32::try_from(*rate).unwrap_or(u32::MAX));
+        for (class, rate) in (0..).zip(self.boundaries.rates()) {
+            self.begins.set(class, u32::try_from(*rate).unwrap_or(u32::MAX), 0).map_err(refused)?;
         }
         self.now[SHARE] = (self.capacity / self.totals.flows()) as u64;
         self.settings.set(0, self.now, 0).map_err(refused)
@@ -205,7 +211,7 @@ impl Classes {
     }
 }
 
-/// The settings, without boundaries of classes.
+/// The settings before the first interval.
 fn words(params: &Params, rate: Rate, acts: bool) -> Settings {
     let bits = rate.bits_per_sec().max(1);
     // Nanoseconds to send these, which may be more than 64 bits for what has no limit.
@@ -216,7 +222,7 @@ fn words(params: &Params, rate: Rate, acts: bool) -> Settings {
     let (lower, upper) = (nanos(params.limit("min-th")), nanos(params.limit("max-th")));
     let weight = params.float("weight");
     let cells = params.integer("cells") as u64;
-    let mut words = [u64::from(u32::MAX); BEGINS + MOST_CLASSES];
+    let mut words = [0; AGED + 3 * AGES];
     let named = [
         Stream::new(random(), 0, "fbqm").next_u64(),
         0,
@@ -235,9 +241,10 @@ fn words(params: &Params, rate: Rate, acts: bool) -> Settings {
         0,
         (params.text("drop") == "fair").into(),
     ];
-    words[..named.len()].copy_from_slice(&named);
-    for (bit, word) in words[named.len()..BEGINS].iter_mut().enumerate() {
-        *word = ((1.0 - weight).powf((1_u64 << bit) as f64 / 16.0) * f64::from(1 << 24)).round() as u64;
+    words[..AGED].copy_from_slice(&named);
+    for (at, word) in words[AGED..].iter_mut().enumerate() {
+        let sixteenths = (at % AGES * AGES.pow((at / AGES) as u32)) as f64;
+        *word = ((1.0 - weight).powf(sixteenths / 16.0) * f64::from(1 << 24)).round() as u64;
     }
     words
 }
