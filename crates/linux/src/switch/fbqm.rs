@@ -402,7 +402,7 @@ pub(super) fn plan(loaded: &Loaded) -> Plan {
     let interfaces: Vec<&str> = deployment.ports.iter().map(|port| port.interface.as_str()).collect();
     let interfaces = interfaces.join(", ");
     let last = htb::class_name(classes as usize - 1);
-    let memory = 4 * 12 * params.integer("cells") as u64 / 1024;
+    let memory = 4 * 16 * params.integer("cells") as u64 / 1024;
     Plan {
         obstacles,
         ports: deployment.ports.iter().map(port).collect(),
