@@ -97,8 +97,11 @@ fn the_examples_are_valid() {
     for example in [host, router, &format!("{router}\n{snmp}"), &format!("{router}\n{switch}")] {
         agent::parse("docs/agent.toml", example).unwrap_or_else(|errors| panic!("{errors}"));
     }
-    let [router] = &examples("switch.md")[..] else { panic!("an example") };
-    switch::parse("docs/switch.toml", router).unwrap_or_else(|errors| panic!("{errors}"));
+    let switches = examples("switch.md");
+    assert_eq!(switches.len(), 2);
+    for example in switches {
+        switch::parse("docs/switch.toml", &example).unwrap_or_else(|errors| panic!("{errors}"));
+    }
     let [oracle, policy, routers, networks, allocator, whatif] = &examples("controller.md")[..] else {
         panic!("six examples")
     };

@@ -71,7 +71,11 @@ pub(super) fn read(reader: &mut Reader, file: &Section<'_>, ports: &[Port]) -> O
     }
     let limit = params.limit("limit");
     let Some(bytes) = bytes(&params, limit) else {
-        reader.fail_key(&section, "limit", "\"unlimited\" does not fit a port; write \"100pkt\" or \"64KiB\"");
+        reader.fail_key(
+            &section,
+            "limit",
+            "\"unlimited\" does not fit a port; write \"100pkt\" or \"64KiB\"",
+        );
         return Some(params);
     };
     for Port { interface, rate } in ports {

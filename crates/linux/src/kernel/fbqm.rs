@@ -1,9 +1,9 @@
 //! Sorts what departs by a device into the classes of an HTB by the rate of its flow, and drops early.
 
 use aya::maps::{Array, MapData, PerCpuArray};
+use aya::programs::TestRunOptions;
 use aya::programs::links::LinkOrder;
 use aya::programs::tc::{SchedClassifier, SchedClassifierLinkId, TcAttachOptions, TcAttachType};
-use aya::programs::TestRunOptions;
 use aya::{Ebpf, TestRun};
 use bandmaster_core::params::{Limit, Params};
 use bandmaster_core::qdisc::fbqm::classifier::Boundaries;
@@ -203,11 +203,7 @@ impl Classes {
         let done = program.test_run(options).map_err(refused)?;
         let priority = u32::from_ne_bytes(std::array::from_fn(|at| after[32 + at]));
         let class = priority.checked_sub(FIRST_CLASS).map(|class| class as usize);
-        Ok(Tried {
-            class,
-            passes: done.return_value as i32 != DROP,
-            nanos: done.duration.as_nanos() as u64,
-        })
+        Ok(Tried { class, passes: done.return_value as i32 != DROP, nanos: done.duration.as_nanos() as u64 })
     }
 }
 
@@ -216,7 +212,9 @@ fn words(params: &Params, rate: Rate, acts: bool) -> Settings {
     let bits = rate.bits_per_sec().max(1);
     // Nanoseconds to send these, which may be more than 64 bits for what has no limit.
     let nanos = |limit: Limit| match bytes(params, limit) {
-        Some(bytes) => u64::try_from(u128::from(bytes.get()) * 8_000_000_000 / u128::from(bits)).unwrap_or(u64::MAX),
+        Some(bytes) => {
+            u64::try_from(u128::from(bytes.get()) * 8_000_000_000 / u128::from(bits)).unwrap_or(u64::MAX)
+        }
         None => u64::MAX,
     };
     let (lower, upper) = (nanos(params.limit("min-th")), nanos(params.limit("max-th")));

@@ -226,9 +226,11 @@ impl Machine {
             };
             told.push(port);
         }
-        let name = |port: &Port| Some(format!("interface {}: {}", port.place.interface, port.trouble.as_ref()?));
+        let name =
+            |port: &Port| Some(format!("interface {}: {}", port.place.interface, port.trouble.as_ref()?));
         let faults: Vec<String> = self.ports.iter().filter_map(name).collect();
-        let sum = |value: fn(&ClassStatus) -> u64| told.iter().flat_map(|port| &port.classes).map(value).sum();
+        let sum =
+            |value: fn(&ClassStatus) -> u64| told.iter().flat_map(|port| &port.classes).map(value).sum();
         let packets = [
             ("sent", sum(|class| class.packets)),
             ("early", sum(|class| class.early)),
@@ -266,17 +268,18 @@ impl AtWork {
                 arrivals.iter().map(sent).collect()
             }
         };
-        let class = |(at, (arrived, sent)): (usize, (&crate::kernel::fbqm::Arrivals, &ClassStats))| ClassStatus {
-            class: htb::class_name(at),
-            flows: self.flows[at],
-            packets: sent.packets,
-            bytes: sent.bytes,
-            early: arrived.early,
-            marked: arrived.marked,
-            full: arrived.full + sent.drops + if at == 0 { unread.full } else { 0 },
-            waiting: sent.waiting_packets.into(),
-            backlog: sent.waiting_bytes.into(),
-        };
+        let class =
+            |(at, (arrived, sent)): (usize, (&crate::kernel::fbqm::Arrivals, &ClassStats))| ClassStatus {
+                class: htb::class_name(at),
+                flows: self.flows[at],
+                packets: sent.packets,
+                bytes: sent.bytes,
+                early: arrived.early,
+                marked: arrived.marked,
+                full: arrived.full + sent.drops + if at == 0 { unread.full } else { 0 },
+                waiting: sent.waiting_packets.into(),
+                backlog: sent.waiting_bytes.into(),
+            };
         let classes: Vec<ClassStatus> = arrivals.iter().zip(&sent).enumerate().map(class).collect();
         let port = PortStatus {
             flows: self.flows.iter().sum(),
@@ -363,7 +366,9 @@ pub(super) fn undo(entries: &[Entry]) -> Result<Option<Vec<String>>, Error> {
                     remove_root(*index)?;
                     format!("removed the htb from {name}")
                 }
-                Some(qdisc) => format!("left the qdisc {} of {name}: somebody else has put it there", named(&qdisc)),
+                Some(qdisc) => {
+                    format!("left the qdisc {} of {name}: somebody else has put it there", named(&qdisc))
+                }
                 None => format!("{name} has no htb any more"),
             },
         };
@@ -411,7 +416,9 @@ pub(super) fn plan(loaded: &Loaded) -> Plan {
                 "an htb at {interfaces} in the place of the kernel's own queue: classes {} to {last}, each with a bfifo",
                 htb::class_name(0)
             ),
-            format!("a program (eBPF, tcx) at {interfaces}, with {memory} KiB each: it gives each packet its class, or drops it"),
+            format!(
+                "a program (eBPF, tcx) at {interfaces}, with {memory} KiB each: it gives each packet its class, or drops it"
+            ),
             "no parameter, route or interface is changed; other programs at the ports stay".to_owned(),
         ],
         sockets: sockets(deployment),

@@ -77,10 +77,24 @@ fn by_class(registry: &mut Registry, ports: &[PortStatus]) {
         return;
     }
     registry.register("class_flows", "Flows of a class in the last interval", gauges(|class| class.flows));
-    registry.register_with_unit("class_backlog", "What waits in a class", Unit::Bytes, gauges(|class| class.backlog));
+    registry.register_with_unit(
+        "class_backlog",
+        "What waits in a class",
+        Unit::Bytes,
+        gauges(|class| class.backlog),
+    );
     registry.register("class_packets", "Packets that a class sent", counters(|class| class.packets));
-    registry.register_with_unit("class_sent", "What a class sent", Unit::Bytes, counters(|class| class.bytes));
-    registry.register("class_early", "Packets of a class that were dropped early", counters(|class| class.early));
+    registry.register_with_unit(
+        "class_sent",
+        "What a class sent",
+        Unit::Bytes,
+        counters(|class| class.bytes),
+    );
+    registry.register(
+        "class_early",
+        "Packets of a class that were dropped early",
+        counters(|class| class.early),
+    );
     registry.register("class_marked", "Packets of a class that were marked", counters(|class| class.marked));
     registry.register("class_full", "Packets of a class without room", counters(|class| class.full));
     let family: Family<Labels, Number> = Family::default();

@@ -125,7 +125,10 @@ impl fmt::Display for Status {
         writeln!(f, "file         {}{}", self.file, if self.dry_run { " (dry run)" } else { "" })?;
         for PortStatus { interface, flows, windows, budget, backlog, average, classes } in &self.ports {
             if let Some(average) = average {
-                writeln!(f, "port         {interface}: {flows} flows, {backlog} B wait, {average} B on average")?;
+                writeln!(
+                    f,
+                    "port         {interface}: {flows} flows, {backlog} B wait, {average} B on average"
+                )?;
                 for class in classes {
                     writeln!(f, "class        {interface} {class}")?;
                 }

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use aya::programs::tc::TcAttachType;
+use aya::programs::{ProgramInfo, SchedClassifier};
 use bandmaster_core::id::FlowId;
 use bandmaster_core::params::Params;
 use bandmaster_core::qdisc::fbqm::classifier::{Classifier, RateClasses};
@@ -19,8 +21,6 @@ use bandmaster_core::rng::Stream;
 use bandmaster_core::switch;
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Rate};
-use aya::programs::tc::TcAttachType;
-use aya::programs::{ProgramInfo, SchedClassifier};
 use bandmaster_linux::kernel::fbqm::Classes;
 use bandmaster_linux::netns::{Netns, set_parameter};
 use bandmaster_linux::switch::{Restored, Status, restore, run as run_switch, status};
@@ -38,7 +38,9 @@ const INTERVAL: Span = Span::from_millis(500);
 
 /// FBQM's parameters with these lines of a file.
 fn params(role: &str) -> Params {
-    let text = format!("version = 1\nscheme = \"fbqm\"\n[role]\n{role}\n[[ports]]\ninterface = \"to0\"\nrate = \"1mbit\"\n");
+    let text = format!(
+        "version = 1\nscheme = \"fbqm\"\n[role]\n{role}\n[[ports]]\ninterface = \"to0\"\nrate = \"1mbit\"\n"
+    );
     switch::parse("switch.toml", &text).unwrap_or_else(|e| panic!("{e}")).params
 }
 
@@ -105,7 +107,9 @@ fn the_programs_classes_are_those_of_the_simulator() {
     let test = "the_programs_classes_are_those_of_the_simulator";
     let (mut same_of_all, mut of_all) = (0, 0);
     for count in [2, 5, 8] {
-        let Some(mut kernel) = classes(test, &format!("classes = {count}\ncells = {MANY}"), GBIT_100) else { return };
+        let Some(mut kernel) = classes(test, &format!("classes = {count}\ncells = {MANY}"), GBIT_100) else {
+            return;
+        };
         let mut random = Stream::new(11, count as u32, "trace");
         let hash = Hash::new(MANY, &mut Stream::new(1, 0, "hash"));
         let mut core = Classifier::Rate(Box::new(RateClasses::new(hash, count, INTERVAL, false)));
@@ -128,7 +132,11 @@ fn the_programs_classes_are_those_of_the_simulator() {
             let mut packets: Vec<usize> = Vec::new();
             for (at, (.., rate)) in flows.iter().enumerate() {
                 // A third pauses.
-                let many = if random.chance(0.33) { 0 } else { (rate * (0.5 + random.below(100) as f64 / 100.0)) as usize };
+                let many = if random.chance(0.33) {
+                    0
+                } else {
+                    (rate * (0.5 + random.below(100) as f64 / 100.0)) as usize
+                };
                 packets.extend(std::iter::repeat_n(at, many));
             }
             for at in (1..packets.len()).rev() {
@@ -139,7 +147,14 @@ fn the_programs_classes_are_those_of_the_simulator() {
                 let (number, kind, is_v6, tags, _) = flows[at];
                 let sent = frame(number, kind, is_v6, tags, 80 + random.below(1400) as usize);
                 let now = Time::ZERO + INTERVAL * interval + INTERVAL.mul_f64(order as f64 / many as f64);
-                let pkt = Pkt { key: 0, len: sent.len() as u32, flow: FlowId(number), dscp: 0, ect: false, ce: false };
+                let pkt = Pkt {
+                    key: 0,
+                    len: sent.len() as u32,
+                    flow: FlowId(number),
+                    dscp: 0,
+                    ect: false,
+                    ce: false,
+                };
                 let expected = core.classify(now, &pkt);
                 let got = kernel.try_on(&sent, 1).unwrap_or_else(|why| panic!("{why}"));
                 of_classes[expected] += 1;
@@ -158,10 +173,15 @@ fn the_programs_classes_are_those_of_the_simulator() {
             }
             kernel.end_interval().unwrap_or_else(|why| panic!("{why}"));
         }
-        println!("{count} classes: {same} of {all} packets of the class that core chooses; by class {of_classes:?}");
+        println!(
+            "{count} classes: {same} of {all} packets of the class that core chooses; by class {of_classes:?}"
+        );
         same_of_all += same;
         of_all += all;
-        assert!(of_classes.iter().all(|packets| packets * 50 >= all), "{of_classes:?} of {all}: no trial of all classes");
+        assert!(
+            of_classes.iter().all(|packets| packets * 50 >= all),
+            "{of_classes:?} of {all}: no trial of all classes"
+        );
         let counted: u64 = kernel.arrivals().expect("told").iter().map(|class| class.packets).sum();
         assert_eq!((counted, kernel.unread().expect("told").packets), (all, unread));
     }
@@ -258,7 +278,8 @@ fn a_million_flows_take_no_memory() {
         let maps = fs::read_dir("/proc/self/fdinfo").expect("told").flatten();
         let maps = maps.filter_map(|entry| fs::read_to_string(entry.path()).ok());
         let sketches = maps.filter(|map| map.contains(&format!("max_entries:\t{}\n", 4 * CELLS)));
-        let bytes = |map: String| map.lines().find_map(|line| line.strip_prefix("memlock:")?.trim().parse().ok());
+        let bytes =
+            |map: String| map.lines().find_map(|line| line.strip_prefix("memlock:")?.trim().parse().ok());
         sketches.filter_map(bytes).collect()
     };
     let mut packet = frame(1, Kind::Udp, false, &[], 100);
@@ -353,11 +374,14 @@ impl Rack {
             node.enter(set).expect("set");
         }
         let (s, r, d) = (rack.sender.name(), rack.router.name(), rack.receiver.name());
-        let cables = (0..ports).map(|port| (d, format!("in{port}"), format!("to{port}"), format!("10.81.{port}")));
+        let cables =
+            (0..ports).map(|port| (d, format!("in{port}"), format!("to{port}"), format!("10.81.{port}")));
         for (node, here, there, net) in
             cables.chain([(s, "cable".to_owned(), "from".to_owned(), "10.80.0".to_owned())])
         {
-            run(&format!("ip link add {here} netns {node} mtu {mtu} type veth peer name {there} netns {r} mtu {mtu}"));
+            run(&format!(
+                "ip link add {here} netns {node} mtu {mtu} type veth peer name {there} netns {r} mtu {mtu}"
+            ));
             for (node, device, host) in [(node, &here, 1), (r, &there, 254)] {
                 run(&format!("ip -n {node} address add {net}.{host}/24 dev {device}"));
                 run(&format!("ip -n {node} link set {device} up"));
@@ -414,7 +438,8 @@ impl Rack {
     }
 
     fn spawn(&self, by: &[&str]) -> Daemon {
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.folder.join("log")).expect("a log");
+        let log =
+            fs::OpenOptions::new().create(true).append(true).open(self.folder.join("log")).expect("a log");
         let own = std::env::current_exe().expect("this program");
         let mut command = match by {
             [] => Command::new(own),
@@ -541,7 +566,8 @@ fn five_flows_share_more_evenly_than_behind_drop_tail() {
         let end = begin + Duration::from_secs(30);
         let flows: Vec<Vec<_>> = (0..2 * TRIALS)
             .map(|port| {
-                let start = |flow: u16, late| begin + Duration::from_millis(1000 * u64::from(flow + 1) + late);
+                let start =
+                    |flow: u16, late| begin + Duration::from_millis(1000 * u64::from(flow + 1) + late);
                 (0..5).map(|flow| rack.flow(port, flow, start(flow, random.below(50)), end)).collect()
             })
             .collect();
@@ -593,9 +619,11 @@ fn tcp_keeps_its_half_beside_a_flow_that_does_not_yield() {
             if daemon.is_none() {
                 rack.shape(0, "10mbit", 100);
             }
-            let socket = rack.sender.enter(|| Ok(UdpSocket::bind("10.80.0.1:0").expect("bound"))).expect("entered");
+            let socket =
+                rack.sender.enter(|| Ok(UdpSocket::bind("10.80.0.1:0").expect("bound"))).expect("entered");
             // Nobody answers that the port is closed.
-            let sink = rack.receiver.enter(|| Ok(UdpSocket::bind("10.81.0.1:9").expect("bound"))).expect("entered");
+            let sink =
+                rack.receiver.enter(|| Ok(UdpSocket::bind("10.81.0.1:9").expect("bound"))).expect("entered");
             let begin = Instant::now();
             let end = begin + Duration::from_secs(12);
             let cbr = thread::spawn(move || {
@@ -636,7 +664,8 @@ fn what_a_killed_switch_leaves_is_restored() {
     let test = "what_a_killed_switch_leaves_is_restored";
     let Some(rack) = Rack::new(test, 2, 1500) else { return };
     let foreign = rack.router.enter(|| {
-        let mut classes = Classes::load(&params(""), Rate::from_bits_per_sec(GBIT_100), false).expect("loaded");
+        let mut classes =
+            Classes::load(&params(""), Rate::from_bits_per_sec(GBIT_100), false).expect("loaded");
         classes.attach("to0").expect("attached");
         Ok(classes)
     });
@@ -654,7 +683,10 @@ fn what_a_killed_switch_leaves_is_restored() {
         flow.join().expect("ended");
         worked += u32::from(rack.kernel() != before);
         let restored = rack.restore();
-        assert!(matches!(restored, Ok(Restored::Nothing | Restored::Done(_) | Restored::Undone(_))), "{restored:?}");
+        assert!(
+            matches!(restored, Ok(Restored::Nothing | Restored::Done(_) | Restored::Undone(_))),
+            "{restored:?}"
+        );
         assert_eq!(rack.kernel(), before, "{restored:?}");
         assert_eq!(rack.restore(), Ok(Restored::Nothing));
     }
@@ -671,7 +703,9 @@ fn what_a_killed_switch_leaves_is_restored() {
         status.faults.is_empty() && run(&format!("tc -n {r} qdisc show dev to0")).contains("htb")
     });
     run(&format!("tc -n {r} qdisc replace dev to1 root handle 7: pfifo limit 77"));
-    rack.until("a fault", |status| status.faults.iter().any(|fault| fault.contains("to1 has the qdisc pfifo 7:")));
+    rack.until("a fault", |status| {
+        status.faults.iter().any(|fault| fault.contains("to1 has the qdisc pfifo 7:"))
+    });
     kill(Pid::from_raw(daemon.0.id() as i32), Signal::SIGTERM).expect("told");
     assert!(daemon.0.wait().expect("ended").success());
     assert!(run(&format!("tc -n {r} qdisc show dev to1")).contains("pfifo 7:"));
@@ -679,7 +713,9 @@ fn what_a_killed_switch_leaves_is_restored() {
     // Refused while it is there.
     let refused = rack.spawn(&[]).0.wait().expect("ended");
     assert!(!refused.success());
-    assert!(fs::read_to_string(rack.folder.join("log")).expect("a log").contains("of somebody else; remove it"));
+    assert!(
+        fs::read_to_string(rack.folder.join("log")).expect("a log").contains("of somebody else; remove it")
+    );
     run(&format!("tc -n {r} qdisc del dev to1 root"));
     assert_eq!(rack.kernel(), before);
     drop(foreign);

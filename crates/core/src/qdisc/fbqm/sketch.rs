@@ -265,7 +265,11 @@ mod tests {
             }
         }
         sketch.advance(1);
-        assert!((sketch.totals().flows() / f64::from(flows) - 1.0).abs() < 0.02, "{}", sketch.totals().flows());
+        assert!(
+            (sketch.totals().flows() / f64::from(flows) - 1.0).abs() < 0.02,
+            "{}",
+            sketch.totals().flows()
+        );
         // 100 + 101 + 102 + 103 bytes, halved. Too high for (1 - e^(-10000/32768))^4 = 0.5 % of the flows.
         let rates: Vec<u64> =
             (0..flows).map(|flow| sketch.arrive(&hash.slots(FlowId(flow)), 1).rate).collect();
