@@ -280,9 +280,12 @@ mod tests {
         study.unwrap_or_else(|e| panic!("{e}")).cases.remove(0).scenario
     }
 
-    /// Hosts `a`, `b` and `m`, routers `r1`, `r2`, `x` and `y`, and these links.
+    /// Hosts `a`, `b` and `m`, routers `r1`, `r2`, `x` and `y`, and these links; those that come again are parallel.
     fn custom(links: &[[&str; 2]]) -> Scenario {
-        let links: Vec<String> = links.iter().map(|ends| format!("{{ ends = {ends:?} }}")).collect();
+        let link = |(at, ends): (usize, &[&str; 2])| {
+            format!("{{ ends = {ends:?}, parallel = {} }}", links[..at].contains(ends))
+        };
+        let links: Vec<String> = links.iter().enumerate().map(link).collect();
         let network = format!(
             "hosts = [\"a\", \"b\", \"m\"]\nrouters = [\"r1\", \"r2\", \"x\", \"y\"]\nlinks = [{}]",
             links.join(", ")
