@@ -64,11 +64,7 @@ impl Outside {
         // While a queue in the domain falls, flows that see it at different times differ by a part of it.
         if outside > Self::QUEUEING.as_secs_f64().max(domain_queueing) {
             self.step = Self::STEPS.0 / 2.0;
-            // Flows that get all they were given wait in a queue that this limit works off, or in one that is none of theirs.
-            // To lower it again then would starve them.
-            if self.limit.is_none() || !followed {
-                self.limit = Some(self.used * Self::BACK_OFF);
-            }
+            self.limit = Some(self.used * Self::BACK_OFF);
             return;
         }
         if self.could_use <= 0.0 || (followed && self.limit.is_none()) {
@@ -95,7 +91,7 @@ struct Sum {
     /// A segment of each flow in a measurement interval, bit/s.
     grain: f64,
     /// The links that its flows take in the domain.
-    inside: Vec<PortId>,
+    inside: BTreeSet<PortId>,
 }
 
 impl Sum {
@@ -128,6 +124,8 @@ struct Peer {
     /// It has a router's role, and a host's.
     counts: bool,
     measures: bool,
+    /// max-min: seconds that its flows wait before links of the domain, where they can be told from those outside.
+    queueing: BTreeMap<PortId, f64>,
     /// Of the parts of its measurements that have come, until the last one comes.
     sums: BTreeMap<PortId, Sum>,
 }
@@ -139,8 +137,6 @@ struct Link {
     capacity: Rate,
     flows: Option<u32>,
     backlog: Bytes,
-    /// max-min: seconds that its flows wait in the domain, as their hosts measure it.
-    queueing: f64,
     /// When the last report came, and the bytes that had left until then.
     sent: Option<(Time, Bytes)>,
     /// max-min: bit/s of what the allocator does not control (acknowledgements, other flows), averaged.
@@ -151,16 +147,6 @@ struct Link {
     changed: Time,
     /// max-min: flows of others would use more than their part. A flow that falls short beside them loses to them.
     contested: bool,
-}
-
-impl Link {
-    /// Bits that wait: as its router tells, or by what flows wait where no router does.
-    fn waiting(&self) -> f64 {
-        if self.sent.is_some() || self.backlog > Bytes::ZERO {
-            return self.backlog.get() as f64 * 8.0;
-        }
-        (self.queueing - Outside::QUEUEING.as_secs_f64()).max(0.0) * self.capacity.bits_per_sec() as f64
-    }
 }
 
 /// Links of a flow inside the domain, and the router by which it enters or leaves.
@@ -215,7 +201,6 @@ impl Allocator {
             capacity,
             flows: None,
             backlog: Bytes::ZERO,
-            queueing: 0.0,
             sent: None,
             others: 0.0,
             foreign: 0,
@@ -362,7 +347,7 @@ impl Allocator {
                 let way = self.ways.get(&name).filter(|way| !any_contested || !way.is_contested(&self.links));
                 if let Some((way, outside)) = way.and_then(|way| Some((way, way.outside?))) {
                     let sum = sums.entry(outside).or_default();
-                    sum.inside.clone_from(&way.links);
+                    sum.inside.extend(&way.links);
                     sum.used += sample;
                     sum.grain += 8.0 * m.frame.get() as f64 / self.settings.measurement.as_secs_f64();
                     sum.could_use += could_use;
@@ -379,24 +364,36 @@ impl Allocator {
             self.peers.entry(host).and_modify(|peer| peer.sums = sums);
             return;
         }
-        // Queueing that every link to the outside sees is the domain's own; each direction has its own.
-        let mut domain: BTreeMap<&[PortId], f64> = BTreeMap::new();
+        // Queueing that every link to the outside sees, of those whose flows share a link of the domain, is the domain's own.
+        let mut least: BTreeMap<PortId, (u32, f64)> = BTreeMap::new();
         for sum in sums.values() {
-            let Some(queueing) = sum.mean_queueing() else { continue };
-            let least = domain.entry(&sum.inside).or_insert(f64::INFINITY);
-            *least = least.min(queueing);
-        }
-        for (port, sum) in &sums {
-            if let Some(outside) = self.outsides.get_mut(port) {
-                let inside = domain.get(&*sum.inside).copied().unwrap_or_default();
-                outside.measure(sum, inside, self.settings.alpha);
+            for link in &sum.inside {
+                let (many, least) = least.entry(*link).or_insert((0, f64::INFINITY));
+                *many += 1;
+                *least = sum.mean_queueing().map_or(*least, |queueing| least.min(queueing));
             }
         }
-        for (links, queueing) in domain {
-            for port in links {
-                self.links.entry(*port).and_modify(|link| link.queueing = queueing);
+        for (port, sum) in sums {
+            let inside =
+                sum.inside.iter().filter_map(|link| Some(least.get(link)?.1)).fold(f64::INFINITY, f64::min);
+            if let Some(outside) = self.outsides.get_mut(&port) {
+                outside.measure(&sum, if inside.is_finite() { inside } else { 0.0 }, self.settings.alpha);
             }
         }
+        // One alone may queue outside.
+        let told = least.into_iter().filter(|(_, (many, least))| *many > 1 && least.is_finite());
+        let queueing = told.map(|(link, (_, least))| (link, least)).collect();
+        self.peers.entry(host).and_modify(|peer| peer.queueing = queueing);
+    }
+
+    /// max-min: bits that wait before a link of the domain: as its router tells, or by how long flows wait where none does.
+    fn waiting(&self, port: PortId, link: &Link) -> f64 {
+        if link.sent.is_some() || link.backlog > Bytes::ZERO {
+            return link.backlog.get() as f64 * 8.0;
+        }
+        let told = self.peers.values().filter(|peer| !peer.away).filter_map(|peer| peer.queueing.get(&port));
+        let least = told.copied().reduce(f64::min).unwrap_or_default();
+        (least - Outside::QUEUEING.as_secs_f64()).max(0.0) * link.capacity.bits_per_sec() as f64
     }
 
     /// Sends shares to every flow, or to `only` one.
@@ -469,15 +466,15 @@ impl Allocator {
             (link.foreign, self.settings.headroom * link.others.max(0.0) / f64::from(link.foreign.max(1)))
         };
         let others: Vec<(u32, f64)> = self.links.values().map(others).collect();
-        let capacity = |(link, (flows, _)): (&Link, &(u32, f64))| {
+        let capacity = |((port, link), (flows, _)): ((&PortId, &Link), &(u32, f64))| {
             let full = link.capacity.bits_per_sec() as f64;
             // A queue of the others' is not worked off by giving out less. Without flows, the others are acknowledgements:
             // nobody shares with them.
-            let drain = link.waiting() / DRAIN_SECONDS;
+            let drain = self.waiting(*port, link) / DRAIN_SECONDS;
             let taken = if *flows == 0 { drain + link.others.max(0.0) } else { 0.0 };
             (full * self.settings.utilization - taken).max(full / 2.0)
         };
-        let mut capacities: Vec<f64> = self.links.values().zip(&others).map(capacity).collect();
+        let mut capacities: Vec<f64> = self.links.iter().zip(&others).map(capacity).collect();
         let alone: Vec<u32> = (0..ports.len() as u32).collect();
         let mut limits: BTreeMap<PortId, u32> = BTreeMap::new();
         for (port, outside) in &self.outsides {
@@ -564,7 +561,6 @@ impl Allocator {
                     capacity: link.capacity,
                     flows: link.flows,
                     backlog: Bytes::ZERO,
-                    queueing: 0.0,
                     sent: None,
                     others: 0.0,
                     foreign: 0,
@@ -971,7 +967,14 @@ mod tests {
     }
 
     fn told(flows: u32, used: f64, could_use: f64, queueing_ms: f64) -> Sum {
-        Sum { timed: flows, used, could_use, queueing: queueing_ms * 1e-3, grain: 0.0, inside: vec![LAST] }
+        Sum {
+            timed: flows,
+            used,
+            could_use,
+            queueing: queueing_ms * 1e-3,
+            grain: 0.0,
+            inside: BTreeSet::from([LAST]),
+        }
     }
 
     /// By hand, with alpha 0.5: averages, the limit below what passes while packets queue outside, and steps that double.
@@ -993,54 +996,52 @@ mod tests {
         }
     }
 
-    /// The queue may be one that their limit does not work off: as long as the flows get all that they were given, it stays.
-    #[test]
-    fn a_limit_that_is_followed_is_not_lowered_again() {
-        let mut outside = Outside::default();
-        outside.measure(&told(1, 10.0, 10.0, 900.0), 0.0, 1.0);
-        assert_eq!(outside.limit, Some(9.0));
-        for _ in 0..100 {
-            outside.measure(&told(1, 9.0, 9.0, 900.0), 0.0, 1.0);
-        }
-        assert_eq!(outside.limit, Some(9.0));
-        // Less passes: something else takes a part.
-        outside.measure(&told(1, 6.0, 9.0, 900.0), 0.0, 1.0);
-        assert!(outside.limit.is_some_and(|limit| (limit - 5.4).abs() < 1e-9), "{:?}", outside.limit);
-    }
-
-    /// What flow 0 sends waits 25 ms before the server, and what the server sends does not: neither direction is limited outside. No
-    /// router tells of the queue, so that it is worked off by what the flows tell, but for 5 ms of it: 2 Mbit in half a second.
+    /// What flows 0 and 1 send from two places waits 25 ms before the server, and what the server sends does not: neither
+    /// direction is limited outside. No router tells of the queue, so that it is worked off by what the flows tell, but for 5 ms
+    /// of it: 2 Mbit in half a second. What waits before one of the two only is outside.
     #[test]
     fn each_direction_has_its_own_queue() {
         let mut inventory = Inventory::default();
-        let [server, router, outside] = ["server", "r", "out"].map(|name| inventory.join(name));
+        let [server, router, near, far] = ["server", "r", "near", "far"].map(|name| inventory.join(name));
         let mut port = |from: NodeId, to: NodeId| {
             inventory.add_port(&format!("{}->{}", from.0, to.0), from, to, mbit(100.0))
         };
-        let up = vec![port(outside, router), port(router, server)];
-        let down = vec![port(server, router), port(router, outside)];
+        let (up, down) = (port(router, server), port(server, router));
+        let ways =
+            [vec![port(near, router), up], vec![port(far, router), up], vec![down, port(router, near)]];
         let mut params = Params::defaults(DEF.keys);
         params.set("allocator", Value::Text("max-min".into()));
         let settings = Settings::new(&params);
         let peers = vec![(server, &HOST)];
-        let place = Place { peers, ports: vec![up[1], down[0]], ..Place::new(&ALLOCATOR, server, params) };
+        let place = Place { peers, ports: vec![up, down], ..Place::new(&ALLOCATOR, server, params) };
         let mut allocator = Allocator::new(settings, &inventory, &place);
         let key = way().key;
-        for (flow, ports) in [(0, &up), (1, &down)] {
+        for (flow, ports) in (0..).zip(&ways) {
             tell(&mut allocator, &Word::Started(FlowId(flow), Reported { key, ports: ports.clone() }));
         }
-        let flow = |flow, queueing| FlowMeasurement {
+        let flow = |flow: u32, rate, queueing| FlowMeasurement {
             flow: FlowId(flow),
-            throughput: Some(mbit(100.0)),
+            throughput: Some(mbit(rate)),
             queueing: Span::from_millis(queueing),
             frame: Bytes::new(1502),
             way: None,
         };
-        for (queueing, rate) in [(0, 100.0), (5, 100.0), (25, 96.0)] {
-            let rates = tell(&mut allocator, &Word::Flows(vec![flow(0, queueing), flow(1, 0)]));
-            assert_eq!(rates, [(0, rate), (1, 100.0)], "{queueing} ms");
+        let mut say = |first, second| {
+            let flows = vec![flow(0, 50.0, first), flow(1, 50.0, second), flow(2, 100.0, 0)];
+            let rates = tell(&mut allocator, &Word::Flows(flows));
+            let limits: Vec<bool> = ways
+                .iter()
+                .map(|way| {
+                    way.iter().any(|port| allocator.outsides.get(port).is_some_and(|o| o.limit.is_some()))
+                })
+                .collect();
+            (rates, limits)
+        };
+        for (queueing, rate) in [(0, 50.0), (5, 50.0), (25, 48.0), (0, 50.0)] {
+            let wanted = vec![(0, rate), (1, rate), (2, 100.0)];
+            assert_eq!(say(queueing, queueing), (wanted, vec![false; 3]), "{queueing} ms");
         }
-        assert!(allocator.outsides.values().all(|outside| outside.limit.is_none()));
+        assert_eq!(say(0, 25).1, [false, true, false]);
     }
 
     /// Flow 0 is known to be limited at 10 Mbit/s: the other gets the rest, and flow 0 may grow by the head-room, but not
