@@ -134,3 +134,20 @@ fn cases_cover_every_point_once() {
         }
     }
 }
+
+/// Queues that mark between leaves are on the path of some of the flows, if not of two hosts of one leaf.
+#[test]
+fn dctcp_is_taken_where_some_path_marks() {
+    let text = |fabric: &str| {
+        format!(
+            "version = 1\nname = \"t\"\n[run]\nduration = \"1s\"\n[network]\nbuilder = \"leaf-spine\"\nleaves = 2\nspines = 1\n\
+             size = 2\n[network.link]\nrate = \"1gbit\"\nqueue = \"100pkt\"\n[network.fabric]\nrate = \"1gbit\"\nqueue = {fabric}\n\
+             [tcp]\ncongestion-control = \"dctcp\"\necn = true\n[[flows]]\nname = \"f\"\nfrom = \"hosts\"\nto = \"hosts\"\npairing = \"all-to-all\"\n"
+        )
+    };
+    let read = |fabric: &str| bandmaster_core::scenario::parse("t.toml", &text(fabric), &Options::default());
+    let marking = "{ discipline = \"fifo\", limit = \"100pkt\", ecn-threshold = \"20pkt\" }";
+    read(marking).unwrap_or_else(|e| panic!("{e}"));
+    let refused = read("\"100pkt\"").expect_err("no queue marks").to_string();
+    assert!(refused.contains("meets no queue that marks"), "{refused}");
+}
