@@ -145,7 +145,7 @@ fn dctcp_is_taken_where_some_path_marks() {
              [tcp]\ncongestion-control = \"dctcp\"\necn = true\n[[flows]]\nname = \"f\"\nfrom = \"hosts\"\nto = \"hosts\"\npairing = \"all-to-all\"\n"
         )
     };
-    let read = |fabric: &str| bandmaster_core::scenario::parse("t.toml", &text(fabric), &Options::default());
+    let read = |fabric: &str| parse("t.toml", &text(fabric), &Options::default());
     let marking = "{ discipline = \"fifo\", limit = \"100pkt\", ecn-threshold = \"20pkt\" }";
     read(marking).unwrap_or_else(|e| panic!("{e}"));
     let refused = read("\"100pkt\"").expect_err("no queue marks").to_string();
