@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -179,6 +180,12 @@ pub(crate) struct Trial {
     pub(crate) blocks: Vec<Block>,
 }
 
+impl Trial {
+    fn is_of(&self, key: TrialKey) -> bool {
+        self.result.as_ref().map_or(true, |record| (record.case, record.trial) == (key.1, key.2))
+    }
+}
+
 /// A record file as read.
 #[derive(Debug)]
 pub(crate) struct Found {
@@ -207,10 +214,18 @@ impl Refusal {
     fn none() -> Self {
         Self::Wrong("is no record file of bandmaster".to_owned())
     }
+
+    fn damaged(at: u64) -> Self {
+        Self::Wrong(format!(
+            "is damaged at byte {at}, or of another version; nothing of it was changed: \
+             move it away, or begin anew with --force"
+        ))
+    }
 }
 
 impl Found {
-    /// Reads a record file. What follows the last whole frame is left out: a program was killed while it wrote that.
+    /// Reads a record file. What follows the last whole frame is left out: a program was killed while it wrote that. A frame
+    /// that is not whole with a whole one behind is damage.
     ///
     /// # Errors
     /// When it is none that this program reads.
@@ -248,6 +263,9 @@ impl Found {
         match scanned {
             Ok(Ok((header, trials, length))) => {
                 header.check_version(path)?;
+                if Path::new(&header.name).file_name() != Some(OsStr::new(&header.name)) {
+                    return Err(Failure::usage(format!("{place}: {:?} is no name of a run", header.name)));
+                }
                 Ok(Some(Self { path: path.to_owned(), header, trials, file, length }))
             }
             Ok(Err(Refusal::Unbegun)) => Ok(None),
@@ -286,47 +304,89 @@ fn scan(file: impl Read, length: u64) -> io::Result<Result<Scanned, Refusal>> {
     let mut end = at;
     let (mut header, mut trials, mut rows) = (None, BTreeMap::new(), BTreeSet::new());
     let mut content = Vec::new();
-    while let Some(kind) = next_frame(&mut file, length - at, &mut content)? {
+    loop {
+        let left = length - at;
+        let frame = next_frame(&mut file, left, &mut content)?;
         let block = (at + HEAD as u64, content.len() as u32);
-        match (kind, &header) {
-            (HEADER, None) => header = decode::<Header>(&content),
-            (ROWS, Some(_)) => _ = rows.insert(block),
-            (TRIAL, Some(_)) => {
-                let Some((key, trial)) = decode::<(TrialKey, Trial)>(&content) else { break };
-                let is_own = match &trial.result {
-                    Ok(record) => (record.case, record.trial) == (key.1, key.2),
-                    Err(_) => true,
-                };
-                if !is_own || !trial.blocks.iter().all(|block| rows.contains(block)) {
+        let is_good = match (frame, &header) {
+            (Frame::Whole(HEADER), None) => {
+                header = decode::<Header>(&content);
+                header.is_some()
+            }
+            (Frame::Whole(ROWS), Some(_)) => {
+                rows.insert(block);
+                true
+            }
+            (Frame::Whole(TRIAL), Some(_)) => match decode::<(TrialKey, Trial)>(&content) {
+                Some((key, trial))
+                    if trial.is_of(key) && trial.blocks.iter().all(|block| rows.contains(block)) =>
+                {
+                    trials.insert(key, trial);
+                    true
+                }
+                _ => false,
+            },
+            (Frame::Whole(_), _) | (Frame::Wrong, None) => false,
+            // A program was killed in the middle of a write: nothing that is whole can follow.
+            (Frame::Wrong | Frame::Cut, _) => {
+                file.by_ref().take(SEARCHED).read_to_end(&mut content)?;
+                if !has_frame(&content) {
                     break;
                 }
-                trials.insert(key, trial);
+                false
             }
-            _ => break,
+        };
+        if !is_good {
+            return Ok(Err(Refusal::damaged(at)));
         }
-        at += HEAD as u64 + content.len() as u64;
-        if kind != ROWS {
+        at += HEAD as u64 + u64::from(block.1);
+        if !matches!(frame, Frame::Whole(ROWS)) {
             end = at;
         }
     }
     Ok(header.map(|header| (header, trials, end)).ok_or(Refusal::Unbegun))
 }
 
-/// The kind of the next of the `left` bytes' frames, whose content goes to `content`; none when it is not whole.
-fn next_frame(file: &mut impl Read, left: u64, content: &mut Vec<u8>) -> io::Result<Option<u8>> {
+/// Bytes behind a frame that is not whole in which another one is looked for.
+const SEARCHED: u64 = 1 << 24;
+
+/// What is at a place in a file.
+#[derive(Clone, Copy)]
+enum Frame {
+    /// A frame of this kind.
+    Whole(u8),
+    /// One whose checksum is wrong.
+    Wrong,
+    /// The file ends before it does.
+    Cut,
+}
+
+/// The next of the `left` bytes' frames, whose content goes to `content`.
+fn next_frame(file: &mut impl Read, left: u64, content: &mut Vec<u8>) -> io::Result<Frame> {
+    content.clear();
     if left < HEAD as u64 {
-        return Ok(None);
+        return Ok(Frame::Cut);
     }
     let mut head = [0; HEAD];
     file.read_exact(&mut head)?;
     let [a, b, c, d, e, f, g, h, kind] = head;
     let (length, sum) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
     if u64::from(length) > left - HEAD as u64 {
-        return Ok(None);
+        return Ok(Frame::Cut);
     }
     content.resize(length as usize, 0);
     file.read_exact(content)?;
-    Ok((checksum(kind, content) == sum).then_some(kind))
+    Ok(if checksum(kind, content) == sum { Frame::Whole(kind) } else { Frame::Wrong })
+}
+
+/// Whether a whole frame begins anywhere in `bytes`.
+fn has_frame(bytes: &[u8]) -> bool {
+    bytes.windows(HEAD).enumerate().any(|(at, head)| {
+        let (length, sum) = ([head[0], head[1], head[2], head[3]], [head[4], head[5], head[6], head[7]]);
+        let content = &bytes[at + HEAD..];
+        let content = content.get(..u32::from_le_bytes(length) as usize);
+        head[8] <= TRIAL && content.is_some_and(|content| checksum(head[8], content).to_le_bytes() == sum)
+    })
 }
 
 fn checksum(kind: u8, content: &[u8]) -> u32 {
@@ -622,6 +682,45 @@ mod tests {
             least = count;
         }
         assert_eq!(least, Some(2));
+    }
+
+    /// A bit that is wrong anywhere before the last frame is damage, and no program that was killed.
+    #[test]
+    fn a_wrong_bit_before_whole_frames_is_refused() {
+        let scratch = Scratch::new("bent-records");
+        let path = scratch.path().join(FILE);
+        written(&scratch);
+        Records::go_on(Found::read_to_go_on(&path).unwrap()).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        let last = encoded(&(
+            (0_usize, 0_usize, 1_u32),
+            Trial { result: Err(TrialError::Failed("too much".to_owned())), blocks: vec![(0, 10)] },
+        ));
+        let last = bytes.len() - last.unwrap().len() - HEAD - 8;
+        for at in MAGIC.len() + 4..last {
+            let mut bent = bytes.clone();
+            bent[at] ^= 1 << (at % 8);
+            let refusal = scan(&bent[..], bent.len() as u64).unwrap().unwrap_err();
+            assert!(
+                matches!(&refusal, Refusal::Wrong(why) if why.starts_with("is damaged at byte ")),
+                "{at}"
+            );
+        }
+        // Blocks that a power failure left unwritten are as if they were cut off.
+        let mut zeros = bytes.clone();
+        zeros.extend([0; 4096]);
+        assert_eq!(scan(&zeros[..], zeros.len() as u64).unwrap().unwrap().2, bytes.len() as u64);
+    }
+
+    #[test]
+    fn a_name_that_leads_out_of_the_folder_is_refused() {
+        let scratch = Scratch::new("named-records");
+        let path = scratch.path().join(FILE);
+        for name in ["/home/x", "../..", "..", "", "a/"] {
+            drop(Records::create(&path, &Header { name: name.to_owned(), ..header() }).unwrap());
+            let failure = Found::read(&path).unwrap_err();
+            assert!(failure.message.ends_with(" is no name of a run"), "{}", failure.message);
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::args::ReportArgs;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::jobs::{self, Job, Outcome, TrialKey};
-use crate::records::{Found, Trial};
+use crate::records::{self, Found, Trial};
 use crate::report::flows::{self, FlowBlocks};
 use crate::report::folder::OutputFolder;
 
@@ -47,6 +47,16 @@ pub(crate) fn merge(args: &MergeArgs, console: Console) -> Result<Exit, Failure>
     let &ReportArgs { force, json, no_report, .. } = &args.report;
     let out = args.report.out.as_deref();
     OutputFolder::check(out, force)?;
+    // `--force` removes the records of the folder.
+    let own = out.and_then(|out| Some((out, out.join(records::FILE).canonicalize().ok()?)));
+    let is_own =
+        |file: &&PathBuf| file.canonicalize().is_ok_and(|file| own.as_ref().is_some_and(|own| own.1 == file));
+    if let (Some(file), Some((out, _))) = (args.files.iter().find(is_own), &own) {
+        let (file, out) = (file.display(), out.display());
+        return Err(Failure::usage(format!(
+            "{file}: lies in --out, whose records --force removes: give another folder, or `bandmaster resume {out}`"
+        )));
+    }
     let mut all = all_or_every_error(args.files.iter().map(|path| Found::read(path)))?;
     let Some((first, others)) = all.split_first() else {
         return Err(Failure::usage("give the record files of all shards"));

@@ -151,13 +151,23 @@ fn half_a_record_costs_its_trial_only() {
         assert!(fs::read(scratch.path("cut.records")).expect("a file") == all, "cut at {cut}");
     }
     assert_eq!(least, 24, "of a whole file nothing runs again");
-    // One bit of a record: neither it nor what follows is believed.
-    let mut bent = all.clone();
-    let at = bent.len() / 2;
-    bent[at] ^= 4;
-    scratch.write("bent.records", &bent);
-    let ended = scratch.run(&["merge", "bent.records", "--no-report"]).expect(2);
-    assert!(ended.stderr.contains("trials are missing"), "{}", ended.stderr);
+    // One bit of the header or of a record before others: damage, which no command makes worse.
+    fs::create_dir(scratch.path("out")).expect("a folder");
+    for at in [60, all.len() / 2] {
+        let mut bent = all.clone();
+        bent[at] ^= 4;
+        scratch.write("bent.records", &bent);
+        scratch.write("out/trials.records", &bent);
+        let mut again = args.clone();
+        again[4] = "bent.records";
+        for args in [&["merge", "bent.records", "--no-report"][..], &["resume", "out"], &again] {
+            let ended = scratch.run(args).expect(2);
+            assert!(ended.stderr.contains(": is damaged at byte "), "{at}: {}", ended.stderr);
+        }
+        for file in ["bent.records", "out/trials.records"] {
+            assert!(fs::read(scratch.path(file)).expect("a file") == bent, "{at}: {file}");
+        }
+    }
 }
 
 #[test]
@@ -392,6 +402,8 @@ fn a_folder_that_is_not_complete_is_not_overwritten_and_not_shared() {
         "{}",
         ended.stderr
     );
+    let ended = scratch.run(&["merge", "--force", "-o", "out", "out/../out/trials.records"]).expect(2);
+    assert!(ended.stderr.contains("lies in --out"), "{}", ended.stderr);
     assert!(scratch.files("out") == before);
     scratch.run(&["run", "small.toml", "--quick", "-o", "out", "--force"]).expect(0);
     assert!(!records.exists());
