@@ -26,6 +26,8 @@ const EMPTY: [&str; 2] = [MARK, records::FILE];
 #[derive(Debug)]
 pub(crate) struct OutputFolder {
     path: PathBuf,
+    /// Of a run that goes on: its records stay.
+    resumed: bool,
 }
 
 impl OutputFolder {
@@ -45,7 +47,7 @@ impl OutputFolder {
             None => create_numbered(Path::new(RESULTS), name)?,
         };
         let ours = path.join(MARK).exists() || path.join("manifest.json").exists();
-        let folder = Self { path };
+        let folder = Self { path, resumed: false };
         folder.write_mark()?;
         if ours {
             folder.remove_report()?;
@@ -59,7 +61,7 @@ impl OutputFolder {
     /// # Errors
     /// When the system refuses.
     pub(crate) fn resume(path: &Path) -> Result<Self, ReportError> {
-        let folder = Self { path: path.to_owned() };
+        let folder = Self { path: path.to_owned(), resumed: true };
         folder.write_mark()?;
         folder.remove_report()?;
         Ok(folder)
@@ -115,11 +117,14 @@ impl OutputFolder {
         records::remove(&self.path)
     }
 
-    /// Removes a folder without results, when nothing else is in it; one that was there stays.
+    /// Removes a folder without results, when nothing else is in it; one that was there stays. All of a run that goes on stays.
     ///
     /// # Errors
     /// When the system refuses.
     pub(crate) fn discard(self, existed: bool) -> Result<(), ReportError> {
+        if self.resumed {
+            return Ok(());
+        }
         let entries =
             fs::read_dir(&self.path).map_err(|error| failed("read the folder", &self.path, error))?;
         let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
@@ -220,6 +225,14 @@ mod tests {
         folder.finish().unwrap();
         assert_eq!(names(&path), ["figures"]);
         assert_eq!(fs::read(path.join("figures/a.svg")).unwrap(), b"<svg/>");
+    }
+
+    #[test]
+    fn a_run_that_goes_on_is_not_discarded() {
+        let scratch = Scratch::new("resumed");
+        fs::write(scratch.path().join(records::FILE), "records").unwrap();
+        OutputFolder::resume(scratch.path()).unwrap().discard(true).unwrap();
+        assert_eq!(names(scratch.path()), [MARK, records::FILE]);
     }
 
     #[test]
