@@ -78,8 +78,11 @@ pub(crate) fn export(args: &ExportArgs, console: Console) -> Result<Exit, Failur
         complain(format!("warning: {} is not complete: {why}", results.path));
     }
     let out = args.out.clone().unwrap_or_else(|| {
-        let name = args.folder.file_name().unwrap_or_default().to_string_lossy();
-        args.folder.with_file_name(format!("{name}-{suffix}"))
+        // `.` and `..` have a name too.
+        let named = args.folder.file_name().is_none().then(|| args.folder.canonicalize().ok()).flatten();
+        let folder = named.as_ref().unwrap_or(&args.folder);
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        folder.with_file_name(format!("{name}-{suffix}"))
     });
     let existed = out.exists();
     let folder = OutputFolder::create(Some(&out), "", false)?;

@@ -43,6 +43,10 @@ fn csv_has_the_tables_and_their_numbers() {
     let flows = lines(&scratch, "out-csv/flows.csv");
     // One flow of each of two hosts, and two flows; two variants, two trials.
     assert_eq!(flows.len(), 1 + 2 * 2 * (2 + 4));
+    let mut inside = scratch.command(&["export", ".", "--format", "csv"]);
+    inside.current_dir(scratch.path("out"));
+    let inside = ended(inside).expect(2);
+    assert!(inside.stderr.contains("out-csv` is not empty"), "{}", inside.stderr);
     let again = scratch.run(&["export", "out", "--format", "csv"]).expect(2);
     assert!(again.stderr.contains("`out-csv` is not empty"), "{}", again.stderr);
 }
