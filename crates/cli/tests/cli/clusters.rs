@@ -1,4 +1,5 @@
-//! The examples of `docs/parts.md`: by the real tools where they are installed, otherwise by small ones that do what the examples use.
+//! The examples of `docs/parts.md`: by the real GNU parallel and Snakemake where they are installed, otherwise and for Slurm by
+//! small programs that do what the examples use.
 #![cfg(unix)]
 
 use std::fs;
@@ -126,5 +127,5 @@ fn the_page_without_a_cluster_gives_one_run() {
     let (scratch, path) = cluster("none", "");
     let [call] = blocks("## Shards and merge")[..] else { panic!("other blocks") };
     shell(&scratch, &path, call);
-    assert_is_one_run(&scratch, "results/mine");
+    assert_is_one_run(&scratch, "results/merged");
 }
