@@ -12,6 +12,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bandmaster_core::report::RunRecord;
@@ -193,7 +194,6 @@ pub(crate) struct Found {
     pub(crate) header: Header,
     /// Trials that ended.
     pub(crate) trials: BTreeMap<TrialKey, Trial>,
-    pub(crate) file: File,
     /// Bytes up to the end of the last trial: rows behind it are of trials that did not end.
     length: u64,
 }
@@ -230,14 +230,14 @@ impl Found {
     /// # Errors
     /// When it is none that this program reads.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
-        Self::open(path, false)?.ok_or_else(|| unbegun(path))
+        Self::open(path, false)?.map(|(found, _)| found).ok_or_else(|| unbegun(path))
     }
 
-    /// Reads a record file that is to be written on.
+    /// Reads a record file that is to be written on, and locks it.
     ///
     /// # Errors
     /// When it is none that this program reads, or another program is writing it.
-    pub(crate) fn read_to_go_on(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn read_to_go_on(path: &Path) -> Result<(Self, File), Failure> {
         Self::open(path, true)?.ok_or_else(|| unbegun(path))
     }
 
@@ -245,11 +245,11 @@ impl Found {
     ///
     /// # Errors
     /// When it is none that this program reads, or another program is writing it.
-    pub(crate) fn read_begun(path: &Path) -> Result<Option<Self>, Failure> {
+    pub(crate) fn read_begun(path: &Path) -> Result<Option<(Self, File)>, Failure> {
         Self::open(path, true)
     }
 
-    fn open(path: &Path, writes: bool) -> Result<Option<Self>, Failure> {
+    fn open(path: &Path, writes: bool) -> Result<Option<(Self, File)>, Failure> {
         let place = path.display();
         let file =
             File::options().read(true).write(writes).open(path).map_err(|error| match error.kind() {
@@ -266,7 +266,7 @@ impl Found {
                 if Path::new(&header.name).file_name() != Some(OsStr::new(&header.name)) {
                     return Err(Failure::usage(format!("{place}: {:?} is no name of a run", header.name)));
                 }
-                Ok(Some(Self { path: path.to_owned(), header, trials, file, length }))
+                Ok(Some((Self { path: path.to_owned(), header, trials, length }, file)))
             }
             Ok(Err(Refusal::Unbegun)) => Ok(None),
             Ok(Err(Refusal::Wrong(why))) => Err(Failure::usage(format!("{place}: {why}"))),
@@ -459,8 +459,11 @@ impl Records {
     ///
     /// # Errors
     /// When the system refuses.
-    pub(crate) fn go_on(found: Found) -> Result<(Self, BTreeMap<TrialKey, Trial>), ReportError> {
-        let Found { path, trials, mut file, length, .. } = found;
+    pub(crate) fn go_on(
+        found: Found,
+        mut file: File,
+    ) -> Result<(Self, BTreeMap<TrialKey, Trial>), ReportError> {
+        let Found { path, trials, length, .. } = found;
         let ready = file.set_len(length).and_then(|()| file.seek(SeekFrom::Start(length)));
         ready.map_err(|error| ReportError::Io { doing: "write", path: path.clone(), error })?;
         let rows = trials.iter().map(|(key, trial)| (*key, trial.blocks.clone())).collect();
@@ -468,9 +471,9 @@ impl Records {
         Ok((Self { path, kept: Mutex::new(kept) }, trials))
     }
 
-    /// What takes what a trial gives.
-    pub(crate) fn trial(&self, key: TrialKey) -> TrialRecorder<'_> {
-        TrialRecorder { records: self, key, block: RefCell::default(), blocks: RefCell::default() }
+    /// What takes what a trial gives. When that cannot be written, `stop` is set: trials that cannot be kept are not run.
+    pub(crate) fn trial<'a>(&'a self, key: TrialKey, stop: &'a AtomicBool) -> TrialRecorder<'a> {
+        TrialRecorder { records: self, key, stop, block: RefCell::default(), blocks: RefCell::default() }
     }
 
     /// The rows of the trials that ended.
@@ -481,7 +484,7 @@ impl Records {
         let Kept { file, rows, failed, .. } = self.kept.into_inner().unwrap_or_else(PoisonError::into_inner);
         match failed {
             Some(error) => Err(ReportError::Io { doing: "write", path: self.path, error }),
-            None => Ok(FlowBlocks::new([(file, rows)])),
+            None => Ok(FlowBlocks::new([(self.path, rows)], Some(file))),
         }
     }
 }
@@ -521,6 +524,7 @@ impl Kept {
 pub(crate) struct TrialRecorder<'a> {
     records: &'a Records,
     key: TrialKey,
+    stop: &'a AtomicBool,
     block: RefCell<Vec<u8>>,
     blocks: RefCell<Vec<Block>>,
 }
@@ -556,6 +560,13 @@ impl TrialRecorder<'_> {
             }
             Err(error) => kept.failed = Some(error),
         }
+        self.stop_if_failed(&kept);
+    }
+
+    fn stop_if_failed(&self, kept: &Kept) {
+        if kept.failed.is_some() {
+            self.stop.store(true, Ordering::SeqCst);
+        }
     }
 
     fn flush(&self) {
@@ -563,6 +574,7 @@ impl TrialRecorder<'_> {
         if !block.is_empty() {
             let mut kept = self.records.kept.lock().unwrap_or_else(PoisonError::into_inner);
             self.blocks.borrow_mut().extend(kept.append(ROWS, &block));
+            self.stop_if_failed(&kept);
         }
         block.clear();
     }
@@ -625,10 +637,11 @@ mod tests {
     fn written(scratch: &Scratch) -> Vec<u8> {
         let path = scratch.path().join(FILE);
         let records = Records::create(&path, &header()).unwrap();
+        let stop = AtomicBool::new(false);
         for (trial, result) in
             [Ok(Some(record(0))), Err(TrialError::Failed("too much".to_owned())), Ok(None)].iter().enumerate()
         {
-            let recorder = records.trial((0, 0, trial as u32));
+            let recorder = records.trial((0, 0, trial as u32), &stop);
             recorder.block.borrow_mut().extend([7; 10]);
             recorder.finish(result);
         }
@@ -641,7 +654,7 @@ mod tests {
         let scratch = Scratch::new("records");
         written(&scratch);
         let path = scratch.path().join(FILE);
-        let found = Found::read_to_go_on(&path).unwrap();
+        let (found, file) = Found::read_to_go_on(&path).unwrap();
         assert_eq!(found.header, header());
         let keys: Vec<_> = found.trials.keys().copied().collect();
         assert_eq!(keys, [(0, 0, 0), (0, 0, 1)], "what was stopped is no trial");
@@ -651,9 +664,9 @@ mod tests {
         assert_eq!(found.trials[&(0, 0, 1)].result, Err(TrialError::Failed("too much".to_owned())));
 
         assert!(Found::read_to_go_on(&path).unwrap_err().message.contains("another bandmaster is writing"));
-        let (records, trials) = Records::go_on(found).unwrap();
+        let (records, trials) = Records::go_on(found, file).unwrap();
         assert_eq!(trials.len(), 2);
-        records.trial((0, 0, 1)).finish(&Ok(Some(record(1))));
+        records.trial((0, 0, 1), &AtomicBool::new(false)).finish(&Ok(Some(record(1))));
         drop(records);
         let found = Found::read(&path).unwrap();
         assert_eq!(found.trials[&(0, 0, 1)].result, Ok(record(1)), "the last word counts");
@@ -690,7 +703,8 @@ mod tests {
         let scratch = Scratch::new("bent-records");
         let path = scratch.path().join(FILE);
         written(&scratch);
-        Records::go_on(Found::read_to_go_on(&path).unwrap()).unwrap();
+        let (found, file) = Found::read_to_go_on(&path).unwrap();
+        Records::go_on(found, file).unwrap();
         let bytes = fs::read(&path).unwrap();
         let last = encoded(&(
             (0_usize, 0_usize, 1_u32),

@@ -259,11 +259,9 @@ pub(crate) fn write_all(
     folder: &OutputFolder,
     summary: &ReportSummary,
     results: &[StudyResults<'_>],
-    flows: Option<Result<FlowBlocks, ReportError>>,
+    flows: Option<&FlowBlocks>,
     manifest: &Manifest,
 ) -> Result<(), ReportError> {
-    let flows = flows.transpose()?;
-    let flows = flows.as_ref();
     let unreadable =
         |error| ReportError::Io { doing: "read", path: folder.path().join("flows.parquet"), error };
     let figures = figure::draw_all(results, flows).map_err(unreadable)?;

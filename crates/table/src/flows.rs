@@ -88,15 +88,31 @@ pub fn encode(row: &FlowRecord, block: Vec<u8>) -> Vec<u8> {
 /// Hands each row of a block to `take`.
 ///
 /// # Errors
-/// When it is none, or `take` refuses.
-pub fn decode(mut block: &[u8], mut take: impl FnMut(FlowRecord) -> io::Result<()>) -> io::Result<()> {
+/// When it is none of this scenario, or `take` refuses.
+pub fn decode(
+    scenario: &Scenario,
+    mut block: &[u8],
+    mut take: impl FnMut(FlowRecord) -> io::Result<()>,
+) -> io::Result<()> {
     while !block.is_empty() {
         let (row, rest) = postcard::take_from_bytes::<FlowRecord>(block)
             .map_err(|error| io::Error::new(ErrorKind::InvalidData, error.to_string()))?;
         block = rest;
+        if !is_own(scenario, &row) {
+            return Err(io::Error::new(ErrorKind::InvalidData, "a flow that the scenario has not"));
+        }
         take(row)?;
     }
     Ok(())
+}
+
+/// Whether all that the row names is in the scenario.
+fn is_own(scenario: &Scenario, row: &FlowRecord) -> bool {
+    let (group, from) = row.plan.source();
+    let knows = |node: NodeId| node.index() < scenario.topology.nodes.len();
+    scenario.flows.get(group).is_some_and(|group| from < group.from.len())
+        && knows(row.plan.src)
+        && knows(row.plan.dst)
 }
 
 /// Rows that are written at once: few enough for the cache nearest to the processor, which sees them once for each column.
@@ -104,7 +120,7 @@ const BATCH: usize = 1 << 6;
 
 /// What the rows of a trial have in common: texts that are made once.
 pub struct FlowNames<'a> {
-    groups: &'a [FlowGroup],
+    scenario: &'a Scenario,
     /// Scenario, variant and points.
     run: [ByteArray; 3],
     trial: u32,
@@ -145,9 +161,9 @@ impl<'a> FlowNames<'a> {
             Ok(lasting(&format!("{a}.{b}.{c}.{d}")))
         };
         let nodes = &scenario.topology.nodes;
-        let groups = &scenario.flows;
+        let groups: &[FlowGroup] = &scenario.flows;
         Ok(Self {
-            groups,
+            scenario,
             run: run.map(lasting),
             trial,
             hosts: nodes.iter().map(|node| lasting(&node.name)).collect(),
@@ -163,10 +179,7 @@ impl<'a> FlowNames<'a> {
     /// # Errors
     /// When it is none of this scenario, or the file refuses.
     pub fn push_block(&mut self, rows: &mut Rows<'_>, block: &[u8]) -> io::Result<()> {
-        decode(block, |row| {
-            if !self.is_own(&row) {
-                return Err(io::Error::new(ErrorKind::InvalidData, "a flow that the scenario has not"));
-            }
+        decode(self.scenario, block, |row| {
             self.batch.push(row);
             if self.batch.len() == BATCH.min(rows.space()) { self.push_rest(rows) } else { Ok(()) }
         })?;
@@ -184,27 +197,19 @@ impl<'a> FlowNames<'a> {
         Ok(())
     }
 
-    /// Whether all that the row names is in the scenario.
-    fn is_own(&self, row: &FlowRecord) -> bool {
-        let (group, from) = row.plan.source();
-        let knows = |node: NodeId| node.index() < self.hosts.len();
-        self.flow_groups.get(group).is_some_and(|(_, froms)| from < froms.len())
-            && knows(row.plan.src)
-            && knows(row.plan.dst)
-    }
-
     fn push_batch(&self, rows: &mut Rows<'_>, batch: &[FlowRecord]) -> io::Result<()> {
+        let groups = &self.scenario.flows;
         let mut names = String::new();
         let mut ends = Vec::with_capacity(batch.len());
         for row in batch {
-            row.plan.write_name(self.groups, &mut names);
+            row.plan.write_name(groups, &mut names);
             ends.push(names.len());
         }
         let names = ByteArray::from(names.into_bytes());
         let begins = std::iter::once(0).chain(ends.iter().copied());
         let count = batch.len();
         let all = || batch.iter();
-        let group = |row: &FlowRecord| &self.groups[row.plan.group_index()];
+        let group = |row: &FlowRecord| &groups[row.plan.group_index()];
         let seconds = Span::as_secs_f64;
         let is_udp = |row: &FlowRecord| !matches!(group(row).transport, Transport::Tcp { .. });
         rows.push_columns(count, |columns| {

@@ -1,6 +1,7 @@
 //! From checked scenarios to a report: what `run`, `sweep`, `reproduce`, `resume`, `shard` and `merge` share.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -197,7 +198,7 @@ pub(crate) fn execute(
 /// Goes on with the run whose records are `found` in the folder `path`.
 pub(crate) fn go_on(
     path: &Path,
-    found: Found,
+    (found, file): (Found, File),
     threads: NonZeroUsize,
     json: bool,
     console: Console,
@@ -206,7 +207,7 @@ pub(crate) fn go_on(
     let capture = Capture::new(&experiment.capture, &experiment.studies())?;
     interrupt::watch()?;
     let folder = OutputFolder::resume(path)?;
-    let (records, mut trials) = Records::go_on(found)?;
+    let (records, mut trials) = Records::go_on(found, file)?;
     // Failed ones have another chance. The packets of a trial are written before its record.
     trials.retain(|_, trial| trial.result.is_ok());
     if let Some(capture) = capture
@@ -246,10 +247,7 @@ fn run_and_publish(
         _ => (runtime.run)(job, stop, flows),
     };
     let outcome = run_trials(&plan, studies.len(), &run, (records.as_ref(), done), threads, visible)?;
-    let rows = match records {
-        Some(records) if flows::are_wanted(studies.iter().copied()) => Some(records.into_rows()),
-        _ => None,
-    };
+    let rows = records.map(Records::into_rows).transpose();
     let captured = captured.into_inner().unwrap_or_else(PoisonError::into_inner);
     publish(runtime.world, experiment, outcome, rows, captured, output, console)
 }
@@ -267,7 +265,7 @@ pub(crate) fn run_trials<'a>(
     let progress = Progress::new(plan.len(), jobs::total_weight(plan), visible);
     let run = |job: &Job<'_>| {
         let Some(records) = records else { return run(job, stop, None) };
-        let trial = records.trial(job.key());
+        let trial = records.trial(job.key(), stop);
         let result = jobs::unpanicked(|| run(job, stop, Some(&|row| trial.push(&row))));
         trial.finish(&result);
         result
@@ -293,7 +291,7 @@ pub(crate) fn publish(
     world: &'static str,
     experiment: &Experiment,
     outcome: Outcome<'_>,
-    rows: Option<Result<FlowBlocks, ReportError>>,
+    rows: Result<Option<FlowBlocks>, ReportError>,
     captured: Result<(), ReportError>,
     output: Output,
     console: Console,
@@ -304,6 +302,7 @@ pub(crate) fn publish(
     complain_of(&outcome.failed, &experiment.studies());
     if finished == 0 {
         folder.map_or(Ok(()), |folder| folder.discard(existed))?;
+        rows?;
         let why = if stopped { "interrupted" } else { "failed" };
         return Err(Failure::new(exit, format!("{why}: 0 of {planned} trials finished; no report")));
     }
@@ -320,9 +319,11 @@ pub(crate) fn publish(
         .collect();
     let summary = ReportSummary::new(&experiment.title, &results);
     let command = [&experiment.command[..], &experiment.settings[..]].concat();
-    let written = folder
-        .as_ref()
-        .map_or(Ok(()), |folder| report::write_all(folder, &summary, &results, rows, &Manifest { command }));
+    let written = rows.and_then(|rows| {
+        let Some(folder) = &folder else { return Ok(()) };
+        let rows = rows.as_ref().filter(|_| flows::are_wanted(experiment.studies()));
+        report::write_all(folder, &summary, &results, rows, &Manifest { command })
+    });
     let text = if json { summary.to_json() } else { table::render(&summary, console.colour()) };
     console.print(&text)?;
     let kept = folder.as_ref().map(OutputFolder::path).filter(|path| records::are_in(path));

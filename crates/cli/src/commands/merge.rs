@@ -13,7 +13,7 @@ use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::jobs::{self, Job, Outcome, TrialKey};
 use crate::records::{self, Found, Trial};
-use crate::report::flows::{self, FlowBlocks};
+use crate::report::flows::FlowBlocks;
 use crate::report::folder::OutputFolder;
 
 /// Make the report of one run from the record files of its shards
@@ -78,15 +78,15 @@ pub(crate) fn merge(args: &MergeArgs, console: Console) -> Result<Exit, Failure>
 
     let mut trials: BTreeMap<TrialKey, Trial> = BTreeMap::new();
     let mut parts = Vec::new();
-    for Found { file, trials: own, .. } in all.drain(..) {
-        parts.push((file, own.iter().map(|(key, trial)| (*key, trial.blocks.clone())).collect()));
+    for Found { path, trials: own, .. } in all.drain(..) {
+        parts.push((path, own.iter().map(|(key, trial)| (*key, trial.blocks.clone())).collect()));
         trials.extend(own);
     }
     let mut outcome = Outcome::new(studies.len(), plan.len());
     for job in plan {
         outcome.push(job, trials.remove(&job.key()).map(|trial| trial.result));
     }
-    let rows = flows::are_wanted(studies.iter().copied()).then(|| Ok(FlowBlocks::new(parts)));
+    let rows = Ok(Some(FlowBlocks::new(parts, None)));
     let existed = out.is_some_and(Path::exists);
     let folder = match no_report {
         true => None,

@@ -58,6 +58,6 @@ pub(crate) fn resume(args: &ResumeArgs, console: Console) -> Result<Exit, Failur
             () => format!("{place}: is no result folder (`bandmaster run --out DIR` makes one)"),
         }));
     }
-    let found = Found::read_to_go_on(&folder.join(records::FILE))?;
-    go_on(folder, found, args.jobs.threads(), args.json, console)
+    let (found, file) = Found::read_to_go_on(&folder.join(records::FILE))?;
+    go_on(folder, (found, file), args.jobs.threads(), args.json, console)
 }

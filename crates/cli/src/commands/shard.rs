@@ -85,7 +85,9 @@ pub(crate) fn shard(args: &ShardArgs, console: Console) -> Result<Exit, Failure>
     let visible = console.animates() && !json;
     let threads = args.jobs.threads();
     let outcome = run_trials(&plan, studies.len(), SIMULATION.run, (Some(&records), done), threads, visible)?;
-    records.into_rows()?;
+    records.into_rows().map_err(|error| {
+        Failure::run(format!("{error}; finished trials are kept: the same command goes on with them"))
+    })?;
     complain_of(&outcome.failed, &studies);
     let (finished, failed, planned) = (outcome.finished(), outcome.failed.len(), plan.len());
     let place = args.out.display();
@@ -117,7 +119,7 @@ fn open(path: &Path, header: &Header, force: bool) -> Result<(Records, Done), Fa
     let is_there = path.metadata().is_ok_and(|meta| meta.len() > 0);
     if is_there
         && !force
-        && let Some(found) = Found::read_begun(path)?
+        && let Some((found, file)) = Found::read_begun(path)?
     {
         if found.header != *header {
             let difference = match (found.header.part, header.part) {
@@ -129,7 +131,7 @@ fn open(path: &Path, header: &Header, force: bool) -> Result<(Records, Done), Fa
                 "{place}: holds trials of something else ({difference}): give another file, or --force to replace it"
             )));
         }
-        let (records, mut trials) = Records::go_on(found)?;
+        let (records, mut trials) = Records::go_on(found, file)?;
         trials.retain(|_, trial| trial.result.is_ok());
         return Ok((records, trials.into_iter().map(|(key, trial)| (key, trial.result)).collect()));
     }

@@ -394,11 +394,11 @@ impl<'a> Source<'a> {
         value: impl Fn(&FlowRecord) -> Option<f64>,
     ) -> io::Result<CaseFlows> {
         let mut found = CaseFlows::default();
-        let groups = &self.study.cases[case].scenario.flows;
+        let scenario = &self.study.cases[case].scenario;
         for record in &self.trials[case] {
             let Some(flows) = self.flows else { break };
-            flows.rows((self.index, case, record.trial), |row| {
-                let of = row.group(groups);
+            flows.rows(scenario, (self.index, case, record.trial), |row| {
+                let of = row.group(&scenario.flows);
                 if group.map_or(!of.measured, |group| of.name != group) {
                     return;
                 }

@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 
 use bandmaster_core::report::flow::FlowRecord;
-use bandmaster_core::scenario::{FlowRows, Study};
+use bandmaster_core::scenario::{FlowRows, Scenario, Study};
 use bandmaster_table::flows::{COLUMNS, FlowNames, decode};
 use bandmaster_table::{Column, Rows};
 
@@ -25,15 +26,20 @@ pub(crate) fn are_wanted<'a>(studies: impl IntoIterator<Item = &'a Study>) -> bo
 /// Where the rows of trials are.
 #[derive(Debug)]
 pub(crate) struct FlowBlocks {
-    files: Vec<File>,
+    files: Vec<PathBuf>,
     /// Position of the file of each trial, and its blocks there, in order.
     trials: BTreeMap<TrialKey, (usize, Vec<Block>)>,
+    /// The run's own file, which nobody else may write until its report is there.
+    _locked: Option<File>,
 }
 
 impl FlowBlocks {
-    /// In these record files.
-    pub(crate) fn new(parts: impl IntoIterator<Item = (File, BTreeMap<TrialKey, Vec<Block>>)>) -> Self {
-        let mut own = Self { files: Vec::new(), trials: BTreeMap::new() };
+    /// In these record files, which are opened when they are read: there may be more than a program may have open.
+    pub(crate) fn new(
+        parts: impl IntoIterator<Item = (PathBuf, BTreeMap<TrialKey, Vec<Block>>)>,
+        locked: Option<File>,
+    ) -> Self {
+        let mut own = Self { files: Vec::new(), trials: BTreeMap::new(), _locked: locked };
         for (file, trials) in parts {
             let position = own.files.len();
             own.files.push(file);
@@ -51,10 +57,15 @@ impl FlowBlocks {
     /// Hands each row of a trial to `take`.
     ///
     /// # Errors
-    /// When the rows cannot be read again.
-    pub(crate) fn rows(&self, key: TrialKey, mut take: impl FnMut(&FlowRecord)) -> io::Result<()> {
+    /// When the rows cannot be read again, or are none of the trial's scenario.
+    pub(crate) fn rows(
+        &self,
+        scenario: &Scenario,
+        key: TrialKey,
+        mut take: impl FnMut(&FlowRecord),
+    ) -> io::Result<()> {
         for block in self.of(key) {
-            decode(&block?, |row| {
+            decode(scenario, &block?, |row| {
                 take(&row);
                 Ok(())
             })?;
@@ -63,7 +74,8 @@ impl FlowBlocks {
     }
 }
 
-fn read(mut file: &File, (begin, length): Block) -> io::Result<Vec<u8>> {
+fn read(file: &Path, (begin, length): Block) -> io::Result<Vec<u8>> {
+    let mut file = File::open(file)?;
     let mut block = vec![0; length as usize];
     file.seek(SeekFrom::Start(begin))?;
     file.read_exact(&mut block)?;
