@@ -64,6 +64,8 @@ struct flow {
     // Of a SYN that came while the flow lives, until the other end answers it.
     u32 offered_begin;
     struct end offered;
+    // What the sender and the receiver sent last, when it is far from what was seen before.
+    u32 stray, reply_stray;
 };
 
 enum { BEGINS = 0, ESTABLISHED = 1, FINISHED = 2, RESET = 3, REPLACED = 4 };
@@ -320,6 +322,27 @@ INLINE int is_its_own(u32 arrives, const struct segment *segment, const struct f
     return segment->flags & ACK && segment->acknowledged == flow->begin;
 }
 
+INLINE int is_far(u32 number, u32 seen) {
+    return number - seen + LARGEST_STEP > 2 * LARGEST_STEP;
+}
+
+// What one end sends follows what was seen of it, or is kept in mind.
+INLINE void follow(u32 after, u32 *seen, u32 *stray) {
+    if (after - *seen - 1 < LARGEST_STEP) *seen = after;
+    *stray = is_far(after, *seen) ? after : *seen;
+}
+
+// After a gap, as when another route had the flow for a while, what was seen begins anew where the other end acknowledges what
+// this one sent last. A segment that fits in between forgets that: one that is forged moves nothing.
+INLINE int begins_anew(u32 acknowledged, u32 *seen, u32 *stray) {
+    if (!is_far(acknowledged, *seen)) *stray = *seen;
+    else if (*stray - acknowledged <= LARGEST_STEP) {
+        *seen = *stray;
+        return 1;
+    }
+    return 0;
+}
+
 INLINE int look(struct __sk_buff *skb, u32 arrives) {
     struct segment segment = {};
     if (skb->pkt_type == TO_ANOTHER_HOST) return NEXT;
@@ -344,17 +367,17 @@ INLINE int look(struct __sk_buff *skb, u32 arrives) {
     }
     if (!arrives) {
         u32 after = segment.sequence + segment.payload + !!(segment.flags & (SYN | FIN));
-        if (after - flow->came - 1 < LARGEST_STEP) flow->came = after;
+        follow(after, &flow->came, &flow->stray);
+        if (segment.flags & ACK) begins_anew(segment.acknowledged, &flow->replied, &flow->reply_stray);
         if (segment.flags & FIN && is_its_own(0, &segment, flow) && !__sync_lock_test_and_set(&flow->has_ended, 1)) tell(FINISHED, &segment.name, flow);
         return NEXT;
     }
-    if (segment.flags & ACK && (s32)(segment.acknowledged - flow->acked) > 0
-        && (s32)(segment.acknowledged - flow->came) <= LARGEST_STEP) {
+    if (segment.flags & ACK && (begins_anew(segment.acknowledged, &flow->came, &flow->stray)
+        || ((s32)(segment.acknowledged - flow->acked) > 0 && (s32)(segment.acknowledged - flow->came) <= LARGEST_STEP))) {
         flow->acked = segment.acknowledged;
         if ((s32)(flow->acked - flow->came) > 0) flow->came = flow->acked;
     }
-    u32 step = segment.sequence + segment.payload - flow->replied;
-    if (step && step <= LARGEST_STEP) flow->replied += step;
+    follow(segment.sequence + segment.payload, &flow->replied, &flow->reply_stray);
     u32 zero = 0;
     struct settings *settings = map_lookup(&SETTINGS, &zero);
     if (!settings) return NEXT;

@@ -19,7 +19,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/windows.o");
 
 /// As in `bpf/windows.c`.
 const NAME: usize = 44;
-const FLOW: usize = 48;
+const FLOW: usize = 56;
 const HAS_SCALE: u8 = 2;
 const HAS_TIMESTAMPS: u8 = 4;
 const IPV6: u8 = 6;

@@ -466,3 +466,53 @@ fn forged_segments_end_no_flow() {
     put(&mut windows, &Frame { flags: RST | ACK, numbers: [0, far + 1], ..like.clone() });
     assert!(flow(&windows).has_ended());
 }
+
+/// Another route has a flow for 2 MiB of each end. What is seen begins anew where data and their acknowledgement agree; neither
+/// alone moves it, nor do both with a segment that fits in between.
+#[test]
+fn numbers_begin_anew_after_a_gap() {
+    let test = "numbers_begin_anew_after_a_gap";
+    let Some(mut windows) = windows(test) else { return };
+    let like = Frame::new(false, ACK);
+    handshake(&mut windows, &like, true);
+    let put = |windows: &mut Windows, arrives: bool, flags: u8, numbers: [u32; 2], bytes: usize| {
+        let direction = if arrives { Direction::Arrives } else { Direction::Departs };
+        let frame = Frame { arrives, flags, numbers, payload: vec![0; bytes], ..like.clone() };
+        windows.try_on(direction, &frame.bytes().0, 1, 1).unwrap_or_else(|why| panic!("{why}"));
+    };
+    let offsets = |windows: &Windows| {
+        let flow = windows.flows().expect("told")[0];
+        (flow.came(), flow.acked())
+    };
+    put(&mut windows, false, ACK, [1, 10], 1000);
+    put(&mut windows, true, ACK, [10, 1001], 0);
+    assert_eq!(offsets(&windows), (1000, 1000));
+    let gap = 2 << 20;
+    // An acknowledgement, and data, of which the other end says nothing; then data that the old numbers follow.
+    put(&mut windows, true, ACK, [10, 2001 + gap], 0);
+    put(&mut windows, false, ACK, [1001 + gap, 10], 1000);
+    assert_eq!(offsets(&windows), (1000, 1000));
+    put(&mut windows, true, ACK, [10, 1001], 0);
+    put(&mut windows, true, ACK, [10, 2001 + gap], 0);
+    assert_eq!(offsets(&windows), (1000, 1000));
+    // Both.
+    put(&mut windows, false, ACK, [1001 + gap, 10], 1000);
+    put(&mut windows, true, ACK, [10, 2001 + gap], 0);
+    assert_eq!(offsets(&windows), (2000 + gap, 2000 + gap));
+    put(&mut windows, false, ACK, [2001 + gap, 10], 1000);
+    assert_eq!(offsets(&windows), (3000 + gap, 2000 + gap));
+    // The receiver's own data, and its RST.
+    put(&mut windows, true, ACK, [10 + gap, 3001 + gap], 100);
+    put(&mut windows, true, RST, [110 + gap, 0], 0);
+    assert!(!windows.flows().expect("told")[0].has_ended(), "nobody has acknowledged it");
+    put(&mut windows, false, ACK, [3001 + gap, 110 + gap], 0);
+    put(&mut windows, true, RST, [110 + gap, 0], 0);
+    assert!(windows.flows().expect("told")[0].has_ended());
+    // The FIN of a sender.
+    let mut windows = Windows::load().expect("loaded");
+    handshake(&mut windows, &like, true);
+    put(&mut windows, false, ACK, [1 + gap, 10], 1000);
+    put(&mut windows, true, ACK, [10, 1001 + gap], 0);
+    put(&mut windows, false, FIN | ACK, [1001 + gap, 10], 0);
+    assert!(windows.flows().expect("told")[0].has_ended());
+}
