@@ -95,6 +95,8 @@ pub enum Kind {
     Quantity(Dimension),
     /// A queue limit: packets, bytes or `unlimited`.
     Limit,
+    /// A queue limit that is one: packets or bytes.
+    Bounded,
     /// A span, or `uniform(a, b)`, or `exponential(mean)`.
     Draw,
     /// A whole number in [min, max].
@@ -173,6 +175,7 @@ impl Kind {
         match self {
             Self::Quantity(dimension) => dimension.example().to_owned(),
             Self::Limit => "\"200pkt\", \"64KiB\" or \"unlimited\"".to_owned(),
+            Self::Bounded => "\"200pkt\" or \"64KiB\"".to_owned(),
             Self::Draw => {
                 "a time such as \"25ms\", or \"uniform(2ms, 6ms)\", or \"exponential(15s)\"".to_owned()
             }
@@ -211,10 +214,15 @@ impl Kind {
                     Dimension::Packets => Value::Integer(i64::try_from(amount).map_err(|_| TOO_LARGE)?),
                 })
             }
-            (Self::Quantity(_) | Self::Limit | Self::Draw, Written::Integer(_) | Written::Float(_)) => {
-                Err(QuantityError::NoUnit.into())
-            }
+            (
+                Self::Quantity(_) | Self::Limit | Self::Bounded | Self::Draw,
+                Written::Integer(_) | Written::Float(_),
+            ) => Err(QuantityError::NoUnit.into()),
             (Self::Limit, Written::Text(text)) => parse_limit(text).map(Value::Limit),
+            (Self::Bounded, Written::Text(text)) => match parse_limit(text)? {
+                Limit::Unlimited => Err(Misfit::Kind(self)),
+                limit => Ok(Value::Limit(limit)),
+            },
             (Self::Draw, Written::Text(text)) => parse_draw(text).map(Value::Draw),
             (Self::Integer { min, max }, Written::Integer(n)) if (min..=max).contains(n) => {
                 Ok(Value::Integer(*n))
@@ -522,6 +530,12 @@ mod tests {
         assert_eq!(limit("200pkt"), Ok(Value::Limit(Limit::Packets(200))));
         assert_eq!(limit("64KiB"), Ok(Value::Limit(Limit::Bytes(Bytes::new(65_536)))));
         assert_eq!(limit("unlimited"), Ok(Value::Limit(Limit::Unlimited)));
+        let bounded = |s: &str| Kind::Bounded.parse(&Written::Text(s.to_owned()));
+        assert_eq!(bounded("200pkt"), limit("200pkt"));
+        assert_eq!(
+            bounded("unlimited").map_err(|why| why.to_string()),
+            Err("is not \"200pkt\" or \"64KiB\"".to_owned())
+        );
     }
 
     #[test]

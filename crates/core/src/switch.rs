@@ -311,7 +311,9 @@ mod tests {
             ("classes", "interval = \"1ms\"\nclasses", "1ms is shorter than 10ms"),
             ("classes", "cells = 100\nclasses", "100 is not a power of two"),
             ("classes", "limit = \"40pkt\"\nclasses", "nothing would be dropped early"),
-            ("classes", "limit = \"unlimited\"\nclasses", "does not fit a port"),
+            ("classes", "limit = \"unlimited\"\nclasses", "is not \"200pkt\" or \"64KiB\""),
+            ("classes", "min-th = \"unlimited\"\nclasses", "is not \"200pkt\" or \"64KiB\""),
+            ("classes", "max-th = \"unlimited\"\nclasses", "is not \"200pkt\" or \"64KiB\""),
             ("1mbit", "1kbit", "takes lan0 more than"),
         ] {
             let told = parse("tor.toml", &fbqm.replace(from, to)).expect_err("refused").to_string();

@@ -199,7 +199,9 @@ fn value(key: &'static Key) -> BoxedStrategy<Option<Value>> {
                 .prop_map(|nanos| Value::Draw(SpanDraw::fixed(Span::from_nanos(nanos))))
                 .boxed(),
         ),
-        Kind::Text | Kind::TextList | Kind::Files | Kind::IntegerList | Kind::Nested => Just(None).boxed(),
+        Kind::Bounded | Kind::Text | Kind::TextList | Kind::Files | Kind::IntegerList | Kind::Nested => {
+            Just(None).boxed()
+        }
     }
 }
 

@@ -135,6 +135,10 @@ fn scalar(kind: Kind) -> Json {
             let (packets, bytes) = (quantity(Dimension::Packets), quantity(Dimension::Bytes));
             json!({ "type": "string", "pattern": format!("^(unlimited|{packets}|{bytes})$") })
         }
+        Kind::Bounded => {
+            let (packets, bytes) = (quantity(Dimension::Packets), quantity(Dimension::Bytes));
+            json!({ "type": "string", "pattern": format!("^({packets}|{bytes})$") })
+        }
         Kind::Draw => {
             let span = quantity(Dimension::Span);
             let pattern = format!("^({span}|uniform *\\({span},{span}\\)|exponential *\\({span}\\))$");

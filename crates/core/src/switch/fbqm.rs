@@ -16,11 +16,11 @@ const KEYS: &[Key] = keys! {
     /// Classes of flows by rate, served in turn
     "classes": Kind::Integer { min: 2, max: 64 }, default "2", from "Choi 2016: fast and slow";
     /// What may wait at a port, of all classes together
-    "limit": Kind::Limit, default "100pkt", from "Choi 2016, experiment";
+    "limit": Kind::Bounded, default "100pkt", from "Choi 2016, experiment";
     /// Average queue below which nothing is dropped early
-    "min-th": Kind::Limit, default "50pkt", from "Choi 2016, experiment";
+    "min-th": Kind::Bounded, default "50pkt", from "Choi 2016, experiment";
     /// Average queue from which every packet is dropped; same unit as `min-th`
-    "max-th": Kind::Limit, default "80pkt", from "Choi 2016, experiment";
+    "max-th": Kind::Bounded, default "80pkt", from "Choi 2016, experiment";
     /// Weight of the queue at an arrival in its average
     "weight": Kind::Float { min: 1e-6, max: 1.0 }, default "0.002", from "Floyd and Jacobson 1993, Sect. 9";
     /// Drop probability at `max-th`, before spacing
@@ -70,14 +70,7 @@ pub(super) fn read(reader: &mut Reader, file: &Section<'_>, ports: &[Port]) -> O
         reader.fail_key(&section, "quantum", "is more than 4 GiB");
     }
     let limit = params.limit("limit");
-    let Some(bytes) = bytes(&params, limit) else {
-        reader.fail_key(
-            &section,
-            "limit",
-            "\"unlimited\" does not fit a port; write \"100pkt\" or \"64KiB\"",
-        );
-        return Some(params);
-    };
+    let bytes = bytes(&params, limit)?;
     for Port { interface, rate } in ports {
         if rate.time_for(bytes) > LONGEST_QUEUE {
             reader.fail_key(
