@@ -254,7 +254,8 @@ int departs(struct __sk_buff *skb) {
         counts->marked++;
         early = 0;
     }
-    if (early || (settings->acts && queue + need > settings->limit)) {
+    // What offload merged may be longer than the limit: at an empty port it is let in, or it would never be.
+    if (early || (settings->acts && queue && queue + need > settings->limit)) {
         if (early) counts->early++;
         else counts->full++;
         return DROP;

@@ -362,6 +362,20 @@ pub(crate) fn namespace_name(number: u64) -> Option<String> {
     fitting.next().map(|entry| entry.file_name().to_string_lossy().escape_debug().to_string())
 }
 
+/// Why the `daemon` whose changes to `interfaces` are in network namespace number `number` restores nothing here. What `forget`
+/// says forgets its journal.
+pub(crate) fn elsewhere(daemon: &str, interfaces: &str, number: u64, forget: &str) -> Error {
+    let whereabouts = match namespace_name(number) {
+        Some(name) => format!("restore there: ip netns exec {name} bandmaster {daemon} restore ..."),
+        None => {
+            format!("restore there; when it is gone, the changes are too, and {forget} forgets the journal")
+        }
+    };
+    Error::Missing(format!(
+        "error: the changes were made to {interfaces} in another network namespace (number {number}); {whereabouts}"
+    ))
+}
+
 /// Whether network namespace number `number` has a name or a process.
 pub(crate) fn namespace_lives(number: u64) -> bool {
     use std::os::unix::fs::MetadataExt;

@@ -171,10 +171,30 @@ pub(crate) fn root_qdisc(index: i32) -> Result<Option<RootQdisc>, Error> {
 
 /// Whether the device merges received packets, which would then be counted as one; none when nobody can tell.
 pub(super) fn merges_received(name: &str) -> Option<bool> {
+    is_on(&features(name)?, "generic-receive-offload")
+}
+
+/// By which offloads, as ethtool calls them, the device has packets that are several in one, as far as somebody can tell.
+pub(crate) fn offloads(name: &str) -> Vec<&'static str> {
+    let text = features(name).unwrap_or_default();
+    let all = [
+        ("gro", "generic-receive-offload"),
+        ("gso", "generic-segmentation-offload"),
+        ("tso", "tcp-segmentation-offload"),
+    ];
+    all.into_iter().filter(|(_, line)| is_on(&text, line) == Some(true)).map(|(word, _)| word).collect()
+}
+
+/// What ethtool tells of the device; none when nobody can tell.
+fn features(name: &str) -> Option<String> {
     let output = Command::new("ethtool").args(["-k", name]).output().ok()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().find(|line| line.starts_with("generic-receive-offload:"))?;
-    Some(line.contains(": on") && !line.contains("[fixed]"))
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Whether it can be changed, and is on.
+fn is_on(features: &str, feature: &str) -> Option<bool> {
+    let line = features.lines().find_map(|line| line.strip_prefix(feature)?.strip_prefix(':'))?;
+    Some(line.starts_with(" on") && !line.contains("[fixed]"))
 }
 
 /// Lets the device merge received packets, or not.

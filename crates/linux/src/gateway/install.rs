@@ -10,6 +10,7 @@ use super::counters::link_header;
 use super::journal::{self, Entry, Journal, Made, State};
 use super::saved::{Saved, remove_root};
 use super::{Error, Loaded, claims, device, plan, rules};
+use crate::daemon::state::elsewhere;
 use crate::htb::{self, Htb};
 
 /// Our queue discipline.
@@ -187,17 +188,7 @@ pub(super) fn undo(state: &State, gone: Gone) -> Result<Restored, Error> {
         return Ok(Restored::Done(vec!["the machine has restarted, which undid everything".to_owned()]));
     }
     if *namespace != journal::namespace() {
-        let whereabouts = match journal::namespace_name(*namespace) {
-            Some(name) => format!("restore there: ip netns exec {name} bandmaster gateway restore ..."),
-            None => {
-                "restore there; when it is gone, the changes are too, and `restore --force` forgets the journal"
-                    .to_owned()
-            }
-        };
-        return Err(Error::Missing(format!(
-            "error: the changes were made to {interface} in another network namespace (number {namespace}); \
-             {whereabouts}"
-        )));
+        return Err(elsewhere("gateway", interface, *namespace, "`restore --force`"));
     }
     let mut undoing = Undoing { entries: &entries, device: find(interface, *index), said: Vec::new() };
     let mut failures = Vec::new();

@@ -10,7 +10,7 @@ use super::saved::Saved;
 use crate::daemon::Error;
 use crate::daemon::state;
 
-pub(super) use crate::daemon::state::{boot, namespace, namespace_lives, namespace_name};
+pub(super) use crate::daemon::state::{boot, namespace, namespace_lives};
 
 pub(super) type Journal = state::Journal<Entry>;
 

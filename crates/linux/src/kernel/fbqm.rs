@@ -13,6 +13,7 @@ use bandmaster_core::switch::fbqm::bytes;
 use bandmaster_core::units::Rate;
 
 use super::{NoProgram, load_sized, map, program, refused};
+use crate::syscall::programs_that_see_departures;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/fbqm.o");
 
@@ -125,10 +126,23 @@ impl Classes {
     /// Why the kernel does not do so.
     pub fn attach(&mut self, interface: &str) -> Result<(), NoProgram> {
         let program = program::<SchedClassifier>(&mut self.kernel, PROGRAM)?;
+        if let Some(lost) = self.link.take() {
+            let _ = program.detach(lost);
+        }
         let options = TcAttachOptions::TcxOrder(LinkOrder::last());
         let link = program.attach_with_options(interface, TcAttachType::Egress, options).map_err(refused)?;
         self.link = Some(link);
         Ok(())
+    }
+
+    /// Whether the program is still at the device with this number: somebody may have taken it away.
+    ///
+    /// # Errors
+    /// Why the kernel does not tell.
+    pub fn is_attached(&mut self, index: u32) -> Result<bool, NoProgram> {
+        let program = program::<SchedClassifier>(&mut self.kernel, PROGRAM)?;
+        let own = program.info().map_err(refused)?.id();
+        Ok(programs_that_see_departures(index).map_err(refused)?.contains(&own))
     }
 
     /// Ends an interval: flows are of other classes from now on. Tells how many flows of each class sent in it.

@@ -19,7 +19,7 @@ use super::status::{ClassStatus, PortStatus, Shared, Status, lock};
 use crate::daemon::Error;
 use crate::daemon::clock::Clock;
 use crate::daemon::signals::{End, Signals};
-use crate::daemon::state::{Journal, State, boot, namespace, namespace_name};
+use crate::daemon::state::{JOURNAL, Journal, State, boot, elsewhere, namespace};
 use crate::gateway::device::{self, RootQdisc};
 use crate::gateway::install::{draw, named};
 use crate::gateway::journal::Made;
@@ -123,6 +123,48 @@ fn obstacle(interface: &str, made: &[Made]) -> Result<i32, Error> {
     }
 }
 
+/// Puts a program at a port, and unless it is a dry run an HTB. The program is first: where it cannot be, no HTB comes and goes
+/// with each try.
+fn put(
+    params: &Params,
+    Place { interface, rate }: &Place,
+    journal: Option<&mut Journal<Entry>>,
+    made: &mut Vec<Made>,
+) -> Result<AtWork, Error> {
+    let index = if journal.is_some() { obstacle(interface, made)? } else { device::index(interface)? };
+    let mut classes = Classes::load(params, *rate, journal.is_some()).map_err(|why| lacking(&why))?;
+    let mut mark = None;
+    if let Some(journal) = journal {
+        take_away(index, made)?;
+        // One that is written down already is that of a try that failed, or of an HTB that somebody took away.
+        mark = Some(match made.iter().find(|made| made.index == index) {
+            Some(made) => made.mark,
+            None => {
+                let new = Made { kind: "htb".to_owned(), handle: htb::QDISC, index, mark: draw() };
+                journal.write(&Entry::Shape { interface: interface.clone(), made: new.clone() })?;
+                journal.write(&Entry::Follow { interface: interface.clone() })?;
+                made.push(new);
+                made[made.len() - 1].mark
+            }
+        });
+    }
+    classes.attach(interface).map_err(|why| lacking(&why))?;
+    let create = |mark| Htb::create_marked(interface, &shaper(params, *rate), mark);
+    let htb = mark
+        .map(create)
+        .transpose()
+        .map_err(|e| Error::Missing(format!("error: {e}; it needs CAP_NET_ADMIN")))?;
+    Ok(AtWork { index, classes, htb, flows: vec![0; params.integer("classes") as usize] })
+}
+
+/// Takes the HTB at the device away when it is one of `made`.
+fn take_away(index: i32, made: &[Made]) -> Result<(), Error> {
+    match device::root_qdisc(index)? {
+        Some(qdisc) if is_ours(&qdisc, index, made) => remove_root(index),
+        _ => Ok(()),
+    }
+}
+
 impl Machine {
     /// Puts HTBs and programs at the ports.
     pub(super) fn new(loaded: Loaded, state: Option<State<Entry>>) -> Result<Self, Error> {
@@ -161,35 +203,24 @@ impl Machine {
     /// Puts at a port what is not there, or not there any more.
     fn ensure(&mut self, at: usize) -> Result<(), Error> {
         let Self { loaded, written, made, ports, .. } = self;
-        let Port { place: Place { interface, rate }, at_work, .. } = &mut ports[at];
-        if at_work.as_ref().is_some_and(|work| device::index(interface) == Ok(work.index)) {
-            let index = at_work.as_ref().map_or(0, |work| work.index);
-            let there = device::root_qdisc(index)?;
-            if written.is_none() || there.is_some_and(|qdisc| is_ours(&qdisc, index, made)) {
+        let Port { place, at_work, .. } = &mut ports[at];
+        let interface = &place.interface;
+        if let Some(work) = at_work.as_mut().filter(|work| device::index(interface) == Ok(work.index)) {
+            let there = device::root_qdisc(work.index)?;
+            let is_there = written.is_none() || there.is_some_and(|qdisc| is_ours(&qdisc, work.index, made));
+            if is_there && (work.is_attached()? || work.classes.attach(interface).is_ok()) {
                 return Ok(());
             }
         }
         *at_work = None;
-        let params = &loaded.deployment.params;
-        let index = if written.is_some() { obstacle(interface, made)? } else { device::index(interface)? };
-        let mut classes = Classes::load(params, *rate, written.is_some()).map_err(|why| lacking(&why))?;
-        let htb = match written {
-            None => None,
-            Some((_, journal)) => {
-                let new = Made { kind: "htb".to_owned(), handle: htb::QDISC, index, mark: draw() };
-                journal.write(&Entry::Shape { interface: interface.clone(), made: new.clone() })?;
-                let mark = new.mark;
-                made.push(new);
-                let htb = Htb::create_marked(interface, &shaper(params, *rate), mark);
-                Some(htb.map_err(|e| Error::Missing(format!("error: {e}; it needs CAP_NET_ADMIN")))?)
-            }
-        };
-        if let Some((_, journal)) = written {
-            journal.write(&Entry::Follow { interface: interface.clone() })?;
+        let put = put(&loaded.deployment.params, place, written.as_mut().map(|(_, journal)| journal), made);
+        if put.is_err()
+            && let Ok(index) = device::index(interface)
+        {
+            // Without the program everything would wait in one class. The first error is the one to tell.
+            let _ = take_away(index, made);
         }
-        classes.attach(interface).map_err(|why| lacking(&why))?;
-        let flows = vec![0; params.integer("classes") as usize];
-        *at_work = Some(AtWork { index, classes, htb, flows });
+        *at_work = Some(put?);
         Ok(())
     }
 
@@ -252,6 +283,12 @@ impl Machine {
 }
 
 impl AtWork {
+    /// Whether the program is where it was put.
+    fn is_attached(&mut self) -> Result<bool, Error> {
+        let index = u32::try_from(self.index).unwrap_or_default();
+        self.classes.is_attached(index).map_err(|why| Error::Failed(format!("error: {why}")))
+    }
+
     /// What is at the port, and how many packets could not be read.
     fn status(&mut self, port: PortStatus) -> Result<(PortStatus, u64), String> {
         let arrivals = self.classes.arrivals().map_err(|why| why.to_string())?;
@@ -337,7 +374,7 @@ impl Work for Machine {
 }
 
 /// Takes away the HTBs that a journal proves to be a switch's. None: it has none.
-pub(super) fn undo(entries: &[Entry]) -> Result<Option<Vec<String>>, Error> {
+pub(super) fn undo(state: &State<Entry>, entries: &[Entry]) -> Result<Option<Vec<String>>, Error> {
     let shape = |entry: &Entry| match entry {
         Entry::Shape { interface, made } => Some((interface.clone(), made.clone())),
         Entry::Begin { .. } | Entry::Follow { .. } => None,
@@ -351,11 +388,8 @@ pub(super) fn undo(entries: &[Entry]) -> Result<Option<Vec<String>>, Error> {
         return Ok(Some(vec!["the machine has restarted, which undid everything".to_owned()]));
     }
     if *place != namespace() {
-        let name = namespace_name(*place).unwrap_or_else(|| format!("number {place}"));
-        return Err(Error::Missing(format!(
-            "error: the changes were made in another network namespace, {name}; restore there (ip netns exec NAME bandmaster \
-             switch restore ...), or remove the journal when it is gone"
-        )));
+        let forget = format!("`rm {}`", state.folder().join(JOURNAL).display());
+        return Err(elsewhere("switch", &interfaces.join(", "), *place, &forget));
     }
     let mut said: Vec<String> = Vec::new();
     for (Made { index, .. }, interface) in made.iter().zip(&interfaces) {
@@ -404,13 +438,23 @@ pub(super) fn plan(loaded: &Loaded) -> Plan {
             rate.time_for(held)
         )
     };
+    let merging = |Place { interface, .. }: &Place| {
+        let on = device::offloads(interface);
+        (!on.is_empty()).then(|| {
+            format!(
+                "{interface} has {} on: a merged packet is up to 64 KiB of the limit (ethtool -K {interface} {} off)",
+                on.join(", "),
+                on.join(" off ")
+            )
+        })
+    };
     let interfaces: Vec<&str> = deployment.ports.iter().map(|port| port.interface.as_str()).collect();
     let interfaces = interfaces.join(", ");
     let last = htb::class_name(classes as usize - 1);
     let memory = 4 * 16 * params.integer("cells") as u64 / 1024;
     Plan {
         obstacles,
-        ports: deployment.ports.iter().map(port).collect(),
+        ports: deployment.ports.iter().flat_map(|each| [Some(port(each)), merging(each)]).flatten().collect(),
         changes: vec![
             format!(
                 "an htb at {interfaces} in the place of the kernel's own queue: classes {} to {last}, each with a bfifo",

@@ -82,7 +82,7 @@ pub(super) fn undo(state: &State<Entry>) -> Result<Restored, Error> {
             state.folder().display()
         )));
     }
-    let undone = fbqm::undo(&entries)?;
+    let undone = fbqm::undo(state, &entries)?;
     state.forget()?;
     if let Some(undone) = undone {
         return Ok(Restored::Undone(undone));

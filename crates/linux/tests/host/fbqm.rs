@@ -23,7 +23,7 @@ use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Rate};
 use bandmaster_linux::kernel::fbqm::Classes;
 use bandmaster_linux::netns::{Netns, set_parameter};
-use bandmaster_linux::switch::{Restored, Status, restore, run as run_switch, status};
+use bandmaster_linux::switch::{Restored, Status, load, plan, restore, run as run_switch, status};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -266,6 +266,20 @@ fn the_program_drops_as_red_does() {
     let aged = kernel.average().expect("told");
     // 20 ms without work, or more: (1 - .05)^20 is .36.
     assert!(full > 10_000 && aged * 5 < full * 2, "{full} B, then {aged} B");
+}
+
+/// What offload merged may be longer than the whole limit: it departs by an empty port, and only by that.
+#[test]
+fn a_packet_above_the_limit_departs_by_an_empty_port() {
+    let test = "a_packet_above_the_limit_departs_by_an_empty_port";
+    let role =
+        "limit = \"3pkt\"\nmin-th = \"1pkt\"\nmax-th = \"2pkt\"\nmean-packet = \"500B\"\nweight = 0.000001";
+    // 160 ms a packet: none departs while the test runs.
+    let Some(mut kernel) = classes(test, role, 100_000) else { return };
+    let packet = frame(1, Kind::Tcp, false, &[], 2000);
+    let passed = [(); 3].map(|()| kernel.try_on(&packet, 1).expect("tried").passes);
+    let arrivals = kernel.arrivals().expect("told")[0];
+    assert_eq!((passed, arrivals.full, arrivals.early), ([true, false, false], 2, 0));
 }
 
 /// A million flows pass; the maps hold what they held.
@@ -719,6 +733,98 @@ fn what_a_killed_switch_leaves_is_restored() {
     run(&format!("tc -n {r} qdisc del dev to1 root"));
     assert_eq!(rack.kernel(), before);
     drop(foreign);
+}
+
+/// A program that somebody takes away comes back. While it cannot, there is no HTB, and the journal does not grow; then both do.
+#[test]
+fn a_program_that_is_taken_away_comes_back() {
+    let test = "a_program_that_is_taken_away_comes_back";
+    let Some(rack) = Rack::new(test, 1, 1500) else { return };
+    if Command::new("bpftool").arg("version").output().is_err() {
+        skip(test, "no bpftool");
+        return;
+    }
+    rack.write("classes = 4\ncells = 64", [0], "40mbit");
+    let _daemon = rack.start();
+    let r = rack.router.name();
+    let query = || Ok(SchedClassifier::query_tcx("to0", TcAttachType::Egress).expect("told").1);
+    let programs =
+        || rack.router.enter(query).expect("entered").iter().map(ProgramInfo::id).collect::<Vec<_>>();
+    let qdiscs = || run(&format!("tc -n {r} qdisc show dev to0"));
+    let take_away = |program: u32| {
+        let links: serde_json::Value = serde_json::from_str(&run("bpftool -j link show")).expect("JSON");
+        let is_ours = |link: &&serde_json::Value| link["prog_id"] == program;
+        let link = links.as_array().expect("links").iter().find(is_ours).expect("a link");
+        run(&format!("bpftool link detach id {}", link["id"]));
+    };
+    let ours = programs();
+    take_away(ours[0]);
+    assert_eq!(programs(), Vec::<u32>::new());
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(programs(), ours);
+    assert!(qdiscs().contains("htb"), "{}", qdiscs());
+    // The kernel has room for 63: the switch's is one too many.
+    let foreign = || -> Vec<Classes> {
+        let params = params("cells = 64");
+        let rate = Rate::from_bits_per_sec(GBIT_100);
+        (0..63).map(|_| Classes::load(&params, rate, false).expect("loaded")).collect()
+    };
+    let mut foreign = foreign();
+    let attach = |classes: &mut Classes| {
+        rack.router.enter(|| Ok(classes.attach("to0"))).expect("entered").expect("attached");
+    };
+    let (last, first) = foreign.split_last_mut().expect("some");
+    first.iter_mut().for_each(attach);
+    take_away(ours[0]);
+    attach(last);
+    let fault = |status: &Status| status.faults.iter().any(|fault| fault.contains("to0"));
+    rack.until("a fault", fault);
+    let journal = || fs::read_to_string(rack.state().join("journal")).expect("a journal");
+    let before = journal();
+    for _ in 0..50 {
+        assert!(!qdiscs().contains("htb"), "{}", qdiscs());
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(journal(), before);
+    drop(foreign);
+    rack.until("it is there again", |status| status.faults.is_empty());
+    assert_eq!(programs().len(), 1);
+    assert!(qdiscs().contains("htb"), "{}", qdiscs());
+    assert_eq!(journal(), before);
+}
+
+/// `plan` names the offloads that make packets of 64 KiB.
+#[test]
+fn the_plan_says_which_offloads_are_on() {
+    let test = "the_plan_says_which_offloads_are_on";
+    let Some(rack) = Rack::new(test, 1, 1500) else { return };
+    rack.write("", [0], "40mbit");
+    let ports = || {
+        let loaded = load(&rack.file()).expect("a file");
+        rack.router.enter(|| Ok(plan(&loaded).ports)).expect("entered")
+    };
+    assert_eq!(ports().len(), 1, "{:?}", ports());
+    run(&format!("ip netns exec {} ethtool -K to0 gro on tso on", rack.router.name()));
+    let ports = ports();
+    assert!(
+        ports[1].contains("to0 has gro, tso on") && ports[1].contains("-K to0 gro off tso off"),
+        "{ports:?}"
+    );
+}
+
+/// The HTB of a switch that was killed is restored in its network namespace only, and the message says what to do.
+#[test]
+fn restore_says_where_the_changes_are() {
+    let test = "restore_says_where_the_changes_are";
+    let Some(rack) = Rack::new(test, 1, 1500) else { return };
+    rack.write("", [0], "40mbit");
+    drop(rack.start());
+    let said = || restore(&rack.state()).expect_err("another namespace").to_string();
+    let there = format!("restore there: ip netns exec {} bandmaster switch restore", rack.router.name());
+    assert!(said().contains(&there), "{}", said());
+    Netns::delete(rack.router.name()).expect("gone");
+    let remedy = format!("when it is gone, the changes are too, and `rm {}/journal`", rack.state().display());
+    assert!(said().contains(&remedy), "{}", said());
 }
 
 /// With its own user and the two capabilities of the packaged unit: without CAP_PERFMON the kernel looks through paths too that
