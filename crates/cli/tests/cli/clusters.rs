@@ -2,8 +2,6 @@
 //! small programs that do what the examples use.
 #![cfg(unix)]
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -74,10 +72,12 @@ fn cluster(tool: &str, substitute: &str) -> (Scratch, String) {
     if is_installed && tool != "sbatch" {
         return (scratch, format!("{own}:{path}"));
     }
-    fs::create_dir(scratch.path("bin")).expect("a folder");
     let file = format!("bin/{tool}");
-    scratch.write(&file, substitute);
-    fs::set_permissions(scratch.path(&file), fs::Permissions::from_mode(0o755)).expect("may be run");
+    scratch.write(&format!("{tool}.text"), substitute);
+    // Copied by a process of its own: what this one writes may be open in a child of another thread, and then does not start.
+    let mut copy = Command::new("install");
+    copy.args(["-D", "-m", "755"]).args([scratch.path(&format!("{tool}.text")), scratch.path(&file)]);
+    ended(copy).expect(0);
     let bin = scratch.path("bin").display().to_string();
     (scratch, format!("{bin}:{own}:{path}"))
 }

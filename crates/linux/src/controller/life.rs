@@ -3,6 +3,8 @@
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use bandmaster_core::control::Observation;
 use bandmaster_core::controller::OWN;
@@ -22,6 +24,9 @@ const BEAT: Span = Span::from_secs(1);
 /// What a decision costs, its account costs once more: with so many hosts, one that is like the last is accounted for so often only.
 const COSTLY: usize = 10_000;
 const ACCOUNT: Span = Span::from_secs(10);
+/// With so many messages in a beat, those that come within a pause are taken with one call of the kernel.
+const MANY: u32 = 5_000;
+const PAUSE: Span = Span::from_millis(1);
 /// The gauge that says how many hosts have been told to set something.
 const CUED: &str = "cued";
 
@@ -45,6 +50,8 @@ pub fn run(file: &Path, observes: bool) -> Result<End, Error> {
         next_beat: Time::ZERO,
         decided: (None, Vec::new()),
         next_account: Time::ZERO,
+        came: 0,
+        is_busy: false,
     };
     let end = controller.until_signal(&signals);
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
@@ -64,6 +71,9 @@ struct Controller {
     /// The last decision: hosts that were told to set something, and what each policy came to.
     decided: (Option<f64>, Vec<String>),
     next_account: Time,
+    /// Messages since the last beat, and whether there were many before it.
+    came: u32,
+    is_busy: bool,
 }
 
 impl Controller {
@@ -88,6 +98,7 @@ impl Controller {
             }
             if self.next_beat <= now {
                 self.next_beat = now + BEAT;
+                self.is_busy = std::mem::take(&mut self.came) >= MANY;
                 for node in self.machine.beat(self.runner.refusals()) {
                     self.runner.change(&mut self.machine, now, node, Change::Leave);
                 }
@@ -95,9 +106,14 @@ impl Controller {
             }
             let next = self.machine.wake_at.map_or(self.next_beat, |at| at.min(self.next_beat));
             signals.wait(&[self.machine.socket.as_fd()], next.since(self.machine.clock.now()))?;
+            if self.is_busy {
+                let pause = PAUSE.min(next.since(self.machine.clock.now()));
+                thread::sleep(Duration::from_nanos(pause.as_nanos()));
+            }
             // Messages may come faster than they are read.
             while self.is_before(next) && self.machine.fetch() {
                 while let Some((message, change)) = self.machine.next() {
+                    self.came += 1;
                     let now = self.machine.clock.now();
                     if let Some(change) = change {
                         info!(host = %self.machine.name(message.from), "is heard again");
