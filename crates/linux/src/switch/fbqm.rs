@@ -12,12 +12,11 @@ use sd_notify::NotifyState;
 use tracing::{info, warn};
 
 use super::Loaded;
-use super::journal::Entry;
+use super::journal::{Entry, Written};
 use super::life::Work;
 use super::plan::{Plan, sockets};
 use super::status::{ClassStatus, PortStatus, Shared, Status, lock};
 use crate::daemon::Error;
-use crate::daemon::clock::Clock;
 use crate::daemon::signals::{End, Signals};
 use crate::daemon::state::{JOURNAL, Journal, State, boot, elsewhere, namespace};
 use crate::gateway::device::{self, RootQdisc};
@@ -42,7 +41,7 @@ pub(super) struct Machine {
     loaded: Loaded,
     shared: Shared,
     /// None on a dry run.
-    written: Option<(State<Entry>, Journal<Entry>)>,
+    written: Option<Written>,
     /// What was made, of which some may be gone.
     made: Vec<Made>,
     ports: Vec<Port>,
@@ -169,24 +168,8 @@ impl Machine {
     /// Puts HTBs and programs at the ports.
     pub(super) fn new(loaded: Loaded, state: Option<State<Entry>>) -> Result<Self, Error> {
         let deployment = &loaded.deployment;
-        let written = match state {
-            None => None,
-            Some(state) => {
-                super::journal::undo(&state)?;
-                let journal = state.begin(&Entry::begin())?;
-                Some((state, journal))
-            }
-        };
-        let status = Status {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            name: deployment.name.clone(),
-            process: std::process::id(),
-            file: loaded.file.display().to_string(),
-            scheme: deployment.scheme.name().to_owned(),
-            dry_run: written.is_none(),
-            clock: Some(Clock::new()),
-            ..Status::default()
-        };
+        let written = super::journal::begin(state)?;
+        let status = Status::begin(&loaded, written.is_none());
         let port = |place: &Place| Port { place: place.clone(), at_work: None, trouble: None };
         let ports = deployment.ports.iter().map(port).collect();
         let mut new = Self { loaded, shared: Arc::new(status.into()), written, made: Vec::new(), ports };

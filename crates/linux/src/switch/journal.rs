@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::fbqm;
 
 use crate::daemon::Error;
-use crate::daemon::state::{self, State, boot, namespace};
+use crate::daemon::state::{self, Journal, State, boot, namespace};
 use crate::gateway::journal::Made;
 
 /// Version of the journal.
@@ -69,6 +69,20 @@ pub fn restore(folder: &Path) -> Result<Restored, Error> {
         return Ok(Restored::Nothing);
     }
     undo(&State::hold(folder)?)
+}
+
+/// Where changes are written down: the folder, which nobody else has, and the journal.
+pub(super) type Written = (State<Entry>, Journal<Entry>);
+
+/// Takes back what an earlier switch left, and begins a journal; none on a dry run.
+///
+/// # Errors
+/// When either cannot be done.
+pub(super) fn begin(state: Option<State<Entry>>) -> Result<Option<Written>, Error> {
+    let Some(state) = state else { return Ok(None) };
+    undo(&state)?;
+    let journal = state.begin(&Entry::begin())?;
+    Ok(Some((state, journal)))
 }
 
 /// The programs are held by the process: what there is to undo are HTBs, and the journal.

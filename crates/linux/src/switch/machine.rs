@@ -10,14 +10,13 @@ use bandmaster_core::scheme::{Act, Program};
 use bandmaster_core::time::{Span, Time};
 use tracing::{debug, info, warn};
 
-use super::journal::Entry;
+use super::journal::{Entry, Written};
 use super::plan::devices;
 use super::queue::queues;
 use super::status::{PortStatus, Shared, Status, lock};
 use super::{Loaded, lacking};
 use crate::daemon::Error;
-use crate::daemon::clock::Clock;
-use crate::daemon::state::{Journal, State};
+use crate::daemon::state::State;
 use crate::kernel::NoProgram;
 use crate::kernel::windows::{Flow, Kind, Windows, now};
 
@@ -38,7 +37,7 @@ pub(super) struct Machine {
     pub(super) windows: Windows,
     pub(super) shared: Shared,
     /// None on a dry run.
-    written: Option<(State<Entry>, Journal<Entry>)>,
+    written: Option<Written>,
     ports: Vec<Port>,
     flows: BTreeMap<FlowId, Known>,
     sets: u64,
@@ -107,25 +106,8 @@ impl Machine {
             }
         }
         let mut windows = Windows::load().map_err(|why| lacking(&why))?;
-        let written = match state {
-            None => None,
-            Some(state) => {
-                super::journal::undo(&state)?;
-                let journal = state.begin(&Entry::begin())?;
-                Some((state, journal))
-            }
-        };
-        let status = Status {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            name: deployment.name.clone(),
-            process: std::process::id(),
-            file: loaded.file.display().to_string(),
-            scheme: deployment.scheme.name().to_owned(),
-            dry_run: written.is_none(),
-            clock: Some(Clock::new()),
-            ..Status::default()
-        };
-        let mut written = written;
+        let mut written = super::journal::begin(state)?;
+        let status = Status::begin(&loaded, written.is_none());
         for Port { interface, .. } in &ports {
             if let Some((_, journal)) = &mut written {
                 journal.write(&Entry::Follow { interface: interface.clone() })?;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bandmaster_core::switch::Scheme;
 use serde::{Deserialize, Serialize};
 
+use super::Loaded;
 use super::journal::Entry;
 use crate::daemon::clock::Clock;
 use crate::daemon::{Error, answers, state};
@@ -43,6 +44,22 @@ pub struct Status {
     pub packets: Vec<(String, u64)>,
     /// What is wrong.
     pub faults: Vec<String>,
+}
+
+impl Status {
+    /// Of a switch that begins.
+    pub(super) fn begin(loaded: &Loaded, dry_run: bool) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            name: loaded.deployment.name.clone(),
+            process: std::process::id(),
+            file: loaded.file.display().to_string(),
+            scheme: loaded.deployment.scheme.name().to_owned(),
+            dry_run,
+            clock: Some(Clock::new()),
+            ..Self::default()
+        }
+    }
 }
 
 /// A port.
