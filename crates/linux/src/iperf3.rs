@@ -158,38 +158,38 @@ fn refusal(group: &FlowGroup) -> Option<String> {
 
 /// A flow with a size ends when its receiver has all of it. Of an iperf3 that sends the server closes at the client's
 /// word, which overtakes what waits in the sender's socket; so here the client receives.
-fn client_receives(group: &FlowGroup) -> bool {
-    matches!(group.transport, Transport::Tcp { size: Some(_), .. })
+fn client_receives(size: Option<u64>) -> bool {
+    size.is_some()
 }
 
 /// Addresses of server and client of flow `i`.
-fn ends(i: usize, group: &FlowGroup) -> (Ipv4Addr, Ipv4Addr) {
+fn ends(i: usize, size: Option<u64>) -> (Ipv4Addr, Ipv4Addr) {
     let (sender, receiver) = (address::sender(i), address::receiver(i));
-    if client_receives(group) { (sender, receiver) } else { (receiver, sender) }
+    if client_receives(size) { (sender, receiver) } else { (receiver, sender) }
 }
 
-fn server_words(i: usize, group: &FlowGroup) -> Vec<String> {
-    let (here, _) = ends(i, group);
+fn server_words(i: usize, size: Option<u64>) -> Vec<String> {
+    let (here, _) = ends(i, size);
     let mut words = format!("-s -1 -B {here} -p {PORT} -i 0 --forceflush");
-    if !client_receives(group) {
+    if !client_receives(size) {
         words += &format!(" --rcv-timeout {ANY_TIME}");
     }
     words.split(' ').map(str::to_owned).collect()
 }
 
-fn client_words(i: usize, group: &FlowGroup) -> Vec<String> {
-    let (there, here) = ends(i, group);
+fn client_words(i: usize, group: &FlowGroup, size: Option<u64>) -> Vec<String> {
+    let (there, here) = ends(i, size);
     let mut words = format!("-c {there} -B {here} -p {PORT} --cport {DATA_PORT} -i 0 -S {}", group.dscp << 2);
     match &group.transport {
-        Transport::Tcp { size, settings } => {
+        Transport::Tcp { settings, .. } => {
             words += &format!(" -C {} -M {}", kernel_name(&settings.congestion_control), user_mss(settings));
             if settings.pacing {
                 words += &format!(" --fq-rate {NO_LIMIT}");
             }
             match size {
                 Some(size) => {
-                    let blocks = size.get().div_ceil(LARGEST_BLOCK).max(1);
-                    let block = size.get().div_ceil(blocks).max(1);
+                    let blocks = size.div_ceil(LARGEST_BLOCK).max(1);
+                    let block = size.div_ceil(blocks).max(1);
                     words += &format!(" -R -n {} -l {block} --rcv-timeout {ANY_TIME}", blocks * block);
                 }
                 None => words += " -t 0",
@@ -206,16 +206,17 @@ fn client_words(i: usize, group: &FlowGroup) -> Vec<String> {
 }
 
 fn watched(plan: &Workplan, i: usize, group: &FlowGroup) -> Watched {
-    let (datagram, size) = match &group.transport {
-        Transport::Tcp { size, .. } => (None, size.map(Bytes::get)),
-        Transport::Udp { packet, .. } => (Some(packet.get()), None),
+    let size = plan.sizes[i];
+    let datagram = match &group.transport {
+        Transport::Tcp { .. } => None,
+        Transport::Udp { packet, .. } => Some(packet.get()),
     };
     Watched {
         leave: plan.ack_routes[i].first().copied().unwrap_or(u32::MAX),
         come: plan.data_routes[i].last().copied().unwrap_or(u32::MAX),
         port: DATA_PORT,
         datagram,
-        preamble: if client_receives(group) { 0 } else { COOKIE },
+        preamble: if client_receives(size) { 0 } else { COOKIE },
         size,
     }
 }
@@ -234,16 +235,16 @@ impl Iperf3 {
         for (i, flow) in plan.flows.iter().enumerate() {
             let (sender, receiver) = (&nodes[flow.src.index()], &nodes[flow.dst.index()]);
             let (at_server, at_client) =
-                if client_receives(group(i)) { (sender, receiver) } else { (receiver, sender) };
+                if client_receives(plan.sizes[i]) { (sender, receiver) } else { (receiver, sender) };
             let mut command = Command::new(&all.program);
-            command.args(server_words(i, group(i))).stdout(Stdio::piped());
+            command.args(server_words(i, plan.sizes[i])).stdout(Stdio::piped());
             let server = spawn(command, at_server)
                 .map_err(|error| Error::os(format!("start the iperf3 server of {}", group(i).name), error))?;
             all.flows.push(Flow {
                 server,
                 client: None,
                 place: at_client.clone(),
-                words: client_words(i, group(i)),
+                words: client_words(i, group(i), plan.sizes[i]),
                 stage: Stage::default(),
             });
         }
@@ -403,8 +404,10 @@ mod tests {
     }
 
     fn words(flow: &str) -> (String, String) {
-        let group = &scenario("", flow).flows[0];
-        (server_words(4, group).join(" "), client_words(4, group).join(" "))
+        let scenario = scenario("", flow);
+        let plan = Workplan::new(&scenario, 0).unwrap_or_else(|e| panic!("{e}"));
+        let (group, size) = (&scenario.flows[0], plan.sizes[0]);
+        (server_words(4, size).join(" "), client_words(4, group, size).join(" "))
     }
 
     #[test]

@@ -466,10 +466,8 @@ impl<'a> Lab<'a> {
         };
         let is_unfinished = |i: &usize| {
             let plan = &self.plan.flows[*i];
-            let group = plan.group(&scenario.flows);
-            let is_sized = matches!(group.transport, Transport::Tcp { size: Some(_), .. });
-            is_sized
-                && group.rounds.is_none()
+            self.plan.sizes[*i].is_some()
+                && plan.group(&scenario.flows).rounds.is_none()
                 && plan.start < plan.stop
                 && plan.start <= end
                 && self.traffic.state(*i).finished_at.is_none()

@@ -40,8 +40,6 @@ pub fn check(scenario: &Scenario, labs: usize) -> Result<Remarks, Error> {
     for group in &scenario.flows {
         let lacks = [
             (group.multipath.is_some(), "`subflows`"),
-            (group.size_cdf.is_some(), "`size-cdf`"),
-            (group.list.is_some(), "`flow-list`"),
             (group.exchange.is_some(), "an exchange"),
             (!group.paths.is_empty(), "`paths`"),
             (group.reset, "`reset`"),

@@ -280,7 +280,8 @@ impl Sockets {
                 return Err(Error::Missing(format!("flow {i} has no namespace at one of its ends")));
             };
             let jitter = Jitter::new(&plan.flows[i], scenario, trial);
-            let flow = Flow::new(i, plan.flows[i].group(&scenario.flows), jitter, sender, receiver);
+            let group = plan.flows[i].group(&scenario.flows);
+            let flow = Flow::new(i, group, plan.sizes[i], jitter, sender, receiver);
             for (end, socket) in [(SENDER, &flow.sender), (RECEIVER, &flow.receiver)] {
                 watch(&epoll, socket, i, end)?;
             }
@@ -538,10 +539,16 @@ impl Traffic for Sockets {
 }
 
 impl Flow {
-    fn new(i: usize, group: &FlowGroup, jitter: Option<Jitter>, sender: Socket, receiver: Socket) -> Self {
+    fn new(
+        i: usize,
+        group: &FlowGroup,
+        size: Option<u64>,
+        jitter: Option<Jitter>,
+        sender: Socket,
+        receiver: Socket,
+    ) -> Self {
         let kind = match &group.transport {
-            Transport::Tcp { size, .. } => {
-                let size = size.map(Bytes::get);
+            Transport::Tcp { .. } => {
                 let turns = match group.rounds {
                     None => Turns::One,
                     Some(_) if group.persistent => Turns::Kept,

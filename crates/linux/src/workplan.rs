@@ -6,6 +6,7 @@ use bandmaster_core::routing::Router;
 use bandmaster_core::runtime::inventory::Inventory;
 use bandmaster_core::scenario::Scenario;
 use bandmaster_core::scheme::Role;
+use bandmaster_core::units::Bytes;
 use bandmaster_core::workload::FlowPlan;
 
 use crate::Error;
@@ -16,6 +17,8 @@ pub(crate) struct Workplan {
     /// TCP flows first, then UDP.
     pub(crate) flows: Vec<FlowPlan>,
     pub(crate) tcp_flows: usize,
+    /// Payload that each has to send; none: without end.
+    pub(crate) sizes: Vec<Option<u64>>,
     /// Ports of each flow's data.
     pub(crate) data_routes: Vec<Vec<u32>>,
     /// Ports of each TCP flow's acknowledgements; of UDP flows see [`Workplan::add_ways_back`].
@@ -49,7 +52,9 @@ impl Workplan {
             }
         }
         let links = Links::draw(scenario, trial);
-        let mut all = Self { flows, tcp_flows, data_routes, ack_routes, links, probe_routes: Vec::new() };
+        let sizes = flows.iter().map(|flow| flow.size(scenario, trial).map(Bytes::get)).collect();
+        let mut all =
+            Self { flows, tcp_flows, sizes, data_routes, ack_routes, links, probe_routes: Vec::new() };
         all.probe_routes = plan::probe_routes(&mut router, &all.roles(scenario)).map_err(|(from, to)| {
             Error::Missing(format!("probes: there is no route from {} to {}", name(from), name(to)))
         })?;

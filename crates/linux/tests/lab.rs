@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bandmaster_core::plan;
 use bandmaster_core::scenario::{Options, Scenario, parse};
 use bandmaster_linux::Error;
 use bandmaster_linux::lab::{self, Counters, RunOptions, TrafficSource, Trial};
@@ -671,6 +672,36 @@ fn rounds_follow_each_other() {
             assert_eq!(metric(&trial, "drops"), 0.0);
         }
         assert_eq!(inventory(), before);
+        Ok(())
+    });
+}
+
+/// Flows arrive at drawn times with drawn sizes, those that the simulator draws: each is carried whole.
+#[test]
+fn flows_of_drawn_sizes_arrive() {
+    in_lab("flows_of_drawn_sizes_arrive", || {
+        let text = star(4, "size-cdf = \"web-search\"\narrivals = \"exponential(2s)\"");
+        let mut scenario = scenario(&text.replace("10mbit", "100mbit").replace("\"10ms\"", "\"1ms\""));
+        // The first seed whose flows are all there after half of the time, and take half of the rest at 50 Mbit/s.
+        let sizes: Vec<u64> = (1..)
+            .find_map(|seed| {
+                scenario.run.seed = seed;
+                let (flows, _) = plan::flows(&scenario, 0);
+                let sizes: Vec<u64> =
+                    flows.iter().filter_map(|f| Some(f.size(&scenario, 0)?.get())).collect();
+                let last = flows.iter().map(|flow| flow.start).max()?.as_secs_f64();
+                (sizes.len() > 4 && last < 3.0 && sizes.iter().sum::<u64>() < 9_000_000).then_some(sizes)
+            })
+            .expect("there is one");
+
+        let trial = lab::run(&scenario, 0, 0, &RunOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+        note_late(trial.health.is_late());
+        let received = metric(&trial, "throughput") * 1e6 / 8.0 * 6.0;
+        let sum = sizes.iter().sum::<u64>() as f64;
+        println!("{sizes:?}: {received} of {sum} B");
+        assert_eq!(metric(&trial, "unfinished"), 0.0);
+        assert_eq!(metric(&trial, "completed"), sizes.len() as f64);
+        assert!((received - sum).abs() < 1.0, "{received} of {sum} B");
         Ok(())
     });
 }
