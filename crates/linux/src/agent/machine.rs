@@ -43,8 +43,8 @@ const BATCH: u32 = 64;
 const HEARD: &str = "heard";
 /// File of the epoch of what is said to it.
 const EPOCH: &str = "epoch";
-/// A journal with so many more lines than there are connections is written anew.
-const SLACK: usize = 4096;
+/// A journal with so many more lines than twice the connections is written anew, so that it stays small on a small disk.
+const SLACK: usize = 64;
 /// Bytes of Ethernet and of IP around a segment.
 const ETHERNET_HEADER: u64 = 14;
 const IPV4_HEADER: u64 = 20;
@@ -95,6 +95,21 @@ struct Written {
     in_force: Option<Entry>,
     cookies: BTreeSet<u64>,
     lines: usize,
+}
+
+impl Written {
+    fn note(&mut self, new: &[Entry]) -> Result<(), Error> {
+        self.journal.note(new)?;
+        self.lines += new.len();
+        Ok(())
+    }
+
+    /// Takes these entries alone, which have to be all that count.
+    fn rewrite(&mut self, all: &[Entry]) -> Result<(), Error> {
+        self.journal = self.state.rewrite(all)?;
+        self.lines = all.len();
+        Ok(())
+    }
 }
 
 impl Machine {
@@ -362,15 +377,17 @@ impl Machine {
         let new: Vec<Entry> = self.connections.iter().filter(is_new).filter_map(set).collect();
         let marked = self.connections.iter().filter(|connection| connection.before.is_some());
         let cookies: BTreeSet<u64> = marked.map(|connection| connection.cookie).collect();
+        let all = |in_force: &Option<Entry>| -> Vec<Entry> {
+            let all = [Entry::begin()].into_iter().chain(in_force.clone());
+            all.chain(self.connections.iter().filter_map(set)).chain(self.bounds.all()).collect()
+        };
         if written.lines + new.len() > SLACK + 2 * (cookies.len() + self.bounds.len()) {
-            let all = [Entry::begin()].into_iter().chain(written.in_force.clone());
-            let all = all.chain(self.connections.iter().filter_map(set));
-            let all: Vec<Entry> = all.chain(self.bounds.all()).collect();
-            written.lines = all.len();
-            written.journal = written.state.rewrite(&all)?;
-        } else if !new.is_empty() {
-            written.journal.note(&new)?;
-            written.lines += new.len();
+            written.rewrite(&all(&written.in_force))?;
+        } else if !new.is_empty()
+            && let Err(error) = written.note(&new)
+        {
+            // What is over takes room.
+            written.rewrite(&all(&written.in_force)).map_err(|_| error)?;
         }
         written.cookies = cookies;
         Ok(())
@@ -385,12 +402,11 @@ impl Machine {
             return Ok(());
         };
         if !news.is_empty() {
-            if let Err(error) = written.journal.note(&news) {
+            if let Err(error) = written.note(&news) {
                 bounds.drop_pending();
                 self.unbounded = Some(error.to_string());
                 return Ok(());
             }
-            written.lines += news.len();
             self.unbounded = None;
         }
         let place = |cookie| connections.binary_search_by_key(&cookie, |connection| connection.cookie);
