@@ -1,5 +1,6 @@
 //! Samples a run and sums it up: goodput, fairness, queue.
 
+pub mod delays;
 pub mod gauges;
 pub mod meters;
 pub mod record;

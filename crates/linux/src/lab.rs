@@ -484,6 +484,8 @@ impl<'a> Lab<'a> {
             unfinished,
             rounds: self.rounds.metrics(std::iter::empty()),
             rtts: Vec::new(),
+            delays: Vec::new(),
+            ports: Vec::new(),
             control_bytes: self.post.bytes_sent() + self.probes.bytes,
             refusals: *self.runner.refusals(),
             work: Work { events: self.work, packet_hops: sum(&|c| c.sent) },

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bandmaster_core::control::SegmentCounts;
 use bandmaster_core::id::{NodeId, PortId};
 use bandmaster_core::losses::Losses;
+use bandmaster_core::measure::delays::{Delays, SojournIntervals};
 use bandmaster_core::measure::meters::Meters;
 use bandmaster_core::measure::rtt::RttSketch;
 use bandmaster_core::measure::sojourn::Sojourns;
@@ -64,6 +65,7 @@ pub(crate) fn build<'a>(
     let probe_routes = routes.insert_probes(&roles, &mut table)?;
     count_probes(topology, &probe_routes, &table, &mut ports);
     options.goes_on()?;
+    let delays = Delays::of(scenario, &plans);
     let meters = Meters::new(scenario, &plans, &roles, &rates, measured_port);
     let runner = Runner::new::<Simulation<'_>>(roles, inventory)
         .map_err(|lacks| RunError::Unrunnable(lacks.to_string()))?;
@@ -71,6 +73,9 @@ pub(crate) fn build<'a>(
         let extras = ports[port.index()].extras();
         extras.watch = Some(QueueWatch::default());
         extras.sojourns = Sojourns::of(scenario).map(|times| Box::new(SojournWatch::new(times)));
+    }
+    if let Some(delays) = &delays {
+        watch_sojourns(scenario, delays, measured_port, &mut ports);
     }
     let captured_port = options.capture.as_ref().map(|(name, _)| find_port(topology, name)).transpose()?;
     if let Some(port) = captured_port {
@@ -92,12 +97,17 @@ pub(crate) fn build<'a>(
         starts: if exchanges.is_empty() { Vec::new() } else { vec![[0; 2]; tcp_flows] },
         offered: 0,
         windows: Vec::new(),
-        rtts: match scenario.measure.flow_table {
-            FlowRows::Rtt => vec![RttSketch::default(); tcp_flows],
-            FlowRows::None | FlowRows::Counts => Vec::new(),
+        rtts: if delays.is_some() || scenario.measure.flow_table == FlowRows::Rtt {
+            vec![RttSketch::default(); tcp_flows]
+        } else {
+            Vec::new()
         },
+        delays,
         multipath: Vec::new(),
     };
+    if net.delays.is_some() {
+        net.slab.note_departures();
+    }
     let distributions = Distributions::new(scenario, tcp_flows, &mut net);
     let flow_log = FlowLog::new(scenario, options, plans.len(), &mut net);
     net.ports.iter_mut().for_each(Port::finish_setup);
@@ -129,6 +139,22 @@ pub(crate) fn build<'a>(
         captured_port,
         flows: FlowTable::new(scenario, trial, plans, ways, (profiles, &profile_of)),
     })
+}
+
+/// Has times in the queues of the measured port and of others that the scenario names counted by sampling interval, and those of the
+/// others over the run.
+fn watch_sojourns(scenario: &Scenario, delays: &Delays, measured: Option<PortId>, ports: &mut [Port]) {
+    let run = &scenario.run;
+    for port in measured.iter().chain(&scenario.measure.ports) {
+        let prefix = format!("{}.", scenario.topology.port_name(*port));
+        let whole = (prefix, Time::ZERO + run.warm_up, Time::ZERO + run.duration);
+        let of_run = scenario.measure.ports.contains(port).then_some(whole);
+        let sojourns = &mut ports[port.index()].extras().sojourns;
+        let Some(empty) = Sojourns::new(None) else { continue };
+        let watch = sojourns.get_or_insert_with(|| Box::new(SojournWatch::new(empty)));
+        watch.intervals = Some(SojournIntervals::new(delays.groups.clone(), run.sample));
+        watch.of_port = Sojourns::new(of_run);
+    }
 }
 
 /// By node: the flows of `tcp` that begin or end there.

@@ -687,7 +687,7 @@ impl Port {
                 (_, Some(jitter)) => jitter.last,
                 _ => now,
             };
-            sojourns.times.note(arrived, start);
+            sojourns.note(packet.flow, arrived, start);
         }
         if let Some(capture) = &mut extras.capture
             && packet.flow != PROBE

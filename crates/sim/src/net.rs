@@ -1,5 +1,6 @@
 //! The packet plane: clock, events, ports, packets, routes.
 
+use bandmaster_core::measure::delays::Delays;
 use bandmaster_core::measure::rtt::RttSketch;
 use bandmaster_core::time::{Span, Time};
 
@@ -29,6 +30,8 @@ pub(crate) struct Net {
     pub(crate) windows: Vec<u64>,
     /// Round-trip times that each TCP flow's sender has measured; empty when nobody asks.
     pub(crate) rtts: Vec<RttSketch>,
+    /// Delays of the sampling interval under way, when percentiles are asked for. Then there are `rtts` too.
+    pub(crate) delays: Option<Box<Delays>>,
     /// What the subflows of each multipath connection share, at both of its ends.
     pub(crate) multipath: Vec<Shared>,
 }
@@ -68,6 +71,9 @@ impl Net {
     pub(crate) fn note_rtt(&mut self, flow: u32, time: Span) {
         if let Some(times) = self.rtts.get_mut(flow as usize) {
             times.note(time);
+            if let Some(delays) = &mut self.delays {
+                delays.note_rtt(flow, time);
+            }
         }
     }
 

@@ -115,8 +115,9 @@ pub(crate) struct Slab {
     drops: Vec<u32>,
     /// The same where rows of flows are logged.
     logged_drops: Vec<u32>,
-    /// By key: when a data packet left its sender's TCP. Only where drops are counted.
+    /// By key: when a data packet left its sender's TCP. Only where somebody asks.
     sent: Vec<Time>,
+    notes_departures: bool,
 }
 
 impl Slab {
@@ -139,6 +140,12 @@ impl Slab {
     /// Counts from now on how many packets of each of so many flows queues drop.
     pub(crate) fn count_drops(&mut self, flows: usize) {
         self.drops = vec![0; flows];
+        self.note_departures();
+    }
+
+    /// Remembers from now on when packets left their senders.
+    pub(crate) fn note_departures(&mut self) {
+        self.notes_departures = true;
     }
 
     /// Counts from now on how many packets of each of so many flows queues drop, for rows of flows.
@@ -157,16 +164,16 @@ impl Slab {
         self.take_logged_drops(flow);
     }
 
-    /// A sender's TCP hands a packet over; remembered where drops are counted.
+    /// A sender's TCP hands a packet over; remembered where somebody asks.
     #[inline]
     pub(crate) fn note_sent(&mut self, key: u32, now: Time) {
-        if !self.drops.is_empty() {
+        if self.notes_departures {
             self.sent.resize(self.packets.len(), Time::ZERO);
             self.sent[key as usize] = now;
         }
     }
 
-    /// When its sender's TCP handed over a packet, where drops are counted.
+    /// When its sender's TCP handed over a packet, where somebody asks.
     pub(crate) fn sent(&self, key: u32) -> Option<Time> {
         self.sent.get(key as usize).copied()
     }

@@ -13,7 +13,7 @@ use bandmaster_core::measure::rtt::RttSketch;
 use bandmaster_core::memory;
 use bandmaster_core::report::RunRecord;
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
-use bandmaster_core::time::Time;
+use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::Bytes;
 use bandmaster_core::workload::rounds::Rounds;
 
@@ -22,7 +22,7 @@ use crate::events::Event;
 use crate::exchange::{Exchanges, Message};
 use crate::net::{Net, TAIL};
 use crate::packet::{Label, PROBE, Packet, flag};
-use crate::routes::Routes;
+use crate::routes::{Routes, route_ports};
 use crate::tcp::Profile;
 use crate::tcp::multipath::Share;
 use crate::tcp::receiver::Receiver;
@@ -299,7 +299,12 @@ impl Simulation<'_> {
                 self.deliver_probe(key);
                 return;
             }
-            self.udp.received[flow as usize - self.connections.flows()] += 1;
+            let source = flow as usize - self.connections.flows();
+            self.udp.received[source] += 1;
+            if self.net.delays.is_some() {
+                let len = self.net.slab.at(key).len;
+                self.note_queueing(flow, key, self.udp.sources[source].route, len);
+            }
             return;
         }
         let packet = *self.net.slab.at(key);
@@ -334,11 +339,35 @@ impl Simulation<'_> {
             || !self.rounds.is_empty()
             || is_message
             || !self.flows.shares.is_empty()
-            || self.distributions.is_on();
+            || self.distributions.is_on()
+            || self.net.delays.is_some();
         if is_watched {
+            if self.net.delays.is_some()
+                && packet.payload > 0
+                && let Some(connection) = self.connections.get(flow as usize)
+            {
+                self.note_queueing(flow, key, connection.sender.route(), packet.len);
+            }
             self.deliver_watched(flow, &packet, is_message, self.net.slab.sent(key));
         } else {
             self.with_receiver(flow, |receiver, profile, net| receiver.on_segment(&packet, profile, net));
+        }
+    }
+
+    /// A data packet of `len` bytes is at the end of the way at `place` in the table of routes: notes how much longer it took than
+    /// over empty links.
+    #[cold]
+    fn note_queueing(&mut self, flow: u32, key: u32, place: u32, len: u32) {
+        let Some(sent) = self.net.slab.sent(key) else { return };
+        let first = (place & TAIL != 0).then(|| self.net.starts[flow as usize][0]);
+        let rest = route_ports(&self.net.routes, place & !TAIL).iter().copied();
+        let ports = first.into_iter().chain(rest);
+        let alone = ports
+            .map(|port| self.net.ports[port as usize].ideal().alone(len.into()))
+            .fold(Span::ZERO, |sum, own| sum + own);
+        let waited = self.net.now.since(sent).saturating_sub(alone);
+        if let Some(delays) = &mut self.net.delays {
+            delays.note_queueing(flow, waited);
         }
     }
 

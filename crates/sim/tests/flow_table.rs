@@ -225,3 +225,60 @@ fn round_trip_times_are_of_the_message() {
     );
     assert!(record.metric("rtt_min").is_some_and(|least| least < 5.0), "late samples are in the metrics");
 }
+
+/// Values of a series.
+fn series<'a>(record: &'a RunRecord, entity: &str, metric: &str) -> &'a [f32] {
+    let found = record.series.iter().find(|s| s.entity == entity && s.metric == metric);
+    &found.unwrap_or_else(|| panic!("no {metric} of {entity}")).values
+}
+
+/// UDP at twice the rate of the bottleneck: nine packets of 1.2 ms each are ahead of one that is accepted as the tenth, and what is
+/// left of the one in transmission. Nothing else waits, so that the queueing delay of the way is the time in that queue.
+#[test]
+fn delays_over_time_by_hand() {
+    let flow = "[[flows]]\nname = \"u\"\nfrom = \"left\"\nto = \"right\"\ncount = 1\ntransport = \"udp\"\nrate = \"20mbit\"\n\
+                packet = \"1500B\"\nmeasured = true\nstart = \"1s\"\n[measure]\npercentiles = true\nports = [\"r2->right.0\", \"r1->r2\"]";
+    let (record, _) = outcome("host-delay = 0.0", flow);
+    let (queueing, sojourn) =
+        (series(&record, "all", "queueing_p50"), series(&record, "r1->r2", "sojourn_p50"));
+    assert!(queueing[..9].iter().chain(&sojourn[..9]).all(|value| value.is_nan()), "nothing is sent");
+    for (queueing, sojourn) in queueing.iter().zip(sojourn).skip(12) {
+        assert!((10.7..=12.1).contains(sojourn), "{sojourn}");
+        assert!((queueing / sojourn - 1.0).abs() < 0.02, "{queueing} of {sojourn}");
+    }
+    assert!(series(&record, "r2->right.0", "sojourn_p99")[12..].iter().all(|wait| *wait < 0.01));
+    assert!(
+        series(&record, "all", "rtt_p50").iter().all(|time| time.is_nan()),
+        "UDP has no round-trip times"
+    );
+    let metric = |name: &str| record.metric(name).unwrap_or_else(|| panic!("no {name}"));
+    assert!((10.7..=12.1).contains(&metric("r1->r2.sojourn_p50")));
+    assert!(metric("r2->right.0.sojourn_p99") < 0.01);
+}
+
+/// Groups have series of their own, and measuring changes nothing else.
+#[test]
+fn delays_over_time_of_groups() {
+    let flows = "[[flows]]\nname = \"a\"\nfrom = \"left.0\"\nto = \"right.0\"\n[[flows]]\nname = \"b\"\nfrom = \"left.1\"\n\
+                 to = \"right.1\"\n[measure]\n";
+    // A bucket's middle is clamped to the values of its own sketch.
+    let within = |all: f32, a: f32, b: f32| (a.min(b) * 0.992..=a.max(b) * 1.008).contains(&all);
+    let (record, rows) = outcome("", &format!("{flows}percentiles = true"));
+    assert!(rows.iter().all(|row| row.rtt.is_none()), "rows are not asked for them");
+    for (metric, least) in
+        [("rtt_p50", 14.0), ("rtt_p99", 14.0), ("queueing_p50", 0.0), ("queueing_p99", 1.0)]
+    {
+        let values = ["all", "left.0", "left.1"].map(|entity| &series(&record, entity, metric)[5..]);
+        for ((all, a), b) in values[0].iter().zip(values[1]).zip(values[2]) {
+            assert!(*all >= least && within(*all, *a, *b), "{metric}: {all} of {a} and {b}");
+        }
+    }
+    let groups = ["left.0", "left.1"].map(|entity| series(&record, entity, "sojourn_p99"));
+    let port = series(&record, "r1->r2", "sojourn_p99");
+    for ((all, a), b) in port.iter().zip(groups[0]).zip(groups[1]).skip(5) {
+        assert!(within(*all, *a, *b), "{all} of {a} and {b}");
+    }
+    let (without, _) = outcome("", flows);
+    assert_eq!(format!("{:?}", record.metrics), format!("{:?}", without.metrics));
+    assert!(without.series.iter().all(|s| !s.metric.contains("_p")));
+}

@@ -229,16 +229,30 @@ impl<'a> Source<'a> {
             return Drawing::default();
         };
         let cases = self.series_cases(figure, sweep.as_deref(), at.as_ref());
-        // The queue is one port's, whatever its name.
-        let entities: Vec<Option<&str>> = match (y.as_str(), entities.as_slice()) {
-            ("queue", _) => vec![None],
-            (_, []) => vec![Some("all")],
-            (_, names) => names.iter().map(|name| Some(name.as_str())).collect(),
+        let entities_of = |metric: &str| -> Vec<Option<&str>> {
+            match (metric, entities.as_slice()) {
+                // The queue is one port's, whatever its name.
+                ("queue", _) => vec![None],
+                (_, []) => vec![Some("all")],
+                // Its times come before those of other ports.
+                (metric, [all]) if all == "all" && metric.starts_with("sojourn") => vec![None],
+                (_, names) => names.iter().map(|name| Some(name.as_str())).collect(),
+            }
         };
-        let several = entities.len() > 1;
-        let column = |entity: Option<&str>, label: &str| match entity {
-            Some(name) if several => format!("{name}: {label}"),
-            _ => label.to_owned(),
+        let shown: Vec<(&str, Option<&str>)> = y
+            .iter()
+            .flat_map(|metric| entities_of(metric).into_iter().map(move |of| (metric.as_str(), of)))
+            .collect();
+        let several = y.iter().any(|metric| entities_of(metric).len() > 1);
+        let title_of = |(metric, entity): (&str, Option<&str>)| {
+            let metric = (y.len() > 1).then(|| label(metric).short);
+            let entity = entity.filter(|_| several).map(entity_title);
+            metric.into_iter().chain(entity).collect::<Vec<_>>().join(", ")
+        };
+        let column = |(metric, entity): (&str, Option<&str>), of: &str| {
+            let metric = (y.len() > 1).then(|| label(metric).short);
+            let entity = entity.filter(|_| several).map(str::to_owned);
+            entity.into_iter().chain(metric).chain([of.to_owned()]).collect::<Vec<_>>().join(": ")
         };
         let mut panels = Vec::new();
         let mut data = DataTable { head: vec!["time_s".to_owned()], rows: Vec::new() };
@@ -249,34 +263,30 @@ impl<'a> Source<'a> {
             self.trials[case].iter().filter(is_chosen).copied().collect()
         };
         let mut is_beside = false;
-        for entity in &entities {
+        for &(metric, entity) in &shown {
             let mut curves = Vec::new();
             // What all curves are measured against lies under them.
             if let (Some(beside), Some(first)) = (beside, cases.first()) {
-                let mean = averaged(mean_series(&chosen(first.case), *entity, beside), *average);
+                let mean = averaged(mean_series(&chosen(first.case), entity, beside), *average);
                 if !mean.is_empty() {
                     is_beside = true;
                     let values = thinned(&mean);
-                    data.add_series(column(*entity, &label(beside).long), &values);
+                    data.add_series(column((metric, entity), &label(beside).long), &values);
                     curves.push(Curve { look: Look::Beside, shape: Shape::Line(values) });
                 }
             }
             for (index, SeriesCase { case, label, number }) in cases.iter().enumerate() {
-                let mean = mean_series(&chosen(*case), *entity, y);
+                let mean = mean_series(&chosen(*case), entity, metric);
                 let (Some(first), Some(last)) = (mean.first(), mean.last()) else { continue };
                 // Values stand in the middle of their intervals.
                 end = end.max(last.0 + first.0);
                 let mean = averaged(mean, *average);
                 drawn[index] = true;
                 let values = thinned(&mean);
-                data.add_series(column(*entity, label), &values);
+                data.add_series(column((metric, entity), label), &values);
                 curves.push(Curve { look: Look::Trace(*number), shape: Shape::Line(values) });
             }
-            let title = match entity {
-                Some(name) if several => entity_title(name),
-                _ => String::new(),
-            };
-            panels.push(Panel { title, curves });
+            panels.push(Panel { title: title_of((metric, entity)), curves });
         }
         let mut legend: Vec<LegendEntry> = cases
             .iter()
@@ -295,13 +305,15 @@ impl<'a> Source<'a> {
             }
             legend.push(entry);
         }
-        let label = label(y);
+        let first = label(&y[0]);
+        let title = if y.len() > 1 { figure.title.clone() } else { first.long.clone() };
+        let axis = if y.len() > 1 { first.unit.to_owned() } else { first.axis() };
         let heights = Plot::heights(&panels);
         let cut = spike(&heights);
         let plot = measured.then(|| Plot {
-            description: format!("{}: {} over time", figure.title, label.long),
+            description: format!("{}: {title} over time", figure.title),
             x: Axis::linear("Time (s)".to_owned(), 0.0, end),
-            y: Axis::vertical(label.axis(), cut.map_or(heights, |(top, _)| vec![0.0, top]), is_index(y)),
+            y: Axis::vertical(axis, cut.map_or(heights, |(top, _)| vec![0.0, top]), is_index(&y[0])),
             panels,
             legend,
             cut: cut.is_some(),

@@ -76,7 +76,7 @@ pub(crate) fn study() -> Study {
         high: vec![0.75, 0.8],
     });
     let series = FigureContent::Series {
-        y: "throughput".to_owned(),
+        y: vec!["throughput".to_owned()],
         entities: vec!["all".to_owned(), "near".to_owned()],
         sweep: None,
         at: None,
@@ -85,7 +85,7 @@ pub(crate) fn study() -> Study {
         average: None,
     };
     let queue = FigureContent::Series {
-        y: "queue".to_owned(),
+        y: vec!["queue".to_owned()],
         entities: Vec::new(),
         sweep: Some("n".to_owned()),
         at: None,
@@ -184,6 +184,8 @@ fn scenario() -> Scenario {
             distributions: false,
             arrivals: false,
             flow_table: FlowRows::None,
+            percentiles: false,
+            ports: Vec::new(),
         },
     }
 }

@@ -5,7 +5,7 @@ use super::rtt::{RttSketch, RttSummary};
 use super::{Meter, sojourn};
 use crate::report::metric::{self, Place};
 use crate::report::quantile::percentile;
-use crate::report::{Distribution, RunRecord, Work};
+use crate::report::{Distribution, RunRecord, Series, Work};
 use crate::runtime::Refusals;
 use crate::scenario::{FlowRows, Scenario};
 use crate::time::{Span, Time};
@@ -34,6 +34,10 @@ pub struct Tallies {
     pub rounds: [f64; 4],
     /// Bytes of IP of messages and probes.
     pub control_bytes: u64,
+    /// Percentiles of delays in each sampling interval, where the scenario asks for them and the runtime can tell.
+    pub delays: Vec<Series>,
+    /// Metrics of the times in queues of [`Measure::ports`](crate::scenario::Measure::ports), by name.
+    pub ports: Vec<(String, f64)>,
     /// Round-trip times by flow group, where the scenario asks for them and the runtime can tell.
     pub rtts: Vec<RttSketch>,
     /// What hosts have refused.
@@ -57,6 +61,7 @@ pub fn record(
 ) -> RunRecord {
     let (mut metrics, mut series) = meter.finish();
     let (of_gauges, shown) = gauges.finish(end);
+    series.extend(tallies.delays);
     series.extend(shown);
     // A sum of nothing is -0 in floating point.
     let mut push = |name: &str, value: f64| metrics.push((name.to_owned(), value + 0.0));
@@ -109,6 +114,7 @@ pub fn record(
             values.into_iter().for_each(|(name, value)| push(&format!("{prefix}{name}"), value));
         }
     }
+    metrics.extend(tallies.ports);
     metrics.extend(of_gauges);
     let known = |name: &str| metric::summarised(name).is_some() || metric::of_gauge(name).is_some();
     debug_assert!(metrics.iter().all(|(name, _)| known(name)), "not in the registry: {metrics:?}");

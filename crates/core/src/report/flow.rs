@@ -60,6 +60,18 @@ pub struct IdealPort {
     pub delay: Span,
 }
 
+/// How long a frame is in transmission.
+fn time(nanos_per_byte: u64, bytes: u64) -> u128 {
+    (u128::from(bytes) * u128::from(nanos_per_byte)) >> 32
+}
+
+impl IdealPort {
+    /// How long a frame takes over the empty link.
+    pub fn alone(&self, bytes: u64) -> Span {
+        self.delay + Span::from_nanos(u64::try_from(time(self.nanos_per_byte, bytes)).unwrap_or(u64::MAX))
+    }
+}
+
 /// The frames of a transfer: as many full ones as there are before the last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IdealFrames {
@@ -77,9 +89,7 @@ pub struct IdealFrames {
 /// over the ports one after the other. Nothing is processed, lost or limited by a window, so that no transfer over links of
 /// constant rate is faster.
 pub fn ideal(there: &[IdealPort], back: &[IdealPort], frames: IdealFrames) -> Span {
-    let time = |nanos_per_byte: u64, bytes: u64| (u128::from(bytes) * u128::from(nanos_per_byte)) >> 32;
-    let alone =
-        |port: &IdealPort, bytes| u128::from(port.delay.as_nanos()) + time(port.nanos_per_byte, bytes);
+    let alone = |port: &IdealPort, bytes| u128::from(port.alone(bytes).as_nanos());
     // When the first frame and the last one have arrived at the end of a port. Full frames follow each other as the slowest port
     // so far lets them.
     let (mut first, mut last, mut slowest) = (0, 0, 0);

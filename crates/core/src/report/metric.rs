@@ -324,8 +324,11 @@ metrics! {
         "sojourn_p5", In("ms"), 2, "sojourn p5", "Time in the queue, 5th percentile":
             "5th percentile over the packets that leave the measured port's queue of the time from their arrival \
              there to the begin of their transmission";
+    }
+    [Spread, Series] {
         "sojourn_p50", In("ms"), 2, "sojourn median", "Median time in the queue":
-            "As sojourn_p5, the median";
+            "As sojourn_p5, the median; in series with `measure.percentiles`, of the packets that leave in the interval, \
+             of the entity";
         "sojourn_p95", In("ms"), 2, "sojourn p95", "Time in the queue, 95th percentile":
             "As sojourn_p5, 95th percentile";
         "sojourn_p99", In("ms"), 2, "sojourn p99", "Time in the queue, 99th percentile":
@@ -364,10 +367,22 @@ metrics! {
             "Least round-trip time that senders of the measured flows measured, handshakes included, whole run; as `NAME.rtt_min` of \
              flow group NAME";
         "rtt_mean", In("ms"), 3, "RTT mean", "Mean round-trip time": "As rtt_min, the mean";
+    }
+    [RoundTrips, Series] {
         "rtt_p50", In("ms"), 3, "RTT median", "Median round-trip time":
-            "As rtt_min, the median, within 0.8 %, or `rtt_error` of the rows where times span much (docs/data.md)";
+            "As rtt_min, the median, within 0.8 %, or `rtt_error` of the rows where times span much (docs/data.md); in \
+             series with `measure.percentiles`, of the interval and the entity";
         "rtt_p95", In("ms"), 3, "RTT p95", "Round-trip time, 95th percentile": "As rtt_p50, 95th percentile";
         "rtt_p99", In("ms"), 3, "RTT p99", "Round-trip time, 99th percentile": "As rtt_p50, 99th percentile";
+    }
+    [Series] {
+        "queueing_p50", In("ms"), 3, "queueing median", "Median queueing delay":
+            "Median over the data packets that arrive in the interval of how much longer they were under way than \
+             propagation and transmission take, within 0.8 % as rtt_p50; with `measure.percentiles`";
+        "queueing_p95", In("ms"), 3, "queueing p95", "Queueing delay, 95th percentile":
+            "As queueing_p50, 95th percentile";
+        "queueing_p99", In("ms"), 3, "queueing p99", "Queueing delay, 99th percentile":
+            "As queueing_p50, 99th percentile";
     }
     [Arrivals, Series] {
         "arrivals", In("Mbit/s"), 3, "arrivals", "Arrivals at receivers":
@@ -487,7 +502,8 @@ mod tests {
 
     #[test]
     fn key_lists_name_what_figures_can_draw() {
-        assert_eq!(DRAWN[..5], ["throughput", "jain", "jain_normalised", "queue", "flows"]);
+        assert_eq!(DRAWN[..4], ["throughput", "jain", "jain_normalised", "queue"]);
+        assert!(["flows", "rtt_p50", "queueing_p99", "sojourn_p95"].iter().all(|name| DRAWN.contains(name)));
         assert!(DRAWN.contains(&"silent") && !DRAWN.contains(&"cwnd") && !DRAWN.contains(&""));
         assert_eq!(DISTRIBUTED, ["fct", "flow_drops", "window", "utilization", "sojourn", "rtt"]);
     }

@@ -223,6 +223,8 @@ pub(super) mod tests {
                 distributions: false,
                 arrivals: false,
                 flow_table: FlowRows::None,
+                percentiles: false,
+                ports: Vec::new(),
             },
         };
         let points = points.iter().map(|(sweep, value)| ((*sweep).to_owned(), (*value).to_owned())).collect();

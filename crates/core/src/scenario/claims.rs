@@ -147,7 +147,8 @@ impl<'a> Scope<'a> {
             return false;
         }
         let bare = metric::summarised(name).map_or(name, |(_, metric)| metric.name);
-        if metric::find_at(&[Place::Spread], bare).is_some() && !base.measure.distributions {
+        let of_ports = name.contains("->") && !base.measure.ports.is_empty();
+        if metric::find_at(&[Place::Spread], bare).is_some() && !base.measure.distributions && !of_ports {
             let message = format!("\"{name}\" needs distributions");
             reader.fail_key_with(section, key, message, "write `distributions = true` in [measure]");
             return false;
@@ -165,7 +166,14 @@ impl<'a> Scope<'a> {
             reader.fail_key_with(section, key, message, "write `flow-table = \"rtt\"` in [measure]");
             return false;
         }
+        let of_port = name.rsplit_once('.').filter(|(of, _)| of.contains("->")).is_some_and(|(of, own)| {
+            let port = base.topology.port(of);
+            own.starts_with("sojourn_")
+                && metric::find_at(&[Place::Spread], own).is_some()
+                && port.is_some_and(|port| base.measure.ports.contains(&port))
+        });
         let sound = known(name)
+            || of_port
             || of_rtts
             || of_tracking
             || sums_up.is_some()
@@ -592,12 +600,29 @@ fn figure(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'_>) -> Opti
     })
 }
 
+/// True for a series of percentiles of delays.
+fn is_delay(name: &str) -> bool {
+    ["rtt_", "queueing_", "sojourn_"].iter().any(|of| name.starts_with(of))
+}
+
 fn series(
     reader: &mut Reader,
     section: &Section<'_>,
     scope: &Scope<'_>,
     variants: &[String],
 ) -> Option<FigureContent> {
+    let y = section.list("y")?;
+    if y.is_empty() {
+        reader.fail_key(section, "y", "is an empty list");
+    }
+    for name in y.iter().filter(|name| !metric::DRAWN.contains(&name.as_str())) {
+        let message = format!("\"{name}\" is no metric over time");
+        reader.fail_key_with(section, "y", message, suggestion(name, metric::DRAWN));
+    }
+    if let Some(other) = y.iter().find(|name| label(name).unit != label(&y[0]).unit) {
+        let message = format!("\"{other}\" has not the unit of \"{}\"; panels share an axis", y[0]);
+        reader.fail_key(section, "y", message);
+    }
     for variant in variants {
         let Some(base) = scope.base(variant) else { continue };
         if base.measure.record == RecordDetail::None {
@@ -605,18 +630,30 @@ fn series(
             reader.fail_key(section, "kind", message);
             break;
         }
-        let shown = [section.text("y"), section.text("beside")];
+        let shown: Vec<String> = y.iter().cloned().chain(section.text("beside")).collect();
         let of_node = |name: &String| name == "free" || metric::find_at(&[Place::Shown], name).is_some();
+        if let Some(name) = shown.iter().find(|name| is_delay(name) && !base.measure.percentiles) {
+            let key = if y.contains(name) { "y" } else { "beside" };
+            let message = format!("\"{name}\" is not recorded in variant `{variant}`");
+            reader.fail_key_with(section, key, message, "write `percentiles = true` in [measure]");
+            break;
+        }
         for entity in section.list("entities").unwrap_or_default() {
-            if shown.iter().flatten().any(of_node) {
+            if shown.iter().any(of_node) {
                 check_node(reader, section, base, &entity);
             } else {
-                check_entity(reader, section, base, &entity);
+                let is_port = base.measure.percentiles
+                    && shown.iter().all(|name| name.starts_with("sojourn"))
+                    && base.topology.port(&entity).is_some_and(|port| base.measure.ports.contains(&port));
+                if !is_port {
+                    check_entity(reader, section, base, &entity);
+                }
             }
         }
         if base.measure.tracking.is_none()
-            && let Some(key) =
-                ["y", "beside"].into_iter().find(|key| section.text(key).as_deref() == Some("free"))
+            && let Some(key) = ["y", "beside"]
+                .into_iter()
+                .find(|key| section.list(key).is_some_and(|of| of.iter().any(|n| n == "free")))
         {
             reader.fail_key(section, key, "\"free\" needs [measure.tracking]");
             break;
@@ -637,7 +674,7 @@ fn series(
         reader.fail_key(section, "average", format!("{average} is shorter than a sample, {sample}"));
     }
     Some(FigureContent::Series {
-        y: section.text("y")?,
+        y,
         entities: section.list("entities")?,
         sweep,
         at,

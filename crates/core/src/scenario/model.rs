@@ -108,6 +108,10 @@ pub struct Measure {
     pub arrivals: bool,
     /// Detail of the rows of `flows.parquet`.
     pub flow_table: FlowRows,
+    /// Whether series have percentiles of delays in each sampling interval.
+    pub percentiles: bool,
+    /// Ports, beside the measured one, whose times in the queue have percentiles.
+    pub ports: Vec<PortId>,
 }
 
 /// An estimate of the free bandwidth beside the truth.
@@ -655,8 +659,8 @@ pub enum FigureContent {
     },
     /// A recorded metric over time, mean over the trials.
     Series {
-        /// Metric: `throughput`, `jain`, `jain_normalised`, `queue` or a gauge.
-        y: String,
+        /// Metrics of one unit, or a gauge; a panel each.
+        y: Vec<String>,
         /// `all`, or names of groups, or of nodes for a gauge; a panel each. For `queue`: ignored.
         entities: Vec<String>,
         /// A curve for each point of this sweep; none: base point (or `at`).

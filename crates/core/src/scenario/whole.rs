@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::choices::RecordDetail;
 use super::keys::{self, SCHEME_ENABLED};
 use super::model::{
     ControlPlane, Faults, FlowGroup, Measure, NodeFault, RunPlan, Scenario, Tracking, Transport, Window,
@@ -314,17 +315,36 @@ fn known_port(
     topology: Option<&Topology>,
 ) -> Option<PortId> {
     let (name, topology) = (section.text(key)?, topology?);
-    let port = topology.port(&name);
-    if port.is_none() {
+    listed_ports(reader, section, key, Some(topology), &[name]).pop()
+}
+
+/// The ports of these names, which `key` names.
+fn listed_ports(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    key: &str,
+    topology: Option<&Topology>,
+    names: &[String],
+) -> Vec<PortId> {
+    let Some(topology) = topology else { return Vec::new() };
+    let mut found = Vec::new();
+    for name in names {
+        if let Some(port) = topology.port(name) {
+            if found.contains(&port) {
+                reader.fail_key(section, key, format!("\"{name}\" occurs twice"));
+            }
+            found.push(port);
+            continue;
+        }
         let ports: Vec<String> = (0..topology.links.len() as u32 * 2)
             .map(|p| topology.port_name(PortId(p)))
             .filter(|name| !name.contains('.'))
             .collect();
         let path = section.key_path(key).to_owned();
-        let hint = suggestion(&name, &ports);
+        let hint = suggestion(name, &ports);
         reader.fail_with(section.place(key), &path, format!("no port is called \"{name}\""), hint);
     }
-    port
+    found
 }
 
 fn gauges(reader: &mut Reader, section: &Section<'_>, topology: Option<&Topology>) -> Vec<(String, String)> {
@@ -407,16 +427,29 @@ fn measure(
     let windows = windows(reader, &section, run.map(|r| r.duration), flows);
     let gauges = gauges(reader, &section, topology);
     let tracking = tracking(reader, &section, topology);
+    let (record, percentiles) = (section.choice("record")?, section.bool("percentiles")?);
+    if percentiles && record == RecordDetail::None {
+        let hint = "write `record = \"groups\"`, or leave `percentiles` out";
+        reader.fail_key_with(&section, "percentiles", "are series, and `record` is \"none\"", hint);
+    }
+    let ports = section.list("ports").unwrap_or_default();
+    if !percentiles && section.item("ports").is_some() {
+        let hint = "write `percentiles = true` beside it";
+        reader.fail_key_with(&section, "ports", "are of percentiles, which are off", hint);
+    }
+    let ports = listed_ports(reader, &section, "ports", topology, &ports);
     Some(Measure {
         gauges,
         tracking,
         queue,
-        record: section.choice("record")?,
+        record,
         windows,
         long_interval: long_interval?,
         distributions: section.bool("distributions")?,
         arrivals: section.bool("arrivals")?,
         flow_table: section.choice("flow-table")?,
+        percentiles,
+        ports,
     })
 }
 

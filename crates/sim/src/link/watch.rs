@@ -1,6 +1,7 @@
 //! What is noted of the packets that pass a port.
 
 use bandmaster_core::control::Passed;
+use bandmaster_core::measure::delays::SojournIntervals;
 use bandmaster_core::measure::sojourn::Sojourns;
 use bandmaster_core::time::Time;
 
@@ -70,13 +71,28 @@ impl QueueWatch {
 /// How long packets stay in the queue.
 pub(crate) struct SojournWatch {
     pub(crate) times: Sojourns,
+    /// By sampling interval, where percentiles are asked for.
+    pub(crate) intervals: Option<SojournIntervals>,
+    /// Over the run, of a port that percentiles name.
+    pub(crate) of_port: Option<Sojourns>,
     /// By key: when the packet arrived at the queue, on a port whose discipline picks.
     pub(super) arrived: Vec<Time>,
 }
 
 impl SojournWatch {
     pub(crate) fn new(times: Sojourns) -> Self {
-        Self { times, arrived: Vec::new() }
+        Self { times, intervals: None, of_port: None, arrived: Vec::new() }
+    }
+
+    /// A packet of `flow` that arrived at `arrived` begins transmission at `start`.
+    pub(super) fn note(&mut self, flow: u32, arrived: Time, start: Time) {
+        self.times.note(arrived, start);
+        if let Some(intervals) = &mut self.intervals {
+            intervals.note(flow, arrived, start);
+        }
+        if let Some(times) = &mut self.of_port {
+            times.note(arrived, start);
+        }
     }
 
     /// The packet with `key` arrives.

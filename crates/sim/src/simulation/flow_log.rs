@@ -168,7 +168,7 @@ impl Simulation<'_> {
             drops,
             retransmits: Some((counters.retransmits - before.retransmits).into()),
             timeouts: Some((counters.timeouts - before.timeouts).into()),
-            rtt: rtts.summary(),
+            rtt: if self.scenario.measure.flow_table == FlowRows::Rtt { rtts.summary() } else { None },
         }
     }
 

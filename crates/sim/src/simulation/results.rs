@@ -4,6 +4,7 @@ use bandmaster_core::capacity::bits_between;
 use bandmaster_core::capture::CapturedPacket;
 use bandmaster_core::id::PortId;
 use bandmaster_core::measure::record::{self, Tallies};
+use bandmaster_core::measure::rtt::RttSketch;
 use bandmaster_core::measure::{FlowSample, Flows, PortSample};
 use bandmaster_core::report::{RunRecord, Work};
 use bandmaster_core::scenario::Transport;
@@ -80,6 +81,19 @@ impl Simulation<'_> {
             state: &state,
         };
         self.meters.sample(self.scenario, now, measured, &flows);
+        if let Some(delays) = &mut self.net.delays {
+            let ports = self.meters.measured_port.iter().chain(&self.scenario.measure.ports);
+            let mut taken: Vec<(String, Vec<RttSketch>)> = Vec::new();
+            for port in ports {
+                let name = self.scenario.topology.port_name(*port);
+                let extras = self.net.ports[port.index()].extras.as_mut();
+                let intervals = extras.and_then(|e| e.sojourns.as_mut()).and_then(|s| s.intervals.as_mut());
+                if let Some(intervals) = intervals.filter(|_| taken.iter().all(|(known, _)| *known != name)) {
+                    taken.push((name, intervals.take()));
+                }
+            }
+            delays.sample(taken);
+        }
         self.distributions.sample((from, now), &self.net.ports, &self.control.ports);
         self.net.schedule(now + self.scenario.run.sample, Event::Sample);
     }
@@ -117,6 +131,11 @@ impl Simulation<'_> {
     }
 
     pub(super) fn record(mut self, case: usize, trial: u32) -> RunRecord {
+        let of_ports = self.scenario.measure.ports.iter().filter_map(|port| {
+            let sojourns = self.net.ports[port.index()].extras.as_mut()?.sojourns.as_mut()?;
+            Some(sojourns.of_port.take()?.metrics())
+        });
+        let of_ports = of_ports.flatten().collect();
         let measured_port = self.meters.measured_port.map(PortId::index);
         let extras = measured_port.and_then(|port| self.net.ports[port].extras.as_mut());
         let sojourns = extras.and_then(|extras| extras.sojourns.take()).map(|watch| watch.times);
@@ -158,6 +177,8 @@ impl Simulation<'_> {
             self.rtts_told[plan.group_index()].merge(own);
         }
         let tallies = Tallies {
+            delays: self.net.delays.take().map(|delays| delays.finish()).unwrap_or_default(),
+            ports: of_ports,
             rtts: std::mem::take(&mut self.rtts_told),
             queue_max: max.and_then(|e| e.watch).map_or(f64::NAN, |w| f64::from(w.max)),
             drops: self.net.ports.iter().map(|p| p.counters().dropped).sum(),

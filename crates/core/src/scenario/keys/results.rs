@@ -32,6 +32,12 @@ pub(in crate::scenario) static MEASURE: TableDef = TableDef {
         /// Rows of `flows.parquet`: none, one for each flow, or the same with round-trip times, which are metrics
         /// too
         "flow-table": FlowRows::KIND, default "counts";
+        /// Whether series have the median, 95th and 99th percentile of round-trip times, queueing delays and times in
+        /// the measured queue in each sampling interval
+        "percentiles": Kind::Bool, default "false";
+        /// More ports `from->to` whose times in the queue are percentiles too, in series and as metrics
+        /// `from->to.sojourn_p99`; with `percentiles`
+        "ports": Kind::TextList, optional;
     }],
     selector: None,
     nested: &[("windows", Shape::Tables(&WINDOW)), ("tracking", Shape::Table(&TRACKING))],
@@ -236,8 +242,8 @@ pub(in crate::scenario) static FIGURE: TableDef = TableDef {
             (
                 "series",
                 keys! {
-                    /// Metric on the y axis, or a gauge of schemes
-                    "y": Kind::Choice(DRAWN), required;
+                    /// Metric on the y axis, or a gauge of schemes; a list of metrics of one unit has a panel for each
+                    "y": Kind::TextList, required;
                     /// `all`, or names as in `from` of measured flows, when there are several; of a gauge,
                     /// nodes; a panel each
                     "entities": Kind::TextList, default "all";
