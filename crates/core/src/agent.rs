@@ -54,7 +54,40 @@ choice! {
         Snmp = "snmp",
         /// An Open vSwitch that is asked by OpenFlow.
         OpenVswitch = "open-vswitch",
+        /// A switch that exports its counters by sFlow.
+        Sflow = "sflow",
     }
+}
+
+choice! {
+    /// Algorithm that authenticates messages of SNMP 3.
+    pub enum SnmpHash {
+        /// HMAC-SHA-1-96 (RFC 3414).
+        Sha1 = "sha-1",
+        /// HMAC-SHA-256-192 (RFC 7860).
+        Sha256 = "sha-256",
+        /// HMAC-SHA-512-384 (RFC 7860).
+        Sha512 = "sha-512",
+    }
+}
+
+/// How a switch knows who asks by SNMP; the files are secrets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SnmpAccess {
+    /// SNMP 2c.
+    Community {
+        /// File with the community.
+        file: String,
+    },
+    /// SNMP 3 with authentication and privacy (AES-128).
+    User {
+        /// Name of the user.
+        name: String,
+        /// File with the passphrases, a line each: authentication, privacy.
+        file: String,
+        /// What authenticates.
+        hash: SnmpHash,
+    },
 }
 
 /// Who counts what the ports of a router carry, and how it is asked.
@@ -63,12 +96,19 @@ pub enum PortSource {
     /// The kernel of this machine.
     #[default]
     Kernel,
-    /// A switch, by SNMP 2c.
+    /// A switch, by SNMP.
     Snmp {
         /// Where it listens.
         address: SocketAddr,
-        /// File with the community, which is a secret.
-        community_file: String,
+        /// By which right it is asked.
+        access: SnmpAccess,
+    },
+    /// A switch that exports counters by sFlow 5.
+    Sflow {
+        /// Where its datagrams come from.
+        address: IpAddr,
+        /// Where they arrive.
+        listen: SocketAddr,
     },
     /// An Open vSwitch, by OpenFlow 1.3.
     OpenVswitch {
@@ -224,9 +264,9 @@ static SOURCE: TableDef = TableDef {
     header: "[source]",
     doc: "Who counts what the ports of a router carry",
     keys: &[keys! {
-        /// The kernel of this machine, a switch by SNMP 2c, or an Open vSwitch by OpenFlow 1.3
+        /// The kernel of this machine, a switch by SNMP, an Open vSwitch by OpenFlow 1.3, or a switch that exports by sFlow 5
         "kind": SourceKind::KIND, default "kernel";
-        /// Count flows too; not by SNMP
+        /// Count flows too; not by SNMP or sFlow
         "count-flows": Kind::Bool, default "false";
     }],
     selector: Some(Selector {
@@ -240,8 +280,14 @@ static SOURCE: TableDef = TableDef {
                     "address": Kind::Text, required;
                     /// Its UDP port
                     "port": Kind::Integer { min: 1, max: 65_535 }, default "161";
-                    /// File with the community; owner and mode are checked as those of a secret
-                    "community-file": Kind::Text, required;
+                    /// SNMP 2c: file with the community; owner and mode are checked as those of a secret
+                    "community-file": Kind::Text, optional;
+                    /// SNMP 3 instead: name of a user with authentication and privacy (AES-128)
+                    "user": Kind::Text, optional;
+                    /// SNMP 3: file with the user's passphrases, a line each, authentication first; checked as a secret
+                    "passphrases-file": Kind::Text, optional;
+                    /// SNMP 3: what authenticates
+                    "authentication": SnmpHash::KIND, default "sha-256";
                 },
             ),
             (
@@ -253,6 +299,17 @@ static SOURCE: TableDef = TableDef {
                     "flow-table": Kind::Integer { min: 0, max: 254 }, optional;
                 },
             ),
+            (
+                "sflow",
+                keys! {
+                    /// IP address that the switch exports from; other senders are refused
+                    "address": Kind::Text, required;
+                    /// Own address of the socket; absent: any
+                    "listen-address": Kind::Text, optional;
+                    /// Own UDP port
+                    "listen-port": Kind::Integer { min: 1, max: 65_535 }, default "6343";
+                },
+            ),
         ],
     }),
     nested: &[],
@@ -262,6 +319,8 @@ static SOURCE: TableDef = TableDef {
 const SHORTEST_SNMP_CYCLE: Span = Span::from_secs(5);
 /// A process is started for each question.
 const SHORTEST_SWITCH_CYCLE: Span = Span::from_secs(1);
+/// Switches export their counters every second at most.
+const SHORTEST_SFLOW_CYCLE: Span = Span::from_secs(2);
 
 /// A lease of BAS that the file does not tell, in measurement intervals.
 const LEASE_INTERVALS: u64 = 20;
@@ -401,15 +460,31 @@ fn source(reader: &mut Reader, file: &Section<'_>, site: Site, ports: &[Port]) -
             if counts_flows {
                 reader.fail_key(&section, "count-flows", "is nothing that SNMP tells: write false");
             }
-            let text = section.text("address")?;
-            let Ok(address) = text.parse::<IpAddr>() else {
-                let what = format!("\"{text}\" is not an IP address, such as \"192.0.2.7\"");
-                reader.fail_key(&section, "address", what);
-                return None;
-            };
+            let address = switch_address(reader, &section, "address")?;
             let port = section.integer("port").and_then(|n| u16::try_from(n).ok())?;
-            let address = SocketAddr::new(address, port);
-            PortSource::Snmp { address, community_file: section.text("community-file")? }
+            let access = snmp_access(reader, &section)?;
+            PortSource::Snmp { address: SocketAddr::new(address, port), access }
+        }
+        SourceKind::Sflow => {
+            if counts_flows {
+                let what = "is nothing that sFlow tells: a switch samples packets, and of a sample no flows are counted; write false";
+                reader.fail_key(&section, "count-flows", what);
+            }
+            let address = switch_address(reader, &section, "address")?;
+            let any: IpAddr = if address.is_ipv4() { [0; 4].into() } else { [0u16; 8].into() };
+            let own = match section.item("listen-address") {
+                Some(_) => switch_address(reader, &section, "listen-address")?,
+                None => any,
+            };
+            if own.is_ipv4() != address.is_ipv4() {
+                reader.fail_key(
+                    &section,
+                    "listen-address",
+                    "is of another IP version than the switch's address",
+                );
+            }
+            let port = section.integer("listen-port").and_then(|n| u16::try_from(n).ok())?;
+            PortSource::Sflow { address, listen: SocketAddr::new(own, port) }
         }
         SourceKind::OpenVswitch => {
             let bridge = section.text("bridge")?;
@@ -433,6 +508,41 @@ fn source(reader: &mut Reader, file: &Section<'_>, site: Site, ports: &[Port]) -
     Some((source, counts_flows))
 }
 
+fn switch_address(reader: &mut Reader, section: &Section<'_>, key: &str) -> Option<IpAddr> {
+    let text = section.text(key)?;
+    let address = text.parse::<IpAddr>().ok();
+    if address.is_none() {
+        let what = format!("\"{text}\" is not an IP address, such as \"192.0.2.7\"");
+        reader.fail_key(section, key, what);
+    }
+    address
+}
+
+fn snmp_access(reader: &mut Reader, section: &Section<'_>) -> Option<SnmpAccess> {
+    let (community, user) = (section.text("community-file"), section.text("user"));
+    let passphrases = section.text("passphrases-file");
+    match (community, user, passphrases) {
+        (Some(file), None, None) => return Some(SnmpAccess::Community { file }),
+        (None, Some(name), Some(file)) => {
+            // RFC 3414, Sect. 5: `usmUserName`.
+            if !(1..=32).contains(&name.len()) {
+                reader.fail_key(section, "user", "has between 1 and 32 bytes");
+            }
+            return Some(SnmpAccess::User { name, file, hash: section.choice("authentication")? });
+        }
+        (Some(_), ..) => {
+            let what = "is of SNMP 2c, `user` and `passphrases-file` are of SNMP 3: write one of the two";
+            reader.fail_key(section, "community-file", what);
+        }
+        (None, Some(_), None) => reader.fail_key(section, "user", "needs a `passphrases-file`"),
+        (None, None, _) => {
+            let what = "is missing: write community-file (SNMP 2c), or user and passphrases-file (SNMP 3)";
+            reader.fail(&section.place, "community-file", what);
+        }
+    }
+    None
+}
+
 fn check_source(
     reader: &mut Reader,
     file: &Section<'_>,
@@ -444,6 +554,7 @@ fn check_source(
         PortSource::Kernel => return,
         PortSource::Snmp { .. } => SHORTEST_SNMP_CYCLE,
         PortSource::OpenVswitch { .. } => SHORTEST_SWITCH_CYCLE,
+        PortSource::Sflow { .. } => SHORTEST_SFLOW_CYCLE,
     };
     if scheme == Scheme::Bas {
         reader.fail_key(
@@ -646,8 +757,14 @@ mod tests {
         assert_eq!(kernel.inventory().ports().count(), 1);
         let snmp = "kind = \"snmp\"\naddress = \"192.0.2.7\"\ncommunity-file = \"c\"\n";
         let address = "192.0.2.7:161".parse().unwrap();
-        let source = PortSource::Snmp { address, community_file: "c".to_owned() };
+        let source = PortSource::Snmp { address, access: SnmpAccess::Community { file: "c".to_owned() } };
         assert_eq!((of(snmp).source, counts(&of(snmp))), (source, false));
+        let user = snmp.replace("community-file = \"c\"", "user = \"u\"\npassphrases-file = \"p\"");
+        let access = SnmpAccess::User { name: "u".to_owned(), file: "p".to_owned(), hash: SnmpHash::Sha256 };
+        assert_eq!(of(&user).source, PortSource::Snmp { address, access });
+        let sflow = "kind = \"sflow\"\naddress = \"192.0.2.7\"\n";
+        let listen = "0.0.0.0:6343".parse().unwrap();
+        assert_eq!(of(sflow).source, PortSource::Sflow { address: address.ip(), listen });
         let switch = "kind = \"open-vswitch\"\nbridge = \"tcp:[2001:db8::8]:6653\"\nflow-table = 1\ncount-flows = true\n";
         let bridge = "tcp:[2001:db8::8]:6653".to_owned();
         assert_eq!(of(switch).source, PortSource::OpenVswitch { bridge, flow_table: Some(1) });
@@ -657,7 +774,12 @@ mod tests {
         for (rest, expected) in [
             (&*snmp.replace("snmp\"", "snmp\"\ncount-flows = true"), "is nothing that SNMP tells"),
             (&snmp.replace("192.0.2.7", "switch"), "\"switch\" is not an IP address"),
-            (&snmp.replace("snmp", "sflow"), "\"kernel\", \"snmp\" or \"open-vswitch\""),
+            (&snmp.replace("snmp", "netflow"), "\"kernel\", \"snmp\", \"open-vswitch\" or \"sflow\""),
+            (&(snmp.to_owned() + "user = \"u\"\n"), "write one of the two"),
+            (&user.replace("passphrases-file = \"p\"\n", ""), "needs a `passphrases-file`"),
+            (&snmp.replace("community-file = \"c\"\n", ""), "write community-file (SNMP 2c), or user"),
+            (&(sflow.to_owned() + "count-flows = true\n"), "a switch samples packets"),
+            (&(sflow.to_owned() + "listen-address = \"::1\"\n"), "another IP version"),
             ("address = \"192.0.2.7\"\n", "`address` goes with kind = \"snmp\""),
             (&switch.replace("tcp:[", "--db=["), "is no bridge"),
             (&switch.replace("= 1\n", "= 255\n"), "flow-table"),

@@ -17,7 +17,7 @@ mod status;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use bandmaster_core::agent::{self, Deployment, PortSource};
+use bandmaster_core::agent::{self, Deployment, PortSource, SnmpAccess};
 use bandmaster_core::runtime::envelope::Key;
 
 use crate::daemon::{self, Error};
@@ -40,17 +40,17 @@ pub struct Loaded {
     /// What it says.
     pub deployment: Deployment,
     key: Key,
-    /// Of a switch that is asked by SNMP.
-    community: Community,
+    /// Of a switch that is asked by SNMP: its community, or passphrases.
+    switch_secret: SwitchSecret,
 }
 
 /// A secret, which nobody prints.
 #[derive(Clone, Default)]
-struct Community(Vec<u8>);
+struct SwitchSecret(Vec<u8>);
 
-impl fmt::Debug for Community {
+impl fmt::Debug for SwitchSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Community")
+        f.write_str("SwitchSecret")
     }
 }
 
@@ -61,11 +61,14 @@ impl fmt::Debug for Community {
 pub fn load(file: &Path) -> Result<Loaded, Error> {
     let deployment = read(file)?;
     let key = daemon::secret(file, &deployment.key_file)?;
-    let community = match &deployment.source {
-        PortSource::Snmp { community_file, .. } => Community(daemon::foreign_secret(file, community_file)?),
-        _ => Community::default(),
+    let switch_secret = match &deployment.source {
+        PortSource::Snmp {
+            access: SnmpAccess::Community { file: secret } | SnmpAccess::User { file: secret, .. },
+            ..
+        } => SwitchSecret(daemon::foreign_secret(file, secret)?),
+        _ => SwitchSecret::default(),
     };
-    Ok(Loaded { file: file.to_owned(), deployment, key, community })
+    Ok(Loaded { file: file.to_owned(), deployment, key, switch_secret })
 }
 
 fn read(file: &Path) -> Result<Deployment, Error> {

@@ -92,10 +92,13 @@ fn the_examples_are_valid() {
     for example in gateways {
         deployment::parse("docs/gateway.md", &example).unwrap_or_else(|errors| panic!("{errors}"));
     }
-    let [host, router, snmp, switch] = &examples("agent.md")[..] else { panic!("four examples") };
-    // The last two are parts of a router's file.
-    for example in [host, router, &format!("{router}\n{snmp}"), &format!("{router}\n{switch}")] {
-        agent::parse("docs/agent.toml", example).unwrap_or_else(|errors| panic!("{errors}"));
+    let examples_of_agent = examples("agent.md");
+    let [host, router, sources @ ..] = &examples_of_agent[..] else { panic!("two examples and more") };
+    assert_eq!(sources.len(), 4);
+    // They are parts of a router's file.
+    let sources = sources.iter().map(|source| format!("{router}\n{source}"));
+    for example in [host.clone(), router.clone()].into_iter().chain(sources) {
+        agent::parse("docs/agent.toml", &example).unwrap_or_else(|errors| panic!("{errors}"));
     }
     let switches = examples("switch.md");
     assert_eq!(switches.len(), 2);

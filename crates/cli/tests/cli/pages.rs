@@ -422,6 +422,10 @@ impl Machines {
         if text.contains("community-file") {
             self.run(0, "cd /etc/bandmaster; umask 077; echo public > community");
         }
+        if text.contains("passphrases-file") {
+            let two = "printf 'to authenticate\\nto encrypt\\n' > passphrases";
+            self.run(0, &format!("cd /etc/bandmaster; umask 077; {two}"));
+        }
         let file = format!("/etc/bandmaster/example-{kind}.toml");
         self.write(&file, &format!("{base}\n{text}").replace("\"hosts\"", "\"example-hosts\""));
         if kind == "controller" {

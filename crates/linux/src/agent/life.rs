@@ -35,9 +35,8 @@ pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
     let signals = Signals::new()?;
     let role = loaded.deployment.role();
     let mut ports = Ports::new(&loaded)?;
-    if ports.are_here() {
-        ports.check().and_then(|()| ports.begin()).map_err(|why| Error::Missing(format!("error: {why}")))?;
-    }
+    let checked = if ports.are_here() { ports.check() } else { Ok(()) };
+    checked.and_then(|()| ports.begin()).map_err(|why| Error::Missing(format!("error: {why}")))?;
     let folder = loaded.deployment.state_directory.clone();
     // Both until the end.
     let sets = !dry_run && loaded.deployment.site == Site::Host;

@@ -133,7 +133,14 @@ fn of_router(loaded: &Loaded) -> Plan {
 }
 
 fn sockets(deployment: &Deployment) -> Vec<String> {
+    let exported = match &deployment.source {
+        PortSource::Sflow { address, listen } => {
+            Some(format!("udp {listen} from the switch {address}: sFlow"))
+        }
+        _ => None,
+    };
     let sockets = [
+        exported,
         Some(format!("udp {} from and to the controller {}", deployment.listen, deployment.controller)),
         deployment.metrics.map(|address| format!("tcp {address}: metrics")),
         Some(format!("unix {}/agent.sock: status", deployment.state_directory)),

@@ -2,6 +2,7 @@
 
 mod kernel;
 mod open_vswitch;
+mod sflow;
 mod snmp;
 
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use super::Loaded;
 use crate::daemon::Error;
 use kernel::Kernel;
 use open_vswitch::OpenVswitch;
+use sflow::Sflow;
 use snmp::Snmp;
 
 /// The ports, in the order of the file.
@@ -27,6 +29,8 @@ pub(super) struct Ports {
     last: Vec<Counts>,
     /// What goes on from a device that was made anew.
     before: Vec<Counts>,
+    /// When the source answered last.
+    answered: Option<Instant>,
     /// Why the source did not answer the last time.
     why_silent: Option<String>,
 }
@@ -36,6 +40,7 @@ enum Source {
     Kernel(Kernel),
     Snmp(Box<Snmp>),
     OpenVswitch(OpenVswitch),
+    Sflow(Sflow),
 }
 
 /// What a port has done so far, as its source tells.
@@ -69,13 +74,18 @@ impl Ports {
     ///
     /// # Errors
     /// When the source cannot be asked at all.
-    pub(super) fn new(Loaded { deployment, community, .. }: &Loaded) -> Result<Self, Error> {
+    pub(super) fn new(Loaded { deployment, switch_secret, .. }: &Loaded) -> Result<Self, Error> {
         let patience = patience(deployment);
         let source = match &deployment.source {
             _ if deployment.ports.is_empty() => None,
             PortSource::Kernel => Some(Source::Kernel(Kernel::new(deployment.counts_flows)?)),
-            PortSource::Snmp { address, .. } => {
-                Some(Source::Snmp(Box::new(Snmp::new(*address, community.0.clone(), patience))))
+            PortSource::Snmp { address, access } => {
+                let right = snmp::Right::new(access, &switch_secret.0)?;
+                Some(Source::Snmp(Box::new(Snmp::new(*address, right, patience))))
+            }
+            PortSource::Sflow { address, listen } => {
+                let cycle = Duration::from_nanos(deployment.interval().as_nanos());
+                Some(Source::Sflow(Sflow::new(*address, *listen, cycle)))
             }
             PortSource::OpenVswitch { bridge, flow_table } => {
                 let counted = deployment.counts_flows.then_some(*flow_table);
@@ -84,7 +94,7 @@ impl Ports {
         };
         let none = vec![Counts::default(); deployment.ports.len()];
         let ports = deployment.ports.clone();
-        Ok(Self { ports, source, last: none.clone(), before: none, why_silent: None })
+        Ok(Self { ports, source, last: none.clone(), before: none, answered: None, why_silent: None })
     }
 
     /// Whether there is an answer, and to all ports; nothing is begun.
@@ -94,6 +104,8 @@ impl Ports {
     pub(super) fn check(&mut self) -> Result<(), String> {
         match &self.source {
             Some(Source::Kernel(_)) => kernel::counts(&self.ports).map(drop),
+            // It speaks when it likes.
+            Some(Source::Sflow(_)) => Ok(()),
             _ => self.ask().map(drop),
         }
     }
@@ -105,6 +117,7 @@ impl Ports {
     pub(super) fn begin(&mut self) -> Result<(), String> {
         match &mut self.source {
             Some(Source::Kernel(kernel)) => kernel.begin(&self.ports),
+            Some(Source::Sflow(sflow)) => sflow.begin(&self.ports),
             _ => Ok(()),
         }
     }
@@ -120,12 +133,41 @@ impl Ports {
             Some(Source::Kernel(kernel)) => kernel.read(&self.ports),
             Some(Source::Snmp(snmp)) => snmp.read(&self.ports),
             Some(Source::OpenVswitch(switch)) => switch.read(&self.ports),
+            Some(Source::Sflow(sflow)) => sflow.read(&self.ports),
         }
+    }
+
+    /// Counts that have gone back to more than a port can have sent since: those of a port that was made anew would be less.
+    /// What was sent in between nobody knows.
+    fn are_false(&self, now: &[Counts]) -> bool {
+        let Some(since) = self.answered.map(|at| at.elapsed()) else { return false };
+        // Some seconds late, as SNMP agents are.
+        let time = (since + Duration::from_secs(5)).as_secs_f64();
+        let most = |port: &Port| port.rate.bits_per_sec() as f64 / 8.0 * time;
+        let of = |((port, last), now): ((&Port, &Counts), &Counts)| {
+            now.sent < last.sent && now.sent as f64 > most(port)
+        };
+        self.ports.iter().zip(&self.last).zip(now).any(of)
     }
 
     /// None while one of them is away, or the source does not tell: nobody takes that for an idle port.
     pub(super) fn read(&mut self) -> Vec<PortStats> {
-        let now = match self.ask() {
+        let told = self.ask().and_then(|now| {
+            let are_false = self.are_false(&now);
+            self.answered = Some(Instant::now());
+            if are_false {
+                // All goes on from here.
+                for ((before, last), now) in self.before.iter_mut().zip(&mut self.last).zip(now) {
+                    before.sent = before.sent.saturating_add(last.sent).saturating_sub(now.sent);
+                    before.packets = before.packets.saturating_add(last.packets).saturating_sub(now.packets);
+                    before.dropped = before.dropped.saturating_add(last.dropped).saturating_sub(now.dropped);
+                    *last = now;
+                }
+                return Err("counts have gone back by less than a restart would take them".to_owned());
+            }
+            Ok(now)
+        });
+        let now = match told {
             Ok(now) => {
                 if self.why_silent.take().is_some() {
                     info!("ports are told again");
@@ -190,8 +232,12 @@ mod tests {
         );
         let deployment = bandmaster_core::agent::parse("r.toml", &text).unwrap_or_else(|e| panic!("{e}"));
         let key = Key::new(&[7; 16]).expect("long enough");
-        let loaded =
-            Loaded { file: "r.toml".into(), deployment, key, community: crate::agent::Community::default() };
+        let loaded = Loaded {
+            file: "r.toml".into(),
+            deployment,
+            key,
+            switch_secret: crate::agent::SwitchSecret::default(),
+        };
         Ports::new(&loaded).unwrap_or_else(|e| panic!("{e}"))
     }
 
@@ -212,5 +258,22 @@ mod tests {
         let anew = ports.read();
         assert_eq!(anew[0].dropped, after[0].dropped + 7);
         assert!(anew[0].sent.get() < after[0].sent.get() + 100_000_000);
+    }
+
+    /// Counts that go back by less than a restart: nothing is told once, and then it goes on from there.
+    #[test]
+    fn counts_that_go_back_are_no_traffic() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+        socket.send_to(&[0; 1000], socket.local_addr().expect("bound")).expect("sent");
+        let mut ports = ports(&["lo"]);
+        ports.read();
+        // On a link of 8 bit/s nobody sends 1000 bytes in the time that has passed.
+        ports.ports[0].rate = bandmaster_core::units::Rate::from_bits_per_sec(8);
+        let before = u64::MAX / 2;
+        ports.last[0].sent = before;
+        assert!(!ports.are_false(&[Counts { sent: 0, ..ports.last[0] }]), "made anew");
+        assert!(ports.read().is_empty() && ports.why_silent().is_some_and(|why| why.contains("gone back")));
+        let total = ports.read()[0].sent.get();
+        assert!((before..before + 1_000_000_000).contains(&total), "{total}");
     }
 }

@@ -8,13 +8,14 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use bandmaster_linux::agent::status as agent_status;
 use bandmaster_linux::kernel::flows::{Direction, FlowCount, FlowCounts};
 use bandmaster_linux::netns::Netns;
 use nix::net::if_::if_nametoindex;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::agent::Agent;
+use super::agent::{Agent, Site};
 use super::controller::{Network, write_secret};
 use super::hosts::{A, B, Hosts, Load, run};
 use super::machine::skip;
@@ -198,71 +199,146 @@ fn is_missing(test: &str, programs: &[&str]) -> bool {
 const A_BRIDGED: &str = "10.78.0.1";
 const B_BRIDGED: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 
+/// An Open vSwitch in userspace at the router, with both of its ports, and the daemons that it consists of.
+struct Switch {
+    daemon: Foreign,
+    _server: Foreign,
+    /// `ovs-vsctl`, and what it needs to find the database.
+    vsctl: String,
+}
+
+impl Switch {
+    /// Frames of `a` and `b` go by `rules`.
+    fn start(site: &Site, rules: &str) -> Self {
+        let folder = site.folder.join("ovs");
+        fs::create_dir_all(&folder).expect("made");
+        let at = |name: &str| folder.join(name).display().to_string();
+        let (base, socket) = (at("conf.db"), format!("punix:{}", at("db.sock")));
+        let database = format!("unix:{}", at("db.sock"));
+        run(&format!("ovsdb-tool create {base} /usr/share/openvswitch/vswitch.ovsschema"));
+        let router = &site.hosts.r;
+        run(&format!("ip -n {} link set lo up", router.name()));
+        let pid = |name: &str| format!("--pidfile={}", at(name));
+        let control = |name: &str| format!("--unixctl={}", at(name));
+        let remote = format!("--remote={socket}");
+        let words = [&base, &remote, &pid("db.pid"), &control("db.ctl"), "--no-chdir"];
+        let server = Foreign::start(router, &folder, "ovsdb-server", &words);
+        site.until("the database answers", || folder.join("db.sock").exists());
+        let vsctl = format!("ovs-vsctl --db={database} --timeout=10");
+        run(&format!("{vsctl} --no-wait init"));
+        let words = [&database, &pid("vs.pid"), &control("vs.ctl"), "--no-chdir"];
+        let daemon = Foreign::start(router, &folder, "ovs-vswitchd", &words);
+        run(&format!(
+            "{vsctl} add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure -- add-port br0 to0 -- \
+             set interface to0 ofport_request=1 -- add-port br0 to1 -- set interface to1 ofport_request=2 -- set-controller br0 ptcp:6653"
+        ));
+        let (a, b) = (site.hosts.a.name(), site.hosts.b.name());
+        run(&format!("ip -n {a} address add {A_BRIDGED}/24 dev cable"));
+        run(&format!("ip -n {b} address add {B_BRIDGED}/24 dev cable"));
+        // A switch in userspace passes on what the kernel has left to a device: a checksum that nobody has made.
+        for node in [a, b] {
+            run(&format!("ip netns exec {node} ethtool -K cable tx off"));
+        }
+        let file = folder.join("rules");
+        let both = format!(
+            "table=0,priority=20,tcp,nw_dst={A_BRIDGED} actions=output:1\n\
+             table=0,priority=10,arp,arp_tpa={B_BRIDGED} actions=output:2\n\
+             table=0,priority=10,arp,arp_tpa={A_BRIDGED} actions=output:1\n{rules}"
+        );
+        fs::write(&file, both).expect("written");
+        let ofctl = format!("ip netns exec {} ovs-ofctl -O OpenFlow13 --timeout=10", router.name());
+        run(&format!("{ofctl} add-flows tcp:127.0.0.1:6653 {}", file.display()));
+        Self { daemon, _server: server, vsctl }
+    }
+}
+
+const OPEN_VSWITCH: [&str; 5] = ["ovs-vsctl", "ovs-ofctl", "ovsdb-tool", "ovsdb-server", "ovs-vswitchd"];
+
 /// An Open vSwitch in userspace, whose rules make an entry of each TCP flow: those are what it counts.
 #[test]
 fn an_open_vswitch_feeds_an_oracle() {
     let test = "an_open_vswitch_feeds_an_oracle";
-    if is_missing(test, &["ovs-vsctl", "ovs-ofctl", "ovsdb-tool", "ovsdb-server", "ovs-vswitchd"]) {
+    if is_missing(test, &OPEN_VSWITCH) {
         return;
     }
     let Some(network) = Network::oracle(test, "1s") else { return };
-    let site = &network.site;
-    let folder = site.folder.join("ovs");
-    fs::create_dir_all(&folder).expect("made");
-    let at = |name: &str| folder.join(name).display().to_string();
-    let (base, socket) = (at("conf.db"), format!("punix:{}", at("db.sock")));
-    let database = format!("unix:{}", at("db.sock"));
-    run(&format!("ovsdb-tool create {base} /usr/share/openvswitch/vswitch.ovsschema"));
-    let router = &site.hosts.r;
-    run(&format!("ip -n {} link set lo up", router.name()));
-    let pid = |name: &str| format!("--pidfile={}", at(name));
-    let control = |name: &str| format!("--unixctl={}", at(name));
-    let remote = format!("--remote={socket}");
-    let words = [&base, &remote, &pid("db.pid"), &control("db.ctl"), "--no-chdir"];
-    let _server = Foreign::start(router, &folder, "ovsdb-server", &words);
-    site.until("the database answers", || folder.join("db.sock").exists());
-    let vsctl = format!("ovs-vsctl --db={database} --timeout=10");
-    run(&format!("{vsctl} --no-wait init"));
-    let words = [&database, &pid("vs.pid"), &control("vs.ctl"), "--no-chdir"];
-    let switch = Foreign::start(router, &folder, "ovs-vswitchd", &words);
-    run(&format!(
-        "{vsctl} add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure -- add-port br0 to0 -- \
-         set interface to0 ofport_request=1 -- add-port br0 to1 -- set interface to1 ofport_request=2 -- set-controller br0 ptcp:6653"
-    ));
-    let (a, b) = (site.hosts.a.name(), site.hosts.b.name());
-    run(&format!("ip -n {a} address add {A_BRIDGED}/24 dev cable"));
-    run(&format!("ip -n {b} address add {B_BRIDGED}/24 dev cable"));
-    // A switch in userspace passes on what the kernel has left to a device: a checksum that nobody has made.
-    for node in [a, b] {
-        run(&format!("ip netns exec {node} ethtool -K cable tx off"));
-    }
-    let rules = folder.join("rules");
     // As docs/agent.md has them.
     let learn = "learn(table=1,idle_timeout=30,fin_idle_timeout=1,priority=10,eth_type=0x800,nw_proto=6,NXM_OF_IP_SRC[],\
                  NXM_OF_IP_DST[],NXM_OF_TCP_SRC[],NXM_OF_TCP_DST[],output:NXM_NX_REG0[])";
-    fs::write(
-        &rules,
-        format!(
-            "table=0,priority=20,tcp,nw_dst={B_BRIDGED} actions=load:2->NXM_NX_REG0[],resubmit(,1)\n\
-             table=0,priority=20,tcp,nw_dst={A_BRIDGED} actions=output:1\n\
-             table=0,priority=10,arp,arp_tpa={B_BRIDGED} actions=output:2\n\
-             table=0,priority=10,arp,arp_tpa={A_BRIDGED} actions=output:1\n\
-             table=1,priority=1,tcp actions={learn},output:NXM_NX_REG0[]\n"
-        ),
-    )
-    .expect("written");
-    let ofctl = format!("ip netns exec {} ovs-ofctl -O OpenFlow13 --timeout=10", router.name());
-    run(&format!("{ofctl} add-flows tcp:127.0.0.1:6653 {}", rules.display()));
+    let rules = format!(
+        "table=0,priority=20,tcp,nw_dst={B_BRIDGED} actions=load:2->NXM_NX_REG0[],resubmit(,1)\n\
+         table=1,priority=1,tcp actions={learn},output:NXM_NX_REG0[]\n"
+    );
+    let switch = Switch::start(&network.site, &rules);
     let source =
         "kind = \"open-vswitch\"\nbridge = \"tcp:127.0.0.1:6653\"\ncount-flows = true\nflow-table = 1\n";
     let file = network.with_router("1s", "max(link.flows) < 1000", &["link.utilization"], &ports(source));
-    flows_decide(&network, &file, B_BRIDGED, |_router| switch.stop());
+    flows_decide(&network, &file, B_BRIDGED, |_router| switch.daemon.stop());
+}
+
+/// The same switch exports its counters once a second: of cycles of 4 s, a utilization is wrong by up to a quarter of itself.
+#[test]
+fn an_open_vswitch_that_exports_by_sflow_feeds_an_oracle() {
+    let test = "an_open_vswitch_that_exports_by_sflow_feeds_an_oracle";
+    if is_missing(test, &OPEN_VSWITCH) {
+        return;
+    }
+    let Some(network) = Network::oracle(test, "4s") else { return };
+    let site = &network.site;
+    let switch =
+        Switch::start(site, &format!("table=0,priority=20,tcp,nw_dst={B_BRIDGED} actions=output:2\n"));
+    let Switch { vsctl, .. } = &switch;
+    run(&format!(
+        "{vsctl} -- --id=@s create sflow agent=lo targets=\"127.0.0.1:6343\" polling=1 -- set bridge br0 sflow=@s"
+    ));
+    let source = "kind = \"sflow\"\naddress = \"127.0.0.1\"\n";
+    let when = "max(link.utilization) < 0.5 && topology.links == 2";
+    let file = network.with_router("4s", when, &["topology.links"], &ports(source));
+    let (agent, process) = (site.start(), network.start());
+    let router = site.spawn_at(&site.hosts.r, &format!("run {}", file.display()), &[]);
+    let patience = Duration::from_secs(30);
+    site.within(patience, "settings are in force while nothing is sent", || network.in_force());
+    let (here, there) = site.hosts.connections(B_BRIDGED, 1).remove(0);
+    let load = Load::start(here, there);
+    let measured = || -> Option<f64> {
+        let account = network.status().account.concat();
+        let (_, rest) = account.split_once("max(link.utilization) = ")?;
+        rest[..rest.find(|c: char| !c.is_ascii_digit() && c != '.')?].parse().ok()
+    };
+    site.within(patience, "a full link is seen to be full", || {
+        measured().is_some_and(|share| (0.74..1.3).contains(&share)) && !network.in_force()
+    });
+    drop(load);
+    site.within(patience, "settings are in force again", || network.in_force());
+    switch.daemon.stop();
+    site.within(patience, "one that exports no more is not idle", || {
+        network.status().account.concat().contains("there are no data for") && !network.in_force()
+    });
+    let why = network.router().ports_silent.unwrap_or_default();
+    assert!(why.contains("no counters by sFlow from 127.0.0.1 for 4 s"), "{why}");
+    assert!(agent.stop().success() && process.stop().success() && router.stop().success(), "{}", site.log());
+}
+
+#[test]
+fn an_snmp_agent_feeds_an_oracle() {
+    snmp_feeds_an_oracle("an_snmp_agent_feeds_an_oracle", "rocommunity of-this-test", |folder| {
+        write_secret(&folder.join("community"), "of-this-test\n");
+        "community-file = \"community\"\n"
+    });
+}
+
+/// By SNMP 3, authenticated and encrypted. Another passphrase is not answered.
+#[test]
+fn an_snmp_3_agent_feeds_an_oracle() {
+    let user = "createUser watcher SHA-256 \"of this test\" AES \"of that test\"\nrouser watcher priv";
+    snmp_feeds_an_oracle("an_snmp_3_agent_feeds_an_oracle", user, |folder| {
+        write_secret(&folder.join("passphrases"), "of this test\nof that test\n");
+        "user = \"watcher\"\npassphrases-file = \"passphrases\"\n"
+    });
 }
 
 /// Net-SNMP's daemon tells what it has counted up to 3 s ago: of cycles of 5 s, 0.4 is less than it can be wrong by.
-#[test]
-fn an_snmp_agent_feeds_an_oracle() {
-    let test = "an_snmp_agent_feeds_an_oracle";
+fn snmp_feeds_an_oracle(test: &str, rights: &str, access: fn(&Path) -> &'static str) {
     if is_missing(test, &["snmpd"]) {
         return;
     }
@@ -271,17 +347,17 @@ fn an_snmp_agent_feeds_an_oracle() {
     let folder = site.folder.join("snmp");
     fs::create_dir_all(&folder).expect("made");
     let file = folder.join("snmpd.conf");
-    fs::write(&file, "rocommunity of-this-test\nagentaddress udp:127.0.0.1:1161\n").expect("written");
+    fs::write(&file, format!("{rights}\nagentaddress udp:127.0.0.1:1161\n")).expect("written");
     let router = &site.hosts.r;
     run(&format!("ip -n {} link set lo up", router.name()));
     let (file, log) = (file.display().to_string(), format!("-Lf{}", folder.join("log").display()));
     let daemon = Foreign::start(router, &folder, "snmpd", &["-f", "-r", "-C", "-c", &file, &log]);
-    write_secret(&site.folder.join("community"), "of-this-test\n");
-    let source = "kind = \"snmp\"\naddress = \"127.0.0.1\"\nport = 1161\ncommunity-file = \"community\"\n";
+    let access = access(&site.folder);
+    let source = format!("kind = \"snmp\"\naddress = \"127.0.0.1\"\nport = 1161\n{access}");
     let when = "max(link.utilization) < 0.4 && topology.links == 2";
-    let file = network.with_router("5s", when, &["topology.links"], &ports(source));
+    let file_of_router = network.with_router("5s", when, &["topology.links"], &ports(&source));
     let (agent, process) = (site.start(), network.start());
-    let router = site.spawn_at(router, &format!("run {}", file.display()), &[]);
+    let router = site.spawn_at(router, &format!("run {}", file_of_router.display()), &[]);
     let patience = Duration::from_secs(40);
     site.within(patience, "settings are in force while nothing is sent", || network.in_force());
     let (here, there) = site.hosts.connection();
@@ -297,6 +373,20 @@ fn an_snmp_agent_feeds_an_oracle() {
     });
     let why = network.router().ports_silent.unwrap_or_default();
     assert!(why.contains("SNMP at 127.0.0.1:1161"), "{why}");
+    // What is wrong with a secret is said, and nothing is told.
+    assert!(router.stop().success(), "{}", site.log());
+    for (name, wrong) in [("community", "of-that-test"), ("passphrases", "of this test\nof thIs test")] {
+        if site.folder.join(name).exists() {
+            write_secret(&site.folder.join(name), wrong);
+        }
+    }
+    kill(Pid::from_raw(daemon.0.id() as i32), Signal::SIGCONT).expect("continued");
+    let router = site.spawn_at(&site.hosts.r, &format!("run {}", file_of_router.display()), &[]);
+    site.within(patience, "who has another secret is told nothing", || {
+        agent_status(&site.folder.join("router"))
+            .is_ok_and(|status| status.ports_silent.is_some_and(|why| why.contains("SNMP at 127.0.0.1:1161")))
+    });
+    assert!(!network.in_force(), "{}", network.status());
     assert!(agent.stop().success() && process.stop().success() && router.stop().success(), "{}", site.log());
 }
 
