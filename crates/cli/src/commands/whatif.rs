@@ -354,8 +354,6 @@ fn share_of(
 }
 
 fn rules(sides: &[Policies; 2], records: &[Vec<RunRecord>], plan: &Plan) -> Vec<Rule> {
-    /// Bits of the gauge.
-    const TOLD: usize = 24;
     let mut all = Vec::new();
     for (number, side) in sides.iter().enumerate() {
         let rules =
@@ -366,7 +364,8 @@ fn rules(sides: &[Policies; 2], records: &[Vec<RunRecord>], plan: &Plan) -> Vec<
                 side: VARIANTS[number],
                 policy: policy.name.clone(),
                 rule: rule.name.clone(),
-                fires: (bit < TOLD).then(|| share_of(records, number, plan, "firing", fires)),
+                fires: (bit < opentcp::oracle::TOLD_RULES)
+                    .then(|| share_of(records, number, plan, "firing", fires)),
             });
         }
     }

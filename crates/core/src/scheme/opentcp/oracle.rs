@@ -59,7 +59,7 @@ pub struct Oracle {
 }
 
 /// Rules that `firing` tells apart: samples of series have so many bits.
-const TOLD_RULES: usize = 24;
+pub const TOLD_RULES: usize = 24;
 
 /// An agent as the Oracle knows it.
 struct AgentEntry {
