@@ -30,6 +30,8 @@ const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 const PORT: u16 = 7200;
 /// How long a test waits for what is bound to come.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a state may take to come: silent flows sleep after 1.4 s at most, all else takes less.
+const SETTLES: Duration = Duration::from_secs(3);
 /// Namespaces that the senders are in.
 const HOSTS: usize = 4;
 /// What windows may come to with 64 KiB at 40 Mbit/s: C x RTT and 0.8 of the buffer.
@@ -278,6 +280,18 @@ fn incast_drops_no_packet_where_plain_tcp_does() {
     }
 }
 
+/// Waits until `state` is there.
+fn settle(what: &str, state: impl Fn() -> Result<(), String>) -> Result<(), String> {
+    let begin = Instant::now();
+    loop {
+        match state() {
+            Ok(()) => return Ok(()),
+            Err(_) if begin.elapsed() < SETTLES => thread::sleep(Duration::from_millis(20)),
+            Err(state) => return Err(format!("not within {SETTLES:?}: {what}: {state}")),
+        }
+    }
+}
+
 /// Flows that end by RST, or fall silent, leave their share to the others. A daemon that stands still, and one that is
 /// killed, leaves windows open within a second.
 #[test]
@@ -294,33 +308,37 @@ fn shares_return_and_windows_open_when_nobody_decides() {
             thread::spawn(move || while first.write_all(&[0; 1 << 14]).is_ok() {})
         };
         let widest = || rack.windows().into_iter().max().unwrap_or(0);
+        let shares = |what: &str, flows: u64, holds: &dyn Fn(u64) -> bool| {
+            settle(what, || {
+                let (status, widest) = (switch::status(&rack.state()).expect("told"), widest());
+                match status.ports[0].flows == flows && holds(widest) {
+                    true => Ok(()),
+                    false => Err(format!("{widest} B; {status}")),
+                }
+            })
+        };
         // 53,428 B for 12 flows and one more are 2 segments each.
-        thread::sleep(Duration::from_millis(200));
-        let (status, shared) = (switch::status(&rack.state()).expect("told"), widest());
-        timely!(status.ports[0].flows == 12, "{status}");
-        timely!((2896..2 * 1448 + 1024).contains(&shared), "{shared} B for one of 12");
+        shares("one of 12", 12, &|share| (2896..2 * 1448 + 1024).contains(&share))?;
         for (here, _) in ends.drain(..8) {
             SockRef::from(&here).set_linger(Some(Duration::ZERO)).expect("set");
         }
-        thread::sleep(Duration::from_millis(200));
-        let (status, reset) = (switch::status(&rack.state()).expect("told"), widest());
-        timely!(status.ports[0].flows == 4, "{status}");
-        timely!(reset >= 6 * 1448, "{reset} B for one of 4");
+        shares("one of 4", 4, &|share| share >= 6 * 1448)?;
         // Three are silent, and sleep.
-        thread::sleep(Duration::from_millis(1400));
-        let alone = widest();
-        timely!(alone >= 14 * 1448, "{alone} B for one that is alone awake");
+        let opens = |what: &str, least: u64| {
+            settle(what, || match widest() {
+                width if width >= least => Ok(()),
+                width => Err(format!("{width} B")),
+            })
+        };
+        opens("one that is alone awake", 14 * 1448)?;
 
         let process = Pid::from_raw(daemon.0.id() as i32);
         kill(process, Signal::SIGSTOP).expect("stopped");
-        thread::sleep(Duration::from_secs(1));
-        let open = widest();
+        let open = opens("after the daemon fell silent", BUDGET + 1);
         kill(process, Signal::SIGCONT).expect("goes on");
-        timely!(open > BUDGET, "{open} B one second after the daemon fell silent");
+        open?;
         drop(daemon);
-        thread::sleep(Duration::from_millis(200));
-        let open = widest();
-        timely!(open > BUDGET, "{open} B after the daemon was killed");
+        opens("after the daemon was killed", BUDGET + 1)?;
         drop(ends);
         first.shutdown(std::net::Shutdown::Both).expect("shut");
         let _ = (writer.join(), reader.join());
