@@ -31,6 +31,40 @@ pub(crate) struct TcpInfo {
     pub(crate) acknowledged: u64,
 }
 
+/// Programs that this thread starts have no capability of its user any more; those of root have all.
+pub(crate) fn give_no_capability() -> io::Result<()> {
+    // SAFETY: takes numbers only, and changes nothing but what this thread's programs begin with.
+    let done = unsafe {
+        libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong, 0, 0, 0)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Programs that this thread starts have `CAP_NET_ADMIN`, as systemd's `AmbientCapabilities` has it; false: it has none to give.
+#[cfg(test)]
+pub(crate) fn raise_ambient() -> bool {
+    // Of linux/capability.h: the version of three sets of 64 bits, and the capability.
+    const VERSION: u32 = 0x2008_0522;
+    const CAP_NET_ADMIN: u32 = 12;
+    let mut head = [VERSION, 0];
+    let mut sets = [0u32; 6];
+    // SAFETY: the kernel reads `head`, and reads or writes six words in `sets`; both live on.
+    unsafe {
+        if libc::syscall(libc::SYS_capget, head.as_mut_ptr(), sets.as_mut_ptr()) != 0 {
+            return false;
+        }
+        sets[2] |= 1 << CAP_NET_ADMIN;
+        libc::syscall(libc::SYS_capset, head.as_mut_ptr(), sets.as_ptr()) == 0
+            && libc::prctl(
+                libc::PR_CAP_AMBIENT,
+                libc::PR_CAP_AMBIENT_RAISE as libc::c_ulong,
+                libc::c_ulong::from(CAP_NET_ADMIN),
+                0,
+                0,
+            ) == 0
+    }
+}
+
 /// Numbers of the programs at the egress of a device (tcx). Aya's `query_tcx` opens each of them too, which takes
 /// `CAP_SYS_ADMIN`.
 pub(crate) fn programs_that_see_departures(index: u32) -> io::Result<Vec<u32>> {

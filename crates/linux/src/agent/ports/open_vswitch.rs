@@ -1,7 +1,10 @@
 //! Ports of an Open vSwitch, by `ovs-ofctl`, which speaks OpenFlow to a bridge of this machine or of another.
 
 use std::collections::BTreeMap;
-use std::process::Command;
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bandmaster_core::agent::Port;
@@ -9,11 +12,17 @@ use bandmaster_core::control::PortFlows;
 
 use super::{Counts, left};
 use crate::daemon::Error;
+use crate::syscall::give_no_capability;
+#[cfg(test)]
+use crate::syscall::raise_ambient;
 
 const PROGRAM: &str = "ovs-ofctl";
+/// Where it is looked for: a daemon's `PATH` may be anybody's.
+const FOLDERS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
 const VERSION: &str = "OpenFlow13";
 
 pub(super) struct OpenVswitch {
+    program: PathBuf,
     bridge: String,
     /// Entries of one table, or of all, are flows.
     counted: Option<Option<u8>>,
@@ -23,13 +32,17 @@ pub(super) struct OpenVswitch {
 
 impl OpenVswitch {
     pub(super) fn new(bridge: &str, counted: Option<Option<u8>>, patience: Duration) -> Result<Self, Error> {
-        let told = Command::new(PROGRAM).arg("--version").output();
-        if let Err(error) = told {
-            return Err(Error::Missing(format!(
-                "error: {PROGRAM}: {error}; it comes with the package openvswitch-switch, or openvswitch-common"
-            )));
-        }
-        Ok(Self { bridge: bridge.to_owned(), counted, patience })
+        let found =
+            FOLDERS.iter().map(|folder| PathBuf::from(folder).join(PROGRAM)).find(|path| path.is_file());
+        let program = found.ok_or_else(|| {
+            Error::Missing(format!(
+                "error: {PROGRAM}: it is not in {}; it comes with the package openvswitch-switch, or openvswitch-common",
+                FOLDERS.join(", ")
+            ))
+        })?;
+        output(Command::new(&program).arg("--version"))
+            .map_err(|error| Error::Missing(format!("error: {}: {error}", program.display())))?;
+        Ok(Self { program, bridge: bridge.to_owned(), counted, patience })
     }
 
     pub(super) fn read(&mut self, ports: &[Port]) -> Result<Vec<Counts>, String> {
@@ -57,17 +70,25 @@ impl OpenVswitch {
     fn ask(&self, until: Instant, what: &str, more: &[&str]) -> Result<String, String> {
         // The program takes whole seconds.
         let left = left(until, &format!("bridge {}", self.bridge))?.as_secs_f64().ceil();
-        let output = Command::new(PROGRAM)
-            .args([&format!("--timeout={left}"), "-O", VERSION, "--names", what, &self.bridge])
-            .args(more)
-            .output()
-            .map_err(|error| format!("{PROGRAM}: {error}"))?;
+        let mut command = Command::new(&self.program);
+        command.args([&format!("--timeout={left}"), "-O", VERSION, "--names", what, &self.bridge]).args(more);
+        let output = output(&mut command).map_err(|error| format!("{PROGRAM}: {error}"))?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         Err(format!("bridge {}: {}", self.bridge, first_line(&said)))
     }
+}
+
+/// Runs it without this daemon's capabilities: a thread of its own gives them up.
+fn output(command: &mut Command) -> io::Result<Output> {
+    let run = || {
+        give_no_capability()?;
+        command.output()
+    };
+    thread::scope(|scope| scope.spawn(run).join())
+        .unwrap_or_else(|_| Err(io::Error::other("the thread that runs it has failed")))
 }
 
 fn first_line(text: &str) -> &str {
@@ -108,6 +129,28 @@ fn number(text: &str, key: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// With capabilities that programs inherit, as systemd's `AmbientCapabilities` gives, none is left; those of this thread stay.
+    #[test]
+    fn the_program_has_no_capability_of_the_daemon() {
+        let ambient = |text: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix("CapAmb:"));
+            u64::from_str_radix(line.unwrap_or_default().trim(), 16).unwrap_or(u64::MAX)
+        };
+        let own = || ambient(&std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default());
+        if !raise_ambient() {
+            return println!(
+                "skipped: the_program_has_no_capability_of_the_daemon: needs a capability to give away"
+            );
+        }
+        let before = own();
+        assert_ne!(before, 0);
+        let plain = Command::new("/bin/cat").arg("/proc/self/status").output().expect("run");
+        assert_eq!(ambient(&String::from_utf8_lossy(&plain.stdout)), before);
+        let said = output(Command::new("/bin/cat").arg("/proc/self/status")).expect("run");
+        assert_eq!(ambient(&String::from_utf8_lossy(&said.stdout)), 0);
+        assert_eq!(own(), before);
+    }
 
     #[test]
     fn what_the_program_prints_is_read() {
