@@ -161,6 +161,10 @@ pub struct Deployment {
     pub listen: SocketAddr,
     /// File with the secret that host and controller share.
     pub key_file: String,
+    /// File with the certificate by which that is renewed; none: it is renewed by hand.
+    pub certificate_file: Option<String>,
+    /// Where the controller renews it, by TCP.
+    pub enrolment: SocketAddr,
     /// Parameters of the scheme's role.
     pub params: Params,
 }
@@ -217,6 +221,10 @@ static CONTROLLER_TABLE: TableDef = TableDef {
         "listen-port": Kind::Integer { min: 1, max: 65_535 }, default DEFAULT_PORT;
         /// File with the secret that this host and the controller know, and no other host; at least 16 bytes
         "key-file": Kind::Text, required;
+        /// File of `agent enroll` with this host's certificate, by which the agent renews both; absent: the secret was carried by hand
+        "certificate-file": Kind::Text, optional;
+        /// The controller's TCP port for that
+        "enrolment-port": Kind::Integer { min: 1, max: 65_535 }, default DEFAULT_PORT;
     }],
     selector: None,
     nested: &[],
@@ -346,7 +354,7 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
     daemon::version(reader, &file);
     let name = daemon::name(reader, path, &file);
     let state_directory = daemon::state_directory(reader, &file, name.as_deref());
-    let metrics = daemon::metrics(reader, &file);
+    let metrics = daemon::address(reader, &file, "metrics");
     let control_group = file.text("control-group");
     if control_group.as_ref().is_some_and(|folder| !folder.starts_with('/')) {
         reader.fail_key(&file, "control-group", "is not an absolute path");
@@ -363,7 +371,7 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
     if let Some(params) = &params {
         check_source(reader, &file, scheme, &source, params);
     }
-    let (controller, listen, key_file) = controller?;
+    let Controller { address: controller, listen, key_file, certificate_file, enrolment } = controller?;
     Some(Deployment {
         name: name?,
         scheme,
@@ -380,12 +388,22 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
         controller,
         listen,
         key_file,
+        certificate_file,
+        enrolment,
         params: params?,
     })
 }
 
-/// The controller's address, the own one, and the file of the secret.
-fn controller(reader: &mut Reader, file: &Section<'_>) -> Option<(SocketAddr, SocketAddr, String)> {
+/// The controller's addresses, the own one, and the files of secrets.
+struct Controller {
+    address: SocketAddr,
+    listen: SocketAddr,
+    key_file: String,
+    certificate_file: Option<String>,
+    enrolment: SocketAddr,
+}
+
+fn controller(reader: &mut Reader, file: &Section<'_>) -> Option<Controller> {
     let layer = reader.table(file, "controller");
     let section = reader.section(&CONTROLLER_TABLE, &layer);
     let mut address = |key| {
@@ -416,7 +434,13 @@ fn controller(reader: &mut Reader, file: &Section<'_>) -> Option<(SocketAddr, So
         let what = format!("{controller} is the own address and port (listen-address)");
         reader.fail_key(&section, "address", what);
     }
-    Some((controller, listen, section.text("key-file")?))
+    Some(Controller {
+        address: controller,
+        listen,
+        key_file: section.text("key-file")?,
+        certificate_file: section.text("certificate-file"),
+        enrolment: SocketAddr::new(controller.ip(), port("enrolment-port")?),
+    })
 }
 
 fn ports(reader: &mut Reader, file: &Section<'_>, site: Site) -> Vec<Port> {

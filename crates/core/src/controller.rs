@@ -1,7 +1,7 @@
 //! What a controller is told: its file, the hosts that it may set, and the role that decides.
 //!
-//! The hosts and their secrets are in a file of their own, a line each: `NUMBER NAME SECRET`. A host that is added there and
-//! read is enrolled; one that is taken away is revoked.
+//! The hosts and their secrets are in a file of their own, a line each: `NUMBER NAME SECRET`, or [`ENROLLED`] instead of the secret.
+//! A host that is added there and read takes part; one that is taken away does not any more.
 
 use core::fmt;
 use std::collections::BTreeSet;
@@ -22,6 +22,8 @@ use crate::scheme::{Place, Role, bas, opentcp};
 use crate::time::Span;
 use crate::units::{Dimension, Rate, parse_quantity};
 
+/// In the place of a secret: the host enrols by a token, and its secret is in the controller's state directory.
+pub const ENROLLED: &str = "enrolled";
 /// The controller, as its role numbers it.
 pub const OWN: NodeId = NodeId(0);
 
@@ -34,6 +36,8 @@ pub struct Deployment {
     pub scheme: Scheme,
     /// Where its socket is bound.
     pub listen: SocketAddr,
+    /// Where hosts enrol, by TCP; none: nowhere.
+    pub enrolment: Option<SocketAddr>,
     /// The file with the hosts and their secrets.
     pub hosts_file: String,
     /// Folder of what is kept from one life to the next.
@@ -98,12 +102,14 @@ static FILE: TableDef = TableDef {
         ..daemon::VERSION;
         /// What it decides
         "scheme": Scheme::KIND, required;
-        /// File with the hosts, a line each: NUMBER NAME SECRET; `controller enroll` adds one
+        /// File with the hosts, a line each: NUMBER NAME SECRET, or `enrolled` for a secret; `controller enroll` adds one
         "hosts-file": Kind::Text, required;
         /// Own address of the socket; absent: any, of IPv4
         "listen-address": Kind::Text, optional;
         /// Own UDP port
         "listen-port": Kind::Integer { min: 1, max: 65_535 }, default DEFAULT_PORT;
+        /// Address and TCP port where hosts enrol; absent: nowhere, and secrets are carried by hand
+        "enrolment": Kind::Text, optional;
         ..daemon::NAME;
         /// Folder of what is kept from one start to the next; absent: `/var/lib/bandmaster/NAME`
         "state-directory": Kind::Text, optional;
@@ -244,7 +250,8 @@ fn read(reader: &mut Reader<'_>, path: &str, root: &Item) -> Option<Deployment> 
     daemon::version(reader, &file);
     let name = daemon::name(reader, path, &file);
     let state_directory = daemon::state_directory(reader, &file, name.as_deref());
-    let metrics = daemon::metrics(reader, &file);
+    let metrics = daemon::address(reader, &file, "metrics");
+    let enrolment = daemon::address(reader, &file, "enrolment");
     let listen = listen(reader, &file);
     let scheme = file.choice::<Scheme>("scheme")?;
     let links = links(reader, &file);
@@ -265,6 +272,7 @@ fn read(reader: &mut Reader<'_>, path: &str, root: &Item) -> Option<Deployment> 
         name: name?,
         scheme,
         listen: listen?,
+        enrolment,
         hosts_file: file.text("hosts-file")?,
         state_directory: state_directory?,
         metrics,
@@ -492,7 +500,7 @@ pub fn hosts(file: &str, text: &str) -> Result<Vec<Host>, String> {
         if !names.insert(name) {
             return Err(wrong(format!("another host is called `{name}`")));
         }
-        if !secrets.insert(secret) {
+        if secret != ENROLLED && !secrets.insert(secret) {
             return Err(wrong(format!("another host has the secret of `{name}`: each has one of its own")));
         }
         let (name, secret) = (name.to_owned(), secret.to_owned());
@@ -810,6 +818,8 @@ mod tests {
         let text = "# number name secret\n\n7 web-1 0123456789abcdef\n 9\tweb-2  fedcba9876543210\n";
         let read = hosts("h", text).expect("hosts");
         assert_eq!((read.len(), read[1].number, read[1].secret.as_str()), (2, 9, "fedcba9876543210"));
+        let enrolled = hosts("h", "1 a enrolled\n2 b enrolled\n").expect("hosts");
+        assert!(enrolled.iter().all(|host| host.secret == ENROLLED));
         for (text, expected) in [
             ("7 web", "h:1: has 2 words; write NUMBER NAME SECRET"),
             ("\n0 web s", "h:2: \"0\" is not a whole number from 1"),

@@ -111,19 +111,19 @@ pub(crate) fn state_directory(reader: &mut Reader, file: &Section<'_>, name: Opt
     folder
 }
 
-/// `metrics`: an address with a port.
-pub(crate) fn metrics(reader: &mut Reader, file: &Section<'_>) -> Option<SocketAddr> {
-    let text = file.text("metrics")?;
+/// The value of `key`: an address with a port.
+pub(crate) fn address(reader: &mut Reader, file: &Section<'_>, key: &str) -> Option<SocketAddr> {
+    let text = file.text(key)?;
     let address: Option<SocketAddr> = text.parse().ok();
     match address {
         None => {
             let what = format!("\"{text}\" is not an address with a port, such as \"127.0.0.1:9464\"");
-            reader.fail_key(file, "metrics", what);
+            reader.fail_key(file, key, what);
         }
         Some(whole) => {
             let why = if whole.port() == 0 { Some("has port 0; write 1 to 65535") } else { many(whole.ip()) };
             if let Some(why) = why {
-                reader.fail_key(file, "metrics", format!("{text} {why}"));
+                reader.fail_key(file, key, format!("{text} {why}"));
             }
         }
     }

@@ -139,7 +139,7 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
     daemon::version(reader, &file);
     let name = daemon::name(reader, path, &file);
     let state_directory = daemon::state_directory(reader, &file, name.as_deref());
-    let metrics = daemon::metrics(reader, &file);
+    let metrics = daemon::address(reader, &file, "metrics");
     let ports = ports(reader, &file);
     let params = file.item("role").and_then(|_| match file.choice("scheme")? {
         Scheme::Qcbf => qcbf(reader, &file, &ports),

@@ -11,16 +11,19 @@ mod machine;
 mod metrics;
 mod plan;
 mod ports;
+mod renewal;
 mod sketch;
 mod status;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use bandmaster_core::agent::{self, Deployment, PortSource, SnmpAccess};
 use bandmaster_core::runtime::envelope::Key;
 
 use crate::daemon::{self, Error};
+use crate::enrolment::{ADDRESS, Token, client};
 use crate::kernel::NoProgram;
 use crate::kernel::tcp::{HostTcp, control_groups};
 
@@ -31,6 +34,10 @@ pub use status::{Refused, Status, status};
 
 /// Where journal and status are when no file says otherwise.
 pub const STATE_DIRECTORY: &str = "/var/lib/bandmaster/agent";
+
+/// Names of what `enroll` writes into the state directory.
+const KEY: &str = "secret";
+const CERTIFICATE: &str = "certificate";
 
 /// An agent's file as read, with the secrets that it names.
 #[derive(Clone, Debug)]
@@ -61,6 +68,9 @@ impl fmt::Debug for SwitchSecret {
 pub fn load(file: &Path) -> Result<Loaded, Error> {
     let deployment = read(file)?;
     let key = daemon::secret(file, &deployment.key_file)?;
+    if let Some((_, certificate)) = paths(file, &deployment) {
+        client::Certificate::read(&certificate)?;
+    }
     let switch_secret = match &deployment.source {
         PortSource::Snmp {
             access: SnmpAccess::Community { file: secret } | SnmpAccess::User { file: secret, .. },
@@ -69,6 +79,98 @@ pub fn load(file: &Path) -> Result<Loaded, Error> {
         _ => SwitchSecret::default(),
     };
     Ok(Loaded { file: file.to_owned(), deployment, key, switch_secret })
+}
+
+/// Enrols this host at a controller, whose address is `controller`, by the token that its operator was given. Writes the agent's file,
+/// unless it is there, and in its state directory the secret and the certificate, readable for their owner alone. The host's name at
+/// the controller, and the folder.
+///
+/// # Errors
+/// When the token is not valid, the controller is another one or does not answer, or a file cannot be written.
+pub fn enroll(file: &Path, controller: SocketAddr, token: &str) -> Result<(String, PathBuf), Error> {
+    let usage = |why: String| Error::Usage(format!("error: {why}"));
+    let token: Token = token.trim().parse().map_err(|why| usage(format!("token: {why}")))?;
+    let place = file.display();
+    let there = if file.try_exists().unwrap_or(true) { Some(read(file)?) } else { None };
+    let beside = |path: &str| file.parent().unwrap_or(Path::new("")).join(path);
+    let (folder, key, certificate) = match &there {
+        Some(deployment) => {
+            let number = deployment.number;
+            if number != token.number {
+                let of = token.number;
+                return Err(usage(format!("{place}: is of host {number}, and the token of host {of}")));
+            }
+            let certificate = deployment.certificate_file.as_deref().ok_or_else(|| {
+                usage(format!(
+                    "{place}: has no controller.certificate-file; write one, or take the file away"
+                ))
+            })?;
+            (PathBuf::from(&deployment.state_directory), beside(&deployment.key_file), beside(certificate))
+        }
+        None => {
+            // What the controller says of it is not known yet.
+            let empty = "version = 1\nscheme = \"opentcp\"\nnumber = 1\n[controller]\naddress = \"192.0.2.1\"\nkey-file = \"k\"\n";
+            let folder = agent::parse(&place.to_string(), empty)
+                .map_err(|errors| Error::Usage(errors.to_string()))?
+                .state_directory;
+            let folder = PathBuf::from(folder);
+            (folder.clone(), folder.join(KEY), folder.join(CERTIFICATE))
+        }
+    };
+    daemon::make_folder(&folder)?;
+    daemon::state::trust(&folder)?;
+    let port = match controller.port() {
+        4742 => String::new(),
+        port => format!("enrolment-port = {port}\n"),
+    };
+    // The role's table comes after the controller's.
+    let whole = |text: &str| {
+        let files = format!(
+            "key-file = \"{}\"\ncertificate-file = \"{}\"\n{port}",
+            key.display(),
+            certificate.display()
+        );
+        let text = text.replacen(ADDRESS, &controller.ip().to_string(), 1).replacen(
+            "key-file = \"agent.key\"\n",
+            &files,
+            1,
+        );
+        let said =
+            agent::parse(&place.to_string(), &text).map_err(|errors| Error::Failed(errors.to_string()))?;
+        match said.number == token.number {
+            true => Ok(text),
+            false => Err(Error::Failed("error: the controller says that this is another host".to_owned())),
+        }
+    };
+    let files =
+        client::Files { agent: there.is_none().then_some(file), key: &key, certificate: &certificate };
+    Ok((client::enroll(controller, &token, &files, whole)?, folder))
+}
+
+/// Takes a new secret and certificate from the controller, by the certificate; a running agent goes on with them within a second.
+///
+/// # Errors
+/// When the file names no certificate, the controller refuses it or does not answer, or a file cannot be written.
+pub fn renew(file: &Path) -> Result<(), Error> {
+    let deployment = read(file)?;
+    let lacks = || {
+        Error::Usage(format!(
+            "error: {}: has no controller.certificate-file: it did not enrol by a token",
+            file.display()
+        ))
+    };
+    let Some((key, certificate)) = paths(file, &deployment) else { return Err(lacks()) };
+    client::renew(
+        deployment.enrolment,
+        &client::Files { agent: None, key: &key, certificate: &certificate },
+    )?;
+    Ok(())
+}
+
+/// Files of the secret and of the certificate; none: it did not enrol by a token.
+fn paths(file: &Path, deployment: &Deployment) -> Option<(PathBuf, PathBuf)> {
+    let beside = |path: &str| file.parent().unwrap_or(Path::new("")).join(path);
+    Some((beside(&deployment.key_file), beside(deployment.certificate_file.as_deref()?)))
 }
 
 fn read(file: &Path) -> Result<Deployment, Error> {

@@ -2,7 +2,8 @@
 //!
 //! The deciding is done by the very role of the simulator; what is here is its [`Host`](bandmaster_core::runtime::Host).
 //! [`load`] reads a controller's file and that of its hosts, [`plan`] says what it would do, [`run`] does it until told to
-//! stop, [`status`] asks a running controller. [`halt`] makes it silent, so that every lease ends, and [`enroll`] adds a host.
+//! stop, [`status`] asks a running controller. [`halt`] makes it silent, so that every lease ends, [`enroll`] adds a host, and
+//! [`revoke`] has it refused.
 
 mod inbox;
 mod life;
@@ -13,21 +14,27 @@ mod records;
 mod status;
 
 use std::fs::{self, OpenOptions};
-use std::io::{Read, Write};
+use std::io::Write;
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use bandmaster_core::agent::Scheme;
-use bandmaster_core::controller::{self, Deployment, Host};
+use bandmaster_core::controller::{self, Deployment, ENROLLED, Host};
 use bandmaster_core::file::Files;
 use bandmaster_core::runtime::envelope::Key;
 use bandmaster_core::runtime::inventory::Inventory;
 use bandmaster_core::scheme::Role;
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::daemon::clock::Clock;
-use crate::daemon::{self, Error};
+use crate::daemon::clock::{Clock, seconds_of_day};
+use crate::daemon::{self, Error, state};
+use crate::enrolment::ledger::{Entry, Ledger, Waiting, nobodys_secret};
+use crate::enrolment::tls::Authority;
+use crate::enrolment::{digest, hex, random};
 
+pub use crate::enrolment::Token;
+pub use crate::enrolment::server::Questions;
 pub use bandmaster_core::sketch::{Kept, Report};
 pub use life::run;
 pub use plan::{Plan, plan};
@@ -75,13 +82,25 @@ pub fn load(file: &Path) -> Result<Loaded, Error> {
         daemon::secret_text(&path).map_err(|why| wrong(format!("hosts-file {}: {why}", path.display())))?;
     let hosts = controller::hosts(&path.display().to_string(), &text)
         .map_err(|why| Error::Usage(format!("error: {why}")))?;
-    let key = |host: &Host| {
-        Key::new(host.secret.as_bytes()).map_err(|why| wrong(format!("host `{}`: {why}", host.name)))
-    };
-    let keys = hosts.iter().map(key).collect::<Result<_, _>>()?;
+    let ledger = Ledger::of(Path::new(&deployment.state_directory))?;
+    let keys = hosts.iter().map(|host| key_of(host, &ledger)).collect::<Result<_, _>>()?;
     let inventory = deployment.inventory(&hosts);
     let role = deployment.role(&hosts, &inventory).map_err(wrong)?;
     Ok(Loaded { file: file.to_owned(), deployment, hosts, keys, inventory, role })
+}
+
+/// What `host` and the controller share. Nobody knows that of one that has not enrolled.
+fn key_of(host: &Host, ledger: &Ledger) -> Result<Key, Error> {
+    let nobodys;
+    let secret = match ledger.secret(host) {
+        Some(secret) => secret,
+        None => {
+            nobodys = nobodys_secret()?;
+            &nobodys
+        }
+    };
+    Key::new(secret.as_bytes())
+        .map_err(|why| Error::Usage(format!("error: hosts-file: host `{}`: {why}", host.name)))
 }
 
 fn read(file: &Path) -> Result<Deployment, Error> {
@@ -177,8 +196,25 @@ pub struct Enrolled {
     pub host: Host,
     /// The file that it was added to.
     pub hosts_file: PathBuf,
-    /// The file of its agent, but for the controller's address.
-    pub agent: String,
+    /// What has to be carried to the host.
+    pub carried: Carried,
+}
+
+/// What an operator carries to a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Carried {
+    /// A token, and how to use it.
+    Token {
+        /// The token.
+        token: Token,
+        /// Where the host enrols; none of its address when the controller listens at any.
+        at: SocketAddr,
+    },
+    /// The secret, and the file of its agent, but for the controller's address.
+    Secret {
+        /// That file.
+        agent: String,
+    },
 }
 
 /// The file of the agent of host `number`.
@@ -200,9 +236,13 @@ fn agent_file(deployment: &Deployment, number: u32) -> String {
             format!("\n[role]\nallocator = \"{allocator}\"\nmeasurement-interval = \"{interval}\"\n")
         }
     };
+    let port = match deployment.listen.port() {
+        4742 => String::new(),
+        port => format!("port = {port}\n"),
+    };
     format!(
-        "version = 1\nscheme = \"{scheme}\"\nnumber = {number}\n\n[controller]\naddress = \"ADDRESS OF THE CONTROLLER\"\n\
-         key-file = \"agent.key\"\n{role}"
+        "version = 1\nscheme = \"{scheme}\"\nnumber = {number}\n\n[controller]\naddress = \"{}\"\n{port}key-file = \"agent.key\"\n{role}",
+        crate::enrolment::ADDRESS
     )
 }
 
@@ -214,17 +254,28 @@ fn own_group(file: &fs::File, path: &Path) -> std::io::Result<()> {
     if group == file.metadata()?.gid() { Ok(()) } else { fchown(file, None, Some(group)) }
 }
 
-/// Adds a host called `name` with a new secret to the hosts of the controller's file. The controller knows it once it has read
-/// its files again (SIGHUP).
+/// Adds a host called `name` to the hosts of the controller's file. Where hosts enrol themselves, and unless `by_hand`, it gets a
+/// token that is valid for so many `seconds`, also when it is there already; else a new secret. The controller knows the host once
+/// it has read its files again (SIGHUP), or the host has enrolled.
 ///
 /// # Errors
 /// When a file is wrong, the name is taken, or the hosts cannot be written.
-pub fn enroll(file: &Path, name: &str) -> Result<Enrolled, Error> {
+pub fn enroll(file: &Path, name: &str, by_hand: bool, seconds: u32) -> Result<Enrolled, Error> {
     let deployment = read(file)?;
     let path = hosts_file(file, &deployment);
     let usage = |why: String| Error::Usage(format!("error: {why}"));
     let place = path.display().to_string();
     let failed = |error: std::io::Error| Error::Failed(format!("error: {place}: {error}"));
+    let by_token = deployment.enrolment.filter(|_| !by_hand);
+    let folder = Path::new(&deployment.state_directory);
+    let mut ledger = match by_token {
+        Some(_) => {
+            daemon::make_folder(folder)?;
+            state::trust(folder)?;
+            Some(Ledger::of(folder)?)
+        }
+        None => None,
+    };
     // One at a time, from reading the last number to writing the next.
     let opened = OpenOptions::new().append(true).create(true).mode(0o640).open(&path).map_err(failed)?;
     let lock = Flock::lock(opened, FlockArg::LockExclusive).map_err(|(_, errno)| failed(errno.into()))?;
@@ -233,23 +284,91 @@ pub fn enroll(file: &Path, name: &str) -> Result<Enrolled, Error> {
         own_group(&lock, &path).map_err(failed)?;
     }
     let known = controller::hosts(&place, &text).map_err(usage)?;
-    if known.iter().any(|host| host.name == name) {
+    let there = known.iter().find(|host| host.name == name);
+    let is_by_token = |host: &&Host| by_token.is_some() && host.secret == ENROLLED;
+    if there.is_some_and(|host| !is_by_token(&host)) {
         return Err(usage(format!("{place}: a host is called `{name}` already")));
     }
     controller::hosts("the name", &format!("1 {name} secret"))
         .ok()
         .filter(|hosts| hosts.len() == 1)
         .ok_or_else(|| usage(format!("\"{name}\" is not a name: {}", controller::name_words())))?;
-    let number = known.iter().map(|host| host.number).max();
-    let number =
-        number.unwrap_or(0).checked_add(1).ok_or_else(|| usage(format!("{place}: no number is left")))?;
-    let mut bytes = [0; 32];
-    fs::File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes)).map_err(failed)?;
-    let secret: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let between = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-    let line = format!("{between}{number} {name} {secret}\n");
-    let written = (&*lock).write_all(line.as_bytes()).and_then(|()| lock.sync_all());
-    written.map_err(failed)?;
+    let last = known.iter().map(|host| host.number).max();
+    // A number of a host that was taken away stays its.
+    let last = last.max(ledger.as_ref().and_then(Ledger::last_number));
+    let next =
+        || last.unwrap_or(0).checked_add(1).ok_or_else(|| usage(format!("{place}: no number is left")));
+    let number = there.map_or_else(next, |host| Ok(host.number))?;
+    let secret = match by_token {
+        Some(_) => ENROLLED.to_owned(),
+        None => hex(&random::<32>()?),
+    };
     let host = Host { number, name: name.to_owned(), secret };
-    Ok(Enrolled { host, hosts_file: path, agent: agent_file(&deployment, number) })
+    let carried = match (by_token, &mut ledger) {
+        (Some(at), Some(ledger)) => {
+            let token = give_token(&deployment, ledger, &host, seconds)?;
+            Carried::Token { token, at }
+        }
+        _ => Carried::Secret { agent: agent_file(&deployment, number) },
+    };
+    if there.is_none() {
+        let between = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+        let line = format!("{between}{number} {name} {}\n", host.secret);
+        let written = (&*lock).write_all(line.as_bytes()).and_then(|()| lock.sync_all());
+        if let Err(error) = written {
+            let _ = lock.set_len(text.len() as u64);
+            return Err(failed(error));
+        }
+    }
+    Ok(Enrolled { host, hosts_file: path, carried })
+}
+
+/// A new token for `host`, in the place of one that waits.
+fn give_token(
+    deployment: &Deployment,
+    ledger: &mut Ledger,
+    host: &Host,
+    seconds: u32,
+) -> Result<Token, Error> {
+    let authority = Authority::of(Path::new(&deployment.state_directory))?;
+    let token = Token::new(host.number, authority.public())?;
+    let waiting = Waiting { digest: token.digest(), until: seconds_of_day().saturating_add(seconds) };
+    ledger.change::<Error>(|ledger| Ok(Entry { token: Some(waiting), ..entry_of(ledger, host) }))?;
+    Ok(token)
+}
+
+/// What is known of `host`, or of one that has not been heard of.
+fn entry_of(ledger: &Ledger, host: &Host) -> Entry {
+    let known = ledger.entry(host.number).filter(|entry| entry.name == host.name).cloned();
+    known.unwrap_or_else(|| Entry { number: host.number, name: host.name.clone(), ..Entry::default() })
+}
+
+/// From now on, also after a restart, the controller refuses the host called `name`, until it has another secret: it enrols again, or
+/// the operator writes one. A token that waits is void. False: that was so already.
+///
+/// # Errors
+/// When a file is wrong, there is no such host, or the state directory cannot be written.
+pub fn revoke(file: &Path, name: &str) -> Result<bool, Error> {
+    let deployment = read(file)?;
+    let path = hosts_file(file, &deployment);
+    let usage = |why: String| Error::Usage(format!("error: {why}"));
+    let text =
+        daemon::secret_text(&path).map_err(|why| usage(format!("hosts-file {}: {why}", path.display())))?;
+    let hosts = controller::hosts(&path.display().to_string(), &text).map_err(usage)?;
+    let host = hosts
+        .iter()
+        .find(|host| host.name == name)
+        .ok_or_else(|| usage(format!("{}: no host is called `{name}`", path.display())))?;
+    let folder = Path::new(&deployment.state_directory);
+    daemon::make_folder(folder)?;
+    state::trust(folder)?;
+    let mut ledger = Ledger::of(folder)?;
+    let mut is_new = true;
+    ledger.change::<Error>(|ledger| {
+        let entry = entry_of(ledger, host);
+        is_new = !ledger.is_revoked(host) || entry.token.is_some();
+        let secret = ledger.secret(host).unwrap_or_default();
+        Ok(Entry { token: None, revoked: Some(digest(secret.as_bytes())), ..entry })
+    })?;
+    Ok(is_new)
 }

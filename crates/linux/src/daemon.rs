@@ -9,7 +9,7 @@ pub(crate) mod state;
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::Read;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use bandmaster_core::runtime::envelope::Key;
@@ -92,6 +92,25 @@ fn open_plain(path: &Path) -> Result<fs::File, String> {
 pub(crate) fn is_trusted(user: u32) -> bool {
     let packaged = || nix::unistd::User::from_name(USER).ok().flatten().map(|user| user.uid.as_raw());
     user == 0 || user == nix::unistd::geteuid().as_raw() || packaged() == Some(user)
+}
+
+/// Makes a state directory that is not there: for the user of the packaged units, when root does it and there is one.
+pub(crate) fn make_folder(folder: &Path) -> Result<(), Error> {
+    let failed =
+        |e: std::io::Error| Error::Failed(format!("error: state directory {}: {e}", folder.display()));
+    if folder.exists() {
+        return Ok(());
+    }
+    // That of all daemons is not of this one alone.
+    fs::create_dir_all(folder.parent().unwrap_or(folder)).map_err(failed)?;
+    fs::DirBuilder::new().recursive(true).mode(0o750).create(folder).map_err(failed)?;
+    let packaged = nix::unistd::User::from_name(USER).ok().flatten();
+    match packaged.filter(|_| nix::unistd::geteuid().is_root()) {
+        Some(user) => {
+            std::os::unix::fs::chown(folder, Some(user.uid.as_raw()), Some(user.gid.as_raw())).map_err(failed)
+        }
+        None => Ok(()),
+    }
 }
 
 fn read_up_to(path: &Path, most: u64) -> Result<Vec<u8>, String> {

@@ -7,6 +7,7 @@ pub mod calibrate;
 pub mod controller;
 pub mod daemon;
 pub mod doctor;
+mod enrolment;
 mod error;
 mod forwarder;
 pub mod gateway;

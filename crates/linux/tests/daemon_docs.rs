@@ -105,11 +105,12 @@ fn the_examples_are_valid() {
     for example in switches {
         switch::parse("docs/switch.toml", &example).unwrap_or_else(|errors| panic!("{errors}"));
     }
-    let [oracle, policy, routers, networks, allocator, whatif] = &examples("controller.md")[..] else {
-        panic!("six examples")
+    let [oracle, policy, routers, networks, allocator, enrolling, whatif] = &examples("controller.md")[..]
+    else {
+        panic!("seven examples")
     };
     let [routed, placed] = [routers, networks].map(|part| format!("{oracle}\n{part}"));
-    for example in [oracle, &routed, &placed, allocator, whatif] {
+    for example in [oracle, &routed, &placed, allocator, enrolling, whatif] {
         controller::parse("controller.toml", example, &Mine(policy.clone()))
             .unwrap_or_else(|errors| panic!("{errors}"));
     }

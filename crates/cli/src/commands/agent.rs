@@ -1,11 +1,14 @@
 //! `bandmaster agent`.
 
+use std::io::Read;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use bandmaster_linux::agent::{self, Restored};
-use bandmaster_linux::daemon::{End, printable};
+use bandmaster_linux::daemon::{End, Error, printable};
 use clap::{Args, Subcommand, ValueHint};
 
+use super::controller::DEFAULT_PORT;
 use crate::commands::to_json;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
@@ -43,6 +46,24 @@ enum AgentCommand {
         /// Listen and report, but change nothing: what would be set is logged
         #[arg(long)]
         dry_run: bool,
+    },
+    /// Enrol this host at a controller, by a token that is read from the standard input
+    Enroll {
+        /// The agent's file; it is written unless it is there
+        #[arg(value_name = "AGENT.toml", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// IP address of the controller
+        #[arg(value_name = "ADDRESS")]
+        controller: IpAddr,
+        /// TCP port of the controller's enrolment
+        #[arg(long, default_value_t = DEFAULT_PORT, value_parser = clap::value_parser!(u16).range(1..))]
+        port: u16,
+    },
+    /// Take a new secret and certificate from the controller, by the certificate
+    Renew {
+        /// The agent's file
+        #[arg(value_name = "AGENT.toml", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
     },
     /// Ask a running agent how it is
     Status {
@@ -91,6 +112,7 @@ impl Which {
 
 const HELP: &str = "\
 Examples:
+  bandmaster agent enroll /etc/bandmaster/agent.toml 192.0.2.10 < token
   bandmaster agent check /etc/bandmaster/agent.toml
   bandmaster agent plan /etc/bandmaster/agent.toml
   bandmaster agent run /etc/bandmaster/agent.toml --dry-run
@@ -115,6 +137,14 @@ pub(crate) fn agent(args: &AgentArgs, console: Console) -> Result<Exit, Failure>
             End::Stopped => Exit::Success,
             End::Interrupted => Exit::Interrupted,
         }),
+        AgentCommand::Enroll { file, controller, port } => {
+            enroll(file, SocketAddr::new(*controller, *port), console)
+        }
+        AgentCommand::Renew { file } => {
+            agent::renew(file)?;
+            console.print("this host has a new secret and certificate; a running agent goes on with them within a second")?;
+            Ok(Exit::Success)
+        }
         AgentCommand::Status { of, json } => {
             let status = agent::status(&of.folder()?)?;
             console.print(&if *json { to_json(&status)? } else { printable(&status.to_string()) })?;
@@ -131,6 +161,24 @@ fn check(file: &Path, console: Console) -> Result<Exit, Failure> {
     let (scheme, number) = (deployment.scheme.def().name, deployment.number);
     console
         .print(&format!("{place}: valid; host {number} of {scheme}, controller {}", deployment.controller))?;
+    Ok(Exit::Success)
+}
+
+/// Longer ones are no tokens.
+const MOST_TOKEN: u64 = 4096;
+
+fn enroll(file: &Path, controller: SocketAddr, console: Console) -> Result<Exit, Failure> {
+    // On the command line others of this machine would see it.
+    let mut token = String::new();
+    std::io::stdin()
+        .take(MOST_TOKEN)
+        .read_to_string(&mut token)
+        .map_err(|error| Error::Failed(format!("error: token: {error}")))?;
+    let (name, folder) = agent::enroll(file, controller, &token)?;
+    let (file, folder) = (file.display(), folder.display());
+    console.print(&printable(&format!(
+        "this host is `{name}`; its file is {file}, its secret and certificate are in {folder}"
+    )))?;
     Ok(Exit::Success)
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bandmaster_linux::controller;
+use bandmaster_linux::controller::{self, Carried};
 use bandmaster_linux::daemon::{End, printable};
 use clap::{Args, Subcommand, ValueHint};
 
@@ -65,7 +65,7 @@ enum ControllerCommand {
         #[command(flatten)]
         of: Which,
     },
-    /// Add a host: prints the secret and the file of its agent
+    /// Add a host: prints a token, or its secret and the file of its agent
     Enroll {
         /// The controller's file
         #[arg(value_name = "CONTROLLER.toml", value_hint = ValueHint::FilePath)]
@@ -73,9 +73,24 @@ enum ControllerCommand {
         /// The host's name
         #[arg(value_name = "HOST")]
         name: String,
+        /// A secret instead of a token, where hosts enrol by tokens
+        #[arg(long)]
+        by_hand: bool,
+        /// How long the token is valid
+        #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=720))]
+        hours: u32,
         /// JSON instead of text
         #[arg(long)]
         json: bool,
+    },
+    /// Refuse a host from now on, until it enrols again
+    Revoke {
+        /// The controller's file
+        #[arg(value_name = "CONTROLLER.toml", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// The host's name
+        #[arg(value_name = "HOST")]
+        name: String,
     },
 }
 
@@ -106,6 +121,9 @@ impl Which {
     }
 }
 
+/// The port that `agent enroll` asks unless it is told another.
+pub(super) const DEFAULT_PORT: u16 = 4742;
+
 const HELP: &str = "\
 Examples:
   bandmaster controller enroll /etc/bandmaster/controller.toml web-1
@@ -115,6 +133,7 @@ Examples:
   bandmaster controller whatif /etc/bandmaster/controller.toml --policy new.toml
   bandmaster controller status --json | jq .account
   bandmaster controller halt
+  bandmaster controller revoke /etc/bandmaster/controller.toml web-1
 
 docs/controller.md has every key of the file, and a first policy in ten minutes.
 
@@ -163,7 +182,26 @@ pub(crate) fn controller(args: &ControllerArgs, console: Console) -> Result<Exit
             console.print(&printable(&text))?;
             Ok(Exit::Success)
         }
-        ControllerCommand::Enroll { file, name, json } => enroll(file, name, *json, console),
+        ControllerCommand::Enroll { file, name, by_hand, hours, json } => {
+            let enrolled = controller::enroll(file, name, *by_hand, hours * 3600)?;
+            print_enrolled(&enrolled, *hours, *json, console)
+        }
+        ControllerCommand::Revoke { file, name } => {
+            let is_new = controller::revoke(file, name)?;
+            let text = match (is_new, controller::status(&controller::state_directory(file)?)) {
+                (false, _) => format!("`{name}` was revoked already"),
+                (true, Ok(_)) => format!(
+                    "`{name}` is revoked: it is refused within a second, and what it was told ends with its lease"
+                ),
+                (true, Err(_)) => {
+                    format!(
+                        "`{name}` is revoked; no controller runs with this file, and one that starts refuses it"
+                    )
+                }
+            };
+            console.print(&printable(&text))?;
+            Ok(Exit::Success)
+        }
     }
 }
 
@@ -175,29 +213,54 @@ fn check(file: &Path, console: Console) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-fn enroll(file: &Path, name: &str, as_json: bool, console: Console) -> Result<Exit, Failure> {
-    let controller::Enrolled { host, hosts_file, agent } = controller::enroll(file, name)?;
+fn print_enrolled(
+    enrolled: &controller::Enrolled,
+    hours: u32,
+    as_json: bool,
+    console: Console,
+) -> Result<Exit, Failure> {
+    let controller::Enrolled { host, hosts_file, carried } = enrolled;
     let hosts_file = hosts_file.display().to_string();
     if as_json {
-        let told = serde_json::json!({
-            "name": host.name,
-            "number": host.number,
-            "secret": host.secret,
-            "hosts-file": hosts_file,
-            "agent": agent,
-        });
+        let mut told =
+            serde_json::json!({ "name": host.name, "number": host.number, "hosts-file": hosts_file });
+        match carried {
+            Carried::Token { token, at } => {
+                told["token"] = token.to_string().into();
+                told["at"] = at.to_string().into();
+            }
+            Carried::Secret { agent } => {
+                told["secret"] = host.secret.clone().into();
+                told["agent"] = agent.clone().into();
+            }
+        }
         console.print(&format!("{told:#}"))?;
         return Ok(Exit::Success);
     }
-    console.say(format!(
-        "{}: `{name}` is host {}; the controller knows it once it has read its files again (SIGHUP)",
-        printable(&hosts_file),
-        host.number
-    ));
-    console.print(&format!(
-        "# /etc/bandmaster/agent.key on {name}, mode 640:\n{}\n\n# /etc/bandmaster/agent.toml on {name}:\n{}",
-        host.secret,
-        agent.trim_end()
-    ))?;
+    let (place, name) = (printable(&hosts_file), &host.name);
+    match carried {
+        Carried::Token { token, at } => {
+            let (address, port) = (at.ip(), at.port());
+            let address = if address.is_unspecified() { "ADDRESS".to_owned() } else { address.to_string() };
+            let port = if port == DEFAULT_PORT { String::new() } else { format!(" --port {port}") };
+            console.say(format!(
+                "{place}: `{name}` is host {}. The token is valid once, for {hours} h, and is not shown again. On {name}:\n  \
+                 bandmaster agent enroll /etc/bandmaster/agent.toml {address}{port} < TOKEN",
+                host.number
+            ));
+            console.print(&token.to_string())?;
+        }
+        Carried::Secret { agent } => {
+            console.say(format!(
+                "{place}: `{name}` is host {}; the controller knows it once it has read its files again (SIGHUP)",
+                host.number
+            ));
+            console.print(&format!(
+                "# /etc/bandmaster/agent.key on {name}, mode 640:\n{}\n\n# /etc/bandmaster/agent.toml on {name}:\n{}",
+                host.secret,
+                agent.trim_end()
+            ))?;
+        }
+    }
     Ok(Exit::Success)
 }

@@ -317,7 +317,7 @@ impl Machines {
         let said = self.run(at, line);
         if let Some(folder) = line.split("&& cd ").nth(1) {
             self.folder = folder.replace('~', "/mnt/home");
-        } else if line.starts_with("bandmaster controller enroll") {
+        } else if line.starts_with("bandmaster controller enroll") && !line.contains('>') {
             let (key, rest) = said.stdout.split_once("\n\n").expect("two files");
             let (_, key) = key.split_once('\n').expect("a secret");
             let (_, agent) = rest.split_once('\n').expect("a file");
@@ -330,6 +330,21 @@ impl Machines {
             // "Half a minute later, when the lease of three cycles has ended, the host has its own settings."
             let status = "bandmaster agent status /etc/bandmaster/agent.toml";
             self.until("the host has its own settings", || self.status(status)["in-force"].is_null());
+        } else if line.starts_with("bandmaster agent renew") {
+            // "The controller knows the host within a second", with either secret.
+            let status = "bandmaster controller status /etc/bandmaster/enrolling.toml";
+            self.until("it is heard after it renewed", || {
+                let told = self.status(status);
+                told["hosts-heard"] == 1 && told["enrolled"] == 1 && told["questions"]["renewed"] == 1
+            });
+        } else if line.starts_with("bandmaster controller revoke") {
+            let status = "bandmaster controller status /etc/bandmaster/enrolling.toml";
+            self.until("it is refused", || {
+                self.status(status)["refused"]["revoked"].as_u64().is_some_and(|count| count > 0)
+            });
+            // The rest of the page is about those that ran before.
+            self.start(1, "agent", "bandmaster agent run /etc/bandmaster/agent.toml");
+            self.unit(0, "controller");
         } else if line.starts_with("curl") {
             assert!(said.stdout.contains("bandmaster_"), "{said:?}");
         }

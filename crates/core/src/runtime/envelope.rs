@@ -143,6 +143,12 @@ impl Line {
         Self { heard: (highest > 0).then_some(highest), ..self }
     }
 
+    /// The same line with another key: numbers go on.
+    #[must_use]
+    pub fn with_key(self, key: Key) -> Self {
+        Self { key, ..self }
+    }
+
     /// The datagram of a message to the peer.
     pub fn seal(&mut self, message: &Message) -> Vec<u8> {
         let mut out = Vec::with_capacity(AROUND + message.body.len());

@@ -15,6 +15,7 @@ use tracing::{error, info};
 use super::journal::Entry;
 use super::machine::Machine;
 use super::ports::Ports;
+use super::renewal::Renewal;
 use super::{load, metrics, status};
 use crate::daemon::Error;
 use crate::daemon::signals::{End, Signals, log_to_stderr};
@@ -48,6 +49,7 @@ pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
         state.hold_as(&format!("agent `{}`", loaded.deployment.name))?;
         Some(state)
     };
+    let renewal = if dry_run { None } else { Renewal::new(&loaded)? };
     let address = loaded.deployment.metrics;
     let inventory = loaded.deployment.inventory();
     let machine = Machine::new(loaded, state, ports)?;
@@ -59,7 +61,7 @@ pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
     if let Some(address) = address {
         metrics::serve(address, Arc::clone(&machine.shared))?;
     }
-    let mut agent = Agent { runner, machine, next_beat: Time::ZERO };
+    let mut agent = Agent { runner, machine, renewal, next_beat: Time::ZERO };
     let end = agent.until_signal(&signals);
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
     match agent.machine.end() {
@@ -88,6 +90,7 @@ fn claim() -> Result<UnixListener, Error> {
 struct Agent {
     runner: Runner,
     machine: Machine,
+    renewal: Option<Renewal>,
     next_beat: Time,
 }
 
@@ -141,6 +144,14 @@ impl Agent {
     fn look(&mut self, now: Time) -> Result<(), Error> {
         for event in self.machine.look()? {
             self.runner.observe(&mut self.machine, now, OWN, &event.observation());
+        }
+        if let Some(renewal) = &mut self.renewal {
+            if let Some(key) = renewal.go_on() {
+                self.machine.take_key(key);
+            }
+            let mut status = status::lock(&self.machine.shared);
+            status.certificate_left = Some(renewal.left().into());
+            status.renewal_error.clone_from(&renewal.error);
         }
         self.machine.tell(self.runner.refusals());
         self.next_beat = now + BEAT;

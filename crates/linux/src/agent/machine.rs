@@ -14,7 +14,7 @@ use bandmaster_core::control::{
 };
 use bandmaster_core::id::{FlowId, NodeId};
 use bandmaster_core::port::flow_counter::Reader;
-use bandmaster_core::runtime::envelope::Line;
+use bandmaster_core::runtime::envelope::{Key, Line};
 use bandmaster_core::runtime::{Host, Refusals};
 use bandmaster_core::scheme::Act;
 use bandmaster_core::time::{Span, Time};
@@ -212,6 +212,11 @@ impl Machine {
             recorder,
             buffer: vec![0; MOST_DATAGRAM],
         })
+    }
+
+    /// Goes on with another secret.
+    pub(super) fn take_key(&mut self, key: Key) {
+        self.line = self.line.clone().with_key(key);
     }
 
     /// Where status and journal are; none on a dry run.

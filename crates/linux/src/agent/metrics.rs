@@ -38,6 +38,22 @@ fn text(status: &Status) -> String {
     registry.register("connections_bounded", help, gauge(status.bounded as f64));
     let failed = f64::from(u8::from(status.journal_error.is_some()));
     registry.register("journal_failed", "1 while the journal cannot be written", gauge(failed));
+    let silent = f64::from(u8::from(status.ports_silent.is_some()));
+    registry.register(
+        "ports_silent",
+        "1 while nobody tells what the ports of this router carry",
+        gauge(silent),
+    );
+    if let Some(left) = status.certificate_left {
+        registry.register_with_unit(
+            "certificate_left",
+            "Time until the certificate expires",
+            Unit::Seconds,
+            gauge(left),
+        );
+        let failed = f64::from(u8::from(status.renewal_error.is_some()));
+        registry.register("renewal_failed", "1 while the certificate cannot be renewed", gauge(failed));
+    }
     if let Some(since) = status.last_message {
         let help = "Time since the controller's last message";
         registry.register_with_unit("last_message", help, Unit::Seconds, gauge(since));

@@ -64,6 +64,12 @@ pub struct Status {
     /// Why nothing is told of a router's ports; none: they are told.
     #[serde(default)]
     pub ports_silent: Option<String>,
+    /// Seconds until the certificate expires; none: the secret was carried by hand.
+    #[serde(default)]
+    pub certificate_left: Option<f64>,
+    /// Why it cannot be renewed; none: it can, or need not be.
+    #[serde(default)]
+    pub renewal_error: Option<String>,
     /// Connections that carry data, at the last look.
     pub connections: u64,
     /// Those, and listening sockets, that have been set and not given back.
@@ -110,6 +116,8 @@ pub struct Refused {
     pub report: u64,
     /// To a controller: more than a host may record in a minute.
     pub excess: u64,
+    /// To a controller: of a host that is revoked.
+    pub revoked: u64,
 }
 
 impl Refused {
@@ -124,8 +132,8 @@ impl Refused {
     }
 
     /// With their names, in order.
-    pub fn by_reason(&self) -> [(&'static str, u64); 8] {
-        let Self { length, version, tag, sender, replay, scheme, report, excess } = *self;
+    pub fn by_reason(&self) -> [(&'static str, u64); 9] {
+        let Self { length, version, tag, sender, replay, scheme, report, excess, revoked } = *self;
         [
             ("length", length),
             ("version", version),
@@ -135,6 +143,7 @@ impl Refused {
             ("scheme", scheme),
             ("report", report),
             ("excess", excess),
+            ("revoked", revoked),
         ]
     }
 }
@@ -197,6 +206,11 @@ impl fmt::Display for Status {
         )?;
         if let Some(why) = &self.ports_silent {
             writeln!(f, "ports        nothing is told of them: {why}")?;
+        }
+        if let Some(left) = self.certificate_left {
+            let error =
+                self.renewal_error.as_ref().map_or(String::new(), |error| format!("; not renewed: {error}"));
+            writeln!(f, "certificate  valid for {:.0} days{error}", left / 86_400.0)?;
         }
         if let Some(error) = &self.journal_error {
             writeln!(f, "journal      {error}")?;

@@ -99,8 +99,12 @@ impl Controller {
             if self.next_beat <= now {
                 self.next_beat = now + BEAT;
                 self.is_busy = std::mem::take(&mut self.came) >= MANY;
-                for node in self.machine.beat(self.runner.refusals()) {
+                let (revoked, is_news) = self.machine.look_into_ledger();
+                for node in revoked.into_iter().chain(self.machine.beat(self.runner.refusals())) {
                     self.runner.change(&mut self.machine, now, node, Change::Leave);
+                }
+                if is_news {
+                    self.reload();
                 }
                 let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
             }
@@ -171,10 +175,11 @@ impl Controller {
             && old.log == new.log
             && old.listen == new.listen
             && old.state_directory == new.state_directory
-            && old.metrics == new.metrics;
+            && old.metrics == new.metrics
+            && old.enrolment == new.enrolment;
         if !same {
             error!(
-                "name, scheme, socket, state directory, metrics and log need a restart: the controller goes on as before"
+                "name, scheme, sockets, state directory, metrics and log need a restart: the controller goes on as before"
             );
             return;
         }

@@ -1,14 +1,14 @@
 //! The network as a controller sees it: hosts that tell and are told, over one socket.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bandmaster_core::agent::{CONTROLLER, Scheme};
 use bandmaster_core::control::{Gauges, Message, Refusal};
-use bandmaster_core::controller::{Deployment, Host as Told};
+use bandmaster_core::controller::{Deployment, ENROLLED, Host as Told};
 use bandmaster_core::id::NodeId;
 use bandmaster_core::params::Params;
 use bandmaster_core::runtime::envelope::{Forged, Key, Line, sender};
@@ -18,15 +18,18 @@ use bandmaster_core::scheme::Act;
 use bandmaster_core::sketch;
 use bandmaster_core::time::{Span, Time};
 use nix::sys::socket::{GetSockOpt, SetSockOpt, sockopt};
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::inbox::Inbox;
 use super::records::{Records, Taken};
 use super::status::{HostStatus, Shared, Status, lock};
-use super::{HALTED, Loaded, Refused};
+use super::{HALTED, Loaded, Refused, agent_file, key_of};
 use crate::daemon::Error;
 use crate::daemon::clock::Clock;
 use crate::daemon::state::{Epochs, Slab, State};
+use crate::enrolment::ledger::Ledger;
+use crate::enrolment::server::{self, Desk};
+use crate::enrolment::tls::Authority;
 
 /// Room for what comes while the role decides: reports of some 100,000 hosts.
 const RECEIVE_BUFFER: usize = 64 << 20;
@@ -77,6 +80,16 @@ pub(super) struct Machine {
     counts: Counts,
     inbox: Inbox,
     records: Records,
+    ledger: Arc<Mutex<Ledger>>,
+    /// What of the file the enrolment's thread reads.
+    told: Arc<Mutex<Deployment>>,
+    desk: Option<Arc<Desk>>,
+    /// Hosts that have enrolled and were not in their file when it was read last.
+    absent: BTreeSet<u32>,
+    /// The state of the ledger that was taken over.
+    seen: (u64, u64),
+    /// Why the ledger cannot be read; none: it can.
+    unread: Option<String>,
 }
 
 /// What of a [`Loaded`] stays when its role has gone to a runner.
@@ -93,6 +106,10 @@ struct Peer {
     address: Option<SocketAddr>,
     heard: Option<Time>,
     away: bool,
+    /// What it says is refused, and nothing is said to it.
+    revoked: bool,
+    /// Of its secret as the ledger has it; none: it has not enrolled, or its secret is in the hosts-file.
+    secret: Option<String>,
 }
 
 #[derive(Default)]
@@ -128,6 +145,22 @@ impl Machine {
                 loaded.hosts.len() * ROOM_OF_REPORT
             );
         }
+        let mut ledger = Ledger::of(state.folder())?;
+        ledger.shorten()?;
+        let ledger = Arc::new(Mutex::new(ledger));
+        let told = Arc::new(Mutex::new(deployment.clone()));
+        let desk = match deployment.enrolment {
+            None => None,
+            Some(at) => {
+                let failed = |error: io::Error| Error::Failed(format!("error: enrolment {at}: {error}"));
+                let listener = TcpListener::bind(at).map_err(failed)?;
+                let authority = Authority::of(state.folder())?;
+                let desk = Desk::new(Arc::clone(&ledger), authority, Arc::clone(&told), agent_file);
+                let desk = Arc::new(desk);
+                Arc::clone(&desk).serve(listener)?;
+                Some(desk)
+            }
+        };
         let clock = Clock::of_day();
         let records = Records::new(state.folder());
         let status = Status {
@@ -137,6 +170,7 @@ impl Machine {
             file: loaded.file.display().to_string(),
             scheme: deployment.scheme.def().name.to_owned(),
             listen: listen.to_string(),
+            enrolment: deployment.enrolment.map(|at| at.to_string()),
             observes,
             started: Some(clock.now()),
             clock: Some(clock),
@@ -166,6 +200,12 @@ impl Machine {
             counts: Counts::default(),
             inbox: Inbox::default(),
             records,
+            ledger,
+            told,
+            desk,
+            absent: BTreeSet::new(),
+            seen: (0, 0),
+            unread: None,
         };
         machine.take(loaded)?;
         machine.look_for_halt();
@@ -187,16 +227,29 @@ impl Machine {
         // On those that are there now, of this life; at the start there are none.
         self.keep_heard();
         let before = &self.heard_of;
+        let mut ledger = server::lock(&self.ledger);
+        ledger.refresh()?;
         let mut known: BTreeMap<Told, Peer> =
             std::mem::take(&mut self.loaded.hosts).into_iter().zip(self.peers.drain(..)).collect();
         let peer = |(host, key): (&Told, &Key)| {
-            known.remove(host).map(|peer| Peer { away: false, ..peer }).unwrap_or_else(|| {
+            // As of now, not of when the file was read.
+            let key = if host.secret == ENROLLED { key_of(host, &ledger)? } else { key.clone() };
+            let secret = ledger.entry(host.number).and_then(|entry| entry.secret.clone());
+            let peer = known.remove(host).unwrap_or_else(|| {
                 let line = Line::new(key.clone(), NodeId(CONTROLLER), NodeId(host.number), epoch);
                 let line = line.after(before.get(&host.number).copied().unwrap_or(0));
-                Peer { line, address: None, heard: None, away: false }
-            })
+                Peer { line, address: None, heard: None, away: false, revoked: false, secret: None }
+            });
+            let line = peer.line.with_key(key);
+            let revoked = ledger.is_revoked(host);
+            Ok(Peer { line, away: revoked, revoked, secret, ..peer })
         };
-        self.peers = loaded.hosts.iter().zip(&loaded.keys).map(peer).collect();
+        self.peers = loaded.hosts.iter().zip(&loaded.keys).map(peer).collect::<Result<_, Error>>()?;
+        let numbers: BTreeSet<u32> = loaded.hosts.iter().map(|host| host.number).collect();
+        self.absent = ledger.enrolled().filter(|number| !numbers.contains(number)).collect();
+        self.seen = ledger.version();
+        drop(ledger);
+        *server::lock(&self.told) = loaded.deployment.clone();
         self.by_number = loaded.hosts.iter().map(|host| host.number).zip(0..).collect();
         self.loaded = LoadedParts {
             file: loaded.file.clone(),
@@ -249,6 +302,10 @@ impl Machine {
                 .and_then(|host| self.by_number.get(&host.0).copied().ok_or(Forged::Sender(host)));
             let opened = place.and_then(|place| Ok((place, self.peers[place].line.open(bytes)?)));
             match opened {
+                Ok((place, _)) if self.peers[place].revoked => {
+                    self.counts.refused.revoked += 1;
+                    self.complain(from, Some(place), "it is revoked");
+                }
                 Ok((place, message)) if message.scheme == self.loaded.deployment.scheme.def().code => {
                     let now = self.clock.now();
                     let peer = &mut self.peers[place];
@@ -269,18 +326,65 @@ impl Machine {
                 Ok(_) => self.counts.refused.scheme += 1,
                 Err(why) => {
                     self.counts.refused.count(why);
-                    let now = self.clock.now();
-                    if self.complained.is_none_or(|last| now.since(last) > COMPLAINT) {
-                        self.complained = Some(now);
-                        let host = sender(bytes).and_then(|host| self.by_number.get(&host.0));
-                        let host =
-                            host.map_or("nobody who is known", |place| &self.loaded.hosts[*place].name);
-                        warn!(%from, claims = host, why = complaint(why), "refuses a datagram; more are counted only, for a minute");
-                    }
+                    let host = sender(bytes).and_then(|host| self.by_number.get(&host.0).copied());
+                    self.complain(from, host, complaint(why));
                 }
             }
         }
         None
+    }
+
+    fn complain(&mut self, from: SocketAddr, host: Option<usize>, why: &str) {
+        let now = self.clock.now();
+        if self.complained.is_none_or(|last| now.since(last) > COMPLAINT) {
+            self.complained = Some(now);
+            let host = host.map_or("nobody who is known", |place| &self.loaded.hosts[place].name);
+            warn!(%from, claims = host, why, "refuses a datagram; more are counted only, for a minute");
+        }
+    }
+
+    /// Takes over what the ledger says of the hosts: new secrets, and who is revoked. Nodes of those; and whether a host has enrolled that is
+    /// not among the hosts that were read.
+    pub(super) fn look_into_ledger(&mut self) -> (Vec<NodeId>, bool) {
+        let mut ledger = server::lock(&self.ledger);
+        // The enrolment's thread may have read what is new.
+        let refreshed = ledger.refresh();
+        let (lines, unread) = (ledger.version(), refreshed.err().map(|error| error.to_string()));
+        if unread != self.unread {
+            if let Some(error) = &unread {
+                error!(%error, "cannot read who has enrolled and who is revoked");
+            }
+            self.unread = unread;
+        }
+        if self.seen == lines {
+            return (Vec::new(), false);
+        }
+        self.seen = lines;
+        let mut gone = Vec::new();
+        for (place, (host, peer)) in self.loaded.hosts.iter().zip(&mut self.peers).enumerate() {
+            let secret = ledger.entry(host.number).and_then(|entry| entry.secret.as_ref());
+            if host.secret == ENROLLED
+                && secret != peer.secret.as_ref()
+                && let Ok(key) = key_of(host, &ledger)
+            {
+                peer.line = peer.line.clone().with_key(key);
+                peer.secret = secret.cloned();
+                info!(host = %host.name, "has another secret");
+            }
+            let revoked = ledger.is_revoked(host);
+            if revoked && !peer.revoked {
+                warn!(host = %host.name, number = host.number, "is revoked: what it says is refused, and nothing is said to it");
+                // Nobody says it anything, and its role hears that it is away.
+                (peer.away, peer.address, peer.heard) = (true, None, None);
+                gone.push(node(place));
+            } else if !revoked && peer.revoked {
+                info!(host = %host.name, number = host.number, "is not revoked any more");
+            }
+            peer.revoked = revoked;
+        }
+        let is_known = |number: &u32| self.by_number.contains_key(number) || self.absent.contains(number);
+        let is_news = ledger.enrolled().any(|number| !is_known(&number));
+        (gone, is_news)
     }
 
     /// Once a second: keeps and tells what is to be kept and told. Hosts that have fallen silent.
@@ -329,6 +433,12 @@ impl Machine {
         status.held = self.held;
         status.send_errors = self.counts.send_errors;
         status.refused = self.counts.refused;
+        let revoked = self.loaded.hosts.iter().zip(&self.peers).filter(|(_, peer)| peer.revoked);
+        status.revoked = revoked.clone().count() as u64;
+        status.revoked_hosts = revoked.map(|(host, _)| host.name.clone()).take(NAMED).collect();
+        status.enrolled = self.peers.iter().filter(|peer| peer.secret.is_some()).count() as u64;
+        status.ledger_error = self.unread.clone();
+        status.questions = self.desk.as_ref().map(|desk| desk.questions()).unwrap_or_default();
         status.shown = self.shown.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         status.refused_acts =
             Self::ACTS.iter().map(|act| (act.name().to_owned(), refusals.of(*act))).collect();

@@ -36,6 +36,15 @@ fn text(status: &Status) -> String {
         "Hosts that were heard within three cycles",
         gauge(status.hosts_heard as f64),
     );
+    registry.register("enrolled", "Hosts that have enrolled by a token", gauge(status.enrolled as f64));
+    registry.register("revoked", "Hosts that are revoked", gauge(status.revoked as f64));
+    registry.register(
+        "ledger_failed",
+        "1 while it cannot be read who has enrolled and who is revoked",
+        flag(status.ledger_error.is_some()),
+    );
+    let questions = counters("outcome", status.questions.by_outcome());
+    registry.register("enrolment", "Questions and connections at the enrolment port", questions);
     for (name, value) in &status.shown {
         registry.register(format!("role_{name}"), "What the role holds to be true", gauge(*value));
     }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::daemon::clock::Clock;
 use crate::daemon::{Error, answers};
+use crate::enrolment::server::Questions;
 
 pub use crate::agent::Refused;
 
@@ -31,6 +32,9 @@ pub struct Status {
     pub scheme: String,
     /// Where it listens.
     pub listen: String,
+    /// Where hosts enrol; none: nowhere.
+    #[serde(default)]
+    pub enrolment: Option<String>,
     /// It decides, and tells nobody.
     pub observes: bool,
     /// It was told to say nothing.
@@ -47,6 +51,21 @@ pub struct Status {
     pub hosts_heard: u64,
     /// Some of those that were not.
     pub silent: Vec<HostStatus>,
+    /// Hosts that have enrolled by a token.
+    #[serde(default)]
+    pub enrolled: u64,
+    /// Hosts that are revoked.
+    #[serde(default)]
+    pub revoked: u64,
+    /// Some of them, by name.
+    #[serde(default)]
+    pub revoked_hosts: Vec<String>,
+    /// Why it cannot be read who has enrolled and who is revoked; none: it can.
+    #[serde(default)]
+    pub ledger_error: Option<String>,
+    /// What hosts asked for at the enrolment port, by what became of it.
+    #[serde(default)]
+    pub questions: Questions,
     /// What the role holds to be true: name and value.
     pub shown: Vec<(String, f64)>,
     /// Its last decision, and the values that made it.
@@ -124,6 +143,21 @@ impl fmt::Display for Status {
             let since =
                 last_message.map_or("never heard".to_owned(), |since| format!("silent for {since:.0} s"));
             writeln!(f, "             {name} ({number}): {since}")?;
+        }
+        if let Some(at) = &self.enrolment {
+            let counts: Vec<String> = self
+                .questions
+                .by_outcome()
+                .iter()
+                .map(|(outcome, count)| format!("{count} {outcome}"))
+                .collect();
+            writeln!(f, "enrolment    at {at}, {} hosts; {}", self.enrolled, counts.join(", "))?;
+        }
+        for name in &self.revoked_hosts {
+            writeln!(f, "revoked      {name}")?;
+        }
+        if let Some(error) = &self.ledger_error {
+            writeln!(f, "not read     {error}")?;
         }
         for (name, value) in &self.shown {
             writeln!(f, "{name:<12} {value}")?;

@@ -278,7 +278,7 @@ fn lines<'a, E: Serialize + 'a>(entries: impl IntoIterator<Item = &'a E>) -> ser
 }
 
 /// Opens a file of the state directory: a plain one with one name, and no link to another place.
-fn own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+pub(crate) fn own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let file = options.mode(FILE_MODE).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path).map_err(
         |e| match e.raw_os_error() {
             Some(libc::ELOOP) => io::Error::other(format!("{} is a link", path.display())),
@@ -294,7 +294,7 @@ fn own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
 
 /// Refuses a folder in which somebody else could put something in the place of our files: it and all above it belong to who
 /// is trusted, and nobody else may write there (or, as in /tmp, only their own files).
-fn trust(folder: &Path) -> Result<(), Error> {
+pub(crate) fn trust(folder: &Path) -> Result<(), Error> {
     let refused =
         |why: String| Err(Error::Missing(format!("error: {DIRECTORY} {}: {why}", folder.display())));
     let meta = fs::symlink_metadata(folder).map_err(|e| failed(DIRECTORY, folder, e))?;

@@ -245,10 +245,10 @@ fn hosts_come_and_go_with_the_file() {
     let agent = network.site.start();
     let process = network.start();
     network.site.until("settings are in force", || network.in_force());
-    let enrolled = controller::enroll(&network.file(), "b").expect("enrolled");
+    let enrolled = controller::enroll(&network.file(), "b", true, 3600).expect("enrolled");
     assert_eq!((enrolled.host.number, enrolled.host.secret.len()), (NUMBER + 1, 64));
     assert!(
-        controller::enroll(&network.file(), "b")
+        controller::enroll(&network.file(), "b", true, 3600)
             .is_err_and(|e| e.to_string().contains("is called `b` already"))
     );
     process.signal("HUP");

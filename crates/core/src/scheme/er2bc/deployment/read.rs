@@ -33,7 +33,7 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
     }
     let name = daemon::name(reader, path, &file);
     let state_directory = daemon::state_directory(reader, &file, name.as_deref());
-    let metrics = daemon::metrics(reader, &file);
+    let metrics = daemon::address(reader, &file, "metrics");
     let peer = file.item("peer").and_then(|_| peer(reader, &file, role));
     let sends = role != Some(Role::Receiver);
     for (key, wanted) in [("control", sends), ("classes", sends), ("data", role != Some(Role::Sender))] {

@@ -1,0 +1,290 @@
+//! A host's end: it enrols by a token, and renews by its certificate.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConnection, StreamOwned};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::ledger::own_as_folder;
+use super::tls::{self, Pair};
+use super::{Asks, Digest, ENROLL, RENEW, Renews, Token, Told, hex, random, unhex};
+use crate::daemon::{self, Error};
+
+/// A controller that takes longer is not there.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of an answer.
+const MOST_ANSWER: u64 = 64 << 10;
+/// Mode of a file that its owner alone may read.
+const OWNERS: u32 = 0o600;
+/// Room that a file takes before its content is known, so that a full disk is found before a token is used.
+const ROOM: usize = 16 << 10;
+
+/// What a host keeps of its enrolment, beside the secret that it shares with the controller.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Certificate {
+    /// The private key.
+    key: Digest,
+    certificate: String,
+    /// The public key of the controller's authority.
+    authority: Digest,
+    /// The second of the day's clock when the certificate expires.
+    pub(crate) until: u32,
+}
+
+impl Certificate {
+    /// That in the file `path`, which nobody else may read.
+    pub(crate) fn read(path: &Path) -> Result<Self, Error> {
+        let wrong = |why: String| Error::Usage(format!("error: certificate-file {}: {why}", path.display()));
+        let text = daemon::secret_text(path).map_err(wrong)?;
+        // What is wrong would be told with what is there.
+        serde_json::from_str(&text)
+            .map_err(|_| wrong("is none of `bandmaster agent enroll`, or is cut off; enrol again".to_owned()))
+    }
+
+    fn text(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+}
+
+/// A file that has room on the disk and no content yet.
+struct Draft {
+    file: File,
+    path: PathBuf,
+    is_done: bool,
+}
+
+impl Draft {
+    fn new(path: &Path, mode: u32) -> Result<Self, Error> {
+        let new = new_name(path);
+        let make = || {
+            let _ = fs::remove_file(&new);
+            let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
+            own_as_folder(&new)?;
+            file.write_all(&vec![b'\n'; ROOM])?;
+            file.sync_all()?;
+            Ok(file)
+        };
+        let file = make().map_err(|error: io::Error| {
+            let _ = fs::remove_file(&new);
+            Error::Failed(format!("error: {}: {error}", new.display()))
+        })?;
+        Ok(Self { file, path: path.to_owned(), is_done: false })
+    }
+
+    /// Puts it in its place with that content.
+    fn place(mut self, content: &str) -> Result<(), Error> {
+        let write = || {
+            self.file.write_all_at(content.as_bytes(), 0)?;
+            self.file.set_len(content.len() as u64)?;
+            self.file.sync_all()?;
+            fs::rename(new_name(&self.path), &self.path)
+        };
+        write().map_err(|error| Error::Failed(format!("error: {}: {error}", self.path.display())))?;
+        self.is_done = true;
+        Ok(())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.is_done {
+            let _ = fs::remove_file(new_name(&self.path));
+        }
+    }
+}
+
+fn new_name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    PathBuf::from(name)
+}
+
+/// Where an agent's files are.
+pub(crate) struct Files<'a> {
+    /// Its file; none: it is there already.
+    pub(crate) agent: Option<&'a Path>,
+    /// That with the secret.
+    pub(crate) key: &'a Path,
+    /// That with the certificate.
+    pub(crate) certificate: &'a Path,
+}
+
+/// Enrols at the controller with `token`; `whole` makes the agent's file of what the controller says. The host's name.
+pub(crate) fn enroll(
+    controller: SocketAddr,
+    token: &Token,
+    files: &Files<'_>,
+    whole: impl FnOnce(&str) -> Result<String, Error>,
+) -> Result<String, Error> {
+    let (pair, key) = Pair::generate()?;
+    let secret = Digest(random()?);
+    let agent = files.agent.map(|path| Draft::new(path, 0o640)).transpose()?;
+    let secret_file = Draft::new(files.key, OWNERS)?;
+    let certificate_file = Draft::new(files.certificate, OWNERS)?;
+    let asks = Asks { number: token.number, token: hex(&token.secret), key: pair.public(), secret };
+    let told: Told = ask(controller, token.authority, None, ENROLL, &asks)?;
+    let after = |error: Error| {
+        let why = error.to_string();
+        let why = why.strip_prefix("error: ").unwrap_or(&why);
+        Error::Failed(format!(
+            "error: the token is used, and this host is not enrolled: {why}; take another token"
+        ))
+    };
+    let text = whole(&told.agent).map_err(after)?;
+    let certificate =
+        Certificate { key, certificate: told.certificate, authority: token.authority, until: told.until };
+    certificate_file.place(&certificate.text()).map_err(after)?;
+    secret_file.place(&(String::from(secret) + "\n")).map_err(after)?;
+    if let Some(agent) = agent {
+        agent.place(&text).map_err(after)?;
+    }
+    Ok(told.name)
+}
+
+/// A new secret and certificate for a host that has one; the second of the day's clock when the certificate expires. The secret is on the disk before
+/// the controller has it: when its answer is lost, the next try asks for the same one.
+pub(crate) fn renew(controller: SocketAddr, files: &Files<'_>) -> Result<u32, Error> {
+    let Certificate { key, certificate, authority, .. } = Certificate::read(files.certificate)?;
+    let wrong = || {
+        Error::Usage(format!(
+            "error: certificate-file {}: has no valid key; enrol again",
+            files.certificate.display()
+        ))
+    };
+    tls::check_processor()?;
+    let pair = Pair::from_seed(&key.0).ok_or_else(wrong)?;
+    let shown = CertificateDer::from(unhex(&certificate).ok_or_else(wrong)?);
+    let certificate_file = Draft::new(files.certificate, OWNERS)?;
+    let new = new_name(files.key);
+    let failed = |error: io::Error| Error::Failed(format!("error: {}: {error}", new.display()));
+    let begun = daemon::secret_text(&new).ok().and_then(|text| Digest::try_from(text.trim().to_owned()).ok());
+    let secret = match begun {
+        Some(secret) => secret,
+        None => {
+            let secret = Digest(random()?);
+            let _ = fs::remove_file(&new);
+            let mut file =
+                OpenOptions::new().write(true).create_new(true).mode(OWNERS).open(&new).map_err(failed)?;
+            let text = String::from(secret) + "\n";
+            own_as_folder(&new)
+                .and_then(|()| file.write_all(text.as_bytes()))
+                .and_then(|()| file.sync_all())
+                .map_err(failed)?;
+            secret
+        }
+    };
+    let told: Told = ask(controller, authority, Some((shown, &pair)), RENEW, &Renews { secret })?;
+    fs::rename(&new, files.key).map_err(failed)?;
+    let certificate = Certificate { key, certificate: told.certificate, authority, until: told.until };
+    certificate_file.place(&certificate.text())?;
+    Ok(told.until)
+}
+
+/// Asks the controller whose authority has that key.
+fn ask<T: DeserializeOwned>(
+    controller: SocketAddr,
+    authority: Digest,
+    shows: Option<(CertificateDer<'static>, &Pair)>,
+    path: &str,
+    question: &impl Serialize,
+) -> Result<T, Error> {
+    let failed = |why: String| Error::Failed(format!("error: controller {controller}: {why}"));
+    let config = Arc::new(tls::client(authority, shows)?);
+    let body = serde_json::to_string(question).map_err(|error| failed(error.to_string()))?;
+    let answer = exchange(controller, config, path, &body).map_err(|error| failed(explain(&error)))?;
+    let (code, text) = parse(&answer).ok_or_else(|| failed("its answer is cut off, or none".to_owned()))?;
+    match code {
+        200 => serde_json::from_str(text).map_err(|_| {
+            failed("its answer is none of this version: upgrade the older of the two".to_owned())
+        }),
+        _ => Err(failed(format!("refused: {}", text.trim()))),
+    }
+}
+
+/// What an error of TLS is to somebody who enrols.
+fn explain(error: &io::Error) -> String {
+    use rustls::{AlertDescription, CertificateError, Error as Tls};
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Tls>());
+    match tls {
+        Some(Tls::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            "it is not the controller that gave the token: its authority is another".to_owned()
+        }
+        Some(Tls::AlertReceived(AlertDescription::CertificateExpired)) => {
+            "it says that this host's certificate has expired: enrol again".to_owned()
+        }
+        Some(Tls::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError)) => {
+            "it says that this host's certificate is of another authority: enrol again".to_owned()
+        }
+        Some(Tls::InvalidMessage(_)) => {
+            "it does not speak TLS: is the port that of its `enrolment`?".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+pub(super) fn ask_without_certificate(controller: SocketAddr, authority: Digest) -> String {
+    let asked = ask::<Told>(controller, authority, None, RENEW, &Renews { secret: authority });
+    asked.err().map(|error| error.to_string()).unwrap_or_default()
+}
+
+fn exchange(
+    controller: SocketAddr,
+    config: Arc<rustls::ClientConfig>,
+    path: &str,
+    body: &str,
+) -> io::Result<Vec<u8>> {
+    let until = Instant::now() + PATIENCE;
+    let stream = TcpStream::connect_timeout(&controller, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let name = ServerName::try_from(tls::CONTROLLER).map_err(io::Error::other)?;
+    let connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
+    let mut stream = StreamOwned::new(connection, stream);
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        tls::CONTROLLER,
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())?;
+    stream.flush()?;
+    let mut answer = Vec::new();
+    let mut part = [0; 4096];
+    while parse(&answer).is_none() {
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(count) => answer.extend(&part[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer"));
+            }
+            Err(error) => return Err(error),
+        }
+        if answer.len() as u64 > MOST_ANSWER || Instant::now() > until {
+            return Err(io::Error::other("its answer is too long"));
+        }
+    }
+    Ok(answer)
+}
+
+/// Code and body of an answer; none: it is not whole.
+pub(super) fn parse(answer: &[u8]) -> Option<(u16, &str)> {
+    let text = std::str::from_utf8(answer).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let code = head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+    })?;
+    Some((code, body.get(..length)?))
+}

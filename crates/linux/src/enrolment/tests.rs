@@ -1,0 +1,340 @@
+//! Both ends of an enrolment, over the loopback.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bandmaster_core::controller::{self, Deployment, ENROLLED, Host};
+use bandmaster_core::file::Files as Beside;
+use rustls::pki_types::CertificateDer;
+
+use super::client::{self, Certificate, Files};
+use super::ledger::{Entry, Ledger, Waiting};
+use super::server::{Desk, Questions, lock};
+use super::tls::{Authority, Pair};
+use super::*;
+use crate::daemon::clock::seconds_of_day;
+
+#[derive(Debug)]
+struct Nothing;
+
+impl Beside for Nothing {
+    fn read(&self, _name: &str) -> Result<String, String> {
+        Err("there are no files here".to_owned())
+    }
+}
+
+fn deployment() -> Deployment {
+    let text =
+        "version = 1\nscheme = \"opentcp\"\nhosts-file = \"hosts\"\n[role]\npolicies = [\"few-flows\"]\n";
+    controller::parse("c.toml", text, &Nothing).expect("valid")
+}
+
+/// A controller's end in a folder of its own, which goes with it.
+struct Place {
+    folder: PathBuf,
+    at: SocketAddr,
+    desk: Arc<Desk>,
+    ledger: Arc<Mutex<Ledger>>,
+    authority: Digest,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("bandmaster-enrol-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("made");
+        let ledger = Arc::new(Mutex::new(Ledger::of(&folder).expect("a ledger")));
+        let authority = Authority::of(&folder).expect("an authority");
+        let public = authority.public();
+        let told = Arc::new(Mutex::new(deployment()));
+        let agent = |_: &Deployment, number: u32| format!("number = {number}\n");
+        let desk = Arc::new(Desk::new(Arc::clone(&ledger), authority, told, agent));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = listener.local_addr().expect("bound");
+        Arc::clone(&desk).serve(listener).expect("served");
+        Self { folder, at, desk, ledger, authority: public }
+    }
+
+    /// A token for host `number`, valid until that second.
+    fn token_until(&self, number: u32, until: u32) -> Token {
+        let token = Token::new(number, self.authority).expect("random");
+        let waiting = Waiting { digest: token.digest(), until };
+        let name = format!("web-{number}");
+        lock(&self.ledger)
+            .change::<Error>(|ledger| {
+                let known = ledger.entry(number).cloned();
+                let known = known.unwrap_or_else(|| Entry { number, name, ..Entry::default() });
+                Ok(Entry { token: Some(waiting), ..known })
+            })
+            .expect("written");
+        token
+    }
+
+    fn token(&self, number: u32) -> Token {
+        self.token_until(number, seconds_of_day() + 100)
+    }
+
+    /// What a host with files called `host` hears when it enrols; nothing: it has.
+    fn enroll(&self, host: &str, token: &Token) -> String {
+        let [agent, key, certificate] = self.files(host);
+        let files = Files { agent: Some(&agent), key: &key, certificate: &certificate };
+        let said = client::enroll(self.at, token, &files, |text| Ok(text.to_owned()));
+        said.err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    fn renew(&self, host: &str) -> String {
+        let [_, key, certificate] = self.files(host);
+        let files = Files { agent: None, key: &key, certificate: &certificate };
+        client::renew(self.at, &files).err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    fn files(&self, host: &str) -> [PathBuf; 3] {
+        ["toml", "key", "certificate"].map(|kind| self.folder.join(format!("{host}.{kind}")))
+    }
+
+    fn secret(&self, host: &str) -> String {
+        fs::read_to_string(&self.files(host)[1]).expect("a secret").trim().to_owned()
+    }
+
+    /// What the controller has of host `number`.
+    fn entry(&self, number: u32) -> Entry {
+        lock(&self.ledger).entry(number).cloned().expect("an entry")
+    }
+
+    fn until(&self, what: &str, holds: impl Fn(Questions) -> bool) {
+        let begin = Instant::now();
+        while !holds(self.desk.questions()) {
+            assert!(begin.elapsed() < Duration::from_secs(20), "{what}: {:?}", self.desk.questions());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("there").permissions().mode() & 0o777
+}
+
+#[test]
+fn a_token_is_read_as_it_was_written_or_not_at_all() {
+    let token = Token::new(7, digest(b"authority")).expect("random");
+    let text = token.to_string();
+    assert_eq!(text.parse(), Ok(token.clone()));
+    for at in 0..text.len() {
+        assert!(text[..at].parse::<Token>().is_err(), "cut off at {at}");
+        let mut other = text.clone().into_bytes();
+        other[at] = if other[at] == b'0' { b'1' } else { b'0' };
+        assert!(String::from_utf8_lossy(&other).parse::<Token>().is_err(), "changed at {at}");
+    }
+    assert_eq!(format!("{token:?}"), "Token(7)");
+    assert!((text + "0").parse::<Token>().is_err());
+}
+
+#[test]
+fn a_host_enrols_once_and_renews() {
+    let place = Place::new("once");
+    let token = place.token(1);
+    assert_eq!(place.enroll("a", &token), "");
+    let [agent, key, certificate] = place.files("a");
+    assert_eq!(fs::read_to_string(&agent).expect("there"), "number = 1\n");
+    assert_eq!([mode(&key), mode(&certificate), mode(&place.folder.join("authority"))], [0o600; 3]);
+    let first = place.secret("a");
+    assert_eq!(place.entry(1).secret.as_deref(), Some(first.as_str()));
+    assert!(place.enroll("b", &token).contains("refused: the token was used"));
+    assert!(place.files("b").iter().all(|path| !path.exists()), "nothing is left of what failed");
+
+    assert_eq!(place.renew("a"), "");
+    let second = place.secret("a");
+    assert!(second != first && place.entry(1).secret.as_deref() == Some(second.as_str()));
+    // The answer to the next one was lost: the host has written down what it asked for, and asks again.
+    let lost = hex(&[7; 32]);
+    fs::write(place.folder.join("a.key.new"), &lost).expect("written");
+    fs::set_permissions(place.folder.join("a.key.new"), fs::Permissions::from_mode(0o600)).expect("set");
+    assert_eq!(place.renew("a"), "");
+    assert_eq!((place.secret("a"), place.entry(1).secret), (lost.clone(), Some(lost)));
+    let Questions { enrolled, renewed, token, .. } = place.desk.questions();
+    assert_eq!((enrolled, renewed, token), (1, 2, 1));
+
+    // The ledger has neither the token nor a private key.
+    let ledger = fs::read_to_string(place.folder.join("enrolment")).expect("there");
+    let kept: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&certificate).expect("there")).expect("JSON");
+    assert!(!ledger.contains(kept["key"].as_str().expect("a key")));
+    // Another life of the controller knows the same.
+    let again = Ledger::of(&place.folder).expect("read");
+    assert!(again.entry(1) == Some(&place.entry(1)));
+}
+
+#[test]
+fn what_is_no_token_of_this_host_is_refused() {
+    let place = Place::new("tokens");
+    let (one, two) = (place.token(1), place.token(2));
+    let wrong = Token { secret: [0; 16], ..one.clone() };
+    assert!(place.enroll("a", &wrong).contains("the token is not known"));
+    let others = Token { number: 2, ..one.clone() };
+    assert!(place.enroll("a", &others).contains("the token is not known"), "of another host");
+    assert!(place.enroll("a", &Token { number: 3, ..one.clone() }).contains("the token is not known"));
+    let authority = Token { authority: digest(b"another"), ..one.clone() };
+    let said = place.enroll("a", &authority);
+    assert!(said.contains("it is not the controller that gave the token"), "{said}");
+    let old = place.token_until(3, seconds_of_day());
+    assert!(place.enroll("a", &old).contains("the token has expired"));
+    let newer = place.token(1);
+    assert!(place.enroll("a", &one).contains("the token is not known"), "a newer one was given");
+    assert_eq!((place.enroll("a", &newer), place.enroll("b", &two)), (String::new(), String::new()));
+}
+
+#[test]
+fn a_certificate_is_that_of_a_host_that_is_not_revoked() {
+    let place = Place::new("certificates");
+    assert_eq!(place.enroll("a", &place.token(1)), "");
+    let [_, key, path] = place.files("a");
+    let files = Files { agent: None, key: &key, certificate: &path };
+    let whole = fs::read_to_string(&path).expect("there");
+    let kept: serde_json::Value = serde_json::from_str(&whole).expect("JSON");
+    let private = unhex(kept["key"].as_str().expect("a key")).expect("digits");
+    let pair = Pair::from_seed(&private).expect("a key");
+    let with = |certificate: &CertificateDer<'_>, key: &str| {
+        let mut kept = kept.clone();
+        kept["certificate"] = hex(certificate).into();
+        kept["key"] = key.into();
+        fs::write(&path, kept.to_string()).expect("written");
+        client::renew(place.at, &files).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let own = kept["key"].as_str().expect("a key");
+    let authority = Authority::of(&place.folder).expect("the same");
+    let expired = authority.certify("web-1", pair.public(), seconds_of_day() - 1).expect("signed");
+    let said = with(&expired, own);
+    assert!(said.contains("this host's certificate has expired"), "{said}");
+    let elsewhere = Place::new("elsewhere");
+    let other = Authority::of(&elsewhere.folder).expect("another");
+    let foreign = other.certify("web-1", pair.public(), u32::MAX).expect("signed");
+    let said = with(&foreign, own);
+    assert!(said.contains("certificate is of another authority"), "{said}");
+    // The thief of an authority signs what no host has asked for.
+    let (thief, seed) = Pair::generate().expect("a key");
+    let forged = authority.certify("web-1", thief.public(), u32::MAX).expect("signed");
+    let said = with(&forged, &String::from(seed));
+    assert!(said.contains("the certificate is no host's any more"), "{said}");
+    fs::write(&path, &whole[..whole.len() / 2]).expect("written");
+    assert!(place.renew("a").contains("is cut off; enrol again"));
+    fs::write(&path, &whole).expect("written");
+    assert_eq!(place.renew("a"), "");
+
+    // Without a certificate there is nothing to renew.
+    let said = client::ask_without_certificate(place.at, place.authority);
+    assert!(said.contains("refused: no certificate is shown"), "{said}");
+    let Questions { certificate, handshake, .. } = place.desk.questions();
+    assert_eq!((certificate, handshake), (2, 2));
+
+    let host = Host { number: 1, name: "web-1".to_owned(), secret: ENROLLED.to_owned() };
+    let revoke = |ledger: &mut Ledger| {
+        let revoked = digest(ledger.secret(&host).expect("a secret").as_bytes());
+        let revoked = Entry { revoked: Some(revoked), ..ledger.entry(1).cloned().expect("known") };
+        ledger.change::<Error>(|_| Ok(revoked)).expect("written");
+    };
+    let mut operators = Ledger::of(&place.folder).expect("another process");
+    assert_eq!(place.renew("a"), "");
+    operators.refresh().expect("read");
+    revoke(&mut operators);
+    assert!(place.renew("a").contains("refused: the host is revoked"));
+    assert!(Ledger::of(&place.folder).expect("another life").is_revoked(&host));
+    // It is taken back by another token, and the old certificate is void.
+    let old = fs::read_to_string(&path).expect("there");
+    assert_eq!(place.enroll("b", &place.token(1)), "");
+    assert!(!Ledger::of(&place.folder).expect("read").is_revoked(&host));
+    fs::write(&path, old).expect("written");
+    assert!(place.renew("a").contains("the certificate is no host's any more"));
+    assert_eq!(place.renew("b"), "");
+    assert!(Certificate::read(&place.files("b")[2]).expect("there").until > seconds_of_day());
+}
+
+#[test]
+fn a_flood_and_what_is_no_tls_keep_nobody_out() {
+    let place = Place::new("flood");
+    let connect = || TcpStream::connect(place.at).expect("taken");
+    let idle: Vec<TcpStream> = (0..200).map(|_| connect()).collect();
+    assert_eq!(place.enroll("a", &place.token(1)), "");
+    place.until("the oldest are let go", |questions| questions.crowded >= 100);
+    drop(idle);
+    let mut garbage = connect();
+    garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
+    let _ = garbage.read(&mut [0; 64]);
+    place.until("it is no TLS", |questions| questions.handshake == 1);
+    let unfinished = place.desk.questions().unfinished;
+    // The first bytes of a TLS record, and no more.
+    let mut cut = connect();
+    cut.write_all(&[0x16, 0x03, 0x01, 0x02, 0x00, 0x01]).expect("sent");
+    drop(cut);
+    place.until("it ended in the middle", |questions| questions.unfinished > unfinished);
+    assert_eq!(place.enroll("b", &place.token(2)), "");
+}
+
+#[test]
+fn who_is_no_controller_is_named() {
+    let place = Place::new("strangers");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut stranger = Place::new("stranger");
+    stranger.at = listener.local_addr().expect("bound");
+    let answers = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("asked");
+        let _ = stream.read(&mut [0; 4096]);
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("told");
+    });
+    let token = place.token(1);
+    let said = stranger.enroll("a", &token);
+    assert!(said.contains("it does not speak TLS"), "{said}");
+    answers.join().expect("ended");
+    let said = stranger.enroll("a", &token);
+    assert!(said.contains("refused") && said.contains(&stranger.at.to_string()), "{said}");
+    assert!(stranger.files("a").iter().all(|path| !path.exists()));
+}
+
+/// A process was killed while it wrote, and lines have been overtaken.
+#[test]
+fn a_ledger_is_whole_lines() {
+    let place = Place::new("ledger");
+    let token = place.token(1);
+    let path = place.folder.join("enrolment");
+    let mut text = fs::read_to_string(&path).expect("there");
+    text.push_str("{\"number\":2,\"na");
+    fs::write(&path, &text).expect("written");
+    assert_eq!(place.enroll("a", &token), "");
+    let mut ledger = Ledger::of(&place.folder).expect("read");
+    assert!(ledger.entry(2).is_none() && ledger.entry(1).is_some_and(|entry| entry.secret.is_some()));
+    for until in 0..1100 {
+        place.token_until(3, until);
+    }
+    ledger.refresh().expect("read");
+    ledger.shorten().expect("shortened");
+    assert_eq!(fs::read_to_string(&path).expect("there").lines().count(), 2);
+    // Others see that it is another file; one that cannot be read changes nothing.
+    let mut other = Ledger::of(&place.folder).expect("read");
+    assert_eq!(place.renew("a"), "");
+    assert_eq!(place.enroll("b", &place.token(2)), "");
+    fs::write(&path, "{\"number\":1,\"secret\":[\"precious\"]}\n").expect("written");
+    let said = Ledger::of(&place.folder).err().map(|error| error.to_string()).unwrap_or_default();
+    let before = other.entry(1).cloned();
+    assert!(other.refresh().is_err() && other.entry(1) == before.as_ref());
+    assert!(said.contains("line 1 is no entry") && !said.contains("precious"), "{said}");
+}
+
+/// Answers that are cut off anywhere are none.
+#[test]
+fn an_answer_is_whole_or_none() {
+    let whole = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+    assert_eq!(client::parse(whole), Some((200, "{}")));
+    for at in 0..whole.len() {
+        assert_eq!(client::parse(&whole[..at]), None, "cut off at {at}");
+    }
+}
