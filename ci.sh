@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never} CARGO_INCREMENTAL=0
 exec </dev/null
 
-COMPLETE=(fmt clippy bpf test classes doc wasm pcap flent msrv deny advisories readme)
+COMPLETE=(fmt clippy bpf test classes doc wasm pcap flent python msrv deny advisories readme)
 QUICK=(fmt clippy test)
 LONG=(fuzz claims soak faults agents whatif bench)
 MSRV=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
@@ -127,6 +127,24 @@ check_flent() { # its own reader and plots; python3 with venv
     [ -x $venv/bin/flent ] || { python3 -m venv $venv && $venv/bin/pip -q install flent setuptools; } ||
         { missing "flent: python3 -m venv, and pip install flent"; return; }
     BANDMASTER_FLENT=$PWD/$venv/bin/flent cargo test -p bandmaster --locked --test cli export -- --ignored
+}
+
+# The package in a fresh venv, beside the program: python3 with venv.
+check_python() {
+    local venv=target/python wheels=target/wheels
+    rm -rf $venv $wheels
+    python3 -m venv $venv || { missing "python3 -m venv"; return; }
+    cargo build --release --locked -p bandmaster -p bandmaster-python &&
+        MATURIN_PEP517_ARGS=--locked $venv/bin/pip -q wheel --no-deps -w $wheels ./python || return
+    local wheel
+    wheel=$(echo $wheels/bandmaster-*.whl)
+    [ "$(stat -c %s "$wheel")" -lt 6000000 ] || { echo "$wheel has 6 MB and more"; return 1; }
+    $venv/bin/pip -q install "$wheel[test]" || { missing "what the package's tests need: pip install"; return; }
+    (
+        cd python && PATH=$PWD/../$venv/bin:$PATH BANDMASTER=$PWD/../target/release/bandmaster
+        export BANDMASTER
+        ruff check . && ruff format --check . && mypy bandmaster tests && pytest -q --durations=5
+    )
 }
 
 check_msrv() { need_toolchain "$MSRV" && cargo "+$MSRV" check --workspace --all-targets --locked; }

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
 use crate::jobs::{TrialError, TrialKey, TrialResult};
-use crate::report::flows::FlowBlocks;
+use crate::report::flows::{FlowBlocks, read};
 use crate::report::{COMMIT, ReportError, VERSION};
 
 /// The record file of a folder of results, until these are complete.
@@ -123,6 +123,17 @@ impl Header {
             studies: Vec::new(),
             part: None,
         }
+    }
+
+    /// As the frame of a record file has it.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        // A vector takes everything.
+        encoded(self).unwrap_or_default()
+    }
+
+    /// What [`to_bytes`](Self::to_bytes) was called of; none: the bytes are no header.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        decode(bytes)
     }
 
     /// How the runs of two record files differ; none: they are of one.
@@ -474,6 +485,25 @@ impl Records {
     /// What takes what a trial gives. When that cannot be written, `stop` is set: trials that cannot be kept are not run.
     pub(crate) fn trial<'a>(&'a self, key: TrialKey, stop: &'a AtomicBool) -> TrialRecorder<'a> {
         TrialRecorder { records: self, key, stop, block: RefCell::default(), blocks: RefCell::default() }
+    }
+
+    /// Takes all trials of another file of the same run.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub(crate) fn copy(&self, found: &Found) -> Result<(), ReportError> {
+        let stop = AtomicBool::new(false);
+        for (key, trial) in &found.trials {
+            let recorder = self.trial(*key, &stop);
+            for block in &trial.blocks {
+                let rows = read(&found.path, *block);
+                let unreadable = |error| ReportError::Io { doing: "read", path: found.path.clone(), error };
+                recorder.block.replace(rows.map_err(unreadable)?);
+                recorder.flush();
+            }
+            recorder.finish(&trial.result.clone().map(Some));
+        }
+        Ok(())
     }
 
     /// The rows of the trials that ended.

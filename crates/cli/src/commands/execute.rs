@@ -12,6 +12,7 @@ use bandmaster_core::capacity::Capacity;
 use bandmaster_core::report::flow::FlowRecord;
 use bandmaster_core::report::{Provenance, RunRecord};
 use bandmaster_core::scenario::{Case, ExtraSweep, Options, Override, Study};
+use bandmaster_core::scheme::{self, SchemeDef};
 use bandmaster_sim::{RunError, RunOptions};
 use sha2::{Digest, Sha256};
 
@@ -104,35 +105,9 @@ impl Experiment {
     /// # Errors
     /// When that is no scenario, or another one than was run.
     pub(crate) fn of_records(found: &Found) -> Result<Self, Failure> {
-        let header = &found.header;
-        let read = |stored: &StoredStudy| {
-            let file = ScenarioFile::new(stored.path.clone(), stored.text.clone(), None);
-            file.named.replace(stored.named.clone());
-            let set = |(key, value): &(String, String)| Override { key: key.clone(), value: value.clone() };
-            let sweep = |(key, values): &(String, Vec<String>)| ExtraSweep {
-                key: key.clone(),
-                values: values.clone(),
-            };
-            file.checked(Options {
-                overrides: stored.overrides.iter().map(set).collect(),
-                extra_sweeps: stored.sweeps.iter().map(sweep).collect(),
-                trials: stored.trials,
-                seed: stored.seed,
-                quick: stored.quick,
-                ..Options::default()
-            })
-        };
-        let (pcap, pcap_case, pcap_snaplen) = header.capture.clone();
-        let experiment = Self {
-            name: header.name.clone(),
-            title: header.title.clone(),
-            studies: all_or_every_error(header.studies.iter().map(read))?,
-            command: header.command.clone(),
-            settings: header.settings.clone(),
-            capture: CaptureArgs { pcap, pcap_case, pcap_snaplen },
-        };
+        let experiment = Self::of_header(&found.header, scheme::REGISTRY)?;
         let place = found.path.display();
-        if experiment.header(header.part) != *header {
+        if experiment.header(found.header.part) != found.header {
             return Err(Failure::usage(format!("{place}: the scenario in it is not the one that was run")));
         }
         let plan: BTreeSet<TrialKey> = jobs::plan(experiment.studies()).iter().map(Job::key).collect();
@@ -142,6 +117,69 @@ impl Experiment {
             )));
         }
         Ok(experiment)
+    }
+
+    /// The experiment of the header of a record file, whose scenario may name `schemes`.
+    ///
+    /// # Errors
+    /// When what it keeps is no scenario.
+    pub(crate) fn of_header(
+        header: &Header,
+        schemes: &'static [&'static SchemeDef],
+    ) -> Result<Self, Failure> {
+        let read = |stored: &StoredStudy| {
+            let file = ScenarioFile::new(stored.path.clone(), stored.text.clone(), None);
+            file.named.replace(stored.named.clone());
+            let set = |(key, value): &(String, String)| Override { key: key.clone(), value: value.clone() };
+            let sweep = |(key, values): &(String, Vec<String>)| ExtraSweep {
+                key: key.clone(),
+                values: values.clone(),
+            };
+            file.checked(Options {
+                schemes,
+                overrides: stored.overrides.iter().map(set).collect(),
+                extra_sweeps: stored.sweeps.iter().map(sweep).collect(),
+                trials: stored.trials,
+                seed: stored.seed,
+                quick: stored.quick,
+                ..Options::default()
+            })
+        };
+        let (pcap, pcap_case, pcap_snaplen) = header.capture.clone();
+        Ok(Self {
+            name: header.name.clone(),
+            title: header.title.clone(),
+            studies: all_or_every_error(header.studies.iter().map(read))?,
+            command: header.command.clone(),
+            settings: header.settings.clone(),
+            capture: CaptureArgs { pcap, pcap_case, pcap_snaplen },
+        })
+    }
+
+    /// What came out, with the records of each study.
+    pub(crate) fn results(&self, world: &'static str, records: Vec<Vec<RunRecord>>) -> Vec<StudyResults<'_>> {
+        let of_study = |(checked, records): (_, _)| {
+            let Checked { file, study, .. }: &Checked = checked;
+            let provenance = provenance(world, file, study, &self.settings);
+            StudyResults { study, records, provenance }
+        };
+        self.studies.iter().zip(records).map(of_study).collect()
+    }
+
+    /// Writes every file of the report.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(crate) fn write(
+        &self,
+        folder: &OutputFolder,
+        summary: &ReportSummary,
+        results: &[StudyResults<'_>],
+        rows: Option<&FlowBlocks>,
+    ) -> Result<(), ReportError> {
+        let command = [&self.command[..], &self.settings[..]].concat();
+        let rows = rows.filter(|_| flows::are_wanted(self.studies()));
+        report::write_all(folder, summary, results, rows, &Manifest { command })
     }
 }
 
@@ -246,22 +284,23 @@ fn run_and_publish(
         }
         _ => (runtime.run)(job, stop, flows),
     };
-    let outcome = run_trials(&plan, studies.len(), &run, (records.as_ref(), done), threads, visible)?;
+    let stop = interrupt::watch()?;
+    let outcome = run_trials(&plan, studies.len(), &run, (records.as_ref(), done), threads, stop, visible);
     let rows = records.map(Records::into_rows).transpose();
     let captured = captured.into_inner().unwrap_or_else(PoisonError::into_inner);
     publish(runtime.world, experiment, outcome, rows, captured, output, console)
 }
 
-/// Runs those trials of a plan that are not done, and records them.
+/// Runs those trials of a plan that are not done until `stop` is set, and records them.
 pub(crate) fn run_trials<'a>(
     plan: &[Job<'a>],
     studies: usize,
     run: &RunTrial<'_>,
     (records, done): (Option<&Records>, Done),
     threads: NonZeroUsize,
+    stop: &AtomicBool,
     visible: bool,
-) -> Result<Outcome<'a>, Failure> {
-    let stop = interrupt::watch()?;
+) -> Outcome<'a> {
     let progress = Progress::new(plan.len(), jobs::total_weight(plan), visible);
     let run = |job: &Job<'_>| {
         let Some(records) = records else { return run(job, stop, None) };
@@ -273,7 +312,7 @@ pub(crate) fn run_trials<'a>(
     let outcome = jobs::run_all(plan, studies, done, threads, stop, &progress, run);
     interrupt::heard();
     progress.clear();
-    Ok(outcome)
+    outcome
 }
 
 /// Where results go.
@@ -307,22 +346,11 @@ pub(crate) fn publish(
         return Err(Failure::new(exit, format!("{why}: 0 of {planned} trials finished; no report")));
     }
 
-    let results: Vec<StudyResults<'_>> = experiment
-        .studies
-        .iter()
-        .zip(outcome.records)
-        .map(|(Checked { file, study, .. }, records)| StudyResults {
-            study,
-            records,
-            provenance: provenance(world, file, study, &experiment.settings),
-        })
-        .collect();
+    let results = experiment.results(world, outcome.records);
     let summary = ReportSummary::new(&experiment.title, &results);
-    let command = [&experiment.command[..], &experiment.settings[..]].concat();
     let written = rows.and_then(|rows| {
         let Some(folder) = &folder else { return Ok(()) };
-        let rows = rows.as_ref().filter(|_| flows::are_wanted(experiment.studies()));
-        report::write_all(folder, &summary, &results, rows, &Manifest { command })
+        experiment.write(folder, &summary, &results, rows.as_ref())
     });
     let text = if json { summary.to_json() } else { table::render(&summary, console.colour()) };
     console.print(&text)?;

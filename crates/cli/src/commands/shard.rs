@@ -77,14 +77,15 @@ pub(crate) fn shard(args: &ShardArgs, console: Console) -> Result<Exit, Failure>
     let plan: Vec<Job<'_>> =
         all.iter().zip(shards).filter(|(_, shard)| *shard == part.number - 1).map(|(job, _)| *job).collect();
 
-    interrupt::watch()?;
+    let stop = interrupt::watch()?;
     let (records, done) = open(&args.out, &header, force)?;
     if !done.is_empty() {
         console.say(format!("going on: {} of {} trials are there", done.len(), plan.len()));
     }
     let visible = console.animates() && !json;
     let threads = args.jobs.threads();
-    let outcome = run_trials(&plan, studies.len(), SIMULATION.run, (Some(&records), done), threads, visible)?;
+    let outcome =
+        run_trials(&plan, studies.len(), SIMULATION.run, (Some(&records), done), threads, stop, visible);
     records.into_rows().map_err(|error| {
         Failure::run(format!("{error}; finished trials are kept: the same command goes on with them"))
     })?;

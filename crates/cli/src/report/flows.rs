@@ -74,7 +74,11 @@ impl FlowBlocks {
     }
 }
 
-fn read(file: &Path, (begin, length): Block) -> io::Result<Vec<u8>> {
+/// The content of a block of a record file.
+///
+/// # Errors
+/// When the system refuses.
+pub(crate) fn read(file: &Path, (begin, length): Block) -> io::Result<Vec<u8>> {
     let mut file = File::open(file)?;
     let mut block = vec![0; length as usize];
     file.seek(SeekFrom::Start(begin))?;

@@ -1,0 +1,287 @@
+"""Scenarios, and where they are run."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from . import _bandmaster
+from ._controller import Controller, Scheme, time_limits
+from ._errors import ExecutorError, Failure, Interrupted, TrialError, TrialWarning, UsageError
+from ._results import Result
+
+Value: TypeAlias = "bool | int | float | str | list[Any]"
+"""A value of a key: a number, a truth value, a quantity such as `"5mbit"`, a text, or a list of them."""
+
+SHARDS = 64
+"""Most shards that a run on an executor is cut into, unless `shards` says otherwise."""
+
+
+class Future(Protocol):
+    """What `submit` of an executor gives."""
+
+    def result(self) -> Any:
+        """Wait for the value of the call, or raise what the call raised."""
+
+
+class Executor(Protocol):
+    """Anything that calls functions elsewhere: `concurrent.futures`, `dask.distributed.Client`."""
+
+    def submit(self, fn: Any, /, *args: Any) -> Future:
+        """Call `fn(*args)` on some worker."""
+
+
+def _written(value: Any) -> str:
+    """Write a value as `--set` takes it."""
+    if isinstance(value, str):
+        return value
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, (bool, int, float)):
+        return json.dumps(value)
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(json.dumps(v) if isinstance(v, str) else _written(v) for v in value) + "]"
+    raise UsageError(f"{value!r} is no value of a key: give a number, a text, a truth value or a list")
+
+
+class Scenario:
+    """A scenario: a network, its traffic, the schemes in charge, sweeps and claims.
+
+    A `Scenario` does not change: `set` and its like give another one.
+
+    >>> import bandmaster as bm
+    >>> quick = bm.Scenario("scenarios/examples/dumbbell.toml").set("run.trials", 1)
+    >>> quick.name, quick.trials
+    ('dumbbell', 8)
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        schemes: Sequence[Scheme | type[Controller]] = (),
+    ) -> None:
+        """Read a scenario file, or take the text of one.
+
+        Args:
+            source: Path of a file, or TOML of several lines.
+            folder: Where the files are that the text names; without it, of a path its folder, of a text the
+                working directory.
+            schemes: Schemes in Python that the scenario names. Of a role alone, the scheme is called as its class
+                in lower case.
+
+        Raises:
+            ScenarioError: Something in it is wrong; the error says where.
+            FileNotFoundError: There is no such file.
+        """
+        text = os.fspath(source)
+        if "\n" in text:
+            self._path, self._text = "scenario.toml", text
+            self._folder = os.fspath(folder or ".")
+        else:
+            self._path, self._text = text, Path(text).read_text(encoding="utf-8")
+            self._folder = os.fspath(folder or Path(text).parent)
+        self._schemes = [Scheme.of(scheme) for scheme in schemes]
+        self._overrides: list[tuple[str, str]] = []
+        self._trials: int | None = None
+        self._seed: int | None = None
+        self._quick = False
+        self._checked: _bandmaster.Run | None = None
+        self._run({})
+
+    def _run(self, sweep: Mapping[str, Iterable[Any]]) -> _bandmaster.Run:
+        if not sweep and self._checked:
+            return self._checked
+        sweeps = [(key, [_written(value) for value in values]) for key, values in sweep.items()]
+        for key, values in sweeps:
+            if not values:
+                raise UsageError(f"the sweep of {key} has no values")
+        run = _bandmaster.Run(
+            self._path,
+            self._text,
+            self._folder,
+            self._overrides,
+            sweeps,
+            self._trials,
+            self._seed,
+            self._quick,
+            self._schemes,
+        )
+        if not sweep:
+            self._checked = run
+        return run
+
+    def _with(self, **changes: Any) -> Scenario:
+        other = object.__new__(Scenario)
+        other.__dict__.update(self.__dict__, _checked=None, **changes)
+        other._run({})
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_checked": None}
+
+    def __repr__(self) -> str:
+        return f"<Scenario {self.name!r}, {self.trials} trials>"
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._run({}).name
+
+    @property
+    def trials(self) -> int:
+        """How many trials a run of it has, over all variants and points of sweeps."""
+        return self._run({}).planned
+
+    @property
+    def text(self) -> str:
+        """Its TOML, without the changes of `set`."""
+        return self._text
+
+    def set(self, key: str, value: Value) -> Scenario:
+        """Replace the value of a key, as `--set` does: over the file's and its variants' values.
+
+        Args:
+            key: Dotted path; elements of lists by name or position: `flows.uploads.count`.
+            value: A number, a truth value, a list or a text; quantities are texts: `"5mbit"`, `"25ms"`.
+
+        Raises:
+            ScenarioError: There is no such key, or it does not take the value.
+        """
+        return self._with(_overrides=[*self._overrides, (key, _written(value))])
+
+    def options(self, *, trials: int | None = None, seed: int | None = None, quick: bool | None = None) -> Scenario:
+        """Change what the options of a command line change.
+
+        Args:
+            trials: Trials of each case, instead of `run.trials`.
+            seed: Seed of every random stream, instead of `run.seed`.
+            quick: Take `run.quick-trials` trials and the `quick` values of sweeps: a look, not a result.
+
+        Raises:
+            ScenarioError: A value is out of range.
+        """
+        return self._with(
+            _trials=self._trials if trials is None else trials,
+            _seed=self._seed if seed is None else seed,
+            _quick=self._quick if quick is None else quick,
+        )
+
+    def run(
+        self,
+        *,
+        sweep: Mapping[str, Iterable[Value]] | None = None,
+        out: str | os.PathLike[str] | None = None,
+        force: bool = False,
+        jobs: int | None = None,
+        executor: Executor | None = None,
+        shards: int | None = None,
+        progress: bool | None = None,
+    ) -> Result:
+        """Run every variant, point of sweeps and trial.
+
+        The result does not depend on where it is computed: the folder has the bytes that `bandmaster run` with the
+        same options leaves.
+
+        Args:
+            sweep: Keys and the values that each takes, one key at a time, beside the sweeps of the file.
+            out: Folder for the report, new or empty. Without it the result is in a temporary folder, which goes
+                with the last reference to the result.
+            force: Replace an earlier report in `out`.
+            jobs: Trials at the same time, in threads. Default: one for each processor.
+            executor: Anything with `submit(fn, *args)`. Each call runs a shard on one thread of a worker, which needs
+                this version of the package.
+            shards: Into how many shards to cut a run on an executor, 64 at most by default.
+            progress: Show a progress bar on stderr. Default: when stderr is a terminal.
+
+        Raises:
+            ScenarioError: A key or a value of `sweep` is wrong.
+            UsageError: `out` is a file, or has content and `force` is not given.
+            TrialError: Every trial failed. When only some did, a `TrialWarning` says so.
+            ExecutorError: Shards did not come back from the executor; its `result` has the others.
+            Interrupted: Ctrl-C was pressed (a `KeyboardInterrupt`); its `result` has the finished trials.
+        """
+        run = self._run(dict(sweep or {}))
+        shows = sys.stderr.isatty() if progress is None else progress
+        temporary = None
+        if out is None:
+            temporary = tempfile.TemporaryDirectory(prefix="bandmaster-")
+            path = Path(temporary.name) / run.name
+        else:
+            path = Path(out)
+        lost: list[str] = []
+        if executor is None:
+            with time_limits(self._schemes):
+                ended, interrupted = run.run(path, force, jobs, shows)
+        else:
+            ended, interrupted, lost = _on_executor(run, self._schemes, path, force, executor, shards, shows)
+        finished, planned, failed = ended
+        failures = [Failure(*failure) for failure in failed]
+        result = Result(path, failures, temporary) if finished else None
+        kept = f"{finished} of {planned} trials finished"
+        if interrupted:
+            raise Interrupted(kept, result)
+        if lost:
+            raise ExecutorError(f"{kept}; {len(lost)} shards did not come back: {lost[0]}", result)
+        if result is None:
+            raise TrialError(failures)
+        if failures:
+            text = f"{len(failures)} of {planned} trials failed; the result is of the others: {failures[0]}"
+            warnings.warn(text, TrialWarning, stacklevel=2)
+        return result
+
+
+def _shard(run: bytes, schemes: list[Scheme], number: int, count: int) -> bytes:
+    """Run a shard: what workers of executors call. The bytes are those of its record file."""
+    with tempfile.TemporaryDirectory(prefix="bandmaster-") as folder:
+        file = Path(folder) / "shard.records"
+        with time_limits(schemes):
+            _bandmaster.Run.from_bytes(run, schemes).shard(number, count, file)
+        return file.read_bytes()
+
+
+def _on_executor(
+    run: _bandmaster.Run,
+    schemes: list[Scheme],
+    out: Path,
+    force: bool,
+    executor: Executor,
+    shards: int | None,
+    shows: bool,
+) -> tuple[_bandmaster.Ended, bool, list[str]]:
+    """Run shards on an executor. Trials of each that comes back are kept at once."""
+    count = min(SHARDS if shards is None else shards, run.planned)
+    gathering = _bandmaster.Gathering(run, out, force)
+    content = run.to_bytes()
+    futures = [executor.submit(_shard, content, schemes, number, count) for number in range(1, count + 1)]
+    interrupted, lost = False, []
+    with tempfile.TemporaryDirectory(prefix="bandmaster-") as folder:
+        file = Path(folder) / "shard.records"
+        try:
+            for number, future in enumerate(futures, 1):
+                try:
+                    records = future.result()
+                except Exception as error:
+                    lost.append(f"shard {number}/{count}: {type(error).__name__}: {error}")
+                    continue
+                file.write_bytes(records)
+                gathering.take(file)
+                if shows:
+                    print(f"\r{number} of {count} shards", end="", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            interrupted = True
+            for future in futures:
+                cancel = getattr(future, "cancel", None)
+                if cancel is not None:
+                    cancel()
+        finally:
+            if shows:
+                print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    return gathering.finish(), interrupted, lost

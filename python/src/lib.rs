@@ -1,0 +1,47 @@
+//! The part of the Python package `bandmaster` that simulates. Python's half is in `bandmaster/`: it opens files, asks executors
+//! and shows results.
+//!
+//! Whatever simulates has let go of the interpreter, and code in Python that a simulation calls takes it for that call only.
+
+mod controller;
+mod run;
+mod table;
+
+use bandmaster::embed::Error;
+use pyo3::prelude::*;
+
+/// An exception of `bandmaster/_errors.py`.
+fn exception(py: Python<'_>, error: Error) -> PyErr {
+    let made = || {
+        let errors = py.import("bandmaster._errors")?;
+        match error {
+            Error::Scenario(all) => {
+                let problem = |error: &bandmaster_core::scenario::Error| {
+                    let error = error.clone();
+                    (error.file, error.line, error.column, error.path, error.message, error.hint)
+                };
+                let problems: Vec<_> = all.iter().map(problem).collect();
+                errors.getattr("ScenarioError")?.call1((all.to_string(), problems))
+            }
+            Error::Usage(why) => errors.getattr("UsageError")?.call1((why,)),
+            Error::Failed(why) => errors.getattr("RunError")?.call1((why,)),
+        }
+    };
+    made().map_or_else(|error| error, PyErr::from_value)
+}
+
+#[pymodule]
+mod _bandmaster {
+    #[pymodule_export]
+    use crate::controller::{
+        Carried, Flow, FlowEnded, FlowStarted, Joined, Left, Message, Network, Out, Port, Refused, Sent,
+        Tick, overdue,
+    };
+    #[pymodule_export]
+    use crate::run::{Gathering, Run};
+    #[pymodule_export]
+    use crate::table::Table;
+
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+}

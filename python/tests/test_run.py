@@ -1,0 +1,196 @@
+"""The same results as the command line, and what else `run` promises."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import SMALL, SWEPT, assert_same
+
+import bandmaster as bm
+
+
+def test_run_leaves_the_bytes_of_the_command_line(small: Path, command: Callable[..., None]) -> None:
+    command("run", "small.toml", "--set", "run.trials=3", "--seed", "7", "--out", "theirs")
+    result = bm.Scenario(small).set("run.trials", 3).options(seed=7).run(out="ours", jobs=2)
+    assert_same(Path("ours"), Path("theirs"))
+    assert result.complete and result.failures == []
+
+
+def test_a_sweep_leaves_the_bytes_of_the_command_line(small: Path, command: Callable[..., None]) -> None:
+    key = "network.bottleneck.rate"
+    command("sweep", "swept.toml", "--key", f"{key}=5mbit,8mbit", "--trials", "2", "--out", "theirs")
+    bm.Scenario("swept.toml").options(trials=2).run(sweep={key: ["5mbit", "8mbit"]}, out="ours")
+    assert_same(Path("ours"), Path("theirs"))
+
+
+@pytest.mark.parametrize("pool", [ThreadPoolExecutor, ProcessPoolExecutor])
+def test_executors_leave_the_same_bytes(small: Path, pool: Any) -> None:
+    scenario = bm.Scenario("swept.toml")
+    scenario.run(out="threads")
+    with pool(2) as executor:
+        scenario.run(out="pool", executor=executor, shards=5)
+    assert_same(Path("pool"), Path("threads"))
+
+
+def test_a_worker_of_dask_may_be_killed(small: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    scenario = bm.Scenario("swept.toml").set("run.duration", "3s")
+    scenario.run(out="threads")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        victim = next(iter(client.run(os.getpid).values()))
+        killed: list[int] = []
+
+        class Killing:
+            """Kills a worker as soon as the first shard has come back."""
+
+            def __init__(self, future: Any) -> None:
+                self.future = future
+
+            def result(self) -> Any:
+                value = self.future.result()
+                if not killed:
+                    os.kill(victim, signal.SIGKILL)
+                    killed.append(sum(not future.done() for future in futures))
+                return value
+
+        futures: list[Any] = []
+
+        class Executor:
+            def submit(self, fn: Any, /, *args: Any) -> Killing:
+                futures.append(client.submit(fn, *args))
+                return Killing(futures[-1])
+
+        scenario.run(out="dask", executor=Executor())
+    assert killed[0] > 2, "shards were to be run when the worker was killed"
+    assert_same(Path("dask"), Path("threads"))
+
+
+def test_shards_that_do_not_come_back_lose_no_others(small: Path) -> None:
+    class Future:
+        def __init__(self, call: Callable[[], bytes]) -> None:
+            self.call = call
+
+        def result(self) -> bytes:
+            return self.call()
+
+    class Executor:
+        def submit(self, fn: Any, /, *args: Any) -> Future:
+            def lost() -> bytes:
+                raise OSError("the worker is gone")
+
+            return Future(lost if args[-2] == 2 else lambda: fn(*args))
+
+    with pytest.raises(bm.ExecutorError, match="1 shards did not come back: shard 2/3: OSError") as error:
+        bm.Scenario(small).run(out="out", executor=Executor(), shards=3)
+    result = error.value.result
+    assert result is not None and not result.complete
+    assert len(result.trials) == 4
+    assert (Path("out") / "INCOMPLETE").exists() and (Path("out") / "trials.records").exists()
+
+
+def test_what_was_interrupted_goes_on_by_resume(small: Path, command: Callable[..., None]) -> None:
+    program = """
+import bandmaster as bm, sys
+try:
+    bm.Scenario("small.toml").set("run.duration", "60s").set("run.trials", 40).run(out="out", jobs=1)
+except KeyboardInterrupt as stopped:
+    assert isinstance(stopped, bm.Interrupted)
+    print(len(stopped.result.trials), stopped.result.complete)
+    sys.exit(7)
+"""
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    records = Path("out/trials.records")
+    began = time.monotonic()
+    while not records.exists() or records.stat().st_size < 20_000:
+        assert child.poll() is None and time.monotonic() - began < 60
+        time.sleep(0.02)
+    child.send_signal(signal.SIGINT)
+    sent = time.monotonic()
+    out, _ = child.communicate(timeout=60)
+    assert child.returncode == 7, out
+    assert time.monotonic() - sent < 10
+    finished, complete = out.split()
+    assert 0 < int(finished) < 40 and complete == "False"
+    loaded = bm.load("out")
+    assert not loaded.complete and len(loaded.trials) == int(finished)
+
+
+def test_an_error_has_its_place() -> None:
+    with pytest.raises(bm.ScenarioError) as error:
+        bm.Scenario(SMALL.replace('"10mbit"', '"10mbps"').replace("trials = 6", "trials = -6"))
+    first, second = error.value.problems
+    assert (error.value.file, error.value.line, error.value.key) == ("scenario.toml", 7, "run.trials")
+    assert (first.line, second.key) == (7, "network.bottleneck.rate")
+    assert str(error.value).startswith("scenario.toml:7:")
+    with pytest.raises(bm.ScenarioError) as error:
+        bm.Scenario(SMALL).set("run.trialz", 3)
+    assert error.value.line == 0 and error.value.key == "run" and "`trialz`" in str(error.value)
+    assert isinstance(error.value, ValueError)
+    with pytest.raises(FileNotFoundError):
+        bm.Scenario("nothing.toml")
+
+
+def test_exceptions_and_scenarios_go_between_processes() -> None:
+    scenario = bm.Scenario(SMALL).options(trials=3)
+    assert pickle.loads(pickle.dumps(scenario)).trials == 3
+    with pytest.raises(bm.ScenarioError) as error:
+        bm.Scenario("version = 9\n")
+    assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
+
+
+def test_an_earlier_result_is_not_replaced_unasked(small: Path) -> None:
+    bm.Scenario(small).options(trials=1).run(out="out")
+    before = (Path("out") / "manifest.json").read_bytes()
+    with pytest.raises(bm.UsageError, match="not empty"):
+        bm.Scenario(small).run(out="out")
+    assert (Path("out") / "manifest.json").read_bytes() == before
+    assert len(bm.Scenario(small).options(trials=2).run(out="out", force=True).trials) == 2
+
+
+def test_a_result_without_a_folder_goes_with_its_last_reference(small: Path) -> None:
+    result = bm.Scenario(small).options(trials=1).run()
+    path, flows = result.path, result.flows
+    del result
+    assert path.exists() and len(flows) == 2
+    del flows
+    assert not path.exists()
+
+
+def test_other_threads_of_python_run_meanwhile(small: Path) -> None:
+    scenario = bm.Scenario(small).set("run.duration", "20s")
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(scenario.run, jobs=1)
+        turns = 0
+        while not future.done():
+            time.sleep(0.001)
+            turns += 1
+        future.result()
+    assert turns > 20
+
+
+def test_import_is_fast() -> None:
+    program = "import time; t = time.perf_counter(); import bandmaster; print(time.perf_counter() - t)"
+    took = [float(subprocess.check_output([sys.executable, "-c", program])) for _ in range(3)]
+    assert min(took) < 0.3, took
+
+
+def test_values_are_written_as_the_command_line_takes_them(small: Path) -> None:
+    scenario = bm.Scenario(SWEPT).set("flows.up.from", ["left.0"]).set("flows.up.to", ["right.0"])
+    assert scenario.set("run.trials", True + 1).trials == 4
+    with pytest.raises(bm.UsageError, match="no value of a key"):
+        scenario.set("run.trials", {})  # type: ignore[arg-type]
+    with pytest.raises(bm.UsageError, match="has no values"):
+        scenario.run(sweep={"run.seed": []})
