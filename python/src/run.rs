@@ -35,7 +35,8 @@ fn attended<T: Send>(
                 result
             });
             while matches!(ends.recv_timeout(LOOK), Err(RecvTimeoutError::Timeout)) {
-                if let Err(raised) = Python::attach(Python::check_signals) {
+                let look = |py: Python<'_>| py.check_signals();
+                if let Err(raised) = Python::attach(look) {
                     stop.store(true, Ordering::SeqCst);
                     interrupt.get_or_insert(raised);
                 }
