@@ -143,7 +143,7 @@ check_python() {
     (
         cd python && PATH=$PWD/../$venv/bin:$PATH BANDMASTER=$PWD/../target/release/bandmaster
         export BANDMASTER
-        ruff check . && ruff format --check . && mypy bandmaster tests && pytest -q --durations=5
+        ruff check . && ruff format --check . && mypy bandmaster examples tests && pytest -q --durations=5
     )
 }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import subprocess
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -176,6 +178,28 @@ def test_schemes_go_to_executors(tmp_path: Path) -> None:
     with ProcessPoolExecutor(2) as pool:
         mine.run(out=tmp_path / "pool", executor=pool, shards=3)
     assert_same(tmp_path / "pool", tmp_path / "threads")
+
+
+def test_dask_takes_classes_of_a_notebook(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    program = f"""
+import bandmaster as bm, distributed
+
+class Slow(bm.Controller):
+    def on(self, now, observation, out):
+        if isinstance(observation, bm.FlowStarted):
+            out.set_rate(observation.flow.flow, 1e6, 64_000)
+
+if __name__ == "__main__":
+    s = bm.Scenario({SMALL!r} + "[schemes.slow]\\n", schemes=[Slow])
+    s.run(out="threads")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        with distributed.Client(cluster) as client:
+            s.run(out="dask", executor=client)
+"""
+    (tmp_path / "program.py").write_text(program)
+    subprocess.run([sys.executable, "program.py"], cwd=tmp_path, check=True, timeout=120)
+    assert_same(tmp_path / "dask", tmp_path / "threads")
 
 
 def test_many_scenarios_share_a_scheme() -> None:

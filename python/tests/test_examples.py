@@ -1,0 +1,35 @@
+"""The programs of python/examples."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_max_min_in_python_shares_as_the_built_in_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "python/examples"))
+    monkeypatch.chdir(ROOT)
+    import max_min
+
+    text = (ROOT / "python/examples/max_min.py").read_text()
+    scheme = text[text.index("def max_min") : text.index("SCHEME =")]
+    assert len([line for line in scheme.splitlines() if line.strip()]) < 80
+    result = max_min.scenario().run()
+    assert result.complete and result.claims.ok
+    rows: dict[tuple[str, str], Any] = {
+        (row["variant"], row["points"]["buffer"]): row["metrics"] for row in result.summary["rows"]
+    }
+    for buffer in ("15pkt", "30pkt", "60pkt", "120pkt"):
+        ours, theirs = rows["python", buffer], rows["bas", buffer]
+        for metric in ("jain", "queue"):
+            apart = abs(ours[metric]["mean"] - theirs[metric]["mean"])
+            assert apart <= ours[metric]["ci95"] + theirs[metric]["ci95"], (metric, buffer)
+        # It shares 95 % of the link; BAS allows for the headers exactly.
+        assert ours["throughput"]["mean"] == pytest.approx(theirs["throughput"]["mean"], rel=0.01)
+        assert ours["jain"]["mean"] > rows["tcp", buffer]["jain"]["mean"] + 0.05
+    sys.modules.pop("max_min", None)
