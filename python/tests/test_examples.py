@@ -33,3 +33,13 @@ def test_max_min_in_python_shares_as_the_built_in_allocator(monkeypatch: pytest.
         assert ours["throughput"]["mean"] == pytest.approx(theirs["throughput"]["mean"], rel=0.01)
         assert ours["jain"]["mean"] > rows["tcp", buffer]["jain"]["mean"] + 0.05
     sys.modules.pop("max_min", None)
+
+
+@pytest.mark.parametrize("notebook", sorted((ROOT / "python/examples").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebooks_run(notebook: Path) -> None:
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    content = nbformat.read(notebook, as_version=4)
+    assert all(not cell.get("outputs") for cell in content.cells), "notebooks are kept without results"
+    nbclient.NotebookClient(content, timeout=120, resources={"metadata": {"path": str(ROOT)}}).execute()
+    code = [cell for cell in content.cells if cell.cell_type == "code"]
+    assert all(cell.outputs for cell in code[1:])
