@@ -247,6 +247,23 @@ def _shard(run: bytes, schemes: list[Scheme], number: int, count: int) -> bytes:
         return file.read_bytes()
 
 
+class _Refused:
+    """A call that an executor did not take."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def result(self) -> Any:
+        raise self.error
+
+
+def _submit(executor: Executor, *args: Any) -> Future:
+    try:
+        return executor.submit(_shard, *args)
+    except Exception as error:
+        return _Refused(error)
+
+
 def _on_executor(
     run: _bandmaster.Run,
     schemes: list[Scheme],
@@ -257,10 +274,12 @@ def _on_executor(
     shows: bool,
 ) -> tuple[_bandmaster.Ended, bool, list[str]]:
     """Run shards on an executor. Trials of each that comes back are kept at once."""
+    if shards is not None and shards < 1:
+        raise UsageError(f"shards: {shards} is less than 1")
     count = min(SHARDS if shards is None else shards, run.planned)
     gathering = _bandmaster.Gathering(run, out, force)
     content = run.to_bytes()
-    futures = [executor.submit(_shard, content, schemes, number, count) for number in range(1, count + 1)]
+    futures = [_submit(executor, content, schemes, number, count) for number in range(1, count + 1)]
     interrupted, lost = False, []
     with tempfile.TemporaryDirectory(prefix="bandmaster-") as folder:
         file = Path(folder) / "shard.records"

@@ -101,6 +101,26 @@ def test_shards_that_do_not_come_back_lose_no_others(small: Path) -> None:
     assert (Path("out") / "INCOMPLETE").exists() and (Path("out") / "trials.records").exists()
 
 
+def test_a_pool_whose_worker_dies_loses_no_finished_shards(small: Path) -> None:
+    with ProcessPoolExecutor(1) as pool:
+        victims: list[int] = [pool.submit(os.getpid).result()]
+
+        class Executor:
+            def submit(self, fn: Any, /, *args: Any) -> Any:
+                if args[-2] == 3:
+                    time.sleep(0.5)
+                    os.kill(victims[0], signal.SIGKILL)
+                    time.sleep(0.5)
+                return pool.submit(fn, *args)
+
+        with pytest.raises(bm.ExecutorError, match="BrokenProcessPool") as error:
+            bm.Scenario(small).run(out="out", executor=Executor(), shards=6)
+    result = error.value.result
+    assert result is not None and len(result.trials) == 2
+    with pytest.raises(bm.UsageError, match="less than 1"):
+        bm.Scenario(small).run(executor=Executor(), shards=0)
+
+
 def test_what_was_interrupted_goes_on_by_resume(small: Path, command: Callable[..., None]) -> None:
     program = """
 import bandmaster as bm, sys
