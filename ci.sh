@@ -74,6 +74,7 @@ install_network_tools() {
         install_package nginx nginx-light
         install_package ovs-vswitchd openvswitch-switch
         install_package snmpd snmpd
+        install_package lldpctl lldpd
     fi
     return 0
 }

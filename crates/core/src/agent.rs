@@ -155,6 +155,10 @@ pub struct Deployment {
     pub control_group: Option<String>,
     /// Connections are counted for the controller.
     pub record: bool,
+    /// Of a router: what is around it is told.
+    pub neighbours: bool,
+    /// Where lldpd answers; none: where `lldpctl` asks by itself.
+    pub lldp_socket: Option<String>,
     /// The controller.
     pub controller: SocketAddr,
     /// Where the own socket is bound.
@@ -189,6 +193,10 @@ static FILE: TableDef = TableDef {
         "control-group": Kind::Text, optional;
         /// Count the connections of this host and tell the controller once a minute, for `controller whatif`; opentcp
         "record": Kind::Bool, default "true";
+        /// Of a router: tell the controller what `lldpctl` and the routes of this machine show, for `controller discover`
+        "neighbours": Kind::Bool, default "false";
+        /// Socket of lldpd; absent: that of `lldpctl`
+        "lldp-socket": Kind::Text, optional;
         /// Who decides
         "controller": Kind::Nested, required;
         /// How the scheme's role works here
@@ -371,6 +379,10 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
     if let Some(params) = &params {
         check_source(reader, &file, scheme, &source, params);
     }
+    let neighbours = file.bool("neighbours")?;
+    if neighbours && site == Site::Host {
+        reader.fail_key(&file, "neighbours", "are told by a router: write site = \"router\"");
+    }
     let Controller { address: controller, listen, key_file, certificate_file, enrolment } = controller?;
     Some(Deployment {
         name: name?,
@@ -385,6 +397,8 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
         log: file.choice("log")?,
         control_group,
         record: file.bool("record")?,
+        neighbours,
+        lldp_socket: file.text("lldp-socket"),
         controller,
         listen,
         key_file,

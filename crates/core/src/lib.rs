@@ -19,6 +19,7 @@ pub mod id;
 pub mod losses;
 pub mod measure;
 pub mod memory;
+pub mod neighbours;
 pub mod params;
 pub mod plan;
 pub mod port;

@@ -9,6 +9,7 @@ mod journal;
 mod life;
 mod machine;
 mod metrics;
+mod neighbours;
 mod plan;
 mod ports;
 mod renewal;

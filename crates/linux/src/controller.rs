@@ -5,6 +5,7 @@
 //! stop, [`status`] asks a running controller. [`halt`] makes it silent, so that every lease ends, [`enroll`] adds a host, and
 //! [`revoke`] has it refused.
 
+mod discover;
 mod inbox;
 mod life;
 mod machine;
@@ -36,6 +37,7 @@ use crate::enrolment::{digest, hex, random};
 pub use crate::enrolment::Token;
 pub use crate::enrolment::server::Questions;
 pub use bandmaster_core::sketch::{Kept, Report};
+pub use discover::{Discovery, Finding, Verdict, discover};
 pub use life::run;
 pub use plan::{Plan, plan};
 pub use status::{Refused, Status, status};

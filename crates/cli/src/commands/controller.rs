@@ -45,6 +45,15 @@ enum ControllerCommand {
         #[arg(long)]
         observe: bool,
     },
+    /// Hold what routers see around them against the file: links and prefixes that differ or are missing; nothing is changed
+    Discover {
+        /// The controller's file
+        #[arg(value_name = "CONTROLLER.toml", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// JSON instead of text
+        #[arg(long)]
+        json: bool,
+    },
     /// Simulate the recorded hour under the present policies and under others
     Whatif(WhatifArgs),
     /// Ask a running controller how it is
@@ -130,6 +139,7 @@ Examples:
   bandmaster controller check /etc/bandmaster/controller.toml
   bandmaster controller plan /etc/bandmaster/controller.toml
   bandmaster controller run /etc/bandmaster/controller.toml --observe
+  bandmaster controller discover /etc/bandmaster/controller.toml
   bandmaster controller whatif /etc/bandmaster/controller.toml --policy new.toml
   bandmaster controller status --json | jq .account
   bandmaster controller halt
@@ -153,6 +163,11 @@ pub(crate) fn controller(args: &ControllerArgs, console: Console) -> Result<Exit
             End::Stopped => Exit::Success,
             End::Interrupted => Exit::Interrupted,
         }),
+        ControllerCommand::Discover { file, json } => {
+            let told = controller::discover(file)?;
+            console.print(&if *json { to_json(&told)? } else { printable(told.to_string().trim_end()) })?;
+            Ok(Exit::Success)
+        }
         ControllerCommand::Whatif(args) => whatif(args, console),
         ControllerCommand::Status { of, json } => {
             let status = controller::status(&of.folder()?)?;

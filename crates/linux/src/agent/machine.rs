@@ -24,6 +24,7 @@ use tracing::{debug, info, warn};
 
 use super::bounds::Bounds;
 use super::journal::{Entry, Restored, undo};
+use super::neighbours::Surroundings;
 use super::ports::Ports;
 use super::sketch::Recorder;
 use super::status::{Done, Shared, Status, lock};
@@ -84,6 +85,8 @@ pub(super) struct Machine {
     untimed: BTreeMap<u64, WindowTiming>,
     /// None where connections are not recorded.
     recorder: Option<Recorder>,
+    /// Where the controller is told what is around a router.
+    surroundings: Option<Surroundings>,
     buffer: Vec<u8>,
 }
 
@@ -191,6 +194,8 @@ impl Machine {
             tcp.record(namespace).map_err(|why| lacking(&why))?;
             recorder = Some(Recorder::new(clock.now()));
         }
+        let is_asked = written.is_some() && deployment.neighbours;
+        let surroundings = if is_asked { Some(Surroundings::new(deployment)?) } else { None };
         Ok(Self {
             line: Line::new(loaded.key.clone(), own, peer, epoch).after(heard),
             loaded,
@@ -210,6 +215,7 @@ impl Machine {
             unbounded: None,
             untimed: BTreeMap::new(),
             recorder,
+            surroundings,
             buffer: vec![0; MOST_DATAGRAM],
         })
     }
@@ -315,6 +321,9 @@ impl Machine {
 
     /// Looks at the connections: what the role hears of those that begin and end.
     pub(super) fn look(&mut self) -> Result<Vec<Event>, Error> {
+        let now = self.clock.now();
+        let told = self.surroundings.as_mut().map(|around| around.told(now)).unwrap_or_default();
+        self.send_all(told);
         let Some(tcp) = &mut self.tcp else { return Ok(Vec::new()) };
         self.connections = tcp.look().map_err(|why| Error::Failed(format!("error: {why}")))?;
         self.connections.sort_unstable_by_key(|connection| connection.cookie);
@@ -362,13 +371,18 @@ impl Machine {
     fn record(&mut self, ends: bool) -> Result<(), Error> {
         let (Some(recorder), Some(tcp)) = (&mut self.recorder, &mut self.tcp) else { return Ok(()) };
         let told = recorder.look(self.clock.now(), tcp, &self.connections, ends);
-        for message in told.map_err(|why| Error::Failed(format!("error: {why}")))? {
+        let told = told.map_err(|why| Error::Failed(format!("error: {why}")))?;
+        self.send_all(told);
+        Ok(())
+    }
+
+    fn send_all(&mut self, messages: Vec<Message>) {
+        for message in messages {
             let bytes = self.line.seal(&message);
             let sent = self.socket.send_to(&bytes, self.loaded.deployment.controller);
             let mut status = lock(&self.shared);
             *if sent.is_ok() { &mut status.sent } else { &mut status.send_errors } += 1;
         }
-        Ok(())
     }
 
     /// Notes connections that were set since the last look, and forgets those that are gone.

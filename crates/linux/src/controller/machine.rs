@@ -10,6 +10,7 @@ use bandmaster_core::agent::{CONTROLLER, Scheme};
 use bandmaster_core::control::{Gauges, Message, Refusal};
 use bandmaster_core::controller::{Deployment, ENROLLED, Host as Told};
 use bandmaster_core::id::NodeId;
+use bandmaster_core::neighbours;
 use bandmaster_core::params::Params;
 use bandmaster_core::runtime::envelope::{Forged, Key, Line, sender};
 use bandmaster_core::runtime::inventory::Change;
@@ -20,6 +21,7 @@ use bandmaster_core::time::{Span, Time};
 use nix::sys::socket::{GetSockOpt, SetSockOpt, sockopt};
 use tracing::{debug, error, info, warn};
 
+use super::discover::Looks;
 use super::inbox::Inbox;
 use super::records::{Records, Taken};
 use super::status::{HostStatus, Shared, Status, lock};
@@ -90,6 +92,7 @@ pub(super) struct Machine {
     seen: (u64, u64),
     /// Why the ledger cannot be read; none: it can.
     unread: Option<String>,
+    looks: Looks,
 }
 
 /// What of a [`Loaded`] stays when its role has gone to a runner.
@@ -206,6 +209,7 @@ impl Machine {
             absent: BTreeSet::new(),
             seen: (0, 0),
             unread: None,
+            looks: Looks::default(),
         };
         machine.take(loaded)?;
         machine.look_for_halt();
@@ -323,6 +327,13 @@ impl Machine {
                         Taken::TooMuch => self.counts.refused.excess += 1,
                     }
                 }
+                Ok((place, message)) if message.scheme == neighbours::CODE => {
+                    let (now, host) = (self.clock.now(), &self.loaded.hosts[place]);
+                    let is_router = self.loaded.deployment.routers.iter().any(|of| of.name == host.name);
+                    if !is_router || !self.looks.take(now, host.number, &message.body) {
+                        self.counts.refused.report += 1;
+                    }
+                }
                 Ok(_) => self.counts.refused.scheme += 1,
                 Err(why) => {
                     self.counts.refused.count(why);
@@ -394,6 +405,9 @@ impl Machine {
         let now = self.clock.now();
         if let Err(error) = self.records.keep(now) {
             debug!(%error, "cannot write down what hosts have recorded");
+        }
+        if let Err(error) = self.looks.keep(&self.state) {
+            debug!(%error, "cannot write down what routers see");
         }
         let silence = silence(self.loaded.deployment.scheme, &self.loaded.deployment.params);
         let mut gone = Vec::new();

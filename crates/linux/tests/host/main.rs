@@ -2,6 +2,7 @@
 
 mod agent;
 mod controller;
+mod discovery;
 mod falsehoods;
 mod fbqm;
 mod hosts;

@@ -121,7 +121,7 @@ fn a_router_counts_the_flows_that_pass_it() {
 }
 
 /// What is asked about: both ports of the router.
-fn ports(source: &str) -> String {
+pub(super) fn ports(source: &str) -> String {
     format!(
         "[[ports]]\ninterface = \"to0\"\nrate = \"1gbit\"\n[[ports]]\ninterface = \"to1\"\nrate = \"20mbit\"\n[source]\n{source}"
     )
@@ -160,11 +160,11 @@ fn flows_decide(network: &Network, file: &Path, to: Ipv4Addr, silence: impl FnOn
 }
 
 /// A daemon of another project, which ends with it.
-struct Foreign(Child);
+pub(super) struct Foreign(Child);
 
 impl Foreign {
     /// Its files are in `folder`.
-    fn start(node: &Netns, folder: &Path, program: &str, words: &[&str]) -> Self {
+    pub(super) fn start(node: &Netns, folder: &Path, program: &str, words: &[&str]) -> Self {
         let mut command = Command::new(program);
         command.args(words).env("OVS_RUNDIR", folder).env("SNMP_PERSISTENT_DIR", folder).env("MIBS", "");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -184,7 +184,7 @@ impl Drop for Foreign {
     }
 }
 
-fn is_missing(test: &str, programs: &[&str]) -> bool {
+pub(super) fn is_missing(test: &str, programs: &[&str]) -> bool {
     let is_absent = |program: &&&str| Command::new(program).arg("--version").output().is_err();
     match programs.iter().find(is_absent) {
         Some(program) => {
