@@ -293,7 +293,7 @@ fn settle(what: &str, state: impl Fn() -> Result<(), String>) -> Result<(), Stri
 }
 
 /// Flows that end by RST, or fall silent, leave their share to the others. A daemon that stands still, and one that is
-/// killed, leaves windows open within a second.
+/// killed, leaves windows open: after a second, and what a busy machine takes.
 #[test]
 fn shares_return_and_windows_open_when_nobody_decides() {
     let test = "shares_return_and_windows_open_when_nobody_decides";
