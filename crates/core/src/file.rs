@@ -10,7 +10,9 @@ mod words;
 
 pub use error::{Error, Errors};
 pub(crate) use place::{Place, Source};
-pub(crate) use raw::{Content, Entry, Item, Table, read_file, read_word, scalar_text, split_path};
+pub(crate) use raw::{
+    Content, Entry, Item, Table, read_file, read_included, read_word, scalar_text, split_path,
+};
 pub use section::Explained;
 pub(crate) use section::{Layer, Reader, Section, joined};
 pub(crate) use table::{Selector, Shape, TableDef};

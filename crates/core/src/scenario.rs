@@ -7,6 +7,7 @@ mod arrivals;
 mod choices;
 mod claims;
 mod exchange;
+mod include;
 mod keys;
 mod listed;
 mod model;
@@ -24,6 +25,7 @@ pub use choices::{
     CdfOf, FlightSize, FlowRows, LossDetection, MarkReduction, Pairing, ReceiveWindow, RecordDetail,
     Recovery, RtoFloor, RttSamples, Scheduler,
 };
+pub use include::{PRESETS, Preset};
 pub use listed::FlowList;
 pub(crate) use listed::Listed;
 pub use model::*;

@@ -202,14 +202,14 @@ fn the_top_of_the_file() {
             "[rnu]",
             "x.toml:1:1: error: run: is missing; write [run]\n\
              x.toml:5:2: error: unknown key `rnu` in the file; did you mean `run`? allowed: version, name, \
-             title, description, clients, run, network, tcp, flows, schemes, control, faults, measure, compare, \
+             title, description, include, clients, run, network, tcp, flows, schemes, control, faults, measure, compare, \
              sweeps, claims, figures",
         ),
         (
             "[measure]",
             "[mesure]",
             "x.toml:56:2: error: unknown key `mesure` in the file; did you mean `measure`? allowed: \
-             version, name, title, description, clients, run, network, tcp, flows, schemes, control, faults, \
+             version, name, title, description, include, clients, run, network, tcp, flows, schemes, control, faults, \
              measure, compare, sweeps, claims, figures",
         ),
     ]);
@@ -1395,7 +1395,7 @@ fn variants_and_sweeps() {
             "key = \"clients\"",
             "key = \"client\"",
             "x.toml:69:7: error: unknown key `client` in the file; did you mean `clients`? allowed: \
-             version, name, title, description, clients, run, network, tcp, flows, schemes, control, faults, \
+             version, name, title, description, include, clients, run, network, tcp, flows, schemes, control, faults, \
              measure, compare, sweeps, claims, figures (variant `tcp`, sweep `n` at 4)",
         ),
         (
@@ -1541,7 +1541,9 @@ fn claims_and_figures() {
         (
             "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
             "kind = \"series\"\ny = \"drops\"",
-            "x.toml:92:5: error: figures.jain.y: \"drops\" is not \"throughput\", \"jain\", \"jain_normalised\", \"queue\", \"flows\", \"arrivals\", \"free\", \"estimate\", \"step\", \"received\", \"loss\", \"lost\", \"updates\", \"classes\", \"tuned\", \"cued\", \"firing\", \"coverage\", \"spare\", \"silent\", \"mismatch\", \"messages\" or \"noise\"",
+            "x.toml:92:5: error: figures.jain.y: \"drops\" is no metric over time; allowed: throughput, jain, jain_normalised, queue, sojourn_p50, sojourn_p95, sojourn_p99, flows, \
+             rtt_p50, rtt_p95, rtt_p99, queueing_p50, queueing_p95, queueing_p99, arrivals, free, estimate, step, received, loss, lost, updates, classes, \
+             tuned, cued, firing, coverage, spare, silent, mismatch, messages, noise",
         ),
         (
             "kind = \"sweep\"\nsweep = \"n\"",
@@ -1958,5 +1960,51 @@ proptest! {
                 prop_assert!(error.column >= 1 && !error.message.is_empty(), "{}", error);
             }
         }
+    }
+}
+
+/// Percentiles of delays, and figures of several metrics.
+#[test]
+fn percentiles_over_time() {
+    let measure = "[measure]";
+    let with = |keys: &str| format!("[measure]\n{keys}");
+    for (keys, expected) in [
+        (
+            "percentiles = true\nrecord = \"none\"",
+            "measure.percentiles: are series, and `record` is \"none\"; write `record = \"groups\"`, or leave `percentiles` out",
+        ),
+        (
+            "ports = [\"r1->server\"]",
+            "measure.ports: are of percentiles, which are off; write `percentiles = true` beside it",
+        ),
+        (
+            "percentiles = true\nports = [\"r1->servr\"]",
+            "measure.ports: no port is called \"r1->servr\"; did you mean `r1->server`?",
+        ),
+        (
+            "percentiles = true\nports = [\"r1->server\", \"r1->server\"]",
+            "measure.ports: \"r1->server\" occurs twice",
+        ),
+        ("percentiles = \"yes\"", "measure.percentiles: \"yes\" is not"),
+    ] {
+        let found = message(&GOOD.replacen(measure, &with(keys), 1), &Options::default());
+        assert!(found.contains(expected), "{keys}: {found}");
+        assert!(found.starts_with("x.toml:"), "{found}");
+    }
+    for (y, expected) in [
+        ("[\"rtt_p50\"]", "figures.jain.y: \"rtt_p50\" is not recorded in variant"),
+        (
+            "[\"throughput\", \"queue\"]",
+            "figures.jain.y: \"queue\" has not the unit of \"throughput\"; panels share an axis",
+        ),
+        ("[]", "figures.jain.y: is an empty list"),
+        ("\"rtt_p55\"", "figures.jain.y: \"rtt_p55\" is no metric over time; did you mean `rtt_p"),
+    ] {
+        let figure = format!("kind = \"series\"\ny = {y}");
+        let found = message(
+            &GOOD.replacen("kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"", &figure, 1),
+            &Options::default(),
+        );
+        assert!(found.contains(expected), "{y}: {found}");
     }
 }

@@ -440,6 +440,12 @@ pub(crate) fn case_name(case: &Case) -> String {
 fn provenance(world: &'static str, file: &ScenarioFile, study: &Study, settings: &[String]) -> Provenance {
     let mut digest = Sha256::new();
     digest.update(&file.text);
+    for (name, text) in file.named.borrow().iter().filter(|(name, _)| name.ends_with(".toml")) {
+        digest.update([0]);
+        digest.update(name);
+        digest.update([0]);
+        digest.update(text);
+    }
     let traces = traces(study).into_iter().flat_map(|(file, content)| [file, content]);
     for word in settings.iter().map(String::as_str).chain(traces) {
         digest.update([0]);

@@ -2,6 +2,7 @@
 
 use bandmaster_core::params::Key;
 use bandmaster_core::report::metric;
+use bandmaster_core::scenario::PRESETS;
 use bandmaster_core::{qdisc, scheme};
 use clap::{Args, ValueEnum};
 use comfy_table::Table;
@@ -35,6 +36,8 @@ enum Listed {
     Tcp,
     /// Network builders
     Builders,
+    /// Settings that a file can `include`
+    Presets,
     /// Papers that `reproduce` redoes
     Reproductions,
     /// Metrics of a run, for claims and figures
@@ -95,6 +98,9 @@ impl Listed {
                 .collect(),
             Self::Builders => {
                 BUILDERS.iter().map(|(name, about)| json!({"name": name, "about": about})).collect()
+            }
+            Self::Presets => {
+                PRESETS.iter().map(|p| json!({"name": p.name, "about": p.about(), "text": p.text})).collect()
             }
             Self::Reproductions => (REPRODUCTIONS.iter())
                 .map(|r| {

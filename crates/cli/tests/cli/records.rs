@@ -520,3 +520,49 @@ fn a_full_file_system_loses_no_finished_trial() {
     assert!(!resumed.stderr.contains("resuming: 0 of"), "{}", resumed.stderr);
     assert_same(&one, &files, "resumed");
 }
+
+/// Record files keep what a scenario includes: shards are merged, and a run is resumed, after the files have changed.
+#[test]
+fn included_files_are_kept() {
+    let scratch = Scratch::new("included");
+    let text =
+        SCENARIO.replacen("version = 1\n", "version = 1\ninclude = [\"hosts-2012\", \"base.toml\"]\n", 1);
+    assert_ne!(text, SCENARIO);
+    scratch.write("small.toml", &text);
+    scratch.write("base.toml", "version = 1\n[tcp]\ninitial-window = \"4pkt\"\n");
+    let whole = whole(&scratch, &[]);
+    for shard in ["1", "2"] {
+        let (part, out) = (format!("{shard}/2"), format!("{shard}.records"));
+        let args = [&["shard", &part, "small.toml", "-o", &out], &TRIALS[..]].concat();
+        scratch.run(&args).expect(0);
+    }
+    let args = [&["run", "small.toml", "--out", "killed"], &TRIALS[..]].concat();
+    killed_at(&scratch, &args, "killed/trials.records", 100_000);
+    let is_killed = scratch.path("killed/trials.records").exists();
+    scratch.write("base.toml", "version = 1\n[tcp]\ninitial-window = \"40pkt\"\n");
+    scratch.run(&["merge", "1.records", "2.records", "-o", "merged"]).expect(0);
+    let without = |mut files: Files| {
+        // They name the command.
+        files.remove(Path::new("manifest.json"));
+        files.remove(Path::new("report.html"));
+        files
+    };
+    assert_same(&without(whole.clone()), &without(scratch.files("merged")), "merged");
+    if is_killed {
+        scratch.run(&["resume", "killed"]).expect(0);
+        assert_same(&without(whole.clone()), &without(scratch.files("killed")), "resumed");
+    }
+    let other = [&["run", "small.toml", "--out", "other"], &TRIALS[..]].concat();
+    scratch.run(&other).expect(0);
+    let digest = |folder: &str| {
+        let summary =
+            String::from_utf8(scratch.files(folder)[Path::new("manifest.json")].clone()).expect("UTF-8");
+        summary
+            .split("\"digest\"")
+            .nth(1)
+            .and_then(|rest| rest.split('"').nth(1))
+            .expect("a digest")
+            .to_owned()
+    };
+    assert_ne!(digest("whole"), digest("other"), "what is included counts in the digest");
+}

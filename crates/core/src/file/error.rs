@@ -33,11 +33,12 @@ pub struct Error {
 impl Error {
     pub(crate) fn at(file: &str, place: &Place, path: &str, message: impl Into<String>) -> Self {
         let (flag, case) = match &place.source {
-            Source::File => (None, None),
+            Source::File | Source::Include(_) => (None, None),
             Source::Flag(flag) => (Some(flag.to_string()), None),
             Source::Variant(name) => (None, Some(format!("variant `{name}`"))),
             Source::Sweep(point) => (None, Some(point.to_string())),
         };
+        let file = if let Source::Include(included) = &place.source { included } else { file };
         Self {
             flag,
             line: place.line,

@@ -18,6 +18,8 @@ pub(crate) struct Place {
 pub(crate) enum Source {
     /// The file's tables.
     File,
+    /// The tables of a file that it includes, by its name in messages.
+    Include(Rc<str>),
     /// The `set` of a variant.
     Variant(Rc<str>),
     /// A point of a sweep: "sweep `n` at 4".
@@ -37,8 +39,11 @@ impl Place {
         Self { line: 0, column: 0, source: Source::Flag(flag.into()) }
     }
 
-    /// The same place, written by `source`.
+    /// The same place, written by `source`; what is in an included file stays there.
     pub(crate) fn by(&self, source: &Source) -> Self {
-        Self { source: source.clone(), ..*self }
+        match &self.source {
+            Source::Include(_) => self.clone(),
+            _ => Self { source: source.clone(), ..*self },
+        }
     }
 }

@@ -183,6 +183,37 @@ impl Item {
         Ok(())
     }
 
+    /// Puts a table over this one. Tables merge, but for those of a queue or capacity; anything else, lists too, replaces what was there.
+    ///
+    /// # Errors
+    /// The place of a table that would merge with a value, and why not.
+    pub(crate) fn overlay(&mut self, over: &Self) -> Result<(), (Place, String)> {
+        let (Content::Table(under), Content::Table(over)) = (&mut self.content, &over.content) else {
+            return Ok(());
+        };
+        for entry in &over.entries {
+            let Some(old) = under.entries.iter_mut().find(|old| old.key == entry.key) else {
+                under.entries.push(entry.clone());
+                continue;
+            };
+            let is_whole = entry.item.table().is_some_and(|t| t.get("discipline").is_some())
+                || ["capacity", "capacity-back"].contains(&entry.key.as_str());
+            match (old.item.table(), entry.item.table()) {
+                (Some(_), Some(_)) if !is_whole => old.item.overlay(&entry.item)?,
+                (None, Some(_))
+                    if matches!(old.item.content, Content::Scalar(_))
+                        && !is_whole
+                        && entry.key != "queue" =>
+                {
+                    let why = format!("`{}` is the value {}, not a table", entry.key, old.item);
+                    return Err((entry.place.clone(), why));
+                }
+                _ => *old = entry.clone(),
+            }
+        }
+        Ok(())
+    }
+
     /// What stands at `path`.
     pub(crate) fn find(&self, path: &[String]) -> Option<&Self> {
         let Some((step, rest)) = path.split_first() else { return Some(self) };
@@ -273,6 +304,14 @@ pub(crate) fn read_file(file: &str, text: &str) -> Result<Item, Vec<Error>> {
     } else {
         Err(errors)
     }
+}
+
+/// Reads the text of a file that another one includes.
+///
+/// # Errors
+/// Every place where the text is not TOML.
+pub(crate) fn read_included(file: &str, text: &str) -> Result<Item, Vec<Error>> {
+    Ok(read_file(file, text)?.by(&Source::Include(file.into())))
 }
 
 /// Reads the value of a command-line option: TOML, or a bare text such as `5mbit`.

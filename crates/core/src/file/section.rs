@@ -88,6 +88,14 @@ impl<'r, S> Reader<'r, S> {
         files.read(name).map_err(|why| format!("{name}: {why}"))
     }
 
+    /// How messages call the file `name`, which is beside this one.
+    pub(crate) fn beside(&self, name: &str) -> String {
+        match self.file.rsplit_once('/') {
+            Some((folder, _)) => format!("{folder}/{name}"),
+            None => name.to_owned(),
+        }
+    }
+
     /// Notes that something is wrong.
     pub(crate) fn fail(&mut self, place: &Place, path: &str, message: impl Into<String>) {
         self.errors.push(Error::at(&self.file, place, path, message));
@@ -127,6 +135,7 @@ impl<'r, S> Reader<'r, S> {
             None => format!("default ({origin})"),
             Some(place) => match &place.source {
                 Source::File => format!("{}:{}", self.file, place.line),
+                Source::Include(file) => format!("{file}:{}", place.line),
                 Source::Variant(name) => format!("variant {name}"),
                 Source::Sweep(point) => point.to_string(),
                 Source::Flag(flag) => flag.split_whitespace().next().unwrap_or(flag).to_owned(),

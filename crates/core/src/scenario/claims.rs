@@ -650,11 +650,8 @@ fn series(
                 }
             }
         }
-        if base.measure.tracking.is_none()
-            && let Some(key) = ["y", "beside"]
-                .into_iter()
-                .find(|key| section.list(key).is_some_and(|of| of.iter().any(|n| n == "free")))
-        {
+        if base.measure.tracking.is_none() && shown.iter().any(|name| name == "free") {
+            let key = if y.iter().any(|name| name == "free") { "y" } else { "beside" };
             reader.fail_key(section, key, "\"free\" needs [measure.tracking]");
             break;
         }

@@ -47,6 +47,8 @@ pub(super) static FILE: TableDef = TableDef {
         "title": Kind::Text, optional;
         /// A paragraph for people
         "description": Kind::Text, default "";
+        /// Presets, and files beside this one that end in `.toml`, whose keys are under those of this file
+        "include": Kind::TextList, optional;
         /// Number of which each group's `share` is a part
         "clients": COUNT, optional;
         /// How long, how often, with which seed

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::keys;
 use super::model::{Axis, Case, Scenario, Study, Sweep, Variant};
 use super::sources::{Reader, Sources};
-use super::{Options, claims, whole};
+use super::{Options, claims, include, whole};
 use crate::file::{
     Content, Entry, Error, Errors, Explained, Item, Layer, Place, Section, Source, Table, joined, list,
     read_file, read_word, split_path, suggestion,
@@ -14,18 +14,27 @@ use crate::params::Written;
 use crate::units::{Dimension, parse_quantity};
 
 /// The keys that describe the study, not one scenario.
-const STUDY_KEYS: [&str; 4] = ["compare", "sweeps", "claims", "figures"];
+const STUDY_KEYS: [&str; 5] = ["compare", "sweeps", "claims", "figures", "include"];
 
 /// Reads a file.
 ///
 /// # Errors
 /// Everything that is wrong, as far as it can be seen at once: first the text, then the variants, then the rest.
 pub(super) fn read(file: &str, text: &str, options: &Options) -> Result<(Study, Vec<Explained>), Errors> {
-    let mut root = read_file(file, text).map_err(Errors::new)?;
+    let root = read_file(file, text).map_err(Errors::new)?;
     let sources = Sources::new(options);
     let mut reader = sources.reader(file);
+    let mut root = include::resolve(&mut reader, root);
+    if !reader.errors.is_empty() {
+        return Err(Errors::new(reader.errors));
+    }
     let mut changes = changes(&mut reader, options);
     for change in &mut changes {
+        if change.path[0] == "include" {
+            reader.errors.push(include::refuse_flag(&change.item.place));
+            change.applied = true;
+            continue;
+        }
         change.apply(&mut reader, &mut root);
     }
     let top = sources.reader(file).section(&keys::FILE, &Layer::new("", &root));
@@ -654,7 +663,7 @@ fn cases(
                 for (axis, value) in sweep.axes.iter().zip(&of_sweep.values) {
                     let source = match &value.place.source {
                         Source::Flag(flag) => Source::Flag(flag.clone()),
-                        Source::File | Source::Variant(_) | Source::Sweep(_) => {
+                        Source::File | Source::Include(_) | Source::Variant(_) | Source::Sweep(_) => {
                             Source::Sweep(point.as_str().into())
                         }
                     };
