@@ -29,8 +29,19 @@ fn table(def: &'static TableDef) -> Map<String, Json> {
     let keys = def.keys_for(None);
     // A key that only some choices of the selector know is never required of all.
     let always = |name: &str| def.keys.iter().copied().flatten().any(|k| k.name == name);
-    let properties =
-        keys.iter().map(|key| (key.name.to_owned(), described(key, def.shape(key.name)))).collect();
+    // Choices of the selector may give a key of the same name another kind; their rules say which.
+    let choices = || def.selector.iter().flat_map(|selector| selector.choices).flat_map(|(_, own)| *own);
+    let differs = |key: &Key| choices().any(|other| other.name == key.name && other.kind != key.kind);
+    let property = |key: &Key| {
+        let mut schema = described(key, def.shape(key.name));
+        if differs(key)
+            && let Some(schema) = schema.as_object_mut()
+        {
+            schema.retain(|word, _| ["description", "default"].contains(&word.as_str()));
+        }
+        (key.name.to_owned(), schema)
+    };
+    let properties = keys.iter().map(|key| property(key)).collect();
     let required = keys.iter().filter(|k| k.required && always(k.name)).map(|k| k.name).collect();
     let mut object = object(def.doc, properties, required);
     if let Some(selector) = def.selector {
@@ -41,6 +52,7 @@ fn table(def: &'static TableDef) -> Map<String, Json> {
                 .iter()
                 .filter(|k| !always(k.name) && !own.iter().any(|o| o.name == k.name))
                 .map(|k| (k.name.to_owned(), json!(false)))
+                .chain(own.iter().filter(|k| differs(k)).map(|k| (k.name.to_owned(), scalar(k.kind))))
                 .collect();
             let mut condition = json!({ "properties": { selector.key: { "const": choice } } });
             if default != Some(choice) {
