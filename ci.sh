@@ -204,7 +204,11 @@ check_agents() {
         soak::whatever_goes_wrong_all_is_right_again_in_time
 }
 
-check_bench() { cargo bench --workspace --locked; }
+check_bench() {
+    cargo bench --workspace --locked || return
+    [ -x target/python/bin/pytest ] || check_python || return
+    (cd python && ../target/python/bin/pytest -q -s -m timing)
+}
 
 run_check() {
     echo "=== $1"

@@ -40,6 +40,7 @@ def test_frames_have_the_rows(result: bm.Result) -> None:
     assert set(pandas["sweep.buffer"]) == {10, 30}
 
 
+@pytest.mark.timing
 def test_a_million_rows_take_less_than_a_second(result: bm.Result, tmp_path: Path) -> None:
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     pytest.importorskip("polars")

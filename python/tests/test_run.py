@@ -201,6 +201,7 @@ def test_other_threads_of_python_run_meanwhile(small: Path) -> None:
     assert turns > 20
 
 
+@pytest.mark.timing
 def test_import_is_fast(tmp_path: Path) -> None:
     program = "import time; t = time.perf_counter(); import bandmaster; print(time.perf_counter() - t)"
     took = [float(subprocess.check_output([sys.executable, "-c", program], cwd=tmp_path)) for _ in range(3)]
