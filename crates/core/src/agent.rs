@@ -560,7 +560,16 @@ fn snmp_access(reader: &mut Reader, section: &Section<'_>) -> Option<SnmpAccess>
     let (community, user) = (section.text("community-file"), section.text("user"));
     let passphrases = section.text("passphrases-file");
     match (community, user, passphrases) {
-        (Some(file), None, None) => return Some(SnmpAccess::Community { file }),
+        (Some(file), None, None) => {
+            if section.item("authentication").is_some() {
+                reader.fail_key(
+                    section,
+                    "authentication",
+                    "is of SNMP 3: write `user` and `passphrases-file`, or leave it out",
+                );
+            }
+            return Some(SnmpAccess::Community { file });
+        }
         (None, Some(name), Some(file)) => {
             // RFC 3414, Sect. 5: `usmUserName`.
             if !(1..=32).contains(&name.len()) {

@@ -113,6 +113,26 @@ impl Written {
         self.lines = all.len();
         Ok(())
     }
+
+    /// Notes what is `new`. A journal that `is_long`, or has no room, is written anew: what is over takes room. `all` is what counts,
+    /// with the new.
+    fn add(&mut self, new: &[Entry], is_long: bool, all: impl Fn(&Self) -> Vec<Entry>) -> Result<(), Error> {
+        if is_long && self.rewrite(&all(self)).is_ok() || new.is_empty() {
+            return Ok(());
+        }
+        self.note(new).or_else(|error| self.rewrite(&all(self)).map_err(|_| error))
+    }
+
+    /// All that counts of what is written down.
+    fn all(&self, connections: &[Connection], bounds: &Bounds) -> Vec<Entry> {
+        let all = [Entry::begin()].into_iter().chain(self.in_force.clone());
+        all.chain(connections.iter().filter_map(set)).chain(bounds.all()).collect()
+    }
+}
+
+fn set(connection: &Connection) -> Option<Entry> {
+    let before = connection.before.clone()?;
+    Some(Entry::Set { cookie: connection.cookie, before })
 }
 
 impl Machine {
@@ -388,26 +408,12 @@ impl Machine {
     /// Notes connections that were set since the last look, and forgets those that are gone.
     fn write_down(&mut self) -> Result<(), Error> {
         let Some(written) = &mut self.written else { return Ok(()) };
-        let set = |connection: &Connection| {
-            let Connection { cookie, before, .. } = connection;
-            before.clone().map(|before| Entry::Set { cookie: *cookie, before })
-        };
         let is_new = |connection: &&Connection| !written.cookies.contains(&connection.cookie);
         let new: Vec<Entry> = self.connections.iter().filter(is_new).filter_map(set).collect();
         let marked = self.connections.iter().filter(|connection| connection.before.is_some());
         let cookies: BTreeSet<u64> = marked.map(|connection| connection.cookie).collect();
-        let all = |in_force: &Option<Entry>| -> Vec<Entry> {
-            let all = [Entry::begin()].into_iter().chain(in_force.clone());
-            all.chain(self.connections.iter().filter_map(set)).chain(self.bounds.all()).collect()
-        };
-        if written.lines + new.len() > SLACK + 2 * (cookies.len() + self.bounds.len()) {
-            written.rewrite(&all(&written.in_force))?;
-        } else if !new.is_empty()
-            && let Err(error) = written.note(&new)
-        {
-            // What is over takes room.
-            written.rewrite(&all(&written.in_force)).map_err(|_| error)?;
-        }
+        let is_long = written.lines + new.len() > SLACK + 2 * (cookies.len() + self.bounds.len());
+        written.add(&new, is_long, |written| written.all(&self.connections, &self.bounds))?;
         written.cookies = cookies;
         Ok(())
     }
@@ -421,7 +427,8 @@ impl Machine {
             return Ok(());
         };
         if !news.is_empty() {
-            if let Err(error) = written.note(&news) {
+            let all = |written: &Written| [written.all(connections, bounds), news.clone()].concat();
+            if let Err(error) = written.add(&news, false, all) {
                 bounds.drop_pending();
                 self.unbounded = Some(error.to_string());
                 return Ok(());

@@ -189,7 +189,8 @@ fn next(last: Option<Sample>, uptime: u32, counters: &GenericInterfaceCounters) 
         return None;
     }
     let behind = last.map_or(0, |last| last.uptime.wrapping_sub(uptime));
-    if (1..OVERTAKEN).contains(&behind) {
+    // What comes twice tells nothing new: a port would look idle, and not silent.
+    if (1..OVERTAKEN).contains(&behind) || last.is_some_and(|last| last.uptime == uptime) {
         return None;
     }
     // Uptime goes round after 50 days, which is no restart.
@@ -295,6 +296,19 @@ mod tests {
         assert_eq!(take(100, 3, Some("to0"), 4000, [40, 0, 0, 0])[0], Some([4000, 40, 0]));
         // A port that was made anew, of a switch that goes on.
         assert_eq!(take(5000, 3, Some("to0"), 10, [1, 0, 0, 0])[0], Some([10, 1, 0]));
+    }
+
+    /// An exporter that is stuck, or a network that repeats a datagram, does not make a port look idle.
+    #[test]
+    fn what_comes_twice_is_not_fresh() {
+        let (mut heard, names) = heard(&["to0"]);
+        let whole = datagram(1000, &[sample(3, Some("to0"), 500, [5, 0, 0, 0])]);
+        heard.take(&whole, SWITCH, SWITCH, &names);
+        let first = heard.ports[0].map(|sample| sample.at);
+        heard.take(&whole, SWITCH, SWITCH, &names);
+        assert_eq!(heard.ports[0].map(|sample| sample.at), first);
+        heard.take(&datagram(1001, &[sample(3, Some("to0"), 500, [5, 0, 0, 0])]), SWITCH, SWITCH, &names);
+        assert!(heard.ports[0].map(|sample| sample.at) > first);
     }
 
     #[test]
