@@ -207,6 +207,8 @@ class Scenario:
             TrialError: Every trial failed. When only some did, a `TrialWarning` says so.
             ExecutorError: Shards did not come back from the executor; its `result` has the others.
             Interrupted: Ctrl-C was pressed (a `KeyboardInterrupt`); its `result` has the finished trials.
+
+        What the handler of another signal raises ends the run too, and comes as it is.
         """
         run = self._run(dict(sweep or {}))
         shows = sys.stderr.isatty() if progress is None else progress
@@ -226,8 +228,10 @@ class Scenario:
         failures = [Failure(*failure) for failure in failed]
         result = Result(path, failures, temporary) if finished else None
         kept = f"{finished} of {planned} trials finished"
+        if isinstance(interrupted, KeyboardInterrupt):
+            raise Interrupted(kept, result) from interrupted
         if interrupted:
-            raise Interrupted(kept, result)
+            raise interrupted
         if lost:
             raise ExecutorError(f"{kept}; {len(lost)} shards did not come back: {lost[0]}", result)
         if result is None:
@@ -272,7 +276,7 @@ def _on_executor(
     executor: Executor,
     shards: int | None,
     shows: bool,
-) -> tuple[_bandmaster.Ended, bool, list[str]]:
+) -> tuple[_bandmaster.Ended, BaseException | None, list[str]]:
     """Run shards on an executor. Trials of each that comes back are kept at once."""
     if shards is not None and shards < 1:
         raise UsageError(f"shards: {shards} is less than 1")
@@ -280,7 +284,8 @@ def _on_executor(
     gathering = _bandmaster.Gathering(run, out, force)
     content = run.to_bytes()
     futures = [_submit(executor, content, schemes, number, count) for number in range(1, count + 1)]
-    interrupted, lost = False, []
+    interrupted: BaseException | None = None
+    lost: list[str] = []
     with tempfile.TemporaryDirectory(prefix="bandmaster-") as folder:
         file = Path(folder) / "shard.records"
         try:
@@ -294,8 +299,8 @@ def _on_executor(
                 gathering.take(file)
                 if shows:
                     print(f"\r{number} of {count} shards", end="", file=sys.stderr, flush=True)
-        except KeyboardInterrupt:
-            interrupted = True
+        except KeyboardInterrupt as raised:
+            interrupted = raised
             for future in futures:
                 cancel = getattr(future, "cancel", None)
                 if cancel is not None:

@@ -125,7 +125,7 @@ impl Run {
         &self.bytes
     }
 
-    /// Runs all trials; true when a signal ended them.
+    /// Runs all trials. The exception is that of a signal's handler, which ended them.
     fn run(
         &self,
         py: Python<'_>,
@@ -133,12 +133,13 @@ impl Run {
         force: bool,
         jobs: Option<NonZeroUsize>,
         progress: bool,
-    ) -> PyResult<(EndedParts, bool)> {
+    ) -> PyResult<(EndedParts, Option<Py<PyAny>>)> {
         let stop = AtomicBool::new(false);
         let threads = jobs.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
         let (ended, interrupt) =
             attended(py, &stop, || self.read()?.run(&out, force, threads, &stop, progress))?;
-        Ok((parts(ended.map_err(|error| exception(py, error))?), interrupt.is_some()))
+        let ended = parts(ended.map_err(|error| exception(py, error))?);
+        Ok((ended, interrupt.map(|raised| raised.into_value(py).into_any())))
     }
 
     /// Runs a shard into a record file.
@@ -148,6 +149,10 @@ impl Run {
         result.map_err(|error| exception(py, error))?;
         interrupt.map_or(Ok(()), Err)
     }
+}
+
+fn finished() -> PyErr {
+    PyRuntimeError::new_err("the report has been written")
 }
 
 /// The folder of a run whose shards are run elsewhere.
@@ -170,14 +175,13 @@ impl Gathering {
 
     /// Takes the trials of a record file.
     fn take(&mut self, py: Python<'_>, file: PathBuf) -> PyResult<()> {
-        let Some(gathering) = &mut self.gathering else { return Ok(()) };
+        let gathering = self.gathering.as_mut().ok_or_else(finished)?;
         py.detach(|| gathering.take(&file)).map_err(|error| exception(py, error))
     }
 
     /// Writes the report.
     fn finish(&mut self, py: Python<'_>) -> PyResult<EndedParts> {
-        let gathering = self.gathering.take();
-        let gathering = gathering.ok_or_else(|| PyRuntimeError::new_err("has been finished"))?;
+        let gathering = self.gathering.take().ok_or_else(finished)?;
         let run: &Run = self.run.get();
         let ended = py.detach(|| gathering.finish(&run.read()?)).map_err(|error| exception(py, error))?;
         Ok(parts(ended))

@@ -1,6 +1,8 @@
 //! Tables of results as Arrow streams.
 
+use std::fmt::Display;
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
@@ -20,9 +22,15 @@ pub(crate) struct Table {
 
 impl Table {
     fn open(&self) -> PyResult<ParquetRecordBatchReaderBuilder<File>> {
-        let failed = |why: String| PyOSError::new_err(format!("{}: {why}", self.path.display()));
-        let file = File::open(&self.path).map_err(|error| failed(error.to_string()))?;
-        ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| failed(error.to_string()))
+        // Python has an exception for each kind.
+        let failed = |error: io::Error| io::Error::new(error.kind(), self.told(&error));
+        let file = File::open(&self.path).map_err(failed)?;
+        ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| PyOSError::new_err(self.told(&error)))
+    }
+
+    /// An error, and of which file.
+    fn told(&self, error: &dyn Display) -> String {
+        format!("{}: {error}", self.path.display())
     }
 }
 
@@ -69,7 +77,7 @@ impl Table {
         // The interface lets a producer that cannot cast give its own schema.
         drop(requested_schema);
         let reader = self.open()?.with_batch_size(BATCH).build();
-        let reader = reader.map_err(|error| PyOSError::new_err(error.to_string()))?;
+        let reader = reader.map_err(|error| PyOSError::new_err(self.told(&error)))?;
         PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), c"arrow_array_stream")
     }
 }

@@ -121,6 +121,28 @@ def test_a_pool_whose_worker_dies_loses_no_finished_shards(small: Path) -> None:
         bm.Scenario(small).run(executor=Executor(), shards=0)
 
 
+def test_what_a_handler_raises_ends_the_run_and_comes_as_it_is(small: Path) -> None:
+    class Alarmed(Exception):
+        pass
+
+    def handler(*_: object) -> None:
+        raise Alarmed
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(Alarmed):
+            bm.Scenario("small.toml").set("run.duration", "60s").options(trials=400).run(jobs=1)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_table_that_is_gone_is_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"none\.parquet"):
+        bm.Table(tmp_path / "none.parquet")
+
+
 def test_what_was_interrupted_goes_on_by_resume(small: Path, command: Callable[..., None]) -> None:
     program = """
 import bandmaster as bm, sys

@@ -294,8 +294,9 @@ impl Gathering {
         };
         let rows = self.records.into_rows();
         if ended.finished == 0 {
-            self.folder.discard(self.existed)?;
+            let discarded = self.folder.discard(self.existed);
             rows?;
+            discarded?;
             return Ok(ended);
         }
         let results = experiment.results(SIMULATE, outcome.records);
