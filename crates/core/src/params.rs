@@ -97,7 +97,7 @@ pub enum Kind {
     Limit,
     /// A queue limit that is one: packets or bytes.
     Bounded,
-    /// A span, or `uniform(a, b)`, or `exponential(mean)`.
+    /// A span, or `uniform(a, b)`, `normal(mean, sd)`, or `exponential(mean)`.
     Draw,
     /// A whole number in [min, max].
     Integer {
@@ -177,7 +177,8 @@ impl Kind {
             Self::Limit => "\"200pkt\", \"64KiB\" or \"unlimited\"".to_owned(),
             Self::Bounded => "\"200pkt\" or \"64KiB\"".to_owned(),
             Self::Draw => {
-                "a time such as \"25ms\", or \"uniform(2ms, 6ms)\", or \"exponential(15s)\"".to_owned()
+                "a time such as \"25ms\", \"uniform(2ms, 6ms)\", \"normal(20ms, 2ms)\", or \"exponential(15s)\""
+                    .to_owned()
             }
             Self::Integer { min, max } if max == i64::MAX => format!("a whole number of at least {min}"),
             Self::Integer { min, max } => format!("a whole number from {min} to {max}"),
@@ -293,16 +294,26 @@ fn parse_limit(text: &str) -> Result<Limit, Misfit> {
 
 fn parse_draw(text: &str) -> Result<SpanDraw, Misfit> {
     let span = |s: &str| parse_quantity(s, Dimension::Span).map(Span::from_nanos).map_err(Misfit::from);
+    let two = |arguments: &str, needs| {
+        let (first, second) = arguments.split_once(',').ok_or(Misfit::Other(needs))?;
+        Ok::<_, Misfit>((span(first)?, span(second)?))
+    };
     let call = |name: &str| text.trim().strip_prefix(name)?.trim().strip_prefix('(')?.strip_suffix(')');
     if let Some(arguments) = call("uniform") {
-        let Some((low, high)) = arguments.split_once(',') else {
-            return Err(Misfit::Other("needs two times, as in \"uniform(2ms, 6ms)\""));
-        };
-        let (low, high) = (span(low)?, span(high)?);
+        let (low, high) = two(arguments, "needs two times, as in \"uniform(2ms, 6ms)\"")?;
         if low > high {
             return Err(Misfit::Other("has its ends in the wrong order"));
         }
         return Ok(SpanDraw::Uniform { low, high });
+    }
+    if let Some(arguments) = call("normal") {
+        let (mean, deviation) = two(arguments, "needs a mean and a deviation, as in \"normal(20ms, 2ms)\"")?;
+        if deviation > mean {
+            return Err(Misfit::Other(
+                "has a deviation above its mean, with too many draws below zero; its deviation is at most its mean",
+            ));
+        }
+        return Ok(SpanDraw::Normal { mean, deviation });
     }
     if let Some(mean) = call("exponential") {
         return Ok(SpanDraw::Exponential { mean: span(mean)? });
@@ -524,6 +535,16 @@ mod tests {
             draw("exponential(15s)"),
             Ok(Value::Draw(SpanDraw::Exponential { mean: Span::from_secs(15) }))
         );
+        assert_eq!(
+            draw("normal(20ms, 2ms)"),
+            Ok(Value::Draw(SpanDraw::Normal {
+                mean: Span::from_millis(20),
+                deviation: Span::from_millis(2)
+            }))
+        );
+        assert!(draw("normal(2ms, 2ms)").is_ok());
+        assert!(draw("normal(2ms, 3ms)").unwrap_err().to_string().contains("above its mean"));
+        assert!(draw("normal(2ms)").unwrap_err().to_string().contains("needs a mean"));
         assert_eq!(draw("1ms"), Ok(Value::Draw(SpanDraw::fixed(Span::from_millis(1)))));
         assert!(draw("uniform(6ms, 2ms)").unwrap_err().to_string().contains("wrong order"));
         let limit = |s: &str| Kind::Limit.parse(&Written::Text(s.to_owned()));

@@ -50,6 +50,17 @@ impl Stream {
         Span::from_secs_f64(-libm::log(1.0 - self.unit()) * mean.as_secs_f64())
     }
 
+    /// Standard normal, by the polar method; logarithm and square root are libm's, the same on every platform.
+    pub fn standard_normal(&mut self) -> f64 {
+        loop {
+            let (x, y) = (2.0 * self.unit() - 1.0, 2.0 * self.unit() - 1.0);
+            let square = x * x + y * y;
+            if square > 0.0 && square < 1.0 {
+                return x * libm::sqrt(-2.0 * libm::log(square) / square);
+            }
+        }
+    }
+
     /// True with probability `p`.
     pub fn chance(&mut self, p: f64) -> bool {
         self.unit() < p
@@ -114,7 +125,17 @@ pub enum SpanDraw {
         /// Mean value.
         mean: Span,
     },
+    /// Normal; a value below zero, or more than [`NORMAL_REACH`] deviations from the mean, is drawn again.
+    Normal {
+        /// Mean value, before values are drawn again.
+        mean: Span,
+        /// Standard deviation, before values are drawn again; at most the mean.
+        deviation: Span,
+    },
 }
+
+/// How many standard deviations from the mean a normal draw reaches: the bound that delays need.
+pub const NORMAL_REACH: u32 = 4;
 
 impl SpanDraw {
     /// A fixed span.
@@ -128,6 +149,13 @@ impl SpanDraw {
             Self::Fixed { value } => value,
             Self::Uniform { low, high } => stream.span_between(low, high),
             Self::Exponential { mean } => stream.exponential(mean),
+            Self::Normal { mean, deviation } => loop {
+                let off = stream.standard_normal();
+                let secs = mean.as_secs_f64() + off * deviation.as_secs_f64();
+                if secs >= 0.0 && off.abs() <= f64::from(NORMAL_REACH) {
+                    return Span::from_secs_f64(secs);
+                }
+            },
         }
     }
 
@@ -137,6 +165,15 @@ impl SpanDraw {
             Self::Fixed { value } => value.as_secs_f64(),
             Self::Uniform { low, high } => (low.as_secs_f64() + high.as_secs_f64()) / 2.0,
             Self::Exponential { mean } => mean.as_secs_f64(),
+            Self::Normal { mean, deviation } if deviation == Span::ZERO => mean.as_secs_f64(),
+            Self::Normal { mean, deviation } => {
+                let (mean, deviation, top) =
+                    (mean.as_secs_f64(), deviation.as_secs_f64(), f64::from(NORMAL_REACH));
+                let bottom = (-mean / deviation).max(-top);
+                let density = |z: f64| libm::exp(-z * z / 2.0) / libm::sqrt(core::f64::consts::TAU);
+                let below = |z: f64| libm::erfc(-z / core::f64::consts::SQRT_2) / 2.0;
+                mean + deviation * (density(bottom) - density(top)) / (below(top) - below(bottom))
+            }
         }
     }
 
@@ -146,6 +183,10 @@ impl SpanDraw {
             Self::Fixed { value } => Some(value),
             Self::Uniform { high, .. } => Some(high),
             Self::Exponential { .. } => None,
+            Self::Normal { mean, deviation } => {
+                let reach = deviation.as_nanos().saturating_mul(NORMAL_REACH as u64);
+                Some(Span::from_nanos(mean.as_nanos().saturating_add(reach)))
+            }
         }
     }
 }
@@ -174,5 +215,32 @@ mod tests {
         assert!((mean - 15.0).abs() < 0.2, "{mean}");
         let draws = (0..1000).map(|_| stream.span_between(Span::from_millis(2), Span::from_millis(6)));
         assert!(draws.into_iter().all(|s| s >= Span::from_millis(2) && s <= Span::from_millis(6)));
+    }
+
+    #[test]
+    fn normal_draws_have_their_mean_and_deviation_and_bounds() {
+        let moments = |mean, deviation| {
+            let draw = SpanDraw::Normal { mean, deviation };
+            let mut stream = Stream::new(7, 0, "test");
+            let draws: Vec<f64> = (0..100_000).map(|_| draw.draw(&mut stream).as_secs_f64()).collect();
+            let most = draw.upper_bound().expect("a bound").as_secs_f64();
+            assert!(draws.iter().all(|x| (0.0..=most).contains(x)));
+            let seen = draws.iter().sum::<f64>() / draws.len() as f64;
+            let square = draws.iter().map(|x| (x - seen).powi(2)).sum::<f64>() / draws.len() as f64;
+            (draw.mean(), seen, square.sqrt())
+        };
+        let (mean, seen, deviation) = moments(Span::from_millis(20), Span::from_millis(2));
+        assert!((mean - 0.02).abs() < 1e-12, "{mean}");
+        assert!((seen - 0.02).abs() < 4.0 * 0.002 / 100_000f64.sqrt(), "{seen}");
+        assert!((deviation / 0.002 - 1.0).abs() < 0.01, "{deviation}");
+        // As wide as allowed: of the normal above zero with mean and deviation 1, the mean is 1 + phi(1)/Phi(1) =
+        // 1.2876 and the deviation sqrt(1 - 0.2876 - 0.2876^2) = 0.7935; the cut at 5 changes less than 0.001.
+        let (mean, seen, deviation) = moments(Span::from_millis(10), Span::from_millis(10));
+        assert!((mean / 0.012_876 - 1.0).abs() < 0.001, "{mean}");
+        assert!((seen - mean).abs() < 4.0 * 0.0081 / 100_000f64.sqrt(), "{seen} {mean}");
+        assert!((deviation / 0.007_935 - 1.0).abs() < 0.01, "{deviation}");
+        let fixed = SpanDraw::Normal { mean: Span::from_millis(3), deviation: Span::ZERO };
+        assert_eq!(fixed.draw(&mut Stream::new(7, 0, "test")), Span::from_millis(3));
+        assert_eq!(fixed.mean(), 0.003);
     }
 }

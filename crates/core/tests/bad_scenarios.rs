@@ -260,14 +260,34 @@ fn quantities() {
         (
             "delay = \"1ms\"",
             "delay = \"exponential(1ms)\"",
-            "x.toml:15:9: error: network.link.delay: an exponential delay has no bound; write a time or \
-             uniform(a, b)",
+            "x.toml:15:9: error: network.link.delay: an exponential delay has no bound; write a time, \
+             uniform(a, b) or normal(mean, sd)",
+        ),
+        (
+            "delay = \"1ms\"",
+            "delay = \"normal(1ms, 2ms)\"",
+            "x.toml:15:9: error: network.link.delay: \"normal(1ms, 2ms)\" has a deviation above its mean, with \
+             too many draws below zero; its deviation is at most its mean; write a time such as \"25ms\", \
+             \"uniform(2ms, 6ms)\", \"normal(20ms, 2ms)\", or \"exponential(15s)\"",
+        ),
+        (
+            "delay = \"1ms\"",
+            "delay = \"normal(2ms)\"",
+            "x.toml:15:9: error: network.link.delay: \"normal(2ms)\" needs a mean and a deviation, as in \
+             \"normal(20ms, 2ms)\"; write a time such as \"25ms\", \"uniform(2ms, 6ms)\", \"normal(20ms, 2ms)\", or \
+             \"exponential(15s)\"",
+        ),
+        (
+            "delay = \"1ms\"",
+            "delay = \"normal(50min, 3min)\"",
+            "x.toml:15:9: error: network.link.delay: is longer than an hour",
         ),
         (
             "\"uniform(2ms, 6ms)\"",
             "\"uniform(6ms, 2ms)\"",
             "x.toml:28:9: error: network.groups.near.delay: \"uniform(6ms, 2ms)\" has its ends in the \
-             wrong order; write a time such as \"25ms\", or \"uniform(2ms, 6ms)\", or \"exponential(15s)\"",
+             wrong order; write a time such as \"25ms\", \"uniform(2ms, 6ms)\", \"normal(20ms, 2ms)\", or \
+             \"exponential(15s)\"",
         ),
         (
             "queue = \"200pkt\"",

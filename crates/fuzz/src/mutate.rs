@@ -26,7 +26,7 @@ const NUMBERS: [&str; 22] = [
     "1_000",
     "1000000",
 ];
-const QUANTITIES: [&str; 40] = [
+const QUANTITIES: [&str; 43] = [
     "0s",
     "1ns",
     "18446744073709551615ns",
@@ -50,6 +50,9 @@ const QUANTITIES: [&str; 40] = [
     "unlimited",
     "uniform(0s, 0s)",
     "uniform(0s, 525600min)",
+    "normal(1ms, 1ms)",
+    "normal(1ns, 1s)",
+    "normal(525600min, 525600min)",
     "exponential(0s)",
     "exponential(525600min)",
     "exponential(1ns)",

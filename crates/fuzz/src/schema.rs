@@ -26,10 +26,13 @@ const SPANS: [&str; 15] = [
     "525600min",
     "1.5ms",
 ];
-const DRAWS: [&str; 7] = [
+const DRAWS: [&str; 10] = [
     "uniform(0s, 0s)",
     "uniform(0s, 1s)",
     "uniform(1ns, 525600min)",
+    "normal(1ms, 1ms)",
+    "normal(1ns, 1s)",
+    "normal(525600min, 525600min)",
     "exponential(0s)",
     "exponential(1ns)",
     "exponential(1ms)",

@@ -334,7 +334,8 @@ fn link_settings(reader: &mut Reader, section: &Section<'_>) -> Option<LinkSetti
         reader.fail_key(section, "delay", "is longer than an hour");
     }
     if let Some(SpanDraw::Exponential { .. }) = delay {
-        reader.fail_key(section, "delay", "an exponential delay has no bound; write a time or uniform(a, b)");
+        let message = "an exponential delay has no bound; write a time, uniform(a, b) or normal(mean, sd)";
+        reader.fail_key(section, "delay", message);
     }
     Some(LinkSettings {
         rate: rate?,

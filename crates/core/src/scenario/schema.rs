@@ -153,7 +153,8 @@ fn scalar(kind: Kind) -> Json {
         }
         Kind::Draw => {
             let span = quantity(Dimension::Span);
-            let pattern = format!("^({span}|uniform *\\({span},{span}\\)|exponential *\\({span}\\))$");
+            let pattern =
+                format!("^({span}|(uniform|normal) *\\({span},{span}\\)|exponential *\\({span}\\))$");
             json!({ "type": "string", "pattern": pattern })
         }
         Kind::Integer { min, max: i64::MAX } => json!({ "type": "integer", "minimum": min }),
