@@ -58,9 +58,10 @@ impl Links {
             }
             let unit = stream(format!("port/{name}/rate")).unit();
             let off = topology.rate_tolerance * (2.0 * unit - 1.0);
-            self.rates.push(Rate::from_bits_per_sec_f64(link.rate.bits_per_sec() as f64 * (1.0 + off)));
+            let rate = link.rate(direction == 0);
+            self.rates.push(Rate::from_bits_per_sec_f64(rate.bits_per_sec() as f64 * (1.0 + off)));
             if let Some(capacity) = capacity {
-                self.schedules.insert(port, Schedule::new(capacity, link.rate, off));
+                self.schedules.insert(port, Schedule::new(capacity, rate, off));
             }
         }
     }

@@ -38,12 +38,15 @@ pub struct Link {
     pub a: NodeId,
     /// The other end.
     pub b: NodeId,
-    /// Transmission rate of each direction; where its capacity changes with time, the nominal one.
+    /// Transmission rate from `a` to `b`; where its capacity changes with time, the nominal one.
     pub rate: Rate,
+    /// The same from `b` to `a`; none: it is `rate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_back: Option<Rate>,
     /// How the capacity from `a` to `b` changes; none: it is `rate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Capacity>,
-    /// How the capacity from `b` to `a` changes; none: it is `rate`.
+    /// How the capacity from `b` to `a` changes; none: it is the rate there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity_back: Option<Capacity>,
     /// One-way propagation delay.
@@ -70,6 +73,11 @@ pub struct Link {
 }
 
 impl Link {
+    /// The nominal rate from `a` to `b`, or else from `b` to `a`.
+    pub fn rate(&self, is_forth: bool) -> Rate {
+        if is_forth { self.rate } else { self.rate_back.unwrap_or(self.rate) }
+    }
+
     /// What the wire loses from `a` to `b`, or else from `b` to `a`.
     pub fn losses(&self, is_forth: bool) -> LossPlan {
         let of = self.loss_of;
@@ -162,7 +170,7 @@ impl Topology {
             self.nodes[owner.index()].kind == NodeKind::Router
         };
         let rank = |port: &u32| {
-            let rate = self.links[*port as usize / 2].rate;
+            let rate = self.links[*port as usize / 2].rate(port.is_multiple_of(2));
             (crossing[*port as usize], std::cmp::Reverse(rate), std::cmp::Reverse(*port))
         };
         let crossed = (0..crossing.len() as u32).filter(|port| crossing[*port as usize] > 0);

@@ -342,6 +342,17 @@ fn quantities() {
         ),
         (
             "queue = \"200pkt\"",
+            "rate-back = \"999bit\"",
+            "x.toml:19:13: error: network.links.server-r1.rate-back: \"999bit\" is below 1kbit, the least rate",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "rate-back = 5",
+            "x.toml:19:13: error: network.links.server-r1.rate-back: 5 has no unit; write a bit rate such as \
+             \"5mbit\" (bit, kbit, mbit, gbit, tbit)",
+        ),
+        (
+            "queue = \"200pkt\"",
             "loss-every = 0",
             "x.toml:19:14: error: network.links.server-r1.loss-every: 0 is not a whole number of at least 2",
         ),
@@ -697,7 +708,7 @@ fn networks() {
             "delay = \"1ms\"",
             "dely = \"1ms\"",
             "x.toml:15:1: error: network.link: unknown key `dely` in [network.link]; did you mean `delay`? \
-             allowed: rate, capacity, capacity-back, delay, queue, queue-back, host-queue, loss, loss-back, loss-of, loss-every",
+             allowed: rate, rate-back, capacity, capacity-back, delay, queue, queue-back, host-queue, loss, loss-back, loss-of, loss-every",
         ),
         (
             "rate = \"100mbit\"\n",
@@ -1839,7 +1850,7 @@ fn several_errors_at_once() {
     let expected = "x.toml:7:1: error: run: unknown key `warmup` in [run]; did you mean `warm-up`? allowed: duration, \
          warm-up, sample, trials, quick-trials, seed\n\
          x.toml:15:1: error: network.link: unknown key `dely` in [network.link]; did you mean `delay`? \
-         allowed: rate, capacity, capacity-back, delay, queue, queue-back, host-queue, loss, loss-back, loss-of, loss-every\n\
+         allowed: rate, rate-back, capacity, capacity-back, delay, queue, queue-back, host-queue, loss, loss-back, loss-of, loss-every\n\
          x.toml:33:9: error: network.groups.far.count: -4 is not a whole number from 1 to 1000000\n\
          x.toml:48:8: error: flows.noise.rate: \"5mb\" has the unknown unit `mb`; write a bit rate such as \
          \"5mbit\" (bit, kbit, mbit, gbit, tbit)";
@@ -1865,7 +1876,7 @@ fn values_of_the_command_line() {
         (
             set(&["network.links.0.raet=20mbit"]),
             "--set network.links.0.raet=20mbit: error: network.links.server-r1: unknown key `raet` in \
-             [[network.links]]; did you mean `rate`? allowed: ends, rate, capacity, capacity-back, delay, queue, queue-back, host-queue, loss, loss-back, \
+             [[network.links]]; did you mean `rate`? allowed: ends, rate, rate-back, capacity, capacity-back, delay, queue, queue-back, host-queue, loss, loss-back, \
              loss-of, loss-every, parallel, drop-packets",
         ),
         (

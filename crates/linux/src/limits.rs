@@ -70,7 +70,7 @@ fn check_network(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error
     for (i, link) in topology.links.iter().enumerate() {
         let name = topology.port_name(PortId(2 * i as u32));
         let capacities = [&link.capacity, &link.capacity_back].into_iter().flatten();
-        let highest = capacities.map(highest_rate).fold(link.rate, Rate::max);
+        let highest = capacities.map(highest_rate).fold(link.rate.max(link.rate(false)), Rate::max);
         if highest > MOST_RATE {
             return missing(format!(
                 "link {name}: {highest} is more than a user-space forwarder carries; at most {MOST_RATE}"
@@ -82,17 +82,17 @@ fn check_network(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error
                 "link {name}: memory that ports share is not emulated yet; `run` simulates it"
             ));
         }
-        for (node, queue) in [link.a, link.b].into_iter().zip(queues) {
+        for (direction, (node, queue)) in [link.a, link.b].into_iter().zip(queues).enumerate() {
             if queue.discipline != &qdisc::htb::DEF {
                 continue;
             }
             let is_host = topology.nodes[node.index()].kind == NodeKind::Host;
             let Some(Value::Rate(rate)) = queue.params.get("rate") else { continue };
-            if !is_host && *rate > link.rate {
+            if !is_host && *rate > link.rate(direction == 0) {
                 return missing(format!(
                     "link {name}: the kernel's htb shapes to {rate} before the link's {}; packets would wait behind \
                      it instead of in its classes",
-                    link.rate
+                    link.rate(direction == 0)
                 ));
             }
         }

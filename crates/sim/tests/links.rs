@@ -1,6 +1,6 @@
 //! Links whose capacity changes with time, from the scenario file to the metrics.
 
-use bandmaster_core::report::RunRecord;
+use bandmaster_core::report::{RunRecord, Series};
 use bandmaster_core::scenario::{Files, Options, parse};
 use bandmaster_sim::{RunOptions, run};
 
@@ -34,7 +34,7 @@ fn load(rate: &str, capacity: &str, queue: &str) -> RunRecord {
 
 /// Datagrams that arrived in each sampling interval.
 fn arrived(record: &RunRecord) -> Vec<f64> {
-    let is_load = |s: &&bandmaster_core::report::Series| s.entity == "all" && s.metric == "throughput";
+    let is_load = |s: &&Series| s.entity == "all" && s.metric == "throughput";
     let series = record.series.iter().find(is_load).expect("a series");
     series.values.iter().map(|mbit| (f64::from(*mbit) * 1e6 * 0.010 / 8.0 / 1472.0).round()).collect()
 }
@@ -100,4 +100,41 @@ fn directions_have_capacities_of_their_own() {
     assert!((in_pause(&back) - 412.5).abs() <= 1.0, "{}", in_pause(&back));
     // In the pause 416 wait, and one is with the transmitter.
     assert_eq!(forward.metric("queue_max").map(|n| (n - 416.0).abs() <= 1.0), Some(true), "{forward:?}");
+}
+
+/// Both directions of the link at once: each carries what its own rate allows, of 1500 bytes 1472 payload.
+#[test]
+fn directions_have_rates_of_their_own() {
+    let flow = |name: &str, from: &str, to: &str| {
+        format!(
+            "[[flows]]\nname = \"{name}\"\nfrom = \"{from}\"\nto = \"{to}\"\ntransport = \"udp\"\nrate = \"30mbit\"\nmeasured = true\n"
+        )
+    };
+    let throughputs = |rates: &str| {
+        let text = format!(
+            "version = 1\nname = \"load\"\n[run]\nduration = \"21s\"\nwarm-up = \"1s\"\n\
+             [network]\nhosts = [\"tx\", \"rx\"]\nrouters = [\"r\"]\nframe-overhead = \"0B\"\n\
+             [[network.links]]\nends = [\"tx\", \"r\"]\n{rates}\n\
+             [[network.links]]\nends = [\"r\", \"rx\"]\nrate = \"1gbit\"\n{}{}",
+            flow("up", "tx", "rx"),
+            flow("down", "rx", "tx")
+        );
+        let study = parse("load", &text, &Options::default()).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let record = run(&study.cases[0].scenario, 0, 0, &mut RunOptions::default()).expect("a run");
+        ["tx", "rx"].map(|name| {
+            let is_own = |s: &&Series| s.entity == name && s.metric == "throughput";
+            let values = &record.series.iter().find(is_own).expect("a series").values;
+            values.iter().map(|mbit| f64::from(*mbit)).sum::<f64>() / values.len() as f64
+        })
+    };
+    let payload = 1472.0 / 1500.0;
+    for (rates, wanted) in [
+        ("rate = \"2mbit\"\nrate-back = \"20mbit\"", [2.0, 20.0]),
+        ("rate = \"20mbit\"\nrate-back = \"2mbit\"", [20.0, 2.0]),
+        ("rate = \"20mbit\"", [20.0, 20.0]),
+    ] {
+        for (seen, wanted) in throughputs(rates).into_iter().zip(wanted) {
+            assert!((seen / (wanted * payload) - 1.0).abs() < 0.002, "{rates}: {seen} for {wanted}");
+        }
+    }
 }

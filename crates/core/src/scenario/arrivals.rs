@@ -109,7 +109,7 @@ fn sender_rate(reader: &mut Reader, section: &Section<'_>, topology: &Topology) 
     for name in section.list("from")? {
         for node in topology.members(&name)? {
             let link = topology.links.iter().find(|link| link.a == node || link.b == node)?;
-            let own = link.rate.bits_per_sec();
+            let own = link.rate(link.a == node).bits_per_sec();
             if rate.is_some_and(|rate| rate != own) {
                 let message =
                     "is of senders with links of different rates; write `arrivals`, or a group for each";

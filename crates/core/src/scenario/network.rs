@@ -319,7 +319,8 @@ fn link_settings(reader: &mut Reader, section: &Section<'_>) -> Option<LinkSetti
         let hint = "write it here or in [network.link]";
         reader.fail_with(&section.place, &joined(&section.path, "rate"), message, hint);
     }
-    let rate = rate(reader, section, "rate");
+    let [rate, rate_back] =
+        ["rate", "rate-back"].map(|key| section.item(key).map(|_| rate(reader, section, key)));
     let [capacity, capacity_back] = CAPACITIES.map(|key| capacity(reader, section, key));
     let [loss, loss_back] = ["loss", "loss-back"].map(|key| {
         let loss = section.float(key);
@@ -338,7 +339,11 @@ fn link_settings(reader: &mut Reader, section: &Section<'_>) -> Option<LinkSetti
         reader.fail_key(section, "delay", message);
     }
     Some(LinkSettings {
-        rate: rate?,
+        rate: rate??,
+        rate_back: match rate_back {
+            None => None,
+            Some(rate) => Some(rate?),
+        },
         capacity: capacity.ok()?,
         capacity_back: capacity_back.ok()?,
         delay: delay?,

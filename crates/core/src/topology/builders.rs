@@ -24,8 +24,10 @@ pub struct Graph {
 /// What links of one kind have in common.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LinkSettings {
-    /// Transmission rate of each direction; where its capacity changes with time, the nominal one.
+    /// Transmission rate from the first end to the second; where its capacity changes with time, the nominal one.
     pub rate: Rate,
+    /// The same from the second end to the first; none: it is `rate`.
+    pub rate_back: Option<Rate>,
     /// How the capacity from the first end to the second changes.
     pub capacity: Option<Capacity>,
     /// How the capacity from the second end to the first changes.
@@ -68,6 +70,7 @@ impl Graph {
     pub fn link(&mut self, a: NodeId, b: NodeId, settings: &LinkSettings) {
         let LinkSettings {
             rate,
+            rate_back,
             capacity,
             capacity_back,
             delay,
@@ -85,6 +88,7 @@ impl Graph {
             a,
             b,
             rate,
+            rate_back,
             capacity,
             capacity_back,
             delay,
@@ -295,6 +299,7 @@ mod tests {
     fn settings(mbit: u64) -> LinkSettings {
         LinkSettings {
             rate: Rate::from_bits_per_sec(mbit * 1_000_000),
+            rate_back: None,
             capacity: None,
             capacity_back: None,
             delay: SpanDraw::fixed(Span::from_millis(1)),

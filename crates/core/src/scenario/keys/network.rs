@@ -10,9 +10,11 @@ use crate::scenario::choices::Builder;
 const LINK_KEYS: &[Key] = keys! {
     /// Transmission rate of each direction; must stand here or in the defaults
     "rate": RATE, optional;
+    /// Transmission rate from the second end to the first; absent: it is `rate`
+    "rate-back": RATE, optional;
     /// How the capacity from the first end to the second changes with time; absent: it is `rate`
     "capacity": Kind::Nested, optional;
-    /// How the capacity from the second end to the first changes with time; absent: it is `rate`
+    /// How the capacity from the second end to the first changes with time; absent: it is `rate-back`
     "capacity-back": Kind::Nested, optional;
     /// One-way propagation delay, fixed or drawn per trial
     "delay": Kind::Draw, default "1ms";
