@@ -248,14 +248,6 @@ fn agent_file(deployment: &Deployment, number: u32) -> String {
     )
 }
 
-/// A new file belongs to the group of its folder, so that a daemon of that group can read it.
-fn own_group(file: &fs::File, path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::{MetadataExt, fchown};
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let group = fs::metadata(folder)?.gid();
-    if group == file.metadata()?.gid() { Ok(()) } else { fchown(file, None, Some(group)) }
-}
-
 /// Adds a host called `name` to the hosts of the controller's file. Where hosts enrol themselves, and unless `by_hand`, it gets a
 /// token that is valid for so many `seconds`, also when it is there already; else a new secret. The controller knows the host once
 /// it has read its files again (SIGHUP), or the host has enrolled.
@@ -283,7 +275,7 @@ pub fn enroll(file: &Path, name: &str, by_hand: bool, seconds: u32) -> Result<En
     let lock = Flock::lock(opened, FlockArg::LockExclusive).map_err(|(_, errno)| failed(errno.into()))?;
     let text = daemon::secret_text(&path).map_err(|why| usage(format!("hosts-file {place}: {why}")))?;
     if text.is_empty() {
-        own_group(&lock, &path).map_err(failed)?;
+        state::own_as_folder(&lock, &path).map_err(failed)?;
     }
     let known = controller::hosts(&place, &text).map_err(usage)?;
     let there = known.iter().find(|host| host.name == name);

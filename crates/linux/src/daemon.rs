@@ -103,14 +103,23 @@ pub(crate) fn make_folder(folder: &Path) -> Result<(), Error> {
     }
     // That of all daemons is not of this one alone.
     fs::create_dir_all(folder.parent().unwrap_or(folder)).map_err(failed)?;
-    fs::DirBuilder::new().recursive(true).mode(0o750).create(folder).map_err(failed)?;
     let packaged = nix::unistd::User::from_name(USER).ok().flatten();
     match packaged.filter(|_| nix::unistd::geteuid().is_root()) {
-        Some(user) => {
-            std::os::unix::fs::chown(folder, Some(user.uid.as_raw()), Some(user.gid.as_raw())).map_err(failed)
-        }
-        None => Ok(()),
+        Some(user) => make_folder_for(folder, &user).map_err(failed),
+        None => fs::DirBuilder::new().recursive(true).mode(0o750).create(folder).map_err(failed),
     }
+}
+
+/// Made and given away within one open folder, without links: who may write there cannot have another folder given away.
+fn make_folder_for(folder: &Path, user: &nix::unistd::User) -> std::io::Result<()> {
+    use nix::fcntl::{OFlag, openat};
+    use nix::sys::stat::{Mode, mkdirat};
+    let name = folder.file_name().ok_or(std::io::ErrorKind::InvalidFilename)?;
+    let above = fs::File::open(state::folder_of(folder))?;
+    mkdirat(&above, name, Mode::from_bits_truncate(0o750))?;
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let made = openat(&above, name, flags, Mode::empty())?;
+    std::os::unix::fs::fchown(made, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
 }
 
 fn read_up_to(path: &Path, most: u64) -> Result<Vec<u8>, String> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::marker::PhantomData;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -290,6 +290,21 @@ pub(crate) fn own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
         return Ok(file);
     }
     Err(io::Error::other(format!("{} is not a plain file with one name", path.display())))
+}
+
+/// The folder that `path` is in.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Gives a new file, open at `path`, to whom its folder belongs to: a command of root makes it for a daemon. The open file
+/// and not its name: the folder's user could put a link there meanwhile.
+pub(crate) fn own_as_folder(file: &File, path: &Path) -> io::Result<()> {
+    let (folder, own) = (fs::metadata(folder_of(path))?, file.metadata()?);
+    let is_root = nix::unistd::geteuid().is_root();
+    let user = Some(folder.uid()).filter(|user| is_root && *user != own.uid());
+    let group = Some(folder.gid()).filter(|group| *group != own.gid());
+    if user.is_none() && group.is_none() { Ok(()) } else { fchown(file, user, group) }
 }
 
 /// Refuses a folder in which somebody else could put something in the place of our files: it and all above it belong to who

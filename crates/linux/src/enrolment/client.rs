@@ -13,9 +13,9 @@ use rustls::{ClientConnection, StreamOwned};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::ledger::own_as_folder;
 use super::tls::{self, Pair};
 use super::{Asks, Digest, ENROLL, RENEW, Renews, Token, Told, hex, random, unhex};
+use crate::daemon::state::own_as_folder;
 use crate::daemon::{self, Error};
 
 /// A controller that takes longer is not there.
@@ -67,7 +67,7 @@ impl Draft {
         let make = || {
             let _ = fs::remove_file(&new);
             let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
-            own_as_folder(&new)?;
+            own_as_folder(&file, &new)?;
             file.write_all(&vec![b'\n'; ROOM])?;
             file.sync_all()?;
             Ok(file)
@@ -174,7 +174,7 @@ pub(crate) fn renew(controller: SocketAddr, files: &Files<'_>) -> Result<u32, Er
             let mut file =
                 OpenOptions::new().write(true).create_new(true).mode(OWNERS).open(&new).map_err(failed)?;
             let text = String::from(secret) + "\n";
-            own_as_folder(&new)
+            own_as_folder(&file, &new)
                 .and_then(|()| file.write_all(text.as_bytes()))
                 .and_then(|()| file.sync_all())
                 .map_err(failed)?;

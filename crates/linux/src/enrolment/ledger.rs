@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bandmaster_core::controller::{ENROLLED, Host};
@@ -218,7 +218,7 @@ impl Ledger {
             let file =
                 state::own(options.append(true).create(true), &self.path).map_err(|e| self.failed(e))?;
             if is_new {
-                own_as_folder(&self.path).map_err(|e| self.failed(e))?;
+                state::own_as_folder(&file, &self.path).map_err(|e| self.failed(e))?;
             }
             let file = Flock::lock(file, FlockArg::LockExclusive)
                 .map_err(|(_, errno)| self.failed(io::Error::from(errno)))?;
@@ -246,17 +246,6 @@ impl Ledger {
     }
 }
 
-/// Gives a file to whom its folder belongs to, where that is another user: a command of root makes it for a daemon.
-pub(crate) fn own_as_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let folder = fs::metadata(folder)?;
-    let own = fs::metadata(path)?;
-    if nix::unistd::geteuid().is_root() && (folder.uid(), folder.gid()) != (own.uid(), own.gid()) {
-        chown(path, Some(folder.uid()), Some(folder.gid()))?;
-    }
-    Ok(())
-}
-
 /// Puts a file in the place of another one, all of it or nothing.
 fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
@@ -265,7 +254,7 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
         let mut file = state::own(OpenOptions::new().write(true).create_new(true), &new)?;
         file.write_all(content)?;
         file.sync_all()?;
-        own_as_folder(&new)?;
+        state::own_as_folder(&file, &new)?;
         fs::rename(&new, path)
     };
     write().inspect_err(|_| {

@@ -175,6 +175,36 @@ fn a_host_enrols_once_and_renews() {
     assert!(again.entry(1) == Some(&place.entry(1)));
 }
 
+/// Whoever the folder belongs to puts a link to a file of root in the place of the one that root's command waits for.
+#[test]
+fn a_link_is_not_given_away() {
+    use std::os::unix::fs::{MetadataExt, chown, symlink};
+    const OTHER: u32 = 65_533;
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new("link");
+    let folder = place.folder.join("theirs");
+    fs::create_dir(&folder).expect("made");
+    chown(&folder, Some(OTHER), Some(OTHER)).expect("given away");
+    let (victim, authority) = (place.folder.join("victim"), folder.join("authority"));
+    fs::write(&victim, "").expect("written");
+    let held = fs::File::create(&authority).expect("made");
+    held.lock().expect("held");
+    let of = folder.clone();
+    let command = std::thread::spawn(move || Authority::of(&of).map(drop));
+    std::thread::sleep(Duration::from_millis(200));
+    fs::remove_file(&authority).expect("removed");
+    symlink(&victim, &authority).expect("linked");
+    drop(held);
+    command.join().expect("ended").expect("an authority");
+    assert_eq!(fs::metadata(&victim).expect("there").uid(), 0);
+    // Without the link, root's files are the folder's user's.
+    fs::remove_file(&authority).expect("removed");
+    Authority::of(&folder).expect("an authority");
+    assert_eq!(fs::metadata(&authority).expect("there").uid(), OTHER);
+}
+
 #[test]
 fn what_is_no_token_of_this_host_is_refused() {
     let place = Place::new("tokens");

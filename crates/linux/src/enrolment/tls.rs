@@ -24,7 +24,6 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
 };
 
-use super::ledger::own_as_folder;
 use super::{Digest, digest, hex, random, unhex};
 use crate::daemon::{Error, state};
 
@@ -139,7 +138,9 @@ impl Authority {
             let seed = random::<32>()?;
             let written = file.write_all((hex(&seed) + "\n").as_bytes()).and_then(|()| file.sync_all());
             let only_own = || file.set_permissions(Permissions::from_mode(0o600));
-            if let Err(error) = written.and_then(|()| only_own()).and_then(|()| own_as_folder(&path)) {
+            if let Err(error) =
+                written.and_then(|()| only_own()).and_then(|()| state::own_as_folder(&file, &path))
+            {
                 let _ = file.set_len(0);
                 return Err(failed(&error));
             }
