@@ -69,9 +69,6 @@ impl fmt::Debug for SwitchSecret {
 pub fn load(file: &Path) -> Result<Loaded, Error> {
     let deployment = read(file)?;
     let key = daemon::secret(file, &deployment.key_file)?;
-    if let Some((_, certificate)) = paths(file, &deployment) {
-        client::Certificate::read(&certificate)?;
-    }
     let switch_secret = match &deployment.source {
         PortSource::Snmp {
             access: SnmpAccess::Community { file: secret } | SnmpAccess::User { file: secret, .. },

@@ -13,10 +13,15 @@ use super::{Loaded, paths, renew};
 use crate::daemon::clock::seconds_of_day;
 use crate::daemon::{self, Error};
 use crate::enrolment::RENEWS;
-use crate::enrolment::client::Certificate;
+use crate::enrolment::client::{Certificate, new_name};
 
 /// After a try that failed: the controller may have the new secret already.
 const AGAIN: Duration = Duration::from_secs(60);
+
+/// After one that succeeded: whatever the clocks of host and controller say.
+const RESTS: Duration = Duration::from_secs(24 * 3600);
+/// A renewal that has not ended by then was not answered.
+const LEFT: Duration = Duration::from_secs(15);
 
 /// The certificate of a host that has enrolled by a token.
 pub(super) struct Renewal {
@@ -27,6 +32,10 @@ pub(super) struct Renewal {
     /// Which file the secret was read from.
     seen: Option<(u64, i64)>,
     next: Instant,
+    /// No renewal before, but for one that was not answered.
+    rests: Option<Instant>,
+    /// Since when there is a secret that the controller has not confirmed.
+    unanswered: Option<Instant>,
     running: Option<JoinHandle<Result<(), Error>>>,
     /// When the certificate expires.
     pub(super) until: u32,
@@ -38,7 +47,6 @@ impl Renewal {
     /// None: the secret was carried by hand.
     pub(super) fn new(loaded: &Loaded) -> Result<Option<Self>, Error> {
         let Some((key, certificate)) = paths(&loaded.file, &loaded.deployment) else { return Ok(None) };
-        let until = Certificate::read(&certificate)?.until;
         let mut renewal = Self {
             file: loaded.file.clone(),
             key_file: loaded.deployment.key_file.clone(),
@@ -47,10 +55,17 @@ impl Renewal {
             seen: None,
             next: Instant::now(),
             running: None,
-            until,
+            rests: None,
+            unanswered: None,
+            until: 0,
             error: None,
         };
         renewal.seen = renewal.look();
+        // Without it the shared secret is as good as before.
+        renewal.look_at_certificate();
+        if let Some(error) = &renewal.error {
+            warn!(%error, "begins without a certificate");
+        }
         Ok(Some(renewal))
     }
 
@@ -60,22 +75,23 @@ impl Renewal {
     }
 
     fn look_at_certificate(&mut self) {
-        if let Ok(Certificate { until, .. }) = Certificate::read(&self.certificate) {
-            self.until = until;
+        match Certificate::read(&self.certificate) {
+            Ok(Certificate { until, .. }) => (self.until, self.error) = (until, None),
+            Err(error) => self.error = Some(error.to_string()),
         }
     }
 
     /// Once a second: the secret, when it is another one.
     pub(super) fn go_on(&mut self) -> Option<Key> {
         if let Some(done) = self.running.take_if(|running| running.is_finished()) {
-            self.error = match done.join() {
+            match done.join() {
                 Ok(Ok(())) => {
+                    self.rests = Some(Instant::now() + RESTS);
                     self.look_at_certificate();
-                    None
                 }
-                Ok(Err(error)) => Some(error.to_string()),
-                Err(_) => Some("the thread has failed".to_owned()),
-            };
+                Ok(Err(error)) => self.error = Some(error.to_string()),
+                Err(_) => self.error = Some("the thread has failed".to_owned()),
+            }
             if let Some(error) = &self.error {
                 warn!(%error, left_seconds = self.left(), "cannot renew the certificate; tries again in a minute");
             }
@@ -92,8 +108,13 @@ impl Renewal {
                 Err(error) => warn!(%error, "goes on with the secret that it had"),
             }
         }
-        if self.running.is_none() && self.left() < RENEWS && Instant::now() >= self.next {
-            self.next = Instant::now() + AGAIN;
+        let now = Instant::now();
+        // The controller may have a secret that this host does not use yet.
+        self.unanswered = new_name(&self.key).exists().then(|| self.unanswered.unwrap_or(now));
+        let is_left = self.unanswered.is_some_and(|since| now >= since + LEFT);
+        let is_due = self.left() < RENEWS && self.rests.is_none_or(|until| now >= until);
+        if self.running.is_none() && (is_left || is_due) && now >= self.next {
+            self.next = now + AGAIN;
             let file = self.file.clone();
             self.running = thread::Builder::new().name("renewal".to_owned()).spawn(move || renew(&file)).ok();
         }

@@ -3,11 +3,13 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConnection, StreamOwned};
 use serde::de::DeserializeOwned;
@@ -15,11 +17,13 @@ use serde::{Deserialize, Serialize};
 
 use super::tls::{self, Pair};
 use super::{Asks, Digest, ENROLL, RENEW, Renews, Token, Told, hex, random, unhex};
-use crate::daemon::state::own_as_folder;
+use crate::daemon::state::{folder_of, own, own_as_folder};
 use crate::daemon::{self, Error};
 
 /// A controller that takes longer is not there.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Another enrolment or renewal of this host ends in that time.
+const TURN: Duration = Duration::from_secs(30);
 /// Bytes of an answer.
 const MOST_ANSWER: u64 = 64 << 10;
 /// Mode of a file that its owner alone may read.
@@ -54,6 +58,36 @@ impl Certificate {
     }
 }
 
+/// Held while this process enrols or renews: no other one does so with a certificate in that folder.
+fn hold(certificate: &Path) -> Result<Flock<File>, Error> {
+    let folder = folder_of(certificate);
+    let failed = |why: &dyn std::fmt::Display| Error::Failed(format!("error: {}: {why}", folder.display()));
+    let mut open = File::open(folder).map_err(|error| failed(&error))?;
+    let begin = Instant::now();
+    loop {
+        match Flock::lock(open, FlockArg::LockExclusiveNonblock) {
+            Ok(held) => return Ok(held),
+            Err((file, Errno::EWOULDBLOCK)) if begin.elapsed() < TURN => open = file,
+            Err((_, Errno::EWOULDBLOCK)) => {
+                return Err(failed(&"another process enrols or renews; try again"));
+            }
+            Err((_, errno)) => return Err(failed(&errno)),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Puts the file that is open, and no other one that is called so, in the place of `path`.
+fn put(file: &File, path: &Path) -> io::Result<()> {
+    let new = new_name(path);
+    let (own, there) = (file.metadata()?, fs::symlink_metadata(&new)?);
+    if (own.dev(), own.ino()) != (there.dev(), there.ino()) {
+        return Err(io::Error::other("another process has replaced what was written"));
+    }
+    fs::rename(&new, path)?;
+    File::open(folder_of(path))?.sync_all()
+}
+
 /// A file that has room on the disk and no content yet.
 struct Draft {
     file: File,
@@ -85,7 +119,7 @@ impl Draft {
             self.file.write_all_at(content.as_bytes(), 0)?;
             self.file.set_len(content.len() as u64)?;
             self.file.sync_all()?;
-            fs::rename(new_name(&self.path), &self.path)
+            put(&self.file, &self.path)
         };
         write().map_err(|error| Error::Failed(format!("error: {}: {error}", self.path.display())))?;
         self.is_done = true;
@@ -101,7 +135,7 @@ impl Drop for Draft {
     }
 }
 
-fn new_name(path: &Path) -> PathBuf {
+pub(crate) fn new_name(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     PathBuf::from(name)
@@ -124,6 +158,7 @@ pub(crate) fn enroll(
     files: &Files<'_>,
     whole: impl FnOnce(&str) -> Result<String, Error>,
 ) -> Result<String, Error> {
+    let _held = hold(files.certificate)?;
     let (pair, key) = Pair::generate()?;
     let secret = Digest(random()?);
     let agent = files.agent.map(|path| Draft::new(path, 0o640)).transpose()?;
@@ -152,6 +187,7 @@ pub(crate) fn enroll(
 /// A new secret and certificate for a host that has one; the second of the day's clock when the certificate expires. The secret is on the disk before
 /// the controller has it: when its answer is lost, the next try asks for the same one.
 pub(crate) fn renew(controller: SocketAddr, files: &Files<'_>) -> Result<u32, Error> {
+    let _held = hold(files.certificate)?;
     let Certificate { key, certificate, authority, .. } = Certificate::read(files.certificate)?;
     let wrong = || {
         Error::Usage(format!(
@@ -165,9 +201,13 @@ pub(crate) fn renew(controller: SocketAddr, files: &Files<'_>) -> Result<u32, Er
     let certificate_file = Draft::new(files.certificate, OWNERS)?;
     let new = new_name(files.key);
     let failed = |error: io::Error| Error::Failed(format!("error: {}: {error}", new.display()));
-    let begun = daemon::secret_text(&new).ok().and_then(|text| Digest::try_from(text.trim().to_owned()).ok());
-    let secret = match begun {
-        Some(secret) => secret,
+    let begun = own(OpenOptions::new().read(true), &new).ok().and_then(|file| {
+        let mut text = String::new();
+        (&file).take(MOST_ANSWER).read_to_string(&mut text).ok()?;
+        Some((Digest::try_from(text.trim().to_owned()).ok()?, file))
+    });
+    let (secret, file) = match begun {
+        Some(begun) => begun,
         None => {
             let secret = Digest(random()?);
             let _ = fs::remove_file(&new);
@@ -178,11 +218,16 @@ pub(crate) fn renew(controller: SocketAddr, files: &Files<'_>) -> Result<u32, Er
                 .and_then(|()| file.write_all(text.as_bytes()))
                 .and_then(|()| file.sync_all())
                 .map_err(failed)?;
-            secret
+            (secret, file)
         }
     };
-    let told: Told = ask(controller, authority, Some((shown, &pair)), RENEW, &Renews { secret })?;
-    fs::rename(&new, files.key).map_err(failed)?;
+    let told: Told =
+        ask(controller, authority, Some((shown, &pair)), RENEW, &Renews { secret }).map_err(|error| {
+            Error::Failed(format!(
+                "{error}; unless it refused, it may have the new secret already: renew again"
+            ))
+        })?;
+    put(&file, files.key).map_err(failed)?;
     let certificate = Certificate { key, certificate: told.certificate, authority, until: told.until };
     certificate_file.place(&certificate.text())?;
     Ok(told.until)
@@ -199,7 +244,8 @@ fn ask<T: DeserializeOwned>(
     let failed = |why: String| Error::Failed(format!("error: controller {controller}: {why}"));
     let config = Arc::new(tls::client(authority, shows)?);
     let body = serde_json::to_string(question).map_err(|error| failed(error.to_string()))?;
-    let answer = exchange(controller, config, path, &body).map_err(|error| failed(explain(&error)))?;
+    let answer =
+        exchange(controller, config, path, &body, PATIENCE).map_err(|error| failed(explain(&error)))?;
     let (code, text) = parse(&answer).ok_or_else(|| failed("its answer is cut off, or none".to_owned()))?;
     match code {
         200 => serde_json::from_str(text).map_err(|_| {
@@ -236,27 +282,35 @@ pub(super) fn ask_without_certificate(controller: SocketAddr, authority: Digest)
     asked.err().map(|error| error.to_string()).unwrap_or_default()
 }
 
+#[cfg(test)]
+pub(super) fn wait_for(controller: SocketAddr, authority: Digest, patience: Duration) -> String {
+    let config = Arc::new(tls::client(authority, None).expect("a configuration"));
+    let waited = exchange(controller, config, RENEW, "{}", patience);
+    waited.err().map(|error| error.to_string()).unwrap_or_default()
+}
+
 fn exchange(
     controller: SocketAddr,
     config: Arc<rustls::ClientConfig>,
     path: &str,
     body: &str,
+    patience: Duration,
 ) -> io::Result<Vec<u8>> {
-    let until = Instant::now() + PATIENCE;
-    let stream = TcpStream::connect_timeout(&controller, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let until = Instant::now() + patience;
+    let stream = TcpStream::connect_timeout(&controller, patience)?;
     let name = ServerName::try_from(tls::CONTROLLER).map_err(io::Error::other)?;
     let connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
-    let mut stream = StreamOwned::new(connection, stream);
+    let mut stream = StreamOwned::new(connection, Until { stream, until });
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         tls::CONTROLLER,
         body.len()
     );
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())?;
-    stream.flush()?;
+    match stream.write_all((head + body).as_bytes()).and_then(|()| stream.flush()) {
+        // It refuses before it has heard everything; why is there to be read.
+        Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {}
+        written => written?,
+    }
     let mut answer = Vec::new();
     let mut part = [0; 4096];
     while parse(&answer).is_none() {
@@ -265,16 +319,52 @@ fn exchange(
             Ok(count) => answer.extend(&part[..count]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer"));
-            }
             Err(error) => return Err(error),
         }
-        if answer.len() as u64 > MOST_ANSWER || Instant::now() > until {
+        if answer.len() as u64 > MOST_ANSWER {
             return Err(io::Error::other("its answer is too long"));
         }
     }
     Ok(answer)
+}
+
+/// A connection that ends at an instant, however slow the other end is.
+struct Until {
+    stream: TcpStream,
+    until: Instant,
+}
+
+impl Until {
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(slow()) } else { Ok(left) }
+    }
+}
+
+fn slow() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time")
+}
+
+fn in_time<T>(done: io::Result<T>) -> io::Result<T> {
+    done.map_err(|error| if error.kind() == io::ErrorKind::WouldBlock { slow() } else { error })
+}
+
+impl Read for Until {
+    fn read(&mut self, part: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        in_time(self.stream.read(part))
+    }
+}
+
+impl Write for Until {
+    fn write(&mut self, part: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        in_time(self.stream.write(part))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
 }
 
 /// Code and body of an answer; none: it is not whole.

@@ -175,6 +175,44 @@ fn a_host_enrols_once_and_renews() {
     assert!(again.entry(1) == Some(&place.entry(1)));
 }
 
+#[test]
+fn renewals_at_a_time_take_turns() {
+    let place = Place::new("turns");
+    assert_eq!(place.enroll("a", &place.token(1)), "");
+    let said: Vec<String> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..6).map(|_| scope.spawn(|| place.renew("a"))).collect();
+        all.into_iter().map(|one| one.join().expect("ended")).collect()
+    });
+    // The controller may refuse a second one so soon.
+    assert!(said.iter().any(String::is_empty), "{said:?}");
+    assert!(said.iter().all(|said| said.is_empty() || said.contains("refused")), "{said:?}");
+    assert!(Certificate::read(&place.files("a")[2]).is_ok());
+    assert_eq!(place.entry(1).secret, Some(place.secret("a")));
+}
+
+/// A byte now and then is no answer.
+#[test]
+fn a_slow_controller_is_left_in_time() {
+    let place = Place::new("slow");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = listener.local_addr().expect("bound");
+    let answers = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("asked");
+        // The head of a record of TLS, and its content.
+        for byte in [0x16, 3, 3, 0x3f, 0].into_iter().chain([0; 100]) {
+            std::thread::sleep(Duration::from_millis(100));
+            if stream.write_all(&[byte]).is_err() {
+                break;
+            }
+        }
+    });
+    let begin = Instant::now();
+    let said = client::wait_for(at, place.authority, Duration::from_secs(1));
+    assert!(said.contains("does not answer in time"), "{said}");
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+    answers.join().expect("ended");
+}
+
 /// Whoever the folder belongs to puts a link to a file of root in the place of the one that root's command waits for.
 #[test]
 fn a_link_is_not_given_away() {
