@@ -137,20 +137,9 @@ impl<E: Serialize + DeserializeOwned> State<E> {
 
     /// Replaces the content of a small file, all of it or nothing.
     pub(crate) fn keep(&self, name: &str, content: &str) -> Result<(), Error> {
-        let (path, new) = (self.folder.join(name), self.folder.join(format!("{name}.new")));
-        let write = || {
-            // One that was left half-written goes first, whatever it is.
-            let _ = fs::remove_file(&new);
-            let mut file = own(OpenOptions::new().write(true).create_new(true), &new)?;
-            file.write_all(content.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&new, &path)
-        };
-        if let Err(e) = write() {
-            let _ = fs::remove_file(&new);
-            return Err(Error::Failed(format!("error: {}: {e}", path.display())));
-        }
-        self.sync()
+        let path = self.folder.join(name);
+        let failed = |e: io::Error| Error::Failed(format!("error: {}: {e}", path.display()));
+        replace(&path, content.as_bytes()).map_err(failed)
     }
 
     /// A small file for a number that is written again and again, in place, so that a full disk does not take the last one.
@@ -295,6 +284,29 @@ pub(crate) fn own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
 /// The folder that `path` is in.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// What was made, renamed or removed in the folder of `path` stays so whatever happens.
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(folder_of(path))?.sync_all()
+}
+
+/// Puts a file in the place of another one, all of it or nothing.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    // One that was left half-written goes first, whatever it is.
+    let _ = fs::remove_file(&new);
+    let write = || {
+        let mut file = own(OpenOptions::new().write(true).create_new(true), &new)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        own_as_folder(&file, &new)?;
+        fs::rename(&new, path)
+    };
+    write().inspect_err(|_| drop(fs::remove_file(&new)))?;
+    sync_folder(path)
 }
 
 /// Gives a new file, open at `path`, to whom its folder belongs to: a command of root makes it for a daemon. The open file

@@ -1,15 +1,16 @@
 //! A host's end: it enrols by a token, and renews by its certificate.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::geteuid;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConnection, StreamOwned};
 use serde::de::DeserializeOwned;
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tls::{self, Pair};
 use super::{Asks, Digest, ENROLL, RENEW, Renews, Token, Told, hex, random, unhex};
-use crate::daemon::state::{folder_of, own, own_as_folder};
+use crate::daemon::state::{folder_of, own, own_as_folder, sync_folder};
 use crate::daemon::{self, Error};
 
 /// A controller that takes longer is not there.
@@ -77,6 +78,22 @@ fn hold(certificate: &Path) -> Result<Flock<File>, Error> {
     }
 }
 
+/// Gives a new file the owner and mode of the one whose place it takes. A first one belongs to whom its folder belongs to; in a
+/// folder of root and a group, the group is the daemon's, and reads it.
+fn own_as(file: &File, path: &Path) -> io::Result<()> {
+    let there = fs::symlink_metadata(path).ok().filter(|there| there.is_file() && geteuid().is_root());
+    if let Some(there) = there {
+        fchown(file, Some(there.uid()), Some(there.gid()))?;
+        return file.set_permissions(Permissions::from_mode(there.mode() & 0o660));
+    }
+    own_as_folder(file, path)?;
+    let folder = fs::metadata(folder_of(path))?;
+    match folder.uid() == 0 && folder.gid() != 0 {
+        true => file.set_permissions(Permissions::from_mode(0o640)),
+        false => Ok(()),
+    }
+}
+
 /// Puts the file that is open, and no other one that is called so, in the place of `path`.
 fn put(file: &File, path: &Path) -> io::Result<()> {
     let new = new_name(path);
@@ -85,7 +102,7 @@ fn put(file: &File, path: &Path) -> io::Result<()> {
         return Err(io::Error::other("another process has replaced what was written"));
     }
     fs::rename(&new, path)?;
-    File::open(folder_of(path))?.sync_all()
+    sync_folder(path)
 }
 
 /// A file that has room on the disk and no content yet.
@@ -101,7 +118,7 @@ impl Draft {
         let make = || {
             let _ = fs::remove_file(&new);
             let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
-            own_as_folder(&file, &new)?;
+            own_as(&file, path)?;
             file.write_all(&vec![b'\n'; ROOM])?;
             file.sync_all()?;
             Ok(file)
@@ -214,7 +231,7 @@ pub(crate) fn renew(controller: SocketAddr, files: &Files<'_>) -> Result<u32, Er
             let mut file =
                 OpenOptions::new().write(true).create_new(true).mode(OWNERS).open(&new).map_err(failed)?;
             let text = String::from(secret) + "\n";
-            own_as_folder(&file, &new)
+            own_as(&file, files.key)
                 .and_then(|()| file.write_all(text.as_bytes()))
                 .and_then(|()| file.sync_all())
                 .map_err(failed)?;
@@ -223,9 +240,11 @@ pub(crate) fn renew(controller: SocketAddr, files: &Files<'_>) -> Result<u32, Er
     };
     let told: Told =
         ask(controller, authority, Some((shown, &pair)), RENEW, &Renews { secret }).map_err(|error| {
-            Error::Failed(format!(
-                "{error}; unless it refused, it may have the new secret already: renew again"
-            ))
+            let why = error.to_string();
+            match why.contains(": refused: ") {
+                true => error,
+                false => Error::Failed(format!("{why}; it may have the new secret already: renew again")),
+            }
         })?;
     put(&file, files.key).map_err(failed)?;
     let certificate = Certificate { key, certificate: told.certificate, authority, until: told.until };

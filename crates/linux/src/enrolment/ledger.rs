@@ -218,7 +218,9 @@ impl Ledger {
             let file =
                 state::own(options.append(true).create(true), &self.path).map_err(|e| self.failed(e))?;
             if is_new {
-                state::own_as_folder(&file, &self.path).map_err(|e| self.failed(e))?;
+                state::own_as_folder(&file, &self.path)
+                    .and_then(|()| state::sync_folder(&self.path))
+                    .map_err(|e| self.failed(e))?;
             }
             let file = Flock::lock(file, FlockArg::LockExclusive)
                 .map_err(|(_, errno)| self.failed(io::Error::from(errno)))?;
@@ -240,26 +242,10 @@ impl Ledger {
         let lines: Result<String, _> =
             self.entries.values().map(|entry| serde_json::to_string(entry).map(|line| line + "\n")).collect();
         let lines = lines.map_err(|error| self.failed(error))?;
-        replace(&self.path, lines.as_bytes()).map_err(|error| self.failed(error))?;
+        state::replace(&self.path, lines.as_bytes()).map_err(|error| self.failed(error))?;
         self.refresh()?;
         Ok(())
     }
-}
-
-/// Puts a file in the place of another one, all of it or nothing.
-fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let _ = fs::remove_file(&new);
-    let write = || {
-        let mut file = state::own(OpenOptions::new().write(true).create_new(true), &new)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        state::own_as_folder(&file, &new)?;
-        fs::rename(&new, path)
-    };
-    write().inspect_err(|_| {
-        let _ = fs::remove_file(&new);
-    })
 }
 
 /// A secret that nobody knows, of a host that has not enrolled.

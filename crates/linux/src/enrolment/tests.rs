@@ -213,6 +213,29 @@ fn a_slow_controller_is_left_in_time() {
     answers.join().expect("ended");
 }
 
+/// A daemon that could read a secret can read the next one.
+#[test]
+fn a_file_that_is_replaced_stays_its_owners() {
+    use std::os::unix::fs::{MetadataExt, chown};
+    const OTHER: u32 = 65_533;
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let place = Place::new("owner");
+    let [_, key, certificate] = place.files("a");
+    fs::write(&key, "old").expect("written");
+    chown(&key, Some(0), Some(OTHER)).expect("given away");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).expect("set");
+    let is_as_before = || {
+        let meta = fs::metadata(&key).expect("there");
+        (meta.uid(), meta.gid(), mode(&key), mode(&certificate)) == (0, OTHER, 0o640, 0o600)
+    };
+    assert_eq!(place.enroll("a", &place.token(1)), "");
+    assert!(is_as_before(), "enrolled");
+    assert_eq!(place.renew("a"), "");
+    assert!(is_as_before(), "renewed");
+}
+
 /// Whoever the folder belongs to puts a link to a file of root in the place of the one that root's command waits for.
 #[test]
 fn a_link_is_not_given_away() {
