@@ -349,20 +349,25 @@ pub fn revoke(file: &Path, name: &str) -> Result<bool, Error> {
     let text =
         daemon::secret_text(&path).map_err(|why| usage(format!("hosts-file {}: {why}", path.display())))?;
     let hosts = controller::hosts(&path.display().to_string(), &text).map_err(usage)?;
-    let host = hosts
-        .iter()
-        .find(|host| host.name == name)
-        .ok_or_else(|| usage(format!("{}: no host is called `{name}`", path.display())))?;
     let folder = Path::new(&deployment.state_directory);
+    let mut ledger = Ledger::of(folder)?;
+    let mut named: Vec<Host> = hosts.into_iter().filter(|host| host.name == name).collect();
+    if named.is_empty() {
+        named.extend(ledger.named(name));
+    }
+    if named.is_empty() {
+        return Err(usage(format!("{}: no host is called `{name}`", path.display())));
+    }
     daemon::make_folder(folder)?;
     state::trust(folder)?;
-    let mut ledger = Ledger::of(folder)?;
-    let mut is_new = true;
-    ledger.change::<Error>(|ledger| {
-        let entry = entry_of(ledger, host);
-        is_new = !ledger.is_revoked(host) || entry.token.is_some();
-        let secret = ledger.secret(host).unwrap_or_default();
-        Ok(Entry { token: None, revoked: Some(digest(secret.as_bytes())), ..entry })
-    })?;
+    let mut is_new = false;
+    for host in &named {
+        ledger.change::<Error>(|ledger| {
+            let entry = entry_of(ledger, host);
+            is_new |= !ledger.is_revoked(host) || entry.token.is_some();
+            let secret = ledger.secret(host).unwrap_or_default();
+            Ok(Entry { token: None, revoked: Some(digest(secret.as_bytes())), ..entry })
+        })?;
+    }
     Ok(is_new)
 }

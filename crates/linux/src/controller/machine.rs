@@ -25,12 +25,12 @@ use super::discover::Looks;
 use super::inbox::Inbox;
 use super::records::{Records, Taken};
 use super::status::{HostStatus, Shared, Status, lock};
-use super::{HALTED, Loaded, Refused, agent_file, key_of};
+use super::{HALTED, Loaded, Refused, agent_file, hosts_file, key_of};
 use crate::daemon::Error;
 use crate::daemon::clock::Clock;
 use crate::daemon::state::{Epochs, Slab, State};
 use crate::enrolment::ledger::Ledger;
-use crate::enrolment::server::{self, Desk};
+use crate::enrolment::server::{self, Desk, Roster};
 use crate::enrolment::tls::Authority;
 
 /// Room for what comes while the role decides: reports of some 100,000 hosts.
@@ -83,8 +83,8 @@ pub(super) struct Machine {
     inbox: Inbox,
     records: Records,
     ledger: Arc<Mutex<Ledger>>,
-    /// What of the file the enrolment's thread reads.
-    told: Arc<Mutex<Deployment>>,
+    /// What of the files the enrolment's thread reads.
+    read: Arc<Mutex<Roster>>,
     desk: Option<Arc<Desk>>,
     /// Hosts that have enrolled and were not in their file when it was read last.
     absent: BTreeSet<u32>,
@@ -151,14 +151,14 @@ impl Machine {
         let mut ledger = Ledger::of(state.folder())?;
         ledger.shorten()?;
         let ledger = Arc::new(Mutex::new(ledger));
-        let told = Arc::new(Mutex::new(deployment.clone()));
+        let read = Arc::new(Mutex::new(read_of(loaded)));
         let desk = match deployment.enrolment {
             None => None,
             Some(at) => {
                 let failed = |error: io::Error| Error::Failed(format!("error: enrolment {at}: {error}"));
                 let listener = TcpListener::bind(at).map_err(failed)?;
                 let authority = Authority::of(state.folder())?;
-                let desk = Desk::new(Arc::clone(&ledger), authority, Arc::clone(&told), agent_file);
+                let desk = Desk::new(Arc::clone(&ledger), authority, Arc::clone(&read), agent_file);
                 let desk = Arc::new(desk);
                 Arc::clone(&desk).serve(listener)?;
                 Some(desk)
@@ -204,7 +204,7 @@ impl Machine {
             inbox: Inbox::default(),
             records,
             ledger,
-            told,
+            read,
             desk,
             absent: BTreeSet::new(),
             seen: (0, 0),
@@ -253,7 +253,7 @@ impl Machine {
         self.absent = ledger.enrolled().filter(|number| !numbers.contains(number)).collect();
         self.seen = ledger.version();
         drop(ledger);
-        *server::lock(&self.told) = loaded.deployment.clone();
+        *server::lock(&self.read) = read_of(loaded);
         self.by_number = loaded.hosts.iter().map(|host| host.number).zip(0..).collect();
         self.loaded = LoadedParts {
             file: loaded.file.clone(),
@@ -479,6 +479,11 @@ impl Machine {
     pub(super) fn end(&mut self) {
         self.keep_heard();
     }
+}
+
+fn read_of(loaded: &Loaded) -> Roster {
+    let hosts_file = hosts_file(&loaded.file, &loaded.deployment);
+    Roster::new(loaded.deployment.clone(), hosts_file, &loaded.hosts)
 }
 
 fn complaint(why: Forged) -> &'static str {

@@ -160,6 +160,16 @@ impl Ledger {
         self.entries.last_key_value().map(|(number, _)| *number)
     }
 
+    /// Hosts called `name`, also those that were taken out of the hosts-file.
+    pub(crate) fn named(&self, name: &str) -> impl Iterator<Item = Host> {
+        let entries = self.entries.values().filter(move |entry| entry.name == name);
+        entries.map(|Entry { number, name, .. }| Host {
+            number: *number,
+            name: name.clone(),
+            secret: ENROLLED.to_owned(),
+        })
+    }
+
     /// Numbers of hosts that have enrolled.
     pub(crate) fn enrolled(&self) -> impl Iterator<Item = u32> {
         self.entries.values().filter(|entry| entry.secret.is_some()).map(|entry| entry.number)

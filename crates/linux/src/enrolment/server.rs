@@ -1,7 +1,8 @@
 //! The controller's end: one thread, and two questions that it answers over TLS.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Extension, Json, Router};
-use bandmaster_core::controller::{Deployment, ENROLLED};
+use bandmaster_core::controller::{self, Deployment, ENROLLED, Host};
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
@@ -23,8 +24,8 @@ use tracing::{info, warn};
 use super::ledger::{Entry, Ledger};
 use super::tls::{self, Authority};
 use super::{Asks, Digest, ENROLL, RENEW, Renews, Told, VALID, digest, hex, is_same, unhex};
-use crate::daemon::Error;
 use crate::daemon::clock::seconds_of_day;
+use crate::daemon::{self, Error};
 
 /// A host that takes longer is let go.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -80,12 +81,39 @@ impl Questions {
     }
 }
 
+/// What the controller has read last of its files.
+pub(crate) struct Roster {
+    deployment: Deployment,
+    hosts_file: PathBuf,
+    /// Numbers and names of the hosts that enrol themselves.
+    hosts: BTreeSet<(u32, String)>,
+}
+
+impl Roster {
+    pub(crate) fn new(deployment: Deployment, hosts_file: PathBuf, hosts: &[Host]) -> Self {
+        let by_token = hosts.iter().filter(|host| host.secret == ENROLLED);
+        let hosts = by_token.map(|host| (host.number, host.name.clone())).collect();
+        Self { deployment, hosts_file, hosts }
+    }
+
+    /// Whether `entry` is of a host of the file; the controller may not have read yet that it was added.
+    fn has(&self, entry: &Entry) -> Result<bool, String> {
+        if self.hosts.contains(&(entry.number, entry.name.clone())) {
+            return Ok(true);
+        }
+        let text = daemon::secret_text(&self.hosts_file)?;
+        let hosts = controller::hosts(&self.hosts_file.display().to_string(), &text)?;
+        let is_it =
+            |host: &Host| host.number == entry.number && host.name == entry.name && host.secret == ENROLLED;
+        Ok(hosts.iter().any(is_it))
+    }
+}
+
 /// What answers questions of hosts.
 pub(crate) struct Desk {
     ledger: Arc<Mutex<Ledger>>,
     authority: Authority,
-    /// As the controller has read it last.
-    deployment: Arc<Mutex<Deployment>>,
+    read: Arc<Mutex<Roster>>,
     /// The file of an agent, but for the controller's address.
     agent: fn(&Deployment, u32) -> String,
     questions: Mutex<Questions>,
@@ -121,17 +149,10 @@ impl Desk {
     pub(crate) fn new(
         ledger: Arc<Mutex<Ledger>>,
         authority: Authority,
-        deployment: Arc<Mutex<Deployment>>,
+        read: Arc<Mutex<Roster>>,
         agent: fn(&Deployment, u32) -> String,
     ) -> Self {
-        Self {
-            ledger,
-            authority,
-            deployment,
-            agent,
-            questions: Mutex::default(),
-            complained: Mutex::default(),
-        }
+        Self { ledger, authority, read, agent, questions: Mutex::default(), complained: Mutex::default() }
     }
 
     pub(crate) fn questions(&self) -> Questions {
@@ -230,8 +251,24 @@ impl Desk {
     fn told(&self, entry: Entry, key: Digest) -> Result<Json<Told>, Refused> {
         let until = seconds_of_day().saturating_add(VALID);
         let certificate = hex(&self.authority.certify(&entry.name, key, until)?);
-        let agent = (self.agent)(&lock(&self.deployment), entry.number);
+        let agent = (self.agent)(&lock(&self.read).deployment, entry.number);
         Ok(Json(Told { number: entry.number, name: entry.name, certificate, until, agent }))
+    }
+
+    /// Refuses hosts that are not in the hosts-file.
+    fn admit(&self, entry: &Entry, of: impl FnOnce(&mut Questions) -> &mut u64) -> Result<(), Refused> {
+        match lock(&self.read).has(entry) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                self.count(of);
+                let why = "the controller's hosts-file does not say that the host enrols itself";
+                Err(Refused(StatusCode::FORBIDDEN, why.to_owned()))
+            }
+            Err(error) => {
+                warn!(error, host = entry.name, "cannot look for a host in the hosts-file");
+                Err(Refused(StatusCode::SERVICE_UNAVAILABLE, "its hosts-file cannot be read".to_owned()))
+            }
+        }
     }
 
     fn enroll(&self, asks: &Asks) -> Result<Json<Told>, Refused> {
@@ -260,6 +297,7 @@ impl Desk {
             if ledger.of_key(&asks.key).is_some_and(|other| other.number != asks.number) {
                 return Err(refused("the public key is another host's"));
             }
+            self.admit(entry, |questions| &mut questions.token)?;
             let secret = Some(String::from(asks.secret));
             let used = Some(token.digest);
             Ok(Entry { token: None, used, secret, key: Some(asks.key), ..entry.clone() })
@@ -285,6 +323,7 @@ impl Desk {
                 self.count(|questions| &mut questions.revoked);
                 return Err(Refused(StatusCode::FORBIDDEN, "the host is revoked".to_owned()));
             }
+            self.admit(entry, |questions| &mut questions.certificate)?;
             Ok(Entry { secret: Some(renews.secret.into()), ..entry.clone() })
         });
         let entry = entry.inspect_err(|refused| self.note_failure(refused))?;
@@ -299,11 +338,7 @@ impl Desk {
 }
 
 fn is_revoked(ledger: &Ledger, entry: &Entry) -> bool {
-    let host = bandmaster_core::controller::Host {
-        number: entry.number,
-        name: entry.name.clone(),
-        secret: ENROLLED.to_owned(),
-    };
+    let host = Host { number: entry.number, name: entry.name.clone(), secret: ENROLLED.to_owned() };
     ledger.is_revoked(&host)
 }
 

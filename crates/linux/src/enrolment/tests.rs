@@ -14,7 +14,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::client::{self, Certificate, Files};
 use super::ledger::{Entry, Ledger, Waiting};
-use super::server::{Desk, Questions, lock};
+use super::server::{Desk, Questions, Roster, lock};
 use super::tls::{Authority, Pair};
 use super::*;
 use crate::daemon::clock::seconds_of_day;
@@ -57,9 +57,13 @@ impl Place {
         let ledger = Arc::new(Mutex::new(Ledger::of(&folder).expect("a ledger")));
         let authority = Authority::of(&folder).expect("an authority");
         let public = authority.public();
-        let told = Arc::new(Mutex::new(deployment()));
+        let hosts_file = folder.join("hosts");
+        let hosts = "1 web-1 enrolled\n2 web-2 enrolled\n3 web-3 enrolled\n";
+        fs::write(&hosts_file, hosts).expect("written");
+        fs::set_permissions(&hosts_file, fs::Permissions::from_mode(0o600)).expect("set");
+        let read = Arc::new(Mutex::new(Roster::new(deployment(), hosts_file, &[])));
         let agent = |_: &Deployment, number: u32| format!("number = {number}\n");
-        let desk = Arc::new(Desk::new(Arc::clone(&ledger), authority, told, agent));
+        let desk = Arc::new(Desk::new(Arc::clone(&ledger), authority, read, agent));
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let at = listener.local_addr().expect("bound");
         Arc::clone(&desk).serve(listener).expect("served");
@@ -389,6 +393,26 @@ fn who_is_no_controller_is_named() {
     let said = stranger.enroll("a", &token);
     assert!(said.contains("refused") && said.contains(&stranger.at.to_string()), "{said}");
     assert!(stranger.files("a").iter().all(|path| !path.exists()));
+}
+
+#[test]
+fn who_is_not_in_the_hosts_file_neither_enrols_nor_renews() {
+    let place = Place::new("absent");
+    assert_eq!(place.enroll("a", &place.token(1)), "");
+    let token = place.token(2);
+    fs::write(place.folder.join("hosts"), "1 web-one enrolled\n2 web-2 0123456789abcdef\n").expect("written");
+    let before = place.entry(1);
+    for said in [place.renew("a"), place.enroll("b", &token)] {
+        assert!(said.contains("hosts-file does not say that the host enrols itself"), "{said}");
+    }
+    assert!(place.entry(1) == before && place.entry(2).token.is_some());
+    let Questions { certificate, token, .. } = place.desk.questions();
+    assert_eq!((certificate, token), (1, 1));
+    let named: Vec<Host> = lock(&place.ledger).named("web-1").collect();
+    assert!(
+        matches!(&named[..], [Host { number: 1, secret, .. }] if secret == ENROLLED),
+        "it can be revoked"
+    );
 }
 
 /// A process was killed while it wrote, and lines have been overtaken.
