@@ -82,7 +82,8 @@ pub(super) struct Machine {
     counts: Counts,
     inbox: Inbox,
     records: Records,
-    ledger: Arc<Mutex<Ledger>>,
+    /// Of its own, so that nobody who writes stops the controller.
+    ledger: Ledger,
     /// What of the files the enrolment's thread reads.
     read: Arc<Mutex<Roster>>,
     desk: Option<Arc<Desk>>,
@@ -149,8 +150,9 @@ impl Machine {
             );
         }
         let mut ledger = Ledger::of(state.folder())?;
-        ledger.shorten()?;
-        let ledger = Arc::new(Mutex::new(ledger));
+        if let Err(error) = ledger.shorten() {
+            warn!(%error, "lines that have been overtaken stay");
+        }
         let read = Arc::new(Mutex::new(read_of(loaded)));
         let desk = match deployment.enrolment {
             None => None,
@@ -158,7 +160,8 @@ impl Machine {
                 let failed = |error: io::Error| Error::Failed(format!("error: enrolment {at}: {error}"));
                 let listener = TcpListener::bind(at).map_err(failed)?;
                 let authority = Authority::of(state.folder())?;
-                let desk = Desk::new(Arc::clone(&ledger), authority, Arc::clone(&read), agent_file);
+                let writes = Arc::new(Mutex::new(Ledger::of(state.folder())?));
+                let desk = Desk::new(writes, authority, Arc::clone(&read), agent_file);
                 let desk = Arc::new(desk);
                 Arc::clone(&desk).serve(listener)?;
                 Some(desk)
@@ -231,13 +234,13 @@ impl Machine {
         // On those that are there now, of this life; at the start there are none.
         self.keep_heard();
         let before = &self.heard_of;
-        let mut ledger = server::lock(&self.ledger);
-        ledger.refresh()?;
+        self.ledger.refresh()?;
+        let ledger = &self.ledger;
         let mut known: BTreeMap<Told, Peer> =
             std::mem::take(&mut self.loaded.hosts).into_iter().zip(self.peers.drain(..)).collect();
         let peer = |(host, key): (&Told, &Key)| {
             // As of now, not of when the file was read.
-            let key = if host.secret == ENROLLED { key_of(host, &ledger)? } else { key.clone() };
+            let key = if host.secret == ENROLLED { key_of(host, ledger)? } else { key.clone() };
             let secret = ledger.entry(host.number).and_then(|entry| entry.secret.clone());
             let peer = known.remove(host).unwrap_or_else(|| {
                 let line = Line::new(key.clone(), NodeId(CONTROLLER), NodeId(host.number), epoch);
@@ -252,7 +255,6 @@ impl Machine {
         let numbers: BTreeSet<u32> = loaded.hosts.iter().map(|host| host.number).collect();
         self.absent = ledger.enrolled().filter(|number| !numbers.contains(number)).collect();
         self.seen = ledger.version();
-        drop(ledger);
         *server::lock(&self.read) = read_of(loaded);
         self.by_number = loaded.hosts.iter().map(|host| host.number).zip(0..).collect();
         self.loaded = LoadedParts {
@@ -357,9 +359,8 @@ impl Machine {
     /// Takes over what the ledger says of the hosts: new secrets, and who is revoked. Nodes of those; and whether a host has enrolled that is
     /// not among the hosts that were read.
     pub(super) fn look_into_ledger(&mut self) -> (Vec<NodeId>, bool) {
-        let mut ledger = server::lock(&self.ledger);
-        // The enrolment's thread may have read what is new.
-        let refreshed = ledger.refresh();
+        let refreshed = self.ledger.refresh();
+        let ledger = &self.ledger;
         let (lines, unread) = (ledger.version(), refreshed.err().map(|error| error.to_string()));
         if unread != self.unread {
             if let Some(error) = &unread {
@@ -376,7 +377,7 @@ impl Machine {
             let secret = ledger.entry(host.number).and_then(|entry| entry.secret.as_ref());
             if host.secret == ENROLLED
                 && secret != peer.secret.as_ref()
-                && let Ok(key) = key_of(host, &ledger)
+                && let Ok(key) = key_of(host, ledger)
             {
                 peer.line = peer.line.clone().with_key(key);
                 peer.secret = secret.cloned();

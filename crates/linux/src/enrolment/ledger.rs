@@ -8,8 +8,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use bandmaster_core::controller::{ENROLLED, Host};
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +24,9 @@ use crate::daemon::state;
 const NAME: &str = "enrolment";
 /// With so many lines more than hosts, the next start leaves out those that have been overtaken.
 const OVERTAKEN: usize = 1_000;
+/// For so long one waits for another process that writes, and looks so often.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// What is known of a host.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -220,6 +226,20 @@ impl Ledger {
         Ok(entry)
     }
 
+    /// Holds the file, or says that another process does not let it go.
+    fn hold(&self, mut file: File) -> Result<Flock<File>, Error> {
+        let begin = Instant::now();
+        loop {
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(held) => return Ok(held),
+                Err((back, Errno::EWOULDBLOCK)) if begin.elapsed() < PATIENCE => file = back,
+                Err((_, Errno::EWOULDBLOCK)) => return Err(self.failed("another process holds it")),
+                Err((_, errno)) => return Err(self.failed(io::Error::from(errno))),
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
     /// The file, open for appending, and held. A new one belongs to whom the folder belongs to.
     fn lock(&self) -> Result<Flock<File>, Error> {
         loop {
@@ -232,8 +252,7 @@ impl Ledger {
                     .and_then(|()| state::sync_folder(&self.path))
                     .map_err(|e| self.failed(e))?;
             }
-            let file = Flock::lock(file, FlockArg::LockExclusive)
-                .map_err(|(_, errno)| self.failed(io::Error::from(errno)))?;
+            let file = self.hold(file)?;
             // Another process may have put a shorter one in its place.
             let inode = |meta: fs::Metadata| meta.ino();
             if fs::metadata(&self.path).map(inode).ok() == file.metadata().map(inode).ok() {

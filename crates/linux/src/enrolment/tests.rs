@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use bandmaster_core::controller::{self, Deployment, ENROLLED, Host};
 use bandmaster_core::file::Files as Beside;
+use nix::fcntl::{Flock, FlockArg};
 use rustls::pki_types::CertificateDer;
 
 use super::client::{self, Certificate, Files};
@@ -413,6 +414,22 @@ fn who_is_not_in_the_hosts_file_neither_enrols_nor_renews() {
         matches!(&named[..], [Host { number: 1, secret, .. }] if secret == ENROLLED),
         "it can be revoked"
     );
+}
+
+#[test]
+fn who_holds_the_ledger_stops_nobody_for_long() {
+    let place = Place::new("held");
+    assert_eq!(place.enroll("a", &place.token(1)), "");
+    let path = place.folder.join("enrolment");
+    let file = fs::File::open(&path).expect("there");
+    let held = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno).expect("held");
+    let begin = Instant::now();
+    let said = place.renew("a");
+    assert!(said.contains("another process holds it"), "{said}");
+    assert!(begin.elapsed() < Duration::from_secs(8));
+    assert_eq!(place.desk.questions().failed, 1);
+    drop(held);
+    assert_eq!(place.renew("a"), "");
 }
 
 /// A process was killed while it wrote, and lines have been overtaken.
