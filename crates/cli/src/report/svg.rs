@@ -313,14 +313,8 @@ fn draw_curve(
         Shape::Level(point) => {
             let right = frame.left + frame.width;
             if let Some((low, high)) = point.interval {
-                let (top, height) = (y(high), (y(low) - y(high)).max(0.0));
-                *out += &format!(
-                    "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill-opacity=\"0.12\" stroke=\"none\"/>",
-                    Px(frame.left),
-                    Px(top),
-                    Px(frame.width),
-                    Px(height)
-                );
+                let paint = "fill-opacity=\"0.12\" stroke=\"none\"";
+                *out += &rectangle(frame.left, y(high), frame.width, y(low) - y(high), paint);
             }
             draw_line(out, &[(frame.left, y(point.y)), (right, y(point.y))], curve.look);
         }
@@ -393,14 +387,13 @@ fn slot_at(slot: Slot, at: f64, x: &dyn Fn(f64) -> f64) -> (f64, f64) {
     (x(at) - room / 2.0 + slot.number as f64 * width + width * 0.06, width * 0.88)
 }
 
+/// A rectangle, or nothing when it has no area, as renderers draw none then.
 fn rectangle(left: f64, top: f64, width: f64, height: f64, paint: &str) -> String {
-    format!(
-        "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" {paint}/>",
-        Px(left),
-        Px(top),
-        Px(width),
-        Px(height.max(0.0))
-    )
+    let (wide, high) = (Px(width.max(0.0)).to_string(), Px(height.max(0.0)).to_string());
+    if wide == "0" || high == "0" {
+        return String::new();
+    }
+    format!("<rect x=\"{}\" y=\"{}\" width=\"{wide}\" height=\"{high}\" {paint}/>", Px(left), Px(top))
 }
 
 /// The colour of a curve: after the palette's, those a golden angle apart, so that no two share one.
@@ -757,6 +750,29 @@ mod tests {
         let path = drawing.split("<path d=\"M").find(|path| path.contains("stroke-linejoin")).unwrap();
         assert_eq!((path.matches('M').count(), path.matches('L').count()), (1, 1), "{path}");
         assert!(!inline(&plot(vec![line(&[(0.0, f64::NAN)])], &[]), "f").contains("stroke-linejoin"));
+    }
+
+    #[test]
+    fn what_has_no_height_is_no_rectangle() {
+        let shapes = |y: f64| {
+            let point = Point { x: 0.5, y, interval: Some((1.0, 1.0 + y)) };
+            let slot = || Slot { number: 0, of: 1 };
+            let marks = [1.0, 1.0, 1.0, 1.0 + y, 1.0 + y];
+            [
+                Shape::Level(point),
+                Shape::Bars(slot(), vec![point]),
+                Shape::Boxes(slot(), vec![BoxPlot { x: 0.0, marks }]),
+            ]
+            .map(|shape| Curve { look: Look::Curve(0), shape })
+        };
+        let rectangles = |curve: Curve| {
+            let drawing = inline(&plot(vec![line(&[(0.0, 0.0), (1.0, 3.0)]), curve], &[]), "f");
+            assert!(!drawing.contains("height=\"0\"") && !drawing.contains("width=\"0\""), "{drawing}");
+            drawing.matches("<rect").count() - drawing.matches("<clipPath").count()
+        };
+        assert_eq!(shapes(0.0).map(rectangles), [0, 0, 0]);
+        // Bars and boxes have a ground.
+        assert_eq!(shapes(0.5).map(rectangles), [1, 2, 2]);
     }
 
     #[test]
