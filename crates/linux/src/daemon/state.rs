@@ -316,7 +316,14 @@ pub(crate) fn own_as_folder(file: &File, path: &Path) -> io::Result<()> {
     let is_root = nix::unistd::geteuid().is_root();
     let user = Some(folder.uid()).filter(|user| is_root && *user != own.uid());
     let group = Some(folder.gid()).filter(|group| *group != own.gid());
-    if user.is_none() && group.is_none() { Ok(()) } else { fchown(file, user, group) }
+    if user.is_none() && group.is_none() {
+        return Ok(());
+    }
+    match fchown(file, user, group) {
+        // Others than root may not be of that group; the file stays theirs.
+        Err(error) if !is_root && error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        done => done,
+    }
 }
 
 /// Refuses a folder in which somebody else could put something in the place of our files: it and all above it belong to who
