@@ -253,6 +253,9 @@ fn read(reader: &mut Reader<'_>, path: &str, root: &Item) -> Option<Deployment> 
     let metrics = daemon::address(reader, &file, "metrics");
     let enrolment = daemon::address(reader, &file, "enrolment");
     let listen = listen(reader, &file);
+    if let Some((enrolment, listen)) = enrolment.zip(listen) {
+        check_enrolment(reader, &file, enrolment.ip(), listen.ip());
+    }
     let scheme = file.choice::<Scheme>("scheme")?;
     let links = links(reader, &file);
     let networks = networks(reader, &file);
@@ -323,6 +326,20 @@ fn listen(reader: &mut Reader<'_>, file: &Section<'_>) -> Option<SocketAddr> {
         return None;
     }
     Some(SocketAddr::new(address?, port?))
+}
+
+/// A host tells its reports where it has enrolled. At `::` one hears IPv4 too.
+fn check_enrolment(reader: &mut Reader<'_>, file: &Section<'_>, enrolment: IpAddr, listen: IpAddr) {
+    let is_heard = match (listen.is_unspecified(), enrolment.is_unspecified()) {
+        (true, _) => listen.is_ipv6() || enrolment.is_ipv4(),
+        (false, true) => listen.is_ipv4() == enrolment.is_ipv4(),
+        (false, false) => listen == enrolment,
+    };
+    if !is_heard {
+        let what = format!("is at {enrolment}, and reports of hosts are heard at {listen} only");
+        let hint = format!("write listen-address = \"{enrolment}\"");
+        reader.fail_key_with(file, "enrolment", what, hint);
+    }
 }
 
 fn links(reader: &mut Reader<'_>, file: &Section<'_>) -> Vec<Link> {
@@ -691,6 +708,10 @@ mod tests {
         let deployment = read(OPENTCP);
         assert_eq!(deployment.listen, "0.0.0.0:4742".parse().unwrap());
         assert_eq!(deployment.state_directory, "/var/lib/bandmaster/main");
+        for (listen, enrolment) in [("::", "192.0.2.1"), ("::", "[2001:db8::1]"), ("192.0.2.1", "0.0.0.0")] {
+            let with = format!("listen-address = \"{listen}\"\nenrolment = \"{enrolment}:4750\"\n[role]");
+            assert!(read(&OPENTCP.replacen("[role]", &with, 1)).enrolment.is_some(), "{with}");
+        }
         let hosts = [host(7, "web-1"), host(9, "web-2")];
         let inventory = deployment.inventory(&hosts);
         assert_eq!(inventory.node("web-2"), Some(NodeId(2)));
@@ -795,6 +816,12 @@ mod tests {
                 ("[role]", "[[links]]\nends = [\"a\", \"b\"]\nrate = \"1gbit\"\nqueue = \"100\"\n[role]"),
                 "is not a number of packets or bytes",
             ),
+            (
+                OPENTCP,
+                ("[role]", "enrolment = \"[2001:db8::10]:4750\"\n[role]"),
+                "write listen-address = \"2001:db8::10\"",
+            ),
+            (BAS, ("\"::\"", "\"192.0.2.1\"\nenrolment = \"192.0.2.2:4750\""), "heard at 192.0.2.1 only"),
             (BAS, ("max-min", "bas"), "write \"max-min\""),
             (BAS, ("domain = [\"web\", \"edge\"]", "domain = [\"web\", \"egde\"]"), "did you mean `edge`?"),
             (BAS, ("domain = [\"web\", \"edge\"]", "domain = [\"web\", \"wan\"]"), "no link between two"),
