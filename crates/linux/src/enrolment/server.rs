@@ -1,6 +1,6 @@
 //! The controller's end: one thread, and two questions that it answers over TLS.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::ledger::{Entry, Ledger};
 use super::tls::{self, Authority};
@@ -38,6 +38,10 @@ const MOST_QUESTION: usize = 4096;
 /// So often at most a log says that somebody is refused.
 const COMPLAINT: Duration = Duration::from_secs(60);
 
+/// So many valid questions of a host are answered in such a time: each is a line of the log, and of the ledger.
+const MOST_ANSWERS: u32 = 10;
+const ANSWERS_IN: Duration = Duration::from_secs(60);
+
 /// Questions and connections, by what became of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
@@ -52,6 +56,8 @@ pub struct Questions {
     pub certificate: u64,
     /// Of revoked hosts.
     pub revoked: u64,
+    /// Of hosts that have asked too often.
+    pub excess: u64,
     /// Not done: the ledger cannot be written.
     pub failed: u64,
     /// Connections that are not TLS 1.3, or show a certificate that nobody here has signed or that has expired.
@@ -64,15 +70,26 @@ pub struct Questions {
 
 impl Questions {
     /// With their names, in order.
-    pub fn by_outcome(&self) -> [(&'static str, u64); 9] {
-        let Self { enrolled, renewed, token, certificate, revoked, failed, handshake, unfinished, crowded } =
-            *self;
+    pub fn by_outcome(&self) -> [(&'static str, u64); 10] {
+        let Self {
+            enrolled,
+            renewed,
+            token,
+            certificate,
+            revoked,
+            excess,
+            failed,
+            handshake,
+            unfinished,
+            crowded,
+        } = *self;
         [
             ("enrolled", enrolled),
             ("renewed", renewed),
             ("token", token),
             ("certificate", certificate),
             ("revoked", revoked),
+            ("excess", excess),
             ("failed", failed),
             ("handshake", handshake),
             ("unfinished", unfinished),
@@ -118,6 +135,8 @@ pub(crate) struct Desk {
     agent: fn(&Deployment, u32) -> String,
     questions: Mutex<Questions>,
     complained: Mutex<Option<Instant>>,
+    /// By a host's number: since when, and how many of its questions were answered.
+    answered: Mutex<BTreeMap<u32, (Instant, u32)>>,
 }
 
 /// Locks what no holder leaves half done.
@@ -152,7 +171,15 @@ impl Desk {
         read: Arc<Mutex<Roster>>,
         agent: fn(&Deployment, u32) -> String,
     ) -> Self {
-        Self { ledger, authority, read, agent, questions: Mutex::default(), complained: Mutex::default() }
+        Self {
+            ledger,
+            authority,
+            read,
+            agent,
+            questions: Mutex::default(),
+            complained: Mutex::default(),
+            answered: Mutex::default(),
+        }
     }
 
     pub(crate) fn questions(&self) -> Questions {
@@ -249,14 +276,30 @@ impl Desk {
     }
 
     fn told(&self, entry: Entry, key: Digest) -> Result<Json<Told>, Refused> {
+        if let Err(error) = lock(&self.ledger).shorten() {
+            debug!(%error, "lines that have been overtaken stay until the next question");
+        }
         let until = seconds_of_day().saturating_add(VALID);
         let certificate = hex(&self.authority.certify(&entry.name, key, until)?);
         let agent = (self.agent)(&lock(&self.read).deployment, entry.number);
         Ok(Json(Told { number: entry.number, name: entry.name, certificate, until, agent }))
     }
 
-    /// Refuses hosts that are not in the hosts-file.
+    /// Refuses hosts that ask too often, or are not in the hosts-file.
     fn admit(&self, entry: &Entry, of: impl FnOnce(&mut Questions) -> &mut u64) -> Result<(), Refused> {
+        let now = Instant::now();
+        let mut answered = lock(&self.answered);
+        let (since, many) = answered.entry(entry.number).or_insert((now, 0));
+        if since.elapsed() > ANSWERS_IN {
+            (*since, *many) = (now, 0);
+        }
+        if *many >= MOST_ANSWERS {
+            self.count(|questions| &mut questions.excess);
+            let why = "the host asks too often; wait a minute";
+            return Err(Refused(StatusCode::TOO_MANY_REQUESTS, why.to_owned()));
+        }
+        *many += 1;
+        drop(answered);
         match lock(&self.read).has(entry) {
             Ok(true) => Ok(()),
             Ok(false) => {

@@ -432,6 +432,23 @@ fn who_holds_the_ledger_stops_nobody_for_long() {
     assert_eq!(place.renew("a"), "");
 }
 
+#[test]
+fn a_host_that_asks_too_often_fills_nothing() {
+    let place = Place::new("often");
+    assert_eq!((place.enroll("a", &place.token(1)), place.enroll("b", &place.token(2))), Default::default());
+    for until in 0..1100 {
+        place.token_until(3, until);
+    }
+    let path = place.folder.join("enrolment");
+    let lines = || fs::read_to_string(&path).expect("there").lines().count();
+    let said: Vec<String> = (0..12).map(|_| place.renew("a")).collect();
+    assert_eq!((&said[..9], said[8].as_str()), (&vec![String::new(); 9][..], ""));
+    assert!(said[9..].iter().all(|said| said.contains("asks too often")), "{said:?}");
+    assert_eq!(place.desk.questions().excess, 3);
+    assert!(lines() < 20, "the daemon leaves out what has been overtaken: {}", lines());
+    assert_eq!(place.renew("b"), "", "another host is served");
+}
+
 /// A process was killed while it wrote, and lines have been overtaken.
 #[test]
 fn a_ledger_is_whole_lines() {
