@@ -262,14 +262,10 @@ pub fn enroll(file: &Path, name: &str, by_hand: bool, seconds: u32) -> Result<En
     let failed = |error: std::io::Error| Error::Failed(format!("error: {place}: {error}"));
     let by_token = deployment.enrolment.filter(|_| !by_hand);
     let folder = Path::new(&deployment.state_directory);
-    let mut ledger = match by_token {
-        Some(_) => {
-            daemon::make_folder(folder)?;
-            state::trust(folder)?;
-            Some(Ledger::of(folder)?)
-        }
-        None => None,
-    };
+    if by_token.is_some() {
+        daemon::make_folder(folder)?;
+        state::trust(folder)?;
+    }
     // One at a time, from reading the last number to writing the next.
     let opened = OpenOptions::new().append(true).create(true).mode(0o640).open(&path).map_err(failed)?;
     let lock = Flock::lock(opened, FlockArg::LockExclusive).map_err(|(_, errno)| failed(errno.into()))?;
@@ -289,7 +285,8 @@ pub fn enroll(file: &Path, name: &str, by_hand: bool, seconds: u32) -> Result<En
         .ok_or_else(|| usage(format!("\"{name}\" is not a name: {}", controller::name_words())))?;
     let last = known.iter().map(|host| host.number).max();
     // A number of a host that was taken away stays its.
-    let last = last.max(ledger.as_ref().and_then(Ledger::last_number));
+    let mut ledger = Ledger::of(folder)?;
+    let last = last.max(ledger.last_number());
     let next =
         || last.unwrap_or(0).checked_add(1).ok_or_else(|| usage(format!("{place}: no number is left")));
     let number = there.map_or_else(next, |host| Ok(host.number))?;
@@ -298,12 +295,12 @@ pub fn enroll(file: &Path, name: &str, by_hand: bool, seconds: u32) -> Result<En
         None => hex(&random::<32>()?),
     };
     let host = Host { number, name: name.to_owned(), secret };
-    let carried = match (by_token, &mut ledger) {
-        (Some(at), Some(ledger)) => {
-            let token = give_token(&deployment, ledger, &host, seconds)?;
+    let carried = match by_token {
+        Some(at) => {
+            let token = give_token(&deployment, &mut ledger, &host, seconds)?;
             Carried::Token { token, at }
         }
-        _ => Carried::Secret { agent: agent_file(&deployment, number) },
+        None => Carried::Secret { agent: agent_file(&deployment, number) },
     };
     if there.is_none() {
         let between = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
