@@ -24,6 +24,8 @@ const BEAT: Span = Span::from_secs(1);
 /// What a decision costs, its account costs once more: with so many hosts, one that is like the last is accounted for so often only.
 const COSTLY: usize = 10_000;
 const ACCOUNT: Span = Span::from_secs(10);
+/// Files that could not be read are read again so often, while a host has enrolled that only they name.
+const RETRY: Span = Span::from_secs(10);
 /// With so many messages in a beat, those that come within a pause are taken with one call of the kernel.
 const MANY: u32 = 5_000;
 const PAUSE: Span = Span::from_millis(1);
@@ -52,6 +54,8 @@ pub fn run(file: &Path, observes: bool) -> Result<End, Error> {
         next_account: Time::ZERO,
         came: 0,
         is_busy: false,
+        unread: None,
+        next_try: Time::ZERO,
     };
     let end = controller.until_signal(&signals);
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
@@ -74,12 +78,18 @@ struct Controller {
     /// Messages since the last beat, and whether there were many before it.
     came: u32,
     is_busy: bool,
+    /// Why the files could not be read again; when they are read once more for a host that has enrolled.
+    unread: Option<String>,
+    next_try: Time,
+}
+
+fn tell_unread(error: &str) {
+    error!(error, "the files are wrong: the controller goes on as before");
 }
 
 impl Controller {
     fn until_signal(&mut self, signals: &Signals) -> Result<End, Error> {
-        let now = self.machine.clock.now();
-        self.runner.begin(&mut self.machine, now);
+        self.begin();
         // Without a service manager there is nobody to tell.
         let _ = sd_notify::notify(false, &[NotifyState::Ready]);
         let deployment = &self.machine.loaded.deployment;
@@ -89,7 +99,7 @@ impl Controller {
                 return Ok(end);
             }
             if signals.reload() {
-                self.reload();
+                self.unread = self.reload().inspect_err(|why| tell_unread(why)).err();
             }
             let now = self.machine.clock.now();
             if let Some(due) = self.machine.wake_at.take_if(|at| *at <= now) {
@@ -103,8 +113,13 @@ impl Controller {
                 for node in revoked.into_iter().chain(self.machine.beat(self.runner.refusals())) {
                     self.runner.change(&mut self.machine, now, node, Change::Leave);
                 }
-                if is_news {
-                    self.reload();
+                if is_news && (self.unread.is_none() || self.next_try <= now) {
+                    self.next_try = now + RETRY;
+                    let unread = self.reload().err();
+                    if let Some(why) = unread.as_ref().filter(|why| self.unread.as_ref() != Some(why)) {
+                        tell_unread(why);
+                    }
+                    self.unread = unread;
                 }
                 let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
             }
@@ -161,14 +176,9 @@ impl Controller {
     }
 
     /// Reads the files again. What is wrong changes nothing.
-    fn reload(&mut self) {
-        let loaded = match load(&self.machine.loaded.file) {
-            Ok(loaded) => loaded,
-            Err(error) => {
-                error!(%error, "the files are wrong: the controller goes on as before");
-                return;
-            }
-        };
+    fn reload(&mut self) -> Result<(), String> {
+        let told = |error: Error| error.to_string();
+        let loaded = load(&self.machine.loaded.file).map_err(told)?;
         let (old, new) = (&self.machine.loaded.deployment, &loaded.deployment);
         let same = old.scheme == new.scheme
             && old.name == new.name
@@ -178,25 +188,26 @@ impl Controller {
             && old.metrics == new.metrics
             && old.enrolment == new.enrolment;
         if !same {
-            error!(
-                "name, scheme, sockets, state directory, metrics and log need a restart: the controller goes on as before"
-            );
-            return;
+            let why = "name, scheme, sockets, state directory, metrics and log need a restart";
+            return Err(why.to_owned());
         }
-        if let Err(error) = self.machine.take(&loaded) {
-            return error!(%error, "the controller goes on as before");
-        }
+        self.machine.take(&loaded).map_err(told)?;
         let hosts = loaded.hosts.len();
         let refusals = *self.runner.refusals();
-        match runner(loaded) {
-            Ok(runner) => self.runner = runner,
-            // No file asks for more than this host does.
-            Err(error) => return error!(%error, "the controller goes on as before"),
-        }
+        // No file asks for more than this host does.
+        self.runner = runner(loaded).map_err(told)?;
         self.runner.go_on_from(refusals);
-        let now = self.machine.clock.now();
         self.machine.wake_at = None;
-        self.runner.begin(&mut self.machine, now);
+        self.begin();
         info!(hosts, "has read its files again");
+        Ok(())
+    }
+
+    fn begin(&mut self) {
+        let now = self.machine.clock.now();
+        self.runner.begin(&mut self.machine, now);
+        for node in self.machine.revoked() {
+            self.runner.change(&mut self.machine, now, node, Change::Leave);
+        }
     }
 }

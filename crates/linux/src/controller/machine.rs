@@ -91,6 +91,8 @@ pub(super) struct Machine {
     absent: BTreeSet<u32>,
     /// The state of the ledger that was taken over.
     seen: (u64, u64),
+    /// A host has enrolled that is not among those of the files, which have not been read again yet.
+    is_news: bool,
     /// Why the ledger cannot be read; none: it can.
     unread: Option<String>,
     looks: Looks,
@@ -211,6 +213,7 @@ impl Machine {
             desk,
             absent: BTreeSet::new(),
             seen: (0, 0),
+            is_news: false,
             unread: None,
             looks: Looks::default(),
         };
@@ -241,7 +244,7 @@ impl Machine {
         let peer = |(host, key): (&Told, &Key)| {
             // As of now, not of when the file was read.
             let key = if host.secret == ENROLLED { key_of(host, ledger)? } else { key.clone() };
-            let secret = ledger.entry(host.number).and_then(|entry| entry.secret.clone());
+            let secret = enrolled_secret(ledger, host).map(str::to_owned);
             let peer = known.remove(host).unwrap_or_else(|| {
                 let line = Line::new(key.clone(), NodeId(CONTROLLER), NodeId(host.number), epoch);
                 let line = line.after(before.get(&host.number).copied().unwrap_or(0));
@@ -249,12 +252,15 @@ impl Machine {
             });
             let line = peer.line.with_key(key);
             let revoked = ledger.is_revoked(host);
-            Ok(Peer { line, away: revoked, revoked, secret, ..peer })
+            // Nothing is said to it.
+            let address = peer.address.filter(|_| !revoked);
+            Ok(Peer { line, address, away: revoked, revoked, secret, ..peer })
         };
         self.peers = loaded.hosts.iter().zip(&loaded.keys).map(peer).collect::<Result<_, Error>>()?;
         let numbers: BTreeSet<u32> = loaded.hosts.iter().map(|host| host.number).collect();
         self.absent = ledger.enrolled().filter(|number| !numbers.contains(number)).collect();
         self.seen = ledger.version();
+        self.is_news = false;
         *server::lock(&self.read) = read_of(loaded);
         self.by_number = loaded.hosts.iter().map(|host| host.number).zip(0..).collect();
         self.loaded = LoadedParts {
@@ -369,25 +375,25 @@ impl Machine {
             self.unread = unread;
         }
         if self.seen == lines {
-            return (Vec::new(), false);
+            return (Vec::new(), self.is_news);
         }
         self.seen = lines;
         let mut gone = Vec::new();
         for (place, (host, peer)) in self.loaded.hosts.iter().zip(&mut self.peers).enumerate() {
-            let secret = ledger.entry(host.number).and_then(|entry| entry.secret.as_ref());
+            let secret = enrolled_secret(ledger, host);
             if host.secret == ENROLLED
-                && secret != peer.secret.as_ref()
+                && secret != peer.secret.as_deref()
                 && let Ok(key) = key_of(host, ledger)
             {
                 peer.line = peer.line.clone().with_key(key);
-                peer.secret = secret.cloned();
+                peer.secret = secret.map(str::to_owned);
                 info!(host = %host.name, "has another secret");
             }
             let revoked = ledger.is_revoked(host);
             if revoked && !peer.revoked {
                 warn!(host = %host.name, number = host.number, "is revoked: what it says is refused, and nothing is said to it");
                 // Nobody says it anything, and its role hears that it is away.
-                (peer.away, peer.address, peer.heard) = (true, None, None);
+                (peer.away, peer.address) = (true, None);
                 gone.push(node(place));
             } else if !revoked && peer.revoked {
                 info!(host = %host.name, number = host.number, "is not revoked any more");
@@ -395,8 +401,14 @@ impl Machine {
             peer.revoked = revoked;
         }
         let is_known = |number: &u32| self.by_number.contains_key(number) || self.absent.contains(number);
-        let is_news = ledger.enrolled().any(|number| !is_known(&number));
-        (gone, is_news)
+        self.is_news = ledger.enrolled().any(|number| !is_known(&number));
+        (gone, self.is_news)
+    }
+
+    /// Nodes of hosts that are revoked. A role that begins takes them for present.
+    pub(super) fn revoked(&self) -> Vec<NodeId> {
+        let revoked = self.peers.iter().enumerate().filter(|(_, peer)| peer.revoked);
+        revoked.map(|(place, _)| node(place)).collect()
     }
 
     /// Once a second: keeps and tells what is to be kept and told. Hosts that have fallen silent.
@@ -428,7 +440,8 @@ impl Machine {
 
     fn tell(&self, refusals: &Refusals, now: Time) {
         let most = self.loaded.deployment.interval() * HEARD_INTERVALS;
-        let is_heard = |peer: &Peer| peer.heard.is_some_and(|heard| now.since(heard) <= most);
+        let is_heard =
+            |peer: &Peer| !peer.revoked && peer.heard.is_some_and(|heard| now.since(heard) <= most);
         let heard = self.peers.iter().filter(|peer| is_heard(peer)).count();
         let silent = |(host, peer): (&Told, &Peer)| match peer.heard {
             _ if is_heard(peer) => None,
@@ -480,6 +493,11 @@ impl Machine {
     pub(super) fn end(&mut self) {
         self.keep_heard();
     }
+}
+
+/// What `host` has enrolled with; none: it has not, or its secret is in the hosts-file.
+fn enrolled_secret<'a>(ledger: &'a Ledger, host: &'a Told) -> Option<&'a str> {
+    ledger.secret(host).filter(|_| host.secret == ENROLLED)
 }
 
 fn read_of(loaded: &Loaded) -> Roster {
