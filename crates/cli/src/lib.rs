@@ -175,7 +175,7 @@ mod tests {
         for example in examples {
             let ours = example.split("   ").next().unwrap_or_default();
             let words = shlex::split(ours).unwrap_or_else(|| panic!("{example}: not a shell's"));
-            let words = words.into_iter().take_while(|word| !["|", ">"].contains(&word.as_str()));
+            let words = words.into_iter().take_while(|word| !["|", "<", ">"].contains(&word.as_str()));
             let words = std::iter::once("bandmaster".to_owned()).chain(words);
             command.try_get_matches_from_mut(words).unwrap_or_else(|why| panic!("{example}: {why}"));
             count += 1;

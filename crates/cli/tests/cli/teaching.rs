@@ -67,7 +67,7 @@ fn lists_name_what_scenarios_can_name() {
     }
     let json = scratch.run(&["list", "--json"]).expect(0).json();
     let lists: Vec<&String> = json.as_object().expect("an object").keys().collect();
-    assert_eq!(lists, ["schemes", "qdiscs", "tcp", "builders", "reproductions", "metrics"]);
+    assert_eq!(lists, ["schemes", "qdiscs", "tcp", "builders", "presets", "reproductions", "metrics"]);
     let schemes = scratch.run(&["list", "schemes", "--json"]).expect(0).json();
     assert_eq!(schemes["schemes"], json["schemes"]);
     let key = &schemes["schemes"][0]["keys"][0];
