@@ -220,12 +220,27 @@ impl Lab {
             self.traffic(time, seed)
         });
         if time < LONG {
+            self.until_closed();
             agents.iter_mut().for_each(Daemon::stop);
             // What the agents told last is written once a second.
             thread::sleep(Duration::from_millis(1500));
         }
         drop((controller, agents));
         times
+    }
+
+    /// A last acknowledgement may be lost, and its connection lives on at one end until the FIN comes again.
+    fn until_closed(&self) {
+        let begin = Instant::now();
+        let open = |node: &Netns| {
+            let words = ["-Hnta", "exclude", "listening", "exclude", "time-wait"];
+            let told = node.enter(|| Ok(Command::new("ss").args(words).output())).expect("entered");
+            !told.expect("ss runs").stdout.is_empty()
+        };
+        while self.hosts.iter().any(open) {
+            assert!(begin.elapsed() < PATIENCE, "connections stay open");
+            thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Answers of all servers to the client at once, again and again, and files from each to the next. Completion times, as
