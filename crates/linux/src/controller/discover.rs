@@ -206,7 +206,7 @@ fn compare(deployment: &Deployment, looks: Vec<Option<(f64, Vec<Row>)>>) -> Disc
             Some((ago, _)) => told.remarks.push(format!("{name}: has told nothing for {ago:.0} s")),
             None => told
                 .remarks
-                .push(format!("{name}: has told nothing; its agent's file needs `neighbours = true`")),
+                .push(format!("{name}: has told nothing yet; a router tells every 20 s, with `neighbours = true` in its agent's file")),
         }
     }
     told
@@ -452,7 +452,10 @@ mod tests {
         );
         assert_eq!(
             told.remarks,
-            ["tor: lldpctl: of a test", "mute: has told nothing; its agent's file needs `neighbours = true`"]
+            [
+                "tor: lldpctl: of a test",
+                "mute: has told nothing yet; a router tells every 20 s, with `neighbours = true` in its agent's file"
+            ]
         );
         let expected = [
             "ports = [\"web-1\", \"web-9\", \"core-2\", \"web-3\", \"gone\"]",

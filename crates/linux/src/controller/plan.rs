@@ -40,6 +40,7 @@ pub fn plan(loaded: &Loaded) -> Plan {
     };
     let sockets = [
         Some(format!("udp {} from and to hosts", deployment.listen)),
+        deployment.enrolment.map(|address| format!("tcp {address}: enrolment")),
         deployment.metrics.map(|address| format!("tcp {address}: metrics")),
         Some(format!("unix {}/controller.sock: status", deployment.state_directory)),
     ];

@@ -54,7 +54,8 @@ fn what_lldp_and_routes_show_is_held_against_the_file() {
         lldpd(site, &site.hosts.a, "a", "a.example.net"),
         lldpd(site, &site.hosts.b, "b", "b\u{1b}[31m"),
     ];
-    site.within(Duration::from_secs(30), "lldpd hears all", || {
+    // Its first interval is 30 s, whatever it is told.
+    site.within(Duration::from_secs(90), "lldpd hears all", || {
         let told = lldp(&site.folder, "r");
         told.matches("a.example.net").count() == 1 && told.matches("[31m").count() == 2
     });
@@ -67,7 +68,10 @@ fn what_lldp_and_routes_show_is_held_against_the_file() {
         + &format!("[[networks]]\nat = \"a\"\nprefixes = [\"{A}\", \"10.77.1.0/24\"]\n");
     fs::write(network.file(), &wrong).expect("written");
     let see = || discover(&network.file()).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(see().remarks, ["r: has told nothing; its agent's file needs `neighbours = true`"]);
+    assert_eq!(
+        see().remarks,
+        ["r: has told nothing yet; a router tells every 20 s, with `neighbours = true` in its agent's file"]
+    );
     let process = network.start();
     let router = site.spawn_at(&site.hosts.r, &format!("run {}", file.display()), &[]);
     site.until("the router has told", || see().routers[0].1.is_some());
