@@ -7,6 +7,7 @@ mod arrivals;
 mod choices;
 mod claims;
 mod exchange;
+mod figures;
 mod include;
 mod keys;
 mod listed;

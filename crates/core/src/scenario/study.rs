@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::keys;
 use super::model::{Axis, Case, Scenario, Study, Sweep, Variant};
 use super::sources::{Reader, Sources};
-use super::{Options, claims, include, whole};
+use super::{Options, claims, figures, include, whole};
 use crate::file::{
     Content, Entry, Error, Errors, Explained, Item, Layer, Place, Section, Source, Table, joined, list,
     read_file, read_word, split_path, suggestion,
@@ -70,7 +70,7 @@ pub(super) fn read(file: &str, text: &str, options: &Options) -> Result<(Study, 
         claims::Scope { variants: &variants, sweeps: &sweeps, bases: &scenarios, quick: options.quick };
     let mut paper = claims::paper(&mut reader, &top, &scope);
     let claims = claims::claims(&mut reader, &top, &scope);
-    let figures = claims::figures(&mut reader, &top, &scope);
+    let figures = figures::figures(&mut reader, &top, &scope);
     let cases = cases(&mut reader, (file, &sources), &variants, &bases, scenarios, &sweeps, quick_trials);
     if !reader.errors.is_empty() {
         return Err(Errors::new(reader.errors));
