@@ -120,13 +120,15 @@ impl Taken {
                 acts: &[Act::SetWindow, Act::SetRate, Act::MeasureRtt, Act::Send],
             });
         }
+        let about = leaked(&scheme.getattr("about")?.extract::<String>()?);
+        // From here on nothing of Python runs, so that no other thread finds the same one.
         let free = TAKEN.iter().position(|slot| locked(slot).is_none());
         let slot =
             free.ok_or_else(|| PyRuntimeError::new_err(format!("more than {SLOTS} schemes at once")))?;
         let (place, build) = FUNCTIONS[slot];
         let def = SchemeDef {
             name: leaked(&name),
-            about: leaked(&scheme.getattr("about")?.extract::<String>()?),
+            about,
             source: "Python",
             code: 0x8000 + slot as u16,
             keys: keys.leak(),
