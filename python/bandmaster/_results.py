@@ -6,7 +6,7 @@ import html
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -233,12 +233,20 @@ class Result:
             f"<table><tr><th>variant</th>{head}</tr>{body}</table>{self.claims._repr_html_()}"
         )
 
-    def plot(self, metric: str, *, sweep: str | None = None, ax: matplotlib.axes.Axes | None = None) -> Any:
+    def plot(
+        self,
+        metric: str,
+        *,
+        sweep: str | None = None,
+        variants: Iterable[str] | None = None,
+        ax: matplotlib.axes.Axes | None = None,
+    ) -> Any:
         """Draw a metric with its 95 % confidence intervals: over the values of a sweep, or for each variant.
 
         Args:
             metric: A metric of `summary.json`, such as `"jain"` or `"throughput"`.
             sweep: Name of the sweep. Default: the first one, if there is any.
+            variants: Names of the variants to draw, in this order. Default: all of them.
             ax: Axes of matplotlib to draw on. Default: new ones.
 
         Returns:
@@ -246,7 +254,7 @@ class Result:
 
         Raises:
             ImportError: matplotlib is not installed.
-            UsageError: There is no such metric or sweep.
+            UsageError: There is no such metric, sweep or variant.
         """
         rows = [row for row in self.summary["rows"] if metric in row["metrics"]]
         if not rows:
@@ -261,10 +269,18 @@ class Result:
 
             _, ax = matplotlib.pyplot.subplots()
         titles = {each["name"]: each["title"] for study in self.summary["studies"] for each in study["variants"]}
+        if variants is not None:
+            order = list(variants)
+            for variant in order:
+                if variant not in titles:
+                    raise UsageError(f"no variant {variant!r}; there are: {', '.join(titles)}")
+            rows = [row for row in rows if row["variant"] in order]
+            rows.sort(key=lambda row: order.index(row["variant"]))
         if chosen is None:
             rows = [row for row in rows if row["base"]]
             labels = [titles[row["variant"]] for row in rows]
             ax.bar(labels, [row["metrics"][metric]["mean"] for row in rows], yerr=_bars(rows, metric), capsize=3)
+            ax.tick_params(axis="x", labelrotation=30)
         else:
             name, values = chosen["name"], list(chosen["values"])
             for variant in dict.fromkeys(row["variant"] for row in rows):

@@ -32,6 +32,9 @@ def test_max_min_in_python_shares_as_the_built_in_allocator(monkeypatch: pytest.
         # It shares 95 % of the link; BAS allows for the headers exactly.
         assert ours["throughput"]["mean"] == pytest.approx(theirs["throughput"]["mean"], rel=0.01)
         assert ours["jain"]["mean"] > rows["tcp", buffer]["jain"]["mean"] + 0.05
+    # A figure has the variants that it is asked for, in this order.
+    legend = result.plot("jain", variants=["python", "tcp"]).get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["Max-min in Python", "TCP NewReno"]
     sys.modules.pop("max_min", None)
 
 

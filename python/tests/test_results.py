@@ -77,6 +77,8 @@ def test_a_figure_has_a_point_for_each_value(result: bm.Result) -> None:
         result.plot("jian")
     with pytest.raises(bm.UsageError, match="no sweep"):
         result.plot("jain", sweep="n")
+    with pytest.raises(bm.UsageError, match="no variant 'third'; there are: "):
+        result.plot("jain", variants=["third"])
 
 
 def test_a_folder_is_loaded(result: bm.Result, tmp_path: Path) -> None:

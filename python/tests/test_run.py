@@ -42,6 +42,33 @@ def test_executors_leave_the_same_bytes(small: Path, pool: Any) -> None:
     assert_same(Path("pool"), Path("threads"))
 
 
+def test_processes_of_joblib_leave_the_same_bytes(small: Path) -> None:
+    loky = pytest.importorskip("joblib.externals.loky")
+    scenario = bm.Scenario("swept.toml")
+    scenario.run(out="threads")
+    pool = loky.get_reusable_executor(2)
+    scenario.run(out="joblib", executor=pool, shards=5)
+    pool.shutdown()
+    assert_same(Path("joblib"), Path("threads"))
+
+
+def test_tasks_of_ray_leave_the_same_bytes(small: Path) -> None:
+    ray = pytest.importorskip("ray")
+
+    class OnRay:
+        def submit(self, fn: Any, /, *args: Any) -> Any:
+            return ray.remote(fn).remote(*args).future()
+
+    scenario = bm.Scenario("swept.toml")
+    scenario.run(out="threads")
+    ray.init(num_cpus=2, include_dashboard=False)
+    try:
+        scenario.run(out="ray", executor=OnRay(), shards=5)
+    finally:
+        ray.shutdown()
+    assert_same(Path("ray"), Path("threads"))
+
+
 def test_a_worker_of_dask_may_be_killed(small: Path) -> None:
     distributed = pytest.importorskip("distributed")
     scenario = bm.Scenario("swept.toml").set("run.duration", "3s")
