@@ -36,7 +36,7 @@ version = 1
 role = "receiver"
 interface = "lo"
 [peer]
-address = "192.0.2.2"
+address = "203.0.113.9"
 auth = "none"
 FILE
     if [ -n "$runner" ]; then

@@ -4,6 +4,7 @@ Rates are in bit/s, times in s, sizes in bytes unless a name says otherwise.
 """
 
 from ._bandmaster import VERSION as __version__
+from ._congestion import Ack, CongestionControl, Window
 from ._controller import (
     Carried,
     Controller,
@@ -41,11 +42,13 @@ from ._results import Claim, Claims, Column, Result, Table, load
 from ._scenario import Executor, Future, Scenario
 
 __all__ = [
+    "Ack",
     "BandmasterError",
     "Carried",
     "Claim",
     "Claims",
     "Column",
+    "CongestionControl",
     "Controller",
     "Executor",
     "ExecutorError",
@@ -78,6 +81,7 @@ __all__ = [
     "TrialError",
     "TrialWarning",
     "UsageError",
+    "Window",
     "__version__",
     "dumbbell",
     "fat_tree",

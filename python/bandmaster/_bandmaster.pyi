@@ -20,9 +20,10 @@ class Run:
         seed: int | None,
         quick: bool,
         schemes: Sequence[object],
+        controls: Sequence[object],
     ) -> None: ...
     @staticmethod
-    def from_bytes(bytes: bytes, schemes: Sequence[object]) -> Run: ...
+    def from_bytes(bytes: bytes, schemes: Sequence[object], controls: Sequence[object]) -> Run: ...
     def to_bytes(self) -> bytes: ...
     def run(
         self, out: str | PathLike[str], force: bool, jobs: int | None, progress: bool
@@ -41,6 +42,30 @@ class Table:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
 
 def overdue(limit: float) -> list[int]: ...
+
+class Window:
+    """The window of a TCP connection, in payload bytes."""
+
+    cwnd: float
+    """Congestion window, of at least one segment."""
+    ssthresh: float
+    """Slow start threshold; infinite before the first loss."""
+
+class Ack:
+    """An acknowledgement of new data."""
+
+    @property
+    def now(self) -> float:
+        """The simulated time, in s."""
+    @property
+    def acked(self) -> int:
+        """Payload bytes newly acknowledged."""
+    @property
+    def srtt(self) -> float | None:
+        """Smoothed round-trip time (RFC 6298), in s."""
+    @property
+    def rtt(self) -> float | None:
+        """Round-trip time that this acknowledgement measured, in s."""
 
 class Network:
     """What is known of the network of a trial."""

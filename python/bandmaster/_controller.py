@@ -24,6 +24,7 @@ from ._bandmaster import (
     Sent,
     Tick,
 )
+from ._congestion import CongestionControl
 from ._errors import UsageError
 
 Observation: TypeAlias = Tick | Sent | FlowStarted | Carried | FlowEnded | Message | Joined | Left | Refused
@@ -159,12 +160,12 @@ def _of_role(role: type[Controller]) -> Scheme:
 
 
 @contextmanager
-def time_limits(schemes: Sequence[Scheme]) -> Iterator[None]:
-    """Raise `TimeLimit` in calls of roles that take too long."""
-    if not schemes:
+def time_limits(called: Sequence[Scheme | type[CongestionControl]]) -> Iterator[None]:
+    """Raise `TimeLimit` in calls that take too long, of roles and congestion controls."""
+    if not called:
         yield
         return
-    limit = min(scheme.time_limit for scheme in schemes)
+    limit = min(each.time_limit for each in called)
     ended = threading.Event()
 
     def watch() -> None:

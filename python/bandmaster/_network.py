@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ._congestion import CongestionControl
 from ._controller import Controller, Scheme
 from ._errors import UsageError
 from ._scenario import Scenario
@@ -102,7 +103,13 @@ class Net:
         self._tables.append(_table(f"[{table}]", _content(keys)))
 
     def scenario(
-        self, name: str, *, duration: str, schemes: Sequence[Scheme | type[Controller]] = (), **run: Any
+        self,
+        name: str,
+        *,
+        duration: str,
+        schemes: Sequence[Scheme | type[Controller]] = (),
+        controls: Sequence[type[CongestionControl]] = (),
+        **run: Any,
     ) -> Scenario:
         """Give the scenario.
 
@@ -110,6 +117,7 @@ class Net:
             name: Its name.
             duration: Simulated time, such as `"10s"`.
             schemes: Schemes in Python that it names.
+            controls: Congestion controls in Python that it names.
             run: Further keys of `[run]`: `trials=10`, `warm_up="2s"`, `seed=1`.
 
         Raises:
@@ -123,7 +131,7 @@ class Net:
             *self._links,
             *self._tables,
         ]
-        return Scenario("\n".join(tables), schemes=schemes)
+        return Scenario("\n".join(tables), schemes=schemes, controls=controls)
 
 
 def link(rate: str, delay: str, **keys: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from . import _bandmaster
+from ._congestion import CongestionControl
 from ._controller import Controller, Scheme, time_limits
 from ._errors import ExecutorError, Failure, Interrupted, TrialError, TrialWarning, UsageError
 from ._results import Result
@@ -67,6 +68,7 @@ class Scenario:
         *,
         folder: str | os.PathLike[str] | None = None,
         schemes: Sequence[Scheme | type[Controller]] = (),
+        controls: Sequence[type[CongestionControl]] = (),
     ) -> None:
         """Read a scenario file, or take the text of one.
 
@@ -76,6 +78,7 @@ class Scenario:
                 working directory.
             schemes: Schemes in Python that the scenario names. Of a role alone, the scheme is called as its class
                 in lower case.
+            controls: Congestion controls in Python that the scenario names.
 
         Raises:
             ScenarioError: Something in it is wrong; the error says where.
@@ -89,6 +92,7 @@ class Scenario:
             self._path, self._text = text, Path(text).read_text(encoding="utf-8")
             self._folder = os.fspath(folder or Path(text).parent)
         self._schemes = [Scheme.of(scheme) for scheme in schemes]
+        self._controls = list(controls)
         self._overrides: list[tuple[str, str]] = []
         self._trials: int | None = None
         self._seed: int | None = None
@@ -113,6 +117,7 @@ class Scenario:
             self._seed,
             self._quick,
             self._schemes,
+            self._controls,
         )
         if not sweep:
             self._checked = run
@@ -220,10 +225,12 @@ class Scenario:
             path = Path(out)
         lost: list[str] = []
         if executor is None:
-            with time_limits(self._schemes):
+            with time_limits([*self._schemes, *self._controls]):
                 ended, interrupted = run.run(path, force, jobs, shows)
         else:
-            ended, interrupted, lost = _on_executor(run, self._schemes, path, force, executor, shards, shows)
+            ended, interrupted, lost = _on_executor(
+                run, (self._schemes, self._controls), path, force, executor, shards, shows
+            )
         finished, planned, failed = ended
         failures = [Failure(*failure) for failure in failed]
         result = Result(path, failures, temporary) if finished else None
@@ -242,12 +249,16 @@ class Scenario:
         return result
 
 
-def _shard(run: bytes, schemes: list[Scheme], number: int, count: int) -> bytes:
+Brought: TypeAlias = "tuple[list[Scheme], list[type[CongestionControl]]]"
+
+
+def _shard(run: bytes, brought: Brought, number: int, count: int) -> bytes:
     """Run a shard: what workers of executors call. The bytes are those of its record file."""
     with tempfile.TemporaryDirectory(prefix="bandmaster-") as folder:
         file = Path(folder) / "shard.records"
-        with time_limits(schemes):
-            _bandmaster.Run.from_bytes(run, schemes).shard(number, count, file)
+        schemes, controls = brought
+        with time_limits([*schemes, *controls]):
+            _bandmaster.Run.from_bytes(run, schemes, controls).shard(number, count, file)
         return file.read_bytes()
 
 
@@ -270,7 +281,7 @@ def _submit(executor: Executor, *args: Any) -> Future:
 
 def _on_executor(
     run: _bandmaster.Run,
-    schemes: list[Scheme],
+    brought: Brought,
     out: Path,
     force: bool,
     executor: Executor,
@@ -283,7 +294,7 @@ def _on_executor(
     count = min(SHARDS if shards is None else shards, run.planned)
     gathering = _bandmaster.Gathering(run, out, force)
     content = run.to_bytes()
-    futures = [_submit(executor, content, schemes, number, count) for number in range(1, count + 1)]
+    futures = [_submit(executor, content, brought, number, count) for number in range(1, count + 1)]
     interrupted: BaseException | None = None
     lost: list[str] = []
     with tempfile.TemporaryDirectory(prefix="bandmaster-") as folder:

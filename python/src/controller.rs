@@ -9,7 +9,7 @@ use std::panic::resume_unwind;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use bandmaster::embed::{Schemes, TrialEnded};
+use bandmaster::embed::TrialEnded;
 use bandmaster_core::control::{
     Action, Controller, FlowEnd, FlowStart, FlowStats, Observation, PortStats, Subject, UNBOUNDED,
 };
@@ -88,7 +88,7 @@ impl Taken {
     }
 
     /// The schemes that scenarios may name. They are few and small: what is made of one for a run stays.
-    pub(crate) fn schemes(&self) -> Schemes {
+    pub(crate) fn schemes(&self) -> &'static [&'static SchemeDef] {
         if self.slots.is_empty() { scheme::REGISTRY } else { self.schemes.clone().leak() }
     }
 
@@ -251,7 +251,7 @@ thread_local! {
 }
 
 /// Ends the trial with the traceback.
-fn end_trial(error: PyErr) -> ! {
+pub(crate) fn end_trial(error: PyErr) -> ! {
     let text = Python::attach(|py| {
         let said = error.to_string();
         let lines = |value| -> PyResult<String> {
@@ -378,10 +378,10 @@ thread_local! {
     static IDENT: RefCell<Option<u64>> = const { RefCell::new(None) };
 }
 
-struct Call(u64);
+pub(crate) struct Call(u64);
 
 impl Call {
-    fn begin(py: Python<'_>) -> PyResult<Self> {
+    pub(crate) fn begin(py: Python<'_>) -> PyResult<Self> {
         let ident = match IDENT.with_borrow(|ident| *ident) {
             Some(ident) => ident,
             None => {

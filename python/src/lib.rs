@@ -3,6 +3,7 @@
 //!
 //! Whatever simulates has let go of the interpreter, and code in Python that a simulation calls takes it for that call only.
 
+mod congestion;
 mod controller;
 mod run;
 mod table;
@@ -32,6 +33,8 @@ fn exception(py: Python<'_>, error: Error) -> PyErr {
 
 #[pymodule]
 mod _bandmaster {
+    #[pymodule_export]
+    use crate::congestion::{Ack, Window};
     #[pymodule_export]
     use crate::controller::{
         Carried, Flow, FlowEnded, FlowStarted, Joined, Left, Message, Network, Out, Port, Refused, Sent,

@@ -7,10 +7,11 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use bandmaster::embed::{self, Ended, Error, Request, Schemes};
+use bandmaster::embed::{self, Brought, Ended, Error, Request};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
+use crate::congestion::Controls;
 use crate::controller::Taken;
 use crate::exception;
 
@@ -62,9 +63,9 @@ fn parts(Ended { finished, planned, failed }: Ended) -> EndedParts {
 #[pyclass(frozen, module = "bandmaster._bandmaster")]
 pub(crate) struct Run {
     bytes: Vec<u8>,
-    schemes: Schemes,
-    /// Keeps the schemes.
-    _taken: Taken,
+    brought: Brought,
+    /// Keep what is brought.
+    _kept: (Taken, Controls),
     /// Name of the scenario.
     #[pyo3(get)]
     name: String,
@@ -74,23 +75,24 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Of what `read` gives with these schemes.
+    /// Of what `read` gives with these schemes and congestion controls.
     fn of(
         py: Python<'_>,
         schemes: &[Py<PyAny>],
-        read: impl FnOnce(Schemes) -> Result<embed::Run, Error> + Send,
+        controls: &[Py<PyAny>],
+        read: impl FnOnce(Brought) -> Result<embed::Run, Error> + Send,
     ) -> PyResult<Self> {
-        let taken = Taken::new(py, schemes)?;
-        let schemes = taken.schemes();
+        let kept = (Taken::new(py, schemes)?, Controls::new(py, controls)?);
+        let brought = Brought { schemes: kept.0.schemes(), controls: kept.1.names() };
         let known = |run: embed::Run| (run.to_bytes(), run.name().to_owned(), run.planned());
-        let known = py.detach(|| read(schemes).map(known));
+        let known = py.detach(|| read(brought).map(known));
         let (bytes, name, planned) = known.map_err(|error| exception(py, error))?;
-        Ok(Self { bytes, schemes, _taken: taken, name, planned })
+        Ok(Self { bytes, brought, _kept: kept, name, planned })
     }
 
     /// The scenario of this run, which stays on one thread.
     fn read(&self) -> Result<embed::Run, Error> {
-        embed::Run::from_bytes(&self.bytes, self.schemes)
+        embed::Run::from_bytes(&self.bytes, self.brought)
     }
 }
 
@@ -109,16 +111,22 @@ impl Run {
         seed: Option<u64>,
         quick: bool,
         schemes: Vec<Py<PyAny>>,
+        controls: Vec<Py<PyAny>>,
     ) -> PyResult<Self> {
-        Self::of(py, &schemes, |schemes| {
-            let request = Request { path, text, folder, overrides, sweeps, trials, seed, quick, schemes };
+        Self::of(py, &schemes, &controls, |brought| {
+            let request = Request { path, text, folder, overrides, sweeps, trials, seed, quick, brought };
             embed::Run::new(request)
         })
     }
 
     #[staticmethod]
-    fn from_bytes(py: Python<'_>, bytes: Vec<u8>, schemes: Vec<Py<PyAny>>) -> PyResult<Self> {
-        Self::of(py, &schemes, |schemes| embed::Run::from_bytes(&bytes, schemes))
+    fn from_bytes(
+        py: Python<'_>,
+        bytes: Vec<u8>,
+        schemes: Vec<Py<PyAny>>,
+        controls: Vec<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        Self::of(py, &schemes, &controls, |brought| embed::Run::from_bytes(&bytes, brought))
     }
 
     fn to_bytes(&self) -> &[u8] {

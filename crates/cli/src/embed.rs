@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 
 use bandmaster_core::report::flow::FlowRecord;
 use bandmaster_core::scenario::{Errors, ExtraSweep, Options, Override, parse};
-use bandmaster_core::scheme::SchemeDef;
+use bandmaster_core::scheme::{self, SchemeDef};
 
 use crate::args::{CaptureArgs, Settings};
 use crate::commands::execute::{Done, Experiment, SIMULATE, SIMULATION, case_name, run_trials};
@@ -24,8 +24,20 @@ use crate::records::{self, Found, Header, Part, Records};
 use crate::report::folder::OutputFolder;
 use crate::report::{ReportError, ReportSummary};
 
-/// Schemes that a scenario may name.
-pub type Schemes = &'static [&'static SchemeDef];
+/// What a scenario may name besides what ships.
+#[derive(Clone, Copy, Debug)]
+pub struct Brought {
+    /// Schemes, those that ship among them.
+    pub schemes: &'static [&'static SchemeDef],
+    /// Congestion controls: their names in files, and those under which the simulator has them (`bring_congestion_control`).
+    pub controls: &'static [(&'static str, &'static str)],
+}
+
+impl Default for Brought {
+    fn default() -> Self {
+        Self { schemes: scheme::REGISTRY, controls: &[] }
+    }
+}
 
 /// Why something was not done.
 #[derive(Debug)]
@@ -85,8 +97,8 @@ pub struct Request {
     pub seed: Option<u64>,
     /// `--quick`.
     pub quick: bool,
-    /// Schemes that it may name.
-    pub schemes: Schemes,
+    /// What it may name besides what ships.
+    pub brought: Brought,
 }
 
 /// A trial without a record, and why.
@@ -124,14 +136,15 @@ impl Run {
     /// # Errors
     /// What is wrong with it.
     pub fn new(request: Request) -> Result<Self, Error> {
-        let Request { path, text, folder, overrides, sweeps, trials, seed, quick, schemes } = request;
+        let Request { path, text, folder, overrides, sweeps, trials, seed, quick, brought } = request;
         let set = overrides.into_iter().map(|(key, value)| Override { key, value }).collect();
         let settings = Settings { set, trials, seed, quick };
         let sweeps: Vec<ExtraSweep> =
             sweeps.into_iter().map(|(key, values)| ExtraSweep { key, values }).collect();
         let file = ScenarioFile::new(path, text, folder);
         let options = Options {
-            schemes,
+            schemes: brought.schemes,
+            controls: brought.controls,
             overrides: settings.set.clone(),
             extra_sweeps: sweeps.clone(),
             trials,
@@ -152,10 +165,10 @@ impl Run {
     ///
     /// # Errors
     /// When the bytes are of something else, or of another version of the program.
-    pub fn from_bytes(bytes: &[u8], schemes: Schemes) -> Result<Self, Error> {
+    pub fn from_bytes(bytes: &[u8], brought: Brought) -> Result<Self, Error> {
         let header = Header::from_bytes(bytes).ok_or_else(|| Error::Usage("is no run".to_owned()))?;
         header.check_version(Path::new("the run"))?;
-        Ok(Self { experiment: Experiment::of_header(&header, schemes)? })
+        Ok(Self { experiment: Experiment::of_header(&header, brought)? })
     }
 
     /// All that another process needs to run it.

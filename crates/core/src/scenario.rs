@@ -39,6 +39,8 @@ use crate::scheme::{self, SchemeDef};
 pub struct Options<'a> {
     /// Schemes that the file may name.
     pub schemes: &'a [&'static SchemeDef],
+    /// Congestion controls that the file may name beside the built-in ones: their names in files, and those that the settings have.
+    pub controls: &'a [(&'static str, &'static str)],
     /// `--set key=value`: values that go over the file's and its variants', but not over a sweep of the same key.
     pub overrides: Vec<Override>,
     /// `--key key=v1,v2`: sweeps beside those of the file, named after their key.
@@ -57,6 +59,7 @@ impl Default for Options<'_> {
     fn default() -> Self {
         Self {
             schemes: scheme::REGISTRY,
+            controls: &[],
             overrides: Vec::new(),
             extra_sweeps: Vec::new(),
             trials: None,

@@ -18,6 +18,9 @@ mod simulation;
 mod tcp;
 mod workload;
 
+pub use tcp::cc::foreign::{
+    Acknowledgement, ForeignControl, bring_congestion_control, take_congestion_control_back,
+};
 pub use tcp::cc::{CongestionControlDef, REGISTRY as CONGESTION_CONTROLS};
 
 use std::sync::atomic::{AtomicBool, Ordering};

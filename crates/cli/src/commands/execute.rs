@@ -12,13 +12,13 @@ use bandmaster_core::capacity::Capacity;
 use bandmaster_core::report::flow::FlowRecord;
 use bandmaster_core::report::{Provenance, RunRecord};
 use bandmaster_core::scenario::{Case, ExtraSweep, Options, Override, Study};
-use bandmaster_core::scheme::{self, SchemeDef};
 use bandmaster_sim::{RunError, RunOptions};
 use sha2::{Digest, Sha256};
 
 use super::scenario_file::{Checked, ScenarioFile, all_or_every_error};
 use crate::args::{CaptureArgs, ReportArgs, WorkArgs};
 use crate::console::{Console, complain};
+use crate::embed::Brought;
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::jobs::{self, Job, Outcome, TrialError, TrialKey, TrialResult, simulated};
@@ -105,7 +105,7 @@ impl Experiment {
     /// # Errors
     /// When that is no scenario, or another one than was run.
     pub(crate) fn of_records(found: &Found) -> Result<Self, Failure> {
-        let experiment = Self::of_header(&found.header, scheme::REGISTRY)?;
+        let experiment = Self::of_header(&found.header, Brought::default())?;
         let place = found.path.display();
         if experiment.header(found.header.part) != found.header {
             return Err(Failure::usage(format!("{place}: the scenario in it is not the one that was run")));
@@ -119,14 +119,11 @@ impl Experiment {
         Ok(experiment)
     }
 
-    /// The experiment of the header of a record file, whose scenario may name `schemes`.
+    /// The experiment of the header of a record file, whose scenario may name what is `brought`.
     ///
     /// # Errors
     /// When what it keeps is no scenario.
-    pub(crate) fn of_header(
-        header: &Header,
-        schemes: &'static [&'static SchemeDef],
-    ) -> Result<Self, Failure> {
+    pub(crate) fn of_header(header: &Header, brought: Brought) -> Result<Self, Failure> {
         let read = |stored: &StoredStudy| {
             let file = ScenarioFile::new(stored.path.clone(), stored.text.clone(), None);
             file.named.replace(stored.named.clone());
@@ -136,7 +133,8 @@ impl Experiment {
                 values: values.clone(),
             };
             file.checked(Options {
-                schemes,
+                schemes: brought.schemes,
+                controls: brought.controls,
                 overrides: stored.overrides.iter().map(set).collect(),
                 extra_sweeps: stored.sweeps.iter().map(sweep).collect(),
                 trials: stored.trials,

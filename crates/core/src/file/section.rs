@@ -31,6 +31,8 @@ pub(crate) struct Reader<'a, S = ()> {
     files: Option<&'a dyn Files>,
     /// What the owner of the tables needs beside the file.
     pub(crate) sources: S,
+    /// A key that chooses from words, and further words of it, each with what is read for it.
+    pub(crate) further: Option<(&'static str, &'a [(&'static str, &'static str)])>,
     pub(crate) errors: Vec<Error>,
     pub(crate) explained: Vec<Explained>,
 }
@@ -74,7 +76,7 @@ impl<'a> Layer<'a> {
 impl<'r, S> Reader<'r, S> {
     /// A reader of a file that may name `files`; none: it may not name any.
     pub(crate) fn new(file: &str, files: Option<&'r dyn Files>, sources: S) -> Self {
-        Self { file: file.into(), files, sources, errors: Vec::new(), explained: Vec::new() }
+        Self { file: file.into(), files, sources, further: None, errors: Vec::new(), explained: Vec::new() }
     }
 
     /// The text of the file `name`.
@@ -252,6 +254,12 @@ impl<'r, S> Reader<'r, S> {
                 kind => kind.parse(&Written::from_word(default)).ok(),
             };
         };
+        let further = self.further.filter(|(of, _)| *of == key.name).map_or(&[][..], |(_, words)| words);
+        if let Content::Scalar(Written::Text(text)) = &item.content
+            && let Some((_, read)) = further.iter().find(|(word, _)| word == text)
+        {
+            return Some(Value::Text((*read).to_owned()));
+        }
         match (key.kind, &item.content) {
             (Kind::Nested, _) => None,
             (Kind::Files, _) => self.files(path, item),
@@ -280,7 +288,10 @@ impl<'r, S> Reader<'r, S> {
                             let name = words::nearest(text, words).unwrap_or_default();
                             self.fail_with(&item.place, path, message, format!("did you mean \"{name}\"?"));
                         }
-                        _ if why.says_what_to_write() => self.fail(&item.place, path, message),
+                        _ if why.says_what_to_write() => {
+                            let further = further.iter().map(|(word, _)| format!(", or \"{word}\""));
+                            self.fail(&item.place, path, message + &further.collect::<String>());
+                        }
                         _ => self.fail_with(&item.place, path, message, format!("write {}", kind.allowed())),
                     }
                     None

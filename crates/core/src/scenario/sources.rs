@@ -16,6 +16,7 @@ pub(super) type Reader<'a> = file::Reader<'a, &'a Sources<'a>>;
 pub(super) struct Sources<'a> {
     files: Option<&'a dyn Files>,
     schemes: &'a [&'static SchemeDef],
+    controls: &'a [(&'static str, &'static str)],
     /// The traces so far.
     traces: RefCell<BTreeMap<String, Result<Trace, String>>>,
     /// Hosts of the networks so far.
@@ -27,6 +28,7 @@ impl<'a> Sources<'a> {
         Self {
             files: options.files,
             schemes: options.schemes,
+            controls: options.controls,
             traces: RefCell::default(),
             hosts: Cell::default(),
         }
@@ -34,7 +36,9 @@ impl<'a> Sources<'a> {
 
     /// A reader of `file`.
     pub(super) fn reader(&'a self, file: &str) -> Reader<'a> {
-        Reader::new(file, self.files, self)
+        let mut reader = Reader::new(file, self.files, self);
+        reader.further = Some(("congestion-control", self.controls));
+        reader
     }
 }
 

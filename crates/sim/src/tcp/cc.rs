@@ -4,6 +4,7 @@ mod balia;
 mod bic;
 mod cubic;
 mod dctcp;
+pub(crate) mod foreign;
 mod lia;
 mod newreno;
 mod olia;
@@ -136,8 +137,8 @@ pub static REGISTRY: &[&CongestionControlDef] = &[
 
 /// Builds the control that `settings` name.
 pub(crate) fn build(settings: &TcpSettings) -> Option<Box<dyn CongestionControl>> {
-    let def = REGISTRY.iter().find(|def| def.name == settings.congestion_control)?;
-    Some((def.build)(settings))
+    let def = REGISTRY.iter().find(|def| def.name == settings.congestion_control);
+    def.map(|def| (def.build)(settings)).or_else(|| foreign::build(settings))
 }
 
 /// What the controls before CUBIC have in common: a segment more per round-trip time, half after a loss.
