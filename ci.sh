@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never} CARGO_INCREMENTAL=0
 exec </dev/null
 
-COMPLETE=(fmt clippy bpf test classes doc wasm pcap flent python msrv deny advisories readme)
+COMPLETE=(fmt clippy bpf test classes doc wasm pcap flent pictures python msrv deny advisories readme)
 QUICK=(fmt clippy test)
 LONG=(fuzz claims soak faults agents whatif bench)
 MSRV=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
@@ -128,6 +128,13 @@ check_flent() { # its own reader and plots; python3 with venv
     [ -x $venv/bin/flent ] || { python3 -m venv $venv && $venv/bin/pip -q install flent setuptools; } ||
         { missing "flent: python3 -m venv, and pip install flent"; return; }
     BANDMASTER_FLENT=$PWD/$venv/bin/flent cargo test -p bandmaster --locked --test cli export -- --ignored
+}
+
+# Figures as PDF and PNG: a feature that few need, and more than a hundred seconds of building.
+check_pictures() {
+    cargo clippy -p bandmaster --all-targets --features pictures --locked -- -D warnings &&
+        run_tests -p bandmaster --features pictures --lib -- picture &&
+        run_tests -p bandmaster --features pictures --test cli figures_have_the_width
 }
 
 # The package in a fresh venv, beside the program: python3 with venv.
