@@ -15,6 +15,9 @@ QUICK=(fmt clippy test)
 LONG=(fuzz claims soak faults agents whatif bench)
 MSRV=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
 
+# With the feature that few need: figures as PDF and PNG. One set of features, so that nothing is built twice.
+ALL=(--workspace --features bandmaster/pictures)
+
 passed=() failed=() skipped=() skipped_tests=() took=()
 MISSING=77 # exit code of a check whose tool cannot be had
 
@@ -60,7 +63,7 @@ need_deny() {
 
 check_fmt() { need_component rustfmt && cargo fmt --all --check; }
 
-check_clippy() { need_component clippy && cargo clippy --workspace --all-targets --locked -- -D warnings; }
+check_clippy() { need_component clippy && cargo clippy "${ALL[@]}" --all-targets --locked -- -D warnings; }
 
 # What tests in network namespaces need; without, they say that they are skipped, and why.
 install_network_tools() {
@@ -92,7 +95,7 @@ run_tests() {
 
 check_test() {
     install_network_tools
-    run_tests --workspace --no-fail-fast
+    run_tests "${ALL[@]}" --no-fail-fast
 }
 
 # The programs that run in the kernel are built from their sources, byte by byte.
@@ -112,22 +115,22 @@ check_bpf() {
 # Gateways that may load no program into the kernel count by classes and rules.
 check_classes() {
     install_network_tools
-    BANDMASTER_TEST_WITHOUT_PROGRAMS=1 run_tests --workspace --test gateway -- --skip iperf3 --skip order::
+    BANDMASTER_TEST_WITHOUT_PROGRAMS=1 run_tests "${ALL[@]}" --test gateway -- --skip iperf3 --skip order::
 }
 
 check_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked; }
 
-check_wasm() { need_target wasm32-unknown-unknown && cargo test --workspace --locked --test wasm -- --ignored; }
+check_wasm() { need_target wasm32-unknown-unknown && cargo test "${ALL[@]}" --locked --test wasm -- --ignored; }
 
 check_whatif() { cargo test --release --workspace --locked --test cli five_hundred -- --ignored; }
 
-check_pcap() { install_package tshark tshark && cargo test --workspace --locked --test cli capture -- --ignored; }
+check_pcap() { install_package tshark tshark && cargo test "${ALL[@]}" --locked --test cli capture -- --ignored; }
 
 check_flent() { # its own reader and plots; python3 with venv
     local venv=target/flent
     [ -x $venv/bin/flent ] || { python3 -m venv $venv && $venv/bin/pip -q install flent setuptools; } ||
         { missing "flent: python3 -m venv, and pip install flent"; return; }
-    BANDMASTER_FLENT=$PWD/$venv/bin/flent cargo test -p bandmaster --locked --test cli export -- --ignored
+    BANDMASTER_FLENT=$PWD/$venv/bin/flent cargo test "${ALL[@]}" --locked --test cli export -- --ignored
 }
 
 # The package in a fresh venv, beside the program: python3 with venv.

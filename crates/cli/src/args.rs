@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::thread;
 
-use bandmaster_core::scenario::Override;
+use bandmaster_core::scenario::{ExtraSweep, Override};
 use clap::{Args, ValueHint};
 
 /// Changes to what the file says.
@@ -22,6 +22,17 @@ pub(crate) struct Settings {
     /// run.quick-trials trials and the `quick` values of sweeps: a look, not a result
     #[arg(long)]
     pub(crate) quick: bool,
+}
+
+/// Sweeps beside those of the file.
+#[derive(Args, Clone, Default, Debug)]
+pub(crate) struct KeyArgs {
+    /// A key and its values; again for another sweep
+    #[arg(long = "key", value_name = "KEY=V1,V2,...")]
+    pub(crate) keys: Vec<ExtraSweep>,
+    /// All combinations of the values of all --key, instead of one key at a time
+    #[arg(long, requires = "keys")]
+    pub(crate) grid: bool,
 }
 
 /// How to work and where results go.

@@ -24,6 +24,7 @@ pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod scenario_file;
 pub(crate) mod schema;
+pub(crate) mod selection;
 pub(crate) mod shard;
 pub(crate) mod sweep;
 #[cfg(target_os = "linux")]

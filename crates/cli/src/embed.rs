@@ -14,10 +14,11 @@ use bandmaster_core::report::flow::FlowRecord;
 use bandmaster_core::scenario::{Errors, ExtraSweep, Options, Override, parse};
 use bandmaster_core::scheme::{self, SchemeDef};
 
-use crate::args::{CaptureArgs, Settings};
+use crate::args::{CaptureArgs, KeyArgs, Settings};
 use crate::commands::execute::{Done, Experiment, SIMULATE, SIMULATION, case_name, run_trials};
 use crate::commands::run::settings_as_written;
 use crate::commands::scenario_file::{Checked, ScenarioFile};
+use crate::commands::selection::Selection;
 use crate::exit::{Exit, Failure};
 use crate::jobs::{self, Job, Outcome, TrialError, TrialResult};
 use crate::records::{self, Found, Header, Part, Records};
@@ -139,14 +140,15 @@ impl Run {
         let Request { path, text, folder, overrides, sweeps, trials, seed, quick, brought } = request;
         let set = overrides.into_iter().map(|(key, value)| Override { key, value }).collect();
         let settings = Settings { set, trials, seed, quick };
-        let sweeps: Vec<ExtraSweep> =
-            sweeps.into_iter().map(|(key, values)| ExtraSweep { key, values }).collect();
+        let keys = sweeps.into_iter().map(|(key, values)| ExtraSweep { key, values }).collect();
+        let keys = KeyArgs { keys, grid: false };
         let file = ScenarioFile::new(path, text, folder);
         let options = Options {
             schemes: brought.schemes,
             controls: brought.controls,
             overrides: settings.set.clone(),
-            extra_sweeps: sweeps.clone(),
+            extra_sweeps: keys.keys.clone(),
+            grid: keys.grid,
             trials,
             seed,
             quick,
@@ -154,10 +156,10 @@ impl Run {
         };
         let study = parse(&file.path, &file.text, &Options { files: Some(&file), ..options.clone() })
             .map_err(Error::Scenario)?;
-        let capture = CaptureArgs::default();
-        let written = settings_as_written(&settings, &sweeps, &capture);
-        let command = if sweeps.is_empty() { "run" } else { "sweep" };
-        let checked = Checked { file, options, study };
+        let (selection, capture) = (Selection::default(), CaptureArgs::default());
+        let written = settings_as_written(&settings, &keys, &selection, &capture);
+        let command = if keys.keys.is_empty() { "run" } else { "sweep" };
+        let checked = Checked { file, options, selection, study };
         Ok(Self { experiment: Experiment::of_file(command, checked, written, capture) })
     }
 

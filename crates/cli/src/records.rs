@@ -30,7 +30,7 @@ use crate::report::{COMMIT, ReportError, VERSION};
 pub(crate) const FILE: &str = "trials.records";
 
 /// Version of record files.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 const MAGIC: &[u8] = b"bandmaster records\n";
 
@@ -75,6 +75,11 @@ pub(crate) struct StoredStudy {
     pub(crate) named: BTreeMap<String, String>,
     pub(crate) overrides: Vec<(String, String)>,
     pub(crate) sweeps: Vec<(String, Vec<String>)>,
+    /// Whether they are one grid.
+    pub(crate) grid: bool,
+    /// Which cases are run: `--variant` and `--base`.
+    pub(crate) variants: Vec<String>,
+    pub(crate) base: bool,
     pub(crate) trials: Option<u32>,
     pub(crate) seed: Option<u64>,
     pub(crate) quick: bool,

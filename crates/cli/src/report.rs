@@ -12,6 +12,7 @@ pub(crate) mod manifest;
 pub(crate) mod number;
 pub(crate) mod parquet;
 pub(crate) mod pcapng;
+pub(crate) mod picture;
 pub(crate) mod plot;
 pub(crate) mod svg;
 pub(crate) mod table;

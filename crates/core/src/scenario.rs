@@ -45,6 +45,8 @@ pub struct Options<'a> {
     pub overrides: Vec<Override>,
     /// `--key key=v1,v2`: sweeps beside those of the file, named after their key.
     pub extra_sweeps: Vec<ExtraSweep>,
+    /// `--grid`: they are one sweep, `grid`, of all combinations of their values.
+    pub grid: bool,
     /// Independent repetitions.
     pub trials: Option<u32>,
     /// Seed of every random stream; at most `i64::MAX`, as in a file.
@@ -55,6 +57,17 @@ pub struct Options<'a> {
     pub files: Option<&'a dyn Files>,
 }
 
+impl Options<'_> {
+    /// Names of the sweeps of the command line.
+    pub fn names_of_extra_sweeps(&self) -> Vec<&str> {
+        if self.grid {
+            vec![study::GRID]
+        } else {
+            self.extra_sweeps.iter().map(|sweep| sweep.key.as_str()).collect()
+        }
+    }
+}
+
 impl Default for Options<'_> {
     fn default() -> Self {
         Self {
@@ -62,6 +75,7 @@ impl Default for Options<'_> {
             controls: &[],
             overrides: Vec::new(),
             extra_sweeps: Vec::new(),
+            grid: false,
             trials: None,
             seed: None,
             quick: false,

@@ -1699,6 +1699,151 @@ fn claims_and_figures_of_grids() {
     );
 }
 
+/// A builder's network, in which single links are changed.
+const BUILT: &str = r#"version = 1
+name = "built"
+[run]
+duration = "2s"
+[network]
+builder = "dumbbell"
+left = 4
+right = 2
+access = { rate = "1gbit", rate-back = "500mbit", delay = "2ms", queue = "70pkt" }
+bottleneck = { rate = "50mbit", delay = "5ms" }
+routers = ["edge"]
+[network.link]
+loss = 0.25
+host-queue = "900pkt"
+[[network.groups]]
+name = "far"
+attach = "edge"
+count = 2
+rate = "8mbit"
+[[network.links]]
+ends = ["r2", "edge"]
+rate = "9mbit"
+[[network.links]]
+ends = ["left.3", "r1"]
+override = true
+rate = "2mbit"
+loss = 0.0
+[[flows]]
+name = "up"
+from = "left"
+to = "right"
+"#;
+
+#[test]
+fn one_link_of_a_builder_is_overridden() {
+    let mbit = |n: u64| bandmaster_core::units::Rate::from_bits_per_sec(n * 1_000_000);
+    let links = |text: &str, options: &Options| {
+        let study = parse("x.toml", text, options).unwrap_or_else(|e| panic!("{e}"));
+        let topology = study.cases[0].scenario.topology.clone();
+        (topology.links.clone(), topology)
+    };
+    let plain = BUILT.replace(
+        "[[network.links]]\nends = [\"left.3\", \"r1\"]\noverride = true\nrate = \"2mbit\"\nloss = 0.0\n",
+        "",
+    );
+    let (before, _) = links(&plain, &Options::default());
+    let (after, topology) = links(BUILT, &Options::default());
+    assert_eq!(before.len(), after.len());
+    let changed: Vec<usize> = (0..after.len()).filter(|&i| before[i] != after[i]).collect();
+    let [at] = changed[..] else { panic!("links {changed:?} differ") };
+    let name = |node: bandmaster_core::id::NodeId| topology.nodes[node.index()].name.as_str();
+    assert_eq!((name(after[at].a), name(after[at].b)), ("left.3", "r1"));
+    let mut expected = before[at].clone();
+    (expected.rate, expected.loss) = (mbit(2), 0.0);
+    assert_eq!(after[at], expected, "what the table leaves out stays as `access` and `link` have it");
+    assert!(expected.rate_back.is_some() && expected.delay != before[0].delay);
+
+    // Members of a group, and shared links, have other tables.
+    let other = |ends: &str| BUILT.replace("ends = [\"left.3\", \"r1\"]", &format!("ends = [{ends}]"));
+    for (ends, back) in [("\"far.1\", \"edge\"", None), ("\"r1\", \"r2\"", None)] {
+        let (after, _) = links(&other(ends), &Options::default());
+        let changed: Vec<usize> = (0..after.len()).filter(|&i| before[i] != after[i]).collect();
+        let [at] = changed[..] else { panic!("{ends}: links {changed:?} differ") };
+        let mut expected = before[at].clone();
+        (expected.rate, expected.loss) = (mbit(2), 0.0);
+        assert_eq!(after[at], expected, "{ends}");
+        assert_eq!(after[at].rate_back, back);
+    }
+
+    // A sweep reaches it by its ends.
+    let set = |value: &str| Options {
+        overrides: vec![format!("network.links.\"left.3-r1\".rate={value}").parse().expect("an override")],
+        ..Options::default()
+    };
+    assert_eq!(links(BUILT, &set("3mbit")).0[at].rate, mbit(3));
+}
+
+#[test]
+fn overrides_that_fit_no_link() {
+    let ends = "ends = [\"left.3\", \"r1\"]";
+    let more = "loss = 0.0\n[[flows]]";
+    check_in(
+        BUILT,
+        &[
+            (
+                ends,
+                "ends = [\"left.4\", \"r1\"]",
+                "x.toml:24:8: error: network.links.left.4-r1.ends: unknown node `left.4`; the hosts of `left` are `left.0` to `left.3`",
+            ),
+            (
+                ends,
+                "ends = [\"lft.3\", \"r1\"]",
+                "x.toml:24:8: error: network.links.lft.3-r1.ends: unknown node `lft.3`; did you mean `left.3`? allowed: r1, r2, left.3, edge",
+            ),
+            (
+                ends,
+                "ends = [\"left.3\", \"rl\"]",
+                "x.toml:24:8: error: network.links.left.3-rl.ends: unknown node `rl`; did you mean `r1`? allowed: r1, r2, edge",
+            ),
+            (
+                ends,
+                "ends = [\"left.3\", \"r2\"]",
+                "x.toml:24:8: error: network.links.left.3-r2.ends: `left.3` and `r2` have no link to override; `left.3` has links to r1; `r2` has links to r1, right.0, right.1, edge",
+            ),
+            (
+                ends,
+                "ends = [\"r1\", \"left.3\"]",
+                "x.toml:24:8: error: network.links.r1-left.3.ends: the first end of this link is `left.3`; write ends = [\"left.3\", \"r1\"]",
+            ),
+            (
+                ends,
+                "ends = [\"r2\", \"edge\"]",
+                "x.toml:24:8: error: network.links.r2-edge.ends: the link of `r2` and `edge` is one of this file's; change its settings where it stands",
+            ),
+            (
+                "override = true",
+                "override = true\nparallel = true",
+                "x.toml:26:12: error: network.links.left.3-r1.parallel: stands beside `override`; a link has one of them",
+            ),
+            (
+                "override = true",
+                "",
+                "x.toml:24:8: error: network.links.left.3-r1.ends: `left.3` and `r1` have a link already; write `parallel = true` for one beside it, or `override = true` to change it",
+            ),
+            (
+                more,
+                "loss = 0.0\n[[network.links]]\nends = [\"left.3\", \"r1\"]\noverride = true\n[[flows]]",
+                "x.toml:29:8: error: network.links.left.3-r1.ends: the link of `left.3` and `r1` is overridden already (line 24)",
+            ),
+            (
+                "rate = \"2mbit\"",
+                "rate = \"2\"",
+                "x.toml:26:8: error: network.links.left.3-r1.rate: \"2\" has no unit; write a bit rate such as \"5mbit\" (bit, kbit, mbit, gbit, tbit)",
+            ),
+            // What is wrong with the builder's own table is one error.
+            (
+                "rate = \"1gbit\"",
+                "rate = \"1\"",
+                "x.toml:9:19: error: network.access.rate: \"1\" has no unit; write a bit rate such as \"5mbit\" (bit, kbit, mbit, gbit, tbit)",
+            ),
+        ],
+    );
+}
+
 #[test]
 fn links_flows_and_marks() {
     check(&[
@@ -1857,6 +2002,30 @@ fn several_errors_at_once() {
     assert_eq!(message(&text, &Options::default()), expected);
 }
 
+/// `--grid` is the sweep that a `grid` in the file would be.
+#[test]
+fn a_grid_of_the_command_line_is_one_of_the_file() {
+    let keys = ["network.links.1.rate=5mbit,20mbit", "flows.noise.rate=1mbit,2mbit,3mbit"];
+    let options = Options {
+        extra_sweeps: keys.iter().map(|key| key.parse().expect("a sweep")).collect(),
+        grid: true,
+        ..Options::default()
+    };
+    let study = parse("x.toml", GOOD, &options).unwrap_or_else(|e| panic!("{e}"));
+    let grid = study.sweeps.last().expect("a sweep");
+    assert_eq!((grid.name.as_str(), grid.grid.len(), grid.values.len()), ("grid", 2, 6));
+    let of_grid = study.cases.iter().filter(|case| case.points.iter().any(|(sweep, _)| sweep == "grid"));
+    assert_eq!(of_grid.count(), 2 * 6, "for both variants");
+    let axes = "grid = [{ name = \"a\", key = \"network.links.1.rate\", values = [\"5mbit\", \"20mbit\"] }, \
+                { name = \"b\", key = \"flows.noise.rate\", values = [\"1mbit\", \"2mbit\", \"3mbit\"] }]";
+    let written = GOOD.replace("[[claims]]", &format!("[[sweeps]]\nname = \"grid\"\n{axes}\n[[claims]]"));
+    let written = parse("x.toml", &written, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let scenarios = |study: &bandmaster_core::scenario::Study| {
+        study.cases.iter().map(|case| (case.variant.clone(), case.scenario.clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(scenarios(&study), scenarios(&written));
+}
+
 #[test]
 fn values_of_the_command_line() {
     let set = |assignments: &[&str]| Options {
@@ -1865,6 +2034,11 @@ fn values_of_the_command_line() {
     };
     let key = |assignment: &str| Options {
         extra_sweeps: vec![assignment.parse::<ExtraSweep>().expect("a sweep")],
+        ..Options::default()
+    };
+    let grid = |assignments: &[&str]| Options {
+        extra_sweeps: assignments.iter().map(|a| a.parse::<ExtraSweep>().expect("a sweep")).collect(),
+        grid: true,
         ..Options::default()
     };
     let cases = [
@@ -1877,7 +2051,7 @@ fn values_of_the_command_line() {
             set(&["network.links.0.raet=20mbit"]),
             "--set network.links.0.raet=20mbit: error: network.links.server-r1: unknown key `raet` in \
              [[network.links]]; did you mean `rate`? allowed: ends, rate, rate-back, capacity, capacity-back, delay, queue, queue-back, host-queue, loss, loss-back, \
-             loss-of, loss-every, parallel, drop-packets",
+             loss-of, loss-every, parallel, override, drop-packets",
         ),
         (
             set(&["flows.downloads.count=3"]),
@@ -1897,6 +2071,14 @@ fn values_of_the_command_line() {
             set(&["name=other", "clients=9"]),
             "x.toml:27:9: error: network.groups.near.share: 0.5 of 9 clients is 4.5 hosts; it must be a \
              whole number, 1 or more",
+        ),
+        (
+            grid(&["network.link.rate=5mbit,6mbit"]),
+            "--grid: error: joins the values of two or more --key; give the keys of the grid, each with a --key of its own",
+        ),
+        (
+            grid(&["schemes.qcbf.beta=0.5,0.6", "clients=4,8"]),
+            "--key schemes.qcbf.beta=0.5,0.6: error: no variant has [schemes.qcbf]",
         ),
         (
             Options { trials: Some(0), ..Options::default() },

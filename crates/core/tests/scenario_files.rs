@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use bandmaster_core::params::Limit;
 use bandmaster_core::qdisc;
 use bandmaster_core::rng::SpanDraw;
-use bandmaster_core::scenario::{Files, Options, Study, explain, parse};
+use bandmaster_core::scenario::{Files, Options, Study, TcpSettings, Transport, explain, parse};
 use bandmaster_core::time::Span;
 
 fn files() -> Vec<(PathBuf, String)> {
@@ -150,4 +150,48 @@ fn dctcp_is_taken_where_some_path_marks() {
     read(marking).unwrap_or_else(|e| panic!("{e}"));
     let refused = read("\"100pkt\"").expect_err("no queue marks").to_string();
     assert!(refused.contains("meets no queue that marks"), "{refused}");
+}
+
+/// What the first flows of a scenario do.
+fn tcp(study: &Study) -> TcpSettings {
+    let mut transports = study.cases[0].scenario.flows.iter().map(|group| &group.transport);
+    let settings = transports.find_map(|transport| match transport {
+        Transport::Tcp { settings, .. } => Some(settings.clone()),
+        Transport::Udp { .. } => None,
+    });
+    settings.expect("TCP flows")
+}
+
+/// The preset `ns-3` has the rules with which ns-3 is compared. Segments, buffers, timers and timestamps are those that the
+/// programs of the comparisons set in ns-3; BAS's has ns-3's own timers and timestamps.
+#[test]
+fn the_preset_ns_3_is_what_was_compared_with_ns_3() {
+    let text = "version = 1\nname = \"x\"\ninclude = \"ns-3\"\n[run]\nduration = \"1s\"\n[network]\nbuilder = \"star\"\nsize = 2\n\
+                access = { rate = \"1mbit\" }\n[[flows]]\nname = \"a\"\nfrom = \"hosts.0\"\nto = \"hosts.1\"\n";
+    let preset = tcp(&read(Path::new("x/x.toml"), text, &Options::default()));
+    let mut compared = 0;
+    for (path, text) in files() {
+        let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if !name.starts_with("ns3-") {
+            continue;
+        }
+        compared += 1;
+        let own = tcp(&read(&path, &text, &Options::default()));
+        let mut expected = TcpSettings { mss: own.mss, receive_buffer: own.receive_buffer, ..preset.clone() };
+        if name != "ns3-bas" {
+            expected = TcpSettings {
+                timestamps: own.timestamps,
+                delayed_ack_timeout: own.delayed_ack_timeout,
+                initial_rto: own.initial_rto,
+                min_rto: own.min_rto,
+                ..expected
+            };
+        }
+        // It is about marks.
+        if !own.ecn {
+            expected.mark_reduction = own.mark_reduction;
+        }
+        assert_eq!(own, expected, "{name}");
+    }
+    assert_eq!(compared, 4);
 }

@@ -163,6 +163,8 @@ pub(crate) struct Board {
     ports: Vec<Mutex<PortState>>,
     /// By flow: the last port of its data, and the bytes of the IP packets that came over it.
     came: Vec<(usize, AtomicU64)>,
+    /// By flow: packets of its sender that queues dropped.
+    dropped: Vec<AtomicU64>,
     health: Mutex<Health>,
     /// Round-trip times, where a scheme asks for them.
     pub(crate) timing: Timing,
@@ -207,6 +209,7 @@ impl Board {
         Self {
             ports: (0..ports).map(|_| Mutex::default()).collect(),
             came: data_routes.iter().map(|route| (last(route), AtomicU64::new(0))).collect(),
+            dropped: data_routes.iter().map(|_| AtomicU64::new(0)).collect(),
             health: Mutex::default(),
             timing,
             receipts,
@@ -217,6 +220,19 @@ impl Board {
     /// Bytes of the IP packets of a flow that have come to its receiver, in order or not, new or again.
     pub(crate) fn came(&self, flow: usize) -> u64 {
         self.came.get(flow).map_or(0, |(_, bytes)| bytes.load(Ordering::Relaxed))
+    }
+
+    /// Packets of a flow's sender that queues dropped.
+    pub(crate) fn dropped(&self, flow: usize) -> u64 {
+        self.dropped.get(flow).map_or(0, |packets| packets.load(Ordering::Relaxed))
+    }
+
+    fn note_drop(&self, packet: Kind) {
+        if let Kind::Data(flow) = packet
+            && let Some(packets) = self.dropped.get(flow.index())
+        {
+            packets.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn note_arrival(&self, port: usize, packet: &Packet, now: Time) {
@@ -469,6 +485,7 @@ impl Port {
         match verdict {
             Verdict::Drop => {
                 self.state.counters.dropped += 1;
+                wires.board.note_drop(kind);
                 store.remove(key);
             }
             Verdict::Accept | Verdict::Mark => {
@@ -487,7 +504,7 @@ impl Port {
                 }
             }
         }
-        self.bury(store);
+        self.bury(wires, store);
         self.transmit(now, wires, store);
         self.level(now);
     }
@@ -536,7 +553,7 @@ impl Port {
             // Between two packets the transmitter asks at the very moment it becomes free; else it asks now.
             let asked = if self.is_idle { now } else { self.free_at };
             let next = self.plan.queue.dequeue(asked, &mut self.dropped);
-            self.bury(store);
+            self.bury(wires, store);
             let Some(pkt) = next else {
                 self.is_idle = true;
                 return;
@@ -622,8 +639,9 @@ impl Port {
     }
 
     /// Packets that the discipline dropped after it had queued them.
-    fn bury(&mut self, store: &mut Store) {
+    fn bury(&mut self, wires: &Wires, store: &mut Store) {
         for pkt in self.dropped.drain(..) {
+            wires.board.note_drop(store.packets[pkt.key as usize].kind);
             self.state.counters.dropped += 1;
             self.state.counters.inside -= 1;
             store.remove(pkt.key);

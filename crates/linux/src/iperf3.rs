@@ -309,6 +309,10 @@ impl Traffic for Iperf3 {
         self.receipts.of(i)
     }
 
+    fn port(&self) -> u16 {
+        PORT
+    }
+
     fn next_ended(&mut self) -> Option<usize> {
         self.ended.pop_front()
     }

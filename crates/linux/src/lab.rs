@@ -1,6 +1,7 @@
 //! A trial on real Linux: the scenario's network in namespaces, its traffic by real TCP and UDP, its schemes by the
 //! controllers that the simulator runs.
 
+mod rows;
 mod schemes;
 mod tuner;
 
@@ -16,10 +17,11 @@ use bandmaster_core::measure::meters::Meters;
 use bandmaster_core::measure::record::{self, Tallies};
 use bandmaster_core::measure::sojourn::Sojourns;
 use bandmaster_core::measure::{FlowSample, Flows, PortSample};
+use bandmaster_core::report::flow::FlowRecord;
 use bandmaster_core::report::{Distribution, RunRecord, Work};
 use bandmaster_core::runtime::post::Post;
 use bandmaster_core::runtime::{Host, Lacks, Runner};
-use bandmaster_core::scenario::{Scenario, Transport};
+use bandmaster_core::scenario::{FlowRows, Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::UDP_HEADERS;
 use bandmaster_core::workload::Toggles;
@@ -39,6 +41,7 @@ use crate::syscall::{self, TcpInfo};
 use crate::timing::{Timing, WindowTiming};
 use crate::traffic::{Sockets, Traffic};
 use crate::workplan::Workplan;
+use rows::Told;
 use tuner::Tuner;
 
 /// Real-time priority of the traffic and the roles: below the forwarder's.
@@ -67,6 +70,8 @@ pub struct RunOptions<'a> {
     pub traffic: TrafficSource,
     /// Skip the check before the run that this machine is fast enough. Remarks after the run still say what it was too slow for.
     pub even_if_slow: bool,
+    /// Takes the row of each flow, where the scenario asks for them.
+    pub flows: Option<&'a dyn Fn(FlowRecord)>,
 }
 
 /// What came out of a trial.
@@ -98,6 +103,7 @@ pub fn run(scenario: &Scenario, case: usize, trial: u32, options: &RunOptions<'_
     }
     let mut lab = Lab::build(scenario, trial, &plan, options.traffic)?;
     lab.remarks = remarks;
+    lab.take_row = options.flows.filter(|_| scenario.measure.flow_table != FlowRows::None);
     lab.run(options.stop)?;
     lab.finish(case, trial)
 }
@@ -144,6 +150,9 @@ pub(crate) struct Lab<'a> {
     forwarder: Forwarder,
     remarks: Remarks,
     work: u64,
+    take_row: Option<&'a dyn Fn(FlowRecord)>,
+    /// By flow: what had been counted when its last row was taken.
+    told: BTreeMap<usize, Told>,
 }
 
 impl<'a> Lab<'a> {
@@ -203,6 +212,8 @@ impl<'a> Lab<'a> {
             forwarder,
             remarks,
             work: 0,
+            take_row: None,
+            told: BTreeMap::new(),
         })
     }
 
@@ -437,6 +448,7 @@ impl<'a> Lab<'a> {
         let scenario = self.scenario;
         let end = Time::ZERO + scenario.run.duration;
         let worked = self.forwarder.end().unwrap_or_else(|panic| resume_unwind(panic))?;
+        self.tell_rows(end);
         let board = &self.forwarder.board;
         let ports: Vec<Counters> =
             (0..self.plan.links.rates.len()).map(|port| board.port(port).counters).collect();

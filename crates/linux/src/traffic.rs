@@ -64,6 +64,11 @@ pub(crate) trait Traffic {
     /// What a flow has come to.
     fn state(&self, i: usize) -> FlowState;
 
+    /// The port of every receiver.
+    fn port(&self) -> u16 {
+        PORT
+    }
+
     /// True when the kernel can be asked about the senders' sockets.
     fn has_sockets(&self) -> bool {
         false
@@ -139,6 +144,8 @@ pub(crate) struct FlowState {
     pub(crate) datagrams: u64,
     /// When a flow of limited size was complete.
     pub(crate) finished_at: Option<Time>,
+    /// When the receiver had read all of a connection that its sender closed.
+    pub(crate) ended_at: Option<Time>,
 }
 
 /// How far a flow is.
@@ -328,6 +335,7 @@ impl Sockets {
                 Ok(0) => {
                     // Once: shutting down is an event of its own.
                     if !std::mem::replace(&mut flow.stage.ended, true) {
+                        flow.state.ended_at = Some(now);
                         // Its own direction is empty: nothing is left to say.
                         let _ = flow.receiver.shutdown(Shutdown::Both);
                         self.ended.push_back(i);

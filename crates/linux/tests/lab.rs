@@ -450,7 +450,7 @@ fn iperf3_carries_what_our_own_sender_carries() {
     in_time(TEST, || {
         let before = inventory();
         let by = |traffic, text: &str, stop: Option<&AtomicBool>| {
-            lab::run(&scenario(text), 0, 0, &RunOptions { stop, traffic, even_if_slow: false })
+            lab::run(&scenario(text), 0, 0, &RunOptions { stop, traffic, ..RunOptions::default() })
         };
         let both = |run: &str, flow: &str| {
             let text = two_links(run, "", "rate = \"10mbit\"\ndelay = \"10ms\"\nqueue = \"50pkt\"", flow);

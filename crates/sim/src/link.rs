@@ -174,7 +174,7 @@ impl Jitter {
 
 impl Port {
     pub(crate) fn new(rate: Rate, delay: Span, discipline: Discipline, limit: Option<Limit>) -> Self {
-        let nanos_per_byte = ((8_000_000_000u128 << 32) / u128::from(rate.bits_per_sec().max(1))) as u64;
+        let nanos_per_byte = IdealPort::new(rate, delay).nanos_per_byte;
         let queue = match (discipline, limit) {
             (_, Some(Limit::Unlimited)) => Queue::Unlimited,
             (_, Some(limit)) => Queue::DropTail(DropTail { limit }),

@@ -87,18 +87,9 @@ impl Profile {
         Self { overhead: self.overhead + multipath::MAPPING_OPTION, is_multipath: true, ..self }
     }
 
-    /// Bytes on a link of a segment that opens a connection. Its options are, in Linux, MSS, SACK-permitted, timestamps and window
-    /// scale, each aligned; in ns-3 all but the first.
+    /// Bytes on a link of a segment that opens a connection.
     pub(crate) fn syn_len(&self) -> u32 {
-        let TcpSettings { timestamps, sack, window_scaling, aligned_options, .. } = self.settings;
-        let of = |on: bool, bytes: u32| if on { bytes } else { 0 };
-        let more = if aligned_options {
-            4 + of(sack && !timestamps, 4) + of(window_scaling, 4)
-        } else {
-            let all = of(timestamps, 10) + of(sack, 2) + of(window_scaling, 3);
-            all.next_multiple_of(4) - of(timestamps, 12)
-        };
-        self.overhead + more
+        self.overhead + self.settings.options_of_syn()
     }
 
     /// Bytes on a link of an acknowledgement with `sacks` blocks.

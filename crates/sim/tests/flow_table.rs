@@ -43,7 +43,8 @@ fn assert_sums(record: &RunRecord, rows: &[FlowRecord]) {
     let mean = times.iter().sum::<f64>() / times.len() as f64;
     assert!(times.is_empty() || (mean / metric("fct_mean") - 1.0).abs() < 1e-9, "{mean}");
     let sum = |of: &dyn Fn(&FlowRecord) -> u64| rows.iter().map(of).sum::<u64>() as f64;
-    assert_eq!(sum(&|row| row.drops), metric("drops"));
+    assert_eq!(sum(&|row| row.drops.unwrap_or(0)), metric("drops"));
+    assert!(rows.iter().all(|row| row.drops.is_some()));
     assert_eq!(sum(&|row| row.retransmits.unwrap_or(0)), metric("retransmits"));
     assert_eq!(sum(&|row| row.timeouts.unwrap_or(0)), metric("rtos"));
     assert!(metric("drops") > 0.0 && metric("retransmits") > 0.0, "the queue overflows");
@@ -94,7 +95,7 @@ fn rows_of_flows_add_up() {
     assert!(stopped.end > Some(Time::from_nanos(1_000_000_000)) && stopped.fct().is_none(), "{stopped:?}");
     assert_eq!((calls.end, calls.packets), (Some(Time::from_nanos(3_000_000_000)), None));
     // 972 bytes of payload each 8 ms, the first after 8 ms; it stops before the 375th.
-    assert_eq!(calls.bytes, (374 - calls.drops) * 972, "{calls:?}");
+    assert_eq!(calls.bytes, (374 - calls.drops.unwrap_or(0)) * 972, "{calls:?}");
 }
 
 #[test]
@@ -281,4 +282,31 @@ fn delays_over_time_of_groups() {
     let (without, _) = outcome("", flows);
     assert_eq!(format!("{:?}", record.metrics), format!("{:?}", without.metrics));
     assert!(without.series.iter().all(|s| !s.metric.contains("_p")));
+}
+
+/// With `record = "flows"` each flow has percentiles of its own; those of its group are of the flows' together.
+#[test]
+fn delays_over_time_of_flows() {
+    let flows = "[[flows]]\nname = \"a\"\nfrom = \"left\"\nto = \"right\"\n[measure]\npercentiles = true\nports = [\"r2->right.0\"]\n";
+    let (record, rows) = outcome("", &format!("{flows}record = \"flows\""));
+    let (groups, _) = outcome("", flows);
+    let names = ["a.left.0", "a.left.1", "a.left.2"];
+    assert_eq!(rows.len(), names.len());
+    for metric in ["rtt_p50", "rtt_p99", "queueing_p95", "sojourn_p99"] {
+        let all = series(&record, if metric.starts_with("sojourn") { "r1->r2" } else { "all" }, metric);
+        let own = names.map(|name| series(&record, name, metric));
+        for (at, all) in all.iter().enumerate().skip(5) {
+            let (low, high) = own
+                .iter()
+                .map(|own| own[at])
+                .fold((f32::MAX, 0.0_f32), |(low, high), v| (low.min(v), high.max(v)));
+            assert!((low * 0.992..=high * 1.008).contains(all), "{metric} at {at}: {all} of {low} to {high}");
+        }
+        assert!(own[0] != own[1] && own[1] != own[2], "{metric}: flows differ");
+    }
+    let shared = |record: &RunRecord| {
+        let found = record.series.iter().filter(|s| s.metric.contains("_p") && !s.entity.starts_with("a."));
+        found.map(|s| format!("{s:?}")).collect::<Vec<_>>()
+    };
+    assert_eq!(shared(&record), shared(&groups), "groups and ports are as without");
 }

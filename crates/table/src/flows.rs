@@ -9,7 +9,7 @@ use bandmaster_core::measure::rtt::RttSummary;
 use bandmaster_core::report::flow::FlowRecord;
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
-use bandmaster_core::workload::{SERVER_PORT, client_port};
+use bandmaster_core::workload::{RECEIVERS, SENDERS, SERVER_PORT, client_port};
 use bytes::Bytes;
 use parquet::data_type::ByteArray;
 
@@ -30,14 +30,19 @@ pub const COLUMNS: &[Column] = &[
     Column::needed("source", Kind::Text, "", "Sending host"),
     Column::needed("destination", Kind::Text, "", "Receiving host"),
     Column::needed("protocol", Kind::Text, "", "`tcp` or `udp`"),
-    Column::needed("source_address", Kind::Text, "", "IPv4 address of the sending host, as in a capture"),
+    Column::needed(
+        "source_address",
+        Kind::Text,
+        "",
+        "IPv4 address of the sending host, as in a capture; in an emulation that of the flow",
+    ),
     Column::needed(
         "destination_address",
         Kind::Text,
         "",
-        "IPv4 address of the receiving host, as in a capture",
+        "IPv4 address of the receiving host, as in a capture; in an emulation that of the flow",
     ),
-    Column::needed("source_port", Kind::U32, "", "Port of the sender, as in a capture"),
+    Column::optional("source_port", Kind::U32, "", "Port of the sender, as in a capture; null: an emulation"),
     Column::needed("destination_port", Kind::U32, "", "Port of the receiver, as in a capture"),
     Column::optional("size", Kind::I64, "B", "Payload that it has to carry; null: without end, or UDP"),
     Column::needed("start_s", Kind::F64, "s", "When it started"),
@@ -62,7 +67,12 @@ pub const COLUMNS: &[Column] = &[
     ),
     Column::optional("slowdown", Kind::F64, "", "Completion time over the ideal one; null where either is"),
     Column::optional("packets", Kind::I64, "pkt", "Data segments that its sender sent; null: UDP"),
-    Column::needed("drops", Kind::I64, "pkt", "Packets of its sender that queues dropped"),
+    Column::optional(
+        "drops",
+        Kind::I64,
+        "pkt",
+        "Packets of its sender that queues dropped; null: an emulation, behind a queue of the kernel",
+    ),
     Column::optional("retransmits", Kind::I64, "pkt", "Segments sent again; null: UDP"),
     Column::optional("rtos", Kind::I64, "", "Retransmission timeouts; null: UDP"),
     Column::optional(
@@ -142,6 +152,12 @@ fn lasting(text: &str) -> ByteArray {
     let text = known.unwrap_or_else(|| Box::leak(text.into()));
     texts.insert(text);
     Bytes::from_static(text.as_bytes()).into()
+}
+
+/// The address of a flow in the lab, of those that begin with `base`.
+fn of_flow(base: u32, number: u32) -> ByteArray {
+    let [a, b, c, d] = (base | number.wrapping_add(1)).to_be_bytes();
+    ByteArray::from(format!("{a}.{b}.{c}.{d}").into_bytes())
 }
 
 impl<'a> FlowNames<'a> {
@@ -228,10 +244,17 @@ impl<'a> FlowNames<'a> {
             columns.texts(all().map(|row| self.hosts[row.plan.src.index()].clone()));
             columns.texts(all().map(|row| self.hosts[row.plan.dst.index()].clone()));
             columns.texts(all().map(|row| self.protocols[usize::from(is_udp(row))].clone()));
-            columns.texts(all().map(|row| self.addresses[row.plan.src.index()].clone()));
-            columns.texts(all().map(|row| self.addresses[row.plan.dst.index()].clone()));
-            columns.small(all().map(|row| client_port(row.number).into()));
-            columns.small(std::iter::repeat_n(SERVER_PORT.into(), count));
+            let address = |row: &FlowRecord, node: NodeId, lab: u32| match row.lab_port {
+                None => self.addresses[node.index()].clone(),
+                Some(_) => of_flow(lab, row.number),
+            };
+            columns.texts(all().map(|row| address(row, row.plan.src, SENDERS)));
+            columns.texts(all().map(|row| address(row, row.plan.dst, RECEIVERS)));
+            columns.small_or_null(all().map(|row| match row.lab_port {
+                None => Some(client_port(row.number).into()),
+                Some(_) => None,
+            }));
+            columns.small(all().map(|row| row.lab_port.unwrap_or(SERVER_PORT).into()));
             columns.whole_or_null(all().map(|row| row.size));
             columns.numbers(all().map(|row| row.plan.start.as_secs_f64()));
             columns.number_or_null(all().map(|row| row.end.map(Time::as_secs_f64)));
@@ -240,7 +263,7 @@ impl<'a> FlowNames<'a> {
             columns.number_or_null(all().map(|row| row.ideal.map(seconds)));
             columns.number_or_null(all().map(FlowRecord::slowdown));
             columns.whole_or_null(all().map(|row| row.packets));
-            columns.whole(all().map(|row| row.drops));
+            columns.whole_or_null(all().map(|row| row.drops));
             columns.whole_or_null(all().map(|row| row.retransmits));
             columns.whole_or_null(all().map(|row| row.timeouts));
             columns.whole_or_null(all().map(|row| row.rtt.map(|rtt| rtt.count)));
@@ -299,7 +322,7 @@ mod tests {
                 FlowNames::new(&study.cases[0].scenario, ["two", "", ""], 0, |_| Ok([10, 0, 0, 1]))?;
             let none = None::<u64>;
             let plan = (group, from, 0_u32, 1_u32, src, dst, 0_u64, u64::MAX);
-            let counts = (none, 5_u64, none, none, 0_u64, none, none, None::<u64>);
+            let counts = (none, 5_u64, none, none, none, none, none, none, none);
             names.push_block(&mut rows, &postcard::to_allocvec(&(7_u32, plan, none, counts)).unwrap())?;
             rows.finish()
         };

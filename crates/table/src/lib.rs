@@ -202,6 +202,15 @@ impl Columns<'_> {
         }
     }
 
+    fn small_or_null(&mut self, numbers: impl Iterator<Item = Option<u32>>) {
+        match self.columns.next() {
+            Some((Values::I32(values), Some(defined))) => {
+                extend_defined(values, defined, numbers.map(|number| number.map(|number| number as i32)));
+            }
+            _ => self.fits = false,
+        }
+    }
+
     fn whole(&mut self, numbers: impl Iterator<Item = u64>) {
         match self.columns.next() {
             Some((Values::I64(values), None)) => values.extend(numbers.map(|number| number as i64)),

@@ -8,7 +8,7 @@ use bandmaster_core::scenario::Study;
 use clap::{Args, ValueHint};
 
 use super::scenario_file::{ScenarioFile, options};
-use crate::args::Settings;
+use crate::args::{KeyArgs, Settings};
 use crate::console::{Console, complain};
 use crate::exit::{Exit, Failure};
 use crate::jobs::flow_count;
@@ -37,7 +37,7 @@ Exit codes: 0 all files are valid, 2 one is not (every error is listed with its 
 
 /// Checks files and says what each would run.
 pub(crate) fn check(args: &CheckArgs, console: Console) -> Result<Exit, Failure> {
-    let options = options(&args.settings, &[]);
+    let options = options(&args.settings, &KeyArgs::default());
     let mut worst = Exit::Success;
     for path in &args.scenarios {
         let study = ScenarioFile::read(path).and_then(|file| file.study(&options));

@@ -1,12 +1,13 @@
 //! `bandmaster emulate`.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 
 use bandmaster_core::report::flow::FlowRecord;
-use bandmaster_core::scenario::{Case, ClaimAt, Scenario, Study};
+use bandmaster_core::scenario::{Case, Scenario, Study};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_linux::lab::{self, RunOptions, TrafficSource};
 use bandmaster_linux::{Error, iperf3, netns};
@@ -15,14 +16,19 @@ use clap::{Args, ValueEnum, ValueHint};
 use super::execute::{Experiment, Runtime, execute};
 use super::run::settings_as_written;
 use super::scenario_file::{Checked, ScenarioFile, options};
-use crate::args::{CaptureArgs, JobsArgs, ReportArgs, Settings, WorkArgs, whole_number};
+use super::selection::{Selection, keep_what_is_there};
+use crate::args::{CaptureArgs, JobsArgs, KeyArgs, ReportArgs, Settings, WorkArgs, whole_number};
 use crate::console::Console;
+use crate::embed::Brought;
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::jobs::{Job, TrialError};
+use crate::records::{Found, Header};
 
 /// Emulated time of all trials of a quick look: with what it takes to build the labs, under 40 s.
 const QUICK: Span = Span::from_secs(24);
+/// Most trials at the same time.
+const MOST_LABS: u64 = 16;
 /// Most cases of a quick look.
 const QUICK_CASES: usize = 6;
 
@@ -35,14 +41,10 @@ pub(crate) struct EmulateArgs {
     scenario: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
-    /// Only this variant; may be given again
-    #[arg(long = "variant", value_name = "NAME")]
-    variants: Vec<String>,
-    /// Only the base point of each variant: no sweeps
-    #[arg(long)]
-    base: bool,
+    #[command(flatten)]
+    selection: Selection,
     /// Trials at the same time, each in a lab of its own
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u16>(1, 16))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u16>(1, MOST_LABS))]
     jobs: u16,
     /// Who sends and receives: this program, or processes of iperf3 for bulk TCP and constant UDP
     #[arg(long, value_name = "WHO", value_enum, default_value_t)]
@@ -66,7 +68,7 @@ The same file as for `run`, the same report. Each node is a network namespace bm
 link is forwarded at its rate and delay through the queue discipline of the simulator, or the
 kernel's for htb. Trials take their real time, --jobs of them at once. Nothing outside the
 namespaces is touched, and they go at the end; after a kill -9, --clean or the next emulation
-removes them. Without root a user namespace is used where the system allows it.
+removes them, and `bandmaster resume` goes on from the trials that finished. Without root a user namespace is used where the system allows it.
 
 Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 Linux or this machine
 cannot do what the scenario asks for, 4 failure, 5 some trials failed, 130 interrupted.";
@@ -92,21 +94,67 @@ impl From<Who> for TrafficSource {
 /// Runs one scenario file on real Linux.
 pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Failure> {
     let Some(path) = &args.scenario else { return clean(console) };
-    let Checked { file, options, mut study } =
-        ScenarioFile::read(path)?.checked(options(&args.settings, &[]))?;
-    select(&mut study, args)?;
-    if args.settings.quick {
-        shorten(&mut study, console);
-    }
+    let (keys, selection) = (KeyArgs::default(), &args.selection);
+    let checked = ScenarioFile::read(path)?.checked(options(&args.settings, &keys), selection.clone())?;
+    let traffic = (args.traffic == Who::Iperf3).then(|| IPERF3.map(str::to_owned));
+    let settings = settings_as_written(&args.settings, &keys, selection, &CaptureArgs::default());
+    let settings = settings.into_iter().chain(traffic.into_iter().flatten()).collect();
+    let mut experiment = Experiment::of_file(COMMAND, checked, settings, CaptureArgs::default());
+    shorten(&mut experiment, console);
+    let work = WorkArgs { jobs: JobsArgs { jobs: Some(args.jobs) }, report: args.report.clone() };
+    in_labs(experiment, args.traffic, args.jobs, console, |runtime, experiment| {
+        execute(runtime, experiment, &work, console)
+    })
+}
+
+/// The command, as record files have it, and the words of its settings for iperf3.
+const COMMAND: &str = "emulate";
+const IPERF3: [&str; 2] = ["--traffic", "iperf3"];
+
+/// Whether trials were run by `emulate`.
+pub(crate) fn is_of_lab(header: &Header) -> bool {
+    header.command.first().is_some_and(|command| command == COMMAND)
+}
+
+/// Goes on with the emulation whose records are `found` in the folder `path`.
+pub(crate) fn go_on(
+    path: &Path,
+    (found, file): (Found, File),
+    jobs: Option<u16>,
+    json: bool,
+    console: Console,
+) -> Result<Exit, Failure> {
+    let mut experiment = Experiment::of_header(&found.header, Brought::default())?;
+    shorten(&mut experiment, console);
+    experiment.check_records(&found)?;
+    let who =
+        if found.header.settings.windows(2).any(|words| words == IPERF3) { Who::Iperf3 } else { Who::Own };
+    let jobs = jobs.unwrap_or(1).min(MOST_LABS as u16);
+    in_labs(experiment, who, jobs, console, |runtime, experiment| {
+        let threads = JobsArgs { jobs: Some(jobs) }.threads();
+        super::execute::go_on(runtime, experiment, path, (found, file), threads, json, console)
+    })
+}
+
+/// Makes the machine ready, and has `work` done with what runs the trials.
+fn in_labs(
+    mut experiment: Experiment,
+    who: Who,
+    jobs: u16,
+    console: Console,
+    work: impl FnOnce(&Runtime<'_>, &Experiment) -> Result<Exit, Failure>,
+) -> Result<Exit, Failure> {
     // Everything that cannot be done is said before anything is touched.
     let mut remarks = BTreeSet::new();
-    for case in &study.cases {
-        let found = check(&case.scenario, args.traffic, args.jobs.into()).map_err(|error| {
-            Failure::new(Exit::from(&error), format!("{}, {}: {error}", study.name, case.variant))
-        })?;
-        remarks.extend(found);
+    for Checked { study, .. } in &mut experiment.studies {
+        for case in &study.cases {
+            let found = check(&case.scenario, who, jobs.into()).map_err(|error| {
+                Failure::new(Exit::from(&error), format!("{}, {}: {error}", study.name, case.variant))
+            })?;
+            remarks.extend(found);
+        }
+        note(study, &remarks);
     }
-    note(&mut study, &remarks);
     netns::take_privileges()?;
     bandmaster_linux::check_tun()?;
     match bandmaster_linux::clean() {
@@ -119,15 +167,14 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
         Err(error) => console.say(format!("a killed emulation's remains stay: {error}")),
     }
     interrupt::before_exit(bandmaster_linux::abandon);
-    say_length(&study, args.jobs, console);
+    experiment.studies().into_iter().for_each(|study| say_length(study, jobs, console));
     for remark in &remarks {
         console.say(format!("otherwise than the file says: {remark}"));
     }
 
-    let work = WorkArgs { jobs: JobsArgs { jobs: Some(args.jobs) }, report: args.report.clone() };
     let told = Mutex::new(remarks);
-    let run = |job: &Job<'_>, stop: &AtomicBool, _: Option<&dyn Fn(FlowRecord)>| {
-        let options = RunOptions { stop: Some(stop), traffic: args.traffic.into(), even_if_slow: false };
+    let run = |job: &Job<'_>, stop: &AtomicBool, flows: Option<&dyn Fn(FlowRecord)>| {
+        let options = RunOptions { stop: Some(stop), traffic: who.into(), flows, even_if_slow: false };
         match lab::run(job.scenario, job.case, job.trial, &options) {
             Ok(trial) => {
                 let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,22 +190,7 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
             Err(error) => Err(TrialError::Failed(error.to_string())),
         }
     };
-    let chosen = args.variants.iter().flat_map(|name| ["--variant".to_owned(), name.clone()]);
-    let base = args.base.then(|| "--base".to_owned());
-    let traffic = (args.traffic == Who::Iperf3).then(|| ["--traffic", "iperf3"].map(str::to_owned));
-    let settings = settings_as_written(&args.settings, &[], &CaptureArgs::default());
-    let settings = settings.into_iter().chain(chosen).chain(base).chain(traffic.into_iter().flatten());
-    execute(
-        &Runtime { world: "emulate", run: &run },
-        &Experiment::of_file(
-            "emulate",
-            Checked { file, options, study },
-            settings.collect(),
-            CaptureArgs::default(),
-        ),
-        &work,
-        console,
-    )
+    work(&Runtime { world: COMMAND, run: &run }, &experiment)
 }
 
 /// What is otherwise than the file says, with so many labs at once.
@@ -181,64 +213,16 @@ fn clean(console: Console) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Leaves out the cases that nobody asked for, and the claims and figures about them.
-fn select(study: &mut Study, args: &EmulateArgs) -> Result<(), Failure> {
-    let known: Vec<&str> = study.variants.iter().map(|variant| variant.name.as_str()).collect();
-    if let Some(wrong) = args.variants.iter().find(|name| !known.contains(&name.as_str())) {
-        let allowed = known.join(", ");
-        return Err(Failure::usage(format!("--variant {wrong}: no such variant; allowed: {allowed}")));
-    }
-    let is_chosen = |case: &Case| {
-        (args.variants.is_empty() || args.variants.contains(&case.variant)) && (!args.base || case.base)
-    };
-    study.cases.retain(is_chosen);
-    keep_what_is_there(study);
-    Ok(())
-}
-
-/// Keeps variants, claims and figures whose cases are there.
-fn keep_what_is_there(study: &mut Study) {
-    let cases = std::mem::take(&mut study.cases);
-    let has = |name: &str| cases.iter().any(|case| case.variant == name);
-    let swept: BTreeSet<&str> = cases
-        .iter()
-        .filter(|case| !case.base)
-        .flat_map(|case| &case.points)
-        .map(|(s, _)| s.as_str())
-        .collect();
-    study.variants.retain(|variant| has(&variant.name));
-    study.sweeps.retain(|sweep| swept.contains(sweep.name.as_str()));
-    let kept: BTreeSet<String> = study.sweeps.iter().map(|sweep| sweep.name.clone()).collect();
-    for sweep in &mut study.sweeps {
-        sweep.variants.retain(|name| has(name));
-    }
-    study.claims.retain(|claim| {
-        let against = claim.against.as_ref();
-        let other = against.and_then(|against| against.variant.as_deref());
-        let point = against.and_then(|against| against.point.as_ref());
-        has(&claim.variant)
-            && other.is_none_or(has)
-            && sweep_of(&claim.at).is_none_or(|sweep| kept.contains(sweep))
-            && point.is_none_or(|(sweep, _)| kept.contains(sweep))
-    });
-    for figure in &mut study.figures {
-        figure.variants.retain(|name| has(name));
-    }
-    study.figures.retain(|figure| {
-        !figure.variants.is_empty() && figure.content.sweep().is_none_or(|sweep| kept.contains(sweep))
-    });
-    study.cases = cases;
-}
-
-fn sweep_of(at: &ClaimAt) -> Option<&str> {
-    match at {
-        ClaimAt::Base => None,
-        ClaimAt::Point(sweep, _) | ClaimAt::Every(sweep) | ClaimAt::Points(sweep, _) => Some(sweep),
+/// Cuts the trials of a quick look so that all of them take [`QUICK`]. Claims are about whole runs and not judged.
+fn shorten(experiment: &mut Experiment, console: Console) {
+    for Checked { options, study, .. } in &mut experiment.studies {
+        if options.quick {
+            shorten_study(study, console);
+        }
     }
 }
 
-/// Cuts the trials so that all of them take [`QUICK`]. Claims are about whole runs and not judged.
-fn shorten(study: &mut Study, console: Console) {
+fn shorten_study(study: &mut Study, console: Console) {
     study.cases.retain(|case| case.base);
     let all = study.cases.len();
     study.cases.truncate(QUICK_CASES);

@@ -16,6 +16,7 @@ use bandmaster_sim::{RunError, RunOptions};
 use sha2::{Digest, Sha256};
 
 use super::scenario_file::{Checked, ScenarioFile, all_or_every_error};
+use super::selection::Selection;
 use crate::args::{CaptureArgs, ReportArgs, WorkArgs};
 use crate::console::{Console, complain};
 use crate::embed::Brought;
@@ -75,7 +76,7 @@ impl Experiment {
     /// The header of a record file of it.
     pub(crate) fn header(&self, part: Option<Part>) -> Header {
         let stored = |checked: &Checked| {
-            let Checked { file, options, study } = checked;
+            let Checked { file, options, selection, study } = checked;
             let provenance = provenance("", file, study, &self.settings);
             let set = |set: &Override| (set.key.clone(), set.value.clone());
             let sweep = |sweep: &ExtraSweep| (sweep.key.clone(), sweep.values.clone());
@@ -85,6 +86,9 @@ impl Experiment {
                 named: file.named.borrow().clone(),
                 overrides: options.overrides.iter().map(set).collect(),
                 sweeps: options.extra_sweeps.iter().map(sweep).collect(),
+                grid: options.grid,
+                variants: selection.variants.clone(),
+                base: selection.base,
                 trials: options.trials,
                 seed: options.seed,
                 quick: options.quick,
@@ -106,17 +110,26 @@ impl Experiment {
     /// When that is no scenario, or another one than was run.
     pub(crate) fn of_records(found: &Found) -> Result<Self, Failure> {
         let experiment = Self::of_header(&found.header, Brought::default())?;
+        experiment.check_records(found)?;
+        Ok(experiment)
+    }
+
+    /// Refuses records of something else.
+    ///
+    /// # Errors
+    /// How they differ.
+    pub(crate) fn check_records(&self, found: &Found) -> Result<(), Failure> {
         let place = found.path.display();
-        if experiment.header(found.header.part) != found.header {
+        if self.header(found.header.part) != found.header {
             return Err(Failure::usage(format!("{place}: the scenario in it is not the one that was run")));
         }
-        let plan: BTreeSet<TrialKey> = jobs::plan(experiment.studies()).iter().map(Job::key).collect();
+        let plan: BTreeSet<TrialKey> = jobs::plan(self.studies()).iter().map(Job::key).collect();
         if let Some((study, case, trial)) = found.trials.keys().find(|key| !plan.contains(key)) {
             return Err(Failure::usage(format!(
                 "{place}: has trial {trial} of case {case} of study {study}, which its scenario has not"
             )));
         }
-        Ok(experiment)
+        Ok(())
     }
 
     /// The experiment of the header of a record file, whose scenario may name what is `brought`.
@@ -132,16 +145,18 @@ impl Experiment {
                 key: key.clone(),
                 values: values.clone(),
             };
-            file.checked(Options {
+            let options = Options {
                 schemes: brought.schemes,
                 controls: brought.controls,
                 overrides: stored.overrides.iter().map(set).collect(),
                 extra_sweeps: stored.sweeps.iter().map(sweep).collect(),
+                grid: stored.grid,
                 trials: stored.trials,
                 seed: stored.seed,
                 quick: stored.quick,
                 ..Options::default()
-            })
+            };
+            file.checked(options, Selection { variants: stored.variants.clone(), base: stored.base })
         };
         let (pcap, pcap_case, pcap_snaplen) = header.capture.clone();
         Ok(Self {
@@ -193,7 +208,7 @@ pub(crate) struct Runtime<'a> {
 pub(crate) type RunTrial<'a> =
     dyn Fn(&Job<'_>, &AtomicBool, Option<&dyn Fn(FlowRecord)>) -> TrialResult + Sync + 'a;
 
-/// The world of simulations, whose trials are recorded: they can be run in parts.
+/// The world of simulations.
 pub(crate) const SIMULATE: &str = "simulate";
 
 /// Simulates trials.
@@ -221,25 +236,23 @@ pub(crate) fn execute(
         true => None,
         false => Some(OutputFolder::create(out, &experiment.name, force)?),
     };
-    let records = match &folder {
-        Some(folder) if runtime.world == SIMULATE => {
-            Some(Records::create(&folder.path().join(records::FILE), &experiment.header(None))?)
-        }
-        _ => None,
-    };
+    let create =
+        |folder: &OutputFolder| Records::create(&folder.path().join(records::FILE), &experiment.header(None));
+    let records = folder.as_ref().map(create).transpose()?;
     let output = Output { folder, existed, json };
     run_and_publish(runtime, experiment, (records, BTreeMap::new()), output, work.jobs.threads(), console)
 }
 
 /// Goes on with the run whose records are `found` in the folder `path`.
 pub(crate) fn go_on(
+    runtime: &Runtime<'_>,
+    experiment: &Experiment,
     path: &Path,
     (found, file): (Found, File),
     threads: NonZeroUsize,
     json: bool,
     console: Console,
 ) -> Result<Exit, Failure> {
-    let experiment = Experiment::of_records(&found)?;
     let capture = Capture::new(&experiment.capture, &experiment.studies())?;
     interrupt::watch()?;
     let folder = OutputFolder::resume(path)?;
@@ -255,7 +268,7 @@ pub(crate) fn go_on(
     console.say(format!("resuming: {} of {planned} trials are there", trials.len()));
     let done = trials.into_iter().map(|(key, trial)| (key, trial.result)).collect();
     let output = Output { folder: Some(folder), existed: true, json };
-    run_and_publish(&SIMULATION, &experiment, (Some(records), done), output, threads, console)
+    run_and_publish(runtime, experiment, (Some(records), done), output, threads, console)
 }
 
 /// What ended trials gave.

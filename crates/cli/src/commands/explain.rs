@@ -12,7 +12,7 @@ use comfy_table::Table;
 use serde_json::json;
 
 use super::scenario_file::{ScenarioFile, options};
-use crate::args::Settings;
+use crate::args::{KeyArgs, Settings};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 use crate::report::table::plain;
@@ -53,7 +53,7 @@ pub(crate) fn explain(args: &ExplainArgs, console: Console) -> Result<Exit, Fail
     if let Some(state) = &args.state {
         return explain_policy(&file, &ScenarioFile::read(state)?, args.json, console);
     }
-    let keys = file.explain(&options(&args.settings, &[]))?;
+    let keys = file.explain(&options(&args.settings, &KeyArgs::default()))?;
     let text = if args.json { format!("{:#}", json!(keys)) } else { table(&keys) };
     console.print(&text)?;
     Ok(Exit::Success)

@@ -1,5 +1,6 @@
 //! `bandmaster export`.
 
+mod figures;
 mod flent;
 
 use std::fs::File;
@@ -11,10 +12,12 @@ use clap::{Args, ValueEnum, ValueHint};
 use serde_json::json;
 
 use super::compare::results::Results;
+use crate::args::whole_number;
 use crate::console::{Console, complain};
 use crate::exit::{Exit, Failure};
 use crate::report::folder::OutputFolder;
 use crate::report::manifest::json_lines;
+use crate::report::picture::{Kind, Width};
 
 /// Write results in formats of other programs
 #[derive(Args, Debug)]
@@ -29,6 +32,12 @@ pub(crate) struct ExportArgs {
     /// Folder for the files; must be new or empty [default: FOLDER-FORMAT]
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     out: Option<PathBuf>,
+    /// Width of figures [default: 8.5cm]
+    #[arg(long, value_name = "WIDTH")]
+    width: Option<Width>,
+    /// Pixels to an inch of figures as PNG [default: 300]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u16>(30, 2_400))]
+    dpi: Option<u16>,
     /// Print names of the files and their rows as JSON on stdout
     #[arg(long)]
     json: bool,
@@ -38,11 +47,14 @@ const HELP: &str = "\
 Examples:
   bandmaster export results/network-001 --format csv
   bandmaster export results/network-001 --format flent -o for-flent
+  bandmaster export results/network-001 --format pdf --width 8.5cm
 
 csv writes trials.csv, flows.csv and series.csv: the columns of the Parquet tables, a line of names
 first, nothing for null, numbers so that they read back exactly.
 flent writes NAME.flent.gz for each case and trial, from series.parquet: the throughput of each flow
 (with measure.record = \"flows\") or group as that of the Flent test tcp_nup, all else by its name.
+svg, pdf and png write each figure in the stated width, 8.5cm unless --width says otherwise. Below 16
+cm it is the figure for a column, whose text has 8 pt at 8.5 cm, else the one for a page.
 
 Exit codes: 0 written, 2 usage, no results or another version, 4 failure.";
 
@@ -53,6 +65,24 @@ enum Format {
     Csv,
     /// Data files of Flent, version 4
     Flent,
+    /// Figures
+    Svg,
+    /// Figures
+    Pdf,
+    /// Figures
+    Png,
+}
+
+impl Format {
+    /// Of figures.
+    fn kind(self) -> Option<Kind> {
+        match self {
+            Self::Csv | Self::Flent => None,
+            Self::Svg => Some(Kind::Svg),
+            Self::Pdf => Some(Kind::Pdf),
+            Self::Png => Some(Kind::Png),
+        }
+    }
 }
 
 /// The tables of a folder.
@@ -61,14 +91,22 @@ const TABLES: [&str; 3] = ["trials", "flows", "series"];
 /// Writes results in another format.
 pub(crate) fn export(args: &ExportArgs, console: Console) -> Result<Exit, Failure> {
     let results = Results::read(&args.folder)?;
-    let (format, suffix) = match args.format {
-        Format::Csv => (csv as Writer, "csv"),
-        Format::Flent => (flent::write as Writer, "flent"),
+    let (kind, suffix) = match args.format {
+        Format::Csv => (None, "csv"),
+        Format::Flent => (None, "flent"),
+        figures => (figures.kind(), figures.kind().map_or("", Kind::extension)),
     };
+    if args.width.is_some() && kind.is_none() {
+        return Err(Failure::usage("--width is of figures: --format svg, pdf or png"));
+    }
+    if args.dpi.is_some() && kind != Some(Kind::Png) {
+        return Err(Failure::usage("--dpi is of --format png"));
+    }
     let tables: Vec<(&str, PathBuf)> =
         TABLES.iter().map(|name| (*name, args.folder.join(format!("{name}.parquet")))).collect();
     let needed = if args.format == Format::Flent { "series" } else { "trials" };
-    if let Some((_, path)) = tables.iter().find(|(name, path)| *name == needed && !path.exists()) {
+    let is_missing = |(name, path): &&(&str, PathBuf)| kind.is_none() && *name == needed && !path.exists();
+    if let Some((_, path)) = tables.iter().find(is_missing) {
         return Err(Failure::usage(format!(
             "{}: no such table; this folder is of an older version: run it again",
             path.display()
@@ -86,7 +124,15 @@ pub(crate) fn export(args: &ExportArgs, console: Console) -> Result<Exit, Failur
     });
     let existed = out.exists();
     let folder = OutputFolder::create(Some(&out), "", false)?;
-    let written = match format(&tables, &folder) {
+    let written = match (args.format, kind) {
+        (_, Some(kind)) => {
+            let width = args.width.unwrap_or(COLUMN);
+            figures::write(&args.folder, &folder, kind, width, args.dpi.unwrap_or(300))
+        }
+        (Format::Flent, None) => flent::write(&tables, &folder),
+        (_, None) => csv(&tables, &folder),
+    };
+    let written = match written {
         Ok(written) => written,
         Err(failure) => {
             folder.discard(existed)?;
@@ -95,7 +141,10 @@ pub(crate) fn export(args: &ExportArgs, console: Console) -> Result<Exit, Failur
     };
     folder.finish()?;
     if args.json {
-        let files = written.iter().map(|(name, rows)| json!({"file": name, "rows": rows}));
+        let files = written.iter().map(|(name, rows)| match rows {
+            Some(rows) => json!({"file": name, "rows": rows}),
+            None => json!({"file": name}),
+        });
         console.print(&json_lines(
             &json!({"version": 1, "folder": out.display().to_string(), "files": files.collect::<Vec<_>>()}),
             2,
@@ -105,10 +154,13 @@ pub(crate) fn export(args: &ExportArgs, console: Console) -> Result<Exit, Failur
     Ok(Exit::Success)
 }
 
-/// Writes tables into a folder: the names of the files, and their rows.
-type Writer = fn(&[(&str, PathBuf)], &OutputFolder) -> Result<Vec<(String, u64)>, Failure>;
+/// The names of files that were written, and their rows if they are tables.
+type Written = Vec<(String, Option<u64>)>;
 
-fn csv(tables: &[(&str, PathBuf)], folder: &OutputFolder) -> Result<Vec<(String, u64)>, Failure> {
+/// Of a column of a paper.
+const COLUMN: Width = Width::from_millimetres(85.0);
+
+fn csv(tables: &[(&str, PathBuf)], folder: &OutputFolder) -> Result<Written, Failure> {
     let mut written = Vec::new();
     for (name, path) in tables.iter().filter(|(_, path)| path.exists()) {
         let table = open(path)?;
@@ -131,7 +183,7 @@ fn csv(tables: &[(&str, PathBuf)], folder: &OutputFolder) -> Result<Vec<(String,
             }
             Ok(())
         })?;
-        written.push((name, rows - 1));
+        written.push((name, Some(rows - 1)));
     }
     Ok(written)
 }

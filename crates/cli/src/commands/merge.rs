@@ -70,6 +70,13 @@ pub(crate) fn merge(args: &MergeArgs, console: Console) -> Result<Exit, Failure>
             )));
         }
     }
+    #[cfg(target_os = "linux")]
+    if super::emulate::is_of_lab(&first.header) {
+        let place = first.path.display();
+        return Err(Failure::usage(format!(
+            "{place}: is of an emulation, which is not run in parts: `bandmaster resume` goes on with it"
+        )));
+    }
     let experiment = Experiment::of_records(first)?;
     let studies = experiment.studies();
     let plan = jobs::plan(studies.iter().copied());

@@ -6,6 +6,7 @@ use clap::builder::PossibleValuesParser;
 
 use super::execute::{Experiment, SIMULATION, execute};
 use super::scenario_file::{ScenarioFile, all_or_every_error};
+use super::selection::Selection;
 use crate::args::{CaptureArgs, ReportArgs, WorkArgs, whole_number};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
@@ -216,7 +217,7 @@ fn reproduce_one(
     let &ReproduceArgs { quick, full, seed, .. } = args;
     let read = |&(path, text): &(&str, &str)| {
         let file = ScenarioFile::new(path.to_owned(), text.to_owned(), None);
-        file.checked(reproduction.options(path, quick, full, seed))
+        file.checked(reproduction.options(path, quick, full, seed), Selection::default())
     };
     execute(
         &SIMULATION,

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use super::execute::go_on;
+#[cfg(target_os = "linux")]
+use super::emulate;
+use super::execute::{Experiment, SIMULATION, go_on};
 use crate::args::JobsArgs;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
@@ -29,10 +31,11 @@ Examples:
   bandmaster resume results/network-001
   bandmaster resume results/network-001 --jobs 4 --json
 
-run, sweep and reproduce append each trial to FOLDER/trials.records when it ends. resume reads that
-file, runs the trials that are missing or failed, and writes the report: the same bytes as a run
-that nothing stopped. The file holds the scenario and all options, so resume needs no scenario file,
-but the same version of bandmaster. A complete report replaces the record file.
+run, sweep, reproduce and emulate append each trial to FOLDER/trials.records when it ends. resume
+reads that file, runs the trials that are missing or failed, and writes the report: the same bytes as
+a run that nothing stopped. An emulation keeps the trials that finished, and needs the rights that
+emulate needs. The file holds the scenario and all options, so resume needs no scenario file, but the
+same version of bandmaster. A complete report replaces the record file.
 
 Exit codes: 0 every claim holds, 1 a claim fails, 2 nothing to resume or another version,
 3 missing capability, 4 failure, 5 some trials failed, 130 interrupted.";
@@ -48,7 +51,7 @@ pub(crate) fn resume(args: &ResumeArgs, console: Console) -> Result<Exit, Failur
             ),
             () if !folder.is_dir() => format!("{place}: no such folder"),
             () if folder.join("INCOMPLETE").exists() => format!(
-                "{place}: is marked INCOMPLETE and has no {}: it is of an emulation, a merge or an older version; \
+                "{place}: is marked INCOMPLETE and has no {}: it is of a merge or an older version; \
                  run that again with --force",
                 records::FILE
             ),
@@ -59,5 +62,10 @@ pub(crate) fn resume(args: &ResumeArgs, console: Console) -> Result<Exit, Failur
         }));
     }
     let (found, file) = Found::read_to_go_on(&folder.join(records::FILE))?;
-    go_on(folder, (found, file), args.jobs.threads(), args.json, console)
+    #[cfg(target_os = "linux")]
+    if emulate::is_of_lab(&found.header) {
+        return emulate::go_on(folder, (found, file), args.jobs.jobs, args.json, console);
+    }
+    let experiment = Experiment::of_records(&found)?;
+    go_on(&SIMULATION, &experiment, folder, (found, file), args.jobs.threads(), args.json, console)
 }

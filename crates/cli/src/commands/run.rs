@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use bandmaster_core::scenario::ExtraSweep;
 use clap::{Args, ValueHint};
 
 use super::execute::{Experiment, SIMULATION, execute};
 use super::scenario_file::{ScenarioFile, options};
-use crate::args::{CaptureArgs, Settings, WorkArgs};
+use super::selection::Selection;
+use crate::args::{CaptureArgs, KeyArgs, Settings, WorkArgs};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 
@@ -28,6 +28,8 @@ pub(crate) struct FileArgs {
     #[command(flatten)]
     settings: Settings,
     #[command(flatten)]
+    selection: Selection,
+    #[command(flatten)]
     work: WorkArgs,
     #[command(flatten)]
     capture: CaptureArgs,
@@ -36,6 +38,7 @@ pub(crate) struct FileArgs {
 const HELP: &str = "\
 Examples:
   bandmaster run network.toml
+  bandmaster run network.toml --variant bas --base
   bandmaster run network.toml --quick --set flows.uploads.count=8 --set run.duration=5s
   bandmaster run network.toml --json --no-report | jq '.claims[] | select(.ok | not)'
   bandmaster run network.toml --pcap 'r1->server' --out results/look
@@ -49,19 +52,19 @@ Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 missing
 
 /// Runs one scenario file.
 pub(crate) fn run(args: &RunArgs, console: Console) -> Result<Exit, Failure> {
-    run_file("run", &args.file, &[], console)
+    run_file("run", &args.file, &KeyArgs::default(), console)
 }
 
 /// Runs a scenario file with extra sweeps, as `command` does.
 pub(crate) fn run_file(
     command: &str,
     args: &FileArgs,
-    sweeps: &[ExtraSweep],
+    keys: &KeyArgs,
     console: Console,
 ) -> Result<Exit, Failure> {
     let file = ScenarioFile::read(&args.scenario)?;
-    let checked = file.checked(options(&args.settings, sweeps))?;
-    let settings = settings_as_written(&args.settings, sweeps, &args.capture);
+    let checked = file.checked(options(&args.settings, keys), args.selection.clone())?;
+    let settings = settings_as_written(&args.settings, keys, &args.selection, &args.capture);
     let experiment = Experiment::of_file(command, checked, settings, args.capture.clone());
     execute(&SIMULATION, &experiment, &args.work, console)
 }
@@ -69,12 +72,14 @@ pub(crate) fn run_file(
 /// The options that change results, as a command line gives them.
 pub(crate) fn settings_as_written(
     settings: &Settings,
-    sweeps: &[ExtraSweep],
+    keys: &KeyArgs,
+    selection: &Selection,
     capture: &CaptureArgs,
 ) -> Vec<String> {
     let option = |name: &str, value: String| [format!("--{name}"), value];
-    let keys =
-        sweeps.iter().flat_map(|sweep| option("key", format!("{}={}", sweep.key, sweep.values.join(","))));
+    let grid = keys.grid.then(|| "--grid".to_owned());
+    let keys = keys.keys.iter();
+    let keys = keys.flat_map(|sweep| option("key", format!("{}={}", sweep.key, sweep.values.join(","))));
     let sets = settings.set.iter().flat_map(|set| option("set", format!("{}={}", set.key, set.value)));
     let trials = settings.trials.iter().flat_map(|n| option("trials", n.to_string()));
     let seed = settings.seed.iter().flat_map(|n| option("seed", n.to_string()));
@@ -82,5 +87,7 @@ pub(crate) fn settings_as_written(
     let port = capture.pcap.iter().flat_map(|port| option("pcap", port.clone()));
     let case = capture.pcap_case.iter().flat_map(|variant| option("pcap-case", variant.clone()));
     let snap = capture.pcap_snaplen.iter().flat_map(|bytes| option("pcap-snaplen", bytes.to_string()));
-    keys.chain(sets).chain(trials).chain(seed).chain(quick).chain(port).chain(case).chain(snap).collect()
+    let capture = port.chain(case).chain(snap);
+    let changes = keys.chain(grid).chain(sets).chain(trials).chain(seed).chain(quick);
+    changes.chain(capture).chain(selection.as_written()).collect()
 }

@@ -6,10 +6,11 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use bandmaster_core::scenario::{Errors, Explained, ExtraSweep, Files, Options, Study, explain, parse};
+use bandmaster_core::scenario::{Errors, Explained, Files, Options, Study, explain, parse};
 use bandmaster_core::scheme::opentcp;
 
-use crate::args::Settings;
+use super::selection::Selection;
+use crate::args::{KeyArgs, Settings};
 use crate::exit::{Exit, Failure};
 
 /// Larger files are not scenarios.
@@ -35,6 +36,8 @@ pub(crate) struct Checked {
     pub(crate) file: ScenarioFile,
     /// How it was read.
     pub(crate) options: Options<'static>,
+    /// Which of its cases are run.
+    pub(crate) selection: Selection,
     /// What it describes.
     pub(crate) study: Study,
 }
@@ -67,10 +70,11 @@ impl ScenarioFile {
         Self { path, text, folder, named: RefCell::default() }
     }
 
-    /// Checks the file and keeps it with what it describes.
-    pub(crate) fn checked(self, options: Options<'static>) -> Result<Checked, Failure> {
-        let study = self.study(&options)?;
-        Ok(Checked { file: self, options, study })
+    /// Checks the file and keeps it with what it describes, as far as it is run.
+    pub(crate) fn checked(self, options: Options<'static>, selection: Selection) -> Result<Checked, Failure> {
+        let mut study = self.study(&options)?;
+        selection.apply(&mut study, &options)?;
+        Ok(Checked { file: self, options, selection, study })
     }
 
     /// Checks the file and gives what it describes.
@@ -138,10 +142,11 @@ fn bytes_of(path: &Path, missing: impl FnOnce() -> String) -> Result<Vec<u8>, St
 }
 
 /// The reader's options for changes and extra sweeps from the command line.
-pub(crate) fn options(settings: &Settings, sweeps: &[ExtraSweep]) -> Options<'static> {
+pub(crate) fn options(settings: &Settings, keys: &KeyArgs) -> Options<'static> {
     Options {
         overrides: settings.set.clone(),
-        extra_sweeps: sweeps.to_vec(),
+        extra_sweeps: keys.keys.clone(),
+        grid: keys.grid,
         trials: settings.trials,
         seed: settings.seed,
         quick: settings.quick,

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bandmaster_core::scenario::ExtraSweep;
 use clap::{Args, ValueHint};
 use serde_json::json;
 
 use super::execute::{Done, Experiment, SIMULATION, complain_of, exit_of, run_trials};
 use super::run::settings_as_written;
 use super::scenario_file::{ScenarioFile, options};
-use crate::args::{CaptureArgs, JobsArgs, Settings};
+use super::selection::Selection;
+use crate::args::{CaptureArgs, JobsArgs, KeyArgs, Settings};
 use crate::console::{Console, complain};
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
@@ -30,11 +30,12 @@ pub(crate) struct ShardArgs {
     /// Scenario file
     #[arg(value_name = "SCENARIO.toml", value_hint = ValueHint::FilePath)]
     scenario: PathBuf,
-    /// A key and its values, as of `sweep`; again for another sweep
-    #[arg(long = "key", value_name = "KEY=V1,V2,...")]
-    keys: Vec<ExtraSweep>,
+    #[command(flatten)]
+    keys: KeyArgs,
     #[command(flatten)]
     settings: Settings,
+    #[command(flatten)]
+    selection: Selection,
     #[command(flatten)]
     jobs: JobsArgs,
     /// Record file to write; one of the same shard goes on where it ended
@@ -65,10 +66,12 @@ capability, 4 failure, 5 some trials failed, 130 interrupted (finished trials ar
 /// Runs a shard.
 pub(crate) fn shard(args: &ShardArgs, console: Console) -> Result<Exit, Failure> {
     let &ShardArgs { part, force, json, .. } = args;
-    let checked = ScenarioFile::read(&args.scenario)?.checked(options(&args.settings, &args.keys))?;
-    let settings = settings_as_written(&args.settings, &args.keys, &CaptureArgs::default());
+    let (keys, selection) = (&args.keys, &args.selection);
+    let checked =
+        ScenarioFile::read(&args.scenario)?.checked(options(&args.settings, keys), selection.clone())?;
+    let settings = settings_as_written(&args.settings, keys, selection, &CaptureArgs::default());
     // The merged report is that of this command.
-    let command = if args.keys.is_empty() { "run" } else { "sweep" };
+    let command = if keys.keys.is_empty() { "run" } else { "sweep" };
     let experiment = Experiment::of_file(command, checked, settings, CaptureArgs::default());
     let header = experiment.header(Some(part));
     let studies = experiment.studies();

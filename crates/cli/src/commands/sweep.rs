@@ -1,19 +1,18 @@
 //! `bandmaster sweep`.
 
-use bandmaster_core::scenario::ExtraSweep;
 use clap::Args;
 
 use super::run::{FileArgs, run_file};
+use crate::args::KeyArgs;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 
 /// Run a scenario file over values of any key
 #[derive(Args, Debug)]
-#[command(after_help = HELP)]
+#[command(after_help = HELP, mut_arg("keys", |arg| arg.required(true)))]
 pub(crate) struct SweepArgs {
-    /// A key and its values; again for another sweep
-    #[arg(long = "key", value_name = "KEY=V1,V2,...", required = true)]
-    keys: Vec<ExtraSweep>,
+    #[command(flatten)]
+    keys: KeyArgs,
     #[command(flatten)]
     file: FileArgs,
 }
@@ -22,9 +21,11 @@ const HELP: &str = "\
 Examples:
   bandmaster sweep network.toml --key flows.uploads.count=1,2,4,8,16
   bandmaster sweep network.toml --key 'network.links.0.delay=1ms,uniform(2ms, 6ms)' --quick
+  bandmaster sweep network.toml --grid --key network.bottleneck.delay=5ms,20ms --key network.bottleneck.queue=10pkt,100pkt
 
 Each --key is a sweep of its own beside those of the file, for every variant; keys are changed one
-at a time.
+at a time. With --grid all --key are one sweep, `grid`, of every combination of their values. With
+--base the sweeps of the file are left out.
 
 Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 missing capability,
 4 failure, 5 some trials failed, 130 interrupted (finished trials are kept).";

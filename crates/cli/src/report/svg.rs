@@ -413,10 +413,14 @@ fn open_look(out: &mut String, look: Look) {
     match look {
         Look::Curve(number) | Look::Trace(number) | Look::Level(number) | Look::Area(number) => {
             let colour = colour(number);
-            *out += &format!("<g class=\"k{number}\" color=\"{colour}\" stroke=\"currentColor\">");
+            *out += &format!(
+                "<g class=\"k{number}\" color=\"{colour}\" fill=\"currentColor\" stroke=\"currentColor\">"
+            );
         }
         Look::Reference(_) | Look::Beside => {
-            *out += &format!("<g class=\"reference\" color=\"{REFERENCE_INK}\" stroke=\"currentColor\">");
+            *out += &format!(
+                "<g class=\"reference\" color=\"{REFERENCE_INK}\" fill=\"currentColor\" stroke=\"currentColor\">"
+            );
         }
     }
 }

@@ -267,6 +267,124 @@ fn ctrl_c_leaves_nothing_and_neither_does_a_second_one() {
     }
 }
 
+/// A transfer of 400 kB at 8 Mbit/s, and datagrams.
+const FLOWS: &str = r#"version = 1
+name = "rows"
+[run]
+duration = "2s"
+sample = "500ms"
+trials = 3
+[network]
+hosts = ["a", "b"]
+routers = ["r"]
+host-delay = 0.0
+[[network.links]]
+ends = ["a", "r"]
+rate = "100mbit"
+[[network.links]]
+ends = ["r", "b"]
+rate = "8mbit"
+delay = "5ms"
+queue = "20pkt"
+[[flows]]
+name = "short"
+from = "a"
+to = "b"
+size = "400kB"
+[[flows]]
+name = "endless"
+from = "b"
+to = "a"
+[[flows]]
+name = "steady"
+from = "a"
+to = "b"
+transport = "udp"
+rate = "1mbit"
+start = "500ms"
+stop = "1500ms"
+"#;
+
+/// Trials that finished are kept, and rows say what Linux tells of flows.
+#[test]
+fn a_killed_emulation_goes_on_from_its_trials_and_has_rows_of_flows() {
+    let Some(_alone) = alone("a_killed_emulation_goes_on_from_its_trials_and_has_rows_of_flows") else {
+        return;
+    };
+    let scratch = scratch("emulate-resume");
+    scratch.write("rows.toml", FLOWS);
+    let mut child = start(scratch.command(&["emulate", "rows.toml", "--out", "out"]));
+    let length = || fs::metadata(scratch.path("out/trials.records")).map_or(0, |meta| meta.len());
+    let begin = Instant::now();
+    let mut header = 0;
+    while header == 0 || length() == header {
+        if header == 0 {
+            sleep(Duration::from_millis(200));
+            header = length();
+        }
+        let ended = child.try_wait().expect("the binary can be waited for");
+        assert!(ended.is_none() && begin.elapsed() < PATIENCE, "no trial ends: {header} bytes, {ended:?}");
+        sleep(Duration::from_millis(20));
+    }
+    sleep(Duration::from_millis(300));
+    signal(&child, "-KILL");
+    assert_eq!(code(&mut child), None, "killed");
+    let merged = scratch.run(&["merge", "out/trials.records", "-o", "merged"]).expect(2);
+    assert!(merged.stderr.contains("is of an emulation"), "{merged:?}");
+
+    let resumed = scratch.run(&["resume", "out"]).expect(0);
+    assert!(resumed.stderr.contains("resuming: 1 of 3 trials are there"), "{resumed:?}");
+    assert!(!scratch.path("out/INCOMPLETE").exists() && !scratch.path("out/trials.records").exists());
+    assert_eq!(left_by(child.id()), BTreeSet::new());
+
+    scratch.run(&["export", "out", "--format", "csv"]).expect(0);
+    let text = fs::read_to_string(scratch.path("out-csv/flows.csv")).expect("a table");
+    let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let names = lines.next().expect("names");
+    let rows: Vec<Vec<&str>> = lines.collect();
+    assert_eq!(rows.len(), 9, "{text}");
+    let cell = |row: &[&str], name: &str| {
+        let at = names.iter().position(|known| *known == name).unwrap_or_else(|| panic!("no column {name}"));
+        row[at].to_owned()
+    };
+    let number = |row: &[&str], name: &str| -> f64 {
+        cell(row, name).parse().unwrap_or_else(|e| panic!("{name}: {e} in {row:?}"))
+    };
+    for row in &rows {
+        let group = cell(row, "group");
+        for unknown in ["source_port", "rtt_samples", "rtt_p50_ms"] {
+            assert_eq!(cell(row, unknown), "", "{unknown} of {group}");
+        }
+        assert_eq!(cell(row, "destination_port"), "5001");
+        match group.as_str() {
+            "short" => {
+                assert_eq!(number(row, "bytes"), 400_000.0);
+                // 400 kB take 0.42 s at the link's rate, beside datagrams.
+                let (took, slowdown) = (number(row, "fct_s"), number(row, "slowdown"));
+                assert!((0.4..1.9).contains(&took) && slowdown > 0.98, "{took} s, {slowdown}");
+                assert!(
+                    number(row, "packets") >= 277.0 && number(row, "retransmits") <= number(row, "packets")
+                );
+                assert!(number(row, "drops") <= 100.0);
+            }
+            "endless" => {
+                assert_eq!((cell(row, "size"), cell(row, "end_s"), cell(row, "fct_s")), Default::default());
+                assert!(number(row, "bytes") > 100_000.0);
+            }
+            _ => {
+                assert_eq!((cell(row, "protocol").as_str(), cell(row, "packets").as_str()), ("udp", ""));
+                assert_eq!((number(row, "start_s"), number(row, "end_s")), (0.5, 1.5));
+            }
+        }
+    }
+    let lost: f64 = rows.iter().map(|row| number(row, "drops")).sum();
+    let trials = fs::read_to_string(scratch.path("out-csv/trials.csv")).expect("a table");
+    let mut lines = trials.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let at = lines.next().and_then(|names| names.iter().position(|name| *name == "drops")).expect("drops");
+    let drops: f64 = lines.map(|row| row[at].parse::<f64>().expect("a number")).sum();
+    assert!(lost > 0.0 && lost <= drops, "{lost} of {drops} drops are of senders");
+}
+
 #[test]
 fn clean_removes_what_a_killed_run_leaves() {
     let Some(_alone) = alone("clean_removes_what_a_killed_run_leaves") else { return };

@@ -128,7 +128,7 @@ fn what_cannot_be_exported_is_named() {
         (&["absent", "--format", "csv"][..], "absent: no such folder"),
         (&["small.toml", "--format", "csv"], "is a file"),
         (&["newer", "--format", "csv"], "has format version 99; this program reads versions 1 to 3"),
-        (&["out", "--format", "xml"], "[possible values: csv, flent]"),
+        (&["out", "--format", "xml"], "[possible values: csv, flent, svg, pdf, png]"),
         (&["out"], "--format <FORMAT>"),
         (&["out", "--format", "flent", "-o", "x"], "has no series; run the scenario with measure.record"),
         (
@@ -142,4 +142,41 @@ fn what_cannot_be_exported_is_named() {
     assert_eq!(scratch.names(""), before);
     scratch.run(&["export", "old", "--format", "flent"]).expect(4);
     assert_eq!(scratch.names(""), before);
+}
+
+/// SVG needs nothing else; without the feature `pictures` the others say what is missing.
+#[test]
+fn figures_have_the_width_that_is_asked_for() {
+    let scratch = Scratch::new("export-figures");
+    let figure = "[[figures]]\nid = \"use\"\ntitle = \"Use\"\nkind = \"sweep\"\nsweep = \"count\"\ny = \"throughput\"\n";
+    scratch.write("small.toml", format!("{}{figure}", crate::program::SCENARIO));
+    scratch.run(&["run", "small.toml", "-o", "out", "--quick"]).expect(0);
+    let json = scratch.run(&["export", "out", "--format", "svg", "--json"]).expect(0).json();
+    assert_eq!(json["files"], json!([{"file": "use.svg"}]));
+    let svg = fs::read_to_string(scratch.path("out-svg/use.svg")).expect("a file");
+    assert!(svg.contains(" width=\"85.000mm\""), "{}", svg.lines().nth(1).unwrap_or_default());
+    let column = fs::read_to_string(scratch.path("out/figures/use.column.svg")).expect("a file");
+    assert_eq!(svg.split("viewBox").nth(1), column.split("viewBox").nth(1), "the figure for a column");
+    scratch.run(&["export", "out", "--format", "svg", "--width", "17cm", "-o", "wide"]).expect(0);
+    let wide = fs::read_to_string(scratch.path("wide/use.svg")).expect("a file");
+    assert!(
+        wide.contains(" width=\"170.000mm\"") && wide.contains("viewBox=\"0 0 800 "),
+        "the figure for a page"
+    );
+    let pdf = scratch.run(&["export", "out", "--format", "pdf", "-o", "pdf"]);
+    if cfg!(feature = "pictures") {
+        let pdf = fs::read(scratch.path("pdf/use.pdf")).expect("a file");
+        assert!(pdf.starts_with(b"%PDF-"));
+    } else {
+        assert!(pdf.code == Some(4) && pdf.stderr.contains("--features pictures"), "{pdf:?}");
+        assert!(!scratch.path("pdf").exists(), "nothing is left");
+    }
+    for (args, says) in [
+        (&["--format", "csv", "--width", "9cm"][..], "--width is of figures"),
+        (&["--format", "svg", "--width", "9"], "write a width with its unit"),
+        (&["--format", "pdf", "--dpi", "300"], "--dpi is of --format png"),
+    ] {
+        let refused = scratch.run(&[&["export", "out", "-o", "no"], args].concat()).expect(2);
+        assert!(refused.stderr.contains(says), "{refused:?}");
+    }
 }

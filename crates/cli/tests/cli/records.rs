@@ -223,6 +223,32 @@ fn shards_of_a_sweep_merge_to_its_bytes() {
     assert_same(&scratch.files("whole"), &scratch.files("merged"), "merged");
 }
 
+/// Shards of some cases, and of a grid.
+#[test]
+fn shards_of_a_selection_merge_to_its_bytes() {
+    let scratch = Scratch::with_scenario("selected-shards");
+    let select = ["small.toml", "--variant", "cubic", "--base"];
+    let grid = [
+        "--grid",
+        "--key",
+        "network.bottleneck.queue=20pkt,80pkt",
+        "--key",
+        "network.bottleneck.delay=1ms,4ms",
+    ];
+    for (name, command, more) in [("some", "run", &[][..]), ("grid", "sweep", &grid[..])] {
+        let args = [&select[..], more].concat();
+        let whole = format!("{name}-whole");
+        scratch.run(&[&[command], &args[..], &["-o", &whole]].concat()).expect(0);
+        let files = [format!("{name}-a"), format!("{name}-b")];
+        for (part, file) in ["1/2", "2/2"].into_iter().zip(&files) {
+            scratch.run(&[&["shard", part], &args[..], &["-o", file]].concat()).expect(0);
+        }
+        let merged = format!("{name}-merged");
+        scratch.run(&["merge", &files[0], &files[1], "-o", &merged]).expect(0);
+        assert_same(&scratch.files(&whole), &scratch.files(&merged), &merged);
+    }
+}
+
 /// A trial whose rows come in several blocks, of trials that run at the same time.
 #[test]
 fn rows_of_many_flows_are_merged_in_order() {
@@ -303,7 +329,7 @@ fn files_that_do_not_fit_are_refused_by_what_is_wrong() {
         (&[], &["<FILE>"]),
         (&["1", "absent"], &["absent: no such file"]),
         (&["1", "text"], &["text: is no record file of bandmaster"]),
-        (&["1", "2", "format"], &["format: has format version 7; this program reads version 1"]),
+        (&["1", "2", "format"], &["format: has format version 7; this program reads version 2"]),
         (&["1", "2", "program"], &["program: was written by bandmaster 9.1.0", "begin anew"]),
         (&["1", "3"], &["of 8 trials are missing:", "small, newreno", "trial ", "(shard 2/3)"]),
         (&["1", "2", "3", "half"], &["and half share", "give each trial once"]),
@@ -371,7 +397,7 @@ fn what_cannot_be_resumed_is_named() {
         ("small.toml", "small.toml: is a file"),
         ("empty", "empty: is no result folder"),
         ("whole", "whole: is complete; there is nothing to resume"),
-        ("old", "has no trials.records: it is of an emulation"),
+        ("old", "has no trials.records: it is of a merge"),
         ("begun", "holds nothing: its program was killed as it began"),
     ] {
         let ended = scratch.run(&["resume", folder]).expect(2);

@@ -177,6 +177,58 @@ fn sweep_adds_a_sweep() {
     assert!(at("20pkt") <= 20.0 && at("80pkt") > 40.0, "{} and {}", at("20pkt"), at("80pkt"));
 }
 
+/// Only some cases, with the numbers that they have in the whole run.
+#[test]
+fn a_selection_runs_those_cases_alone() {
+    let scratch = Scratch::with_scenario("selection");
+    let run = |args: &[&str]| scratch.run(&[args, &["--no-report", "--json"]].concat()).expect(0).json();
+    let metrics = |json: &Value| -> Vec<(String, String, String)> {
+        let rows = json["rows"].as_array().expect("a list").iter();
+        rows.map(|row| {
+            let variant = row["variant"].as_str().expect("a name").to_owned();
+            (variant, row["points"].to_string(), row["metrics"].to_string())
+        })
+        .collect()
+    };
+    let whole = metrics(&run(&["run", "small.toml"]));
+    let own = run(&["run", "small.toml", "--variant", "cubic", "--base"]);
+    assert_eq!(own["claims"].as_array().map(Vec::len), Some(1), "of the variant that is run");
+    let own = metrics(&own);
+    assert!(own.len() == 1 && own[0].0 == "cubic" && whole.contains(&own[0]), "{own:?}");
+
+    // Sweeps of the file go, those of the command line stay.
+    let keys = ["--key", "network.bottleneck.queue=20pkt,80pkt", "--key", "network.bottleneck.delay=1ms,4ms"];
+    let grid = [&["sweep", "small.toml", "--base", "--variant", "cubic", "--grid"], &keys[..]].concat();
+    let swept = run(&grid);
+    assert_eq!(metrics(&swept).len(), 1 + 4);
+    assert_eq!(swept["studies"][0]["sweeps"].as_array().map(Vec::len), Some(1));
+    scratch.run(&[&grid[..], &["-o", "out"]].concat()).expect(0);
+    scratch.run(&["export", "out", "--format", "csv"]).expect(0);
+    let table = std::fs::read_to_string(scratch.path("out-csv/trials.csv")).expect("a table");
+    // Texts with commas stand in quotes.
+    let plain = |line: &str| line.split('"').step_by(2).collect::<String>();
+    let table: Vec<String> = table.lines().map(plain).collect();
+    let mut lines = table.iter().map(|line| line.split(',').collect::<Vec<_>>());
+    let names = lines.next().expect("names");
+    let of = |name: &str| {
+        names.iter().position(|known| *known == name).unwrap_or_else(|| panic!("{name} in {names:?}"))
+    };
+    let (queue, delay) = (of("sweep.network.bottleneck.queue"), of("sweep.network.bottleneck.delay"));
+    let points: std::collections::BTreeSet<(&str, &str)> =
+        lines.map(|row| (row[queue], row[delay])).collect();
+    // Packets, and nanoseconds; the base point has other values.
+    let expected = [("20", "1000000"), ("20", "4000000"), ("", ""), ("80", "1000000"), ("80", "4000000")];
+    assert_eq!(points, expected.into());
+
+    let refused = scratch.run(&["run", "small.toml", "--variant", "cubc"]).expect(2);
+    assert!(
+        refused.stderr.contains("--variant cubc: no such variant; allowed: newreno, cubic"),
+        "{refused:?}"
+    );
+    let refused = scratch.run(&["sweep", "small.toml", "--grid", "--key", "run.seed=1,2"]).expect(2);
+    assert!(refused.stderr.contains("--grid: error: joins the values of two or more --key"), "{refused:?}");
+}
+
 /// A file that may not grow stands for a full disk: the trials are recorded, and the report has no room.
 #[cfg(unix)]
 #[test]

@@ -1,11 +1,12 @@
-//! Percentiles of delays in each sampling interval, from a sketch for each sending group that adds up to that of all.
+//! Percentiles of delays in each sampling interval, from a sketch for each sending group, or for each flow, that adds up to
+//! that of all.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::rtt::RttSketch;
 use crate::report::Series;
-use crate::scenario::Scenario;
+use crate::scenario::{RecordDetail, Scenario};
 use crate::time::{Span, Time};
 use crate::workload::FlowPlan;
 
@@ -17,38 +18,62 @@ const SOJOURN: [(&str, u64); 3] = [("sojourn_p50", 50), ("sojourn_p95", 95), ("s
 /// An entity's number: no flow that is measured.
 const NONE: u32 = u32::MAX;
 
-/// What delays of packets are measured of: the sending groups of measured flows.
+/// What delays of packets are measured of: the sending groups of measured flows, or each of these flows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Groups {
     names: Vec<String>,
-    /// By flow.
+    /// Each has a sketch of its own.
+    parts: Vec<Part>,
+    /// By flow: its part.
     of: Vec<u32>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Part {
+    group: usize,
+    /// Of a flow.
+    name: Option<String>,
 }
 
 impl Groups {
     fn new(scenario: &Scenario, plans: &[FlowPlan]) -> Self {
-        let mut names: Vec<String> = Vec::new();
+        let is_by_flow = scenario.measure.record == RecordDetail::Flows;
+        let (mut names, mut parts): (Vec<String>, Vec<Part>) = (Vec::new(), Vec::new());
         let of = plans.iter().map(|plan| {
             if !plan.group(&scenario.flows).measured {
                 return NONE;
             }
             let name = plan.entity(&scenario.flows);
-            let known = names.iter().position(|known| known == name);
-            known.unwrap_or_else(|| {
+            let group = names.iter().position(|known| known == name).unwrap_or_else(|| {
                 names.push(name.to_owned());
                 names.len() - 1
-            }) as u32
+            });
+            if is_by_flow {
+                parts.push(Part { group, name: Some(plan.name(&scenario.flows)) });
+                parts.len() as u32 - 1
+            } else {
+                if group == parts.len() {
+                    parts.push(Part { group, name: None });
+                }
+                group as u32
+            }
         });
-        Self { of: of.collect(), names }
+        Self { of: of.collect(), names, parts }
     }
 
     fn of(&self, flow: u32) -> Option<usize> {
-        self.of.get(flow as usize).filter(|group| **group != NONE).map(|group| *group as usize)
+        self.of.get(flow as usize).filter(|part| **part != NONE).map(|part| *part as usize)
     }
 
-    /// Groups that have rows of their own.
-    fn several(&self) -> &[String] {
-        if self.names.len() > 1 { &self.names } else { &[] }
+    /// Groups and flows that have rows of their own, from the sketches of the parts.
+    fn own<'a>(&'a self, parts: &'a [RttSketch]) -> impl Iterator<Item = (&'a str, RttSketch)> {
+        let several = if self.names.len() > 1 { self.names.as_slice() } else { &[] };
+        let groups = several.iter().enumerate().map(move |(group, name)| {
+            let own = self.parts.iter().zip(parts).filter(move |(part, _)| part.group == group);
+            (name.as_str(), merged(own.map(|(_, sketch)| sketch)))
+        });
+        let flows = self.parts.iter().zip(parts);
+        groups.chain(flows.filter_map(|(part, own)| Some((part.name.as_deref()?, own.clone()))))
     }
 }
 
@@ -68,7 +93,7 @@ impl Delays {
     pub fn of(scenario: &Scenario, plans: &[FlowPlan]) -> Option<Box<Self>> {
         scenario.measure.percentiles.then(|| {
             let groups = Groups::new(scenario, plans);
-            let none = vec![RttSketch::default(); groups.names.len()];
+            let none = vec![RttSketch::default(); groups.parts.len()];
             Box::new(Self {
                 groups: Arc::new(groups),
                 rtts: none.clone(),
@@ -81,35 +106,35 @@ impl Delays {
 
     /// A sender of a flow has measured a round-trip time.
     pub fn note_rtt(&mut self, flow: u32, time: Span) {
-        if let Some(group) = self.groups.of(flow) {
-            self.rtts[group].note(time);
+        if let Some(part) = self.groups.of(flow) {
+            self.rtts[part].note(time);
         }
     }
 
     /// A data packet of a flow arrives that has waited for so long on its way.
     pub fn note_queueing(&mut self, flow: u32, time: Span) {
-        if let Some(group) = self.groups.of(flow) {
-            self.queueing[group].note(time);
+        if let Some(part) = self.groups.of(flow) {
+            self.queueing[part].note(time);
         }
     }
 
-    /// Ends the sampling interval. `ports` are the times in queues, each with the name of its port; those of groups at the
-    /// first of them count too.
+    /// Ends the sampling interval. `ports` are the times in queues, each with the name of its port; those of groups and flows
+    /// at the first of them count too.
     pub fn sample(&mut self, ports: Vec<(String, Vec<RttSketch>)>) {
         self.at = 0;
         let groups = self.groups.clone();
-        let none = vec![RttSketch::default(); groups.names.len()];
+        let none = vec![RttSketch::default(); groups.parts.len()];
         for (metrics, now) in [
             (RTT, std::mem::replace(&mut self.rtts, none.clone())),
             (QUEUEING, std::mem::replace(&mut self.queueing, none)),
         ] {
             self.add("all", metrics, &merged(&now));
-            groups.several().iter().zip(&now).for_each(|(name, own)| self.add(name, metrics, own));
+            groups.own(&now).for_each(|(name, own)| self.add(name, metrics, &own));
         }
         for (number, (port, times)) in ports.into_iter().enumerate() {
             self.add(&port, SOJOURN, &merged(&times));
             if number == 0 {
-                groups.several().iter().zip(&times).for_each(|(name, own)| self.add(name, SOJOURN, own));
+                groups.own(&times).for_each(|(name, own)| self.add(name, SOJOURN, &own));
             }
         }
     }
@@ -132,9 +157,9 @@ impl Delays {
     }
 }
 
-fn merged(parts: &[RttSketch]) -> RttSketch {
+fn merged<'a>(parts: impl IntoIterator<Item = &'a RttSketch>) -> RttSketch {
     let mut all = RttSketch::default();
-    parts.iter().for_each(|own| all.merge(own));
+    parts.into_iter().for_each(|own| all.merge(own));
     all
 }
 
@@ -145,7 +170,7 @@ pub struct SojournIntervals {
     sample: Span,
     /// Number of the first interval of `open`.
     first: u64,
-    /// By interval: the groups, and all other packets.
+    /// By interval: the parts, and all other packets.
     open: VecDeque<Vec<RttSketch>>,
 }
 
@@ -160,7 +185,7 @@ impl SojournIntervals {
         let interval = start.since(Time::ZERO).as_nanos() / self.sample.as_nanos().max(1);
         // What begins as an interval ends may be told after it has been taken.
         let at = interval.saturating_sub(self.first) as usize;
-        let parts = self.groups.names.len() + 1;
+        let parts = self.groups.parts.len() + 1;
         while self.open.len() <= at {
             self.open.push_back(vec![RttSketch::default(); parts]);
         }
@@ -168,10 +193,11 @@ impl SojournIntervals {
         self.open[at][part].note(start.since(arrived));
     }
 
-    /// Ends an interval: the times of each group, and of all other packets.
+    /// Ends an interval: the times of each part, and of all other packets.
     pub fn take(&mut self) -> Vec<RttSketch> {
         self.first += 1;
-        self.open.pop_front().unwrap_or_default()
+        let parts = self.groups.parts.len() + 1;
+        self.open.pop_front().unwrap_or_else(|| vec![RttSketch::default(); parts])
     }
 }
 
@@ -180,7 +206,9 @@ mod tests {
     use super::*;
 
     fn groups(names: &[&str], of: &[u32]) -> Arc<Groups> {
-        Arc::new(Groups { names: names.iter().map(|name| (*name).to_owned()).collect(), of: of.to_vec() })
+        let parts = (0..names.len()).map(|group| Part { group, name: None }).collect();
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        Arc::new(Groups { names, parts, of: of.to_vec() })
     }
 
     fn ms(n: u64) -> Time {
@@ -228,5 +256,30 @@ mod tests {
         assert!(near(values("b", "rtt_p50")[0], 40.0) && values("b", "rtt_p50")[1].is_nan());
         assert!(near(values("b", "sojourn_p50")[1], 10.0) && values("b", "sojourn_p50")[0].is_nan());
         assert!(values("all", "queueing_p95").iter().all(|value| value.is_nan()));
+    }
+
+    /// Nothing passes in the first interval, and values of later ones still are of their own entities.
+    #[test]
+    fn an_idle_interval_shifts_nothing() {
+        let groups = groups(&["a", "b"], &[0, 1]);
+        let none = vec![RttSketch::default(); 2];
+        let mut delays =
+            Delays { groups: groups.clone(), rtts: none.clone(), queueing: none, series: Vec::new(), at: 0 };
+        let mut ports = [0, 1].map(|_| SojournIntervals::new(groups.clone(), Span::from_millis(100)));
+        for begin in [0, 100] {
+            if begin > 0 {
+                ports[0].note(0, ms(begin), ms(begin + 3));
+                ports[1].note(1, ms(begin), ms(begin + 50));
+            }
+            let [first, second] = &mut ports;
+            delays.sample(vec![("one".to_owned(), first.take()), ("two".to_owned(), second.take())]);
+        }
+        let series = delays.finish();
+        assert!(series.iter().all(|s| s.values.len() == 2), "{series:?}");
+        for (entity, millis) in [("one", 3.0), ("a", 3.0), ("two", 50.0)] {
+            let found =
+                series.iter().find(|s| s.entity == entity && s.metric == "sojourn_p50").expect("a series");
+            assert!(found.values[0].is_nan() && (found.values[1] / millis - 1.0).abs() < 0.01, "{found:?}");
+        }
     }
 }

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::measure::rtt::RttSummary;
-use crate::scenario::FlowGroup;
+use crate::scenario::{FlowGroup, TcpSettings};
 use crate::time::{Span, Time};
+use crate::units::{Rate, tcp_headers};
 use crate::workload::FlowPlan;
 
 /// One flow that started, or one transfer of rounds and exchanges.
@@ -24,14 +25,16 @@ pub struct FlowRecord {
     pub ideal: Option<Span>,
     /// Segments that its sender handed to the network, without SYNs and bare acknowledgements; none for UDP.
     pub packets: Option<u64>,
-    /// Packets of its sender that queues dropped.
-    pub drops: u64,
+    /// Packets of its sender that queues dropped; none in the lab behind a queue of the kernel.
+    pub drops: Option<u64>,
     /// Segments sent again; none for UDP.
     pub retransmits: Option<u64>,
     /// Retransmission timeouts; none for UDP.
     pub timeouts: Option<u64>,
-    /// Round-trip times that its sender measured, where the scenario asks for them.
+    /// Round-trip times that its sender measured, where the scenario asks for them and the runtime can tell.
     pub rtt: Option<RttSummary>,
+    /// In the lab each flow has addresses of its own: the port of its receiver.
+    pub lab_port: Option<u16>,
 }
 
 impl FlowRecord {
@@ -66,6 +69,12 @@ fn time(nanos_per_byte: u64, bytes: u64) -> u128 {
 }
 
 impl IdealPort {
+    /// Of a port with this rate and delay.
+    pub fn new(rate: Rate, delay: Span) -> Self {
+        let nanos_per_byte = ((8_000_000_000u128 << 32) / u128::from(rate.bits_per_sec().max(1))) as u64;
+        Self { nanos_per_byte, delay }
+    }
+
     /// How long a frame takes over the empty link.
     pub fn alone(&self, bytes: u64) -> Span {
         self.delay + Span::from_nanos(u64::try_from(time(self.nanos_per_byte, bytes)).unwrap_or(u64::MAX))
@@ -83,6 +92,21 @@ pub struct IdealFrames {
     pub full: u64,
     /// Bytes of the last one.
     pub last: u64,
+}
+
+impl IdealFrames {
+    /// Of a transfer of `size` bytes, which opens its connection or not, on links that add so much to an IP packet.
+    pub fn new(settings: &TcpSettings, frame_overhead: u64, size: u64, opens: bool) -> Self {
+        let mss = settings.mss.get();
+        let overhead = u64::from(tcp_headers(settings.timestamps)) + frame_overhead;
+        let count = size.div_ceil(mss).max(1);
+        Self {
+            syn: opens.then(|| overhead + u64::from(settings.options_of_syn())),
+            count,
+            full: mss + overhead,
+            last: size - (count - 1) * mss + overhead,
+        }
+    }
 }
 
 /// The completion time of a transfer in a network that is empty but for it: the handshake, then all data frames back to back

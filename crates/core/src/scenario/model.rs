@@ -401,6 +401,19 @@ impl TcpSettings {
         let (mss, headers) = (self.mss.get(), u64::from(tcp_headers(self.timestamps)));
         mss as f64 / (mss + headers + frame_overhead.get()) as f64
     }
+
+    /// Bytes of the options of a segment that opens a connection, beyond those of data. They are, in Linux, MSS, SACK-permitted,
+    /// timestamps and window scale, each aligned; in ns-3 all but the first.
+    pub fn options_of_syn(&self) -> u32 {
+        let Self { timestamps, sack, window_scaling, aligned_options, .. } = *self;
+        let of = |on: bool, bytes: u32| if on { bytes } else { 0 };
+        if aligned_options {
+            4 + of(sack && !timestamps, 4) + of(window_scaling, 4)
+        } else {
+            let all = of(timestamps, 10) + of(sack, 2) + of(window_scaling, 3);
+            all.next_multiple_of(4) - of(timestamps, 12)
+        }
+    }
 }
 
 impl Default for TcpSettings {

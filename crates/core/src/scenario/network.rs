@@ -6,8 +6,9 @@ use super::choices::Builder;
 use super::keys;
 use super::sources::Reader;
 use crate::capacity::{Capacity, Step, Steps, StepsMisfit};
-use crate::file::{Item, Layer, Place, Section, is_name, joined, suggestion};
+use crate::file::{Content, Item, Layer, Place, Section, is_name, joined, list, suggestion};
 use crate::id::NodeId;
+use crate::params::Written;
 use crate::rng::SpanDraw;
 use crate::time::Span;
 use crate::topology::builders::{self, Graph, LinkSettings};
@@ -39,17 +40,28 @@ pub(super) fn read(reader: &mut Reader, file: &Section<'_>, clients: Option<i64>
             let _ = capacity(reader, &section, key);
         }
     }
-    let mut draft = Draft { names: BTreeMap::new(), graph: Graph::default() };
-    draft.graph = build(reader, &network, &defaults).unwrap_or_default();
+    let before_building = reader.errors.len();
+    let graph = build(reader, &network, &defaults);
+    let mut draft = Draft {
+        is_whole: reader.errors.len() == before_building,
+        graph: graph.unwrap_or_default(),
+        names: BTreeMap::new(),
+        tables: Vec::new(),
+        made: 0,
+        overridden: BTreeMap::new(),
+        defaults: defaults.clone(),
+    };
+    draft.know_tables(&network);
     let built = draft.graph.nodes.iter().enumerate();
     draft.names = built.map(|(i, n)| (n.name.clone(), (NodeId(i as u32), network.place.clone()))).collect();
     draft.nodes(reader, &network, "routers", NodeKind::Router);
     draft.nodes(reader, &network, "hosts", NodeKind::Host);
     for layer in reader.tables(&network, "groups") {
-        draft.group(reader, &[layer, defaults.clone()], clients);
+        draft.group(reader, layer, clients);
     }
+    draft.made = draft.graph.links.len();
     for layer in reader.tables(&network, "links") {
-        draft.link(reader, &[layer, defaults.clone()]);
+        draft.link(reader, layer);
     }
     for (i, group) in draft.graph.groups.iter().enumerate() {
         let taken = draft.names.contains_key(&group.name);
@@ -160,12 +172,42 @@ fn make_room(reader: &mut Reader, section: &Section<'_>, key: &str, hosts: u64) 
 }
 
 /// The network as far as it is read.
-struct Draft {
+struct Draft<'a> {
     graph: Graph,
+    /// False when nodes are missing because something is wrong with their table, which is noted.
+    is_whole: bool,
     names: BTreeMap<String, (NodeId, Place)>,
+    /// Tables with the settings of links that the builder and groups made: the first link of each, whether the first
+    /// end of its links is a host, and the table.
+    tables: Vec<(usize, bool, Layer<'a>)>,
+    /// Number of links that the builder and groups made.
+    made: usize,
+    /// Those of them that the file overrides, and where.
+    overridden: BTreeMap<usize, Place>,
+    /// `[network.link]`.
+    defaults: Layer<'a>,
 }
 
-impl Draft {
+impl<'a> Draft<'a> {
+    /// Notes which tables the builder took: its shared links begin at a router, those of hosts at the host.
+    fn know_tables(&mut self, network: &Section<'a>) {
+        for (key, is_of_hosts) in [("access", true), ("bottleneck", false), ("fabric", false)] {
+            if let Some(item) = network.has(key).then(|| network.item(key)).flatten() {
+                self.tables.push((0, is_of_hosts, Layer::new(network.key_path(key), item)));
+            }
+        }
+    }
+
+    /// The table of a link that the builder or a group made.
+    fn table_of(&self, link: usize) -> Option<&Layer<'a>> {
+        let first_end = self.graph.links.get(link)?.a;
+        let is_of_host = self.graph.nodes[first_end.index()].kind == NodeKind::Host;
+        let is_its = |(first, is_of_hosts, _): &&(usize, bool, Layer<'a>)| {
+            *first <= link && *is_of_hosts == is_of_host
+        };
+        self.tables.iter().rev().find(is_its).map(|(_, _, layer)| layer)
+    }
+
     fn take_name(&mut self, reader: &mut Reader, name: &str, node: NodeId, place: &Place, path: &str) {
         if let Some((_, first)) = self.names.get(name) {
             let there = if first.line > 0 { format!(" (line {})", first.line) } else { String::new() };
@@ -195,8 +237,8 @@ impl Draft {
         }
     }
 
-    fn group(&mut self, reader: &mut Reader, layers: &[Layer<'_>], clients: Option<i64>) {
-        let section = reader.section_over(&keys::GROUP, layers);
+    fn group(&mut self, reader: &mut Reader, layer: Layer<'a>, clients: Option<i64>) {
+        let section = reader.section_over(&keys::GROUP, &[layer.clone(), self.defaults.clone()]);
         let settings = link_settings(reader, &section);
         let name = reader.name(&section, "name");
         let count = member_count(reader, &section, clients);
@@ -209,8 +251,10 @@ impl Draft {
                     reader.fail_key(&section, "attach", message);
                     None
                 }
+                None if !self.is_whole => None,
                 None => {
-                    let routers = self.names_of(|kind| kind == NodeKind::Router);
+                    let routers = self.graph.nodes.iter().filter(|n| n.kind == NodeKind::Router);
+                    let routers: Vec<&str> = routers.map(|n| n.name.as_str()).collect();
                     let hint = suggestion(&attach, &routers);
                     reader.fail_key_with(&section, "attach", format!("unknown router `{attach}`"), hint);
                     None
@@ -218,12 +262,15 @@ impl Draft {
             }
         });
         let (Some(name), Some(count), Some(router), Some(settings)) = (name, count, router, settings) else {
+            self.is_whole = false;
             return;
         };
         let key = if section.item("count").is_some() { "count" } else { "share" };
         if make_room(reader, &section, key, u64::from(count)).is_none() {
+            self.is_whole = false;
             return;
         }
+        self.tables.push((self.graph.links.len(), true, layer));
         let members = self.graph.group(&name, count, router, &settings);
         for member in members {
             let member_name = self.graph.nodes[member.index()].name.clone();
@@ -231,9 +278,16 @@ impl Draft {
         }
     }
 
-    fn link(&mut self, reader: &mut Reader, layers: &[Layer<'_>]) {
-        let section = reader.section_over(&keys::LINK, layers);
-        let settings = link_settings(reader, &section);
+    fn link(&mut self, reader: &mut Reader, layer: Layer<'a>) {
+        let target = self.link_to_override(&layer);
+        let over = target.and_then(|link| self.table_of(link)).cloned();
+        let layers: Vec<Layer<'a>> =
+            [Some(layer), over, Some(self.defaults.clone())].into_iter().flatten().collect();
+        let section = reader.section_over(&keys::LINK, &layers);
+        let overrides = section.bool("override") == Some(true);
+        // Without its link an override may lack what that has.
+        let is_complete = !overrides || target.is_some();
+        let settings = if is_complete { link_settings(reader, &section) } else { None };
         let Some(names) = section.list("ends") else { return };
         let [a, b] = names.as_slice() else {
             let message = format!("a link has two ends, as in [\"r1\", \"r2\"], not {}", names.len());
@@ -246,18 +300,33 @@ impl Draft {
         }
         let ends = [a, b].map(|name| {
             let node = self.names.get(name).map(|(node, _)| *node);
-            if node.is_none() {
-                let all = self.names_of(|_| true);
+            if node.is_none() && self.is_whole {
                 let message = format!("unknown node `{name}`");
-                reader.fail_key_with(&section, "ends", message, suggestion(name, &all));
+                reader.fail_key_with(&section, "ends", message, self.nodes_like(name));
             }
             node
         });
         let [Some(a), Some(b)] = ends else { return };
-        let is_known = self.graph.links.iter().any(|l| (l.a, l.b) == (a, b) || (l.a, l.b) == (b, a));
-        if is_known && section.bool("parallel") == Some(false) {
+        let known = self.link_between(a, b);
+        let target = if overrides {
+            match self.check_override(reader, &section, (a, b), known) {
+                Some(target) => Some(target),
+                None => return,
+            }
+        } else {
+            None
+        };
+        if let Some(known) = known
+            && target.is_none()
+            && section.bool("parallel") == Some(false)
+        {
             let message = format!("`{}` and `{}` have a link already", names[0], names[1]);
-            let hint = "write `parallel = true` for one beside it, or change the settings of that link";
+            let change = if known < self.made {
+                "`override = true` to change it"
+            } else {
+                "change the settings of that link"
+            };
+            let hint = format!("write `parallel = true` for one beside it, or {change}");
             reader.fail_key_with(&section, "ends", message, hint);
         }
         if let Some(settings) = settings {
@@ -267,13 +336,83 @@ impl Draft {
                 link.drop_packets.sort_unstable();
                 link.drop_packets.dedup();
             }
+            if let Some(target) = target {
+                self.graph.links.swap_remove(target);
+            }
         }
     }
 
-    /// Names of nodes, those of groups' members left out.
-    fn names_of(&self, wanted: impl Fn(NodeKind) -> bool) -> Vec<&str> {
-        let nodes = self.graph.nodes.iter().filter(|n| wanted(n.kind) && !n.name.contains('.'));
-        nodes.map(|n| n.name.as_str()).collect()
+    /// The first link between two nodes.
+    fn link_between(&self, a: NodeId, b: NodeId) -> Option<usize> {
+        self.graph.links.iter().position(|l| (l.a, l.b) == (a, b) || (l.a, l.b) == (b, a))
+    }
+
+    /// The link that a table of `links` overrides, if it says so and names one.
+    fn link_to_override(&self, layer: &Layer<'_>) -> Option<usize> {
+        let table = layer.table?;
+        if !matches!(table.get("override")?.content, Content::Scalar(Written::Bool(true))) {
+            return None;
+        }
+        let Content::List(ends) = &table.get("ends")?.content else { return None };
+        let node = |item: &Item| self.names.get(item.text()?).map(|(node, _)| *node);
+        let [a, b] = ends.as_slice() else { return None };
+        self.link_between(node(a)?, node(b)?).filter(|link| *link < self.made)
+    }
+
+    /// The link that `section` may override; none when it may not, which is noted.
+    fn check_override(
+        &mut self,
+        reader: &mut Reader,
+        section: &Section<'_>,
+        (a, b): (NodeId, NodeId),
+        known: Option<usize>,
+    ) -> Option<usize> {
+        let errors_before = reader.errors.len();
+        let name = |node: NodeId| self.graph.nodes[node.index()].name.as_str();
+        if section.bool("parallel") == Some(true) {
+            reader.fail_key(section, "parallel", "stands beside `override`; a link has one of them");
+        }
+        let Some(known) = known else {
+            let has = |end: NodeId| {
+                let links = self.graph.links.iter().filter(|l| l.a == end || l.b == end);
+                let others: Vec<&str> = links.map(|l| name(if l.a == end { l.b } else { l.a })).collect();
+                format!("`{}` has links to {}", name(end), list(&others))
+            };
+            let message = format!("`{}` and `{}` have no link to override", name(a), name(b));
+            reader.fail_key_with(section, "ends", message, format!("{}; {}", has(a), has(b)));
+            return None;
+        };
+        let link = &self.graph.links[known];
+        if known >= self.made {
+            let message = format!("the link of `{}` and `{}` is one of this file's", name(a), name(b));
+            reader.fail_key_with(section, "ends", message, "change its settings where it stands");
+        } else if (link.a, link.b) != (a, b) {
+            let message = format!("the first end of this link is `{}`", name(link.a));
+            let hint = format!("write ends = [\"{}\", \"{}\"]", name(link.a), name(link.b));
+            reader.fail_key_with(section, "ends", message, hint);
+        } else if let Some(first) = self.overridden.insert(known, section.place("ends").clone()) {
+            let there = if first.line > 0 { format!(" (line {})", first.line) } else { String::new() };
+            let message = format!("the link of `{}` and `{}` is overridden already{there}", name(a), name(b));
+            reader.fail_key(section, "ends", message);
+        }
+        (reader.errors.len() == errors_before).then_some(known)
+    }
+
+    /// What to write instead of a node's name that is not there: of a member the numbers that its group has.
+    fn nodes_like(&self, name: &str) -> String {
+        let (group, number) = name.rsplit_once('.').unwrap_or((name, ""));
+        if let Some(group) = self.graph.groups.iter().find(|known| known.name == group)
+            && let [first, .., last] | [first @ last] = group.members.as_slice()
+        {
+            let [first, last] = [first, last].map(|node| &self.graph.nodes[node.index()].name);
+            return format!("the hosts of `{}` are `{first}` to `{last}`", group.name);
+        }
+        let is_like = |known: &&str| match known.rsplit_once('.') {
+            None => true,
+            Some((_, other)) => other == number,
+        };
+        let all: Vec<&str> = self.graph.nodes.iter().map(|n| n.name.as_str()).filter(is_like).collect();
+        suggestion(name, &all)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::keys;
 use super::model::{Axis, Case, Scenario, Study, Sweep, Variant};
 use super::sources::{Reader, Sources};
-use super::{Options, claims, figures, include, whole};
+use super::{ExtraSweep, Options, claims, figures, include, whole};
 use crate::file::{
     Content, Entry, Error, Errors, Explained, Item, Layer, Place, Section, Source, Table, joined, list,
     read_file, read_word, split_path, suggestion,
@@ -244,6 +244,9 @@ pub(super) struct NoPoint<'a> {
     pub(super) hint: String,
 }
 
+/// The sweep of all `--key` with `--grid`.
+pub(super) const GRID: &str = "grid";
+
 /// Most points of a grid.
 const GRID_POINTS: usize = 10_000;
 
@@ -406,47 +409,80 @@ fn sweeps(
         names.extend(section.name_entry("name"));
         sweeps.extend(sweep(reader, &section, variants, bases, options.quick, &mut names));
     }
-    for extra in &options.extra_sweeps {
-        let place = Place::flag(&format!("--key {}={}", extra.key, extra.values.join(",")));
-        names.push((extra.key.clone(), place.clone(), String::new()));
-        let path = match split_path(&extra.key) {
-            Ok(path) => path,
-            Err(why) => {
-                reader.fail(&place, "", why);
-                continue;
-            }
+    let extras = options.extra_sweeps.iter().filter_map(|extra| extra_axis(reader, extra, &mut names));
+    let extras: Vec<AxisDraft> = extras.collect();
+    let mut add = |reader: &mut Reader, name: String, axes: Vec<AxisDraft>| {
+        let has_schemes = |base: &Item| {
+            axes.iter().all(|a| !is_scheme_parameter(&a.path) || base.find(&a.path[..2]).is_some())
         };
-        let mut values = Vec::new();
-        for word in &extra.values {
-            match read_word(word, &place) {
-                Ok(item) => values.push(item),
-                Err(errors) => reader.errors.extend(errors),
+        let swept = variants.iter().zip(bases).filter(|(_, base)| has_schemes(base));
+        let swept: Vec<String> = swept.map(|(variant, _)| variant.name.clone()).collect();
+        if swept.is_empty() {
+            let of_schemes = axes.iter().filter(|axis| is_scheme_parameter(&axis.path));
+            let tables: Vec<String> =
+                of_schemes.map(|axis| format!("[{}]", axis.path[..2].join("."))).collect();
+            reader.fail(&axes[0].key_place, "", format!("no variant has {}", tables.join(" and ")));
+        }
+        let title = axes.iter().map(|axis| axis.title.as_str()).collect::<Vec<_>>().join(", ");
+        sweeps.push(SweepDraft { name, title, axes, variants: swept });
+    };
+    if options.grid {
+        let place = Place::flag("--grid");
+        names.push((GRID.to_owned(), place.clone(), String::new()));
+        if options.extra_sweeps.len() < 2 {
+            let hint = "give the keys of the grid, each with a --key of its own";
+            reader.fail_with(&place, "", "joins the values of two or more --key", hint);
+        }
+        for (at, axis) in extras.iter().enumerate() {
+            if let Some(other) = overlapping(&extras[..at], axis) {
+                let message = format!("`{}` is changed by `{}` of this grid too", axis.key, other.name);
+                reader.fail(&axis.key_place, "", message);
             }
         }
-        check_values(reader, &place, "", &values);
-        let has_scheme = |base: &Item| !is_scheme_parameter(&path) || base.find(&path[..2]).is_some();
-        let swept: Vec<String> =
-            variants.iter().zip(bases).filter(|(_, b)| has_scheme(b)).map(|(v, _)| v.name.clone()).collect();
-        if swept.is_empty() {
-            reader.fail(&place, "", format!("no variant has [{}]", path[..2].join(".")));
+        if let Some(why) = too_many_points(&extras) {
+            reader.fail(&place, "", why);
+        } else if extras.len() > 1 {
+            add(reader, GRID.to_owned(), extras);
         }
-        sweeps.push(SweepDraft {
-            name: extra.key.clone(),
-            title: extra.key.clone(),
-            axes: vec![AxisDraft {
-                name: extra.key.clone(),
-                title: extra.key.clone(),
-                key: extra.key.clone(),
-                path,
-                key_place: place,
-                key_path: String::new(),
-                values: values.into_iter().map(|item| (item, true)).collect(),
-            }],
-            variants: swept,
-        });
+    } else {
+        extras.into_iter().for_each(|axis| add(reader, axis.name.clone(), vec![axis]));
     }
     reader.unique(&names);
     sweeps
+}
+
+/// The key and values of the command line's `--key`.
+fn extra_axis(
+    reader: &mut Reader,
+    extra: &ExtraSweep,
+    names: &mut Vec<(String, Place, String)>,
+) -> Option<AxisDraft> {
+    let place = Place::flag(&format!("--key {}={}", extra.key, extra.values.join(",")));
+    names.push((extra.key.clone(), place.clone(), String::new()));
+    let path = match split_path(&extra.key) {
+        Ok(path) => path,
+        Err(why) => {
+            reader.fail(&place, "", why);
+            return None;
+        }
+    };
+    let mut values = Vec::new();
+    for word in &extra.values {
+        match read_word(word, &place) {
+            Ok(item) => values.push(item),
+            Err(errors) => reader.errors.extend(errors),
+        }
+    }
+    check_values(reader, &place, "", &values);
+    Some(AxisDraft {
+        name: extra.key.clone(),
+        title: extra.key.clone(),
+        key: extra.key.clone(),
+        path,
+        key_place: place,
+        key_path: String::new(),
+        values: values.into_iter().map(|item| (item, true)).collect(),
+    })
 }
 
 fn sweep(
@@ -522,21 +558,29 @@ fn grid(
             sound = false;
             continue;
         };
-        let overlap = axes.iter().find(|a| a.path.starts_with(&axis.path) || axis.path.starts_with(&a.path));
-        if let Some(other) = overlap {
+        if let Some(other) = overlapping(&axes, &axis) {
             let message = format!("`{}` is changed by `{}` of this grid too", axis.key, other.name);
             reader.fail_key(&section, "key", message);
             sound = false;
         }
         axes.push(axis);
     }
-    let points = axes.iter().map(|axis| axis.values.len()).fold(1_usize, usize::saturating_mul);
-    if points > GRID_POINTS {
-        let message = format!("has {points} points, and a grid has at most {GRID_POINTS}");
-        reader.fail_key(section, "grid", message);
+    if let Some(why) = too_many_points(&axes) {
+        reader.fail_key(section, "grid", why);
         return None;
     }
     sound.then_some(axes)
+}
+
+/// The key among `axes` that changes what `axis` changes.
+fn overlapping<'a>(axes: &'a [AxisDraft], axis: &AxisDraft) -> Option<&'a AxisDraft> {
+    axes.iter().find(|a| a.path.starts_with(&axis.path) || axis.path.starts_with(&a.path))
+}
+
+/// Why the grid of `axes` is too large, if it is.
+fn too_many_points(axes: &[AxisDraft]) -> Option<String> {
+    let points = axes.iter().map(|axis| axis.values.len()).fold(1_usize, usize::saturating_mul);
+    (points > GRID_POINTS).then(|| format!("has {points} points, and a grid has at most {GRID_POINTS}"))
 }
 
 /// The key that `section` says, with its values.

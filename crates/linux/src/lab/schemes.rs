@@ -94,6 +94,7 @@ impl Lab<'_> {
 
     /// A connection has brought its part of a round, or failed.
     fn end_of_part(&mut self, i: usize) {
+        self.tell_part(i);
         let (now, events) = (self.forwarder.clock.now(), &mut self.events);
         let start = |at, flow: u32| events.push(Reverse((at, Event::Start(flow as usize))));
         if self.traffic.stage(i).failed.is_some() {

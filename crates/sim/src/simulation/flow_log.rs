@@ -11,7 +11,6 @@ use super::{Simulation, transfer_size};
 use crate::RunOptions;
 use crate::net::{Net, TAIL};
 use crate::routes::route_ports;
-use crate::tcp::Profile;
 use crate::tcp::sender::SenderCounters;
 
 /// Transfers that ended since the rows were handed out last.
@@ -87,10 +86,11 @@ impl Simulation<'_> {
                 bytes: self.udp.received[source] * payload,
                 ideal: None,
                 packets: None,
-                drops: self.net.slab.take_logged_drops(flow),
+                drops: Some(self.net.slab.take_logged_drops(flow)),
                 retransmits: None,
                 timeouts: None,
                 rtt: None,
+                lab_port: None,
             });
         }
         let connection = self.connections.get(i)?;
@@ -165,10 +165,11 @@ impl Simulation<'_> {
             bytes,
             ideal: size.filter(|_| group.multipath.is_none()).and_then(|size| self.ideal(i, size, opens)),
             packets: Some((counters.segments - before.segments).into()),
-            drops,
+            drops: Some(drops),
             retransmits: Some((counters.retransmits - before.retransmits).into()),
             timeouts: Some((counters.timeouts - before.timeouts).into()),
             rtt: if self.scenario.measure.flow_table == FlowRows::Rtt { rtts.summary() } else { None },
+            lab_port: None,
         }
     }
 
@@ -182,17 +183,7 @@ impl Simulation<'_> {
             first.into_iter().chain(rest).map(|port| self.net.ports[port as usize].ideal()).collect()
         };
         let (there, back) = (way(connection.sender.route(), 0), way(connection.receiver.route(), 1));
-        Some(ideal(&there, &back, frames(profile, size, opens)))
-    }
-}
-
-fn frames(profile: &Profile, size: u64, opens: bool) -> IdealFrames {
-    let (mss, overhead) = (profile.mss, u64::from(profile.overhead));
-    let count = size.div_ceil(mss).max(1);
-    IdealFrames {
-        syn: opens.then(|| profile.syn_len().into()),
-        count,
-        full: mss + overhead,
-        last: size - (count - 1) * mss + overhead,
+        let overhead = self.scenario.topology.frame_overhead.get();
+        Some(ideal(&there, &back, IdealFrames::new(&profile.settings, overhead, size, opens)))
     }
 }

@@ -12,7 +12,7 @@ use bandmaster_table::read::{Table, Value};
 use flate2::{Compression, GzBuilder};
 use serde_json::{Map, json};
 
-use super::{open, unreadable};
+use super::{Written, open, unreadable};
 use crate::exit::Failure;
 use crate::report::VERSION;
 use crate::report::folder::OutputFolder;
@@ -38,10 +38,7 @@ struct Trial {
 }
 
 /// Writes a file for each trial of `series.parquet`.
-pub(super) fn write(
-    tables: &[(&str, PathBuf)],
-    folder: &OutputFolder,
-) -> Result<Vec<(String, u64)>, Failure> {
+pub(super) fn write(tables: &[(&str, PathBuf)], folder: &OutputFolder) -> Result<Written, Failure> {
     let Some((_, path)) = tables.iter().find(|(name, _)| *name == "series") else { return Ok(Vec::new()) };
     let table = open(path)?;
     if !table.columns.iter().take(KEYS.len()).eq(KEYS.iter()) {
@@ -59,7 +56,7 @@ pub(super) fn write(
         }
         let name = trial.file_name();
         folder.write(&name, |out| trial.write(&name, &metrics, out))?;
-        written.push((name, trial.times.len() as u64));
+        written.push((name, Some(trial.times.len() as u64)));
         Ok(())
     };
     push_all(table, &mut trial, &mut finish).map_err(|stop| match stop {

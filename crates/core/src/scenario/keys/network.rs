@@ -83,6 +83,8 @@ pub(in crate::scenario) static LINK: TableDef = TableDef {
         keys! {
             /// Stands beside another link between the same two nodes; without it a second one is an error
             "parallel": Kind::Bool, default "false";
+            /// Replaces what the table says of a link that the builder or a group made; what it leaves out stays
+            "override": Kind::Bool, default "false";
             /// Scripted losses: ordinal numbers, from 1, of the data packets from the first end to the second
             "drop-packets": Kind::IntegerList, optional;
         },

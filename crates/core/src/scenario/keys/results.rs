@@ -33,7 +33,7 @@ pub(in crate::scenario) static MEASURE: TableDef = TableDef {
         /// too
         "flow-table": FlowRows::KIND, default "counts";
         /// Whether series have the median, 95th and 99th percentile of round-trip times, queueing delays and times in
-        /// the measured queue in each sampling interval
+        /// the measured queue in each sampling interval; with `record = "flows"` of each flow too
         "percentiles": Kind::Bool, default "false";
         /// More ports `from->to` whose times in the queue are percentiles too, in series and as metrics
         /// `from->to.sojourn_p99`; with `percentiles`
