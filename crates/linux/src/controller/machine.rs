@@ -11,7 +11,6 @@ use bandmaster_core::control::{Gauges, Message, Refusal};
 use bandmaster_core::controller::{Deployment, ENROLLED, Host as Told};
 use bandmaster_core::id::NodeId;
 use bandmaster_core::neighbours;
-use bandmaster_core::params::Params;
 use bandmaster_core::runtime::envelope::{Forged, Key, Line, sender};
 use bandmaster_core::runtime::inventory::Change;
 use bandmaster_core::runtime::{Host, Refusals};
@@ -43,9 +42,9 @@ const HEARD: &str = "heard";
 const EPOCH: &str = "epoch";
 /// Bytes of an entry of that file: the host's number, and the one heard.
 const ENTRY: usize = 12;
-/// A host of BAS that has told nothing for so many measurement intervals is away, and its flows with it.
+/// A host of BAS that has told nothing for so many measurement or notification intervals is away, and its flows with it.
 const SILENT_INTERVALS: u64 = 20;
-/// A host that has told nothing for so many cycles, or measurement intervals, does not count as heard.
+/// A host that has told nothing for so many cycles, or intervals of BAS, does not count as heard.
 const HEARD_INTERVALS: u64 = 3;
 /// So often at most a log says that datagrams are refused.
 const COMPLAINT: Span = Span::from_secs(60);
@@ -422,7 +421,7 @@ impl Machine {
         if let Err(error) = self.looks.keep(&self.state) {
             debug!(%error, "cannot write down what routers see");
         }
-        let silence = silence(self.loaded.deployment.scheme, &self.loaded.deployment.params);
+        let silence = silence(&self.loaded.deployment);
         let mut gone = Vec::new();
         for (place, peer) in self.peers.iter_mut().enumerate() {
             let is_silent = silence.zip(peer.heard).is_some_and(|(most, heard)| now.since(heard) > most);
@@ -533,10 +532,10 @@ fn node(place: usize) -> NodeId {
 }
 
 /// A host that says nothing for longer is away; none: its role notes by itself how old statistics are.
-fn silence(scheme: Scheme, params: &Params) -> Option<Span> {
-    match scheme {
+fn silence(deployment: &Deployment) -> Option<Span> {
+    match deployment.scheme {
         Scheme::OpenTcp => None,
-        Scheme::Bas => Some(params.span("measurement-interval") * SILENT_INTERVALS),
+        Scheme::Bas => Some(deployment.interval() * SILENT_INTERVALS),
     }
 }
 
@@ -558,6 +557,9 @@ impl Host for Machine {
         let address = peer.address.ok_or(Refusal::Unknown)?;
         if self.observes || self.halted {
             self.held += 1;
+            if !self.halted {
+                return Ok(());
+            }
             // Once it goes on, the role has to know that nobody was told.
             return if self.halted { Err(Refusal::Busy) } else { Ok(()) };
         }
