@@ -48,6 +48,9 @@ const SILENT_INTERVALS: u64 = 20;
 const HEARD_INTERVALS: u64 = 3;
 /// So often at most a log says that datagrams are refused.
 const COMPLAINT: Span = Span::from_secs(60);
+/// The gauge of how many hosts are told to set something, and what it is called where they would be.
+pub(super) const CUED: &str = "cued";
+pub(super) const WOULD_CUE: &str = "would_cue";
 /// How many silent hosts a status names.
 const NAMED: usize = 20;
 
@@ -77,6 +80,8 @@ pub(super) struct Machine {
     complained: Option<Time>,
     /// Messages that were not sent because of that.
     held: u64,
+    /// Those of them that the runner counts as refused.
+    refused_held: u64,
     shown: Vec<(&'static str, f64)>,
     counts: Counts,
     inbox: Inbox,
@@ -203,6 +208,7 @@ impl Machine {
             halted: false,
             complained: None,
             held: 0,
+            refused_held: 0,
             shown: Vec::new(),
             counts: Counts::default(),
             inbox: Inbox::default(),
@@ -467,8 +473,12 @@ impl Machine {
         status.ledger_error = self.unread.clone();
         status.questions = self.desk.as_ref().map(|desk| desk.questions()).unwrap_or_default();
         status.shown = self.shown.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        status.refused_acts =
-            Self::ACTS.iter().map(|act| (act.name().to_owned(), refusals.of(*act))).collect();
+        // What is held back is counted there.
+        let not_done = |act: Act| {
+            let held = if act == Act::Send { self.refused_held } else { 0 };
+            (act.name().to_owned(), refusals.of(act).saturating_sub(held))
+        };
+        status.refused_acts = Self::ACTS.iter().copied().map(not_done).collect();
     }
 
     /// What the role shows.
@@ -548,7 +558,9 @@ impl Host for Machine {
 
     fn show(&mut self, _role: usize, _now: Time, gauges: &Gauges) {
         self.shown.clear();
-        self.shown.extend(gauges.values());
+        // Who observes has told nobody.
+        let name = |name| if self.observes && name == CUED { WOULD_CUE } else { name };
+        self.shown.extend(gauges.values().iter().map(|&(metric, value)| (name(metric), value)));
     }
 
     fn send(&mut self, _now: Time, to: NodeId, message: Message) -> Result<(), Refusal> {
@@ -561,7 +573,8 @@ impl Host for Machine {
                 return Ok(());
             }
             // Once it goes on, the role has to know that nobody was told.
-            return if self.halted { Err(Refusal::Busy) } else { Ok(()) };
+            self.refused_held += 1;
+            return Err(Refusal::Busy);
         }
         let bytes = peer.line.seal(&message);
         match self.socket.send_to(&bytes, address) {

@@ -166,13 +166,16 @@ fn a_controller_sets_its_hosts_until_it_is_halted() {
         controller::halt(&network.state()).expect("halted")
             && !controller::halt(&network.state()).expect("halted")
     );
+    let not_done = |status: &Status| status.refused_acts.iter().map(|(_, count)| count).sum::<u64>();
+    let before = not_done(&status);
     let begin = Instant::now();
     network.site.until("the lease has ended", || !network.in_force());
     // A lease of three cycles, a second until it is seen, and a cycle in which one went out.
     assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
     network.site.assert_own("halted");
     let status = network.status();
-    assert!(status.halted && status.held > 0, "{status}");
+    // What is held back is not refused too.
+    assert!(status.halted && status.held > 0 && not_done(&status) == before, "{status}");
     assert!(controller::resume(&network.state()).expect("resumed"));
     network.site.until("settings are in force again", || network.in_force());
     assert!(process.stop().success(), "{}", network.site.log());
@@ -181,6 +184,25 @@ fn a_controller_sets_its_hosts_until_it_is_halted() {
     assert!(agent.stop().success(), "{}", network.site.log());
     network.site.assert_settings(&settings, "stopped");
     drop((here, there));
+}
+
+/// Who only looks says how many hosts it would cue, and that it has cued none.
+#[test]
+fn a_controller_that_observes_cues_nobody() {
+    let Some(network) = Network::oracle("a_controller_that_observes_cues_nobody", "1s") else { return };
+    let agent = network.site.start();
+    let words = format!("observe {}", network.file().display());
+    let process = network.site.spawn_at(&network.site.hosts.b, &words, &[]);
+    let shown = |status: &Status, metric: &str| {
+        status.shown.iter().find(|(name, _)| name == metric).map(|(_, value)| *value)
+    };
+    network.site.until("it would cue the host", || {
+        controller::status(&network.state()).is_ok_and(|status| shown(&status, "would_cue") == Some(1.0))
+    });
+    let status = network.status();
+    assert!(shown(&status, "cued").is_none() && status.sent == 0 && status.held > 0, "{status}");
+    assert!(!network.in_force());
+    assert!(process.stop().success() && agent.stop().success(), "{}", network.site.log());
 }
 
 /// Twenty kills at moments drawn at random, a fifth of the messages lost.
