@@ -661,7 +661,9 @@ impl Host for Machine {
             return vec![self.own_port()];
         }
         let told = self.ports.read();
-        lock(&self.shared).ports_silent = self.ports.why_silent().map(str::to_owned);
+        let mut status = lock(&self.shared);
+        status.ports_silent = self.ports.why_silent().map(str::to_owned);
+        status.samples_overtaken = self.ports.overtaken();
         told
     }
 
