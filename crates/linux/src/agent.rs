@@ -148,6 +148,7 @@ pub fn enroll(file: &Path, controller: SocketAddr, token: &str) -> Result<(Strin
             (folder.clone(), folder.join(KEY), folder.join(CERTIFICATE))
         }
     };
+    let missing = daemon::missing(&folder);
     daemon::make_folder(&folder)?;
     daemon::state::trust(&folder)?;
     let port = match controller.port() {
@@ -175,7 +176,12 @@ pub fn enroll(file: &Path, controller: SocketAddr, token: &str) -> Result<(Strin
     };
     let files =
         client::Files { agent: there.is_none().then_some(file), key: &key, certificate: &certificate };
-    Ok((client::enroll(controller, &token, &files, whole)?, folder))
+    let enrolled = client::enroll(controller, &token, &files, whole);
+    if enrolled.is_err() {
+        // Who is not enrolled has no state. A folder with something in it stays.
+        missing.iter().take_while(|made| fs::remove_dir(made).is_ok()).for_each(drop);
+    }
+    Ok((enrolled?, folder))
 }
 
 /// Takes a new secret and certificate from the controller, by the certificate; a running agent goes on with them within a second.

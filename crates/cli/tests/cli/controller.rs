@@ -176,6 +176,7 @@ fn a_host_enrols_renews_and_is_revoked() {
     assert!(other != token);
     let said = network.enroll(&token);
     assert!(said.code == Some(4) && said.stderr.contains("refused: the token is not known"), "{said:#?}");
+    assert!(!network.scratch.path("agent-state").exists(), "who is refused has no state");
     let said = network.enroll(&other[..40]);
     assert!(said.code == Some(2) && said.stderr.contains("the token is cut off"), "{said:#?}");
     let file = fs::read_to_string(network.scratch.path("a.toml")).expect("there");
