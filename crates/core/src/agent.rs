@@ -374,10 +374,14 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
     let (source, counts_flows) = source(reader, &file, site, &ports).unwrap_or_default();
     let params = match scheme {
         Scheme::OpenTcp => opentcp(reader, &file, site, counts_flows),
-        Scheme::Bas => bas(reader, &file),
+        Scheme::Bas => bas(reader, &file, site),
     };
     if let Some(params) = &params {
         check_source(reader, &file, scheme, &source, params);
+        if scheme == Scheme::Bas && site == Site::Router && bas::is_papers(params) && !counts_flows {
+            let what = "counts no flows, by which the paper's allocator decides: write count-flows = true, or allocator = \"max-min\" in [role] where the controller has it";
+            reader.fail(&file.place, "source", what);
+        }
     }
     let neighbours = file.bool("neighbours")?;
     if neighbours && site == Site::Host {
@@ -603,23 +607,23 @@ fn check_source(
         PortSource::OpenVswitch { .. } => SHORTEST_SWITCH_CYCLE,
         PortSource::Sflow { .. } => SHORTEST_SFLOW_CYCLE,
     };
-    if scheme == Scheme::Bas {
-        reader.fail_key(
-            file,
-            "source",
-            "tells no queue, which the allocator of bas drains: write \"kernel\"",
-        );
+    let key = match scheme {
+        Scheme::OpenTcp => "cycle",
+        Scheme::Bas => "notification-interval",
+    };
+    if scheme == Scheme::Bas && !bas::is_papers(params) {
+        reader.fail_key(file, "source", "tells no queue, which max-min drains: write \"kernel\"");
         return;
     }
-    let cycle = params.span("cycle");
-    if cycle < shortest {
-        let what = format!("is asked every {shortest} at most, and the cycle of the role is {cycle}");
+    let interval = params.span(key);
+    if interval < shortest {
+        let what = format!("is asked every {shortest} at most, and the {key} of the role is {interval}");
         reader.fail_key(file, "source", what);
     }
 }
 
-/// The parameters of BAS's host.
-fn bas(reader: &mut Reader, file: &Section<'_>) -> Option<Params> {
+/// The parameters of BAS's host, or router.
+fn bas(reader: &mut Reader, file: &Section<'_>, site: Site) -> Option<Params> {
     let layer = reader.table(file, "role");
     let section = reader.section(&BAS, &layer);
     let mut params = section.params(bas::ROLE_KEYS)?;
@@ -630,6 +634,10 @@ fn bas(reader: &mut Reader, file: &Section<'_>) -> Option<Params> {
     }
     if let Err((key, why)) = bas::check_roles(&params) {
         reader.fail_key(&section, key, why);
+    }
+    if site == Site::Host && bas::is_papers(&params) && section.text("counting").as_deref() == Some("seen") {
+        let what = "\"seen\" is of routers: a host counts the flows that are open";
+        reader.fail_key_with(&section, "counting", what, "write \"open\"");
     }
     Some(params)
 }
@@ -720,8 +728,21 @@ impl Deployment {
             && self.params.list("collect").iter().any(|name| name == TRAFFIC_HOSTS || name == TRAFFIC_RACKS)
     }
 
-    /// Its role.
-    pub fn role(&self) -> Role {
+    /// Its roles. With the paper's allocator a host is a router too, of the port that its flows leave by.
+    pub fn roles(&self) -> Vec<Role> {
+        let is_counted =
+            (self.scheme, self.site) == (Scheme::Bas, Site::Host) && bas::is_papers(&self.params);
+        let counts = || {
+            let peers = vec![(OTHER, &bas::ALLOCATOR)];
+            let place =
+                Place { peers, ports: vec![PortId(0)], ..Place::new(&bas::ROUTER, OWN, self.params.clone()) };
+            Role::new(self.scheme.def(), place, &self.inventory(), None)
+        };
+        [self.role()].into_iter().chain(is_counted.then(counts)).collect()
+    }
+
+    /// The first of its roles.
+    fn role(&self) -> Role {
         let (role, controller) = match (self.scheme, self.site) {
             (Scheme::OpenTcp, Site::Host) => (&opentcp::AGENT, &opentcp::ORACLE),
             (Scheme::OpenTcp, Site::Router) => (&opentcp::SWITCH, &opentcp::ORACLE),
@@ -764,6 +785,14 @@ mod tests {
         assert_eq!(deployment.params.span("lease").to_string(), "4s");
         let role = deployment.role();
         assert_eq!((role.scheme.name, role.place.role.name), ("bas", "host"));
+        let names = |text: &str| {
+            let deployment = parse("web-1.toml", text).unwrap_or_else(|e| panic!("{e}"));
+            deployment.roles().iter().map(|role| role.place.role.name).collect::<Vec<_>>()
+        };
+        let paper = file.replace("max-min", "bas");
+        assert_eq!((names(&file), names(&paper)), (vec!["host"], vec!["host", "router"]));
+        let seen = parse("a.toml", &(paper + "counting = \"seen\"\n")).err().map(|e| e.to_string());
+        assert!(seen.is_some_and(|said| said.contains("a host counts the flows that are open")));
         let short = file.clone() + "lease = \"500ms\"\n";
         let said = parse("a.toml", &short).err().map(|e| e.to_string()).unwrap_or_default();
         assert!(said.contains("shorter than 3 measurement intervals of 200ms"), "{said}");
@@ -773,8 +802,9 @@ mod tests {
     fn a_router_tells_of_its_ports() {
         let router = FILE.replace("number = 7", "number = 8\nsite = \"router\"");
         let ports = "[[ports]]\ninterface = \"eth1\"\nrate = \"1gbit\"\n[[ports]]\ninterface = \"eth2\"\nrate = \"100mbit\"\n";
-        for (scheme, name) in [("opentcp", "switch"), ("bas", "router")] {
-            let file = router.replace("opentcp", scheme) + ports;
+        let counted = "[source]\ncount-flows = true\n";
+        for (scheme, name, source) in [("opentcp", "switch", ""), ("bas", "router", counted)] {
+            let file = router.replace("opentcp", scheme) + ports + source;
             let deployment = parse("tor.toml", &file).unwrap_or_else(|e| panic!("{e}"));
             let role = deployment.role();
             assert_eq!((role.place.role.name, role.place.ports.len()), (name, 2));
@@ -838,8 +868,18 @@ mod tests {
         assert!(odd.contains("`1` is no name of a port of an Open vSwitch"), "{odd}");
         let bas = "site = \"router\"\n".to_owned()
             + &FILE.replace("opentcp", "bas")
-            + "[[ports]]\ninterface = \"e\"\nrate = \"1gbit\"\n[source]\n";
-        assert!(said(&(bas + switch)).contains("tells no queue"));
+            + "[[ports]]\ninterface = \"e\"\nrate = \"1gbit\"\nROLE[source]\n";
+        let of = |role: &str, source: &str| said(&(bas.replace("ROLE", role) + source));
+        assert!(of("[role]\nallocator = \"max-min\"\n", switch).contains("tells no queue"));
+        // The paper's allocator wants counts of flows, and nothing else.
+        assert!(
+            of("", switch)
+                .contains("asked every 1s at most, and the notification-interval of the role is 50ms")
+        );
+        assert_eq!(of("[role]\nnotification-interval = \"1s\"\n", switch), "");
+        for (role, source) in [("", ""), ("[role]\nnotification-interval = \"5s\"\n", snmp)] {
+            assert!(of(role, source).contains("counts no flows, by which the paper's allocator decides"));
+        }
         let host = said(&router.replace("site = \"router\"\n", ""));
         assert!(host.contains("is of a router: write site = \"router\""), "{host}");
     }

@@ -142,7 +142,7 @@ impl Trace {
             None => whole(&format!("is empty; write a line for each opportunity, {ALLOWED}")),
             Some(0) => whole("ends at 0; the last line is the length of the trace and must be at least 1"),
             Some(_) => {
-                let digest = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+                let digest = crate::hex::hex(&Sha256::digest(text));
                 Ok(Self { file: file.to_owned(), digest, opportunities: opportunities.into() })
             }
         }

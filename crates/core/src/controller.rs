@@ -13,7 +13,7 @@ use crate::daemon::{self, Log, many};
 use crate::file::{
     Errors, Files, Item, Layer, Place as Written, Reader, Section, Shape, TableDef, read_word, suggestion,
 };
-use crate::id::NodeId;
+use crate::id::{NodeId, PortId};
 use crate::params::{Choice, Key, Kind, Params, Value, keys};
 use crate::prefix::Prefix;
 use crate::runtime::inventory::Inventory;
@@ -463,10 +463,6 @@ fn allocator(
     if let Err((key, why)) = bas::check_roles(&params) {
         reader.fail_key(&section, key, why);
     }
-    if section.text("allocator").as_deref() != Some("max-min") {
-        let what = "counts flows on every link, and no switch tells a controller yet";
-        reader.fail_key_with(&section, "allocator", what, "write \"max-min\"");
-    }
     let known: BTreeSet<&str> = links.iter().flat_map(|link| &link.ends).map(String::as_str).collect();
     let domain = section.list("domain")?;
     let names: Vec<&str> = known.iter().copied().collect();
@@ -547,9 +543,12 @@ impl Deployment {
             let node = all.join(node);
             all.add_network(*prefix, node);
         }
-        // What hosts say of ports counts for nothing.
+        // What hosts say of ports counts for nothing; but the paper's allocator hears of each how many flows it sends.
+        let inside = self.inside(&all);
         for node in (1..=hosts.len() as u32).map(NodeId) {
-            all.number_by_itself(node, Vec::new());
+            let own = all.ports().filter(|(_, port)| port.from == node && inside.contains(&port.to));
+            let own = own.map(|(number, _)| number).filter(|_| self.counts_flows()).collect();
+            all.number_by_itself(node, own);
         }
         let mut have_ports: BTreeSet<NodeId> = all.ports().map(|(_, port)| port.from).collect();
         for Router { name, ports } in &self.routers {
@@ -574,11 +573,27 @@ impl Deployment {
         all
     }
 
-    /// How often hosts tell something.
+    /// How often hosts and routers tell something.
     pub fn interval(&self) -> Span {
+        let span = |key| self.params.span(key);
         match self.scheme {
-            Scheme::OpenTcp => self.params.span("cycle"),
-            Scheme::Bas => self.params.span("measurement-interval"),
+            Scheme::OpenTcp => span("cycle"),
+            Scheme::Bas => span("measurement-interval").max(span("notification-interval")),
+        }
+    }
+
+    /// It decides by the counts of flows on all links of its domain.
+    fn counts_flows(&self) -> bool {
+        self.scheme == Scheme::Bas && bas::is_papers(&self.params)
+    }
+
+    /// The nodes of the domain.
+    fn inside(&self, inventory: &Inventory) -> BTreeSet<NodeId> {
+        match self.scheme {
+            Scheme::OpenTcp => BTreeSet::new(),
+            Scheme::Bas => {
+                self.params.list("domain").iter().filter_map(|name| inventory.node(name)).collect()
+            }
         }
     }
 
@@ -617,19 +632,53 @@ impl Deployment {
             }
             Scheme::Bas => {
                 self.has_places(hosts)?;
-                let domain = self.params.list("domain");
-                let inside: BTreeSet<NodeId> =
-                    domain.iter().filter_map(|name| inventory.node(name)).collect();
+                let inside = self.inside(inventory);
                 let of_domain = inventory
                     .ports()
                     .filter(|(_, port)| inside.contains(&port.from) && inside.contains(&port.to));
-                let ports = of_domain.map(|(number, _)| number).collect();
+                let ports: Vec<PortId> = of_domain.map(|(number, _)| number).collect();
+                if self.counts_flows() {
+                    self.are_counted(hosts, inventory, &ports)?;
+                }
                 let role = |host| if self.is_router(host) { &bas::ROUTER } else { &bas::HOST };
-                let peers = agents().map(|(node, host)| (node, role(host))).collect();
+                let mut peers: Vec<_> = agents().map(|(node, host)| (node, role(host))).collect();
+                if self.counts_flows() {
+                    // A host counts the flows that it sends, as a router does.
+                    let hosts = agents().filter(|(_, host)| !self.is_router(host));
+                    peers.extend(hosts.map(|(node, _)| (node, &bas::ROUTER)));
+                }
                 Place { peers, ports, ..Place::new(&bas::ALLOCATOR, OWN, self.params.clone()) }
             }
         };
         Ok(Role::new(self.scheme.def(), place, inventory, None))
+    }
+
+    /// Of each port of the domain somebody tells how many flows pass it.
+    fn are_counted(&self, hosts: &[Host], inventory: &Inventory, ports: &[PortId]) -> Result<(), String> {
+        let max_min = "or take allocator = \"max-min\"";
+        for port in ports.iter().filter_map(|port| inventory.port(*port)) {
+            let (from, to) = (inventory.name(port.from), inventory.name(port.to));
+            let nobody = format!(
+                "nobody counts the flows from `{from}` to `{to}`, which the paper's allocator has to know"
+            );
+            if let Some(router) = self.routers.iter().find(|router| router.name == *from) {
+                if !router.ports.iter().any(|name| name == to) {
+                    return Err(format!(
+                        "{nobody}: write \"{to}\" into the `ports` of [[routers]] `{from}`, {max_min}"
+                    ));
+                }
+            } else if !hosts.iter().any(|host| host.name == *from) {
+                return Err(format!(
+                    "{nobody}: give `{from}` an agent, as a host or in [[routers]], take it out of `domain`, {max_min}"
+                ));
+            } else if inventory.own_ports(port.from).is_some_and(|own| own.len() > 1) {
+                return Err(format!(
+                    "host `{from}` has several links within the domain, and its agent knows of no flow which one it takes: leave \
+                     one, {max_min}"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Each host has a link in the domain, and an address.
@@ -675,7 +724,6 @@ impl Deployment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::PortId;
     use crate::scheme::Act;
 
     #[derive(Debug)]
@@ -734,6 +782,43 @@ mod tests {
         let why =
             |hosts: &[Host]| deployment.role(hosts, &deployment.inventory(hosts)).err().unwrap_or_default();
         assert!(why(&[host(2, "db")]).contains("host `db` has no link within the domain"));
+    }
+
+    /// Each direction of each link of the domain needs somebody who counts there.
+    #[test]
+    fn the_papers_allocator_needs_a_count_of_each_port() {
+        let paper = BAS.replace("max-min", "bas");
+        let router = "[[routers]]\nname = \"edge\"\nports = [\"wan\", \"web\"]\n";
+        let hosts = [host(1, "web"), host(2, "edge")];
+        let why = |text: &str, hosts: &[Host]| {
+            let deployment = read(text);
+            deployment.role(hosts, &deployment.inventory(hosts)).err().unwrap_or_default()
+        };
+        let said = why(&paper, &hosts[..1]);
+        assert!(
+            said.contains("counts the flows from `edge` to `web`") && said.contains("`edge` an agent"),
+            "{said}"
+        );
+        let said = why(&(paper.clone() + &router.replace(", \"web\"", "")), &hosts);
+        assert!(said.contains("write \"web\" into the `ports` of [[routers]] `edge`"), "{said}");
+        let two = paper.replace("[\"web\", \"edge\"]\n[[links]]", "[\"web\", \"edge\", \"core\"]\n[[links]]")
+            + "[[links]]\nends = [\"web\", \"core\"]\nrate = \"1gbit\"\n"
+            + router
+            + &router.replace("edge", "core").replace("\"wan\", ", "");
+        let said = why(&two, &[host(1, "web"), host(2, "edge"), host(3, "core")]);
+        assert!(said.contains("host `web` has several links within the domain"), "{said}");
+
+        let whole = read(&(paper + router));
+        let inventory = whole.inventory(&hosts);
+        let role = whole.role(&hosts, &inventory).expect("a role");
+        let peers: Vec<_> = role.place.peers.iter().map(|(node, role)| (node.0, role.name)).collect();
+        assert_eq!(peers, [(1, "host"), (2, "router"), (1, "router")]);
+        let (web, edge) = (NodeId(1), NodeId(2));
+        assert_eq!(inventory.port_of(web, PortId(0)), inventory.port_named("web->edge"));
+        assert_eq!(
+            (inventory.port_of(web, PortId(1)), inventory.own_ports(edge).map(<[_]>::len)),
+            (None, Some(2))
+        );
     }
 
     #[test]
@@ -822,7 +907,6 @@ mod tests {
                 "write listen-address = \"2001:db8::10\"",
             ),
             (BAS, ("\"::\"", "\"192.0.2.1\"\nenrolment = \"192.0.2.2:4750\""), "heard at 192.0.2.1 only"),
-            (BAS, ("max-min", "bas"), "write \"max-min\""),
             (BAS, ("domain = [\"web\", \"edge\"]", "domain = [\"web\", \"egde\"]"), "did you mean `edge`?"),
             (BAS, ("domain = [\"web\", \"edge\"]", "domain = [\"web\", \"wan\"]"), "no link between two"),
             (BAS, ("10.0.0.1", "10.0.0.1/8"), "did you mean \"10.0.0.0/8\"?"),

@@ -15,6 +15,7 @@ pub mod controller;
 pub mod daemon;
 pub mod fairness;
 pub mod file;
+pub mod hex;
 pub mod id;
 pub mod losses;
 pub mod measure;

@@ -74,7 +74,7 @@ impl SizeDistribution {
             Some((0, _)) => whole("has no size above 0 bytes"),
             Some((_, share)) if *share < 1.0 => whole(&format!("ends at the share {share}; the last is 1")),
             Some(_) => {
-                let digest = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+                let digest = crate::hex::hex(&Sha256::digest(text));
                 Ok(Self { name: name.to_owned(), digest, points: points.into() })
             }
         }

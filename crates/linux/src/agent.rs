@@ -17,12 +17,14 @@ mod sketch;
 mod status;
 
 use std::fmt;
+use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use bandmaster_core::agent::{self, Deployment, PortSource, SnmpAccess};
 use bandmaster_core::runtime::envelope::Key;
 
+use crate::daemon::clock::seconds_of_day;
 use crate::daemon::{self, Error};
 use crate::enrolment::{ADDRESS, Token, client};
 use crate::kernel::NoProgram;
@@ -59,6 +61,37 @@ struct SwitchSecret(Vec<u8>);
 impl fmt::Debug for SwitchSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SwitchSecret")
+    }
+}
+
+impl Loaded {
+    /// What will not work later, though the agent runs: a certificate that cannot be read or has expired, and files that it cannot replace.
+    pub fn warnings(&self) -> Vec<String> {
+        let Some((key, certificate)) = paths(&self.file, &self.deployment) else { return Vec::new() };
+        let mut all = Vec::new();
+        match client::Certificate::read(&certificate) {
+            Err(error) => {
+                let why = error.to_string();
+                all.push(why.strip_prefix("error: ").unwrap_or(&why).to_owned());
+            }
+            Ok(read) if read.until <= seconds_of_day() => {
+                all.push(format!("certificate-file {}: has expired; enrol again", certificate.display()));
+            }
+            Ok(_) => {}
+        }
+        let folder = Path::new(&self.deployment.state_directory);
+        let outside = |(name, path): &(&str, PathBuf)| {
+            (path.parent() != Some(folder)).then(|| {
+                format!(
+                    "{name} {}: is not in the state directory {}, and the packaged unit lets the agent write nowhere else: it cannot be \
+                     renewed there",
+                    path.display(),
+                    folder.display()
+                )
+            })
+        };
+        all.extend([("key-file", key), ("certificate-file", certificate)].iter().filter_map(outside));
+        all
     }
 }
 
@@ -115,6 +148,7 @@ pub fn enroll(file: &Path, controller: SocketAddr, token: &str) -> Result<(Strin
             (folder.clone(), folder.join(KEY), folder.join(CERTIFICATE))
         }
     };
+    let missing = daemon::missing(&folder);
     daemon::make_folder(&folder)?;
     daemon::state::trust(&folder)?;
     let port = match controller.port() {
@@ -142,7 +176,12 @@ pub fn enroll(file: &Path, controller: SocketAddr, token: &str) -> Result<(Strin
     };
     let files =
         client::Files { agent: there.is_none().then_some(file), key: &key, certificate: &certificate };
-    Ok((client::enroll(controller, &token, &files, whole)?, folder))
+    let enrolled = client::enroll(controller, &token, &files, whole);
+    if enrolled.is_err() {
+        // Who is not enrolled has no state. A folder with something in it stays.
+        missing.iter().take_while(|made| fs::remove_dir(made).is_ok()).for_each(drop);
+    }
+    Ok((enrolled?, folder))
 }
 
 /// Takes a new secret and certificate from the controller, by the certificate; a running agent goes on with them within a second.

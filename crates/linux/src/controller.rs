@@ -235,7 +235,14 @@ fn agent_file(deployment: &Deployment, number: u32) -> String {
         Scheme::Bas => {
             let params = &deployment.params;
             let (allocator, interval) = (params.text("allocator"), params.span("measurement-interval"));
-            format!("\n[role]\nallocator = \"{allocator}\"\nmeasurement-interval = \"{interval}\"\n")
+            let role =
+                format!("\n[role]\nallocator = \"{allocator}\"\nmeasurement-interval = \"{interval}\"\n");
+            // What the paper's hosts do by themselves with a rate.
+            let keys = ["rounding", "segment", "rtt", "sampling"].into_iter().filter(|_| allocator == "bas");
+            let rest = keys.map(|key| format!("{key} = \"{}\"\n", params.text(key)));
+            let notes = format!("notification-interval = \"{}\"\n", params.span("notification-interval"));
+            let notes = if allocator == "bas" { notes } else { String::new() };
+            role + &rest.collect::<String>() + &notes
         }
     };
     let port = match deployment.listen.port() {

@@ -10,7 +10,7 @@ use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bandmaster_core::runtime::envelope::Key;
 
@@ -108,6 +108,15 @@ pub(crate) fn make_folder(folder: &Path) -> Result<(), Error> {
         Some(user) => make_folder_for(folder, &user).map_err(failed),
         None => fs::DirBuilder::new().recursive(true).mode(0o750).create(folder).map_err(failed),
     }
+}
+
+/// Folders of `folder` that are not there yet, the innermost first.
+pub(crate) fn missing(folder: &Path) -> Vec<PathBuf> {
+    folder
+        .ancestors()
+        .take_while(|above| !above.as_os_str().is_empty() && !above.exists())
+        .map(Path::to_owned)
+        .collect()
 }
 
 /// Made and given away within one open folder, without links: who may write there cannot have another folder given away.

@@ -14,6 +14,7 @@ pub(crate) mod tls;
 use std::fmt;
 use std::str::FromStr;
 
+pub(crate) use bandmaster_core::hex::{hex, unhex};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -92,19 +93,6 @@ pub(crate) fn digest(bytes: &[u8]) -> Digest {
 pub(crate) fn is_same(one: &Digest, other: &Digest) -> bool {
     let differ = one.0.iter().zip(&other.0).fold(0, |differ, (one, other)| differ | (one ^ other));
     std::hint::black_box(differ) == 0
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
-    let nibble = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    if !rest.is_empty() {
-        return None;
-    }
-    pairs.iter().map(|[high, low]| Some(nibble(*high)? << 4 | nibble(*low)?)).collect()
 }
 
 /// Random bytes of the kernel.

@@ -105,12 +105,13 @@ fn the_examples_are_valid() {
     for example in switches {
         switch::parse("docs/switch.toml", &example).unwrap_or_else(|errors| panic!("{errors}"));
     }
-    let [oracle, policy, routers, networks, allocator, enrolling, whatif] = &examples("controller.md")[..]
+    let [oracle, policy, routers, networks, allocator, paper, enrolling, whatif] =
+        &examples("controller.md")[..]
     else {
-        panic!("seven examples")
+        panic!("eight examples")
     };
     let [routed, placed] = [routers, networks].map(|part| format!("{oracle}\n{part}"));
-    for example in [oracle, &routed, &placed, allocator, enrolling, whatif] {
+    for example in [oracle, &routed, &placed, allocator, paper, enrolling, whatif] {
         controller::parse("controller.toml", example, &Mine(policy.clone()))
             .unwrap_or_else(|errors| panic!("{errors}"));
     }

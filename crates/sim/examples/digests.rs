@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let series: Vec<_> = record.series.iter().map(|s| (&s.entity, s.metric, &s.values)).collect();
             let spread: Vec<_> = record.distributions.iter().map(|d| (d.metric, &d.quantiles)).collect();
             let digest = Sha256::digest(serde_json::to_vec(&(&record.metrics, series, spread, record.work))?);
-            let short: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+            let short: String = bandmaster_core::hex::hex(&digest[..8]);
             println!("{short} {:>12} {:>12} {case_name}", record.work.packet_hops, record.work.events);
         }
     }

@@ -161,6 +161,9 @@ fn check(file: &Path, console: Console) -> Result<Exit, Failure> {
     let (scheme, number) = (deployment.scheme.def().name, deployment.number);
     console
         .print(&format!("{place}: valid; host {number} of {scheme}, controller {}", deployment.controller))?;
+    for warning in loaded.warnings() {
+        console.say(printable(&format!("warning: {place}: {warning}")));
+    }
     Ok(Exit::Success)
 }
 

@@ -466,7 +466,7 @@ fn provenance(world: &'static str, file: &ScenarioFile, study: &Study, settings:
         world,
         version: VERSION,
         commit: COMMIT,
-        digest: digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
+        digest: bandmaster_core::hex::hex(&digest.finalize()),
         seed: study.cases.first().map_or(0, |case| case.scenario.run.seed),
     }
 }

@@ -1,8 +1,10 @@
 //! `bandmaster controller`: it needs no privilege. What it does to hosts is tested in `crates/linux/tests/host`.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -176,6 +178,7 @@ fn a_host_enrols_renews_and_is_revoked() {
     assert!(other != token);
     let said = network.enroll(&token);
     assert!(said.code == Some(4) && said.stderr.contains("refused: the token is not known"), "{said:#?}");
+    assert!(!network.scratch.path("agent-state").exists(), "who is refused has no state");
     let said = network.enroll(&other[..40]);
     assert!(said.code == Some(2) && said.stderr.contains("the token is cut off"), "{said:#?}");
     let file = fs::read_to_string(network.scratch.path("a.toml")).expect("there");
@@ -203,6 +206,12 @@ fn a_host_enrols_renews_and_is_revoked() {
         log.contains("has another secret") && log.contains("goes on with another secret")
     });
     let before = network.until("it renewed", |status| status["questions"]["renewed"] == 1);
+    let text = network.scratch.run(&["controller", "status", "c.toml"]).stdout;
+    let counts =
+        "enrolment    at 127.0.0.1:47431, 1 hosts; 1 enrolled, 1 renewed, 2 token, 0 certificate, 0 revoked";
+    assert!(text.contains(counts), "{text}");
+    let text = network.scratch.run(&["agent", "status", "a.toml"]).stdout;
+    assert!(text.contains("certificate  valid for 90 days\n"), "{text}");
     let messages = before["messages"].as_u64().expect("a number");
     network.until("it is heard", |status| status["messages"].as_u64().is_some_and(|now| now > messages + 5));
 
@@ -244,6 +253,140 @@ fn a_host_enrols_renews_and_is_revoked() {
         assert!(!log.contains(own) && !ledger.contains(own));
     }
     assert!(!log.contains(digits));
+}
+
+/// Its certificate renews its secret, and is not needed to use it.
+#[test]
+fn an_agent_with_a_damaged_certificate_goes_on_with_its_secret() {
+    let mut network = Network::new("controller-damaged", 47_461);
+    let token = network.token();
+    network.controller = network.start("controller", "c.toml");
+    network.until("it answers", |status| status["hosts"] == 1);
+    network.enroll(&token).expect(0);
+    let check = || network.scratch.run(&["agent", "check", "a.toml"]).expect(0).stderr;
+    let outside = "is not in the state directory";
+    let said = check();
+    assert!(!said.contains("enrol again") && said.matches(outside).count() == 2, "{said}");
+    let path = network.scratch.path("certificate");
+    let whole = fs::read_to_string(&path).expect("there");
+    fs::write(&path, &whole[..whole.len() / 2]).expect("written");
+    let said = check();
+    assert!(
+        said.contains("warning: a.toml: certificate-file") && said.contains("is cut off; enrol again"),
+        "{said}"
+    );
+    fs::write(&path, whole.replace("\"until\": ", "\"until\": 1, \"was\": ")).expect("written");
+    assert!(check().contains("has expired; enrol again"));
+    fs::write(&path, &whole[..whole.len() / 2]).expect("written");
+    network.agent = network.start("agent", "a.toml");
+    network.until("it is heard", |status| status["hosts-heard"] == 1);
+    let status = network.scratch.run(&["agent", "status", "a.toml"]).expect(0).stdout;
+    assert!(status.contains("; not renewed: error: certificate-file"), "{status}");
+    network.enroll(&network.token()).expect(0);
+    let begin = Instant::now();
+    while network.scratch.run(&["agent", "status", "a.toml"]).stdout.contains("not renewed") {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the new certificate is not read");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A host that was taken out of the hosts-file keeps its number, and what the ledger has of it.
+#[test]
+fn a_number_is_not_given_again() {
+    let network = Network::new("controller-number", 47_471);
+    network.token();
+    network.scratch.write("hosts", "");
+    let args = ["controller", "enroll", "c.toml", "web-2", "--by-hand", "--json"];
+    assert_eq!(network.scratch.run(&args).json()["number"], 2);
+}
+
+/// The state directory cannot be written, and then it can.
+#[test]
+fn a_reload_that_fails_changes_nothing_and_one_keeps_who_is_revoked() {
+    let mut network = Network::new("controller-reload", 47_481);
+    let token = network.token();
+    // Of a file that may not grow a process is told by a signal too.
+    let run = format!("trap '' XFSZ; exec {} controller run c.toml", env!("CARGO_BIN_EXE_bandmaster"));
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", &run]).current_dir(network.scratch.path("")).stdin(Stdio::null());
+    // A log in a file would not grow either.
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("started");
+    let process = child.id().to_string();
+    let (log, stderr) = (Arc::new(Mutex::new(String::new())), child.stderr.take().expect("a pipe"));
+    network.controller = Some(Running(child));
+    let copy = Arc::clone(&log);
+    thread::spawn(move || {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            let mut log = copy.lock().expect("whole");
+            *log += &line;
+            *log += "\n";
+        }
+    });
+    let times = |text: &str| log.lock().expect("whole").matches(text).count();
+    let reload = || {
+        let done = std::process::Command::new("kill").args(["-HUP", &process]).status();
+        assert!(done.is_ok_and(|status| status.success()));
+    };
+    let number = |status: &serde_json::Value| status["messages"].as_u64().expect("a number");
+    network.until("it answers", |status| status["hosts"] == 1);
+    network.enroll(&token).expect(0);
+    network.agent = network.start("agent", "a.toml");
+    network.until("it is heard", |status| status["hosts-heard"] == 1);
+    let hosts = fs::read_to_string(network.scratch.path("hosts")).expect("there");
+    network.scratch.write("hosts", hosts + "2 web-2 0123456789abcdef0123456789abcdef\n");
+    let limit = |bytes: &str| {
+        let limit = format!("--fsize={bytes}:unlimited");
+        std::process::Command::new("prlimit").args(["--pid", &process, &limit]).status()
+    };
+    if limit("0").is_ok_and(|status| status.success()) {
+        reload();
+        network.until("it fails", |_| times("the files are wrong: the controller goes on as before") == 1);
+        let before = network.until("it has the old hosts", |status| status["hosts"] == 1);
+        network.until("the host is heard on", |status| {
+            number(status) > number(&before) + 5 && status["hosts-heard"] == 1 && status["enrolled"] == 1
+        });
+        assert!(limit("unlimited").is_ok_and(|status| status.success()));
+    }
+    reload();
+    network.until("it has the new hosts", |status| status["hosts"] == 2 && status["hosts-heard"] == 1);
+    network.scratch.run(&["controller", "revoke", "c.toml", "web-1"]).expect(0);
+    let refused = |status: &serde_json::Value| status["refused"]["revoked"].as_u64().expect("a number");
+    network.until("it is refused", |status| refused(status) > 0 && status["hosts-heard"] == 0);
+    let reloads = times("has read its files again");
+    reload();
+    network.until("it has reloaded", |_| times("has read its files again") == reloads + 1);
+    let before = network.until("it says so", |status| status["revoked"] == 1);
+    let after = network.until("it is refused on", |status| refused(status) > refused(&before) + 20);
+    assert_eq!(number(&after), number(&before));
+    assert!(after["revoked"] == 1 && after["hosts-heard"] == 0, "{after}");
+}
+
+/// What an operator was told is done is on the disk: the ledger, and that its folder has it.
+#[test]
+fn a_ledger_is_synced_before_a_token_is_told() {
+    let network = Network::new("controller-synced", 47_491);
+    let program = env!("CARGO_BIN_EXE_bandmaster");
+    let mut command = std::process::Command::new("strace");
+    command.args(["-f", "-y", "-e", "trace=fsync,fdatasync,write", "-o", "trace", program]);
+    command.args(["controller", "enroll", "c.toml", "web-1"]).current_dir(network.scratch.path(""));
+    match command.output() {
+        Ok(output) if output.status.success() => {}
+        other => return eprintln!("skipped: strace does not run: {other:?}"),
+    }
+    let trace = fs::read_to_string(network.scratch.path("trace")).expect("there");
+    let state = network.scratch.path("state").canonicalize().expect("made");
+    let at = |call: &str, path: &str| {
+        trace.lines().position(|line| line.contains(call) && line.contains(&format!("<{path}>")))
+    };
+    let ledger = state.join("enrolment").display().to_string();
+    let (written, synced) = (at("write(", &ledger), at("sync(", &ledger));
+    let folder = at("sync(", &state.display().to_string());
+    let told = trace.lines().position(|line| line.contains("write(1<"));
+    assert!(
+        written.is_some() && written < synced && synced < told && folder.is_some() && folder < told,
+        "{trace}"
+    );
 }
 
 /// A host whose secret is in the hosts-file.

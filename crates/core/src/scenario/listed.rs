@@ -161,7 +161,7 @@ fn parse(
     if flows.is_empty() {
         return Err(format!("{name}: has no line; write {ALLOWED}"));
     }
-    let digest = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest = crate::hex::hex(&Sha256::digest(text));
     Ok(FlowList { name: name.to_owned(), digest, flows: flows.into() })
 }
 

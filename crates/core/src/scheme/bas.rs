@@ -283,6 +283,11 @@ fn build(place: &Place, inventory: &Inventory, _saved: Option<&[u8]>) -> Built {
     }
 }
 
+/// The allocator is the paper's, which decides by the counts of flows on all links of its domain.
+pub(crate) fn is_papers(params: &Params) -> bool {
+    params.choice::<AllocatorKind>("allocator") == AllocatorKind::Paper
+}
+
 /// What is wrong with the parameters of roles: a key, and what.
 pub(crate) fn check_roles(params: &Params) -> Result<(), (&'static str, String)> {
     let lease = params.optional("lease", Params::span);

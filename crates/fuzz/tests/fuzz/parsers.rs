@@ -253,7 +253,8 @@ fn deployments() {
             assert!(!deployment.roles(14, &[]).is_empty(), "a gateway without a role");
         }
         if let Ok(deployment) = agent::parse("a.toml", &text) {
-            assert!(deployment.role().built.controller.is_some(), "an agent without a role");
+            let decides = deployment.roles().iter().all(|role| role.built.controller.is_some());
+            assert!(decides, "an agent without a role");
         }
         if let Ok(deployment) = controller::parse("c.toml", &text, &NoFiles) {
             let hosts = controller::hosts("h", "1 web-1 0123456789abcdef").expect("a host");

@@ -34,7 +34,7 @@ pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
     let loaded = load(file)?;
     log_to_stderr(loaded.deployment.log);
     let signals = Signals::new()?;
-    let role = loaded.deployment.role();
+    let roles = loaded.deployment.roles();
     let mut ports = Ports::new(&loaded)?;
     let checked = if ports.are_here() { ports.check() } else { Ok(()) };
     checked.and_then(|()| ports.begin()).map_err(|why| Error::Missing(format!("error: {why}")))?;
@@ -53,7 +53,7 @@ pub fn run(file: &Path, dry_run: bool) -> Result<End, Error> {
     let address = loaded.deployment.metrics;
     let inventory = loaded.deployment.inventory();
     let machine = Machine::new(loaded, state, ports)?;
-    let runner = Runner::new::<Machine>(vec![role], inventory)
+    let runner = Runner::new::<Machine>(roles, inventory)
         .map_err(|lacks| Error::Missing(format!("error: {lacks}")))?;
     if let Some(folder) = machine.folder() {
         status::serve(folder, Arc::clone(&machine.shared))?;
@@ -115,17 +115,20 @@ impl Agent {
                 info!("an agent does not read its file again: restart it");
             }
             let now = self.machine.clock.now();
-            if let Some(due) = self.machine.wake_at.take_if(|at| *at <= now) {
-                self.look(now)?;
+            while let Some((role, due)) = self.machine.due(now) {
+                // What else it counts the kernel has told.
+                if role == 0 {
+                    self.look(now)?;
+                }
                 // What was measured is of now: a look takes milliseconds.
                 let now = self.machine.clock.now();
-                self.runner.wake(&mut self.machine, 0, due, now);
+                self.runner.wake(&mut self.machine, role, due, now);
                 self.machine.apply()?;
             }
             if self.next_beat <= now {
                 self.look(now)?;
             }
-            let next = self.machine.wake_at.map_or(self.next_beat, |at| at.min(self.next_beat));
+            let next = self.machine.next_wake().map_or(self.next_beat, |at| at.min(self.next_beat));
             let bells: Vec<_> = self.machine.bells().collect();
             signals.wait(&bells, next.since(self.machine.clock.now()))?;
             drop(bells);

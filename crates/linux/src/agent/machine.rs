@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use bandmaster_core::agent::{CONTROLLER, OTHER, Scheme, Site};
 use bandmaster_core::control::{
-    FlowEnd, FlowKey, FlowStart, FlowStats, Message, Observation, PortStats, Refusal, SegmentCounts,
+    FlowEnd, FlowKey, FlowStart, FlowStats, Message, Observation, PortFlows, PortStats, Refusal,
+    SegmentCounts,
 };
-use bandmaster_core::id::{FlowId, NodeId};
+use bandmaster_core::id::{FlowId, NodeId, PortId};
 use bandmaster_core::port::flow_counter::Reader;
 use bandmaster_core::runtime::envelope::{Key, Line};
 use bandmaster_core::runtime::{Host, Refusals};
@@ -63,8 +64,8 @@ pub(super) struct Machine {
     pub(super) socket: UdpSocket,
     pub(super) shared: Shared,
     line: Line,
-    /// When the role wants to be woken.
-    pub(super) wake_at: Option<Time>,
+    /// When each role wants to be woken.
+    wake_at: BTreeMap<usize, Time>,
     /// None at a router, which has none to set.
     tcp: Option<HostTcp>,
     /// Of a router.
@@ -222,7 +223,7 @@ impl Machine {
             clock,
             socket,
             shared: Arc::new(Status { remarks, ..status }.into()),
-            wake_at: None,
+            wake_at: BTreeMap::new(),
             tcp,
             ports,
             written,
@@ -498,6 +499,32 @@ impl Machine {
         }
     }
 
+    /// The port that this host's flows leave by. How many do is all that is known of it, and all that the paper's allocator asks.
+    fn own_port(&self) -> PortStats {
+        let sent = self.flows.keys().filter(|(_, end)| *end == FlowEnd::Sender).count() as u32;
+        PortStats {
+            port: PortId(0),
+            capacity: Rate::ZERO,
+            flows: Some(PortFlows { seen: sent, open: sent }),
+            backlog: None,
+            sent: Bytes::ZERO,
+            offered: 0,
+            dropped: 0,
+        }
+    }
+
+    /// When a role is to be woken next.
+    pub(super) fn next_wake(&self) -> Option<Time> {
+        self.wake_at.values().min().copied()
+    }
+
+    /// A role that wanted to be woken by `now`, and when.
+    pub(super) fn due(&mut self, now: Time) -> Option<(usize, Time)> {
+        let (&role, &at) = self.wake_at.iter().find(|(_, at)| **at <= now)?;
+        self.wake_at.remove(&role);
+        Some((role, at))
+    }
+
     /// As of the last look.
     fn connection(&self, cookie: u64) -> Option<&Connection> {
         let found = self.connections.binary_search_by_key(&cookie, |connection| connection.cookie);
@@ -625,13 +652,18 @@ fn key(connection: &Connection, end: FlowEnd) -> FlowKey {
 impl Host for Machine {
     const ACTS: &'static [Act] = &[Act::Tune, Act::SetWindow, Act::SetRate, Act::MeasureRtt, Act::Send];
 
-    fn wake(&mut self, _role: usize, at: Time) {
-        self.wake_at = Some(at);
+    fn wake(&mut self, role: usize, at: Time) {
+        self.wake_at.insert(role, at);
     }
 
     fn port_stats(&mut self, _now: Time, _node: NodeId, _reader: &mut Reader) -> Vec<PortStats> {
+        if self.loaded.deployment.site == Site::Host {
+            return vec![self.own_port()];
+        }
         let told = self.ports.read();
-        lock(&self.shared).ports_silent = self.ports.why_silent().map(str::to_owned);
+        let mut status = lock(&self.shared);
+        status.ports_silent = self.ports.why_silent().map(str::to_owned);
+        status.samples_overtaken = self.ports.overtaken();
         told
     }
 

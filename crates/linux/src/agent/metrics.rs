@@ -44,6 +44,8 @@ fn text(status: &Status) -> String {
         "1 while nobody tells what the ports of this router carry",
         gauge(silent),
     );
+    let help = "Samples by sFlow that came twice, or that a newer one had overtaken";
+    registry.register("sflow_overtaken", help, counter(status.samples_overtaken));
     if let Some(left) = status.certificate_left {
         registry.register_with_unit(
             "certificate_left",
@@ -88,6 +90,7 @@ mod tests {
             in_force: Some("min-rto 8ms".to_owned()),
             settings: vec![done],
             last_message: Some(0.5),
+            samples_overtaken: 4,
             ..Status::default()
         };
         status.refused.tag = 3;
@@ -95,6 +98,7 @@ mod tests {
         for line in [
             "bandmaster_agent_tuned 1.0",
             "bandmaster_agent_last_message_seconds 0.5",
+            "bandmaster_agent_sflow_overtaken_total 4",
             "bandmaster_agent_settings_done_total{kind=\"least timeout\"} 7",
             "bandmaster_agent_refused_total{reason=\"tag\"} 3",
         ] {

@@ -211,6 +211,14 @@ impl Ports {
         all
     }
 
+    /// Samples of a switch that came twice, or late.
+    pub(super) fn overtaken(&self) -> u64 {
+        match &self.source {
+            Some(Source::Sflow(sflow)) => sflow.overtaken(),
+            _ => 0,
+        }
+    }
+
     /// Why nothing is told of the ports.
     pub(super) fn why_silent(&self) -> Option<&str> {
         self.why_silent.as_deref()

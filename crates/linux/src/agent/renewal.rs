@@ -126,3 +126,59 @@ impl Renewal {
         self.until.saturating_sub(seconds_of_day())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    use super::*;
+
+    fn write(path: &Path, text: &str) {
+        fs::write(path, text).expect("written");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("set");
+    }
+
+    fn wait(renewal: &Renewal) {
+        let begin = Instant::now();
+        while renewal.running.as_ref().is_some_and(|running| !running.is_finished()) {
+            assert!(begin.elapsed() < Duration::from_secs(20), "it does not end");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// A clock that is far ahead takes each certificate for expired: a host that has just renewed rests for a day all the same. One whose
+    /// certificate is damaged begins, and says so.
+    #[test]
+    fn a_clock_ahead_and_a_damaged_certificate_stop_nobody() {
+        let folder = std::env::temp_dir().join(format!("bandmaster-renewal-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).expect("made");
+        let (file, certificate) = (folder.join("a.toml"), folder.join("certificate"));
+        // Nobody listens at the port.
+        let text = "version = 1\nscheme = \"opentcp\"\nnumber = 7\n[controller]\naddress = \"127.0.0.1\"\nlisten-port = 4743\n\
+                    enrolment-port = 1\nkey-file = \"key\"\ncertificate-file = \"certificate\"\n";
+        fs::write(&file, text).expect("written");
+        write(&folder.join("key"), "a secret of many bytes");
+        let digits = "07".repeat(32);
+        let whole =
+            format!("{{\"key\":\"{digits}\",\"certificate\":\"00\",\"authority\":\"{digits}\",\"until\":1}}");
+        write(&certificate, &whole[..whole.len() / 2]);
+        let loaded = super::super::load(&file).unwrap_or_else(|error| panic!("{error}"));
+        let mut renewal = Renewal::new(&loaded).expect("it begins").expect("it has enrolled");
+        assert!(renewal.error.as_ref().is_some_and(|error| error.contains("is cut off; enrol again")));
+
+        write(&certificate, &whole);
+        renewal.running = Some(thread::spawn(|| Ok(())));
+        wait(&renewal);
+        assert!(renewal.go_on().is_none() && renewal.error.is_none() && renewal.left() == 0);
+        renewal.next = Instant::now();
+        assert!(renewal.go_on().is_none() && renewal.running.is_none(), "it has just renewed");
+        renewal.rests = Some(Instant::now());
+        assert!(renewal.go_on().is_none() && renewal.running.is_some(), "a day later it does again");
+        wait(&renewal);
+        renewal.go_on();
+        assert!(renewal.error.is_some() && renewal.rests.is_some_and(|until| until <= Instant::now()));
+        fs::remove_dir_all(&folder).expect("removed");
+    }
+}

@@ -64,6 +64,9 @@ pub struct Status {
     /// Why nothing is told of a router's ports; none: they are told.
     #[serde(default)]
     pub ports_silent: Option<String>,
+    /// Of a router: samples by sFlow that came twice, or that a newer one had overtaken.
+    #[serde(default)]
+    pub samples_overtaken: u64,
     /// Seconds until the certificate expires; none: the secret was carried by hand.
     #[serde(default)]
     pub certificate_left: Option<f64>,
@@ -206,6 +209,9 @@ impl fmt::Display for Status {
         )?;
         if let Some(why) = &self.ports_silent {
             writeln!(f, "ports        nothing is told of them: {why}")?;
+        }
+        if self.samples_overtaken > 0 {
+            writeln!(f, "ports        {} samples by sFlow came twice or late", self.samples_overtaken)?;
         }
         if let Some(left) = self.certificate_left {
             let error =

@@ -198,6 +198,13 @@ impl Seen<'_> {
 fn compare(deployment: &Deployment, looks: Vec<Option<(f64, Vec<Row>)>>) -> Discovery {
     let mut told =
         Discovery { routers: Vec::new(), findings: Vec::new(), remarks: Vec::new(), toml: String::new() };
+    if deployment.routers.is_empty() {
+        told.remarks.push(
+            "the file has no [[routers]], and nobody else tells what is around: give a router an agent with `neighbours = true`, and \
+             write it here with its `ports`"
+                .to_owned(),
+        );
+    }
     for (router, look) in deployment.routers.iter().zip(looks) {
         let name = &router.name;
         told.routers.push((name.clone(), look.as_ref().map(|(ago, _)| *ago)));
@@ -358,7 +365,8 @@ impl fmt::Display for Discovery {
                 of.verdict.to_string(),
             ]
         };
-        let rows: Vec<[String; 6]> = std::iter::once(head).chain(self.findings.iter().map(row)).collect();
+        let head = Some(head).filter(|_| !self.findings.is_empty());
+        let rows: Vec<[String; 6]> = head.into_iter().chain(self.findings.iter().map(row)).collect();
         let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
         let widths: [usize; 6] = std::array::from_fn(width);
         for row in &rows {
@@ -366,8 +374,9 @@ impl fmt::Display for Discovery {
                 row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
             writeln!(f, "{}", line.join("  ").trim_end())?;
         }
-        for remark in &self.remarks {
-            writeln!(f, "\n{remark}")?;
+        for (at, remark) in self.remarks.iter().enumerate() {
+            let gap = if at == 0 && rows.is_empty() { "" } else { "\n" };
+            writeln!(f, "{gap}{remark}")?;
         }
         match self.toml.is_empty() {
             true => Ok(()),
@@ -400,6 +409,15 @@ mod tests {
             "version = 1\nscheme = \"opentcp\"\nhosts-file = \"h\"\n[role]\npolicies = [\"few-flows\"]\n{rest}"
         );
         bandmaster_core::controller::parse("c.toml", &text, &Nothing).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    #[test]
+    fn without_routers_it_says_what_to_do() {
+        let told = compare(&deployment(""), Vec::new()).to_string();
+        assert!(
+            told.starts_with("the file has no [[routers]]") && told.contains("`neighbours = true`"),
+            "{told}"
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ use bandmaster_core::time::{Span, Time};
 use sd_notify::NotifyState;
 use tracing::{debug, error, info};
 
-use super::machine::Machine;
+use super::machine::{CUED, Machine, WOULD_CUE};
 use super::{Loaded, load, metrics, status};
 use crate::daemon::Error;
 use crate::daemon::signals::{End, Signals, log_to_stderr};
@@ -29,8 +29,6 @@ const RETRY: Span = Span::from_secs(10);
 /// With so many messages in a beat, those that come within a pause are taken with one call of the kernel.
 const MANY: u32 = 5_000;
 const PAUSE: Span = Span::from_millis(1);
-/// The gauge that says how many hosts have been told to set something.
-const CUED: &str = "cued";
 
 /// Runs the controller that `file` describes until a signal ends it. `observes`: it decides and logs, and tells hosts nothing.
 ///
@@ -150,8 +148,8 @@ impl Controller {
 
     /// Logs a decision that differs from the last, with the values that made it.
     fn account(&mut self, now: Time) {
-        let shown = |metric: &str| self.machine.shown().iter().find(|(name, _)| *name == metric);
-        let cued = shown(CUED).map(|(_, value)| *value);
+        let mut shown = self.machine.shown().iter();
+        let cued = shown.find(|(name, _)| [CUED, WOULD_CUE].contains(name)).map(|(_, value)| *value);
         let is_costly = self.machine.hosts() > COSTLY;
         if is_costly && self.decided.0 == cued && now < self.next_account {
             return;

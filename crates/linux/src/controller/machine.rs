@@ -11,7 +11,6 @@ use bandmaster_core::control::{Gauges, Message, Refusal};
 use bandmaster_core::controller::{Deployment, ENROLLED, Host as Told};
 use bandmaster_core::id::NodeId;
 use bandmaster_core::neighbours;
-use bandmaster_core::params::Params;
 use bandmaster_core::runtime::envelope::{Forged, Key, Line, sender};
 use bandmaster_core::runtime::inventory::Change;
 use bandmaster_core::runtime::{Host, Refusals};
@@ -43,12 +42,15 @@ const HEARD: &str = "heard";
 const EPOCH: &str = "epoch";
 /// Bytes of an entry of that file: the host's number, and the one heard.
 const ENTRY: usize = 12;
-/// A host of BAS that has told nothing for so many measurement intervals is away, and its flows with it.
+/// A host of BAS that has told nothing for so many measurement or notification intervals is away, and its flows with it.
 const SILENT_INTERVALS: u64 = 20;
-/// A host that has told nothing for so many cycles, or measurement intervals, does not count as heard.
+/// A host that has told nothing for so many cycles, or intervals of BAS, does not count as heard.
 const HEARD_INTERVALS: u64 = 3;
 /// So often at most a log says that datagrams are refused.
 const COMPLAINT: Span = Span::from_secs(60);
+/// The gauge of how many hosts are told to set something, and what it is called where they would be.
+pub(super) const CUED: &str = "cued";
+pub(super) const WOULD_CUE: &str = "would_cue";
 /// How many silent hosts a status names.
 const NAMED: usize = 20;
 
@@ -78,6 +80,8 @@ pub(super) struct Machine {
     complained: Option<Time>,
     /// Messages that were not sent because of that.
     held: u64,
+    /// Those of them that the runner counts as refused.
+    refused_held: u64,
     shown: Vec<(&'static str, f64)>,
     counts: Counts,
     inbox: Inbox,
@@ -204,6 +208,7 @@ impl Machine {
             halted: false,
             complained: None,
             held: 0,
+            refused_held: 0,
             shown: Vec::new(),
             counts: Counts::default(),
             inbox: Inbox::default(),
@@ -422,7 +427,7 @@ impl Machine {
         if let Err(error) = self.looks.keep(&self.state) {
             debug!(%error, "cannot write down what routers see");
         }
-        let silence = silence(self.loaded.deployment.scheme, &self.loaded.deployment.params);
+        let silence = silence(&self.loaded.deployment);
         let mut gone = Vec::new();
         for (place, peer) in self.peers.iter_mut().enumerate() {
             let is_silent = silence.zip(peer.heard).is_some_and(|(most, heard)| now.since(heard) > most);
@@ -468,8 +473,12 @@ impl Machine {
         status.ledger_error = self.unread.clone();
         status.questions = self.desk.as_ref().map(|desk| desk.questions()).unwrap_or_default();
         status.shown = self.shown.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        status.refused_acts =
-            Self::ACTS.iter().map(|act| (act.name().to_owned(), refusals.of(*act))).collect();
+        // What is held back is counted there.
+        let not_done = |act: Act| {
+            let held = if act == Act::Send { self.refused_held } else { 0 };
+            (act.name().to_owned(), refusals.of(act).saturating_sub(held))
+        };
+        status.refused_acts = Self::ACTS.iter().copied().map(not_done).collect();
     }
 
     /// What the role shows.
@@ -533,10 +542,10 @@ fn node(place: usize) -> NodeId {
 }
 
 /// A host that says nothing for longer is away; none: its role notes by itself how old statistics are.
-fn silence(scheme: Scheme, params: &Params) -> Option<Span> {
-    match scheme {
+fn silence(deployment: &Deployment) -> Option<Span> {
+    match deployment.scheme {
         Scheme::OpenTcp => None,
-        Scheme::Bas => Some(params.span("measurement-interval") * SILENT_INTERVALS),
+        Scheme::Bas => Some(deployment.interval() * SILENT_INTERVALS),
     }
 }
 
@@ -549,7 +558,9 @@ impl Host for Machine {
 
     fn show(&mut self, _role: usize, _now: Time, gauges: &Gauges) {
         self.shown.clear();
-        self.shown.extend(gauges.values());
+        // Who observes has told nobody.
+        let name = |name| if self.observes && name == CUED { WOULD_CUE } else { name };
+        self.shown.extend(gauges.values().iter().map(|&(metric, value)| (name(metric), value)));
     }
 
     fn send(&mut self, _now: Time, to: NodeId, message: Message) -> Result<(), Refusal> {
@@ -558,8 +569,12 @@ impl Host for Machine {
         let address = peer.address.ok_or(Refusal::Unknown)?;
         if self.observes || self.halted {
             self.held += 1;
+            if !self.halted {
+                return Ok(());
+            }
             // Once it goes on, the role has to know that nobody was told.
-            return if self.halted { Err(Refusal::Busy) } else { Ok(()) };
+            self.refused_held += 1;
+            return Err(Refusal::Busy);
         }
         let bytes = peer.line.seal(&message);
         match self.socket.send_to(&bytes, address) {

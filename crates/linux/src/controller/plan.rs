@@ -35,7 +35,11 @@ pub fn plan(loaded: &Loaded) -> Plan {
     let changes = match deployment.scheme {
         Scheme::OpenTcp => of_policies(loaded),
         Scheme::Bas => vec![
-            "each host bounds each of its flows to its share: what it sends by a pace, what it receives by its window".to_owned(),
+            match deployment.params.text("allocator").as_str() {
+                "bas" => "each host bounds each of its flows to its share by a window, once flows are counted on every link of the domain",
+                _ => "each host bounds each of its flows to its share: what it sends by a pace, what it receives by its window",
+            }
+            .to_owned(),
         ],
     };
     let sockets = [

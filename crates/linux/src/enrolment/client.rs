@@ -238,18 +238,40 @@ pub(crate) fn renew(controller: SocketAddr, files: &Files<'_>) -> Result<u32, Er
             (secret, file)
         }
     };
-    let told: Told =
-        ask(controller, authority, Some((shown, &pair)), RENEW, &Renews { secret }).map_err(|error| {
-            let why = error.to_string();
-            match why.contains(": refused: ") {
-                true => error,
-                false => Error::Failed(format!("{why}; it may have the new secret already: renew again")),
-            }
-        })?;
+    let asked = ask(controller, authority, Some((shown, &pair)), RENEW, &Renews { secret });
+    let told: Told = asked.map_err(|unanswered| match unanswered {
+        Unanswered::Refused(error) => error,
+        Unanswered::Lost(error) => {
+            Error::Failed(format!("{error}; it may have the new secret already: renew again"))
+        }
+    })?;
     put(&file, files.key).map_err(failed)?;
     let certificate = Certificate { key, certificate: told.certificate, authority, until: told.until };
     certificate_file.place(&certificate.text())?;
     Ok(told.until)
+}
+
+/// Why a question has no answer.
+#[derive(Debug)]
+pub(super) enum Unanswered {
+    /// The controller refuses, and has changed nothing.
+    Refused(Error),
+    /// Nobody knows whether it has done what it was asked for.
+    Lost(Error),
+}
+
+impl From<Error> for Unanswered {
+    fn from(error: Error) -> Self {
+        Self::Lost(error)
+    }
+}
+
+impl From<Unanswered> for Error {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Refused(error) | Unanswered::Lost(error) => error,
+        }
+    }
 }
 
 /// Asks the controller whose authority has that key.
@@ -259,7 +281,7 @@ fn ask<T: DeserializeOwned>(
     shows: Option<(CertificateDer<'static>, &Pair)>,
     path: &str,
     question: &impl Serialize,
-) -> Result<T, Error> {
+) -> Result<T, Unanswered> {
     let failed = |why: String| Error::Failed(format!("error: controller {controller}: {why}"));
     let config = Arc::new(tls::client(authority, shows)?);
     let body = serde_json::to_string(question).map_err(|error| failed(error.to_string()))?;
@@ -268,9 +290,9 @@ fn ask<T: DeserializeOwned>(
     let (code, text) = parse(&answer).ok_or_else(|| failed("its answer is cut off, or none".to_owned()))?;
     match code {
         200 => serde_json::from_str(text).map_err(|_| {
-            failed("its answer is none of this version: upgrade the older of the two".to_owned())
+            failed("its answer is none of this version: upgrade the older of the two".to_owned()).into()
         }),
-        _ => Err(failed(format!("refused: {}", text.trim()))),
+        _ => Err(Unanswered::Refused(failed(format!("refused: {}", text.trim())))),
     }
 }
 
@@ -298,7 +320,7 @@ fn explain(error: &io::Error) -> String {
 #[cfg(test)]
 pub(super) fn ask_without_certificate(controller: SocketAddr, authority: Digest) -> String {
     let asked = ask::<Told>(controller, authority, None, RENEW, &Renews { secret: authority });
-    asked.err().map(|error| error.to_string()).unwrap_or_default()
+    asked.err().map(|unanswered| Error::from(unanswered).to_string()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -180,6 +180,83 @@ fn a_host_enrols_once_and_renews() {
     assert!(again.entry(1) == Some(&place.entry(1)));
 }
 
+/// Passes one connection on to the controller, and none of its answer once it has one: where it is.
+fn loses_the_answer(
+    place: &Place,
+    answers: fn(Questions) -> u64,
+) -> (SocketAddr, std::thread::JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let (at, controller, desk) = (listener.local_addr().expect("bound"), place.at, Arc::clone(&place.desk));
+    let before = answers(desk.questions());
+    let passes = std::thread::spawn(move || {
+        let (mut host, _) = listener.accept().expect("asked");
+        let mut there = TcpStream::connect(controller).expect("taken");
+        let (mut from, mut to) = (host.try_clone().expect("a copy"), there.try_clone().expect("a copy"));
+        std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+        let mut part = [0; 4096];
+        while let Ok(count @ 1..) = there.read(&mut part) {
+            if answers(desk.questions()) > before {
+                break;
+            }
+            host.write_all(&part[..count]).expect("passed on");
+        }
+        let _ = host.shutdown(std::net::Shutdown::Both);
+        let _ = there.shutdown(std::net::Shutdown::Both);
+    });
+    (at, passes)
+}
+
+#[test]
+fn a_lost_answer_locks_nobody_out() {
+    let mut place = Place::new("lost");
+    let controller = place.at;
+    let token = place.token(1);
+    let passes;
+    (place.at, passes) = loses_the_answer(&place, |questions| questions.enrolled);
+    let said = place.enroll("a", &token);
+    assert!(said.contains("its answer is cut off") && !said.contains("refused"), "{said}");
+    passes.join().expect("ended");
+    place.at = controller;
+    assert!(place.files("a").iter().all(|path| !path.exists()));
+    assert!(place.enroll("a", &token).contains("refused: the token was used"));
+    assert_eq!(place.enroll("a", &place.token(1)), "");
+
+    let first = place.secret("a");
+    let passes;
+    (place.at, passes) = loses_the_answer(&place, |questions| questions.renewed);
+    let said = place.renew("a");
+    assert!(
+        said.contains("its answer is cut off, or none; it may have the new secret already: renew again"),
+        "{said}"
+    );
+    passes.join().expect("ended");
+    place.at = controller;
+    let lost = place.entry(1).secret.expect("a secret");
+    assert_eq!((place.secret("a"), lost == first), (first, false), "the host goes on with the old one");
+    assert_eq!(
+        (place.renew("a"), place.secret("a"), place.entry(1).secret),
+        (String::new(), lost.clone(), Some(lost))
+    );
+    // What is refused has changed nothing, whatever it says: there is nothing to repeat.
+    fs::write(place.folder.join("hosts"), "").expect("written");
+    let said = place.renew("a");
+    assert!(said.contains("refused: ") && !said.contains("renew again"), "{said}");
+}
+
+/// Another host has the number of one that enrolled: it has neither its secret nor its revocation.
+#[test]
+fn a_number_that_is_used_again_brings_nothing_with_it() {
+    let place = Place::new("number");
+    assert_eq!(place.enroll("a", &place.token(1)), "");
+    let host = |name: &str| Host { number: 1, name: name.to_owned(), secret: ENROLLED.to_owned() };
+    let mut ledger = Ledger::of(&place.folder).expect("read");
+    let revoked = digest(ledger.secret(&host("web-1")).expect("a secret").as_bytes());
+    assert!(ledger.secret(&host("other")).is_none());
+    let entry = Entry { revoked: Some(revoked), ..place.entry(1) };
+    ledger.change::<Error>(|_| Ok(entry)).expect("written");
+    assert!(ledger.is_revoked(&host("web-1")) && !ledger.is_revoked(&host("other")));
+}
+
 #[test]
 fn renewals_at_a_time_take_turns() {
     let place = Place::new("turns");

@@ -44,6 +44,7 @@ fn child() {
         ["run", file] => drop(agent::run(Path::new(file), false).unwrap_or_else(|e| panic!("{e}"))),
         ["dry-run", file] => drop(agent::run(Path::new(file), true).unwrap_or_else(|e| panic!("{e}"))),
         ["control", file] => drop(controller::run(Path::new(file), false).unwrap_or_else(|e| panic!("{e}"))),
+        ["observe", file] => drop(controller::run(Path::new(file), true).unwrap_or_else(|e| panic!("{e}"))),
         other => panic!("unknown words {other:?}"),
     }
 }

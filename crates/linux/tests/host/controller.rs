@@ -10,8 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bandmaster_core::rng::Stream;
+use bandmaster_core::time::Span;
 use bandmaster_linux::agent;
 use bandmaster_linux::controller::{self, Status};
+use bandmaster_linux::kernel::tcp::Connection;
 
 use super::agent::{Agent, NUMBER, SECRET, Site};
 use super::hosts::{B, Hosts, Load, RATE, run};
@@ -37,8 +39,12 @@ impl Network {
     }
 
     pub(super) fn allocator(test: &str, domain: &str) -> Option<Self> {
-        let role = "allocator = \"max-min\"\nlease = \"1s\"\n";
-        let network = Self { site: Site::of(test, "bas", role)? };
+        Self::allocator_as(test, "max-min", domain)
+    }
+
+    fn allocator_as(test: &str, allocator: &str, domain: &str) -> Option<Self> {
+        let role = format!("allocator = \"{allocator}\"\nlease = \"1s\"\n");
+        let network = Self { site: Site::of(test, "bas", &role)? };
         network.write("bas", &format!("[role]\n{role}{domain}"));
         Some(network)
     }
@@ -160,13 +166,16 @@ fn a_controller_sets_its_hosts_until_it_is_halted() {
         controller::halt(&network.state()).expect("halted")
             && !controller::halt(&network.state()).expect("halted")
     );
+    let not_done = |status: &Status| status.refused_acts.iter().map(|(_, count)| count).sum::<u64>();
+    let before = not_done(&status);
     let begin = Instant::now();
     network.site.until("the lease has ended", || !network.in_force());
     // A lease of three cycles, a second until it is seen, and a cycle in which one went out.
     assert!(begin.elapsed() < Duration::from_secs(6), "{:?}", begin.elapsed());
     network.site.assert_own("halted");
     let status = network.status();
-    assert!(status.halted && status.held > 0, "{status}");
+    // What is held back is not refused too.
+    assert!(status.halted && status.held > 0 && not_done(&status) == before, "{status}");
     assert!(controller::resume(&network.state()).expect("resumed"));
     network.site.until("settings are in force again", || network.in_force());
     assert!(process.stop().success(), "{}", network.site.log());
@@ -175,6 +184,25 @@ fn a_controller_sets_its_hosts_until_it_is_halted() {
     assert!(agent.stop().success(), "{}", network.site.log());
     network.site.assert_settings(&settings, "stopped");
     drop((here, there));
+}
+
+/// Who only looks says how many hosts it would cue, and that it has cued none.
+#[test]
+fn a_controller_that_observes_cues_nobody() {
+    let Some(network) = Network::oracle("a_controller_that_observes_cues_nobody", "1s") else { return };
+    let agent = network.site.start();
+    let words = format!("observe {}", network.file().display());
+    let process = network.site.spawn_at(&network.site.hosts.b, &words, &[]);
+    let shown = |status: &Status, metric: &str| {
+        status.shown.iter().find(|(name, _)| name == metric).map(|(_, value)| *value)
+    };
+    network.site.until("it would cue the host", || {
+        controller::status(&network.state()).is_ok_and(|status| shown(&status, "would_cue") == Some(1.0))
+    });
+    let status = network.status();
+    assert!(shown(&status, "cued").is_none() && status.sent == 0 && status.held > 0, "{status}");
+    assert!(!network.in_force());
+    assert!(process.stop().success() && agent.stop().success(), "{}", network.site.log());
 }
 
 /// Twenty kills at moments drawn at random, a fifth of the messages lost.
@@ -307,6 +335,77 @@ pub(super) const DOMAIN: &str = "domain = [\"a\", \"r\", \"b\"]\n[[links]]\nends
                       [[links]]\nends = [\"r\", \"b\"]\nrate = \"16mbit\"\n\
                       [[networks]]\nat = \"a\"\nprefixes = [\"10.77.0.1\"]\n\
                       [[networks]]\nat = \"b\"\nprefixes = [\"10.77.1.0/24\"]\n";
+
+/// The paper's allocator divides the rate of a link by the flows that are counted there: by the agent of `a` on the link that it
+/// sends by, and by the router's on the way back. While one of the two is not counted, it gives nothing.
+#[test]
+fn the_papers_allocator_divides_links_by_counts_of_flows() {
+    const GIGABITS: f64 = 40.0;
+    let test = "the_papers_allocator_divides_links_by_counts_of_flows";
+    // Much more than the flows get, so that a round trip of microseconds is many segments.
+    let domain = format!(
+        "domain = [\"a\", \"r\"]\n[[routers]]\nname = \"r\"\nports = [\"a\"]\n[[links]]\nends = [\"a\", \"r\"]\n\
+         rate = \"{GIGABITS}gbit\"\n[[links]]\nends = [\"r\", \"b\"]\nrate = \"{GIGABITS}gbit\"\n[[networks]]\nat = \"a\"\n\
+         prefixes = [\"10.77.0.1\"]\n[[networks]]\nat = \"b\"\nprefixes = [\"10.77.1.0/24\"]\n"
+    );
+    let Some(network) = Network::allocator_as(test, "bas", &domain) else { return };
+    let site = &network.site;
+    write_secret(&site.folder.join("router.key"), &network.add_router());
+    let file = site.folder.join("router.toml");
+    let text = format!(
+        "version = 1\nscheme = \"bas\"\nsite = \"router\"\nnumber = {}\nstate-directory = \"{}\"\n[controller]\n\
+         address = \"{B}\"\nkey-file = \"router.key\"\n[[ports]]\ninterface = \"to0\"\nrate = \"{GIGABITS}gbit\"\n\
+         [source]\ncount-flows = true\n",
+        NUMBER + 1,
+        site.folder.join("router").display()
+    );
+    fs::write(&file, text).expect("written");
+    let settings = site.settings();
+    let (agent, process) = (site.start(), network.start());
+    let load = || {
+        let (here, there) = site.hosts.connection();
+        Load::start(here, there)
+    };
+    let mut loads = vec![load(), load()];
+    site.until("the host has told of its flows", || network.status().messages > 60);
+    let status = network.status();
+    assert!(status.sent == 0 && status.hosts_heard == 1, "{status}");
+
+    let router = site.spawn_at(&site.hosts.r, &format!("run {}", file.display()), &[]);
+    // Of each flow to `b`: its cap on the congestion window in segments, and what a share makes of its round-trip time.
+    let caps = |flows: f64| {
+        let cap = |connection: &Connection| {
+            let frame = f64::from(connection.mss + u32::from(connection.header)) + 34.0;
+            let rtt = connection.min_rtt.map_or(0.0, Span::as_secs_f64);
+            (f64::from(connection.window_cap), (GIGABITS * 1e9 / flows * rtt / 8.0 / frame).ceil() + 1.0)
+        };
+        let sends = |connection: &&Connection| connection.carries && connection.data_segments > 10;
+        site.look().iter().filter(sends).map(cap).collect::<Vec<_>>()
+    };
+    let are_shares = |flows: usize| {
+        let caps = caps(flows as f64);
+        caps.len() == flows && caps.iter().all(|(cap, share)| (cap - share).abs() <= 1.0)
+    };
+    site.until("each of two has half", || are_shares(2));
+    println!("two: {:?}", caps(2.0));
+    loads.push(load());
+    site.until("each of three has a third", || are_shares(3));
+    println!("three: {:?}", caps(3.0));
+    // What comes is bounded by its receiver's window, and takes nothing of the other direction.
+    let (here, there) = site.hosts.connection();
+    let download = Load::start(there, here);
+    site.until("what comes is bounded too", || site.status().bounded == 4);
+    assert!(are_shares(3), "{:?}", caps(3.0));
+    drop(loads.pop());
+    site.until("each of two has half again", || are_shares(2));
+
+    process.kill();
+    site.until("they are let go", || caps(2.0).iter().all(|(cap, _)| *cap >= f64::from(i32::MAX)));
+    assert!(agent.stop().success() && router.stop().success(), "{}", site.log());
+    site.assert_own("stopped");
+    drop((loads, download));
+    site.assert_settings(&settings, "stopped");
+}
 
 /// Bytes that arrive in a second of the next `seconds`, of each.
 fn rates(loads: &[Load], seconds: u64) -> Vec<f64> {

@@ -42,6 +42,8 @@ struct Heard {
     /// In the order of the file.
     ports: Vec<Option<Sample>>,
     refused: Refused,
+    /// Samples that came twice, or that a newer one of their port had overtaken.
+    overtaken: u64,
 }
 
 /// Datagrams that were refused since the last reading.
@@ -79,7 +81,7 @@ impl Sflow {
         let socket = UdpSocket::bind(self.listen)
             .and_then(|socket| socket.set_read_timeout(Some(LOOK)).map(|()| socket))
             .map_err(|error| format!("sFlow: udp {}: {error}", self.listen))?;
-        let heard = Heard { ports: vec![None; ports.len()], refused: Refused::default() };
+        let heard = Heard { ports: vec![None; ports.len()], ..Heard::default() };
         let heard = Arc::new(Mutex::new(heard));
         let (weak, address, names) = (Arc::downgrade(&heard), self.address, names(ports));
         thread::Builder::new()
@@ -88,6 +90,11 @@ impl Sflow {
             .map_err(|error| format!("sFlow: a thread: {error}"))?;
         self.heard = Some(heard);
         Ok(())
+    }
+
+    /// Samples so far that came twice or late.
+    pub(super) fn overtaken(&self) -> u64 {
+        self.heard.as_ref().map_or(0, |heard| lock(heard).overtaken)
     }
 
     pub(super) fn read(&mut self, ports: &[Port]) -> Result<Vec<Counts>, String> {
@@ -155,9 +162,12 @@ impl Heard {
                 SampleData::CountersSampleExpanded(sample) => &sample.counters,
                 _ => continue,
             };
-            if let Some((at, counters)) = port(records, names) {
-                self.ports[at] = next(self.ports[at], datagram.uptime, counters).or(self.ports[at]);
+            let Some((at, counters)) = port(records, names) else { continue };
+            if self.ports[at].is_some_and(|last| is_overtaken(last.uptime, datagram.uptime)) {
+                self.overtaken += 1;
+                continue;
             }
+            self.ports[at] = next(self.ports[at], datagram.uptime, counters).or(self.ports[at]);
         }
     }
 }
@@ -176,7 +186,12 @@ fn port<'a>(records: &'a [CounterRecord], names: &[String]) -> Option<(usize, &'
     Some((names.iter().position(|known| *known == name)?, counters))
 }
 
-/// What a port has counted, after `last`; none: it was overtaken, or tells nothing.
+/// A sample with this uptime comes after the `last`, and is older, or the same: a port would look idle, and not silent.
+const fn is_overtaken(last: u32, uptime: u32) -> bool {
+    last.wrapping_sub(uptime) < OVERTAKEN
+}
+
+/// What a port has counted, after `last`; none: it tells nothing.
 fn next(last: Option<Sample>, uptime: u32, counters: &GenericInterfaceCounters) -> Option<Sample> {
     let short = [
         counters.if_out_ucast_pkts,
@@ -189,10 +204,6 @@ fn next(last: Option<Sample>, uptime: u32, counters: &GenericInterfaceCounters) 
         return None;
     }
     let behind = last.map_or(0, |last| last.uptime.wrapping_sub(uptime));
-    // What comes twice tells nothing new: a port would look idle, and not silent.
-    if (1..OVERTAKEN).contains(&behind) || last.is_some_and(|last| last.uptime == uptime) {
-        return None;
-    }
     // Uptime goes round after 50 days, which is no restart.
     let has_restarted = behind.wrapping_neg() > i32::MAX as u32 && behind != 0;
     let goes_on = last.filter(|last| !has_restarted && last.counts.sent <= sent);
@@ -262,7 +273,7 @@ mod tests {
 
     fn heard(names: &[&str]) -> (Heard, Vec<String>) {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        (Heard { ports: vec![None; names.len()], refused: Refused::default() }, names)
+        (Heard { ports: vec![None; names.len()], ..Heard::default() }, names)
     }
 
     fn counts(heard: &Heard, at: usize) -> Option<[u64; 3]> {
@@ -296,6 +307,7 @@ mod tests {
         assert_eq!(take(100, 3, Some("to0"), 4000, [40, 0, 0, 0])[0], Some([4000, 40, 0]));
         // A port that was made anew, of a switch that goes on.
         assert_eq!(take(5000, 3, Some("to0"), 10, [1, 0, 0, 0])[0], Some([10, 1, 0]));
+        assert_eq!(heard.overtaken, 1);
     }
 
     /// An exporter that is stuck, or a network that repeats a datagram, does not make a port look idle.
@@ -306,7 +318,7 @@ mod tests {
         heard.take(&whole, SWITCH, SWITCH, &names);
         let first = heard.ports[0].map(|sample| sample.at);
         heard.take(&whole, SWITCH, SWITCH, &names);
-        assert_eq!(heard.ports[0].map(|sample| sample.at), first);
+        assert_eq!((heard.ports[0].map(|sample| sample.at), heard.overtaken), (first, 1));
         heard.take(&datagram(1001, &[sample(3, Some("to0"), 500, [5, 0, 0, 0])]), SWITCH, SWITCH, &names);
         assert!(heard.ports[0].map(|sample| sample.at) > first);
     }
