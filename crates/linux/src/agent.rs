@@ -5,6 +5,7 @@
 //! running agent, and [`restore`] gives live connections back what they had, from the journal, after an agent was killed.
 
 mod bounds;
+pub(crate) mod connections;
 mod journal;
 mod life;
 mod machine;
