@@ -48,10 +48,15 @@ impl Connections {
 
     /// Looks at them, from within their namespace. Those that are gone are forgotten.
     pub(crate) fn look(&mut self, tcp: &mut HostTcp) -> Result<(), NoProgram> {
-        self.all = tcp.look()?;
-        self.all.sort_unstable_by_key(|connection| connection.cookie);
+        self.take(tcp.look()?);
         self.bounds.keep(tcp, &self.all);
         Ok(())
+    }
+
+    /// These are there.
+    pub(super) fn take(&mut self, all: Vec<Connection>) {
+        self.all = all;
+        self.all.sort_unstable_by_key(|connection| connection.cookie);
     }
 
     /// Windows of receivers without timestamps tell round-trip times. The look was `now`.

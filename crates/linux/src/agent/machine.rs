@@ -26,14 +26,15 @@ use super::connections::{Connections, FIRST_SEGMENTS, has_carried};
 use super::journal::{Entry, Restored, undo};
 use super::neighbours::Surroundings;
 use super::ports::Ports;
+use super::routes::{self, LACKS, Routes};
 use super::sketch::Recorder;
 use super::status::{Done, Shared, Status, lock};
-use super::{Loaded, control_group, lacking, programs};
+use super::{Loaded, Means, control_group, lacking, means, sockets};
 use crate::daemon::Error;
 use crate::daemon::clock::{Clock, seconds_of_day};
 use crate::daemon::state::{Journal, Slot, State};
 use crate::kernel::NoProgram;
-use crate::kernel::tcp::{Connection, HostTcp, KINDS, Translation, namespace};
+use crate::kernel::tcp::{Connection, HostTcp, KINDS, Settings, Translation, namespace};
 
 /// Bytes of a datagram that are taken.
 const MOST_DATAGRAM: usize = 65_536;
@@ -61,8 +62,10 @@ pub(super) struct Machine {
     line: Line,
     /// When the role wants to be woken.
     pub(super) wake_at: Option<Time>,
-    /// None at a router, which has none to set.
+    /// None at a router, which has none to set, and where the kernel takes no program.
     tcp: Option<HostTcp>,
+    /// Where it takes none.
+    routes: Option<Routes>,
     /// Of a router.
     ports: Ports,
     /// None on a dry run.
@@ -116,9 +119,10 @@ impl Written {
     }
 
     /// All that counts of what is written down.
-    fn all(&self, connections: &Connections) -> Vec<Entry> {
+    fn all(&self, connections: &Connections, routes: Option<&Routes>) -> Vec<Entry> {
         let all = [Entry::begin()].into_iter().chain(self.in_force.clone());
-        all.chain(connections.all().iter().filter_map(set)).chain(connections.bounds().all()).collect()
+        let all = all.chain(connections.all().iter().filter_map(set)).chain(connections.bounds().all());
+        all.chain(routes.into_iter().flat_map(Routes::all)).collect()
     }
 }
 
@@ -131,14 +135,27 @@ impl Machine {
     /// Undoes what an agent before has left, and makes ready; nothing is set yet.
     pub(super) fn new(loaded: Loaded, state: Option<State<Entry>>, ports: Ports) -> Result<Self, Error> {
         let deployment = &loaded.deployment;
-        let mut tcp = match deployment.site {
-            Site::Host => Some(programs()?),
-            Site::Router => None,
+        let (mut tcp, routes) = match deployment.site {
+            Site::Router => (None, None),
+            Site::Host => match means(deployment)? {
+                Means::Programs(tcp) => (Some(*tcp), None),
+                Means::Routes(why) => {
+                    let lacks = LACKS.join("; ");
+                    warn!(%why, lacks, "the kernel takes no program: settings are made by routes, which lack much");
+                    (None, Some((Routes::default(), why)))
+                }
+            },
         };
         let (mut heard, mut epoch) = (0, seconds_of_day());
         if let Some(state) = &state {
-            if let Restored::Done(connections @ 1..) = undo(state, tcp.as_mut())? {
-                warn!(connections, "an agent before this one left settings, which were undone");
+            if let Restored::Done { connections, routes, left_alone } = undo(state, tcp.as_mut())?
+                && (connections > 0 || routes > 0 || !left_alone.is_empty())
+            {
+                let left_alone = left_alone.join("; ");
+                warn!(
+                    connections,
+                    routes, left_alone, "an agent before this one left settings, which were undone"
+                );
             }
             if let Some(tcp) = tcp.as_mut().filter(|_| tunes(deployment.scheme)) {
                 let group = control_group(deployment).map_err(|why| lacking(&why))?;
@@ -182,6 +199,8 @@ impl Machine {
             number: deployment.number,
             controller: deployment.controller.to_string(),
             dry_run: written.is_none(),
+            by_routes: routes.as_ref().map(|(_, why)| why.clone()),
+            lacks: routes.iter().flat_map(|_| LACKS.map(str::to_owned)).collect(),
             clock: Some(clock),
             ..Status::default()
         };
@@ -217,6 +236,7 @@ impl Machine {
             shared: Arc::new(Status { remarks, ..status }.into()),
             wake_at: None,
             tcp,
+            routes: routes.map(|(routes, _)| routes),
             ports,
             written,
             namespace,
@@ -326,8 +346,18 @@ impl Machine {
         let now = self.clock.now();
         let told = self.surroundings.as_mut().map(|around| around.told(now)).unwrap_or_default();
         self.send_all(told);
-        let Some(tcp) = &mut self.tcp else { return Ok(Vec::new()) };
-        self.connections.look(tcp).map_err(|why| Error::Failed(format!("error: {why}")))?;
+        match &mut self.tcp {
+            Some(tcp) => {
+                self.connections.look(tcp).map_err(|why| Error::Failed(format!("error: {why}")))?;
+            }
+            None if self.routes.is_some() => {
+                let told = sockets::look();
+                self.connections
+                    .take(told.map_err(|error| Error::Failed(format!("error: sockets: {error}")))?);
+                self.unbounded = self.put_routes(None).err().map(|error| error.to_string());
+            }
+            None => return Ok(Vec::new()),
+        }
         let error = self.write_down().err().map(|error| error.to_string()).or(self.unbounded.clone());
         if lock(&self.shared).journal_error != error {
             match &error {
@@ -370,6 +400,21 @@ impl Machine {
         Ok(events)
     }
 
+    /// Routes have these settings; none: those that are in force, also where routes have come. Nothing is changed that is not written
+    /// down.
+    fn put_routes(&mut self, settings: Option<&Settings>) -> Result<(), Error> {
+        let (Some(written), Some(routes)) = (&mut self.written, &mut self.routes) else { return Ok(()) };
+        let before = routes.left_alone.clone();
+        let put = routes.put(settings, |new| written.note(new));
+        for route in routes.left_alone.iter().filter(|route| !before.contains(route)) {
+            warn!(%route, "a route is left alone");
+        }
+        let mut status = lock(&self.shared);
+        status.routes = routes.len() as u64;
+        status.left_alone.clone_from(&routes.left_alone);
+        put
+    }
+
     /// Counts connections that have ended. Once a minute, and when the agent `ends`, tells the controller.
     fn record(&mut self, ends: bool) -> Result<(), Error> {
         let (Some(recorder), Some(tcp)) = (&mut self.recorder, &mut self.tcp) else { return Ok(()) };
@@ -392,13 +437,13 @@ impl Machine {
     fn write_down(&mut self) -> Result<(), Error> {
         let Some(written) = &mut self.written else { return Ok(()) };
         let is_new = |connection: &&Connection| !written.cookies.contains(&connection.cookie);
-        let connections = &self.connections;
+        let (connections, routes) = (&self.connections, self.routes.as_ref());
         let new: Vec<Entry> = connections.all().iter().filter(is_new).filter_map(set).collect();
         let marked = connections.all().iter().filter(|connection| connection.before.is_some());
         let cookies: BTreeSet<u64> = marked.map(|connection| connection.cookie).collect();
-        let kept = cookies.len() + connections.bounds().len();
+        let kept = cookies.len() + connections.bounds().len() + routes.map_or(0, Routes::len);
         let is_long = written.lines + new.len() > SLACK + 2 * kept;
-        written.add(&new, is_long, |written| written.all(connections))?;
+        written.add(&new, is_long, |written| written.all(connections, routes))?;
         written.cookies = cookies;
         Ok(())
     }
@@ -412,7 +457,7 @@ impl Machine {
             return Ok(());
         };
         if !news.is_empty() {
-            let all = |written: &Written| [written.all(connections), news.clone()].concat();
+            let all = |written: &Written| [written.all(connections, None), news.clone()].concat();
             if let Err(error) = written.add(&news, false, all) {
                 connections.drop_pending();
                 self.unbounded = Some(error.to_string());
@@ -486,9 +531,12 @@ impl Machine {
     }
 
     fn put_in_force(&mut self, tuning: &Tuning) -> Result<(), NoProgram> {
-        let Translation { settings, remarks } = Translation::new(tuning);
+        let Translation { mut settings, mut remarks } = Translation::new(tuning);
         let is_own = tuning.is_default();
-        if let (Some(written), Some(tcp)) = (&mut self.written, &mut self.tcp) {
+        if self.routes.is_some() {
+            remarks.extend(routes::leave_out(&mut settings));
+            self.put_routes(Some(&settings)).map_err(|error| NoProgram::new(error.to_string()))?;
+        } else if let (Some(written), Some(tcp)) = (&mut self.written, &mut self.tcp) {
             if is_own {
                 tcp.tune(self.namespace, &settings)?;
                 tcp.give_back()?;
@@ -496,7 +544,7 @@ impl Machine {
             } else {
                 // What cannot be written down is not done.
                 let entry = Entry::Tune { settings: settings.clone() };
-                written.journal.write(&entry).map_err(|error| NoProgram(error.to_string()))?;
+                written.journal.write(&entry).map_err(|error| NoProgram::new(error.to_string()))?;
                 written.lines += 1;
                 written.in_force = Some(entry);
                 tcp.tune(self.namespace, &settings)?;

@@ -148,7 +148,7 @@ impl HostTcp {
     /// Why the kernel does not do so.
     pub fn attach(&mut self, group: &Path) -> Result<(), NoProgram> {
         let folder =
-            File::open(group).map_err(|error| NoProgram(format!("{}: {error}", group.display())))?;
+            File::open(group).map_err(|error| NoProgram::new(format!("{}: {error}", group.display())))?;
         let begins = program::<SockOps>(&mut self.kernel, BEGINS)?;
         // A link of the kernel's always lets others be.
         begins.attach(folder, CgroupAttachMode::Single).map_err(refused)?;
@@ -237,7 +237,7 @@ impl HostTcp {
     /// Why the kernel does not do so.
     pub fn hear(&mut self, group: &Path) -> Result<(), NoProgram> {
         let folder =
-            File::open(group).map_err(|error| NoProgram(format!("{}: {error}", group.display())))?;
+            File::open(group).map_err(|error| NoProgram::new(format!("{}: {error}", group.display())))?;
         let comes = program::<CgroupSkb>(&mut self.kernel, COMES)?;
         comes.load().map_err(refused)?;
         comes.attach(folder, CgroupSkbAttachType::Ingress, CgroupAttachMode::Single).map_err(refused)?;
@@ -354,6 +354,6 @@ pub fn control_groups() -> Result<PathBuf, NoProgram> {
         (words.next() == Some("cgroup2")).then(|| PathBuf::from(place))
     });
     place.ok_or_else(|| {
-        NoProgram("cgroup2 is not mounted (mount -t cgroup2 none /sys/fs/cgroup)".to_owned())
+        NoProgram::new("cgroup2 is not mounted (mount -t cgroup2 none /sys/fs/cgroup)".to_owned())
     })
 }
