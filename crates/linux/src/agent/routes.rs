@@ -42,10 +42,10 @@ pub(super) const LACKS: [&str; 7] = [
     "initial-rto: no metric of a route has it",
     "window-cap: a route's cwnd acts only after an earlier connection to the same address",
     "pacing: no metric of a route has it",
-    "control-group: routes are those of all programs",
-    "IPv6, routes of other tables than main, over several ways or by a nexthop object are left alone",
-    "what live connections had does not come back: an initial window and a congestion control stay with connections that began; a \
-     least timeout acts on live ones, and ends with the routes'",
+    "per-connection values: a route has one for all connections to its addresses (control-group, BAS)",
+    "live connections: an initial window and a congestion control stay with those that began; a least timeout acts on live ones, and \
+     ends with the routes'",
+    "IPv6: its routes are left alone, and so are other tables than main, routes over several ways and nexthop objects",
     "record: connections that end are not counted",
 ];
 
@@ -157,12 +157,11 @@ impl Route {
 
 impl std::fmt::Display for Route {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.attribute(DESTINATION).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok()) {
-            Some(address) => {
-                write!(f, "{}/{}", std::net::Ipv4Addr::from(address), self.header().rtm_dst_len)?
-            }
-            None => f.write_str("default")?,
-        }
+        let address = self.attribute(DESTINATION).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
+        match address.map(std::net::Ipv4Addr::from) {
+            Some(address) => write!(f, "{address}/{}", self.header().rtm_dst_len),
+            None => f.write_str("default"),
+        }?;
         let index = self.attribute(DEVICE).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
         match index.and_then(|index| nix::net::if_::if_indextoname(index).ok()) {
             Some(device) => write!(f, " dev {}", device.to_string_lossy()),

@@ -58,7 +58,9 @@ fn where_bpf_is_refused_routes_have_the_settings() {
     let agent = site.start_without_bpf();
     let status = site.status();
     assert!(status.by_routes.as_deref().is_some_and(|why| why.contains("not permitted")), "{status}");
-    for what in ["initial-rto", "window-cap", "pacing", "IPv6", "live connections"] {
+    for what in
+        ["initial-rto", "window-cap", "pacing", "per-connection values", "live connections", "IPv6", "record"]
+    {
         assert!(status.lacks.iter().any(|line| line.contains(what)), "{what}: {status}");
     }
     assert!(site.log().contains("the kernel takes no program"), "{}", site.log());
