@@ -5,6 +5,7 @@
 //! running agent, and [`restore`] gives live connections back what they had, from the journal, after an agent was killed.
 
 mod bounds;
+pub(crate) mod connections;
 mod journal;
 mod life;
 mod machine;
@@ -13,7 +14,9 @@ mod neighbours;
 mod plan;
 mod ports;
 mod renewal;
+mod routes;
 mod sketch;
+mod sockets;
 mod status;
 
 use std::fmt;
@@ -21,11 +24,12 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use bandmaster_core::agent::{self, Deployment, PortSource, SnmpAccess};
+use bandmaster_core::agent::{self, Deployment, PortSource, Scheme, Site, SnmpAccess};
 use bandmaster_core::runtime::envelope::Key;
 
 use crate::daemon::clock::seconds_of_day;
 use crate::daemon::{self, Error};
+use crate::doctor::{CAP_NET_ADMIN, has_capability};
 use crate::enrolment::{ADDRESS, Token, client};
 use crate::kernel::NoProgram;
 use crate::kernel::tcp::{HostTcp, control_groups};
@@ -232,13 +236,48 @@ fn control_group(deployment: &Deployment) -> Result<PathBuf, NoProgram> {
 }
 
 /// The programs in the kernel; connections that begin are not set yet.
-fn programs() -> Result<HostTcp, Error> {
-    let load = || {
-        let mut tcp = HostTcp::load()?;
-        tcp.load_live()?;
-        Ok(tcp)
+fn programs() -> Result<HostTcp, NoProgram> {
+    let mut tcp = HostTcp::load()?;
+    tcp.load_live()?;
+    Ok(tcp)
+}
+
+/// By what the TCP of a host is set and read.
+enum Means {
+    /// Programs in the kernel.
+    Programs(Box<HostTcp>),
+    /// The metrics of its routes, and what the kernel tells everybody, since it takes no program: why.
+    Routes(String),
+}
+
+/// Routes only where the kernel refuses programs as such, and where they can serve.
+fn means(deployment: &Deployment) -> Result<Means, Error> {
+    let why = match programs() {
+        Ok(tcp) => return Ok(Means::Programs(Box::new(tcp))),
+        Err(why) => why,
     };
-    load().map_err(|why| lacking(&why))
+    let what = match deployment.scheme {
+        Scheme::Bas => {
+            "per-connection windows, paces, and settings of live connections, which are all that BAS sets"
+        }
+        Scheme::OpenTcp if deployment.control_group.is_some() => {
+            "control-group: settings of some programs alone"
+        }
+        Scheme::OpenTcp if why.is_forbidden && has_capability(CAP_NET_ADMIN) == Some(true) => {
+            return Ok(Means::Routes(why.to_string()));
+        }
+        Scheme::OpenTcp => return Err(lacking(&why)),
+    };
+    Err(Error::Missing(format!("{}; routes cannot have {what}", lacking(&why))))
+}
+
+/// What an agent with this file cannot set on this machine, where it sets routes: why it does, and a line for each.
+pub fn lacks(loaded: &Loaded) -> Option<(String, Vec<String>)> {
+    let deployment = &loaded.deployment;
+    match (deployment.site == Site::Host).then(|| means(deployment)) {
+        Some(Ok(Means::Routes(why))) => Some((why, routes::LACKS.map(str::to_owned).to_vec())),
+        _ => None,
+    }
 }
 
 fn lacking(why: &NoProgram) -> Error {

@@ -98,7 +98,7 @@ const NOBODY: &[&str] = &[];
 /// Device of the throw-away namespace that everything is tried at.
 const DEVICE: &str = "lo";
 /// Bit of the capability to administrate networks in `CapEff`.
-const CAP_NET_ADMIN: u32 = 12;
+pub(crate) const CAP_NET_ADMIN: u32 = 12;
 /// `TC_H_ROOT`, `TC_H_CLSACT` and the handle that goes with it.
 const ROOT: u32 = u32::MAX;
 const CLSACT: u32 = 0xffff_fff1;
@@ -172,7 +172,17 @@ const RULES: &str = "table inet bandmaster-doctor {
 pub fn examine() -> Examination {
     let kernel = line("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
     let mut items = vec![machine_cores(), machine_clock(), administration()];
-    let outside = [bpf_types(), counting(), new_connections(), live_connections(), mptcp(), control_groups()];
+    let (new, live) = (HostTcp::load().map(drop), HostTcp::only_live().map(drop));
+    let routes = settings_by_routes(new.as_ref().and(live.as_ref()).err());
+    let outside = [
+        bpf_types(),
+        counting(),
+        new_connections(new),
+        live_connections(live),
+        routes,
+        mptcp(),
+        control_groups(),
+    ];
     let programs = PROGRAMS
         .iter()
         .map(|(name, package, needed_by, purpose)| program(name, package, needed_by, *purpose));
@@ -251,15 +261,35 @@ fn administration() -> Item {
         Some("queues and rules of the real interfaces"),
     );
     let user = if geteuid().is_root() { "root".to_owned() } else { format!("user {}", geteuid()) };
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    match effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()) {
-        Some(mask) if mask >> CAP_NET_ADMIN & 1 == 1 => item.seen(format!("{user}, CAP_NET_ADMIN")),
-        Some(_) => item.missing(
+    match has_capability(CAP_NET_ADMIN) {
+        Some(true) => item.seen(format!("{user}, CAP_NET_ADMIN")),
+        Some(false) => item.missing(
             format!("{user}, no CAP_NET_ADMIN"),
             "run `gateway` as root (sudo), or by its systemd unit, which gives CAP_NET_ADMIN",
         ),
         None => item.unknown(user, "mount /proc"),
+    }
+}
+
+/// Whether this process has a capability; none: `/proc` does not tell.
+pub(crate) fn has_capability(number: u32) -> Option<bool> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    let mask = u64::from_str_radix(effective.trim(), 16).ok()?;
+    Some(mask >> number & 1 == 1)
+}
+
+/// What an agent does where the kernel takes none of its programs.
+fn settings_by_routes(refused: Option<&NoProgram>) -> Item {
+    let purpose = "initial window, least timeout and congestion control of OpenTCP, where BPF is refused";
+    let item = Item::new("tcp", "settings by routes", NOBODY, Some(purpose));
+    match (refused, has_capability(CAP_NET_ADMIN)) {
+        (None, _) => item.seen("not needed: the kernel takes the programs of `agent`"),
+        (Some(why), Some(true)) if why.is_forbidden => {
+            item.seen("`agent` sets routes here, for OpenTCP alone: BPF is refused")
+        }
+        (Some(why), Some(true)) => item.seen(format!("not done: {why}")),
+        (Some(_), _) => item.missing("no CAP_NET_ADMIN", "run as root (sudo), or with CAP_NET_ADMIN"),
     }
 }
 
@@ -279,28 +309,24 @@ fn counting() -> Item {
 }
 
 /// Attaches nothing.
-fn new_connections() -> Item {
+fn new_connections(loaded: Result<(), NoProgram>) -> Item {
     let item = Item::new(
         "bpf",
         "TCP of new connections",
         AGENT,
         Some("settings of connections that begin; also in `emulate` of schemes that make them"),
     );
-    by_load(item, HostTcp::load().map(drop), "CAP_BPF and CAP_NET_ADMIN; Linux 5.14 or later")
+    by_load(item, loaded, "CAP_BPF and CAP_NET_ADMIN; Linux 5.14 or later")
 }
 
-fn live_connections() -> Item {
+fn live_connections(loaded: Result<(), NoProgram>) -> Item {
     let item = Item::new(
         "bpf",
         "TCP of live connections",
         AGENT,
         Some("settings and statistics of open connections"),
     );
-    by_load(
-        item,
-        HostTcp::only_live().map(drop),
-        "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; Linux 5.14 or later",
-    )
+    by_load(item, loaded, "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; Linux 5.14 or later")
 }
 
 fn by_load(item: Item, loaded: Result<(), NoProgram>, takes: &str) -> Item {

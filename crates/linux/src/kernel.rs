@@ -5,19 +5,31 @@ pub mod flows;
 pub mod tcp;
 pub mod windows;
 
-use std::fmt;
+use std::{fmt, io};
 
 use aya::maps::Map;
 use aya::programs::ProgramError;
 use aya::{Btf, Ebpf, EbpfLoader};
 
+use crate::doctor::has_capability;
+
 /// Why the kernel does not take a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NoProgram(pub(crate) String);
+pub struct NoProgram {
+    said: String,
+    /// It takes none of this process: a capability is missing, or BPF is locked or left out.
+    pub is_forbidden: bool,
+}
+
+impl NoProgram {
+    pub(crate) const fn new(said: String) -> Self {
+        Self { said, is_forbidden: false }
+    }
+}
 
 impl fmt::Display for NoProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.said)
     }
 }
 
@@ -33,7 +45,7 @@ pub(crate) fn load_sized(object: &[u8], name: &str, entries: u32) -> Result<Ebpf
 
 fn load_by(loader: &mut EbpfLoader<'_>, object: &[u8]) -> Result<Ebpf, NoProgram> {
     if cfg!(target_endian = "big") {
-        return Err(NoProgram("the programs come for little-endian machines".to_owned()));
+        return Err(NoProgram::new("the programs come for little-endian machines".to_owned()));
     }
     loader.load(object).map_err(refused)
 }
@@ -45,7 +57,7 @@ pub(crate) fn types() -> Result<Btf, NoProgram> {
 
 /// A map of an object that is loaded.
 pub(crate) fn map(kernel: &mut Ebpf, name: &str) -> Result<Map, NoProgram> {
-    kernel.take_map(name).ok_or_else(|| NoProgram(format!("map {name} is not in the object")))
+    kernel.take_map(name).ok_or_else(|| NoProgram::new(format!("map {name} is not in the object")))
 }
 
 /// A program of an object that is loaded, as the kind that it is.
@@ -53,7 +65,7 @@ pub(crate) fn program<'a, P>(kernel: &'a mut Ebpf, name: &str) -> Result<&'a mut
 where
     &'a mut P: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
 {
-    let missing = || NoProgram(format!("program {name} is not in the object"));
+    let missing = || NoProgram::new(format!("program {name} is not in the object"));
     kernel.program_mut(name).ok_or_else(missing)?.try_into().map_err(refused)
 }
 
@@ -63,8 +75,10 @@ const MOST_SAID: usize = 200;
 /// The message with its causes: the kernel's word is the last of them.
 pub(crate) fn refused(error: impl std::error::Error) -> NoProgram {
     let mut text = error.to_string();
-    let mut cause = error.source();
+    let (mut cause, mut is_forbidden) = (error.source(), is_locked_down() || lacks_capabilities());
     while let Some(next) = cause {
+        let number = next.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+        is_forbidden |= matches!(number, Some(libc::EPERM | libc::ENOSYS));
         let said = next.to_string();
         if !text.contains(&said) {
             text = format!("{text}: {said}");
@@ -77,5 +91,20 @@ pub(crate) fn refused(error: impl std::error::Error) -> NoProgram {
     let last = lines.rfind(|line| !line.is_empty() && !line.starts_with("processed ")).unwrap_or_default();
     let last = last.chars().take(MOST_SAID).collect::<String>();
     let text = if last.is_empty() { first } else { format!("{first} ... {last}") };
-    NoProgram(text)
+    NoProgram { said: text, is_forbidden }
+}
+
+/// The kernel lets nobody read its memory: then no program that looks at connections passes its check.
+fn is_locked_down() -> bool {
+    std::fs::read_to_string("/sys/kernel/security/lockdown")
+        .is_ok_and(|text| text.contains("[confidentiality]"))
+}
+
+/// Of those for BPF. The kernel does not say so: without `CAP_PERFMON` it finds fault with a program.
+fn lacks_capabilities() -> bool {
+    const CAP_SYS_ADMIN: u32 = 21;
+    const CAP_PERFMON: u32 = 38;
+    const CAP_BPF: u32 = 39;
+    let lacks = |number| has_capability(number) == Some(false);
+    lacks(CAP_SYS_ADMIN) && (lacks(CAP_BPF) || lacks(CAP_PERFMON))
 }

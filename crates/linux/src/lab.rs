@@ -6,7 +6,8 @@ mod schemes;
 mod tuner;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
+use std::collections::BinaryHeap;
 use std::os::fd::AsFd;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ use crate::limits::{self, Remarks, sets_windows};
 use crate::network::Network;
 use crate::probes::Probes;
 use crate::syscall::{self, TcpInfo};
-use crate::timing::{Timing, WindowTiming};
+use crate::timing::Timing;
 use crate::traffic::{Sockets, Traffic};
 use crate::workplan::Workplan;
 use rows::Told;
@@ -134,9 +135,6 @@ pub(crate) struct Lab<'a> {
     probes: Probes,
     /// None when no role changes TCP.
     tuner: Option<Tuner>,
-    /// By flow: the window that its receiver was bounded to, and what that says of its round-trip time without timestamps.
-    windows: BTreeMap<usize, u64>,
-    untimed: BTreeMap<usize, WindowTiming>,
     /// Why the trial cannot go on, from within a role's action.
     failed: Option<Error>,
     toggles: Toggles,
@@ -184,7 +182,8 @@ impl<'a> Lab<'a> {
         let runner =
             Runner::new::<Lab<'_>>(roles, inventory).map_err(|lacks| Error::Missing(lacks.to_string()))?;
 
-        let timing = if scenario.schemes.iter().any(|config| sets_windows(config.scheme)) {
+        let looks = tuner.as_ref().is_some_and(Tuner::looks);
+        let timing = if !looks && scenario.schemes.iter().any(|config| sets_windows(config.scheme)) {
             Timing::new(&plan.data_routes, &plan.ack_routes)
         } else {
             Timing::default()
@@ -206,8 +205,6 @@ impl<'a> Lab<'a> {
             post: scenario.post(trial),
             probes,
             tuner,
-            windows: BTreeMap::new(),
-            untimed: BTreeMap::new(),
             failed: None,
             forwarder,
             remarks,

@@ -29,6 +29,14 @@ pub(crate) struct TcpInfo {
     pub(crate) timeouts: Option<u16>,
     /// Payload bytes acknowledged.
     pub(crate) acknowledged: u64,
+    /// Payload bytes received in order.
+    pub(crate) received: u64,
+    /// Round-trip time as its receiver measures it; none before the first measurement.
+    pub(crate) receiver_rtt: Option<Span>,
+    /// Payload bytes of a segment that comes.
+    pub(crate) came_mss: u32,
+    /// Both ends mark their segments with timestamps.
+    pub(crate) timestamps: bool,
 }
 
 /// Programs that this thread starts have no capability of its user any more; those of root have all.
@@ -123,14 +131,17 @@ impl TcpInfo {
     }
 
     /// `struct tcp_info` of include/uapi/linux/tcp.h, which grows at its end only.
-    fn parse(bytes: &[u8]) -> Self {
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
+        /// `TCPI_OPT_TIMESTAMPS`.
+        const TIMESTAMPS: u8 = 1;
         let u32_at = |at: usize| {
             let field = bytes.get(at..at + 4).and_then(|b| b.try_into().ok());
             field.map(u32::from_ne_bytes)
         };
-        let low = u32_at(120).unwrap_or(0);
-        let high = u32_at(124).unwrap_or(0);
-        let (low, high) = if cfg!(target_endian = "little") { (low, high) } else { (high, low) };
+        let u64_at = |at: usize| {
+            let field = bytes.get(at..at + 8).and_then(|b| b.try_into().ok());
+            field.map(u64::from_ne_bytes)
+        };
         let micros = |value: Option<u32>| value.filter(|us| *us > 0 && *us < u32::MAX).map(u64::from);
         let timeouts = bytes.get(240..242).and_then(|b| b.try_into().ok()).map(u16::from_ne_bytes);
         Self {
@@ -141,7 +152,11 @@ impl TcpInfo {
             retransmits: u32_at(100).unwrap_or(0),
             data_segments: u32_at(156).unwrap_or(0),
             timeouts,
-            acknowledged: u64::from(high) << 32 | u64::from(low),
+            acknowledged: u64_at(120).unwrap_or(0),
+            received: u64_at(128).unwrap_or(0),
+            receiver_rtt: micros(u32_at(92)).map(Span::from_micros),
+            came_mss: u32_at(20).unwrap_or(0),
+            timestamps: bytes.get(5).is_some_and(|options| options & TIMESTAMPS != 0),
         }
     }
 }

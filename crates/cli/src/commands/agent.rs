@@ -161,6 +161,12 @@ fn check(file: &Path, console: Console) -> Result<Exit, Failure> {
     let (scheme, number) = (deployment.scheme.def().name, deployment.number);
     console
         .print(&format!("{place}: valid; host {number} of {scheme}, controller {}", deployment.controller))?;
+    if let Some((why, lacks)) = agent::lacks(&loaded) {
+        console.print(&printable(&format!("settings by routes: {why}")))?;
+        for what in lacks {
+            console.print(&printable(&format!("cannot have {what}")))?;
+        }
+    }
     for warning in loaded.warnings() {
         console.say(printable(&format!("warning: {place}: {warning}")));
     }
@@ -189,9 +195,20 @@ fn restore(folder: &Path, force: bool, console: Console) -> Result<Exit, Failure
     let text = match agent::restore(folder, force)? {
         Restored::Nothing => "nothing to restore".to_owned(),
         Restored::Gone => "the connections that were set are gone; the journal is forgotten".to_owned(),
-        Restored::Done(0) => "no connection has what was set".to_owned(),
-        Restored::Done(1) => "1 connection has what it had".to_owned(),
-        Restored::Done(count) => format!("{count} connections have what they had"),
+        Restored::Done { connections, routes, left_alone } => {
+            let connections = match connections {
+                0 => "no connection has what was set".to_owned(),
+                1 => "1 connection has what it had".to_owned(),
+                count => format!("{count} connections have what they had"),
+            };
+            let routes = match routes {
+                0 => None,
+                1 => Some("1 route is what it was".to_owned()),
+                count => Some(format!("{count} routes are what they were")),
+            };
+            let left_alone = left_alone.iter().map(|route| format!("left alone: {}", printable(route)));
+            [connections].into_iter().chain(routes).chain(left_alone).collect::<Vec<_>>().join("\n")
+        }
     };
     console.print(&text)?;
     Ok(Exit::Success)

@@ -14,6 +14,17 @@ const NO_PACE: u32 = u32::MAX;
 /// The widest window that can be set; as good as none.
 const NO_WINDOW: u32 = i32::MAX as u32;
 
+/// Whether the kernel's program keeps the window of a receiver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Following {
+    /// It is set in a pass over the connections, and the kernel may forget it.
+    No,
+    /// It will, when the connection has carried more than a first window.
+    Soon,
+    /// With each segment that leaves.
+    Yes,
+}
+
 /// What connections are bounded to, and what they had before.
 #[derive(Default)]
 pub(super) struct Bounds {
@@ -31,6 +42,11 @@ impl Bounds {
     /// How many connections are bounded.
     pub(super) fn len(&self) -> usize {
         self.before.len()
+    }
+
+    /// Connections that are to be bounded.
+    pub(super) fn pending(&self) -> impl Iterator<Item = u64> {
+        self.pending.keys().copied()
     }
 
     /// The window that the receiver of a connection was bounded to last.
@@ -93,7 +109,7 @@ impl Bounds {
         &mut self,
         tcp: &mut HostTcp,
         news: &[Entry],
-        is_followed: impl Fn(u64) -> bool,
+        following: impl Fn(u64) -> Following,
     ) -> Result<(), NoProgram> {
         let pending = std::mem::take(&mut self.pending);
         for entry in news {
@@ -105,15 +121,16 @@ impl Bounds {
         for (cookie, mut settings) in pending {
             let Some(before) = self.before.get(&cookie) else { continue };
             // One that is let go is set once, and then left to the kernel.
-            match settings.receive_window.filter(|_| is_followed(cookie)) {
+            let following = following(cookie);
+            match settings.receive_window.filter(|_| following != Following::No) {
                 Some(NO_WINDOW) => {
                     tcp.leave_window(cookie)?;
                     self.kept.remove(&cookie);
                 }
                 Some(window) => {
-                    settings.receive_window = None;
                     tcp.set_window(cookie, window)?;
                     self.kept.insert(cookie);
+                    settings.receive_window = Some(window).filter(|_| following == Following::Soon);
                 }
                 None => {}
             }
@@ -175,14 +192,18 @@ fn set(tcp: &mut HostTcp, all: BTreeMap<u64, Settings>) -> Result<(), NoProgram>
     all.keys().try_for_each(|cookie| tcp.leave(*cookie))
 }
 
-/// What a connection has.
+/// What a connection has, or had before it was set when it began.
 fn has(connection: &Connection) -> Before {
-    Before {
+    let now = || Before {
         control: connection.control.clone(),
         least_timeout: connection.least_timeout,
         window_cap: connection.window_cap,
         pacing_rate: connection.pacing_rate,
+        receive_window: None,
+    };
+    Before {
         receive_window: Some(connection.receive_window),
+        ..connection.before.clone().unwrap_or_else(now)
     }
 }
 

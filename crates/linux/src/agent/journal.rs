@@ -10,6 +10,7 @@ use bandmaster_core::time::Span;
 use serde::{Deserialize, Serialize};
 
 use super::bounds;
+use super::routes::{self, Route};
 use crate::daemon::Error;
 use crate::daemon::state::{self, State, boot, namespace, namespace_lives, namespace_name};
 use crate::kernel::NoProgram;
@@ -50,6 +51,13 @@ pub(super) enum Entry {
         /// What it had before.
         before: Before,
     },
+    /// A route gets other metrics.
+    Route {
+        /// What it was before the agent.
+        before: Route,
+        /// What it becomes.
+        after: Route,
+    },
     /// A live connection is bounded for the first time.
     Bound {
         /// Its number.
@@ -71,8 +79,15 @@ impl Entry {
 pub enum Restored {
     /// No journal: nothing was left.
     Nothing,
-    /// So many connections and listening sockets were given back what they had.
-    Done(usize),
+    /// It was undone.
+    Done {
+        /// Connections and listening sockets that were given back what they had.
+        connections: usize,
+        /// Routes that are what they were.
+        routes: usize,
+        /// Routes that are left alone, and why.
+        left_alone: Vec<String>,
+    },
     /// The journal was of an earlier life of the machine, whose connections are gone.
     Gone,
 }
@@ -134,15 +149,16 @@ pub(super) fn undo(state: &State<Entry>, tcp: Option<&mut HostTcp>) -> Result<Re
             state.folder().display()
         )));
     }
+    let (routes, left_alone) = routes::give_back(&routes::changed(&entries))?;
     let left = Left::of(&entries);
     let restored = match (left.tunings.is_empty() && left.bounded.is_empty(), tcp) {
         (true, _) => Ok(0),
         (false, Some(tcp)) => left.give_back(tcp),
-        (false, None) => left.give_back(&mut super::programs()?),
+        (false, None) => left.give_back(&mut super::programs().map_err(|why| super::lacking(&why))?),
     };
-    let restored = restored.map_err(|why| Error::Failed(format!("error: {why}")))?;
+    let connections = restored.map_err(|why| Error::Failed(format!("error: {why}")))?;
     state.forget()?;
-    Ok(Restored::Done(restored))
+    Ok(Restored::Done { connections, routes, left_alone })
 }
 
 /// What an agent left in force.
@@ -161,7 +177,7 @@ impl Left {
         let mut left = Self { tunings, before, bounded, own: own() };
         for entry in entries {
             match entry {
-                Entry::Begin { .. } => {}
+                Entry::Begin { .. } | Entry::Route { .. } => {}
                 Entry::Tune { settings } => {
                     if *settings != Settings::default() {
                         left.tunings.push(settings.clone());

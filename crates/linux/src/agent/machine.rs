@@ -18,24 +18,24 @@ use bandmaster_core::port::flow_counter::Reader;
 use bandmaster_core::runtime::envelope::{Key, Line};
 use bandmaster_core::runtime::{Host, Refusals};
 use bandmaster_core::scheme::Act;
-use bandmaster_core::time::{Span, Time};
+use bandmaster_core::time::Time;
 use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::{Bytes, Rate};
 use tracing::{debug, info, warn};
 
-use super::bounds::Bounds;
+use super::connections::{Connections, FIRST_SEGMENTS, has_carried};
 use super::journal::{Entry, Restored, undo};
 use super::neighbours::Surroundings;
 use super::ports::Ports;
+use super::routes::{self, LACKS, Routes};
 use super::sketch::Recorder;
 use super::status::{Done, Shared, Status, lock};
-use super::{Loaded, control_group, lacking, programs};
+use super::{Loaded, Means, control_group, lacking, means, sockets};
 use crate::daemon::Error;
 use crate::daemon::clock::{Clock, seconds_of_day};
 use crate::daemon::state::{Journal, Slot, State};
 use crate::kernel::NoProgram;
-use crate::kernel::tcp::{Connection, HostTcp, KINDS, Translation, namespace};
-use crate::timing::WindowTiming;
+use crate::kernel::tcp::{Connection, HostTcp, KINDS, Settings, Translation, namespace};
 
 /// Bytes of a datagram that are taken.
 const MOST_DATAGRAM: usize = 65_536;
@@ -51,9 +51,6 @@ const SLACK: usize = 64;
 const ETHERNET_HEADER: u64 = 14;
 const IPV4_HEADER: u64 = 20;
 const IPV6_HEADER: u64 = 40;
-/// A connection that has carried no more segments than these in a direction is no flow to be bounded: its first window was
-/// enough. As in `bpf/tcp.c`.
-const FIRST_SEGMENTS: u32 = 10;
 /// A connection's data go both ways.
 const ENDS: [FlowEnd; 2] = [FlowEnd::Sender, FlowEnd::Receiver];
 
@@ -66,24 +63,22 @@ pub(super) struct Machine {
     line: Line,
     /// When each role wants to be woken.
     wake_at: BTreeMap<usize, Time>,
-    /// None at a router, which has none to set.
+    /// None at a router, which has none to set, and where the kernel takes no program.
     tcp: Option<HostTcp>,
+    /// Where it takes none.
+    routes: Option<Routes>,
     /// Of a router.
     ports: Ports,
     /// None on a dry run.
     written: Option<Written>,
     namespace: u64,
-    /// As of the last look.
-    connections: Vec<Connection>,
+    connections: Connections,
     /// Directions of connections that are flows, as the role numbers them.
     flows: BTreeMap<(u64, FlowEnd), FlowId>,
     by_flow: BTreeMap<FlowId, (u64, FlowEnd)>,
     next_flow: u32,
-    /// For schemes that bound flows, and why those cannot be bounded that are not yet.
-    bounds: Bounds,
+    /// Why flows cannot be bounded that are not yet.
     unbounded: Option<String>,
-    /// By cookie: receivers without timestamps.
-    untimed: BTreeMap<u64, WindowTiming>,
     /// None where connections are not recorded.
     recorder: Option<Recorder>,
     /// Where the controller is told what is around a router.
@@ -125,9 +120,10 @@ impl Written {
     }
 
     /// All that counts of what is written down.
-    fn all(&self, connections: &[Connection], bounds: &Bounds) -> Vec<Entry> {
+    fn all(&self, connections: &Connections, routes: Option<&Routes>) -> Vec<Entry> {
         let all = [Entry::begin()].into_iter().chain(self.in_force.clone());
-        all.chain(connections.iter().filter_map(set)).chain(bounds.all()).collect()
+        let all = all.chain(connections.all().iter().filter_map(set)).chain(connections.bounds().all());
+        all.chain(routes.into_iter().flat_map(Routes::all)).collect()
     }
 }
 
@@ -140,14 +136,27 @@ impl Machine {
     /// Undoes what an agent before has left, and makes ready; nothing is set yet.
     pub(super) fn new(loaded: Loaded, state: Option<State<Entry>>, ports: Ports) -> Result<Self, Error> {
         let deployment = &loaded.deployment;
-        let mut tcp = match deployment.site {
-            Site::Host => Some(programs()?),
-            Site::Router => None,
+        let (mut tcp, routes) = match deployment.site {
+            Site::Router => (None, None),
+            Site::Host => match means(deployment)? {
+                Means::Programs(tcp) => (Some(*tcp), None),
+                Means::Routes(why) => {
+                    let lacks = LACKS.join("; ");
+                    warn!(%why, lacks, "the kernel takes no program: settings are made by routes, which lack much");
+                    (None, Some((Routes::default(), why)))
+                }
+            },
         };
         let (mut heard, mut epoch) = (0, seconds_of_day());
         if let Some(state) = &state {
-            if let Restored::Done(connections @ 1..) = undo(state, tcp.as_mut())? {
-                warn!(connections, "an agent before this one left settings, which were undone");
+            if let Restored::Done { connections, routes, left_alone } = undo(state, tcp.as_mut())?
+                && (connections > 0 || routes > 0 || !left_alone.is_empty())
+            {
+                let left_alone = left_alone.join("; ");
+                warn!(
+                    connections,
+                    routes, left_alone, "an agent before this one left settings, which were undone"
+                );
             }
             if let Some(tcp) = tcp.as_mut().filter(|_| tunes(deployment.scheme)) {
                 let group = control_group(deployment).map_err(|why| lacking(&why))?;
@@ -191,6 +200,8 @@ impl Machine {
             number: deployment.number,
             controller: deployment.controller.to_string(),
             dry_run: written.is_none(),
+            by_routes: routes.as_ref().map(|(_, why)| why.clone()),
+            lacks: routes.iter().flat_map(|_| LACKS.map(str::to_owned)).collect(),
             clock: Some(clock),
             ..Status::default()
         };
@@ -200,7 +211,8 @@ impl Machine {
         if let Some(tcp) = tcp.as_mut().filter(|_| written.is_some() && !tunes(deployment.scheme))
             && let Err(why) = control_group(deployment).and_then(|group| {
                 tcp.attach(&group)?;
-                tcp.follow(namespace, &group)
+                tcp.hear(&group)?;
+                tcp.follow(namespace)
             })
         {
             warn!(%why, "flows are seen late");
@@ -225,16 +237,15 @@ impl Machine {
             shared: Arc::new(Status { remarks, ..status }.into()),
             wake_at: BTreeMap::new(),
             tcp,
+            routes: routes.map(|(routes, _)| routes),
             ports,
             written,
             namespace,
-            connections: Vec::new(),
+            connections: Connections::default(),
             flows: BTreeMap::new(),
             by_flow: BTreeMap::new(),
             next_flow: 0,
-            bounds: Bounds::default(),
             unbounded: None,
-            untimed: BTreeMap::new(),
             recorder,
             surroundings,
             buffer: vec![0; MOST_DATAGRAM],
@@ -298,35 +309,26 @@ impl Machine {
     /// What the role hears of flows that the kernel has told of since the last time.
     pub(super) fn news(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
+        let mut connections = std::mem::take(&mut self.connections);
         for connection in self.tcp.as_mut().map(HostTcp::news).unwrap_or_default() {
-            let cookie = connection.cookie;
-            let place = self.connections.binary_search_by_key(&cookie, |known| known.cookie);
+            connections.note(&connection);
             if connection.carries {
-                match place {
-                    Ok(at) => {
-                        let before = self.connections[at].before.take();
-                        self.connections[at] = Connection { before, ..connection.clone() };
-                    }
-                    Err(at) => self.connections.insert(at, connection.clone()),
-                }
-                events.extend(ENDS.iter().filter_map(|end| self.begin(&connection, *end)));
-            } else {
-                for end in ENDS {
-                    if let Some(flow) = self.flows.remove(&(cookie, end)) {
-                        self.by_flow.remove(&flow);
-                        events.push(Event::Ended(flow));
-                    }
-                }
-                if let Ok(at) = place {
-                    self.connections[at].carries = false;
+                events.extend(ENDS.iter().filter_map(|end| self.begin(&connections, &connection, *end)));
+                continue;
+            }
+            for end in ENDS {
+                if let Some(flow) = self.flows.remove(&(connection.cookie, end)) {
+                    self.by_flow.remove(&flow);
+                    events.push(Event::Ended(flow));
                 }
             }
         }
+        self.connections = connections;
         events
     }
 
     /// A connection's data are a flow that was none before.
-    fn begin(&mut self, connection: &Connection, end: FlowEnd) -> Option<Event> {
+    fn begin(&mut self, all: &Connections, connection: &Connection, end: FlowEnd) -> Option<Event> {
         let name = (connection.cookie, end);
         let bounds = !tunes(self.loaded.deployment.scheme);
         let comes = bounds || self.loaded.deployment.tells_traffic();
@@ -337,7 +339,7 @@ impl Machine {
         self.next_flow = self.next_flow.wrapping_add(1);
         self.flows.insert(name, flow);
         self.by_flow.insert(flow, name);
-        Some(Event::Started(self.stats(connection, flow, end), key(connection, end)))
+        Some(Event::Started(Self::stats(all, connection, flow, end), key(connection, end)))
     }
 
     /// Looks at the connections: what the role hears of those that begin and end.
@@ -345,9 +347,18 @@ impl Machine {
         let now = self.clock.now();
         let told = self.surroundings.as_mut().map(|around| around.told(now)).unwrap_or_default();
         self.send_all(told);
-        let Some(tcp) = &mut self.tcp else { return Ok(Vec::new()) };
-        self.connections = tcp.look().map_err(|why| Error::Failed(format!("error: {why}")))?;
-        self.connections.sort_unstable_by_key(|connection| connection.cookie);
+        match &mut self.tcp {
+            Some(tcp) => {
+                self.connections.look(tcp).map_err(|why| Error::Failed(format!("error: {why}")))?;
+            }
+            None if self.routes.is_some() => {
+                let told = sockets::look();
+                self.connections
+                    .take(told.map_err(|error| Error::Failed(format!("error: sockets: {error}")))?);
+                self.unbounded = self.put_routes(None).err().map(|error| error.to_string());
+            }
+            None => return Ok(Vec::new()),
+        }
         let error = self.write_down().err().map(|error| error.to_string()).or(self.unbounded.clone());
         if lock(&self.shared).journal_error != error {
             match &error {
@@ -359,12 +370,16 @@ impl Machine {
             }
             lock(&self.shared).journal_error = error;
         }
-        self.look_at_windows();
+        self.connections.time_windows(self.clock.now());
         self.record(false)?;
         let connections = std::mem::take(&mut self.connections);
         let mut events = Vec::new();
-        let live: BTreeSet<u64> =
-            connections.iter().filter(|connection| connection.carries).map(|live| live.cookie).collect();
+        let live: BTreeSet<u64> = connections
+            .all()
+            .iter()
+            .filter(|connection| connection.carries)
+            .map(|live| live.cookie)
+            .collect();
         // Once a flow, it is one as long as it lives.
         self.flows.retain(|(cookie, _), flow| {
             let is_live = live.contains(cookie);
@@ -374,24 +389,37 @@ impl Machine {
             }
             is_live
         });
-        for connection in &connections {
-            events.extend(ENDS.iter().filter_map(|end| self.begin(connection, *end)));
-        }
-        self.connections = connections;
-        if let Some(tcp) = &mut self.tcp {
-            self.bounds.keep(tcp, &self.connections);
+        for connection in connections.all() {
+            events.extend(ENDS.iter().filter_map(|end| self.begin(&connections, connection, *end)));
         }
         let mut status = lock(&self.shared);
-        status.connections = self.connections.iter().filter(|connection| connection.carries).count() as u64;
-        status.set = self.connections.iter().filter(|connection| connection.before.is_some()).count() as u64;
-        status.bounded = self.bounds.len() as u64;
+        status.connections = connections.all().iter().filter(|connection| connection.carries).count() as u64;
+        status.set = connections.all().iter().filter(|connection| connection.before.is_some()).count() as u64;
+        status.bounded = connections.bounds().len() as u64;
+        drop(status);
+        self.connections = connections;
         Ok(events)
+    }
+
+    /// Routes have these settings; none: those that are in force, also where routes have come. Nothing is changed that is not written
+    /// down.
+    fn put_routes(&mut self, settings: Option<&Settings>) -> Result<(), Error> {
+        let (Some(written), Some(routes)) = (&mut self.written, &mut self.routes) else { return Ok(()) };
+        let before = routes.left_alone.clone();
+        let put = routes.put(settings, |new| written.note(new));
+        for route in routes.left_alone.iter().filter(|route| !before.contains(route)) {
+            warn!(%route, "a route is left alone");
+        }
+        let mut status = lock(&self.shared);
+        status.routes = routes.len() as u64;
+        status.left_alone.clone_from(&routes.left_alone);
+        put
     }
 
     /// Counts connections that have ended. Once a minute, and when the agent `ends`, tells the controller.
     fn record(&mut self, ends: bool) -> Result<(), Error> {
         let (Some(recorder), Some(tcp)) = (&mut self.recorder, &mut self.tcp) else { return Ok(()) };
-        let told = recorder.look(self.clock.now(), tcp, &self.connections, ends);
+        let told = recorder.look(self.clock.now(), tcp, self.connections.all(), ends);
         let told = told.map_err(|why| Error::Failed(format!("error: {why}")))?;
         self.send_all(told);
         Ok(())
@@ -410,35 +438,35 @@ impl Machine {
     fn write_down(&mut self) -> Result<(), Error> {
         let Some(written) = &mut self.written else { return Ok(()) };
         let is_new = |connection: &&Connection| !written.cookies.contains(&connection.cookie);
-        let new: Vec<Entry> = self.connections.iter().filter(is_new).filter_map(set).collect();
-        let marked = self.connections.iter().filter(|connection| connection.before.is_some());
+        let (connections, routes) = (&self.connections, self.routes.as_ref());
+        let new: Vec<Entry> = connections.all().iter().filter(is_new).filter_map(set).collect();
+        let marked = connections.all().iter().filter(|connection| connection.before.is_some());
         let cookies: BTreeSet<u64> = marked.map(|connection| connection.cookie).collect();
-        let is_long = written.lines + new.len() > SLACK + 2 * (cookies.len() + self.bounds.len());
-        written.add(&new, is_long, |written| written.all(&self.connections, &self.bounds))?;
+        let kept = cookies.len() + connections.bounds().len() + routes.map_or(0, Routes::len);
+        let is_long = written.lines + new.len() > SLACK + 2 * kept;
+        written.add(&new, is_long, |written| written.all(connections, routes))?;
         written.cookies = cookies;
         Ok(())
     }
 
     /// Bounds the flows that the role has spoken of. What cannot be written down is not bounded.
     pub(super) fn apply(&mut self) -> Result<(), Error> {
-        let Self { written, bounds, tcp, connections, .. } = self;
-        let news = bounds.news(connections);
+        let Self { written, tcp, connections, .. } = self;
+        let news = connections.news();
         let (Some(written), Some(tcp)) = (written, tcp) else {
-            bounds.drop_pending();
+            connections.drop_pending();
             return Ok(());
         };
         if !news.is_empty() {
-            let all = |written: &Written| [written.all(connections, bounds), news.clone()].concat();
+            let all = |written: &Written| [written.all(connections, None), news.clone()].concat();
             if let Err(error) = written.add(&news, false, all) {
-                bounds.drop_pending();
+                connections.drop_pending();
                 self.unbounded = Some(error.to_string());
                 return Ok(());
             }
             self.unbounded = None;
         }
-        let place = |cookie| connections.binary_search_by_key(&cookie, |connection| connection.cookie);
-        let is_followed = |cookie| place(cookie).is_ok_and(|at| connections[at].followed);
-        bounds.apply(tcp, &news, is_followed).map_err(|why| Error::Failed(format!("error: {why}")))
+        connections.apply(tcp, &news).map_err(|why| Error::Failed(format!("error: {why}")))
     }
 
     /// Bounds `flow` at its next chance.
@@ -448,52 +476,22 @@ impl Machine {
             // A receiver's window does not move on by itself.
             return Err(Refusal::Unable);
         }
-        let segment = segment(self.connection(cookie).ok_or(Refusal::Unknown)?, end);
-        self.bounds.bound(cookie, end, window, segment, rate);
+        let segment = segment(self.connections.get(cookie).ok_or(Refusal::Unknown)?, end);
+        self.connections.bound(cookie, end, window, segment, rate);
         Ok(())
     }
 
-    /// Windows of receivers without timestamps tell round-trip times.
-    fn look_at_windows(&mut self) {
-        let now = self.clock.now();
-        let Self { connections, bounds, untimed, .. } = self;
-        untimed.retain(|cookie, _| bounds.window(*cookie).is_some());
-        for connection in connections.iter().filter(|connection| !connection.has_timestamps()) {
-            if let Some(window) = bounds.window(connection.cookie) {
-                untimed.entry(connection.cookie).or_default().look(now, window, connection.received);
-            }
-        }
-    }
-
-    fn receivers_rtt(&self, connection: &Connection) -> Option<Span> {
-        if connection.has_timestamps() {
-            return connection.receiver_rtt.or(connection.srtt);
-        }
-        self.untimed.get(&connection.cookie).copied().unwrap_or_default().rtt(connection.srtt)
-    }
-
-    fn stats(&self, connection: &Connection, flow: FlowId, end: FlowEnd) -> FlowStats {
+    fn stats(connections: &Connections, connection: &Connection, flow: FlowId, end: FlowEnd) -> FlowStats {
         let mss = u64::from(segment(connection, end));
         let ip = if connection.local.0.is_ipv4() { IPV4_HEADER } else { IPV6_HEADER };
-        let (delivered, srtt, min_rtt, last_rtt) = match end {
-            FlowEnd::Sender => {
-                (connection.acknowledged, connection.srtt, connection.min_rtt, connection.last_rtt)
-            }
-            FlowEnd::Receiver => (
-                connection.received,
-                self.receivers_rtt(connection),
-                // Its handshake has one measurement, perhaps from before a queue that all others saw.
-                connection.least_receiver_rtt.into_iter().chain(connection.min_rtt).min(),
-                connection.last_receiver_rtt,
-            ),
-        };
+        let (delivered, rtt) = connections.measured(connection, end);
         FlowStats {
             flow,
             end,
             delivered: Bytes::new(delivered),
-            srtt,
-            min_rtt,
-            last_rtt,
+            srtt: rtt.smoothed,
+            min_rtt: rtt.least,
+            last_rtt: rtt.last,
             mss: Bytes::new(mss),
             frame: Bytes::new(mss + u64::from(connection.header) + ip + ETHERNET_HEADER),
         }
@@ -525,12 +523,6 @@ impl Machine {
         Some((role, at))
     }
 
-    /// As of the last look.
-    fn connection(&self, cookie: u64) -> Option<&Connection> {
-        let found = self.connections.binary_search_by_key(&cookie, |connection| connection.cookie);
-        found.ok().map(|at| &self.connections[at])
-    }
-
     /// Tells what the kernel has done, and what was refused.
     pub(super) fn tell(&self, refusals: &Refusals) {
         let outcomes = self.tcp.as_ref().and_then(|tcp| tcp.outcomes().ok()).unwrap_or_default();
@@ -556,7 +548,7 @@ impl Machine {
         }
         let failed = |why: NoProgram| Error::Failed(format!("error: {why}"));
         if let Some(tcp) = &mut self.tcp {
-            self.bounds.give_back(tcp).map_err(failed)?;
+            self.connections.give_back(tcp).map_err(failed)?;
         }
         self.put_in_force(&Tuning::default()).map_err(failed)?;
         match &self.written {
@@ -566,9 +558,12 @@ impl Machine {
     }
 
     fn put_in_force(&mut self, tuning: &Tuning) -> Result<(), NoProgram> {
-        let Translation { settings, remarks } = Translation::new(tuning);
+        let Translation { mut settings, mut remarks } = Translation::new(tuning);
         let is_own = tuning.is_default();
-        if let (Some(written), Some(tcp)) = (&mut self.written, &mut self.tcp) {
+        if self.routes.is_some() {
+            remarks.extend(routes::leave_out(&mut settings));
+            self.put_routes(Some(&settings)).map_err(|error| NoProgram::new(error.to_string()))?;
+        } else if let (Some(written), Some(tcp)) = (&mut self.written, &mut self.tcp) {
             if is_own {
                 tcp.tune(self.namespace, &settings)?;
                 tcp.give_back()?;
@@ -576,7 +571,7 @@ impl Machine {
             } else {
                 // What cannot be written down is not done.
                 let entry = Entry::Tune { settings: settings.clone() };
-                written.journal.write(&entry).map_err(|error| NoProgram(error.to_string()))?;
+                written.journal.write(&entry).map_err(|error| NoProgram::new(error.to_string()))?;
                 written.lines += 1;
                 written.in_force = Some(entry);
                 tcp.tune(self.namespace, &settings)?;
@@ -626,13 +621,9 @@ fn is_flow(connection: &Connection, end: FlowEnd, bounded: bool, comes: bool) ->
     let leaves = !bounded || !connection.remote.0.is_loopback() && connection.remote.0 != connection.local.0;
     connection.carries
         && leaves
-        && match end {
-            FlowEnd::Sender => connection.data_segments > fewest,
-            // What only sends needs to hear of no other end.
-            FlowEnd::Receiver => {
-                comes && connection.received > u64::from(fewest) * u64::from(connection.came_mss)
-            }
-        }
+        // What only sends needs to hear of no other end.
+        && (comes || end == FlowEnd::Sender)
+        && has_carried(connection, end, fewest)
 }
 
 /// Payload of a segment.
@@ -670,7 +661,7 @@ impl Host for Machine {
     /// As of the last look; the loop has one before it wakes the role.
     fn flow_stats(&mut self, _now: Time, _node: NodeId) -> Vec<FlowStats> {
         let flow = |(flow, (cookie, end)): (&FlowId, &(u64, FlowEnd))| {
-            Some(self.stats(self.connection(*cookie)?, *flow, *end))
+            Some(Self::stats(&self.connections, self.connections.get(*cookie)?, *flow, *end))
         };
         self.by_flow.iter().filter_map(flow).collect()
     }

@@ -29,6 +29,9 @@ fn text(status: &Status) -> String {
     registry.register_with_unit("uptime", "Time since the start", Unit::Seconds, gauge(status.uptime));
     let tuned = f64::from(u8::from(status.in_force.is_some()));
     registry.register("tuned", "1 while settings of the controller are in force", gauge(tuned));
+    let by_routes = f64::from(u8::from(status.by_routes.is_some()));
+    let help = "1 while settings are made by routes, since the kernel takes no program";
+    registry.register("by_routes", help, gauge(by_routes));
     registry.register("changes", "Times that what is in force has changed", counter(status.changes));
     let connections = gauge(status.connections as f64);
     registry.register("connections", "Connections that carry data", connections);

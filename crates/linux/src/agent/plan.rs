@@ -8,7 +8,8 @@ use serde::Serialize;
 
 use super::journal::NO_CAP;
 use super::ports::Ports;
-use super::{Loaded, control_group, programs};
+use super::routes::LACKS;
+use super::{Loaded, Means, control_group, means};
 use crate::kernel::tcp::{FEWEST_TICKS, HIGHEST_LEAST_TIMEOUT, tick};
 use crate::netns::parameter;
 
@@ -36,6 +37,8 @@ pub struct Plan {
     pub obstacles: Vec<String>,
     /// What this host can do.
     pub capabilities: Capabilities,
+    /// Settings are made by routes, since the kernel takes no program: why.
+    pub by_routes: Option<String>,
     /// Control group of the programs whose connections are set.
     pub control_group: Option<String>,
     /// What is changed.
@@ -71,11 +74,17 @@ pub fn plan(loaded: &Loaded) -> Plan {
     if deployment.site == Site::Router {
         return of_router(loaded);
     }
-    if let Err(error) = programs() {
-        obstacles.push(error.to_string());
-    }
+    let by_routes = match means(deployment) {
+        Ok(Means::Programs(_)) => None,
+        Ok(Means::Routes(why)) => Some(why),
+        Err(error) => {
+            obstacles.push(error.to_string());
+            None
+        }
+    };
     let group = control_group(deployment);
     match &group {
+        _ if by_routes.is_some() => {}
         Err(why) => obstacles.push(format!("error: {why}")),
         Ok(folder) if !folder.join("cgroup.controllers").exists() => {
             obstacles.push(format!("error: control-group {}: no control group (cgroup2)", folder.display()));
@@ -85,8 +94,12 @@ pub fn plan(loaded: &Loaded) -> Plan {
     if super::status(Path::new(&deployment.state_directory)).is_ok() {
         obstacles.push(format!("error: an agent runs with {}", deployment.state_directory));
     }
+    if by_routes.is_some() {
+        return of_routes(deployment, obstacles, by_routes);
+    }
     Plan {
         obstacles,
+        by_routes,
         capabilities: Capabilities::here(),
         control_group: group.ok().map(|folder| folder.display().to_string()),
         changes: vec![
@@ -108,6 +121,32 @@ pub fn plan(loaded: &Loaded) -> Plan {
     }
 }
 
+/// Where the kernel takes no program.
+fn of_routes(deployment: &Deployment, obstacles: Vec<String>, by_routes: Option<String>) -> Plan {
+    let mut capabilities = Capabilities::here();
+    capabilities.not_done.extend(LACKS.map(str::to_owned));
+    Plan {
+        obstacles,
+        by_routes,
+        capabilities,
+        control_group: None,
+        changes: vec![
+            "IPv4 routes of the main table of this network namespace get the metrics initcwnd, rto_min (locked) and congctl, as the \
+             controller says; routes that come later too"
+                .to_owned(),
+            "live connections are read once a second, as `ss` reads them".to_owned(),
+            "no parameter, interface or queue discipline is changed".to_owned(),
+        ],
+        sockets: sockets(deployment),
+        undo: vec![
+            "when a lease ends that the controller does not renew, and when the agent stops: routes are what they were; one that \
+             somebody has changed since is left alone"
+                .to_owned(),
+            "when the agent is killed: at the next start, or by `agent restore`".to_owned(),
+        ],
+    }
+}
+
 /// A router's agent looks, and changes nothing.
 fn of_router(loaded: &Loaded) -> Plan {
     let deployment = &loaded.deployment;
@@ -121,6 +160,7 @@ fn of_router(loaded: &Loaded) -> Plan {
     let counts_here = deployment.counts_flows && deployment.source == PortSource::Kernel;
     Plan {
         obstacles,
+        by_routes: None,
         capabilities: Capabilities::here(),
         control_group: None,
         changes: vec![match counts_here {
@@ -153,6 +193,9 @@ impl fmt::Display for Plan {
         let Capabilities { variants, tick, min_rto_from, min_rto_to, not_done } = &self.capabilities;
         for obstacle in &self.obstacles {
             writeln!(f, "obstacle       {obstacle}")?;
+        }
+        if let Some(why) = &self.by_routes {
+            writeln!(f, "by routes      {why}")?;
         }
         writeln!(f, "variants       {}", variants.join(" "))?;
         writeln!(f, "min-rto        {min_rto_from} to {min_rto_to}, in ticks of {tick}")?;

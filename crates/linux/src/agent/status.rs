@@ -37,6 +37,18 @@ pub struct Status {
     pub dry_run: bool,
     /// Time since the start.
     pub uptime: f64,
+    /// Settings are made by routes, since the kernel takes no program: why.
+    #[serde(default)]
+    pub by_routes: Option<String>,
+    /// What therefore cannot be set, a line each.
+    #[serde(default)]
+    pub lacks: Vec<String>,
+    /// Routes that have what is in force.
+    #[serde(default)]
+    pub routes: u64,
+    /// Routes that are left alone, and why.
+    #[serde(default)]
+    pub left_alone: Vec<String>,
     /// From which times are told, when somebody asks.
     #[serde(skip)]
     pub(super) clock: Option<Clock>,
@@ -191,6 +203,15 @@ impl fmt::Display for Status {
             self.name, self.number, self.scheme, self.controller, self.process, self.uptime
         )?;
         writeln!(f, "file         {}{}", self.file, if self.dry_run { " (dry run)" } else { "" })?;
+        if let Some(why) = &self.by_routes {
+            writeln!(f, "by routes    {} have what is in force; {why}", self.routes)?;
+        }
+        for what in &self.lacks {
+            writeln!(f, "cannot have  {what}")?;
+        }
+        for route in &self.left_alone {
+            writeln!(f, "left alone   {route}")?;
+        }
         let heard = self.last_message.map_or("never".to_owned(), |s| format!("{s:.1} s ago"));
         writeln!(
             f,

@@ -148,8 +148,8 @@ impl Machine {
             (None, COUNTING_DRY.to_owned())
         } else {
             let order = Order::attach(&loaded.deployment);
-            if let Err(NoProgram(why)) = &order {
-                info!(why, "cannot count in the order of packets");
+            if let Err(why) = &order {
+                info!(%why, "cannot count in the order of packets");
             }
             let counting = order::how(loaded.deployment.role, order.as_ref().map(|_| ()));
             (order.ok(), counting)
@@ -547,7 +547,7 @@ impl Machine {
         }
         if self.unseen >= MOST_UNSEEN {
             let interface = &self.loaded.deployment.interface;
-            self.lose_order(&NoProgram(format!("questions do not leave by {interface}")));
+            self.lose_order(&NoProgram::new(format!("questions do not leave by {interface}")));
         }
     }
 

@@ -147,7 +147,8 @@ impl HostTcp {
     /// # Errors
     /// Why the kernel does not do so.
     pub fn attach(&mut self, group: &Path) -> Result<(), NoProgram> {
-        let folder = File::open(group).map_err(|error| NoProgram(format!("{}: {error}", group.display())))?;
+        let folder =
+            File::open(group).map_err(|error| NoProgram::new(format!("{}: {error}", group.display())))?;
         let begins = program::<SockOps>(&mut self.kernel, BEGINS)?;
         // A link of the kernel's always lets others be.
         begins.attach(folder, CgroupAttachMode::Single).map_err(refused)?;
@@ -230,18 +231,26 @@ impl HostTcp {
         self.also_do(namespace, RECORD)
     }
 
-    /// From now on connections of programs in `group`, which is [attached](Self::attach), that begin in a
-    /// [network namespace](namespace) are followed: there is
-    /// [news](Self::news) when one has become a flow, and when that ends, round-trip times are measured where data come, and
-    /// [windows](Self::set_window) stay.
+    /// From now on segments are seen that come to programs in `group`, which is [attached](Self::attach).
     ///
     /// # Errors
     /// Why the kernel does not do so.
-    pub fn follow(&mut self, namespace: u64, group: &Path) -> Result<(), NoProgram> {
-        let folder = File::open(group).map_err(|error| NoProgram(format!("{}: {error}", group.display())))?;
+    pub fn hear(&mut self, group: &Path) -> Result<(), NoProgram> {
+        let folder =
+            File::open(group).map_err(|error| NoProgram::new(format!("{}: {error}", group.display())))?;
         let comes = program::<CgroupSkb>(&mut self.kernel, COMES)?;
         comes.load().map_err(refused)?;
         comes.attach(folder, CgroupSkbAttachType::Ingress, CgroupAttachMode::Single).map_err(refused)?;
+        Ok(())
+    }
+
+    /// From now on connections of programs that are [heard](Self::hear) and begin in a [network namespace](namespace) are
+    /// followed: there is [news](Self::news) when one has become a flow, and when that ends, round-trip times are measured where
+    /// data come, and [windows](Self::set_window) stay.
+    ///
+    /// # Errors
+    /// Why the kernel does not do so.
+    pub fn follow(&mut self, namespace: u64) -> Result<(), NoProgram> {
         self.also_do(namespace, FOLLOW)
     }
 
@@ -344,5 +353,7 @@ pub fn control_groups() -> Result<PathBuf, NoProgram> {
         let place = words.next()?;
         (words.next() == Some("cgroup2")).then(|| PathBuf::from(place))
     });
-    place.ok_or_else(|| NoProgram("cgroup2 is not mounted (mount -t cgroup2 none /sys/fs/cgroup)".to_owned()))
+    place.ok_or_else(|| {
+        NoProgram::new("cgroup2 is not mounted (mount -t cgroup2 none /sys/fs/cgroup)".to_owned())
+    })
 }

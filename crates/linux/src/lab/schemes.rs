@@ -126,6 +126,11 @@ impl Lab<'_> {
     }
 
     pub(super) fn wake(&mut self, role: usize, due: Time) -> Result<(), Error> {
+        let asks = self.runner.roles().nth(role).filter(|role| role.place.role.wants.flows);
+        if let (Some(node), Some(tuner)) = (asks.map(|role| role.place.node), &mut self.tuner) {
+            tuner.look(node, &self.network.nodes, || self.forwarder.clock.now())?;
+        }
+        // What was measured is of now: a look takes milliseconds.
         let now = self.forwarder.clock.now();
         self.run_roles(|runner, host| runner.wake(host, role, due, now))
     }
@@ -206,13 +211,10 @@ impl Lab<'_> {
             Transport::Udp { .. } => Bytes::ZERO,
         };
         let cookie = self.traffic.cookie(flow.index(), end);
-        if end == FlowEnd::Receiver {
-            self.windows.insert(flow.index(), window.max(segment).get());
-        }
         Some(tuner.bound(node, &Bound { end, cookie, window, segment, rate }))
     }
 
-    fn stats_of(&mut self, i: usize, end: FlowEnd) -> FlowStats {
+    fn stats_of(&self, i: usize, end: FlowEnd) -> FlowStats {
         let overhead = self.scenario.topology.frame_overhead.get();
         let (mss, frame) = match &self.plan.flows[i].group(&self.scenario.flows).transport {
             Transport::Tcp { settings, .. } => {
@@ -221,10 +223,10 @@ impl Lab<'_> {
             }
             Transport::Udp { packet, .. } => (packet.get(), packet.get() + overhead),
         };
-        let (delivered, rtt) = match end {
+        let (delivered, rtt) = self.measured(i, end).unwrap_or_else(|| match end {
             FlowEnd::Sender => {
                 let info = self.traffic.info(i).unwrap_or_default();
-                // Linux tells no single measurement.
+                // No single measurement is told.
                 let rtt = RoundTrip { smoothed: info.srtt, least: info.min_rtt, last: info.srtt };
                 (info.acknowledged, rtt)
             }
@@ -233,7 +235,7 @@ impl Lab<'_> {
                 let received = self.traffic.state(i).received - self.rounds.carried(i as u32);
                 (received, self.receivers_rtt(i))
             }
-        };
+        });
         FlowStats {
             flow: FlowId(i as u32),
             end,
@@ -248,25 +250,21 @@ impl Lab<'_> {
 }
 
 impl Lab<'_> {
-    /// By timestamps, as a capture at the receiver shows them, or else by windows.
+    /// As the agent of a host measures it; none before its role has looked, and where the kernel takes no program.
+    fn measured(&self, i: usize, end: FlowEnd) -> Option<(u64, RoundTrip)> {
+        let flow = &self.plan.flows[i];
+        let node = if end == FlowEnd::Sender { flow.src } else { flow.dst };
+        self.tuner.as_ref()?.measured(node, self.traffic.cookie(i, end)?, end)
+    }
+
+    /// By timestamps, as a capture at the receiver shows them, or else that of the handshake.
     fn receivers_rtt(&self, i: usize) -> RoundTrip {
         let timed = self.forwarder.board.timing.of(i);
         if timed.smoothed.is_some() {
             return timed;
         }
         let info = self.traffic.receiver_info(i).unwrap_or_default();
-        let windows = self.untimed.get(&i).copied().unwrap_or_default();
-        RoundTrip { smoothed: windows.rtt(info.srtt), least: info.min_rtt, last: None }
-    }
-
-    /// A receiver without timestamps is looked at.
-    fn look_at_window(&mut self, i: usize, now: Time) {
-        if self.forwarder.board.timing.of(i).smoothed.is_none()
-            && let Some(window) = self.windows.get(&i)
-        {
-            let received = self.traffic.state(i).received;
-            self.untimed.entry(i).or_default().look(now, *window, received);
-        }
+        RoundTrip { smoothed: info.srtt, least: info.min_rtt, last: None }
     }
 }
 
@@ -308,12 +306,11 @@ impl Host for Lab<'_> {
         here.map(stats).collect()
     }
 
-    fn flow_stats(&mut self, now: Time, node: NodeId) -> Vec<FlowStats> {
+    fn flow_stats(&mut self, _now: Time, node: NodeId) -> Vec<FlowStats> {
         let mut stats = Vec::new();
         for i in 0..self.plan.tcp_flows {
             let (src, dst) = (self.plan.flows[i].src, self.plan.flows[i].dst);
             if dst == node && self.traffic.stage(i).is_receiving() {
-                self.look_at_window(i, now);
                 stats.push(self.stats_of(i, FlowEnd::Receiver));
             } else if src == node && self.traffic.stage(i).is_sending() {
                 stats.push(self.stats_of(i, FlowEnd::Sender));
@@ -366,7 +363,7 @@ impl Host for Lab<'_> {
     }
 
     fn measure_rtt(&mut self, node: NodeId, flow: FlowId) -> Result<(), Refusal> {
-        // The forwarder times marks, and the kernel handshakes and windows.
+        // The kernel's program times marks, and else the forwarder; the kernel itself times handshakes.
         self.end_at(flow, node).map(drop)
     }
 

@@ -1,19 +1,22 @@
 //! Sets the TCP of the lab's hosts as an agent does on a host of its own: connections that begin, and live ones at their own end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use bandmaster_core::control::FlowEnd;
 use bandmaster_core::id::NodeId;
 use bandmaster_core::runtime::Refusal;
 use bandmaster_core::scheme::{Act, Role};
+use bandmaster_core::time::Time;
 use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::{Bytes, Rate};
 
 use crate::Error;
+use crate::agent::connections::Connections;
 use crate::kernel::NoProgram;
 use crate::kernel::tcp::{HostTcp, KINDS, Settings, Translation, control_groups, namespace};
 use crate::limits::Remarks;
 use crate::netns::Netns;
+use crate::timing::RoundTrip;
 
 /// The TCP of all nodes.
 pub(super) struct Tuner {
@@ -31,8 +34,9 @@ struct Host {
     /// For connections that begin: what it is tuned to, and the bounds until the scheme says more of one.
     tuned: Settings,
     first: Settings,
-    /// By cookie: what is set when all roles have spoken.
-    pending: BTreeMap<u64, Settings>,
+    /// A role there bounds flows: its connections are looked at and followed.
+    bounds: bool,
+    connections: Connections,
 }
 
 /// A bound on a flow, at one end of it.
@@ -50,6 +54,11 @@ pub(super) struct Bound {
 }
 
 impl Tuner {
+    /// Whether connections of some hosts are looked at.
+    pub(super) fn looks(&self) -> bool {
+        self.hosts.iter().any(|host| host.bounds)
+    }
+
     /// For roles that change TCP; none when there is none among `roles`. The lab's own sockets, where it `has_sockets`, can be
     /// bounded without: then that is remarked.
     pub(super) fn new(
@@ -57,21 +66,23 @@ impl Tuner {
         nodes: &[Netns],
         has_sockets: bool,
     ) -> Result<(Option<Self>, Remarks), Error> {
-        let has =
-            |acts: &[Act]| roles.iter().any(|role| acts.iter().any(|act| role.place.role.acts.contains(act)));
-        let (tunes, bounds) = (has(&[Act::Tune]), has_sockets && has(&[Act::SetWindow, Act::SetRate]));
+        let does = |role: &Role, acts: &[Act]| acts.iter().any(|act| role.place.role.acts.contains(act));
+        let bounding = |role: &&Role| has_sockets && does(role, &[Act::SetWindow, Act::SetRate]);
+        let bounding: BTreeSet<NodeId> = roles.iter().filter(bounding).map(|role| role.place.node).collect();
+        let (tunes, bounds) = (roles.iter().any(|role| does(role, &[Act::Tune])), !bounding.is_empty());
         if !tunes && !bounds {
             return Ok((None, Remarks::new()));
         }
         let load = || -> Result<HostTcp, NoProgram> {
-            let mut tcp = HostTcp::load()?;
-            tcp.attach(&control_groups()?)?;
+            let (mut tcp, group) = (HostTcp::load()?, control_groups()?);
+            tcp.attach(&group)?;
             if bounds {
                 tcp.load_live()?;
+                tcp.hear(&group)?;
             }
             Ok(tcp)
         };
-        let tcp = match load() {
+        let mut tcp = match load() {
             Ok(tcp) => tcp,
             Err(why) if !tunes => {
                 let remark = format!(
@@ -87,11 +98,17 @@ impl Tuner {
                 )));
             }
         };
-        let host = |node: &Netns| {
+        let mut host = |(place, node): (u32, &Netns)| {
             let number = || namespace().map_err(|error| Error::os("number a namespace", error));
-            Ok(Host { namespace: node.enter(number)?, ..Host::default() })
+            let (namespace, bounds) = (node.enter(number)?, bounding.contains(&NodeId(place)));
+            if bounds {
+                let failed =
+                    |why| Error::Missing(format!("follow the connections of {}: {why}", node.name()));
+                tcp.follow(namespace).map_err(failed)?;
+            }
+            Ok(Host { namespace, bounds, ..Host::default() })
         };
-        let hosts = nodes.iter().map(host).collect::<Result<_, Error>>()?;
+        let hosts = (0..).zip(nodes).map(&mut host).collect::<Result<_, Error>>()?;
         Ok((Some(Self { tcp, hosts, remarks: BTreeSet::new() }), Remarks::new()))
     }
 
@@ -112,55 +129,67 @@ impl Tuner {
         self.tcp.tune(*namespace, &settings).map_err(|_| Refusal::Failed("the kernel refuses"))
     }
 
+    /// Looks at the connections of `node`, where a scheme bounds them.
+    pub(super) fn look(
+        &mut self,
+        node: NodeId,
+        nodes: &[Netns],
+        now: impl Fn() -> Time,
+    ) -> Result<(), Error> {
+        let Self { tcp, hosts, .. } = self;
+        let (Some(host), Some(netns)) = (hosts.get_mut(node.index()), nodes.get(node.index())) else {
+            return Ok(());
+        };
+        if !host.bounds {
+            return Ok(());
+        }
+        // A look shows what they tell of.
+        tcp.news();
+        let looked = netns.enter(|| Ok(host.connections.look(tcp)))?;
+        looked
+            .map_err(|why| Error::Missing(format!("look at the connections of {}: {why}", netns.name())))?;
+        host.connections.time_windows(now());
+        Ok(())
+    }
+
+    /// Payload bytes and round-trip times of a connection at `node`; none where nobody has looked at it.
+    pub(super) fn measured(&self, node: NodeId, cookie: u64, end: FlowEnd) -> Option<(u64, RoundTrip)> {
+        let connections = &self.hosts.get(node.index())?.connections;
+        Some(connections.measured(connections.get(cookie)?, end))
+    }
+
     /// Bounds a flow at `node`'s end of it, at the next [`flush`](Self::flush).
     pub(super) fn bound(&mut self, node: NodeId, bound: &Bound) -> Result<(), Refusal> {
         let host = self.hosts.get_mut(node.index()).ok_or(Refusal::Unknown)?;
-        let window = bound.window.max(bound.segment).get();
         let as_u32 = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        let cap = as_u32(window / bound.segment.get().max(1));
-        match (bound.end, bound.cookie) {
-            (FlowEnd::Receiver, Some(cookie)) => {
-                host.pending.entry(cookie).or_default().receive_window = Some(as_u32(window));
-                Ok(())
-            }
-            (FlowEnd::Sender, Some(cookie)) => {
-                let settings = host.pending.entry(cookie).or_default();
-                settings.window_cap = Some(cap);
-                let pace = bound.rate.map(|rate| as_u32(rate.bits_per_sec() / 8).max(1));
-                settings.pacing_rate = pace.or(settings.pacing_rate);
-                Ok(())
-            }
-            (end, None) => {
-                let first = match end {
-                    FlowEnd::Sender => Settings { window_cap: Some(cap), ..host.first.clone() },
-                    FlowEnd::Receiver => Settings {
-                        receive_window: Some(as_u32(window)),
-                        first_offer: Some(cap),
-                        ..host.first.clone()
-                    },
-                };
-                if host.first == first {
-                    return Ok(());
-                }
-                host.first = first;
-                self.begin(node)
-            }
+        let Bound { end, cookie, window, segment, rate } = *bound;
+        if let Some(cookie) = cookie {
+            host.connections.bound(cookie, end, window, as_u32(segment.get()), rate);
+            return Ok(());
         }
+        let window = window.max(segment).get();
+        let cap = as_u32(window / segment.get().max(1));
+        let first = match end {
+            FlowEnd::Sender => Settings { window_cap: Some(cap), ..host.first.clone() },
+            FlowEnd::Receiver => Settings {
+                receive_window: Some(as_u32(window)),
+                first_offer: Some(cap),
+                ..host.first.clone()
+            },
+        };
+        if host.first == first {
+            return Ok(());
+        }
+        host.first = first;
+        self.begin(node)
     }
 
-    /// Sets what has been said since the last time: one pass over the connections of each host that has any.
+    /// Sets what has been said since the last time.
     pub(super) fn flush(&mut self, nodes: &[Netns]) -> Result<(), Error> {
         let Self { tcp, hosts, .. } = self;
-        for (host, node) in hosts.iter_mut().zip(nodes).filter(|(host, _)| !host.pending.is_empty()) {
-            let pending = std::mem::take(&mut host.pending);
-            let mut pass = || -> Result<(), NoProgram> {
-                for (cookie, settings) in &pending {
-                    tcp.set(*cookie, settings)?;
-                }
-                tcp.look()?;
-                pending.keys().try_for_each(|cookie| tcp.leave(*cookie))
-            };
-            let done = node.enter(|| Ok(pass()))?;
+        for (host, node) in hosts.iter_mut().zip(nodes).filter(|(host, _)| host.connections.waits()) {
+            // The lab's connections end with it: nothing is to be given back.
+            let done = node.enter(|| Ok(host.connections.set(tcp)))?;
             done.map_err(|why| Error::Missing(format!("bound the windows at {}: {why}", node.name())))?;
         }
         Ok(())

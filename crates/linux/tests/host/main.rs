@@ -11,6 +11,7 @@ mod machine;
 mod messages;
 mod programs;
 mod relay;
+mod routes;
 mod soak;
 mod sources;
 mod switch;

@@ -302,7 +302,7 @@ fn a_connection_that_is_followed_is_told_of_and_keeps_its_window() {
         let reno = Settings { control: Some("reno".to_owned()), ..Settings::default() };
         Hosts::tune(&mut tcp, &hosts.a, &reno);
         let group = control_groups().expect("a group");
-        tcp.follow(super::hosts::cookie(&hosts.b), &group).expect("followed");
+        tcp.hear(&group).and_then(|()| tcp.follow(super::hosts::cookie(&hosts.b))).expect("followed");
         let (mut here, mut there) = hosts.connection();
         here.write_all(&[0; 5000]).expect("written");
         there.read_exact(&mut [0; 5000]).expect("read");

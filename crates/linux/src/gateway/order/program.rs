@@ -70,7 +70,7 @@ impl Order {
     /// Begins to count for `deployment`, from nothing.
     pub(in crate::gateway) fn attach(deployment: &Deployment) -> Result<Self, NoProgram> {
         if deployment.whereabouts != Whereabouts::Fixed {
-            return Err(NoProgram("the peer's address is not fixed".to_owned()));
+            return Err(NoProgram::new("the peer's address is not fixed".to_owned()));
         }
         let mut new = Self::load(deployment.role)?;
         new.sent.header = link_header(&deployment.interface).into();
@@ -83,7 +83,7 @@ impl Order {
 
     /// Goes to the device of that name, when it is another one than before; whether it was.
     pub(in crate::gateway) fn follow(&mut self, deployment: &Deployment) -> Result<bool, NoProgram> {
-        let index = device::index(&deployment.interface).map_err(|e| NoProgram(e.to_string()))?;
+        let index = device::index(&deployment.interface).map_err(|e| NoProgram::new(e.to_string()))?;
         if self.at.as_ref().is_some_and(|(at, _)| *at == index) {
             return Ok(false);
         }
@@ -115,7 +115,7 @@ impl Order {
     fn tell(&mut self, deployment: &Deployment, index: i32) -> Result<(), NoProgram> {
         let rules = deployment.data.iter().flat_map(compile).collect::<Vec<_>>();
         if rules.len() > MOST_RULES {
-            return Err(NoProgram(format!(
+            return Err(NoProgram::new(format!(
                 "data: {} combinations of source, destination and ports; the program in the kernel takes {MOST_RULES}",
                 rules.len()
             )));
