@@ -293,6 +293,11 @@ impl Robust {
         self.past.amend(estimate);
         self.hurry = self.hurry.max(3);
         self.silent += 1;
+        if let Some(from) = self.dips.overdue(now) {
+            (self.free, self.heard, self.proven) = (None, from, from);
+            self.past.set(now, from);
+            return from.min(estimate);
+        }
         if self.silent == 1 {
             self.heard = estimate;
             return estimate;
@@ -309,16 +314,18 @@ impl Robust {
         self.proven
     }
 
-    /// R9: W after a report at `now` of `received`, when at least `sent` was sent all the time.
-    pub(super) fn report(&mut self, now: Time, estimate: f64, sent: f64, received: f64) -> f64 {
-        let through = received / (1.0 - self.noise.share());
+    /// R9: W after a report at `now` of `received`, measured over `seconds`, when at least `sent` was sent all the time. Of a
+    /// path that carries less than a packet in that time nothing is known.
+    pub(super) fn report(&mut self, now: Time, estimate: f64, sent: f64, received: f64, seconds: f64) -> f64 {
+        let least = PACKET / seconds.max(1e-3);
+        let through = received.max(least) / (1.0 - self.noise.share());
         self.past.amend(estimate);
         if sent < 1.25 * through || estimate < 1.05 * through {
             return estimate;
         }
         self.before.get_or_insert(estimate);
         (self.free, self.slope, self.starting, self.streak) = (None, Slope::default(), false, 0);
-        self.fall(now, estimate, through);
+        self.fall(now, estimate, through, seconds);
         self.anchor = None;
         self.told = true;
         self.cut = Some(now);
@@ -329,9 +336,11 @@ impl Robust {
         self.proven
     }
 
-    /// The path carries `through` from now on; what it carried before, and W was, it may carry again.
-    fn fall(&mut self, now: Time, estimate: f64, through: f64) {
-        self.dips.fall(now, through);
+    /// The path carries `through`, measured over `seconds`, from now on; what it carried before, and W was, it may carry again.
+    fn fall(&mut self, now: Time, estimate: f64, through: f64, seconds: f64) {
+        // Two standard deviations of a Poisson count.
+        let chance = 2.0 * libm::sqrt(through * PACKET / seconds.max(1e-3));
+        self.dips.fall(now, through + chance);
         let height = if self.peak > 0.0 { estimate.min(self.peak) } else { estimate };
         self.height = Some(self.height.map_or(height, |before| before.max(height)));
         self.peak = through;
@@ -488,6 +497,7 @@ impl Robust {
             through: round.sent / rho,
             grows: round.stretch > 1.005 + 0.5 * grain / round.span.max(1e-3),
             asked: round.asked,
+            span: round.span,
             answered_after: round.answered_after,
             stale,
             resume,
@@ -523,7 +533,7 @@ impl Robust {
         let estimate = match verdict {
             Acquittal::Restored(before) => estimate.max(before),
             Acquittal::Guilty(through) => {
-                let before = self.lid.filter(|_| !self.dips.are_short());
+                let before = self.lid.filter(|_| !self.dips.are_short(view.asked));
                 self.lid = Some(Lid::again(before, 0.97 * through, view.asked));
                 estimate
             }
@@ -638,7 +648,7 @@ impl Robust {
         if fell && is_deep {
             self.hurry = self.hurry.max(3);
             self.slope = Slope::default();
-            self.fall(view.asked, estimate, view.through);
+            self.fall(view.asked, estimate, view.through, view.span);
             return BELOW * free;
         }
         self.aim(free, capacity, ahead, falling, view)
@@ -741,9 +751,9 @@ impl Robust {
         }
         let mut next = base + f64::max(base * gain.min(most), step(base));
         if let Some(height) = self.height {
-            if self.dips.are_short() && !view.grows {
-                next = next.max(RETURNS * height);
-                self.dips.bet(view.asked + Span::from_secs_f64(view.answered_after));
+            if self.dips.are_short(view.asked) && !view.grows && next < RETURNS * height {
+                next = RETURNS * height;
+                self.dips.bet(view.asked + Span::from_secs_f64(view.answered_after), estimate, next);
                 // The budget of questions lasts for one a second, and one after each fall.
                 (self.hurry, self.tentative) = (0, true);
             }
@@ -801,5 +811,7 @@ fn drain(at: f64) -> f64 {
     step(at) * 0.75
 }
 
+#[cfg(test)]
+mod falls;
 #[cfg(test)]
 mod tests;
