@@ -98,6 +98,8 @@ const BEYOND: f64 = 1.5;
 const KNOWN: f64 = 0.5;
 /// Share of what W was before a fall that it takes at once where falls are short.
 const RETURNS: f64 = 0.95;
+/// A fall from below this share of the height that W knows is not the next of a path whose falls are short.
+const NEAR: f64 = 0.5;
 /// Rounds of growth in a row after which it is the path that moves.
 const SURE: u32 = 2;
 /// Share of what is free that drains the end of a long queue: W is to be within a tenth of what is free soon.
@@ -340,9 +342,10 @@ impl Robust {
     fn fall(&mut self, now: Time, estimate: f64, through: f64, seconds: f64) {
         // Two standard deviations of a Poisson count.
         let chance = 2.0 * libm::sqrt(through * PACKET / seconds.max(1e-3));
-        self.dips.fall(now, through + chance);
         let height = if self.peak > 0.0 { estimate.min(self.peak) } else { estimate };
-        self.height = Some(self.height.map_or(height, |before| before.max(height)));
+        let known = self.height.map_or(height, |before| before.max(height));
+        self.dips.fall(now, through + chance, height >= NEAR * known);
+        self.height = Some(known);
         self.peak = through;
         // What waits now was sent before, and the last round does not compare with the next.
         self.foreign = None;
@@ -513,7 +516,15 @@ impl Robust {
             Some(before) if view.excess && !view.standing && !was_told => {
                 before.min(view.through).max(estimate)
             }
-            Some(before) if !(view.standing || view.excess) => before,
+            // More came than the report said: it was false. Where as little was sent since, nothing is known.
+            Some(before)
+                if !(view.standing || view.excess || was_told && view.received <= self.dips.most()) =>
+            {
+                if was_told {
+                    self.dips.deny();
+                }
+                before
+            }
             _ => estimate,
         }
     }

@@ -74,6 +74,8 @@ impl Sway {
 pub(super) struct Dips {
     /// A fall that is not over, and the most that came through in it, but for chance.
     fell: Option<(Time, f64)>,
+    /// It began near the height that W knows.
+    was_high: bool,
     /// When the last one was over, and was short.
     short: Option<Time>,
     bet: Option<Bet>,
@@ -93,9 +95,9 @@ struct Bet {
 }
 
 impl Dips {
-    /// A fall at `now`, in which at most `through` came, but for chance. It may be the next one, or what the bet has done: the
-    /// second in a row is lost.
-    pub(super) fn fall(&mut self, now: Time, through: f64) {
+    /// A fall at `now` from near the height that W knows, or not, in which at most `through` came, but for chance. It may be the
+    /// next one, or what the bet has done: the second in a row is lost.
+    pub(super) fn fall(&mut self, now: Time, through: f64, was_high: bool) {
         self.short = self.short.filter(|over| now.since(*over) <= REMEMBERED);
         if self.bet.take().is_some() {
             self.undecided += 1;
@@ -104,6 +106,7 @@ impl Dips {
             }
         }
         let fell = self.fell.filter(|(fell, _)| now.since(*fell) < SOON);
+        self.was_high = was_high || fell.is_some() && self.was_high;
         self.fell = fell.or(Some((now, through)));
     }
 
@@ -138,11 +141,21 @@ impl Dips {
         Some(bet.from)
     }
 
-    /// The last one was short, and bets were not lost of late.
+    /// The last fall was none.
+    pub(super) fn deny(&mut self) {
+        self.fell = None;
+    }
+
+    /// The most that came in the fall that is not over.
+    pub(super) fn most(&self) -> f64 {
+        self.fell.map_or(0.0, |(_, most)| most)
+    }
+
+    /// The last one was short, this one began near the height, and bets were not lost of late.
     pub(super) fn are_short(&self, now: Time) -> bool {
         let (lost, since) = self.lost;
         let waits = WAITS.mul_f64(f64::from(1u32 << lost.min(MOST_LOST)));
-        self.short.is_some() && (lost == 0 || now.since(since) >= waits)
+        self.short.is_some() && self.was_high && (lost == 0 || now.since(since) >= waits)
     }
 }
 

@@ -402,15 +402,15 @@ fn a_fall_is_short_when_more_comes_soon() {
     let at = |millis| Time::ZERO + Span::from_millis(millis);
     for (seen, is_short) in [(1_400, true), (1_600, false)] {
         let mut dips = Dips::default();
-        dips.fall(at(0), 1e6);
+        dips.fall(at(0), 1e6, true);
         dips.see(at(0), 0.25, 1.4e6);
         dips.see(at(500), 0.25, 1.2e6);
         assert!(!dips.are_short(at(500)), "no more than came through");
         dips.see(at(seen), 0.25, 1.4e6);
         assert_eq!(dips.are_short(at(seen)), is_short, "{seen} ms");
-        dips.fall(at(31_000), 1e6);
+        dips.fall(at(31_000), 1e6, true);
         assert_eq!(dips.are_short(at(31_000)), is_short, "remembered for 30 s");
-        dips.fall(at(32_000), 1e6);
+        dips.fall(at(32_000), 1e6, true);
         assert!(!dips.are_short(at(32_000)), "no longer");
     }
 }
@@ -429,12 +429,12 @@ fn after_a_lost_bet_the_next_waits_twice_as_long() {
         (1.2e6, 0.5, 2, false),
     ] {
         let mut dips = Dips::default();
-        dips.fall(at(0), 1e6);
+        dips.fall(at(0), 1e6, true);
         dips.see(at(1_000), 0.5, 2e6);
-        dips.fall(at(2_000), 1e6);
+        dips.fall(at(2_000), 1e6, true);
         dips.bet(at(2_500), 1e6, 3e6);
         for n in 0..falls {
-            dips.fall(at(2_600 + 200 * n), 1e6);
+            dips.fall(at(2_600 + 200 * n), 1e6, true);
             if n + 1 < falls {
                 dips.bet(at(2_700 + 200 * n), 1e6, 3e6);
             }
@@ -446,16 +446,16 @@ fn after_a_lost_bet_the_next_waits_twice_as_long() {
     let mut begin = 0;
     let mut again = |dips: &mut Dips| {
         begin += 100_000;
-        dips.fall(at(begin), 1e6);
+        dips.fall(at(begin), 1e6, true);
         dips.see(at(begin + 1_000), 0.5, 2e6);
-        dips.fall(at(begin + 1_000), 1e6);
+        dips.fall(at(begin + 1_000), 1e6, true);
         dips.bet(at(begin + 1_000), 1e6, 3e6);
         begin + 1_000
     };
     for waits in [4_000, 8_000, 16_000] {
         let lost = again(&mut dips);
         assert_eq!(dips.overdue(at(lost)), Some(1e6), "W before");
-        dips.fall(at(lost + 10), 1e6);
+        dips.fall(at(lost + 10), 1e6, true);
         dips.see(at(lost + 500), 0.25, 2e6);
         assert!(!dips.are_short(at(lost + waits - 1)) && dips.are_short(at(lost + waits)), "{waits} ms");
     }
@@ -496,7 +496,7 @@ fn w_comes_back_at_once_where_falls_are_short() {
         let mut rounds = Rounds::new();
         rounds.law.height = Some(5e6);
         if is_short {
-            rounds.law.dips.fall(Time::ZERO, 0.5e6);
+            rounds.law.dips.fall(Time::ZERO, 0.5e6, true);
             rounds.law.dips.see(Time::ZERO + Span::from_secs(1), 0.25, 1e6);
         }
         near(rounds.round(1e6, 1e6, 83, 0, queue), w, "back");
@@ -558,11 +558,24 @@ fn a_report_cuts_unless_less_was_sent() {
     rounds.law.noise = Noise::default();
     rounds.law.noise.absorb(1000.0, 50.0);
     let now = Time::ZERO + Span::from_secs_f64(1.5);
+    let after = |sent: f64| Round {
+        sent,
+        received: 0.95 * sent,
+        lost: 4,
+        stretch: 1.0,
+        packets: 71,
+        span: 1.0,
+        one_way: 3.0,
+        asked: Time::ZERO + Span::from_secs(2),
+        answered_after: 0.05,
+    };
     near(rounds.law.report(now, 5e6, 1.2e6, 0.95e6, 0.4), 5e6, "less was sent");
     near(rounds.law.report(now, 1.04e6, 2e6, 0.95e6, 0.4), 1.04e6, "W is no more");
     near(rounds.law.report(now, 5e6, 4e6, 0.95e6, 0.4), 0.85e6, "0.85 R' / (1 - p0)");
     assert!(rounds.law.patience() >= 0.05 + 0.6, "answers may wait in the queue");
-    assert!(rounds.round(0.85e6, 0.85e6, 71, 4, 0.0) >= 5e6, "taken back");
+    assert!(rounds.law.clone().next(0.85e6, &after(0.85e6)) < 1e6, "as little is sent: nothing is known");
+    assert!(rounds.round(0.85e6, 4e6, 333, 17, 0.0) >= 5e6, "taken back");
+    assert!(!rounds.law.dips.are_short(now), "there was no fall");
     // The next question is one of 3 s.
     let cut = rounds.law.report(Time::ZERO + Span::from_secs(3), 5e6, 4e6, 0.95e6, 0.4);
     near(rounds.round(cut, 4e6, 333, 17, 20.0), cut, "from before it");
