@@ -100,6 +100,8 @@ const KNOWN: f64 = 0.5;
 const RETURNS: f64 = 0.95;
 /// A fall from below this share of the height that W knows is not the next of a path whose falls are short.
 const NEAR: f64 = 0.5;
+/// How long after a report a round may end that shows it to be false: a queue would not have drained.
+const AT_ONCE: Span = Span::from_millis(300);
 /// Rounds of growth in a row after which it is the path that moves.
 const SURE: u32 = 2;
 /// Share of what is free that drains the end of a long queue: W is to be within a tenth of what is free soon.
@@ -347,6 +349,7 @@ impl Robust {
         self.dips.fall(now, through + chance, height >= NEAR * known);
         self.height = Some(known);
         self.peak = through;
+        self.noise.bound(through);
         // What waits now was sent before, and the last round does not compare with the next.
         self.foreign = None;
         self.last = self.last.map(|last| Last { busy: false, ..last });
@@ -384,7 +387,8 @@ impl Robust {
         if !view.spans_fall {
             self.dips.see(view.asked, round.span, view.received);
         }
-        let estimate = self.recall(estimate, &view);
+        let is_soon = cut.is_some_and(|cut| view.asked.since(cut) <= AT_ONCE);
+        let estimate = self.recall(estimate, &view, is_soon);
         if round.packets == 0 {
             return estimate;
         }
@@ -442,7 +446,9 @@ impl Robust {
             }
             (true, _) => {
                 let (measured, capacity) = self.measure(view);
-                self.queued(estimate, measured, capacity, view)
+                let next = self.queued(estimate, measured, capacity, view);
+                self.noise.bound(next);
+                next
             }
         }
     }
@@ -508,18 +514,17 @@ impl Robust {
         }
     }
 
-    /// Undoes R8 and R9.
-    fn recall(&mut self, estimate: f64, view: &View) -> f64 {
+    /// Undoes R8 and R9; a report, when the round ended soon after it.
+    fn recall(&mut self, estimate: f64, view: &View, is_soon: bool) -> f64 {
         let was_told = std::mem::take(&mut self.told);
         match self.before.take() {
             // With excess, no more than what came.
             Some(before) if view.excess && !view.standing && !was_told => {
                 before.min(view.through).max(estimate)
             }
-            // More came than the report said: it was false. Where as little was sent since, nothing is known.
-            Some(before)
-                if !(view.standing || view.excess || was_told && view.received <= self.dips.most()) =>
-            {
+            // More came than the report said: it was false. Later the queue may have drained since.
+            Some(_) if was_told && !(is_soon && view.received > self.dips.most()) => estimate,
+            Some(before) if !(view.standing || view.excess) => {
                 if was_told {
                     self.dips.deny();
                 }
@@ -724,6 +729,8 @@ impl Robust {
         if !view.is_used() {
             return estimate;
         }
+        // What was sent before a fall came: it says nothing of now.
+        let from = if view.spans_fall { estimate } else { from };
         // Later steps upward are still on their way: this round says nothing of them.
         let is_news =
             self.raised.is_none_or(|raised| view.asked > raised + Span::from_secs_f64(self.cycle / 10.0));

@@ -171,6 +171,19 @@ fn loss_that_ends_when_less_is_sent_is_not_the_paths() {
     assert!(back >= 5e6, "as much was sent, and it came: {back}");
 }
 
+/// R3: as above, but a queue has stood since, and W with it: that is the W that comes back, not the one before.
+#[test]
+fn what_a_queue_has_taken_does_not_come_back() {
+    let mut rounds = Rounds::new();
+    rounds.law.noise.absorb(1000.0, 0.0);
+    let cut = rounds.round(5e6, 5e6, 400, 40, 0.0);
+    let mut w = rounds.round(cut, 4.3e6, 358, 0, 400.0);
+    assert!(w < 3.5e6, "{w}");
+    w = rounds.round(w, w, 200, 0, 200.0);
+    w = rounds.round(w, w, 200, 0, 0.0);
+    assert!(rounds.round(w, w, 200, 20, 0.0) < 4e6, "cleared");
+}
+
 /// R3: more was sent, and half of what is more came: 4 to 5 Mb/s, 3.8 to 4.4, both with excess.
 #[test]
 fn more_that_comes_when_more_is_sent_clears_too() {
@@ -557,7 +570,7 @@ fn a_report_cuts_unless_less_was_sent() {
     let mut rounds = Rounds::new();
     rounds.law.noise = Noise::default();
     rounds.law.noise.absorb(1000.0, 50.0);
-    let now = Time::ZERO + Span::from_secs_f64(1.5);
+    let now = Time::ZERO + Span::from_secs_f64(1.8);
     let after = |sent: f64| Round {
         sent,
         received: 0.95 * sent,
@@ -574,6 +587,8 @@ fn a_report_cuts_unless_less_was_sent() {
     near(rounds.law.report(now, 5e6, 4e6, 0.95e6, 0.4), 0.85e6, "0.85 R' / (1 - p0)");
     assert!(rounds.law.patience() >= 0.05 + 0.6, "answers may wait in the queue");
     assert!(rounds.law.clone().next(0.85e6, &after(0.85e6)) < 1e6, "as little is sent: nothing is known");
+    let late = Round { asked: Time::ZERO + Span::from_secs_f64(2.2), ..after(4e6) };
+    assert!(rounds.law.clone().next(0.85e6, &late) < 1e6, "0.4 s later the queue may have drained");
     assert!(rounds.round(0.85e6, 4e6, 333, 17, 0.0) >= 5e6, "taken back");
     assert!(!rounds.law.dips.are_short(now), "there was no fall");
     // The next question is one of 3 s.
