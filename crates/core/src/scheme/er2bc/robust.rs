@@ -96,6 +96,8 @@ const SHARED: f64 = 1.5;
 const BEYOND: f64 = 1.5;
 /// Most that a step may be on the way up to what the path has carried before.
 const KNOWN: f64 = 0.5;
+/// Up to this many times the height that was reached, W grows by steps: it was a little below what the path carries.
+const CREST: f64 = 1.1;
 /// Share of what W was before a fall that it takes at once where falls are short.
 const RETURNS: f64 = 0.95;
 /// A fall from below this share of the height that W knows is not the next of a path whose falls are short.
@@ -155,6 +157,8 @@ pub(super) struct Robust {
     peak: f64,
     /// W before the last fall, until it is reached again.
     height: Option<f64>,
+    /// The height that was reached last, until W is well above.
+    crest: Option<f64>,
     /// Set where more was lost without a queue.
     lid: Option<Lid>,
     /// A queue that stands, and whether it is another's.
@@ -231,6 +235,7 @@ impl Robust {
             full: f64::INFINITY,
             peak: 0.0,
             height: None,
+            crest: None,
             lid: None,
             foreign: None,
             anchor: None,
@@ -347,7 +352,7 @@ impl Robust {
         let height = if self.peak > 0.0 { estimate.min(self.peak) } else { estimate };
         let known = self.height.map_or(height, |before| before.max(height));
         self.dips.fall(now, through + chance, height >= NEAR * known);
-        self.height = Some(known);
+        (self.height, self.crest) = (Some(known), None);
         self.peak = through;
         self.noise.bound(through);
         // What waits now was sent before, and the last round does not compare with the next.
@@ -746,6 +751,7 @@ impl Robust {
         let gain = match self.streak {
             n if self.starting => 0.5 * f64::from(1u32 << n.min(8)),
             0 | 1 => 0.0,
+            _ if self.crest.is_some() => 0.0,
             n => 0.05 * f64::from(1u32 << (n - 1).min(8)),
         };
         // What the path carried before a fall it often carries again.
@@ -757,6 +763,7 @@ impl Robust {
         let most = (room / (self.cycle / 4.0 + self.rtt.min(1.0))).clamp(least, 1.0);
         // Beside others, small steps are the rule: first see that this is none.
         let is_near = self.anchor.is_some_and(|anchor| base < BEYOND * anchor);
+        self.crest = self.crest.filter(|crest| base < CREST * crest);
         if is_near {
             self.streak = 0;
         } else if is_news {
@@ -777,7 +784,7 @@ impl Robust {
             }
             next = next.min(height.max(base));
             if next >= height {
-                (self.height, self.streak) = (None, 0);
+                (self.height, self.streak, self.crest) = (None, 0, Some(height));
             }
         }
         match self.lid.filter(|lid| next > lid.at && view.asked.since(lid.since) < lid.lasts) {
