@@ -22,11 +22,11 @@
 //! | R1a | a round without a queue teaches p0 only when, or once, S <= 1.01 of the most that was seen to come, R / (1 - p0), since the last fall |
 //! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: W grows to 0.97 R / (1 - p0) of the suspect one at most, for `LID` at first, for twice as long each time that it ends so `AGAIN` near the last one and `AGAIN_WITHIN` after it, up to `LONGEST_LID` |
 //! | R8 | an answer that is overdue by `PATIENCE`: the next question leaves at once; W = 0.7 W for each after the first in a row, once that is below 1.2 S; undone by an answer without a queue, with excess up to through |
-//! | R9 | the other gateway reports that its rate fell to R': W = 0.85 R' / (1 - p0), R' at least a packet in the time that it was measured over, when 1.25 times as much was sent all the time; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess to a question that left within `AT_ONCE`, if more came in its round than R' and two standard deviations |
+//! | R9 | the other gateway reports that its rate fell to R': W = 0.85 R' / (1 - p0), R' at least a packet in the time that it was measured over, when 1.25 times as much was sent all the time; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess to a question that left within `AT_ONCE`, if more came in its round than R' and a standard deviation |
 //! | R9a | of the round that a report lies in, only the queue at its end is news: without one W is `RETURNS` R' / (1 - p0) at least, else D6 with R' / (1 - p0) for A |
 //! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS`, is not shorter round by round for `DRAINS`, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
 //! | R11 | w is the mean of the lesser of two changes of q in a row that go opposite ways, with a weight of an eighth: a queue is empty below 3 w too, but below no more than three quarters of Q; q* is 6 w at least; in a round of less than half a cycle, rho is nearer to 1 by 2 w / T_s |
-//! | R12 | a fall is over when R is above 1.3 times what came through and two standard deviations of that count. Where that was seen within 1.5 s of a fall, less than 30 s ago, and this fall began from `NEAR` of the height or more, R7 begins with 0.95 of what W was before this one, without hurry, and a lid is as long as the first: a bet. It is won by a round after it in which `WON` of that comes, and lost by one in which less does, by an overdue answer, which takes W back at once, or by the second fall in a row that comes before such a round. After a lost one falls are no longer short, and the next bet waits for 4 s, and twice as long after each more in a row, up to 128 |
+//! | R12 | a fall is over when R is above 1.3 times what came through and a standard deviation of that count. Where that was seen within 1.5 s of a fall, less than 30 s ago, and this fall began from `NEAR` of the height or more, R7 begins with 0.95 of what W was before this one, without hurry, and a lid is as long as the first: a bet. It is won by a round after it in which `WON` of that comes, and lost by one in which less does, by an overdue answer, which takes W back at once, or by the second fall in a row that comes before such a round. After a lost one falls are no longer short; after the second in a row the next bet waits for 4 s, and twice as long after each more, up to 64 |
 //!
 //! While W grows or falls, and after R3, R8 and R9, the next question leaves a quarter of a cycle after the last one, and a
 //! fifth after what has made it so (`pace`). In the first `SURE` rounds of growth it does so only while half the budget of
@@ -347,8 +347,8 @@ impl Robust {
 
     /// The path carries `through`, measured over `seconds`, from now on; what it carried before, and W was, it may carry again.
     fn fall(&mut self, now: Time, estimate: f64, through: f64, seconds: f64) {
-        // Two standard deviations of a Poisson count.
-        let chance = 2.0 * libm::sqrt(through * PACKET / seconds.max(1e-3));
+        // A standard deviation of a Poisson count.
+        let chance = libm::sqrt(through * PACKET / seconds.max(1e-3));
         let height = if self.peak > 0.0 { estimate.min(self.peak) } else { estimate };
         let known = self.height.map_or(height, |before| before.max(height));
         self.dips.fall(now, through + chance, height >= NEAR * known);

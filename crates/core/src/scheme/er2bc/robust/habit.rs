@@ -17,8 +17,9 @@ const SOON: Span = Span::from_millis(1_500);
 const REMEMBERED: Span = Span::from_secs(30);
 /// Share of what W came back to that must come for the bet to be won.
 const WON: f64 = 0.6;
-/// Half of how long there is no other bet after one that was lost; twice as long after each more in a row, up to so many.
-const WAITS: Span = Span::from_secs(2);
+/// A quarter of how long there is no other bet after the second in a row that was lost; twice as long after each more, up to so
+/// many.
+const WAITS: Span = Span::from_secs(1);
 const MOST_LOST: u32 = 6;
 
 /// How long W stays below what came when a queue that does not show lost packets, the first time: it may have been chance.
@@ -155,7 +156,7 @@ impl Dips {
     pub(super) fn are_short(&self, now: Time) -> bool {
         let (lost, since) = self.lost;
         let waits = WAITS.mul_f64(f64::from(1u32 << lost.min(MOST_LOST)));
-        self.short.is_some() && self.was_high && (lost == 0 || now.since(since) >= waits)
+        self.short.is_some() && self.was_high && (lost <= 1 || now.since(since) >= waits)
     }
 }
 
