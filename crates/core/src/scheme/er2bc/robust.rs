@@ -18,15 +18,15 @@
 //! | R5b | a queue at the end of a round alone, not long enough for R6, without excess, when 0.7 W is above 1.2 S: W stays, the next round tells |
 //! | R5c | until more is known, C is as many times through as it was times A last, 1.5 at first; a round that a fall lies in teaches neither C nor w |
 //! | R6 | rho > 1.15 or A < 0.85 W, with a queue ahead of more than `FALLEN` q*: W = 0.85 A; until W is back where it was, D6 drains a queue above 4 q* by up to 0.4 A, 0.25 at an RTT of 0.6 s, a shorter one by up to `TENTH`, and as fast for 0.3 s and half the RTT of queue |
-//! | R7 | no queue and S >= 0.85 of the W of the round: W grows by a step a cycle up to `BEYOND` A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or `ROOM`, or a quarter of the RTT, before the next answer, but `KNOWN` below what was seen to come before the last fall, else 5 %, 10 % after four; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, not at all then above what came before the last fall, and by a step from that on up to `CREST` of it; a round that a fall lies in raises nothing; a round that was sent before the last growth is no news |
+//! | R7 | no queue and S >= 0.85 of the W of the round: W grows by a step a cycle up to `BEYOND` A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or `ROOM`, or a quarter of the RTT, before the next answer, but `KNOWN` below what was seen to come before the last fall, else 5 %, 10 % after four; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, not at all then above what came before the last fall, and by a step from that on up to `CREST` of it; a round that was sent before the last growth is no news |
 //! | R1a | a round without a queue teaches p0 only when, or once, S <= 1.01 of the most that was seen to come, R / (1 - p0), since the last fall |
 //! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: W grows to 0.97 R / (1 - p0) of the suspect one at most, for `LID` at first, for twice as long each time that it ends so `AGAIN` near the last one and `AGAIN_WITHIN` after it, up to `LONGEST_LID` |
 //! | R8 | an answer that is overdue by `PATIENCE`: the next question leaves at once; W = 0.7 W for each after the first in a row, once that is below 1.2 S; undone by an answer without a queue, with excess up to through |
-//! | R9 | the other gateway reports that its rate fell to R': W = 0.85 R' / (1 - p0), R' at least a packet in the time that it was measured over, when 1.25 times as much was sent all the time; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess to a question that left within `AT_ONCE`, if more came in its round than R' and a standard deviation |
+//! | R9 | the other gateway reports that its rate fell to R': W = 0.85 R' / (1 - p0), R' at least a packet in the time that it was measured over, when 1.25 times as much was sent all the time; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess |
 //! | R9a | of the round that a report lies in, only the queue at its end is news: without one W is `RETURNS` R' / (1 - p0) at least, else D6 with R' / (1 - p0) for A |
 //! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS`, is not shorter round by round for `DRAINS`, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
 //! | R11 | w is the mean of the lesser of two changes of q in a row that go opposite ways, with a weight of an eighth: a queue is empty below 3 w too, but below no more than three quarters of Q; q* is 6 w at least; in a round of less than half a cycle, rho is nearer to 1 by 2 w / T_s |
-//! | R12 | a fall is over when R is above 1.3 times what came through and a standard deviation of that count. Where that was seen within 1.5 s of a fall, less than 30 s ago, and this fall began from `NEAR` of the height or more, R7 begins with 0.95 of what W was before this one, without hurry, and a lid is as long as the first: a bet. It is won by a round after it in which `WON` of that comes, and lost by one in which less does, by an overdue answer, which takes W back at once, or by the second fall in a row that comes before such a round. After a lost one falls are no longer short; after the second in a row the next bet waits for 4 s, and twice as long after each more, up to 64 |
+//! | R12 | a fall is over when R is above 1.3 times what came through. Where that was seen within 1.5 s of a fall, less than 30 s ago, and this fall began from `NEAR` of the height or more, R7 begins with 0.95 of what W was before this one, without hurry, and a lid is as long as the first: a bet. It is won by a round after it in which `WON` of that comes, and lost by one in which less does, by the second overdue answer in a row, which takes W back at once, or by the second fall in a row that comes before such a round. After a lost one falls are no longer short; after the second in a row the next bet waits for 4 s, and twice as long after each more, up to 64 |
 //!
 //! While W grows or falls, and after R3, R8 and R9, the next question leaves a quarter of a cycle after the last one, and a
 //! fifth after what has made it so (`pace`). In the first `SURE` rounds of growth it does so only while half the budget of
@@ -102,8 +102,6 @@ const CREST: f64 = 1.1;
 const RETURNS: f64 = 0.95;
 /// A fall from below this share of the height that W knows is not the next of a path whose falls are short.
 const NEAR: f64 = 0.5;
-/// How long after a report a round may end that shows it to be false: a queue would not have drained.
-const AT_ONCE: Span = Span::from_millis(300);
 /// Rounds of growth in a row after which it is the path that moves.
 const SURE: u32 = 2;
 /// Share of what is free that drains the end of a long queue: W is to be within a tenth of what is free soon.
@@ -302,14 +300,14 @@ impl Robust {
         self.past.amend(estimate);
         self.hurry = self.hurry.max(3);
         self.silent += 1;
+        if self.silent == 1 {
+            self.heard = estimate;
+            return estimate;
+        }
         if let Some(from) = self.dips.overdue(now) {
             (self.free, self.heard, self.proven) = (None, from, from);
             self.past.set(now, from);
             return from.min(estimate);
-        }
-        if self.silent == 1 {
-            self.heard = estimate;
-            return estimate;
         }
         self.heard *= OVERDUE;
         // What takes nothing from the traffic can wait: it is answers that are lost, most likely.
@@ -334,7 +332,7 @@ impl Robust {
         }
         self.before.get_or_insert(estimate);
         (self.free, self.slope, self.starting, self.streak) = (None, Slope::default(), false, 0);
-        self.fall(now, estimate, through, seconds);
+        self.fall(now, estimate, through);
         self.anchor = None;
         self.told = true;
         self.cut = Some(now);
@@ -345,13 +343,11 @@ impl Robust {
         self.proven
     }
 
-    /// The path carries `through`, measured over `seconds`, from now on; what it carried before, and W was, it may carry again.
-    fn fall(&mut self, now: Time, estimate: f64, through: f64, seconds: f64) {
-        // A standard deviation of a Poisson count.
-        let chance = libm::sqrt(through * PACKET / seconds.max(1e-3));
+    /// The path carries `through` from now on; what it carried before, and W was, it may carry again.
+    fn fall(&mut self, now: Time, estimate: f64, through: f64) {
         let height = if self.peak > 0.0 { estimate.min(self.peak) } else { estimate };
         let known = self.height.map_or(height, |before| before.max(height));
-        self.dips.fall(now, through + chance, height >= NEAR * known);
+        self.dips.fall(now, through, height >= NEAR * known);
         (self.height, self.crest) = (Some(known), None);
         self.peak = through;
         self.noise.bound(through);
@@ -392,8 +388,7 @@ impl Robust {
         if !view.spans_fall {
             self.dips.see(view.asked, round.span, view.received);
         }
-        let is_soon = cut.is_some_and(|cut| view.asked.since(cut) <= AT_ONCE);
-        let estimate = self.recall(estimate, &view, is_soon);
+        let estimate = self.recall(estimate, &view);
         if round.packets == 0 {
             return estimate;
         }
@@ -511,7 +506,6 @@ impl Robust {
             through: round.sent / rho,
             grows: round.stretch > 1.005 + 0.5 * grain / round.span.max(1e-3),
             asked: round.asked,
-            span: round.span,
             answered_after: round.answered_after,
             stale,
             resume,
@@ -519,22 +513,15 @@ impl Robust {
         }
     }
 
-    /// Undoes R8 and R9; a report, when the round ended soon after it.
-    fn recall(&mut self, estimate: f64, view: &View, is_soon: bool) -> f64 {
+    /// Undoes R8 and R9.
+    fn recall(&mut self, estimate: f64, view: &View) -> f64 {
         let was_told = std::mem::take(&mut self.told);
         match self.before.take() {
             // With excess, no more than what came.
             Some(before) if view.excess && !view.standing && !was_told => {
                 before.min(view.through).max(estimate)
             }
-            // More came than the report said: it was false. Later the queue may have drained since.
-            Some(_) if was_told && !(is_soon && view.received > self.dips.most()) => estimate,
-            Some(before) if !(view.standing || view.excess) => {
-                if was_told {
-                    self.dips.deny();
-                }
-                before
-            }
+            Some(before) if !(view.standing || view.excess) => before,
             _ => estimate,
         }
     }
@@ -669,7 +656,7 @@ impl Robust {
         if fell && is_deep {
             self.hurry = self.hurry.max(3);
             self.slope = Slope::default();
-            self.fall(view.asked, estimate, view.through, view.span);
+            self.fall(view.asked, estimate, view.through);
             return BELOW * free;
         }
         self.aim(free, capacity, ahead, falling, view)
@@ -734,8 +721,6 @@ impl Robust {
         if !view.is_used() {
             return estimate;
         }
-        // What was sent before a fall came: it says nothing of now.
-        let from = if view.spans_fall { estimate } else { from };
         // Later steps upward are still on their way: this round says nothing of them.
         let is_news =
             self.raised.is_none_or(|raised| view.asked > raised + Span::from_secs_f64(self.cycle / 10.0));

@@ -73,7 +73,7 @@ impl Sway {
 /// R12: whether the capacity comes back soon after a fall.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Dips {
-    /// A fall that is not over, and the most that came through in it, but for chance.
+    /// A fall that is not over, and what came through in it.
     fell: Option<(Time, f64)>,
     /// It began near the height that W knows.
     was_high: bool,
@@ -96,7 +96,7 @@ struct Bet {
 }
 
 impl Dips {
-    /// A fall at `now` from near the height that W knows, or not, in which at most `through` came, but for chance. It may be the
+    /// A fall at `now` from near the height that W knows, or not, in which `through` came. It may be the
     /// next one, or what the bet has done: the second in a row is lost.
     pub(super) fn fall(&mut self, now: Time, through: f64, was_high: bool) {
         self.short = self.short.filter(|over| now.since(*over) <= REMEMBERED);
@@ -120,7 +120,9 @@ impl Dips {
                 self.lose(asked);
             }
         }
-        if let Some((fell, _)) = self.fell.take_if(|(fell, most)| asked > *fell && received > OVER * *most) {
+        if let Some((fell, _)) =
+            self.fell.take_if(|(fell, through)| asked > *fell && received > OVER * *through)
+        {
             self.short = (asked.since(fell) < SOON).then_some(asked);
         }
     }
@@ -135,21 +137,11 @@ impl Dips {
         self.bet = Some(Bet { since: now, from, to });
     }
 
-    /// An answer is overdue: an open bet is lost. W before it.
+    /// Answers are overdue: an open bet is lost. W before it.
     pub(super) fn overdue(&mut self, now: Time) -> Option<f64> {
         let bet = self.bet?;
         self.lose(now);
         Some(bet.from)
-    }
-
-    /// The last fall was none.
-    pub(super) fn deny(&mut self) {
-        self.fell = None;
-    }
-
-    /// The most that came in the fall that is not over.
-    pub(super) fn most(&self) -> f64 {
-        self.fell.map_or(0.0, |(_, most)| most)
     }
 
     /// The last one was short, this one began near the height, and bets were not lost of late.

@@ -24,8 +24,6 @@ pub(super) struct View {
     /// The queue grew within the round.
     pub(super) grows: bool,
     pub(super) asked: Time,
-    /// Its length, s.
-    pub(super) span: f64,
     pub(super) answered_after: f64,
     /// W of the round, and at its end.
     pub(super) wanted: f64,
