@@ -257,11 +257,11 @@ impl Estimator {
         true
     }
 
-    /// The other gateway reports that data come at `received` bit/s, while at least `sent` left all the time. True when W
+    /// The other gateway reports that data come at `received` bit/s, measured over `seconds`, while at least `sent` left all the time. True when W
     /// was cut.
-    pub(super) fn on_report(&mut self, now: Time, sent: f64, received: f64) -> bool {
+    pub(super) fn on_report(&mut self, now: Time, sent: f64, received: f64, seconds: f64) -> bool {
         let State::Robust(robust) = &mut self.state else { return false };
-        let cut = robust.report(now, self.estimate, sent, received);
+        let cut = robust.report(now, self.estimate, sent, received, seconds);
         let before = self.estimate;
         self.estimate = self.bounded(cut);
         self.estimate < before

@@ -169,7 +169,7 @@ impl Sender {
         let Some(lookout) = &mut self.lookout else { return };
         lookout.messages += 1;
         let Some(sent) = lookout.looks.least() else { return };
-        if self.estimator.on_report(now, sent, report.rate as f64) {
+        if self.estimator.on_report(now, sent, report.rate as f64, f64::from(report.millis) / 1e3) {
             lookout.pace.hasten(now, Some(now + Lookout::AFTER_REPORT));
             self.shares.on_cut(self.estimator.estimate());
             self.set(out);

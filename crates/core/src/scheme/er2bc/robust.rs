@@ -11,22 +11,22 @@
 //! | R1 | p0 = sum L / sum N over rounds without a queue that are not suspect, forgotten with 2000 packets |
 //! | R2 | excess: L > N p0 + 3 sqrt(N p0 (1 - p0)) + 1.5, where, without a queue, p0 begins at 2 of 40 packets, which count less and less in the first 200 |
 //! | R2a | Q is learned from L > N p0 + 5 sqrt(N p0 (1 - p0)) + 1.5 with a queue; a longer queue without excess raises it; R3 forgets it where it clears |
-//! | R3 | excess without a queue: W = 0.97 R / (1 - p0), at least 0.7 W when S < 0.85 W, the first time not when that is above 1.2 S, and the round is suspect. W does not grow by it. When the next round with excess sends less and loses a share nearer to that of the suspect one than to 1 - R / S, what a full path would lose of it, or sends more and delivers half of what is more, the loss is the path's: both go to R1, and W comes back. Until enough packets were sent to tell, W does not grow |
+//! | R3 | excess without a queue: W = 0.97 R / (1 - p0), at least 0.7 W when S < 0.85 W, the first time not when that is above 1.2 S, and the round is suspect. W does not grow by it. When the next round with excess sends less and loses a share nearer to that of the suspect one than to 1 - R / S, what a full path would lose of it, or sends more and delivers half of what is more, the loss is the path's: both go to R1, and W comes back, but no higher than a queue or a fall has taken it since. Until enough packets were sent to tell, W does not grow |
 //! | R4 | rho = T_r / T_s without excess, which no loss disturbs; else S (1 - p0) / R; through = S / rho |
 //! | R5 | A = max(S - C (rho - 1), 0.8 through); C is learned anew when A jumps by half |
 //! | R5a | an answer tells of the W of its round (`past`): the queue ahead goes on as in the round, but for what W has changed since |
 //! | R5b | a queue at the end of a round alone, not long enough for R6, without excess, when 0.7 W is above 1.2 S: W stays, the next round tells |
 //! | R5c | until more is known, C is as many times through as it was times A last, 1.5 at first; a round that a fall lies in teaches neither C nor w |
 //! | R6 | rho > 1.15 or A < 0.85 W, with a queue ahead of more than `FALLEN` q*: W = 0.85 A; until W is back where it was, D6 drains a queue above 4 q* by up to 0.4 A, 0.25 at an RTT of 0.6 s, a shorter one by up to `TENTH`, and as fast for 0.3 s and half the RTT of queue |
-//! | R7 | no queue and S >= 0.85 of the W of the round: W grows by a step a cycle up to `BEYOND` A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or `ROOM`, or a quarter of the RTT, before the next answer, but `KNOWN` below what was seen to come before the last fall, else 5 %, 10 % after four; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, not at all then above what came before the last fall, and by a step from that on; a round that was sent before the last growth is no news |
+//! | R7 | no queue and S >= 0.85 of the W of the round: W grows by a step a cycle up to `BEYOND` A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or `ROOM`, or a quarter of the RTT, before the next answer, but `KNOWN` below what was seen to come before the last fall, else 5 %, 10 % after four; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, not at all then above what came before the last fall, and by a step from that on up to `CREST` of it; a round that was sent before the last growth is no news |
 //! | R1a | a round without a queue teaches p0 only when, or once, S <= 1.01 of the most that was seen to come, R / (1 - p0), since the last fall |
 //! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: W grows to 0.97 R / (1 - p0) of the suspect one at most, for `LID` at first, for twice as long each time that it ends so `AGAIN` near the last one and `AGAIN_WITHIN` after it, up to `LONGEST_LID` |
 //! | R8 | an answer that is overdue by `PATIENCE`: the next question leaves at once; W = 0.7 W for each after the first in a row, once that is below 1.2 S; undone by an answer without a queue, with excess up to through |
-//! | R9 | the other gateway reports that its rate fell to R': W = 0.85 R' / (1 - p0), when 1.25 times as much was sent all the time; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess |
+//! | R9 | the other gateway reports that its rate fell to R': W = 0.85 R' / (1 - p0), R' at least a packet in the time that it was measured over, when 1.25 times as much was sent all the time; questions from before it change nothing, and rounds that began before it raise nothing, and their excess says that it was true; undone by an answer without queue and excess |
 //! | R9a | of the round that a report lies in, only the queue at its end is news: without one W is `RETURNS` R' / (1 - p0) at least, else D6 with R' / (1 - p0) for A |
 //! | R10 | a queue that was 2 q* long, then stood above `STANDING` q* for `STANDS`, is not shorter round by round for `DRAINS`, while what comes through fell below `TAKEN` of what it was, is another's: until the queue is empty, W = 0.85 through on excess, else max(W, through) and a step |
 //! | R11 | w is the mean of the lesser of two changes of q in a row that go opposite ways, with a weight of an eighth: a queue is empty below 3 w too, but below no more than three quarters of Q; q* is 6 w at least; in a round of less than half a cycle, rho is nearer to 1 by 2 w / T_s |
-//! | R12 | a fall is over when R is above 1.3 times what came through. Where that was seen within 1.5 s of the last fall, less than 30 s ago, R7 begins with 0.95 of what W was before this one, without hurry, and a lid is as long as the first; a round after that in which no more than 1.3 times as much came forgets it, and so does the second fall in a row that comes before such a round |
+//! | R12 | a fall is over when R is above 1.3 times what came through. Where that was seen within 1.5 s of a fall, less than 30 s ago, and this fall began from `NEAR` of the height or more, R7 begins with 0.95 of what W was before this one, without hurry, and a lid is as long as the first: a bet. It is won by a round after it in which `WON` of that comes, and lost by one in which less does, by the second overdue answer in a row, which takes W back at once, or by the second fall in a row that comes before such a round. After a lost one falls are no longer short; after the second in a row the next bet waits for 4 s, and twice as long after each more, up to 64 |
 //!
 //! While W grows or falls, and after R3, R8 and R9, the next question leaves a quarter of a cycle after the last one, and a
 //! fifth after what has made it so (`pace`). In the first `SURE` rounds of growth it does so only while half the budget of
@@ -96,8 +96,12 @@ const SHARED: f64 = 1.5;
 const BEYOND: f64 = 1.5;
 /// Most that a step may be on the way up to what the path has carried before.
 const KNOWN: f64 = 0.5;
+/// Up to this many times the height that was reached, W grows by steps: it was a little below what the path carries.
+const CREST: f64 = 1.1;
 /// Share of what W was before a fall that it takes at once where falls are short.
 const RETURNS: f64 = 0.95;
+/// A fall from below this share of the height that W knows is not the next of a path whose falls are short.
+const NEAR: f64 = 0.5;
 /// Rounds of growth in a row after which it is the path that moves.
 const SURE: u32 = 2;
 /// Share of what is free that drains the end of a long queue: W is to be within a tenth of what is free soon.
@@ -151,6 +155,8 @@ pub(super) struct Robust {
     peak: f64,
     /// W before the last fall, until it is reached again.
     height: Option<f64>,
+    /// The height that was reached last, until W is well above.
+    crest: Option<f64>,
     /// Set where more was lost without a queue.
     lid: Option<Lid>,
     /// A queue that stands, and whether it is another's.
@@ -227,6 +233,7 @@ impl Robust {
             full: f64::INFINITY,
             peak: 0.0,
             height: None,
+            crest: None,
             lid: None,
             foreign: None,
             anchor: None,
@@ -297,6 +304,11 @@ impl Robust {
             self.heard = estimate;
             return estimate;
         }
+        if let Some(from) = self.dips.overdue(now) {
+            (self.free, self.heard, self.proven) = (None, from, from);
+            self.past.set(now, from);
+            return from.min(estimate);
+        }
         self.heard *= OVERDUE;
         // What takes nothing from the traffic can wait: it is answers that are lost, most likely.
         if self.heard >= estimate || self.last.is_some_and(|last| self.heard > FELT * last.sent) {
@@ -309,9 +321,11 @@ impl Robust {
         self.proven
     }
 
-    /// R9: W after a report at `now` of `received`, when at least `sent` was sent all the time.
-    pub(super) fn report(&mut self, now: Time, estimate: f64, sent: f64, received: f64) -> f64 {
-        let through = received / (1.0 - self.noise.share());
+    /// R9: W after a report at `now` of `received`, measured over `seconds`, when at least `sent` was sent all the time. Of a
+    /// path that carries less than a packet in that time nothing is known.
+    pub(super) fn report(&mut self, now: Time, estimate: f64, sent: f64, received: f64, seconds: f64) -> f64 {
+        let least = PACKET / seconds.max(1e-3);
+        let through = received.max(least) / (1.0 - self.noise.share());
         self.past.amend(estimate);
         if sent < 1.25 * through || estimate < 1.05 * through {
             return estimate;
@@ -331,10 +345,12 @@ impl Robust {
 
     /// The path carries `through` from now on; what it carried before, and W was, it may carry again.
     fn fall(&mut self, now: Time, estimate: f64, through: f64) {
-        self.dips.fall(now, through);
         let height = if self.peak > 0.0 { estimate.min(self.peak) } else { estimate };
-        self.height = Some(self.height.map_or(height, |before| before.max(height)));
+        let known = self.height.map_or(height, |before| before.max(height));
+        self.dips.fall(now, through, height >= NEAR * known);
+        (self.height, self.crest) = (Some(known), None);
         self.peak = through;
+        self.noise.bound(through);
         // What waits now was sent before, and the last round does not compare with the next.
         self.foreign = None;
         self.last = self.last.map(|last| Last { busy: false, ..last });
@@ -430,7 +446,9 @@ impl Robust {
             }
             (true, _) => {
                 let (measured, capacity) = self.measure(view);
-                self.queued(estimate, measured, capacity, view)
+                let next = self.queued(estimate, measured, capacity, view);
+                self.noise.bound(next);
+                next
             }
         }
     }
@@ -523,7 +541,7 @@ impl Robust {
         let estimate = match verdict {
             Acquittal::Restored(before) => estimate.max(before),
             Acquittal::Guilty(through) => {
-                let before = self.lid.filter(|_| !self.dips.are_short());
+                let before = self.lid.filter(|_| !self.dips.are_short(view.asked));
                 self.lid = Some(Lid::again(before, 0.97 * through, view.asked));
                 estimate
             }
@@ -718,6 +736,7 @@ impl Robust {
         let gain = match self.streak {
             n if self.starting => 0.5 * f64::from(1u32 << n.min(8)),
             0 | 1 => 0.0,
+            _ if self.crest.is_some() => 0.0,
             n => 0.05 * f64::from(1u32 << (n - 1).min(8)),
         };
         // What the path carried before a fall it often carries again.
@@ -729,6 +748,7 @@ impl Robust {
         let most = (room / (self.cycle / 4.0 + self.rtt.min(1.0))).clamp(least, 1.0);
         // Beside others, small steps are the rule: first see that this is none.
         let is_near = self.anchor.is_some_and(|anchor| base < BEYOND * anchor);
+        self.crest = self.crest.filter(|crest| base < CREST * crest);
         if is_near {
             self.streak = 0;
         } else if is_news {
@@ -741,15 +761,15 @@ impl Robust {
         }
         let mut next = base + f64::max(base * gain.min(most), step(base));
         if let Some(height) = self.height {
-            if self.dips.are_short() && !view.grows {
-                next = next.max(RETURNS * height);
-                self.dips.bet(view.asked + Span::from_secs_f64(view.answered_after));
+            if self.dips.are_short(view.asked) && !view.grows && next < RETURNS * height {
+                next = RETURNS * height;
+                self.dips.bet(view.asked + Span::from_secs_f64(view.answered_after), estimate, next);
                 // The budget of questions lasts for one a second, and one after each fall.
                 (self.hurry, self.tentative) = (0, true);
             }
             next = next.min(height.max(base));
             if next >= height {
-                (self.height, self.streak) = (None, 0);
+                (self.height, self.streak, self.crest) = (None, 0, Some(height));
             }
         }
         match self.lid.filter(|lid| next > lid.at && view.asked.since(lid.since) < lid.lasts) {
@@ -801,5 +821,7 @@ fn drain(at: f64) -> f64 {
     step(at) * 0.75
 }
 
+#[cfg(test)]
+mod falls;
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,12 @@ const OVER: f64 = 1.3;
 const SOON: Span = Span::from_millis(1_500);
 /// How long a short fall is remembered.
 const REMEMBERED: Span = Span::from_secs(30);
+/// Share of what W came back to that must come for the bet to be won.
+const WON: f64 = 0.6;
+/// A quarter of how long there is no other bet after the second in a row that was lost; twice as long after each more, up to so
+/// many.
+const WAITS: Span = Span::from_secs(1);
+const MOST_LOST: u32 = 6;
 
 /// How long W stays below what came when a queue that does not show lost packets, the first time: it may have been chance.
 const LID: Span = Span::from_secs(2);
@@ -67,44 +73,82 @@ impl Sway {
 /// R12: whether the capacity comes back soon after a fall.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Dips {
-    /// A fall that is not over, and what came through.
+    /// A fall that is not over, and what came through in it.
     fell: Option<(Time, f64)>,
+    /// It began near the height that W knows.
+    was_high: bool,
     /// When the last one was over, and was short.
     short: Option<Time>,
-    /// When W came back because falls are short, until a round shows whether this one was.
-    bet: Option<Time>,
+    bet: Option<Bet>,
     /// Bets in a row that a fall ended before a round had shown what they were.
     undecided: u8,
+    /// Bets in a row that were lost, and when the last one was.
+    lost: (u32, Time),
+}
+
+/// W has come back because falls are short, until a round shows whether this one was.
+#[derive(Clone, Copy, Debug)]
+struct Bet {
+    since: Time,
+    /// W before it, and what it came back to.
+    from: f64,
+    to: f64,
 }
 
 impl Dips {
-    /// A fall at `now`, to `through`. It may be the next one, or what the bet has done: the second in a row is lost.
-    pub(super) fn fall(&mut self, now: Time, through: f64) {
-        self.undecided += u8::from(self.bet.take().is_some());
-        let lost = self.undecided > 1;
-        self.short = self.short.filter(|over| !lost && now.since(*over) <= REMEMBERED);
-        self.fell.get_or_insert((now, through));
+    /// A fall at `now` from near the height that W knows, or not, in which `through` came. It may be the
+    /// next one, or what the bet has done: the second in a row is lost.
+    pub(super) fn fall(&mut self, now: Time, through: f64, was_high: bool) {
+        self.short = self.short.filter(|over| now.since(*over) <= REMEMBERED);
+        if self.bet.take().is_some() {
+            self.undecided += 1;
+            if self.undecided > 1 {
+                self.lose(now);
+            }
+        }
+        let fell = self.fell.filter(|(fell, _)| now.since(*fell) < SOON);
+        self.was_high = was_high || fell.is_some() && self.was_high;
+        self.fell = fell.or(Some((now, through)));
     }
 
     /// A round of `span` seconds that began after the last fall and was asked for at `asked`, in which `received` came.
     pub(super) fn see(&mut self, asked: Time, span: f64, received: f64) {
-        let Some((fell, through)) = self.fell.filter(|(fell, _)| asked > *fell) else { return };
-        if received > OVER * through {
-            (self.fell, self.bet, self.undecided) = (None, None, 0);
+        if let Some(bet) = self.bet.take_if(|bet| asked >= bet.since + Span::from_secs_f64(span)) {
+            if received > WON * bet.to {
+                (self.undecided, self.lost.0) = (0, 0);
+            } else {
+                self.lose(asked);
+            }
+        }
+        if let Some((fell, _)) =
+            self.fell.take_if(|(fell, through)| asked > *fell && received > OVER * *through)
+        {
             self.short = (asked.since(fell) < SOON).then_some(asked);
-        } else if self.bet.is_some_and(|bet| asked >= bet + Span::from_secs_f64(span)) {
-            (self.short, self.bet, self.undecided) = (None, None, 0);
         }
     }
 
-    /// W comes back although this fall may not be over.
-    pub(super) fn bet(&mut self, now: Time) {
-        self.bet = self.fell.map(|_| now);
+    fn lose(&mut self, now: Time) {
+        (self.short, self.bet, self.undecided) = (None, None, 0);
+        self.lost = (self.lost.0 + 1, now);
     }
 
-    /// The last one was short.
-    pub(super) const fn are_short(&self) -> bool {
-        self.short.is_some()
+    /// W comes back `from` one value `to` another although this fall may not be over.
+    pub(super) fn bet(&mut self, now: Time, from: f64, to: f64) {
+        self.bet = Some(Bet { since: now, from, to });
+    }
+
+    /// Answers are overdue: an open bet is lost. W before it.
+    pub(super) fn overdue(&mut self, now: Time) -> Option<f64> {
+        let bet = self.bet?;
+        self.lose(now);
+        Some(bet.from)
+    }
+
+    /// The last one was short, this one began near the height, and bets were not lost of late.
+    pub(super) fn are_short(&self, now: Time) -> bool {
+        let (lost, since) = self.lost;
+        let waits = WAITS.mul_f64(f64::from(1u32 << lost.min(MOST_LOST)));
+        self.short.is_some() && self.was_high && (lost <= 1 || now.since(since) >= waits)
     }
 }
 

@@ -157,6 +157,13 @@ impl Noise {
         }
     }
 
+    /// A queue has taken W to `estimate` since: more does not come back when the suspicion is cleared.
+    pub(super) fn bound(&mut self, estimate: f64) {
+        if let Some(suspect) = &mut self.suspect {
+            suspect.estimate = suspect.estimate.min(estimate);
+        }
+    }
+
     pub(super) const fn suspects(&self) -> bool {
         self.suspect.is_some()
     }

@@ -171,6 +171,19 @@ fn loss_that_ends_when_less_is_sent_is_not_the_paths() {
     assert!(back >= 5e6, "as much was sent, and it came: {back}");
 }
 
+/// R3: as above, but a queue has stood since, and W with it: that is the W that comes back, not the one before.
+#[test]
+fn what_a_queue_has_taken_does_not_come_back() {
+    let mut rounds = Rounds::new();
+    rounds.law.noise.absorb(1000.0, 0.0);
+    let cut = rounds.round(5e6, 5e6, 400, 40, 0.0);
+    let mut w = rounds.round(cut, 4.3e6, 358, 0, 400.0);
+    assert!(w < 3.5e6, "{w}");
+    w = rounds.round(w, w, 200, 0, 200.0);
+    w = rounds.round(w, w, 200, 0, 0.0);
+    assert!(rounds.round(w, w, 200, 20, 0.0) < 4e6, "cleared");
+}
+
 /// R3: more was sent, and half of what is more came: 4 to 5 Mb/s, 3.8 to 4.4, both with excess.
 #[test]
 fn more_that_comes_when_more_is_sent_clears_too() {
@@ -244,7 +257,7 @@ fn an_answer_tells_of_the_w_of_its_round() {
 fn a_report_that_losses_confirm_is_not_undone() {
     let mut rounds = Rounds::new();
     rounds.round(5e6, 5e6, 417, 0, 0.0);
-    let cut = rounds.law.report(Time::ZERO + Span::from_secs_f64(2.5), 5e6, 4.9e6, 1e6);
+    let cut = rounds.law.report(Time::ZERO + Span::from_secs_f64(2.5), 5e6, 4.9e6, 1e6, 0.4);
     near(cut, 0.85e6, "0.85 R'");
     let back = rounds.round(cut, 3e6, 250, 150, 0.0);
     near(back, 0.95e6, "cut in two, and drained: 0.95 R'");
@@ -314,7 +327,7 @@ fn after_a_fall_c_is_what_comes_where_it_was_so_before() {
     }
     assert!(rounds.law.others < 1.1, "{}", rounds.law.others);
     let after = Time::ZERO + Span::from_secs_f64(rounds.at + 0.2);
-    let w = rounds.law.report(after, 5e6, 5e6, 1e6);
+    let w = rounds.law.report(after, 5e6, 5e6, 1e6, 0.4);
     rounds.round(w, 5e6, 417, 0, 600.0);
     rounds.round(0.8e6, 0.8e6, 67, 0, 400.0);
     let free = rounds.law.proven();
@@ -402,45 +415,68 @@ fn a_fall_is_short_when_more_comes_soon() {
     let at = |millis| Time::ZERO + Span::from_millis(millis);
     for (seen, is_short) in [(1_400, true), (1_600, false)] {
         let mut dips = Dips::default();
-        dips.fall(at(0), 1e6);
+        dips.fall(at(0), 1e6, true);
         dips.see(at(0), 0.25, 1.4e6);
         dips.see(at(500), 0.25, 1.2e6);
-        assert!(!dips.are_short(), "no more than came through");
+        assert!(!dips.are_short(at(500)), "no more than came through");
         dips.see(at(seen), 0.25, 1.4e6);
-        assert_eq!(dips.are_short(), is_short, "{seen} ms");
-        dips.fall(at(31_000), 1e6);
-        assert_eq!(dips.are_short(), is_short, "remembered for 30 s");
-        dips.fall(at(32_000), 1e6);
-        assert!(!dips.are_short(), "no longer");
+        assert_eq!(dips.are_short(at(seen)), is_short, "{seen} ms");
+        dips.fall(at(31_000), 1e6, true);
+        assert_eq!(dips.are_short(at(31_000)), is_short, "remembered for 30 s");
+        dips.fall(at(32_000), 1e6, true);
+        assert!(!dips.are_short(at(32_000)), "no longer");
     }
 }
 
-/// R12: W came back, and the fall was not over; or it was; or the round had begun before; or the next fall came first, once, or
-/// again after another bet.
+/// R12: W came back to 3 Mb/s, and the fall was not over; or it was; or the round had begun before; or the next fall came first,
+/// once, or again after another bet. After the second bet in a row that is lost the next waits for 4 s, and twice as long
+/// each time, until one is won.
 #[test]
-fn a_bet_that_is_lost_is_the_last() {
+fn after_lost_bets_the_next_waits_twice_as_long() {
     let at = |millis| Time::ZERO + Span::from_millis(millis);
     for (received, span, falls, is_short) in [
         (1.2e6, 0.5, 0, false),
-        (1.4e6, 0.5, 0, true),
+        (1.9e6, 0.5, 0, true),
         (1.2e6, 1.5, 0, true),
         (1.2e6, 0.5, 1, true),
         (1.2e6, 0.5, 2, false),
     ] {
         let mut dips = Dips::default();
-        dips.fall(at(0), 1e6);
+        dips.fall(at(0), 1e6, true);
         dips.see(at(1_000), 0.5, 2e6);
-        dips.fall(at(2_000), 1e6);
-        dips.bet(at(2_500));
+        dips.fall(at(2_000), 1e6, true);
+        dips.bet(at(2_500), 1e6, 3e6);
         for n in 0..falls {
-            dips.fall(at(2_600 + 200 * n), 1e6);
+            dips.fall(at(2_600 + 200 * n), 1e6, true);
             if n + 1 < falls {
-                dips.bet(at(2_700 + 200 * n));
+                dips.bet(at(2_700 + 200 * n), 1e6, 3e6);
             }
         }
         dips.see(at(3_100), span, received);
-        assert_eq!(dips.are_short(), is_short, "{received}, {span} s, {falls} falls");
+        assert_eq!(dips.are_short(at(3_100)), is_short, "{received}, {span} s, {falls} falls");
     }
+    let mut dips = Dips::default();
+    let mut begin = 0;
+    let mut again = |dips: &mut Dips| {
+        begin += 100_000;
+        dips.fall(at(begin), 1e6, true);
+        dips.see(at(begin + 1_000), 0.5, 2e6);
+        dips.fall(at(begin + 1_000), 1e6, true);
+        dips.bet(at(begin + 1_000), 1e6, 3e6);
+        begin + 1_000
+    };
+    for waits in [501, 4_000, 8_000, 16_000] {
+        let lost = again(&mut dips);
+        assert_eq!(dips.overdue(at(lost)), Some(1e6), "W before");
+        dips.fall(at(lost + 10), 1e6, true);
+        dips.see(at(lost + 500), 0.25, 2e6);
+        assert!(dips.are_short(at(lost + waits)), "{waits} ms");
+        assert!(waits < 1_000 || !dips.are_short(at(lost + waits - 1)), "{waits} ms");
+    }
+    let won = again(&mut dips);
+    dips.see(at(won + 500), 0.5, 3e6);
+    assert!(dips.are_short(at(won + 500)));
+    assert_eq!(dips.overdue(at(won + 600)), None, "it is won");
 }
 
 /// A report of 2.5 of 5 Mb/s, and an answer to a question after it: most of its round was before the fall, and 4 Mb/s came.
@@ -449,9 +485,21 @@ fn a_round_from_before_a_fall_does_not_end_it() {
     let mut rounds = Rounds::new();
     rounds.round(5e6, 5e6, 417, 0, 0.0);
     let now = Time::ZERO + Span::from_secs_f64(rounds.at + 0.8);
-    let w = rounds.law.report(now, 5e6, 5e6, 2.5e6);
+    let w = rounds.law.report(now, 5e6, 5e6, 2.5e6, 0.4);
     rounds.round(w, 4e6, 333, 0, 0.0);
-    assert!(!rounds.law.dips.are_short());
+    assert!(!rounds.law.dips.are_short(now));
+}
+
+/// R9: nothing came in 50 ms. A packet may have been on its way: W = 0.85 of 240 kb/s, and the answer to a question after it
+/// makes of W what is known, not infinity.
+#[test]
+fn a_report_of_nothing_leaves_a_packet() {
+    let mut rounds = Rounds::new();
+    let now = Time::ZERO + Span::from_secs_f64(1.5);
+    let cut = rounds.law.report(now, 5e6, 4e6, 0.0, 0.05);
+    near(cut, 0.85 * 0.24e6, "0.85 of a packet in 50 ms");
+    let next = rounds.round(cut, 4e6, 333, 0, 100.0);
+    assert!((0.1e6..0.3e6).contains(&next), "{next}");
 }
 
 /// R12: from 1 Mb/s by a step, but at once to 0.95 of what it was before a fall where the last one was short, and not while a queue
@@ -462,7 +510,7 @@ fn w_comes_back_at_once_where_falls_are_short() {
         let mut rounds = Rounds::new();
         rounds.law.height = Some(5e6);
         if is_short {
-            rounds.law.dips.fall(Time::ZERO, 0.5e6);
+            rounds.law.dips.fall(Time::ZERO, 0.5e6, true);
             rounds.law.dips.see(Time::ZERO + Span::from_secs(1), 0.25, 1e6);
         }
         near(rounds.round(1e6, 1e6, 83, 0, queue), w, "back");
@@ -523,16 +571,16 @@ fn a_report_cuts_unless_less_was_sent() {
     let mut rounds = Rounds::new();
     rounds.law.noise = Noise::default();
     rounds.law.noise.absorb(1000.0, 50.0);
-    let now = Time::ZERO + Span::from_secs_f64(1.5);
-    near(rounds.law.report(now, 5e6, 1.2e6, 0.95e6), 5e6, "less was sent");
-    near(rounds.law.report(now, 1.04e6, 2e6, 0.95e6), 1.04e6, "W is no more");
-    near(rounds.law.report(now, 5e6, 4e6, 0.95e6), 0.85e6, "0.85 R' / (1 - p0)");
+    let now = Time::ZERO + Span::from_secs_f64(1.8);
+    near(rounds.law.report(now, 5e6, 1.2e6, 0.95e6, 0.4), 5e6, "less was sent");
+    near(rounds.law.report(now, 1.04e6, 2e6, 0.95e6, 0.4), 1.04e6, "W is no more");
+    near(rounds.law.report(now, 5e6, 4e6, 0.95e6, 0.4), 0.85e6, "0.85 R' / (1 - p0)");
     assert!(rounds.law.patience() >= 0.05 + 0.6, "answers may wait in the queue");
     assert!(rounds.round(0.85e6, 0.85e6, 71, 4, 0.0) >= 5e6, "taken back");
     // The next question is one of 3 s.
-    let cut = rounds.law.report(Time::ZERO + Span::from_secs(3), 5e6, 4e6, 0.95e6);
+    let cut = rounds.law.report(Time::ZERO + Span::from_secs(3), 5e6, 4e6, 0.95e6, 0.4);
     near(rounds.round(cut, 4e6, 333, 17, 20.0), cut, "from before it");
-    let cut = rounds.law.report(Time::ZERO + Span::from_secs_f64(3.5), 5e6, 4e6, 0.95e6);
+    let cut = rounds.law.report(Time::ZERO + Span::from_secs_f64(3.5), 5e6, 4e6, 0.95e6, 0.4);
     let begun_before = rounds.round(cut, 4e6, 333, 17, 20.0);
     assert!((1e6..1.05e6).contains(&begun_before), "{begun_before}");
     assert!(rounds.round(cut, 4e6, 333, 17, 20.0) > cut, "after it");
@@ -544,7 +592,7 @@ fn a_report_cuts_unless_less_was_sent() {
 fn the_queue_after_a_report_is_known_from_the_first_answer() {
     for (queue, expected) in [(20.0, 1.0225e6), (620.0, 0.6125e6)] {
         let mut rounds = Rounds::new();
-        let cut = rounds.law.report(Time::ZERO + Span::from_secs_f64(1.5), 5e6, 4e6, 1e6);
+        let cut = rounds.law.report(Time::ZERO + Span::from_secs_f64(1.5), 5e6, 4e6, 1e6, 0.4);
         near(rounds.round(cut, 4e6, 333, 0, queue), expected, "D6 with R'");
     }
 }
