@@ -170,7 +170,7 @@ def time_limits(called: Sequence[Scheme | type[CongestionControl]]) -> Iterator[
 
     def watch() -> None:
         while not ended.wait(min(limit / 4, 0.25)):
-            for thread in _bandmaster.overdue(limit):
+            for thread in _bandmaster.overdue():
                 _raise_in(thread, TimeLimit)
 
     threading.Thread(target=watch, name="bandmaster-time-limits", daemon=True).start()

@@ -93,6 +93,13 @@ class Scenario:
             self._folder = os.fspath(folder or Path(text).parent)
         self._schemes = [Scheme.of(scheme) for scheme in schemes]
         self._controls = list(controls)
+        for control in self._controls:
+            if not (isinstance(control, type) and issubclass(control, CongestionControl)):
+                raise UsageError(f"controls: {control!r} is no subclass of bandmaster.CongestionControl")
+            if not isinstance(control.name, str) or not control.name:
+                raise UsageError(f"{control.__name__}.name: {control.name!r} is no name")
+            if not control.time_limit > 0:
+                raise UsageError(f"{control.__name__}.time_limit: {control.time_limit} s is not positive")
         self._overrides: list[tuple[str, str]] = []
         self._trials: int | None = None
         self._seed: int | None = None

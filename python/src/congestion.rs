@@ -104,10 +104,12 @@ fn control(id: &str, mss: u64) -> Control {
         let class = class.ok_or_else(|| PyValueError::new_err("the run has ended"))?;
         let object = class.bind(py).call_method1("__new__", (&class,))?;
         object.setattr("mss", mss)?;
-        let _call = Call::begin(py)?;
+        let limit = class.bind(py).getattr("time_limit")?.extract()?;
+        let _call = Call::begin(py, limit)?;
         object.call_method0("__init__")?;
         let method = |name: &str| object.getattr(name).map(Bound::unbind);
         PyResult::Ok(Control {
+            limit,
             on_ack: method("on_ack")?,
             on_loss: method("on_loss")?,
             on_mark: method("on_mark")?,
@@ -145,11 +147,14 @@ impl Window {
     }
 }
 
+/// Most bytes of a window.
+const MOST: f64 = (1u64 << 50) as f64;
+
 fn at_least_a_segment(value: f64, mss: u64, what: &str) -> PyResult<f64> {
-    if value.is_finite() && value >= mss as f64 {
+    if (mss as f64..=MOST).contains(&value) {
         return Ok(value);
     }
-    Err(PyValueError::new_err(format!("{what}: {value} is not a finite number of at least a segment, {mss}")))
+    Err(PyValueError::new_err(format!("{what}: {value} is not a number from a segment, {mss}, to 2^50")))
 }
 
 fn threshold(value: f64, mss: u64, what: &str) -> PyResult<f64> {
@@ -167,6 +172,8 @@ pub(crate) struct Ack {
 
 /// The object of a connection.
 struct Control {
+    /// Longest time of a call, in s.
+    limit: f64,
     on_ack: Py<PyAny>,
     on_loss: Py<PyAny>,
     on_mark: Py<PyAny>,
@@ -198,7 +205,7 @@ impl Control {
                     own.ssthresh = if ssthresh == u64::MAX { f64::INFINITY } else { ssthresh as f64 };
                 }
             }
-            let begun = Call::begin(py)?;
+            let begun = Call::begin(py, self.limit)?;
             let given = call(py, window);
             drop(begun);
             let own = window.borrow();
@@ -210,7 +217,7 @@ impl Control {
     fn threshold(&self, method: &Py<PyAny>, cwnd: u64, ssthresh: u64, in_flight: u64) -> u64 {
         let (_, given) = self.with_window(cwnd, ssthresh, |py, window| {
             let given: f64 = method.call1(py, (window, in_flight))?.extract(py)?;
-            threshold(given, window.borrow().mss, "the new ssthresh")
+            at_least_a_segment(given, window.borrow().mss, "the new ssthresh")
         });
         bytes(given)
     }
@@ -239,7 +246,7 @@ impl ForeignControl for Control {
 
     fn on_timeout(&mut self) {
         let called = Python::attach(|py| {
-            let _call = Call::begin(py)?;
+            let _call = Call::begin(py, self.limit)?;
             self.on_timeout.call0(py)
         });
         called.unwrap_or_else(|error| end_trial(error));

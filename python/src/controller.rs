@@ -316,7 +316,8 @@ fn build<const SLOT: usize>(place: &Place, _: &Inventory, _: Option<&[u8]>) -> B
         }
         let out = Py::new(py, Out { network, now: Time::ZERO, actions: Vec::new(), wake: None })?;
         let on = object.getattr("on")?.unbind();
-        PyResult::Ok(Role { on, out, interval, next: Some(Time::ZERO) })
+        let limit = scheme.getattr("time_limit")?.extract()?;
+        PyResult::Ok(Role { on, limit, out, interval, next: Some(Time::ZERO) })
     });
     Built::brain(built.unwrap_or_else(|error| end_trial(error)))
 }
@@ -336,6 +337,8 @@ fn span(seconds: f64, what: &str) -> PyResult<Span> {
 /// A role in Python.
 struct Role {
     on: Py<PyAny>,
+    /// Longest time of a call, in s.
+    limit: f64,
     out: Py<Out>,
     interval: Option<Span>,
     next: Option<Time>,
@@ -349,7 +352,7 @@ impl Controller for Role {
             own.borrow_mut().now = now;
             let network = own.borrow().network.clone_ref(py);
             let Some(observation) = observed(py, network.get(), observation)? else { return Ok(None) };
-            let begun = Call::begin(py)?;
+            let begun = Call::begin(py, self.limit)?;
             let result = self.on.call1(py, (now.as_secs_f64(), observation, own));
             drop(begun);
             result?;
@@ -370,8 +373,8 @@ impl Controller for Role {
     }
 }
 
-/// Calls that Python has not returned from: by thread, when they began.
-static CALLS: Mutex<BTreeMap<u64, Instant>> = Mutex::new(BTreeMap::new());
+/// Calls that Python has not returned from: by thread, when they began, and the most seconds that they may take.
+static CALLS: Mutex<BTreeMap<u64, (Instant, f64)>> = Mutex::new(BTreeMap::new());
 
 thread_local! {
     /// This thread's name in Python.
@@ -381,7 +384,7 @@ thread_local! {
 pub(crate) struct Call(u64);
 
 impl Call {
-    pub(crate) fn begin(py: Python<'_>) -> PyResult<Self> {
+    pub(crate) fn begin(py: Python<'_>, limit: f64) -> PyResult<Self> {
         let ident = match IDENT.with_borrow(|ident| *ident) {
             Some(ident) => ident,
             None => {
@@ -390,7 +393,7 @@ impl Call {
                 ident
             }
         };
-        locked(&CALLS).insert(ident, Instant::now());
+        locked(&CALLS).insert(ident, (Instant::now(), limit));
         Ok(Self(ident))
     }
 }
@@ -401,11 +404,11 @@ impl Drop for Call {
     }
 }
 
-/// Threads whose call has taken longer than `limit` seconds; each is given once.
+/// Threads whose call has taken longer than it may; each is given once.
 #[pyfunction]
-pub(crate) fn overdue(limit: f64) -> Vec<u64> {
+pub(crate) fn overdue() -> Vec<u64> {
     let mut calls = locked(&CALLS);
-    let late = calls.iter().filter(|(_, begun)| begun.elapsed().as_secs_f64() > limit);
+    let late = calls.iter().filter(|(_, (begun, limit))| begun.elapsed().as_secs_f64() > *limit);
     let late: Vec<u64> = late.map(|(ident, _)| *ident).collect();
     calls.retain(|ident, _| !late.contains(ident));
     late

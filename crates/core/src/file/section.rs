@@ -31,8 +31,8 @@ pub(crate) struct Reader<'a, S = ()> {
     files: Option<&'a dyn Files>,
     /// What the owner of the tables needs beside the file.
     pub(crate) sources: S,
-    /// A key that chooses from words, and further words of it, each with what is read for it.
-    pub(crate) further: Option<(&'static str, &'a [(&'static str, &'static str)])>,
+    /// A key that chooses from words, and further words of it.
+    pub(crate) further: Option<(&'static str, Vec<&'static str>)>,
     pub(crate) errors: Vec<Error>,
     pub(crate) explained: Vec<Explained>,
 }
@@ -254,11 +254,12 @@ impl<'r, S> Reader<'r, S> {
                 kind => kind.parse(&Written::from_word(default)).ok(),
             };
         };
-        let further = self.further.filter(|(of, _)| *of == key.name).map_or(&[][..], |(_, words)| words);
+        let further = self.further.as_ref().filter(|(of, _)| *of == key.name);
+        let further = further.map(|(_, words)| words.clone()).unwrap_or_default();
         if let Content::Scalar(Written::Text(text)) = &item.content
-            && let Some((_, read)) = further.iter().find(|(word, _)| word == text)
+            && further.iter().any(|word| word == text)
         {
-            return Some(Value::Text((*read).to_owned()));
+            return Some(Value::Text(text.clone()));
         }
         match (key.kind, &item.content) {
             (Kind::Nested, _) => None,
@@ -289,7 +290,7 @@ impl<'r, S> Reader<'r, S> {
                             self.fail_with(&item.place, path, message, format!("did you mean \"{name}\"?"));
                         }
                         _ if why.says_what_to_write() => {
-                            let further = further.iter().map(|(word, _)| format!(", or \"{word}\""));
+                            let further = further.iter().map(|word| format!(", or \"{word}\""));
                             self.fail(&item.place, path, message + &further.collect::<String>());
                         }
                         _ => self.fail_with(&item.place, path, message, format!("write {}", kind.allowed())),

@@ -319,8 +319,11 @@ pub enum Transport {
 /// Every switch of the TCP model. Defaults are today's Linux.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct TcpSettings {
-    /// Name in the registry of congestion controls.
+    /// Name in the registry of congestion controls, or of one that the caller brings.
     pub congestion_control: String,
+    /// Of one that the caller brings: the name under which the simulator has it.
+    #[serde(skip)]
+    pub brought_control: Option<&'static str>,
     /// Payload bytes of a full segment (excluding options).
     pub mss: Bytes,
     /// RFC 6928: initial congestion window in segments.
@@ -420,6 +423,7 @@ impl Default for TcpSettings {
     fn default() -> Self {
         Self {
             congestion_control: "cubic".to_owned(),
+            brought_control: None,
             mss: Bytes::new(1448),
             initial_window: 10,
             sack: true,

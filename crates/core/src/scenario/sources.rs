@@ -37,7 +37,7 @@ impl<'a> Sources<'a> {
     /// A reader of `file`.
     pub(super) fn reader(&'a self, file: &str) -> Reader<'a> {
         let mut reader = Reader::new(file, self.files, self);
-        reader.further = Some(("congestion-control", self.controls));
+        reader.further = Some(("congestion-control", self.controls.iter().map(|(name, _)| *name).collect()));
         reader
     }
 }
@@ -46,6 +46,12 @@ impl<'r> Reader<'r> {
     /// Schemes that the file may name.
     pub(super) fn schemes(&self) -> &'r [&'static SchemeDef] {
         self.sources.schemes
+    }
+
+    /// The name that the simulator has for a congestion control that the caller brings.
+    pub(super) fn control(&self, name: &str) -> Option<&'static str> {
+        let brought = self.sources.controls.iter().find(|(known, _)| *known == name);
+        brought.map(|(_, id)| *id)
     }
 
     /// The trace in the file that is named at `key`.

@@ -467,6 +467,7 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         }
     }
     Some(TcpSettings {
+        brought_control: reader.control(congestion_control.as_deref()?),
         congestion_control: congestion_control?,
         mss: mss?,
         initial_window: initial_window?,

@@ -93,6 +93,11 @@ pub(crate) trait CongestionControl: Send {
         self.ssthresh_after_loss(window, in_flight, mss)
     }
 
+    /// Whether [`Self::ssthresh_after_mark`] is another answer than that to a loss, though the receiver echoes until CWR comes.
+    fn tells_marks_from_losses(&self) -> bool {
+        false
+    }
+
     /// With ECN: called for every acknowledgement of new data, before any other reaction to it.
     fn on_echo(&mut self, _echo: &Echo) {}
 

@@ -18,7 +18,7 @@
 //! | R5b | a queue at the end of a round alone, not long enough for R6, without excess, when 0.7 W is above 1.2 S: W stays, the next round tells |
 //! | R5c | until more is known, C is as many times through as it was times A last, 1.5 at first; a round that a fall lies in teaches neither C nor w |
 //! | R6 | rho > 1.15 or A < 0.85 W, with a queue ahead of more than `FALLEN` q*: W = 0.85 A; until W is back where it was, D6 drains a queue above 4 q* by up to 0.4 A, 0.25 at an RTT of 0.6 s, a shorter one by up to `TENTH`, and as fast for 0.3 s and half the RTT of queue |
-//! | R7 | no queue and S >= 0.85 of the W of the round: W grows by a step a cycle up to `BEYOND` A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or `ROOM`, or a quarter of the RTT, before the next answer, but `KNOWN` below what was seen to come before the last fall, else 5 %, 10 % after four; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, not at all then above what came before the last fall, and by a step from that on up to `CREST` of it; a round that was sent before the last growth is no news |
+//! | R7 | no queue and S >= 0.85 of the W of the round: W grows by a step a cycle up to `BEYOND` A where others had a third of C or more when a queue stood last; else by a step twice, then by 10, 20, 40, 80, 100 %, each at most what fills half of Q, or `ROOM`, or a quarter of the RTT, before the next answer, but `KNOWN` below what was seen to come before the last fall, else 5 %, 10 % after four; by a step again as soon as T_r / T_s > 1.005 + g / 2 T_s, not at all then above what came before the last fall, and by a step from `BELOW` of it up to `CREST` of it once it was reached; a round that was sent before the last growth is no news |
 //! | R1a | a round without a queue teaches p0 only when, or once, S <= 1.01 of the most that was seen to come, R / (1 - p0), since the last fall |
 //! | R3a | when a round after a suspect one sends less and loses at most a quarter of what its share is, 4 packets or more: W grows to 0.97 R / (1 - p0) of the suspect one at most, for `LID` at first, for twice as long each time that it ends so `AGAIN` near the last one and `AGAIN_WITHIN` after it, up to `LONGEST_LID` |
 //! | R8 | an answer that is overdue by `PATIENCE`: the next question leaves at once; W = 0.7 W for each after the first in a row, once that is below 1.2 S; undone by an answer without a queue, with excess up to through |
@@ -283,7 +283,7 @@ impl Robust {
     pub(super) fn forget(&mut self) {
         (self.least, self.shortest) = (Least::new(WINDOW), Least::new(WINDOW));
         (self.last, self.free, self.emptied, self.resume, self.before) = (None, None, None, None, None);
-        (self.anchor, self.lid, self.foreign, self.cut) = (None, None, None, None);
+        (self.anchor, self.lid, self.foreign, self.cut, self.crest) = (None, None, None, None, None);
         self.others = UNKNOWN;
         (self.sway, self.dips) = (Sway::default(), Dips::default());
         (self.rtt, self.queueing, self.expected) = (f64::INFINITY, 0.0, 0.0);
@@ -368,7 +368,8 @@ impl Robust {
         self.hurry = self.hurry.saturating_sub(1);
         self.tentative = false;
         let mut view = self.look(estimate, round);
-        // Rounds from before a report tell of the path before: they take nothing of it back, and what they say more is old.
+        // Rounds from before a report tell of the path before, and what they say more is old. One that the report lies in may still
+        // undo it, when it has neither a queue nor excess.
         let cut = self.cut.filter(|cut| view.asked.since(*cut) < Span::from_secs_f64(round.span));
         if cut.is_some() {
             view.spans_fall = true;
@@ -736,7 +737,7 @@ impl Robust {
         let gain = match self.streak {
             n if self.starting => 0.5 * f64::from(1u32 << n.min(8)),
             0 | 1 => 0.0,
-            _ if self.crest.is_some() => 0.0,
+            _ if self.crest.is_some_and(|crest| base >= BELOW * crest) => 0.0,
             n => 0.05 * f64::from(1u32 << (n - 1).min(8)),
         };
         // What the path carried before a fall it often carries again.

@@ -41,7 +41,7 @@ type Build = Arc<dyn Fn(u64) -> Box<dyn ForeignControl> + Send + Sync>;
 
 static BROUGHT: RwLock<BTreeMap<&'static str, Build>> = RwLock::new(BTreeMap::new());
 
-/// Has connections whose scenario names `id` controlled by what `build` gives for a maximum segment size, until it is taken back.
+/// Has connections whose settings have `id` as `brought_control` controlled by what `build` gives for a maximum segment size, until it is taken back.
 pub fn bring_congestion_control(
     id: &'static str,
     build: impl Fn(u64) -> Box<dyn ForeignControl> + Send + Sync + 'static,
@@ -57,7 +57,7 @@ pub fn take_congestion_control_back(id: &str) {
 /// The control that `settings` name, of another program.
 pub(super) fn build(settings: &TcpSettings) -> Option<Box<dyn CongestionControl>> {
     let brought = BROUGHT.read().unwrap_or_else(PoisonError::into_inner);
-    let build = brought.get(settings.congestion_control.as_str()).cloned()?;
+    let build = brought.get(settings.brought_control?).cloned()?;
     drop(brought);
     let mss = settings.mss.get();
     Some(Box::new(Foreign { control: build(mss), mss }))
@@ -81,6 +81,10 @@ impl CongestionControl for Foreign {
 
     fn ssthresh_after_mark(&mut self, window: &Window, in_flight: u64, mss: u64) -> u64 {
         self.control.on_mark(window.cwnd, window.ssthresh, in_flight).max(mss)
+    }
+
+    fn tells_marks_from_losses(&self) -> bool {
+        true
     }
 
     fn on_timeout(&mut self) {

@@ -73,7 +73,7 @@ impl Sender {
         }
         let flight = u64::from(self.board.outstanding().saturating_sub(self.board.sacked)) * profile.mss;
         self.window.ssthresh = match &mut self.control {
-            Some(control) if profile.echoes_each => {
+            Some(control) if profile.echoes_each || control.tells_marks_from_losses() => {
                 control.ssthresh_after_mark(&self.window, flight, profile.mss)
             }
             _ => self.ssthresh_after_loss(profile, net),

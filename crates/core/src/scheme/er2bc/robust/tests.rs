@@ -725,3 +725,20 @@ fn the_least_rate_lately_is_of_three_tenths_of_a_second() {
     }
     assert!((looks.least().expect("seven looks") - 0.4e6).abs() < 1.0, "{:?}", looks.least());
 }
+
+/// R7: near a height that was reached W grows by steps; well below it as fast as ever.
+#[test]
+fn a_height_that_was_reached_slows_w_near_it_alone() {
+    let grown = |from: f64, crest: Option<f64>, rounds_to_go: u32| {
+        let mut rounds = Rounds::new();
+        rounds.law.crest = crest;
+        let mut w = from;
+        for _ in 0..rounds_to_go {
+            w = rounds.round(w, w, (w / 12e3) as u64, 0, 0.0);
+        }
+        w
+    };
+    near(grown(1e6, Some(5e6), 6), grown(1e6, None, 6), "far below");
+    assert!(grown(1e6, Some(5e6), 6) > 1.5e6);
+    assert!(grown(4.6e6, Some(5e6), 4) < 0.9 * grown(4.6e6, None, 4), "near it");
+}
