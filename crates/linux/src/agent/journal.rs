@@ -149,7 +149,8 @@ pub(super) fn undo(state: &State<Entry>, tcp: Option<&mut HostTcp>) -> Result<Re
             state.folder().display()
         )));
     }
-    let (routes, left_alone) = routes::give_back(&routes::changed(&entries))?;
+    let back = routes::give_back(&routes::changed(&entries))?;
+    back.check()?;
     let left = Left::of(&entries);
     let restored = match (left.tunings.is_empty() && left.bounded.is_empty(), tcp) {
         (true, _) => Ok(0),
@@ -158,7 +159,7 @@ pub(super) fn undo(state: &State<Entry>, tcp: Option<&mut HostTcp>) -> Result<Re
     };
     let connections = restored.map_err(|why| Error::Failed(format!("error: {why}")))?;
     state.forget()?;
-    Ok(Restored::Done { connections, routes, left_alone })
+    Ok(Restored::Done { connections, routes: back.count, left_alone: back.left_alone })
 }
 
 /// What an agent left in force.
