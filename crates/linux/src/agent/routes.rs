@@ -423,7 +423,9 @@ impl Routes {
             let (route, after) = (&routes[0], known.before.with(&settings));
             // What the kernel has refused once is not tried again until something else is asked for.
             if after == *route || is_other || !self.apart.contains_key(&name) {
-                if after != *route {
+                if after == *route {
+                    self.apart.remove(&name);
+                } else {
                     new.push((known.before.clone(), after.clone()));
                 }
                 known.after.retain(|one| one == route && *one != after);
