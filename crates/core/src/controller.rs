@@ -4,7 +4,7 @@
 //! A host that is added there and read takes part; one that is taken away does not any more.
 
 use core::fmt;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::agent::{DEFAULT_PORT, Scheme};
@@ -545,10 +545,14 @@ impl Deployment {
         }
         // What hosts say of ports counts for nothing; but the paper's allocator hears of each how many flows it sends.
         let inside = self.inside(&all);
+        let mut sends: BTreeMap<NodeId, Vec<PortId>> = BTreeMap::new();
+        if self.counts_flows() {
+            for (number, port) in all.ports().filter(|(_, port)| inside.contains(&port.to)) {
+                sends.entry(port.from).or_default().push(number);
+            }
+        }
         for node in (1..=hosts.len() as u32).map(NodeId) {
-            let own = all.ports().filter(|(_, port)| port.from == node && inside.contains(&port.to));
-            let own = own.map(|(number, _)| number).filter(|_| self.counts_flows()).collect();
-            all.number_by_itself(node, own);
+            all.number_by_itself(node, sends.remove(&node).unwrap_or_default());
         }
         let mut have_ports: BTreeSet<NodeId> = all.ports().map(|(_, port)| port.from).collect();
         for Router { name, ports } in &self.routers {
@@ -656,18 +660,23 @@ impl Deployment {
     /// Of each port of the domain somebody tells how many flows pass it.
     fn are_counted(&self, hosts: &[Host], inventory: &Inventory, ports: &[PortId]) -> Result<(), String> {
         let max_min = "or take allocator = \"max-min\"";
+        let agents: BTreeSet<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
+        let mut routers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for Router { name, ports } in &self.routers {
+            routers.insert(name, ports.iter().map(String::as_str).collect());
+        }
         for port in ports.iter().filter_map(|port| inventory.port(*port)) {
             let (from, to) = (inventory.name(port.from), inventory.name(port.to));
             let nobody = format!(
                 "nobody counts the flows from `{from}` to `{to}`, which the paper's allocator has to know"
             );
-            if let Some(router) = self.routers.iter().find(|router| router.name == *from) {
-                if !router.ports.iter().any(|name| name == to) {
+            if let Some(counted) = routers.get(from) {
+                if !counted.contains(to) {
                     return Err(format!(
                         "{nobody}: write \"{to}\" into the `ports` of [[routers]] `{from}`, {max_min}"
                     ));
                 }
-            } else if !hosts.iter().any(|host| host.name == *from) {
+            } else if !agents.contains(from) {
                 return Err(format!(
                     "{nobody}: give `{from}` an agent, as a host or in [[routers]], take it out of `domain`, {max_min}"
                 ));

@@ -85,10 +85,10 @@ impl Loaded {
         }
         let folder = Path::new(&self.deployment.state_directory);
         let outside = |(name, path): &(&str, PathBuf)| {
-            (path.parent() != Some(folder)).then(|| {
+            (!path.starts_with(folder)).then(|| {
                 format!(
-                    "{name} {}: is not in the state directory {}, and the packaged unit lets the agent write nowhere else: it cannot be \
-                     renewed there",
+                    "{name} {}: is not in the state directory {}: under the packaged unit, which lets the agent write nowhere else, it \
+                     cannot be renewed",
                     path.display(),
                     folder.display()
                 )

@@ -122,11 +122,38 @@ fn other_namespace(state: &State<Entry>) -> Result<Option<u64>, Error> {
 
 /// Undoes what the journal tells; the programs in the kernel are loaded when there is something to undo and there are none.
 pub(super) fn undo(state: &State<Entry>, tcp: Option<&mut HostTcp>) -> Result<Restored, Error> {
-    let Some(entries) = state.left()? else { return Ok(Restored::Nothing) };
+    let entries = match to_undo(state)? {
+        Ok(entries) => entries,
+        Err(nothing) => return Ok(nothing),
+    };
+    let back = routes::give_back(&routes::changed(&entries))?;
+    back.check()?;
+    let left = Left::of(&entries);
+    let restored = match (left.tunings.is_empty() && left.bounded.is_empty(), tcp) {
+        (true, _) => Ok(0),
+        (false, Some(tcp)) => left.give_back(tcp),
+        (false, None) => left.give_back(&mut super::programs().map_err(|why| super::lacking(&why))?),
+    };
+    let connections = restored.map_err(|why| Error::Failed(format!("error: {why}")))?;
+    state.forget()?;
+    Ok(Restored::Done { connections, routes: back.count, left_alone: back.left_alone })
+}
+
+/// Gives back the routes that the journal tells of, for which no programs are needed: how many. The journal stays, for the rest.
+pub(super) fn undo_routes(state: &State<Entry>) -> Result<usize, Error> {
+    let Ok(entries) = to_undo(state)? else { return Ok(0) };
+    let back = routes::give_back(&routes::changed(&entries))?;
+    back.check()?;
+    Ok(back.count)
+}
+
+/// What the journal tells; or that there is nothing to undo, and then it is forgotten.
+fn to_undo(state: &State<Entry>) -> Result<Result<Vec<Entry>, Restored>, Error> {
+    let Some(entries) = state.left()? else { return Ok(Err(Restored::Nothing)) };
     let Some(Entry::Begin { version, boot: life, namespace: place, .. }) = entries.first() else {
         // Cut off before anything was set.
         state.forget()?;
-        return Ok(Restored::Nothing);
+        return Ok(Err(Restored::Nothing));
     };
     if *version > VERSION {
         return Err(Error::Failed(format!(
@@ -136,7 +163,7 @@ pub(super) fn undo(state: &State<Entry>, tcp: Option<&mut HostTcp>) -> Result<Re
     }
     if *life != boot() {
         state.forget()?;
-        return Ok(Restored::Gone);
+        return Ok(Err(Restored::Gone));
     }
     if *place != namespace() {
         let whereabouts = match namespace_name(*place) {
@@ -149,16 +176,7 @@ pub(super) fn undo(state: &State<Entry>, tcp: Option<&mut HostTcp>) -> Result<Re
             state.folder().display()
         )));
     }
-    let (routes, left_alone) = routes::give_back(&routes::changed(&entries))?;
-    let left = Left::of(&entries);
-    let restored = match (left.tunings.is_empty() && left.bounded.is_empty(), tcp) {
-        (true, _) => Ok(0),
-        (false, Some(tcp)) => left.give_back(tcp),
-        (false, None) => left.give_back(&mut super::programs().map_err(|why| super::lacking(&why))?),
-    };
-    let connections = restored.map_err(|why| Error::Failed(format!("error: {why}")))?;
-    state.forget()?;
-    Ok(Restored::Done { connections, routes, left_alone })
+    Ok(Ok(entries))
 }
 
 /// What an agent left in force.

@@ -24,7 +24,7 @@ use bandmaster_core::units::{Bytes, Rate};
 use tracing::{debug, info, warn};
 
 use super::connections::{Connections, FIRST_SEGMENTS, has_carried};
-use super::journal::{Entry, Restored, undo};
+use super::journal::{Entry, Restored, undo, undo_routes};
 use super::neighbours::Surroundings;
 use super::ports::Ports;
 use super::routes::{self, LACKS, Routes};
@@ -79,6 +79,8 @@ pub(super) struct Machine {
     next_flow: u32,
     /// Why flows cannot be bounded that are not yet.
     unbounded: Option<String>,
+    /// Why routes do not have what they should.
+    unset: Option<String>,
     /// None where connections are not recorded.
     recorder: Option<Recorder>,
     /// Where the controller is told what is around a router.
@@ -136,6 +138,13 @@ impl Machine {
     /// Undoes what an agent before has left, and makes ready; nothing is set yet.
     pub(super) fn new(loaded: Loaded, state: Option<State<Entry>>, ports: Ports) -> Result<Self, Error> {
         let deployment = &loaded.deployment;
+        // Also where this agent cannot run.
+        if let Some(state) = &state {
+            let routes = undo_routes(state)?;
+            if routes > 0 {
+                warn!(routes, "an agent before this one left routes set, which are what they were");
+            }
+        }
         let (mut tcp, routes) = match deployment.site {
             Site::Router => (None, None),
             Site::Host => match means(deployment)? {
@@ -246,6 +255,7 @@ impl Machine {
             by_flow: BTreeMap::new(),
             next_flow: 0,
             unbounded: None,
+            unset: None,
             recorder,
             surroundings,
             buffer: vec![0; MOST_DATAGRAM],
@@ -355,7 +365,17 @@ impl Machine {
                 let told = sockets::look();
                 self.connections
                     .take(told.map_err(|error| Error::Failed(format!("error: sockets: {error}")))?);
-                self.unbounded = self.put_routes(None).err().map(|error| error.to_string());
+                let unset = self.put_routes(None).err().map(|error| error.to_string());
+                if self.unset != unset {
+                    match &unset {
+                        Some(error) => {
+                            warn!(%error, "cannot set routes, or give them back; it is tried again")
+                        }
+                        None => info!("routes have what they should"),
+                    }
+                    lock(&self.shared).routes_error.clone_from(&unset);
+                    self.unset = unset;
+                }
             }
             None => return Ok(Vec::new()),
         }

@@ -16,6 +16,7 @@ use netlink_bindings::rt_route::{self, Rtmsg};
 use netlink_socket2::{NetlinkSocket, ReplyError};
 use serde_json::Value;
 
+use super::routes::CLONED;
 use crate::daemon::Error;
 
 const PROGRAM: &str = "lldpctl";
@@ -137,7 +138,8 @@ fn routes() -> Result<Vec<Row>, ReplyError> {
             _ => continue,
         };
         let Ok(index) = attributes.get_oif() else { continue };
-        if header.rtm_table != MAIN_TABLE || header.rtm_type != UNICAST {
+        let is_cloned = header.rtm_flags & CLONED != 0;
+        if header.rtm_table != MAIN_TABLE || header.rtm_type != UNICAST || is_cloned {
             continue;
         }
         let prefix = Prefix::of(attributes.get_dst().unwrap_or(any), header.rtm_dst_len);

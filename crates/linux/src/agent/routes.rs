@@ -14,11 +14,13 @@ use super::journal::Entry;
 use crate::daemon::Error;
 use crate::kernel::tcp::Settings;
 
-/// More routes than these are a router's, and are left alone.
+/// A host with more routes that forward is a router, and its routes are left alone.
 const MOST_ROUTES: usize = 1000;
 /// `RT_TABLE_MAIN`, `RTN_UNICAST`.
 const MAIN: u8 = 254;
 const UNICAST: u8 = 1;
+/// `RTM_F_CLONED`: what the kernel has learnt of one address (its path's MTU, a redirect), and no route.
+pub(super) const CLONED: u32 = 0x200;
 /// `RTNH_F_PERVASIVE` and `RTNH_F_ONLINK`: the other flags tell of the device.
 const FLAGS: u32 = 6;
 /// `RTA_DST`, `RTA_OIF`, `RTA_PRIORITY`, `RTA_METRICS`, `RTA_MULTIPATH`, `RTA_CACHEINFO`, `RTA_NH_ID`.
@@ -34,6 +36,8 @@ const LOCK: u16 = 1;
 const INITIAL_WINDOW: u16 = 11;
 const LEAST_TIMEOUT: u16 = 13;
 const CONTROL: u16 = 16;
+/// Why a route is not given back yet.
+const BEHIND: &str = "another route to the same addresses, with the same priority, is before it";
 /// Bits of an attribute's type that say how it is laid out.
 const LAYOUT: u16 = 0xc000;
 
@@ -123,6 +127,11 @@ impl Route {
         (self.header().rtm_dst_len, self.header().rtm_tos, bytes(DESTINATION), bytes(PRIORITY))
     }
 
+    /// It forwards; others of its name may refuse or drop.
+    fn is_unicast(&self) -> bool {
+        self.header().rtm_type == UNICAST
+    }
+
     /// With the metrics that settings ask for.
     fn with(&self, settings: &Settings) -> Self {
         let mut metrics: BTreeMap<u16, Vec<u8>> = self.metrics.iter().cloned().collect();
@@ -197,83 +206,155 @@ fn failed(error: &dyn std::fmt::Display) -> Error {
     Error::Failed(format!("error: routes: {error}"))
 }
 
-/// IPv4 routes of the main table, each by its name; those that are left alone, with the reason.
-fn read() -> Result<(BTreeMap<Name, Route>, Vec<String>), Error> {
+/// IPv4 routes of the main table by their names, of any type, in the kernel's order: those of names that are `asked` for. More than
+/// `most` that forward are not read.
+fn read(asked: impl Fn(&Name) -> bool, most: usize) -> Result<BTreeMap<Name, Vec<Route>>, Error> {
     let mut socket = NetlinkSocket::new();
     let of = Rtmsg { rtm_family: libc::AF_INET as u8, ..Rtmsg::default() };
     let request = Request::new().op_getroute_dump(&of);
     let mut answer = socket.request(&request).map_err(|error| failed(&error))?;
-    let mut all = BTreeMap::<Name, Vec<Route>>::new();
+    let (mut all, mut count) = (BTreeMap::<Name, Vec<Route>>::new(), 0);
     while let Some(item) = answer.recv() {
         let (header, attributes) = item.map_err(|error| failed(&error))?;
-        if (header.rtm_family, header.rtm_table, header.rtm_type) == (of.rtm_family, MAIN, UNICAST) {
-            let route = Route::parse(&header, attributes.get_buf());
-            all.entry(route.name()).or_default().push(route);
-        }
-    }
-    if all.len() > MOST_ROUTES {
-        return Err(failed(&format_args!("{} are more than the {MOST_ROUTES} that are set", all.len())));
-    }
-    let mut left_alone = Vec::new();
-    all.retain(|_, routes| {
-        let has = |kind| routes[0].attribute(kind).is_some();
-        let why = match routes.len() {
-            // The kernel would change the first.
-            2.. => "there are several",
-            _ if has(MULTIPATH) => "goes over several ways",
-            _ if has(NEXT_HOP) => "has a nexthop object",
-            _ => return true,
-        };
-        left_alone.push(format!("{}: {why}", routes[0]));
-        false
-    });
-    let one = |(name, mut routes): (Name, Vec<Route>)| Some((name, routes.pop()?));
-    Ok((all.into_iter().filter_map(one).collect(), left_alone))
-}
-
-/// Gives changed routes back what they were. How many, and which are left alone, as somebody has changed them since.
-pub(super) fn give_back(changed: &[Changed]) -> Result<(usize, Vec<String>), Error> {
-    if changed.is_empty() {
-        return Ok((0, Vec::new()));
-    }
-    let (now, _) = read()?;
-    let (mut count, mut left_alone, mut errors) = (0, Vec::new(), Vec::new());
-    let (mut socket, mut done) = (NetlinkSocket::new(), BTreeSet::new());
-    // One that went and came back counts as it came last.
-    for Changed { before, after } in changed.iter().rev() {
-        if !done.insert(before.name()) {
+        let is_cloned = header.rtm_flags & CLONED != 0;
+        if (header.rtm_family, header.rtm_table) != (of.rtm_family, MAIN) || is_cloned {
             continue;
         }
-        match now.get(&before.name()) {
-            // It is gone, or is what it was.
-            None => {}
-            Some(route) if route == before => {}
-            Some(route) if after.contains(route) => match before.put(&mut socket) {
-                Ok(()) => count += 1,
-                Err(error) => errors.push(format!("{before}: {error}")),
-            },
-            Some(route) => left_alone.push(changed_since(route)),
+        let route = Route::parse(&header, attributes.get_buf());
+        let name = route.name();
+        if !asked(&name) {
+            continue;
+        }
+        count += usize::from(route.is_unicast());
+        if count > most {
+            return Err(failed(&format_args!("there are more than the {most} that are set")));
+        }
+        all.entry(name).or_default().push(route);
+    }
+    Ok(all)
+}
+
+/// Why routes of one name are left alone.
+fn obstacle(routes: &[Route]) -> Option<&'static str> {
+    let has = |kind| routes.iter().any(|route| route.attribute(kind).is_some());
+    match routes.len() {
+        // The kernel would change the first.
+        2.. => Some("there are several"),
+        _ if has(MULTIPATH) => Some("goes over several ways"),
+        _ if has(NEXT_HOP) => Some("has a nexthop object"),
+        _ => None,
+    }
+}
+
+/// What has become of a route that was changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    /// None has its name.
+    Gone,
+    /// It is what it was.
+    AsBefore,
+    /// It is what it was made.
+    Ours,
+    /// So it is, but another of its name comes first, which the kernel would change.
+    Behind,
+    /// Somebody has changed it.
+    Others,
+}
+
+impl Changed {
+    /// With these routes of its name, in the kernel's order.
+    fn fate(&self, now: &[Route]) -> Fate {
+        let is_ours = |route: &Route| self.after.contains(route);
+        match now {
+            [] => Fate::Gone,
+            [first, ..] if *first != self.before && is_ours(first) => Fate::Ours,
+            [_, rest @ ..] if rest.iter().any(is_ours) => Fate::Behind,
+            [first, ..] if *first == self.before => Fate::AsBefore,
+            _ => Fate::Others,
         }
     }
-    match errors.is_empty() {
-        true => Ok((count, left_alone)),
-        false => Err(failed(&errors.join("; "))),
+}
+
+/// What came of giving routes back.
+#[derive(Default, Debug)]
+pub(super) struct Back {
+    /// Routes that are what they were.
+    pub(super) count: usize,
+    /// Those that somebody has changed since.
+    pub(super) left_alone: Vec<String>,
+    /// Those that are still what they were made.
+    kept: Vec<Changed>,
+    /// Why, of each.
+    errors: Vec<String>,
+}
+
+impl Back {
+    /// # Errors
+    /// When some are still what they were made.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match self.errors.is_empty() {
+            true => Ok(()),
+            false => Err(failed(&self.errors.join("; "))),
+        }
     }
+}
+
+/// Gives changed routes back what they were.
+///
+/// # Errors
+/// When routes cannot be read.
+pub(super) fn give_back(changed: &[Changed]) -> Result<Back, Error> {
+    let mut back = Back::default();
+    if changed.is_empty() {
+        return Ok(back);
+    }
+    let names: BTreeSet<Name> = changed.iter().map(|known| known.before.name()).collect();
+    let now = read(|name| names.contains(name), usize::MAX)?;
+    let (mut socket, mut done) = (NetlinkSocket::new(), BTreeSet::new());
+    // One that went and came back counts as it came last.
+    for known in changed.iter().rev() {
+        let name = known.before.name();
+        let routes = now.get(&name).map_or(&[][..], Vec::as_slice);
+        if !done.insert(name) {
+            continue;
+        }
+        let why = match known.fate(routes) {
+            Fate::Gone | Fate::AsBefore => continue,
+            Fate::Others => {
+                back.left_alone.push(changed_since(&routes[0]));
+                continue;
+            }
+            Fate::Behind => BEHIND.to_owned(),
+            Fate::Ours => match known.before.put(&mut socket) {
+                Ok(()) => {
+                    back.count += 1;
+                    continue;
+                }
+                Err(error) => error.to_string(),
+            },
+        };
+        back.errors.push(format!("{}: {why}", known.before));
+        back.kept.push(known.clone());
+    }
+    back.kept.reverse();
+    Ok(back)
 }
 
 fn changed_since(route: &Route) -> String {
     format!("{route}: somebody has changed it since")
 }
 
-/// Of the entries of a journal.
+/// Of the entries of a journal, in the order in which they were last changed.
 pub(super) fn changed(entries: &[Entry]) -> Vec<Changed> {
     let mut all: Vec<Changed> = Vec::new();
     for entry in entries {
         let Entry::Route { before, after } = entry else { continue };
-        match all.iter_mut().find(|known| known.before == *before) {
-            Some(known) => known.after.push(after.clone()),
-            None => all.push(Changed { before: before.clone(), after: vec![after.clone()] }),
-        }
+        let mut known = match all.iter().position(|known| known.before == *before) {
+            Some(place) => all.remove(place),
+            None => Changed { before: before.clone(), after: Vec::new() },
+        };
+        known.after.push(after.clone());
+        all.push(known);
     }
     all
 }
@@ -293,50 +374,79 @@ impl Routes {
     }
 
     /// Has all routes have what `settings` say, those too that have come since the last time; none: what was said last. `note`
-    /// writes down what is new.
+    /// writes down what is new. Routes that could not be given back are tried again each time.
     ///
     /// # Errors
-    /// When routes cannot be read, or nothing can be written down: then nothing is changed.
+    /// When routes cannot be read, or nothing can be written down: then nothing is changed. When routes cannot be given back: the
+    /// others are.
     pub(super) fn put(
         &mut self,
         settings: Option<&Settings>,
         note: impl FnOnce(&[Entry]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let settings = settings.unwrap_or(&self.wanted).clone();
+        let is_other = settings != self.wanted;
         if settings == Settings::default() {
-            if self.wanted != settings {
-                let (_, left_alone) = give_back(&self.changed)?;
-                let left_alone = self.apart.values().cloned().chain(left_alone).collect();
-                *self = Self { left_alone, ..Self::default() };
+            if is_other {
+                self.wanted = settings;
+                self.left_alone = std::mem::take(&mut self.apart).into_values().collect();
             }
-            return Ok(());
+            let back = give_back(&self.changed)?;
+            let checked = back.check();
+            self.left_alone.extend(back.left_alone);
+            self.changed = back.kept;
+            return checked;
         }
-        let (mut now, mut left_alone) = read()?;
-        let (mut changed, mut new) = (Vec::new(), Vec::new());
+        let mut now = read(|_| true, MOST_ROUTES)?;
+        self.apart.retain(|name, _| now.contains_key(name));
+        let (mut changed, mut new, mut left_alone) = (Vec::new(), Vec::new(), Vec::new());
         for mut known in std::mem::take(&mut self.changed) {
-            let (before, name) = (&known.before, known.before.name());
+            let name = known.before.name();
             // One that is gone and comes back is another.
-            let Some(route) = now.get(&name) else { continue };
-            if route != before && !known.after.contains(route) {
-                self.apart.insert(name, changed_since(route));
-                continue;
+            let Some(routes) = now.get(&name) else { continue };
+            match known.fate(routes) {
+                Fate::Gone => continue,
+                // Nothing of ours is left among them.
+                Fate::AsBefore if routes.len() > 1 => continue,
+                Fate::Others => {
+                    self.apart.insert(name, changed_since(&routes[0]));
+                    continue;
+                }
+                Fate::Behind => {
+                    left_alone.push(format!("{}: {BEHIND}", known.before));
+                    now.remove(&name);
+                    changed.push(known);
+                    continue;
+                }
+                Fate::AsBefore | Fate::Ours => {}
             }
-            let after = before.with(&settings);
-            if after != *route {
-                new.push((before.clone(), after.clone()));
-            }
-            now.remove(&name);
-            if known.after.last() != Some(&after) {
+            let (route, after) = (&routes[0], known.before.with(&settings));
+            // What the kernel has refused once is not tried again until something else is asked for.
+            if after == *route || is_other || !self.apart.contains_key(&name) {
+                if after == *route {
+                    self.apart.remove(&name);
+                } else {
+                    new.push((known.before.clone(), after.clone()));
+                }
+                known.after.retain(|one| one == route && *one != after);
                 known.after.push(after);
             }
+            now.remove(&name);
             changed.push(known);
         }
-        self.apart.retain(|name, _| now.contains_key(name));
-        for (name, route) in now {
+        for (name, routes) in now {
+            if !routes.iter().any(Route::is_unicast) || self.apart.contains_key(&name) {
+                continue;
+            }
+            let route = &routes[0];
+            if let Some(why) = obstacle(&routes) {
+                left_alone.push(format!("{route}: {why}"));
+                continue;
+            }
             let after = route.with(&settings);
-            if after != route && !self.apart.contains_key(&name) {
+            if after != *route {
                 new.push((route.clone(), after.clone()));
-                changed.push(Changed { before: route, after: vec![after] });
+                changed.push(Changed { before: route.clone(), after: vec![after] });
             }
         }
         self.changed = changed;
@@ -350,9 +460,12 @@ impl Routes {
         self.wanted = settings;
         let mut socket = NetlinkSocket::new();
         for (before, after) in &new {
-            if let Err(error) = after.put(&mut socket) {
-                self.changed.retain(|known| known.before != *before);
-                self.apart.insert(before.name(), format!("{before}: {error}"));
+            match after.put(&mut socket) {
+                Ok(()) => drop(self.apart.remove(&before.name())),
+                Err(error) => {
+                    self.take_back(before);
+                    self.apart.insert(before.name(), format!("{before}: {error}"));
+                }
             }
         }
         for known in &mut self.changed {
@@ -361,6 +474,16 @@ impl Routes {
         left_alone.extend(self.apart.values().cloned());
         self.left_alone = left_alone;
         Ok(())
+    }
+
+    /// The route has not become what it was to become last: what it was made before that counts, if anything.
+    fn take_back(&mut self, before: &Route) {
+        if let Some(place) = self.changed.iter().position(|known| known.before == *before) {
+            self.changed[place].after.pop();
+            if self.changed[place].after.is_empty() {
+                self.changed.remove(place);
+            }
+        }
     }
 }
 
@@ -406,18 +529,82 @@ mod tests {
         assert_eq!(split(&joined(&after.metrics)), after.metrics);
     }
 
+    fn with(before: &Route, segments: u32) -> Route {
+        before.with(&Settings { initial_window: Some(segments), ..Settings::default() })
+    }
+
+    /// The same with another gateway.
+    fn other() -> Route {
+        let mut other = route();
+        other.attributes[0] = (5, vec![10, 0, 0, 2]);
+        other
+    }
+
+    #[test]
+    fn what_became_of_a_route_is_told_from_all_of_its_name() {
+        let before = route();
+        let (one, two) = (with(&before, 20), with(&before, 30));
+        let known = Changed { before: before.clone(), after: vec![one.clone(), two.clone()] };
+        assert_eq!(known.fate(&[]), Fate::Gone);
+        assert_eq!(known.fate(std::slice::from_ref(&before)), Fate::AsBefore);
+        assert_eq!(known.fate(&[before.clone(), other()]), Fate::AsBefore);
+        for ours in [one, two] {
+            assert_eq!(known.fate(std::slice::from_ref(&ours)), Fate::Ours);
+            assert_eq!(known.fate(&[ours.clone(), other()]), Fate::Ours);
+            assert_eq!(known.fate(&[other(), ours.clone()]), Fate::Behind);
+            assert_eq!(known.fate(&[before.clone(), ours]), Fate::Behind);
+        }
+        assert_eq!(known.fate(&[with(&before, 40)]), Fate::Others);
+        assert_eq!(known.fate(&[other(), before]), Fate::Others);
+    }
+
+    #[test]
+    fn routes_of_one_name_are_left_alone() {
+        let mut blackhole = route();
+        let header = Rtmsg { rtm_type: 6, ..blackhole.header() };
+        blackhole.header = *header.as_array();
+        assert!(route().is_unicast() && !blackhole.is_unicast());
+        assert_eq!(blackhole.name(), route().name());
+        assert_eq!(obstacle(&[blackhole, route()]), Some("there are several"));
+        assert_eq!(obstacle(&[route()]), None);
+    }
+
+    /// What the kernel refuses to make of a route leaves what it was made before.
+    #[test]
+    fn a_route_that_cannot_be_set_keeps_what_it_has() {
+        let before = route();
+        let after = vec![with(&before, 20), with(&before, 30)];
+        let mut routes =
+            Routes { changed: vec![Changed { before: before.clone(), after }], ..Routes::default() };
+        routes.take_back(&before);
+        assert_eq!(routes.changed, [Changed { before: before.clone(), after: vec![with(&before, 20)] }]);
+        routes.take_back(&before);
+        assert_eq!(routes.len(), 0);
+    }
+
+    /// One that has gone and come back as it was counts after the one between.
+    #[test]
+    fn routes_of_a_journal_are_in_the_order_of_their_last_change() {
+        let entry =
+            |before: &Route, segments| Entry::Route { before: before.clone(), after: with(before, segments) };
+        let (one, two) = (route(), other());
+        let read = changed(&[entry(&one, 20), entry(&two, 20), entry(&one, 30)]);
+        let first = Changed { before: two.clone(), after: vec![with(&two, 20)] };
+        let last = Changed { before: one.clone(), after: vec![with(&one, 20), with(&one, 30)] };
+        assert_eq!(read, [first, last]);
+    }
+
     /// A journal with two tunings: either may be what is there.
     #[test]
     fn a_journal_tells_all_that_a_route_was_made() {
         let before = route();
-        let with =
-            |segments| before.with(&Settings { initial_window: Some(segments), ..Settings::default() });
-        let entry = |segments| Entry::Route { before: before.clone(), after: with(segments) };
+        let entry = |segments| Entry::Route { before: before.clone(), after: with(&before, segments) };
         let written = [Entry::begin(), entry(20), entry(30)];
         let text: Vec<String> =
             written.iter().map(|entry| serde_json::to_string(entry).expect("text")).collect();
         let read: Vec<Entry> =
             text.iter().map(|line| serde_json::from_str(line).expect("an entry")).collect();
-        assert_eq!(changed(&read), [Changed { before: before.clone(), after: vec![with(20), with(30)] }]);
+        let after = vec![with(&before, 20), with(&before, 30)];
+        assert_eq!(changed(&read), [Changed { before: before.clone(), after }]);
     }
 }

@@ -73,6 +73,9 @@ pub struct Status {
     pub refused: Refused,
     /// Why connections that are set cannot be written down; none: they are.
     pub journal_error: Option<String>,
+    /// Why routes do not have what they should; none: they have.
+    #[serde(default)]
+    pub routes_error: Option<String>,
     /// Why nothing is told of a router's ports; none: they are told.
     #[serde(default)]
     pub ports_silent: Option<String>,
@@ -241,6 +244,9 @@ impl fmt::Display for Status {
         }
         if let Some(error) = &self.journal_error {
             writeln!(f, "journal      {error}")?;
+        }
+        if let Some(error) = &self.routes_error {
+            writeln!(f, "routes       {error}")?;
         }
         for Done { kind, done, refused, error } in &self.settings {
             if done + refused > 0 {

@@ -292,7 +292,9 @@ fn ask<T: DeserializeOwned>(
         200 => serde_json::from_str(text).map_err(|_| {
             failed("its answer is none of this version: upgrade the older of the two".to_owned()).into()
         }),
-        _ => Err(Unanswered::Refused(failed(format!("refused: {}", text.trim())))),
+        400..500 => Err(Unanswered::Refused(failed(format!("refused: {}", text.trim())))),
+        // It may have failed half-way.
+        _ => Err(Unanswered::Lost(failed(format!("failed: {}", text.trim())))),
     }
 }
 

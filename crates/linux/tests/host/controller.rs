@@ -395,7 +395,7 @@ fn the_papers_allocator_divides_links_by_counts_of_flows() {
     let (here, there) = site.hosts.connection();
     let download = Load::start(there, here);
     site.until("what comes is bounded too", || site.status().bounded == 4);
-    assert!(are_shares(3), "{:?}", caps(3.0));
+    site.until("each of three has a third still", || are_shares(3));
     drop(loads.pop());
     site.until("each of two has half again", || are_shares(2));
 
