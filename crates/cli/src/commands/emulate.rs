@@ -96,6 +96,10 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
     let Some(path) = &args.scenario else { return clean(console) };
     let (keys, selection) = (KeyArgs::default(), &args.selection);
     let checked = ScenarioFile::read(path)?.checked(options(&args.settings, &keys), selection.clone())?;
+    // A quick look judges none.
+    if !args.settings.quick {
+        checked.say_unjudged(console);
+    }
     let traffic = (args.traffic == Who::Iperf3).then(|| IPERF3.map(str::to_owned));
     let settings = settings_as_written(&args.settings, &keys, selection, &CaptureArgs::default());
     let settings = settings.into_iter().chain(traffic.into_iter().flatten()).collect();
@@ -118,12 +122,14 @@ pub(crate) fn go_on(
     json: bool,
     console: Console,
 ) -> Result<Exit, Failure> {
+    let jobs = jobs.unwrap_or(1);
+    whole_number::<u16>(1, MOST_LABS)(&jobs.to_string())
+        .map_err(|why| Failure::usage(format!("--jobs {jobs} of an emulation: {why}")))?;
     let mut experiment = Experiment::of_header(&found.header, Brought::default())?;
     shorten(&mut experiment, console);
     experiment.check_records(&found)?;
     let who =
         if found.header.settings.windows(2).any(|words| words == IPERF3) { Who::Iperf3 } else { Who::Own };
-    let jobs = jobs.unwrap_or(1).min(MOST_LABS as u16);
     in_labs(experiment, who, jobs, console, |runtime, experiment| {
         let threads = JobsArgs { jobs: Some(jobs) }.threads();
         super::execute::go_on(runtime, experiment, path, (found, file), threads, json, console)
