@@ -159,7 +159,7 @@ impl Run {
         let (selection, capture) = (Selection::default(), CaptureArgs::default());
         let written = settings_as_written(&settings, &keys, &selection, &capture);
         let command = if keys.keys.is_empty() { "run" } else { "sweep" };
-        let checked = Checked { file, options, selection, study };
+        let checked = Checked { file, options, selection, study, unjudged: 0 };
         Ok(Self { experiment: Experiment::of_file(command, checked, written, capture) })
     }
 

@@ -29,6 +29,9 @@ use crate::report::{COMMIT, ReportError, VERSION};
 /// The record file of a folder of results, until these are complete.
 pub(crate) const FILE: &str = "trials.records";
 
+/// The command whose trials are run on real Linux, as the header has it.
+pub(crate) const EMULATE: &str = "emulate";
+
 /// Version of record files.
 const FORMAT: u32 = 2;
 
@@ -154,6 +157,7 @@ impl Header {
             [] => "no settings".to_owned(),
             settings => format!("`{}`", settings.join(" ")),
         };
+        let commands = |header: &Self| header.command.first().cloned().unwrap_or_default();
         let digests = |header: &Self| {
             words(header.studies.iter().map(|study| study.digest.chars().take(12).collect::<String>()))
         };
@@ -162,7 +166,13 @@ impl Header {
             .or_else(|| differ("seed", seeds(self), seeds(other)))
             .or_else(|| differ("", settings(self), settings(other)))
             .or_else(|| differ("scenario texts", digests(self), digests(other)))
+            .or_else(|| differ("the commands", commands(self), commands(other)))
             .map(|difference| difference.trim_start().to_owned())
+    }
+
+    /// Whether the trials were run by `emulate`, whose world no other command has.
+    pub(crate) fn is_of_lab(&self) -> bool {
+        self.command.first().is_some_and(|command| command == EMULATE)
     }
 
     /// Refuses records of another version of the program.
@@ -799,6 +809,17 @@ mod tests {
         let read = |input: &[u8]| drop(scan(input, input.len() as u64).unwrap());
         Target { name: "records", inputs: (INPUTS, 20_000), memory: 64 << 20, make: &make, read: &read }
             .fuzz(&turn);
+    }
+
+    #[test]
+    fn an_emulation_differs_from_a_run() {
+        let of =
+            |command: &str| Header::new("name", "Title", &[command.to_owned(), "a.toml".to_owned()], &[]);
+        let (run, lab) = (of("run"), of("emulate"));
+        assert!(lab.is_of_lab() && !run.is_of_lab());
+        assert_eq!(run.difference(&lab).as_deref(), Some("the commands run and emulate"));
+        assert_eq!(lab.difference(&run).as_deref(), Some("the commands emulate and run"));
+        assert_eq!(lab.difference(&of("emulate")), None);
     }
 
     #[test]

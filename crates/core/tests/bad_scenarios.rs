@@ -2024,6 +2024,21 @@ fn a_grid_of_the_command_line_is_one_of_the_file() {
         study.cases.iter().map(|case| (case.variant.clone(), case.scenario.clone())).collect::<Vec<_>>()
     };
     assert_eq!(scenarios(&study), scenarios(&written));
+    // A sweep of the file may have the name of a key, when it is of that key.
+    let named =
+        GOOD.replace("name = \"n\"", "name = \"clients\"").replace("sweep = \"n\"", "sweep = \"clients\"");
+    let keys = ["clients=4,8", "flows.noise.rate=1mbit,2mbit"];
+    let extra_sweeps = keys.iter().map(|key| key.parse().expect("a sweep")).collect();
+    let mut options = Options { extra_sweeps, grid: true, ..Options::default() };
+    let study = parse("x.toml", &named, &options).unwrap_or_else(|e| panic!("{e}"));
+    let names: Vec<&str> = study.sweeps.iter().map(|sweep| sweep.name.as_str()).collect();
+    assert_eq!(names, ["clients", "alpha", "grid"]);
+    let other = named
+        .replace("key = \"clients\"\nvalues = [4, 8]", "key = \"flows.noise.rate\"\nvalues = [\"1mbit\"]");
+    assert_ne!(other, named);
+    assert!(message(&other, &options).contains("the name `clients` is taken"));
+    options.grid = false;
+    assert!(message(&named, &options).contains("the name `clients` is taken"));
 }
 
 #[test]

@@ -26,8 +26,9 @@ use parquet::schema::types::{ColumnPath, Type};
 /// Version of the program: all crates have the same.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Version of the columns of all files; it grows when one changes its name, unit or meaning.
-const FORMAT: u32 = 1;
+/// Version of the columns of all files; it grows when one changes its name, unit or
+/// meaning, or may be null that was not. 2: `source_port` and `drops` of flows.
+const FORMAT: u32 = 2;
 
 /// Rows of a row group: some megabytes before compression.
 pub const GROUP_ROWS: usize = 1 << 16;

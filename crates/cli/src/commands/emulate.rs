@@ -23,7 +23,7 @@ use crate::embed::Brought;
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::jobs::{Job, TrialError};
-use crate::records::{Found, Header};
+use crate::records::{EMULATE, Found};
 
 /// Emulated time of all trials of a quick look: with what it takes to build the labs, under 40 s.
 const QUICK: Span = Span::from_secs(24);
@@ -96,10 +96,14 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
     let Some(path) = &args.scenario else { return clean(console) };
     let (keys, selection) = (KeyArgs::default(), &args.selection);
     let checked = ScenarioFile::read(path)?.checked(options(&args.settings, &keys), selection.clone())?;
+    // A quick look judges none.
+    if !args.settings.quick {
+        checked.say_unjudged(console);
+    }
     let traffic = (args.traffic == Who::Iperf3).then(|| IPERF3.map(str::to_owned));
     let settings = settings_as_written(&args.settings, &keys, selection, &CaptureArgs::default());
     let settings = settings.into_iter().chain(traffic.into_iter().flatten()).collect();
-    let mut experiment = Experiment::of_file(COMMAND, checked, settings, CaptureArgs::default());
+    let mut experiment = Experiment::of_file(EMULATE, checked, settings, CaptureArgs::default());
     shorten(&mut experiment, console);
     let work = WorkArgs { jobs: JobsArgs { jobs: Some(args.jobs) }, report: args.report.clone() };
     in_labs(experiment, args.traffic, args.jobs, console, |runtime, experiment| {
@@ -107,14 +111,8 @@ pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Fail
     })
 }
 
-/// The command, as record files have it, and the words of its settings for iperf3.
-const COMMAND: &str = "emulate";
+/// The words of its settings for iperf3.
 const IPERF3: [&str; 2] = ["--traffic", "iperf3"];
-
-/// Whether trials were run by `emulate`.
-pub(crate) fn is_of_lab(header: &Header) -> bool {
-    header.command.first().is_some_and(|command| command == COMMAND)
-}
 
 /// Goes on with the emulation whose records are `found` in the folder `path`.
 pub(crate) fn go_on(
@@ -124,12 +122,14 @@ pub(crate) fn go_on(
     json: bool,
     console: Console,
 ) -> Result<Exit, Failure> {
+    let jobs = jobs.unwrap_or(1);
+    whole_number::<u16>(1, MOST_LABS)(&jobs.to_string())
+        .map_err(|why| Failure::usage(format!("--jobs {jobs} of an emulation: {why}")))?;
     let mut experiment = Experiment::of_header(&found.header, Brought::default())?;
     shorten(&mut experiment, console);
     experiment.check_records(&found)?;
     let who =
         if found.header.settings.windows(2).any(|words| words == IPERF3) { Who::Iperf3 } else { Who::Own };
-    let jobs = jobs.unwrap_or(1).min(MOST_LABS as u16);
     in_labs(experiment, who, jobs, console, |runtime, experiment| {
         let threads = JobsArgs { jobs: Some(jobs) }.threads();
         super::execute::go_on(runtime, experiment, path, (found, file), threads, json, console)
@@ -190,7 +190,7 @@ fn in_labs(
             Err(error) => Err(TrialError::Failed(error.to_string())),
         }
     };
-    work(&Runtime { world: COMMAND, run: &run }, &experiment)
+    work(&Runtime { world: EMULATE, run: &run }, &experiment)
 }
 
 /// What is otherwise than the file says, with so many labs at once.

@@ -76,7 +76,7 @@ impl Experiment {
     /// The header of a record file of it.
     pub(crate) fn header(&self, part: Option<Part>) -> Header {
         let stored = |checked: &Checked| {
-            let Checked { file, options, selection, study } = checked;
+            let Checked { file, options, selection, study, .. } = checked;
             let provenance = provenance("", file, study, &self.settings);
             let set = |set: &Override| (set.key.clone(), set.value.clone());
             let sweep = |sweep: &ExtraSweep| (sweep.key.clone(), sweep.values.clone());

@@ -11,13 +11,14 @@ use bandmaster_table::read::{Table, Value, push_csv};
 use clap::{Args, ValueEnum, ValueHint};
 use serde_json::json;
 
+use self::figures::Drawing;
 use super::compare::results::Results;
 use crate::args::whole_number;
 use crate::console::{Console, complain};
 use crate::exit::{Exit, Failure};
 use crate::report::folder::OutputFolder;
 use crate::report::manifest::json_lines;
-use crate::report::picture::{Kind, Width};
+use crate::report::picture::{self, Kind, Width};
 
 /// Write results in formats of other programs
 #[derive(Args, Debug)]
@@ -56,7 +57,8 @@ flent writes NAME.flent.gz for each case and trial, from series.parquet: the thr
 svg, pdf and png write each figure in the stated width, 8.5cm unless --width says otherwise. Below 16
 cm it is the figure for a column, whose text has 8 pt at 8.5 cm, else the one for a page.
 
-Exit codes: 0 written, 2 usage, no results or another version, 4 failure.";
+Exit codes: 0 written, 2 usage, no results or another version, 3 this program draws no PDF and PNG,
+4 failure.";
 
 /// Formats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -102,6 +104,18 @@ pub(crate) fn export(args: &ExportArgs, console: Console) -> Result<Exit, Failur
     if args.dpi.is_some() && kind != Some(Kind::Png) {
         return Err(Failure::usage("--dpi is of --format png"));
     }
+    if let Some(why) = kind.and_then(picture::missing) {
+        return Err(Failure::new(Exit::MissingCapability, why));
+    }
+    // Of figures: what is drawn, and how.
+    let figures = match kind {
+        Some(kind) => {
+            let (width, dpi) = (args.width.unwrap_or(COLUMN), args.dpi.unwrap_or(300));
+            let drawing = Drawing { kind, width, dpi };
+            Some((figures::read(&args.folder, drawing)?, drawing))
+        }
+        None => None,
+    };
     let tables: Vec<(&str, PathBuf)> =
         TABLES.iter().map(|name| (*name, args.folder.join(format!("{name}.parquet")))).collect();
     let needed = if args.format == Format::Flent { "series" } else { "trials" };
@@ -124,11 +138,8 @@ pub(crate) fn export(args: &ExportArgs, console: Console) -> Result<Exit, Failur
     });
     let existed = out.exists();
     let folder = OutputFolder::create(Some(&out), "", false)?;
-    let written = match (args.format, kind) {
-        (_, Some(kind)) => {
-            let width = args.width.unwrap_or(COLUMN);
-            figures::write(&args.folder, &folder, kind, width, args.dpi.unwrap_or(300))
-        }
+    let written = match (args.format, &figures) {
+        (_, Some((sources, drawing))) => figures::write(sources, &folder, *drawing),
         (Format::Flent, None) => flent::write(&tables, &folder),
         (_, None) => csv(&tables, &folder),
     };

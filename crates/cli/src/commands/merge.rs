@@ -61,6 +61,12 @@ pub(crate) fn merge(args: &MergeArgs, console: Console) -> Result<Exit, Failure>
     let Some((first, others)) = all.split_first() else {
         return Err(Failure::usage("give the record files of all shards"));
     };
+    if let Some(lab) = all.iter().find(|found| found.header.is_of_lab()) {
+        let place = lab.path.display();
+        return Err(Failure::usage(format!(
+            "{place}: is of an emulation, which is not run in parts: `bandmaster resume` goes on with it"
+        )));
+    }
     for other in others {
         if let Some(difference) = first.header.difference(&other.header) {
             return Err(Failure::usage(format!(
@@ -69,13 +75,6 @@ pub(crate) fn merge(args: &MergeArgs, console: Console) -> Result<Exit, Failure>
                 other.path.display()
             )));
         }
-    }
-    #[cfg(target_os = "linux")]
-    if super::emulate::is_of_lab(&first.header) {
-        let place = first.path.display();
-        return Err(Failure::usage(format!(
-            "{place}: is of an emulation, which is not run in parts: `bandmaster resume` goes on with it"
-        )));
     }
     let experiment = Experiment::of_records(first)?;
     let studies = experiment.studies();

@@ -62,9 +62,14 @@ pub(crate) fn resume(args: &ResumeArgs, console: Console) -> Result<Exit, Failur
         }));
     }
     let (found, file) = Found::read_to_go_on(&folder.join(records::FILE))?;
-    #[cfg(target_os = "linux")]
-    if emulate::is_of_lab(&found.header) {
+    if found.header.is_of_lab() {
+        #[cfg(target_os = "linux")]
         return emulate::go_on(folder, (found, file), args.jobs.jobs, args.json, console);
+        #[cfg(not(target_os = "linux"))]
+        return Err(Failure::new(
+            Exit::MissingCapability,
+            format!("{place}: is of an emulation, which takes Linux: resume it there"),
+        ));
     }
     let experiment = Experiment::of_records(&found)?;
     go_on(&SIMULATION, &experiment, folder, (found, file), args.jobs.threads(), args.json, console)

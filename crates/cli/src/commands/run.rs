@@ -64,6 +64,7 @@ pub(crate) fn run_file(
 ) -> Result<Exit, Failure> {
     let file = ScenarioFile::read(&args.scenario)?;
     let checked = file.checked(options(&args.settings, keys), args.selection.clone())?;
+    checked.say_unjudged(console);
     let settings = settings_as_written(&args.settings, keys, &args.selection, &args.capture);
     let experiment = Experiment::of_file(command, checked, settings, args.capture.clone());
     execute(&SIMULATION, &experiment, &args.work, console)

@@ -11,6 +11,7 @@ use bandmaster_core::scheme::opentcp;
 
 use super::selection::Selection;
 use crate::args::{KeyArgs, Settings};
+use crate::console::Console;
 use crate::exit::{Exit, Failure};
 
 /// Larger files are not scenarios.
@@ -40,6 +41,19 @@ pub(crate) struct Checked {
     pub(crate) selection: Selection,
     /// What it describes.
     pub(crate) study: Study,
+    /// Claims of the file that are about other cases than those that are run.
+    pub(crate) unjudged: usize,
+}
+
+impl Checked {
+    /// Says how many claims are not judged, when there are some.
+    pub(crate) fn say_unjudged(&self, console: Console) {
+        match self.unjudged {
+            0 => {}
+            1 => console.say("one claim is about other cases and is not judged"),
+            more => console.say(format!("{more} claims are about other cases and are not judged")),
+        }
+    }
 }
 
 impl ScenarioFile {
@@ -73,8 +87,8 @@ impl ScenarioFile {
     /// Checks the file and keeps it with what it describes, as far as it is run.
     pub(crate) fn checked(self, options: Options<'static>, selection: Selection) -> Result<Checked, Failure> {
         let mut study = self.study(&options)?;
-        selection.apply(&mut study, &options)?;
-        Ok(Checked { file: self, options, selection, study })
+        let unjudged = selection.apply(&mut study, &options)?;
+        Ok(Checked { file: self, options, selection, study, unjudged })
     }
 
     /// Checks the file and gives what it describes.

@@ -19,13 +19,13 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// Leaves out the cases that nobody asked for, and the claims and figures about them.
+    /// Leaves out the cases that nobody asked for, and the claims and figures about them. Gives how many claims it left out.
     ///
     /// # Errors
     /// When the study has no such variant.
-    pub(crate) fn apply(&self, study: &mut Study, options: &Options<'_>) -> Result<(), Failure> {
+    pub(crate) fn apply(&self, study: &mut Study, options: &Options<'_>) -> Result<usize, Failure> {
         if *self == Self::default() {
-            return Ok(());
+            return Ok(0);
         }
         let known: Vec<&str> = study.variants.iter().map(|variant| variant.name.as_str()).collect();
         if let Some(wrong) = self.variants.iter().find(|name| !known.contains(&name.as_str())) {
@@ -38,8 +38,9 @@ impl Selection {
             (self.variants.is_empty() || self.variants.contains(&case.variant))
                 && (!self.base || case.base || is_extra(case))
         });
+        let claims = study.claims.len();
         keep_what_is_there(study);
-        Ok(())
+        Ok(claims - study.claims.len())
     }
 
     /// As a command line gives it.

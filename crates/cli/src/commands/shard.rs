@@ -69,6 +69,7 @@ pub(crate) fn shard(args: &ShardArgs, console: Console) -> Result<Exit, Failure>
     let (keys, selection) = (&args.keys, &args.selection);
     let checked =
         ScenarioFile::read(&args.scenario)?.checked(options(&args.settings, keys), selection.clone())?;
+    checked.say_unjudged(console);
     let settings = settings_as_written(&args.settings, keys, selection, &CaptureArgs::default());
     // The merged report is that of this command.
     let command = if keys.keys.is_empty() { "run" } else { "sweep" };

@@ -36,7 +36,6 @@ impl Width {
         Self { millimetres }
     }
 
-    #[cfg(feature = "pictures")]
     fn inches(self) -> f64 {
         self.millimetres / 25.4
     }
@@ -59,6 +58,22 @@ impl FromStr for Width {
     }
 }
 
+/// Why a program without the feature `pictures` draws no PDF and PNG, and the remedy.
+const MISSING: &str =
+    "this bandmaster draws SVG only: build it with `--features pictures`, or use `rsvg-convert`";
+
+/// Why this program does not draw figures of a kind; none: it does.
+pub(crate) fn missing(kind: Kind) -> Option<&'static str> {
+    (kind != Kind::Svg && !cfg!(feature = "pictures")).then_some(MISSING)
+}
+
+/// Millions of pixels of a figure as PNG; none: it is none of ours.
+pub(crate) fn megapixels(svg: &str, width: Width, dpi: u16) -> Option<f64> {
+    let (wide, high) = sizes(svg)?;
+    let pixels = width.inches() * f64::from(dpi);
+    Some(pixels * pixels * (high.number / wide.number) / 1e6)
+}
+
 /// The figure that `svg` is, as wide as is said; PNG with so many pixels to an inch.
 ///
 /// # Errors
@@ -71,40 +86,46 @@ pub(crate) fn draw(svg: &str, kind: Kind, width: Width, dpi: u16) -> Result<Vec<
     }
 }
 
-/// A drawing of ours with another width and height.
-fn resized(svg: &str, width: Width) -> Result<String, String> {
-    let find = |name: &str| -> Option<(usize, usize, f64)> {
+/// A number in a drawing, and where it begins and ends.
+struct Size {
+    begin: usize,
+    end: usize,
+    number: f64,
+}
+
+/// Width and height of a drawing of ours.
+fn sizes(svg: &str) -> Option<(Size, Size)> {
+    let find = |name: &str| -> Option<Size> {
         let begin = svg.find(&format!(" {name}=\""))? + name.len() + 3;
         let end = begin + svg[begin..].find('"')?;
-        Some((begin, end, svg[begin..end].parse().ok()?))
+        Some(Size { begin, end, number: svg[begin..end].parse().ok()? })
     };
-    let sizes = find("width").zip(find("height")).filter(|(width, height)| width.1 < height.0);
-    let ((from, to, wide), (next, end, high)) = sizes.ok_or("is no figure of bandmaster")?;
+    find("width").zip(find("height")).filter(|(width, height)| width.end < height.begin)
+}
+
+/// A drawing of ours with another width and height.
+fn resized(svg: &str, width: Width) -> Result<String, String> {
+    let (wide, high) = sizes(svg).ok_or("is no figure of bandmaster")?;
     let millimetres = width.millimetres;
     Ok(format!(
         "{}{millimetres:.3}mm{}{:.3}mm{}",
-        &svg[..from],
-        &svg[to..next],
-        millimetres * high / wide,
-        &svg[end..]
+        &svg[..wide.begin],
+        &svg[wide.end..high.begin],
+        millimetres * high.number / wide.number,
+        &svg[high.end..]
     ))
 }
 
 #[cfg(not(feature = "pictures"))]
 mod drawn {
-    use super::Width;
-
-    fn missing() -> Result<Vec<u8>, String> {
-        Err("this bandmaster draws SVG only: build it with `--features pictures`, or use `rsvg-convert`"
-            .to_owned())
-    }
+    use super::{MISSING, Width};
 
     pub(super) fn pdf(_: &str, _: Width) -> Result<Vec<u8>, String> {
-        missing()
+        Err(MISSING.to_owned())
     }
 
     pub(super) fn png(_: &str, _: Width, _: u16) -> Result<Vec<u8>, String> {
-        missing()
+        Err(MISSING.to_owned())
     }
 }
 
@@ -191,9 +212,19 @@ mod tests {
         assert!(resized("<svg/>", Width::from_millimetres(85.0)).is_err());
     }
 
+    #[test]
+    fn pixels_are_counted_before_they_are_made() {
+        let count = |millimetres, dpi| megapixels(SVG, Width::from_millimetres(millimetres), dpi);
+        assert_eq!(count(25.4, 2_000), Some(2.0));
+        assert!(count(1_000.0, 2_400).is_some_and(|millions| (4_464.0..4_465.0).contains(&millions)));
+        assert_eq!(megapixels("<svg/>", Width::from_millimetres(85.0), 300), None);
+    }
+
     #[cfg(not(feature = "pictures"))]
     #[test]
     fn a_program_without_pictures_says_so() {
+        assert_eq!(missing(Kind::Svg), None);
+        assert!(missing(Kind::Png).is_some_and(|why| why.contains("--features pictures")));
         let refused = draw(SVG, Kind::Pdf, Width::from_millimetres(85.0), 300);
         assert!(refused.is_err_and(|why| why.contains("--features pictures")));
     }

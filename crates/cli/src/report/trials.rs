@@ -130,12 +130,13 @@ fn sweeps<'a>(results: &[StudyResults<'a>]) -> Vec<SweepColumn<'a>> {
 
 /// The value of a sweep's key in a case: the case's own, else that of the variant's base point, where the sweep has it.
 fn value_at<'a>(study: &'a Study, case: &'a Case, key: &str) -> Option<&'a str> {
-    let mut of_sweeps = study.sweeps.iter();
     let place = |sweep: &'a Sweep| Some((sweep, sweep.axes().iter().position(|(name, _)| *name == key)?));
-    let (sweep, place) = of_sweeps.find_map(place)?;
+    // A sweep and a grid may have the same key.
     let own = |case: &'a Case| {
-        let (_, point) = case.points.iter().find(|(name, _)| *name == sweep.name)?;
-        sweep.coordinates(point).get(place).copied()
+        study.sweeps.iter().filter_map(place).find_map(|(sweep, place)| {
+            let (_, point) = case.points.iter().find(|(name, _)| *name == sweep.name)?;
+            sweep.coordinates(point).get(place).copied()
+        })
     };
     own(case).or_else(|| own(study.cases.iter().find(|base| base.base && base.variant == case.variant)?))
 }

@@ -332,6 +332,8 @@ fn a_killed_emulation_goes_on_from_its_trials_and_has_rows_of_flows() {
     let merged = scratch.run(&["merge", "out/trials.records", "-o", "merged"]).expect(2);
     assert!(merged.stderr.contains("is of an emulation"), "{merged:?}");
 
+    let many = scratch.run(&["resume", "out", "--jobs", "64"]).expect(2);
+    assert!(many.stderr.contains("--jobs 64 of an emulation: write a whole number from 1 to 16"), "{many:?}");
     let resumed = scratch.run(&["resume", "out"]).expect(0);
     assert!(resumed.stderr.contains("resuming: 1 of 3 trials are there"), "{resumed:?}");
     assert!(!scratch.path("out/INCOMPLETE").exists() && !scratch.path("out/trials.records").exists());

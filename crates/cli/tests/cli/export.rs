@@ -168,8 +168,17 @@ fn figures_have_the_width_that_is_asked_for() {
         let pdf = fs::read(scratch.path("pdf/use.pdf")).expect("a file");
         assert!(pdf.starts_with(b"%PDF-"));
     } else {
-        assert!(pdf.code == Some(4) && pdf.stderr.contains("--features pictures"), "{pdf:?}");
-        assert!(!scratch.path("pdf").exists(), "nothing is left");
+        assert_eq!(pdf.code, Some(3), "{pdf:?}");
+        assert!(pdf.stderr.starts_with("error: this bandmaster draws SVG only: build it with "), "{pdf:?}");
+        assert!(!scratch.path("pdf").exists(), "nothing is touched");
+    }
+    if cfg!(feature = "pictures") {
+        let large = ["export", "out", "--format", "png", "--width", "100cm", "--dpi", "2400", "-o", "large"];
+        let refused = scratch.run(&large).expect(2);
+        for word in ["megapixels, of at most 100", "--width", "--dpi"] {
+            assert!(refused.stderr.contains(word), "{refused:?}");
+        }
+        assert!(!scratch.path("large").exists(), "nothing is made");
     }
     for (args, says) in [
         (&["--format", "csv", "--width", "9cm"][..], "--width is of figures"),
@@ -179,4 +188,11 @@ fn figures_have_the_width_that_is_asked_for() {
         let refused = scratch.run(&[&["export", "out", "-o", "no"], args].concat()).expect(2);
         assert!(refused.stderr.contains(says), "{refused:?}");
     }
+    fs::remove_file(scratch.path("out/figures/use.column.svg")).expect("removed");
+    let old = scratch.run(&["export", "out", "--format", "svg", "-o", "no"]).expect(2);
+    assert!(
+        old.stderr
+            .contains("use.column.svg: no such figure; this folder is of an older version: run it again")
+    );
+    assert!(!scratch.path("no").exists(), "nothing is made");
 }

@@ -324,6 +324,7 @@ fn files_that_do_not_fit_are_refused_by_what_is_wrong() {
     };
     program[27..31].copy_from_slice(&sum.to_le_bytes());
     scratch.write("program", &program);
+    scratch.write("lab", of_an_emulation(&fs::read(scratch.path("3")).expect("a file")));
     let before = scratch.names("");
     let cases: &[(&[&str], &[&str])] = &[
         (&[], &["<FILE>"]),
@@ -337,6 +338,8 @@ fn files_that_do_not_fit_are_refused_by_what_is_wrong() {
         (&["1", "2", "seed"], &["1 and seed are of different runs: seed 1 and 5"]),
         (&["1", "2", "quick"], &["of different runs: no settings and `--quick`"]),
         (&["1", "2", "other"], &["of different runs: the scenarios small.toml and other.toml"]),
+        (&["lab", "1"], &["lab: is of an emulation, which is not run in parts"]),
+        (&["1", "lab"], &["lab: is of an emulation, which is not run in parts"]),
     ];
     for (files, words) in cases {
         let ended = scratch.run(&[&["merge"], *files, &["-o", "out"]].concat()).expect(2);
@@ -369,6 +372,35 @@ fn files_that_do_not_fit_are_refused_by_what_is_wrong() {
         let words = if part == "-1/3" { "-1" } else { "write I/N" };
         assert!(ended.stderr.contains(words), "{part}: {}", ended.stderr);
     }
+}
+
+/// The header of a record file of `run`, as `emulate` would have written it, without trials.
+fn of_an_emulation(file: &[u8]) -> Vec<u8> {
+    let length = u32::from_le_bytes(file[23..27].try_into().expect("four")) as usize;
+    let content = &file[32..32 + length];
+    let at = content.windows(4).position(|bytes| bytes == b"\x03run").expect("its command");
+    // The kind of the frame comes before its content.
+    let mut framed = vec![file[31]];
+    framed.extend(&content[..at]);
+    framed.extend(b"\x07emulate");
+    framed.extend(&content[at + 4..]);
+    let mut lab = file[..23].to_vec();
+    lab.extend((framed.len() as u32 - 1).to_le_bytes());
+    lab.extend(crc(&framed).to_le_bytes());
+    lab.extend(framed);
+    lab
+}
+
+/// Where there is no lab, an emulation is refused and not simulated.
+#[cfg(not(target_os = "linux"))]
+#[test]
+fn an_emulation_is_resumed_on_linux_only() {
+    let scratch = Scratch::with_scenario("elsewhere");
+    scratch.run(&["shard", "1/3", "small.toml", "-o", "1"]).expect(0);
+    fs::create_dir(scratch.path("out")).expect("a folder");
+    scratch.write("out/trials.records", of_an_emulation(&fs::read(scratch.path("1")).expect("a file")));
+    let refused = scratch.run(&["resume", "out"]).expect(3);
+    assert!(refused.stderr.contains("out: is of an emulation"), "{refused:?}");
 }
 
 /// CRC-32 by its definition, bit by bit; the kind of a frame comes before its content, but behind the sum.

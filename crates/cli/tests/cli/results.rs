@@ -193,6 +193,9 @@ fn a_selection_runs_those_cases_alone() {
     let whole = metrics(&run(&["run", "small.toml"]));
     let own = run(&["run", "small.toml", "--variant", "cubic", "--base"]);
     assert_eq!(own["claims"].as_array().map(Vec::len), Some(1), "of the variant that is run");
+    let said =
+        scratch.run(&["run", "small.toml", "--variant", "cubic", "--base", "--no-report"]).expect(0).stderr;
+    assert!(said.contains("one claim is about other cases and is not judged"), "{said}");
     let own = metrics(&own);
     assert!(own.len() == 1 && own[0].0 == "cubic" && whole.contains(&own[0]), "{own:?}");
 

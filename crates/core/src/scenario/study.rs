@@ -409,8 +409,21 @@ fn sweeps(
         names.extend(section.name_entry("name"));
         sweeps.extend(sweep(reader, &section, variants, bases, options.quick, &mut names));
     }
-    let extras = options.extra_sweeps.iter().filter_map(|extra| extra_axis(reader, extra, &mut names));
-    let extras: Vec<AxisDraft> = extras.collect();
+    // Results have a column for each name, with the values of one key. A sweep of the file may have the name of a grid's key
+    // when it is of the same key.
+    let is_swept = |extra: &ExtraSweep| {
+        sweeps.iter().any(|sweep: &SweepDraft| match sweep.axes.as_slice() {
+            [axis] => sweep.name == extra.key && axis.key == extra.key,
+            _ => false,
+        })
+    };
+    for extra in &options.extra_sweeps {
+        if !(options.grid && is_swept(extra)) {
+            names.push((extra.key.clone(), place_of(extra), String::new()));
+        }
+    }
+    let extras: Vec<AxisDraft> =
+        options.extra_sweeps.iter().filter_map(|extra| extra_axis(reader, extra)).collect();
     let mut add = |reader: &mut Reader, name: String, axes: Vec<AxisDraft>| {
         let has_schemes = |base: &Item| {
             axes.iter().all(|a| !is_scheme_parameter(&a.path) || base.find(&a.path[..2]).is_some())
@@ -451,14 +464,13 @@ fn sweeps(
     sweeps
 }
 
+fn place_of(extra: &ExtraSweep) -> Place {
+    Place::flag(&format!("--key {}={}", extra.key, extra.values.join(",")))
+}
+
 /// The key and values of the command line's `--key`.
-fn extra_axis(
-    reader: &mut Reader,
-    extra: &ExtraSweep,
-    names: &mut Vec<(String, Place, String)>,
-) -> Option<AxisDraft> {
-    let place = Place::flag(&format!("--key {}={}", extra.key, extra.values.join(",")));
-    names.push((extra.key.clone(), place.clone(), String::new()));
+fn extra_axis(reader: &mut Reader, extra: &ExtraSweep) -> Option<AxisDraft> {
+    let place = place_of(extra);
     let path = match split_path(&extra.key) {
         Ok(path) => path,
         Err(why) => {
