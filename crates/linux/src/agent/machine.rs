@@ -369,7 +369,7 @@ impl Machine {
                 if self.unset != unset {
                     match &unset {
                         Some(error) => {
-                            warn!(%error, "cannot set routes, or give them back; it is tried again")
+                            warn!(%error, "cannot set routes, or give them back; it is tried again");
                         }
                         None => info!("routes have what they should"),
                     }
