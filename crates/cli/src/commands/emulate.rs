@@ -68,7 +68,8 @@ The same file as for `run`, the same report. Each node is a network namespace bm
 link is forwarded at its rate and delay through the queue discipline of the simulator, or the
 kernel's for htb. Trials take their real time, --jobs of them at once. Nothing outside the
 namespaces is touched, and they go at the end; after a kill -9, --clean or the next emulation
-removes them, and `bandmaster resume` goes on from the trials that finished. Without root a user namespace is used where the system allows it.
+removes them, and `bandmaster resume` goes on from the trials that finished. Without root a user
+namespace is used where the system allows it.
 
 Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 Linux or this machine
 cannot do what the scenario asks for, 4 failure, 5 some trials failed, 130 interrupted.";

@@ -54,8 +54,8 @@ csv writes trials.csv, flows.csv and series.csv: the columns of the Parquet tabl
 first, nothing for null, numbers so that they read back exactly.
 flent writes NAME.flent.gz for each case and trial, from series.parquet: the throughput of each flow
 (with measure.record = \"flows\") or group as that of the Flent test tcp_nup, all else by its name.
-svg, pdf and png write each figure in the stated width, 8.5cm unless --width says otherwise. Below 16
-cm it is the figure for a column, whose text has 8 pt at 8.5 cm, else the one for a page.
+svg, pdf and png write each figure in the stated width, 8.5cm unless --width says otherwise. Below
+16 cm it is the figure for a column, whose text has 8 pt at 8.5 cm, else the one for a page.
 
 Exit codes: 0 written, 2 usage, no results or another version, 3 this program draws no PDF and PNG,
 4 failure.";

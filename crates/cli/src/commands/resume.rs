@@ -32,10 +32,10 @@ Examples:
   bandmaster resume results/network-001 --jobs 4 --json
 
 run, sweep, reproduce and emulate append each trial to FOLDER/trials.records when it ends. resume
-reads that file, runs the trials that are missing or failed, and writes the report: the same bytes as
-a run that nothing stopped. An emulation keeps the trials that finished, and needs the rights that
-emulate needs. The file holds the scenario and all options, so resume needs no scenario file, but the
-same version of bandmaster. A complete report replaces the record file.
+reads that file, runs the trials that are missing or failed, and writes the report: the same bytes
+as a run that nothing stopped. An emulation keeps the trials that finished, and needs the rights
+that emulate needs. The file holds the scenario and all options, so resume needs no scenario file,
+but the same version of bandmaster. A complete report replaces the record file.
 
 Exit codes: 0 every claim holds, 1 a claim fails, 2 nothing to resume or another version,
 3 missing capability, 4 failure, 5 some trials failed, 130 interrupted.";

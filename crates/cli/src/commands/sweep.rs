@@ -21,7 +21,7 @@ const HELP: &str = "\
 Examples:
   bandmaster sweep network.toml --key flows.uploads.count=1,2,4,8,16
   bandmaster sweep network.toml --key 'network.links.0.delay=1ms,uniform(2ms, 6ms)' --quick
-  bandmaster sweep network.toml --grid --key network.bottleneck.delay=5ms,20ms --key network.bottleneck.queue=10pkt,100pkt
+  bandmaster sweep network.toml --grid --key tcp.initial-window=3pkt,10pkt --key tcp.sack=true,false
 
 Each --key is a sweep of its own beside those of the file, for every variant; keys are changed one
 at a time. With --grid all --key are one sweep, `grid`, of every combination of their values. With
