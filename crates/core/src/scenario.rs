@@ -19,6 +19,7 @@ mod reach;
 mod schema;
 mod sources;
 mod study;
+mod tcp_settings;
 mod traffic;
 mod whole;
 
@@ -30,6 +31,7 @@ pub use include::{PRESETS, Preset};
 pub use listed::FlowList;
 pub(crate) use listed::Listed;
 pub use model::*;
+pub use tcp_settings::TcpSettings;
 
 pub use crate::file::{Error, Errors, Explained, Files};
 use crate::scheme::{self, SchemeDef};

@@ -7,13 +7,12 @@ use super::choices::{LossDetection, Pairing, StartPer};
 use super::exchange;
 use super::keys;
 use super::listed;
-use super::model::{
-    Exchange, FlowGroup, Multipath, Need, OnOff, RunPlan, TcpSettings, TimelineStep, Transport,
-};
+use super::model::{Exchange, FlowGroup, Multipath, Need, OnOff, RunPlan, TimelineStep, Transport};
 use super::network;
 use super::permutation;
 use super::reach::Reach;
 use super::sources::Reader;
+use super::tcp_settings::TcpSettings;
 use crate::control::Protocol;
 use crate::file::{Item, Layer, Section, suggestion};
 use crate::id::NodeId;
