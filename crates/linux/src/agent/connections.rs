@@ -16,6 +16,21 @@ use crate::timing::{RoundTrip, WindowTiming};
 /// enough. As in `bpf/tcp.c`.
 pub(super) const FIRST_SEGMENTS: u32 = 10;
 
+/// Since when the kernel has not shown the connections, as when memory is short or a table changes while it is read.
+#[derive(Default)]
+pub(super) struct Blind(Option<Time>);
+
+impl Blind {
+    /// Then the agent ends, and what it set with it: nobody knows any more whether settings do good.
+    pub(super) const LIMIT: Span = Span::from_secs(2);
+
+    /// A look at `now` failed or did not. Whether all have failed for [`LIMIT`](Self::LIMIT).
+    pub(super) fn is_too_long(&mut self, failed: bool, now: Time) -> bool {
+        self.0 = failed.then(|| self.0.unwrap_or(now));
+        self.0.is_some_and(|since| now.since(since) >= Self::LIMIT)
+    }
+}
+
 /// What is known of the connections of a network namespace.
 #[derive(Default)]
 pub(crate) struct Connections {
@@ -177,5 +192,22 @@ pub(super) fn has_carried(connection: &Connection, end: FlowEnd, segments: u32) 
     match end {
         FlowEnd::Sender => connection.data_segments > segments,
         FlowEnd::Receiver => connection.received > u64::from(segments) * u64::from(connection.came_mss),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_may_fail_now_and_then() {
+        let mut blind = Blind::default();
+        let mut look = |millis, failed| blind.is_too_long(failed, Time::ZERO + Span::from_millis(millis));
+        assert!(
+            ![(0, true), (1900, true), (1950, false), (2000, true), (3900, true)]
+                .map(|(at, failed)| look(at, failed))
+                .contains(&true)
+        );
+        assert!(look(4000, true));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bandmaster_core::agent::{OWN, Site};
 use bandmaster_core::control::Observation;
-use bandmaster_core::runtime::Runner;
+use bandmaster_core::runtime::{Host as _, Runner};
 use bandmaster_core::time::{Span, Time};
 use sd_notify::NotifyState;
 use tracing::{error, info};
@@ -23,6 +23,8 @@ use crate::daemon::state::State;
 
 /// Connections are looked at when the role wants to know, and so often at least.
 const BEAT: Span = Span::from_secs(1);
+/// When the kernel did not show the connections, the role waits so long: old numbers are no measurement.
+const AGAIN: Span = Span::from_millis(100);
 /// Held by the agent of a network namespace, as long as its process lives.
 const CLAIM: &str = "bandmaster-agent";
 
@@ -117,8 +119,9 @@ impl Agent {
             let now = self.machine.clock.now();
             while let Some((role, due)) = self.machine.due(now) {
                 // What else it counts the kernel has told.
-                if role == 0 {
-                    self.look(now)?;
+                if role == 0 && !self.look(now)? {
+                    self.machine.wake(role, now + AGAIN);
+                    continue;
                 }
                 // What was measured is of now: a look takes milliseconds.
                 let now = self.machine.clock.now();
@@ -144,8 +147,11 @@ impl Agent {
         }
     }
 
-    fn look(&mut self, now: Time) -> Result<(), Error> {
-        for event in self.machine.look()? {
+    /// Whether the kernel has shown the connections.
+    fn look(&mut self, now: Time) -> Result<bool, Error> {
+        let shown = self.machine.look()?;
+        let is_shown = shown.is_some();
+        for event in shown.unwrap_or_default() {
             self.runner.observe(&mut self.machine, now, OWN, &event.observation());
         }
         if let Some(renewal) = &mut self.renewal {
@@ -159,6 +165,6 @@ impl Agent {
         self.machine.tell(self.runner.refusals());
         self.next_beat = now + BEAT;
         let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
-        Ok(())
+        Ok(is_shown)
     }
 }

@@ -23,7 +23,7 @@ use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::{Bytes, Rate};
 use tracing::{debug, info, warn};
 
-use super::connections::{Connections, FIRST_SEGMENTS, has_carried};
+use super::connections::{Blind, Connections, FIRST_SEGMENTS, has_carried};
 use super::journal::{Entry, Restored, undo, undo_routes};
 use super::neighbours::Surroundings;
 use super::ports::Ports;
@@ -81,6 +81,7 @@ pub(super) struct Machine {
     unbounded: Option<String>,
     /// Why routes do not have what they should.
     unset: Option<String>,
+    blind: Blind,
     /// None where connections are not recorded.
     recorder: Option<Recorder>,
     /// Where the controller is told what is around a router.
@@ -256,6 +257,7 @@ impl Machine {
             next_flow: 0,
             unbounded: None,
             unset: None,
+            blind: Blind::default(),
             recorder,
             surroundings,
             buffer: vec![0; MOST_DATAGRAM],
@@ -352,19 +354,27 @@ impl Machine {
         Some(Event::Started(Self::stats(all, connection, flow, end), key(connection, end)))
     }
 
-    /// Looks at the connections: what the role hears of those that begin and end.
-    pub(super) fn look(&mut self) -> Result<Vec<Event>, Error> {
+    /// Looks at the connections: what the role hears of those that begin and end. `None`: the kernel did not show them this time, so
+    /// that there is nothing new to measure.
+    ///
+    /// # Errors
+    /// When the kernel has not shown them for [`Blind::LIMIT`], or the journal of what it records fails.
+    pub(super) fn look(&mut self) -> Result<Option<Vec<Event>>, Error> {
         let now = self.clock.now();
         let told = self.surroundings.as_mut().map(|around| around.told(now)).unwrap_or_default();
         self.send_all(told);
-        match &mut self.tcp {
-            Some(tcp) => {
-                self.connections.look(tcp).map_err(|why| Error::Failed(format!("error: {why}")))?;
-            }
-            None if self.routes.is_some() => {
-                let told = sockets::look();
-                self.connections
-                    .take(told.map_err(|error| Error::Failed(format!("error: sockets: {error}")))?);
+        let shown = match &mut self.tcp {
+            Some(tcp) => self.connections.look(tcp).map_err(|why| why.to_string()),
+            None if self.routes.is_some() => sockets::look()
+                .map(|all| self.connections.take(all))
+                .map_err(|error| format!("sockets: {error}")),
+            None => return Ok(Some(Vec::new())),
+        };
+        if !self.is_shown(shown, now)? {
+            return Ok(None);
+        }
+        match self.tcp {
+            None => {
                 let unset = self.put_routes(None).err().map(|error| error.to_string());
                 if self.unset != unset {
                     match &unset {
@@ -377,7 +387,7 @@ impl Machine {
                     self.unset = unset;
                 }
             }
-            None => return Ok(Vec::new()),
+            Some(_) => {}
         }
         let error = self.write_down().err().map(|error| error.to_string()).or(self.unbounded.clone());
         if lock(&self.shared).journal_error != error {
@@ -418,7 +428,24 @@ impl Machine {
         status.bounded = connections.bounds().len() as u64;
         drop(status);
         self.connections = connections;
-        Ok(events)
+        Ok(Some(events))
+    }
+
+    /// Whether the kernel has shown the connections. An error once it has not for too long.
+    fn is_shown(&mut self, shown: Result<(), String>, now: Time) -> Result<bool, Error> {
+        let error = shown.err();
+        if lock(&self.shared).look_error != error {
+            match &error {
+                Some(error) => warn!(%error, "cannot look at the connections; it is tried again"),
+                None => info!("connections are looked at again"),
+            }
+            lock(&self.shared).look_error.clone_from(&error);
+        }
+        let is_too_long = self.blind.is_too_long(error.is_some(), now);
+        match error {
+            Some(error) if is_too_long => Err(Error::Failed(format!("error: {error}"))),
+            error => Ok(error.is_none()),
+        }
     }
 
     /// Routes have these settings; none: those that are in force, also where routes have come. Nothing is changed that is not written
@@ -582,7 +609,13 @@ impl Machine {
         let is_own = tuning.is_default();
         if self.routes.is_some() {
             remarks.extend(routes::leave_out(&mut settings));
-            self.put_routes(Some(&settings)).map_err(|error| NoProgram::new(error.to_string()))?;
+            let put = self.put_routes(Some(&settings)).map_err(|error| NoProgram::new(error.to_string()));
+            if put.is_err() && is_own {
+                // Nothing is wanted any more; looks go on to give back what is left.
+                let mut status = lock(&self.shared);
+                status.changes += u64::from(status.in_force.take().is_some());
+            }
+            put?;
         } else if let (Some(written), Some(tcp)) = (&mut self.written, &mut self.tcp) {
             if is_own {
                 tcp.tune(self.namespace, &settings)?;

@@ -41,6 +41,10 @@ fn text(status: &Status) -> String {
     registry.register("connections_bounded", help, gauge(status.bounded as f64));
     let failed = f64::from(u8::from(status.journal_error.is_some()));
     registry.register("journal_failed", "1 while the journal cannot be written", gauge(failed));
+    let failed = f64::from(u8::from(status.routes_error.is_some()));
+    registry.register("routes_failed", "1 while routes do not have what they should", gauge(failed));
+    let failed = f64::from(u8::from(status.look_error.is_some()));
+    registry.register("look_failed", "1 while the kernel does not show the connections", gauge(failed));
     let silent = f64::from(u8::from(status.ports_silent.is_some()));
     registry.register(
         "ports_silent",
@@ -94,6 +98,7 @@ mod tests {
             settings: vec![done],
             last_message: Some(0.5),
             samples_overtaken: 4,
+            routes_error: Some("No buffer space available".to_owned()),
             ..Status::default()
         };
         status.refused.tag = 3;
@@ -102,6 +107,8 @@ mod tests {
             "bandmaster_agent_tuned 1.0",
             "bandmaster_agent_last_message_seconds 0.5",
             "bandmaster_agent_sflow_overtaken_total 4",
+            "bandmaster_agent_routes_failed 1.0",
+            "bandmaster_agent_look_failed 0.0",
             "bandmaster_agent_settings_done_total{kind=\"least timeout\"} 7",
             "bandmaster_agent_refused_total{reason=\"tag\"} 3",
         ] {

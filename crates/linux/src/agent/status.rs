@@ -76,6 +76,9 @@ pub struct Status {
     /// Why routes do not have what they should; none: they have.
     #[serde(default)]
     pub routes_error: Option<String>,
+    /// Why connections could not be looked at; none: they were.
+    #[serde(default)]
+    pub look_error: Option<String>,
     /// Why nothing is told of a router's ports; none: they are told.
     #[serde(default)]
     pub ports_silent: Option<String>,
@@ -247,6 +250,9 @@ impl fmt::Display for Status {
         }
         if let Some(error) = &self.routes_error {
             writeln!(f, "routes       {error}")?;
+        }
+        if let Some(error) = &self.look_error {
+            writeln!(f, "connections  not shown by the kernel: {error}")?;
         }
         for Done { kind, done, refused, error } in &self.settings {
             if done + refused > 0 {
