@@ -153,7 +153,7 @@ static ORACLE: TableDef = TableDef {
 };
 
 const DOMAIN_KEYS: &[Key] = keys! {
-    /// Nodes of the data centre; the allocator shares out the links between them
+    /// Nodes of the data centre; the scheme allocates the links between them
     "domain": Kind::TextList, required;
 };
 

@@ -84,7 +84,7 @@ static FILE: TableDef = TableDef {
 };
 
 const QCBF_KEYS: &[Key] = keys! {
-    /// Buffer of each port: no more than its queue discipline holds
+    /// Buffer of every port: no more than its queue discipline holds
     "buffer": Kind::Quantity(Dimension::Bytes), required;
     /// Round-trip time without queues, which gives D_L = C x RTT
     "rtt": Kind::Quantity(Dimension::Span), required;
