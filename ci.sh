@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The checks of the project, in three sizes, or by name:
-#   ./ci.sh quick        before a commit: format, lints, every test that needs no lab of namespaces
+#   ./ci.sh quick        before a commit: format, words, lints, every test that needs no lab of namespaces
 #   ./ci.sh              complete, what CI runs
 #   ./ci.sh long         hours: a million hostile inputs for each reader, every claim, the soak, daemons in trouble, the benches
 #   ./ci.sh fmt clippy   some
@@ -10,8 +10,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never} CARGO_INCREMENTAL=0
 exec </dev/null
 
-COMPLETE=(fmt clippy bpf test classes doc wasm pcap flent python msrv deny advisories readme)
-QUICK=(fmt clippy test)
+COMPLETE=(fmt words clippy bpf test classes doc wasm pcap flent python msrv deny advisories readme)
+QUICK=(fmt words clippy test)
 LONG=(fuzz claims soak faults agents whatif bench)
 MSRV=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
 
@@ -63,9 +63,26 @@ need_deny() {
 
 check_fmt() { need_component rustfmt && cargo fmt --all --check; }
 
+# Phrases that hide who does what, in pages and outside of code. Texts of the list in docs/claims.md are in scenario files.
+check_words() {
+    command -v python3 >/dev/null || { missing python3; return; }
+    find README.md ARCHITECTURE.md CONTRIBUTING.md docs -name '*.md' -print0 | sort -z | xargs -0 python3 -c '
+import re, sys
+phrases = ("that has come", "beside", "anew", "of each", "what is left", "all the same", "by itself", "said", "told", "whoever", "as there")
+pattern = re.compile(r"\b(?:%s)\b" % "|".join(phrases).replace(" ", r"\s+"), re.IGNORECASE)
+found = 0
+for page in sys.argv[1:]:
+    code = r"^ *```.*?^ *```|`(?:[^`\n]|\n(?!\n))*`"
+    text = re.sub(code, lambda code: re.sub(r"\S", "`", code[0]), open(page).read(), flags=re.S | re.M)
+    for match in pattern.finditer(text):
+        found += 1
+        print("%s:%d: \"%s\"" % (page, text.count("\n", 0, match.start()) + 1, " ".join(match[0].split())))
+sys.exit(found > 0)'
+}
+
 check_clippy() { need_component clippy && cargo clippy "${ALL[@]}" --all-targets --locked -- -D warnings; }
 
-# What tests in network namespaces need; without, they say that they are skipped, and why.
+# Tests in network namespaces need these. Without them they report that they are skipped, and why.
 install_network_tools() {
     install_package ip iproute2
     install_package nft nftables
@@ -82,14 +99,14 @@ install_network_tools() {
     return 0
 }
 
-# `cargo test`, counting the tests that say that they did nothing.
+# `cargo test`. Counts the tests that report that they are skipped.
 run_tests() {
-    local said code
-    said=$(mktemp) || return
-    cargo test --locked "$@" 2>&1 | tee "$said"
+    local output code
+    output=$(mktemp) || return
+    cargo test --locked "$@" 2>&1 | tee "$output"
     code=$?
-    mapfile -t -O "${#skipped_tests[@]}" skipped_tests < <(grep -oE 'skipped: .*' "$said")
-    rm -f "$said"
+    mapfile -t -O "${#skipped_tests[@]}" skipped_tests < <(grep -oE 'skipped: .*' "$output")
+    rm -f "$output"
     return $code
 }
 
@@ -133,7 +150,7 @@ check_flent() { # its own reader and plots; python3 with venv
     BANDMASTER_FLENT=$PWD/$venv/bin/flent cargo test "${ALL[@]}" --locked --test cli export -- --ignored
 }
 
-# The package in a fresh venv, beside the program: python3 with venv.
+# The package in a fresh venv, next to the program: python3 with venv.
 check_python() {
     local venv=target/python wheels=target/wheels
     rm -rf $venv $wheels

@@ -178,32 +178,32 @@ static FILE: TableDef = TableDef {
     doc: "A bandmaster agent",
     keys: &[keys! {
         ..daemon::VERSION;
-        /// What the agent takes part in
+        /// Scheme of this agent
         "scheme": Scheme::KIND, required;
-        /// This host's number at the controller; each host of a controller has another
+        /// This host's number at the controller, unique among its hosts
         "number": Kind::Integer { min: 1, max: u32::MAX as i64 }, required;
-        /// What it is on: a host, whose TCP is measured and set, or a router, whose ports are measured
+        /// A host, whose TCP the agent measures and sets, or a router, whose ports it measures
         "site": Site::KIND, default "host";
         ..daemon::NAME;
         /// Folder of journal and status; absent: `/var/lib/bandmaster/NAME`
         "state-directory": Kind::Text, optional;
         ..daemon::METRICS;
         ..daemon::LOG;
-        /// Folder of the control group (cgroup2) whose programs' connections are set; absent: those of all programs
+        /// Folder of a control group (cgroup2): set connections of its programs only; absent: those of all programs
         "control-group": Kind::Text, optional;
-        /// Count the connections of this host and tell the controller once a minute, for `controller whatif`; opentcp
+        /// Count connections and report them to the controller once a minute, for `controller whatif`; opentcp only
         "record": Kind::Bool, default "true";
-        /// Of a router: tell the controller what `lldpctl` and the routes of this machine show, for `controller discover`
+        /// Router: report neighbours (`lldpctl`) and routes of this machine, for `controller discover`
         "neighbours": Kind::Bool, default "false";
-        /// Socket of lldpd; absent: that of `lldpctl`
+        /// Socket of lldpd; absent: the default of `lldpctl`
         "lldp-socket": Kind::Text, optional;
-        /// Who decides
+        /// The controller
         "controller": Kind::Nested, required;
         /// How the scheme's role works here
         "role": Kind::Nested, optional;
-        /// Of a router: its ports
+        /// Router: its ports
         "ports": Kind::Nested, optional;
-        /// Of a router: who counts what its ports carry
+        /// Router: what counts the traffic of its ports
         "source": Kind::Nested, optional;
     }],
     selector: None,
@@ -229,9 +229,9 @@ static CONTROLLER_TABLE: TableDef = TableDef {
         "listen-port": Kind::Integer { min: 1, max: 65_535 }, default DEFAULT_PORT;
         /// File with the secret that this host and the controller know, and no other host; at least 16 bytes
         "key-file": Kind::Text, required;
-        /// File of `agent enroll` with this host's certificate, by which the agent renews both; absent: the secret was carried by hand
+        /// File with this host's certificate, from `agent enroll`; the agent renews secret and certificate by it; absent: the secret was carried by hand
         "certificate-file": Kind::Text, optional;
-        /// The controller's TCP port for that
+        /// The controller's TCP port for renewals
         "enrolment-port": Kind::Integer { min: 1, max: 65_535 }, default DEFAULT_PORT;
     }],
     selector: None,
@@ -239,11 +239,11 @@ static CONTROLLER_TABLE: TableDef = TableDef {
 };
 
 const OPENTCP_KEYS: &[Key] = keys! {
-    /// How often statistics are told, as the controller's policies say
+    /// Interval between reports: the cycle of the controller's policies
     "cycle": Kind::Quantity(Dimension::Span), default "10s";
-    /// How often preconditions of what is in force are checked
+    /// Interval between checks of the preconditions of settings in force
     "look": Kind::Quantity(Dimension::Span), default "1s";
-    /// Statistics that are told; absent: all of a host but `traffic.hosts` and `traffic.racks`
+    /// Statistics to report; absent: all of a host except `traffic.hosts` and `traffic.racks`
     "statistics": Kind::TextList, optional;
 };
 
@@ -269,7 +269,7 @@ static PORT: TableDef = TableDef {
     keys: &[keys! {
         /// Network device
         "interface": Kind::Text, required;
-        /// What it can send: the rate of its link, or of a shaper at it
+        /// Its sending rate: that of its link, or of a shaper at it
         "rate": Kind::Quantity(Dimension::Rate), required;
     }],
     selector: None,
@@ -311,7 +311,7 @@ static SOURCE: TableDef = TableDef {
                 keys! {
                     /// A bridge of this machine, or `tcp:ADDRESS:PORT` of one that listens there
                     "bridge": Kind::Text, required;
-                    /// Number of the OpenFlow table of which each entry is a flow; absent: entries of all tables count
+                    /// OpenFlow table in which each entry is a flow; absent: entries of all tables count
                     "flow-table": Kind::Integer { min: 0, max: 254 }, optional;
                 },
             ),

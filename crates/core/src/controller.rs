@@ -100,28 +100,28 @@ static FILE: TableDef = TableDef {
     doc: "A bandmaster controller",
     keys: &[keys! {
         ..daemon::VERSION;
-        /// What it decides
+        /// Scheme by which it decides
         "scheme": Scheme::KIND, required;
-        /// File with the hosts, a line each: NUMBER NAME SECRET, or `enrolled` for a secret; `controller enroll` adds one
+        /// File with a line per host: NUMBER NAME SECRET, or `enrolled` for the secret; `controller enroll` adds a line
         "hosts-file": Kind::Text, required;
-        /// Own address of the socket; absent: any, of IPv4
+        /// Own address of the socket; absent: any IPv4 address
         "listen-address": Kind::Text, optional;
         /// Own UDP port
         "listen-port": Kind::Integer { min: 1, max: 65_535 }, default DEFAULT_PORT;
         /// Address and TCP port where hosts enrol; absent: nowhere, and secrets are carried by hand
         "enrolment": Kind::Text, optional;
         ..daemon::NAME;
-        /// Folder of what is kept from one start to the next; absent: `/var/lib/bandmaster/NAME`
+        /// Folder of what survives a restart; absent: `/var/lib/bandmaster/NAME`
         "state-directory": Kind::Text, optional;
         ..daemon::METRICS;
         ..daemon::LOG;
         /// How the scheme decides
         "role": Kind::Nested, required;
-        /// Machines of the hosts-file that are routers
+        /// Machines of the hosts-file that are routers or switches
         "routers": Kind::Nested, optional;
-        /// The links of the network: of bas, and for `controller whatif`
+        /// Links of the network: for bas, and for `controller whatif`
         "links": Kind::Nested, optional;
-        /// Where addresses are: of bas, for policies about `traffic.*`, and for `controller whatif`
+        /// Where addresses are: for bas, for policies about `traffic.*`, and for `controller whatif`
         "networks": Kind::Nested, optional;
     }],
     selector: None,
@@ -134,13 +134,13 @@ static FILE: TableDef = TableDef {
 };
 
 const ORACLE_KEYS: &[Key] = keys! {
-    /// Policies, the first insists: files beside this one (`mine.toml`), or what ships (`bandmaster list`)
+    /// Policies, the first has precedence: files in this file's folder (`mine.toml`), or those that ship (`bandmaster list`)
     "policies": Kind::Files, required;
-    /// T instead of the cycle of the policies; leases change in proportion
+    /// T in place of the policies' cycle; leases change in proportion
     "cycle": Kind::Quantity(Dimension::Span), optional;
-    /// Hosts whose settings change in a cycle, at most; absent: all
+    /// Most hosts whose settings change in one cycle; absent: all
     "rollout": Kind::Integer { min: 1, max: 1_000_000 }, optional;
-    /// Checks that are overruled: timescale
+    /// Checks to overrule: timescale
     "force": Kind::TextList, optional;
 };
 
@@ -153,7 +153,7 @@ static ORACLE: TableDef = TableDef {
 };
 
 const DOMAIN_KEYS: &[Key] = keys! {
-    /// Nodes of the data centre; links between them are shared out
+    /// Nodes of the data centre; the scheme allocates the links between them
     "domain": Kind::TextList, required;
 };
 
@@ -182,13 +182,13 @@ static LINK: TableDef = TableDef {
     header: "[[links]]",
     doc: "A link",
     keys: &[keys! {
-        /// Nodes at its ends: hosts by the names that they have in the hosts-file, and others
+        /// Nodes at its ends: hosts by their names in the hosts-file, and others
         "ends": Kind::TextList, required;
         /// Its rate, the same in each direction
         "rate": Kind::Quantity(Dimension::Rate), required;
         /// Its one-way propagation delay, for `controller whatif`
         "delay": Kind::Quantity(Dimension::Span), optional;
-        /// What may wait at a router's end, such as "200pkt" or "150kB", for `controller whatif`
+        /// Queue limit at a router's end, such as "200pkt" or "150kB", for `controller whatif`
         "queue": Kind::Text, optional;
     }],
     selector: None,
@@ -199,9 +199,9 @@ static NETWORK: TableDef = TableDef {
     header: "[[networks]]",
     doc: "Where addresses are",
     keys: &[keys! {
-        /// The node at which, or behind which, they are
+        /// Node at or behind which the addresses are
         "at": Kind::Text, required;
-        /// Addresses or prefixes; of several that fit the longest counts
+        /// Addresses or prefixes; the longest match counts
         "prefixes": Kind::TextList, required;
     }],
     selector: None,

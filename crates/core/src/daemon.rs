@@ -29,7 +29,7 @@ pub(crate) const VERSION: Key = key! {
     "version": Kind::Integer { min: 0, max: i64::MAX }, required
 };
 pub(crate) const NAME: Key = key! {
-    /// Its name among the daemons of the machine; absent: that of the file, without `.toml`
+    /// Name of this daemon on the machine; absent: the file's name without `.toml`
     "name": Kind::Text, optional
 };
 pub(crate) const METRICS: Key = key! {

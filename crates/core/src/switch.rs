@@ -67,7 +67,7 @@ static FILE: TableDef = TableDef {
     doc: "A bandmaster switch",
     keys: &[keys! {
         ..daemon::VERSION;
-        /// What runs at the ports
+        /// Scheme that runs at the ports
         "scheme": Scheme::KIND, required;
         ..daemon::NAME;
         /// Folder of journal and status; absent: `/var/lib/bandmaster/NAME`
@@ -84,19 +84,19 @@ static FILE: TableDef = TableDef {
 };
 
 const QCBF_KEYS: &[Key] = keys! {
-    /// What may wait at each of the ports: no more than its queue discipline holds
+    /// Buffer of every port: no more than its queue discipline holds
     "buffer": Kind::Quantity(Dimension::Bytes), required;
     /// Round-trip time without queues, which gives D_L = C x RTT
     "rtt": Kind::Quantity(Dimension::Span), required;
-    /// Part of the buffer that windows fill, beside D_L; the rest is for packets without data and for flows that begin
+    /// Part of the buffer that windows fill, in addition to D_L; the rest is for packets without data and for new flows
     "beta": Kind::Float { min: 0.01, max: 1.0 }, default "0.8";
-    /// Flows at a port at once that the buffer has to hold
+    /// Concurrent flows at a port that the buffer must hold
     "flows": Kind::Integer { min: 1, max: 100_000 }, default "16";
-    /// The fewest segments of a flow as long as the buffer holds them; as many as receivers acknowledge at once
+    /// Least segments of a flow's window while the buffer holds them; as many as receivers acknowledge at once
     "turn": Kind::Integer { min: 1, max: 64 }, default "2";
     /// Segments that slow start begins with; a flow is not given what it cannot use
     "initial-window": Kind::Integer { min: 1, max: 1000 }, default "10";
-    /// A flow that is silent for so long gives its share back, within half as much again, until it wakes
+    /// A flow that is silent for this time, up to half as much longer, gives its share back until it wakes
     "ageing": Kind::Quantity(Dimension::Span), default "1s";
 };
 
@@ -112,9 +112,9 @@ static PORT: TableDef = TableDef {
     header: "[[ports]]",
     doc: "A port of the router",
     keys: &[keys! {
-        /// Network device by which data depart; with QCBF, their acknowledgements come back by it
+        /// Network device by which data depart; with QCBF, their acknowledgements arrive by it
         "interface": Kind::Text, required;
-        /// What it can send: the rate of its link, or of a shaper at it
+        /// Its sending rate: that of its link, or of a shaper at it
         "rate": Kind::Quantity(Dimension::Rate), required;
     }],
     selector: None,

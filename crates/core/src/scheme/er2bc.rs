@@ -56,7 +56,8 @@ choice! {
 
 /// The keys of scenario and deployment files alike.
 pub const CONTROL_KEYS: &[Key] = keys! {
-    /// How the bandwidth is divided: Eqs. 1 to 7; ours; what each needs in order; all to whoever is first
+    /// How the bandwidth is divided: Eqs. 1 to 7; ours; what each needs, in order; strict priority for each
+    /// packet
     "control": shares::Law::KIND, default "paper", from "Sect. 3.1";
     /// How the bandwidth is estimated: by losses, Eqs. 8 to 11; by the trend of the one-way delay; by both, for real paths
     "estimator": EstimatorKind::KIND, default "robust", from "bandmaster; the paper's is loss, Sect. 3.2";

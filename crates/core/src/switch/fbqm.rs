@@ -15,7 +15,7 @@ const LONGEST_QUEUE: Span = Span::from_secs(500);
 const KEYS: &[Key] = keys! {
     /// Classes of flows by rate, served in turn
     "classes": Kind::Integer { min: 2, max: 64 }, default "2", from "Choi 2016: fast and slow";
-    /// What may wait at a port, of all classes together
+    /// Queue limit of a port, all classes together
     "limit": Kind::Bounded, default "100pkt", from "Choi 2016, experiment";
     /// Average queue below which nothing is dropped early
     "min-th": Kind::Bounded, default "50pkt", from "Choi 2016, experiment";
@@ -25,17 +25,17 @@ const KEYS: &[Key] = keys! {
     "weight": Kind::Float { min: 1e-6, max: 1.0 }, default "0.002", from "Floyd and Jacobson 1993, Sect. 9";
     /// Drop probability at `max-th`, before spacing
     "max-p": Kind::Float { min: 0.0, max: 1.0 }, default "0.1", from "Floyd 1997; NS's RED";
-    /// RED for all alike, or only of flows above a share that falls as the queue grows
+    /// Early drops: RED for all flows alike, or only for flows above a share that falls as the queue grows
     "drop": fbqm::EarlyDrop::KIND, default "red", from "Choi 2016: RED";
     /// Mark packets of ECN-capable flows instead of dropping them early
     "ecn": Kind::Bool, default "false", from "RFC 3168; Linux tc: off";
-    /// What one packet counts where limits are in packets, with 14 B of Ethernet
+    /// Bytes that count as one packet where limits are in packets, with 14 B of Ethernet
     "mean-packet": Kind::Quantity(Dimension::Bytes), default "1000B", from "Linux tc-red(8)";
     /// Length of a rate sample; classes are re-evaluated after each
     "interval": Kind::Quantity(Dimension::Span), default "500ms", from "bandmaster";
     /// Cells in each of the four rows of the sketch, a power of two
     "cells": Kind::Integer { min: 64, max: 65_536 }, default "32768", from "0.5 % of 10,000 flows overestimated";
-    /// What a class sends in its turn
+    /// Bytes that a class sends per turn
     "quantum": Kind::Quantity(Dimension::Bytes), default "1514B", from "a full Ethernet frame, as in RFC 8290";
 };
 

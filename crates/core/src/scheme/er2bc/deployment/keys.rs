@@ -18,18 +18,18 @@ pub(super) static FILE: TableDef = TableDef {
     doc: "A bandmaster gateway",
     keys: &[keys! {
         ..daemon::VERSION;
-        /// Ask and shape what is sent, count and answer, or both
+        /// Sender: ask the peer, and shape; receiver: count, and answer; or both
         "role": Role::KIND, required;
         /// Network device towards the peer
         "interface": Kind::Text, required;
-        /// Its name among the gateways of the machine; absent: that of the file, without `.toml`
+        /// Name of this gateway on the machine; absent: the file's name without `.toml`
         "name": Kind::Text, optional;
         /// Folder of journal and status; absent: `/var/lib/bandmaster/NAME`
         "state-directory": Kind::Text, optional;
         ..daemon::METRICS;
-        /// When the machine gets back what it had
+        /// When the gateway restores the machine's own settings
         "restore": Restore::KIND, default "on-exit";
-        /// Replace a queue discipline of somebody else
+        /// Replace a queue discipline that is not the gateway's
         "replace-qdisc": Kind::Bool, default "false";
         ..daemon::LOG;
         /// The other gateway
@@ -38,7 +38,7 @@ pub(super) static FILE: TableDef = TableDef {
         "control": Kind::Nested, optional;
         /// Classes of traffic (sender)
         "classes": Kind::Nested, optional;
-        /// What is counted as data (receiver); absent: all that comes from the peer's address
+        /// Packets that count as data (receiver); absent: all packets from the peer's address
         "data": Kind::Nested, optional;
     }],
     selector: None,
@@ -54,7 +54,7 @@ pub(super) static PEER: TableDef = TableDef {
     header: "[peer]",
     doc: "The other gateway",
     keys: &[keys! {
-        /// Its IP address, its name, or `any`: it is where its valid messages come from
+        /// Its IP address, its name, or `any`: where its valid messages come from
         "address": Kind::Text, required;
         /// Its UDP port
         "port": PORT, default DEFAULT_PORT;
@@ -64,11 +64,11 @@ pub(super) static PEER: TableDef = TableDef {
         "listen-port": PORT, default DEFAULT_PORT;
         /// `hmac`: messages carry a tag; `none`: the paper's form, which anybody can forge
         "auth": AuthKind::KIND, default "hmac";
-        /// Receiver: after so long without a question, say where it is, for a peer that does not know
+        /// Receiver: after this time without a question, send its address to a peer that does not know it
         "keep-alive": SPAN, optional;
         /// File with the secret that both gateways know (auth = "hmac")
         "key-file": Kind::Text, optional;
-        /// role = "both": the secret of the direction in which data comes; the peer's key-file
+        /// role = "both": secret of the incoming direction; the peer's key-file
         "answer-key-file": Kind::Text, optional;
     }],
     selector: None,
@@ -83,9 +83,9 @@ pub(super) static CONTROL: TableDef = TableDef {
         keys! {
             /// Bandwidth in force while the peer is silent
             "safe-rate": RATE, required;
-            /// How long the peer may be silent before that
+            /// How long the peer may be silent before `safe-rate` applies
             "hold": SPAN, default "10s";
-            /// Share of the bytes of 10 s, or of what all classes need when that is more, from which on it is said that they leave by no class
+            /// The fault `unclassified` begins when more than this share of traffic matches no class: of the bytes of 10 s, or of what all classes need when that is more
             "unclassified": Kind::Float { min: 0.0, max: 1.0 }, default "0.05";
         },
     ],
@@ -99,19 +99,19 @@ pub(super) static CLASS: TableDef = TableDef {
     keys: &[keys! {
         /// Name
         "name": Kind::Text, required;
-        /// Its place: 1 before 2
+        /// Priority: 1 before 2
         "priority": Kind::Integer { min: 1, max: 1000 }, required;
-        /// Rate of IP packets that each of its flows needs; other rates are of bytes on the link
+        /// Rate that each of its flows needs, in bytes of IP packets; other rates are in bytes on the link
         "need": RATE, required;
-        /// Flows in it at a time; with count-flows, at least
+        /// Concurrent flows; with count-flows, the least number
         "flows": Kind::Integer { min: 1, max: 100_000 }, default "1";
-        /// Count the flows in it (TCP and UDP, by addresses and ports, for 10 s after their last packet)
+        /// Count its flows (TCP and UDP, by addresses and ports, for 10 s after their last packet)
         "count-flows": Kind::Bool, default "false";
-        /// It sends lost packets again (TCP); without, it is sent with redundancy (UDP)
+        /// Its senders retransmit lost packets (TCP); false: they send with redundancy (UDP)
         "retransmission": Kind::Bool, default "true", from "Sect. 3.1";
-        /// Packets that wait at most; without, 100 ms of what all its flows need, and 20 at least
+        /// Queue limit; absent: 100 ms of what all its flows need, at least 20 packets
         "queue": Kind::Quantity(Dimension::Packets), optional;
-        /// Rules, one of which a packet must fit; absent, on the last class only: all that is left
+        /// Rules; a packet must match one. Absent, on the last class only: all remaining packets
         "match": Kind::Nested, optional;
     }],
     selector: None,
