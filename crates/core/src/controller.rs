@@ -134,7 +134,8 @@ static FILE: TableDef = TableDef {
 };
 
 const ORACLE_KEYS: &[Key] = keys! {
-    /// Policies, the first insists: files beside this one (`mine.toml`), or what ships (`bandmaster list`)
+    /// Policies, the first takes precedence: files beside this one (`mine.toml`), or what ships (`bandmaster
+    /// list`)
     "policies": Kind::Files, required;
     /// T instead of the cycle of the policies; leases change in proportion
     "cycle": Kind::Quantity(Dimension::Span), optional;
@@ -153,7 +154,7 @@ static ORACLE: TableDef = TableDef {
 };
 
 const DOMAIN_KEYS: &[Key] = keys! {
-    /// Nodes of the data centre; links between them are shared out
+    /// Nodes of the data centre; the scheme allocates the links between them
     "domain": Kind::TextList, required;
 };
 

@@ -15,10 +15,11 @@ pub static DEF: QdiscDef = QdiscDef {
     keys: keys! {
         /// What may wait, not counting the packet in transmission
         "limit": Kind::Limit, default "1000pkt", from "Linux txqueuelen";
-        /// ECN-capable packets that find more than this waiting are marked (DCTCP's K); absent: none
+        /// ECN-capable packets that find more than this waiting are marked (DCTCP's K); absent: no packet is
+        /// marked
         "ecn-threshold": Kind::Limit, optional;
-        /// Code points, by name or number, whose packets make room where others would be dropped, the youngest first;
-        /// absent: none
+        /// Code points, by name or number, whose waiting packets are dropped, the youngest first, to accept
+        /// packets of other code points; absent: none
         "push-out": Kind::TextList, optional;
     },
     check,

@@ -126,7 +126,7 @@ struct Share {
 const KEYS: &[Key] = keys! {
     /// Hosts whose flows are controlled; the host role runs there
     "servers": Kind::TextList, required;
-    /// Nodes of the data centre; links between them are shared out
+    /// Nodes of the data centre; the scheme allocates the links between them
     "domain": Kind::TextList, required;
     /// Where the allocator role runs; absent: the first of `servers`
     "allocator-node": Kind::Text, optional;
@@ -160,9 +160,9 @@ const KEYS: &[Key] = keys! {
     "headroom": Kind::Float { min: 1.0, max: 4.0 }, default "1.25", from "bandmaster";
     /// max-min: how flows that a server receives keep to their shares
     "receivers": Receivers::KIND, default "paced", from "bandmaster; windows: what Linux can";
-    /// max-min: share of each link that is given out while it has no queue
+    /// max-min: share of a link that is allocated while it has no queue
     "utilization": Kind::Float { min: 0.5, max: 1.0 }, default "1.0", from "bandmaster";
-    /// Time without a word of the allocator after which a host lets its flows go; absent: it never does
+    /// A host that hears nothing from the allocator for this time releases its flows; absent: it never does
     "lease": Kind::Quantity(Dimension::Span), optional;
 };
 

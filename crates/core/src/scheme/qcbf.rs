@@ -46,7 +46,7 @@ const KEYS: &[Key] = keys! {
     /// With the window field, ssthresh at a sender's timeout: max(2, min(cwnd / 2, field)) segments over the number of
     /// subflows, as Algorithm 1 prints it; or that of its congestion control
     "timeout": Timeout::KIND, default "algorithm-1", from "Algorithm 1, line 21";
-    /// Q: what may wait at each of the ports
+    /// Q: buffer of each port
     "buffer": Kind::Quantity(Dimension::Bytes), required;
     /// Round-trip time without queues, which gives D_L = C x RTT
     "rtt": Kind::Quantity(Dimension::Span), required;
@@ -56,7 +56,7 @@ const KEYS: &[Key] = keys! {
     "turn": Kind::Integer { min: 1, max: 64 }, default "2", from "RFC 1122: two";
     /// Segments that senders send first; a flow is not given what slow start cannot use
     "initial-window": Kind::Integer { min: 1, max: 1000 }, default "10", from "RFC 6928";
-    /// A flow that is silent for so long gives its share back, within half as much again, until it wakes;
+    /// A flow that is silent for this time gives its share back, at most half as much later, until it wakes;
     /// several RTTs with full queues
     "ageing": Kind::Quantity(Dimension::Span), default "2ms", from "bandmaster: the paper waits for a FIN";
 };
