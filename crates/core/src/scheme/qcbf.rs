@@ -46,7 +46,7 @@ const KEYS: &[Key] = keys! {
     /// With the window field, ssthresh at a sender's timeout: max(2, min(cwnd / 2, field)) segments over the number of
     /// subflows, as Algorithm 1 prints it; or that of its congestion control
     "timeout": Timeout::KIND, default "algorithm-1", from "Algorithm 1, line 21";
-    /// Q: buffer of each port
+    /// Q: buffer per port
     "buffer": Kind::Quantity(Dimension::Bytes), required;
     /// Round-trip time without queues, which gives D_L = C x RTT
     "rtt": Kind::Quantity(Dimension::Span), required;
