@@ -24,7 +24,7 @@ pub static DEF: QdiscDef = QdiscDef {
 };
 
 const KEYS: &[Key] = keys! {
-    /// What may wait, not counting the packet in transmission; should be well above twice `max-th`
+    /// Most that may wait, not counting the packet in transmission; should be well above twice `max-th`
     "limit": Kind::Limit, default "1000pkt", from "Linux txqueuelen";
     /// Average queueing delay that the automatic thresholds aim at
     "target-delay": Kind::Quantity(Dimension::Span), default "5ms",

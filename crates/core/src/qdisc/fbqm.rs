@@ -38,7 +38,7 @@ pub static DEF: QdiscDef = QdiscDef {
 };
 
 const KEYS: &[Key] = keys! {
-    /// What may wait, not counting the packet in transmission
+    /// Most that may wait, not counting the packet in transmission
     "limit": Kind::Limit, default "100pkt", from "Choi 2016, experiment";
     /// Order inside a class; "literal" is the printed deque, which pops the newest first
     "order": Order::KIND, default "fifo", from "bandmaster; Algorithm 1 prints \"literal\"";

@@ -264,7 +264,7 @@ metrics! {
             "As jain_normalised, over the long interval";
         "queue_max", In("pkt"), 1, "queue max", "Largest queue": "Largest queue of the measured port";
         "link_use", In("%"), 1, "link use", "Use of the measured link":
-            "Part of what the measured port's link could carry, as frames, that began transmission";
+            "Frames that began transmission at the measured port, as a share of what its link could carry";
         "drops", Named("pkt"), 1, "drops", "Dropped packets": "Packets dropped by queues, whole run";
         "marks", Named("pkt"), 1, "marks", "Marked packets": "Packets marked by queues (ECN), whole run";
         "rtos", Count, 1, "RTOs", "Retransmission timeouts": "Retransmission timeouts, whole run";

@@ -37,7 +37,7 @@ const CONGESTION_CONTROLS: &[&str] =
 /// The whole file.
 pub(super) static FILE: TableDef = TableDef {
     header: "the file",
-    doc: "A bandmaster scenario: a network, its traffic, the schemes in charge, and what must come out",
+    doc: "A bandmaster scenario: a network, its traffic, its schemes, and the results that must hold",
     keys: &[keys! {
         /// Version of the file format, always needed: 1
         "version": Kind::Integer { min: 0, max: i64::MAX }, optional;
@@ -71,7 +71,7 @@ pub(super) static FILE: TableDef = TableDef {
         "compare": Kind::Nested, optional;
         /// Keys that take several values
         "sweeps": Kind::Nested, optional;
-        /// What must come out
+        /// Results that must hold
         "claims": Kind::Nested, optional;
         /// Pictures of the report
         "figures": Kind::Nested, optional;

@@ -327,7 +327,7 @@ pub struct Study {
     pub variants: Vec<Variant>,
     /// Sweeps in file order.
     pub sweeps: Vec<Sweep>,
-    /// What must come out.
+    /// Results that must hold.
     pub claims: Vec<Claim>,
     /// Pictures of the report.
     pub figures: Vec<Figure>,

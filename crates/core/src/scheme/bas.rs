@@ -138,7 +138,7 @@ const KEYS: &[Key] = keys! {
     "rounding": Rounding::KIND, default "up", from "Sect. 3, Round-up";
     /// Bytes of a segment that divide rate times RTT: all that it takes on the link, or its payload
     "segment": Segment::KIND, default "frame", from "bandmaster; payload: Sect. 3, BDP in MSS";
-    /// Among which flows spare bandwidth is shared
+    /// Flows among which spare bandwidth is shared
     "scope": Scope::KIND, default "bottleneck-link", from "Fig. 10: A'' gives to all others";
     /// Test of a flow that does not use its share: E < beta A, or E beta < A as Sect. 3 prints
     "under-use": UnderUse::KIND, default "below-share", from "Sect. 5.4";

@@ -67,11 +67,13 @@ pub const CONTROL_KEYS: &[Key] = keys! {
     "initial": RATE, default "1mbit", from "Table 4";
     /// Upper bound of the estimate
     "ceiling": RATE, default "1gbit", from "rate of the access line";
-    /// Least rate of a class, as far as the estimate carries it
+    /// Least rate of a class, if the estimate allows it
     "class-floor": RATE, default "80kbit", from "Sect. 4.1";
-    /// IP packets by which needs become rates on the link, headers of frames included, as all other rates are
+    /// Size of IP packet that converts needs to rates on the link, which include frame headers like all other
+    /// rates
     "packet": Kind::Quantity(Dimension::Bytes), default "1500B", from "Ethernet";
-    /// `scaled`: least rates of classes share what the estimate leaves; `literal`: each class has its own, also beyond the estimate (control "paper" and "basic")
+    /// `scaled`: least rates of classes share the rest of the estimate; `literal`: each class keeps its own,
+    /// even beyond the estimate (control "paper" and "basic")
     "class-floors": shares::Floors::KIND, default "scaled", from "bandmaster; the paper's is literal, Sect. 4.1";
     /// C: rounds over which deficits of flows with retransmission add up
     "deficit-rounds": ROUNDS, default "10", from "Table 4";

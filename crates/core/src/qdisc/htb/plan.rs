@@ -23,7 +23,7 @@ const CBURST: Key = key! {
 
 /// Keys of the queue.
 pub(super) const KEYS: &[Key] = keys! {
-    /// What may wait in each class that states no limit, and unshaped
+    /// Most that may wait in each class without its own limit, and unshaped
     "limit": Kind::Limit, default "1000pkt", from "as fifo";
     /// Rate that the classes share
     "rate": Kind::Quantity(Dimension::Rate), required;
@@ -55,7 +55,7 @@ pub const CLASS_KEYS: &[Key] = keys! {
     "quantum": Kind::Quantity(Dimension::Bytes), optional;
     ..BURST;
     ..CBURST;
-    /// What may wait in it; absent: `limit` of the queue
+    /// Most that may wait in the class; absent: `limit` of the queue
     "limit": Kind::Limit, optional;
 };
 

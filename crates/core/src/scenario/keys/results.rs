@@ -92,7 +92,7 @@ pub(in crate::scenario) static VARIANT: TableDef = TableDef {
         "title": Kind::Text, optional;
         /// Dotted keys and the values they have in this variant; absent: none
         "set": Kind::Nested, optional;
-        /// What the paper reports of this variant; absent: nothing
+        /// The paper's results for this variant; absent: none
         "paper": Kind::Nested, optional;
     }],
     selector: None,
@@ -180,7 +180,7 @@ pub(in crate::scenario) static CLAIM: TableDef = TableDef {
         "against-point": Kind::Nested, optional;
         /// One point: name of a sweep = value; without `at` and `sweep`: the base
         "at": Kind::Nested, optional;
-        /// Sweep of which every point must hold
+        /// Sweep; the claim must hold at every point
         "sweep": Kind::Text, optional;
         /// Only these values of `sweep`
         "points": Kind::Nested, optional;
@@ -190,7 +190,7 @@ pub(in crate::scenario) static CLAIM: TableDef = TableDef {
         "high": BAND, optional;
         /// Reason for the edges, physical or published
         "because": Kind::Text, default "";
-        /// What the paper reports
+        /// The paper's result
         "paper": Kind::Text, default "";
         /// Figure, table or section of the paper
         "source": Kind::Text, default "";
