@@ -24,7 +24,7 @@ pub static DEF: QdiscDef = QdiscDef {
 };
 
 const KEYS: &[Key] = keys! {
-    /// What may wait, not counting the packet in transmission; should be well above twice `max-th`
+    /// Most that may wait, not counting the packet in transmission; should be well above twice `max-th`
     "limit": Kind::Limit, default "1000pkt", from "Linux txqueuelen";
     /// Average queueing delay that the automatic thresholds aim at
     "target-delay": Kind::Quantity(Dimension::Span), default "5ms",
@@ -32,12 +32,12 @@ const KEYS: &[Key] = keys! {
     /// Average queue below which nothing is dropped early; absent: half of `target-delay` at the link rate,
     /// but 5 packets at least
     "min-th": Kind::Limit, optional;
-    /// Upper threshold, in the unit of `min-th` and beside it only; absent: three times the lower one
+    /// Upper threshold, in the unit of `min-th` and only together with it; absent: three times the lower one
     "max-th": Kind::Limit, optional;
     /// Weight of the queue at an arrival in its average; absent: 1 - exp(-1/C), C the link's packets per
     /// second
     "weight": Kind::Float { min: 1e-9, max: 1.0 }, optional;
-    /// Drop probability at `max-th` in the beginning
+    /// Drop probability at `max-th` at the start
     "max-p": Kind::Float { min: LEAST_MAX_P, max: GREATEST_MAX_P }, default "0.1", from "ns-2";
     /// Time between two changes of the drop probability
     "interval": Kind::Quantity(Dimension::Span), default "500ms",

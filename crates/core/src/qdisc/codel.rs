@@ -19,7 +19,7 @@ pub static DEF: QdiscDef = QdiscDef {
     about: "CoDel: drops at departure when packets have waited too long for an interval",
     source: "RFC 8289",
     keys: keys! {
-        /// What may wait, not counting the packet in transmission
+        /// Most that may wait, not counting the packet in transmission
         "limit": Kind::Limit, default "1000pkt", from "Linux codel";
         ..TARGET;
         ..INTERVAL;
@@ -45,7 +45,7 @@ pub(super) const TARGET: Key = key! {
 };
 /// Key of [`Settings::interval`].
 pub(super) const INTERVAL: Key = key! {
-    /// How long it may persist before drops begin: a round-trip time, the longest usual one
+    /// How long it may persist before drops begin: the longest usual round-trip time
     "interval": Kind::Quantity(Dimension::Span), default "100ms", from "RFC 8289, section 4.3"
 };
 /// Key of [`Settings::mtu`].

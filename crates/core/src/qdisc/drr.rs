@@ -19,9 +19,9 @@ pub static DEF: QdiscDef = QdiscDef {
     about: "Deficit round robin: a queue per flow, turns by bytes, a full buffer takes from the longest queue",
     source: "Shreedhar, Varghese: Efficient Fair Queuing Using Deficit Round-Robin, IEEE/ACM Trans. Netw. 4(3), 1996",
     keys: keys! {
-        /// What may wait in all queues, not counting the packet in transmission
+        /// Most that may wait in all queues together, not counting the packet in transmission
         "limit": Kind::Limit, default "1000pkt", from "as fifo";
-        /// What a flow may send at its turn; at least the longest packet, for a bounded number of turns per
+        /// Bytes that a flow may send per turn; at least the longest packet, for a bounded number of turns per
         /// packet
         "quantum": Kind::Quantity(Dimension::Bytes), default "1514B", from "Sect. III: Max, for O(1)";
     },

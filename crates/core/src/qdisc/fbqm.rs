@@ -38,14 +38,14 @@ pub static DEF: QdiscDef = QdiscDef {
 };
 
 const KEYS: &[Key] = keys! {
-    /// What may wait, not counting the packet in transmission
+    /// Most that may wait, not counting the packet in transmission
     "limit": Kind::Limit, default "100pkt", from "Choi 2016, experiment";
     /// Order inside a class; "literal" is the printed deque, which pops the newest first
     "order": Order::KIND, default "fifo", from "bandmaster; Algorithm 1 prints \"literal\"";
     /// When the classes are served in turn; at other times packets leave in order of arrival
     "serve": Serve::KIND, default "between-thresholds", from "Choi 2016, text on Fig. 1(a)";
-    /// Class by arrival rate beside the mean, by order of first packets, by `fast-dscp`, or by lead over the
-    /// fair share
+    /// How the class is chosen: by arrival rate relative to the mean, by order of first packets, by
+    /// `fast-dscp`, or by lead over the fair share
     "classifier": SortBy::KIND, default "rate", from "bandmaster; Choi 2016 is silent";
     /// Number of classes
     "classes": Kind::Integer { min: 2, max: 64 }, default "2", from "Choi 2016: fast and slow";
@@ -58,12 +58,13 @@ const KEYS: &[Key] = keys! {
     /// Cells in each of the four rows of the sketch, a power of two
     "cells": Kind::Integer { min: 64, max: 65_536 }, default "32768",
         from "0.5 % of 10,000 flows overestimated";
-    /// Share of each class: equal, or (rate) in proportion to its active flows
+    /// How classes share the link: equally, or (rate) in proportion to their active flows
     "service": Service::KIND, default "equal", from "Choi 2016: 1:1";
-    /// lead: what a turn serves of each flow; classes are this far apart
+    /// lead: bytes of a flow that one turn serves, and the distance between classes
     "quantum": Kind::Quantity(Dimension::Bytes), default "1514B",
         from "a full Ethernet frame, as in RFC 8290";
-    /// RED for all alike, or only of flows above a share that falls as the queue grows (rate, lead)
+    /// Early drops: RED for all flows alike, or only for flows above a share that falls as the queue grows
+    /// (rate, lead)
     "drop": EarlyDrop::KIND, default "red", from "Choi 2016: RED";
     /// Average queue below which nothing is dropped early; its unit, packets or bytes, is that of the average
     "min-th": Kind::Limit, default "50pkt", from "Choi 2016, experiment";

@@ -10,15 +10,16 @@ use crate::time::{Span, Time};
 /// The registry entry.
 pub static DEF: QdiscDef = QdiscDef {
     name: "fifo",
-    about: "Drop-tail: first in, first out, dropping what does not fit",
+    about: "Drop-tail: first in, first out; drops packets that do not fit",
     source: "Linux pfifo and bfifo; Kroener, Hebuterne, Boyer, Gravey: Priority Management in ATM Switching Nodes, IEEE JSAC 9(3), 1991",
     keys: keys! {
-        /// What may wait, not counting the packet in transmission
+        /// Most that may wait, not counting the packet in transmission
         "limit": Kind::Limit, default "1000pkt", from "Linux txqueuelen";
-        /// ECN-capable packets that find more than this waiting are marked (DCTCP's K); absent: none
+        /// ECN-capable packets that find more than this waiting are marked (DCTCP's K); absent: no packet is
+        /// marked
         "ecn-threshold": Kind::Limit, optional;
-        /// Code points, by name or number, whose packets make room where others would be dropped, the youngest first;
-        /// absent: none
+        /// Code points, by name or number, whose waiting packets are dropped, the youngest first, to accept
+        /// packets of other code points; absent: none
         "push-out": Kind::TextList, optional;
     },
     check,

@@ -19,11 +19,11 @@ pub static DEF: QdiscDef = QdiscDef {
     about: "FQ-CoDel: flows hashed to queues that take turns, sparse flows first, CoDel in each",
     source: "RFC 8290",
     keys: keys! {
-        /// What may wait in all queues, not counting the packet in transmission
+        /// Most that may wait in all queues together, not counting the packet in transmission
         "limit": Kind::Limit, default "10240pkt", from "RFC 8290, section 5.2.2";
-        /// Number of queues, in which the flows' hashes may meet
+        /// Number of queues; flows whose hashes collide share one
         "queues": Kind::Integer { min: 1, max: 65_536 }, default "1024", from "RFC 8290, section 5.2.4";
-        /// What a queue may send at its turn
+        /// Bytes that a queue may send per turn
         "quantum": Kind::Quantity(Dimension::Bytes), default "1514B", from "RFC 8290, section 5.2.3";
         ..codel::TARGET;
         ..codel::INTERVAL;

@@ -42,7 +42,7 @@ pub static DEF: QdiscDef = QdiscDef {
 const LEAST_UPDATE: Span = Span::from_micros(100);
 
 const KEYS: &[Key] = keys! {
-    /// What may wait, not counting the packet in transmission
+    /// Most that may wait, not counting the packet in transmission
     "limit": Kind::Limit, default "1000pkt", from "Linux tc-pie(8)";
     /// Reference delay, QDELAY_REF
     "target": Kind::Quantity(Dimension::Span), default "15ms", from "RFC 8033 section 4.2";

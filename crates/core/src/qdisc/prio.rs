@@ -17,7 +17,7 @@ pub static DEF: QdiscDef = QdiscDef {
     about: "Strict priority between bands by DSCP, drop-tail in each",
     source: "Linux prio; RFC 2474, RFC 4594",
     keys: keys! {
-        /// What may wait in each band
+        /// Most that may wait in each band
         "limit": Kind::Limit, default "1000pkt", from "as fifo";
         /// Number of bands
         "bands": Kind::Integer { min: 2, max: MOST_BANDS }, default "3", from "Linux prio";

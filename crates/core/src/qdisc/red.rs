@@ -35,7 +35,7 @@ pub static DEF: QdiscDef = QdiscDef {
 };
 
 const KEYS: &[Key] = keys! {
-    /// What may wait, not counting the packet in transmission
+    /// Most that may wait, not counting the packet in transmission
     "limit": Kind::Limit, default "1000pkt", from "Linux txqueuelen";
     /// Average queue below which nothing is dropped early; its unit, packets or bytes, is that of the average
     "min-th": Kind::Limit, default "5pkt", from "Floyd and Jacobson 1993, Sect. 9";

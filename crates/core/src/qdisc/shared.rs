@@ -9,12 +9,12 @@ use crate::time::Time;
 /// The registry entry.
 pub static DEF: QdiscDef = QdiscDef {
     name: "shared",
-    about: "Memory that a router's ports share: a queue may grow to `alpha` times what is free",
+    about: "Memory that a router's ports share: a queue may grow to `alpha` times the free memory",
     source: "Choudhury, Hahne: Dynamic Queue Length Thresholds for Shared-Memory Packet Switches, IEEE/ACM ToN 6(2), 1998",
     keys: keys! {
-        /// Memory of the router: what may wait at all its ports with this discipline together
+        /// Memory of the router, shared by all its ports with this discipline
         "limit": Kind::Limit, default "1000pkt", from "as fifo's, for the router";
-        /// A packet is dropped when the port's queue is as long as `alpha` times the memory that is free
+        /// A packet is dropped when the port's queue is as long as `alpha` times the free memory
         "alpha": Kind::Float { min: 0.001, max: 1000.0 }, default "1.0", from "Sect. III: powers of two";
     },
     check: |_| Ok(()),

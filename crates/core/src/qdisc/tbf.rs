@@ -22,7 +22,7 @@ pub static DEF: QdiscDef = QdiscDef {
         "limit": Kind::Limit, default "1000pkt", from "as fifo";
         /// Rate at which the bucket fills
         "rate": Kind::Quantity(Dimension::Rate), required;
-        /// Depth of the bucket: what may leave at once after a pause; longer packets are dropped
+        /// Depth of the bucket: bytes that may leave at once after a pause; longer packets are dropped
         "burst": Kind::Quantity(Dimension::Bytes), default "15140B", from "ten Ethernet frames";
         /// Rate of a second bucket that spreads bursts; absent: bursts leave at the port's rate
         "peak-rate": Kind::Quantity(Dimension::Rate), optional;

@@ -264,7 +264,7 @@ metrics! {
             "As jain_normalised, over the long interval";
         "queue_max", In("pkt"), 1, "queue max", "Largest queue": "Largest queue of the measured port";
         "link_use", In("%"), 1, "link use", "Use of the measured link":
-            "Part of what the measured port's link could carry, as frames, that began transmission";
+            "Frames that began transmission at the measured port, as a share of what its link could carry";
         "drops", Named("pkt"), 1, "drops", "Dropped packets": "Packets dropped by queues, whole run";
         "marks", Named("pkt"), 1, "marks", "Marked packets": "Packets marked by queues (ECN), whole run";
         "rtos", Count, 1, "RTOs", "Retransmission timeouts": "Retransmission timeouts, whole run";
@@ -291,14 +291,14 @@ metrics! {
         "control_rate", In("kbit/s"), 1, "control", "Rate of control messages":
             "Rate of the scheme's messages between nodes";
         "refusals", Count, 1, "refusals", "Refused requests of schemes":
-            "What schemes wanted and the network or its hosts refused";
+            "Requests of schemes that the network or its hosts refused";
     }
     [Group] {
         "shortage", In("%"), 1, "shortage", "Time short of what is needed":
             "`NAME.shortage`: share of the time in which a flow of group NAME receives less than it needs";
         "shortage_limit", In("%"), 1, "shortage, limit", "Time short of what is needed, at best":
-            "`NAME.shortage_limit`: share of the time in which the measured port cannot carry, beside UDP traffic \
-             that is not measured, what group NAME and the groups listed before it need";
+            "`NAME.shortage_limit`: share of the time in which the measured port cannot carry the UDP \
+             traffic that is not measured and the needs of group NAME and the groups listed before it";
     }
     [Spread] {
         "fct_own_p99", In("s"), 3, "FCT p99, own TCP", "Flow completion time with own settings, 99th percentile":
@@ -337,8 +337,8 @@ metrics! {
     [Tracking] {
         "steps", Count, 1, "steps", "Steps judged": "Steps that are judged";
         "follow", In("s"), 1, "follow", "Time to follow a step, mean":
-            "Time from a step until the estimate has reached the new level or is near it, by the stated distance \
-             but at most half the step; all of the step when it never is; mean over the steps";
+            "Time from a step until the estimate reaches the new level or comes within the stated distance, \
+             at most half the step; the whole step if it never does; mean over the steps";
         "follow_max", In("s"), 1, "follow, longest", "Time to follow a step, longest": "As follow, the longest";
         "settle", In("s"), 1, "settle", "Time to settle after a step, mean":
             "Time from a step until the estimate stays within the stated distance to the end of the step; mean";
@@ -377,8 +377,8 @@ metrics! {
     }
     [Series] {
         "queueing_p50", In("ms"), 3, "queueing median", "Median queueing delay":
-            "Median over the data packets that arrive in the interval of how much longer they were under way than \
-             propagation and transmission take, within 0.8 % as rtt_p50; with `measure.percentiles`";
+            "Median, over the data packets that arrive in the interval, of the time in transit beyond \
+             propagation and transmission, within 0.8 % as rtt_p50; with `measure.percentiles`";
         "queueing_p95", In("ms"), 3, "queueing p95", "Queueing delay, 95th percentile":
             "As queueing_p50, 95th percentile";
         "queueing_p99", In("ms"), 3, "queueing p99", "Queueing delay, 99th percentile":
@@ -386,7 +386,7 @@ metrics! {
     }
     [Arrivals, Series] {
         "arrivals", In("Mbit/s"), 3, "arrivals", "Arrivals at receivers":
-            "IP packets of the measured flows that come to their receivers, headers included, in order or not, for \
+            "IP packets of the measured flows that arrive at their receivers, headers included, in order or not, for \
              the first time or again; in series, of the entity in the interval";
     }
     [FlowSeries] {
@@ -399,7 +399,7 @@ metrics! {
             "Rate of the tracked port less its background UDP, in frames, at the end of the interval";
     }
     [Shown] {
-        "estimate", In("Mbit/s"), 1, "estimate", "Estimated bandwidth": "W: bandwidth that is taken to be free";
+        "estimate", In("Mbit/s"), 1, "estimate", "Estimated bandwidth": "W: bandwidth estimated to be free";
         "step", In("Mbit/s"), 1, "step", "Next step of the estimate": "D: next increase of the estimate";
         "received", In("Mbit/s"), 1, "received", "Received rate": "R: rate received in the last round";
         "loss", In("pkt"), 1, "loss", "Packets lost in a round": "L: packets lost in the last round";

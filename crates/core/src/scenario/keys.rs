@@ -37,7 +37,7 @@ const CONGESTION_CONTROLS: &[&str] =
 /// The whole file.
 pub(super) static FILE: TableDef = TableDef {
     header: "the file",
-    doc: "A bandmaster scenario: a network, its traffic, the schemes in charge, and what must come out",
+    doc: "A bandmaster scenario: a network, its traffic, its schemes, and the results that must hold",
     keys: &[keys! {
         /// Version of the file format, always needed: 1
         "version": Kind::Integer { min: 0, max: i64::MAX }, optional;
@@ -47,9 +47,9 @@ pub(super) static FILE: TableDef = TableDef {
         "title": Kind::Text, optional;
         /// A paragraph for people
         "description": Kind::Text, default "";
-        /// Presets, and files beside this one that end in `.toml`, whose keys are under those of this file
+        /// Presets and `.toml` files, with paths relative to this one; keys of this file override theirs
         "include": Kind::TextList, optional;
-        /// Number of which each group's `share` is a part
+        /// Total number of clients; each group's `share` is a fraction of it
         "clients": COUNT, optional;
         /// How long, how often, with which seed
         "run": Kind::Nested, required;
@@ -63,7 +63,7 @@ pub(super) static FILE: TableDef = TableDef {
         "schemes": Kind::Nested, optional;
         /// How messages between the roles of a scheme travel
         "control": Kind::Nested, optional;
-        /// What goes wrong with schemes; absent: nothing
+        /// Faults of schemes; absent: none
         "faults": Kind::Nested, optional;
         /// What is recorded and summarised
         "measure": Kind::Nested, optional;
@@ -71,7 +71,7 @@ pub(super) static FILE: TableDef = TableDef {
         "compare": Kind::Nested, optional;
         /// Keys that take several values
         "sweeps": Kind::Nested, optional;
-        /// What must come out
+        /// Results that must hold
         "claims": Kind::Nested, optional;
         /// Pictures of the report
         "figures": Kind::Nested, optional;
@@ -138,13 +138,13 @@ pub(super) static CONTROL: TableDef = TableDef {
 /// `[faults]`.
 pub(super) static FAULTS: TableDef = TableDef {
     header: "[faults]",
-    doc: "What goes wrong with schemes; messages are lost by `control.loss`, packets by the `loss` of links",
+    doc: "Faults of schemes; messages are lost by `control.loss`, packets by the `loss` of links",
     keys: &[keys! {
-        /// Probability that a probe of a scheme is lost on its way, beside what links lose
+        /// Probability that a probe of a scheme is lost in transit, in addition to losses on links
         "probe-loss": SHARE, default "0.0";
         /// Restarts of nodes that run a scheme; absent: none
         "restarts": Kind::Nested, optional;
-        /// Nodes whose roles go and come back; absent: none
+        /// Nodes whose roles leave and rejoin; absent: none
         "absences": Kind::Nested, optional;
     }],
     selector: None,
@@ -154,7 +154,8 @@ pub(super) static FAULTS: TableDef = TableDef {
 /// `[[faults.absences]]`.
 pub(super) static ABSENCES: TableDef = TableDef {
     header: "[[faults.absences]]",
-    doc: "Roles at a node that end and begin anew, as of a host that leaves the network's inventory; its flows go on",
+    doc: "Roles of a node that end and start again, as when a host leaves the network's inventory; its flows \
+     go on",
     keys: &[keys! {
         /// The node
         "node": Kind::Text, required;
@@ -170,7 +171,7 @@ pub(super) static ABSENCES: TableDef = TableDef {
 /// `[[faults.restarts]]`.
 pub(super) static RESTARTS: TableDef = TableDef {
     header: "[[faults.restarts]]",
-    doc: "Roles at a node that begin anew with counters at zero, as after a restart of the machine",
+    doc: "Roles of a node that restart with counters at zero, as after a reboot",
     keys: &[keys! {
         /// The node
         "node": Kind::Text, required;

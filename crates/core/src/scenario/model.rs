@@ -37,7 +37,7 @@ pub struct Scenario {
     pub measure: Measure,
 }
 
-/// What goes wrong with schemes; the default is nothing.
+/// Faults of schemes; the default is nothing.
 #[derive(Clone, PartialEq, Debug, Default, serde::Serialize)]
 pub struct Faults {
     /// Probability that a probe of a scheme is lost on its way, beside what the links lose.
@@ -121,9 +121,9 @@ pub struct Tracking {
     pub port: PortId,
     /// An estimate this near is right.
     pub within: Rate,
-    /// Time to respond to a step: before, only what goes beyond the new level is over- or undershoot.
+    /// Time to respond to a step: until then, only values beyond the new level are over- or undershoot.
     pub response: Span,
-    /// Steps that last shorter are not judged.
+    /// Steps shorter than this are not judged.
     pub lasting: Span,
 }
 
@@ -327,7 +327,7 @@ pub struct Study {
     pub variants: Vec<Variant>,
     /// Sweeps in file order.
     pub sweeps: Vec<Sweep>,
-    /// What must come out.
+    /// Results that must hold.
     pub claims: Vec<Claim>,
     /// Pictures of the report.
     pub figures: Vec<Figure>,

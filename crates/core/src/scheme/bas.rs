@@ -126,7 +126,7 @@ struct Share {
 const KEYS: &[Key] = keys! {
     /// Hosts whose flows are controlled; the host role runs there
     "servers": Kind::TextList, required;
-    /// Nodes of the data centre; links between them are shared out
+    /// Nodes of the data centre; the scheme allocates the links between them
     "domain": Kind::TextList, required;
     /// Where the allocator role runs; absent: the first of `servers`
     "allocator-node": Kind::Text, optional;
@@ -138,7 +138,7 @@ const KEYS: &[Key] = keys! {
     "rounding": Rounding::KIND, default "up", from "Sect. 3, Round-up";
     /// Bytes of a segment that divide rate times RTT: all that it takes on the link, or its payload
     "segment": Segment::KIND, default "frame", from "bandmaster; payload: Sect. 3, BDP in MSS";
-    /// Among which flows spare bandwidth is shared
+    /// Flows among which spare bandwidth is shared
     "scope": Scope::KIND, default "bottleneck-link", from "Fig. 10: A'' gives to all others";
     /// Test of a flow that does not use its share: E < beta A, or E beta < A as Sect. 3 prints
     "under-use": UnderUse::KIND, default "below-share", from "Sect. 5.4";

@@ -61,17 +61,19 @@ pub const CONTROL_KEYS: &[Key] = keys! {
     "control": shares::Law::KIND, default "paper", from "Sect. 3.1";
     /// How the bandwidth is estimated: by losses, Eqs. 8 to 11; by the trend of the one-way delay; by both, for real paths
     "estimator": EstimatorKind::KIND, default "robust", from "bandmaster; the paper's is loss, Sect. 3.2";
-    /// T_c: one probe each
+    /// T_c: interval between probes
     "cycle": Kind::Quantity(Dimension::Span), default "1s", from "Table 4";
     /// W_ini: first estimate
     "initial": RATE, default "1mbit", from "Table 4";
-    /// The estimate is never above
+    /// Upper bound of the estimate
     "ceiling": RATE, default "1gbit", from "rate of the access line";
-    /// Least rate of a class, as far as the estimate carries it
+    /// Least rate of a class, if the estimate allows it
     "class-floor": RATE, default "80kbit", from "Sect. 4.1";
-    /// IP packets by which needs become rates on the link, headers of frames included, as all other rates are
+    /// Size of IP packet that converts needs to rates on the link, which include frame headers like all other
+    /// rates
     "packet": Kind::Quantity(Dimension::Bytes), default "1500B", from "Ethernet";
-    /// `scaled`: least rates of classes share what the estimate leaves; `literal`: each class has its own, also beyond the estimate (control "paper" and "basic")
+    /// `scaled`: least rates of classes share the rest of the estimate; `literal`: each class keeps its own,
+    /// even beyond the estimate (control "paper" and "basic")
     "class-floors": shares::Floors::KIND, default "scaled", from "bandmaster; the paper's is literal, Sect. 4.1";
     /// C: rounds over which deficits of flows with retransmission add up
     "deficit-rounds": ROUNDS, default "10", from "Table 4";
@@ -117,9 +119,9 @@ const KEYS: &[Key] = keys! {
     "retransmission": Kind::Bool, default "true", from "Sect. 3.1";
     /// Flows, by their place from 1, that are sent with redundancy although `retransmission` is true
     "redundant": Kind::IntegerList, optional;
-    /// Bandwidth in force while the other gateway is silent; absent: the estimate stays
+    /// Bandwidth in force while the other gateway is silent; absent: the last estimate stays
     "safe-rate": RATE, optional;
-    /// How long it may be silent before that
+    /// How long it may be silent before `safe-rate` applies
     "hold": Kind::Quantity(Dimension::Span), default "10s", from "bandmaster";
     ..CONTROL_KEYS[0];
     ..CONTROL_KEYS[1];
@@ -282,7 +284,7 @@ pub struct Settings {
     pub flows: Vec<shares::Flow>,
     /// Bandwidth in force while the other gateway is silent; none: the estimate.
     pub safe_rate: Option<Rate>,
-    /// How long it may be silent before that.
+    /// How long it may be silent before `safe-rate` applies.
     pub hold: Span,
 }
 

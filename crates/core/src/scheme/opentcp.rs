@@ -59,7 +59,7 @@ pub const AGENT: RoleDef = RoleDef { name: "agent", wants: Wants::FLOWS, acts: &
 const SPAN: Kind = Kind::Quantity(Dimension::Span);
 
 const KEYS: &[Key] = keys! {
-    /// Policies, the first insists: files (`mine.toml`), or what ships: opentcp1, opentcp2, example1,
+    /// Policies, the first takes precedence: files (`mine.toml`), or what ships: opentcp1, opentcp2, example1,
     /// example2, variant, half-a, half-b, only-window, only-rto, no-condition, never-true, starts, few-flows,
     /// matrix, crowded-links
     "policies": Kind::Files, required;
@@ -73,11 +73,11 @@ const KEYS: &[Key] = keys! {
     "look": SPAN, default "100ms", from "Sect. 3: fast reaction";
     /// Agents tell the Oracle what their hosts do, when a policy asks for it
     "reports": Kind::Bool, default "true";
-    /// Statistics that are collected besides those that policies name
+    /// More statistics to collect than those that policies name
     "collect": Kind::TextList, optional;
     /// Checks that are overruled: timescale
     "force": Kind::TextList, optional;
-    /// Agents whose settings change in a cycle, at most; absent: all
+    /// Most agents whose settings change in one cycle; absent: all
     "rollout": Kind::Integer { min: 1, max: 1_000_000 }, optional;
 };
 

@@ -40,23 +40,23 @@ pub const TOR: RoleDef = RoleDef { name: "tor", wants: Wants::NOTHING, acts: &[A
 const KEYS: &[Key] = keys! {
     /// Ports `from->to` with the program; absent: all from routers to hosts
     "ports": Kind::TextList, optional;
-    /// Lower the window of acknowledgements in passing, for hosts as they are; or the paper's field, which
-    /// hosts return; or windows that slide, without turns, as a kernel's program can
+    /// Lower the window in passing acknowledgements, with unchanged hosts; or the paper's field, which hosts
+    /// return; or sliding windows without turns, for a program in a kernel
     "form": Form::KIND, default "ack", from "bandmaster; Sect. III.C";
     /// With the window field, ssthresh at a sender's timeout: max(2, min(cwnd / 2, field)) segments over the number of
     /// subflows, as Algorithm 1 prints it; or that of its congestion control
     "timeout": Timeout::KIND, default "algorithm-1", from "Algorithm 1, line 21";
-    /// Q: what may wait at each of the ports
+    /// Q: buffer per port
     "buffer": Kind::Quantity(Dimension::Bytes), required;
     /// Round-trip time without queues, which gives D_L = C x RTT
     "rtt": Kind::Quantity(Dimension::Span), required;
     /// Part of the buffer that windows fill; the rest is for packets without data
     "beta": Kind::Float { min: 0.01, max: 1.0 }, default "0.8", from "Eq. 2: up to 1";
-    /// Segments of a flow's turn; as many as receivers acknowledge at once
+    /// Segments per turn of a flow; as many as receivers acknowledge at once
     "turn": Kind::Integer { min: 1, max: 64 }, default "2", from "RFC 1122: two";
     /// Segments that senders send first; a flow is not given what slow start cannot use
     "initial-window": Kind::Integer { min: 1, max: 1000 }, default "10", from "RFC 6928";
-    /// A flow that is silent for so long gives its share back, within half as much again, until it wakes;
+    /// A flow that is silent for this time gives its share back, at most half as much later, until it wakes;
     /// several RTTs with full queues
     "ageing": Kind::Quantity(Dimension::Span), default "2ms", from "bandmaster: the paper waits for a FIN";
 };

@@ -13,19 +13,19 @@ pub(super) const DIRECT: u8 = u8::MAX;
 pub(super) const PRIORITIES: usize = 8;
 
 const BURST: Key = key! {
-    /// What may leave at once after a silence, as far as `rate` goes
+    /// Burst at `rate`: bytes that may leave at once after silence
     "burst": Kind::Quantity(Dimension::Bytes), default "1600B", from "tc, with precise timers"
 };
 const CBURST: Key = key! {
-    /// What may leave at once after a silence, as far as `ceil` goes
+    /// Burst at `ceil`: bytes that may leave at once after silence
     "cburst": Kind::Quantity(Dimension::Bytes), default "1600B", from "tc, with precise timers"
 };
 
 /// Keys of the queue.
 pub(super) const KEYS: &[Key] = keys! {
-    /// What may wait in each class that states no limit, and unshaped
+    /// Most that may wait in each class without its own limit, and unshaped
     "limit": Kind::Limit, default "1000pkt", from "as fifo";
-    /// What the classes have to share
+    /// Rate that the classes share
     "rate": Kind::Quantity(Dimension::Rate), required;
     /// Second limit of all classes together; absent: `rate`
     "ceil": Kind::Quantity(Dimension::Rate), optional;
@@ -45,18 +45,17 @@ pub const CLASS_KEYS: &[Key] = keys! {
     "name": Kind::Text, required;
     /// Code points of the class: 0 to 63, or names such as "ef" and "af41"
     "dscp": Kind::Nested, optional;
-    /// What the class has in any case
+    /// Guaranteed rate
     "rate": Kind::Quantity(Dimension::Rate), required;
-    /// What it never exceeds; between `rate` and this it borrows; absent: `rate`
+    /// Largest rate; above `rate` the class borrows; absent: `rate`
     "ceil": Kind::Quantity(Dimension::Rate), optional;
-    /// Who borrows first: the least number
+    /// Order of borrowing: the lowest number first
     "prio": Kind::Integer { min: 0, max: PRIORITIES as i64 - 1 }, default "0", from "Linux";
-    /// What it sends in its turn among classes of one `prio`; absent: 0.1 s of `rate`, from 1000 to 200000 B
-    /// (r2q 10)
+    /// Bytes per turn among classes of the same `prio`; absent: 0.1 s of `rate`, from 1000 to 200000 B (r2q 10)
     "quantum": Kind::Quantity(Dimension::Bytes), optional;
     ..BURST;
     ..CBURST;
-    /// What may wait in it; absent: `limit` of the queue
+    /// Most that may wait in the class; absent: `limit` of the queue
     "limit": Kind::Limit, optional;
 };
 

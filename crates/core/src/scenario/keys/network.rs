@@ -8,7 +8,7 @@ use crate::qdisc::htb;
 use crate::scenario::choices::Builder;
 
 const LINK_KEYS: &[Key] = keys! {
-    /// Transmission rate of each direction; must stand here or in the defaults
+    /// Transmission rate, the same in both directions; needed here or in the defaults
     "rate": RATE, optional;
     /// Transmission rate from the second end to the first; absent: it is `rate`
     "rate-back": RATE, optional;
@@ -37,7 +37,7 @@ const LINK_KEYS: &[Key] = keys! {
 /// Link settings that stand for several links: `[network.link]` and the links of builders.
 pub(in crate::scenario) static LINK_DEFAULTS: TableDef = TableDef {
     header: "[network.link]",
-    doc: "Settings of every link that does not say otherwise",
+    doc: "Settings of every link, unless the link sets its own",
     keys: &[LINK_KEYS],
     selector: None,
     nested: OF_LINKS,
@@ -81,9 +81,9 @@ pub(in crate::scenario) static LINK: TableDef = TableDef {
         },
         LINK_KEYS,
         keys! {
-            /// Stands beside another link between the same two nodes; without it a second one is an error
+            /// Allows a second link between the same two nodes; without it a second one is an error
             "parallel": Kind::Bool, default "false";
-            /// Replaces what the table says of a link that the builder or a group made; what it leaves out stays
+            /// Changes a link that the builder or a group made; keys that you leave out keep their values
             "override": Kind::Bool, default "false";
             /// Scripted losses: ordinal numbers, from 1, of the data packets from the first end to the second
             "drop-packets": Kind::IntegerList, optional;
@@ -96,7 +96,7 @@ pub(in crate::scenario) static LINK: TableDef = TableDef {
 /// `[[network.groups]]`.
 pub(in crate::scenario) static GROUP: TableDef = TableDef {
     header: "[[network.groups]]",
-    doc: "Hosts that are named together, each with a link of its own to one router; member i is `name.i`",
+    doc: "Hosts with a common name, each with its own link to one router; member i is `name.i`",
     keys: &[
         keys! {
             /// Name in flows and reports
@@ -105,7 +105,7 @@ pub(in crate::scenario) static GROUP: TableDef = TableDef {
             "attach": Kind::Text, required;
             /// Number of hosts; this or `share`
             "count": COUNT, optional;
-            /// Number of hosts as a part of `clients`; this or `count`
+            /// Number of hosts as a fraction of `clients`; this or `count`
             "share": SHARE, optional;
         },
         LINK_KEYS,
@@ -129,10 +129,10 @@ pub(in crate::scenario) static CAPACITY: TableDef = TableDef {
     keys: &[keys! {
         /// Changes of the rate; before the first it is the link's `rate`
         "steps": Kind::Nested, optional;
-        /// The steps begin anew after so long; absent: the last rate stays
+        /// The steps repeat after this time; absent: the last rate stays
         "period": SPAN, optional;
-        /// File beside the scenario file with a line for each delivery opportunity of 1504 bytes, its time in
-        /// ms (Mahimahi's format)
+        /// File, relative to the scenario file, with one line per delivery opportunity of 1504 bytes: its time
+        /// in ms (Mahimahi's format)
         "trace": Kind::Text, optional;
     }],
     selector: None,
@@ -196,20 +196,20 @@ pub(in crate::scenario) static NETWORK: TableDef = TableDef {
     header: "[network]",
     doc: "Nodes and links; what a builder makes can be added to",
     keys: &[keys! {
-        /// Shape that is built first
+        /// Shape of the network, to which the file adds nodes and links
         "builder": Builder::KIND, default "custom";
         /// Nodes that forward
         "routers": Kind::TextList, optional;
-        /// Nodes that end flows and never forward
+        /// Nodes that send and receive flows and never forward
         "hosts": Kind::TextList, optional;
         /// Bytes that a link adds to an IP packet
         "frame-overhead": BYTES, default "14B", from "Ethernet as Linux counts";
-        /// Random processing delay of hosts, uniform up to this share of the packet's time on the slowest link of its
-        /// way; 0: none
+        /// Random processing delay of hosts, uniform up to this multiple of the packet's transmission time on
+        /// the slowest link of its route; 0: none
         "host-delay": Kind::Float { min: 0.0, max: 100.0 }, default "1.0", from "against phase effects";
-        /// Each transmitter's rate is off by a uniform share up to this, drawn per trial
+        /// Each transmitter's rate deviates by a uniform share up to this, drawn per trial
         "rate-tolerance": Kind::Float { min: 0.0, max: 0.1 }, default "0.0";
-        /// Settings of every link that does not say otherwise
+        /// Settings of every link, unless the link sets its own
         "link": Kind::Nested, optional;
         /// Links
         "links": Kind::Nested, optional;

@@ -13,7 +13,7 @@ pub(in crate::scenario) static MEASURE: TableDef = TableDef {
     keys: &[keys! {
         /// Port `from->to` of the metrics of a queue; absent: the router port that most flows cross
         "queue": Kind::Text, optional;
-        /// Recorded series: none, those of groups, or those of each flow too
+        /// Recorded series: none, one per group, or also one per flow
         "record": RecordDetail::KIND, default "groups";
         /// Interval of the long-term fairness indices
         "long-interval": SPAN, default "1s";
@@ -22,18 +22,18 @@ pub(in crate::scenario) static MEASURE: TableDef = TableDef {
         /// Gauges of schemes as `node.gauge`, each with the metrics `node.gauge.min`, `.max`, `.last`,
         /// `.still`; absent: none
         "gauges": Kind::TextList, optional;
-        /// An estimate to compare with the bandwidth that is free
+        /// An estimate to compare with the free bandwidth
         "tracking": Kind::Nested, optional;
         /// Whether completion times, drops and windows of flows, the use of links and the times in the measured
         /// queue are recorded as distributions
         "distributions": Kind::Bool, default "false";
-        /// Whether what comes to receivers is measured beside goodput, as `arrivals`
+        /// Whether the packets that arrive at receivers are measured too, as `arrivals`
         "arrivals": Kind::Bool, default "false";
         /// Rows of `flows.parquet`: none, one for each flow, or the same with round-trip times, which are metrics
         /// too
         "flow-table": FlowRows::KIND, default "counts";
-        /// Whether series have the median, 95th and 99th percentile of round-trip times, queueing delays and times in
-        /// the measured queue in each sampling interval; with `record = "flows"` of each flow too
+        /// Whether series have the median, 95th and 99th percentile of round-trip times, queueing delays and
+        /// times in the measured queue in each sampling interval; with `record = "flows"` also per flow
         "percentiles": Kind::Bool, default "false";
         /// More ports `from->to` whose times in the queue are percentiles too, in series and as metrics
         /// `from->to.sojourn_p99`; with `percentiles`
@@ -54,9 +54,9 @@ pub(in crate::scenario) static TRACKING: TableDef = TableDef {
         "port": Kind::Text, required;
         /// An estimate this near is right
         "within": RATE, default "100kbit";
-        /// Time to respond to a step: before, only what goes beyond the new level is over- or undershoot
+        /// Time to respond to a step: until then, only values beyond the new level are over- or undershoot
         "response": SPAN, default "5s";
-        /// Steps that last shorter are not judged
+        /// Steps shorter than this are not judged
         "lasting": SPAN, default "0s";
     }],
     selector: None,
@@ -92,7 +92,7 @@ pub(in crate::scenario) static VARIANT: TableDef = TableDef {
         "title": Kind::Text, optional;
         /// Dotted keys and the values they have in this variant; absent: none
         "set": Kind::Nested, optional;
-        /// What the paper reports of this variant; absent: nothing
+        /// The paper's results for this variant; absent: none
         "paper": Kind::Nested, optional;
     }],
     selector: None,
@@ -180,7 +180,7 @@ pub(in crate::scenario) static CLAIM: TableDef = TableDef {
         "against-point": Kind::Nested, optional;
         /// One point: name of a sweep = value; without `at` and `sweep`: the base
         "at": Kind::Nested, optional;
-        /// Sweep of which every point must hold
+        /// Sweep; the claim must hold at every point
         "sweep": Kind::Text, optional;
         /// Only these values of `sweep`
         "points": Kind::Nested, optional;
@@ -188,9 +188,9 @@ pub(in crate::scenario) static CLAIM: TableDef = TableDef {
         "low": BAND, optional;
         /// Largest value; absent: no such edge
         "high": BAND, optional;
-        /// Why the edges stand where they do: a physical reason, or a published one
+        /// Reason for the edges, physical or published
         "because": Kind::Text, default "";
-        /// What the paper reports
+        /// The paper's result
         "paper": Kind::Text, default "";
         /// Figure, table or section of the paper
         "source": Kind::Text, default "";
@@ -255,7 +255,7 @@ pub(in crate::scenario) static FIGURE: TableDef = TableDef {
                     "beside": Kind::Choice(DRAWN), optional;
                     /// One trial, counted from 0; absent: the mean over all
                     "trial": Kind::Integer { min: 0, max: 99_999 }, optional;
-                    /// Each value is the mean over so long up to it; absent: over a sample
+                    /// Time over which each value is averaged, up to the value; absent: one sample
                     "average": SPAN, optional;
                 },
             ),

@@ -24,8 +24,8 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         "sack": Kind::Bool, default "true", from "RFC 2018, Linux";
         /// Timestamps, 12 bytes in every segment
         "timestamps": Kind::Bool, default "true", from "RFC 7323, Linux";
-        /// Options of TCP each begin at a multiple of four bytes; off: only their sum does, and SACK blocks beside
-        /// timestamps take four bytes less (ns-3)
+        /// Each TCP option begins at a multiple of four bytes; off: only their total length is a multiple, and
+        /// SACK blocks with timestamps take four bytes less (ns-3)
         "aligned-options": Kind::Bool, default "true", from "RFC 7323 appendix A, Linux";
         /// Window scaling
         "window-scaling": Kind::Bool, default "true", from "RFC 7323, Linux";
@@ -59,7 +59,7 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         "impatient-timer": Kind::Bool, default "false", from "RFC 6298, Linux";
         /// Grow by bytes acknowledged, not per acknowledgement
         "byte-counting": Kind::Bool, default "true", from "Linux";
-        /// No growth of a window that is not the limit
+        /// A window that does not limit the sender does not grow
         "cwnd-validation": Kind::Bool, default "true", from "RFC 7661, Linux";
         /// Without timestamps: one segment is timed at a time (ns-2), or each acknowledgement of new data gives a
         /// round-trip sample, of the oldest segment that it covers (Linux, ns-3)
@@ -70,8 +70,8 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         "min-rto": SPAN, default "200ms", from "Linux";
         /// What `min-rto` bounds: the variance term, or the whole timeout (RFC 6298)
         "rto-floor": RtoFloor::KIND, default "variance", from "Linux";
-        /// The retransmission timer counts in these: it ends at their multiples only, and a least timeout that a scheme
-        /// sets is two of them at least, as in Linux (4ms where CONFIG_HZ is 250); absent: it is exact
+        /// Tick of the retransmission timer: it expires at multiples of this only, and a least timeout that a
+        /// scheme sets is at least two ticks, as in Linux (4ms where CONFIG_HZ is 250); absent: exact
         "timer-tick": SPAN, optional;
         /// Largest retransmission timeout
         "max-rto": SPAN, default "120s", from "Linux";
@@ -93,9 +93,10 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         "cwnd-clamp": PACKETS, optional;
         /// HyStart's delay-increase part, for cubic
         "hystart": Kind::Bool, default "true", from "Linux";
-        /// After a loss below the window of the one before, aim lower, for cubic
+        /// After a loss at a smaller window than the previous loss, aim lower, for cubic
         "fast-convergence": Kind::Bool, default "true", from "RFC 9438, Linux";
-        /// Acknowledge at once what leaves less than a segment of the window offered; otherwise the delayed timer
+        /// Acknowledge at once when less than one segment of the offered window remains; off: after the
+        /// delayed-ACK timer
         "ack-at-window-end": Kind::Bool, default "true";
     }],
     selector: None,
@@ -121,7 +122,7 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
         "count": Kind::Integer { min: 0, max: 1_000_000 }, default "1";
         /// Rate that each flow must receive; gives the metric `NAME.shortage`
         "needs": RATE, optional;
-        /// The rate is a mean over so long
+        /// Time over which the rate is averaged
         "needs-over": SPAN, default "1s";
         /// Code point in the IP header, both directions
         "dscp": DSCP, default "0", from "RFC 2474";
@@ -136,13 +137,13 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
         "stop": SPAN, optional;
         /// Stops and restarts of parts of the flows
         "timeline": Kind::Nested, optional;
-        /// Routers that the way leads over, both directions, several in one text; flow or subflow i of a pair
-        /// takes path i modulo their number; "distinct": subflows take different shortest paths; "hash" or
-        /// absent: a hash chooses a shortest path
+        /// Routers on the path, both directions, several in one text; flow or subflow i of a pair takes path i
+        /// modulo their number; "distinct": subflows take different shortest paths; "hash" or absent: a hash
+        /// chooses a shortest path
         "paths": Kind::TextList, optional;
-        /// Sending for so long, drawn anew each time; with `off`
+        /// Time for which the flow sends, drawn for every period; with `off`
         "on": Kind::Draw, optional;
-        /// Silent for so long, drawn anew each time; with `on`
+        /// Time for which the flow is silent, drawn for every period; with `on`
         "off": Kind::Draw, optional;
     }],
     selector: Some(Selector {
@@ -153,47 +154,47 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
                 keys! {
                     /// Bytes to send; absent: without end
                     "size": BYTES, optional;
-                    /// Bytes to send, drawn for each flow from a distribution instead of `size`: a file
-                    /// beside the scenario file with a size and the share of flows up to it on each line, or
-                    /// what ships: web-search, data-mining, hadoop, file-system
+                    /// Bytes to send, drawn for each flow from a distribution instead of `size`: a file,
+                    /// relative to the scenario file, with a size and the share of flows up to it on each line,
+                    /// or one that ships: web-search, data-mining, hadoop, file-system
                     "size-cdf": Kind::Text, optional;
-                    /// A file beside the scenario file with a flow a line, its begin, sender, receiver and size, as
-                    /// in `12.5ms web-1 db 40kB`: instead of `size`, `count` and `start`; with `measured = false`
-                    /// completion times do not count either
+                    /// A file, relative to the scenario file, with one flow per line: start, sender, receiver
+                    /// and size, as in `12.5ms web-1 db 40kB`; instead of `size`, `count` and `start`; with
+                    /// `measured = false` completion times do not count either
                     "flow-list": Kind::Text, optional;
-                    /// Each sender begins a flow after every such time, from `start` to `stop`, each to
-                    /// another receiver, drawn, when `pairing` is "all-to-all"; `exponential(10ms)`: Poisson
+                    /// Time between the flows that each sender starts, from `start` to `stop`; when `pairing`
+                    /// is "all-to-all" each flow draws its receiver; `exponential(10ms)`: Poisson
                     "arrivals": Kind::Draw, optional;
-                    /// Poisson arrivals that offer so large a part of the payload that each sender's link can
-                    /// carry in full segments, instead of `arrivals`
+                    /// Poisson arrivals, instead of `arrivals`: offered payload as a share of what each
+                    /// sender's link can carry in full segments
                     "load": Kind::Float { min: 0.000_001, max: 100.0 }, optional;
-                    /// Incast: `size` from every sender so many times, over new connections; a receiver's
-                    /// next round begins, and `start` counts from there, when the one before is complete. An
-                    /// exchange: so many rounds of each size, 1 when absent
+                    /// Incast: times that every sender sends `size`, over new connections; a receiver's next
+                    /// round begins, and `start` counts from there, when the previous one is complete.
+                    /// Exchange: rounds per size, 1 when absent
                     "rounds": COUNT, optional;
-                    /// An exchange: sizes of messages in turn, instead of `size`
+                    /// Exchange: sizes of messages, used in turn, instead of `size`
                     "sizes": Kind::TextList, optional;
-                    /// An exchange: in step i host r sends to host r + i, and goes on when that is
-                    /// acknowledged and the message of host r - i has come; or it sends to r + 1, r + 2, ...
-                    /// with so many messages unacknowledged as `outstanding` says
+                    /// Exchange: in step i host r sends to host r + i, and goes on when that is acknowledged
+                    /// and the message of host r - i has arrived; or it sends to r + 1, r + 2, ... with at most
+                    /// `outstanding` messages unacknowledged
                     "schedule": ScheduleKind::KIND, default "pairwise", from "Open MPI";
-                    /// An exchange with `schedule` `window`: messages of a host that are not acknowledged, at
-                    /// most
+                    /// Exchange with `schedule` `window`: most unacknowledged messages of a host
                     "outstanding": COUNT, default "8";
-                    /// An exchange: time from the barrier to a host's next round, drawn per host and round
+                    /// Exchange: time from the barrier to a host's next round, drawn per host and round
                     "compute": Kind::Draw, default "0s";
-                    /// All rounds go over the connections of the first, of an exchange over one for each pair;
-                    /// with plain TCP `size` is in whole segments then
+                    /// All rounds reuse the connections of the first; an exchange has one connection per pair.
+                    /// With plain TCP `size` must be a multiple of the MSS
                     "persistent": Kind::Bool, default "false";
-                    /// At `stop` a flow breaks off with a RST, instead of delivering what it has and closing
+                    /// At `stop` a flow resets its connection (RST), instead of delivering its data and closing
                     "reset": Kind::Bool, default "false";
-                    /// Multipath TCP with so many subflows; without routers in `paths` subflow i leaves and
+                    /// Number of subflows of multipath TCP; without routers in `paths` subflow i leaves and
                     /// arrives by link i of the hosts; absent: plain TCP
                     "subflows": Kind::Integer { min: 1, max: 8 }, optional;
-                    /// Multipath TCP: which subflow with room gets the next data
+                    /// Multipath TCP: which subflow with window space sends the next data
                     "scheduler": Scheduler::KIND, default "min-rtt", from "Linux";
-                    /// Multipath TCP: the window in an acknowledgement bounds its subflow, beside the buffer that all
-                    /// share; or the whole connection, from the data acknowledged on (RFC 8684 section 3.3.1)
+                    /// Multipath TCP: the window in an acknowledgement bounds its subflow, in addition to the
+                    /// buffer that all share; or the whole connection, from the data acknowledged on (RFC 8684
+                    /// section 3.3.1)
                     "receive-window": ReceiveWindow::KIND, default "each", from "QCBF's paper";
                     /// Counts in fairness and throughput
                     "measured": Kind::Bool, default "true", from "TCP";
@@ -209,7 +210,7 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
                     /// Size of an IP packet
                     "packet": BYTES, default "1500B";
                     /// Each packet leaves up to this share of the packet interval after its turn, drawn
-                    /// uniformly; the rate stays
+                    /// uniformly; the mean rate stays the same
                     "jitter": Kind::Float { min: 0.0, max: 1.0 }, default "0", from "constant bit rate";
                     /// Counts in fairness and throughput
                     "measured": Kind::Bool, default "false", from "UDP";

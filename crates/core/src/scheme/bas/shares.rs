@@ -33,7 +33,7 @@ impl UnderUse {
 }
 
 choice! {
-    /// Among which flows spare bandwidth is shared.
+    /// Flows among which spare bandwidth is shared.
     pub enum Scope {
         /// Flows with the same bottleneck.
         BottleneckLink = "bottleneck-link",

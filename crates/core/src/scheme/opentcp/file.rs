@@ -24,7 +24,7 @@ static FILE: TableDef = TableDef {
         "version": Kind::Integer { min: 1, max: 1 }, required;
         /// Name
         "name": Kind::Text, required;
-        /// What it is for
+        /// Purpose of the policy
         "goal": Kind::Text, required;
         /// T: interval between decisions
         "cycle": SPAN, required;
@@ -32,13 +32,14 @@ static FILE: TableDef = TableDef {
         "lease": SPAN, optional;
         /// Longest round-trip time of the network; a cycle is at least 100 of them
         "rtt": SPAN, optional;
-        /// What is collected; conditions name nothing else
+        /// Statistics to collect; conditions can name only these
         "statistics": Kind::TextList, required;
         /// Conditions on the network that must hold for any rule
         "constraints": Kind::TextList, optional;
-        /// Conditions on its own host that each agent checks itself; it goes back at once when one fails
+        /// Conditions on its own host that each agent checks itself; when one fails it restores the host's own
+        /// settings at once
         "preconditions": Kind::TextList, optional;
-        /// Hosts it is for: names, or beginnings of names with * behind
+        /// Hosts to which the policy applies: names, or prefixes followed by *
         "hosts": Kind::TextList, default "*";
         /// Every host, or every other one
         "half": Half::KIND, default "all";
@@ -48,7 +49,7 @@ static FILE: TableDef = TableDef {
         "own-variant": Variant::KIND, optional;
         /// Checks that are overruled: timescale, variants
         "force": Kind::TextList, optional;
-        /// What is set when; the first that fires is applied
+        /// Conditions and their settings; the first rule that fires applies
         "rules": Kind::Nested, required;
     }],
     selector: None,
