@@ -12,7 +12,7 @@ exec </dev/null
 
 COMPLETE=(fmt words clippy bpf test classes doc wasm pcap flent python msrv deny advisories readme)
 QUICK=(fmt words clippy test)
-LONG=(fuzz claims soak faults agents whatif bench)
+LONG=(fuzz claims soak faults agents whatif pythons bench)
 MSRV=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
 
 # With the feature that few need: figures as PDF and PNG. One set of features, so that nothing is built twice.
@@ -166,6 +166,29 @@ check_python() {
         export BANDMASTER
         ruff check . && ruff format --check . && mypy bandmaster examples tests && pytest -q --durations=5
     )
+}
+
+# The same wheel in other versions of CPython, as Maven Central packs them: the examples of docstrings.
+check_pythons() {
+    command -v mvn >/dev/null || { missing "mvn: install Maven"; return; }
+    [ -f target/wheels/bandmaster-*.whl ] || check_python || return
+    local site=$PWD/target/pythons/site version folder code=0
+    rm -rf "$site"
+    python3 -m zipfile -e target/wheels/bandmaster-*.whl "$site"
+    for version in 3.10.8-1.5.8 3.13.5-1.5.12; do
+        folder=$PWD/target/pythons/$version
+        mvn -q -B dependency:copy -Dartifact=org.bytedeco:cpython:$version:jar:linux-x86_64 -DoutputDirectory="$folder" &&
+            python3 -m zipfile -e "$folder"/*.jar "$folder" || { missing "CPython $version: mvn"; return; }
+        folder=$folder/org/bytedeco/cpython/linux-x86_64
+        chmod +x "$folder"/bin/python3.??
+        LD_LIBRARY_PATH=$folder/lib:$folder PYTHONHOME=$folder PYTHONPATH=$site "$folder"/bin/python3.?? -c '
+import doctest, importlib, pkgutil, sys, bandmaster
+names = [f"bandmaster.{module.name}" for module in pkgutil.iter_modules(bandmaster.__path__)]
+results = [doctest.testmod(importlib.import_module(name)) for name in names]
+print(sys.version, results)
+sys.exit(any(result.failed for result in results) or sum(result.attempted for result in results) < 20)' || code=1
+    done
+    return $code
 }
 
 check_msrv() { need_toolchain "$MSRV" && cargo "+$MSRV" check --workspace --all-targets --locked; }

@@ -40,7 +40,7 @@ class CongestionControl:
     """Longest time that a call may take, in s. A longer one is ended by `TimeLimit`, as soon as Python runs in it."""
 
     mss: int
-    """Maximum segment size of the connection. It is set before `__init__`, which takes no arguments."""
+    """Maximum segment size of the connection, in payload bytes. Set before `__init__`, which takes no arguments."""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -54,24 +54,30 @@ class CongestionControl:
 
         Args:
             window: `cwnd` of at least one segment and `ssthresh`, which is infinite before the first loss. Fractions of
-                bytes are kept.
+                bytes are kept. Setting one below a segment, above 2^50 bytes or to no number raises `ValueError`.
             ack: The time, bytes newly acknowledged, and round-trip times.
         """
         raise NotImplementedError(f"{type(self).__name__}.on_ack")
 
     def on_loss(self, window: Window, in_flight: int) -> float:
-        """Give the new slow start threshold, in bytes, after a loss or a timeout.
+        """Give the new slow start threshold, in payload bytes, after a loss or a timeout.
 
-        Fast recovery ends with a window of this size. After a timeout the window is one segment.
+        Fast recovery ends with a window of this size. After a timeout the window is one segment. A threshold that is
+        below a segment, above 2^50 bytes or no number ends the trial.
 
         Args:
             window: The window before the loss. What is changed in it does not count.
-            in_flight: Bytes outstanding.
+            in_flight: Payload bytes outstanding.
         """
         raise NotImplementedError(f"{type(self).__name__}.on_loss")
 
     def on_mark(self, window: Window, in_flight: int) -> float:
-        """Give the new slow start threshold after an ECN echo. Default: that of a loss."""
+        """Give the new slow start threshold, in payload bytes, after an ECN echo. Default: that of a loss.
+
+        Args:
+            window: As for `on_loss`.
+            in_flight: Payload bytes outstanding.
+        """
         return self.on_loss(window, in_flight)
 
     def on_timeout(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeAlias
 from . import _bandmaster
 from ._bandmaster import (
     Carried,
+    Counted,
     Flow,
     FlowEnded,
     FlowStarted,
@@ -20,6 +21,8 @@ from ._bandmaster import (
     Network,
     Out,
     Port,
+    ProbeCame,
+    ProbeLeft,
     Refused,
     Sent,
     Tick,
@@ -27,15 +30,30 @@ from ._bandmaster import (
 from ._congestion import CongestionControl
 from ._errors import UsageError
 
-Observation: TypeAlias = Tick | Sent | FlowStarted | Carried | FlowEnded | Message | Joined | Left | Refused
+Observation: TypeAlias = (
+    Tick
+    | Sent
+    | Counted
+    | FlowStarted
+    | Carried
+    | FlowEnded
+    | Message
+    | ProbeLeft
+    | ProbeCame
+    | Joined
+    | Left
+    | Refused
+)
 """What a role is told."""
 
-Parameters: TypeAlias = "dict[str, bool | int | float | str | list[str]]"
-"""Values of a scheme's parameters: rates in bit/s, times in s, sizes in bytes, queues in packets."""
+Parameters: TypeAlias = dict[str, Any]
+"""Values of a scheme's parameters, of the types of their defaults. Quantities are numbers: rates in bit/s, times in s,
+sizes in bytes, queues in packets."""
 
 __all__ = [
     "Carried",
     "Controller",
+    "Counted",
     "Flow",
     "FlowEnded",
     "FlowStarted",
@@ -47,6 +65,8 @@ __all__ = [
     "Out",
     "Parameters",
     "Port",
+    "ProbeCame",
+    "ProbeLeft",
     "Refused",
     "Scheme",
     "Sent",
@@ -56,7 +76,7 @@ __all__ = [
 
 
 class TimeLimit(BaseException):
-    """A call of a role took longer than `Scheme.time_limit`. No `except Exception` catches it."""
+    """A call of a role or a congestion control took longer than its `time_limit`. No `except Exception` catches it."""
 
 
 class Controller:
@@ -67,26 +87,64 @@ class Controller:
     `Result.failures` has its traceback.
 
     `__init__` takes no arguments; `node`, `network` and `parameters` are set before it is called.
+
+    >>> import bandmaster as bm
+    >>> class Halve(bm.Controller):
+    ...     def on(self, now, observation, out):
+    ...         if isinstance(observation, bm.FlowStarted):
+    ...             out.set_rate(observation.flow.flow, rate=2.5e6, window=64_000)
+    >>> net = bm.dumbbell(2, 2, access=bm.link("1gbit", "1ms"), bottleneck=bm.link("5mbit", "10ms"))
+    >>> net.add_flows("uploads", "left", "right")
+    >>> net.add_scheme("halve")
+    >>> result = net.scenario("two", duration="5s", schemes=[Halve]).run()
+    >>> round(result.summary["rows"][0]["metrics"]["jain"]["mean"], 2)
+    1.0
     """
 
     interval: ClassVar[float | None] = None
     """Time between two ticks in s; none: ticks come only when `Out.wake_at` asks for them. The first comes at 0 s."""
 
     wants: ClassVar[Sequence[str]] = ("ports", "flows")
-    """What ticks bring: statistics of the node's `ports`, of the `flows` that end there. Fewer cost less."""
+    """What ticks bring: statistics of the node's `ports`, of the `flows` that end there, and the data that has `left`
+    for the first peer or that `came` from it (`Counted`). Fewer cost less."""
+
+    acts: ClassVar[Sequence[str]] = ("set_window", "set_rate", "measure_rtt", "send")
+    """What the role does, by methods of `Out`: these four, `probe`, `set_class`, `tune`. Some scenarios refuse some:
+    flows of an exchange have no windows of their own, and multipath TCP is not tuned."""
+
+    shows: ClassVar[Sequence[str]] = ()
+    """Gauges that `Out.show` gives values: `estimate`, `classes` and others of docs/simulator.md, in their units."""
 
     node: str
     """Name of the node."""
     network: Network
     """The network: names of nodes, ports, routes of flows."""
     parameters: Parameters
-    """Values of the scheme's parameters in this case."""
+    """Values of the scheme's parameters in this case: rates in bit/s, times in s, sizes in bytes, queues in packets."""
 
     @classmethod
     def nodes(cls, parameters: Parameters, network: Network) -> Iterable[str]:
-        """Give the names of the nodes at which this role runs. Default: every host that receives a TCP flow."""
+        """Give the names of the nodes at which this role runs. Default: every host that receives a TCP flow.
+
+        Args:
+            parameters: Values of the scheme's parameters, as in `Controller.parameters`.
+            network: The network of the trial.
+        """
         ends = {port[0]: port[2] for port in network.ports}
         return list(dict.fromkeys(ends[route[-1]] for route in network.routes if route))
+
+    @classmethod
+    def peers(cls, node: str, parameters: Parameters, network: Network) -> Iterable[str]:
+        """Give the names of the nodes with which the role at a node exchanges probes. Default: none.
+
+        The scheme has a role at each of them.
+
+        Args:
+            node: Name of the node.
+            parameters: As for `nodes`.
+            network: As for `nodes`.
+        """
+        return ()
 
     def on(self, now: float, observation: Observation, out: Out) -> None:
         """Take an observation.
@@ -96,7 +154,7 @@ class Controller:
             observation: What happened.
             out: Takes what is to be done, in order.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}.on")
 
 
 class Scheme:
@@ -131,24 +189,34 @@ class Scheme:
                 code runs in it.
 
         Raises:
-            UsageError: There is no role, or `time_limit` is not positive.
+            UsageError: There is no role, or `time_limit` is not positive. Words of a role that there are not (`wants`,
+                `acts`, `shows`) are refused when a scenario takes the scheme.
         """
         if not roles:
             raise UsageError(f"the scheme {name!r} has no roles")
         if not time_limit > 0:
             raise UsageError(f"time_limit: {time_limit} s is not positive")
         self.name = name
+        """Its name in scenario files."""
         self.roles = tuple(roles)
+        """Its kinds of roles."""
         self.parameters = dict(parameters or {})
+        """Its parameters and their defaults, as given; quantities are texts with a unit."""
         self.about = about
+        """One line about it."""
         self.time_limit = time_limit
+        """Longest time that a call may take, in s."""
 
     def __repr__(self) -> str:
         return f"<Scheme {self.name!r}, roles {', '.join(role.__name__ for role in self.roles)}>"
 
     @classmethod
     def of(cls, scheme: Scheme | type[Controller]) -> Scheme:
-        """Give a scheme; of a role its own, without parameters, which is called as the class in lower case."""
+        """Give a scheme.
+
+        Args:
+            scheme: A scheme, or a role: its scheme has no parameters, and is called as the class in lower case.
+        """
         return scheme if isinstance(scheme, Scheme) else _of_role(scheme)
 
 

@@ -16,9 +16,9 @@ class Problem:
     file: str
     """The file, as it was named."""
     line: int
-    """Line from 1; 0 when `set`, `sweep` or another argument brought the value."""
+    """Number of the line from 1; 0 when `set`, `sweep` or another argument brought the value."""
     column: int
-    """Column from 1, in characters; 0 as for the line."""
+    """Number of the column from 1, in characters; 0 as for the line."""
     key: str
     """Dotted path of the key or table, as `Scenario.set` takes it; empty for the whole file."""
     message: str
@@ -56,6 +56,14 @@ class UsageError(BandmasterError, ValueError):
 class ScenarioError(UsageError):
     """A scenario is wrong. `file`, `line`, `column` and `key` are those of the first problem."""
 
+    file: str
+    """The file, as it was named."""
+    line: int
+    """Number of the line from 1; 0 as in `Problem`."""
+    column: int
+    """Number of the column from 1, in characters; 0 as for the line."""
+    key: str
+    """Dotted path of the key or table."""
     problems: list[Problem]
     """Everything that is wrong, in the order of the file."""
 
@@ -86,9 +94,10 @@ class TrialError(RunError):
 
 
 class ExecutorError(RunError):
-    """Shards did not come back. `result` has the trials of the others; none when nothing came back."""
+    """Shards did not come back."""
 
     result: Result | None
+    """The trials of the others; none when nothing came back."""
 
     def __init__(self, text: str, result: Result | None) -> None:
         super().__init__(text)
@@ -96,9 +105,10 @@ class ExecutorError(RunError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C ended a run. `result` has the trials that had finished; none when none had."""
+    """Ctrl-C ended a run."""
 
     result: Result | None
+    """The trials that had finished; none when none had."""
 
     def __init__(self, text: str, result: Result | None) -> None:
         super().__init__(text)

@@ -73,13 +73,27 @@ class Net:
     """
 
     def __init__(self, builder: str | None = None, **keys: Any) -> None:
-        """Begin with what a builder makes; without one, with `hosts`, `routers` and `add_link`."""
+        """Begin with what a builder makes; without one, with `hosts`, `routers` and `add_link`.
+
+        Args:
+            builder: Its name: `dumbbell`, `star`, ...
+            keys: Keys of `[network]`.
+        """
         self._network = _content({"builder": builder, **keys})
         self._tables: list[str] = []
         self._links: list[str] = []
 
     def add_link(self, a: str, b: str, link: Mapping[str, Any]) -> None:
-        """Link two nodes; `link` makes the third argument."""
+        """Link two nodes.
+
+        Args:
+            a: Name of a node.
+            b: Name of another.
+            link: What the function `link` gives.
+
+        Raises:
+            UsageError: A value cannot be written in TOML.
+        """
         self._links.append(_table("[[network.links]]", {"ends": [a, b], **link}))
 
     def add_flows(self, name: str, source: str | Sequence[str], destination: str | Sequence[str], **keys: Any) -> None:
@@ -90,16 +104,35 @@ class Net:
             source: Sending hosts or groups: `from` of the file.
             destination: Receiving hosts or groups: `to` of the file.
             keys: Further keys.
+
+        Raises:
+            UsageError: A value cannot be written in TOML.
         """
         ends = {"name": name, "from": source, "to": destination}
         self._tables.append(_table("[[flows]]", {**ends, **_content(keys)}))
 
     def add_scheme(self, name: str, **parameters: Any) -> None:
-        """Put a scheme in charge (`[schemes.NAME]`), built-in or in Python."""
+        """Put a scheme in charge (`[schemes.NAME]`), built-in or in Python.
+
+        Args:
+            name: Its name.
+            parameters: Its parameters; quantities are texts with a unit.
+
+        Raises:
+            UsageError: A value cannot be written in TOML.
+        """
         self._tables.append(_table(f"[schemes.{_toml_key(name)}]", _content(parameters)))
 
     def add(self, table: str, **keys: Any) -> None:
-        """Add any table; `"[sweeps]"` is an element of a list, `[[sweeps]]` in TOML; `"tcp"` is `[tcp]`."""
+        """Add any table.
+
+        Args:
+            table: Its name: `"tcp"` is `[tcp]`, and `"[sweeps]"` an element of a list, `[[sweeps]]`.
+            keys: Its keys.
+
+        Raises:
+            UsageError: A value cannot be written in TOML.
+        """
         self._tables.append(_table(f"[{table}]", _content(keys)))
 
     def scenario(
@@ -122,6 +155,7 @@ class Net:
 
         Raises:
             ScenarioError: Something is wrong; its line is one of the TOML.
+            UsageError: A value cannot be written in TOML, or a scheme or control does not fit.
         """
         head = {"version": 1, "name": name}
         tables = [
@@ -159,22 +193,52 @@ def dumbbell(left: int, right: int, *, access: Mapping[str, Any], bottleneck: Ma
 
 
 def star(size: int, *, link: Mapping[str, Any], **keys: Any) -> Net:
-    """Give `size` hosts, the group `hosts`, at one router `hub`."""
+    """Give hosts at one router `hub`.
+
+    Args:
+        size: Number of hosts, the group `hosts`.
+        link: Links of hosts, made by the function `link`.
+        keys: Further keys of `[network]`.
+    """
     return Net("star", size=size, link=link, **keys)
 
 
 def parking_lot(hops: int, size: int, *, access: Mapping[str, Any], bottleneck: Mapping[str, Any], **keys: Any) -> Net:
-    """Give `hops` shared links in a row, and `size` hosts `h1`, `h2`, ... at each router `r1`, `r2`, ..."""
+    """Give shared links in a row, with hosts `h1`, `h2`, ... at the routers `r1`, `r2`, ...
+
+    Args:
+        hops: Number of shared links.
+        size: Number of hosts at each router.
+        access: Links of hosts, made by `link`.
+        bottleneck: The shared links.
+        keys: Further keys of `[network]`.
+    """
     return Net("parking-lot", hops=hops, size=size, access=access, bottleneck=bottleneck, **keys)
 
 
 def leaf_spine(
     leaves: int, spines: int, size: int, *, access: Mapping[str, Any], fabric: Mapping[str, Any], **keys: Any
 ) -> Net:
-    """Give routers `leaf1`, ... with `size` hosts each, linked to every router `spine1`, ...; `hosts` are all."""
+    """Give routers `leaf1`, ... with hosts, linked to every router `spine1`, ...; the group `hosts` are all hosts.
+
+    Args:
+        leaves: Number of leaves.
+        spines: Number of spines.
+        size: Number of hosts at each leaf.
+        access: Links of hosts, made by `link`.
+        fabric: Links between routers.
+        keys: Further keys of `[network]`.
+    """
     return Net("leaf-spine", leaves=leaves, spines=spines, size=size, access=access, fabric=fabric, **keys)
 
 
 def fat_tree(k: int, *, access: Mapping[str, Any], fabric: Mapping[str, Any], **keys: Any) -> Net:
-    """Give a fat tree of routers with `k` ports: k^3/4 hosts, the group `hosts`."""
+    """Give a fat tree of k^3/4 hosts, the group `hosts`.
+
+    Args:
+        k: Number of ports of each router, even.
+        access: Links of hosts, made by `link`.
+        fabric: Links between routers.
+        keys: Further keys of `[network]`.
+    """
     return Net("fat-tree", k=k, access=access, fabric=fabric, **keys)

@@ -41,6 +41,16 @@ class Table:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, keep: object = None) -> None:
+        """Open a Parquet file.
+
+        Args:
+            path: The file.
+            keep: What must not go before the table, such as a temporary folder.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            OSError: It is no Parquet file.
+        """
         self._table = _bandmaster.Table(path)
         self._path = Path(path)
         self._keep = keep
@@ -52,7 +62,14 @@ class Table:
         return f"<Table {self._path.name}, {len(self)} rows, {len(self.columns)} columns>"
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Give the rows as an Arrow C stream in a capsule; `requested_schema` is not followed."""
+        """Give the rows as an Arrow C stream in a capsule.
+
+        Args:
+            requested_schema: Not followed, as the interface allows.
+
+        Raises:
+            OSError: The file is gone.
+        """
         return self._table.__arrow_c_stream__(requested_schema)
 
     @property
@@ -62,11 +79,11 @@ class Table:
 
     @property
     def columns(self) -> list[Column]:
-        """Name, unit and meaning of each column."""
+        """Name, unit and meaning of each column, in order."""
         return [Column(*column) for column in self._table.columns]
 
     def to_arrow(self) -> pyarrow.Table:
-        """Give a `pyarrow.Table`.
+        """Give a `pyarrow.Table`: a row for each row, a column for each of `columns`.
 
         Raises:
             ImportError: PyArrow is not installed.
@@ -76,7 +93,7 @@ class Table:
         return pyarrow.table(self)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Give a `pandas.DataFrame`; nulls are `NaN` or `None`.
+        """Give a `pandas.DataFrame`: a row for each row, a column for each of `columns`; nulls are `NaN` or `None`.
 
         Raises:
             ImportError: pandas or PyArrow is not installed.
@@ -85,7 +102,7 @@ class Table:
         return frame
 
     def to_polars(self) -> polars.DataFrame:
-        """Give a `polars.DataFrame`.
+        """Give a `polars.DataFrame`: a row for each row, a column for each of `columns`.
 
         Raises:
             ImportError: Polars is not installed.
@@ -113,6 +130,11 @@ class Claims(Sequence[Claim]):
     """All claims of a result; a table in a notebook."""
 
     def __init__(self, claims: list[Claim]) -> None:
+        """Take claims; `Result.claims` gives them.
+
+        Args:
+            claims: The claims.
+        """
         self._claims = claims
 
     def __len__(self) -> int:
@@ -152,6 +174,16 @@ class Result:
         failures: list[Failure] | None = None,
         temporary: tempfile.TemporaryDirectory[str] | None = None,
     ) -> None:
+        """Open a result folder; `Scenario.run` and `load` do.
+
+        Args:
+            path: The folder.
+            failures: Trials that failed.
+            temporary: Goes with the last reference to the result and its tables.
+
+        Raises:
+            UsageError: The folder is of another version of the format.
+        """
         self._path = Path(path)
         self._temporary = temporary
         self.failures: list[Failure] = failures or []
@@ -205,7 +237,7 @@ class Result:
 
     @property
     def claims(self) -> Claims:
-        """The claims of the scenario, judged."""
+        """The claims of the scenario, judged, in the order of the file."""
         return Claims([Claim(claim) for claim in self.summary["claims"]])
 
     def __repr__(self) -> str:
@@ -309,6 +341,14 @@ def _estimate(estimate: dict[str, Any] | None) -> str:
 
 def load(path: str | os.PathLike[str]) -> Result:
     """Load a result folder that a run left, from Python or the command line.
+
+    >>> import bandmaster as bm
+    >>> bm.load("nothing-here")
+    Traceback (most recent call last):
+    bandmaster._errors.UsageError: nothing-here: is no result folder, or its run did not end
+
+    Args:
+        path: The folder.
 
     Raises:
         UsageError: It is no result folder, or of another version.

@@ -28,14 +28,23 @@ class Future(Protocol):
     """What `submit` of an executor gives."""
 
     def result(self) -> Any:
-        """Wait for the value of the call, or raise what the call raised."""
+        """Wait for the value of the call.
+
+        Raises:
+            Exception: What the call raised, or why it cannot be made.
+        """
 
 
 class Executor(Protocol):
     """Anything that calls functions elsewhere: `concurrent.futures`, `dask.distributed.Client`."""
 
     def submit(self, fn: Any, /, *args: Any) -> Future:
-        """Call `fn(*args)` on some worker."""
+        """Call a function on some worker.
+
+        Args:
+            fn: The function, which can be pickled.
+            args: Its arguments.
+        """
 
 
 def _written(value: Any) -> str:
@@ -49,6 +58,11 @@ def _written(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(json.dumps(v) if isinstance(v, str) else _written(v) for v in value) + "]"
     raise UsageError(f"{value!r} is no value of a key: give a number, a text, a truth value or a list")
+
+
+def _check_range(name: str, value: int | None, least: int, most: int) -> None:
+    if value is not None and not least <= value <= most:
+        raise UsageError(f"{name}: {value} is not a whole number from {least} to {most}")
 
 
 class Scenario:
@@ -82,6 +96,7 @@ class Scenario:
 
         Raises:
             ScenarioError: Something in it is wrong; the error says where.
+            UsageError: A scheme or a congestion control does not fit: its name is taken, or what it states is no word.
             FileNotFoundError: There is no such file.
         """
         text = os.fspath(source)
@@ -104,10 +119,14 @@ class Scenario:
         self._trials: int | None = None
         self._seed: int | None = None
         self._quick = False
+        self._variants: list[str] = []
+        self._base = False
         self._checked: _bandmaster.Run | None = None
         self._run({})
 
-    def _run(self, sweep: Mapping[str, Iterable[Any]]) -> _bandmaster.Run:
+    def _run(self, sweep: Mapping[str, Iterable[Any]], grid: bool = False) -> _bandmaster.Run:
+        if grid and len(sweep) < 2:
+            raise UsageError("grid: joins the values of two or more keys of `sweep`")
         if not sweep and self._checked:
             return self._checked
         sweeps = [(key, [_written(value) for value in values]) for key, values in sweep.items()]
@@ -120,6 +139,9 @@ class Scenario:
             self._folder,
             self._overrides,
             sweeps,
+            grid,
+            self._variants,
+            self._base,
             self._trials,
             self._seed,
             self._quick,
@@ -149,7 +171,7 @@ class Scenario:
 
     @property
     def trials(self) -> int:
-        """How many trials a run of it has, over all variants and points of sweeps."""
+        """Number of trials of a run, over all variants and points of sweeps."""
         return self._run({}).planned
 
     @property
@@ -166,30 +188,49 @@ class Scenario:
 
         Raises:
             ScenarioError: There is no such key, or it does not take the value.
+            UsageError: The value is none of these types.
         """
         return self._with(_overrides=[*self._overrides, (key, _written(value))])
 
-    def options(self, *, trials: int | None = None, seed: int | None = None, quick: bool | None = None) -> Scenario:
-        """Change what the options of a command line change.
+    def options(
+        self,
+        *,
+        trials: int | None = None,
+        seed: int | None = None,
+        quick: bool | None = None,
+        variants: Sequence[str] | None = None,
+        base: bool | None = None,
+    ) -> Scenario:
+        """Change what the options of a command line change. What is left out stays as it is.
 
         Args:
-            trials: Trials of each case, instead of `run.trials`.
-            seed: Seed of every random stream, instead of `run.seed`.
+            trials: Number of trials of each case, instead of `run.trials`.
+            seed: Seed of every random stream, a whole number of at least 0, instead of `run.seed`.
             quick: Take `run.quick-trials` trials and the `quick` values of sweeps: a look, not a result.
+            variants: Names of the variants to run, as `--variant`; `[]` for all. Claims and figures about others are
+                left out.
+            base: Leave out the sweeps of the file, as `--base`; those of `run` stay.
 
         Raises:
-            ScenarioError: A value is out of range.
+            UsageError: A number is out of range, or the scenario has no such variant.
         """
+        _check_range("trials", trials, 1, 2**32 - 1)
+        _check_range("seed", seed, 0, 2**63 - 1)
+        if isinstance(variants, str):
+            raise UsageError(f"variants: {variants!r} is a text: give a list of names")
         return self._with(
             _trials=self._trials if trials is None else trials,
             _seed=self._seed if seed is None else seed,
             _quick=self._quick if quick is None else quick,
+            _variants=self._variants if variants is None else list(variants),
+            _base=self._base if base is None else base,
         )
 
     def run(
         self,
         *,
         sweep: Mapping[str, Iterable[Value]] | None = None,
+        grid: bool = False,
         out: str | os.PathLike[str] | None = None,
         force: bool = False,
         jobs: int | None = None,
@@ -204,25 +245,29 @@ class Scenario:
 
         Args:
             sweep: Keys and the values that each takes, one key at a time, beside the sweeps of the file.
+            grid: Make `sweep` one sweep, `grid`, of all combinations of its values, 10,000 points at most.
             out: Folder for the report, new or empty. Without it the result is in a temporary folder, which goes
                 with the last reference to the result.
             force: Replace an earlier report in `out`.
-            jobs: Trials at the same time, in threads. Default: one for each processor.
+            jobs: Number of trials at the same time, 1 to 1,024, in threads. Default: one for each processor.
             executor: Anything with `submit(fn, *args)`. Each call runs a shard on one thread of a worker, which needs
                 this version of the package.
-            shards: Into how many shards to cut a run on an executor, 64 at most by default.
+            shards: Number of shards into which a run on an executor is cut. Default: 64 at most.
             progress: Show a progress bar on stderr. Default: when stderr is a terminal.
 
         Raises:
-            ScenarioError: A key or a value of `sweep` is wrong.
-            UsageError: `out` is a file, or has content and `force` is not given.
+            ScenarioError: A key or a value of `sweep` is wrong, or a grid has too many points.
+            UsageError: A key of `sweep` has no values, a `grid` has fewer than two keys, a number is out of range, or
+                `out` is a file, or has content and `force` is not given.
             TrialError: Every trial failed. When only some did, a `TrialWarning` says so.
             ExecutorError: Shards did not come back from the executor; its `result` has the others.
             Interrupted: Ctrl-C was pressed (a `KeyboardInterrupt`); its `result` has the finished trials.
 
         What the handler of another signal raises ends the run too, and comes as it is.
         """
-        run = self._run(dict(sweep or {}))
+        _check_range("jobs", jobs, 1, 1024)
+        _check_range("shards", shards, 1, 2**32 - 1)
+        run = self._run(dict(sweep or {}), grid)
         shows = sys.stderr.isatty() if progress is None else progress
         temporary = None
         if out is None:
@@ -296,8 +341,6 @@ def _on_executor(
     shows: bool,
 ) -> tuple[_bandmaster.Ended, BaseException | None, list[str]]:
     """Run shards on an executor. Trials of each that comes back are kept at once."""
-    if shards is not None and shards < 1:
-        raise UsageError(f"shards: {shards} is less than 1")
     count = min(SHARDS if shards is None else shards, run.planned)
     gathering = _bandmaster.Gathering(run, out, force)
     content = run.to_bytes()

@@ -120,13 +120,13 @@ fn control(id: &str, mss: u64) -> Control {
     made.unwrap_or_else(|error| end_trial(error))
 }
 
-/// The window of a connection, in payload bytes.
+/// The window of a TCP connection, in payload bytes.
 #[pyclass(module = "bandmaster._bandmaster")]
 pub(crate) struct Window {
-    /// Congestion window.
+    /// Congestion window, in payload bytes: at least a segment.
     #[pyo3(get)]
     cwnd: f64,
-    /// Slow start threshold; infinite before the first loss.
+    /// Slow start threshold, in payload bytes; infinite before the first loss.
     #[pyo3(get)]
     ssthresh: f64,
     mss: u64,
@@ -164,9 +164,13 @@ fn threshold(value: f64, mss: u64, what: &str) -> PyResult<f64> {
 /// An acknowledgement of new data.
 #[pyclass(frozen, get_all, module = "bandmaster._bandmaster")]
 pub(crate) struct Ack {
+    /// The simulated time, in s.
     now: f64,
+    /// Payload bytes newly acknowledged.
     acked: u64,
+    /// Smoothed round-trip time (RFC 6298), in s.
     srtt: Option<f64>,
+    /// Round-trip time that this acknowledgement measured, in s.
     rtt: Option<f64>,
 }
 

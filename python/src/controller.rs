@@ -4,25 +4,30 @@
 //! traceback up to the run, past the simulation, which is given up.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use bandmaster::embed::TrialEnded;
-use bandmaster_core::control::{
-    Action, Controller, FlowEnd, FlowStart, FlowStats, Observation, PortStats, Subject, UNBOUNDED,
-};
-use bandmaster_core::id::{FlowId, NodeId, PortId};
+use bandmaster::embed::{Error, TrialEnded};
+use bandmaster_core::control::{Controller, Gauges, Observation, Outbox};
+use bandmaster_core::id::{NodeId, PortId};
 use bandmaster_core::params::{Key, Kind, Params, Value};
+use bandmaster_core::report::metric;
+use bandmaster_core::runtime::faults::PathEnd;
 use bandmaster_core::runtime::inventory::Inventory;
 use bandmaster_core::scheme::{self, Act, Built, Place, RoleDef, SchemeDef, Wants};
 use bandmaster_core::time::{Span, Time};
-use bandmaster_core::units::{Bytes, Dimension, Rate, parse_quantity};
+use bandmaster_core::units::{Dimension, parse_quantity};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
+use pyo3::types::{PyDict, PyString};
+
+use crate::exception;
+use crate::network::Network;
+use crate::observation::observed;
+use crate::out::{ACTS, Out, span};
 
 /// Schemes in Python that runs have at the same time.
 const SLOTS: usize = 32;
@@ -94,8 +99,9 @@ impl Taken {
 
     fn add(&mut self, scheme: &Bound<'_, PyAny>) -> PyResult<()> {
         let name: String = scheme.getattr("name")?.extract()?;
+        let py = scheme.py();
         if self.schemes.iter().any(|known| known.name == name) {
-            return Err(PyValueError::new_err(format!("there is a scheme {name:?} already")));
+            return Err(usage(py, format!("there is a scheme {name:?} already")));
         }
         for (number, slot) in TAKEN.iter().enumerate() {
             if let Some(slot) = locked(slot).as_mut().filter(|slot| slot.scheme.is(scheme)) {
@@ -112,13 +118,12 @@ impl Taken {
         let mut roles: Vec<RoleDef> = Vec::new();
         for role in scheme.getattr("roles")?.try_iter()? {
             let role = role?;
-            let wants: Vec<String> = role.getattr("wants")?.extract()?;
-            let has = |word: &str| wants.iter().any(|want| want == word);
-            roles.push(RoleDef {
-                name: leaked(&role.getattr("__name__")?.extract::<String>()?),
-                wants: Wants { ports: has("ports"), flows: has("flows"), ..Wants::NOTHING },
-                acts: &[Act::SetWindow, Act::SetRate, Act::MeasureRtt, Act::Send],
-            });
+            let name: String = role.getattr("__name__")?.extract()?;
+            let said = |what: &str, why: String| usage(py, format!("{name}.{what}: {why}"));
+            let wants = wants_of(&role).map_err(|why| said("wants", why))?;
+            let acts = acts_of(&role).map_err(|why| said("acts", why))?;
+            shows_of(&role).map_err(|why| said("shows", why))?;
+            roles.push(RoleDef { name: leaked(&name), wants, acts: acts.leak() });
         }
         let about = leaked(&scheme.getattr("about")?.extract::<String>()?);
         // From here on nothing of Python runs, so that no other thread finds the same one.
@@ -146,6 +151,61 @@ impl Taken {
     }
 }
 
+fn usage(py: Python<'_>, why: String) -> PyErr {
+    exception(py, Error::Usage(why))
+}
+
+/// The words of a role's class attribute.
+fn words_of(role: &Bound<'_, PyAny>, attribute: &str) -> Result<Vec<String>, String> {
+    let words = role.getattr(attribute).and_then(|words| words.extract());
+    words.map_err(|_| "is no list of texts".to_owned())
+}
+
+/// What its ticks bring.
+fn wants_of(role: &Bound<'_, PyAny>) -> Result<Wants, String> {
+    let mut wants = Wants::NOTHING;
+    for word in words_of(role, "wants")? {
+        match word.as_str() {
+            "ports" => wants.ports = true,
+            "flows" => wants.flows = true,
+            "left" | "came" if wants.passed.is_some() => {
+                return Err("a role counts at one end, \"left\" or \"came\"".to_owned());
+            }
+            "left" => wants.passed = Some(PathEnd::First),
+            "came" => wants.passed = Some(PathEnd::Last),
+            _ => return Err(format!("{word:?} is none of \"ports\", \"flows\", \"left\", \"came\"")),
+        }
+    }
+    Ok(wants)
+}
+
+/// What it does.
+fn acts_of(role: &Bound<'_, PyAny>) -> Result<Vec<Act>, String> {
+    let act = |word: String| match ACTS.iter().find(|(name, _)| *name == word) {
+        Some((_, act)) => Ok(*act),
+        None if word == "watch" || word == "rewrite" => {
+            Err(format!("{word:?} is a call for each packet, which Python is too slow for"))
+        }
+        None => {
+            let known: Vec<String> = ACTS.iter().map(|(name, _)| format!("{name:?}")).collect();
+            Err(format!("{word:?} is none of {}", known.join(", ")))
+        }
+    };
+    words_of(role, "acts")?.into_iter().map(act).collect()
+}
+
+/// What it shows.
+fn shows_of(role: &Bound<'_, PyAny>) -> Result<Vec<&'static str>, String> {
+    let gauge = |word: String| match metric::find_at(&[metric::Place::Shown], &word) {
+        Some(metric) => Ok(metric.name),
+        None => {
+            let known = metric::at(&[metric::Place::Shown]).map(|metric| format!("{:?}", metric.name));
+            Err(format!("{word:?} is none of {}", known.collect::<Vec<_>>().join(", ")))
+        }
+    };
+    words_of(role, "shows")?.into_iter().map(gauge).collect()
+}
+
 /// A key whose kind is that of its default.
 fn key_of(name: &str, default: &Bound<'_, PyAny>) -> PyResult<Key> {
     let text = default.str()?.to_string();
@@ -162,9 +222,8 @@ fn key_of(name: &str, default: &Bound<'_, PyAny>) -> PyResult<Key> {
     } else if default.extract::<Vec<String>>().is_ok_and(|list| list.is_empty()) {
         return Ok(Key::optional(leaked(name), Kind::TextList, "A parameter of a scheme in Python"));
     } else {
-        return Err(PyValueError::new_err(format!(
-            "the default of {name} is {text}: give a number, a truth value, a text, or [] for a list of texts"
-        )));
+        let why = "give a number, a truth value, a text, or [] for a list of texts";
+        return Err(usage(default.py(), format!("the default of {name} is {text}: {why}")));
     };
     Ok(Key::new(leaked(name), kind, leaked(&text), "A parameter of a scheme in Python", "the scheme"))
 }
@@ -194,57 +253,6 @@ fn parameters<'py>(
     Ok(all)
 }
 
-/// What is known of the network.
-#[pyclass(frozen, module = "bandmaster._bandmaster")]
-pub(crate) struct Network {
-    node_names: Vec<Py<PyString>>,
-    port_names: Vec<Py<PyString>>,
-    node_numbers: HashMap<String, NodeId>,
-    /// Names of hosts and routers.
-    #[pyo3(get)]
-    nodes: Py<PyTuple>,
-    /// Ports `from->to`: their names, the nodes at both ends, and rates in bit/s.
-    #[pyo3(get)]
-    ports: Py<PyTuple>,
-    /// Ports on the way of each TCP flow's data.
-    #[pyo3(get)]
-    routes: Py<PyTuple>,
-}
-
-impl Network {
-    fn new(py: Python<'_>, inventory: &Inventory, routes: &[Vec<PortId>]) -> PyResult<Self> {
-        let nodes = (0..inventory.nodes() as u32).map(|node| inventory.name(NodeId(node)));
-        let node_names: Vec<Py<PyString>> =
-            nodes.clone().map(|name| PyString::new(py, name).unbind()).collect();
-        let port_name =
-            |from: NodeId, to: NodeId| format!("{}->{}", inventory.name(from), inventory.name(to));
-        let port_names: Vec<Py<PyString>> = inventory
-            .ports()
-            .map(|(_, port)| PyString::new(py, &port_name(port.from, port.to)).unbind())
-            .collect();
-        let ports = inventory.ports().map(|(number, port)| {
-            let end = |node: NodeId| &node_names[node.index()];
-            (&port_names[number.index()], end(port.from), end(port.to), port.capacity.bits_per_sec())
-        });
-        let route =
-            |ports: &Vec<PortId>| PyTuple::new(py, ports.iter().map(|port| &port_names[port.index()]));
-        let routes = routes.iter().map(route).collect::<PyResult<Vec<_>>>()?;
-        Ok(Self {
-            node_numbers: nodes.map(str::to_owned).zip((0..).map(NodeId)).collect(),
-            nodes: PyTuple::new(py, &node_names)?.unbind(),
-            ports: PyTuple::new(py, ports.collect::<Vec<_>>())?.unbind(),
-            routes: PyTuple::new(py, routes)?.unbind(),
-            node_names,
-            port_names,
-        })
-    }
-
-    fn node(&self, name: &str) -> PyResult<NodeId> {
-        let number = self.node_numbers.get(name).copied();
-        number.ok_or_else(|| PyValueError::new_err(format!("there is no node {name:?}")))
-    }
-}
-
 thread_local! {
     /// The network of the trial that this thread runs.
     static NETWORK: RefCell<Option<Py<Network>>> = const { RefCell::new(None) };
@@ -265,27 +273,44 @@ pub(crate) fn end_trial(error: PyErr) -> ! {
 }
 
 fn place<const SLOT: usize>(params: &Params, inventory: &Inventory, routes: &[Vec<PortId>]) -> Vec<Place> {
-    let placed = Python::attach(|py| {
+    let placed: PyResult<Vec<Place>> = Python::attach(|py| {
         let network = Py::new(py, Network::new(py, inventory, routes)?)?;
         NETWORK.set(Some(network.clone_ref(py)));
         let (scheme, roles) = of_slot::<SLOT>(py)?;
         let scheme = scheme.bind(py);
         let parameters = parameters(py, scheme, params)?;
-        let mut nodes: Vec<(&'static RoleDef, NodeId)> = Vec::new();
+        let _call = Call::begin(py, scheme.getattr("time_limit")?.extract()?)?;
+        let mut nodes = Vec::new();
         for (role, class) in roles.iter().zip(scheme.getattr("roles")?.try_iter()?) {
-            for name in class?.call_method1("nodes", (&parameters, &network))?.try_iter()? {
-                nodes.push((role, network.get().node(&name?.extract::<String>()?)?));
+            let class = class?;
+            for name in class.call_method1("nodes", (&parameters, &network))?.try_iter()? {
+                nodes.push((role, class.clone(), network.get().node(&name?.extract::<String>()?)?));
             }
         }
-        let place = |(rank, (role, node)): (usize, &(&'static RoleDef, NodeId))| {
+        let peers = |class: &Bound<'_, PyAny>, node: NodeId| {
+            let name = &network.get().node_names[node.index()];
+            let mut peers = Vec::new();
+            for peer in class.call_method1("peers", (name, &parameters, &network))?.try_iter()? {
+                let peer: String = peer?.extract()?;
+                let at = network.get().node(&peer)?;
+                let there = nodes.iter().find(|(.., node)| *node == at);
+                let (role, ..) = there.ok_or_else(|| {
+                    PyValueError::new_err(format!("peers: no role of the scheme runs at {peer:?}"))
+                })?;
+                peers.push((at, *role));
+            }
+            PyResult::Ok(peers)
+        };
+        let place = |(rank, (role, class, node)): (usize, &(&'static RoleDef, Bound<'_, PyAny>, NodeId))| {
             let own = inventory.ports().filter(|(_, port)| port.from == *node).map(|(number, _)| number);
-            Place {
+            PyResult::Ok(Place {
+                peers: peers(class, *node)?,
                 ports: own.collect(),
                 rank: (rank, nodes.len()),
                 ..Place::new(role, *node, params.clone())
-            }
+            })
         };
-        PyResult::Ok(nodes.iter().enumerate().map(place).collect())
+        nodes.iter().enumerate().map(place).collect()
     });
     placed.unwrap_or_else(|error| end_trial(error))
 }
@@ -308,30 +333,22 @@ fn build<const SLOT: usize>(place: &Place, _: &Inventory, _: Option<&[u8]>) -> B
         object.setattr("node", &network.get().node_names[place.node.index()])?;
         object.setattr("network", &network)?;
         object.setattr("parameters", parameters(py, scheme, &place.params)?)?;
+        let limit = scheme.getattr("time_limit")?.extract()?;
+        let call = Call::begin(py, limit)?;
         object.call_method0("__init__")?;
+        drop(call);
         let interval: Option<f64> = object.getattr("interval")?.extract()?;
         let interval = interval.map(|interval| span(interval, "interval")).transpose()?;
         if interval.is_some_and(Span::is_zero) {
             return Err(PyValueError::new_err("interval: must be longer than 0 s"));
         }
-        let out = Py::new(py, Out { network, now: Time::ZERO, actions: Vec::new(), wake: None })?;
+        let shown = shows_of(&class).map_err(PyValueError::new_err)?;
+        let shown: Vec<_> = shown.into_iter().map(|gauge| (gauge, f64::NAN)).collect();
+        let out = Out::new(network, place.node, place.role.acts, shown.clone());
         let on = object.getattr("on")?.unbind();
-        let limit = scheme.getattr("time_limit")?.extract()?;
-        PyResult::Ok(Role { on, limit, out, interval, next: Some(Time::ZERO) })
+        PyResult::Ok(Role { on, limit, out: Py::new(py, out)?, interval, next: Some(Time::ZERO), shown })
     });
     Built::brain(built.unwrap_or_else(|error| end_trial(error)))
-}
-
-/// A number of seconds, bits or bytes that is one.
-fn checked(value: f64, what: &str) -> PyResult<f64> {
-    if value.is_finite() && value >= 0.0 {
-        return Ok(value);
-    }
-    Err(PyValueError::new_err(format!("{what}: {value} is not a finite number of at least 0")))
-}
-
-fn span(seconds: f64, what: &str) -> PyResult<Span> {
-    checked(seconds, what).map(Span::from_secs_f64)
 }
 
 /// A role in Python.
@@ -342,22 +359,25 @@ struct Role {
     out: Py<Out>,
     interval: Option<Span>,
     next: Option<Time>,
+    /// Gauges and their values.
+    shown: Vec<(&'static str, f64)>,
 }
 
 impl Controller for Role {
-    fn on(&mut self, now: Time, observation: &Observation<'_>, out: &mut bandmaster_core::control::Outbox) {
+    fn on(&mut self, now: Time, observation: &Observation<'_>, out: &mut Outbox) {
         let is_tick = matches!(observation, Observation::Tick { .. });
         let called = Python::attach(|py| {
             let own = self.out.bind(py);
             own.borrow_mut().now = now;
             let network = own.borrow().network.clone_ref(py);
-            let Some(observation) = observed(py, network.get(), observation)? else { return Ok(None) };
+            let observation = observed(py, network.get(), observation)?;
             let begun = Call::begin(py, self.limit)?;
             let result = self.on.call1(py, (now.as_secs_f64(), observation, own));
             drop(begun);
             result?;
             let mut own = own.borrow_mut();
             own.actions.drain(..).for_each(|action| out.push(action));
+            self.shown.copy_from_slice(&own.shown);
             PyResult::Ok(own.wake.take())
         });
         let wake = called.unwrap_or_else(|error| end_trial(error));
@@ -370,6 +390,10 @@ impl Controller for Role {
 
     fn wakeup(&self) -> Option<Time> {
         self.next
+    }
+
+    fn gauges(&self, gauges: &mut Gauges) {
+        self.shown.iter().for_each(|&(metric, value)| gauges.show(metric, value));
     }
 }
 
@@ -404,180 +428,15 @@ impl Drop for Call {
     }
 }
 
-/// Threads whose call has taken longer than it may; each is given once.
+/// Threads whose call has taken longer than it may, and anew for as long again.
 #[pyfunction]
 pub(crate) fn overdue() -> Vec<u64> {
-    let mut calls = locked(&CALLS);
-    let late = calls.iter().filter(|(_, (begun, limit))| begun.elapsed().as_secs_f64() > *limit);
-    let late: Vec<u64> = late.map(|(ident, _)| *ident).collect();
-    calls.retain(|ident, _| !late.contains(ident));
+    let mut late = Vec::new();
+    for (ident, (begun, limit)) in locked(&CALLS).iter_mut() {
+        if begun.elapsed().as_secs_f64() > *limit {
+            *begun = Instant::now();
+            late.push(*ident);
+        }
+    }
     late
-}
-
-/// What a role wants done.
-#[pyclass(module = "bandmaster._bandmaster")]
-pub(crate) struct Out {
-    network: Py<Network>,
-    now: Time,
-    actions: Vec<Action>,
-    wake: Option<Time>,
-}
-
-#[pymethods]
-impl Out {
-    /// Bounds the data in flight of a flow, in payload bytes; none lets it go.
-    fn set_window(&mut self, flow: u32, window: Option<f64>) -> PyResult<()> {
-        let window = window.map(|window| checked(window, "window").map(|bytes| Bytes::new(bytes as u64)));
-        let window = window.transpose()?.unwrap_or(UNBOUNDED);
-        self.actions.push(Action::SetWindow { flow: FlowId(flow), window });
-        Ok(())
-    }
-
-    /// Paces a flow, in bit/s, with at most so many bytes outstanding.
-    fn set_rate(&mut self, flow: u32, rate: f64, window: f64) -> PyResult<()> {
-        let rate = Rate::from_bits_per_sec_f64(checked(rate, "rate")?);
-        if rate.bits_per_sec() == 0 {
-            return Err(PyValueError::new_err("rate: must be at least 1 bit/s"));
-        }
-        let window = Bytes::new(checked(window, "window")? as u64);
-        self.actions.push(Action::SetRate { flow: FlowId(flow), rate, window });
-        Ok(())
-    }
-
-    /// Has the round-trip time of a flow measured.
-    fn measure_rtt(&mut self, flow: u32) {
-        self.actions.push(Action::MeasureRtt { flow: FlowId(flow) });
-    }
-
-    /// Sends a message to the roles of the scheme at a node.
-    fn send(&mut self, to: &str, body: Vec<u8>) -> PyResult<()> {
-        let to = self.network.get().node(to)?;
-        self.actions.push(Action::Send { to, body });
-        Ok(())
-    }
-
-    /// Asks for the next tick at a time in s.
-    fn wake_at(&mut self, at: f64) -> PyResult<()> {
-        let at = Time::ZERO + span(at, "at")?;
-        if at <= self.now {
-            return Err(PyValueError::new_err(format!("at: {} s is not after now", at.as_secs_f64())));
-        }
-        self.wake = Some(at);
-        Ok(())
-    }
-}
-
-macro_rules! observations {
-    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* })+) => {$(
-        $(#[$doc])*
-        #[pyclass(frozen, get_all, module = "bandmaster._bandmaster")]
-        pub(crate) struct $name { $($field: $type),* }
-
-        #[pymethods]
-        impl $name {
-            #[classattr]
-            fn __match_args__() -> Vec<&'static str> { vec![$(stringify!($field)),*] }
-        }
-    )+};
-}
-
-observations! {
-    /// The time that was asked for has come: statistics of ports and flows.
-    Tick { ports: Py<PyTuple>, flows: Py<PyTuple> }
-    /// Statistics of a port of the node.
-    Port { port: Py<PyString>, capacity: u64, flows_seen: Option<u32>, flows_open: Option<u32>, backlog: Option<u64>, sent: u64, offered: u64, dropped: u64 }
-    /// Statistics of a flow at this node.
-    Flow { flow: u32, end: &'static str, delivered: u64, srtt: Option<f64>, min_rtt: Option<f64>, last_rtt: Option<f64>, mss: u64, frame: u64 }
-    /// What the TCP of the node has sent.
-    Sent { segments: u64, resent: u64 }
-    /// A flow begins at the node.
-    FlowStarted { flow: Py<Flow>, source: (String, u16), destination: (String, u16), route: Py<PyTuple> }
-    /// The last statistics of a flow.
-    Carried { flow: Py<Flow> }
-    /// A flow at the node has ended.
-    FlowEnded { flow: u32 }
-    /// Another role of the scheme says something.
-    Message { sender: Py<PyString>, body: Py<PyBytes> }
-    /// A node is in the network again.
-    Joined { node: Py<PyString> }
-    /// A node has gone.
-    Left { node: Py<PyString> }
-    /// The simulator did not do what the role wanted.
-    Refused { subject: String, why: String }
-}
-
-fn flow(stats: &FlowStats) -> Flow {
-    let seconds = |span: Option<Span>| span.map(Span::as_secs_f64);
-    Flow {
-        flow: stats.flow.0,
-        end: if stats.end == FlowEnd::Sender { "sender" } else { "receiver" },
-        delivered: stats.delivered.get(),
-        srtt: seconds(stats.srtt),
-        min_rtt: seconds(stats.min_rtt),
-        last_rtt: seconds(stats.last_rtt),
-        mss: stats.mss.get(),
-        frame: stats.frame.get(),
-    }
-}
-
-/// An observation as an object; none: roles in Python get no such one.
-fn observed<'py>(
-    py: Python<'py>,
-    network: &Network,
-    observation: &Observation<'_>,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let node = |node: NodeId| network.node_names[node.index()].clone_ref(py);
-    let port_name = |port: PortId| network.port_names[port.index()].clone_ref(py);
-    let port = |stats: &PortStats| {
-        let port = Port {
-            port: port_name(stats.port),
-            capacity: stats.capacity.bits_per_sec(),
-            flows_seen: stats.flows.map(|flows| flows.seen),
-            flows_open: stats.flows.map(|flows| flows.open),
-            backlog: stats.backlog.map(Bytes::get),
-            sent: stats.sent.get(),
-            offered: stats.offered,
-            dropped: stats.dropped,
-        };
-        Py::new(py, port)
-    };
-    let object = match observation {
-        Observation::Tick { ports, flows } => {
-            let ports = ports.iter().map(port).collect::<PyResult<Vec<_>>>()?;
-            let flows = flows.iter().map(|stats| Py::new(py, flow(stats))).collect::<PyResult<Vec<_>>>()?;
-            let tick =
-                Tick { ports: PyTuple::new(py, ports)?.unbind(), flows: PyTuple::new(py, flows)?.unbind() };
-            tick.into_bound_py_any(py)?
-        }
-        Observation::Sent(counts) => {
-            Sent { segments: counts.sent, resent: counts.resent }.into_bound_py_any(py)?
-        }
-        Observation::FlowStarted(FlowStart { stats, key, route }) => {
-            let end = |(address, port): (std::net::IpAddr, u16)| (address.to_string(), port);
-            let route = PyTuple::new(py, route.iter().map(|port| port_name(*port)))?.unbind();
-            let (source, destination) = (end(key.from), end(key.to));
-            FlowStarted { flow: Py::new(py, flow(stats))?, source, destination, route }
-                .into_bound_py_any(py)?
-        }
-        Observation::Carried(stats) => Carried { flow: Py::new(py, flow(stats))? }.into_bound_py_any(py)?,
-        Observation::FlowEnded(flow) => FlowEnded { flow: flow.0 }.into_bound_py_any(py)?,
-        Observation::Message(message) => {
-            let body = PyBytes::new(py, &message.body).unbind();
-            Message { sender: node(message.from), body }.into_bound_py_any(py)?
-        }
-        Observation::Joined(joined) => Joined { node: node(*joined) }.into_bound_py_any(py)?,
-        Observation::Left(left) => Left { node: node(*left) }.into_bound_py_any(py)?,
-        Observation::Refused { subject, why } => {
-            let subject = match subject {
-                Subject::Flow(flow) => format!("flow {}", flow.0),
-                Subject::Node(to) => node(*to).bind(py).to_string(),
-                other => format!("{other:?}"),
-            };
-            Refused { subject, why: format!("{why:?}") }.into_bound_py_any(py)?
-        }
-        Observation::Counted(_) | Observation::ProbeLeft { .. } | Observation::ProbeCame { .. } => {
-            return Ok(None);
-        }
-    };
-    Ok(Some(object))
 }

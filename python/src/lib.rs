@@ -5,6 +5,9 @@
 
 mod congestion;
 mod controller;
+mod network;
+mod observation;
+mod out;
 mod run;
 mod table;
 
@@ -36,10 +39,16 @@ mod _bandmaster {
     #[pymodule_export]
     use crate::congestion::{Ack, Window};
     #[pymodule_export]
-    use crate::controller::{
-        Carried, Flow, FlowEnded, FlowStarted, Joined, Left, Message, Network, Out, Port, Refused, Sent,
-        Tick, overdue,
+    use crate::controller::overdue;
+    #[pymodule_export]
+    use crate::network::Network;
+    #[pymodule_export]
+    use crate::observation::{
+        Carried, Counted, Flow, FlowEnded, FlowStarted, Joined, Left, Message, Port, ProbeCame, ProbeLeft,
+        Refused, Sent, Tick,
     };
+    #[pymodule_export]
+    use crate::out::Out;
     #[pymodule_export]
     use crate::run::{Gathering, Run};
     #[pymodule_export]

@@ -107,6 +107,9 @@ impl Run {
         folder: Option<PathBuf>,
         overrides: Vec<(String, String)>,
         sweeps: Vec<(String, Vec<String>)>,
+        grid: bool,
+        variants: Vec<String>,
+        base: bool,
         trials: Option<u32>,
         seed: Option<u64>,
         quick: bool,
@@ -114,8 +117,20 @@ impl Run {
         controls: Vec<Py<PyAny>>,
     ) -> PyResult<Self> {
         Self::of(py, &schemes, &controls, |brought| {
-            let request = Request { path, text, folder, overrides, sweeps, trials, seed, quick, brought };
-            embed::Run::new(request)
+            embed::Run::new(Request {
+                path,
+                text,
+                folder,
+                overrides,
+                sweeps,
+                grid,
+                variants,
+                base,
+                trials,
+                seed,
+                quick,
+                brought,
+            })
         })
     }
 

@@ -171,6 +171,69 @@ def test_a_wrong_one_ends_its_trial_with_its_traceback(method: str, body: str, w
         assert why in failure.why and not failure.is_bug, failure.why
 
 
+class Raises(MyReno):
+    name = "raises"
+
+    def on_ack(self, window: bm.Window, ack: bm.Ack) -> None:
+        raise ValueError("as asked")
+
+
+class Undefined(MyReno):
+    name = "undefined"
+
+    def on_ack(self, window: bm.Window, ack: bm.Ack) -> None:
+        window.cwnd = float("nan")
+
+
+class Negative(MyReno):
+    name = "negative"
+
+    def on_ack(self, window: bm.Window, ack: bm.Ack) -> None:
+        window.cwnd = -1.0
+
+
+class Loops(MyReno):
+    name = "loops"
+    time_limit = 0.3
+
+    def on_ack(self, window: bm.Window, ack: bm.Ack) -> None:
+        while True:
+            pass
+
+
+WRONG: dict[type[bm.CongestionControl], str] = {
+    Raises: "ValueError: as asked",
+    Undefined: "cwnd: NaN is not a number from a segment",
+    Negative: "cwnd: -1 is not a number from a segment",
+    Loops: "TimeLimit",
+}
+
+
+@pytest.mark.parametrize("where", ["threads", "processes", "dask"])
+def test_a_wrong_one_loses_its_trials_alone_wherever_they_run(where: str) -> None:
+    some = scenario("myreno", [MyReno, *WRONG]).options(trials=2).set("run.duration", "2s")
+    sweep = {"tcp.congestion-control": [wrong.name for wrong in WRONG]}
+    with pytest.warns(bm.TrialWarning, match="8 of 10 trials failed"):
+        if where == "threads":
+            result = some.run(sweep=sweep, jobs=2)
+        elif where == "processes":
+            with ProcessPoolExecutor(2) as pool:
+                result = some.run(sweep=sweep, executor=pool, shards=5)
+        else:
+            distributed = pytest.importorskip("distributed")
+            with (
+                distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+                distributed.Client(cluster) as client,
+            ):
+                result = some.run(sweep=sweep, executor=client)
+    assert len(result.trials) == 2 and not result.complete
+    for wrong, why in WRONG.items():
+        failures = [failure for failure in result.failures if failure.case.endswith(f"= {wrong.name}")]
+        assert [failure.trial for failure in failures] == [0, 1], result.failures
+        for failure in failures:
+            assert why in failure.why and "in on_ack" in failure.why and not failure.is_bug
+
+
 @pytest.mark.timing
 def test_an_acknowledgement_costs_less_than_20_microseconds() -> None:
     class Counting(MyReno):

@@ -162,12 +162,76 @@ def test_other_trials_are_kept() -> None:
     assert not result.complete and len(result.trials) == 2
 
 
-@pytest.mark.parametrize("method", ["nodes", "__init__"])
+class Wrong(bm.Controller):
+    """Does one thing that a role must not."""
+
+    def on(self, now: float, observation: bm.Observation, out: bm.Out) -> None:
+        if not isinstance(observation, bm.FlowStarted):
+            return
+        flow = observation.flow.flow
+        match self.parameters["how"]:
+            case "raise":
+                raise ValueError("as asked")
+            case "undefined":
+                out.set_window(flow, float("nan"))
+            case "negative":
+                out.set_window(flow, -1)
+            case "loop":
+                while True:
+                    pass
+
+
+WRONG = {
+    "raise": "ValueError: as asked",
+    "undefined": "window: NaN is not a finite number",
+    "negative": "window: -1 is not a finite number of at least 0",
+    "loop": "TimeLimit",
+}
+
+
+@pytest.mark.parametrize("where", ["threads", "processes", "dask"])
+def test_a_wrong_role_loses_its_trials_alone_wherever_they_run(where: str) -> None:
+    scheme = bm.Scheme("mine", [Wrong], {"how": "nothing"}, time_limit=0.3)
+    some = bm.Scenario(SCENARIO, schemes=[scheme]).options(trials=2)
+    sweep = {"schemes.mine.how": list(WRONG)}
+    with pytest.warns(bm.TrialWarning, match="8 of 10 trials failed"):
+        if where == "threads":
+            result = some.run(sweep=sweep, jobs=2)
+        elif where == "processes":
+            with ProcessPoolExecutor(2) as pool:
+                result = some.run(sweep=sweep, executor=pool, shards=5)
+        else:
+            distributed = pytest.importorskip("distributed")
+            with (
+                distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+                distributed.Client(cluster) as client,
+            ):
+                result = some.run(sweep=sweep, executor=client)
+    assert len(result.trials) == 2 and not result.complete
+    for how, why in WRONG.items():
+        failures = [failure for failure in result.failures if failure.case.endswith(f"= {how}")]
+        assert [failure.trial for failure in failures] == [0, 1], result.failures
+        for failure in failures:
+            assert why in failure.why and "in on" in failure.why and not failure.is_bug
+
+
+@pytest.mark.parametrize("method", ["nodes", "peers", "__init__"])
+def test_what_loops_before_the_run_ends_too(method: str) -> None:
+    def loops(*_: Any) -> Any:
+        while True:
+            pass
+
+    role = type("Early", (bm.Controller,), {method: loops if method == "__init__" else classmethod(loops)})
+    with pytest.raises(bm.TrialError, match="TimeLimit"):
+        bm.Scenario(SCENARIO, schemes=[bm.Scheme("mine", [role], time_limit=0.2)]).options(trials=1).run()
+
+
+@pytest.mark.parametrize("method", ["nodes", "peers", "__init__"])
 def test_what_fails_before_the_run_fails_its_trials(method: str) -> None:
     def fails(*_: Any) -> Any:
         raise KeyError(method)
 
-    role = type("Early", (bm.Controller,), {method: classmethod(fails) if method == "nodes" else fails})
+    role = type("Early", (bm.Controller,), {method: fails if method == "__init__" else classmethod(fails)})
     with pytest.raises(bm.TrialError, match="KeyError: '" + method):
         scenario(role).options(trials=1).run()
 

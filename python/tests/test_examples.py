@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,23 @@ def test_max_min_in_python_shares_as_the_built_in_allocator(monkeypatch: pytest.
     sys.modules.pop("max_min", None)
 
 
-@pytest.mark.parametrize("notebook", sorted((ROOT / "python/examples").glob("*.ipynb")), ids=lambda path: path.stem)
+NOTEBOOKS = sorted((ROOT / "python/examples").glob("*.ipynb"))
+
+
+def test_notebooks_have_types(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    nbformat = pytest.importorskip("nbformat")
+    for notebook in NOTEBOOKS:
+        cells = nbformat.read(notebook, as_version=4).cells
+        code = "\n\n".join(cell.source for cell in cells if cell.cell_type == "code")
+        (tmp_path / f"{notebook.stem}.py").write_text(code)
+    config = ["--config-file", str(ROOT / "python/pyproject.toml"), "--cache-dir", str(tmp_path / "cache")]
+    words = [sys.executable, "-m", "mypy", "--strict", *config, *map(str, sorted(tmp_path.glob("*.py")))]
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks_run(notebook: Path) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     content = nbformat.read(notebook, as_version=4)

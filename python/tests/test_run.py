@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import SMALL, SWEPT, assert_same
+from conftest import ROOT, SMALL, SWEPT, assert_same
 
 import bandmaster as bm
 
@@ -31,6 +32,65 @@ def test_a_sweep_leaves_the_bytes_of_the_command_line(small: Path, command: Call
     command("sweep", "swept.toml", "--key", f"{key}=5mbit,8mbit", "--trials", "2", "--out", "theirs")
     bm.Scenario("swept.toml").options(trials=2).run(sweep={key: ["5mbit", "8mbit"]}, out="ours")
     assert_same(Path("ours"), Path("theirs"))
+
+
+GRID: dict[str, list[str | bool]] = {"network.bottleneck.rate": ["5mbit", "8mbit"], "tcp.sack": [True, False]}
+
+
+def test_a_grid_leaves_the_bytes_of_the_command_line(small: Path, command: Callable[..., None]) -> None:
+    keys = ["--key", "network.bottleneck.rate=5mbit,8mbit", "--key", "tcp.sack=true,false"]
+    command("sweep", "small.toml", "--grid", *keys, "--trials", "2", "--out", "theirs")
+    scenario = bm.Scenario("small.toml").options(trials=2)
+    result = scenario.run(sweep=GRID, grid=True, out="ours")
+    assert_same(Path("ours"), Path("theirs"))
+    # The base point and four of the grid.
+    assert len(result.trials) == 2 * 5
+    with ProcessPoolExecutor(2) as pool:
+        scenario.run(sweep=GRID, grid=True, out="pool", executor=pool, shards=3)
+    assert_same(Path("pool"), Path("theirs"))
+    assert len(scenario.run(sweep=GRID).trials) == 2 * 4, "without it, one key at a time: each has the base value too"
+    with pytest.raises(bm.UsageError, match="two or more keys"):
+        scenario.run(sweep={"tcp.sack": [True, False]}, grid=True)
+
+
+COMPARED = (
+    SWEPT
+    + """
+[[compare]]
+name = "base"
+
+[[compare]]
+name = "cubic"
+set = { "tcp.congestion-control" = "cubic" }
+"""
+)
+
+
+def test_some_variants_leave_the_bytes_of_the_command_line(small: Path, command: Callable[..., None]) -> None:
+    Path("compared.toml").write_text(COMPARED)
+    scenario = bm.Scenario("compared.toml").options(trials=2)
+    assert scenario.trials == 2 * 2 * 2
+    some = scenario.options(variants=["cubic"], base=True)
+    assert some.trials == 2
+    command("run", "compared.toml", "--variant", "cubic", "--base", "--trials", "2", "--out", "theirs")
+    result = some.run(out="ours")
+    assert_same(Path("ours"), Path("theirs"))
+    assert set(result.trials.to_arrow()["variant"].to_pylist()) == {"cubic"}
+    assert len(result.claims) == 0, "the claim is about the other"
+    key = "network.bottleneck.rate"
+    words = ["--variant", "base", "--base", "--key", f"{key}=5mbit", "--trials", "2"]
+    command("sweep", "compared.toml", *words, "--out", "theirs-swept")
+    again = some.options(variants=["base"])
+    again.run(sweep={key: ["5mbit"]}, out="swept")
+    assert_same(Path("swept"), Path("theirs-swept"))
+    with ProcessPoolExecutor(2) as pool:
+        again.run(sweep={key: ["5mbit"]}, out="pool", executor=pool)
+    assert_same(Path("pool"), Path("swept"))
+    assert again.options(variants=[], base=False).trials == scenario.trials
+    with pytest.raises(bm.UsageError, match="no variant `reno`; allowed: base, cubic"):
+        scenario.options(variants=["reno"])
+    with pytest.raises(bm.UsageError, match="give a list of names"):
+        scenario.options(variants="cubic")
 
 
 @pytest.mark.parametrize("pool", [ThreadPoolExecutor, ProcessPoolExecutor])
@@ -144,7 +204,7 @@ def test_a_pool_whose_worker_dies_loses_no_finished_shards(small: Path) -> None:
             bm.Scenario(small).run(out="out", executor=Executor(), shards=6)
     result = error.value.result
     assert result is not None and len(result.trials) == 2
-    with pytest.raises(bm.UsageError, match="less than 1"):
+    with pytest.raises(bm.UsageError, match="shards: 0 is not a whole number from 1"):
         bm.Scenario(small).run(executor=Executor(), shards=0)
 
 
@@ -251,6 +311,39 @@ def test_other_threads_of_python_run_meanwhile(small: Path) -> None:
 
 
 @pytest.mark.timing
+def test_dask_costs_at_most_a_tenth_more_than_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """400 trials of the BAS scenario on a cluster of two workers that has started, and with two threads, in turns."""
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.chdir(ROOT)
+    scenario = bm.Scenario("scenarios/examples/dumbbell.toml").options(trials=50)
+    assert scenario.trials == 400
+
+    def timed(**how: Any) -> float:
+        began = time.perf_counter()
+        result = scenario.run(**how)
+        assert len(result.trials) == 400
+        return time.perf_counter() - began
+
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        # Workers import the package.
+        scenario.options(trials=1).run(executor=client)
+        ratios = []
+        for number in range(6):
+            if number % 2:
+                threads, dask = timed(jobs=2), timed(executor=client)
+            else:
+                dask, threads = timed(executor=client), timed(jobs=2)
+            ratios.append(dask / threads)
+            print(f"Dask {dask:.2f} s, two threads {threads:.2f} s, ratio {dask / threads:.3f}")
+    median = statistics.median(ratios)
+    print(f"median ratio {median:.3f} of {len(ratios)} pairs")
+    assert median <= 1.1, ratios
+
+
+@pytest.mark.timing
 def test_import_is_fast(tmp_path: Path) -> None:
     program = "import time; t = time.perf_counter(); import bandmaster; print(time.perf_counter() - t)"
     took = [float(subprocess.check_output([sys.executable, "-c", program], cwd=tmp_path)) for _ in range(3)]
@@ -264,3 +357,8 @@ def test_values_are_written_as_the_command_line_takes_them(small: Path) -> None:
         scenario.set("run.trials", {})  # type: ignore[arg-type]
     with pytest.raises(bm.UsageError, match="has no values"):
         scenario.run(sweep={"run.seed": []})
+    for trials, seed in ((0, 1), (2**40, 1), (1, -1)):
+        with pytest.raises(bm.UsageError, match="is not a whole number from"):
+            scenario.options(trials=trials, seed=seed)
+    with pytest.raises(bm.UsageError, match="jobs: 0 is not"):
+        scenario.run(jobs=0)

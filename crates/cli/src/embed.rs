@@ -92,6 +92,12 @@ pub struct Request {
     pub overrides: Vec<(String, String)>,
     /// `--key`: keys and the values that each takes.
     pub sweeps: Vec<(String, Vec<String>)>,
+    /// `--grid`: they are one sweep of all combinations.
+    pub grid: bool,
+    /// `--variant`: only these; empty: all.
+    pub variants: Vec<String>,
+    /// `--base`: no sweeps of the file.
+    pub base: bool,
     /// `--trials`.
     pub trials: Option<u32>,
     /// `--seed`.
@@ -137,11 +143,24 @@ impl Run {
     /// # Errors
     /// What is wrong with it.
     pub fn new(request: Request) -> Result<Self, Error> {
-        let Request { path, text, folder, overrides, sweeps, trials, seed, quick, brought } = request;
+        let Request {
+            path,
+            text,
+            folder,
+            overrides,
+            sweeps,
+            grid,
+            variants,
+            base,
+            trials,
+            seed,
+            quick,
+            brought,
+        } = request;
         let set = overrides.into_iter().map(|(key, value)| Override { key, value }).collect();
         let settings = Settings { set, trials, seed, quick };
         let keys = sweeps.into_iter().map(|(key, values)| ExtraSweep { key, values }).collect();
-        let keys = KeyArgs { keys, grid: false };
+        let keys = KeyArgs { keys, grid };
         let file = ScenarioFile::new(path, text, folder);
         let options = Options {
             schemes: brought.schemes,
@@ -154,12 +173,13 @@ impl Run {
             quick,
             files: None,
         };
-        let study = parse(&file.path, &file.text, &Options { files: Some(&file), ..options.clone() })
+        let mut study = parse(&file.path, &file.text, &Options { files: Some(&file), ..options.clone() })
             .map_err(Error::Scenario)?;
-        let (selection, capture) = (Selection::default(), CaptureArgs::default());
+        let (selection, capture) = (Selection { variants, base }, CaptureArgs::default());
+        let unjudged = selection.apply(&mut study, &options)?;
         let written = settings_as_written(&settings, &keys, &selection, &capture);
         let command = if keys.keys.is_empty() { "run" } else { "sweep" };
-        let checked = Checked { file, options, selection, study, unjudged: 0 };
+        let checked = Checked { file, options, selection, study, unjudged };
         Ok(Self { experiment: Experiment::of_file(command, checked, written, capture) })
     }
 

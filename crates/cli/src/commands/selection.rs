@@ -30,7 +30,7 @@ impl Selection {
         let known: Vec<&str> = study.variants.iter().map(|variant| variant.name.as_str()).collect();
         if let Some(wrong) = self.variants.iter().find(|name| !known.contains(&name.as_str())) {
             let allowed = known.join(", ");
-            return Err(Failure::usage(format!("--variant {wrong}: no such variant; allowed: {allowed}")));
+            return Err(Failure::usage(format!("no variant `{wrong}`; allowed: {allowed}")));
         }
         let extra = options.names_of_extra_sweeps();
         let is_extra = |case: &Case| case.points.iter().any(|(sweep, _)| extra.contains(&sweep.as_str()));
