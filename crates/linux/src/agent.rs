@@ -1,8 +1,8 @@
-//! The agent of a host: takes the part that a scheme has at hosts, on the TCP of this one.
+//! The agent of a host: runs a scheme's host part on this machine's TCP.
 //!
-//! The deciding is done by the very role of the simulator; what is here is its [`Host`](bandmaster_core::runtime::Host).
-//! [`load`] reads an agent's file, [`plan`] says what would be changed, [`run`] does it until told to stop, [`status`] asks a
-//! running agent, and [`restore`] gives live connections back what they had, from the journal, after an agent was killed.
+//! The simulator's own role decides; this module is its [`Host`](bandmaster_core::runtime::Host). [`load`] reads an agent's
+//! file, [`plan`] lists what would change, [`run`] runs the agent until a signal stops it, and [`status`] asks a running agent.
+//! After an agent was killed, [`restore`] reads its journal and gives live connections their earlier settings back.
 
 mod bounds;
 pub(crate) mod connections;

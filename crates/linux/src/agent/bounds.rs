@@ -153,7 +153,7 @@ impl Bounds {
             self.before.retain(|cookie, _| live.contains(cookie));
             self.windows.retain(|cookie, _| live.contains(cookie));
             for gone in self.kept.difference(&live) {
-                // What cannot be left is forgotten: the map drops the eldest by itself.
+                // Ignore a failure: a full map evicts the entry that was used least recently.
                 let _ = tcp.leave_window(*gone);
             }
             self.kept.retain(|cookie| live.contains(cookie));
@@ -180,7 +180,7 @@ fn within(settings: Settings, before: &Before) -> Settings {
     }
 }
 
-/// Sets connections, each as told, and leaves them.
+/// Applies to each connection its own settings, then stops managing it.
 fn set(tcp: &mut HostTcp, all: BTreeMap<u64, Settings>) -> Result<(), NoProgram> {
     if all.is_empty() {
         return Ok(());

@@ -234,7 +234,7 @@ impl Left {
         }
         let before = match self.before.get(&now.cookie) {
             Some(before) => before,
-            // It began after the last look, and bears what no program sets by itself.
+            // It began after the last look. Its settings match a tuning, and no program chooses these on its own.
             None if self.tunings.iter().any(|tuning| bears(now, tuning)) => &self.own,
             None => return Settings::default(),
         };

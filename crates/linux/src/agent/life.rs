@@ -118,7 +118,7 @@ impl Agent {
             }
             let now = self.machine.clock.now();
             while let Some((role, due)) = self.machine.due(now) {
-                // What else it counts the kernel has told.
+                // Only the first role needs a look: the kernel reports the flows that the second one counts.
                 if role == 0 && !self.look(now)? {
                     self.machine.wake(role, now + AGAIN);
                     continue;

@@ -41,11 +41,11 @@ use crate::kernel::tcp::{Connection, HostTcp, KINDS, Settings, Translation, name
 const MOST_DATAGRAM: usize = 65_536;
 /// Datagrams between two looks at the clock.
 const BATCH: u32 = 64;
-/// File of the highest number heard of the controller.
+/// File of the highest message number heard from the controller.
 const HEARD: &str = "heard";
-/// File of the epoch of what is said to it.
+/// File of the epoch of messages to the controller.
 const EPOCH: &str = "epoch";
-/// A journal with so many more lines than twice the connections is written anew, so that it stays small on a small disk.
+/// The journal is rewritten once it has this many lines more than twice the connections, so that it stays small on a small disk.
 const SLACK: usize = 64;
 /// Bytes of Ethernet and of IP around a segment.
 const ETHERNET_HEADER: u64 = 14;
@@ -84,7 +84,7 @@ pub(super) struct Machine {
     blind: Blind,
     /// None where connections are not recorded.
     recorder: Option<Recorder>,
-    /// Where the controller is told what is around a router.
+    /// On a router with `neighbours`: reports what is around it to the controller.
     surroundings: Option<Surroundings>,
     buffer: Vec<u8>,
 }
@@ -113,8 +113,8 @@ impl Written {
         Ok(())
     }
 
-    /// Notes what is `new`. A journal that `is_long`, or has no room, is written anew: what is over takes room. `all` is what counts,
-    /// with the new.
+    /// Appends the `new` entries. When the journal `is_long` or the disk is full, rewrites it: entries of ended connections take
+    /// space. `all` gives the entries that still count, the new ones included.
     fn add(&mut self, new: &[Entry], is_long: bool, all: impl Fn(&Self) -> Vec<Entry>) -> Result<(), Error> {
         if is_long && self.rewrite(&all(self)).is_ok() || new.is_empty() {
             return Ok(());
@@ -274,8 +274,8 @@ impl Machine {
         self.written.as_ref().map(|written| written.state.folder())
     }
 
-    /// A message of the controller that has come; none when nothing is left. What is refused may come faster than it is read: it is
-    /// left for later when it is time for something else, but for a few, so that true messages among it are heard.
+    /// The next valid message from the controller; none when no datagram waits. Invalid datagrams may arrive faster than they are
+    /// read. After `until`, reading stops at the end of a batch, so that valid messages among them still get through.
     pub(super) fn receive(&mut self, until: Time) -> Option<Message> {
         for count in 1.. {
             if count % BATCH == 0 && self.clock.now() >= until {
@@ -318,7 +318,7 @@ impl Machine {
         [self.socket.as_fd()].into_iter().chain(self.tcp.as_ref().map(HostTcp::bell))
     }
 
-    /// What the role hears of flows that the kernel has told of since the last time.
+    /// Events for the role: flows that the kernel has reported since the last call.
     pub(super) fn news(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         let mut connections = std::mem::take(&mut self.connections);
@@ -520,7 +520,7 @@ impl Machine {
     fn bound(&mut self, flow: FlowId, window: Bytes, rate: Option<Rate>) -> Result<(), Refusal> {
         let &(cookie, end) = self.by_flow.get(&flow).ok_or(Refusal::Unknown)?;
         if rate.is_some() && end == FlowEnd::Receiver {
-            // A receiver's window does not move on by itself.
+            // A receiver cannot pace: its window does not advance with time.
             return Err(Refusal::Unable);
         }
         let segment = segment(self.connections.get(cookie).ok_or(Refusal::Unknown)?, end);
@@ -611,7 +611,7 @@ impl Machine {
             remarks.extend(routes::leave_out(&mut settings));
             let put = self.put_routes(Some(&settings)).map_err(|error| NoProgram::new(error.to_string()));
             if put.is_err() && is_own {
-                // Nothing is wanted any more; looks go on to give back what is left.
+                // No settings are in force any more; later looks retry the routes that could not be given back.
                 let mut status = lock(&self.shared);
                 status.changes += u64::from(status.in_force.take().is_some());
             }

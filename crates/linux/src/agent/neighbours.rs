@@ -26,7 +26,7 @@ const MOST_ANSWER: u64 = 1 << 20;
 const MAIN_TABLE: u8 = 254;
 const UNICAST: u8 = 1;
 
-/// Looks around once an interval, beside the loop: `lldpctl` may take its time.
+/// Looks around once an interval in a thread of its own, since `lldpctl` may be slow.
 pub(super) struct Surroundings {
     looks: Receiver<Vec<Row>>,
     number: u32,

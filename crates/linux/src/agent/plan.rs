@@ -13,7 +13,7 @@ use super::{Loaded, Means, control_group, means};
 use crate::kernel::tcp::{FEWEST_TICKS, HIGHEST_LEAST_TIMEOUT, tick};
 use crate::netns::parameter;
 
-/// What a host's TCP can be told.
+/// Settings that a host's TCP accepts.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Capabilities {
@@ -164,8 +164,8 @@ fn of_router(loaded: &Loaded) -> Plan {
         capabilities: Capabilities::here(),
         control_group: None,
         changes: vec![match counts_here {
-            true => "a program (eBPF, tcx) at each port counts the flows that it sends; counts of ports and their queues are read and told",
-            false => "nothing: counts of ports are read and told",
+            true => "a program (eBPF, tcx) at each port counts the flows that it sends; counters of ports and queues are read and reported",
+            false => "nothing: counters of ports are read and reported",
         }.to_owned()],
         sockets: sockets(deployment),
         undo: if counts_here { vec!["the programs end with the agent, also when it is killed".to_owned()] } else { Vec::new() },

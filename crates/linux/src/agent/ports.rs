@@ -1,4 +1,4 @@
-//! Ports of a router: what they have sent and dropped, as whoever forwards counts it.
+//! Ports of a router: what they have sent and dropped, as the kernel or the switch counts it.
 
 mod kernel;
 mod open_vswitch;
@@ -25,9 +25,9 @@ use snmp::Snmp;
 pub(super) struct Ports {
     ports: Vec<Port>,
     source: Option<Source>,
-    /// What each had when it was last there: counts of a device that is away stand still.
+    /// Each port's last reading. It stays while the device is away.
     last: Vec<Counts>,
-    /// What goes on from a device that was made anew.
+    /// Each port's total from before its device was recreated.
     before: Vec<Counts>,
     /// When the source answered last.
     answered: Option<Instant>,
@@ -60,10 +60,10 @@ fn patience(deployment: &Deployment) -> Duration {
     Duration::from_nanos(deployment.interval().mul_f64(0.25).as_nanos()).min(Duration::from_secs(2))
 }
 
-/// What is left of a reading's time.
+/// Time left for a reading.
 ///
 /// # Errors
-/// When nothing is.
+/// When none is left.
 fn left(until: Instant, asked: &str) -> Result<Duration, String> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(format!("{asked} did not answer for all ports in time")) } else { Ok(left) }
@@ -137,8 +137,8 @@ impl Ports {
         }
     }
 
-    /// Counts that have gone back to more than a port can have sent since: those of a port that was made anew would be less.
-    /// What was sent in between nobody knows.
+    /// Whether counters went back to more than a port can have sent since the last reading; a recreated port would show less.
+    /// How much was sent in between is unknown.
     fn are_false(&self, now: &[Counts]) -> bool {
         let Some(since) = self.answered.map(|at| at.elapsed()) else { return false };
         // Some seconds late, as SNMP agents are.
@@ -170,13 +170,13 @@ impl Ports {
         let now = match told {
             Ok(now) => {
                 if self.why_silent.take().is_some() {
-                    info!("ports are told again");
+                    info!("ports are reported again");
                 }
                 now
             }
             Err(why) => {
                 if self.why_silent.as_ref() != Some(&why) {
-                    warn!(%why, "nothing is told of ports");
+                    warn!(%why, "ports are not reported");
                 }
                 self.why_silent = Some(why);
                 return Vec::new();
@@ -186,7 +186,7 @@ impl Ports {
         for (at, (port, now)) in self.ports.iter().zip(now).enumerate() {
             let last = std::mem::replace(&mut self.last[at], now);
             let before = &mut self.before[at];
-            // A device that was made anew, or its queue discipline, counts from zero.
+            // A recreated device or queue discipline counts from zero.
             for (before, last, now) in [
                 (&mut before.sent, last.sent, now.sent),
                 (&mut before.packets, last.packets, now.packets),
@@ -219,7 +219,7 @@ impl Ports {
         }
     }
 
-    /// Why nothing is told of the ports.
+    /// Why the ports are not reported.
     pub(super) fn why_silent(&self) -> Option<&str> {
         self.why_silent.as_deref()
     }
@@ -261,14 +261,14 @@ mod tests {
         socket.send_to(&[0; 1000], socket.local_addr().expect("bound")).expect("sent");
         let after = ports.read();
         assert!(after[0].sent.get() >= before[0].sent.get() + 1000 && after[0].offered > before[0].offered);
-        // A queue made anew counts from zero: what was counted stays, and nothing else moves.
+        // A recreated queue counts from zero: the total so far stays, and the other counters do not move.
         ports.last[0].dropped += 7;
         let anew = ports.read();
         assert_eq!(anew[0].dropped, after[0].dropped + 7);
         assert!(anew[0].sent.get() < after[0].sent.get() + 100_000_000);
     }
 
-    /// Counts that go back by less than a restart: nothing is told once, and then it goes on from there.
+    /// Counts go back by less than a restart explains: one reading is skipped, and counting resumes from the new value.
     #[test]
     fn counts_that_go_back_are_no_traffic() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
@@ -279,7 +279,7 @@ mod tests {
         ports.ports[0].rate = bandmaster_core::units::Rate::from_bits_per_sec(8);
         let before = u64::MAX / 2;
         ports.last[0].sent = before;
-        assert!(!ports.are_false(&[Counts { sent: 0, ..ports.last[0] }]), "made anew");
+        assert!(!ports.are_false(&[Counts { sent: 0, ..ports.last[0] }]), "recreated");
         assert!(ports.read().is_empty() && ports.why_silent().is_some_and(|why| why.contains("gone back")));
         let total = ports.read()[0].sent.get();
         assert!((before..before + 1_000_000_000).contains(&total), "{total}");

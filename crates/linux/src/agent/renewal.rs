@@ -147,8 +147,8 @@ mod tests {
         }
     }
 
-    /// A clock that is far ahead takes each certificate for expired: a host that has just renewed rests for a day all the same. One whose
-    /// certificate is damaged begins, and says so.
+    /// With a clock far ahead every certificate looks expired; a host that has just renewed still waits a day. A host with a
+    /// damaged certificate starts, and reports the damage.
     #[test]
     fn a_clock_ahead_and_a_damaged_certificate_stop_nobody() {
         let folder = std::env::temp_dir().join(format!("bandmaster-renewal-{}", std::process::id()));

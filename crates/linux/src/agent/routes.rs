@@ -278,19 +278,19 @@ impl Changed {
 /// What came of giving routes back.
 #[derive(Default, Debug)]
 pub(super) struct Back {
-    /// Routes that are what they were.
+    /// Routes that were given back.
     pub(super) count: usize,
     /// Those that somebody has changed since.
     pub(super) left_alone: Vec<String>,
-    /// Those that are still what they were made.
+    /// Those that still have our values.
     kept: Vec<Changed>,
-    /// Why, of each.
+    /// Why a route was not given back: one line per route in `kept`.
     errors: Vec<String>,
 }
 
 impl Back {
     /// # Errors
-    /// When some are still what they were made.
+    /// When some routes still have our values.
     pub(super) fn check(&self) -> Result<(), Error> {
         match self.errors.is_empty() {
             true => Ok(()),
@@ -373,12 +373,12 @@ impl Routes {
         })
     }
 
-    /// Has all routes have what `settings` say, those too that have come since the last time; none: what was said last. `note`
-    /// writes down what is new. Routes that could not be given back are tried again each time.
+    /// Applies `settings` to all routes, also to routes added since the last call; none: applies the last settings again. `note`
+    /// writes new entries to the journal. Each call retries the routes that could not be given back.
     ///
     /// # Errors
-    /// When routes cannot be read, or nothing can be written down: then nothing is changed. When routes cannot be given back: the
-    /// others are.
+    /// When routes cannot be read or the journal cannot be written; then no route changes. When some routes cannot be given back;
+    /// the others are.
     pub(super) fn put(
         &mut self,
         settings: Option<&Settings>,

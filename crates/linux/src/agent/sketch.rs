@@ -18,12 +18,12 @@ pub(super) struct Recorder {
     began: Time,
     due: Time,
     number: u32,
-    /// What was told last, and when it is told again.
+    /// The last report, and when to send it again.
     last: Vec<Message>,
     again: Vec<Time>,
 }
 
-/// A network that drops what programs send drops reports too: each is told again after such times. Controllers keep one.
+/// A network that drops data drops reports too, so each report is sent again after these times. Controllers keep one copy.
 const AGAIN: [Span; 2] = [Span::from_secs(5), Span::from_secs(20)];
 
 impl Recorder {
@@ -66,7 +66,7 @@ impl Recorder {
         let (about, rows) = self.collector.finish(live);
         let bodies = sketch::parts(self.number, length, with_settings(about), rows);
         self.began = now;
-        // At the same second of each minute, as far as looks allow.
+        // Keep to the same second in every minute, as far as looks allow.
         self.due = (self.due + sketch::INTERVAL).max(now + sketch::INTERVAL.mul_f64(0.5));
         self.number = self.number.wrapping_add(1);
         let message = |body| Message { from: OWN, scheme: sketch::CODE, body };

@@ -33,7 +33,7 @@ pub struct Status {
     pub number: u32,
     /// The controller.
     pub controller: String,
-    /// Nothing is changed, only said.
+    /// Changes nothing, only reports what would change.
     pub dry_run: bool,
     /// Time since the start.
     pub uptime: f64,
@@ -49,7 +49,7 @@ pub struct Status {
     /// Routes that are left alone, and why.
     #[serde(default)]
     pub left_alone: Vec<String>,
-    /// From which times are told, when somebody asks.
+    /// Gives the time of a status request.
     #[serde(skip)]
     pub(super) clock: Option<Clock>,
     /// What differs from the host's own settings; none: nothing.
@@ -79,7 +79,7 @@ pub struct Status {
     /// Why connections could not be looked at; none: they were.
     #[serde(default)]
     pub look_error: Option<String>,
-    /// Why nothing is told of a router's ports; none: they are told.
+    /// Why a router's ports are not reported; none: they are.
     #[serde(default)]
     pub ports_silent: Option<String>,
     /// Of a router: samples by sFlow that came twice, or that a newer one had overtaken.
@@ -113,7 +113,7 @@ pub struct Done {
     pub done: u64,
     /// Times that it did not.
     pub refused: u64,
-    /// What it said last when it did not.
+    /// The kernel's last error.
     pub error: Option<String>,
 }
 
@@ -235,7 +235,7 @@ impl fmt::Display for Status {
             self.connections, self.set, self.bounded
         )?;
         if let Some(why) = &self.ports_silent {
-            writeln!(f, "ports        nothing is told of them: {why}")?;
+            writeln!(f, "ports        not reported: {why}")?;
         }
         if self.samples_overtaken > 0 {
             writeln!(f, "ports        {} samples by sFlow came twice or late", self.samples_overtaken)?;

@@ -19,7 +19,7 @@ const ROOT: u32 = u32::MAX;
 
 pub(super) struct Kernel {
     flows: Option<Box<FlowCounts>>,
-    /// What was said last of counts of flows.
+    /// The last warning about counts of flows.
     complained: Option<String>,
 }
 
@@ -53,7 +53,7 @@ impl Kernel {
 
     pub(super) fn read(&mut self, ports: &[Port]) -> Result<Vec<Counts>, String> {
         let mut all = counts(ports)?;
-        // What the ports carry is told without, when flows cannot be counted.
+        // Port counters are reported even when flows cannot be counted.
         let told = self.count_flows(ports, &mut all);
         let why = told.err();
         if let Some(why) = why.as_ref().filter(|why| self.complained.as_ref() != Some(*why)) {
@@ -64,7 +64,7 @@ impl Kernel {
     }
 
     fn count_flows(&mut self, ports: &[Port], all: &mut [Counts]) -> Result<(), String> {
-        // A device may have been made anew.
+        // A device may have been recreated.
         self.begin(ports)?;
         let Some(flows) = &mut self.flows else { return Ok(()) };
         let told = flows.read().map_err(|why| why.to_string())?;

@@ -1,7 +1,7 @@
 //! Ports of a switch that exports its counters by sFlow 5.
 //!
-//! A switch sends counter samples by itself, every so many seconds: they are whole counts, not estimates. Its flow samples,
-//! of one packet among many, are left alone.
+//! A switch sends counter samples unasked, once an interval of its own. They are full counts, not estimates. This module
+//! ignores flow samples, which hold one packet in many.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -30,7 +30,7 @@ const NOT_THERE_LONG: u64 = u64::MAX;
 pub(super) struct Sflow {
     address: IpAddr,
     listen: SocketAddr,
-    /// A port of which nothing came for so long is not told of.
+    /// A port without samples for this long is not reported.
     patience: Duration,
     /// None until it [begins](Self::begin).
     heard: Option<Arc<Mutex<Heard>>>,
@@ -305,7 +305,7 @@ mod tests {
         // A restart: all begins again, also where a counter is already higher than it was.
         assert_eq!(take(60_000, 3, Some("to0"), 3000, [9, 0, 0, 4])[0], Some([3000, 4294967305, 4]));
         assert_eq!(take(100, 3, Some("to0"), 4000, [40, 0, 0, 0])[0], Some([4000, 40, 0]));
-        // A port that was made anew, of a switch that goes on.
+        // A recreated port of a switch that did not restart.
         assert_eq!(take(5000, 3, Some("to0"), 10, [1, 0, 0, 0])[0], Some([10, 1, 0]));
         assert_eq!(heard.overtaken, 1);
     }

@@ -156,7 +156,7 @@ impl Snmp {
                         self.address
                     ));
                 }
-                // The switch has numbered its interfaces anew.
+                // The switch has renumbered its interfaces.
                 _ => {
                     self.numbers.clear();
                     return Err(format!("interface {interface}: {} calls it otherwise now", self.address));
@@ -409,7 +409,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_millis(400);
 
-    /// What is said when counters are asked for, by somebody who answers honestly about names.
+    /// A reading from a responder that is honest about names and answers requests for counters with `lie`.
     fn said(lie: impl Fn(&Question, Variables) -> Vec<u8> + Send + 'static) -> Result<Vec<Counts>, String> {
         let liar = Liar::new(move |question| {
             let truth = honest(question, 1 << 40);
@@ -490,7 +490,7 @@ mod tests {
             "{why} after {:?}",
             begin.elapsed()
         );
-        // With time, it is a number of names that ends it. What is kept of each has an end, too.
+        // Given enough time, the limit on the number of names ends it. The length kept per name is limited, too.
         let why = endless.asked_by(Duration::from_secs(60)).read(&eth7()).expect_err("endless");
         assert!(why.contains("more than 65536 interfaces"), "{why}");
     }
