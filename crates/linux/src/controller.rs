@@ -1,9 +1,9 @@
 //! The controller of a network: decides what the agents of hosts do.
 //!
-//! The deciding is done by the very role of the simulator; what is here is its [`Host`](bandmaster_core::runtime::Host).
-//! [`load`] reads a controller's file and that of its hosts, [`plan`] says what it would do, [`run`] does it until told to
-//! stop, [`status`] asks a running controller. [`halt`] makes it silent, so that every lease ends, [`enroll`] adds a host, and
-//! [`revoke`] has it refused.
+//! The simulator's own role decides; this module is its [`Host`](bandmaster_core::runtime::Host). [`load`] reads a controller's
+//! file and its hosts' file, [`plan`] lists what it would do, [`run`] runs it until a signal stops it, and [`status`] asks a
+//! running controller. [`halt`] silences it, so that every lease ends. [`enroll`] adds a host, and [`revoke`] makes the
+//! controller refuse one.
 
 mod discover;
 mod inbox;
@@ -60,7 +60,7 @@ pub struct Loaded {
     role: Role,
 }
 
-/// Policies that stand beside the controller's file.
+/// Reads policies from the folder of the controller's file.
 #[derive(Debug)]
 struct Beside<'a>(&'a Path);
 
@@ -110,8 +110,8 @@ fn read(file: &Path) -> Result<Deployment, Error> {
         .map_err(|errors| Error::Usage(errors.to_string()))
 }
 
-/// What [`load`] reads, and what hosts have told in the last hour; the controller may be running. With `policies`, files or
-/// what ships, as it would decide by these.
+/// What [`load`] reads, and what hosts reported in the last hour; the controller may be running. With `policies` (files or
+/// shipped ones), the deployment as it would decide by these.
 ///
 /// # Errors
 /// Everything that is wrong, each with its place.
@@ -135,7 +135,7 @@ pub struct Whatif {
     pub new: Deployment,
     /// Its hosts.
     pub hosts: Vec<Host>,
-    /// What they have told, minute by minute, also those without reports.
+    /// What the hosts reported, minute by minute; minutes without reports are included.
     pub kept: Vec<Vec<(Kept, Report)>>,
     /// How many minutes ago the last of them was.
     pub ago: u64,

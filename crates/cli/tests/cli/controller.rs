@@ -79,7 +79,7 @@ fn a_controller_is_asked_halted_and_interrupted() {
     assert!(second.code == Some(3) && second.stderr.contains("stop it first"), "{second:#?}");
     assert_eq!(scratch.run(&["controller", "halt", "c.toml"]).code, Some(0));
     until("it is halted", &|| status().json()["halted"] == true);
-    assert!(scratch.run(&["controller", "status", "c.toml"]).stdout.contains("halted: nothing is said"));
+    assert!(scratch.run(&["controller", "status", "c.toml"]).stdout.contains("halted: sends nothing"));
     assert_eq!(
         scratch.run(&["controller", "resume", "c.toml"]).stdout,
         "goes on within a second; hosts are told with its next decision\n"
@@ -242,7 +242,7 @@ fn a_host_enrols_renews_and_is_revoked() {
     network.until("it is heard again", |status| status["revoked"] == 0 && status["hosts-heard"] == 1);
 
     let log = fs::read_to_string(network.scratch.path("log")).expect("a log");
-    assert!(log.contains("is revoked: what it says is refused"), "{log}");
+    assert!(log.contains("is revoked: its messages are refused"), "{log}");
     let ledger = fs::read_to_string(network.scratch.path("state/enrolment")).expect("a ledger");
     for secret in [&first, &second, &network.secret()] {
         assert!(!log.contains(secret.as_str()) && ledger.contains(secret.as_str()));

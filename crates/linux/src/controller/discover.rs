@@ -24,7 +24,7 @@ const OLD: f64 = 300.0;
 /// Bytes of a file that are read.
 const MOST_BYTES: usize = 1 << 20;
 
-/// What a router has told, in whole.
+/// A router's last complete report.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 struct Look {
     /// When, in ns of the epoch.
@@ -125,11 +125,11 @@ pub struct Finding {
     pub verdict: Verdict,
 }
 
-/// What a controller's file says beside what routers see.
+/// A controller's file compared with what its routers see.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Discovery {
-    /// Routers of the file, and how many seconds ago each has told; none: it has not.
+    /// Routers of the file, and the age of their last reports in seconds; none: no report.
     pub routers: Vec<(String, Option<f64>)>,
     /// Links and prefixes.
     pub findings: Vec<Finding>,
@@ -139,7 +139,7 @@ pub struct Discovery {
     pub toml: String,
 }
 
-/// Holds the file of a controller, which may be running, against what its routers have told.
+/// Compares a controller's file with what its routers reported. The controller may be running.
 ///
 /// # Errors
 /// Everything that is wrong with the files, each with its place.
@@ -210,10 +210,10 @@ fn compare(deployment: &Deployment, looks: Vec<Option<(f64, Vec<Row>)>>) -> Disc
         told.routers.push((name.clone(), look.as_ref().map(|(ago, _)| *ago)));
         match look {
             Some((ago, rows)) if ago <= OLD => of_router(deployment, router, &rows, &mut told),
-            Some((ago, _)) => told.remarks.push(format!("{name}: has told nothing for {ago:.0} s")),
+            Some((ago, _)) => told.remarks.push(format!("{name}: no report for {ago:.0} s")),
             None => told
                 .remarks
-                .push(format!("{name}: has told nothing yet; a router tells every 20 s, with `neighbours = true` in its agent's file")),
+                .push(format!("{name}: no report yet; a router reports every 20 s, with `neighbours = true` in its agent's file")),
         }
     }
     told
@@ -472,7 +472,7 @@ mod tests {
             told.remarks,
             [
                 "tor: lldpctl: of a test",
-                "mute: has told nothing yet; a router tells every 20 s, with `neighbours = true` in its agent's file"
+                "mute: no report yet; a router reports every 20 s, with `neighbours = true` in its agent's file"
             ]
         );
         let expected = [
@@ -491,7 +491,7 @@ mod tests {
         let routers = deployment(&more).routers;
         assert_eq!(routers[0].ports[1], "web-9");
         let silent = compare(&file, vec![Some((301.0, Vec::new())), Some((1.0, Vec::new()))]);
-        assert_eq!(silent.remarks, ["tor: has told nothing for 301 s"]);
+        assert_eq!(silent.remarks, ["tor: no report for 301 s"]);
         let shown = told.to_string();
         assert!(shown.contains("tor     e1         10.0.2.0/24  web-1   web-9"), "{shown}");
     }

@@ -1,4 +1,4 @@
-//! Datagrams that have come, many with one call of the kernel.
+//! Received datagrams, many per system call.
 
 use std::io::IoSliceMut;
 use std::net::{SocketAddr, UdpSocket};
@@ -6,12 +6,12 @@ use std::os::fd::AsRawFd;
 
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg};
 
-/// Datagrams that are taken at once.
+/// Datagrams that one call takes.
 const BATCH: usize = 64;
-/// Bytes of a datagram that are taken: a host with many flows tells of all in one.
+/// Longest datagram: a host reports all its flows in one.
 const MOST_DATAGRAM: usize = 65_536;
 
-/// Datagrams that have come and were not looked at.
+/// Datagrams that were received and not yet examined.
 pub(super) struct Inbox {
     buffers: Vec<[u8; MOST_DATAGRAM]>,
     headers: MultiHeaders<SockaddrStorage>,

@@ -19,7 +19,7 @@ use super::{Loaded, load, metrics, status};
 use crate::daemon::Error;
 use crate::daemon::signals::{End, Signals, log_to_stderr};
 
-/// How often what has happened is kept and told.
+/// How often state is saved and events are reported.
 const BEAT: Span = Span::from_secs(1);
 /// What a decision costs, its account costs once more: with so many hosts, one that is like the last is accounted for so often only.
 const COSTLY: usize = 10_000;
@@ -70,7 +70,7 @@ struct Controller {
     runner: Runner,
     machine: Machine,
     next_beat: Time,
-    /// The last decision: hosts that were told to set something, and what each policy came to.
+    /// The last decision: how many hosts got settings, and each policy's outcome.
     decided: (Option<f64>, Vec<String>),
     next_account: Time,
     /// Messages since the last beat, and whether there were many before it.
@@ -159,7 +159,7 @@ impl Controller {
         let Some(account) = role.and_then(|role| role.built.controller.as_ref()?.account(now)) else {
             return;
         };
-        // What was decided is said first; values differ each time.
+        // The outcome comes before the `;`. The values behind it differ each time.
         let outcome = |line: &str| line.split_once(';').map_or(line, |(outcome, _)| outcome).to_owned();
         let decided = (cued, account.lines().map(outcome).collect::<Vec<_>>());
         let is_news = decided != std::mem::replace(&mut self.decided, decided.clone());

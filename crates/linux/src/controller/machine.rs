@@ -1,4 +1,4 @@
-//! The network as a controller sees it: hosts that tell and are told, over one socket.
+//! The network as a controller sees it: hosts that send reports and receive settings, over one socket.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -36,19 +36,19 @@ use crate::enrolment::tls::Authority;
 const RECEIVE_BUFFER: usize = 64 << 20;
 /// What a report takes of it, half of what the kernel counts.
 const ROOM_OF_REPORT: usize = 384;
-/// File of the highest numbers heard of each host.
+/// File of the highest message number heard from every host.
 const HEARD: &str = "heard";
-/// File of the epoch of what is said to hosts.
+/// File of the epoch of messages to hosts.
 const EPOCH: &str = "epoch";
 /// Bytes of an entry of that file: the host's number, and the one heard.
 const ENTRY: usize = 12;
-/// A host of BAS that has told nothing for so many measurement or notification intervals is away, and its flows with it.
+/// A BAS host without a report for this many measurement or notification intervals counts as away, and its flows with it.
 const SILENT_INTERVALS: u64 = 20;
-/// A host that has told nothing for so many cycles, or intervals of BAS, does not count as heard.
+/// A host without a report for this many cycles, or intervals of BAS, does not count as heard.
 const HEARD_INTERVALS: u64 = 3;
-/// So often at most a log says that datagrams are refused.
+/// The log mentions refused datagrams at most once per this time.
 const COMPLAINT: Span = Span::from_secs(60);
-/// The gauge of how many hosts are told to set something, and what it is called where they would be.
+/// Gauge: hosts that get settings. When the controller only observes, the second name is used.
 pub(super) const CUED: &str = "cued";
 pub(super) const WOULD_CUE: &str = "would_cue";
 /// How many silent hosts a status names.
@@ -76,7 +76,7 @@ pub(super) struct Machine {
     /// Decides, and tells nobody.
     observes: bool,
     halted: bool,
-    /// When the log last said that datagrams are refused.
+    /// When the log last mentioned refused datagrams.
     complained: Option<Time>,
     /// Messages that were not sent because of that.
     held: u64,
@@ -116,7 +116,7 @@ struct Peer {
     address: Option<SocketAddr>,
     heard: Option<Time>,
     away: bool,
-    /// What it says is refused, and nothing is said to it.
+    /// The controller refuses its messages and sends it none.
     revoked: bool,
     /// Of its secret as the ledger has it; none: it has not enrolled, or its secret is in the hosts-file.
     secret: Option<String>,
@@ -131,7 +131,7 @@ struct Counts {
 }
 
 impl Machine {
-    /// Makes ready; nothing is said yet. The role of `loaded` is left to the caller.
+    /// Prepares the machine without sending anything. The caller keeps the role of `loaded`.
     pub(super) fn new(loaded: &Loaded, observes: bool) -> Result<Self, Error> {
         let deployment = &loaded.deployment;
         let state = State::<Nothing>::hold(Path::new(&deployment.state_directory))?;
@@ -257,7 +257,7 @@ impl Machine {
             });
             let line = peer.line.with_key(key);
             let revoked = ledger.is_revoked(host);
-            // Nothing is said to it.
+            // A revoked host gets no messages.
             let address = peer.address.filter(|_| !revoked);
             Ok(Peer { line, address, away: revoked, revoked, secret, ..peer })
         };
@@ -294,11 +294,11 @@ impl Machine {
     }
 
     fn look_for_halt(&mut self) {
-        // What cannot be told has not changed.
+        // If the file system gives no answer, nothing has changed.
         let halted = self.state.folder().join(HALTED).try_exists().unwrap_or(self.halted);
         if halted != self.halted {
             if halted {
-                warn!("halted: nothing is said, and leases end; `bandmaster controller resume` goes on");
+                warn!("halted: sends nothing, and leases end; `bandmaster controller resume` goes on");
             } else {
                 info!("goes on");
             }
@@ -306,7 +306,7 @@ impl Machine {
         self.halted = halted;
     }
 
-    /// Datagrams that have come since the last time, some of them; false when there are none.
+    /// Takes a batch of the datagrams received since the last call; false when there are none.
     pub(super) fn fetch(&mut self) -> bool {
         self.inbox.fetch(&self.socket)
     }
@@ -396,8 +396,8 @@ impl Machine {
             }
             let revoked = ledger.is_revoked(host);
             if revoked && !peer.revoked {
-                warn!(host = %host.name, number = host.number, "is revoked: what it says is refused, and nothing is said to it");
-                // Nobody says it anything, and its role hears that it is away.
+                warn!(host = %host.name, number = host.number, "is revoked: its messages are refused, and it gets none");
+                // Nothing is sent to it, and the role hears that it is away.
                 (peer.away, peer.address) = (true, None);
                 gone.push(node(place));
             } else if !revoked && peer.revoked {
@@ -416,7 +416,7 @@ impl Machine {
         revoked.map(|(place, _)| node(place)).collect()
     }
 
-    /// Once a second: keeps and tells what is to be kept and told. Hosts that have fallen silent.
+    /// Once a second: saves state and updates the status. Returns the hosts that have fallen silent.
     pub(super) fn beat(&mut self, refusals: &Refusals) -> Vec<NodeId> {
         self.look_for_halt();
         self.keep_heard();
@@ -541,7 +541,7 @@ fn node(place: usize) -> NodeId {
     NodeId(place as u32 + 1)
 }
 
-/// A host that says nothing for longer is away; none: its role notes by itself how old statistics are.
+/// A host that is silent for longer counts as away; none: the role itself checks the age of statistics.
 fn silence(deployment: &Deployment) -> Option<Span> {
     match deployment.scheme {
         Scheme::OpenTcp => None,
@@ -558,7 +558,7 @@ impl Host for Machine {
 
     fn show(&mut self, _role: usize, _now: Time, gauges: &Gauges) {
         self.shown.clear();
-        // Who observes has told nobody.
+        // A controller that observes has sent no settings.
         let name = |name| if self.observes && name == CUED { WOULD_CUE } else { name };
         self.shown.extend(gauges.values().iter().map(|&(metric, value)| (name(metric), value)));
     }
@@ -572,7 +572,7 @@ impl Host for Machine {
             if !self.halted {
                 return Ok(());
             }
-            // Once it goes on, the role has to know that nobody was told.
+            // After the halt the role must know that this message was not sent.
             self.refused_held += 1;
             return Err(Refusal::Busy);
         }

@@ -28,7 +28,7 @@ fn text(status: &Status) -> String {
     registry.register("build", "The controller", Info::new(info.to_vec()));
     registry.register_with_unit("uptime", "Time since the start", Unit::Seconds, gauge(status.uptime));
     let flag = |value: bool| gauge(f64::from(u8::from(value)));
-    registry.register("halted", "1 while it was told to say nothing", flag(status.halted));
+    registry.register("halted", "1 while it is halted and sends nothing", flag(status.halted));
     registry.register("observes", "1 when it decides and tells nobody", flag(status.observes));
     registry.register("hosts", "Hosts of the file", gauge(status.hosts as f64));
     registry.register(

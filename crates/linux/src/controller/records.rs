@@ -13,7 +13,7 @@ use bandmaster_core::time::Time;
 
 /// Folder in the state directory.
 const FOLDER: &str = "recorded";
-/// Minutes that are kept beside the one that runs.
+/// Minutes that are kept in addition to the current one.
 const MINUTES: u64 = 60;
 /// Bytes that a host may tell in a minute, in which two of its intervals may end, and that are kept in all.
 const MOST_OF_HOST: usize = 3 * sketch::MOST;
@@ -26,7 +26,7 @@ pub(super) enum Taken {
     Kept,
     /// It is no report.
     NoReport,
-    /// The host has told as much as it may in this minute.
+    /// The host has reached its limit for this minute.
     TooMuch,
 }
 
@@ -35,10 +35,10 @@ pub(super) struct Records {
     folder: PathBuf,
     /// Lines that are not written yet.
     pending: Vec<u8>,
-    /// The minute that runs, and what each host has told in it.
+    /// The current minute, and the bytes that each host has reported in it.
     minute: u64,
     told: BTreeMap<u32, usize>,
-    /// Hosts and hashes of what they have told in this minute and in the one before: they tell it several times.
+    /// Hosts and hashes of their reports in this minute and the one before: hosts send a report several times.
     known: [BTreeSet<(u32, u64)>; 2],
     /// The minute whose file was written last, and how long the file was then.
     written: (u64, u64),
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(kept.len(), 61);
         assert!(kept.iter().all(|minute| minute.len() == 2));
         assert_eq!((kept[0][0].1.interval, kept[60][1].0.host), (39, 8));
-        // What is told again, also in the next minute, is kept once; two minutes later it is another's.
+        // A report that is repeated, even in the next minute, is kept once. Two minutes later it counts as a new one.
         let known = body(1_000);
         for (minute, is_kept) in [(100, 1), (100, 1), (101, 1), (103, 2)] {
             assert_eq!(records.take(at(minute), 9, from_of(9), known.clone()), Taken::Kept);

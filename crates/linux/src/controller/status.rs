@@ -35,9 +35,9 @@ pub struct Status {
     /// Where hosts enrol; none: nowhere.
     #[serde(default)]
     pub enrolment: Option<String>,
-    /// It decides, and tells nobody.
+    /// It decides and sends no settings.
     pub observes: bool,
-    /// It was told to say nothing.
+    /// It is halted and sends nothing.
     pub halted: bool,
     /// Time since the start.
     pub uptime: f64,
@@ -133,8 +133,8 @@ impl fmt::Display for Status {
             self.name, self.scheme, self.listen, self.process, self.uptime
         )?;
         let says = match (self.observes, self.halted) {
-            (_, true) => " (halted: nothing is said)",
-            (true, false) => " (observes: nothing is said)",
+            (_, true) => " (halted: sends nothing)",
+            (true, false) => " (observes: sends nothing)",
             (false, false) => "",
         };
         writeln!(f, "file         {}{says}", self.file)?;

@@ -63,7 +63,7 @@ fn what_lldp_and_routes_show_is_held_against_the_file() {
     let see = || discover(&network.file()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(
         see().remarks,
-        ["r: has told nothing yet; a router tells every 20 s, with `neighbours = true` in its agent's file"]
+        ["r: no report yet; a router reports every 20 s, with `neighbours = true` in its agent's file"]
     );
     let process = network.start();
     let router = site.spawn_at(&site.hosts.r, &format!("run {}", file.display()), &[]);
