@@ -1,8 +1,8 @@
 //! The eR2BC gateway on a real machine.
 //!
-//! The deciding is done by the very roles of the simulator; what is here is their [`Host`](bandmaster_core::runtime::Host). [`load`] reads a deployment file, [`plan`] says what would be changed, [`run`] does it until told to stop,
-//! [`status`] asks a running gateway, and [`restore`] gives the machine back what it had, from the journal that is written
-//! before every change.
+//! The simulator's own roles decide; this module is their [`Host`](bandmaster_core::runtime::Host). [`load`] reads a deployment
+//! file, [`plan`] lists what would change, [`run`] runs the gateway until a signal stops it, and [`status`] asks a running
+//! gateway. The gateway writes a journal before every change, and [`restore`] uses it to undo them all.
 
 mod claims;
 mod counters;

@@ -1,5 +1,5 @@
-//! What a gateway holds on this machine, and what others hold: told by sockets in the abstract namespace, which belong to
-//! the network namespace and go with the process, whatever ends it.
+//! What gateways on this machine hold. Each announces it with a socket in the abstract namespace, which belongs to the
+//! network namespace; the kernel removes the socket when the process ends, for whatever reason.
 
 use std::fs;
 use std::io::{self, Read, Write};

@@ -23,7 +23,7 @@ pub(super) fn link_header(interface: &str) -> u32 {
     if kind.trim() == ETHERNET { ETHERNET_HEADER } else { 0 }
 }
 
-/// Adds up the counters of classes, which wrap at 32 bits of packets and begin anew with a new shaper.
+/// Adds up the counters of classes. Their packet counts wrap at 32 bits, and a new shaper starts them at zero.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     last: Vec<ClassStats>,

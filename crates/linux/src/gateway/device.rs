@@ -20,7 +20,7 @@ pub(super) const ROOT: u32 = u32::MAX;
 pub(crate) struct RootQdisc {
     /// Name.
     pub(crate) kind: String,
-    /// Major and minor number; zero for those that the kernel puts there by itself.
+    /// Major and minor number; zero when the kernel chose the queue discipline.
     pub(crate) handle: u32,
     /// Of an HTB: its mark, zero when it has none.
     pub(crate) mark: u16,
@@ -131,8 +131,8 @@ pub(crate) fn fit(name: &str) -> Result<(), Error> {
     why.map_or(Ok(()), |why| Err(Error::Missing(format!("error: {why}"))))
 }
 
-/// What a device says that it carries; none when it does not, or is a tunnel of a program: the kernel then says what that never
-/// told it, 10 Mbit/s before Linux 5.17.
+/// The rate that a device reports; none when it reports none, or is a program's tunnel (TUN or TAP): for these the
+/// kernel reports a rate that the program never set, 10 Mbit/s before Linux 5.17.
 pub(super) fn speed(name: &str) -> Option<Rate> {
     let folder = Path::new("/sys/class/net").join(name);
     if folder.join("tun_flags").exists() {
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_of_a_device_and_of_none() {
-        let link = link("lo").expect("told").expect("there");
+        let link = link("lo").expect("answered").expect("there");
         assert_eq!((link.index, link.master), (1, None));
         assert_eq!(super::link("no-such-dev"), Ok(None));
     }

@@ -1,4 +1,4 @@
-//! What is wrong, said once when it begins and once when it ends, and shown meanwhile.
+//! Faults: the log reports each once when it begins and once when it ends; the status shows it meanwhile.
 
 use std::fmt;
 

@@ -20,7 +20,7 @@ use super::{Loaded, load, rules, status};
 use crate::daemon::Error;
 use crate::daemon::signals::{End, Signals, log_to_stderr};
 
-/// How often the interface is looked at, and classes are told anew.
+/// How often the gateway checks the interface and updates the status of classes.
 const BEAT: Span = Span::from_secs(1);
 
 /// Runs the gateway that `file` describes until a signal ends it. `dry_run` changes nothing: the rates that would be set
@@ -194,7 +194,7 @@ impl Gateway {
     }
 }
 
-/// What the kernel was told: when it is the same, a reload leaves it alone.
+/// What the gateway sets in the kernel: a reload leaves it alone when it is the same.
 fn shape(deployment: &Deployment) -> (String, Vec<u32>, bool) {
     let queues =
         deployment.sender.iter().flat_map(|sender| &sender.classes).map(|class| class.queue).collect();

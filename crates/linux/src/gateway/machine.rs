@@ -49,7 +49,7 @@ const MOST_LEFT_OUT: u32 = 2;
 const MOST_UNSEEN: u32 = 3;
 /// Questions whose answers are still taken.
 const MOST_ASKED: usize = 64;
-/// How much later than told a counter may stand.
+/// How long after its timeout a counter may still run.
 const MARGIN: Span = Span::from_millis(50);
 /// A receiver that has not been asked for so long looks for its peer.
 const QUIET: Span = Span::from_secs(10);
@@ -93,7 +93,7 @@ pub(super) struct Machine {
     /// Counts in the order of packets, where that can be had.
     order: Option<Order>,
     has_lost_order: bool,
-    /// The last question, as sent and as the role said it, while it waits to be seen going.
+    /// The last question, as sent and as the role wrote it, until the kernel's program has seen it leave.
     open: Option<(Vec<u8>, Vec<u8>)>,
     /// Answers in a row to questions that nobody saw go.
     unseen: u32,
@@ -106,7 +106,7 @@ pub(super) struct Machine {
     /// Datagrams taken since the clock was looked at.
     taken: usize,
     watch: Watch,
-    /// Said once, until it changes.
+    /// The last complaint; it is logged once, until it changes.
     complaint: Option<String>,
     /// Why the gateway cannot go on, from within a role's action.
     failed: Option<Error>,
@@ -193,7 +193,7 @@ impl Machine {
         })
     }
 
-    /// Roles begin anew.
+    /// Resets the state of probes: the roles start again.
     pub(super) fn begin(&mut self) {
         let deployment = &self.loaded.deployment;
         self.asks = Endpoint::new(self.loaded.auth.clone(), self.epoch);
@@ -273,8 +273,8 @@ impl Machine {
 
     // -------------------------------------------------------------------------------------------------- peer
 
-    /// Counts flows, where a class wants that, in another thread: `nft` takes its time. True when a class needs something
-    /// else than before, and the roles have to begin anew.
+    /// Counts flows where a class wants that, in another thread, since `nft` may be slow. True when a class's need changed,
+    /// so that the roles must start again.
     pub(super) fn count_flows(&mut self) -> bool {
         let now = self.clock.now();
         let Some(sender) = self.loaded.deployment.sender.as_mut().filter(|_| self.state.is_some()) else {
@@ -383,7 +383,7 @@ impl Machine {
         let after = if has_order { before } else { self.count_sent() };
         let left_out = sent.is_err()
             || if has_order {
-                // One that still waits for its turn is not told of any more.
+                // An earlier question still waits in a queue; its departure will not be noted any more.
                 self.open.is_some()
             } else {
                 before != after && self.left_out < MOST_LEFT_OUT
@@ -429,7 +429,7 @@ impl Machine {
         }
     }
 
-    /// The next probe for the roles that has come.
+    /// The next received probe for the roles.
     pub(super) fn receive(&mut self) -> Option<Probe> {
         let mut datagram = [0; MOST_PAYLOAD];
         while self.taken < BATCH {

@@ -19,7 +19,7 @@ pub(super) struct Peer {
     is_ipv4: bool,
     /// None: nobody knows yet.
     at: Option<SocketAddr>,
-    /// The highest number heard of each kind of message.
+    /// Highest number heard, per kind of message.
     newest: [u64; 3],
     asked: Option<Receiver<Result<Vec<SocketAddr>, String>>>,
     next: Time,
@@ -88,10 +88,10 @@ impl Peer {
         }
     }
 
-    /// What the name server said since; true when that moved the address.
+    /// Takes the name server's answer, if one arrived; true when it moved the address.
     ///
     /// # Errors
-    /// Why it knows none.
+    /// Why there is no address.
     pub(super) fn looked_up(&mut self) -> Result<bool, String> {
         let Some(asked) = &self.asked else { return Ok(false) };
         let found = match asked.try_recv() {

@@ -28,9 +28,9 @@ pub struct Plan {
     pub now: Option<String>,
     /// Why the gateway would not start.
     pub obstacles: Vec<String>,
-    /// Queue discipline and classes, as `tc` would be told.
+    /// Queue discipline and classes, as arguments of `tc`.
     pub qdisc: Vec<String>,
-    /// The table, as `nft -f` is told.
+    /// The table, as input of `nft -f`.
     pub rules: String,
     /// Other settings of the device.
     pub settings: Vec<String>,

@@ -121,7 +121,7 @@ pub(super) fn ruleset(deployment: &Deployment) -> String {
 
 /// IP versions as nftables names them, and their addresses.
 const VERSIONS: [(&str, &str); 2] = [("ip", "ipv4_addr"), ("ip6", "ipv6_addr")];
-/// Flows that are counted in a class, of each IP version.
+/// Flows counted in a class, per IP version.
 const MOST_FLOWS: u32 = 65_535;
 /// A flow counts for so long after its last packet.
 const FLOW_TIMEOUT: Span = Span::from_secs(10);
@@ -338,7 +338,7 @@ source = "10.9.0.0/16"
         assert_eq!(rules, expected);
     }
 
-    /// Where no class takes all that is left, what is left is counted.
+    /// When no class takes all remaining packets, a counter counts those that no class takes.
     #[test]
     fn what_fits_no_class_is_counted() {
         let file = BOTH.replace("name = \"rest\"", "name = \"rest\"\nmatch = [{ dscp = [0] }]");

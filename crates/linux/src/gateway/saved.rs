@@ -65,7 +65,7 @@ impl Saved {
         let mut answer = socket.request(&request)?;
         while let Some(item) = answer.recv() {
             let (header, attributes) = item?;
-            // What the kernel put there by itself comes back by itself.
+            // Handle 0: the kernel chose this one, and will choose it again.
             if header.ifindex == index && header.handle != 0 && header.parent != INGRESS {
                 loose.push(entry(What::Qdisc, &header, attributes.get_buf()));
             }

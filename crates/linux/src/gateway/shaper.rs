@@ -9,7 +9,7 @@ use bandmaster_core::units::Rate;
 
 use crate::htb::{Htb, HtbError, are_rates};
 
-/// Rate and ceil of the root and of each class.
+/// Rate and ceil of the root and the classes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Rates {
     pub(super) root: (Rate, Rate),

@@ -35,13 +35,13 @@ pub struct Status {
     pub interface: String,
     /// The other gateway.
     pub peer: String,
-    /// Nothing is changed, only said.
+    /// Changes nothing, only reports what would change.
     pub dry_run: bool,
     /// How packets are counted.
     pub counting: String,
     /// Time since the start.
     pub uptime: f64,
-    /// From which times are told, when somebody asks.
+    /// Gives the time of a status request.
     #[serde(skip)]
     pub(super) clock: Option<Clock>,
     /// What it does as a sender.

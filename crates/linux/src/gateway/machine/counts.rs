@@ -23,7 +23,7 @@ impl Machine {
         }
     }
 
-    /// The counters are others than before: the roles have to begin anew.
+    /// The counters were replaced: the roles must start again.
     pub(in crate::gateway) const fn has_lost_order(&self) -> bool {
         self.has_lost_order
     }
@@ -38,7 +38,7 @@ impl Machine {
         self.state.as_ref().map(|state| state.keep(EPOCH, &self.epoch.to_string()))
     }
 
-    /// Goes on at an interface that came back; true when the roles have to begin anew.
+    /// Continues on an interface that came back; true when the roles must start again.
     pub(in crate::gateway) fn follow_interface(&mut self) -> bool {
         let Some(order) = &mut self.order else { return false };
         match order.follow(&self.loaded.deployment) {
@@ -59,7 +59,7 @@ impl Machine {
         }
     }
 
-    /// Data sent so far; none while that cannot be told.
+    /// Data sent so far; none while the counters cannot be read.
     pub(super) fn count_sent(&mut self) -> Option<Passed> {
         let Some(htb) = &mut self.htb else {
             let interface = &self.loaded.deployment.interface;
@@ -77,7 +77,7 @@ impl Machine {
     /// Data sent so far, read between questions: nothing else is done for it.
     pub(super) fn look_at_sent(&mut self) -> Option<Passed> {
         match &mut self.htb {
-            // A class that is gone is told by the next question, or by a look around: one reading may fail.
+            // One reading may fail. If the class is gone, the next question or look around detects it.
             Some(htb) => htb.stats().ok().map(|stats| self.sent.read(stats)),
             None => self.count_sent(),
         }

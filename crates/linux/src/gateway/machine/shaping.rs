@@ -63,7 +63,7 @@ impl Machine {
         }
     }
 
-    /// Makes anew what the deployment changes in the kernel; false when it could not and `before` is in force again.
+    /// Replaces what the deployment sets in the kernel; false when that failed and `before` is in force again.
     pub(in crate::gateway) fn rebuild(&mut self, before: Loaded) -> Result<bool, Error> {
         if self.state.is_some() && has_same_queues(&before.deployment, &self.loaded.deployment) {
             return Ok(self.rebuild_rules(before));

@@ -1,5 +1,5 @@
-//! Looks around once a second: whether what the gateway has put in place still stands, and what is wrong beside it. What it
-//! can mend it mends.
+//! Looks around once a second: checks that what the gateway put in place still stands, and looks for other faults. It mends
+//! what it can.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,7 +16,7 @@ use super::{Endpoint, Machine, Received, device, install, rules, status};
 
 /// As long without a good message from the peer, bad ones are its own, and not somebody's.
 const NO_GOOD: Span = Span::from_secs(6);
-/// Bad messages from which on that is said.
+/// A fault is reported from this many bad messages on.
 const FEW_BAD: u32 = 3;
 /// Bytes of messages and refusals without a tag, and with one.
 const OTHER_FORMS: [usize; 4] = [4, 28, 20, 44];
@@ -146,8 +146,8 @@ impl Machine {
                 self.begin_fault(
                     Fault::NoInterface,
                     format!(
-                        "interface {interface} went and another of its name came; the gateway goes on at that. Find what \
-                         makes it anew"
+                        "interface {interface} was replaced by another of the same name; the gateway continues there. Find \
+                         what recreates it"
                     ),
                 );
                 self.mend_fault(Fault::NoInterface);
@@ -194,7 +194,7 @@ impl Machine {
         }
     }
 
-    /// A device that was made anew, or a person, has switched merging on again.
+    /// Merging may be on again: the device was recreated, or a person switched it on.
     fn look_at_merging(&mut self, interface: &str) {
         let now = self.clock.now();
         if self.watch.merging.is_some_and(|at| now.since(at) < MERGING) {
@@ -222,7 +222,7 @@ impl Machine {
         let done = journal.unwrap_or(Ok(())).and_then(|()| device::set_merging(interface, false));
         match done {
             Ok(()) => {
-                // Counts so far are wrong: they begin anew, and the sender leaves the round out.
+                // Counts so far are wrong: counting restarts, and the sender leaves the round out.
                 self.reload_rules();
                 self.mend_fault(Fault::MergesReceived);
             }
@@ -230,8 +230,8 @@ impl Machine {
         }
     }
 
-    /// A socket keeps the address that it was given when it was made. When that is not the machine's any more, nothing leaves by
-    /// it: another is made. The peer takes messages of the address that it was told only.
+    /// A socket keeps the address from its creation. When the machine loses that address, the socket sends nothing, so another
+    /// is made. The peer takes messages only from the address in its file.
     fn look_at_address(&mut self) {
         if !self.peer.is_fixed() {
             // A socket that is not connected has no address of its own, and the peer learns where this gateway is.
@@ -307,7 +307,7 @@ impl Machine {
         let sender = self.loaded.deployment.sender.as_ref();
         let takes_all = |sender: &&Sender| sender.classes.last().is_none_or(|class| class.matches.is_empty());
         let Some(sender) = sender.filter(|sender| !takes_all(sender)) else {
-            // Of another file: a reload may have brought a class that takes what is left.
+            // A reload may have added a class that takes all remaining packets.
             self.watch.left.clear();
             return self.end_fault(Fault::Unclassified);
         };
@@ -345,7 +345,7 @@ impl Machine {
 
     fn no_interface(&self) -> String {
         let interface = &self.loaded.deployment.interface;
-        format!("there is no interface {interface}; when it comes back, the gateway goes on by itself")
+        format!("there is no interface {interface}; the gateway resumes when it comes back")
     }
 
     // ------------------------------------------------------------------------------------------------ shaper
@@ -354,7 +354,7 @@ impl Machine {
     fn look_at_shaper(&mut self) {
         let interface = &self.loaded.deployment.interface;
         let (Some(htb), Some(state)) = (&mut self.htb, &self.state) else { return };
-        // What cannot be asked is told when it is used.
+        // A failed query is ignored; if the shaper is gone, its next use reports it.
         if install::has_ours(state, interface) == Ok(false) {
             let why = format!("the shaper of {interface} is not the one that this gateway made");
             return self.lose(&why);
@@ -398,7 +398,7 @@ impl Machine {
         *self.heard(is_question) = Heard { good: Some(now), ..Heard::default() };
         self.watch.version = None;
         if let Ok(own) = self.socket.local_addr() {
-            // It has been told of a new address.
+            // A good message reached this address, so the peer has it.
             self.watch.known_as = Some(own.ip());
         }
         let mut status = status::lock(&self.shared);
@@ -511,8 +511,8 @@ impl Machine {
                 Fault::RefusedAsOld,
                 format!(
                     "questions of {peer} have numbers below those heard before: it has lost its state directory and its clock \
-                     is behind, or somebody repeats recorded ones. It is told, and goes on above them; when it is too old for \
-                     that, set its clock"
+                     is behind, or somebody repeats recorded ones. This gateway tells it the highest number heard, and the \
+                     peer goes on above that; when the peer's version is too old to do so, set its clock"
                 ),
             );
             self.mend_fault(Fault::RefusedAsOld);
@@ -588,7 +588,7 @@ impl Machine {
         rules::table(&self.loaded.deployment.name)
     }
 
-    /// The table was made anew.
+    /// The table was replaced.
     pub(super) fn forget_rules(&mut self) {
         // Flows are counted by its sets, for the classes of before.
         self.counting = None;

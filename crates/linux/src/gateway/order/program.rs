@@ -127,7 +127,7 @@ impl Order {
         self.settings.set(0, settings, 0).map_err(refused)
     }
 
-    /// What had passed before `question`; none when the program has not seen it go or come. It is told once.
+    /// What had passed before `question`; none when the program has not seen it leave or arrive. A second call gives none.
     pub(in crate::gateway) fn take(&mut self, direction: Direction, question: &[u8]) -> Option<Note> {
         let key = key(direction, question)?;
         let [packets, bytes, at] = self.notes.get(&key, 0).ok()?;
