@@ -2,7 +2,7 @@
 # Builds the programs that run in the kernel. The objects are committed, so that nobody else needs a compiler for them;
 # the check `bpf` of ci.sh builds them again and compares every byte.
 #
-#   crates/linux/bpf/build.sh [FOLDER]      to FOLDER; without it, beside the sources
+#   crates/linux/bpf/build.sh [FOLDER]      to FOLDER; without it, next to the sources
 #
 # Takes the clang and the llvm-strip named in COMPILER: another version may give other bytes. Exit code 77 without it.
 set -eu

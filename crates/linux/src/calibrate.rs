@@ -84,7 +84,7 @@ pub struct Calibration {
     pub delay: DelayFit,
     /// Packets that did not arrive.
     pub loss: LossFit,
-    /// A link of each of [`RATES`].
+    /// One link per rate in [`RATES`].
     pub rates: Vec<RateFit>,
     /// Most that the forwarder carries.
     pub capacity: Capacity,
@@ -585,7 +585,7 @@ mod tests {
         assert!(fit.windows.iter().all(|window| window.worst < 1e-6), "{fit:?}");
     }
 
-    /// Twice is refused, three quarters are said, half is not.
+    /// A load of twice the capacity is refused, three quarters gives a warning, half gives none.
     #[test]
     fn a_scenario_that_is_too_much_is_refused() {
         assert!(

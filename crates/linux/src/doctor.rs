@@ -150,7 +150,7 @@ const PROGRAMS: &[(&str, &str, &[&str], Option<&str>)] = &[
     ("tc", "iproute2", NOBODY, Some("to look at queues by hand; no command starts it")),
     ("ip", "iproute2", NOBODY, Some("to look at namespaces by hand; no command starts it")),
     ("iperf3", "iperf3", NOBODY, Some("`emulate --traffic iperf3`; the lab has a sender of its own")),
-    ("clang", "clang", NOBODY, Some("to build the BPF programs anew; they come built")),
+    ("clang", "clang", NOBODY, Some("to rebuild the BPF programs; they come built")),
 ];
 
 /// What the gateway asks of nftables.
@@ -248,7 +248,7 @@ fn machine_clock() -> Item {
             item.missing(clock, "boot with a kernel and machine that keep `tsc` or `kvm-clock`")
         }
         Some(clock) => item.seen(clock),
-        None => item.unknown("not told", "nothing: it is only advice"),
+        None => item.unknown("not reported", "nothing: it is only advice"),
     }
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct Renews {
     secret: Digest,
 }
 
-/// What a host is told.
+/// The controller's answer to a host that enrols.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Told {
     /// Its number.

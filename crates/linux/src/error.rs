@@ -18,7 +18,7 @@ pub enum Error {
     Os {
         /// What was tried, with the names of things.
         doing: String,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
 }

@@ -105,7 +105,7 @@ pub struct Htb {
 pub struct HtbError {
     /// What was tried, with the names of device and class.
     pub doing: String,
-    /// What the kernel said.
+    /// The kernel's error.
     pub error: io::Error,
     /// The kernel's remark, when it made one.
     pub remark: Option<String>,
@@ -255,7 +255,7 @@ impl Htb {
         class.is_none_or(|at| at < self.plan.classes.len()) && are_rates(rate, ceil)
     }
 
-    /// Counters of each class, in the plan's order.
+    /// Counters of all classes, in the plan's order.
     ///
     /// # Errors
     /// When a class is not there.

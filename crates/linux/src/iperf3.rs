@@ -329,7 +329,7 @@ impl Traffic for Iperf3 {
 }
 
 impl Flow {
-    /// A client that has ended by itself has sent all, or says why not.
+    /// Notes why a client failed when it ended before it was stopped. One that ended well has sent everything.
     fn note_failure(&mut self) {
         if let Some(client) = &mut self.client
             && !self.stage.stopped
@@ -343,7 +343,7 @@ impl Flow {
 
     fn end(&mut self) {
         for process in self.client.iter_mut().chain([&mut self.server]) {
-            // It may have ended by itself.
+            // The process may have ended already.
             let _ = process.kill();
             let _ = process.wait();
         }
@@ -370,7 +370,7 @@ fn wait_until_it_listens(server: &mut Child) -> Result<(), String> {
         let left = TimeSpec::from_duration(deadline.saturating_duration_since(Instant::now()));
         let mut waiting = [PollFd::new(out.as_fd(), PollFlags::POLLIN)];
         let got = match ppoll(&mut waiting, Some(left), None) {
-            Ok(0) => return Err(format!("it has said nothing for {} s", PATIENCE.as_secs())),
+            Ok(0) => return Err(format!("it has printed nothing for {} s", PATIENCE.as_secs())),
             Ok(_) => out.read(&mut buffer).map_err(|error| error.to_string())?,
             Err(nix::Error::EINTR) => continue,
             Err(errno) => return Err(errno.to_string()),

@@ -69,7 +69,7 @@ where
     kernel.program_mut(name).ok_or_else(missing)?.try_into().map_err(refused)
 }
 
-/// Characters of a line of the kernel that are told.
+/// Longest part of a kernel message that is shown, in characters.
 const MOST_SAID: usize = 200;
 
 /// The message with its causes: the kernel's word is the last of them.

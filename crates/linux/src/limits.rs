@@ -206,7 +206,7 @@ pub(crate) fn kernel_name(name: &str) -> &str {
     if name == "newreno" { "reno" } else { name }
 }
 
-/// Kernel parameters of each node's namespace that follow from the flows that end there.
+/// Kernel parameters of the nodes' namespaces, as required by the flows that end there.
 ///
 /// # Errors
 /// When two flows at a node ask for different ones.

@@ -130,7 +130,7 @@ impl Netns {
                 && place(process.path().join("ns/net")).is_some_and(|place| places.contains(&place))
                 && is_of_lab(&process.path())
             {
-                // It may have ended by itself, and may be another's.
+                // The process may have ended already, and may not be our child.
                 let _ = kill(Pid::from_raw(id), Signal::SIGKILL);
                 let _ = waitpid(Pid::from_raw(id), None);
             }

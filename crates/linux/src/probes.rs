@@ -34,7 +34,7 @@ pub(crate) struct Probes {
     pub(crate) faults: ProbeFaults,
 }
 
-/// A probe that has come, with the stamp that the forwarder gave it.
+/// A received probe, with the stamp that the forwarder gave it.
 pub(crate) struct Arrival {
     pub(crate) from: NodeId,
     pub(crate) to: NodeId,
@@ -42,7 +42,7 @@ pub(crate) struct Arrival {
 }
 
 impl Probes {
-    /// Opens a socket at the node of each role that sends or receives probes.
+    /// Opens a socket at every node with a role that sends or receives probes.
     pub(crate) fn open(
         roles: &[Role],
         scenario: &Scenario,
@@ -100,7 +100,7 @@ impl Probes {
         self.pending.push(stamp);
     }
 
-    /// The next probe that has come.
+    /// The next received probe.
     pub(crate) fn receive(&mut self) -> Option<Arrival> {
         let mut buffer = [0; 2048];
         for (&to, socket) in &self.sockets {

@@ -86,7 +86,7 @@ pub(crate) fn programs_that_see_departures(index: u32) -> io::Result<Vec<u32>> {
     query[0] = u64::from(BPF_TCX_EGRESS) << 32 | u64::from(index);
     query[2] = programs.as_mut_ptr() as u64;
     query[3] = MOST.into();
-    // SAFETY: the kernel reads and writes `query`, whose length it is told, and at most `MOST` numbers in `programs`; both live on.
+    // SAFETY: the kernel reads and writes `query`, whose length is passed, and at most `MOST` numbers in `programs`; both live on.
     let done =
         unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_QUERY, query.as_mut_ptr(), size_of_val(&query)) };
     if done != 0 {
@@ -214,8 +214,8 @@ pub(crate) fn wait_for(epoll: &Epoll, events: &mut [EpollEvent], most: Span) -> 
     let mut timeout: libc::timespec = unsafe { mem::zeroed() };
     timeout.tv_sec = (nanos / 1_000_000_000) as _;
     timeout.tv_nsec = (nanos % 1_000_000_000) as _;
-    // SAFETY: the descriptor is open while borrowed; `EpollEvent` is a transparent `epoll_event`, of which the kernel
-    // writes at most as many as there are; it reads one `timespec`, which is live, and no signal mask.
+    // SAFETY: the descriptor is open while borrowed; `EpollEvent` is a transparent `epoll_event`, and the
+    // kernel writes at most the number passed, the length of `events`; it reads one `timespec`, which is live, and no signal mask.
     let ready = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,
@@ -281,7 +281,7 @@ pub(crate) fn make_bpf_map() -> io::Result<()> {
     /// `BPF_MAP_CREATE`, and `BPF_MAP_TYPE_ARRAY` with keys and values of 4 bytes and one entry.
     const MAKE: libc::c_int = 0;
     let attributes: [u32; 4] = [2, 4, 4, 1];
-    // SAFETY: the kernel reads as many bytes as it is told of a live array.
+    // SAFETY: the kernel reads the number of bytes passed, the size of a live array.
     let made = unsafe {
         libc::syscall(libc::SYS_bpf, MAKE, attributes.as_ptr(), size_of_val(&attributes) as libc::c_uint)
     };

@@ -167,7 +167,7 @@ mod tests {
         is(timing, 90, 30.0);
         // A flow that something else limits.
         is(timing, 5, 20.0);
-        // Another connection: what came begins anew.
+        // Another connection: received bytes count from zero again.
         timing.look(Time::ZERO + ms(5000), 30_000, 7);
         is(timing, 20, 30.0);
     }

@@ -323,7 +323,7 @@ impl Sockets {
                         flow.listener = Some(listener);
                     }
                     flow.connected = true;
-                    // As was said before.
+                    // A window set before the connection existed applies now.
                     let _ = flow.bound_window();
                 }
                 Err(_) => return,
@@ -344,7 +344,7 @@ impl Sockets {
                 }
                 Ok(got) => {
                     if flow.state.received == 0 {
-                        // The kernel sets it anew when it learns the size of segments.
+                        // The kernel recomputes the window when it learns the segment size.
                         let _ = flow.bound_window();
                     }
                     flow.state.received += got as u64;
@@ -504,7 +504,7 @@ impl Traffic for Sockets {
         }
         (flow.connected, flow.window) = (false, None);
         let ended = std::mem::take(&mut flow.stage);
-        // Of several reasons the first is told.
+        // Keep the first of several reasons.
         flow.failure = flow.failure.take().or(ended.failed);
         Ok(())
     }

@@ -19,9 +19,9 @@ pub(crate) struct Workplan {
     pub(crate) tcp_flows: usize,
     /// Payload that each has to send; none: without end.
     pub(crate) sizes: Vec<Option<u64>>,
-    /// Ports of each flow's data.
+    /// Ports that carry a flow's data, per flow.
     pub(crate) data_routes: Vec<Vec<u32>>,
-    /// Ports of each TCP flow's acknowledgements; of UDP flows see [`Workplan::add_ways_back`].
+    /// Ports that carry a TCP flow's acknowledgements, per flow; for UDP flows see [`Workplan::add_ways_back`].
     pub(crate) ack_routes: Vec<Vec<u32>>,
     pub(crate) links: Links,
     pub(crate) probe_routes: Vec<ProbeRoute>,

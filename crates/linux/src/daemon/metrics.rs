@@ -57,10 +57,10 @@ pub(crate) fn serve(
 /// Somebody who has connected.
 struct Client {
     stream: TcpStream,
-    /// When it is let go, come what may.
+    /// When the connection is dropped in any case.
     until: Instant,
     request: Vec<u8>,
-    /// What it is told, and how much of it has been.
+    /// The answer, and how many bytes of it were written.
     answer: Option<(Vec<u8>, usize)>,
 }
 
@@ -86,7 +86,7 @@ impl Client {
         false
     }
 
-    /// Reads what has come; false when nothing more will and it is no request, or it is too much.
+    /// Reads what has arrived; false when no whole request will arrive, or it is too long.
     fn hear(&mut self) -> bool {
         let mut bytes = [0; 1024];
         loop {
@@ -105,7 +105,7 @@ impl Client {
     }
 }
 
-/// Lets in who has come, and goes on with whoever is ready. Beyond [`MOST_CLIENTS`] the oldest is let go.
+/// Serves clients that are ready, then accepts new ones. Beyond [`MOST_CLIENTS`] the oldest is dropped.
 fn attend(listener: &TcpListener, clients: &mut Vec<Client>, metrics: &dyn Fn() -> String) {
     let now = Instant::now();
     clients.retain(|client| client.until > now);

@@ -1,4 +1,4 @@
-//! How a daemon is told to end, and where it logs.
+//! Signals that end a daemon, and where it logs.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

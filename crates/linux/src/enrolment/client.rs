@@ -32,7 +32,7 @@ const OWNERS: u32 = 0o600;
 /// Room that a file takes before its content is known, so that a full disk is found before a token is used.
 const ROOM: usize = 16 << 10;
 
-/// What a host keeps of its enrolment, beside the secret that it shares with the controller.
+/// What a host keeps of its enrolment, in addition to the secret that it shares with the controller.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Certificate {
     /// The private key.
@@ -49,7 +49,7 @@ impl Certificate {
     pub(crate) fn read(path: &Path) -> Result<Self, Error> {
         let wrong = |why: String| Error::Usage(format!("error: certificate-file {}: {why}", path.display()));
         let text = daemon::secret_text(path).map_err(wrong)?;
-        // What is wrong would be told with what is there.
+        // Drop serde's message: it could quote the file, which holds a key.
         serde_json::from_str(&text)
             .map_err(|_| wrong("is none of `bandmaster agent enroll`, or is cut off; enrol again".to_owned()))
     }

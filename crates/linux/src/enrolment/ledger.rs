@@ -121,7 +121,7 @@ impl Ledger {
         // A last line that is cut off was no change yet.
         let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
         let parse = |(at, line): (usize, &str)| {
-            // What is wrong would be told with what is there.
+            // Drop serde's message: it could quote the line, which holds secrets.
             serde_json::from_str(line).map_err(|_| {
                 let at = self.lines + at + 1;
                 self.failed(format!("line {at} is no entry; take it out, and the host of it enrols again"))

@@ -318,7 +318,7 @@ fn a_file_that_is_replaced_stays_its_owners() {
     assert!(is_as_before(), "renewed");
 }
 
-/// Whoever the folder belongs to puts a link to a file of root in the place of the one that root's command waits for.
+/// The folder's owner replaces the file that root's command waits for with a link to a file of root.
 #[test]
 fn a_link_is_not_given_away() {
     use std::os::unix::fs::{MetadataExt, chown, symlink};
@@ -462,7 +462,7 @@ fn who_is_no_controller_is_named() {
     let answers = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("asked");
         let _ = stream.read(&mut [0; 4096]);
-        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("told");
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("answered");
     });
     let token = place.token(1);
     let said = stranger.enroll("a", &token);

@@ -145,7 +145,7 @@ impl Classes {
         Ok(programs_that_see_departures(index).map_err(refused)?.contains(&own))
     }
 
-    /// Ends an interval: flows are of other classes from now on. Tells how many flows of each class sent in it.
+    /// Ends an interval and reclassifies flows. Returns how many flows sent in it, per class.
     ///
     /// # Errors
     /// Why the kernel does not do so.
@@ -163,7 +163,7 @@ impl Classes {
         Ok(flows)
     }
 
-    /// What arrived of each class.
+    /// What arrived, per class.
     ///
     /// # Errors
     /// Why the kernel does not tell.

@@ -60,14 +60,14 @@ pub const KINDS: [&str; 8] = [
     "first offer",
 ];
 
-/// How often the kernel did what it was told, for a kind of setting.
+/// How often the kernel applied a kind of setting, and how often it refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
-    /// It did.
+    /// Times that it did.
     pub done: u64,
-    /// It did not.
+    /// Times that it did not.
     pub refused: u64,
-    /// What it said last when it did not: a number of `errno`; 0: never.
+    /// The last error, as an `errno` number; 0: none.
     pub error: i32,
 }
 
@@ -83,7 +83,7 @@ pub struct HostTcp {
     news: RingBuf<MapData>,
     windows: HashMap<MapData, u64, u32>,
     missed: Array<MapData, u64>,
-    /// Of these it was told.
+    /// Those of `missed` that were reported already.
     told_missed: u64,
 }
 
@@ -223,7 +223,7 @@ impl HostTcp {
         looked
     }
 
-    /// From now on connections that begin in a [network namespace](namespace) are [told of](Self::ends) when they have ended.
+    /// From now on, [`ends`](Self::ends) reports connections that begin in a [network namespace](namespace) once they have ended.
     ///
     /// # Errors
     /// Why the kernel does not do so.
