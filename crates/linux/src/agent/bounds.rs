@@ -1,4 +1,4 @@
-//! Bounds on live connections, each at this host's end of it: a window, and where this host sends, a pace.
+//! Bounds on live connections at this host's end: a window, and a pace where this host sends.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
-//! What an agent sets on connections, written down so that it can be given back after the agent was killed.
+//! Journal of what an agent sets on connections, so that it can be undone after the agent was killed.
 //!
-//! While it runs, the kernel keeps what a connection had. What is written here is for afterwards: what was put in force, before
-//! it was, and which connections had what before. The latter is known some time after a connection began, at the next look.
+//! While the agent runs, the kernel keeps each connection's earlier settings. The journal is for afterwards. It holds the
+//! tunings, written before they are put in force, and the earlier settings of connections, which the next look finds.
 
 use std::collections::BTreeMap;
 use std::path::Path;

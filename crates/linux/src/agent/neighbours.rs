@@ -1,4 +1,4 @@
-//! What is around a router: neighbours as lldpd hears them, and the routes of this machine.
+//! A router's surroundings: its neighbours as lldpd hears them, and this machine's routes.
 
 use std::collections::BTreeMap;
 use std::io::Read;

@@ -1,4 +1,4 @@
-//! What this host can do, and what an agent would change on it; nothing is touched.
+//! Lists what this host can do, and what an agent would change on it. Changes nothing.
 
 use std::fmt;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! How a running agent renews its certificate, and the secret with it.
+//! Renews a running agent's certificate and its secret.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,7 +1,7 @@
-//! Sets the TCP of connections that begin by the metrics of routes: for where the kernel takes no program.
+//! Sets the TCP of new connections through route metrics, where the kernel takes no program.
 //!
-//! A route is changed as a whole: the kernel's own message of it goes back with other metrics. What it was is written down
-//! before, and goes back only in the place of what was set.
+//! A route is replaced as a whole: the agent sends the kernel's own message back with other metrics. It journals the old route
+//! first, and restores it only where its own change is still in place.
 
 use std::collections::{BTreeMap, BTreeSet};
 

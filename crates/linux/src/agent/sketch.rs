@@ -1,4 +1,4 @@
-//! Counts connections for the controller, and tells it once a minute.
+//! Counts connections, and reports them to the controller once a minute.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Connections as the kernel tells everybody of them (`sock_diag`, as `ss` reads it): for where it takes no program.
+//! Reads connections through `sock_diag`, as `ss` does, where the kernel takes no program.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,4 +1,4 @@
-//! What has been sent and received.
+//! Counters of data sent and received.
 
 use std::fs;
 
@@ -74,7 +74,7 @@ impl Sent {
     }
 }
 
-/// Reads how much data had come before a question.
+/// Reads how much data arrived before a question.
 ///
 /// A question starts a second counter, in the kernel and in the order of packets, for a tenth of a second. What it has
 /// counted until both are read came behind the question.

@@ -23,7 +23,7 @@ pub enum Fault {
     Mismatch,
     /// Too much leaves by no class.
     Unclassified,
-    /// The interface has gone, or another has come in its place.
+    /// The interface is gone, or another has replaced it.
     NoInterface,
     /// The interface is down, or nothing is at its other end.
     LinkDown,

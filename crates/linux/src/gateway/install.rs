@@ -1,4 +1,4 @@
-//! Changes the machine, and gives it back what it had.
+//! Makes a gateway's changes to the machine, and undoes them.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};

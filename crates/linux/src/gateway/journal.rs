@@ -1,4 +1,4 @@
-//! What a gateway changed, written before it is changed.
+//! Journal of a gateway's changes; an entry is written before its change.
 
 use std::ops::Deref;
 use std::path::Path;

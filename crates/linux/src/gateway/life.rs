@@ -79,7 +79,7 @@ impl Gateway {
         Ok(new)
     }
 
-    /// New roles for the deployment, which go on from what those before have saved.
+    /// Creates roles for the deployment; they continue from the state that the previous ones saved.
     fn begin(&mut self) -> Result<(), Error> {
         let saved = self.runner.save();
         let refusals = *self.runner.refusals();
@@ -136,7 +136,7 @@ impl Gateway {
         }
     }
 
-    /// Takes what has come.
+    /// Takes the datagrams that have arrived.
     fn listen(&mut self) -> Result<(), Error> {
         while let Some((at, payload, passed)) = self.machine.receive() {
             // A question has left before its answer comes.
@@ -152,7 +152,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Goes on at an interface that came back; without the program in the kernel when it cannot.
+    /// Continues on an interface that came back; without the program in the kernel if that fails.
     fn follow_interface(&mut self) -> Result<(), Error> {
         if self.machine.follow_interface() { self.begin() } else { Ok(()) }
     }

@@ -237,7 +237,7 @@ impl Machine {
 
     // ------------------------------------------------------------------------------------------------ time
 
-    /// A role whose time has come, and when that was.
+    /// A role whose timer has expired, and the time it was set for.
     pub(super) fn take_timer(&mut self, now: Time) -> Option<(usize, Time)> {
         let due = |(role, at): (usize, &mut Option<Time>)| at.take_if(|at| *at <= now).map(|at| (role, at));
         self.timers.iter_mut().enumerate().find_map(due)
@@ -258,7 +258,7 @@ impl Machine {
         }
     }
 
-    /// Looks for what is wrong, and brings the status up to date.
+    /// Looks for faults and updates the status.
     pub(super) fn beat(&mut self) {
         self.follow_peer();
         self.look_around();

@@ -1,6 +1,6 @@
 //! Counts in the order of packets, by programs in the kernel: behind the shaper, and before everything that arrives.
 //!
-//! Nothing of them is left when the process ends, whatever ends it: each is held by a file descriptor only.
+//! Only file descriptors hold the programs, so the kernel removes them when the process ends, for whatever reason.
 
 use bandmaster_core::control::Passed;
 use bandmaster_core::scheme::er2bc::deployment::Role;

@@ -1,4 +1,4 @@
-//! Where the other gateway is, when the file does not say so once and for all.
+//! The address of the other gateway, when the file gives no fixed one.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -17,7 +17,7 @@ pub(super) struct Peer {
     whereabouts: Whereabouts,
     port: u16,
     is_ipv4: bool,
-    /// None: nobody knows yet.
+    /// None: not known yet.
     at: Option<SocketAddr>,
     /// Highest number heard, per kind of message.
     newest: [u64; 3],
@@ -48,8 +48,8 @@ impl Peer {
         self.at
     }
 
-    /// A message that proved itself has come from `from`. Only one that is newer than all of its kind before moves the
-    /// address; true when it did.
+    /// A valid message arrived from `from`. Only a message newer than all earlier ones of its kind moves the address; true
+    /// when it did.
     pub(super) fn heard(&mut self, body: &Body, epoch: u32, seq: u16, from: SocketAddr) -> bool {
         if self.is_fixed() {
             return false;
@@ -80,7 +80,7 @@ impl Peer {
         let (name, port) = (name.clone(), self.port);
         let ask = move || {
             let found = (name.as_str(), port).to_socket_addrs();
-            // Nobody waits for it any more.
+            // Its receiver may be gone by now.
             let _ = sender.send(found.map(Iterator::collect).map_err(|e| format!("{name}: {e}")));
         };
         if thread::Builder::new().name("name".to_owned()).spawn(ask).is_ok() {

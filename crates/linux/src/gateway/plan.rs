@@ -1,4 +1,4 @@
-//! What would be changed, for people and programs; nothing is touched.
+//! Lists what a gateway would change, for people and programs. Changes nothing.
 
 use std::fmt;
 

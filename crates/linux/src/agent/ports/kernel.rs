@@ -1,4 +1,4 @@
-//! Ports of this machine, as its kernel counts.
+//! Ports of this machine, with the kernel's counters.
 
 use std::collections::BTreeMap;
 

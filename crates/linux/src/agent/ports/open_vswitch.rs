@@ -1,4 +1,4 @@
-//! Ports of an Open vSwitch, by `ovs-ofctl`, which speaks OpenFlow to a bridge of this machine or of another.
+//! Ports of an Open vSwitch, through `ovs-ofctl`, which speaks OpenFlow to a local or a remote bridge.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -36,7 +36,7 @@ pub(super) struct Sflow {
     heard: Option<Arc<Mutex<Heard>>>,
 }
 
-/// What has come.
+/// What was received.
 #[derive(Default)]
 struct Heard {
     /// In the order of the file.

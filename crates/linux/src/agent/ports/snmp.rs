@@ -1,4 +1,4 @@
-//! Ports of a switch, by SNMP 2c or 3: the counters of 64 bits of the IF-MIB (RFC 2863).
+//! Ports of a switch, through SNMP 2c or 3: the 64-bit counters of the IF-MIB (RFC 2863).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What has left and come, as the kernel counts it.
+//! Data sent and received, as the kernel counts them.
 
 use bandmaster_core::control::Passed;
 use tracing::{info, warn};

@@ -1,4 +1,4 @@
-//! The kernel's shaper and rules: rates in force, what is put back, and what a new file changes.
+//! The kernel's shaper and rules: sets rates, restores what was removed, and applies a new file.
 
 use bandmaster_core::scheme::er2bc::deployment::Deployment;
 use bandmaster_core::time::Span;

@@ -14,7 +14,7 @@ use super::super::faults::Fault;
 use super::super::journal::Entry;
 use super::{Endpoint, Machine, Received, device, install, rules, status};
 
-/// As long without a good message from the peer, bad ones are its own, and not somebody's.
+/// After this long without a good message from the peer, bad ones count as the peer's own.
 const NO_GOOD: Span = Span::from_secs(6);
 /// A fault is reported from this many bad messages on.
 const FEW_BAD: u32 = 3;
@@ -103,7 +103,7 @@ impl Heard {
 }
 
 impl Machine {
-    /// Looks for what is wrong, and mends what can be mended.
+    /// Looks for faults, and mends those that it can.
     pub(super) fn look_around(&mut self) {
         self.look_at_interface();
         self.look_at_peer();
@@ -302,7 +302,7 @@ impl Machine {
         self.begin_fault(Fault::Mismatch, format!("{what}. The safe rate is in force"));
     }
 
-    /// What leaves by no class leaves unshaped, and nobody counts it.
+    /// Packets of no class leave unshaped and uncounted.
     fn look_at_unclassified(&mut self) {
         let sender = self.loaded.deployment.sender.as_ref();
         let takes_all = |sender: &&Sender| sender.classes.last().is_none_or(|class| class.matches.is_empty());
@@ -350,7 +350,7 @@ impl Machine {
 
     // ------------------------------------------------------------------------------------------------ shaper
 
-    /// Whether the shaper stands as it was made, and is the one that this gateway made.
+    /// Whether the shaper is unchanged, and is the one that this gateway made.
     fn look_at_shaper(&mut self) {
         let interface = &self.loaded.deployment.interface;
         let (Some(htb), Some(state)) = (&mut self.htb, &self.state) else { return };
@@ -392,7 +392,7 @@ impl Machine {
 
     // ------------------------------------------------------------------------------------------------ peer
 
-    /// A good message has come.
+    /// A good message arrived.
     pub(super) fn note_good(&mut self, is_question: bool) {
         let now = self.clock.now();
         *self.heard(is_question) = Heard { good: Some(now), ..Heard::default() };
@@ -405,7 +405,7 @@ impl Machine {
         for kind in [Fault::KeysDiffer, Fault::OtherVersion] {
             status.end_fault(now, kind);
         }
-        // Mended a moment ago, perhaps: it is to be seen.
+        // Perhaps it was mended a moment ago: keep it visible.
         status.mend_fault(now, Fault::RefusedAsOld);
     }
 
@@ -451,7 +451,7 @@ impl Machine {
             return;
         }
         match refusal.reason {
-            // With our own tag: somebody has changed the question on its way.
+            // The refusal has our own tag, so somebody changed the question in flight.
             Reason::Tag if matches!(self.loaded.deployment.auth, Auth::Hmac { .. }) => {}
             Reason::Tag => self.heard(false).note(now, datagram, ProbeError::Tag),
             Reason::Version(version) => self.watch.version = Some((version, now)),
@@ -462,7 +462,7 @@ impl Machine {
         self.look_at_peer();
     }
 
-    /// The peer has heard questions of a higher epoch: ours go on above it.
+    /// The peer has heard questions of a higher epoch: continue above it.
     fn go_above(&mut self, highest: u32) {
         let why = format!(
             "the peer takes this gateway's questions for old ones: it has heard epoch {highest}, and they are of epoch {}. \
