@@ -1,7 +1,7 @@
-//! Addresses of the lab: each flow has one at each end, and each node has one for what roles tell each other.
+//! Addresses of the lab: one per flow at each end, and one per node for messages between roles.
 //!
-//! So a packet's addresses alone say which flow it belongs to and which way it goes, and each flow can have the route
-//! that the simulator gives it.
+//! A packet's addresses alone identify its flow and direction, so each flow can take the route that the simulator gives
+//! it.
 
 use std::net::Ipv4Addr;
 

@@ -1,7 +1,7 @@
-//! How well this machine emulates links: the forwarder of the lab, measured from outside.
+//! Measures how well this machine emulates links: the lab's forwarder, seen from outside.
 //!
-//! Two network namespaces without names are joined by one link. A sender in the one stamps packets with the time, the
-//! kernel stamps them with the time when they come to the other, so that no receiving program's delay counts.
+//! One link joins two unnamed network namespaces. A sender in the first stamps packets with the time, and the kernel stamps
+//! them when they arrive in the second, so a receiving program's delay does not count.
 
 use std::fs::{self, File};
 use std::io::{self, IoSliceMut};

@@ -1,4 +1,4 @@
-//! What the daemons of this machine have in common.
+//! Code that the daemons share.
 
 pub(crate) mod answers;
 pub(crate) mod clock;

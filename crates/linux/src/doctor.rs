@@ -1,4 +1,4 @@
-//! What this machine can do, found by trying it in a network namespace that ends with the asking.
+//! Finds what this machine can do by trying it in a temporary network namespace.
 
 use std::collections::BTreeSet;
 use std::env;

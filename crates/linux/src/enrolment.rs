@@ -1,8 +1,8 @@
-//! How a host becomes one of a controller's: a token that is given once, a certificate, and a key that is renewed.
+//! How a host joins a controller: with a one-time token, a certificate, and a key that is renewed.
 //!
-//! The controller's authority (an Ed25519 key in its state directory) signs the certificates of its own end and of hosts. A token
-//! has the authority's public key in it, so that a host knows the controller. A host makes its keys itself. Who has a certificate
-//! is known by its public key, which the [ledger](ledger) has: a certificate that the authority signed without it counts for nothing.
+//! The controller's authority (an Ed25519 key in its state directory) signs the controller's own certificate and those of hosts.
+//! A token contains the authority's public key, so a host can verify the controller. A host generates its own keys. The
+//! [ledger](ledger) lists the public keys of valid certificates: one that the authority signed but the ledger lacks is refused.
 
 pub(crate) mod client;
 pub(crate) mod ledger;

@@ -1,4 +1,4 @@
-//! Why something on Linux did not work.
+//! Errors of operations on Linux.
 
 use std::fmt;
 use std::io;

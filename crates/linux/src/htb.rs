@@ -1,8 +1,8 @@
-//! The kernel's hierarchical token bucket, made, changed in place, read and removed by netlink.
+//! Creates, changes in place, reads and removes the kernel's hierarchical token bucket through netlink.
 //!
-//! A plan is what a scenario's `htb` queue says, or what a gateway's deployment says. Class 0 of the plan is `1:10`, class
-//! 1 is `1:11`, and so on in hexadecimal below the root class `1:1`; a packet whose priority (`skb->priority`, as nftables
-//! sets it) names one of them goes there, others go by the plan's code points.
+//! A plan comes from a scenario's `htb` queue or from a gateway's deployment. Class 0 of the plan is `1:10`, class 1 is
+//! `1:11`, and so on in hexadecimal below the root class `1:1`. A packet whose priority (`skb->priority`, as nftables sets
+//! it) names a class goes there; the plan's code points classify the others.
 
 use std::fmt;
 use std::io;

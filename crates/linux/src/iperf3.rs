@@ -1,4 +1,4 @@
-//! Traffic by the program iperf3: a server and a client for each flow, in the namespaces of its ends.
+//! Traffic by iperf3: a server and a client per flow, in the namespaces of the flow's ends.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};

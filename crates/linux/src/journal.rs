@@ -1,4 +1,4 @@
-//! What a run makes is written down before it is made, so that it can be taken away after any end.
+//! A run writes down what it creates before it creates it, so that it can be removed however the run ends.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! Programs in the kernel (eBPF), which come with this program as objects: nothing is compiled where it runs.
+//! Programs in the kernel (eBPF). They ship as compiled objects, so no compiler is needed at run time.
 
 pub mod fbqm;
 pub mod flows;

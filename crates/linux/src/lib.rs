@@ -1,4 +1,4 @@
-//! Everything of bandmaster that touches a Linux kernel.
+//! The parts of bandmaster that need a Linux kernel.
 #![cfg(target_os = "linux")]
 
 mod address;

@@ -1,4 +1,4 @@
-//! What of a scenario Linux cannot do, found before anything is built.
+//! Checks for parts of a scenario that Linux cannot do, before anything is built.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

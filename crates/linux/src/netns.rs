@@ -1,4 +1,4 @@
-//! Network namespaces of our own, by name, as `ip netns` shows them.
+//! Named network namespaces, as `ip netns` shows them.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -73,7 +73,7 @@ impl Probes {
         Ok(Self { sockets, pending: Vec::new(), bytes: 0, faults })
     }
 
-    /// Readable when a probe has come.
+    /// Readable when a probe has arrived.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sockets.values().map(AsFd::as_fd)
     }
@@ -92,7 +92,7 @@ impl Probes {
         }
     }
 
-    /// Keeps the stamp of a probe until the probe itself has come.
+    /// Keeps the stamp of a probe until the probe itself arrives.
     pub(crate) fn expect(&mut self, stamp: Passage) {
         if self.pending.len() == MOST_PENDING {
             self.pending.remove(0);

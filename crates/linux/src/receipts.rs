@@ -1,4 +1,4 @@
-//! What receivers have got, as the packets show that pass the forwarder: for those that cannot be asked.
+//! Tracks what receivers received from the packets that pass the forwarder, for receivers that cannot be asked.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -66,7 +66,7 @@ impl Receipts {
         }
     }
 
-    /// A packet has come to the receiver over `port`.
+    /// A packet reached the receiver over `port`.
     pub(crate) fn note_come(&self, port: usize, flow: usize, bytes: &[u8]) {
         let Some((watched, receipt)) = self.flows.get(flow) else { return };
         if watched.come as usize != port || watched.datagram != Some(bytes.len() as u64) {

@@ -1,6 +1,6 @@
-//! Round-trip times as the receiver of a flow can measure them: from an acknowledgement to the first data that echo its
-//! timestamp (RFC 7323), as a capture at its interface shows them. The kernel's own estimate at a receiver follows the
-//! least and not the mean.
+//! Round-trip times measured at a flow's receiver: from an acknowledgement to the first data that echo its timestamp
+//! (RFC 7323), as captured at the receiver's interface. The kernel's own estimate at a receiver follows the minimum
+//! instead of the mean.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};

@@ -175,7 +175,7 @@ impl Stage {
 
 struct Flow {
     sender: Socket,
-    /// Of TCP: the listener until the connection has come.
+    /// For TCP: the listener until the connection is accepted.
     receiver: Socket,
     /// The listener after that, of flows that are opened again.
     listener: Option<Socket>,

@@ -1,4 +1,4 @@
-//! What agents of routers see, kept in the state directory, and held against the controller's file.
+//! Keeps what routers' agents see in the state directory, and compares it with the controller's file.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};

@@ -73,7 +73,7 @@ pub(super) struct Machine {
     peers: Vec<Peer>,
     /// By a host's number: its place in `peers`, and its node less one.
     by_number: BTreeMap<u32, usize>,
-    /// Decides, and tells nobody.
+    /// Decides, and sends no settings.
     observes: bool,
     halted: bool,
     /// When the log last mentioned refused datagrams.
@@ -565,7 +565,7 @@ impl Host for Machine {
 
     fn send(&mut self, _now: Time, to: NodeId, message: Message) -> Result<(), Refusal> {
         let peer = to.index().checked_sub(1).and_then(|at| self.peers.get_mut(at)).ok_or(Refusal::Unknown)?;
-        // It has not been heard since the start: nobody knows where it is.
+        // It has not been heard since the start, so its address is unknown.
         let address = peer.address.ok_or(Refusal::Unknown)?;
         if self.observes || self.halted {
             self.held += 1;

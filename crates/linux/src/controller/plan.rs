@@ -1,4 +1,4 @@
-//! What a controller would do; nothing is touched.
+//! Lists what a controller would do. Changes nothing.
 
 use std::fmt;
 

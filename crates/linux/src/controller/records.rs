@@ -1,4 +1,4 @@
-//! The last hour, as hosts tell it: a file for each minute in the state directory.
+//! Hosts' reports of the last hour: one file per minute in the state directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, OpenOptions};

@@ -1,4 +1,4 @@
-//! What a running controller says of itself, over a Unix socket in its state directory.
+//! The status of a running controller, over a Unix socket in its state directory.
 
 use std::fmt;
 use std::path::Path;

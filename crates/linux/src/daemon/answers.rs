@@ -1,4 +1,4 @@
-//! What a daemon says of itself to those who connect to a Unix socket.
+//! Answers a daemon's status to clients of a Unix socket.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

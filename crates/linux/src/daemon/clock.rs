@@ -1,4 +1,4 @@
-//! A daemon's clock: it runs on while the machine sleeps, and nobody can set it.
+//! A daemon's clock: it keeps running while the machine sleeps, and it cannot be set.
 
 use bandmaster_core::time::{Span, Time};
 use nix::sys::time::TimeValLike;

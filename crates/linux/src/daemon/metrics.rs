@@ -54,7 +54,7 @@ pub(crate) fn serve(
     Ok(())
 }
 
-/// Somebody who has connected.
+/// A client connection.
 struct Client {
     stream: TcpStream,
     /// When the connection is dropped in any case.
@@ -65,7 +65,7 @@ struct Client {
 }
 
 impl Client {
-    /// Goes on as far as possible without waiting; false when it is over.
+    /// Reads and writes as far as possible without waiting; false when the connection is done.
     fn go_on(&mut self, metrics: &dyn Fn() -> String) -> bool {
         if self.answer.is_none() && !self.hear() {
             return false;
@@ -91,7 +91,7 @@ impl Client {
         let mut bytes = [0; 1024];
         loop {
             match self.stream.read(&mut bytes) {
-                // Who has asked may close that way, and goes on reading.
+                // A client may close its sending side after a request, and keep reading.
                 Ok(0) => return is_whole(&self.request),
                 Ok(count) => self.request.extend(&bytes[..count]),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return true,
@@ -151,7 +151,7 @@ fn attend(listener: &TcpListener, clients: &mut Vec<Client>, metrics: &dyn Fn() 
     }
 }
 
-/// Whether all of a request has come: its head ends with an empty line.
+/// Whether a request is complete: its head ends with an empty line.
 fn is_whole(request: &[u8]) -> bool {
     request.windows(4).any(|end| end == b"\r\n\r\n") || request.windows(2).any(|end| end == b"\n\n")
 }

@@ -1,4 +1,4 @@
-//! The state directory of a daemon: a lock, a journal of what is changed, written before it is changed, and small files.
+//! The state directory of a daemon: a lock, small files, and a journal with an entry written before every change.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};

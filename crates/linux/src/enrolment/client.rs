@@ -1,4 +1,4 @@
-//! A host's end: it enrols by a token, and renews by its certificate.
+//! The host's side: enrols with a token, and renews with its certificate.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};

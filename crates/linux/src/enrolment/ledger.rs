@@ -1,7 +1,7 @@
-//! The ledger of a controller: which tokens it has given, which hosts have used them, and which are revoked.
+//! The ledger of a controller: tokens that it issued, hosts that used them, and hosts that are revoked.
 //!
-//! A file of the state directory, a line for each change: the whole entry of a host, of which the last one holds. The daemon and
-//! the commands of an operator write to it, one at a time, under a lock. A line counts once it is whole and on the disk.
+//! The ledger is a file in the state directory. A change appends a line with a host's whole entry; the host's last line counts.
+//! The daemon and an operator's commands write under a lock, one at a time. A line counts once it is complete and on the disk.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

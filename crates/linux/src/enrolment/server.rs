@@ -1,4 +1,4 @@
-//! The controller's end: one thread, and two questions that it answers over TLS.
+//! The controller's side: one thread that answers two kinds of request over TLS.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{SocketAddr, TcpListener};

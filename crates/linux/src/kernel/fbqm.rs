@@ -1,4 +1,4 @@
-//! Sorts what departs by a device into the classes of an HTB by the rate of its flow, and drops early.
+//! Sorts departing packets into the classes of an HTB by the rate of their flow, and drops early.
 
 use aya::maps::{Array, MapData, PerCpuArray};
 use aya::programs::TestRunOptions;

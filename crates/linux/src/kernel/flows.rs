@@ -34,7 +34,7 @@ type Flows = HashMap<MapData, [u8; NAME], [u32; 4]>;
 pub enum Direction {
     /// Those that it sends.
     Departs,
-    /// Those that come in.
+    /// Those that it receives.
     Arrives,
 }
 

@@ -1,8 +1,8 @@
-//! The TCP of hosts: sets it, whatever program a connection belongs to, and reads it.
+//! Reads and sets the TCP of a host's connections, whatever program they belong to.
 //!
-//! Connections that begin are set by a program on a control group, for each network namespace on its own. Live ones are
-//! read, and set, by a program that goes over all of the calling thread's namespace. Both end with the process, whatever ends
-//! it. What a connection had before stays with it for as long as the process lives, and can be given back.
+//! A BPF program on a control group sets new connections, separately for each network namespace. Another one iterates over all
+//! connections of the calling thread's namespace; it reads and sets live ones. The kernel removes both when the process ends,
+//! for whatever reason. While the process lives, it keeps a connection's earlier settings, which can be restored.
 
 mod connection;
 mod ends;

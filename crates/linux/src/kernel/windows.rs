@@ -1,4 +1,4 @@
-//! Lowers the windows of acknowledgements that pass the ports of a router.
+//! Lowers the windows in acknowledgements that pass a router's ports.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};

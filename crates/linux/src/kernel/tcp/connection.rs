@@ -1,4 +1,4 @@
-//! A connection as the kernel tells of it.
+//! A connection as the kernel reports it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,4 +1,4 @@
-//! What is set on connections, and what of it this kernel can do.
+//! Settings of connections, and which of them this kernel supports.
 
 use bandmaster_core::time::Span;
 use bandmaster_core::tuning::Tuning;
