@@ -167,7 +167,8 @@ fn forget_news(bytes: &mut [u8]) {
         if bytes[option] == SACK {
             // Words begin at even places of the header.
             for place in (option & !1..end).step_by(2) {
-                let both = [place, place + 1].map(|i| if (option..end).contains(&i) { NOP } else { bytes[i] });
+                let both =
+                    [place, place + 1].map(|i| if (option..end).contains(&i) { NOP } else { bytes[i] });
                 set_word(bytes, place, at + CHECKSUM, u16::from_be_bytes(both));
             }
         }
@@ -206,8 +207,7 @@ impl Gate {
         let Some(flow) = self.numbers.get(&read.name).copied() else { return };
         let Some(connection) = self.connections.get_mut(&flow) else { return };
         let after = read.sequence.wrapping_add(read.payload + u32::from(read.fin));
-        let offset =
-            if read.syn { 0 } else { connection.came.follow(after.wrapping_sub(connection.begin)) };
+        let offset = if read.syn { 0 } else { connection.came.follow(after.wrapping_sub(connection.begin)) };
         connection.has_ended |= read.fin;
         let segment = connection.segment(flow, &read, offset, self.overhead);
         self.program.on_data(now, &segment, held);
@@ -503,7 +503,10 @@ mod tests {
         assert!(!tcp.ece() && tcp.ack() && tcp.acknowledgment_number() == BEGIN);
         let left: Vec<_> = tcp.options_iterator().map(|option| option.expect("an option")).collect();
         assert!(left.contains(&TcpOptionElement::Timestamp(9, 8)), "{left:?}");
-        assert!(!left.iter().any(|o| matches!(o, TcpOptionElement::SelectiveAcknowledgement(..))), "{left:?}");
+        assert!(
+            !left.iter().any(|o| matches!(o, TcpOptionElement::SelectiveAcknowledgement(..))),
+            "{left:?}"
+        );
     }
 
     #[test]
