@@ -688,12 +688,12 @@ fn rounds_follow_each_other() {
 
 /// Sixteen servers answer with 64 KiB each, round after round, through a port of 64 KiB: their first windows of ten are three
 /// times what it holds. QCBF keeps all of them within it; its program is the simulator's.
-/// Windows count in steps of 8 B at most, so that none has room for the begin of a segment, which Linux would send.
+/// Turns leave Linux's senders slower than windows that slide: docs/emulation.md.
 #[test]
 fn qcbf_keeps_real_incast_within_a_buffer() {
     in_lab("qcbf_keeps_real_incast_within_a_buffer", || {
         let before = inventory();
-        let flow = "size = \"64KiB\"\nrounds = 1000\nstart = \"uniform(0ms, 2ms)\"\n[tcp]\nrack-tlp = false\nreceive-buffer = \"256KiB\"";
+        let flow = "size = \"64KiB\"\nrounds = 1000\nstart = \"uniform(0ms, 2ms)\"\n[tcp]\nrack-tlp = false";
         let qcbf = "[schemes.qcbf]\nbuffer = \"64KiB\"\nrtt = \"4ms\"\nageing = \"1s\"\nform = ";
         let port = |text: String| {
             let text = text.replace("\"10ms\"", "\"1ms\"").replace("\"200pkt\"", "\"64KiB\"");
@@ -707,7 +707,8 @@ fn qcbf_keeps_real_incast_within_a_buffer() {
             timely!(metric(&trial, "drops") == 0.0, "{form}: {} drops", metric(&trial, "drops"));
             timely!(metric(&trial, "rtos") == 0.0, "{form}: {} timeouts", metric(&trial, "rtos"));
             // A round takes 1 MiB / 19.13 Mbit/s = 0.44 s.
-            timely!(metric(&trial, "rounds") >= 8.0, "{form}: {} rounds", metric(&trial, "rounds"));
+            let least = if form == "share" { 12.0 } else { 5.0 };
+            timely!(metric(&trial, "rounds") >= least, "{form}: {} rounds", metric(&trial, "rounds"));
             assert!(
                 trial.remarks.iter().any(|remark| remark.starts_with("schemes.qcbf: the forwarder lowers"))
             );
