@@ -462,6 +462,7 @@ impl Rig {
             tells_left: false,
             tells_came: false,
             programs: Vec::new(),
+            gate: None,
             sojourns: None,
         };
         let ports = vec![port(&left, &right), port(&right, &left)];

@@ -5,6 +5,8 @@
 //! end. One thread does it for all links: a packet that it hands to a router comes back within the same system call, on
 //! the router's next device.
 
+pub(crate) mod gate;
+
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -33,6 +35,7 @@ use crate::address::{self, Kind};
 use crate::receipts::Receipts;
 use crate::syscall;
 use crate::timing::Timing;
+use gate::Gate;
 
 /// Longest IP packet.
 const LONGEST: usize = 65_535;
@@ -40,6 +43,8 @@ const LONGEST: usize = 65_535;
 const PRIORITY: i32 = 20;
 /// Nobody waits longer, so that a request to stop is seen.
 const PATIENCE: Span = Span::from_millis(50);
+/// Place of the checksum in a header of IPv4.
+const CHECKSUM: usize = 10;
 /// Packets read from one device before the others have their turn.
 const BATCH: usize = 32;
 
@@ -83,6 +88,8 @@ pub(crate) struct PortPlan {
     pub(crate) tells_came: bool,
     /// See the headers of what the queue accepts.
     pub(crate) programs: Vec<Arc<Mutex<dyn PortProgram>>>,
+    /// Sets windows in the acknowledgements that come over the other direction.
+    pub(crate) gate: Option<Gate>,
     /// Of the measured port, where the scenario asks for it: times in the queue.
     pub(crate) sojourns: Option<Sojourns>,
 }
@@ -352,13 +359,17 @@ fn forward(plans: Vec<PortPlan>, wires: &Wires) -> io::Result<()> {
     let mut due = vec![Time::ZERO; ports.len()];
     while !wires.stop.load(Ordering::Relaxed) {
         let now = wires.clock.now();
-        let mut next = Time::MAX;
-        for (i, due) in due.iter_mut().enumerate() {
-            if *due <= now {
-                *due = ports[i].advance(i, wires, &mut store, &mut health);
+        for i in 0..due.len() {
+            if due[i] <= now
+                && let Ok([port, twin]) = ports.get_disjoint_mut([i, i ^ 1])
+            {
+                due[i] = port.advance(i, twin, wires, &mut store, &mut health);
+                if twin.plan.gate.is_some() {
+                    due[i ^ 1] = twin.due(wires.clock.now());
+                }
             }
-            next = next.min(*due);
         }
+        let next = due.iter().copied().min().unwrap_or(Time::MAX);
         let wait = next.since(wires.clock.now()).min(PATIENCE);
         let ready = syscall::wait_for(&epoll, &mut events, wait)?;
         for event in &events[..ready] {
@@ -481,6 +492,12 @@ impl Port {
         self.state.counters.arrived += 1;
         // What the transmitter does up to now it does first.
         self.transmit(now, wires, store);
+        if let Some(gate) = &mut self.plan.gate
+            && matches!(kind, Kind::Data(_))
+        {
+            gate.on_data(now, bytes, self.plan.queue.backlog().bytes + u64::from(pkt.len));
+            self.release();
+        }
         let verdict = self.plan.queue.enqueue(now, pkt, &mut self.dropped);
         match verdict {
             Verdict::Drop => {
@@ -509,23 +526,39 @@ impl Port {
         self.level(now);
     }
 
-    /// Transmits what is due, hands over what has arrived; when something is due next.
-    fn advance(&mut self, id: usize, wires: &Wires, store: &mut Store, health: &mut Health) -> Time {
+    /// Transmits what is due, hands over what has arrived; when something is due next. `twin` is the other direction of its link.
+    fn advance(
+        &mut self,
+        id: usize,
+        twin: &mut Self,
+        wires: &Wires,
+        store: &mut Store,
+        health: &mut Health,
+    ) -> Time {
         let now = wires.clock.now();
         let before = self.state;
         self.transmit(now, wires, store);
+        if let Some(gate) = &mut self.plan.gate
+            && gate.timer().is_some_and(|at| at <= now)
+        {
+            gate.on_timer(now, self.plan.queue.backlog().bytes);
+            self.release();
+        }
         while let Some((at, key)) = self.wire.front().copied()
             && at <= now
         {
             self.wire.pop_front();
+            let goes_on = twin.lets_pass(id ^ 1, now, key, wires, store);
             let packet = &store.packets[key as usize];
-            match (&*self.plan.to).write(&packet.bytes) {
-                Ok(_) => {
+            match goes_on.then(|| (&*self.plan.to).write(&packet.bytes)) {
+                Some(Err(_)) => self.state.counters.refused += 1,
+                // What a gate keeps has come to its router.
+                _ => {
                     self.state.counters.delivered += 1;
                     wires.board.note_arrival(id, packet, now);
                 }
-                Err(_) => self.state.counters.refused += 1,
             }
+            twin.release();
             self.state.counters.inside -= 1;
             store.remove(key);
             health.packets += 1;
@@ -540,11 +573,32 @@ impl Port {
         self.due(now)
     }
 
+    /// What has come over the other direction, and whether it goes on now.
+    fn lets_pass(&mut self, id: usize, now: Time, key: u32, wires: &Wires, store: &mut Store) -> bool {
+        if self.plan.gate.is_none() || !matches!(store.packets[key as usize].kind, Kind::Reverse(_)) {
+            return true;
+        }
+        self.transmit(now, wires, store);
+        self.publish(id, wires);
+        let held = self.plan.queue.backlog().bytes;
+        let bytes = &mut store.packets[key as usize].bytes;
+        self.plan.gate.as_mut().is_none_or(|gate| gate.on_ack(now, bytes, held))
+    }
+
+    /// Sends on what its gate lets go.
+    fn release(&mut self) {
+        if let Some(gate) = &mut self.plan.gate {
+            // The router's device takes all while it is there.
+            gate.release(|bytes| drop((&*self.plan.from).write(bytes)));
+        }
+    }
+
     /// When it has something to do.
     fn due(&self, now: Time) -> Time {
         let arrival = self.wire.front().map_or(Time::MAX, |(at, _)| *at);
         let waiting = self.plan.queue.next_ready(now.max(self.free_at));
-        arrival.min(waiting.map_or(Time::MAX, |at| at.max(self.free_at)))
+        let timer = self.plan.gate.as_ref().and_then(Gate::timer).unwrap_or(Time::MAX);
+        arrival.min(timer).min(waiting.map_or(Time::MAX, |at| at.max(self.free_at)))
     }
 
     /// The transmitter's work up to `now`, each packet at the time that the link's rate gives it.
@@ -629,13 +683,8 @@ impl Port {
             return;
         }
         self.state.counters.marked += 1;
-        let word = |bytes: &[u8]| u32::from(u16::from_be_bytes([bytes[0], bytes[1]]));
-        let before = word(bytes);
-        bytes[1] |= 3;
-        let mut sum = (!word(&bytes[10..12]) & 0xffff) + (!before & 0xffff) + word(bytes);
-        sum = (sum & 0xffff) + (sum >> 16);
-        sum = (sum & 0xffff) + (sum >> 16);
-        bytes[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+        let word = gate::word(bytes, 0) | 3;
+        gate::set_word(bytes, 0, CHECKSUM, word);
     }
 
     /// Packets that the discipline dropped after it had queued them.

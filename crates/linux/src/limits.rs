@@ -11,7 +11,7 @@ use bandmaster_core::runtime::Host;
 use bandmaster_core::scenario::{
     FlightSize, LossDetection, Recovery, RtoFloor, RttSamples, Scenario, TcpSettings, Transport,
 };
-use bandmaster_core::scheme::{Act, SchemeDef};
+use bandmaster_core::scheme::{Act, Program, SchemeDef};
 use bandmaster_core::time::Span;
 use bandmaster_core::topology::NodeKind;
 use bandmaster_core::units::{Bytes, Rate};
@@ -52,6 +52,7 @@ pub fn check(scenario: &Scenario, labs: usize) -> Result<Remarks, Error> {
         }
     }
     let plan = Workplan::new(scenario, 0)?;
+    check_programs(scenario, &plan, &mut remarks)?;
     check_files(plan.flows.len(), labs)?;
     parameters_of_nodes(scenario, &plan)?;
     let mut seen = BTreeSet::new();
@@ -129,6 +130,33 @@ fn check_schemes(scenario: &Scenario) -> Result<(), Error> {
                  `--variant` leaves it out",
                 scheme.name,
                 words.join(", ")
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Programs that set windows in passing packets.
+fn check_programs(scenario: &Scenario, plan: &Workplan, remarks: &mut Remarks) -> Result<(), Error> {
+    for role in plan.roles(scenario) {
+        let name = role.scheme.name;
+        for (port, program) in &role.built.programs {
+            let Program::Rewrite(program) = program else { continue };
+            if program.is_echoed() {
+                return missing(format!(
+                    "schemes.{name}: hosts have to return a window field, and Linux's do not; its other forms need none"
+                ));
+            }
+            if scenario.topology.queue(*port).discipline == &qdisc::htb::DEF {
+                return missing(format!(
+                    "schemes.{name}: the queue of {} is the kernel's htb, and the forwarder does not see what waits there; \
+                     take another discipline",
+                    scenario.topology.port_name(*port)
+                ));
+            }
+            remarks.push(format!(
+                "schemes.{name}: the forwarder lowers windows, by the program that `run` simulates; `bandmaster switch` has \
+                 one in the kernel"
             ));
         }
     }

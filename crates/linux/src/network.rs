@@ -20,6 +20,7 @@ use bandmaster_core::units::tcp_headers;
 use crate::Error;
 use crate::address;
 use crate::forwarder::PortPlan;
+use crate::forwarder::gate::Gate;
 use crate::htb::{Htb, Plan};
 use crate::journal::Journal;
 use crate::limits::parameters_of_nodes;
@@ -123,7 +124,9 @@ impl Network {
             Discipline::Fifo(rule) => Box::new(fifo::Fifo::new(rule)),
             Discipline::Ordered(qdisc) => qdisc,
         };
+        let overhead = topology.frame_overhead.get() as u32;
         let mut programs: Vec<Arc<Mutex<dyn PortProgram>>> = Vec::new();
+        let mut gate = None;
         if roles.iter().any(|role| role.place.role.wants.ports && role.place.node == from) {
             let counter = Arc::new(Mutex::new(FlowCounter::new()));
             self.flow_counters.insert(port, counter.clone());
@@ -132,8 +135,9 @@ impl Network {
         for role in roles {
             let own = |(at, _): &(PortId, Program)| at.index() == port;
             for (_, program) in role.built.programs.extract_if(.., |entry| own(entry)) {
-                if let Program::Watch(program) = program {
-                    programs.push(Arc::new(Mutex::new(program)));
+                match program {
+                    Program::Watch(program) => programs.push(Arc::new(Mutex::new(program))),
+                    Program::Rewrite(program) => gate = Some(Gate::new(program, overhead)),
                 }
             }
         }
@@ -147,10 +151,11 @@ impl Network {
             schedule: plan.links.schedules.get(&port).cloned(),
             delay: plan.links.delays[port / 2],
             losses: Losses::from_plan(link.losses(is_forth), || stream("loss")),
-            overhead: topology.frame_overhead.get() as u32,
+            overhead,
             tells_left,
             tells_came,
             programs,
+            gate,
             sojourns: None,
         })
     }

@@ -616,6 +616,16 @@ fn what_linux_cannot_do_is_refused_before_anything_is_built() {
             "no congestion control `tahoe`",
         ),
         ("[[flows]]", "[tcp]\nread-rate = \"1mbit\"\n[[flows]]", "read at once"),
+        (
+            "[[flows]]",
+            "[schemes.qcbf]\nbuffer = \"64KiB\"\nrtt = \"22ms\"\nform = \"window-field\"\n[[flows]]",
+            "hosts have to return a window field",
+        ),
+        (
+            "queue = \"50pkt\"",
+            "queue = { discipline = \"htb\", rate = \"5mbit\" }\n[schemes.qcbf]\nbuffer = \"64KiB\"\nrtt = \"22ms\"",
+            "the queue of r->b is the kernel's htb",
+        ),
     ] {
         let scenario = scenario(&one().replace(changed, to));
         match lab::run(&scenario, 0, 0, &RunOptions::default()) {
@@ -670,6 +680,38 @@ fn rounds_follow_each_other() {
             timely!((least..most).contains(&mean), "persistent = {key}: {mean} s a round");
             assert_eq!(metric(&trial, "completed"), 60.0);
             assert_eq!(metric(&trial, "drops"), 0.0);
+        }
+        assert_eq!(inventory(), before);
+        Ok(())
+    });
+}
+
+/// Sixteen servers answer with 64 KiB each, round after round, through a port of 64 KiB: their first windows of ten are three
+/// times what it holds. QCBF keeps all of them within it; its program is the simulator's.
+/// Turns leave Linux's senders slower than windows that slide: docs/emulation.md.
+#[test]
+fn qcbf_keeps_real_incast_within_a_buffer() {
+    in_lab("qcbf_keeps_real_incast_within_a_buffer", || {
+        let before = inventory();
+        let flow = "size = \"64KiB\"\nrounds = 1000\nstart = \"uniform(0ms, 2ms)\"\n[tcp]\nrack-tlp = false";
+        let qcbf = "[schemes.qcbf]\nbuffer = \"64KiB\"\nrtt = \"4ms\"\nageing = \"1s\"\nform = ";
+        let port = |text: String| {
+            let text = text.replace("\"10ms\"", "\"1ms\"").replace("\"200pkt\"", "\"64KiB\"");
+            text.replace("rate = \"10mbit\"", "rate = \"20mbit\"")
+        };
+        let plain = run(&port(star(16, flow)));
+        timely!(metric(&plain, "drops") > 100.0, "{:?}", plain.record.metrics);
+        for form in ["share", "ack"] {
+            let trial = run(&port(star(16, &format!("{flow}\n{qcbf}\"{form}\""))));
+            println!("{form}: {:?}\n{:?}\n{:?}", trial.record.metrics, trial.health, trial.remarks);
+            timely!(metric(&trial, "drops") == 0.0, "{form}: {} drops", metric(&trial, "drops"));
+            timely!(metric(&trial, "rtos") == 0.0, "{form}: {} timeouts", metric(&trial, "rtos"));
+            // A round takes 1 MiB / 19.13 Mbit/s = 0.44 s. Turns are slower than that for a reason that is not known: they go on.
+            let least = if form == "share" { 12.0 } else { 1.0 };
+            timely!(metric(&trial, "rounds") >= least, "{form}: {} rounds", metric(&trial, "rounds"));
+            assert!(
+                trial.remarks.iter().any(|remark| remark.starts_with("schemes.qcbf: the forwarder lowers"))
+            );
         }
         assert_eq!(inventory(), before);
         Ok(())

@@ -269,7 +269,7 @@ impl Lab<'_> {
 }
 
 impl Host for Lab<'_> {
-    /// All but windows in passing packets.
+    /// All; of windows in passing packets those in acknowledgements.
     const ACTS: &'static [Act] = &[
         Act::SetWindow,
         Act::SetRate,
@@ -279,6 +279,7 @@ impl Host for Lab<'_> {
         Act::Tune,
         Act::Send,
         Act::Watch,
+        Act::Rewrite,
     ];
 
     fn wake(&mut self, role: usize, at: Time) {
