@@ -26,7 +26,7 @@ pub trait Controller: Send {
     /// When to be called with [`Observation::Tick`] next.
     fn wakeup(&self) -> Option<Time>;
 
-    /// What it wants to be given when it is built anew after a reload or a restart of its daemon; none: nothing.
+    /// The state to hand back when it is rebuilt after a reload or a restart of its daemon; none: no state.
     fn save(&self) -> Option<Vec<u8>> {
         None
     }
@@ -78,9 +78,9 @@ pub enum Observation<'a> {
         /// Flows that end at the role's node, in flow order.
         flows: &'a [FlowStats],
     },
-    /// What the TCP of the role's node has sent; comes just before a tick that brings flows.
+    /// What the TCP of the role's node has sent. Arrives just before a tick that brings flows.
     Sent(SegmentCounts),
-    /// The data that probes count at the role's end of their way; comes just before a tick, while it can be told.
+    /// The data that probes count at the role's end of their path. Arrives just before a tick, while the count is known.
     Counted(Passed),
     /// A flow begins at the role's node. In the simulator and the lab the answer still applies to the first window that
     /// the node offers or uses; a daemon sees flows late.
