@@ -1,7 +1,7 @@
 //! What switches, agents and the Oracle tell each other.
 //!
-//! What is nothing is not sent: a port that a report covers and does not list was idle. A report stands by itself, so
-//! that a lost one costs no more than its own numbers.
+//! Zeros are not sent: a port that a report covers and does not list was idle. Every report is complete, so a lost one
+//! costs no more than its own numbers.
 
 use std::net::IpAddr;
 
@@ -83,10 +83,10 @@ pub struct PortReport {
 
 /// A backlog that the switch does not tell.
 pub const NOT_TOLD: u32 = u32::MAX;
-/// The longest that is told.
+/// The longest that is reported.
 const MOST_BACKLOG: u32 = NOT_TOLD - 1;
 
-/// What is told of every port covered, idle or not, in order; what nobody asks for is empty.
+/// Values for every port covered, idle or not, in order; a column that nobody asks for is empty.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Columns {
     /// Flows between their SYN and their FIN.
@@ -109,7 +109,7 @@ pub struct PortLink {
 pub struct TrafficReport {
     /// Number of the report, modulo 2^32.
     pub sequence: u32,
-    /// From whom how much; nothing is told of others.
+    /// Senders and their rates; the report says nothing of others.
     pub rows: Vec<TrafficRow>,
 }
 
@@ -129,7 +129,7 @@ pub struct AddressReport {
     pub sequence: u32,
     /// Reports with this number: nothing is known before all of them are there.
     pub parts: u32,
-    /// From whom how much; nothing is told of others.
+    /// Senders and their rates; the report says nothing of others.
     pub rows: Vec<AddressRow>,
 }
 
@@ -362,7 +362,7 @@ mod tests {
         let report = SwitchReport { sequence: 0, first: 0, covered: 2, ports: Vec::new() };
         for flows in [vec![1], vec![1; 3]] {
             let also = Columns { flows, ..Columns::default() };
-            assert_eq!(said(&Body::SwitchAlso(report.clone(), also)), None, "of each port, or of none");
+            assert_eq!(said(&Body::SwitchAlso(report.clone(), also)), None, "for all ports, or for none");
         }
         let rows = vec![TrafficRow { from: 1, rate: 1 }; ROWS_PER_REPORT + 1];
         assert_eq!(said(&Body::Traffic(TrafficReport { sequence: 0, rows })), None);
