@@ -23,7 +23,7 @@ pub const TOGETHER: Span = Span::from_millis(4);
 /// So many transfers that begin together are a burst.
 pub const BURST: u64 = 4;
 
-/// Bytes of rows that tell of an interval. What has more is told with its smallest rows as of many peers.
+/// Most bytes of rows that report an interval. Beyond it, the smallest rows are merged into rows of many peers.
 pub const MOST: usize = 120_000;
 
 /// Version of the form.
@@ -37,10 +37,10 @@ const MOST_ROWS: usize = 256;
 const BUCKETS: u16 = (64 - 2) << FINE;
 /// Characters of the name of a congestion control at most.
 const MOST_NAME: usize = 16;
-/// Shortest and longest interval that are believed, in ms. A shorter one is told as the shortest.
+/// Shortest and longest interval that are accepted, in ms. A shorter one is reported as the shortest.
 const SHORTEST: u32 = 1_000;
 const LONGEST: u32 = 600_000;
-/// Transfers to a host that are told apart by their begin, in an interval at most.
+/// Most transfers to a host in an interval that are distinguished by their start.
 const MOST_STARTS: usize = 1 << 16;
 /// What is believed of an interval at most: values of a bucket, bytes of a row (3.7 Tbit/s for the longest), and us of a tick.
 const MOST_COUNT: u32 = 1 << 24;
@@ -169,7 +169,7 @@ pub struct Report {
     pub rows: Vec<Row>,
 }
 
-/// What a host tells beside its peers.
+/// What a host reports apart from its peers.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct About {
     /// Congestion control of connections that choose none.
@@ -201,7 +201,7 @@ pub struct Row {
     pub in_burst: bool,
     /// Bytes of them in all.
     pub bytes: u64,
-    /// Bytes of each.
+    /// Bytes per transfer.
     pub sizes: Histogram,
     /// Completion times in us, of connections that this host has opened.
     pub times: Histogram,
@@ -423,7 +423,7 @@ mod tests {
         assert_eq!(reports[0].about, Some(about.clone()));
         assert!(reports[1..].iter().all(|report| report.about.is_none()));
         assert_eq!(reports.iter().flat_map(|report| report.rows.clone()).collect::<Vec<_>>(), rows);
-        // Nothing happened: that is told too.
+        // An idle interval is reported, too.
         assert_eq!(parts(4, INTERVAL, about, Vec::new()).len(), 1);
     }
 
