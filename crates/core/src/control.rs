@@ -71,7 +71,7 @@ pub const UNBOUNDED: Bytes = Bytes::new(u64::MAX);
 /// What networks tell.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Observation<'a> {
-    /// The time asked for has come; the runtime has fresh statistics of the ports and flows that the role watches.
+    /// The requested time has come; the runtime has fresh statistics of the ports and flows that the role watches.
     Tick {
         /// Ports of the role's node, in port order.
         ports: &'a [PortStats],

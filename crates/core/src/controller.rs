@@ -530,7 +530,7 @@ impl Deployment {
         for host in hosts {
             all.join(&host.name);
         }
-        // An Oracle decides by what hosts and routers tell.
+        // An Oracle decides by the reports of hosts and routers.
         let is_bas = self.scheme == Scheme::Bas;
         for Link { ends, rate, .. } in self.links.iter().filter(|_| is_bas) {
             let [one, other] = [all.join(&ends[0]), all.join(&ends[1])];
@@ -561,7 +561,7 @@ impl Deployment {
             let numbered = ports.iter().map(|port| {
                 let name = format!("{name}->{port}");
                 let to = all.join(port);
-                // Of OpenTCP no rate is known: its router tells shares of it.
+                // OpenTCP knows no rate: its router reports shares of it.
                 all.port_named(&name).unwrap_or_else(|| all.add_port(&name, from, to, Rate::ZERO))
             });
             let numbered = numbered.collect();

@@ -8,7 +8,8 @@ use crate::control;
 use crate::prefix::Prefix;
 use crate::time::Span;
 
-/// Stands where messages have the code of their scheme. No scheme has it: a controller that does not know it refuses it as of another scheme.
+/// Takes the place of the scheme's code in messages. No scheme has it: a controller that does not know it refuses the
+/// message as one of another scheme.
 pub const CODE: u16 = 0x0101;
 /// How often a router sends its report.
 pub const INTERVAL: Span = Span::from_secs(20);

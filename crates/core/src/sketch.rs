@@ -20,7 +20,7 @@ pub const CODE: u16 = 0x0100;
 pub const INTERVAL: Span = Span::from_secs(60);
 /// Transfers that begin within such a time of the first begin together.
 pub const TOGETHER: Span = Span::from_millis(4);
-/// So many transfers that begin together are a burst.
+/// This many transfers that begin together are a burst.
 pub const BURST: u64 = 4;
 
 /// Most bytes of rows that report an interval. Beyond it, the smallest rows are merged into rows of many peers.
@@ -30,19 +30,19 @@ pub const MOST: usize = 120_000;
 const VERSION: u8 = 1;
 /// Bytes of rows in a part, so that it fits into a packet.
 const PART: usize = 1_100;
-/// Parts of an interval at most.
+/// Most parts of an interval.
 const MOST_PARTS: u16 = 256;
 /// Rows of a part, and buckets of a histogram, at most.
 const MOST_ROWS: usize = 256;
 const BUCKETS: u16 = (64 - 2) << FINE;
-/// Characters of the name of a congestion control at most.
+/// Most characters of the name of a congestion control.
 const MOST_NAME: usize = 16;
 /// Shortest and longest interval that are accepted, in ms. A shorter one is reported as the shortest.
 const SHORTEST: u32 = 1_000;
 const LONGEST: u32 = 600_000;
 /// Most transfers to a host in an interval that are distinguished by their start.
 const MOST_STARTS: usize = 1 << 16;
-/// What is believed of an interval at most: values of a bucket, bytes of a row (3.7 Tbit/s for the longest), and us of a tick.
+/// Most that is accepted for an interval: values of a bucket, bytes of a row (3.7 Tbit/s for the longest), and us of a tick.
 const MOST_COUNT: u32 = 1 << 24;
 const MOST_BYTES: u64 = 1 << 48;
 const MOST_TICK: u32 = 100_000;

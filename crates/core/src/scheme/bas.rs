@@ -467,7 +467,7 @@ mod tests {
         let (mut begun, mut most) = (0, 0);
         for minute in 0..60 * hours {
             (0..600).for_each(|_| site.pass());
-            // Of the last tenths of a second the allocator may not have heard yet.
+            // The allocator may not have heard yet of the last tenths of a second.
             let is_right = (0..20).any(|_| {
                 site.pass();
                 let live: usize = site.hosts.iter().map(|(_, flows, _)| flows.len()).sum();

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::{About, BURST, MOST_STARTS, Row, TOGETHER, Way};
 use crate::time::{Span, Time};
 
-/// A connection carries a transfer one way when it carries more than so much, ten segments, or no less than the other way.
+/// A connection carries a transfer one way when it carries more than these ten segments, or no less than the other way.
 const REPLY: u64 = 14_480;
 /// Most peers that are distinguished.
 const MOST_PEERS: usize = 512;

@@ -104,7 +104,7 @@ impl Sum {
 pub(super) struct Allocator {
     settings: Settings,
     now: Time,
-    /// Who tells it of flows and counts.
+    /// The nodes that report flows and counts.
     peers: BTreeMap<NodeId, Peer>,
     /// The ports of the domain and beyond, and where addresses are.
     inventory: Inventory,
@@ -116,7 +116,7 @@ pub(super) struct Allocator {
     outsides: BTreeMap<PortId, Outside>,
 }
 
-/// A node that tells it something.
+/// A node that reports.
 #[derive(Default)]
 struct Peer {
     /// It has left.
@@ -124,9 +124,9 @@ struct Peer {
     /// It has a router's role, and a host's.
     counts: bool,
     measures: bool,
-    /// max-min: seconds that its flows wait before links of the domain, where these differ from waits outside.
+    /// max-min: seconds that its flows wait before links of the domain, where they can be distinguished from waits outside.
     queueing: BTreeMap<PortId, f64>,
-    /// Of the parts of its measurements that have come, until the last one comes.
+    /// Sums of the parts of its measurements that have arrived, until the last part arrives.
     sums: BTreeMap<PortId, Sum>,
 }
 
@@ -137,7 +137,7 @@ struct Link {
     capacity: Rate,
     flows: Option<u32>,
     backlog: Bytes,
-    /// When the last report came, and the bytes that had left until then.
+    /// When the last report arrived, and the bytes that had left until then.
     sent: Option<(Time, Bytes)>,
     /// max-min: bit/s of what the allocator does not control (acknowledgements, other flows), averaged.
     others: f64,

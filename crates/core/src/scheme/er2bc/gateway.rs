@@ -47,11 +47,11 @@ pub(super) struct Lookout {
 }
 
 impl Lookout {
-    /// A watch lost is made good for by the next.
+    /// The next watch makes up for a lost one.
     const WATCH_EVERY: Span = Span::from_secs(60);
-    /// Until the next after one whose question stays without an answer.
+    /// Time to the next watch after one whose question stays unanswered.
     const WATCH_AGAIN: Span = Span::from_secs(3);
-    /// Until the question after a report leaves: so that it is behind what was sent at the old rate.
+    /// Time until the question after a report leaves, so that it is behind what was sent at the old rate.
     const AFTER_REPORT: Span = Span::from_millis(20);
 
     /// Watches at the start. When one is lost, the question sent with it may still be answered. Later ones may be lost, since

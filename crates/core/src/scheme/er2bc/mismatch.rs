@@ -106,7 +106,7 @@ const SUSPICIOUS: f64 = 0.1;
 /// Less is not looked at.
 const LEAST_SHARE: f64 = 0.02;
 /// Rounds for [`Cause::Share`]: the last so many, so that a late mismatch is seen as soon. In fewer rounds,
-/// [`Cause::Nothing`] tells it.
+/// [`Cause::Nothing`] detects it.
 const SHARE_ROUNDS: [usize; 9] = [8, 10, 14, 20, 30, 60, 120, 240, MOST_ROUNDS];
 /// Few probes, and the chance that is taken for none with them, and with more.
 const FEW_PROBES: u64 = 30;

@@ -30,7 +30,7 @@
 //!
 //! The scheme speaks the paper's form. A daemon's [`Endpoint`] adds 16 more bytes on the way out and takes them off on the
 //! way in: an epoch, and HMAC-SHA-256 (RFC 2104) truncated to 96 bits over all bytes before it. Epoch and sequence number
-//! make a 48-bit number that never comes back: the epoch goes up whenever the sequence number wraps, and begins at the
+//! make a 48-bit number that never repeats: the epoch goes up whenever the sequence number wraps, and begins at the
 //! seconds of the day's clock when a gateway starts, which rises faster than one per 65,536 rounds. So a recorded message
 //! is refused also after a wrap and after a restart of the asker.
 //!

@@ -747,7 +747,7 @@ impl Robust {
             _ => 0.05,
         };
         let most = (room / (self.cycle / 4.0 + self.rtt.min(1.0))).clamp(least, 1.0);
-        // While others share the path, small steps are the rule: rule that out first.
+        // While others share the path, W grows by small steps: check for that first.
         let is_near = self.anchor.is_some_and(|anchor| base < BEYOND * anchor);
         self.crest = self.crest.filter(|crest| base < CREST * crest);
         if is_near {

@@ -17,7 +17,7 @@ use crate::scheme::Place;
 use crate::time::{Span, Time};
 use crate::tuning::Tuning;
 
-/// Reports older than this many cycles are of no account.
+/// Reports older than this many cycles are ignored.
 const STALE_CYCLES: u64 = 2;
 
 /// The role of the controller.
@@ -339,7 +339,7 @@ impl Oracle {
             if said.decision.lease.is_some() {
                 let before = self.cued.get_mut(&agent.node);
                 let told = before.as_ref().filter(|told| told.settings == said.settings);
-                // Who was never heard takes no place of one that was.
+                // An agent that was never heard takes no place of one that was.
                 let is_heard = !self.hosts_report || self.hosts_heard.contains_key(&agent.node);
                 let is_limited = self.rollout < usize::MAX;
                 if told.is_none() && (changed == self.rollout || (is_limited && !is_heard)) {

@@ -14,7 +14,7 @@ use crate::time::Time;
 /// Most addresses that are reported.
 const MOST_ADDRESSES: usize = 3000;
 
-/// What has come since the last report. Receivers know to the byte what has come, senders only what is acknowledged.
+/// Data that arrived since the last report. Receivers know it to the byte; senders know only what is acknowledged.
 #[derive(Debug)]
 pub(super) struct Traffic {
     ports: Arc<Vec<Port>>,

@@ -104,7 +104,7 @@ pub struct PortLink {
     pub capacity: u32,
 }
 
-/// What has come to an agent's host in a cycle; several reports with one number where rows are many.
+/// Data that arrived at an agent's host in a cycle; several reports with one number where rows are many.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TrafficReport {
     /// Number of the report, modulo 2^32.
@@ -113,7 +113,7 @@ pub struct TrafficReport {
     pub rows: Vec<TrafficRow>,
 }
 
-/// What has come from one host or rack.
+/// Data that arrived from one host or rack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TrafficRow {
     /// Number of the host, or of its switch.
@@ -127,13 +127,13 @@ pub struct TrafficRow {
 pub struct AddressReport {
     /// Number of the report, modulo 2^32.
     pub sequence: u32,
-    /// Reports with this number: nothing is known before all of them are there.
+    /// Reports with this number; nothing is known before all of them have arrived.
     pub parts: u32,
     /// Senders and their rates; the report says nothing of others.
     pub rows: Vec<AddressRow>,
 }
 
-/// What has come from one address.
+/// Data that arrived from one address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AddressRow {
     /// The sender's.

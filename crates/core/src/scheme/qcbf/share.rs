@@ -63,7 +63,7 @@ impl Flow {
         segments * self.frame
     }
 
-    /// Bytes on the link that it may have under way. Who sleeps is counted with the window that it wakes up to.
+    /// Bytes on the link that it may have in flight. A sleeping flow counts with the window that it wakes up to.
     fn charge(&self) -> u64 {
         if self.is_asleep {
             return self.frames(self.window);

@@ -344,7 +344,7 @@ fn a_fall_is_left_at_once() {
 }
 
 /// R5b: 1 Mb/s of 4 is sent, and 10 ms of queue are seen. W stays; when the next round ends with a queue too, it is measured.
-/// At once W changes where W of 1.1 is used, where 130 ms are more than 4 q*, and where packets are lost.
+/// W changes at once when W of 1.1 is used, when 130 ms are more than 4 q*, and when packets are lost.
 #[test]
 fn one_sight_of_a_queue_takes_nothing_that_is_not_used() {
     for (again, w) in [(0.0, 4e6), (10.0, 1e6)] {
