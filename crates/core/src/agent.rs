@@ -161,7 +161,7 @@ pub struct Deployment {
     pub lldp_socket: Option<String>,
     /// The controller.
     pub controller: SocketAddr,
-    /// Where the own socket is bound.
+    /// Where its socket is bound.
     pub listen: SocketAddr,
     /// File with the secret that host and controller share.
     pub key_file: String,

@@ -1,4 +1,4 @@
-//! What hosts tell of the connections of a minute, so that the minute can be simulated: how many, how large, from when to when.
+//! What hosts report of a minute's connections, so that the minute can be simulated: how many, how large, from when to when.
 //!
 //! A [`Collector`](collect::Collector) counts at a host, a [`Report`] is a message about an interval, in [parts], and a
 //! controller keeps what it [reads](read) as [`Kept`]. All counts are of whole intervals, so that reports add up.
@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::control;
 use crate::time::Span;
 
-/// Stands where messages have the code of their scheme. No scheme has it: a controller that does not know it refuses it as of another scheme.
+/// Takes the place of the scheme's code in messages. No scheme has it: a controller that does not know it refuses the
+/// message as one of another scheme.
 pub const CODE: u16 = 0x0100;
 /// How long an interval is.
 pub const INTERVAL: Span = Span::from_secs(60);
@@ -50,7 +51,7 @@ const MOST_TICK: u32 = 100_000;
 /// A bucket is an eighth of a power of two wide: what is drawn from it is within 12.5 % of what was counted.
 const FINE: u16 = 3;
 
-/// How often values have come, by buckets that widen with them.
+/// How often values occurred, in buckets that widen with the value.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Histogram(BTreeMap<u16, u32>);
 
@@ -84,7 +85,7 @@ impl Histogram {
         *entry = entry.saturating_add(count);
     }
 
-    /// Counts what another has counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         other.0.iter().for_each(|(bucket, count)| self.add(*bucket, *count));
     }
@@ -112,7 +113,7 @@ impl Histogram {
         self.middles().map(|(middle, count)| middle * count as f64).sum::<f64>() / self.count() as f64
     }
 
-    /// The value up to which there is such a share, with the values of a bucket spread evenly over it. Not-a-number when there are none.
+    /// The value below which `share` of the values lie, with a bucket's values spread evenly over it. Not-a-number without values.
     pub fn quantile(&self, share: f64) -> f64 {
         let wanted = share * self.count() as f64;
         let mut below = 0.0;
@@ -151,7 +152,7 @@ pub enum Way {
     Received,
 }
 
-/// A part of what a host tells of an interval.
+/// A part of a host's report of an interval.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Report {
     version: u8,
@@ -257,7 +258,7 @@ fn folded(mut rows: Vec<Row>) -> Vec<Row> {
     rows
 }
 
-/// What a host tells of an interval of `length`, its `number`-th, as bodies of messages.
+/// A host's report of its `number`-th interval, of `length`, as bodies of messages.
 pub fn parts(number: u32, length: Span, about: About, rows: Vec<Row>) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<Row>> = vec![Vec::new()];
     let mut filled = control::body(&about).len();

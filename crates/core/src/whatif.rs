@@ -26,7 +26,7 @@ const SEGMENT: f64 = 1448.0;
 const OVERHEAD: f64 = 6.0;
 /// Packets for each data packet, acknowledgements among them.
 const WITH_ACKS: f64 = 1.55;
-/// Flows of a scenario at most.
+/// Most flows of a scenario.
 const MOST_FLOWS: f64 = 300_000.0;
 /// Times its budget that a run may take when no minute takes less.
 const MOST_OVER: f64 = 8.0;
@@ -52,11 +52,11 @@ pub struct Recording {
     pub held: u64,
     /// Bytes from and to addresses that are at no node.
     pub unplaced: BTreeMap<IpAddr, u64>,
-    /// Connections of which no host knows more than that they were.
+    /// Connections of which hosts know nothing but that they existed.
     pub missed: u64,
     /// Connections that were never established.
     pub failed: u64,
-    /// Parts of reports of which others are there.
+    /// Missing parts of reports of which other parts are there.
     pub lost: usize,
     /// Hosts that have reported, and minutes of hosts with an agent that lack a report.
     pub hosts: usize,
@@ -235,7 +235,7 @@ impl Recording {
     }
 }
 
-/// Adds what hosts tell: a stolen secret may tell anything.
+/// Adds reported values without overflow: with a stolen secret a report may hold anything.
 fn add(sum: &mut u64, value: u64) {
     *sum = sum.saturating_add(value);
 }
