@@ -1,4 +1,4 @@
-//! What a host's agent is told: its file, and the roles of its scheme.
+//! The configuration of a host's agent: its file, and the roles of its scheme.
 //!
 //! An agent has the role that the scheme has at a host in a simulated network, and talks to one controller.
 
@@ -137,7 +137,7 @@ pub struct Deployment {
     pub scheme: Scheme,
     /// What kind of machine it is on.
     pub site: Site,
-    /// Of a router: its ports, in the order in which they are told.
+    /// Of a router: its ports, in the order of its reports.
     pub ports: Vec<Port>,
     /// Of a router: who counts.
     pub source: PortSource,
@@ -155,13 +155,13 @@ pub struct Deployment {
     pub control_group: Option<String>,
     /// Connections are counted for the controller.
     pub record: bool,
-    /// Of a router: what is around it is told.
+    /// Of a router: it reports its neighbours.
     pub neighbours: bool,
-    /// Where lldpd answers; none: where `lldpctl` asks by itself.
+    /// Where lldpd answers; none: the default of `lldpctl`.
     pub lldp_socket: Option<String>,
     /// The controller.
     pub controller: SocketAddr,
-    /// Where the own socket is bound.
+    /// Where its socket is bound.
     pub listen: SocketAddr,
     /// File with the secret that host and controller share.
     pub key_file: String,
@@ -385,7 +385,7 @@ fn read(reader: &mut Reader, path: &str, root: &Item) -> Option<Deployment> {
     }
     let neighbours = file.bool("neighbours")?;
     if neighbours && site == Site::Host {
-        reader.fail_key(&file, "neighbours", "are told by a router: write site = \"router\"");
+        reader.fail_key(&file, "neighbours", "are reported by routers only: write site = \"router\"");
     }
     let Controller { address: controller, listen, key_file, certificate_file, enrolment } = controller?;
     Some(Deployment {
@@ -667,7 +667,9 @@ fn opentcp(reader: &mut Reader, file: &Section<'_>, site: Site, counts_flows: bo
     };
     for name in names.iter().filter(|name| !known.contains(&name.as_str())) {
         let what = match Statistic::named(name) {
-            Some(other) => format!("\"{name}\" is measured by {}, not told by a host", other.source.who()),
+            Some(other) => {
+                format!("\"{name}\" is measured by {}, not reported by a host", other.source.who())
+            }
             None => format!("\"{name}\" is no statistic; {}", suggestion(name, &known)),
         };
         reader.fail_key(&section, "statistics", what);
@@ -900,7 +902,7 @@ mod tests {
             ),
             (
                 ("key-file = \"k\"\n", "key-file = \"k\"\n[role]\nstatistics = [\"link.utilization\"]\n"),
-                "\"link.utilization\" is measured by switches, not told by a host",
+                "\"link.utilization\" is measured by switches, not reported by a host",
             ),
             (
                 ("key-file = \"k\"\n", "key-file = \"k\"\n[role]\nstatistics = [\"host.rtts\"]\n"),

@@ -32,7 +32,7 @@ pub struct Steps {
 /// A change of the rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Step {
-    /// When, from the start of the run, or of each period.
+    /// Time since the start of the run; of steps that repeat, since the start of the period.
     pub at: Span,
     /// The rate from then on; zero for a pause.
     pub rate: Rate,
@@ -50,7 +50,7 @@ pub struct StepsMisfit {
 }
 
 impl Steps {
-    /// Steps that begin anew after each `period`.
+    /// Steps that repeat every `period`; without one they run once.
     ///
     /// # Errors
     /// When there are none, when one is not after the one before it or not within the period, or when nothing could be
@@ -87,14 +87,14 @@ impl Steps {
         &self.steps
     }
 
-    /// After so long everything begins anew.
+    /// The steps repeat after this time; none: they run once.
     pub fn period(&self) -> Option<Span> {
         self.period
     }
 }
 
 /// Delivery opportunities in the format of Mahimahi's `mm-link`: a line for each, with its time in whole milliseconds.
-/// At the time of the last the trace begins anew.
+/// The trace restarts at the time of its last line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Trace {
     file: String,
@@ -163,7 +163,7 @@ impl Trace {
         &self.opportunities
     }
 
-    /// After so long the trace begins anew.
+    /// The trace restarts after this time.
     pub fn length(&self) -> Span {
         self.opportunities.last().map_or(Span::ZERO, |last| Span::from_millis(u64::from(*last)))
     }

@@ -20,13 +20,13 @@ pub const NETWORK_CONTROL: u8 = 48;
 
 /// One role of a scheme.
 pub trait Controller: Send {
-    /// Takes an observation at `now`; what to do goes into `out`.
+    /// Handles an observation at `now` and puts its actions into `out`.
     fn on(&mut self, now: Time, observation: &Observation<'_>, out: &mut Outbox);
 
     /// When to be called with [`Observation::Tick`] next.
     fn wakeup(&self) -> Option<Time>;
 
-    /// What it wants to be given when it is built anew after a reload or a restart of its daemon; none: nothing.
+    /// The state to hand back when it is rebuilt after a reload or a restart of its daemon; none: no state.
     fn save(&self) -> Option<Vec<u8>> {
         None
     }
@@ -68,41 +68,41 @@ impl Gauges {
 /// A window that bounds nothing.
 pub const UNBOUNDED: Bytes = Bytes::new(u64::MAX);
 
-/// What networks tell.
+/// What a role observes.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Observation<'a> {
-    /// The time asked for has come; the runtime has fresh statistics of the ports and flows that the role watches.
+    /// The requested time has come; the runtime has fresh statistics of the ports and flows that the role watches.
     Tick {
         /// Ports of the role's node, in port order.
         ports: &'a [PortStats],
         /// Flows that end at the role's node, in flow order.
         flows: &'a [FlowStats],
     },
-    /// What the TCP of the role's node has sent; comes just before a tick that brings flows.
+    /// What the TCP of the role's node has sent. Arrives just before a tick that brings flows.
     Sent(SegmentCounts),
-    /// The data that probes count at the role's end of their way; comes just before a tick, while it can be told.
+    /// The data that probes count at the role's end of their path. Arrives just before a tick, while the count is known.
     Counted(Passed),
     /// A flow begins at the role's node. In the simulator and the lab the answer still applies to the first window that
     /// the node offers or uses; a daemon sees flows late.
     FlowStarted(FlowStart<'a>),
-    /// The last statistics of a flow at the role's node; comes just before [`Observation::FlowEnded`].
+    /// The last statistics of a flow at the role's node. Arrives just before [`Observation::FlowEnded`].
     Carried(FlowStats),
     /// A flow at the role's node has ended.
     FlowEnded(FlowId),
-    /// Another role of the scheme says something.
+    /// A message from another role of the scheme arrived.
     Message(&'a Message),
-    /// A node is in the inventory, or again.
+    /// A node joined the inventory, for the first time or again.
     Joined(NodeId),
-    /// A node has gone from the inventory, and with it its roles and its flows.
+    /// A node left the inventory, and its roles and flows with it.
     Left(NodeId),
-    /// A datagram that a role at the node sent with [`Action::Probe`] leaves it. What was counted before it has left before.
+    /// A probe that a role at the node sent with [`Action::Probe`] leaves it. `passed` counts the data that left ahead of it.
     ProbeLeft {
         /// Its UDP payload.
         payload: &'a [u8],
         /// Data that left the same port before.
         passed: Passed,
     },
-    /// The host did not do what the role wanted.
+    /// The host refused an action of the role.
     Refused {
         /// What it was about.
         subject: Subject,
@@ -115,7 +115,7 @@ pub enum Observation<'a> {
         from: NodeId,
         /// Its UDP payload.
         payload: &'a [u8],
-        /// Data that came over the same link before.
+        /// Data that arrived over the same link before.
         passed: Passed,
     },
 }
@@ -147,7 +147,7 @@ pub struct PortStats {
     pub capacity: Rate,
     /// Flows that pass; none where nobody counts them.
     pub flows: Option<PortFlows>,
-    /// Bytes that wait; none where nobody tells.
+    /// Bytes that wait; none where nobody reports them.
     pub backlog: Option<Bytes>,
     /// Bytes of the packets that have begun transmission since the port was there.
     pub sent: Bytes,

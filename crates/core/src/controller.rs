@@ -1,7 +1,7 @@
-//! What a controller is told: its file, the hosts that it may set, and the role that decides.
+//! A controller's configuration: its file, the hosts that it may set, and the role that decides.
 //!
-//! The hosts and their secrets are in a file of their own, a line each: `NUMBER NAME SECRET`, or [`ENROLLED`] instead of the secret.
-//! A host that is added there and read takes part; one that is taken away does not any more.
+//! The hosts and their secrets are in a separate file, one host a line: `NUMBER NAME SECRET`, or [`ENROLLED`] instead of the secret.
+//! A host takes part once its line is read. When its line is removed, it no longer takes part.
 
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -530,7 +530,7 @@ impl Deployment {
         for host in hosts {
             all.join(&host.name);
         }
-        // An Oracle decides by what hosts and routers tell.
+        // An Oracle decides by the reports of hosts and routers.
         let is_bas = self.scheme == Scheme::Bas;
         for Link { ends, rate, .. } in self.links.iter().filter(|_| is_bas) {
             let [one, other] = [all.join(&ends[0]), all.join(&ends[1])];
@@ -543,7 +543,7 @@ impl Deployment {
             let node = all.join(node);
             all.add_network(*prefix, node);
         }
-        // What hosts say of ports counts for nothing; but the paper's allocator hears of each how many flows it sends.
+        // Port reports of hosts are ignored, but the paper's allocator needs every host's flow count per port.
         let inside = self.inside(&all);
         let mut sends: BTreeMap<NodeId, Vec<PortId>> = BTreeMap::new();
         if self.counts_flows() {
@@ -561,12 +561,12 @@ impl Deployment {
             let numbered = ports.iter().map(|port| {
                 let name = format!("{name}->{port}");
                 let to = all.join(port);
-                // Of OpenTCP no rate is known: its router tells shares of it.
+                // OpenTCP knows no rate: its router reports shares of it.
                 all.port_named(&name).unwrap_or_else(|| all.add_port(&name, from, to, Rate::ZERO))
             });
             let numbered = numbered.collect();
             all.number_by_itself(from, numbered);
-            // Where links are not told, a host is at the router that has a port to it.
+            // A host to which no link gives a port is at the router that has a port to it.
             for port in ports {
                 let host = all.join(port);
                 if have_ports.insert(host) {
@@ -657,7 +657,7 @@ impl Deployment {
         Ok(Role::new(self.scheme.def(), place, inventory, None))
     }
 
-    /// Of each port of the domain somebody tells how many flows pass it.
+    /// Checks that a router or a host counts the flows of every port of the domain.
     fn are_counted(&self, hosts: &[Host], inventory: &Inventory, ports: &[PortId]) -> Result<(), String> {
         let max_min = "or take allocator = \"max-min\"";
         let agents: BTreeSet<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
@@ -793,7 +793,7 @@ mod tests {
         assert!(why(&[host(2, "db")]).contains("host `db` has no link within the domain"));
     }
 
-    /// Each direction of each link of the domain needs somebody who counts there.
+    /// Every direction of every link of the domain needs a node that counts its flows.
     #[test]
     fn the_papers_allocator_needs_a_count_of_each_port() {
         let paper = BAS.replace("max-min", "bas");

@@ -41,7 +41,7 @@ pub(crate) const LOG: Key = key! {
     "log": Log::KIND, default "logfmt"
 };
 
-/// Reads a daemon's file, which is called `file` in messages; it may name the files `beside` it.
+/// Reads a daemon's file. `file` is its name in messages; `beside` holds the files that it may name.
 pub(crate) fn parse<T>(
     file: &str,
     text: &str,

@@ -23,7 +23,8 @@ pub struct Demand<'a> {
 }
 
 /// Max-min fair rates by progressive filling: all rates grow together until a link is full or a demand is met, which
-/// freezes the flows concerned. Returns the rate of one flow of each demand. Exact up to rounding; `capacities` and rates in any one unit.
+/// freezes the flows concerned. Returns the rate of one flow per demand, exact up to rounding.
+/// `capacities` and rates are in any one unit.
 pub fn max_min(capacities: &[f64], demands: &[Demand<'_>]) -> Vec<f64> {
     let mut rates = vec![0.0; demands.len()];
     let mut frozen = vec![false; demands.len()];

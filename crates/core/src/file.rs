@@ -1,5 +1,5 @@
 //! Reads a TOML file table by table: what was written, with its places, becomes typed values, or errors that name the
-//! place. It knows neither schemes nor scenarios; the tables of a file are data of whoever owns it.
+//! place. It knows neither schemes nor scenarios; the owner of a file supplies its tables as data.
 
 mod error;
 mod place;

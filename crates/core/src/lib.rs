@@ -1,8 +1,8 @@
 //! The schemes, queue disciplines, scenarios and reports of bandmaster.
 //!
-//! Nothing here knows a clock, a file, a socket or the system's randomness: time is an argument, random streams come
-//! from a seed and a name, and the crate builds for wasm32 without a single host import. Runtimes feed the plain
-//! values of this crate: the simulator, and later the Linux lab and daemon.
+//! Nothing here reads a clock, a file, a socket or the system's randomness: time is an argument, random streams come
+//! from a seed and a name, and the crate builds for wasm32 without a single host import. Runtimes feed it
+//! plain values: the simulator, the Linux lab and the daemons.
 //!
 //! Reading order: [`time`], [`units`], [`control`] (the loop of every scheme), [`scheme`], [`qdisc`], [`port`],
 //! [`topology`], [`scenario`], [`report`].

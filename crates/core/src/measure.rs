@@ -16,7 +16,7 @@ use crate::time::{Span, Time};
 use crate::units::tcp_headers;
 use crate::workload::FlowPlan;
 
-/// What the sampler reads of each measured flow.
+/// What the sampler reads from every measured flow.
 #[derive(Default)]
 pub struct FlowSample {
     /// Payload bytes that have arrived in order.
@@ -71,7 +71,7 @@ pub struct Meter {
     /// The state that `fair` was computed for: which flows cover the interval, and the capacities.
     fair_key: (Vec<bool>, Vec<f64>),
     entities: Vec<String>,
-    /// Positions of each entity's flows in `measured`.
+    /// Per entity: the positions of its flows in `measured`.
     flows_of: Vec<Vec<usize>>,
     windows: Vec<Window>,
     series: Vec<Series>,
@@ -82,7 +82,7 @@ pub struct Meter {
     begun: u64,
 }
 
-/// What the measured port can carry beside traffic that is not measured.
+/// The capacity that unmeasured traffic leaves at the measured port.
 struct Room {
     /// bit/s.
     rate: f64,
@@ -341,7 +341,7 @@ impl Meter {
         }
     }
 
-    /// From `at` on, the measured port can carry so many bit/s beside `background`, the traffic that is not measured,
+    /// From `at` on, the measured port can carry `rate` bit/s in addition to `background`, the unmeasured traffic,
     /// unless its capacity varies.
     pub fn set_room(&mut self, at: Time, rate: f64, background: f64) {
         let room = self.room.get_or_insert(Room { rate, background, since: at, bits: 0.0, taken: 0.0 });

@@ -11,7 +11,7 @@ pub const MOST_BYTES: u64 = 8 << 30;
 /// an unlimited queue that is sent more than it can carry.
 pub const MOST_PACKETS: u64 = 4 << 20;
 
-/// Of a node, with what is said to roles about it.
+/// Of a node, with what roles learn about it.
 const NODE: u64 = 1 << 10;
 /// Of a link: two ports with their queues and what is measured at them.
 const LINK: u64 = 5 << 10;

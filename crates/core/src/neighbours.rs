@@ -8,11 +8,12 @@ use crate::control;
 use crate::prefix::Prefix;
 use crate::time::Span;
 
-/// Stands where messages have the code of their scheme. No scheme has it: a controller that does not know it refuses it as of another scheme.
+/// Takes the place of the scheme's code in messages. No scheme has it: a controller that does not know it refuses the
+/// message as one of another scheme.
 pub const CODE: u16 = 0x0101;
-/// How often it is told.
+/// How often a router sends its report.
 pub const INTERVAL: Span = Span::from_secs(20);
-/// Rows that are told at most. A router with more routes tells none of them.
+/// Most rows that a router reports. A router with more routes reports none of them.
 pub const MOST_ROWS: usize = 512;
 /// Characters of a name.
 pub const MOST_NAME: usize = 64;

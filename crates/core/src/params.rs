@@ -125,7 +125,7 @@ pub enum Kind {
     Files,
     /// A list of whole numbers from 1.
     IntegerList,
-    /// A table or list of tables that the caller reads by itself.
+    /// A table or list of tables that the caller reads.
     Nested,
 }
 
@@ -139,7 +139,7 @@ pub trait Choice: Copy + Eq + 'static {
     /// The value of a word that [`Kind::parse`] has let pass.
     ///
     /// # Panics
-    /// For any other word: the key is of another kind, a bug of whoever reads it.
+    /// For any other word: the key is of another kind, a bug in the caller.
     fn of(word: &str) -> Self {
         let known = Self::WORDS.iter().find(|(known, _)| *known == word);
         known.unwrap_or_else(|| panic!("\"{word}\" is not {}", Self::KIND.allowed())).1
@@ -151,7 +151,7 @@ pub trait Choice: Copy + Eq + 'static {
     }
 }
 
-/// Enums with the word of each value, as [`Choice`]; a value without a word cannot be written.
+/// Enums with a word per value, as [`Choice`]; a value without a word cannot be written.
 macro_rules! choice {
     ($($(#[$meta:meta])* $vis:vis enum $name:ident {
         $($(#[$doc:meta])* $value:ident $(= $word:literal)?),+ $(,)?

@@ -28,9 +28,9 @@ pub fn flows(scenario: &Scenario, trial: u32) -> (Vec<FlowPlan>, usize) {
 /// What the links of a trial draw.
 #[derive(Default)]
 pub struct Links {
-    /// Delay of each link.
+    /// Delay per link.
     pub delays: Vec<Span>,
-    /// Rate of each port; where its capacity changes, the nominal one.
+    /// Rate per port; where the capacity changes, the nominal rate.
     pub rates: Vec<Rate>,
     /// Capacities of the ports where they change.
     pub schedules: BTreeMap<usize, Schedule>,
@@ -67,7 +67,7 @@ impl Links {
     }
 }
 
-/// The roles of every scheme, new; `routes` are the ports of each TCP flow's data.
+/// New roles of every scheme; `routes` lists, per TCP flow, the ports that its data pass.
 pub fn roles<'a>(
     scenario: &Scenario,
     inventory: &Inventory,

@@ -119,7 +119,7 @@ pub trait Qdisc: Send {
     fn backlog(&self) -> Backlog;
 
     /// Changes a class while packets wait. False when the discipline has no such class or cannot give it these rates;
-    /// nothing has changed then. Afterwards packets may leave at other times: the runtime asks [`Qdisc::next_ready`] anew.
+    /// nothing has changed then. Afterwards packets may leave at other times: the runtime asks [`Qdisc::next_ready`] again.
     fn set_class(&mut self, _now: Time, _change: &ClassChange<'_>) -> bool {
         false
     }

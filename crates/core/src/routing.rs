@@ -15,7 +15,7 @@ pub struct Router<'a> {
     salt: Fnv,
     /// By destination.
     ways: BTreeMap<u32, Ways>,
-    /// By destination to which a path was asked for by number: of each node, the number of its shortest paths.
+    /// Shortest paths per node, by destination to which a path was asked for by number.
     counts: BTreeMap<u32, Vec<u64>>,
 }
 
@@ -40,7 +40,7 @@ const UNREACHABLE: u32 = u32::MAX;
 const MOST_PATHS: u64 = 1 << 62;
 
 impl<'a> Router<'a> {
-    /// The routes of a trial: which of equal ways a flow takes is drawn anew for each.
+    /// The routes of a trial. Every trial draws which of several equal paths a flow takes.
     pub fn new(scenario: &'a Scenario, trial: u32) -> Self {
         let mut salt = Fnv::new();
         salt.write(&scenario.run.seed.to_le_bytes());

@@ -47,7 +47,7 @@ pub trait Host {
         SegmentCounts::default()
     }
 
-    /// What has passed the `end` of the way of probes `from` one node `to` another; none while it cannot be told.
+    /// What has passed the `end` of the path of probes `from` one node `to` another; none while it is unknown.
     fn passed(&mut self, _from: NodeId, _to: NodeId, _end: PathEnd) -> Option<Passed> {
         None
     }
@@ -140,7 +140,7 @@ impl fmt::Display for Lacks {
     }
 }
 
-/// Roles, when they want to be woken, and what they have said.
+/// The roles, their wake-up times, and the actions and gauges that they hand over.
 #[derive(Default)]
 pub struct Runner {
     running: Vec<Running>,
@@ -216,7 +216,7 @@ impl Runner {
         &self.refusals
     }
 
-    /// What each role wants to be given when it is built anew.
+    /// The state to hand back to each role when it is rebuilt.
     pub fn save(&self) -> Vec<Option<Vec<u8>>> {
         let saved = |role: &Role| role.built.controller.as_ref().and_then(|controller| controller.save());
         self.roles().map(saved).collect()
@@ -331,7 +331,7 @@ impl Runner {
         self.settle(index, host, now);
     }
 
-    /// A role may answer a refusal; what is refused of that is counted and not told, so that this ends.
+    /// Reports refusals to a role. The role may answer; refusals of its answer are only counted, so that this ends.
     #[cold]
     fn tell_refusals(&mut self, index: usize, host: &mut impl Host, now: Time) {
         let Role { scheme, place, built } = &mut self.running[index].role;

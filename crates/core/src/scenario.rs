@@ -41,11 +41,11 @@ use crate::scheme::{self, SchemeDef};
 pub struct Options<'a> {
     /// Schemes that the file may name.
     pub schemes: &'a [&'static SchemeDef],
-    /// Congestion controls that the file may name beside the built-in ones: their names in files, and those that the settings have.
+    /// Congestion controls that the file may name in addition to the built-in ones: their names in files and in the settings.
     pub controls: &'a [(&'static str, &'static str)],
     /// `--set key=value`: values that go over the file's and its variants', but not over a sweep of the same key.
     pub overrides: Vec<Override>,
-    /// `--key key=v1,v2`: sweeps beside those of the file, named after their key.
+    /// `--key key=v1,v2`: sweeps in addition to the file's, named after their key.
     pub extra_sweeps: Vec<ExtraSweep>,
     /// `--grid`: they are one sweep, `grid`, of all combinations of their values.
     pub grid: bool,

@@ -216,7 +216,7 @@ impl Program {
 pub struct Role {
     /// Its scheme.
     pub scheme: &'static SchemeDef,
-    /// Where it runs, and what it was told.
+    /// What it was built from.
     pub place: Place,
     /// What it consists of.
     pub built: Built,
@@ -271,6 +271,6 @@ impl Wants {
     pub const FLOWS: Self = Self { flows: true, ..Self::NOTHING };
     /// Of data sent towards the peer.
     pub const SENT: Self = Self { passed: Some(PathEnd::First), ..Self::NOTHING };
-    /// Of data that has come from the peer.
+    /// Of data that arrived from the peer.
     pub const CAME: Self = Self { passed: Some(PathEnd::Last), ..Self::NOTHING };
 }

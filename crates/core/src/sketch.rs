@@ -1,4 +1,4 @@
-//! What hosts tell of the connections of a minute, so that the minute can be simulated: how many, how large, from when to when.
+//! What hosts report of a minute's connections, so that the minute can be simulated: how many, how large, from when to when.
 //!
 //! A [`Collector`](collect::Collector) counts at a host, a [`Report`] is a message about an interval, in [parts], and a
 //! controller keeps what it [reads](read) as [`Kept`]. All counts are of whole intervals, so that reports add up.
@@ -14,35 +14,36 @@ use serde::{Deserialize, Serialize};
 use crate::control;
 use crate::time::Span;
 
-/// Stands where messages have the code of their scheme. No scheme has it: a controller that does not know it refuses it as of another scheme.
+/// Takes the place of the scheme's code in messages. No scheme has it: a controller that does not know it refuses the
+/// message as one of another scheme.
 pub const CODE: u16 = 0x0100;
 /// How long an interval is.
 pub const INTERVAL: Span = Span::from_secs(60);
 /// Transfers that begin within such a time of the first begin together.
 pub const TOGETHER: Span = Span::from_millis(4);
-/// So many transfers that begin together are a burst.
+/// This many transfers that begin together are a burst.
 pub const BURST: u64 = 4;
 
-/// Bytes of rows that tell of an interval. What has more is told with its smallest rows as of many peers.
+/// Most bytes of rows that report an interval. Beyond it, the smallest rows are merged into rows of many peers.
 pub const MOST: usize = 120_000;
 
 /// Version of the form.
 const VERSION: u8 = 1;
 /// Bytes of rows in a part, so that it fits into a packet.
 const PART: usize = 1_100;
-/// Parts of an interval at most.
+/// Most parts of an interval.
 const MOST_PARTS: u16 = 256;
 /// Rows of a part, and buckets of a histogram, at most.
 const MOST_ROWS: usize = 256;
 const BUCKETS: u16 = (64 - 2) << FINE;
-/// Characters of the name of a congestion control at most.
+/// Most characters of the name of a congestion control.
 const MOST_NAME: usize = 16;
-/// Shortest and longest interval that are believed, in ms. A shorter one is told as the shortest.
+/// Shortest and longest interval that are accepted, in ms. A shorter one is reported as the shortest.
 const SHORTEST: u32 = 1_000;
 const LONGEST: u32 = 600_000;
-/// Transfers to a host that are told apart by their begin, in an interval at most.
+/// Most transfers to a host in an interval that are distinguished by their start.
 const MOST_STARTS: usize = 1 << 16;
-/// What is believed of an interval at most: values of a bucket, bytes of a row (3.7 Tbit/s for the longest), and us of a tick.
+/// Most that is accepted for an interval: values of a bucket, bytes of a row (3.7 Tbit/s for the longest), and us of a tick.
 const MOST_COUNT: u32 = 1 << 24;
 const MOST_BYTES: u64 = 1 << 48;
 const MOST_TICK: u32 = 100_000;
@@ -50,7 +51,7 @@ const MOST_TICK: u32 = 100_000;
 /// A bucket is an eighth of a power of two wide: what is drawn from it is within 12.5 % of what was counted.
 const FINE: u16 = 3;
 
-/// How often values have come, by buckets that widen with them.
+/// How often values occurred, in buckets that widen with the value.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Histogram(BTreeMap<u16, u32>);
 
@@ -84,7 +85,7 @@ impl Histogram {
         *entry = entry.saturating_add(count);
     }
 
-    /// Counts what another has counted.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         other.0.iter().for_each(|(bucket, count)| self.add(*bucket, *count));
     }
@@ -112,7 +113,7 @@ impl Histogram {
         self.middles().map(|(middle, count)| middle * count as f64).sum::<f64>() / self.count() as f64
     }
 
-    /// The value up to which there is such a share, with the values of a bucket spread evenly over it. Not-a-number when there are none.
+    /// The value below which `share` of the values lie, with a bucket's values spread evenly over it. Not-a-number without values.
     pub fn quantile(&self, share: f64) -> f64 {
         let wanted = share * self.count() as f64;
         let mut below = 0.0;
@@ -151,7 +152,7 @@ pub enum Way {
     Received,
 }
 
-/// A part of what a host tells of an interval.
+/// A part of a host's report of an interval.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Report {
     version: u8,
@@ -169,7 +170,7 @@ pub struct Report {
     pub rows: Vec<Row>,
 }
 
-/// What a host tells beside its peers.
+/// What a host reports apart from its peers.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct About {
     /// Congestion control of connections that choose none.
@@ -201,7 +202,7 @@ pub struct Row {
     pub in_burst: bool,
     /// Bytes of them in all.
     pub bytes: u64,
-    /// Bytes of each.
+    /// Bytes per transfer.
     pub sizes: Histogram,
     /// Completion times in us, of connections that this host has opened.
     pub times: Histogram,
@@ -257,7 +258,7 @@ fn folded(mut rows: Vec<Row>) -> Vec<Row> {
     rows
 }
 
-/// What a host tells of an interval of `length`, its `number`-th, as bodies of messages.
+/// A host's report of its `number`-th interval, of `length`, as bodies of messages.
 pub fn parts(number: u32, length: Span, about: About, rows: Vec<Row>) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<Row>> = vec![Vec::new()];
     let mut filled = control::body(&about).len();
@@ -423,7 +424,7 @@ mod tests {
         assert_eq!(reports[0].about, Some(about.clone()));
         assert!(reports[1..].iter().all(|report| report.about.is_none()));
         assert_eq!(reports.iter().flat_map(|report| report.rows.clone()).collect::<Vec<_>>(), rows);
-        // Nothing happened: that is told too.
+        // An idle interval is reported, too.
         assert_eq!(parts(4, INTERVAL, about, Vec::new()).len(), 1);
     }
 

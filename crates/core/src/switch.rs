@@ -1,4 +1,4 @@
-//! What a switch's daemon is told: its file, and the role of its scheme at the ports of a router.
+//! The configuration of a switch's daemon: its file, and the role of its scheme at the ports of a router.
 
 pub mod fbqm;
 

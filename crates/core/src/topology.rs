@@ -1,4 +1,4 @@
-//! The network as a graph: nodes, links, groups of hosts, and what is drawn anew in each trial.
+//! The network as a graph: nodes, links, groups of hosts, and what every trial draws.
 
 pub mod builders;
 

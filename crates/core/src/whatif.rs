@@ -1,7 +1,7 @@
-//! A recorded hour as a scenario: what hosts have told of their connections, over the links of a controller's file, under
-//! the present policies and under others.
+//! A recorded hour as a scenario: the connections that hosts reported, over the links of a controller's file, under the
+//! present policies and under others.
 //!
-//! [`Network::new`] takes the links, [`Recording::new`] places what was told on them, [`Plan::new`] decides how much of the
+//! [`Network::new`] takes the links, [`Recording::new`] places the reports on them, [`Plan::new`] decides how much of the
 //! hour is simulated, and [`Plan::scenario`] draws flows for a seed and writes a scenario file, which any runtime can read.
 
 mod draw;
@@ -26,7 +26,7 @@ const SEGMENT: f64 = 1448.0;
 const OVERHEAD: f64 = 6.0;
 /// Packets for each data packet, acknowledgements among them.
 const WITH_ACKS: f64 = 1.55;
-/// Flows of a scenario at most.
+/// Most flows of a scenario.
 const MOST_FLOWS: f64 = 300_000.0;
 /// Times its budget that a run may take when no minute takes less.
 const MOST_OVER: f64 = 8.0;
@@ -38,7 +38,7 @@ const DRAIN: Span = Span::from_secs(5);
 /// Before the first that counts: the Oracle listens for a cycle, and decides after the second.
 const WARM_UP_CYCLES: u64 = 3;
 
-/// What hosts have told, on a network.
+/// The reports of hosts, on a network.
 #[derive(Clone, Debug)]
 pub struct Recording {
     minutes: Vec<Minute>,
@@ -52,17 +52,17 @@ pub struct Recording {
     pub held: u64,
     /// Bytes from and to addresses that are at no node.
     pub unplaced: BTreeMap<IpAddr, u64>,
-    /// Connections of which no host knows more than that they were.
+    /// Connections of which hosts know nothing but that they existed.
     pub missed: u64,
     /// Connections that were never established.
     pub failed: u64,
-    /// Parts of reports of which others are there.
+    /// Missing parts of reports of which other parts are there.
     pub lost: usize,
-    /// Hosts that have told something, and minutes of hosts with an agent in which one has not.
+    /// Hosts that have reported, and minutes of hosts with an agent that lack a report.
     pub hosts: usize,
     silent: usize,
     agents: usize,
-    /// Minutes between others in which no host has told anything.
+    /// Minutes between others in which no host reported.
     absent: usize,
     /// Congestion controls by how many hosts have them, and a tick of their timers.
     controls: BTreeMap<String, usize>,
@@ -235,7 +235,7 @@ impl Recording {
     }
 }
 
-/// Adds what hosts tell: a stolen secret may tell anything.
+/// Adds reported values without overflow: with a stolen secret a report may hold anything.
 fn add(sum: &mut u64, value: u64) {
     *sum = sum.saturating_add(value);
 }
@@ -256,7 +256,7 @@ pub struct Policies {
 pub struct Plan {
     /// Minutes of the recording that are simulated, by number.
     pub minutes: Vec<usize>,
-    /// Part of each of them: with it lengths of cycles, leases and looks shrink.
+    /// Simulated part of every such minute; lengths of cycles, leases and looks shrink with it.
     pub share: f64,
     /// Time before the first flow that counts.
     pub warm_up: Span,
@@ -268,12 +268,12 @@ pub struct Plan {
     pub remarks: Vec<String>,
 }
 
-/// A scenario file, and the files beside it.
+/// A scenario file, and the files that it names.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Written {
     /// Its text.
     pub text: String,
-    /// Name and text of each file that it names.
+    /// Text of every file that it names, by name.
     pub files: BTreeMap<String, String>,
 }
 
@@ -475,7 +475,7 @@ pub fn remarks(recording: &Recording) -> Vec<String> {
         let of = recording.silent as f64
             / ((recording.minutes.len() + recording.absent) * recording.agents) as f64;
         all.push(format!(
-            "{:.1} % of the hosts' minutes are missing: agents did not run, or what they told was lost",
+            "{:.1} % of the hosts' minutes are missing: agents did not run, or their reports were lost",
             100.0 * of
         ));
     }

@@ -485,7 +485,7 @@ mod tests {
         }
     }
 
-    /// Two flows of each of two senders, one per receiver and pair.
+    /// Two senders with two flows each, one per receiver and pair.
     #[test]
     fn starts_are_drawn_per_flow_or_per_host() {
         let starts = |per: &str| -> Vec<Time> {
@@ -566,7 +566,7 @@ mod tests {
         let all = ["\"hosts\""; 2];
         let partners = permutation(6, all, "", 1);
         let pairs = permutation(6, all, "size = \"10kB\"\narrivals = \"exponential(100ms)\"", 1);
-        assert!(pairs.len() > 60, "about 20 of each of 6 senders: {}", pairs.len());
+        assert!(pairs.len() > 60, "about 20 per sender, of 6: {}", pairs.len());
         assert!(pairs.iter().all(|pair| partners.contains(pair)), "{pairs:?}");
     }
 

@@ -121,13 +121,13 @@ const CASES: &[(&str, &str, &str)] = &[
     (
         SIZES,
         "size-cdf = \"hadoop\"\nsize = \"1kB\"",
-        "flows.requests.size-cdf: stands beside `size`; write one of them",
+        "flows.requests.size-cdf: conflicts with `size`; write one of them",
     ),
     (SIZES, "", "flows.requests.load: needs `size` or `size-cdf`: flows without end would pile up"),
     (
         LOAD,
         "load = 0.1\narrivals = \"1s\"",
-        "flows.requests.load: stands beside `arrivals`; write one of them",
+        "flows.requests.load: conflicts with `arrivals`; write one of them",
     ),
     (LOAD, "load = 0.1\ncount = 2", "flows.requests.count: is not for flows that arrive"),
     (LOAD, "arrivals = \"0s\"", "flows.requests.arrivals: \"0s\" would start flows without end at once"),

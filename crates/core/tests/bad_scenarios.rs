@@ -143,7 +143,7 @@ fn keys_that_said_figure_for_metric_are_read() {
     check(&[(
         "metric = \"jain\"",
         "metric = \"jain\"\nfigure = \"queue\"",
-        "x.toml:82:1: error: claims.fairer: `figure` stands beside `metric`, its new name",
+        "x.toml:82:1: error: claims.fairer: `figure` conflicts with `metric`, its new name",
     )]);
 }
 
@@ -793,7 +793,7 @@ fn networks() {
         (
             "count = 4",
             "count = 4\nshare = 0.5",
-            "x.toml:34:9: error: network.groups.far.share: stands beside `count`; a group has one of them",
+            "x.toml:34:9: error: network.groups.far.share: conflicts with `count`; a group has one of them",
         ),
         (
             "count = 4",
@@ -884,12 +884,12 @@ fn links_whose_capacity_changes() {
         ),
         (
             "capacity = { trace = \"good.trace\", steps = [] }",
-            "x.toml:19:22: error: network.links.server-r1.capacity.trace: stands beside `steps`; a capacity has one \
+            "x.toml:19:22: error: network.links.server-r1.capacity.trace: conflicts with `steps`; a capacity has one \
              of them",
         ),
         (
             "capacity = { trace = \"good.trace\", period = \"5s\" }",
-            "x.toml:19:45: error: network.links.server-r1.capacity.period: goes with `steps`; a trace begins anew at \
+            "x.toml:19:45: error: network.links.server-r1.capacity.period: goes with `steps`; a trace restarts after \
              its last line",
         ),
         (
@@ -1004,7 +1004,7 @@ fn traffic() {
             "to = \"near\"\npairing = \"exchange\"\nsize = \"1MB\"",
             "x.toml:41:6: error: flows.uploads.to: of an exchange are the hosts of `from`; write the same\n\
              x.toml:54:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be \
-             told apart (variant `bas`)",
+             distinguished (variant `bas`)",
         ),
         (
             "to = \"server\"",
@@ -1016,14 +1016,14 @@ fn traffic() {
             "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsizes = [\"1MB\", \"0B\"]",
             "x.toml:43:9: error: flows.uploads.sizes: \"0B\" is nothing to send\n\
              x.toml:54:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be \
-             told apart (variant `bas`)",
+             distinguished (variant `bas`)",
         ),
         (
             "to = \"server\"",
             "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsizes = [\"16kb\"]",
             "x.toml:43:9: error: flows.uploads.sizes: has the unit `kb`: bits or bytes? write mbit, or MB\n\
              x.toml:54:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be \
-             told apart (variant `bas`)",
+             distinguished (variant `bas`)",
         ),
         (
             "to = \"server\"",
@@ -1035,14 +1035,14 @@ fn traffic() {
             "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsize = \"1MB\"\noutstanding = 4",
             "x.toml:44:15: error: flows.uploads.outstanding: needs `schedule = \"window\"`; pairwise, it is 1\n\
              x.toml:55:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be \
-             told apart (variant `bas`)",
+             distinguished (variant `bas`)",
         ),
         (
             "to = \"server\"",
             "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsize = \"1MB\"\nstop = \"9s\"",
             "x.toml:44:8: error: flows.uploads.stop: is not for an exchange; leave it out, or `pairing`\n\
              x.toml:55:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be \
-             told apart (variant `bas`)",
+             distinguished (variant `bas`)",
         ),
         (
             "to = \"server\"",
@@ -1050,26 +1050,26 @@ fn traffic() {
             "x.toml:43:8: error: flows.uploads.size: \"1000000B\" is not a multiple of the MSS, 1448B, as persistent \
              connections need it\n\
              x.toml:56:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be \
-             told apart (variant `bas`)",
+             distinguished (variant `bas`)",
         ),
         (
             "to = \"server\"",
             "to = \"server\"\ncompute = \"1ms\"",
-            "x.toml:42:11: error: flows.uploads.compute: needs `pairing = \"exchange\"` beside it",
+            "x.toml:42:11: error: flows.uploads.compute: also needs `pairing = \"exchange\"`",
         ),
         (
             "from = [\"near\", \"far\"]\nto = \"server\"",
             "from = [\"near\", \"near.0\"]\nto = [\"near\", \"near.0\"]\npairing = \"exchange\"\nsize = \"1MB\"",
             "x.toml:40:8: error: flows.uploads.from: names `near.0` twice; a host is once in an exchange\n\
              x.toml:54:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be \
-             told apart (variant `bas`)",
+             distinguished (variant `bas`)",
         ),
         (
             "from = [\"near\", \"far\"]\nto = \"server\"",
             "from = \"server\"\nto = \"server\"\npairing = \"exchange\"\nsize = \"1MB\"",
             "x.toml:40:8: error: flows.uploads.from: is one host; an exchange takes two\n\
              x.toml:54:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be \
-             told apart (variant `bas`)",
+             distinguished (variant `bas`)",
         ),
         (
             "to = \"server\"",
@@ -1095,12 +1095,12 @@ fn traffic() {
         (
             "to = \"server\"",
             "to = \"server\"\npaths = \"distinct\"",
-            "x.toml:42:9: error: flows.uploads.paths: \"distinct\" is for multipath TCP; write `subflows` beside it",
+            "x.toml:42:9: error: flows.uploads.paths: \"distinct\" is for multipath TCP; add `subflows`",
         ),
         (
             "transport = \"udp\"",
             "transport = \"udp\"\npaths = \"distinct\"",
-            "x.toml:46:9: error: flows.noise.paths: \"distinct\" is for multipath TCP; write `subflows` beside it",
+            "x.toml:46:9: error: flows.noise.paths: \"distinct\" is for multipath TCP; add `subflows`",
         ),
         ("to = \"server\"", "to = \"server\"\npaths = \"hash\"", "no error"),
         ("to = \"server\"", "to = \"server\"\nsubflows = 2\npaths = \"distinct\"", "no error"),
@@ -1189,7 +1189,7 @@ fn traffic() {
             "x.toml:49:9: error: flows.noise.start: \"20s\" is not before the end of the run, 20s\n\
              x.toml:50:8: error: flows.noise.stop: \"15s\" is not after the start, \"20s\"",
         ),
-        ("stop = \"15s\"", "on = \"1s\"", "x.toml:50:6: error: flows.noise.on: needs `off` beside it"),
+        ("stop = \"15s\"", "on = \"1s\"", "x.toml:50:6: error: flows.noise.on: also needs `off`"),
         (
             "stop = \"15s\"",
             "on = \"exponential(0s)\"\noff = \"1s\"",
@@ -1508,7 +1508,7 @@ fn claims_and_figures() {
         (
             "minus = \"tcp\"",
             "against-point = 4",
-            "x.toml:83:17: error: claims.fairer.against-point: needs `minus` or `over` beside it",
+            "x.toml:83:17: error: claims.fairer.against-point: also needs `minus` or `over`",
         ),
         (
             "minus = \"tcp\"",
@@ -1536,7 +1536,7 @@ fn claims_and_figures() {
         (
             "sweep = \"n\"\nlow",
             "points = [4]\nlow",
-            "x.toml:84:10: error: claims.fairer.points: needs `sweep` beside it",
+            "x.toml:84:10: error: claims.fairer.points: also needs `sweep`",
         ),
         ("low = -0.5", "low = 0.6", "x.toml:85:7: error: claims.fairer.low: 0.6 is above `high`, 0.5"),
         (
@@ -1613,7 +1613,7 @@ fn grids() {
         (
             "name = \"n\"\nkey = \"clients\"\nvalues = [4, 8]",
             "name = \"n\"\nkey = \"clients\"\ngrid = [{ name = \"c\", key = \"clients\", values = [4, 8] }, { name = \"d\", key = \"network.link.delay\", values = [\"1ms\", \"2ms\"] }]",
-            "x.toml:69:7: error: sweeps.n.key: stands beside `grid`; write it in the elements of `grid`",
+            "x.toml:69:7: error: sweeps.n.key: conflicts with `grid`; write it in the elements of `grid`",
         ),
         (
             "name = \"n\"\nkey = \"clients\"\nvalues = [4, 8]",
@@ -1817,12 +1817,12 @@ fn overrides_that_fit_no_link() {
             (
                 "override = true",
                 "override = true\nparallel = true",
-                "x.toml:26:12: error: network.links.left.3-r1.parallel: stands beside `override`; a link has one of them",
+                "x.toml:26:12: error: network.links.left.3-r1.parallel: conflicts with `override`; a link has one of them",
             ),
             (
                 "override = true",
                 "",
-                "x.toml:24:8: error: network.links.left.3-r1.ends: `left.3` and `r1` have a link already; write `parallel = true` for one beside it, or `override = true` to change it",
+                "x.toml:24:8: error: network.links.left.3-r1.ends: `left.3` and `r1` have a link already; write `parallel = true` to add another, or `override = true` to change it",
             ),
             (
                 more,
@@ -1850,7 +1850,7 @@ fn links_flows_and_marks() {
         (
             "ends = [\"server\", \"r1\"]",
             "ends = [\"r2\", \"r1\"]",
-            "x.toml:22:8: error: network.links.r1-r2.ends: `r1` and `r2` have a link already; write `parallel = true` for one beside it, or change the settings of that link",
+            "x.toml:22:8: error: network.links.r1-r2.ends: `r1` and `r2` have a link already; write `parallel = true` to add another, or change the settings of that link",
         ),
         (
             "ends = [\"server\", \"r1\"]",
@@ -1964,7 +1964,7 @@ fn kinds_of_figures() {
         (
             "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
             "kind = \"box\"\ny = \"jain\"\nsweep = \"n\"\nat = { n = 4 }",
-            "x.toml:94:6: error: figures.jain.at: stands beside `sweep`; a figure has one of them",
+            "x.toml:94:6: error: figures.jain.at: conflicts with `sweep`; a figure has one of them",
         ),
         (
             "kind = \"sweep\"\nsweep = \"n\"\ny = \"jain\"",
@@ -2203,7 +2203,7 @@ fn percentiles_over_time() {
         ),
         (
             "ports = [\"r1->server\"]",
-            "measure.ports: are of percentiles, which are off; write `percentiles = true` beside it",
+            "measure.ports: are of percentiles, which are off; add `percentiles = true`",
         ),
         (
             "percentiles = true\nports = [\"r1->servr\"]",

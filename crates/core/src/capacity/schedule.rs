@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn steps_begin_anew_after_the_period() {
-        // 8 Mbit/s for 1 ms of each 4 ms: 1000 bytes a period.
+        // 8 Mbit/s for 1 ms in every 4 ms: 1000 bytes a period.
         let capacity = steps(&[(1_000_000, 0)], Some(4_000_000));
         let rate = Rate::from_bits_per_sec(8 * MBIT);
         let schedule = || Schedule::new(&capacity, rate, 0.0);
@@ -308,7 +308,7 @@ mod tests {
         let ms = |ms: f64| Time::ZERO + Span::from_secs_f64(ms / 1e3);
         let rate = Rate::from_bits_per_sec(8 * MBIT);
         let once = steps(&[(2_500_000, 2 * MBIT), (10_000_000, 0), (20_000_000, MBIT)], None);
-        // 8 Mbit/s for 1 ms of each 4 ms.
+        // 8 Mbit/s for 1 ms in every 4 ms.
         let cycle = steps(&[(1_000_000, 0)], Some(4_000_000));
         // Opportunities of 1504 bytes at 2, 2, 5 and 7 ms, then at 9, 9, 12 and 14 ms.
         let opportunities = trace(&[2, 2, 5, 7]);
@@ -347,7 +347,7 @@ mod tests {
             self.list.iter().rev().find(|(at, _)| *at <= within).map_or(self.rate, |(_, rate)| *rate)
         }
 
-        /// Finish time, rounded down, of each of several packets that follow each other from `start` on.
+        /// Finish times, rounded down, of packets sent back to back from `start` on.
         fn burst(&self, start: u64, lens: &[u32]) -> Vec<u64> {
             let (mut now, mut sent, mut asked) = (start, 0u128, 0u128);
             let mut finished = Vec::new();

@@ -29,7 +29,7 @@ pub struct Explained {
 pub(crate) struct Reader<'a, S = ()> {
     file: Rc<str>,
     files: Option<&'a dyn Files>,
-    /// What the owner of the tables needs beside the file.
+    /// What the owner of the tables needs in addition to the file.
     pub(crate) sources: S,
     /// A key that chooses from words, and further words of it.
     pub(crate) further: Option<(&'static str, Vec<&'static str>)>,
@@ -90,7 +90,7 @@ impl<'r, S> Reader<'r, S> {
         files.read(name).map_err(|why| format!("{name}: {why}"))
     }
 
-    /// How messages call the file `name`, which is beside this one.
+    /// The name in messages of the file `name` in the folder of this one.
     pub(crate) fn beside(&self, name: &str) -> String {
         match self.file.rsplit_once('/') {
             Some((folder, _)) => format!("{folder}/{name}"),
@@ -200,7 +200,7 @@ impl<'r, S> Reader<'r, S> {
         for entry in own.table.iter().flat_map(|t| &t.entries) {
             if let Some(key) = keys.iter().find(|k| k.is_called(&entry.key)) {
                 if key.name != entry.key && own.table.is_some_and(|t| t.get(key.name).is_some()) {
-                    let message = format!("`{}` stands beside `{}`, its new name", entry.key, key.name);
+                    let message = format!("`{}` conflicts with `{}`, its new name", entry.key, key.name);
                     self.fail(&entry.place, &own.path, message);
                 }
                 continue;

@@ -10,7 +10,7 @@ use crate::scenario::{RecordDetail, Scenario};
 use crate::time::{Span, Time};
 use crate::workload::FlowPlan;
 
-/// Metrics of each kind of delay, and their percentiles.
+/// Metrics per kind of delay, with their percentiles.
 const RTT: [(&str, u64); 3] = [("rtt_p50", 50), ("rtt_p95", 95), ("rtt_p99", 99)];
 const QUEUEING: [(&str, u64); 3] = [("queueing_p50", 50), ("queueing_p95", 95), ("queueing_p99", 99)];
 const SOJOURN: [(&str, u64); 3] = [("sojourn_p50", 50), ("sojourn_p95", 95), ("sojourn_p99", 99)];
@@ -183,7 +183,7 @@ impl SojournIntervals {
     /// A packet of `flow` that arrived at the queue at `arrived` begins transmission at `start`.
     pub fn note(&mut self, flow: u32, arrived: Time, start: Time) {
         let interval = start.since(Time::ZERO).as_nanos() / self.sample.as_nanos().max(1);
-        // What begins as an interval ends may be told after it has been taken.
+        // The time of what starts as an interval ends may be noted after the interval was taken.
         let at = interval.saturating_sub(self.first) as usize;
         let parts = self.groups.parts.len() + 1;
         while self.open.len() <= at {
@@ -193,7 +193,7 @@ impl SojournIntervals {
         self.open[at][part].note(start.since(arrived));
     }
 
-    /// Ends an interval: the times of each part, and of all other packets.
+    /// Ends an interval and returns its times, per part and of all other packets.
     pub fn take(&mut self) -> Vec<RttSketch> {
         self.first += 1;
         let parts = self.groups.parts.len() + 1;

@@ -1,4 +1,4 @@
-//! What roles show: series, least and largest values, and an estimate beside the truth.
+//! What roles show: series, least and largest values, and an estimate compared with the true value.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ pub struct GaugeMeter {
     recorded: bool,
     roles: Vec<Shown>,
     tracker: Option<Tracker>,
-    /// `free` of each sample, when an estimate is tracked.
+    /// `free` per sample, when an estimate is tracked.
     free: Vec<f32>,
 }
 
@@ -189,7 +189,7 @@ impl Gauge {
     }
 }
 
-/// An estimate beside the truth, both constant between changes.
+/// An estimate and the true value, both constant between changes.
 #[derive(Clone, Debug)]
 struct Tracker {
     tracking: Tracking,

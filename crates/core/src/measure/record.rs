@@ -13,7 +13,7 @@ use crate::time::{Span, Time};
 /// Metrics of incast rounds, in the order of [`Tallies::rounds`].
 const ROUNDS: [&str; 4] = ["rounds", "round_time_mean", "round_time_max", "round_goodput"];
 
-/// What a run has come to, beside its samples. Not-a-number: the runtime cannot tell.
+/// Results of a run, apart from its samples. Not-a-number: the runtime does not know the value.
 #[derive(Clone, Debug)]
 pub struct Tallies {
     /// Most packets that waited at the measured port.

@@ -18,7 +18,7 @@ pub const MOST_BUCKETS: usize = 256;
 pub struct RttSketch {
     /// Times that buckets were joined.
     joined: u32,
-    /// Number of each bucket that counts something, ascending, and what it counts.
+    /// Number and count of every bucket that is not empty, in ascending order.
     buckets: Vec<(u16, u32)>,
     /// Place of the last value's bucket: the next one is mostly near.
     last: usize,

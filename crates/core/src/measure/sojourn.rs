@@ -13,7 +13,7 @@ pub const QUANTILES: [(&str, f64); 4] =
 /// Significant figures of a time.
 const FIGURES: u8 = 3;
 
-/// Times in a queue, of the run after its warm-up and of each window. Each part of the run has a histogram of at most
+/// Times in a queue, for the run after its warm-up and per window. Each part of the run has a histogram of at most
 /// half a megabyte, however many packets pass.
 pub struct Sojourns(Vec<Part>);
 

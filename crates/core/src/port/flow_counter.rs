@@ -24,7 +24,7 @@ struct Entry {
     open: bool,
 }
 
-/// Up to where one reader has read the counters of each port.
+/// Per port: how far one reader has read the counters.
 #[derive(Clone, Debug, Default)]
 pub struct Reader {
     read: BTreeMap<PortId, u32>,

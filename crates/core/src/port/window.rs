@@ -39,12 +39,12 @@ impl Segment {
 pub struct Offset(u64);
 
 impl Offset {
-    /// The first that is told.
+    /// Starts at the first reported offset.
     pub const fn new(told: u32) -> Self {
         Self(told as u64)
     }
 
-    /// How far it is after this one was told: no less than before, and by less than 2 GiB more.
+    /// The offset after this report: no less than before, and less than 2 GiB more.
     pub fn follow(&mut self, told: u32) -> u64 {
         let step = told.wrapping_sub(self.0 as u32);
         if step <= i32::MAX as u32 {

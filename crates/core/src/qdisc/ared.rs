@@ -2,8 +2,8 @@
 //! from the link.
 //!
 //! Floyd, Gummadi, Shenker, "Adaptive RED: An Algorithm for Increasing the Robustness of RED's Active Queue
-//! Management", ICSI 2001: the adaptation is its Fig. 2, the automatic parameters are its Sect. 4. RED below it is
-//! gentle, as there. `max_p` is cut to its range, where the figure lets the last step leave it.
+//! Management", ICSI 2001: the adaptation is its Fig. 2, the automatic parameters are its Sect. 4. The RED below
+//! is gentle, as in the paper. `max_p` is clamped to its range; in the figure the last step may leave it.
 
 use super::red::{
     ECN, MEAN_PACKET, Red, SPARE_BELOW, Settings, amount, check_mean_packet, check_thresholds, spare_below,

@@ -141,7 +141,7 @@ impl State {
         first.and_then(|first| self.control(first, now, settings, queue, dropped))
     }
 
-    /// Told by a discipline that has dropped packets of this queue for another reason.
+    /// Counts packets of this queue that a discipline dropped for another reason.
     pub fn count_drops(&mut self, packets: u32) {
         self.count = self.count.saturating_add(packets);
     }

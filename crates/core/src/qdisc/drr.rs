@@ -93,7 +93,7 @@ struct Ring {
 
 /// Flows by the lengths of their queues.
 struct ByLength {
-    /// First flow of each class of length.
+    /// First flow per class of length.
     heads: Vec<u32>,
     /// Bit per class that has flows.
     occupied: [u64; LENGTHS / 64],

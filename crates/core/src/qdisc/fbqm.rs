@@ -197,7 +197,7 @@ enum Sorting {
     Turns(Turns),
 }
 
-/// Classes by lead: a turn serves one quantum of each flow, and the class of a packet is how many turns ahead it is.
+/// Classes by lead: a turn serves one quantum per flow, and a packet's class is how many turns ahead it is.
 ///
 /// Turn t collects the packets that begin in bytes [t, t + 1) x quantum of their flow's share. A flow that had nothing
 /// waiting begins at the current turn, while that has room. A turn has room for as much again as it began with: flows that

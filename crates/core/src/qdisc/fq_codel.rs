@@ -53,7 +53,7 @@ struct FqCoDel {
     settings: Settings,
     limit: Limit,
     quantum: i64,
-    /// Makes the hash of each port another one (section 4.1.2).
+    /// Makes the hash differ between ports (section 4.1.2).
     perturbation: u64,
     slots: Vec<Slot>,
     /// Bytes in each queue, apart from [`Slot`]: the search for the longest reads only these.

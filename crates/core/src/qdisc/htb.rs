@@ -71,7 +71,7 @@ struct Leaf {
     /// As stated; none: follows the rate.
     stated_quantum: Option<Bytes>,
     quantum: i64,
-    /// What is left of the turn among green classes, and among yellow ones.
+    /// Bytes that remain of the turn among green classes, and among yellow ones.
     deficits: [i64; 2],
     /// When it was last looked at.
     colour: Colour,

@@ -351,7 +351,7 @@ mod tests {
         }
         // 0.125 x 0.01 - 1.25 x 0.01 = -0.01125, for small ones too.
         close(whole(0.05, 25.0, 35.0), 0.05 - 0.01125);
-        // The cap begins at 0.1 all the same: 0.135625 below it, 0.02 from it on.
+        // The cap still begins at 0.1: 0.135625 below it, 0.02 from it on.
         close(whole(0.09, 100.0, 0.0), 0.09 + 0.135_625);
         close(whole(0.1, 100.0, 0.0), 0.12);
     }
@@ -407,7 +407,7 @@ mod tests {
         let days = Span::from_secs(1_000_000);
         queue.enqueue(Time::ZERO + days, pkt(false), &mut Vec::new());
         assert_eq!(queue.state.burst, Span::from_secs(1 << 24));
-        // A packet that waited keeps it from being given anew.
+        // A packet that waited prevents a new burst allowance.
         queue.state.delay = 1.0;
         queue.catch_up(Time::ZERO + days * 2);
         assert_eq!(queue.state.burst, Span::from_secs(1 << 24).saturating_sub(days));

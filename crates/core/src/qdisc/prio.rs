@@ -40,7 +40,7 @@ pub static DEF: QdiscDef = QdiscDef {
 
 const MOST_BANDS: i64 = 8;
 
-/// The band of each code point; an error says what is wrong with `map`.
+/// The band per code point; an error says what is wrong with `map`.
 fn read_map(params: &Params) -> Result<[u8; CODE_POINTS], String> {
     let bands = params.integer("bands");
     let mut chosen = [None; CODE_POINTS];

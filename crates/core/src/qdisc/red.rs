@@ -89,7 +89,7 @@ pub(super) const MEAN_PACKET: Key = key! {
     "mean-packet": Kind::Quantity(Dimension::Bytes), default "1000B", from "Linux tc-red(8)"
 };
 
-/// What RED is told.
+/// RED's settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// What may wait.
@@ -247,7 +247,7 @@ impl Red {
         self.average.get()
     }
 
-    /// What it was told; `max_p` as it is now.
+    /// Its settings, with the present `max_p`.
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -522,7 +522,7 @@ mod tests {
         let mut marking = standing(14.0, Settings { spare_below: 3, ecn: true, ..settings() });
         assert!((0..200).all(|_| admit(&mut marking, 2) == Verdict::Accept));
         assert!((0..12).any(|_| admit(&mut marking, 3) == Verdict::Mark));
-        // A full queue drops all the same.
+        // A full queue still drops.
         let mut full = standing(20.0, Settings { spare_below: 3, limit: Limit::Packets(2), ..settings() });
         assert_eq!([1, 2].map(|packets| admit(&mut full, packets)), [Verdict::Accept, Verdict::Drop]);
     }

@@ -11,9 +11,9 @@
 //! | body, in the postcard format | |
 //! | HMAC-SHA-256 (RFC 2104) over all before and the receiver's number, truncated to 96 bits | 12 |
 //!
-//! Epoch and number never come back, so that a recorded message is refused also after a restart of its sender. A message that
-//! a newer one has overtaken is refused too: each stands by itself, and what it says is old. The receiver's number, which is in
-//! the tag only, keeps a message from being carried to another node of the same key.
+//! Epoch and number never repeat, so a recorded message is refused even after a restart of its sender. A message that a newer
+//! one has overtaken is refused too: each message is complete, so the older one is out of date. The receiver's number is in the
+//! tag only; it prevents replay to another node with the same key.
 
 use core::fmt;
 
@@ -29,7 +29,7 @@ const VERSION: u8 = 1;
 const HEAD: usize = 15;
 /// Bytes of a tag.
 pub const TAG_LEN: usize = 12;
-/// Bytes of a message beside its body.
+/// Bytes of a message around its body.
 const AROUND: usize = HEAD + TAG_LEN;
 
 /// Bytes of IP of a message.
@@ -99,7 +99,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// This end of what is said to and heard from one peer.
+/// This end of the exchange with one peer.
 #[derive(Clone, Debug)]
 pub struct Line {
     key: Key,
@@ -304,7 +304,7 @@ mod tests {
         }
     }
 
-    /// A peer that begins anew is heard, and what it said in its life before is not.
+    /// A restarted peer is heard; its messages from before the restart are refused.
     #[test]
     fn a_recorded_message_is_refused_also_after_a_restart_of_its_sender() {
         let mut receiver = line(B, A);
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(receiver.open(&recorded), Err(Forged::Replay));
     }
 
-    /// A receiver that begins anew refuses what it heard in its life before.
+    /// A restarted receiver refuses messages that it heard before its restart.
     #[test]
     fn a_recorded_message_is_refused_also_after_a_restart_of_its_receiver() {
         let (mut sender, mut receiver) = (line(A, B), line(B, A));
@@ -381,7 +381,7 @@ mod tests {
 
     const KINDS: u64 = 9;
 
-    /// A falsehood of each kind in turn, and why it is refused.
+    /// A forgery of the given kind, and why it is refused.
     fn forge(kind: u64, sealed: &Sealed, heard: &[u8], chance: &mut Stream) -> (Vec<u8>, Option<Forged>) {
         let mut bytes = sealed.real.clone();
         let length = bytes.len() as u64;

@@ -25,7 +25,7 @@ impl PathEnd {
     }
 }
 
-/// Losses of probes, and counters that began anew.
+/// Losses of probes, and restarts of counters.
 #[derive(Clone, Debug)]
 pub struct ProbeFaults {
     share: f64,
@@ -45,7 +45,7 @@ impl ProbeFaults {
         self.share > 0.0 && self.stream.chance(self.share)
     }
 
-    /// Counts at `node`'s ends of `ways` of probes begin anew; `passed` tells what has passed an end of the way at a port.
+    /// Restarts the counts at `node`'s ends of `ways` of probes; `passed` returns what has passed an end of the path at a port.
     pub fn restart<'a>(
         &mut self,
         node: NodeId,

@@ -199,7 +199,7 @@ impl Inventory {
         }
     }
 
-    /// The ports of a node that numbers them by itself, in its order.
+    /// The ports of a node with its own numbering, in its order.
     pub fn own_ports(&self, node: NodeId) -> Option<&[PortId]> {
         self.own_numbers.get(&node).map(Vec::as_slice)
     }
@@ -214,11 +214,11 @@ impl Inventory {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
-    /// They begin anew, and so do the counters of its data path.
+    /// The roles restart, and so do the counters of the node's data path.
     Restart,
-    /// They end, and the node leaves the inventory.
+    /// The roles end, and the node leaves the inventory.
     Leave,
-    /// It is in the inventory again, and they begin anew.
+    /// The node is in the inventory again, and its roles restart.
     Join,
 }
 

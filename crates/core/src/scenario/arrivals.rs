@@ -19,7 +19,7 @@ pub(super) fn size_cdf(reader: &mut Reader, section: &Section<'_>) -> Option<Siz
     let name = section.text("size-cdf")?;
     for key in ["size", "rounds"] {
         if section.item(key).is_some() {
-            reader.fail_key(section, "size-cdf", format!("stands beside `{key}`; write one of them"));
+            reader.fail_key(section, "size-cdf", format!("conflicts with `{key}`; write one of them"));
             return None;
         }
     }
@@ -65,7 +65,7 @@ pub(super) fn arrivals(
     }
     let (interval, key) = match (written, load) {
         (true, Some(_)) => {
-            reader.fail_key(section, "load", "stands beside `arrivals`; write one of them");
+            reader.fail_key(section, "load", "conflicts with `arrivals`; write one of them");
             return None;
         }
         (true, None) => (section.draw("arrivals")?, "arrivals"),

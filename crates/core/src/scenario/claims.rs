@@ -15,7 +15,7 @@ use crate::report::metric::{self, Place};
 pub(super) struct Scope<'a> {
     pub(super) variants: &'a [VariantDraft],
     pub(super) sweeps: &'a [SweepDraft],
-    /// The base scenario of each variant.
+    /// The base scenario per variant.
     pub(super) bases: &'a [Scenario],
     /// A quick run.
     pub(super) quick: bool,
@@ -196,7 +196,7 @@ impl<'a> Scope<'a> {
     }
 }
 
-/// What the paper reports of each variant, by the variant's name.
+/// The values that the paper reports, by the variant's name.
 pub(super) fn paper(
     reader: &mut Reader,
     top: &Section<'_>,
@@ -359,7 +359,7 @@ fn spot<'a>(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'a>) -> Op
     if section.item("at").is_some() {
         for key in ["sweep", "points"] {
             if section.item(key).is_some() {
-                reader.fail_key(section, key, "stands beside `at`; a claim has one of them");
+                reader.fail_key(section, key, "conflicts with `at`; a claim has one of them");
             }
         }
         let (sweep, value) = scope.point(reader, section, "at")?;
@@ -367,7 +367,7 @@ fn spot<'a>(reader: &mut Reader, section: &Section<'_>, scope: &Scope<'a>) -> Op
     }
     let Some(name) = section.text("sweep") else {
         if section.item("points").is_some() {
-            reader.fail_key(section, "points", "needs `sweep` beside it");
+            reader.fail_key(section, "points", "also needs `sweep`");
             return None;
         }
         return section.item("sweep").is_none().then_some(Spot::Base);
@@ -405,7 +405,7 @@ fn against(
 ) -> Option<OtherSide> {
     let (key, relation) = match (section.item("minus"), section.item("over")) {
         (Some(_), Some(_)) => {
-            reader.fail_key(section, "over", "stands beside `minus`; a claim has one of them");
+            reader.fail_key(section, "over", "conflicts with `minus`; a claim has one of them");
             return None;
         }
         (Some(_), None) => ("minus", Relation::Minus),
@@ -413,7 +413,7 @@ fn against(
         (None, None) => {
             for key in ["against-metric", "against-point"] {
                 if section.item(key).is_some() {
-                    reader.fail_key(section, key, "needs `minus` or `over` beside it");
+                    reader.fail_key(section, key, "also needs `minus` or `over`");
                 }
             }
             return Some(OtherSide { run: Some(None) });
@@ -435,7 +435,7 @@ fn against(
     if let Some(value) = section.item("against-point") {
         let Some(sweep) = spot.and_then(Spot::sweep) else {
             if spot.is_some() {
-                let message = "needs `at` or `sweep` beside it, to say which sweep";
+                let message = "also needs `at` or `sweep`, to say which sweep";
                 reader.fail_key(section, "against-point", message);
             }
             return None;

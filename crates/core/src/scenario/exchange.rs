@@ -33,7 +33,7 @@ pub(super) fn read(reader: &mut Reader, section: &Section<'_>) -> Option<Exchang
     let is_tcp = section.has("sizes");
     if section.choice("pairing") != Some(Pairing::Exchange) {
         for key in OWN.into_iter().filter(|key| is_tcp && section.item(key).is_some()) {
-            reader.fail_key(section, key, "needs `pairing = \"exchange\"` beside it");
+            reader.fail_key(section, key, "also needs `pairing = \"exchange\"`");
         }
         return None;
     }
@@ -113,7 +113,7 @@ pub(super) fn ends(reader: &mut Reader, section: &Section<'_>, reach: &Reach<'_>
     if others.is_empty() {
         reader.fail_key(section, "from", "is one host; an exchange takes two");
     }
-    // One host of each class stands for it.
+    // One host stands for its class.
     let mut judged = vec![*first];
     for &host in others {
         if judged.iter().any(|other| reach.class(*other) == reach.class(host)) {

@@ -253,7 +253,7 @@ fn figure_cases(
 ) -> Option<FigureCases> {
     let sweep = section.text("sweep").map(|name| scope.sweep(reader, section, "sweep", &name));
     if section.item("sweep").is_some() && section.item("at").is_some() {
-        reader.fail_key(section, "at", "stands beside `sweep`; a figure has one of them");
+        reader.fail_key(section, "at", "conflicts with `sweep`; a figure has one of them");
         return None;
     }
     let mut at = None;
@@ -351,7 +351,7 @@ fn references(reader: &mut Reader, figure: &Section<'_>) -> Vec<ReferenceCurve> 
         let (y, low, high) = (column("y"), column("low"), column("high"));
         if low.is_empty() != high.is_empty() {
             let (given, missing) = if high.is_empty() { ("low", "high") } else { ("high", "low") };
-            reader.fail_key(&section, given, format!("needs `{missing}` beside it"));
+            reader.fail_key(&section, given, format!("also needs `{missing}`"));
         }
         if let Some(label) = section.text("label") {
             curves.push(ReferenceCurve { label, x, y, low, high });

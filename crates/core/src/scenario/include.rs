@@ -1,4 +1,4 @@
-//! `include`: keys from presets, and from files beside the scenario, under those of the file itself.
+//! `include`: keys from presets, and from files in the scenario's folder. The file's own keys override them.
 
 use super::sources::Reader;
 use crate::file::{Content, Error, Item, Place, Source, Table, read_included, suggestion};
@@ -134,7 +134,7 @@ fn included(reader: &mut Reader<'_>, item: &Item, name: &str, within: &mut Vec<S
     Some(read)
 }
 
-/// What an option that changes `include` is told.
+/// The error of an option that changes `include`.
 pub(super) fn refuse_flag(place: &Place) -> Error {
     Error::at("", place, "include", "is what the file itself says")
         .hint("write it there, or use --set on the keys")

@@ -40,7 +40,7 @@ pub struct Scenario {
 /// Faults of schemes; the default is nothing.
 #[derive(Clone, PartialEq, Debug, Default, serde::Serialize)]
 pub struct Faults {
-    /// Probability that a probe of a scheme is lost on its way, beside what the links lose.
+    /// Probability that a probe of a scheme is lost on its path, in addition to losses of the links.
     pub probe_loss: f64,
     /// What happens to nodes, by time.
     pub nodes: Vec<NodeFault>,
@@ -102,17 +102,17 @@ pub struct Measure {
     pub tracking: Option<Tracking>,
     /// Whether the distributions over flows, packets and links are recorded.
     pub distributions: bool,
-    /// Whether what comes to receivers is measured beside goodput.
+    /// Whether arrivals at receivers are measured in addition to goodput.
     pub arrivals: bool,
     /// Detail of the rows of `flows.parquet`.
     pub flow_table: FlowRows,
     /// Whether series have percentiles of delays in each sampling interval.
     pub percentiles: bool,
-    /// Ports, beside the measured one, whose times in the queue have percentiles.
+    /// Ports, in addition to the measured one, whose times in the queue have percentiles.
     pub ports: Vec<PortId>,
 }
 
-/// An estimate of the free bandwidth beside the truth.
+/// An estimate to compare with the free bandwidth.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Tracking {
     /// Node whose role shows the gauge `estimate`.
@@ -191,7 +191,7 @@ pub struct FlowGroup {
     pub measured: bool,
 }
 
-/// New flows of each sender, from `start` to `stop`. With every receiver for every sender, each flow draws one.
+/// Every sender's new flows, from `start` to `stop`. With every receiver for every sender, each flow draws one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Arrivals {
     /// Time between a sender's flows.
@@ -226,7 +226,7 @@ pub struct Multipath {
 pub struct Exchange {
     /// Size of a message, by round in turn.
     pub sizes: Vec<Bytes>,
-    /// Rounds of each size.
+    /// Rounds per size.
     pub rounds: u32,
     /// When a host sends what.
     pub schedule: Schedule,
@@ -283,7 +283,7 @@ pub struct TimelineStep {
     pub start: f64,
 }
 
-/// On and off times, drawn anew each time.
+/// On and off times; every one is a new draw.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct OnOff {
     /// Sending for so long.
@@ -331,7 +331,7 @@ pub struct Study {
     pub claims: Vec<Claim>,
     /// Pictures of the report.
     pub figures: Vec<Figure>,
-    /// Every scenario to run: the base point of each variant, and each point of each sweep.
+    /// Every scenario to run: the base point per variant, and every point of every sweep.
     pub cases: Vec<Case>,
     /// A quick look, which may leave claims undecided.
     pub quick: bool,
@@ -398,7 +398,7 @@ impl Sweep {
         }
     }
 
-    /// The value of each of its keys at a point, which is one of its values.
+    /// The values of its keys at `point`, which is one of its values.
     pub fn coordinates(&self, point: &str) -> Vec<&str> {
         let Some(mut place) = self.values.iter().position(|value| value == point) else { return Vec::new() };
         let mut coordinates = Vec::new();
@@ -568,7 +568,7 @@ pub enum FigureContent {
         /// Which cases.
         cases: FigureCases,
     },
-    /// Metrics beside each other, such as those of flow groups: mean and 95 % interval.
+    /// Metrics side by side, such as those of flow groups: mean and 95 % interval.
     Bars {
         /// Metrics.
         metrics: Vec<String>,

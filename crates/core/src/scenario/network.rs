@@ -177,7 +177,7 @@ struct Draft<'a> {
     /// False when nodes are missing because something is wrong with their table, which is noted.
     is_whole: bool,
     names: BTreeMap<String, (NodeId, Place)>,
-    /// Tables with the settings of links that the builder and groups made: the first link of each, whether the first
+    /// Tables with the settings of links that the builder and groups made: the table's first link, whether the first
     /// end of its links is a host, and the table.
     tables: Vec<(usize, bool, Layer<'a>)>,
     /// Number of links that the builder and groups made.
@@ -326,7 +326,7 @@ impl<'a> Draft<'a> {
             } else {
                 "change the settings of that link"
             };
-            let hint = format!("write `parallel = true` for one beside it, or {change}");
+            let hint = format!("write `parallel = true` to add another, or {change}");
             reader.fail_key_with(&section, "ends", message, hint);
         }
         if let Some(settings) = settings {
@@ -370,7 +370,7 @@ impl<'a> Draft<'a> {
         let errors_before = reader.errors.len();
         let name = |node: NodeId| self.graph.nodes[node.index()].name.as_str();
         if section.bool("parallel") == Some(true) {
-            reader.fail_key(section, "parallel", "stands beside `override`; a link has one of them");
+            reader.fail_key(section, "parallel", "conflicts with `override`; a link has one of them");
         }
         let Some(known) = known else {
             let has = |end: NodeId| {
@@ -419,7 +419,7 @@ impl<'a> Draft<'a> {
 fn member_count(reader: &mut Reader, section: &Section<'_>, clients: Option<i64>) -> Option<u32> {
     match (section.item("count"), section.item("share")) {
         (Some(_), Some(_)) => {
-            reader.fail_key(section, "share", "stands beside `count`; a group has one of them");
+            reader.fail_key(section, "share", "conflicts with `count`; a group has one of them");
             None
         }
         (None, None) => {
@@ -517,13 +517,13 @@ fn capacity(reader: &mut Reader<'_>, link: &Section<'_>, key: &str) -> Result<Op
         (Some(_), None) => steps(reader, &section).map(Capacity::Steps),
         (None, Some(_)) => {
             if section.item("period").is_some() {
-                let message = "goes with `steps`; a trace begins anew at its last line";
+                let message = "goes with `steps`; a trace restarts after its last line";
                 reader.fail_key(&section, "period", message);
             }
             reader.trace(&section, "trace").map(Capacity::Trace)
         }
         (Some(_), Some(_)) => {
-            reader.fail_key(&section, "trace", "stands beside `steps`; a capacity has one of them");
+            reader.fail_key(&section, "trace", "conflicts with `steps`; a capacity has one of them");
             None
         }
         (None, None) => {

@@ -53,7 +53,7 @@ pub(super) fn ends(
     from.len() as u64
 }
 
-/// The first two hosts of each class: with two, one has a partner that is another host.
+/// Every class's first two hosts: with two, one has a partner that is another host.
 fn first_two(reach: &Reach<'_>, hosts: &[NodeId]) -> Vec<NodeId> {
     let mut seen: BTreeMap<(&[u32], Option<NodeId>), u32> = BTreeMap::new();
     let is_early = |host: &NodeId| {

@@ -10,7 +10,7 @@ use crate::topology::{NodeKind, Topology};
 /// Which hosts reach which, when only routers forward.
 pub(super) struct Reach<'a> {
     pub(super) topology: &'a Topology,
-    /// Of each node: the connected sets of routers that it is in or linked to.
+    /// Per node: the connected sets of routers that it is in or linked to.
     areas: Vec<Vec<u32>>,
     /// Links between hosts, both ways.
     direct: BTreeSet<(NodeId, NodeId)>,

@@ -231,7 +231,7 @@ struct AxisDraft {
     values: Vec<(Item, bool)>,
 }
 
-/// A value of each key of a sweep.
+/// One value per key of a sweep.
 struct PointDraft<'a> {
     values: Vec<&'a Item>,
     run: bool,
@@ -546,7 +546,7 @@ fn grid(
     for key in ["key", "values", "quick"] {
         if section.item(key).is_some() {
             let hint = "write it in the elements of `grid`";
-            reader.fail_key_with(section, key, "stands beside `grid`", hint);
+            reader.fail_key_with(section, key, "conflicts with `grid`", hint);
         }
     }
     let layers = reader.tables(section, "grid");

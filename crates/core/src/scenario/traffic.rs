@@ -228,12 +228,12 @@ fn multipath(reader: &mut Reader, section: &Section<'_>) -> Option<Multipath> {
     let is_tcp = section.has("subflows");
     if !is_tcp || section.item("subflows").is_none() {
         if distinct_paths {
-            let hint = "write `subflows` beside it";
+            let hint = "add `subflows`";
             reader.fail_key_with(section, "paths", "\"distinct\" is for multipath TCP", hint);
         }
         for key in ["scheduler", "receive-window"] {
             if is_tcp && section.item(key).is_some() {
-                reader.fail_key(section, key, "needs `subflows` beside it");
+                reader.fail_key(section, key, "also needs `subflows`");
             }
         }
         return None;
@@ -285,11 +285,7 @@ fn persistent(
         return true;
     }
     if section.item("rounds").is_none() {
-        reader.fail_key(
-            section,
-            "persistent",
-            "is for incast and exchanges; incast needs `rounds` beside it",
-        );
+        reader.fail_key(section, "persistent", "is for incast and exchanges; incast also needs `rounds`");
     }
     if let Some(Transport::Tcp { size: Some(size), settings }) = transport
         && !is_multipath
@@ -363,7 +359,7 @@ fn timeline(
 fn on_off(reader: &mut Reader, section: &Section<'_>) -> Option<OnOff> {
     for (given, missing) in [("on", "off"), ("off", "on")] {
         if section.item(given).is_some() && section.item(missing).is_none() {
-            reader.fail_key(section, given, format!("needs `{missing}` beside it"));
+            reader.fail_key(section, given, format!("also needs `{missing}`"));
         }
     }
     let (on, off) = (section.draw("on")?, section.draw("off")?);
@@ -437,8 +433,8 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         reader.fail_key_with(section, "congestion-control", message, hint);
     }
     if congestion_control.as_deref() == Some("dctcp") && section.bool("ecn") == Some(false) {
-        let message = "\"dctcp\" lives on marks, which ECN carries";
-        reader.fail_key_with(section, "congestion-control", message, "write `ecn = true` beside it");
+        let message = "\"dctcp\" needs ECN";
+        reader.fail_key_with(section, "congestion-control", message, "write `ecn = true`");
     }
     let loss_detection = section.choice("loss-detection");
     if loss_detection == Some(LossDetection::Rack) && section.bool("sack") == Some(false) {

@@ -116,7 +116,7 @@ fn refuse_dctcp_without_marks(reader: &mut Reader, file: &Section<'_>, scenario:
 fn refuse_for_exchange(reader: &mut Reader, file: &Section<'_>, schemes: &[SchemeConfig]) {
     let by_flow = |act: Act| matches!(act, Act::SetWindow | Act::SetRate | Act::Rewrite);
     for name in schemes.iter().filter(|c| c.scheme.acts().any(by_flow)).map(|c| c.scheme.name) {
-        let message = "decides for single flows, and those of an exchange are too many to be told apart";
+        let message = "decides for single flows, and those of an exchange are too many to be distinguished";
         reader.fail_key(file, "schemes", format!("{name} {message}"));
     }
 }
@@ -434,7 +434,7 @@ fn measure(
     }
     let ports = section.list("ports").unwrap_or_default();
     if !percentiles && section.item("ports").is_some() {
-        let hint = "write `percentiles = true` beside it";
+        let hint = "add `percentiles = true`";
         reader.fail_key_with(&section, "ports", "are of percentiles, which are off", hint);
     }
     let ports = listed_ports(reader, &section, "ports", topology, &ports);

@@ -51,7 +51,7 @@ pub const HOST: RoleDef = RoleDef {
 enum Word {
     /// A router's count of the flows on its links: the notification.
     Links(Vec<LinkCount>),
-    /// A host's measurements: throughput and round-trip time of each live flow.
+    /// A host's measurements: every live flow's throughput and round-trip time.
     Flows(Vec<FlowMeasurement>),
     /// A flow begins at a host.
     Started(FlowId, Way),
@@ -166,7 +166,7 @@ const KEYS: &[Key] = keys! {
     "lease": Kind::Quantity(Dimension::Span), optional;
 };
 
-/// Keys that say where roles are. A daemon's file does so by itself.
+/// Keys that say where roles are. A daemon's file implies it.
 const PLACES: usize = 3;
 /// The keys of the roles, wherever they are.
 pub(crate) const ROLE_KEYS: &[Key] = KEYS.split_at(PLACES).1;
@@ -347,7 +347,7 @@ mod tests {
         chance: Stream,
         now: Time,
         allocator: allocator::Allocator,
-        /// The role of each server, what it measures, and the number of its next flow.
+        /// Per server: its role, what it measures, and the number of its next flow.
         hosts: Vec<(host::Host, Vec<FlowStats>, u32)>,
     }
 
@@ -459,7 +459,7 @@ mod tests {
         }
     }
 
-    /// Hours: `BANDMASTER_DAY` (`./ci.sh long`: 24). Nothing is kept of flows that have ended, whatever was lost of what was said.
+    /// Hours: `BANDMASTER_DAY` (`./ci.sh long`: 24). Nothing is kept of flows that have ended, whichever messages were lost.
     #[test]
     fn of_a_day_of_flows_nothing_is_left() {
         let hours = std::env::var("BANDMASTER_DAY").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
@@ -467,7 +467,7 @@ mod tests {
         let (mut begun, mut most) = (0, 0);
         for minute in 0..60 * hours {
             (0..600).for_each(|_| site.pass());
-            // Of the last tenths of a second the allocator may not have heard yet.
+            // The allocator may not have heard yet of the last tenths of a second.
             let is_right = (0..20).any(|_| {
                 site.pass();
                 let live: usize = site.hosts.iter().map(|(_, flows, _)| flows.len()).sum();

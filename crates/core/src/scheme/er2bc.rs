@@ -174,7 +174,7 @@ fn check(params: &Params, topology: &Topology) -> Result<(), (&'static str, Stri
         return Err(("cycle", "must be longer than 0s".to_owned()));
     }
     if params.bytes("packet").get() == 0 {
-        return Err(("packet", "is zero; no rate of frames could be told".to_owned()));
+        return Err(("packet", "is zero; the rate of frames is undefined".to_owned()));
     }
     check_constants(params)
 }

@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use super::{About, BURST, MOST_STARTS, Row, TOGETHER, Way};
 use crate::time::{Span, Time};
 
-/// A connection carries a transfer one way when it carries more than so much, ten segments, or no less than the other way.
+/// A connection carries a transfer one way when it carries more than these ten segments, or no less than the other way.
 const REPLY: u64 = 14_480;
-/// Peers that are told apart, at most.
+/// Most peers that are distinguished.
 const MOST_PEERS: usize = 512;
 
 /// A connection that has ended.
@@ -50,7 +50,7 @@ pub struct Collector {
     rows: BTreeMap<(IpAddr, Way, bool), Row>,
     /// What this host has received.
     starts: Vec<Start>,
-    /// By cookie: what was told of connections that live.
+    /// By cookie: the bytes of live connections that were reported.
     told: BTreeMap<u64, [u64; 2]>,
 }
 

@@ -86,7 +86,8 @@ impl Receiver {
         })
     }
 
-    /// Senders of `count` transfers that begin together: others as far as there are, each by how many it has sent.
+    /// Draws senders of `count` transfers that begin together, weighted by how many each has sent. A sender comes again
+    /// only after all others.
     fn senders(&self, stream: &mut Stream, count: u64) -> Vec<&Source> {
         let wanted = usize::from(count >= BURST);
         let pool = if self.pools[wanted].is_empty() { &self.pools[1 - wanted] } else { &self.pools[wanted] };
@@ -133,7 +134,7 @@ impl Minute {
         pools.chain(self.alone.iter().map(|(_, source)| source)).map(|source| &source.sizes)
     }
 
-    /// Flows of a time of `length` from `begin`, as there were in the minute. What lives long goes to `held`, or with the rest.
+    /// Draws flows for `length` from `begin`, as in the minute. Long-lived ones go to `held`, or with the rest.
     pub(super) fn draw(
         &self,
         stream: &mut Stream,

@@ -189,7 +189,7 @@ fn what_reports_lack_is_named() {
     assert!(!remarks.contains("0.0.0.0"), "{remarks}");
 }
 
-/// A minute that takes more than a run may is left out, wherever it is, and what that leaves is told.
+/// A minute that exceeds the budget of a run is left out, wherever it is, and a remark reports what remains.
 #[test]
 fn a_heavy_minute_does_not_break_the_budget() {
     let of = |n| {

@@ -16,7 +16,7 @@ use crate::time::{Span, Time};
 #[derive(Default)]
 pub struct Rounds {
     series: Vec<RoundSeries>,
-    /// By flow: position in `series`, for the first flow of each connection.
+    /// By flow: position in `series`; only first flows of connections are in it.
     of_flow: BTreeMap<u32, u32>,
     /// By flow: payload that earlier connections of the same number have delivered, and when this one began.
     carried: BTreeMap<u32, (u64, Time)>,
@@ -26,7 +26,7 @@ pub struct Rounds {
 
 /// One receiver's rounds.
 struct RoundSeries {
-    /// First flow of each connection, in each set, and whether it starts with the one before.
+    /// Per set: every connection's first flow, and whether it starts with the one before.
     flows: [Vec<(u32, bool)>; SETS as usize],
     rounds: u32,
     /// All rounds go over the first set; what each connection carries in a round.

@@ -9,7 +9,7 @@ use crate::time::{Span, Time};
 /// Sorts packets into classes.
 #[derive(Clone, Debug)]
 pub enum Classifier {
-    /// By the flow's arrival rate beside the mean of the active flows.
+    /// By the flow's arrival rate relative to the mean of the active flows.
     Rate(Box<RateClasses>),
     /// By the order in which flows were first seen: the first is the fastest.
     StartOrder {
@@ -109,10 +109,10 @@ pub struct RateClasses {
     boundaries: Boundaries,
     /// Rate of the flow that was classified last, bytes per interval.
     rate: u64,
-    /// Flows of each class in this interval and in the last.
+    /// Flows per class in this interval and in the last.
     counting: Vec<u32>,
     counts: Vec<u32>,
-    /// What waits of the flows of each cell of the first row; empty: a flow changes class at once.
+    /// Waiting packets and their class, per cell of the first row; empty: a flow changes class at once.
     waiting: Vec<Waiting>,
 }
 

@@ -63,8 +63,8 @@ impl Hash {
 
 /// Arrival rates of flows: bytes per interval, averaged with weight 1/2 per interval.
 ///
-/// A cell is brought up to date when it is touched, so time costs nothing. Its counter bounds the true bytes of each of
-/// its flows from above in every interval, hence the average does, too.
+/// A cell is brought up to date when it is touched, so passing time costs nothing. In every interval its
+/// counter is an upper bound on the true bytes of any of its flows, hence the average is, too.
 #[derive(Clone, Debug)]
 pub struct RateSketch {
     cells: Vec<RateCell>,

@@ -76,7 +76,7 @@ pub(super) struct Plan {
     pub(super) root: Shape,
     pub(super) limit: Limit,
     pub(super) classes: Vec<Class>,
-    /// Class of each code point, or [`DIRECT`].
+    /// Class per code point, or [`DIRECT`].
     pub(super) class_of: [u8; CODE_POINTS],
 }
 

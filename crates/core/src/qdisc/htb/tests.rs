@@ -119,7 +119,7 @@ fn green_classes_leave_first_whatever_the_root_owes() {
     fill(&mut queue, 10, 10, 1_000);
     fill(&mut queue, 20, 4, 1_000);
     // Green until below zero, so two each, the lower prio first. That is 3.2 ms of the root from 0.8 in hand: green again at
-    // 2.4, then 0.8 later with each packet. Class 10 is green each millisecond and leaves all the same; at 7 ms the root is
+    // 2.4, then 0.8 later with each packet. Class 10 is green each millisecond and still sends; at 7 ms the root is
     // green from 8.0 on. Class 20 could borrow from 0.8 ms on but for the root, and is green itself at 8 ms, when it
     // comes first again.
     let mut expected = vec![(0.0, 20), (0.0, 20), (0.0, 10), (0.0, 10)];
@@ -365,7 +365,7 @@ fn classes() -> impl Strategy<Value = Vec<(u64, u64, i64, Option<u64>, u64)>> {
     prop::collection::vec(one, 1..5)
 }
 
-/// Class `i` has code point `i`; the others are direct. Without a `cburst`, that of each class is its burst.
+/// Class `i` has code point `i`; the others are direct. Without a `cburst`, a class's burst is its `cburst`, too.
 fn build(classes: &[(u64, u64, i64, Option<u64>, u64)], cburst: Option<u64>) -> Htb {
     let all = classes.iter().enumerate().map(|(i, (rate, more, prio, quantum, burst))| {
         let cburst = bytes(cburst.unwrap_or(*burst));
@@ -452,7 +452,7 @@ proptest! {
         let mut port = Saturated::new(build(&classes, Some(300_000)), 1_000, &code_points);
         let all: f64 = port.rates(Span::from_secs(4)).values().sum();
         let ceils = classes.iter().map(|(rate, more, ..)| (rate + more) as f64 / 1e6).sum::<f64>();
-        // A packet of each class, and the root's burst with a packet, over four seconds.
+        // One packet per class, and the root's burst with a packet, over four seconds.
         let slack = (classes.len() as f64 * 1_000.0 + 2_600.0) * 8.0 / 4e6;
         prop_assert!(all >= ceils.min(16.0) - slack, "{} in all, {} asked for", all, ceils);
     }

@@ -46,7 +46,7 @@ pub(in crate::scenario) static MEASURE: TableDef = TableDef {
 /// `[measure.tracking]`.
 pub(in crate::scenario) static TRACKING: TableDef = TableDef {
     header: "[measure.tracking]",
-    doc: "An estimate of the free bandwidth beside the truth: the port's rate less its background UDP",
+    doc: "An estimate to compare with the free bandwidth: the port's rate less its background UDP",
     keys: &[keys! {
         /// Node whose scheme shows the gauge `estimate`
         "node": Kind::Text, required;

@@ -21,8 +21,8 @@ const LIMITED: f64 = 0.7;
 const AVERAGED_SEGMENTS: f64 = 10.0;
 /// max-min: a limited flow may always use this part of the share of an unlimited one.
 const LEAST_PART: f64 = 0.5;
-/// max-min: flows that start may take the sum of all shares to this multiple of the largest link until the others are
-/// told; their data need a round trip anyway.
+/// max-min: flows that start may take the sum of all shares to this multiple of the largest link until the others get
+/// new shares; their data need a round trip anyway.
 const OVERBOOKED: f64 = 1.4;
 /// max-min: time over which the traffic that the allocator does not control is averaged.
 const OTHERS_SECONDS: f64 = 0.5;
@@ -71,8 +71,8 @@ impl Outside {
             return;
         }
         self.step = if followed { (2.0 * self.step).min(Self::STEPS.1) } else { Self::STEPS.0 };
-        // A window gets less than it was given for when its packets wait in the domain. That is no limit outside: this one
-        // rises all the same, until they wait there or it no longer binds.
+        // A window carries less than its share when its packets wait in the domain. That is no limit outside: the limit
+        // still rises, until packets wait outside or it no longer binds.
         let waits = domain_queueing > Self::QUEUEING.as_secs_f64() / 2.0;
         let base = if followed || !waits { self.used } else { self.limit.unwrap_or_default().max(self.used) };
         self.limit = Some(base * (1.0 + self.step));
@@ -88,7 +88,7 @@ struct Sum {
     could_use: f64,
     /// Seconds, of them all.
     queueing: f64,
-    /// A segment of each flow in a measurement interval, bit/s.
+    /// One segment per flow in a measurement interval, bit/s.
     grain: f64,
     /// The links that its flows take in the domain.
     inside: BTreeSet<PortId>,
@@ -104,19 +104,19 @@ impl Sum {
 pub(super) struct Allocator {
     settings: Settings,
     now: Time,
-    /// Who tells it of flows and counts.
+    /// The nodes that report flows and counts.
     peers: BTreeMap<NodeId, Peer>,
     /// The ports of the domain and beyond, and where addresses are.
     inventory: Inventory,
     /// Links inside the domain, by port, with the last count of flows.
     links: BTreeMap<PortId, Link>,
-    /// Ways of the flows that hosts have told of; a flow's number is its host's own.
+    /// Paths of the flows that hosts reported; a flow's number is its host's own.
     ways: BTreeMap<Name, Way>,
     flows: BTreeMap<Name, Flow>,
     outsides: BTreeMap<PortId, Outside>,
 }
 
-/// A node that tells it something.
+/// A node that reports.
 #[derive(Default)]
 struct Peer {
     /// It has left.
@@ -124,9 +124,9 @@ struct Peer {
     /// It has a router's role, and a host's.
     counts: bool,
     measures: bool,
-    /// max-min: seconds that its flows wait before links of the domain, where they can be told from those outside.
+    /// max-min: seconds that its flows wait before links of the domain, where they can be distinguished from waits outside.
     queueing: BTreeMap<PortId, f64>,
-    /// Of the parts of its measurements that have come, until the last one comes.
+    /// Sums of the parts of its measurements that have arrived, until the last part arrives.
     sums: BTreeMap<PortId, Sum>,
 }
 
@@ -137,7 +137,7 @@ struct Link {
     capacity: Rate,
     flows: Option<u32>,
     backlog: Bytes,
-    /// When the last report came, and the bytes that had left until then.
+    /// When the last report arrived, and the bytes that had left until then.
     sent: Option<(Time, Bytes)>,
     /// max-min: bit/s of what the allocator does not control (acknowledgements, other flows), averaged.
     others: f64,
@@ -145,7 +145,7 @@ struct Link {
     foreign: u32,
     /// When a flow under control last came or went.
     changed: Time,
-    /// max-min: flows of others would use more than their part. A flow that falls short beside them loses to them.
+    /// max-min: flows not under control would use more than their part. A controlled flow that falls short loses to them.
     contested: bool,
 }
 
@@ -270,7 +270,7 @@ impl Allocator {
             let before = link.sent.replace((self.now, count.sent));
             if self.settings.allocator == AllocatorKind::MaxMin
                 && let Some((then, sent)) = before
-                // A router that began anew counts from zero.
+                // A router that restarted counts from zero.
                 && let Some(fresh) = count.sent.get().checked_sub(sent.get())
             {
                 self.tell_others(port, self.now.since(then), Bytes::new(fresh));
@@ -696,7 +696,7 @@ mod tests {
         Word::Flows(throughputs.iter().enumerate().map(measurement).collect())
     }
 
-    /// What is told in parts counts as one report: shares follow the last part, and who is in no part has ended.
+    /// Measurements in parts count as one report: shares follow the last part, and a flow in no part has ended.
     #[test]
     fn measurements_come_in_parts() {
         let mut allocator = allocator("max-min");
@@ -763,7 +763,7 @@ mod tests {
         let start = |f| Word::Started(FlowId(f), way());
         assert_eq!(tell(&mut allocator, &start(0)), [(0, 100.0)]);
         assert_eq!(tell(&mut allocator, &start(1)), [(1, 50.0)]);
-        // 150 Mbit/s are out: more than 1.4 times the link, so everyone is told.
+        // 150 Mbit/s are out: more than 1.4 times the link, so every flow gets a new share.
         assert_eq!(tell(&mut allocator, &start(2)).len(), 3);
         assert_eq!(tell(&mut allocator, &Word::Ended(FlowId(0))), [(1, 50.0), (2, 50.0)]);
     }
@@ -812,13 +812,13 @@ mod tests {
         sent(&mut allocator, 1, 2, 0.0);
         sent(&mut allocator, 2, 2, 100.0);
         assert_eq!(tell(&mut allocator, &report(&[48.0, 48.0])), [(0, 48.0), (1, 48.0)]);
-        // The router begins anew: no count from it until the next.
+        // The router restarts: its first count gives no rate.
         sent(&mut allocator, 3, 2, 1.0);
         assert!((allocator.links[&LAST].others - 4e6).abs() < 1.0);
     }
 
-    /// Two flows of others take 60 of 100 Mbit/s beside two under control, which are left with 20 each: everyone's part is 25,
-    /// and who falls short is not taken for limited elsewhere. Others that use little leave the rest.
+    /// Two flows not under control take 60 of 100 Mbit/s and leave 20 each to two under control. Every flow's part is 25, and
+    /// one that falls short is not taken for limited elsewhere. When the former use little, the latter get the rest.
     #[test]
     fn flows_of_others_have_their_part_and_no_more() {
         let mut allocator = allocator("max-min");

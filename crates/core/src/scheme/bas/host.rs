@@ -140,7 +140,7 @@ impl Host {
             let now = Known { stats: *stats, way, answered: false, unanswered, measured: true, paced };
             known.insert(stats.flow, now);
         }
-        // What was told to begin and is not seen yet is being connected.
+        // A flow that was announced and is not measured yet is still connecting.
         for (flow, begun) in std::mem::take(&mut self.flows).into_iter().filter(|(_, begun)| !begun.measured)
         {
             let way = begun.way.clone().filter(|_| !begun.answered);
@@ -350,7 +350,7 @@ mod tests {
         tell(host, &Observation::Message(&message))
     }
 
-    /// A flow is told to begin, the next measurement comes before its connection is there, and so does the one after that.
+    /// A flow is announced, and the next two measurements come before its connection exists.
     #[test]
     fn a_flow_that_is_being_connected_is_not_forgotten() {
         let mut host = host();

@@ -15,7 +15,7 @@
 //! - floor <= W <= ceiling always. Eq. 10 has no bounds: R - beta goes below zero, and on a path without loss W grows
 //!   by up to D_max each round for ever.
 //! - A round in which nothing was sent changes neither W nor D. Read literally, L = 0 adds D: an idle night ends with
-//!   W at its ceiling, though it said nothing about the path.
+//!   W at its ceiling, though it tested nothing of the path.
 //! - A lost question or answer: the next answer spans both rounds. Eqs. 8-11 then apply once.
 //! - The law `delay` takes questions that stay without answers for a full path and cuts W; by the law `loss` W waits.
 //! - Answers that come twice, late or out of order are ignored by their number.
@@ -570,7 +570,7 @@ mod tests {
         (0..3).for_each(|_| assert!(path.exchange(900, 0, 0).is_some()));
         let before = path.estimator.estimate();
         let good = Some((0, kbit(900)));
-        // The other gateway begins to count anew.
+        // The other gateway restarts its counts.
         path.received = Counters::default();
         assert_eq!(path.exchange(900, 0, 0), None);
         assert_eq!(path.estimator.estimate(), before);

@@ -176,7 +176,7 @@ impl Delay {
         self.proven
     }
 
-    /// Clocks or counters began anew: nothing of the past compares with what comes.
+    /// Clocks or counters restarted: old values do not compare with new ones.
     pub(super) fn forget(&mut self) {
         self.least = Least::new(self.settings.window);
         (self.last, self.free, self.emptied, self.resume) = (None, None, None, None);
@@ -304,7 +304,7 @@ impl Delay {
 
 /// Share of the free bandwidth that is left to a queue beyond its reserve to drain.
 const DRAIN: f64 = 0.02;
-/// Weight of what arrived beside D2 in a round with losses.
+/// Weight of the arrival rate, averaged with D2, in a round with losses.
 const LOSSY: f64 = 1.0 / 3.0;
 /// A queue is drained when it is at most this many times its target.
 const DRAINED: f64 = 1.25;
@@ -624,7 +624,7 @@ mod tests {
         let mut law = law(1);
         law.next(1e6, &round(0, 1e6, 1e6, 0.0, 0));
         law.next(1e6, &round(1, 1e6, 0.9e6, 100.0, 5));
-        assert!((law.full - 0.1).abs() < 1e-9, "one way of 7.1 s beside 7: {}", law.full);
+        assert!((law.full - 0.1).abs() < 1e-9, "one way of 7.1 s, least 7: {}", law.full);
         law.next(1e6, &round(2, 1e6, 0.9e6, 120.0, 5));
         assert!((law.full - 0.1 * 1.0005).abs() < 1e-9, "{}", law.full);
         law.forget();

@@ -1,4 +1,4 @@
-//! Deployment files: what a real gateway is told. The same reader, quantities and errors as scenario files.
+//! Deployment files: the configuration of a real gateway. Reader, quantities and errors are those of scenario files.
 
 mod keys;
 mod peer;
@@ -120,7 +120,7 @@ pub struct Sender {
     pub safe_rate: Rate,
     /// How long the peer may be silent before `safe_rate`.
     pub hold: Span,
-    /// Share of the bytes from which on it is said that they leave by no class.
+    /// The fault `unclassified` begins when more than this share of the bytes leaves by no class.
     pub unclassified: f64,
 }
 

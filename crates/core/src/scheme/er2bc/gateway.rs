@@ -47,14 +47,14 @@ pub(super) struct Lookout {
 }
 
 impl Lookout {
-    /// A watch lost is made good for by the next.
+    /// The next watch makes up for a lost one.
     const WATCH_EVERY: Span = Span::from_secs(60);
-    /// Until the next after one whose question stays without an answer.
+    /// Time to the next watch after one whose question stays unanswered.
     const WATCH_AGAIN: Span = Span::from_secs(3);
-    /// Until the question after a report leaves: so that it is behind what was sent at the old rate.
+    /// Time until the question after a report leaves, so that it is behind what was sent at the old rate.
     const AFTER_REPORT: Span = Span::from_millis(20);
 
-    /// Watches at the start: of one that is lost, the question beside it may well be answered. Later ones may be lost, since
+    /// Watches at the start. When one is lost, the question sent with it may still be answered. Later ones may be lost, since
     /// each lasts for longer than two intervals.
     const WATCHES: u8 = 2;
 
@@ -71,7 +71,7 @@ impl Lookout {
         }
     }
 
-    /// The other gateway may have begun anew: it watches nothing.
+    /// The other gateway may have restarted: then it watches nothing.
     const fn on_restart(&mut self, now: Time) {
         (self.watch, self.watched_with, self.unwatched) = (now, None, Self::WATCHES);
     }
@@ -201,8 +201,8 @@ impl Sender {
         true
     }
 
-    /// Compares the counts of both ends; true when they begin or end to mismatch. The estimator hears nothing meanwhile, and
-    /// begins anew at what could be trusted last.
+    /// Compares the counts of both ends; true when a mismatch begins or ends. The estimator gets no input meanwhile, and
+    /// restarts from the last trusted estimate.
     fn compare(&mut self, seq: Seq, received: Counters) -> bool {
         let Some(watchdog) = &mut self.watchdog else { return false };
         if !watchdog.counts.is_suspicious() {
@@ -329,7 +329,7 @@ impl Controller for Sender {
     }
 }
 
-/// The gateway behind the path: answers what it is asked, and watches what comes when it is told to.
+/// The gateway behind the path: answers questions, and watches arrivals on request.
 pub(super) struct Receiver {
     sender: NodeId,
     watch: Option<Watching>,
@@ -370,7 +370,7 @@ impl Controller for Receiver {
             Observation::Counted(passed) => return self.look(now, *passed, out),
             Observation::Tick { .. } => {
                 if let Some(watching) = &mut self.watch {
-                    // Counters that cannot be told now may be told at the next look.
+                    // Counters that are unknown now may be known at the next look.
                     watching.next = watching.next.max(now + POLL);
                 }
                 self.watch.take_if(|watching| watching.until <= now);
@@ -413,8 +413,8 @@ fn mbit(rate: Rate) -> f64 {
 mod tests {
     use super::*;
 
-    /// The last watch leaves just before question 7. An answer to 6 says nothing of it; one to 7 does; one to 8 alone says that 7 was
-    /// lost, and maybe the watch: it is said again after 3 s. So it is when it was the first.
+    /// The last watch leaves just before question 7. An answer to 6 says nothing of it; one to 7 does; one to 8 alone means that
+    /// 7 was lost, and maybe the watch, so the watch is sent again after 3 s. The first watch is always sent again.
     #[test]
     fn a_watch_is_said_again_until_the_questions_beside_two_are_answered() {
         let second = |s: u64| Time::ZERO + Span::from_secs(s);
@@ -426,7 +426,7 @@ mod tests {
             lookout.watch
         };
         assert_eq!(Lookout::new(Span::from_secs(1), 1).unwatched, 2);
-        assert_eq!(said(2, &[7]), second(13), "the first may be lost all the same");
+        assert_eq!(said(2, &[7]), second(13), "the first may still be lost");
         for before in [0, 1] {
             assert_eq!(said(before, &[6]), second(13));
             assert_eq!(said(before, &[6, 7]), second(70));

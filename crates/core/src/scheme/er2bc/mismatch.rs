@@ -71,7 +71,7 @@ pub struct Mismatch {
     /// Questions without an answer, oldest first.
     open: VecDeque<(Seq, Counters)>,
     base: Option<(Counters, Counters)>,
-    /// Rounds since the last verdict began or ended, or counters began anew, oldest first.
+    /// Rounds since the last verdict began or ended, or counters restarted, oldest first.
     rounds: VecDeque<Round>,
     verdict: Option<Verdict>,
 }
@@ -105,8 +105,8 @@ const LARGEST_PACKET: f64 = 2000.0;
 const SUSPICIOUS: f64 = 0.1;
 /// Less is not looked at.
 const LEAST_SHARE: f64 = 0.02;
-/// Rounds for [`Cause::Share`]: the last so many, so that what begins late is seen as soon. In fewer it is told by
-/// [`Cause::Nothing`].
+/// Rounds for [`Cause::Share`]: the last so many, so that a late mismatch is seen as soon. In fewer rounds,
+/// [`Cause::Nothing`] detects it.
 const SHARE_ROUNDS: [usize; 9] = [8, 10, 14, 20, 30, 60, 120, 240, MOST_ROUNDS];
 /// Few probes, and the chance that is taken for none with them, and with more.
 const FEW_PROBES: u64 = 30;
@@ -243,7 +243,7 @@ impl Mismatch {
         }
         let is_idle = recent.sent.packets == 0;
         let matches = match verdict.cause {
-            // What was not ours has ended; nothing else can be told without data.
+            // Foreign traffic has ended; nothing else can be decided without data.
             Cause::Unsent if is_idle => return recent.received.packets == 0,
             _ if is_idle => return false,
             Cause::Unsent | Cause::More => true,
@@ -309,7 +309,7 @@ fn add(a: Passed, b: Passed) -> Passed {
     Passed { packets: a.packets.saturating_add(b.packets), bytes: a.bytes.saturating_add(b.bytes) }
 }
 
-/// What passed from one point to another; none when the counters have begun anew.
+/// What passed from one point to another; none when the counters have restarted.
 fn advance(from: &Counters, to: &Counters) -> Option<Passed> {
     let step = |from: u64, to: u64| {
         let step = to.wrapping_sub(from);
@@ -490,7 +490,7 @@ mod tests {
         }
     }
 
-    /// Data leaves past the classes for a round now and then, and who finds that out begins to count anew.
+    /// Data bypasses the classes for a round now and then, and the gateway that finds out restarts its counts.
     #[test]
     fn rounds_of_other_counters_do_not_add_up() {
         let mut ends = Ends::default();

@@ -25,12 +25,12 @@
 //! | `auth = "none"` | 32 bytes | 44 bytes |
 //! | epoch 4 bytes, tag 12 bytes | 48 bytes | 60 bytes |
 //!
-//! A watch asks the other gateway to look at its counter by itself for the next [`WATCHED`], and to report when the rate
-//! at which data come falls.
+//! A watch asks the other gateway to look at its counter, without questions, for the next [`WATCHED`], and to report
+//! when the rate of arriving data falls.
 //!
 //! The scheme speaks the paper's form. A daemon's [`Endpoint`] adds 16 more bytes on the way out and takes them off on the
 //! way in: an epoch, and HMAC-SHA-256 (RFC 2104) truncated to 96 bits over all bytes before it. Epoch and sequence number
-//! make a 48-bit number that never comes back: the epoch goes up whenever the sequence number wraps, and begins at the
+//! make a 48-bit number that never repeats: the epoch goes up whenever the sequence number wraps, and begins at the
 //! seconds of the day's clock when a gateway starts, which rises faster than one per 65,536 rounds. So a recorded message
 //! is refused also after a wrap and after a restart of the asker.
 //!
@@ -73,7 +73,7 @@ const REPORT_LEN: usize = 16;
 const EPOCH_LEN: usize = 4;
 const TRAILER_LEN: usize = EPOCH_LEN + TAG_LEN;
 
-/// How long a gateway looks at its counter by itself after a watch.
+/// How long a gateway looks at its counter, without questions, after a watch.
 pub const WATCHED: Span = Span::from_secs(150);
 
 /// A message between gateways.
@@ -107,7 +107,7 @@ impl Body {
     }
 }
 
-/// What a gateway says by itself.
+/// What a gateway sends without a question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     /// Its number after the last question.
@@ -387,7 +387,7 @@ impl Endpoint {
         Some(if has_room { self.sign(refusal, epoch) } else { refusal })
     }
 
-    /// The refusal in a datagram of the other gateway. Whoever acts by it looks whether it has asked that question.
+    /// The refusal in a datagram of the other gateway. A caller that acts on it checks first that it asked that question.
     ///
     /// # Errors
     /// When it is none, or in the authenticated form when its tag is wrong.
@@ -628,7 +628,7 @@ mod tests {
         let answered_again = answering.seal(answer(9).encode());
         assert_eq!(asking.open(&answered_again), Ok((answer(9), 6, &answer(9).encode()[..])));
         assert_eq!((answering.open(&asked), asking.open(&answered)), (replay(5, 9), replay(5, 9)));
-        // The asker begins anew, at a later second of the day's clock.
+        // The asker restarts, at a later second of the day's clock.
         let restarted = keyed(100).seal(question(9).encode());
         assert_eq!(answering.open(&restarted), Ok((question(9), 100, &question(9).encode()[..])));
         assert_eq!((answering.open(&asked), answering.open(&again)), (replay(5, 9), replay(6, 9)));
@@ -677,14 +677,14 @@ mod tests {
         assert_eq!(asking.heed(&refusal), Err(ProbeError::Length(4)), "who wants no tag gives none");
     }
 
-    /// The number of an earlier epoch is told from one that is repeated, and the refusal says above what to go on.
+    /// A number of an earlier epoch is distinguished from a repeated one, and the refusal says above which number to go on.
     #[test]
     fn a_question_behind_what_was_heard_is_told_how_far() {
         let mut answering = keyed(0);
         let now = keyed(900).seal(question(3).encode());
         assert!(answering.open(&now).is_ok());
         let again = answering.open(&now).unwrap_err();
-        assert_eq!(answering.refuse(&now, again), None, "who repeats it is told nothing");
+        assert_eq!(answering.refuse(&now, again), None, "a repeated question gets no answer");
         let mut asking = keyed(100);
         let old = asking.seal(question(3).encode());
         let error = answering.open(&old).unwrap_err();

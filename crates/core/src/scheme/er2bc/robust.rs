@@ -13,7 +13,7 @@
 //! | R2a | Q is learned from L > N p0 + 5 sqrt(N p0 (1 - p0)) + 1.5 with a queue; a longer queue without excess raises it; R3 forgets it where it clears |
 //! | R3 | excess without a queue: W = 0.97 R / (1 - p0), at least 0.7 W when S < 0.85 W, the first time not when that is above 1.2 S, and the round is suspect. W does not grow by it. When the next round with excess sends less and loses a share nearer to that of the suspect one than to 1 - R / S, what a full path would lose of it, or sends more and delivers half of what is more, the loss is the path's: both go to R1, and W comes back, but no higher than a queue or a fall has taken it since. Until enough packets were sent to tell, W does not grow |
 //! | R4 | rho = T_r / T_s without excess, which no loss disturbs; else S (1 - p0) / R; through = S / rho |
-//! | R5 | A = max(S - C (rho - 1), 0.8 through); C is learned anew when A jumps by half |
+//! | R5 | A = max(S - C (rho - 1), 0.8 through); C is learned again when A jumps by half |
 //! | R5a | an answer tells of the W of its round (`past`): the queue ahead goes on as in the round, but for what W has changed since |
 //! | R5b | a queue at the end of a round alone, not long enough for R6, without excess, when 0.7 W is above 1.2 S: W stays, the next round tells |
 //! | R5c | until more is known, C is as many times through as it was times A last, 1.5 at first; a round that a fall lies in teaches neither C nor w |
@@ -92,7 +92,7 @@ const DRAINS: Span = Span::from_secs(3);
 const BEYOND_PEAK: f64 = 1.01;
 /// Others have a good part of the capacity when it is this many times what is free.
 const SHARED: f64 = 1.5;
-/// Beside others, W grows by steps up to this many times what was free.
+/// While others share the path, W grows by steps up to this many times what was free.
 const BEYOND: f64 = 1.5;
 /// Most that a step may be on the way up to what the path has carried before.
 const KNOWN: f64 = 0.5;
@@ -279,7 +279,7 @@ impl Robust {
         self.needs.sort_by(f64::total_cmp);
     }
 
-    /// Clocks or counters began anew: nothing of the past compares with what comes.
+    /// Clocks or counters restarted: old values do not compare with new ones.
     pub(super) fn forget(&mut self) {
         (self.least, self.shortest) = (Least::new(WINDOW), Least::new(WINDOW));
         (self.last, self.free, self.emptied, self.resume, self.before) = (None, None, None, None, None);
@@ -674,7 +674,7 @@ impl Robust {
         })
     }
 
-    /// R10: whether the queue is another's: it stands, and takes what is left to it.
+    /// R10: whether the queue is another's: it stands, and takes the bandwidth that W yields.
     fn competes(&mut self, view: &View) -> bool {
         let is_long = view.queue >= STANDING * view.target;
         let begun = Foreign {
@@ -747,7 +747,7 @@ impl Robust {
             _ => 0.05,
         };
         let most = (room / (self.cycle / 4.0 + self.rtt.min(1.0))).clamp(least, 1.0);
-        // Beside others, small steps are the rule: first see that this is none.
+        // While others share the path, W grows by small steps: check for that first.
         let is_near = self.anchor.is_some_and(|anchor| base < BEYOND * anchor);
         self.crest = self.crest.filter(|crest| base < CREST * crest);
         if is_near {

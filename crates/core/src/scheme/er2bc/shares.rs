@@ -1,4 +1,4 @@
-//! The bandwidth of each flow out of W, in order of priority (Sect. 3.1). Rates are in bit/s.
+//! Divides W among the flows, in order of priority (Sect. 3.1). Rates are in bit/s.
 //!
 //! | Eq. | law `paper` |
 //! |---|---|
@@ -47,10 +47,10 @@ choice! {
         /// |---|---|
         /// | P1 | o_i = sum of R_i - G_i R / S over the last C - 1 rounds: what flow i is owed over C rounds; below zero it has saved |
         /// | P2 | k = the most flows so that the sum of R_i over i <= k is at most min(W, proven (1 + reach)) |
-        /// | P3 | Y = W - sum of R_i over i <= k - (n - k) c, where c, of each flow beyond k, is `least`, or its part of what the needs leave; served flows get R_i (1 + min(h, Y / sum of R_j)), h the headroom (without retransmission: R_f / s before s falls) or the guard (with) |
+        /// | P3 | Y = W - sum of R_i over i <= k - (n - k) c, where c, for every flow beyond k, is `least`, or its part of what the needs leave; served flows get R_i (1 + min(h, Y / sum of R_j)), h the headroom (without retransmission: R_f / s before s falls) or the guard (with) |
         /// | P4 | of the rest, served flows with retransmission catch up in order of priority, to R_i + o_i, at most R_i (1 + boost) |
         /// | P5 | then flow k + 1 with retransmission gets R_{k+1} + max(o_{k+1}, 0), if that can be had, if it has saved enough for this round, or if the rest is at least partial R_{k+1} |
-        /// | P6 | then flow k with retransmission saves, up to R_k (1 + boost), and flows k + 1, ... share what is left in order of priority |
+        /// | P6 | then flow k with retransmission saves, up to R_k (1 + boost), and flows k + 1, ... share the remainder in order of priority |
         ///
         /// `least` keeps the flows beyond k alive and takes nothing that a served flow needs. It is not near zero, because a
         /// class of HTB pays for a packet at the rate at which it was sent: 1500 bytes at 1 kbit/s keep it from its rate for
@@ -96,7 +96,7 @@ pub struct Settings {
     pub reach: f64,
     /// Law `limit`: most that a flow with retransmission gets above its need before the lowest gets more.
     pub guard: f64,
-    /// Law `limit`: the first flow that cannot be served comes before saving when what is left is at least this share
+    /// Law `limit`: the first flow that cannot be served comes before saving when the remainder is at least this share
     /// of its need.
     pub partial: f64,
     /// Law `limit`: most that a flow with retransmission gets above its need to catch up or to save.
@@ -312,7 +312,7 @@ impl Shares {
         let part = (w - needed).max(0.0) / others.max(1.0);
         let least = bits(self.settings.least).min(part).max(CRUMB * w);
         let mut rest = (w - needed - others * least).max(0.0);
-        // Of a W that is low for this round only, because a queue drains, no more is said than of the path.
+        // When W is low for this round only, because a queue drains, the path's proven bandwidth counts.
         let lasting = rest.max(proven - needed - others * least);
         let share = if needed > 0.0 { rest / needed } else { 0.0 };
         for (i, flow) in self.flows.iter_mut().enumerate() {
@@ -456,7 +456,7 @@ mod tests {
         Shares::new(Settings { law, ..Settings::default() }, &flows(5, retransmits), kbit(initial))
     }
 
-    /// W of 760 kbit/s leaves the second 360 and the others nothing: the paper's gateway gives them 80 each all the same.
+    /// W of 760 kbit/s leaves the second 360 and the others nothing: the paper's gateway still gives them 80 each.
     #[test]
     fn literal_floors_promise_more_than_there_is() {
         let of = |floors| {

@@ -125,7 +125,7 @@ impl Condition {
     /// Whether it holds.
     ///
     /// # Errors
-    /// Why it cannot be told, such as a mean of no values.
+    /// Why it cannot be decided, such as a mean of no values.
     pub fn holds(&self, values: &Values) -> Result<bool, String> {
         match self.program.execute(&values.0) {
             Ok(Value::Bool(holds)) => Ok(holds),
@@ -156,7 +156,7 @@ impl Values {
     /// Of a network, for conditions that name such statistics only.
     pub fn of_some(state: &State, is_such: impl Fn(&Statistic) -> bool) -> Self {
         Self::new(|statistic| {
-            // What nobody tells is not zero: conditions about it cannot be told.
+            // A statistic that nobody reports is not zero: conditions on it cannot be decided.
             let is_told = match statistic.source {
                 Source::Host => !state.hosts.is_empty(),
                 Source::Link => !state.links.is_empty(),
@@ -286,7 +286,7 @@ fn too_deep(text: &str) -> Option<usize> {
     })
 }
 
-/// The character of each operator that [`MOST_OPERATORS`] counts.
+/// Positions, in characters from 1, of the operators that [`MOST_OPERATORS`] counts.
 fn operators(text: &str) -> Vec<usize> {
     let mut inside = false;
     let begins = |(at, c): (usize, char)| {

@@ -66,11 +66,11 @@ enum Step {
     Send { host: u8, sent: u16, again: u16 },
     /// The Oracle hears and says nothing for five cycles, nor does its node hear anything.
     DeadOracle,
-    /// Its node begins anew.
+    /// The Oracle's node restarts.
     RestartOracle,
-    /// The switch begins anew: its first report after that says nothing.
+    /// The switch restarts: its first report after that says nothing.
     RestartSwitch,
-    /// An agent begins anew; what it set stays in force on its host until it runs.
+    /// An agent restarts; its settings stay in force on its host until it runs.
     RestartAgent(u8),
     /// A message that is on its way comes a second time.
     Repeat(u8),
@@ -95,7 +95,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Well-formed, of whoever sends it.
+/// A well-formed report of any sender.
 fn any_report() -> impl Strategy<Value = Body> {
     let port = (0u32..8, 0u32..20_000).prop_map(|(place, utilization)| PortReport {
         place,
@@ -419,7 +419,7 @@ fn a_late_report_does_not_overwrite_a_newer_one() {
     };
     let host = |sequence, live| Body::Host(HostReport { sequence, live, started: 0, drop_rate: 0, rtt: 0 });
     let any = u32::MAX;
-    // In the order of arrival: the number of each report. The one that counts is the one marked.
+    // The numbers of reports in the order of arrival, and the number of the one that counts.
     let orders: [(&[u32], u32); 6] = [
         (&[7, 8], 8),
         (&[8, 7], 8),

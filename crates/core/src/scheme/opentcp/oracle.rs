@@ -17,7 +17,7 @@ use crate::scheme::Place;
 use crate::time::{Span, Time};
 use crate::tuning::Tuning;
 
-/// Reports older than this many cycles are of no account.
+/// Reports older than this many cycles are ignored.
 const STALE_CYCLES: u64 = 2;
 
 /// The role of the controller.
@@ -25,7 +25,7 @@ pub struct Oracle {
     policies: Vec<Policy>,
     cycle: Span,
     agents: Vec<AgentEntry>,
-    /// Ports of each node that ought to report them, in its order, with their names.
+    /// Names of the ports that a node ought to report, in its order.
     switches: BTreeMap<NodeId, Vec<String>>,
     /// What is at the ports of switches that do not know it.
     ends: BTreeMap<NodeId, Vec<NodeId>>,
@@ -47,7 +47,7 @@ pub struct Oracle {
     began: Time,
     sequence: u32,
     schedule: Schedule,
-    /// Agents whose last CUE may still be in force, and what it said.
+    /// Agents whose last CUE may still be in force, and its content.
     cued: BTreeMap<NodeId, Told>,
     /// Agents whose settings may change in a cycle.
     rollout: usize,
@@ -68,7 +68,7 @@ struct AgentEntry {
     policies: Vec<usize>,
 }
 
-/// What an agent was told last.
+/// The last CUE of an agent.
 struct Told {
     /// When.
     at: Time,
@@ -96,7 +96,7 @@ struct Matrix {
     by_host: bool,
     /// It is asked for by rack.
     racks: bool,
-    /// Names of all nodes, and the switch of each host.
+    /// Names of all nodes, and every host's switch.
     names: Vec<String>,
     rack_of: BTreeMap<NodeId, NodeId>,
     /// By receiver.
@@ -339,11 +339,11 @@ impl Oracle {
             if said.decision.lease.is_some() {
                 let before = self.cued.get_mut(&agent.node);
                 let told = before.as_ref().filter(|told| told.settings == said.settings);
-                // Who was never heard takes no place of one that was.
+                // An agent that was never heard takes no place of one that was.
                 let is_heard = !self.hosts_report || self.hosts_heard.contains_key(&agent.node);
                 let is_limited = self.rollout < usize::MAX;
                 if told.is_none() && (changed == self.rollout || (is_limited && !is_heard)) {
-                    // It goes on with what it was told before.
+                    // The agent keeps its previous settings.
                     let Some(before) = before else { continue };
                     self.leased += 1;
                     if before.is_due(now, self.cycle)
@@ -646,7 +646,7 @@ mod tests {
         }
     }
 
-    /// A third of a lease of nine seconds is three cycles; what changes is said at once.
+    /// A third of a lease of nine seconds is three cycles; changes are sent at once.
     #[test]
     fn a_long_lease_is_renewed_three_times() {
         let mut site = Site::new("9s", None);
@@ -669,7 +669,7 @@ mod tests {
         assert_eq!(site.decide(), [1, 2]);
         assert_eq!(site.decide(), [1, 2, 3, 4]);
         assert_eq!((site.decide(), site.shown("cued")), (vec![1, 2, 3, 4, 5], 5.0));
-        // Other settings: those who wait for them are told on what they were.
+        // Other settings: agents that wait for them keep getting their previous ones.
         site.live = 50;
         let all = vec![1, 2, 3, 4, 5];
         assert_eq!((site.decide(), site.windows.clone()), (all.clone(), vec![10, 10, 20, 20, 20]));
@@ -677,7 +677,7 @@ mod tests {
         assert_eq!((site.decide(), site.shown("cued")), (all, 5.0));
     }
 
-    /// Whom nobody can reach does not count, and is told once it is heard.
+    /// An agent that cannot be reached does not count, and gets its settings once it is heard.
     #[test]
     fn who_cannot_be_reached_waits_until_it_is_heard() {
         let mut site = Site::new("9s", Some(2));

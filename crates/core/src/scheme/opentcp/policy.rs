@@ -105,9 +105,9 @@ pub struct Step {
     pub of: String,
     /// The condition as written.
     pub condition: String,
-    /// Whether it holds; one that cannot be told does not.
+    /// Whether it holds; a condition that cannot be decided does not.
     pub holds: bool,
-    /// Why it cannot be told.
+    /// Why it cannot be decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
     /// The values that it compares.

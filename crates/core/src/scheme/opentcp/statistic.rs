@@ -226,7 +226,7 @@ pub struct State {
     /// `traffic.racks`.
     #[serde(default)]
     pub traffic_racks: Vec<PairState>,
-    /// `topology`; none: no switch has told of its ports.
+    /// `topology`; none: no switch has reported its ports.
     #[serde(default)]
     pub topology: Option<TopologyState>,
 }

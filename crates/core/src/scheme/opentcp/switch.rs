@@ -20,7 +20,7 @@ pub(super) struct Switch {
 pub(super) struct Also {
     /// Flows that are open.
     pub(super) flows: bool,
-    /// Capacity, and the node at the other end of each port, in order of the ports.
+    /// Per port, in order: the node at the other end, reported with the port's capacity.
     pub(super) neighbours: Option<Vec<NodeId>>,
 }
 
@@ -85,7 +85,7 @@ impl Switch {
 impl Also {
     /// Of these ports, the first of which has place `first`.
     fn of(&self, ports: &[PortStats], first: usize) -> Columns {
-        // Of each port, or of none.
+        // For all ports, or for none.
         let count =
             || ports.iter().map(|port| port.flows.map(|flows| flows.open)).collect::<Option<Vec<u32>>>();
         let flows = if self.flows { count().unwrap_or_default() } else { Vec::new() };

@@ -11,10 +11,10 @@ use crate::id::FlowId;
 use crate::runtime::inventory::Port;
 use crate::time::Time;
 
-/// Addresses that are told at most.
+/// Most addresses that are reported.
 const MOST_ADDRESSES: usize = 3000;
 
-/// What has come since the last report. Receivers know to the byte what has come, senders only what is acknowledged.
+/// Data that arrived since the last report. Receivers know it to the byte; senders know only what is acknowledged.
 #[derive(Debug)]
 pub(super) struct Traffic {
     ports: Arc<Vec<Port>>,
@@ -71,7 +71,7 @@ impl Traffic {
         self.since = now;
     }
 
-    /// What has come since the last time; one report at least, so that nothing is told from silence.
+    /// Reports what arrived since the last time. It makes at least one report, so no traffic differs from silence.
     pub(super) fn reports(&mut self, now: Time, flows: &[FlowStats]) -> Vec<Body> {
         flows.iter().for_each(|flow| self.carried(flow));
         let seconds = now.since(self.since).as_secs_f64();
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(
             (rows(&second), second.len(), plain(&second)[0].sequence),
             (vec![], 1, 1),
-            "nothing, told"
+            "an empty report"
         );
         // A second SYN counts nothing twice; another connection of the same number begins again.
         begins(&mut own, stats(7, FlowEnd::Receiver, 500_000), &[PortId(0)]);

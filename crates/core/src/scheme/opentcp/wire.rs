@@ -1,7 +1,7 @@
 //! What switches, agents and the Oracle tell each other.
 //!
-//! What is nothing is not sent: a port that a report covers and does not list was idle. A report stands by itself, so
-//! that a lost one costs no more than its own numbers.
+//! Zeros are not sent: a port that a report covers and does not list was idle. Every report is complete, so a lost one
+//! costs no more than its own numbers.
 
 use std::net::IpAddr;
 
@@ -83,10 +83,10 @@ pub struct PortReport {
 
 /// A backlog that the switch does not tell.
 pub const NOT_TOLD: u32 = u32::MAX;
-/// The longest that is told.
+/// The longest that is reported.
 const MOST_BACKLOG: u32 = NOT_TOLD - 1;
 
-/// What is told of every port covered, idle or not, in order; what nobody asks for is empty.
+/// Values for every port covered, idle or not, in order; a column that nobody asks for is empty.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Columns {
     /// Flows between their SYN and their FIN.
@@ -104,16 +104,16 @@ pub struct PortLink {
     pub capacity: u32,
 }
 
-/// What has come to an agent's host in a cycle; several reports with one number where rows are many.
+/// Data that arrived at an agent's host in a cycle; several reports with one number where rows are many.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TrafficReport {
     /// Number of the report, modulo 2^32.
     pub sequence: u32,
-    /// From whom how much; nothing is told of others.
+    /// Senders and their rates; the report says nothing of others.
     pub rows: Vec<TrafficRow>,
 }
 
-/// What has come from one host or rack.
+/// Data that arrived from one host or rack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TrafficRow {
     /// Number of the host, or of its switch.
@@ -127,13 +127,13 @@ pub struct TrafficRow {
 pub struct AddressReport {
     /// Number of the report, modulo 2^32.
     pub sequence: u32,
-    /// Reports with this number: nothing is known before all of them are there.
+    /// Reports with this number; nothing is known before all of them have arrived.
     pub parts: u32,
-    /// From whom how much; nothing is told of others.
+    /// Senders and their rates; the report says nothing of others.
     pub rows: Vec<AddressRow>,
 }
 
-/// What has come from one address.
+/// Data that arrived from one address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AddressRow {
     /// The sender's.
@@ -362,7 +362,7 @@ mod tests {
         let report = SwitchReport { sequence: 0, first: 0, covered: 2, ports: Vec::new() };
         for flows in [vec![1], vec![1; 3]] {
             let also = Columns { flows, ..Columns::default() };
-            assert_eq!(said(&Body::SwitchAlso(report.clone(), also)), None, "of each port, or of none");
+            assert_eq!(said(&Body::SwitchAlso(report.clone(), also)), None, "for all ports, or for none");
         }
         let rows = vec![TrafficRow { from: 1, rate: 1 }; ROWS_PER_REPORT + 1];
         assert_eq!(said(&Body::Traffic(TrafficReport { sequence: 0, rows })), None);

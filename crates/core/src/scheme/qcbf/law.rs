@@ -220,7 +220,7 @@ impl Law {
         self.terms.queue.saturating_sub(BARE * self.syns.len() as u64).max(self.terms.queue / 4)
     }
 
-    /// Balance factor (Eq. 1): what the queue holds and is still to come, beside what it may hold.
+    /// Balance factor (Eq. 1): the bytes that the queue holds and expects, relative to what it may hold.
     pub fn balance(&self) -> f64 {
         let fair = self.queue() as f64;
         ((self.held + self.expected) as f64 - fair) / fair.max(1.0)
@@ -232,7 +232,7 @@ impl Law {
         (self.budget() - asking) / self.open.max(1)
     }
 
-    /// What is left to ask flows that sleep: a quarter of the queue.
+    /// Bytes reserved for asking flows that sleep: a quarter of the queue.
     fn for_asking(&self) -> u64 {
         self.queue() / 4
     }
@@ -666,7 +666,7 @@ mod tests {
         assert_eq!(law.retry(), Some(Time::ZERO + Span::from_nanos(45_600)));
         law.see(Time::ZERO, 36 * FRAME);
         assert_eq!(law.release(), Some((FlowId(0), 2 * MSS)));
-        // Data that has come waits, and is not to come any more.
+        // Data that arrived waits, and is no longer expected.
         law.see(Time::ZERO, 38 * FRAME);
         law.on_data(Time::ZERO, &segment(0, 2 * MSS));
         assert_eq!((law.expected, law.outstanding()), (0, 2 * FRAME));

@@ -1,10 +1,10 @@
 //! The law for programs that lower the window of passing acknowledgements and can neither hold nor send one: windows slide.
 //!
-//! A flow's window is its share of Eq. 2's budget (Eq. 4), in whole segments. It shrinks at once, and grows only as far as the
-//! budget has room beside all that other senders were told and have not had acknowledged. So what senders that are awake have
-//! under way stays within the budget, but for flows that begin or wake: those have a segment, or what they were told before
-//! they fell asleep, and no other flow grows until there is room again. Of flows that sleep a part of the budget is kept at
-//! most, so that any number of idle connections and unanswered SYNs leaves the rest to those that send.
+//! A flow's window is its share of Eq. 2's budget (Eq. 4), in whole segments. It shrinks at once. It grows only as far as the
+//! budget has room after all windows that other senders were granted and have not had acknowledged. So the data that awake
+//! senders have in flight stays within the budget, except for flows that begin or wake: those have a segment, or the window
+//! granted before they fell asleep, and no other flow grows until there is room again. Sleeping flows reserve at most a part
+//! of the budget, so any number of idle connections and unanswered SYNs leaves the rest to those that send.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ struct Flow {
     frame: u64,
     scale: u64,
     window: u64,
-    /// The highest right edge that its sender was told, and what is acknowledged.
+    /// The highest right edge granted to its sender, and what is acknowledged.
     edge: u64,
     acked: u64,
     /// Offset after the FIN.
@@ -63,7 +63,7 @@ impl Flow {
         segments * self.frame
     }
 
-    /// Bytes on the link that it may have under way. Who sleeps is counted with the window that it wakes up to.
+    /// Bytes on the link that it may have in flight. A sleeping flow counts with the window that it wakes up to.
     fn charge(&self) -> u64 {
         if self.is_asleep {
             return self.frames(self.window);
@@ -104,7 +104,7 @@ impl Share {
         self.open -= u64::from(entry.is_counted());
     }
 
-    /// Bytes that no flow was told of.
+    /// Bytes that no flow was granted.
     fn room(&self, held: u64) -> u64 {
         let budget = self.terms.whole();
         budget.saturating_sub((self.charged + self.asleep.min(budget / ASLEEP)).max(held))
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(window(&mut share, 0, 7 * MSS), 1536);
         assert_eq!(window(&mut share, 0, 8 * MSS), Segment::stated(11 * MSS, MSS, 128));
         assert_eq!(window(&mut share, 1, 8 * MSS), Segment::stated(11 * MSS, MSS, 128));
-        // A fourth leaves each 8 at once, and what was told before counts until it is acknowledged.
+        // A fourth leaves each 8 at once, and an earlier grant counts until it is acknowledged.
         share.on_data(Time::ZERO, &syn(3), 0);
         assert_eq!(window(&mut share, 0, 8 * MSS), Segment::stated(8 * MSS, MSS, 128));
         assert_eq!(share.charged, (11 + 11 + 1 + 1) * FRAME);
@@ -338,7 +338,7 @@ mod tests {
         let counts = |share: &Share| (share.open, share.charged, share.asleep);
         assert_eq!(counts(&share), (0, 0, 2 * FRAME), "it sleeps, and wakes up to a turn");
         share.on_data(later, &segment(2, 9 * MSS), 0);
-        assert_eq!(counts(&share), (1, 18 * FRAME, 0), "who wakes may send what it was told");
+        assert_eq!(counts(&share), (1, 18 * FRAME, 0), "a flow that wakes may send what it was granted");
     }
 
     /// 44 frames, of which an eighth is kept for those that sleep: 38 are free, and a flow alone has half of all.

@@ -144,7 +144,7 @@ fn classes(reader: &mut Reader, file: &Section<'_>, ceiling: Option<Rate>) -> Ve
                 reader.fail_key(section, "need", what);
             }
         }
-        // Eq. 6 is linear in the need: what flows with redundancy need together grows as that of each.
+        // Eq. 6 is linear in the need: the joint need of flows with redundancy grows as a single flow's.
         let flow = shares::Flow { need: Rate::from_bits_per_sec(all), retransmits };
         let counted = (section.bool("count-flows") == Some(true)).then_some(flows);
         classes.push(Class {

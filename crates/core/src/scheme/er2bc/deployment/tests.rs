@@ -225,7 +225,7 @@ fn needs_far_beyond_the_ceiling_are_absurd() {
     );
 }
 
-/// A peer without a fixed address; what it sends is told by `[[data]]`.
+/// A peer without a fixed address; `[[data]]` identifies what it sends.
 #[test]
 fn a_peer_may_be_named_or_learnt() {
     let read = |address: &str| parse("gw.toml", &GOOD.replace("192.0.2.2", address)).expect("valid");

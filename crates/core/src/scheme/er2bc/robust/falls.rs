@@ -31,7 +31,7 @@ struct Path {
     delay: f64,
     /// Shares of packets lost behind the bottleneck, and of answers.
     lost: [f64; 2],
-    /// Stalls a second of each gateway and of the bottleneck, and their mean length.
+    /// Stalls a second at either gateway and at the bottleneck, and their mean length.
     stalls: f64,
     stall: f64,
     /// Counters are read where a probe passes, not when the gateway reads the probe.

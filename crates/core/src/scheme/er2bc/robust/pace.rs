@@ -1,4 +1,4 @@
-//! When questions leave: each cycle, not at the same time of each, and sooner while the path moves.
+//! When questions leave: once a cycle, at varying times, and sooner while the path moves.
 
 use crate::rng::Stream;
 use crate::time::{Span, Time};
@@ -7,7 +7,7 @@ use crate::time::{Span, Time};
 const REFILL: f64 = 1.08;
 /// Most that it holds.
 const DEPTH: f64 = 26.0;
-/// Least that it keeps for the questions of each cycle.
+/// Least that it keeps for the questions of every cycle.
 const RESERVE: f64 = 2.0;
 /// Most that a cycle is longer or shorter than T_c.
 const JITTER: f64 = 0.1;
@@ -67,7 +67,7 @@ impl Pace {
     }
 
     /// The next question leaves at `at`, or a quarter of a cycle after the last one and a fifth from now, so that it is behind
-    /// what is sent from now on, as far as there is budget.
+    /// what is sent from now on, if the budget allows.
     pub(in super::super) fn hasten(&mut self, now: Time, at: Option<Time>) {
         self.refill(now);
         let soon = (self.asked + self.cycle.mul_f64(0.25)).max(now + self.cycle.mul_f64(0.2));
@@ -78,7 +78,7 @@ impl Pace {
     }
 }
 
-/// How often a gateway may report by itself.
+/// How often a gateway may send reports.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Budget {
     tokens: f64,

@@ -225,7 +225,7 @@ fn an_answer_tells_of_the_w_of_its_round() {
     assert_eq!(past.mean(second(0.0), second(1.0)), None);
     past.set(second(1.0), 1e6);
     past.set(second(3.0), 2e6);
-    near(past.mean(second(2.0), second(4.0)).expect("set"), 1.5e6, "half of each");
+    near(past.mean(second(2.0), second(4.0)).expect("set"), 1.5e6, "half and half");
     near(past.at(second(2.9)).expect("set"), 1e6, "before");
     past.set(second(3.0), 4e6);
     past.amend(3e6);
@@ -344,7 +344,7 @@ fn a_fall_is_left_at_once() {
 }
 
 /// R5b: 1 Mb/s of 4 is sent, and 10 ms of queue are seen. W stays; when the next round ends with a queue too, it is measured.
-/// W of 1.1 is used, 130 ms are more than 4 q*, and lost packets are told at once.
+/// W changes at once when W of 1.1 is used, when 130 ms are more than 4 q*, and when packets are lost.
 #[test]
 fn one_sight_of_a_queue_takes_nothing_that_is_not_used() {
     for (again, w) in [(0.0, 4e6), (10.0, 1e6)] {
@@ -695,14 +695,14 @@ fn a_fall_of_the_arrivals_is_seen_two_looks_later() {
             said.push((look, fall));
         }
     }
-    // 50 packets are due in 0.1 s. 30 of them are below 0.65 of 50, but within three deviations of 7.07; 10 are not. The last
-    // look alone is told, once.
+    // 50 packets are due in 0.1 s. 30 of them are below 0.65 of 50, but within three deviations of 7.07; 10 are not. Only the
+    // last look is reported, once.
     let [(42, Fall { rate, seconds })] = said[..] else { panic!("{said:?}") };
     near(rate, 1.2e6, "rate");
     near(seconds, 0.05, "window");
 }
 
-/// Little traffic says nothing; counters that go back begin anew.
+/// Little traffic proves nothing; counters that go back restart the watch.
 #[test]
 fn few_packets_and_restarts_are_no_falls() {
     let mut watch = Watch::new();

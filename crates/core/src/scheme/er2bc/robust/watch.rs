@@ -16,7 +16,7 @@ pub(in super::super) struct Looks(VecDeque<(Time, u64)>);
 impl Looks {
     const MOST: usize = 32;
 
-    /// Adds a look. Counters that went back begin anew.
+    /// Adds a look. Counters that went back clear the earlier looks.
     pub(in super::super) fn add(&mut self, now: Time, passed: Passed) {
         if self.0.back().is_some_and(|&(at, bytes)| passed.bytes < bytes || now < at) {
             self.0.clear();
