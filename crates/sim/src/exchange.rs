@@ -191,7 +191,7 @@ impl Exchanges {
         running.next_of((flow - running.first) as usize / running.each() as usize, flow)
     }
 
-    /// Duration of each complete round, and payload that a host got in it.
+    /// Duration of every complete round, and payload that a host received in it.
     pub(crate) fn rounds(&self) -> impl Iterator<Item = (Span, u64)> {
         self.all.iter().flat_map(|running| running.times.iter().copied())
     }
@@ -387,7 +387,7 @@ mod tests {
         Exchanges { all: vec![running], completions: Vec::new() }
     }
 
-    /// Delivers and acknowledges in any order; returns the pairs of each round with their sizes, and checks what must
+    /// Delivers and acknowledges in any order. Returns every round's pairs with their sizes, and checks what must
     /// hold at any time.
     fn drive(mut exchanges: Exchanges, schedule: Schedule, picks: &[u16]) -> Vec<BTreeMap<(u32, u32), u64>> {
         let mut events = EventQueue::new();
@@ -458,7 +458,7 @@ mod tests {
         }
     }
 
-    /// Two sizes, two rounds of each: 1000, 3000, 1000 and 3000 bytes over one connection for each pair.
+    /// Two sizes in turn for two rounds: 1000, 3000, 1000 and 3000 bytes over one connection for each pair.
     #[test]
     fn a_persistent_connection_is_told_what_it_carries_in_all() {
         let mut exchanges = kept(3, Schedule::Window(2), 2, true);

@@ -24,8 +24,8 @@ struct Gate {
     port: u32,
     /// Acknowledgements that wait, by flow.
     held: BTreeMap<u32, Label>,
-    /// The last acknowledgement of each flow that was given a window, without what it reports of losses and marks, and its
-    /// next hop.
+    /// By flow that was given a window: the next hop of its last acknowledgement, and that acknowledgement without its reports of
+    /// losses and marks.
     last: BTreeMap<u32, (u32, Packet)>,
     wake_at: Option<Time>,
 }

@@ -66,7 +66,7 @@ pub(crate) struct Connection {
 /// The connections of TCP flows: made when they start, one after the other in memory.
 pub(crate) struct Connections {
     started: Vec<Connection>,
-    /// Place in `started` of each TCP flow, or `NOT_STARTED`.
+    /// By TCP flow: its place in `started`, or `NOT_STARTED`.
     place: Vec<u32>,
     /// Counts of connections that gave their flow number to another.
     replaced: SenderCounters,
@@ -511,7 +511,7 @@ impl Simulation<'_> {
         let is_persistent = self.rounds.target(first).is_some() || self.exchanges.is_persistent(first);
         let (mut packets, mut dropped) = (0, 0);
         for flow in first..first + subflows {
-            // Beside its segments each has sent a SYN.
+            // Each subflow has also sent a SYN, which `segments` does not count.
             let handed = 1 + self.connections.get(flow as usize).map_or(0, |c| c.sender.counters.segments);
             packets += if is_persistent { self.distributions.take_handed(flow, handed) } else { handed };
             dropped += self.net.slab.take_drops(flow);

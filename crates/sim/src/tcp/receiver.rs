@@ -315,7 +315,7 @@ impl Receiver {
         extras.cap = Some(window.get().max(profile.mss));
         match &mut extras.credit {
             Some(credit) => {
-                // Credit earned so far stays: what is left of the interval shrinks or grows with the rate.
+                // Credit earned so far stays: the rest of the interval is scaled to the new rate.
                 let left = credit.timer.left(net.now).unwrap_or_default().as_secs_f64();
                 let scale = credit.rate.bits_per_sec() as f64 / rate.bits_per_sec().max(1) as f64;
                 let next = Span::from_secs_f64(left * scale).min(credit_interval(rate, profile));

@@ -357,8 +357,8 @@ impl Sender {
         if advanced > 0 {
             self.duplicates = 0;
         }
-        // RFC 6675 section 2: with SACK, a duplicate tells of octets that none had told of, whatever else it does; without,
-        // RFC 5681 section 2.
+        // RFC 6675 section 2: with SACK, a duplicate is an acknowledgement that SACKs new octets, whatever else it does.
+        // Without SACK, RFC 5681 section 2 decides.
         let is_duplicate = match profile.settings.sack {
             true => self.board.sacked > sacked_before,
             false => advanced == 0 && !moved,
@@ -567,7 +567,7 @@ impl Sender {
     /// sent again.
     fn advance(&mut self, packet: &Packet, profile: &Profile, net: &mut Net) -> (Option<Span>, bool) {
         let acked = packet.ack - self.board.una;
-        // Only the last segment (and a FIN by itself) may be short.
+        // Only the last segment (and a lone FIN) may be short.
         let segments =
             if packet.ack == self.next { self.board.outstanding() } else { (acked / profile.mss) as u32 };
         self.note_delivered(0, segments as usize, profile, net.now);
