@@ -82,7 +82,7 @@ fn a_controller_is_asked_halted_and_interrupted() {
     assert!(scratch.run(&["controller", "status", "c.toml"]).stdout.contains("halted: nothing is said"));
     assert_eq!(
         scratch.run(&["controller", "resume", "c.toml"]).stdout,
-        "goes on within a second; hosts are told with its next decision\n"
+        "goes on within a second; hosts receive its next decision\n"
     );
     assert_eq!(scratch.run(&["controller", "resume", "c.toml"]).stdout, "it was not halted\n");
     interrupt(running.0.id());
