@@ -195,7 +195,7 @@ fn shards_merge_to_the_bytes_of_one_run() {
     }
 }
 
-/// A file beside the scenario, quick values, several keys: the record file has all of it.
+/// A file in the folder of the scenario, quick values, several keys: the record file has all of it.
 #[test]
 fn a_record_file_needs_no_scenario() {
     let scratch = Scratch::new("moved");
