@@ -65,7 +65,7 @@ pub(crate) fn simulated(result: Result<RunRecord, RunError>) -> TrialResult {
     }
 }
 
-/// What came out of all jobs.
+/// Results of all jobs.
 #[derive(Debug)]
 pub(crate) struct Outcome<'a> {
     /// By study: its records, ordered by case and trial.

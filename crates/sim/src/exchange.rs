@@ -61,7 +61,7 @@ struct Running {
     coming: u64,
     open: u64,
     times: Vec<(Span, u64)>,
-    /// Pairwise: bit by host and step, whether the message that a host gets in a step has come.
+    /// Pairwise: bit by host and step, whether the message that a host gets in a step has arrived.
     came: Vec<u64>,
 }
 
@@ -175,7 +175,7 @@ impl Exchanges {
         self.all.iter_mut().find(|running| running.contains(flow))?.take(flow, now)
     }
 
-    /// The last byte of the message of `flow` has come. Returns the flow number that may have a message now.
+    /// The last byte of the message of `flow` has arrived. Returns the flow number that may have a message now.
     pub(crate) fn come(&mut self, flow: u32, now: Time) -> Option<u32> {
         let running = self.all.iter_mut().find(|running| running.contains(flow))?;
         let slot = &running.slots[(flow - running.first) as usize];
@@ -393,7 +393,7 @@ mod tests {
         let mut events = EventQueue::new();
         exchanges.begin(&mut events);
         let mut rounds = Vec::new();
-        // By flow number: the message, and whether it has come.
+        // By flow number: the message, and whether it has arrived.
         let mut under_way: BTreeMap<u32, (Message, bool)> = BTreeMap::new();
         let mut picks = picks.iter().cycle();
         let (mut now, mut begun) = (Time::ZERO, 0);

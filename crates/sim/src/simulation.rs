@@ -502,7 +502,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// The last byte of a connection has come.
+    /// The last byte of a connection has arrived.
     fn note_completion(&mut self, flow: u32) {
         let plan = &self.flows.plans[flow as usize];
         let groups = &self.scenario.flows;
@@ -523,7 +523,7 @@ impl Simulation<'_> {
         self.distributions.note_completion(packets, dropped, self.net.now.since(begun), is_tuned);
     }
 
-    /// Gives a multipath connection's subflows data as the scheduler says, after something has come to one of them.
+    /// Gives a multipath connection's subflows data as the scheduler says, after something has arrived at one of them.
     fn push_data(&mut self, flow: u32, is_syn: bool) {
         let Some(Share { connection, subflow: number }) = self.flows.share(flow as usize) else { return };
         let first = flow - number as u32;

@@ -130,7 +130,7 @@ impl Which {
     }
 }
 
-/// The port that `agent enroll` connects to by default.
+/// The port that `agent enroll` asks by default.
 pub(super) const DEFAULT_PORT: u16 = 4742;
 
 const HELP: &str = "\

@@ -86,7 +86,7 @@ impl Shown {
     }
 }
 
-/// What came out.
+/// Results of the comparison.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Outcome {

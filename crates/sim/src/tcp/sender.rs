@@ -314,7 +314,7 @@ impl Sender {
 
     // ------------------------------------------------------------------------------------------ acknowledgements
 
-    /// A segment from the receiver has come.
+    /// A segment from the receiver has arrived.
     pub(crate) fn on_ack(&mut self, packet: &Packet, profile: &Profile, net: &mut Net) {
         if packet.flags & flag::SYN != 0 {
             self.on_syn_ack(packet, profile, net);
@@ -486,7 +486,7 @@ impl Sender {
         }
     }
 
-    /// A scheme's window field has come back. Below a segment it is served in turns: a segment in so many round-trips.
+    /// A scheme's window field has returned. Below a segment it is served in turns: a segment in so many round-trips.
     fn take_field(&mut self, packet: &Packet, profile: &Profile, net: &Net) {
         let flow = self.flow;
         let srtt = self.rtt.srtt();
