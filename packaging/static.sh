@@ -53,7 +53,7 @@ FILE
     else
         said=$(${runner:-} "$1" --version) || fail "$1 does not start"
         checked=$(${runner:-} "$1" gateway check "$root/gateway.toml") || fail "$1 gateway check failed"
-        where="beside everything else (not root: no chroot)"
+        where="on this system (not root: no chroot)"
     fi
     rm -r "$root"
     echo "$1: $said; starts $where"

@@ -82,7 +82,7 @@ class Network:
         """Ports: name `from->to`, the node that sends, the node that receives, rate in bit/s."""
     @property
     def routes(self) -> tuple[tuple[str, ...], ...]:
-        """Ports on the way of each TCP flow's data."""
+        """By TCP flow: the ports on the way of its data."""
 
 class Out:
     """Takes what a role wants done; done in order when the call has ended."""

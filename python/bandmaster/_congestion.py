@@ -1,4 +1,4 @@
-"""Congestion controls in Python, in the simulator beside the built-in ones."""
+"""Congestion controls in Python, which run in the simulator like the built-in ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemes in Python, in the simulator beside the built-in ones."""
+"""Schemes in Python, which run in the simulator like the built-in ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Observation: TypeAlias = (
     | Left
     | Refused
 )
-"""What a role is told."""
+"""What a role observes."""
 
 Parameters: TypeAlias = dict[str, Any]
 """Values of a scheme's parameters, of the types of their defaults. Quantities are numbers: rates in bit/s, times in s,

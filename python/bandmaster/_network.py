@@ -236,7 +236,7 @@ def fat_tree(k: int, *, access: Mapping[str, Any], fabric: Mapping[str, Any], **
     """Give a fat tree of k^3/4 hosts, the group `hosts`.
 
     Args:
-        k: Number of ports of each router, even.
+        k: Number of ports per router, even.
         access: Links of hosts, made by `link`.
         fabric: Links between routers.
         keys: Further keys of `[network]`.

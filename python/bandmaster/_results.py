@@ -79,7 +79,7 @@ class Table:
 
     @property
     def columns(self) -> list[Column]:
-        """Name, unit and meaning of each column, in order."""
+        """Name, unit and meaning of every column, in order."""
         return [Column(*column) for column in self._table.columns]
 
     def to_arrow(self) -> pyarrow.Table:
@@ -216,7 +216,7 @@ class Result:
 
     @property
     def trials(self) -> Table:
-        """A row for each trial of each case, a column for each sweep (`sweep.NAME`) and each metric."""
+        """A row for each case and trial, a column for each sweep (`sweep.NAME`) and each metric."""
         return self._table("trials.parquet")
 
     @property

@@ -201,10 +201,10 @@ class Scenario:
         variants: Sequence[str] | None = None,
         base: bool | None = None,
     ) -> Scenario:
-        """Change what the options of a command line change. What is left out stays as it is.
+        """Change what the options of a command line change. Options that are not given stay as they are.
 
         Args:
-            trials: Number of trials of each case, instead of `run.trials`.
+            trials: Number of trials per case, instead of `run.trials`.
             seed: Seed of every random stream, a whole number of at least 0, instead of `run.seed`.
             quick: Take `run.quick-trials` trials and the `quick` values of sweeps: a look, not a result.
             variants: Names of the variants to run, as `--variant`; `[]` for all. Claims and figures about others are
@@ -244,7 +244,7 @@ class Scenario:
         same options leaves.
 
         Args:
-            sweep: Keys and the values that each takes, one key at a time, beside the sweeps of the file.
+            sweep: Keys and the values that each takes, one key at a time, in addition to the sweeps of the file.
             grid: Make `sweep` one sweep, `grid`, of all combinations of its values, 10,000 points at most.
             out: Folder for the report, new or empty. Without it the result is in a temporary folder, which goes
                 with the last reference to the result.
@@ -340,7 +340,7 @@ def _on_executor(
     shards: int | None,
     shows: bool,
 ) -> tuple[_bandmaster.Ended, BaseException | None, list[str]]:
-    """Run shards on an executor. Trials of each that comes back are kept at once."""
+    """Run shards on an executor. When a shard comes back, its trials are kept at once."""
     count = min(SHARDS if shards is None else shards, run.planned)
     gathering = _bandmaster.Gathering(run, out, force)
     content = run.to_bytes()

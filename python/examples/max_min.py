@@ -1,6 +1,6 @@
-"""Max-min fair sharing as a scheme in Python, beside the built-in BAS and plain TCP.
+"""Max-min fair sharing as a scheme in Python, compared with the built-in BAS and plain TCP.
 
-Receivers tell the allocator of each flow that begins or ends. The allocator fills the links evenly until one is full,
+Receivers tell the allocator when a flow begins or ends. The allocator fills the links evenly until one is full,
 takes out the flows of that link, and goes on with the others (Bertsekas and Gallager, Data Networks, section 6.5.2).
 Receivers pace each flow at its share.
 
@@ -36,7 +36,7 @@ def max_min(routes: dict[str, list[str]], capacities: dict[str, float]) -> dict[
 
 
 class Receiver(bm.Controller):
-    """Tells of flows, and paces them as it is told."""
+    """Reports flows, and paces each at the rate that the allocator sends."""
 
     wants = ()
 
@@ -69,7 +69,7 @@ class Allocator(bm.Controller):
         self.told: dict[str, float] = {}
 
     def on(self, now: float, observation: bm.Observation, out: bm.Out) -> None:
-        """Share anew when a flow begins or ends."""
+        """Share the links again when a flow begins or ends."""
         if not isinstance(observation, bm.Message):
             return
         number, route = json.loads(observation.body)

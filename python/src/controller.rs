@@ -72,7 +72,7 @@ impl Drop for Taken {
 type PlaceFn = fn(&Params, &Inventory, &[Vec<PortId>]) -> Vec<Place>;
 type BuildFn = fn(&Place, &Inventory, Option<&[u8]>) -> Built;
 
-/// The functions of each slot.
+/// By slot: its functions.
 const FUNCTIONS: [(PlaceFn, BuildFn); SLOTS] = {
     macro_rules! of { ($($slot:literal)+) => { [$((place::<$slot>, build::<$slot>)),+] } }
     of!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)
@@ -428,7 +428,7 @@ impl Drop for Call {
     }
 }
 
-/// Threads whose call has taken longer than it may, and anew for as long again.
+/// Threads whose call has exceeded its time limit. A call is listed again after each further limit.
 #[pyfunction]
 pub(crate) fn overdue() -> Vec<u64> {
     let mut late = Vec::new();

@@ -22,7 +22,7 @@ pub(crate) struct Network {
     /// Ports: name `from->to`, the node that sends, the node that receives, rate in bit/s.
     #[pyo3(get)]
     ports: Py<PyTuple>,
-    /// Ports on the way of each TCP flow's data.
+    /// By TCP flow: the ports on the way of its data.
     #[pyo3(get)]
     routes: Py<PyTuple>,
 }

@@ -1,4 +1,4 @@
-//! What roles in Python are told.
+//! What roles in Python observe.
 
 use bandmaster_core::control::{
     FlowEnd, FlowStart, FlowStats, Observation, Passed, PortStats, Refusal, Subject,

@@ -31,7 +31,7 @@ fn attended<T: Send>(
             let (ended, ends) = channel();
             let worker = scope.spawn(move || {
                 let result = work();
-                // Whoever waits sees the thread end in any case.
+                // The waiting thread sees the end in any case: a dropped sender ends its wait too.
                 let _ = ended.send(());
                 result
             });

@@ -14,7 +14,7 @@ use pyo3::types::PyCapsule;
 /// Rows that are read at once.
 const BATCH: usize = 1 << 16;
 
-/// A Parquet file, which each call of `__arrow_c_stream__` reads anew.
+/// A Parquet file. Each call of `__arrow_c_stream__` reads it again.
 #[pyclass(frozen, module = "bandmaster._bandmaster")]
 pub(crate) struct Table {
     path: PathBuf,
@@ -49,7 +49,7 @@ impl Table {
         Ok(self.open()?.metadata().file_metadata().num_rows())
     }
 
-    /// Name, unit and description of each column.
+    /// Name, unit and description of every column.
     #[getter]
     fn columns(&self) -> PyResult<Vec<(String, String, String)>> {
         let reader = self.open()?;

@@ -33,7 +33,7 @@ class Halves(bm.Controller):
 
 
 def throughput(scenario: bm.Scenario) -> list[float]:
-    """Of each trial, in Mbit/s."""
+    """By trial, in Mbit/s."""
     values: list[float] = scenario.run().trials.to_arrow()["throughput"].to_pylist()
     return values
 

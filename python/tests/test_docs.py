@@ -187,7 +187,7 @@ def raises_itself(node: ast.AST) -> set[str]:
 
 
 def raised() -> dict[str, set[str]]:
-    """What each function of the package raises by itself or by functions of the package that it calls, by name."""
+    """By function of the package: the errors that it raises directly or through functions of the package."""
     own: dict[str, set[str]] = {}
     calls: dict[str, set[str]] = {}
     for tree in parsed().values():
@@ -209,7 +209,7 @@ def test_errors_are_said() -> None:
     for name, each in NAMES.items():
         if not isinstance(each.node, ast.FunctionDef) or not each.doc:
             continue
-        # Of a property or a constructor what it raises itself: names of constructors are not told apart.
+        # A property or a constructor counts with what it raises itself: constructors share one name.
         is_told_apart = not each.is_property and each.node.name != "__init__"
         by_all = all_raised[each.node.name] if is_told_apart else raises_itself(each.node)
         lacking.extend(f"{name}: {error}" for error in by_all - set(section(each.doc, "Raises")))

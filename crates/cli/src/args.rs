@@ -13,7 +13,7 @@ pub(crate) struct Settings {
     /// Replace the value of a key; dotted path, lists by name or number; may be given again
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<Override>,
-    /// Trials of each case, instead of run.trials
+    /// Trials per case, instead of run.trials
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole_number::<u32>(1, u32::MAX.into()))]
     pub(crate) trials: Option<u32>,
     /// Seed of every random stream, instead of run.seed
@@ -24,7 +24,7 @@ pub(crate) struct Settings {
     pub(crate) quick: bool,
 }
 
-/// Sweeps beside those of the file.
+/// Sweeps in addition to those of the file.
 #[derive(Args, Clone, Default, Debug)]
 pub(crate) struct KeyArgs {
     /// A key and its values; again for another sweep
@@ -86,7 +86,7 @@ pub(crate) struct CaptureArgs {
     /// Capture the base case of this variant instead
     #[arg(long, value_name = "VARIANT", requires = "pcap")]
     pub(crate) pcap_case: Option<String>,
-    /// Write at most so many bytes of each packet, from its IP header on; its length stays in the file
+    /// Write at most so many bytes per packet, from its IP header on; its length stays in the file
     #[arg(long, value_name = "BYTES", requires = "pcap", value_parser = whole_number::<u32>(1, 65_535))]
     pub(crate) pcap_snaplen: Option<u32>,
 }

@@ -33,7 +33,7 @@ pub(crate) fn watch() -> Result<&'static AtomicBool, Failure> {
     }
 }
 
-/// All trials have ended: what is left to do is to write down what they gave.
+/// All trials have ended; only their results remain to be written.
 pub(crate) fn heard() {
     HEARD.store(true, Ordering::SeqCst);
 }

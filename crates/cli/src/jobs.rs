@@ -65,10 +65,10 @@ pub(crate) fn simulated(result: Result<RunRecord, RunError>) -> TrialResult {
     }
 }
 
-/// What came out of all jobs.
+/// Results of all jobs.
 #[derive(Debug)]
 pub(crate) struct Outcome<'a> {
-    /// Records of each study, ordered by case and trial.
+    /// By study: its records, ordered by case and trial.
     pub(crate) records: Vec<Vec<RunRecord>>,
     /// Failed trials in the same order, and why.
     pub(crate) failed: Vec<(Job<'a>, TrialError)>,

@@ -186,7 +186,7 @@ impl Header {
             None => header.version.clone(),
         };
         Err(Failure::usage(format!(
-            "{}: was written by bandmaster {}; this is {}, whose results may differ: use the former, or begin anew",
+            "{}: was written by bandmaster {}; this is {}, whose results may differ: use the former, or start over",
             place.display(),
             of(self),
             of(&own)
@@ -244,7 +244,7 @@ impl Refusal {
     fn damaged(at: u64) -> Self {
         Self::Wrong(format!(
             "is damaged at byte {at}, or of another version; nothing of it was changed: \
-             move it away, or begin anew with --force"
+             move it away, or start over with --force"
         ))
     }
 }
@@ -304,7 +304,7 @@ impl Found {
 fn unbegun(path: &Path) -> Failure {
     let place = path.display();
     Failure::usage(format!(
-        "{place}: holds nothing: its program was killed as it began; begin anew with --force"
+        "{place}: holds nothing: its program was killed as it began; start over with --force"
     ))
 }
 
@@ -556,7 +556,7 @@ impl Kept {
                 Some((begin, length))
             }
             Err(error) => {
-                // Whoever reads the file leaves out half a frame too.
+                // A reader of the file also skips an incomplete frame.
                 let _ = self.file.set_len(self.length);
                 self.failed = Some(error);
                 None

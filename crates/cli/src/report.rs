@@ -162,7 +162,7 @@ impl core::fmt::Display for ReportError {
                 write!(
                     f,
                     "output folder `{path}` holds a run that was not completed: `bandmaster resume {path}` goes on with it; \
-                     --force begins anew"
+                     --force starts over"
                 )
             }
             Self::InUse(path) => {

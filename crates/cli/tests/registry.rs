@@ -1,6 +1,6 @@
 //! Whatever scenario files can name has a scenario that uses it, a golden table and its documentation.
 //!
-//! Reference tables in `docs/`, the tables `golden/scheme-*.txt` and `golden/qdisc-*.txt` and the simulation beside the test of
+//! Reference tables in `docs/`, the tables `golden/scheme-*.txt` and `golden/qdisc-*.txt` and the simulation next to the test of
 //! the gateway are written by this test: run it with `BANDMASTER_BLESS=1` and read the diff.
 
 use std::collections::BTreeSet;
@@ -116,7 +116,7 @@ fn the_reference_of_metrics_is_complete() {
     in_step("docs/simulator.md", "distributions", &metric_table(&[Place::Distribution]));
 }
 
-/// Every edge of a claim of ours has its reason beside it, and the reader refuses one that cannot fail.
+/// Every edge of a claim of ours has its reason next to it, and the reader refuses one that cannot fail.
 #[test]
 fn the_list_of_claims_is_complete_and_gives_reasons() {
     let mut list = String::new();
@@ -229,7 +229,7 @@ fn links_between_pages_lead_somewhere() {
 
 // ----------------------------------------------------------------------------------------------------- golden tables
 
-/// Trial 0 of the base point of each variant in `scenarios/<scheme>/` that has the scheme on.
+/// Trial 0 of the base point, for every variant in `scenarios/<scheme>/` that has the scheme on.
 fn scheme_table(def: &SchemeDef) -> String {
     const COLUMNS: [(&str, usize); 6] =
         [("jain", 3), ("jain_normalised", 3), ("throughput", 2), ("queue", 1), ("drops", 0), ("rtos", 0)];

@@ -8,7 +8,7 @@ const PORT: &str = "port = \"gw1->r1\"";
 const RECEIVER: &str = "receiver = \"gw2\"";
 const NEEDS: &str = "needs = [\"400kbit\", \"400kbit\", \"400kbit\", \"400kbit\", \"400kbit\"]";
 
-/// (what is replaced, by what, what is said).
+/// (text, its replacement, the expected error).
 const CASES: &[(&str, &str, &str)] = &[
     (PORT, "", "schemes.er2bc.port: is missing"),
     (PORT, "port = \"gw1\"", "schemes.er2bc.port: `gw1` is not `from->to` with the names of two nodes"),

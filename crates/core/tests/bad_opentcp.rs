@@ -36,7 +36,7 @@ const CYCLE: &str = "cycle = \"1s\"";
 const SIZES: &str = "size-cdf = \"web-search\"";
 const LOAD: &str = "load = 0.1";
 
-/// (what is replaced, by what, what is said).
+/// (text, its replacement, the expected error).
 const CASES: &[(&str, &str, &str)] = &[
     (POLICIES, "", "schemes.opentcp.policies: is missing"),
     (

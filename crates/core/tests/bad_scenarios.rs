@@ -833,7 +833,7 @@ fn networks() {
     ]);
 }
 
-/// Files beside the scenario.
+/// Files in the folder of the scenario.
 #[derive(Debug)]
 struct Beside;
 

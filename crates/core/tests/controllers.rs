@@ -1,6 +1,6 @@
-//! Anything that a host may tell, in any order, to every role of every scheme: what every controller owes its host.
+//! Sends every role of every scheme anything that a host may report, in any order, and checks what every controller owes its host.
 //!
-//! `BANDMASTER_FUZZ=1000000 cargo test -p bandmaster-core --test controllers` makes so many observations of each role.
+//! `BANDMASTER_FUZZ=1000000 cargo test -p bandmaster-core --test controllers` makes so many observations per role.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,7 +24,7 @@ use bandmaster_core::time::{Span, Time};
 use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::{Bytes, Dimension, Rate};
 
-/// Observations of each role, unless the environment says how many.
+/// Observations per role, unless the environment says how many.
 const OBSERVATIONS: u64 = 20_000;
 /// Steps of one case.
 const STEPS: u64 = 3_000;
@@ -53,7 +53,11 @@ fn every_role_keeps_to_what_it_declares_whatever_it_is_told() {
             let case = || Case::new(scheme, seed).run();
             match catch_unwind(AssertUnwindSafe(|| (case(), case()))) {
                 Ok((first, second)) => {
-                    assert!(first.calls == second.calls, "{} {seed}: the same told, other acts", scheme.name);
+                    assert!(
+                        first.calls == second.calls,
+                        "{} {seed}: the same observations, other acts",
+                        scheme.name
+                    );
                     first.told.iter().for_each(|(role, n)| *told.entry(role).or_default() += n);
                 }
                 Err(why) => {
@@ -160,7 +164,7 @@ fn pick<T: Clone>(stream: &mut Stream, of: &[T]) -> T {
     of[stream.below(of.len() as u64) as usize].clone()
 }
 
-/// About `usual`, or something at the ends of what can be said.
+/// About `usual`, or something at the ends of the range of `u64`.
 fn extreme(stream: &mut Stream, usual: u64) -> u64 {
     match stream.below(12) {
         0 => 0,
@@ -275,7 +279,7 @@ struct Machine {
     flows: BTreeMap<FlowId, FlowStats>,
     segments: SegmentCounts,
     passed: Passed,
-    /// Flows that the role was told of and that have not ended.
+    /// Flows that were reported to the role and that have not ended.
     known: BTreeSet<FlowId>,
     timer: Option<Time>,
     /// Of the last call; true: done.
@@ -458,7 +462,7 @@ struct Actor {
     runner: Runner,
     machine: Machine,
     programs: Vec<(PortId, Program)>,
-    /// Flows that have begun since it last did more than it was told to.
+    /// Flows that have begun since the role last did more than its observations asked for.
     begun: usize,
 }
 
@@ -649,7 +653,7 @@ impl Case {
         }
     }
 
-    /// Nodes leave, come back and restart; roles are built anew from what was saved.
+    /// Nodes leave, come back and restart; roles are built again from their saved state.
     fn shake(&mut self, number: usize) {
         let node = self.network.node(&mut self.stream);
         let change = [Change::Leave, Change::Join, Change::Join, Change::Restart];
@@ -750,7 +754,7 @@ impl Case {
         }
     }
 
-    /// What a role has done may be done, and is not much: it was told `said` bytes.
+    /// Checks that a role did only what it may, and not much for the `said` bytes that it received.
     fn settle(&mut self, number: usize, said: usize) {
         let Actor { place, machine, begun, .. } = &mut self.actors[number];
         let name = place.role.name;
@@ -762,7 +766,7 @@ impl Case {
         let leased = if place.params.get("lease").is_some() { machine.known.len() } else { 0 };
         let most = most + leased;
         let acts = machine.calls.iter().filter_map(|(call, _)| call.act());
-        // A round-trip time is asked for once of each flow.
+        // A role asks for a flow's round-trip time once.
         let acts = acts.filter(|act| *act != Act::MeasureRtt).count();
         let asked: Vec<FlowId> = machine.calls.iter().filter_map(|(call, _)| call.asked()).collect();
         let distinct: BTreeSet<FlowId> = asked.iter().copied().collect();
@@ -795,7 +799,7 @@ impl Case {
                     }
                 }
                 Call::Window(flow, _) | Call::Rate(flow, ..) | Call::Rtt(flow) => {
-                    assert!(machine.known.contains(flow), "{name}: acts on {flow}, which it was not told of");
+                    assert!(machine.known.contains(flow), "{name}: acts on {flow}, which nobody reported");
                 }
                 Call::Class(port, class, rate, ceil) => {
                     assert!(place.ports.contains(port), "{name} sets a class of another's {port}");

@@ -409,7 +409,7 @@ fn arrives(now: Time, from: NodeId, to: NodeId) -> Time {
     if from == to { now } else { now + DELAY + SKEW * u64::from(from.0) }
 }
 
-/// Tells the roles at the ends of a flow what happens to it, as hosts do that are told by their TCP.
+/// Reports to the roles at the ends of a flow what happens to it, as hosts do that learn it from their TCP.
 fn tell_of_flow(runner: &mut Runner, host: &mut Recorder<'_>, event: &Event, only: Option<NodeId>) {
     let script = host.script;
     let (Event::Begins(number) | Event::Ends(number)) = *event else { return };

@@ -1,8 +1,8 @@
-//! What OpenTCP's statistics and CUEs cost in the paper's network: the bytes that its roles really send, beside the paper's
-//! Table 1, and that the work of each part is in proportion to the hosts. `cargo bench -p bandmaster-core --bench opentcp`
+//! What OpenTCP's statistics and CUEs cost in the paper's network. The bytes that its roles really send are compared with the
+//! paper's Table 1, and every part's work is in proportion to the hosts. `cargo bench -p bandmaster-core --bench opentcp`
 //! measures the processor time.
 //!
-//! `BANDMASTER_BLESS=1 cargo test -p bandmaster-core --test opentcp_overhead` writes the golden table anew.
+//! `BANDMASTER_BLESS=1 cargo test -p bandmaster-core --test opentcp_overhead` rewrites the golden table.
 
 mod scinet;
 
@@ -74,7 +74,7 @@ fn statistics_and_cues_cost_a_tenth_of_what_the_paper_spent() {
     }
 }
 
-/// Calls, statistics read, messages and bytes of each part in the third cycle.
+/// By part: calls, statistics read, messages and bytes in the third cycle.
 fn work(racks: u32) -> [Work; 3] {
     let mut scinet = Scinet::new(racks, "opentcp2", Span::from_secs(1), Span::from_millis(100));
     let mut last = Default::default();

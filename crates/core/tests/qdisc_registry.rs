@@ -217,7 +217,7 @@ struct Model {
     /// Packets in the queue, in order of arrival, and their bytes.
     waiting: BTreeMap<u32, Pkt>,
     bytes: u64,
-    /// Key of the last packet of each flow that left.
+    /// By flow: the key of its last packet that left.
     last_left: BTreeMap<FlowId, u32>,
     keeps_flow_order: bool,
     may_mark: bool,
@@ -347,8 +347,8 @@ impl Model {
         Ok(())
     }
 
-    /// arrived = dropped at arrival + queued, and queued = left + dropped later + waiting, in packets and bytes: what
-    /// is left over of the model is what the discipline says.
+    /// arrived = dropped at arrival + queued, and queued = left + dropped later + waiting, in packets and bytes: the
+    /// packets that still wait in the model are the backlog that the discipline reports.
     fn agrees(&self) -> TestCaseResult {
         let backlog = self.qdisc.backlog();
         prop_assert_eq!(backlog, Backlog { packets: self.waiting.len() as u32, bytes: self.bytes });

@@ -110,8 +110,8 @@ fn grids_are_whole() {
     assert_eq!(quick.sweeps[0].values, points.map(|point| format!("delay={point}")));
 }
 
-/// Every case has its own scenario, each variant has one base, and every point of every sweep is in exactly one case
-/// of each of its variants.
+/// Every case has its own scenario, each variant has one base, and every point of a sweep is in exactly one case
+/// for every variant of the sweep.
 #[test]
 fn cases_cover_every_point_once() {
     for (path, text) in &files() {

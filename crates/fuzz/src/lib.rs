@@ -1,7 +1,8 @@
 //! Hostile input: kept reproducers first, then inputs that a number alone decides.
 //!
-//! `BANDMASTER_FUZZ=1000000 BANDMASTER_FUZZ_RUNS=10000 cargo test -p bandmaster-fuzz` makes so many inputs of each target,
-//! and so many runs. What breaks a target is written to a file, whose name the failure says; put it into `kept/TARGET/`, and it is tried first from then on.
+//! `BANDMASTER_FUZZ=1000000 BANDMASTER_FUZZ_RUNS=10000 cargo test -p bandmaster-fuzz` makes so many inputs per target, and so
+//! many runs. An input that breaks a target is written to a file, which the failure names. Put it into `kept/TARGET/`: it is
+//! tried first from then on.
 
 mod mutate;
 mod schema;
@@ -149,7 +150,7 @@ pub fn processor_time() -> Duration {
 pub struct Memory(u64);
 
 impl Memory {
-    /// What there is, from which the peak begins anew where the system can.
+    /// Memory in use now. Resets the peak, where the system can.
     pub fn now() -> Self {
         let _ = fs::write("/proc/self/clear_refs", "5");
         Self(resident("VmRSS:"))

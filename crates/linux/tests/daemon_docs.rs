@@ -1,5 +1,5 @@
-//! `docs/gateway.md`, `docs/agent.md`, `docs/controller.md` and `docs/switch.md`: their tables of keys are those of the readers, and their examples are valid.
-//! `BANDMASTER_BLESS=1` writes the tables anew.
+//! `docs/gateway.md`, `docs/agent.md`, `docs/controller.md` and `docs/switch.md`: their tables of keys are those of the readers,
+//! and their examples are valid. `BANDMASTER_BLESS=1` rewrites the tables.
 
 use std::fmt::Write;
 use std::fs;
@@ -55,7 +55,7 @@ fn compare(name: &str, new: &str) {
     if std::env::var_os("BANDMASTER_BLESS").is_some() {
         fs::write(path, format!("{head}{BEGIN}{new}{END}{tail}")).expect("written");
     } else {
-        assert_eq!(old, new, "docs/{name} is old: BANDMASTER_BLESS=1 writes it anew");
+        assert_eq!(old, new, "docs/{name} is old: BANDMASTER_BLESS=1 rewrites it");
     }
 }
 

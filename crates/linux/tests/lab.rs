@@ -28,7 +28,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a test of the lab that real time decides, with no other lab beside it.
+/// Runs a test of the lab that depends on real time, with no other lab at the same time.
 fn in_lab(test: &str, body: impl Fn() -> Result<(), String>) {
     if has_root(test) {
         let _alone = alone();
@@ -139,8 +139,8 @@ fn two_links(run: &str, first: &str, second: &str, flow: &str) -> String {
     )
 }
 
-/// Half a million datagrams a second over two links are more than any machine forwards one by one: said before anything is
-/// built.
+/// Half a million datagrams a second over two links are more than any machine forwards one by one: refused before anything
+/// is built.
 #[test]
 fn what_is_too_much_for_the_machine_is_refused() {
     if !has_root("what_is_too_much_for_the_machine_is_refused") {
@@ -760,7 +760,7 @@ fn opentcp_changes_the_hosts_of_the_lab() {
         let own = run(&star(2, flow));
         let other = run(&star(2, &format!("{flow}\n{tuned}")));
         let median = |trial: &Trial| metric(trial, "fct_p50");
-        println!("{} s by itself, {} s tuned: {:?}", median(&own), median(&other), other.remarks);
+        println!("{} s without tuning, {} s tuned: {:?}", median(&own), median(&other), other.remarks);
         timely!((0.14..0.18).contains(&median(&own)), "{} s with an initial window of 3", median(&own));
         timely!((0.06..0.10).contains(&median(&other)), "{} s with one of 20", median(&other));
         assert!(

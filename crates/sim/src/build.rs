@@ -188,7 +188,7 @@ fn place_programs(topology: &Topology, roles: &mut [Role], ports: &mut [Port]) -
     gates
 }
 
-/// Counts what passes the first and the last port of each way of probes.
+/// Installs counters at the first and the last port of every route of probes.
 fn count_probes(
     topology: &Topology,
     ways: &BTreeMap<(NodeId, NodeId), u32>,

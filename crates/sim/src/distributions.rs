@@ -14,7 +14,7 @@ use bandmaster_core::units::Rate;
 use crate::link::Port;
 use crate::net::Net;
 
-/// Windows that are told apart, in segments; larger ones count with the last.
+/// Number of distinct windows, in segments; larger ones count with the last.
 const WINDOWS: usize = 4096;
 /// Windows up to this are small.
 const SMALL_WINDOW: usize = 5;

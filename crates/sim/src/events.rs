@@ -121,7 +121,7 @@ impl EventQueue {
         Some((Time::from_nanos(at), event))
     }
 
-    /// Takes the first entry of the lowest bucket and files the rest anew; `None` when nothing is pending.
+    /// Takes the first entry of the lowest bucket and files the rest again; `None` when nothing is pending.
     #[inline]
     fn advance(&mut self) -> Option<(u64, Event)> {
         self.due.clear();

@@ -61,7 +61,7 @@ struct Running {
     coming: u64,
     open: u64,
     times: Vec<(Span, u64)>,
-    /// Pairwise: bit by host and step, whether the message that a host gets in a step has come.
+    /// Pairwise: bit by host and step, whether the message that a host gets in a step has arrived.
     came: Vec<u64>,
 }
 
@@ -175,7 +175,7 @@ impl Exchanges {
         self.all.iter_mut().find(|running| running.contains(flow))?.take(flow, now)
     }
 
-    /// The last byte of the message of `flow` has come. Returns the flow number that may have a message now.
+    /// The last byte of the message of `flow` has arrived. Returns the flow number that may have a message now.
     pub(crate) fn come(&mut self, flow: u32, now: Time) -> Option<u32> {
         let running = self.all.iter_mut().find(|running| running.contains(flow))?;
         let slot = &running.slots[(flow - running.first) as usize];
@@ -191,7 +191,7 @@ impl Exchanges {
         running.next_of((flow - running.first) as usize / running.each() as usize, flow)
     }
 
-    /// Duration of each complete round, and payload that a host got in it.
+    /// Duration of every complete round, and payload that a host received in it.
     pub(crate) fn rounds(&self) -> impl Iterator<Item = (Span, u64)> {
         self.all.iter().flat_map(|running| running.times.iter().copied())
     }
@@ -387,13 +387,13 @@ mod tests {
         Exchanges { all: vec![running], completions: Vec::new() }
     }
 
-    /// Delivers and acknowledges in any order; returns the pairs of each round with their sizes, and checks what must
+    /// Delivers and acknowledges in any order. Returns every round's pairs with their sizes, and checks what must
     /// hold at any time.
     fn drive(mut exchanges: Exchanges, schedule: Schedule, picks: &[u16]) -> Vec<BTreeMap<(u32, u32), u64>> {
         let mut events = EventQueue::new();
         exchanges.begin(&mut events);
         let mut rounds = Vec::new();
-        // By flow number: the message, and whether it has come.
+        // By flow number: the message, and whether it has arrived.
         let mut under_way: BTreeMap<u32, (Message, bool)> = BTreeMap::new();
         let mut picks = picks.iter().cycle();
         let (mut now, mut begun) = (Time::ZERO, 0);
@@ -458,7 +458,7 @@ mod tests {
         }
     }
 
-    /// Two sizes, two rounds of each: 1000, 3000, 1000 and 3000 bytes over one connection for each pair.
+    /// Two sizes in turn for two rounds: 1000, 3000, 1000 and 3000 bytes over one connection for each pair.
     #[test]
     fn a_persistent_connection_is_told_what_it_carries_in_all() {
         let mut exchanges = kept(3, Schedule::Window(2), 2, true);

@@ -24,8 +24,8 @@ struct Gate {
     port: u32,
     /// Acknowledgements that wait, by flow.
     held: BTreeMap<u32, Label>,
-    /// The last acknowledgement of each flow that was given a window, without what it reports of losses and marks, and its
-    /// next hop.
+    /// By flow that was given a window: the next hop of its last acknowledgement, and that acknowledgement without its reports of
+    /// losses and marks.
     last: BTreeMap<u32, (u32, Packet)>,
     wake_at: Option<Time>,
 }
@@ -61,7 +61,7 @@ impl Gates {
         self.gates.iter().map(|gate| gate.held.len() as u64).sum()
     }
 
-    /// Whether a program looks at what has come over `port` and goes on as `label` says: most hops of a network pass none.
+    /// Whether a program handles packets that arrive over `port` and go on as `label` says. Most hops have no program.
     #[inline]
     pub(crate) fn concern(&self, port: u32, label: Label, net: &Net) -> bool {
         let next = net.routes[label.hop as usize];
@@ -70,7 +70,7 @@ impl Gates {
             && (self.of_port[next as usize] != NONE || self.of_port[(port ^ 1) as usize] != NONE)
     }
 
-    /// A TCP packet has come over `port` that is of a program's concern. False when it is held.
+    /// A TCP packet that concerns a program has arrived over `port`. False when the program holds it.
     pub(crate) fn pass<'p>(
         &mut self,
         port: u32,

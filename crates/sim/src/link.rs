@@ -401,7 +401,7 @@ impl Port {
             }
         }
         self.rest.dropped += ordered.bury(slab);
-        // Idle, or held back by a shaper. A transmitter that becomes free at this very moment asks by itself.
+        // Idle, or held back by a shaper. A transmitter that becomes free at this very moment has its own event.
         let is_free = ordered.wake == Time::MAX || self.free_at <= now && ordered.wake > now;
         if is_free && verdict != Verdict::Drop {
             self.start_next(id, now, slab, events);

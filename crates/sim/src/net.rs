@@ -32,7 +32,7 @@ pub(crate) struct Net {
     pub(crate) rtts: Vec<RttSketch>,
     /// Delays of the sampling interval under way, when percentiles are asked for. Then there are `rtts` too.
     pub(crate) delays: Option<Box<Delays>>,
-    /// What the subflows of each multipath connection share, at both of its ends.
+    /// By multipath connection: the state that its subflows share, at both ends.
     pub(crate) multipath: Vec<Shared>,
 }
 

@@ -111,7 +111,7 @@ pub(crate) struct Label {
 pub(crate) struct Slab {
     packets: Vec<Packet>,
     free: Vec<u32>,
-    /// Packets of each flow's sender that queues dropped; empty when nobody asks.
+    /// By flow: packets of its sender that queues dropped; empty when nobody asks.
     drops: Vec<u32>,
     /// The same where rows of flows are logged.
     logged_drops: Vec<u32>,
@@ -137,7 +137,7 @@ impl Slab {
         Label { key, hop, len, flow }
     }
 
-    /// Counts from now on how many packets of each of so many flows queues drop.
+    /// Starts counting the packets that queues drop, by flow, for `flows` flows.
     pub(crate) fn count_drops(&mut self, flows: usize) {
         self.drops = vec![0; flows];
         self.note_departures();
@@ -148,7 +148,7 @@ impl Slab {
         self.notes_departures = true;
     }
 
-    /// Counts from now on how many packets of each of so many flows queues drop, for rows of flows.
+    /// Starts counting the packets that queues drop, by flow, for rows of flows.
     pub(crate) fn log_drops(&mut self, flows: usize) {
         self.logged_drops = vec![0; flows];
     }

@@ -1,4 +1,4 @@
-//! Datagrams of schemes on the data path, and the messages between roles beside it.
+//! Datagrams that schemes send on the data path.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ impl Probes {
         self.routes.get(&(from, to)).map_or(&[], |route| route_ports(table, *route))
     }
 
-    /// The counters of the data path at `node` begin anew; `passed` as in [`ProbeFaults::restart`].
+    /// Restarts the counters of the data path at `node`; `passed` as in [`ProbeFaults::restart`].
     pub(crate) fn restart(&mut self, node: NodeId, table: &[u32], passed: impl Fn(usize, PathEnd) -> Passed) {
         let ways = self.routes.iter().map(|((from, to), route)| (*from, *to, route_ports(table, *route)));
         self.faults.restart(node, ways, passed);

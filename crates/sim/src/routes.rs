@@ -107,7 +107,8 @@ impl<'a> Routes<'a> {
         Ok(ways.into_iter().map(|(from, to, ports)| ((from, to), self.insert_ports(ports, table))).collect())
     }
 
-    /// Places in the table of the ways of each flow's data, and of the acknowledgements of the first `tcp_flows`.
+    /// Inserts the routes of every flow's data, and of the acknowledgements of the first `tcp_flows`; returns their places in the
+    /// table.
     pub(crate) fn insert_flows(
         &mut self,
         plans: &[FlowPlan],

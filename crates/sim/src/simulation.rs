@@ -66,7 +66,7 @@ pub(crate) struct Connection {
 /// The connections of TCP flows: made when they start, one after the other in memory.
 pub(crate) struct Connections {
     started: Vec<Connection>,
-    /// Place in `started` of each TCP flow, or `NOT_STARTED`.
+    /// By TCP flow: its place in `started`, or `NOT_STARTED`.
     place: Vec<u32>,
     /// Counts of connections that gave their flow number to another.
     replaced: SenderCounters,
@@ -502,7 +502,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// The last byte of a connection has come.
+    /// The last byte of a connection has arrived.
     fn note_completion(&mut self, flow: u32) {
         let plan = &self.flows.plans[flow as usize];
         let groups = &self.scenario.flows;
@@ -511,7 +511,7 @@ impl Simulation<'_> {
         let is_persistent = self.rounds.target(first).is_some() || self.exchanges.is_persistent(first);
         let (mut packets, mut dropped) = (0, 0);
         for flow in first..first + subflows {
-            // Beside its segments each has sent a SYN.
+            // Each subflow has also sent a SYN, which `segments` does not count.
             let handed = 1 + self.connections.get(flow as usize).map_or(0, |c| c.sender.counters.segments);
             packets += if is_persistent { self.distributions.take_handed(flow, handed) } else { handed };
             dropped += self.net.slab.take_drops(flow);
@@ -523,7 +523,7 @@ impl Simulation<'_> {
         self.distributions.note_completion(packets, dropped, self.net.now.since(begun), is_tuned);
     }
 
-    /// Gives a multipath connection's subflows data as the scheduler says, after something has come to one of them.
+    /// Gives a multipath connection's subflows data as the scheduler says, after something has arrived at one of them.
     fn push_data(&mut self, flow: u32, is_syn: bool) {
         let Some(Share { connection, subflow: number }) = self.flows.share(flow as usize) else { return };
         let first = flow - number as u32;

@@ -36,7 +36,7 @@ pub(crate) struct Profile {
     pub(crate) echoes_window: bool,
     /// A timeout sets ssthresh as QCBF's Algorithm 1 does.
     pub(crate) divides_at_timeout: bool,
-    /// RFC 8257: the receiver echoes the mark of each segment.
+    /// RFC 8257: the receiver echoes every segment's mark.
     pub(crate) echoes_each: bool,
 }
 
@@ -105,7 +105,7 @@ impl Profile {
         self.overhead - shorter + blocks
     }
 
-    /// Most SACK blocks that fit beside the timestamps (RFC 2018 section 3).
+    /// Most SACK blocks that fit into the options with the timestamps, if they are on (RFC 2018 section 3).
     pub(crate) fn max_sacks(&self) -> usize {
         match (self.settings.timestamps, self.is_multipath) {
             (true, true) => 1,

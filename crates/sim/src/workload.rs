@@ -107,7 +107,7 @@ mod tests {
         study.cases[0].scenario.clone()
     }
 
-    /// Times of the first packets of each flow, in microseconds.
+    /// By flow: the times of its first packets, in microseconds.
     fn times(jitter: &str) -> Vec<Vec<f64>> {
         let scenario = scenario(jitter);
         let (plans, _) = bandmaster_core::plan::flows(&scenario, 0);

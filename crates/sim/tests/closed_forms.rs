@@ -111,7 +111,7 @@ fn delays_and_drops_per_flow_are_those_of_its_packets() {
     let many = records(&text("", "4pkt", 10), 1).remove(0);
     let [drops, each, completed] = ["drops", "drops_per_flow", "completed"].map(|name| metric(&many, name));
     assert!(completed == 10.0 && drops > 10.0, "{completed} completed, {drops} drops");
-    assert!((each * completed - drops).abs() < 1e-6, "{each} of each of {completed}, {drops} in all");
+    assert!((each * completed - drops).abs() < 1e-6, "{each} per flow of {completed}, {drops} in all");
     let [mean, worst, p99] = ["delay_mean", "delay_flow_max", "delay_p99"].map(|name| metric(&many, name));
     // Four wait, and one is under way.
     assert!(2.85 < mean && mean < worst && worst < p99 && p99 < 2.85 + 5.0 * 0.85, "{mean} {worst} {p99}");

@@ -1,4 +1,4 @@
-//! Laws that hold for every scenario: packets are conserved (the engine asserts it at the end of each run), flows get
+//! Laws that hold for every scenario: packets are conserved (the engine asserts it at the end of a run), flows get
 //! exactly their bytes, equal input gives equal output, and strangers change nothing.
 
 use bandmaster_core::report::RunRecord;

@@ -1,4 +1,4 @@
-//! Coupled congestion controls over paths with losses, beside a model of their published rules.
+//! Coupled congestion controls over paths with losses, compared with a model of their published rules.
 //!
 //! The fixed points of the papers' differential equations are those of mean windows. Windows that halve fluctuate, and rules
 //! with a maximum over the paths see that: LIA's and BALIA's take the better of two windows as if it stayed so, and OLIA moves
@@ -189,10 +189,10 @@ fn simulated(control: &str, subflows: u32, paths: [&Conditions; 2]) -> [f64; 2] 
     })
 }
 
-/// Equal losses, losses p and 4 p, round-trip times of 20 and 60 ms; random losses, and even ones (but for equal paths, where
-/// OLIA's estimates would tie for ever, and the order of acknowledgements decide): a TCP's rate, and those of
-/// the three controls in all and over the first path, beside the model's, within 5 %; the rest, over the worse path, within 5 %
-/// of the sum.
+/// Two paths with equal losses, with losses p and 4 p, and with round-trip times of 20 and 60 ms. Losses are random; p and 4 p are
+/// also spaced evenly. Equal paths are not: OLIA's estimates would tie for ever, and the order of acknowledgements decide. A
+/// TCP's rate, and each control's total and its rate over the first path, are within 5 % of the model's. The rate over the
+/// second path is within 5 % of the total.
 #[test]
 fn rates_over_paths_with_losses_are_those_of_the_rules() {
     let first = Conditions::random("first", 0.001, 0.02);

@@ -1,4 +1,4 @@
-//! eR2BC beside its claims: `scenarios/er2bc/` with steps that fall anywhere between two probes.
+//! Tests of eR2BC other than its claims: `scenarios/er2bc/` with steps that fall anywhere between two probes.
 
 use std::path::PathBuf;
 
@@ -139,8 +139,8 @@ fn small_steps_are_followed() {
     }
 }
 
-/// What the path carries at best follows a link whose rate steps, beside cross traffic: the same steps once as cross traffic
-/// and once as rates of the bottleneck leave the same.
+/// The shortage limit is the same whether cross traffic steps or the link's rate does: both leave the same capacity at every
+/// step.
 #[test]
 fn the_limit_follows_a_link_that_varies() {
     let path: PathBuf =

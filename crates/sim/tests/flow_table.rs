@@ -1,4 +1,4 @@
-//! Rows of flows beside the metrics that sum them up, and completion times beside those of an empty network.
+//! Compares rows of flows with the metrics that sum them up, and completion times with those of an empty network.
 
 use std::cell::RefCell;
 
@@ -233,8 +233,8 @@ fn series<'a>(record: &'a RunRecord, entity: &str, metric: &str) -> &'a [f32] {
     &found.unwrap_or_else(|| panic!("no {metric} of {entity}")).values
 }
 
-/// UDP at twice the rate of the bottleneck: nine packets of 1.2 ms each are ahead of one that is accepted as the tenth, and what is
-/// left of the one in transmission. Nothing else waits, so that the queueing delay of the way is the time in that queue.
+/// UDP at twice the rate of the bottleneck. A packet that is accepted as the tenth waits for nine packets of 1.2 ms each and
+/// for the end of the one in transmission. Packets wait nowhere else, so the path's queueing delay is the time in that queue.
 #[test]
 fn delays_over_time_by_hand() {
     let flow = "[[flows]]\nname = \"u\"\nfrom = \"left\"\nto = \"right\"\ncount = 1\ntransport = \"udp\"\nrate = \"20mbit\"\n\

@@ -1,5 +1,5 @@
 //! Traces of single TCP connections under scripted losses on one 10 Mbit/s, 10 ms link, judged against the RFCs and
-//! compared with `golden/tcp-*.txt`. `BANDMASTER_BLESS=1` writes the files anew.
+//! compared with `golden/tcp-*.txt`. `BANDMASTER_BLESS=1` rewrites the files.
 //!
 //! A trace is the sender's view: segments when their transmission starts, acknowledgements when they arrive. Offsets
 //! count from the first payload byte.
@@ -200,7 +200,7 @@ fn partial_acks_after_the_fin_send_nothing_new() {
     trace.assert_complete(30 * MSS);
 }
 
-/// The first partial acknowledgement of each recovery restarts an impatient timer: twice three losses, each repaired in 63 ms.
+/// Every recovery's first partial acknowledgement restarts an impatient timer: twice three losses, each repaired in 63 ms.
 #[test]
 fn an_impatient_timer_is_patient_once_per_recovery() {
     let tcp = "sack = false\nmin-rto = \"60ms\"\nrto-floor = \"rto\"\nimpatient-timer = true";
@@ -983,7 +983,7 @@ impl Trace {
         }
     }
 
-    /// Congestion window in segments at the end of each sampling interval.
+    /// Congestion window in segments at the ends of sampling intervals.
     fn cwnd(&self) -> Vec<f64> {
         let series = self.record.series.iter().find(|s| s.metric == "cwnd").expect("a cwnd series");
         series.values.iter().map(|v| f64::from(*v) / MSS as f64).collect()

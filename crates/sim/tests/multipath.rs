@@ -77,12 +77,12 @@ fn rates(control: &str, subflows: Option<u32>, every: [u64; 2]) -> [f64; 2] {
     })
 }
 
-/// On two paths with loss rates p and q, beside a TCP that has the first alone: RFC 6356, and the papers' fixed points.
-/// w = sqrt(2/p) is TCP's window. LIA: windows in the ratio of 1/p, in all TCP's on the best path. OLIA: the best path
+/// Two paths with loss rates p and q, compared with a TCP on the first alone: RFC 6356, and the papers' fixed points.
+/// TCP's window is w = sqrt(2/p). LIA: windows in the ratio of 1/p, their sum TCP's on the best path. OLIA: the best path
 /// only, but for the least window, two segments of a mean of sqrt(3/2p). BALIA: (1 + a)(4 + a) p = 15 q with a the ratio of the windows.
 ///
-/// Losses are spaced evenly: theory is of mean windows, and with random losses LIA's maximum over the paths is that of
-/// windows that fluctuate, which makes it a tenth faster.
+/// Losses are spaced evenly, since theory describes mean windows. With random losses windows fluctuate, and LIA, which takes
+/// their maximum over the paths, is a tenth faster.
 #[test]
 fn coupled_controls_take_the_shares_of_their_theory() {
     let (p, q) = (1000, 250);
@@ -167,8 +167,8 @@ fn shares(control: &str, trials: u32, links: [(u32, &str); 2], tcps: [u32; 2]) -
     shares
 }
 
-/// The share that a control's subflow has of a link beside a TCP, when its other subflow has `ratio` times that link's rate
-/// alone: the fixed point of windows that fill the links, `x` and `ratio`. Loss rates are `p = 2/(1 - x)^2` beside the TCP and
+/// Share of a link that a control's subflow gets in competition with a TCP, when its other subflow is alone and has `ratio` times
+/// that link's rate: the fixed point of windows that fill the links, `x` and `ratio`. Loss rates: `p = 2/(1 - x)^2` with the TCP,
 /// `q = 2/(x + ratio)^2` alone. LIA: `x p = ratio q`. BALIA: `(1 + ratio/x)(4 + ratio/x) q = 15 p`, where `ratio/x` is 1.5 at least.
 fn share_beside_a_tcp(control: &str, ratio: f64) -> f64 {
     let excess = |x: f64| {
@@ -190,12 +190,12 @@ fn share_beside_a_tcp(control: &str, ratio: f64) -> f64 {
     high
 }
 
-/// Two subflows, the first beside a TCP at a RED bottleneck, the second alone at another with the same rate or twice that.
-/// RFC 6356's goals hold: in all at least what a TCP has on the best path, on no path more than a TCP; and the shares are those of
-/// theory.
+/// Two subflows: the first competes with a TCP at a RED bottleneck; the second is alone at another, of equal or twice the rate.
+/// RFC 6356's goals hold: the sum is at least a TCP's rate on the best path, and no path carries more than a TCP. The shares are
+/// those of theory.
 ///
-/// But OLIA's with equal rates: there a share of 0 leaves the two paths with the same loss rate, so that theory has it at the
-/// very edge at which neither path is better, and OLIA's estimate of which is fluctuates with each loss.
+/// OLIA's share with equal rates is the exception. A share of 0 gives both paths the same loss rate there, so neither is
+/// better, and OLIA's estimate of the better path changes with each loss.
 #[test]
 fn a_tcp_at_a_shared_bottleneck_keeps_its_share() {
     // The same queueing delay at both.
@@ -214,12 +214,12 @@ fn a_tcp_at_a_shared_bottleneck_keeps_its_share() {
             let [[tcp, first], [_, second]] = shares(control, 4, links, [1, 0]);
             let _ = writeln!(
                 table,
-                "{control:<8} 1:{ratio}  TCP {tcp:.3}, beside it {first:.3} ({theory:.3}), alone {second:.3}"
+                "{control:<8} 1:{ratio}  TCP {tcp:.3}, with it {first:.3} ({theory:.3}), alone {second:.3}"
             );
             // One TCP alone leaves a fiftieth of a RED bottleneck.
             let at_the_edge = control == "olia" && ratio == 1;
-            // One TCP alone leaves a fiftieth of a RED bottleneck; what a subflow takes beside the TCP makes up for that but
-            // where theory has it take nothing.
+            // One TCP alone leaves a fiftieth of a RED bottleneck. A subflow that competes with the TCP makes up for that,
+            // unless theory gives it nothing.
             let best = f64::from(ratio) * if at_the_edge || theory > 0.001 { 1.0 } else { 0.98 };
             let goals = first + f64::from(ratio) * second >= best && first <= tcp.max(0.525);
             let near = (first - theory).abs() <= 0.05 && (second - 1.0).abs() <= 0.05;
@@ -232,8 +232,8 @@ fn a_tcp_at_a_shared_bottleneck_keeps_its_share() {
     assert!(wrong.is_empty(), "do not hold: {wrong:?}\n{table}");
 }
 
-/// OLIA beside five TCPs, where one loss moves little window: five on the first path, and none or ten on the second. By the
-/// paper all of it goes over the path with fewer losses, where it has what a TCP has; the TCPs share the rest.
+/// OLIA competes with many TCPs, so one loss moves little window: five on the first path, and none or ten on the second. By the
+/// paper OLIA sends everything over the path with fewer losses, at a TCP's rate; the TCPs share the rest.
 #[test]
 fn olia_leaves_the_path_with_more_losses_to_tcp() {
     let red = "queue = { discipline = \"red\", limit = \"500pkt\", min-th = \"125pkt\", max-th = \"250pkt\", max-p = 0.1, gentle = true }";
@@ -242,7 +242,7 @@ fn olia_leaves_the_path_with_more_losses_to_tcp() {
         [([5, 0], [[0.2, 0.0], [0.0, 1.0]]), ([5, 10], [[1.0 / 6.0, 1.0 / 6.0], [0.1, 0.0]])]
     {
         let found = shares("olia", 1, [(50, red); 2], tcps);
-        println!("OLIA beside {tcps:?} TCPs: {found:.3?}, theory {theory:.3?}");
+        println!("OLIA with {tcps:?} TCPs: {found:.3?}, theory {theory:.3?}");
         let near = |link: usize| {
             let [[tcp, own], [tcp_theory, own_theory]] = [found[link], theory[link]];
             // One connection alone does not fill a RED bottleneck.
@@ -256,7 +256,7 @@ fn olia_leaves_the_path_with_more_losses_to_tcp() {
     assert!(wrong.is_empty(), "{wrong:.3?}");
 }
 
-/// `start-per = "host"`: in each round of an incast the flows of a sender over both paths start at one time, drawn anew.
+/// `start-per = "host"`: in each round of an incast a sender's flows over both paths start at the same, newly drawn time.
 #[test]
 fn flows_of_a_sender_start_together_in_each_round() {
     let starts = |per: &str| -> [Vec<u64>; 2] {
@@ -388,7 +388,7 @@ fn connections_of_a_pair_take_the_paths_in_turn() {
     }
 }
 
-/// A transfer over two paths, with a loss on each; `BANDMASTER_BLESS=1` writes the files anew.
+/// A transfer over two paths, with a loss on each; `BANDMASTER_BLESS=1` rewrites the files.
 #[test]
 fn traces_are_as_before() {
     for (control, tcp) in [

@@ -6,7 +6,7 @@ use bandmaster_core::scenario::{Files, Options, Scenario, parse};
 use bandmaster_core::time::Span;
 use bandmaster_sim::{RunOptions, run};
 
-/// A policy file beside the scenario.
+/// A policy file in the scenario's folder.
 #[derive(Debug)]
 struct Beside(String);
 

@@ -1,4 +1,4 @@
-//! QCBF beside its claims: `scenarios/qcbf/`, and flows that end without saying so.
+//! Tests of QCBF other than its claims: `scenarios/qcbf/`, and flows that end without a FIN.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -34,8 +34,8 @@ fn metric(record: &RunRecord, name: &str) -> f64 {
 /// Both links' payload with 1448 of 1502 bytes.
 const LIMIT: f64 = 2.0 * 10_000.0 * 1448.0 / 1502.0;
 
-/// No drop and no timeout for the paper's numbers of senders in both buffers and all forms; goodput flat within 5 %, over
-/// blocks that are long beside the handshake.
+/// The paper's numbers of senders cause no drop and no timeout, in both buffers and all forms. Goodput is flat within 5 %, over
+/// blocks that take much longer than the handshake.
 #[test]
 fn incast_neither_drops_nor_collapses() {
     let mut table = String::new();
@@ -178,7 +178,7 @@ fn many_persistent_connections_lose_nothing() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Shares far below a segment: turns. Blocks of few senders must be long beside the two round trips of the handshake.
+/// Shares far below a segment: turns. Blocks of few senders must take much longer than the two round trips of the handshake.
 #[test]
 fn a_thousand_senders_reach_the_limit() {
     let mut wrong = Vec::new();
@@ -261,7 +261,7 @@ fn the_share_of_a_reset_comes_back_at_once() {
         let [shared, next, later] = ["shared.throughput", "next.throughput", "later.throughput"]
             .map(|window| metric(&record, window) / limit);
         println!(
-            "{subflows:?}: {shared:.3} beside it, {next:.3} in the ageing time after its RST, {later:.3} later"
+            "{subflows:?}: {shared:.3} before its RST, {next:.3} in the ageing time after it, {later:.3} later"
         );
         assert!((0.35..0.65).contains(&shared), "{shared:.3}");
         assert!(next > 0.97 && later > 0.97, "{next:.3}, {later:.3}");

@@ -15,7 +15,7 @@ use parquet::data_type::ByteArray;
 
 use super::{Column, Kind, Rows};
 
-/// Columns beside those of every file.
+/// Columns in addition to those of every file.
 pub const COLUMNS: &[Column] = &[
     Column::needed(
         "flow",
@@ -161,7 +161,7 @@ fn of_flow(base: u32, number: u32) -> ByteArray {
 }
 
 impl<'a> FlowNames<'a> {
-    /// For a trial of `scenario`: with the texts `run` and the number `trial` before those of each row.
+    /// Names flows of a trial of `scenario`. Every row begins with the texts `run` and the number `trial`.
     ///
     /// # Errors
     /// When a node has no address.

@@ -315,7 +315,7 @@ impl<'a> Rows<'a> {
         GROUP_ROWS - self.waiting
     }
 
-    /// Takes `count` rows, as many as there is [`space`](Self::space) for at most: `fill` gives each column its values.
+    /// Adds `count` rows, at most [`space`](Self::space): `fill` gives each column its values.
     fn push_columns(&mut self, count: usize, fill: impl FnOnce(&mut Columns<'_>)) -> io::Result<()> {
         let mut columns = Columns { columns: self.columns.iter_mut(), fits: true };
         fill(&mut columns);
@@ -326,7 +326,7 @@ impl<'a> Rows<'a> {
         if self.waiting == GROUP_ROWS { self.flush() } else { Ok(()) }
     }
 
-    /// Writes what is left and ends the file.
+    /// Writes the remaining rows and ends the file.
     ///
     /// # Errors
     /// When the file refuses.

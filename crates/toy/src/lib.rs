@@ -41,7 +41,7 @@ const KEYS: &[Key] = &[
     Key::required("port", Kind::Text, "Port `from->to` whose packets count; the meter runs at `from`"),
     Key::required("keeper", Kind::Text, "Host whose flows are paced"),
     Key::required("packets", Kind::Quantity(Dimension::Packets), "The quota"),
-    Key::required("rate", Kind::Quantity(Dimension::Rate), "Payload rate of each flow when it is used up"),
+    Key::required("rate", Kind::Quantity(Dimension::Rate), "Payload rate per flow when the quota is used up"),
     Key::new("window", Kind::Quantity(Dimension::Bytes), "64kB", "Most payload outstanding then", "example"),
     Key::new("interval", Kind::Quantity(Dimension::Span), "50ms", "Time between two counts", "example"),
 ];

@@ -29,7 +29,7 @@ Joins two network namespaces by one emulated link and measures delay, loss, rate
 packets per second the forwarder carries; under 30 s. Each measurement is made three times and the
 best counts, since whatever else runs on the machine disturbs: stop builds and other load first.
 
-Exit codes: 0 measured (a missed goal is said, not an error), 2 usage or scenario, 3 the machine
+Exit codes: 0 measured (a missed goal is reported, not an error), 2 usage or scenario, 3 the machine
 lacks what emulation needs, or the scenario asks for more than was measured, 4 failure.";
 
 /// Prints how well this machine emulates links.

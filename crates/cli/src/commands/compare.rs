@@ -136,7 +136,7 @@ fn names(wanted: &str, metric: &str) -> bool {
     metric.strip_suffix(wanted).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
-/// Two result folders beside each other: the content of `--json`.
+/// Two result folders side by side: the content of `--json`.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Comparison {
     version: u32,

@@ -130,7 +130,7 @@ impl Which {
     }
 }
 
-/// The port that `agent enroll` asks unless it is told another.
+/// The port that `agent enroll` asks by default.
 pub(super) const DEFAULT_PORT: u16 = 4742;
 
 const HELP: &str = "\
@@ -179,7 +179,7 @@ pub(crate) fn controller(args: &ControllerArgs, console: Console) -> Result<Exit
             let is_new = controller::halt(&folder)?;
             let text = match (controller::status(&folder), is_new) {
                 (Err(_), _) => format!("no controller runs with {}; one that starts there will say nothing", folder.display()),
-                (Ok(_), true) => "halted: hosts are told nothing within a second, and have their own settings when their leases have ended".to_owned(),
+                (Ok(_), true) => "halted: within a second nothing more is sent to hosts; they return to their own settings when their leases end".to_owned(),
                 (Ok(_), false) => "it was halted already".to_owned(),
             };
             console.print(&printable(&text))?;
@@ -189,7 +189,7 @@ pub(crate) fn controller(args: &ControllerArgs, console: Console) -> Result<Exit
             let folder = of.folder()?;
             let text = match (controller::resume(&folder)?, controller::status(&folder)) {
                 (false, _) => "it was not halted".to_owned(),
-                (true, Ok(_)) => "goes on within a second; hosts are told with its next decision".to_owned(),
+                (true, Ok(_)) => "goes on within a second; hosts receive its next decision".to_owned(),
                 (true, Err(_)) => {
                     format!("not halted any more; no controller runs with {}", folder.display())
                 }
@@ -206,7 +206,7 @@ pub(crate) fn controller(args: &ControllerArgs, console: Console) -> Result<Exit
             let text = match (is_new, controller::status(&controller::state_directory(file)?)) {
                 (false, _) => format!("`{name}` was revoked already"),
                 (true, Ok(_)) => format!(
-                    "`{name}` is revoked: it is refused within a second, and what it was told ends with its lease"
+                    "`{name}` is revoked: it is refused within a second, and the settings sent to it end with its lease"
                 ),
                 (true, Err(_)) => {
                     format!(

@@ -169,7 +169,7 @@ impl Experiment {
         })
     }
 
-    /// What came out, with the records of each study.
+    /// Pairs every study with its records and their provenance.
     pub(crate) fn results(&self, world: &'static str, records: Vec<Vec<RunRecord>>) -> Vec<StudyResults<'_>> {
         let of_study = |(checked, records): (_, _)| {
             let Checked { file, study, .. }: &Checked = checked;
@@ -471,7 +471,7 @@ fn provenance(world: &'static str, file: &ScenarioFile, study: &Study, settings:
     }
 }
 
-/// Name and digest of each trace and size distribution that a case of the study uses.
+/// Names and digests of the traces and size distributions that cases of the study use.
 fn traces(study: &Study) -> BTreeSet<(&str, &str)> {
     let flows = study.cases.iter().flat_map(|case| &case.scenario.flows);
     let sizes = flows.filter_map(|group| group.size_cdf.as_ref()).map(|sizes| (sizes.name(), sizes.digest()));

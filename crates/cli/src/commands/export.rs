@@ -52,8 +52,9 @@ Examples:
 
 csv writes trials.csv, flows.csv and series.csv: the columns of the Parquet tables, a line of names
 first, nothing for null, numbers so that they read back exactly.
-flent writes NAME.flent.gz for each case and trial, from series.parquet: the throughput of each flow
-(with measure.record = \"flows\") or group as that of the Flent test tcp_nup, all else by its name.
+flent writes NAME.flent.gz for each case and trial, from series.parquet. The throughput of a flow
+(with measure.record = \"flows\") or group is named as in the Flent test tcp_nup; other metrics keep
+their names.
 svg, pdf and png write each figure in the stated width, 8.5cm unless --width says otherwise. Below
 16 cm it is the figure for a column, whose text has 8 pt at 8.5 cm, else the one for a page.
 

@@ -20,7 +20,7 @@ pub(crate) struct ListArgs {
     /// Which list; without it all
     #[arg(value_name = "WHAT")]
     what: Option<Listed>,
-    /// JSON with the parameters of each entry instead of a table
+    /// JSON with every entry's parameters instead of a table
     #[arg(long)]
     json: bool,
 }

@@ -25,7 +25,7 @@ Examples:
 
 Exit codes: 0 done, 4 the folder cannot be written.";
 
-/// Prints the main man page of `program`, or writes the page of each command.
+/// Prints the main man page of `program`, or writes every command's page.
 pub(crate) fn man(args: &ManArgs, program: Command, console: Console) -> Result<Exit, Failure> {
     match &args.dir {
         None => {

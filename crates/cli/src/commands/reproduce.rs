@@ -51,9 +51,9 @@ pub(crate) struct Reproduction {
     pub(crate) name: &'static str,
     /// One line about it.
     pub(crate) about: &'static str,
-    /// Path in the source and content of each file.
+    /// By file: its path in the source, and its content.
     pub(crate) files: &'static [(&'static str, &'static str)],
-    /// Keys and values that `--quick` and `--full` change in the first file beside trials and sweeps.
+    /// Keys and values that `--quick` and `--full` change in the first file in addition to trials and sweeps.
     pub(crate) quick: &'static [(&'static str, &'static str)],
     pub(crate) full: &'static [(&'static str, &'static str)],
 }

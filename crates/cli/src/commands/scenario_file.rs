@@ -97,7 +97,7 @@ impl ScenarioFile {
             .map_err(|errors| self.refused(errors))
     }
 
-    /// Says of each key where its value comes from.
+    /// States where every key's value comes from.
     pub(crate) fn explain(&self, options: &Options<'_>) -> Result<Vec<Explained>, Failure> {
         explain(&self.path, &self.text, &Options { files: Some(self), ..options.clone() })
             .map_err(|errors| self.refused(errors))
@@ -129,14 +129,14 @@ impl Files for ScenarioFile {
 impl ScenarioFile {
     fn read_beside(&self, name: &str) -> Result<String, String> {
         let Some(folder) = &self.folder else {
-            return Err("a scenario that is part of the program has no files beside it".to_owned());
+            return Err("the scenario has no folder to read files from".to_owned());
         };
         let path = folder.join(name);
         if path.is_dir() {
             return Err("is a folder".to_owned());
         }
         let bytes = bytes_of(&path, || match folder.to_str() {
-            Some("") => "no such file beside the scenario".to_owned(),
+            Some("") => "no such file in the folder of the scenario".to_owned(),
             _ => format!("no such file in {}", folder.display()),
         })?;
         String::from_utf8(bytes).map_err(|_| "is not UTF-8 text".to_owned())

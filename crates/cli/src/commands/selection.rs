@@ -13,7 +13,7 @@ pub(crate) struct Selection {
     /// Only this variant; may be given again
     #[arg(long = "variant", value_name = "NAME")]
     pub(crate) variants: Vec<String>,
-    /// No sweeps of the file: only the base point of each variant, and what --key gives
+    /// No sweeps of the file: only every variant's base point, and what --key gives
     #[arg(long)]
     pub(crate) base: bool,
 }

@@ -23,7 +23,7 @@ Examples:
   bandmaster sweep network.toml --key 'network.links.0.delay=1ms,uniform(2ms, 6ms)' --quick
   bandmaster sweep network.toml --grid --key tcp.initial-window=3pkt,10pkt --key tcp.sack=true,false
 
-Each --key is a sweep of its own beside those of the file, for every variant; keys are changed one
+Each --key adds a sweep of its own to those of the file, for every variant; keys are changed one
 at a time. With --grid all --key are one sweep, `grid`, of every combination of their values. With
 --base the sweeps of the file are left out.
 

@@ -86,7 +86,7 @@ impl Shown {
     }
 }
 
-/// What came out.
+/// Results of the comparison.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Outcome {
@@ -100,7 +100,7 @@ struct Outcome {
     remarks: Vec<String>,
 }
 
-/// What hosts have told. Times are in seconds.
+/// What hosts have reported. Times are in seconds.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Recorded {
@@ -122,7 +122,7 @@ struct Recorded {
 #[serde(rename_all = "kebab-case")]
 struct Simulated {
     minutes: usize,
-    /// Of each.
+    /// Share of every minute that is simulated.
     share: f64,
     seeds: u16,
     seconds: f64,
@@ -210,7 +210,7 @@ fn policies(deployment: &Deployment) -> Policies {
     Policies { files, policies, cycle: deployment.params.span("cycle") }
 }
 
-/// Files beside a scenario that is in memory.
+/// Files of a scenario that is in memory.
 #[derive(Debug)]
 struct Beside<'a>(&'a BTreeMap<String, String>);
 
@@ -236,7 +236,7 @@ fn save(folder: &Path, written: &Written) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A record of each case of each study.
+/// By study: a record of every case.
 fn simulate(studies: &[Study], console: Console) -> Result<Vec<Vec<RunRecord>>, Failure> {
     let stop = interrupt::watch()?;
     let plan = jobs::plan(studies);
@@ -379,7 +379,7 @@ impl Outcome {
         let Simulated { minutes: of, share, seeds, seconds } = &self.simulated;
         let mut text = format!(
             "recorded   {minutes} minutes of {hosts} hosts, from {first} to {last} minutes ago: {transfers} transfers, {} MB; {measured} completion times measured\n\
-             simulated  {of} minutes, {:.0} % of each, {seeds} drawings, each under both policies, in {seconds:.0} s\n\n",
+             simulated  {of} minutes, {:.0} % of every minute, {seeds} drawings, each under both policies, in {seconds:.0} s\n\n",
             significant(*bytes as f64 / 1e6, 3),
             share * 100.0
         );
@@ -410,7 +410,7 @@ impl Outcome {
         text += &plain(table);
         text.push_str("\n\n");
         for Rule { side, policy, rule, fires } in &self.rules {
-            let fires = fires.map_or("not told".to_owned(), |share| {
+            let fires = fires.map_or("not reported".to_owned(), |share| {
                 format!("fires in {:.0} % of the cycles", share * 100.0)
             });
             text += &format!("{side:<8}  `{policy}`, rule `{rule}`: {fires}\n");

@@ -1,4 +1,4 @@
-//! Two result folders beside each other.
+//! Two result folders side by side.
 
 use std::fs;
 
@@ -53,7 +53,7 @@ fn metrics_of_joined_cases_have_their_difference() {
     assert!(text.contains("run.seed: 1 in A, 2 in B"), "{text}");
 }
 
-/// 1 Mbit/s of which 900 kbit/s are needed, beside 1.5, over 2.
+/// 1 Mbit/s of which 900 kbit/s are needed, with 1.5 Mbit/s of cross traffic, over 2 Mbit/s.
 const NEEDY: &str = r#"version = 1
 name = "needy"
 [run]
@@ -120,7 +120,7 @@ fn what_the_paper_reports_and_what_is_possible_stand_beside() {
     assert!(!text.contains("paper") && !text.contains("limit"), "{text}");
 }
 
-/// Version 1 said `figure` for `metric`, in files and on the command line.
+/// Version 1 used `figure` for `metric`, in files and on the command line.
 #[test]
 fn folders_of_the_version_before_are_read() {
     let scratch = Scratch::new("compare-older");

@@ -82,7 +82,7 @@ fn a_controller_is_asked_halted_and_interrupted() {
     assert!(scratch.run(&["controller", "status", "c.toml"]).stdout.contains("halted: sends nothing"));
     assert_eq!(
         scratch.run(&["controller", "resume", "c.toml"]).stdout,
-        "goes on within a second; hosts are told with its next decision\n"
+        "goes on within a second; hosts receive its next decision\n"
     );
     assert_eq!(scratch.run(&["controller", "resume", "c.toml"]).stdout, "it was not halted\n");
     interrupt(running.0.id());
@@ -305,7 +305,7 @@ fn a_number_is_not_given_again() {
 fn a_reload_that_fails_changes_nothing_and_one_keeps_who_is_revoked() {
     let mut network = Network::new("controller-reload", 47_481);
     let token = network.token();
-    // Of a file that may not grow a process is told by a signal too.
+    // A process whose file may not grow gets a signal too.
     let run = format!("trap '' XFSZ; exec {} controller run c.toml", env!("CARGO_BIN_EXE_bandmaster"));
     let mut command = std::process::Command::new("bash");
     command.args(["-c", &run]).current_dir(network.scratch.path("")).stdin(Stdio::null());
@@ -362,7 +362,7 @@ fn a_reload_that_fails_changes_nothing_and_one_keeps_who_is_revoked() {
     assert!(after["revoked"] == 1 && after["hosts-heard"] == 0, "{after}");
 }
 
-/// What an operator was told is done is on the disk: the ledger, and that its folder has it.
+/// Before an operator sees a token, the ledger is on the disk, and so is its entry in the folder.
 #[test]
 fn a_ledger_is_synced_before_a_token_is_told() {
     let network = Network::new("controller-synced", 47_491);
@@ -441,7 +441,7 @@ fn an_enrolment_that_ends_in_the_middle_changes_nothing() {
     assert!(!code.success() && !network.scratch.path("key").exists(), "{code}");
     drop((asked, silent));
 
-    // Of a file that may not grow a process is told by a signal too; of a full disk it is not.
+    // A process whose file may not grow gets a signal too; on a full disk it does not.
     let run = format!("trap '' XFSZ; exec {} controller run c.toml", env!("CARGO_BIN_EXE_bandmaster"));
     let mut command = std::process::Command::new("bash");
     command.args(["-c", &run]).current_dir(network.scratch.path("")).stdin(Stdio::null());

@@ -361,7 +361,7 @@ fn a_killed_emulation_goes_on_from_its_trials_and_has_rows_of_flows() {
         match group.as_str() {
             "short" => {
                 assert_eq!(number(row, "bytes"), 400_000.0);
-                // 400 kB take 0.42 s at the link's rate, beside datagrams.
+                // 400 kB take 0.42 s at the link's rate, and share it with datagrams.
                 let (took, slowdown) = (number(row, "fct_s"), number(row, "slowdown"));
                 assert!((0.4..1.9).contains(&took) && slowdown > 0.98, "{took} s, {slowdown}");
                 assert!(

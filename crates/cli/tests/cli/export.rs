@@ -41,7 +41,7 @@ fn csv_has_the_tables_and_their_numbers() {
     let mean = summary["rows"][0]["metrics"]["throughput"]["mean"].as_f64().expect("a number");
     assert!(((values[0] + values[1]) / 2.0 - mean).abs() < 1e-12, "{values:?} {mean}");
     let flows = lines(&scratch, "out-csv/flows.csv");
-    // One flow of each of two hosts, and two flows; two variants, two trials.
+    // One flow per host, of two hosts, and two flows; two variants, two trials.
     assert_eq!(flows.len(), 1 + 2 * 2 * (2 + 4));
     let mut inside = scratch.command(&["export", ".", "--format", "csv"]);
     inside.current_dir(scratch.path("out"));

@@ -1,5 +1,5 @@
-//! The worked examples of `docs/schemes/opentcp.md`: files and commands of the page, run as they stand there, and what it
-//! says that they print. `BANDMASTER_BLESS=1` writes the page's outputs anew.
+//! The worked examples of `docs/schemes/opentcp.md`: files and commands of the page, run as they stand there, and the
+//! output that it shows. `BANDMASTER_BLESS=1` rewrites the page's outputs.
 
 use std::path::Path;
 
@@ -78,6 +78,6 @@ fn the_worked_examples_run_as_they_stand() {
     if std::env::var_os("BANDMASTER_BLESS").is_some() {
         std::fs::write(&path, format!("{head}{BEGIN}{written}{tail}")).expect("written");
     } else {
-        assert_eq!(section, written, "the page is old: BANDMASTER_BLESS=1 writes it anew");
+        assert_eq!(section, written, "the page is old: BANDMASTER_BLESS=1 rewrites it");
     }
 }

@@ -152,8 +152,8 @@ pub(crate) fn ended(mut command: Command) -> Ended {
     }
 }
 
-/// Copies the binary to where others may run it. By another process: what a test beside this one forks would hold a file
-/// that this process writes open, and a file open for writing cannot be run ("text file busy").
+/// Copies the binary to where others may run it. Another process copies it: if this one did, a child that a concurrent test
+/// forks would hold the file open for writing, and such a file cannot be run ("text file busy").
 #[cfg(target_os = "linux")]
 pub(crate) fn copy_program(to: &Path) {
     let mut copy = Command::new("cp");

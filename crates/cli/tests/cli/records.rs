@@ -195,7 +195,7 @@ fn shards_merge_to_the_bytes_of_one_run() {
     }
 }
 
-/// A file beside the scenario, quick values, several keys: the record file has all of it.
+/// A file in the folder of the scenario, quick values, several keys: the record file has all of it.
 #[test]
 fn a_record_file_needs_no_scenario() {
     let scratch = Scratch::new("moved");
@@ -331,7 +331,7 @@ fn files_that_do_not_fit_are_refused_by_what_is_wrong() {
         (&["1", "absent"], &["absent: no such file"]),
         (&["1", "text"], &["text: is no record file of bandmaster"]),
         (&["1", "2", "format"], &["format: has format version 7; this program reads version 2"]),
-        (&["1", "2", "program"], &["program: was written by bandmaster 9.1.0", "begin anew"]),
+        (&["1", "2", "program"], &["program: was written by bandmaster 9.1.0", "start over"]),
         (&["1", "3"], &["of 8 trials are missing:", "small, newreno", "trial ", "(shard 2/3)"]),
         (&["1", "2", "3", "half"], &["and half share", "give each trial once"]),
         (&["1", "2", "1"], &["1 and 1 share 3 trials"]),
@@ -457,7 +457,7 @@ fn a_folder_that_is_not_complete_is_not_overwritten_and_not_shared() {
     let before = scratch.files("out");
     let ended = scratch.run(&args).expect(2);
     assert!(
-        ended.stderr.contains("`bandmaster resume out` goes on with it; --force begins anew"),
+        ended.stderr.contains("`bandmaster resume out` goes on with it; --force starts over"),
         "{}",
         ended.stderr
     );

@@ -13,7 +13,7 @@ use bandmaster_core::sketch::{About, BURST, Histogram, INTERVAL, Kept, Row, Way,
 use crate::program::Scratch;
 
 const RACK: u32 = 40;
-/// Microseconds that every transfer is said to have taken.
+/// Microseconds that every transfer is reported to have taken.
 const MEASURED: u64 = 2_000;
 
 /// An hour of `hosts` at links of 1 Gbit/s in racks, each of which receives `share` of what its link carries, half of it in

@@ -1,4 +1,4 @@
-//! What hostile input must not do: panic, hang, or take more memory than is said.
+//! What hostile input must not do: panic, hang, or take more memory than the stated bound.
 
 mod decoders;
 mod errors;

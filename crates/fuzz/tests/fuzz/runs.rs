@@ -107,7 +107,7 @@ fn runs_drawn_from_the_schema() {
         }
         assert!(took < PATIENCE + STOPS, "does not stop");
         let (grown, most) = (memory.grown(), most(scenario));
-        assert!(grown <= most, "takes {} MiB of memory, and {} MiB were said", grown >> 20, most >> 20);
+        assert!(grown <= most, "takes {} MiB of memory, allowed are {} MiB", grown >> 20, most >> 20);
     };
     thread::spawn(|| {
         loop {

@@ -1,4 +1,4 @@
-//! What goes wrong is said, shown and mended: in status, log and metrics within 15 s, and traffic goes on.
+//! Faults are reported in status, log and metrics within 15 s, and repaired. Traffic goes on meanwhile.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -90,7 +90,7 @@ fn expect(lab: &Lab, node: &str, kind: Fault, words: &[&str]) {
     lab.until_true(node, "measured", 5, || metric(lab, node, kind) == (true, status.fault_times(kind)));
     let lines = said(lab, node, kind, "begins: ");
     assert_eq!(lines.len() as u64, status.fault_times(kind), "{lines:#?}");
-    let last = lines.last().expect("said");
+    let last = lines.last().expect("a line");
     words.iter().for_each(|word| assert!(last.contains(word), "{word} in {last}"));
 }
 
@@ -175,7 +175,7 @@ impl Trouble {
 
 fn nothing(_: &mut Gateways) {}
 
-/// The file of `node` anew, changed.
+/// Writes `node`'s file with a change, and reloads it.
 fn reload(gateways: &Gateways, node: &str, change: impl Fn(String) -> String) {
     let text = if node == "g1" { sender(KEYED, METRICS) } else { receiving() };
     gateways.lab.gateway(node, &change(text));
@@ -372,7 +372,7 @@ fn a_shaper_that_somebody_changes_comes_back() {
     lab.inside("g1", "tc qdisc replace dev wan0 root handle 7: pfifo limit 100");
     gateways.expect("g1", Fault::ShaperGone, &["wan0"]);
     gateways.expect_traffic();
-    let status = lab.until("g1", "told whose", 5, |status| status.to_string().contains("of somebody else"));
+    let status = lab.until("g1", "whose it is", 5, |status| status.to_string().contains("of somebody else"));
     assert_eq!(status.sender.expect("a sender").state, State::NoInterface);
     lab.inside("g1", "tc qdisc del dev wan0 root");
     gateways.expect_over("g1", Fault::ShaperGone);
@@ -496,7 +496,7 @@ pub(crate) fn stranger(words: &[&str]) {
     }
 }
 
-/// Each end is told that the other is older or newer.
+/// Each end reports that the other is older or newer.
 #[test]
 fn gateways_of_different_versions_say_so() {
     let Some(lab) = Lab::build("2mbit") else { return };
@@ -563,7 +563,7 @@ fn an_address_that_comes_back_beside_another_is_used() {
     gateways.end();
 }
 
-/// A port of a bridge is refused at the start, so is a bridge; one that becomes a port is told.
+/// A gateway refuses a bridge, and a port of a bridge, at the start. It reports an interface that becomes a port later.
 #[test]
 fn bridges_are_refused_by_name() {
     let Some(gateways) = pass(&["port of a bridge"]) else { return };

@@ -54,7 +54,7 @@ impl Lab {
         Self::namespaces(nodes, Turn::Shared(MACHINE.read().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// The same, with no other beside it.
+    /// The same, with no other lab at the same time.
     pub(crate) fn build_alone(rate: &str) -> Option<Self> {
         Self::new(&NODES, rate, Turn::Alone(MACHINE.write().unwrap_or_else(PoisonError::into_inner)))
     }

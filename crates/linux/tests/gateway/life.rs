@@ -93,7 +93,7 @@ fn somebodys_qdisc_is_refused_or_replaced_and_put_back() {
     lab.until_shaped("g1", 5);
     assert!(replaced.stop());
     lab.machine("g1").assert_is(&before, lab.log("g1"));
-    // Filters could not be put back: refused, even when told to replace.
+    // Filters could not be put back: refused, even with `replace-qdisc`.
     lab.inside(
         "g1",
         "tc filter add dev wan0 parent 5: protocol ip prio 1 u32 match ip dport 22 0xffff flowid 5:10",
@@ -140,8 +140,8 @@ fn a_silent_peer_brings_the_safe_rate_until_it_answers() {
     assert!(lab.inside("g1", "tc class show dev wan0").contains("1:1 root rate 500Kbit ceil 500Kbit"));
     let asked = sender.questions;
     lab.until("g1", "asking on", 8, |s| s.sender.as_ref().is_some_and(|s| s.questions >= asked + 3));
-    assert_eq!(lab.log("g1").matches("the peer is silent").count(), 1, "said once");
-    // The peer restarts: its clock and counters begin anew.
+    assert_eq!(lab.log("g1").matches("the peer is silent").count(), 1, "logged once");
+    // The peer restarts, and so do its clock and counters.
     let g2 = lab.start("g2", &receiving);
     let status = lab.until("g1", "answering again", 8, answering);
     assert_eq!(status.sender.expect("a sender").in_force, 1_000_000);
@@ -179,13 +179,13 @@ fn a_reload_takes_a_good_file_and_keeps_the_last_good_one() {
     lab.until("g1", "up", 5, |_| true);
     lab.gateway("g1", &good.replace("need = \"400kbit\"", "need = \"400kbps\""));
     g1.signal("-HUP");
-    let status = lab.until("g1", "told", 5, |status| status.reload_error.is_some());
+    let status = lab.until("g1", "an error", 5, |status| status.reload_error.is_some());
     let said = status.reload_error.expect("an error");
     assert!(said.contains("g1.toml") && said.contains("kbps"), "{said}");
     assert_eq!(status.sender.expect("a sender").classes[0].need, 400_000);
     lab.gateway("g1", &good.replace("interface = \"wan0\"", "interface = \"lan0\""));
     g1.signal("-HUP");
-    lab.until("g1", "told", 5, |s| {
+    lab.until("g1", "an error", 5, |s| {
         s.reload_error.as_ref().is_some_and(|why| why.contains("takes a restart"))
     });
     lab.gateway("g1", &good.replace("need = \"400kbit\"", "need = \"300kbit\""));

@@ -71,7 +71,7 @@ fn an_htb_that_takes_the_place_of_ours_is_left_alone() {
     lab.inside("g1", "tc qdisc del dev wan0 root");
     lookalike(&lab);
     let theirs = lab.inside("g1", "tc class show dev wan0");
-    lab.until("g1", "told", 5, |s| s.sender.as_ref().is_some_and(|s| s.state == State::NoInterface));
+    lab.until("g1", "gone", 5, |s| s.sender.as_ref().is_some_and(|s| s.state == State::NoInterface));
     thread::sleep(Duration::from_secs(4));
     assert_eq!(lab.inside("g1", "tc class show dev wan0"), theirs);
     assert!(gateway.stop(), "{}", lab.log("g1"));
@@ -211,7 +211,7 @@ fn receivers_share_an_interface() {
     }
 }
 
-/// The interface has gone for good: `restore` says so, and forgets when told to.
+/// The interface has gone for good: `restore` reports it, and forgets the journal with `--force`.
 #[test]
 fn a_journal_of_an_interface_that_is_gone_is_told_and_forgotten() {
     let Some(lab) = Lab::build("2mbit") else { return };
@@ -337,7 +337,7 @@ fn two_peers_behind_the_same_nat_are_told_apart() {
 }
 
 /// The receiver is behind the NAT: it says where it is, and the sender asks there. It says so again to a sender that
-/// has started anew.
+/// has restarted.
 #[test]
 fn a_receiver_behind_nat_says_where_it_is() {
     let Some(lab) = behind_nat(&["a"]) else { return };
@@ -377,7 +377,7 @@ fn a_name_is_resolved_again_when_its_peer_is_silent() {
     assert!(hub.stop() && a.stop());
 }
 
-/// What disk and directory refuse is said, and nothing is half-done.
+/// The gateway reports what disk and directory refuse, and leaves nothing half-done.
 #[test]
 fn a_full_or_read_only_state_directory_changes_nothing() {
     let Some(lab) = Lab::build("2mbit") else { return };
@@ -473,7 +473,7 @@ fn a_class_needs_as_much_as_the_flows_that_are_counted() {
     assert!(g1.stop() && g2.stop());
 }
 
-/// Twenty reloads under load, every other one of which makes classes and rules anew: questions go on.
+/// Twenty reloads under load, every other one of which rebuilds classes and rules: questions go on.
 #[test]
 fn a_reload_never_stops_probing() {
     in_time("a_reload_never_stops_probing", reload_under_load);

@@ -23,7 +23,7 @@ fn passed(first: &Wire, last: &Wire) -> [u64; 4] {
     std::array::from_fn(|i| last.counts[i] - first.counts[i])
 }
 
-/// One round a second, and of each the sizes given. The bottleneck drops some, as it drops data.
+/// One round a second, whose messages have the sizes given. The bottleneck drops some, as it drops data.
 fn expect_rounds(first: &Wire, last: &Wire, question: u64, answer: u64) -> Result<(), String> {
     let [questions, asked, answers, answered] = passed(first, last);
     assert_eq!((asked, answered), (question * questions, answer * answers), "sizes");

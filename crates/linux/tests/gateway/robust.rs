@@ -22,7 +22,7 @@ const TCP_NEED: u64 = 800;
 const MESSAGES: &str = "table inet messages {\n\tchain forward {\n\t\ttype filter hook forward priority 0\n\t\tudp dport 4741 \
                         iifname \"left\" counter\n\t\tudp dport 4741 iifname \"right\" counter\n\t\tudp dport 4741 iifname \
                         \"right\" udp length 40 counter\n\t}\n}\n";
-/// Counters at `g2`, of each class.
+/// Counters at `g2`, by class.
 const ARRIVED: &str = "table inet arrived {\n\tchain input {\n\t\ttype filter hook input priority 0\n\t\tudp dport 5201 \
                        counter\n\t\tudp dport 5202 counter\n\t\tudp dport 5203 counter\n\t\tudp dport 5204 counter\n\t\tudp \
                        dport 5205 counter\n\t}\n}\n";
@@ -33,7 +33,7 @@ fn count(lab: &Lab, node: &str, name: &str, table: &str) {
     lab.inside(node, &format!("nft -f {}", file.display()));
 }
 
-/// Packets and bytes of each counter.
+/// By counter: packets and bytes.
 fn counted(lab: &Lab, node: &str, name: &str) -> Vec<(u64, u64)> {
     let text = lab.inside(node, &format!("nft list table inet {name}"));
     let numbers = |part: &str| {

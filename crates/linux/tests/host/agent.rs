@@ -155,7 +155,7 @@ impl Site {
     pub(super) fn look(&self) -> Vec<Connection> {
         self.hosts
             .a
-            .enter(|| Ok(self.tcp.lock().expect("whole").look_at_all().expect("told")))
+            .enter(|| Ok(self.tcp.lock().expect("whole").look_at_all().expect("read")))
             .expect("entered")
     }
 
@@ -178,7 +178,7 @@ impl Site {
         }
     }
 
-    /// What `a` has beside connections.
+    /// Settings of `a` other than those of connections.
     pub(super) fn settings(&self) -> String {
         let node = self.hosts.a.name();
         ["sysctl -a -r ^net.(core|ipv4)", "ip -4 route show table all", "tc qdisc", "nft list ruleset"]
@@ -209,7 +209,7 @@ impl Agent {
         run(&format!("kill -{signal} {}", self.0.id()));
     }
 
-    /// Ends when told so.
+    /// Ends it by SIGTERM.
     pub(super) fn stop(mut self) -> ExitStatus {
         self.signal("TERM");
         self.0.wait().expect("ended")
@@ -318,7 +318,7 @@ fn an_agent_does_what_its_controller_says_for_as_long_as_it_says() {
     let metrics = site.metrics();
     assert!(metrics.contains("bandmaster_agent_tuned 1.0\n"), "{metrics}");
     assert!(metrics.contains("bandmaster_agent_connections_set 1.0\n"), "{metrics}");
-    // The connection that sends is told of, and that it has begun.
+    // The agent reports the connection that sends, and that it has begun.
     let reports: Vec<HostReport> = (0..4).map(|_| controller.hear()).collect();
     assert!(reports.iter().any(|report| report.live == 1 && report.rtt > 0), "{reports:?}");
     assert!(reports.iter().any(|report| report.started == 1), "{reports:?}");
@@ -352,7 +352,7 @@ impl Site {
         let mut stream = self.hosts.b.enter(connect).expect("entered");
         stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("asked");
         let mut told = String::new();
-        stream.read_to_string(&mut told).expect("told");
+        stream.read_to_string(&mut told).expect("read");
         told
     }
 }
@@ -511,7 +511,7 @@ fn with_a_full_disk_nothing_is_put_in_force() {
     let peers = Hosts::listen(&site.hosts.b);
     let connect = || (site.hosts.connect(), peers.accept().expect("accepted"));
     let connections: Vec<_> = (0..60).map(|_| connect()).collect();
-    site.until("it is told", || site.status().journal_error.is_some());
+    site.until("the status has it", || site.status().journal_error.is_some());
     let status = site.status();
     assert!(status.in_force.is_some() && status.to_string().contains("No space left"), "{status}");
     // What the last page of the journal has room for is put in force, and nothing more.
@@ -663,7 +663,7 @@ impl Site {
             set = set.max(seen.iter().filter(|one| one.carries && one.least_timeout == least).count());
         }
         let mut told = String::new();
-        clients.stdout.take().expect("piped").read_to_string(&mut told).expect("told");
+        clients.stdout.take().expect("piped").read_to_string(&mut told).expect("read");
         assert!(told.contains(&format!("{REQUESTS} succeeded, 0 failed, 0 errored, 0 timeout")), "{told}");
         let rate = told.split(" req/s").next().and_then(|text| text.rsplit(' ').next()?.parse().ok());
         // Begin, status and time in microseconds, a line each.

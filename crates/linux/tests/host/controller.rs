@@ -266,7 +266,7 @@ fn a_controller_refuses_strangers_and_a_second_one() {
     drop(process);
 }
 
-/// A host is added and told, and then taken away, while the controller runs.
+/// A host is added and receives settings, and then is removed, while the controller runs.
 #[test]
 fn hosts_come_and_go_with_the_file() {
     let Some(network) = Network::oracle("hosts_come_and_go_with_the_file", "200ms") else { return };
@@ -281,7 +281,7 @@ fn hosts_come_and_go_with_the_file() {
     );
     process.signal("HUP");
     network.site.until("the new host is known", || network.status().hosts == 2);
-    network.site.until("the old one is told on", || network.status().sent > 0 && network.in_force());
+    network.site.until("the old one is renewed", || network.status().sent > 0 && network.in_force());
     let hosts = network.site.folder.join("hosts");
     let text = fs::read_to_string(&hosts).expect("read");
     let without: Vec<&str> = text.lines().filter(|line| !line.starts_with(&format!("{NUMBER} "))).collect();
@@ -293,12 +293,12 @@ fn hosts_come_and_go_with_the_file() {
     // It comes back: what it has heard of the controller before does not make it deaf.
     fs::write(&hosts, &text).expect("written");
     process.signal("HUP");
-    network.site.until("the old host is told again", || network.in_force() && network.status().hosts == 2);
+    network.site.until("the old host is set again", || network.in_force() && network.status().hosts == 2);
     assert_eq!(network.status().refused.replay, 0, "{}", network.status());
     // A file that is wrong changes nothing.
     fs::write(&hosts, "nonsense").expect("written");
     process.signal("HUP");
-    network.site.until("the error is told", || network.site.log().contains("write NUMBER NAME SECRET"));
+    network.site.until("the error is logged", || network.site.log().contains("write NUMBER NAME SECRET"));
     assert_eq!(network.status().hosts, 2);
     drop((process, agent));
 }
@@ -367,12 +367,12 @@ fn the_papers_allocator_divides_links_by_counts_of_flows() {
         Load::start(here, there)
     };
     let mut loads = vec![load(), load()];
-    site.until("the host has told of its flows", || network.status().messages > 60);
+    site.until("the host has reported its flows", || network.status().messages > 60);
     let status = network.status();
     assert!(status.sent == 0 && status.hosts_heard == 1, "{status}");
 
     let router = site.spawn_at(&site.hosts.r, &format!("run {}", file.display()), &[]);
-    // Of each flow to `b`: its cap on the congestion window in segments, and what a share makes of its round-trip time.
+    // By flow to `b`: its cap on the congestion window, and the cap that a share and its round-trip time give, in segments.
     let caps = |flows: f64| {
         let cap = |connection: &Connection| {
             let frame = f64::from(connection.mss + u32::from(connection.header)) + 34.0;
@@ -407,7 +407,7 @@ fn the_papers_allocator_divides_links_by_counts_of_flows() {
     site.assert_settings(&settings, "stopped");
 }
 
-/// Bytes that arrive in a second of the next `seconds`, of each.
+/// By load: bytes that arrive per second, over the next `seconds`.
 fn rates(loads: &[Load], seconds: u64) -> Vec<f64> {
     let (begin, before) = (Instant::now(), loads.iter().map(Load::received).collect::<Vec<_>>());
     thread::sleep(Duration::from_secs(seconds));
@@ -463,7 +463,7 @@ fn an_allocator_shares_a_link_among_flows_of_a_host() {
     network.site.assert_settings(&settings, "stopped");
 }
 
-/// What a host measures of 3,000 flows does not fit into one datagram. All are told of, and bounded.
+/// A host's measurements of 3,000 flows do not fit into one datagram. All flows are reported, and bounded.
 #[test]
 fn an_allocator_shares_a_link_among_three_thousand_flows() {
     const FLOWS: usize = 3000;
@@ -488,7 +488,7 @@ fn an_allocator_shares_a_link_among_three_thousand_flows() {
         println!("{what}: {:?}", begin.elapsed());
     };
     until("all are paced", FLOWS);
-    // One that begins anew knows none of them, so that the host tells where each goes.
+    // A controller that restarts knows none of them, so the host reports where each goes.
     process.kill();
     until("all are let go", 0);
     let process = network.start();

@@ -1,4 +1,4 @@
-//! A controller's file that is wrong, and what real lldpds at both ends of each link say.
+//! A wrong file of a controller, compared with what real lldpds at both ends of every link report.
 
 use std::fs;
 use std::path::Path;
@@ -21,8 +21,8 @@ fn lldp(folder: &Path, node: &str) -> String {
     told.map(|told| String::from_utf8_lossy(&told.stdout).into_owned()).unwrap_or_default()
 }
 
-/// An lldpd that calls its machine `name`, and speaks every second. It reads both from a file before it begins: what it
-/// is told while it starts may leave it deaf.
+/// An lldpd that calls its machine `name`, and speaks every second. It reads both from a file before it begins:
+/// commands that arrive while it starts may leave it deaf.
 fn lldpd(site: &Site, node: &Netns, place: &str, name: &str) -> Foreign {
     let at = |suffix: &str| site.folder.join(format!("lldp-{place}{suffix}")).display().to_string();
     fs::write(at(".conf"), format!("configure system hostname {name}\nconfigure lldp tx-interval 1\n"))
@@ -67,7 +67,7 @@ fn what_lldp_and_routes_show_is_held_against_the_file() {
     );
     let process = network.start();
     let router = site.spawn_at(&site.hosts.r, &format!("run {}", file.display()), &[]);
-    site.until("the router has told", || see().routers[0].1.is_some());
+    site.until("the router has reported", || see().routers[0].1.is_some());
     let told = see();
     let of = |interface: &str, prefix: Option<&str>| {
         let is = |finding: &&bandmaster_linux::controller::Finding| {
@@ -85,7 +85,7 @@ fn what_lldp_and_routes_show_is_held_against_the_file() {
     assert!(told.toml.contains("[[networks]]\nat = \"a\"\nprefixes = [\"10.77.0.0/24\"]"), "{told}");
     assert!(told.toml.contains("ports = [\"a\", \"b\\\\u{1b}[31m\"]"), "{told}");
     assert!(!told.to_string().contains('\u{1b}'));
-    assert_eq!(fs::read_to_string(network.file()).expect("read"), wrong, "nothing is changed by itself");
+    assert_eq!(fs::read_to_string(network.file()).expect("read"), wrong, "`discover` changes nothing");
     // Once its name is one, the file is put right with it.
     let named =
         |words: &[&str]| Command::new("lldpcli").args(words).stdout(Stdio::null()).status().expect("run");
@@ -103,7 +103,7 @@ fn what_lldp_and_routes_show_is_held_against_the_file() {
     });
     // Without lldpd nobody takes silence for a link that is away.
     drop(daemons);
-    site.within(Duration::from_secs(60), "why nothing is seen is said", || {
+    site.within(Duration::from_secs(60), "the remarks say why nothing is seen", || {
         see().remarks.iter().any(|remark| remark == "r: lldpctl: lldpd does not answer")
     });
     assert!(process.stop().success() && router.stop().success(), "{}", site.log());

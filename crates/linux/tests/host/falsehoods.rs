@@ -1,4 +1,4 @@
-//! Falsehoods told to agents and controllers that run: none changes anything.
+//! Sends falsehoods to agents and controllers that run: none changes anything.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -33,7 +33,7 @@ const TRAITORS_SECRET: &[u8] = b"of-the-traitor-and-its-controller";
 const BURST: usize = 16;
 /// A report that comes so long after the last one is late: of one of half a second, two cycles later it is stale.
 const LATE: Duration = Duration::from_millis(800);
-/// Of the memory of a process while it is told falsehoods.
+/// Most bytes by which a process may grow while it receives falsehoods.
 const GROWTH: u64 = 1 << 20;
 
 /// Makes falsehoods of messages that have passed.
@@ -151,7 +151,7 @@ fn storm(
     };
     let (before, decided, log) = (steady(), account(), site.log().len());
     let (heard, told) = (site.status(), network.status());
-    // A report that is late because the machine stood still is missed, whoever lies.
+    // If the machine stands still, a report is late, and the controller misses it with or without a liar.
     let is_late = || {
         let reports: Vec<Instant> = relay
             .passed()
@@ -194,7 +194,7 @@ fn storm(
             thread::sleep(Duration::from_millis(100));
         }
         println!("{looks} looks in {:?}: {before}; {decided:?}", begin.elapsed());
-        both.map(|thread| thread.join().expect("told")).iter().sum::<u64>()
+        both.map(|thread| thread.join().expect("sent")).iter().sum::<u64>()
     });
     // It tells once a second.
     thread::sleep(Duration::from_secs(2));
@@ -332,7 +332,7 @@ fn of_many_false_shares_and_measurements_none_changes_anything() {
     let controller = network.start();
     let (here, there) = network.site.hosts.connection();
     let load = Load::start(here, there);
-    // One flow has the whole link, or what it can use of it while the machine is busy: what the allocator has said of late.
+    // One flow has the whole link, or what it can use of it while the machine is busy: a share that the allocator sent of late.
     let steady = || {
         let paces: Vec<Option<u64>> =
             network.site.look().iter().filter(|one| one.carries).map(|one| one.pacing_rate).collect();
@@ -343,9 +343,9 @@ fn of_many_false_shares_and_measurements_none_changes_anything() {
             other => panic!("{other:?} of an allocator"),
         };
         let told = matches!(paces[..], [Some(seen)] if last.any(|one| is_told(seen, one)));
-        if told { "paced as told".to_owned() } else { format!("{paces:?}") }
+        if told { "paced as shared".to_owned() } else { format!("{paces:?}") }
     };
-    network.site.until("it is paced", || steady() == "paced as told");
+    network.site.until("it is paced", || steady() == "paced as shared");
     thread::sleep(Duration::from_secs(2));
     let words = vec![body(&shares), body(&links), body(&Word::Ended(FlowId(0)))];
     storm(&network, &relay, (agent.0.id(), controller.0.id()), (scheme, words), 440_000, &steady);
@@ -353,7 +353,7 @@ fn of_many_false_shares_and_measurements_none_changes_anything() {
     assert!(agent.stop().success() && controller.stop().success(), "{}", network.site.log());
 }
 
-/// More comes than is read: the agent does its work all the same.
+/// More arrives than the agent reads. It still does its work.
 #[test]
 fn a_flood_does_not_keep_an_agent_from_its_work() {
     let Some(network) = Network::oracle("a_flood_does_not_keep_an_agent_from_its_work", "200ms") else {

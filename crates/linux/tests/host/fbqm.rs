@@ -182,8 +182,8 @@ fn the_programs_classes_are_those_of_the_simulator() {
             of_classes.iter().all(|packets| packets * 50 >= all),
             "{of_classes:?} of {all}: no trial of all classes"
         );
-        let counted: u64 = kernel.arrivals().expect("told").iter().map(|class| class.packets).sum();
-        assert_eq!((counted, kernel.unread().expect("told").packets), (all, unread));
+        let counted: u64 = kernel.arrivals().expect("read").iter().map(|class| class.packets).sum();
+        assert_eq!((counted, kernel.unread().expect("read").packets), (all, unread));
     }
     assert!(same_of_all as f64 >= 0.99 * of_all as f64, "{same_of_all} of {of_all}");
 }
@@ -200,7 +200,7 @@ fn the_program_drops_as_red_does() {
     // An average that does not move: only the limit acts.
     let Some(mut kernel) = classes(test, "weight = 0.000001", slow) else { return };
     let passed = (0..150).filter(|_| kernel.try_on(&packet, 1).expect("tried").passes).count();
-    let arrivals = kernel.arrivals().expect("told")[0];
+    let arrivals = kernel.arrivals().expect("read")[0];
     assert_eq!((passed, arrivals.full, arrivals.early), (100, 50, 0));
     // The average is the queue: nothing is dropped below 50, everything from 80 on. How much in between is as with core.
     let (mut drops, trials) = (0, 100);
@@ -247,11 +247,11 @@ fn the_program_drops_as_red_does() {
     let [drops, of_core] = [drops as f64 / f64::from(trials), f64::from(of_core) / 10_000.0];
     println!("{drops:.2} early drops while the queue grows from 50 to 80 packets; core {of_core:.2}");
     // A hundred trials of some two drops: within a quarter.
-    assert!((drops / of_core - 1.0).abs() < 0.25, "{drops} beside {of_core}");
+    assert!((drops / of_core - 1.0).abs() < 0.25, "{drops}, core {of_core}");
     // Marks in place of drops.
     let Some(mut kernel) = classes(test, "weight = 1.0\nmax-p = 1.0\necn = true", slow) else { return };
     let passed = (0..81).filter(|_| kernel.try_on(&capable, 1).expect("tried").passes).count();
-    let arrivals = kernel.arrivals().expect("told")[0];
+    let arrivals = kernel.arrivals().expect("read")[0];
     assert_eq!((passed, arrivals.early), (81, 0), "{arrivals:?}");
     assert!(arrivals.marked > 10, "{arrivals:?}");
     assert!(!kernel.try_on(&capable, 1).expect("tried").passes, "from max-th on everything is dropped");
@@ -260,10 +260,10 @@ fn the_program_drops_as_red_does() {
     for _ in 0..40 {
         kernel.try_on(&packet, 1).expect("tried");
     }
-    let full = kernel.average().expect("told");
+    let full = kernel.average().expect("read");
     thread::sleep(Duration::from_millis(60));
     kernel.try_on(&packet, 1).expect("tried");
-    let aged = kernel.average().expect("told");
+    let aged = kernel.average().expect("read");
     // 20 ms without work, or more: (1 - .05)^20 is .36.
     assert!(full > 10_000 && aged * 5 < full * 2, "{full} B, then {aged} B");
 }
@@ -278,7 +278,7 @@ fn a_packet_above_the_limit_departs_by_an_empty_port() {
     let Some(mut kernel) = classes(test, role, 100_000) else { return };
     let packet = frame(1, Kind::Tcp, false, &[], 2000);
     let passed = [(); 3].map(|()| kernel.try_on(&packet, 1).expect("tried").passes);
-    let arrivals = kernel.arrivals().expect("told")[0];
+    let arrivals = kernel.arrivals().expect("read")[0];
     assert_eq!((passed, arrivals.full, arrivals.early), ([true, false, false], 2, 0));
 }
 
@@ -289,7 +289,7 @@ fn a_million_flows_take_no_memory() {
     let Some(mut kernel) = classes(test, "classes = 4", GBIT_100) else { return };
     // What the kernel keeps for each sketch of this process.
     let held = || -> Vec<u64> {
-        let maps = fs::read_dir("/proc/self/fdinfo").expect("told").flatten();
+        let maps = fs::read_dir("/proc/self/fdinfo").expect("read").flatten();
         let maps = maps.filter_map(|entry| fs::read_to_string(entry.path()).ok());
         let sketches = maps.filter(|map| map.contains(&format!("max_entries:\t{}\n", 4 * CELLS)));
         let bytes =
@@ -503,7 +503,7 @@ impl Rack {
     fn kernel(&self) -> String {
         let r = self.router.name();
         let tc = run(&format!("tc -n {r} qdisc show")) + &run(&format!("tc -n {r} class show dev to0"));
-        let query = || Ok(SchedClassifier::query_tcx("to0", TcAttachType::Egress).expect("told").1);
+        let query = || Ok(SchedClassifier::query_tcx("to0", TcAttachType::Egress).expect("read").1);
         let programs = self.router.enter(query).expect("entered");
         format!("{tc}{:?}", programs.iter().map(ProgramInfo::id).collect::<Vec<u32>>())
     }
@@ -603,7 +603,7 @@ fn five_flows_share_more_evenly_than_behind_drop_tail() {
             [sum(|trial| trial.0)(of), sum(|trial| trial.1)(of)].map(|sum| sum / of.len() as f64)
         };
         println!("FBQM {:.3?} {fbqm:.3?}\ndrop-tail {:.3?} {drop_tail:.3?}", mean(fbqm), mean(drop_tail));
-        println!("{}", status(&rack.state()).expect("told"));
+        println!("{}", status(&rack.state()).expect("read"));
         let above = fbqm.iter().zip(drop_tail).filter(|(ours, theirs)| ours.0 > theirs.0).count();
         timely!(above == TRIALS, "FBQM's index is above drop-tail's in {above} of {TRIALS} trials");
         timely!((mean(fbqm)[0] - SIMULATED).abs() < 0.05, "{:.3} live, {SIMULATED} simulated", mean(fbqm)[0]);
@@ -614,7 +614,7 @@ fn five_flows_share_more_evenly_than_behind_drop_tail() {
 /// Jain's index of the same in the simulator: 60 trials, NewReno with SACK, .922 +- .003 (95 %).
 const SIMULATED: f64 = 0.922;
 
-/// Four connections of TCP beside a flow of UDP that sends 9 Mbit/s into 10: two classes would leave them half.
+/// Four TCP connections compete with a UDP flow that sends 9 Mbit/s into 10: two classes would leave them half.
 #[test]
 fn tcp_keeps_its_half_beside_a_flow_that_does_not_yield() {
     let test = "tcp_keeps_its_half_beside_a_flow_that_does_not_yield";
@@ -661,7 +661,7 @@ fn tcp_keeps_its_half_beside_a_flow_that_does_not_yield() {
             let mbits = bytes as f64 * 8.0 / 10.0 / 1e6;
             println!("{name}: four TCP get {mbits:.2} Mbit/s of payload");
             if role.is_some() {
-                println!("{}", status(&rack.state()).expect("told"));
+                println!("{}", status(&rack.state()).expect("read"));
             }
             timely!(name != "fair" || mbits >= 4.0, "{mbits} Mbit/s");
             Ok(())
@@ -705,7 +705,7 @@ fn what_a_killed_switch_leaves_is_restored() {
         assert_eq!(rack.restore(), Ok(Restored::Nothing));
     }
     assert!(worked >= 5, "killed at work {worked} times of 20 only");
-    // One that begins takes away what one that was killed has left; one that is told to stop leaves nothing.
+    // A daemon that starts removes what a killed one has left; one that gets SIGTERM leaves nothing.
     drop(rack.start());
     let mut daemon = rack.start();
     let second = rack.spawn(&[]).0.wait().expect("ended");
@@ -720,7 +720,7 @@ fn what_a_killed_switch_leaves_is_restored() {
     rack.until("a fault", |status| {
         status.faults.iter().any(|fault| fault.contains("to1 has the qdisc pfifo 7:"))
     });
-    kill(Pid::from_raw(daemon.0.id() as i32), Signal::SIGTERM).expect("told");
+    kill(Pid::from_raw(daemon.0.id() as i32), Signal::SIGTERM).expect("signalled");
     assert!(daemon.0.wait().expect("ended").success());
     assert!(run(&format!("tc -n {r} qdisc show dev to1")).contains("pfifo 7:"));
     assert_eq!(rack.restore(), Ok(Restored::Nothing));
@@ -747,7 +747,7 @@ fn a_program_that_is_taken_away_comes_back() {
     rack.write("classes = 4\ncells = 64", [0], "40mbit");
     let _daemon = rack.start();
     let r = rack.router.name();
-    let query = || Ok(SchedClassifier::query_tcx("to0", TcAttachType::Egress).expect("told").1);
+    let query = || Ok(SchedClassifier::query_tcx("to0", TcAttachType::Egress).expect("read").1);
     let programs =
         || rack.router.enter(query).expect("entered").iter().map(ProgramInfo::id).collect::<Vec<_>>();
     let qdiscs = || run(&format!("tc -n {r} qdisc show dev to0"));
@@ -842,7 +842,7 @@ fn fbqm_needs_two_capabilities() {
     let daemon = rack.spawn(&starter("-all,+bpf,+net_admin"));
     let status = rack.until("the switch answers", |status| !status.ports.is_empty());
     assert_eq!(status.faults, Vec::<String>::new());
-    let query = || Ok(SchedClassifier::query_tcx("to0", TcAttachType::Egress).expect("told").1);
+    let query = || Ok(SchedClassifier::query_tcx("to0", TcAttachType::Egress).expect("read").1);
     let programs = rack.router.enter(query).expect("entered");
     let steps = programs[0].verified_instruction_count().expect("a kernel that tells it");
     println!("the kernel looked at {steps} instructions");

@@ -101,7 +101,7 @@ impl Hosts {
 
     /// What a host's own programs tell.
     pub(crate) fn look(tcp: &mut HostTcp, node: &Netns) -> Vec<Connection> {
-        node.enter(|| Ok(tcp.look().expect("told"))).expect("entered")
+        node.enter(|| Ok(tcp.look().expect("read"))).expect("entered")
     }
 
     pub(crate) fn listen(node: &Netns) -> TcpListener {

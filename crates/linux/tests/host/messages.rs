@@ -20,7 +20,7 @@ use super::controller::{DOMAIN, Network};
 use super::hosts::{B, Hosts, Load};
 use super::relay::{LATEST, Passed, RELAY, Relay, To};
 
-/// How late a process may be with what it has been told. What is looked for lasts longer: a lease, or a delay.
+/// How late a process may act on a message. The effects that tests look for last longer: a lease, or a delay.
 const SLACK: Duration = Duration::from_millis(200);
 /// How long a controller that begins is left alone: it may remember messages that the model does not know of.
 const BEGINS: Duration = Duration::from_millis(1500);
@@ -151,8 +151,8 @@ fn moments(changes: &[Instant], from: Instant, to: Instant) -> Vec<Instant> {
 }
 
 /// A fifth of the messages are lost, three tenths are up to a second late, which is longer than a lease, a tenth come twice.
-/// The policy turns with the connections, and controllers are killed. Each connection that begins has what the newest CUE says
-/// that has come, or the host's own; each CUE says what the newest report makes of it. A second and a lease after a kill all is as
+/// The policy turns with the connections, and controllers are killed. A connection that begins has the settings of the newest CUE
+/// that arrived, or the host's own; every CUE follows from the newest report. A second and a lease after a kill everything is as
 /// before.
 #[test]
 fn of_messages_lost_late_and_overtaken_the_newest_is_in_force() {
@@ -213,7 +213,7 @@ fn of_messages_lost_late_and_overtaken_the_newest_is_in_force() {
             .into_iter()
             .map(|at| in_force(&cues, at))
             .collect();
-        // One that begins while settings change may have some of each.
+        // One that begins while settings change may have some old and some new ones.
         let is_right =
             may.iter().any(|(window, _)| *window == seen.0) && may.iter().any(|(_, least)| *least == seen.1);
         if !is_right {
@@ -314,8 +314,8 @@ fn in_time<T>(changes: &[(Instant, T)], from: Instant, to: Instant) -> &[(Instan
     &changes[first..changes.partition_point(|(at, _)| *at <= to).max(first)]
 }
 
-/// By port of a sender: the flows that its host has told of, when. What says that one begins may be lost before it comes to the
-/// relay, in a queue that flows without shares fill; reports say so again until there is an answer.
+/// By port of a sender: the flows that its host has reported, and when. The message that one begins may be lost before it reaches
+/// the relay, in a queue that flows without shares fill; reports repeat it until there is an answer.
 fn told(passed: &[Passed]) -> BTreeMap<u16, Vec<(Instant, FlowId)>> {
     let mut told = BTreeMap::<u16, Vec<_>>::new();
     for one in passed.iter().filter(|one| one.to == To::Controller && !one.has_left) {
@@ -367,7 +367,7 @@ impl Hosts {
     }
 }
 
-/// The same of BAS: the pace of each connection is that of its newest share that has come, or none after a lease without any.
+/// The same of BAS: a connection's pace is that of the newest share that arrived for it, or none after a lease without any.
 /// No message gives a share to a flow that has ended by the newest report.
 #[test]
 fn of_shares_lost_late_and_overtaken_the_newest_is_in_force() {
@@ -438,7 +438,7 @@ fn of_shares_lost_late_and_overtaken_the_newest_is_in_force() {
                 let later = in_time(of_flow, from, to).iter().flat_map(|(_, may)| may.clone());
                 begins.then_some(None).into_iter().chain(later)
             })
-            // One that nobody has told of is bounded by nobody.
+            // Nobody bounds a flow that nobody has reported.
             .chain(of_port.first().is_none_or(|(at, _)| *at > from).then_some(None))
             .collect();
         let is_same = |one: &Option<u64>| match (one, seen) {

@@ -1,4 +1,4 @@
-//! Programs in the kernel that set and read connections. What the kernel has done is told by `ss`, and by receivers.
+//! Programs in the kernel that set and read connections. `ss` and receivers show what the kernel has done.
 
 use std::io::{Read, Write};
 use std::thread;
@@ -47,7 +47,7 @@ fn connections_that_begin_are_set_at_both_ends() {
     let (at_a, at_b) = (Hosts::ss(&hosts.a, "state established"), Hosts::ss(&hosts.b, "state established"));
     assert!(at_b.contains(control) && at_b.contains("cwnd:31 "), "{at_b}");
     assert!(at_a.contains("cwnd:10 "), "{at_a}");
-    let outcomes = tcp.outcomes().expect("told");
+    let outcomes = tcp.outcomes().expect("read");
     assert!(outcomes.iter().all(|outcome| outcome.refused == 0), "{outcomes:?}");
     drop(second);
 
@@ -145,7 +145,7 @@ fn live_connections_are_set_within_a_second() {
         let told = Hosts::ss(&hosts.a, "state established");
         assert!(told.contains("cubic"), "{told}");
         assert_eq!(Hosts::look(&mut tcp, &hosts.a)[0].least_timeout, least);
-        let outcomes = tcp.outcomes().expect("told");
+        let outcomes = tcp.outcomes().expect("read");
         assert!(outcomes.iter().all(|outcome| outcome.refused == 0), "{outcomes:?}");
         Ok(())
     });
@@ -212,7 +212,7 @@ fn what_a_connection_had_is_given_back() {
         }
     }
     drop((untouched, first, third));
-    let outcomes = tcp.outcomes().expect("told");
+    let outcomes = tcp.outcomes().expect("read");
     assert!(outcomes.iter().all(|outcome| outcome.refused == 0), "{outcomes:?}");
 }
 
@@ -253,7 +253,7 @@ fn connections_that_end_are_told_with_bytes_and_times() {
         return;
     };
     drop(hosts.connection());
-    assert_eq!(tcp.ends().expect("told").0, [], "nothing is recorded yet");
+    assert_eq!(tcp.ends().expect("read").0, [], "nothing is recorded yet");
     for node in [&hosts.a, &hosts.b] {
         tcp.record(super::hosts::cookie(node)).expect("recorded");
     }
@@ -271,7 +271,7 @@ fn connections_that_end_are_told_with_bytes_and_times() {
     reader.join().expect("it ends");
     drop(here);
     thread::sleep(HALF_A_SECOND);
-    let (mut ends, missed) = tcp.ends().expect("told");
+    let (mut ends, missed) = tcp.ends().expect("read");
     ends.sort_by_key(|end| !end.opened);
     let [opener, accepter] = &ends[..] else { panic!("{ends:?}") };
     assert_eq!((missed, opener.peer, accepter.peer), (0, B.into(), A.into()));
@@ -285,13 +285,13 @@ fn connections_that_end_are_told_with_bytes_and_times() {
     // One that nobody accepts was never established.
     let nobody = hosts.a.enter(|| Ok(std::net::TcpStream::connect((B, PORT + 1)))).expect("entered");
     assert!(nobody.is_err());
-    let (ends, _) = tcp.ends().expect("told");
+    let (ends, _) = tcp.ends().expect("read");
     assert!(ends.iter().any(|end| end.opened && !end.established && end.bytes == [0, 0]), "{ends:?}");
-    assert_eq!(tcp.ends().expect("told").0, []);
+    assert_eq!(tcp.ends().expect("read").0, []);
 }
 
-/// A connection of a namespace that is followed is told of once its first window has come, and when it ends. The window that it
-/// is set stays, while the kernel looks for a buffer that fits.
+/// In a namespace that is followed, a connection is reported once its first window has arrived, and when it ends. The window that
+/// is set for it stays, while the kernel looks for a buffer that fits.
 #[test]
 fn a_connection_that_is_followed_is_told_of_and_keeps_its_window() {
     let test = "a_connection_that_is_followed_is_told_of_and_keeps_its_window";
@@ -314,7 +314,7 @@ fn a_connection_that_is_followed_is_told_of_and_keeps_its_window() {
             if let Some(told) = tcp.news().pop() {
                 break told;
             }
-            timely!(begin.elapsed() < HALF_A_SECOND, "nothing is told");
+            timely!(begin.elapsed() < HALF_A_SECOND, "nothing is reported");
         };
         assert!(told.carries && told.followed && told.local == (B.into(), PORT), "{told:?}");
         assert!((10 * 1448 + 1..14 * 1448).contains(&told.received), "{told:?}");
@@ -329,7 +329,7 @@ fn a_connection_that_is_followed_is_told_of_and_keeps_its_window() {
         timely!((0.006..0.011).contains(&rtt), "{rtt} s");
         drop(load);
         thread::sleep(HALF_A_SECOND);
-        let ended = tcp.news().pop().expect("it is told of");
+        let ended = tcp.news().pop().expect("it is reported");
         assert!(!ended.carries && ended.cookie == told.cookie, "{ended:?}");
         Ok(())
     });

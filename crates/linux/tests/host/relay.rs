@@ -33,7 +33,7 @@ pub(super) enum To {
     Controller,
 }
 
-/// A datagram that has come to the relay, or has left it.
+/// A datagram that has arrived at the relay, or has left it.
 #[derive(Clone)]
 pub(super) struct Passed {
     pub(super) at: Instant,

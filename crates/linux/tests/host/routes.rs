@@ -66,7 +66,7 @@ fn where_bpf_is_refused_routes_have_the_settings() {
     assert!(site.log().contains("the kernel takes no program"), "{}", site.log());
     assert!(site.metrics().contains("bandmaster_agent_by_routes 1.0\n"), "{}", site.metrics());
     let old = site.hosts.connection();
-    site.assert_settings(&before, "nothing is said");
+    site.assert_settings(&before, "nothing is sent yet");
 
     site.put_in_force(&mut controller);
     let status = site.status();
@@ -137,7 +137,7 @@ fn routes_of_a_killed_agent_are_what_they_were() {
     drop(agent);
 }
 
-/// What an administrator does to a route meanwhile stays, and is told; a route that comes has what is in force.
+/// An administrator's change to a route meanwhile stays, and the agent reports it. A new route gets the settings in force.
 #[test]
 fn a_route_that_somebody_has_changed_is_left_alone() {
     let test = "a_route_that_somebody_has_changed_is_left_alone";
@@ -149,7 +149,7 @@ fn a_route_that_somebody_has_changed_is_left_alone() {
     site.put_in_force(&mut controller);
     site.route("change 10.78.0.0/16 via 10.77.0.254 initcwnd 99");
     site.route("add 10.79.0.0/16 via 10.77.0.254");
-    site.until("it is told", || site.status().left_alone.iter().any(|route| route.contains("10.78.0.0/16")));
+    site.until("it is seen", || site.status().left_alone.iter().any(|route| route.contains("10.78.0.0/16")));
     site.until("the new one has it", || {
         site.routes().lines().any(|route| route.contains("10.79") && route.contains("initcwnd 25"))
     });

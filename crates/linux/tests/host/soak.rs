@@ -37,7 +37,7 @@ struct Site {
     network: Network,
     /// Initial window of the policy.
     window: u32,
-    /// Memory and open files of the first process of each kind.
+    /// By kind: memory and open files of its first process.
     first: BTreeMap<&'static str, (u64, usize)>,
     chance: Stream,
 }
@@ -209,7 +209,7 @@ const TROUBLES: &[Trouble] = &[
     }),
     ("the agent of the router is killed", |site| {
         site.kill("router");
-        site.until_gone("nothing is told of links");
+        site.until_gone("nothing is reported of links");
         site.start("router");
     }),
     ("messages of a are lost, late and overtaken", |site| {
@@ -234,7 +234,7 @@ const TROUBLES: &[Trouble] = &[
         let before = wrong(site);
         fs::write(path, "nonsense").expect("written");
         site.running["controller"].signal("HUP");
-        site.until("the error is told", RIGHT, |site| wrong(site) > before);
+        site.until("the error is logged", RIGHT, |site| wrong(site) > before);
         thread::sleep(site.pause(500));
         site.until("it goes on as before", RIGHT, Site::is_right);
         site.write_policy();
@@ -250,7 +250,7 @@ const TROUBLES: &[Trouble] = &[
     ("the disk of the controller is full", |site| {
         let full = Site::fill(site.network.state());
         thread::sleep(site.pause(1500));
-        site.until("it goes on all the same", RIGHT, Site::is_right);
+        site.until("it goes on in spite of that", RIGHT, Site::is_right);
         fs::remove_file(full).expect("removed");
     }),
     ("a link is down", |site| {
@@ -294,7 +294,7 @@ fn whatever_goes_wrong_all_is_right_again_in_time() {
     for (name, (times, longest)) in counts {
         println!("{name}: {times} times, right again after {longest:?} at most");
     }
-    println!("memory and files of the first of each kind: {:?}", site.first);
+    println!("memory and files of the first process by kind: {:?}", site.first);
     for kind in KINDS {
         let process = site.running.remove(kind).expect("it runs");
         println!("{kind}: {} bytes at the end", resident(process.0.id()));

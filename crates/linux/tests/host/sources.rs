@@ -1,4 +1,4 @@
-//! What ports of routers and switches carry, by whoever counts it: the kernel, an Open vSwitch, an SNMP agent.
+//! What ports of routers and switches carry, as the kernel, an Open vSwitch and an SNMP agent count it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -61,7 +61,7 @@ fn a_router_counts_the_flows_that_pass_it() {
             Ok(index)
         })
         .expect("entered");
-    let mut read = |direction| -> FlowCount { counts.read().expect("told")[&(index, direction)] };
+    let mut read = |direction| -> FlowCount { counts.read().expect("read")[&(index, direction)] };
     let mut connections = hosts.connections(B, MANY);
     let before = read(Direction::Departs);
     assert_eq!((before.open, before.seen), (0, 0), "a handshake is no flow");
@@ -74,7 +74,7 @@ fn a_router_counts_the_flows_that_pass_it() {
     assert_eq!((some.open, some.seen), (MANY as u32, 300), "each once");
     let back = read(Direction::Arrives);
     assert_eq!((back.open, back.seen), (0, 0), "acknowledgements are no flow");
-    // What has begun anew since is what counts, for each direction: this reading was the other's too.
+    // From here on what has changed since counts, in both directions: this reading was the other direction's too.
     let settle = || thread::sleep(Duration::from_millis(200));
     // FIN from the sender's end.
     for (here, there) in connections.drain(..250) {
@@ -136,7 +136,7 @@ fn flows_on_links_decide() {
     flows_decide(&network, &file, B, Agent::kill);
 }
 
-/// As a policy sees 1,000 flows to `to`, whoever counts them; `silence` takes the counts away.
+/// A policy sees 1,000 flows to `to` with any source of counts; `silence` takes the counts away.
 fn flows_decide(network: &Network, file: &Path, to: Ipv4Addr, silence: impl FnOnce(Agent)) {
     let site = &network.site;
     let (agent, process) = (site.start(), network.start());
@@ -254,7 +254,7 @@ impl Switch {
 
 const OPEN_VSWITCH: [&str; 5] = ["ovs-vsctl", "ovs-ofctl", "ovsdb-tool", "ovsdb-server", "ovs-vswitchd"];
 
-/// An Open vSwitch in userspace, whose rules make an entry of each TCP flow: those are what it counts.
+/// An Open vSwitch in userspace, whose rules make an entry for every TCP flow: it counts those.
 #[test]
 fn an_open_vswitch_feeds_an_oracle() {
     let test = "an_open_vswitch_feeds_an_oracle";
@@ -373,7 +373,7 @@ fn snmp_feeds_an_oracle(test: &str, rights: &str, access: fn(&Path) -> &'static 
     });
     let why = network.router().ports_silent.unwrap_or_default();
     assert!(why.contains("SNMP at 127.0.0.1:1161"), "{why}");
-    // What is wrong with a secret is said, and nothing is told.
+    // The status says why a wrong secret fails, and no count is reported.
     assert!(router.stop().success(), "{}", site.log());
     for (name, wrong) in [("community", "of-that-test"), ("passphrases", "of this test\nof thIs test")] {
         if site.folder.join(name).exists() {
@@ -382,7 +382,7 @@ fn snmp_feeds_an_oracle(test: &str, rights: &str, access: fn(&Path) -> &'static 
     }
     kill(Pid::from_raw(daemon.0.id() as i32), Signal::SIGCONT).expect("continued");
     let router = site.spawn_at(&site.hosts.r, &format!("run {}", file_of_router.display()), &[]);
-    site.within(patience, "who has another secret is told nothing", || {
+    site.within(patience, "with another secret nothing is readable", || {
         agent_status(&site.folder.join("router"))
             .is_ok_and(|status| status.ports_silent.is_some_and(|why| why.contains("SNMP at 127.0.0.1:1161")))
     });

@@ -227,7 +227,7 @@ impl Rack {
         let tc =
             run(&format!("tc -n {router} qdisc show")) + &run(&format!("tc -n {router} class show dev to0"));
         let programs = |at| {
-            let query = || Ok(SchedClassifier::query_tcx("to0", at).expect("told").1);
+            let query = || Ok(SchedClassifier::query_tcx("to0", at).expect("read").1);
             self.router.enter(query).expect("entered").iter().map(ProgramInfo::id).collect::<Vec<u32>>()
         };
         let (arrives, departs) = (programs(TcAttachType::Ingress), programs(TcAttachType::Egress));
@@ -310,7 +310,7 @@ fn shares_return_and_windows_open_when_nobody_decides() {
         let widest = || rack.windows().into_iter().max().unwrap_or(0);
         let shares = |what: &str, flows: u64, holds: &dyn Fn(u64) -> bool| {
             settle(what, || {
-                let (status, widest) = (switch::status(&rack.state()).expect("told"), widest());
+                let (status, widest) = (switch::status(&rack.state()).expect("read"), widest());
                 match status.ports[0].flows == flows && holds(widest) {
                     true => Ok(()),
                     false => Err(format!("{widest} B; {status}")),
@@ -374,12 +374,12 @@ fn a_killed_switch_leaves_nothing_in_the_kernel() {
         assert_eq!(switch::restore(&rack.state()), Ok(Restored::Nothing));
     }
     assert!(worked >= 5, "killed at work {worked} times of 20 only");
-    // One that is told to stop leaves no journal either.
+    // A daemon that gets SIGTERM leaves no journal either.
     let mut daemon = rack.start();
     assert_ne!(rack.kernel(), before);
     let second = rack.spawn().0.wait().expect("ended");
     assert!(!second.success(), "two switches at a port");
-    kill(Pid::from_raw(daemon.0.id() as i32), Signal::SIGTERM).expect("told");
+    kill(Pid::from_raw(daemon.0.id() as i32), Signal::SIGTERM).expect("signalled");
     assert!(daemon.0.wait().expect("ended").success());
     assert_eq!(rack.kernel(), before, "after a stop");
     assert_eq!(switch::restore(&rack.state()), Ok(Restored::Nothing));
@@ -411,7 +411,7 @@ fn a_switch_needs_two_capabilities() {
     let daemon = rack.spawn_by(&starter("-all,+bpf,+net_admin"));
     rack.until("the switch answers", |status| !status.ports.is_empty());
     for at in [TcAttachType::Ingress, TcAttachType::Egress] {
-        let query = || Ok(SchedClassifier::query_tcx("to0", at).expect("told").1);
+        let query = || Ok(SchedClassifier::query_tcx("to0", at).expect("read").1);
         for program in rack.router.enter(query).expect("entered") {
             let steps = program.verified_instruction_count().expect("a kernel that tells it");
             assert!((1_000..100_000).contains(&steps), "{at:?}: {steps}");
@@ -426,7 +426,7 @@ fn a_switch_needs_two_capabilities() {
     assert!(log.contains("it needs CAP_BPF and CAP_NET_ADMIN"), "{log}");
 }
 
-/// The flows of a device that is gone give their shares back when it is made anew.
+/// The flows of a device that is gone give their shares back when it is made again.
 #[test]
 fn a_device_made_anew_has_no_flows() {
     let test = "a_device_made_anew_has_no_flows";

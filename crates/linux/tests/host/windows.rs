@@ -168,7 +168,7 @@ fn hostile_packets_keep_all_but_their_windows() {
             );
         }
     }
-    let flows = windows.flows().expect("told");
+    let flows = windows.flows().expect("read");
     assert_eq!(flows.iter().filter(|flow| flow.is_established()).count(), 8, "{flows:?}");
     let (begin, mut lowered, mut tried, mut ran) = (Instant::now(), 0u64, 0u64, 0u64);
     while tried < many && begin.elapsed() < Duration::from_secs(60) {
@@ -300,10 +300,10 @@ fn windows_are_lowered_as_the_handshake_scales_them() {
     handshake(&mut windows, &unknown, false);
     assert_eq!(at(&mut windows, &Frame { window: 60_000, ..unknown.clone() }), 2944);
     // Fragments and two tags cannot be read.
-    let before = windows.counts().expect("told");
+    let before = windows.counts().expect("read");
     let two = Frame { tags: vec![5, 6], ..acks.clone() };
     assert_eq!(at(&mut windows, &two), 502);
-    let counts = windows.counts().expect("told");
+    let counts = windows.counts().expect("read");
     assert_eq!((counts.unread, counts.unknown), (before.unread + 1, before.unknown));
     // The daemon falls silent.
     std::thread::sleep(Duration::from_millis(600));
@@ -358,7 +358,7 @@ fn signed_connections_pass_as_they_are() {
         }
         assert_eq!(got == u16::MAX, kind != 3, "option {kind}: {got}");
     }
-    assert_eq!(windows.flows().expect("told").len(), 1);
+    assert_eq!(windows.flows().expect("read").len(), 1);
 }
 
 /// Segments that offload has yet to cut are payload, without the header of Ethernet.
@@ -376,7 +376,7 @@ fn what_offload_cuts_is_counted_without_headers() {
                 .unwrap_or_else(|why| panic!("{why}"));
         }
     }
-    let flows = windows.flows().expect("told");
+    let flows = windows.flows().expect("read");
     assert_eq!(flows.iter().map(Flow::came).collect::<Vec<_>>(), [2000; 3]);
 }
 
@@ -424,7 +424,7 @@ fn forged_segments_end_no_flow() {
         let (got, _) = windows.try_on(direction, &sent, 1, 1).unwrap_or_else(|why| panic!("{why}"));
         u16::from_be_bytes([got[at + 14], got[at + 15]])
     };
-    let flow = |windows: &Windows| windows.flows().expect("told")[0];
+    let flow = |windows: &Windows| windows.flows().expect("read")[0];
     let first = flow(&windows).id();
     let far = 0x4000_0000;
     let options = vec![2, 4, 5, 0xb4, 3, 3, 0, 1];
@@ -444,7 +444,7 @@ fn forged_segments_end_no_flow() {
         assert_eq!((now.id(), now.has_ended(), now.came(), now.acked()), (first, false, 0, 0), "{arrives}");
         assert_eq!(put(&mut windows, &like), 23, "in the steps of the handshake");
     }
-    // The sender begins anew, and the receiver answers: it knows the old connection no more.
+    // The sender opens a new connection, and the receiver answers: it knows the old one no more.
     let begins =
         Frame { arrives: false, flags: SYN, numbers: [far, 0], options: options.clone(), ..like.clone() };
     let answers = Frame { flags: SYN | ACK, numbers: [5, far + 1], options, ..like.clone() };
@@ -467,7 +467,7 @@ fn forged_segments_end_no_flow() {
     assert!(flow(&windows).has_ended());
 }
 
-/// Another route has a flow for 2 MiB of each end. What is seen begins anew where data and their acknowledgement agree; neither
+/// Another route carries a flow for 2 MiB from both ends. Counting restarts where data and their acknowledgement agree; neither
 /// alone moves it, nor do both with a segment that fits in between.
 #[test]
 fn numbers_begin_anew_after_a_gap() {
@@ -481,7 +481,7 @@ fn numbers_begin_anew_after_a_gap() {
         windows.try_on(direction, &frame.bytes().0, 1, 1).unwrap_or_else(|why| panic!("{why}"));
     };
     let offsets = |windows: &Windows| {
-        let flow = windows.flows().expect("told")[0];
+        let flow = windows.flows().expect("read")[0];
         (flow.came(), flow.acked())
     };
     put(&mut windows, false, ACK, [1, 10], 1000);
@@ -504,15 +504,15 @@ fn numbers_begin_anew_after_a_gap() {
     // The receiver's own data, and its RST.
     put(&mut windows, true, ACK, [10 + gap, 3001 + gap], 100);
     put(&mut windows, true, RST, [110 + gap, 0], 0);
-    assert!(!windows.flows().expect("told")[0].has_ended(), "nobody has acknowledged it");
+    assert!(!windows.flows().expect("read")[0].has_ended(), "nobody has acknowledged it");
     put(&mut windows, false, ACK, [3001 + gap, 110 + gap], 0);
     put(&mut windows, true, RST, [110 + gap, 0], 0);
-    assert!(windows.flows().expect("told")[0].has_ended());
+    assert!(windows.flows().expect("read")[0].has_ended());
     // The FIN of a sender.
     let mut windows = Windows::load().expect("loaded");
     handshake(&mut windows, &like, true);
     put(&mut windows, false, ACK, [1 + gap, 10], 1000);
     put(&mut windows, true, ACK, [10, 1001 + gap], 0);
     put(&mut windows, false, FIN | ACK, [1001 + gap, 10], 0);
-    assert!(windows.flows().expect("told")[0].has_ended());
+    assert!(windows.flows().expect("read")[0].has_ended());
 }

@@ -252,7 +252,7 @@ proptest! {
         prop_assert_eq!(&limited, &send(Discipline::Ordered(Box::new(Fifo::new(rule()))), None));
     }
 
-    /// Before a queue that drops nothing, a host's delay is the same whoever orders its packets.
+    /// Before a queue that drops nothing, a host's delay does not depend on the discipline that orders its packets.
     #[test]
     fn processing_delay_is_the_same_before_any_discipline(
         host_delay in 0.0f64..4.0,

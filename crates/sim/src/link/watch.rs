@@ -17,7 +17,7 @@ pub(crate) struct PathCounter {
     pub(super) arriving: Passed,
     /// Bytes that the link adds to an IP packet.
     overhead: u32,
-    /// A role at the transmitting node sends probes here and is told when they leave.
+    /// A role at the transmitting node sends probes here and is notified when they leave.
     pub(crate) tells: bool,
 }
 

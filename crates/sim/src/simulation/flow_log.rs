@@ -120,7 +120,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// What came too late for the message or connection before is of no row.
+    /// Packets that arrive too late for the previous message or connection count in no row.
     pub(super) fn forget_late(&mut self, flow: u32) {
         self.net.slab.forget_drops(flow);
         if let Some(own) = self.net.rtts.get_mut(flow as usize) {

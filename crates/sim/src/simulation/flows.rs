@@ -14,10 +14,10 @@ use crate::workload::{FlowPlan, Jitter, Toggles, UdpSource};
 /// The flows of a trial: TCP flows first, then UDP.
 pub(crate) struct FlowTable {
     pub(crate) plans: Vec<FlowPlan>,
-    /// First hop of each flow's data, and of each TCP flow's acknowledgements.
+    /// By flow: first hop of its data. By TCP flow: first hop of its acknowledgements.
     pub(crate) data_routes: Vec<u32>,
     pub(crate) ack_routes: Vec<u32>,
-    /// Profile of each TCP flow.
+    /// By TCP flow: its profile.
     pub(crate) profile_of: Vec<u32>,
     pub(crate) profiles: Vec<Profile>,
     /// Profiles with a scheme's changes: the profile they are of, the changes, their own number.

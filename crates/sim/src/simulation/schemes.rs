@@ -32,13 +32,13 @@ pub(crate) struct Control {
     pub(crate) post: Post,
     pub(crate) probes: Probes,
     pub(crate) gates: Gates,
-    /// What schemes have changed in the TCP of each node, for flows that begin.
+    /// By node: what schemes have changed in its TCP, for flows that begin.
     pub(crate) tunings: Vec<Tuning>,
     /// TCP flows that begin or end at each node, in order; empty when there are no roles.
     pub(crate) flows_of: Vec<Vec<u32>>,
     /// By node: what connections have sent that gave their flow number to another, where roles ask.
     pub(crate) segments_before: Vec<SegmentCounts>,
-    /// Node of each port's transmitter, and the port's rate.
+    /// By port: its transmitter's node, and its rate.
     pub(crate) ports: Vec<(NodeId, Rate)>,
 }
 
@@ -94,8 +94,8 @@ impl Simulation<'_> {
         self.set_tuning(i, tuning);
     }
 
-    /// The settings of open connections of an exchange at `node` that change while they are open. Linux reads a route's least
-    /// timeout and initial window, which is also the window after idle time, anew; a variant has a state of its own.
+    /// Changes the settings that open connections of an exchange at `node` adopt. Linux rereads a route's least timeout and
+    /// initial window, which is also the window after idle time. A variant is not replaced: it has a state of its own.
     fn tune_open(&mut self, node: NodeId) {
         let Tuning { initial_window, min_rto, idle_restart, window_cap, .. } =
             self.control.tunings[node.index()];

@@ -130,7 +130,7 @@ impl Shared {
         }
     }
 
-    /// An acknowledgement up to `una` of the subflow has come, with the right edge of the shared buffer and this window. A
+    /// An acknowledgement up to `una` of the subflow has arrived, with the right edge of the shared buffer and this window. A
     /// shared window moves the right edge to the data that this acknowledgement covers plus the window, and never back.
     pub(crate) fn on_ack(&mut self, subflow: usize, una: u64, edge: u64, window: u64) {
         let acked = edge.saturating_sub(self.buffer);
@@ -242,7 +242,7 @@ impl Shared {
 
     // -------------------------------------------------------------------------------------------------- receiver
 
-    /// The subflow's data has come in order up to its offset `next`. True when that completes the connection.
+    /// The subflow's data has arrived in order up to its offset `next`. True when that completes the connection.
     pub(crate) fn take_in_order(&mut self, subflow: usize, next: u64, now: Time) -> bool {
         loop {
             let subflow = &mut self.subflows[subflow];

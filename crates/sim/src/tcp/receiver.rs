@@ -137,7 +137,7 @@ impl Receiver {
         self.opened && !self.is_finished()
     }
 
-    /// A segment has come.
+    /// A segment has arrived.
     pub(crate) fn on_segment(&mut self, packet: &Packet, profile: &Profile, net: &mut Net) {
         if profile.echoes_window {
             self.extras().field = Some(packet.window);
@@ -246,7 +246,7 @@ impl Receiver {
         }
     }
 
-    /// A segment has come. True when it answers what was asked.
+    /// A segment has arrived. True when it answers what was asked.
     fn take_answer(&mut self, is_data: bool, now: Time) -> bool {
         let Some(extras) = &mut self.extras else { return false };
         let Some(asked) = extras.asked.take_if(|asked| asked.is_syn || !is_data) else { return false };
@@ -307,7 +307,7 @@ impl Receiver {
         extras.credit = None;
     }
 
-    /// A scheme lets the right edge move on at `rate`, at most `window` ahead of what has come in order.
+    /// A scheme lets the right edge move on at `rate`, at most `window` ahead of the data that arrived in order.
     pub(crate) fn set_credit(&mut self, rate: Rate, window: Bytes, profile: &Profile, net: &mut Net) {
         let event = Event::Credit(self.flow);
         let (flow, granted) = (self.flow, self.edge.max(self.next));
@@ -315,7 +315,7 @@ impl Receiver {
         extras.cap = Some(window.get().max(profile.mss));
         match &mut extras.credit {
             Some(credit) => {
-                // Credit earned so far stays: what is left of the interval shrinks or grows with the rate.
+                // Credit earned so far stays: the rest of the interval is scaled to the new rate.
                 let left = credit.timer.left(net.now).unwrap_or_default().as_secs_f64();
                 let scale = credit.rate.bits_per_sec() as f64 / rate.bits_per_sec().max(1) as f64;
                 let next = Span::from_secs_f64(left * scale).min(credit_interval(rate, profile));

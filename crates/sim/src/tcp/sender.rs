@@ -314,7 +314,7 @@ impl Sender {
 
     // ------------------------------------------------------------------------------------------ acknowledgements
 
-    /// A segment from the receiver has come.
+    /// A segment from the receiver has arrived.
     pub(crate) fn on_ack(&mut self, packet: &Packet, profile: &Profile, net: &mut Net) {
         if packet.flags & flag::SYN != 0 {
             self.on_syn_ack(packet, profile, net);
@@ -357,8 +357,8 @@ impl Sender {
         if advanced > 0 {
             self.duplicates = 0;
         }
-        // RFC 6675 section 2: with SACK, a duplicate tells of octets that none had told of, whatever else it does; without,
-        // RFC 5681 section 2.
+        // RFC 6675 section 2: with SACK, a duplicate is an acknowledgement that SACKs new octets, whatever else it does.
+        // Without SACK, RFC 5681 section 2 decides.
         let is_duplicate = match profile.settings.sack {
             true => self.board.sacked > sacked_before,
             false => advanced == 0 && !moved,
@@ -486,7 +486,7 @@ impl Sender {
         }
     }
 
-    /// A scheme's window field has come back. Below a segment it is served in turns: a segment in so many round-trips.
+    /// A scheme's window field has returned. Below a segment it is served in turns: a segment in so many round-trips.
     fn take_field(&mut self, packet: &Packet, profile: &Profile, net: &Net) {
         let flow = self.flow;
         let srtt = self.rtt.srtt();
@@ -567,7 +567,7 @@ impl Sender {
     /// sent again.
     fn advance(&mut self, packet: &Packet, profile: &Profile, net: &mut Net) -> (Option<Span>, bool) {
         let acked = packet.ack - self.board.una;
-        // Only the last segment (and a FIN by itself) may be short.
+        // Only the last segment (and a lone FIN) may be short.
         let segments =
             if packet.ack == self.next { self.board.outstanding() } else { (acked / profile.mss) as u32 };
         self.note_delivered(0, segments as usize, profile, net.now);

@@ -1,5 +1,5 @@
-//! What a role decides follows from what it hears, and from nothing else of its world: what roles have heard in the simulator,
-//! and in the lab, makes roles that are built anew do the same, byte by byte.
+//! What a role decides follows from what it hears, and from nothing else of its world: roles that are built again and hear what
+//! roles heard in the simulator, or in the lab, do the same, byte by byte.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -156,7 +156,7 @@ fn answers() -> Scenario {
     scenario(text, &[recorded()])
 }
 
-/// What the roles of a run have heard is told to others.
+/// Replays to new roles what the roles of a run have heard.
 fn replay() {
     let records = std::mem::take(&mut *records());
     // The Oracle, the switch, and an agent at each host.

@@ -127,7 +127,7 @@ impl Controller for Stubborn {
             }
             Observation::Refused { subject, why } => {
                 REFUSED.with_borrow_mut(|refused| refused.push((*subject, *why)));
-                // Counted, but not told again: otherwise this would not end.
+                // Its refusal is counted but not reported: otherwise this would not end.
                 if *subject == Subject::Node(B) {
                     out.push(Action::Send { to: NOBODY, body: Vec::new() });
                 }
@@ -214,7 +214,11 @@ fn check(record: &RunRecord) {
     let refused = REFUSED.with_borrow_mut(take);
     let expected: Vec<_> = in_vain().into_iter().map(|(_, subject)| (subject, Refusal::Unknown)).collect();
     assert_eq!(refused, expected);
-    assert_eq!(figure(record, "refusals"), expected.len() as f64 + 1.0, "those told, and an answer to one");
+    assert_eq!(
+        figure(record, "refusals"),
+        expected.len() as f64 + 1.0,
+        "the reported ones, and an answer to one"
+    );
     // The one message that goes: 28 + 27 bytes in 0.5 s. What is refused costs nothing.
     assert_eq!(figure(record, "control_rate"), 55.0 * 8.0 / 1e3 / 0.5);
 }

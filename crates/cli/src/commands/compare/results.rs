@@ -13,7 +13,7 @@ use crate::exit::Failure;
 use crate::records;
 use crate::report::{FORMAT_VERSION, distinct};
 
-/// What was studied, where and how, and the statistics of each case.
+/// What was studied, where and how, and every case's statistics.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Results {
     /// The folder as the command line names it.
@@ -194,7 +194,8 @@ impl Statistics {
     }
 }
 
-/// Reads one of the folder's files, of the format version that this program writes, or the one before, which said `figure` for `metric`.
+/// Reads one of the folder's files, of the format version that this program writes or of the one before, which used `figure` for
+/// `metric`.
 fn file<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, Failure> {
     let path = folder.join(name);
     let place = path.display();

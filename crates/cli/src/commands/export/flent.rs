@@ -1,8 +1,8 @@
 //! Data files of Flent (<https://flent.org>), version 4 of its format: gzipped JSON with `version`, `metadata`, `x_values`,
 //! `results` and `raw_values`.
 //!
-//! A file is of the test `tcp_nup`, whose plots Flent has: `TCP upload::1`, `TCP upload::2`, ... of as many streams as
-//! `TEST_PARAMETERS` says, their sum, mean and Jain index, and `Ping (ms) ICMP`. Results of other names are kept beside them.
+//! A file is of the test `tcp_nup`, which Flent can plot: `TCP upload::1`, `TCP upload::2`, ... of as many streams as
+//! `TEST_PARAMETERS` states, their sum, mean and Jain index, and `Ping (ms) ICMP`. Other metrics are added under their own names.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -33,7 +33,7 @@ struct Trial {
     /// Scenario, variant, points, trial.
     key: Vec<String>,
     times: Vec<f64>,
-    /// Entities in order, and the values of each metric.
+    /// Entities in order, and the values of every metric.
     entities: Vec<(String, Vec<Vec<Option<f64>>>)>,
 }
 
@@ -186,7 +186,7 @@ impl Trial {
                 results.insert(format!("{metric} {entity}"), series.clone());
             }
         }
-        // Of all series as many values as there are times.
+        // Every series gets one value per time.
         for series in results.values_mut() {
             series.resize(self.times.len(), None);
         }

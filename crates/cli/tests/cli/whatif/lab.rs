@@ -222,7 +222,7 @@ impl Lab {
         if time < LONG {
             self.until_closed();
             agents.iter_mut().for_each(Daemon::stop);
-            // What the agents told last is written once a second.
+            // The last reports of agents are written once a second.
             thread::sleep(Duration::from_millis(1500));
         }
         drop((controller, agents));

@@ -134,7 +134,7 @@ mod tests {
 
     const MSS: u64 = 1000;
 
-    /// Round-trip times of 40 ms in which every segment is acknowledged by itself; the window after each.
+    /// Acknowledges every segment separately, in round-trip times of 40 ms; returns the window after each.
     fn rounds(control: &mut Bic, window: &mut Window, from: u64, rounds: u64) -> Vec<u64> {
         let mut windows = Vec::new();
         for round in from..from + rounds {

@@ -1,7 +1,7 @@
 //! Reno (4.3BSD-Reno; RFC 2581): fast recovery that the first acknowledgement of new data ends.
 //!
-//! Without RFC 6582 nothing remembers which window a loss was in: further losses of the same window are found by
-//! duplicates anew, halving each time, or by the timer (Fall and Floyd 1996).
+//! Without RFC 6582 nothing remembers which window a loss was in. New duplicates find further losses of the same window
+//! and halve the window each time, or the timer finds them (Fall and Floyd 1996).
 
 use super::{Additive, CongestionControlDef, FastRecovery};
 

@@ -61,8 +61,8 @@ impl Rack {
         self.sent.drain(..segments.min(self.sent.len()));
     }
 
-    /// Steps 2 and 3 for a segment that is newly acknowledged or SACKed. Call it in ascending order: the segments of one
-    /// acknowledgement are no reordering of each other.
+    /// Steps 2 and 3 for a segment that is newly acknowledged or SACKed. Call it in ascending order: segments of the same
+    /// acknowledgement do not count as reordered.
     fn deliver(&mut self, at: usize, end: u64, is_resent: bool, now: Time) {
         if !is_resent && end < self.highest {
             self.is_reordered = true;
