@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never} CARGO_INCREMENTAL=0
 exec </dev/null
 
-COMPLETE=(fmt words clippy bpf test classes doc wasm pcap flent python msrv deny advisories readme)
+COMPLETE=(fmt words clippy bpf test classes doc wasm pcap flent report python msrv deny advisories readme)
 QUICK=(fmt words clippy test)
 LONG=(fuzz claims soak faults agents whatif pythons bench)
 MSRV=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
@@ -148,6 +148,13 @@ check_flent() { # its own reader and plots; python3 with venv
     [ -x $venv/bin/flent ] || { python3 -m venv $venv && $venv/bin/pip -q install flent setuptools; } ||
         { missing "flent: python3 -m venv, and pip install flent"; return; }
     BANDMASTER_FLENT=$PWD/$venv/bin/flent cargo test "${ALL[@]}" --locked --test cli export -- --ignored
+}
+
+# A report in a browser and on paper.
+check_report() {
+    install_package chromium chromium || return
+    install_package pdftotext poppler-utils || return
+    run_tests "${ALL[@]}" --test cli browser:: -- --ignored
 }
 
 # The package in a fresh venv, next to the program: python3 with venv.

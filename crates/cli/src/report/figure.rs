@@ -343,8 +343,8 @@ mod tests {
         assert!(points.iter().all(|point| point.interval.is_some()));
         assert_eq!(
             figures[0].note,
-            "Mean of 2 trials with its 95 % confidence interval. Grey: from elsewhere, with \
-                                     the interval given there."
+            "Mean of 2 trials with its 95 % confidence interval. Grey: values from another source, with their \
+             intervals."
         );
         assert_eq!(figures[0].data.rows.len(), 3 + 2);
         assert!(figures[0].data.rows.iter().all(|row| row.len() == figures[0].data.head.len()));

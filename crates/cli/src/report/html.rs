@@ -1,18 +1,30 @@
-//! `report.html`: one file, no script, nothing loaded from elsewhere.
+//! `report.html`: one file, no script, nothing loaded from elsewhere. First the verdict, then figures, claims, numbers.
 
-use bandmaster_core::report::claims::{Status, band};
+mod claims;
+mod grid;
+
 use bandmaster_core::report::metric::label;
-use bandmaster_core::report::summary::SummaryRow;
+use bandmaster_core::report::summary::{Estimate, SummaryRow};
 use bandmaster_core::scenario::Study;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use self::claims::Group;
+use self::grid::Grid;
 use super::figure::{DataTable, DrawnFigure};
 use super::manifest::Manifest;
-use super::number::{self, grouped, more};
-use super::{COMMIT, ReportSummary, StudyOutline, StudyResults, VERSION, distinct, svg};
+use super::number::{self, grouped};
+use super::{COMMIT, ReportClaim, ReportSummary, StudyOutline, StudyResults, VERSION, distinct, svg};
 
 /// Data with more rows are plain text, which a browser copies better than a long table.
 const TABLE_ROWS: usize = 60;
+
+/// A study on the page.
+struct Part<'a> {
+    study: &'a Study,
+    outline: &'a StudyOutline,
+    /// With their numbers in the page.
+    figures: Vec<(usize, &'a DrawnFigure<'a>)>,
+}
 
 /// The page.
 pub(crate) fn page(
@@ -22,7 +34,16 @@ pub(crate) fn page(
     manifest: &Manifest,
 ) -> String {
     let several = results.len() > 1;
-    let numbered: Vec<(usize, &DrawnFigure<'_>)> = (1..).zip(figures).collect();
+    let studies = results.iter().zip(&summary.studies).enumerate();
+    let parts: Vec<Part<'_>> = studies
+        .map(|(index, (result, outline))| {
+            let own = (1..).zip(figures).filter(|(_, figure)| figure.study == index);
+            Part { study: result.study, outline, figures: own.collect() }
+        })
+        .collect();
+    let groups = claim_groups(summary, &parts);
+    let has_figures = parts.iter().any(|part| !part.figures.is_empty());
+    let has_claims = !summary.claims.is_empty();
     let markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -37,35 +58,65 @@ pub(crate) fn page(
             body {
                 header {
                     h1 { (summary.title) }
-                    @if !several {
-                        @for result in results { (description(result.study)) }
+                    (claims::verdict(summary, &groups))
+                    @if !several { @for part in &parts { (description(part.study)) } }
+                    nav {
+                        @if has_figures { a href="#section:figures" { "Figures" } }
+                        @if has_claims { a href="#section:claims" { "Claims" } }
+                        a href="#section:summary" { "Summary" }
+                        a href="#section:how" { "How it was run" }
                     }
-                    (verdict(summary))
                 }
-                @if !summary.claims.is_empty() {
-                    section { h2 { "Claims" } (claims(summary, several)) }
+                @if has_figures {
+                    section id="section:figures" {
+                        h2 { "Figures" }
+                        @for (part, groups) in parts.iter().zip(&groups).filter(|(part, _)| !part.figures.is_empty()) {
+                            @if several { h3 { (study_title(part.outline)) } (description(part.study)) }
+                            @for (number, figure) in &part.figures {
+                                (drawn(*number, figure, groups.iter().find(|group| group.figure == Some(*number))))
+                            }
+                        }
+                    }
                 }
-                @for (index, (result, outline)) in results.iter().zip(&summary.studies).enumerate() {
-                    section {
+                @if has_claims {
+                    section id="section:claims" {
+                        h2 { "Claims" }
+                        (claims::legend())
+                        @for (part, groups) in parts.iter().zip(&groups).filter(|(_, groups)| !groups.is_empty()) {
+                            @if several { h3 { (study_title(part.outline)) } }
+                            @for group in groups { (claims::folded(group)) }
+                        }
+                    }
+                }
+                section id="section:summary" {
+                    h2 { "Summary" }
+                    p.fine { "Mean over trials ± half-width of its 95 % confidence interval." }
+                    @for part in &parts {
                         @if several {
-                            h2 { (study_title(outline)) }
-                            (description(result.study))
+                            h3 { (study_title(part.outline)) }
+                            @if part.figures.is_empty() { (description(part.study)) }
                         }
-                        @let own: Vec<&(usize, &DrawnFigure<'_>)> =
-                            numbered.iter().filter(|(_, figure)| figure.study == index).collect();
-                        @if !own.is_empty() {
-                            @if several { h3 { "Figures" } } @else { h2 { "Figures" } }
-                            @for (number, figure) in own { (drawn(*number, figure)) }
-                        }
-                        @if several { h3 { "Summary" } } @else { h2 { "Summary" } }
-                        (tables(summary, outline))
+                        (tables(summary, part.outline))
                     }
                 }
-                section { h2 { "How it was run" } (how(summary, results, manifest)) }
+                section id="section:how" { h2 { "How it was run" } (how(summary, results, manifest)) }
             }
         }
     };
     markup.into_string()
+}
+
+/// The folded claims of each part.
+fn claim_groups<'a>(summary: &'a ReportSummary, parts: &[Part<'_>]) -> Vec<Vec<Group<'a>>> {
+    let mut begun = 0;
+    let of_part = |part: &Part<'_>| {
+        let judged: Vec<&ReportClaim> =
+            summary.claims.iter().filter(|claim| claim.study == part.outline.name).collect();
+        let groups = claims::groups(part.study, &judged, &part.figures, begun);
+        begun += groups.len();
+        groups
+    };
+    parts.iter().map(of_part).collect()
 }
 
 fn study_title(outline: &StudyOutline) -> &str {
@@ -77,110 +128,36 @@ fn description(study: &Study) -> Markup {
     html! { @for text in paragraphs { p.lead { (text) } } }
 }
 
-fn verdict(summary: &ReportSummary) -> Markup {
-    let count = |status: Status| summary.claims_that(status);
-    let trials = summary.trials;
-    html! {
-        p.verdict {
-            @if !summary.complete {
-                span.bad { "Not complete: " (trials.finished) " of " (trials.planned) " trials finished." } " "
-            }
-            @if !summary.claims.is_empty() {
-                @let holding = count(Status::Holds);
-                span.good[holding == summary.claims.len()] { (holding) " of " (summary.claims.len()) " claims hold" }
-                @if count(Status::Fails) > 0 { ", " span.bad { (count(Status::Fails)) " fail" } }
-                @if count(Status::Undecided) > 0 { ", " span.open { (count(Status::Undecided)) " undecided" } }
-                @if count(Status::ReproducedAfterAll) > 0 {
-                    ", " span.bad { (count(Status::ReproducedAfterAll)) " reproduced after all" }
-                }
-                @if count(Status::Missing) > 0 { ", " span.bad { (count(Status::Missing)) " lack data" } }
-                @if count(Status::NotReproduced) > 0 {
-                    ", " span.open { (count(Status::NotReproduced)) " not reproduced" }
-                }
-                "."
-            }
-        }
-    }
-}
-
-fn claims(summary: &ReportSummary, several: bool) -> Markup {
-    let published = summary.claims.iter().any(|c| !c.result.paper.is_empty() || !c.result.source.is_empty());
-    html! {
-        div.scroll { table.claims {
-            thead { tr {
-                th { "Outcome" } th { "Claim" } th.number { "Here" } th.number { "Band" }
-                @if published { th { "Published" } th { "Source" } }
-            } }
-            tbody {
-                @for claim in &summary.claims {
-                    @let result = &claim.result;
-                    @let class = match result.status {
-                        Status::Holds => "good",
-                        Status::Fails | Status::Missing | Status::ReproducedAfterAll => "bad",
-                        Status::Undecided | Status::NotReproduced => "open",
-                    };
-                    tr {
-                        td class=(class) { (result.status.word()) }
-                        td {
-                            (result.text)
-                            div.fine {
-                                code { (result.id) } " · " (result.computed)
-                                @if several { " · " (claim.study) }
-                                @for why in [more(result)].into_iter().chain(result.not_reproduced.clone()) {
-                                    @if !why.is_empty() { br; (why) }
-                                }
-                            }
-                        }
-                        td.number {
-                            @match result.value {
-                                Some(value) => { (number::claim_value(value, result.low, result.high)) " " (result.unit) }
-                                None => "–",
-                            }
-                            @if let Some(interval) = number::interval(result) { div.fine { (interval) } }
-                            div.fine { (result.at) }
-                        }
-                        td.number {
-                            (band(result.low, result.high))
-                            @if !result.because.is_empty() { div.fine { (result.because) } }
-                        }
-                        @if published { td { (result.paper) } td { (result.source) } }
-                    }
-                }
-            }
-        } }
-        p.fine {
-            "A value is of means over trials; below it, its 95 % confidence interval. A claim holds when the whole \
-             interval lies in the band, and fails when none of it does. Where a claim speaks of several points, the one \
-             that decides is shown."
-        }
-    }
-}
-
-fn drawn(number: usize, figure: &DrawnFigure<'_>) -> Markup {
+fn drawn(number: usize, figure: &DrawnFigure<'_>, claims: Option<&Group<'_>>) -> Markup {
     html! {
         figure id=(figure.id) {
             @match &figure.plot {
-                Some(plot) => (PreEscaped(svg::inline(plot, &figure.id))),
-                None => p.empty { "No data: no trial of this figure finished, or the scenario does not record it." },
+                Some(plot) => {
+                    div.broad { (PreEscaped(svg::inline(plot, &figure.id))) }
+                    div.narrow { (PreEscaped(svg::inline_column(plot, &format!("{}:narrow", figure.id)))) }
+                }
+                None => p.empty { "No data: no trial finished, or the scenario does not record what the figure draws." },
             }
             figcaption {
                 b { "Figure " (number) ". " } (figure.figure.title) " "
                 @if !figure.figure.source.is_empty() { "(" (figure.figure.source) ") " }
                 span.fine { (figure.note) }
+                @if let Some(group) = claims { (claims::of_figure(group)) }
             }
             @if figure.plot.is_some() {
-                details {
+                details.data {
                     summary { "Data" }
-                    p.fine { "Drawing alone: " a href=(figure.file) { (figure.file) } }
-                    (data_table(&figure.data))
+                    p.fine { "The figure as a file: " a href=(figure.file) { (figure.file) } }
+                    (data_table(figure))
                 }
             }
         }
     }
 }
 
-fn data_table(data: &DataTable) -> Markup {
-    if data.rows.len() > TABLE_ROWS {
+fn data_table(figure: &DrawnFigure<'_>) -> Markup {
+    let DataTable { head, rows } = &figure.data;
+    if rows.len() > TABLE_ROWS {
         let quoted = |cell: &String| {
             if cell.contains([',', '"']) {
                 format!("\"{}\"", cell.replace('"', "\"\""))
@@ -189,19 +166,19 @@ fn data_table(data: &DataTable) -> Markup {
             }
         };
         let line = |cells: &Vec<String>| cells.iter().map(quoted).collect::<Vec<String>>().join(",");
-        let lines: Vec<String> = std::iter::once(&data.head).chain(&data.rows).map(line).collect();
-        return html! { pre { (lines.join("\n")) } };
+        let lines: Vec<String> = std::iter::once(head).chain(rows).map(line).collect();
+        return html! { pre tabindex="0" { (lines.join("\n")) } };
     }
-    html! {
-        div.scroll { table {
-            thead { tr { @for (index, name) in data.head.iter().enumerate() { th.number[index > 0] { (name) } } } }
-            tbody {
-                @for row in &data.rows {
-                    tr { @for (index, cell) in row.iter().enumerate() { td.number[index > 0] { (cell) } } }
-                }
-            }
-        } }
-    }
+    let Some((corner, head)) = head.split_first() else { return html! {} };
+    let named = |row: &Vec<String>| {
+        let mut cells = row.iter().cloned();
+        let name = cells.next().unwrap_or_default();
+        let mut cells: Vec<String> = cells.collect();
+        cells.resize(head.len(), String::new());
+        (name, cells)
+    };
+    let grid = Grid { corner: corner.clone(), head: head.to_vec(), rows: rows.iter().map(named).collect() };
+    grid.markup(&figure.figure.title)
 }
 
 fn tables(summary: &ReportSummary, outline: &StudyOutline) -> Markup {
@@ -216,18 +193,19 @@ fn tables(summary: &ReportSummary, outline: &StudyOutline) -> Markup {
         }
     };
     html! {
-        p.fine { "Mean over trials ± half-width of its 95 % confidence interval." }
-        (comparison(&base, &title))
+        (comparison(&base, &title).markup(study_title(outline)))
+        (left_out(&base))
         @for sweep in &outline.sweeps {
             @let of_sweep: Vec<&SummaryRow> =
                 rows.iter().copied().filter(|row| row.points.iter().any(|(name, _)| *name == sweep.name)).collect();
             @if !of_sweep.is_empty() {
                 details {
                     summary { (sweep.title) " (" code { (sweep.key) } ")" }
-                    (metric_table(&of_sweep, &sweep.title, &|row| {
+                    (points(&of_sweep, &sweep.title, &|row| {
                         let value = row.points.iter().find(|(name, _)| *name == sweep.name).map_or("", |(_, v)| v);
                         format!("{} · {value}", title(row))
-                    }))
+                    }).markup(&sweep.title))
+                    (left_out(&of_sweep))
                 }
             }
         }
@@ -235,65 +213,58 @@ fn tables(summary: &ReportSummary, outline: &StudyOutline) -> Markup {
 }
 
 /// A row for each metric and a column for each variant.
-fn comparison(rows: &[&SummaryRow], name: &dyn Fn(&SummaryRow) -> String) -> Markup {
-    html! {
-        div.scroll { table {
-            thead { tr {
-                th { "Metric" }
-                @for row in rows { th.number { (name(row)) } }
-            } }
-            tbody {
-                @for metric in metrics_of(rows) {
-                    tr {
-                        td { (label(metric).axis()) }
-                        @for row in rows { (metric_cell(row, metric)) }
-                    }
-                }
-                tr {
-                    td { "Trials" }
-                    @for row in rows { td.number { (row.trials) } }
-                }
-            }
-        } }
+fn comparison(rows: &[&SummaryRow], name: &dyn Fn(&SummaryRow) -> String) -> Grid {
+    let [shown, _] = metrics_of(rows);
+    let of_metric =
+        |metric: &&str| (label(metric).axis(), rows.iter().map(|row| cell(row, metric)).collect());
+    let trials = ("Trials".to_owned(), rows.iter().map(|row| row.trials.to_string()).collect());
+    Grid {
+        corner: "Metric".to_owned(),
+        head: rows.iter().map(|row| name(row)).collect(),
+        rows: shown.iter().map(of_metric).chain([trials]).collect(),
     }
 }
 
-fn metrics_of<'a>(rows: &[&'a SummaryRow]) -> Vec<&'a str> {
-    distinct(rows.iter().flat_map(|row| &row.metrics).map(|(metric, _)| metric.as_str()))
+/// A row for each point and a column for each metric.
+fn points(rows: &[&SummaryRow], corner: &str, name: &dyn Fn(&SummaryRow) -> String) -> Grid {
+    let [shown, _] = metrics_of(rows);
+    let of_point = |row: &&SummaryRow| {
+        let cells = shown.iter().map(|metric| cell(row, metric)).chain([row.trials.to_string()]);
+        (name(row), cells.collect())
+    };
+    Grid {
+        corner: corner.to_owned(),
+        head: shown.iter().map(|metric| label(metric).column()).chain(["trials".to_owned()]).collect(),
+        rows: rows.iter().map(of_point).collect(),
+    }
 }
 
-fn metric_cell(row: &SummaryRow, metric: &str) -> Markup {
+/// How many metrics a table leaves out, and which.
+fn left_out(rows: &[&SummaryRow]) -> Markup {
+    let [_, zero] = metrics_of(rows);
+    let are = if zero.len() == 1 { "metric is" } else { "metrics are" };
+    let names: Vec<String> = zero.iter().map(|metric| label(metric).long).collect();
     html! {
-        td.number {
-            @match row.metric(metric) {
-                Some(estimate) => (number::estimate(metric, estimate)),
-                None => "–",
+        @if !zero.is_empty() {
+            details.zeros {
+                summary { (zero.len()) " " (are) " zero in every trial and left out" }
+                p.fine { (names.join("; ")) "." }
             }
         }
     }
 }
 
-/// A row for each point and a column for each metric.
-fn metric_table(rows: &[&SummaryRow], corner: &str, name: &dyn Fn(&SummaryRow) -> String) -> Markup {
-    let metrics = metrics_of(rows);
-    html! {
-        div.scroll { table {
-            thead { tr {
-                th { (corner) }
-                @for metric in &metrics { th.number { (label(metric).column()) } }
-                th.number { "trials" }
-            } }
-            tbody {
-                @for row in rows {
-                    tr {
-                        td { (name(row)) }
-                        @for metric in &metrics { (metric_cell(row, metric)) }
-                        td.number { (row.trials) }
-                    }
-                }
-            }
-        } }
-    }
+/// The metrics that any row has: those with a value other than zero, and those without.
+fn metrics_of<'a>(rows: &[&'a SummaryRow]) -> [Vec<&'a str>; 2] {
+    let all = distinct(rows.iter().flat_map(|row| &row.metrics).map(|(metric, _)| metric.as_str()));
+    let is_zero = |estimate: &Estimate| estimate.mean == 0.0 && estimate.sd.is_none_or(|sd| sd == 0.0);
+    let (zero, shown) =
+        all.into_iter().partition(|metric| rows.iter().filter_map(|row| row.metric(metric)).all(is_zero));
+    [shown, zero]
+}
+
+fn cell(row: &SummaryRow, metric: &str) -> String {
+    row.metric(metric).map_or_else(|| "–".to_owned(), |estimate| number::estimate(metric, estimate))
 }
 
 fn how(summary: &ReportSummary, results: &[StudyResults<'_>], manifest: &Manifest) -> Markup {
@@ -310,7 +281,7 @@ fn how(summary: &ReportSummary, results: &[StudyResults<'_>], manifest: &Manifes
                 (whole(summary.work.packet_hops)) " packet hops, " (whole(summary.work.events)) " events"
             }
         }
-        div.scroll { table {
+        div.scroll { table.runs {
             thead { tr {
                 th { "Study" } th { "World" } th.number { "Cases" } th.number { "Trials each" } th.number { "Time" }
                 th.number { "Warm-up" } th.number { "Sample" } th.number { "Seed" } th { "Digest of the scenario" }
@@ -335,10 +306,9 @@ fn how(summary: &ReportSummary, results: &[StudyResults<'_>], manifest: &Manifes
             }
         } }
         p.fine {
-            "Every scenario with all its defaults is in " code { "manifest.json" } ", the statistics are in "
-            code { "summary.json" } ", every trial in " code { "trials.parquet" }
-            " and the recorded series in " code { "series.parquet" } ". The same command and \
-            version give the same bytes."
+            code { "manifest.json" } " holds every scenario with all its defaults, " code { "summary.json" }
+            " the statistics, " code { "trials.parquet" } " every trial, and " code { "series.parquet" }
+            " the recorded series. The same command and version give the same bytes."
         }
     }
 }
@@ -346,6 +316,8 @@ fn how(summary: &ReportSummary, results: &[StudyResults<'_>], manifest: &Manifes
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bandmaster_core::scenario::{Case, Variant};
+
     use crate::report::figure::draw_all;
     use crate::report::tests::{results, study};
 
@@ -379,28 +351,146 @@ mod tests {
     }
 
     #[test]
-    fn claims_stand_beside_the_published_numbers() {
+    fn claims_have_the_published_numbers_in_their_rows() {
         let study = study();
         let page = page_of(&[results(&study)]);
         assert!(page.contains("<td class=\"good\">ok</td>"));
         assert!(page.contains("<td class=\"bad\">FAILS</td>"));
         assert!(page.contains("<td class=\"open\">not reproduced</td>"));
-        assert!(page.contains("<td>0.99</td><td>Fig. 6</td>"));
+        assert!(page.contains("<td data-head=\"Published\">0.99<div class=\"fine\">Fig. 6</div></td>"));
         assert!(page.contains("the paper’s topology figure is lost"));
+    }
+
+    /// The positions of `parts` in the page, each of which must be there.
+    fn places<const N: usize>(page: &str, parts: [&str; N]) -> [usize; N] {
+        parts.map(|part| page.find(part).unwrap_or_else(|| panic!("no {part}")))
+    }
+
+    #[test]
+    fn the_verdict_is_first_then_figures_then_folded_claims_then_numbers() {
+        let mut with_claims_only = study();
+        with_claims_only.name = "bare".to_owned();
+        with_claims_only.figures.clear();
+        let study = study();
+        let page = page_of(&[results(&study), results(&with_claims_only)]);
+        let order = places(
+            &page,
+            [
+                "<p class=\"verdict\">",
+                "2 of 12 claims hold</span>, <span class=\"bad\">2 fail</span>",
+                "<ul class=\"failures\">",
+                "<nav>",
+                "<section id=\"section:figures\">",
+                "<svg ",
+                "<section id=\"section:claims\">",
+                "<details class=\"claims\"",
+                "<table class=\"claims\">",
+                "<section id=\"section:summary\">",
+                "<table class=\"grid\"><thead><tr><th scope=\"col\">Metric</th>",
+                "<section id=\"section:how\">",
+            ],
+        );
+        assert!(order.is_sorted(), "{order:?}");
+        // Every claim is in a fold; each fold says how its claims came out, and is linked from its figure.
+        let claims = &page[order[6]..order[9]];
+        assert_eq!(claims.matches("<details class=\"claims\"").count(), claims.matches("<table").count());
+        assert!(claims.contains("Figure 1. Fairness against the number of clients (Fig. 6): "));
+        assert!(page[..order[6]].contains("<a href=\"#claims:1\">Claims</a>: "));
+        assert_eq!(claims.matches("<div id=\"claims:").count(), 2);
+        // Links lead somewhere.
+        for link in page.split("href=\"#").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+            assert_eq!(page.matches(&format!("id=\"{link}\"")).count(), 1, "{link}");
+        }
+        let ids: Vec<&str> =
+            page.split(" id=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+        assert_eq!(distinct(ids.iter().copied()).len(), ids.len(), "{ids:?}");
+    }
+
+    /// Only what fails is open.
+    #[test]
+    fn folds_are_closed_where_nothing_fails() {
+        let mut study = study();
+        assert!(page_of(&[results(&study)]).contains("<details class=\"claims\" open>"));
+        study.claims.truncate(1);
+        let page = page_of(&[results(&study)]);
+        assert!(page.contains("<details class=\"claims\"><summary>") && !page.contains("class=\"failures\""));
+        assert!(page.contains("<span class=\"good\">1 of 1 claim holds</span>."));
     }
 
     #[test]
     fn every_figure_is_there_with_its_data() {
         let study = study();
         let page = page_of(&[results(&study), results(&study)]);
-        assert_eq!(page.matches("<svg ").count(), 6);
+        // For a broad and for a narrow screen.
+        assert_eq!(
+            (page.matches("<svg ").count(), page.matches("<div class=\"narrow\"><svg ").count()),
+            (12, 6)
+        );
         for id in ["fair.jain", "fair-2.jain", "fair.series", "fair-2.queue"] {
             assert_eq!(page.matches(&format!("<figure id=\"{id}\">")).count(), 1, "{id}");
         }
         assert!(page.contains("Figure 6. "));
         assert!(page.contains("<summary>Data</summary>"));
         assert!(page.contains("<code>bandmaster run fair.toml</code>"));
-        assert!(page.contains("<td>Throughput, late (Mbit/s)</td><td class=\"number\">95.40 ±0.00</td>"));
+        let row = "<th scope=\"row\">Throughput, late (Mbit/s)</th><td class=\"number\">95.40 ±0.00</td>";
+        assert!(page.contains(row));
+    }
+
+    /// The rows of a table of variants.
+    fn names_of(page: &str) -> Vec<&str> {
+        let summary = page.split("<section id=\"section:summary\">").nth(1).unwrap();
+        let table = summary.split("</table>").next().unwrap();
+        table.split("<th scope=\"row\">").skip(1).map(|rest| rest.split('<').next().unwrap()).collect()
+    }
+
+    #[test]
+    fn metrics_that_are_always_zero_are_counted_and_named_below_the_table() {
+        let study = study();
+        let mut results = [results(&study)];
+        let with = |results: &mut [StudyResults<'_>; 1], zero: &dyn Fn(u32) -> f64| {
+            for record in &mut results[0].records {
+                record.metrics.retain(|(name, _)| name != "retransmits" && name != "unfinished");
+                record.metrics.push(("retransmits".to_owned(), 0.0));
+                record.metrics.push(("unfinished".to_owned(), zero(record.trial)));
+            }
+            page_of(results)
+        };
+        let page = with(&mut results, &|_| 0.0);
+        let (retransmits, unfinished) = (label("retransmits"), label("unfinished"));
+        assert!(!names_of(&page).contains(&retransmits.axis().as_str()), "{:?}", names_of(&page));
+        assert!(page.contains(">2 metrics are zero in every trial and left out</summary>"));
+        let named = format!("<p class=\"fine\">{}; {}.</p>", retransmits.long, unfinished.long);
+        // Below the variants and below the sweep.
+        assert_eq!(page.matches(&named).count(), 2);
+        // One trial's value keeps the row, also where the mean is zero.
+        let page = with(&mut results, &|trial| if trial == 0 { 1.0 } else { -1.0 });
+        assert!(names_of(&page).contains(&unfinished.axis().as_str()));
+        assert!(page.contains(">1 metric is zero in every trial and left out</summary>"));
+    }
+
+    #[test]
+    fn no_variant_is_lost_from_a_table_wider_than_a_page() {
+        let mut study = study();
+        let (variant, case) = (study.variants[2].clone(), study.cases[6].clone());
+        for number in 0..30 {
+            let name = format!("ideal{number}");
+            study.variants.push(Variant {
+                title: format!("Ideal {number}"),
+                name: name.clone(),
+                ..variant.clone()
+            });
+            study.cases.push(Case { variant: name, ..case.clone() });
+        }
+        let page = page_of(&[results(&study)]);
+        let (_, summary) = page.split_once("<section id=\"section:summary\">").unwrap();
+        let (screen, print) = summary.split_once("<div class=\"blocks\">").unwrap();
+        for title in study
+            .variants
+            .iter()
+            .map(|variant| format!("<th class=\"number\" scope=\"col\">{}</th>", variant.title))
+        {
+            assert_eq!((screen.matches(&title).count(), print.matches(&title).count()), (1, 1), "{title}");
+        }
     }
 
     #[test]

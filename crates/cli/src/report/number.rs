@@ -60,7 +60,7 @@ pub(crate) fn more(claim: &ClaimResult) -> String {
     let meaning = match (claim.status, claim.trials) {
         (Status::Undecided, 1) => "one trial has no interval",
         (Status::Undecided, _) if claim.interval.is_none() => {
-            "the 95 % interval has no end: what is divided by may be zero"
+            "the 95 % interval is unbounded: the divisor may be zero"
         }
         (status, _) => status.explanation(),
     };

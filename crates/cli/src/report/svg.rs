@@ -70,6 +70,11 @@ pub(crate) fn inline(plot: &Plot, id: &str) -> String {
     draw(plot, id, &PAGE, false)
 }
 
+/// The same for a narrow screen, as wide as a column of a paper.
+pub(crate) fn inline_column(plot: &Plot, id: &str) -> String {
+    draw(plot, id, &COLUMN, false)
+}
+
 /// A rectangle of the drawing in which a panel's values stand.
 #[derive(Clone, Copy)]
 struct Frame {
@@ -628,7 +633,7 @@ fn shortened(content: &str, size: f64, room: f64) -> String {
 }
 
 /// Width of a text in a wide sans-serif face (the widths of DejaVu Sans; Helvetica is narrower).
-fn text_width(content: &str, size: f64) -> f64 {
+pub(super) fn text_width(content: &str, size: f64) -> f64 {
     let em = |c: char| match c {
         'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | ';' | '\'' | '’' | '|' | '!' => 0.32,
         'f' | 'r' | 't' | ' ' | '(' | ')' | '[' | ']' | '/' | '-' => 0.4,

@@ -2,6 +2,7 @@
 
 #[cfg(target_os = "linux")]
 mod agent;
+mod browser;
 mod capture;
 mod clusters;
 mod compare;

@@ -58,7 +58,7 @@ impl Source<'_> {
             legend,
             cut: false,
         });
-        let mut note = trials_note(trials.into_iter(), |most| format!("Over {most} trials."));
+        let mut note = trials_note(trials.into_iter(), |most| format!("All values of {most} trials."));
         let drawn = figure.variants.iter().filter_map(|name| Some((name.as_str(), self.summary.base(name)?)));
         note += &self.survivors(x, &drawn.collect::<Vec<_>>());
         Drawing { plot, note, data }
@@ -147,9 +147,9 @@ impl Source<'_> {
             cut: end < top,
         });
         let trials = chosen.iter().map(|case| self.trials[case.case].len() as u32);
-        let mut note = trials_note(trials, |most| format!("Over {most} trials."));
+        let mut note = trials_note(trials, |most| format!("All values of {most} trials."));
         if end < top {
-            note += &format!(" The largest value, {}, is outside.", number::significant(top, 3));
+            note += &format!(" The axis ends before the largest value, {}.", number::significant(top, 3));
         }
         note += &flows_note(counts.into_iter());
         if of == CdfOf::Trials {

@@ -70,7 +70,7 @@ impl Source<'_> {
         });
         let mut note =
             trials_note(drawn.iter().map(|(_, row)| row.trials), |most| format!("Mean of {most} trials."));
-        note = format!("{}; a stronger colour is a larger value. {note}", label.axis());
+        note = format!("{}: a stronger colour means a larger value. {note}", label.axis());
         note += &self.survivors(z, &drawn);
         Drawing { plot, note, data }
     }

@@ -87,9 +87,9 @@ impl Source<'_> {
             cut: false,
         });
         let trials = chosen.iter().map(|case| self.trials[case.case].len() as u32);
-        let mut note = "Completion time over that in an empty network; each bin has as many flows of all curves together.".to_owned();
+        let mut note = "Completion time divided by that in an empty network. Every bin has the same number of flows, all curves together.".to_owned();
         if is_small {
-            note.push_str(" Of fewer than 100 flows, the 99th percentile is the largest.");
+            note.push_str(" With fewer than 100 flows in a bin, the 99th percentile is the largest value.");
         }
         note += &trials_note(trials, |most| format!(" Over {most} trials."));
         note += &flows_note(counts.into_iter());

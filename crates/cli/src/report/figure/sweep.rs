@@ -94,7 +94,7 @@ impl Source<'_> {
             format!("Mean of {least}{most} trials with its 95 % confidence interval.")
         });
         if !figure.references.is_empty() {
-            note.push_str(" Grey: from elsewhere, with the interval given there.");
+            note.push_str(" Grey: values from another source, with their intervals.");
         }
         note += &self.survivors(y, &drawn);
         Drawing { plot, note, data: sweep_table(title, values, y, &columns, figure) }
