@@ -181,7 +181,7 @@ check_pythons() {
     [ -f target/wheels/bandmaster-*.whl ] || check_python || return
     local site=$PWD/target/pythons/site version folder code=0
     rm -rf "$site"
-    python3 -m zipfile -e target/wheels/bandmaster-*.whl "$site"
+    python3 -m zipfile -e target/wheels/bandmaster-*.whl "$site" || return
     for version in 3.10.8-1.5.8 3.13.5-1.5.12; do
         folder=$PWD/target/pythons/$version
         mvn -q -B dependency:copy -Dartifact=org.bytedeco:cpython:$version:jar:linux-x86_64 -DoutputDirectory="$folder" &&

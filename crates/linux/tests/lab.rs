@@ -707,7 +707,7 @@ fn qcbf_keeps_real_incast_within_a_buffer() {
             timely!(metric(&trial, "drops") == 0.0, "{form}: {} drops", metric(&trial, "drops"));
             timely!(metric(&trial, "rtos") == 0.0, "{form}: {} timeouts", metric(&trial, "rtos"));
             // A round takes 1 MiB / 19.13 Mbit/s = 0.44 s. Turns are slower than that for a reason that is not known: they go on.
-            let least = if form == "share" { 12.0 } else { 1.0 };
+            let least = if form == "share" { 12.0 } else { 4.0 };
             timely!(metric(&trial, "rounds") >= least, "{form}: {} rounds", metric(&trial, "rounds"));
             assert!(
                 trial.remarks.iter().any(|remark| remark.starts_with("schemes.qcbf: the forwarder lowers"))

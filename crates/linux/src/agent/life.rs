@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bandmaster_core::agent::{OWN, Site};
 use bandmaster_core::control::Observation;
-use bandmaster_core::runtime::{Host as _, Runner};
+use bandmaster_core::runtime::Runner;
 use bandmaster_core::time::{Span, Time};
 use sd_notify::NotifyState;
 use tracing::{error, info};
@@ -120,7 +120,7 @@ impl Agent {
             while let Some((role, due)) = self.machine.due(now) {
                 // Only the first role needs a look: the kernel reports the flows that the second one counts.
                 if role == 0 && !self.look(now)? {
-                    self.machine.wake(role, now + AGAIN);
+                    self.machine.postpone(role, due, now + AGAIN);
                     continue;
                 }
                 // What was measured is of now: a look takes milliseconds.

@@ -54,6 +54,34 @@ const IPV6_HEADER: u64 = 40;
 /// A connection's data go both ways.
 const ENDS: [FlowEnd; 2] = [FlowEnd::Sender, FlowEnd::Receiver];
 
+/// When roles are to be woken.
+#[derive(Default)]
+struct Wakes(BTreeMap<usize, Wake>);
+
+/// When a role wants to be woken, by which its runner knows the wake, and when it is.
+#[derive(Clone, Copy)]
+struct Wake {
+    due: Time,
+    at: Time,
+}
+
+impl Wakes {
+    fn plan(&mut self, role: usize, due: Time, at: Time) {
+        self.0.insert(role, Wake { due, at });
+    }
+
+    fn next(&self) -> Option<Time> {
+        self.0.values().map(|wake| wake.at).min()
+    }
+
+    /// A role to be woken by `now`, and when it wanted to be.
+    fn due(&mut self, now: Time) -> Option<(usize, Time)> {
+        let (&role, &Wake { due, .. }) = self.0.iter().find(|(_, wake)| wake.at <= now)?;
+        self.0.remove(&role);
+        Some((role, due))
+    }
+}
+
 /// This host.
 pub(super) struct Machine {
     pub(super) loaded: Loaded,
@@ -61,8 +89,7 @@ pub(super) struct Machine {
     pub(super) socket: UdpSocket,
     pub(super) shared: Shared,
     line: Line,
-    /// When each role wants to be woken.
-    wake_at: BTreeMap<usize, Time>,
+    wakes: Wakes,
     /// None at a router, which has none to set, and where the kernel takes no program.
     tcp: Option<HostTcp>,
     /// Where it takes none.
@@ -245,7 +272,7 @@ impl Machine {
             clock,
             socket,
             shared: Arc::new(Status { remarks, ..status }.into()),
-            wake_at: BTreeMap::new(),
+            wakes: Wakes::default(),
             tcp,
             routes: routes.map(|(routes, _)| routes),
             ports,
@@ -358,36 +385,36 @@ impl Machine {
     /// that there is nothing new to measure.
     ///
     /// # Errors
-    /// When the kernel has not shown them for [`Blind::LIMIT`], or the journal of what it records fails.
+    /// When the kernel has not shown them, or those that have ended, for [`Blind::LIMIT`].
     pub(super) fn look(&mut self) -> Result<Option<Vec<Event>>, Error> {
         let now = self.clock.now();
         let told = self.surroundings.as_mut().map(|around| around.told(now)).unwrap_or_default();
         self.send_all(told);
-        let shown = match &mut self.tcp {
+        let mut shown = match &mut self.tcp {
             Some(tcp) => self.connections.look(tcp).map_err(|why| why.to_string()),
             None if self.routes.is_some() => sockets::look()
                 .map(|all| self.connections.take(all))
                 .map_err(|error| format!("sockets: {error}")),
             None => return Ok(Some(Vec::new())),
         };
+        if shown.is_ok() {
+            shown = self.record(false).map_err(|error| error.to_string());
+        }
         if !self.is_shown(shown, now)? {
             return Ok(None);
         }
-        match self.tcp {
-            None => {
-                let unset = self.put_routes(None).err().map(|error| error.to_string());
-                if self.unset != unset {
-                    match &unset {
-                        Some(error) => {
-                            warn!(%error, "cannot set routes, or give them back; it is tried again");
-                        }
-                        None => info!("routes have what they should"),
+        if self.tcp.is_none() {
+            let unset = self.put_routes(None).err().map(|error| error.to_string());
+            if self.unset != unset {
+                match &unset {
+                    Some(error) => {
+                        warn!(%error, "cannot set routes, or give them back; it is tried again");
                     }
-                    lock(&self.shared).routes_error.clone_from(&unset);
-                    self.unset = unset;
+                    None => info!("routes have what they should"),
                 }
+                lock(&self.shared).routes_error.clone_from(&unset);
+                self.unset = unset;
             }
-            Some(_) => {}
         }
         let error = self.write_down().err().map(|error| error.to_string()).or(self.unbounded.clone());
         if lock(&self.shared).journal_error != error {
@@ -401,7 +428,6 @@ impl Machine {
             lock(&self.shared).journal_error = error;
         }
         self.connections.time_windows(self.clock.now());
-        self.record(false)?;
         let connections = std::mem::take(&mut self.connections);
         let mut events = Vec::new();
         let live: BTreeSet<u64> = connections
@@ -560,14 +586,17 @@ impl Machine {
 
     /// When a role is to be woken next.
     pub(super) fn next_wake(&self) -> Option<Time> {
-        self.wake_at.values().min().copied()
+        self.wakes.next()
     }
 
     /// A role that wanted to be woken by `now`, and when.
     pub(super) fn due(&mut self, now: Time) -> Option<(usize, Time)> {
-        let (&role, &at) = self.wake_at.iter().find(|(_, at)| **at <= now)?;
-        self.wake_at.remove(&role);
-        Some((role, at))
+        self.wakes.due(now)
+    }
+
+    /// A role that wanted to be woken at `due` is woken later, at `at`.
+    pub(super) fn postpone(&mut self, role: usize, due: Time, at: Time) {
+        self.wakes.plan(role, due, at);
     }
 
     /// Tells what the kernel has done, and what was refused.
@@ -697,7 +726,7 @@ impl Host for Machine {
     const ACTS: &'static [Act] = &[Act::Tune, Act::SetWindow, Act::SetRate, Act::MeasureRtt, Act::Send];
 
     fn wake(&mut self, role: usize, at: Time) {
-        self.wake_at.insert(role, at);
+        self.wakes.plan(role, at, at);
     }
 
     fn port_stats(&mut self, _now: Time, _node: NodeId, _reader: &mut Reader) -> Vec<PortStats> {
@@ -776,7 +805,22 @@ fn count(text: &str, group: &str, name: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use bandmaster_core::time::Span;
+
     use super::*;
+
+    /// A runner takes a wake only for the time that its role asked for.
+    #[test]
+    fn a_role_that_is_woken_later_is_woken_for_the_time_it_asked_for() {
+        let at = |millis| Time::ZERO + Span::from_millis(millis);
+        let mut wakes = Wakes::default();
+        wakes.plan(0, at(100), at(100));
+        assert_eq!(wakes.due(at(120)), Some((0, at(100))));
+        wakes.plan(0, at(100), at(220));
+        assert_eq!((wakes.next(), wakes.due(at(219))), (Some(at(220)), None));
+        assert_eq!(wakes.due(at(220)), Some((0, at(100))));
+        assert_eq!(wakes.next(), None);
+    }
 
     #[test]
     fn counts_are_found_by_group_and_name() {

@@ -17,8 +17,10 @@ const WINDOW: usize = 14;
 const CHECKSUM: usize = 16;
 const OPTIONS: usize = 20;
 const ECE: u16 = 0x40;
+const SYN: u16 = 2;
+const SEQUENCE: usize = 4;
 const NOP: u8 = 1;
-const SACK: u8 = 5;
+const TIMESTAMPS: u8 = 8;
 /// Of a SYN that states none (RFC 9293, section 3.7.1).
 const DEFAULT_MSS: u16 = 536;
 
@@ -48,6 +50,8 @@ struct Connection {
     /// Sequence number of the first byte of data.
     begin: u32,
     came: Offset,
+    /// Of its data, and its FIN.
+    furthest: u64,
     acked: Offset,
     sender: Stated,
     receiver: Option<Stated>,
@@ -113,6 +117,7 @@ impl Connection {
         Self {
             begin,
             came: Offset::default(),
+            furthest: 0,
             acked: Offset::default(),
             sender,
             receiver: None,
@@ -154,7 +159,21 @@ fn lower(bytes: &mut [u8], window: u64, mss: u64, scale: u64) {
     }
 }
 
-/// Takes away what an acknowledgement reports of losses and marks.
+/// Makes an answer to a SYN the acknowledgement that its host sends next: to a second SYN a sender would not listen.
+fn take_back_syn(bytes: &mut [u8]) {
+    let at = header_of_ip(bytes);
+    let flags = word(bytes, at + FLAGS);
+    if flags & SYN == 0 {
+        return;
+    }
+    set_word(bytes, at + FLAGS, at + CHECKSUM, flags & !SYN);
+    let [high, low] = [0, 2].map(|place| u32::from(word(bytes, at + SEQUENCE + place)));
+    let sequence = (high << 16 | low).wrapping_add(1);
+    set_word(bytes, at + SEQUENCE, at + CHECKSUM, (sequence >> 16) as u16);
+    set_word(bytes, at + SEQUENCE + 2, at + CHECKSUM, sequence as u16);
+}
+
+/// Takes away what an acknowledgement reports of losses and marks, and what only a SYN states.
 fn forget_news(bytes: &mut [u8]) {
     let at = header_of_ip(bytes);
     let over = (at + usize::from(bytes[at + FLAGS] >> 4) * 4).min(bytes.len());
@@ -164,7 +183,7 @@ fn forget_news(bytes: &mut [u8]) {
     while option + 1 < over && bytes[option] != 0 {
         let length = if bytes[option] == NOP { 1 } else { usize::from(bytes[option + 1]).max(2) };
         let end = (option + length).min(over);
-        if bytes[option] == SACK {
+        if ![NOP, TIMESTAMPS].contains(&bytes[option]) {
             // Words begin at even places of the header.
             for place in (option & !1..end).step_by(2) {
                 let both =
@@ -209,6 +228,7 @@ impl Gate {
         let after = read.sequence.wrapping_add(read.payload + u32::from(read.fin));
         let offset = if read.syn { 0 } else { connection.came.follow(after.wrapping_sub(connection.begin)) };
         connection.has_ended |= read.fin;
+        connection.furthest = connection.furthest.max(offset);
         let segment = connection.segment(flow, &read, offset, self.overhead);
         self.program.on_data(now, &segment, held);
         if read.rst {
@@ -261,7 +281,8 @@ impl Gate {
             // An earlier one tells nothing more.
             AckVerdict::Hold => connection.held = Some(bytes.to_vec()),
         }
-        if read.rst || verdict == AckVerdict::Pass && connection.has_ended {
+        let all_acknowledged = connection.has_ended && offset >= connection.furthest;
+        if read.rst || all_acknowledged || verdict == AckVerdict::Pass && connection.has_ended {
             self.forget(flow, &read.name);
         }
         verdict != AckVerdict::Hold
@@ -273,6 +294,7 @@ impl Gate {
             let Some(connection) = self.connections.get_mut(&flow) else { continue };
             let copy = |last: &Vec<u8>| {
                 let mut copy = last.clone();
+                take_back_syn(&mut copy);
                 forget_news(&mut copy);
                 copy
             };
@@ -467,6 +489,43 @@ mod tests {
         gate.on_data(Time::ZERO, &packet(&Shape { sequence, ..PLAIN }), 66);
         let offsets: Vec<u64> = script.lock().expect("sound").seen.iter().map(|s| s.offset).collect();
         assert_eq!(offsets, [0, 1448, 2896, 2896, 4344, 4344]);
+    }
+
+    #[test]
+    fn a_copy_of_an_answer_to_a_syn_is_an_acknowledgement() {
+        let (mut gate, script) = gate();
+        script.lock().expect("sound").verdicts = [AckVerdict::Window(1448)].into();
+        gate.on_data(Time::ZERO, &syn(BEGIN - 1), 76);
+        assert!(gate.on_ack(Time::ZERO, &mut syn_ack(BEGIN), 0));
+        script.lock().expect("sound").released = [(FlowId(0), 2896)].into();
+        let mut sent: Vec<Vec<u8>> = Vec::new();
+        gate.release(|bytes| sent.push(bytes.to_vec()));
+        let [copy] = &sent[..] else { panic!("{sent:?}") };
+        assert!(is_sound(copy));
+        // Scaled.
+        assert_eq!(field(copy), 23);
+        let tcp = TcpHeaderSlice::from_slice(&copy[header_of_ip(copy)..]).expect("TCP");
+        assert!(!tcp.syn() && tcp.ack() && tcp.sequence_number() == 1);
+        let left: Vec<_> = tcp.options_iterator().map(|option| option.expect("an option")).collect();
+        assert_eq!(left.iter().filter(|option| **option != TcpOptionElement::Noop).count(), 1, "{left:?}");
+    }
+
+    #[test]
+    fn connections_that_have_ended_are_forgotten() {
+        let (mut gate, script) = gate();
+        gate.on_data(Time::ZERO, &syn(BEGIN - 1), 76);
+        gate.on_data(
+            Time::ZERO,
+            &packet(&Shape { flags: "fa", sequence: BEGIN, payload: 100, ..PLAIN }),
+            154,
+        );
+        for (acknowledged, kept) in [(100, 1), (101, 0)] {
+            script.lock().expect("sound").verdicts = [AckVerdict::Window(1448)].into();
+            let acknowledged = BEGIN.wrapping_add(acknowledged);
+            let mut ack = packet(&Shape { is_data: false, acknowledged, ..PLAIN });
+            assert!(gate.on_ack(Time::ZERO, &mut ack, 0));
+            assert_eq!((gate.connections.len(), gate.numbers.len()), (kept, kept));
+        }
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub(super) static PEER: TableDef = TableDef {
         "listen-port": PORT, default DEFAULT_PORT;
         /// `hmac`: messages carry a tag; `none`: the paper's form, which anybody can forge
         "auth": AuthKind::KIND, default "hmac";
-        /// Receiver: after this time without a question, send its address to a peer that does not know it
+        /// Receiver: after this time without a question, send a message from which a peer that does not know its address learns it
         "keep-alive": SPAN, optional;
         /// File with the secret that both gateways know (auth = "hmac")
         "key-file": Kind::Text, optional;
