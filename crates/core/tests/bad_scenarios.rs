@@ -1303,8 +1303,8 @@ fn schemes() {
         (
             "to = \"server\"",
             "to = [\"near\", \"far\"]\npairing = \"exchange\"\nsize = \"1MB\"",
-            "x.toml:54:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be told \
-             apart (variant `bas`)",
+            "x.toml:54:2: error: schemes: bas decides for single flows, and those of an exchange are too many to be \
+             distinguished (variant `bas`)",
         ),
         (
             "[schemes.bas]",
