@@ -88,6 +88,7 @@ install_network_tools() {
     install_package nft nftables
     install_package ethtool ethtool
     install_package iperf3 iperf3
+    install_package bpftool bpftool
     install_package h2load nghttp2-client
     # Debian starts a daemon that it installs, where systemd runs.
     if [ ! -d /run/systemd/system ]; then
