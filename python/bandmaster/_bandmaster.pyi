@@ -79,7 +79,10 @@ class Network:
         """Names of hosts and routers."""
     @property
     def ports(self) -> tuple[tuple[str, str, str, int], ...]:
-        """Ports: name `from->to`, the node that sends, the node that receives, rate in bit/s."""
+        """Ports: name, the node that sends, the node that receives, rate in bit/s.
+
+        A name is `from->to`, and `from->to#2` for the second of parallel links.
+        """
     @property
     def routes(self) -> tuple[tuple[str, ...], ...]:
         """By TCP flow: the ports on the way of its data."""

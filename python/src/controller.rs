@@ -203,7 +203,15 @@ fn shows_of(role: &Bound<'_, PyAny>) -> Result<Vec<&'static str>, String> {
             Err(format!("{word:?} is none of {}", known.collect::<Vec<_>>().join(", ")))
         }
     };
-    words_of(role, "shows")?.into_iter().map(gauge).collect()
+    let mut shown = Vec::new();
+    for word in words_of(role, "shows")? {
+        let name = gauge(word)?;
+        if shown.contains(&name) {
+            return Err(format!("{name:?} is there twice"));
+        }
+        shown.push(name);
+    }
+    Ok(shown)
 }
 
 /// A key whose kind is that of its default.
@@ -279,32 +287,44 @@ fn place<const SLOT: usize>(params: &Params, inventory: &Inventory, routes: &[Ve
         let (scheme, roles) = of_slot::<SLOT>(py)?;
         let scheme = scheme.bind(py);
         let parameters = parameters(py, scheme, params)?;
-        let _call = Call::begin(py, scheme.getattr("time_limit")?.extract()?)?;
+        let limit: f64 = scheme.getattr("time_limit")?.extract()?;
         let mut nodes = Vec::new();
         for (role, class) in roles.iter().zip(scheme.getattr("roles")?.try_iter()?) {
             let class = class?;
+            let _call = Call::begin(py, limit)?;
             for name in class.call_method1("nodes", (&parameters, &network))?.try_iter()? {
                 nodes.push((role, class.clone(), network.get().node(&name?.extract::<String>()?)?));
             }
         }
-        let peers = |class: &Bound<'_, PyAny>, node: NodeId| {
+        let peers = |role: &RoleDef, class: &Bound<'_, PyAny>, node: NodeId| {
             let name = &network.get().node_names[node.index()];
+            let _call = Call::begin(py, limit)?;
             let mut peers = Vec::new();
             for peer in class.call_method1("peers", (name, &parameters, &network))?.try_iter()? {
                 let peer: String = peer?.extract()?;
                 let at = network.get().node(&peer)?;
                 let there = nodes.iter().find(|(.., node)| *node == at);
-                let (role, ..) = there.ok_or_else(|| {
+                let (its_role, ..) = there.ok_or_else(|| {
                     PyValueError::new_err(format!("peers: no role of the scheme runs at {peer:?}"))
                 })?;
-                peers.push((at, *role));
+                peers.push((at, *its_role));
+            }
+            if peers.is_empty()
+                && let Some(end) = role.wants.passed
+            {
+                let word = if end == PathEnd::First { "left" } else { "came" };
+                let why = format!(
+                    "{}.wants: {word:?} counts on the way to the first peer, and `peers` gives none at {name:?}",
+                    role.name
+                );
+                return Err(PyValueError::new_err(why));
             }
             PyResult::Ok(peers)
         };
         let place = |(rank, (role, class, node)): (usize, &(&'static RoleDef, Bound<'_, PyAny>, NodeId))| {
             let own = inventory.ports().filter(|(_, port)| port.from == *node).map(|(number, _)| number);
             PyResult::Ok(Place {
-                peers: peers(class, *node)?,
+                peers: peers(role, class, *node)?,
                 ports: own.collect(),
                 rank: (rank, nodes.len()),
                 ..Place::new(role, *node, params.clone())

@@ -14,12 +14,12 @@ pub(crate) struct Network {
     pub(crate) node_names: Vec<Py<PyString>>,
     pub(crate) port_names: Vec<Py<PyString>>,
     node_numbers: HashMap<String, NodeId>,
-    /// By name, of parallel links the first, and the node that sends.
+    /// By name, and the node that sends.
     port_numbers: HashMap<String, (PortId, NodeId)>,
     /// Names of hosts and routers.
     #[pyo3(get)]
     nodes: Py<PyTuple>,
-    /// Ports: name `from->to`, the node that sends, the node that receives, rate in bit/s.
+    /// Ports: name `from->to` (`from->to#2` for the second of parallel links), the node that sends, the node that receives, rate in bit/s.
     #[pyo3(get)]
     ports: Py<PyTuple>,
     /// By TCP flow: the ports on the way of its data.
@@ -32,15 +32,18 @@ impl Network {
         let nodes = (0..inventory.nodes() as u32).map(|node| inventory.name(NodeId(node)));
         let node_names: Vec<Py<PyString>> =
             nodes.clone().map(|name| PyString::new(py, name).unbind()).collect();
-        let port_name =
-            |from: NodeId, to: NodeId| format!("{}->{}", inventory.name(from), inventory.name(to));
-        let port_names: Vec<Py<PyString>> = inventory
-            .ports()
-            .map(|(_, port)| PyString::new(py, &port_name(port.from, port.to)).unbind())
-            .collect();
+        let mut port_names = Vec::new();
         let mut port_numbers = HashMap::new();
+        let mut links: HashMap<(NodeId, NodeId), u32> = HashMap::new();
         for (number, port) in inventory.ports() {
-            port_numbers.entry(port_name(port.from, port.to)).or_insert((number, port.from));
+            let mut name = format!("{}->{}", inventory.name(port.from), inventory.name(port.to));
+            let links = links.entry((port.from, port.to)).or_default();
+            *links += 1;
+            if *links > 1 {
+                name = format!("{name}#{links}");
+            }
+            port_names.push(PyString::new(py, &name).unbind());
+            port_numbers.insert(name, (number, port.from));
         }
         let ports = inventory.ports().map(|(number, port)| {
             let end = |node: NodeId| &node_names[node.index()];

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, ClassVar
 
 import pytest
@@ -234,6 +235,7 @@ def test_gauges_are_in_the_results() -> None:
         ("acts", ("watch",), '"watch" is a call for each packet'),
         ("acts", ("rewrite",), '"rewrite" is a call for each packet'),
         ("shows", ("gain",), '"gain" is none of "estimate", "step"'),
+        ("shows", ("estimate", "spare", "estimate"), '"estimate" is there twice'),
     ],
 )
 def test_a_role_that_states_what_there_is_not_is_refused(attribute: str, words: Any, why: str) -> None:
@@ -246,6 +248,59 @@ def test_peers_have_a_role() -> None:
     lonely = type("Lonely", (Prober,), {"nodes": classmethod(lambda cls, parameters, network: ["left.0"])})
     with pytest.raises(bm.TrialError, match=r'peers: no role of the scheme runs at "right\.0"'):
         scenario(lonely).run()
+
+
+@pytest.mark.parametrize("word", ["left", "came"])
+def test_who_counts_has_a_peer(word: str) -> None:
+    deaf = type("Deaf", (bm.Controller,), {"wants": (word,), "nodes": classmethod(lambda *_: ["r1"])})
+    why = rf'Deaf.wants: "{word}" counts on the way to the first peer, and `peers` gives none at "r1"'
+    with pytest.raises(bm.TrialError, match=why):
+        scenario(deaf).run()
+
+
+def test_the_time_limit_is_of_each_call() -> None:
+    class Slow(bm.Controller):
+        wants = ()
+
+        @classmethod
+        def nodes(cls, parameters: bm.Parameters, network: bm.Network) -> list[str]:
+            return ["left.0", "left.1", "r1"]
+
+        @classmethod
+        def peers(cls, node: str, parameters: bm.Parameters, network: bm.Network) -> list[str]:
+            time.sleep(0.4)
+            return []
+
+        def on(self, now: float, observation: bm.Observation, out: bm.Out) -> None: ...
+
+    scheme = bm.Scheme("mine", [Slow], {}, time_limit=1.0)
+    bm.Scenario(LARGE_QUEUE, schemes=[scheme]).options(trials=1).run()
+
+
+def test_parallel_links_have_names_of_their_own() -> None:
+    names: list[str] = []
+
+    class Looks(bm.Controller):
+        @classmethod
+        def nodes(cls, parameters: bm.Parameters, network: bm.Network) -> list[str]:
+            names.extend(name for name, *_ in network.ports if name.startswith("a->b"))
+            return []
+
+        def on(self, now: float, observation: bm.Observation, out: bm.Out) -> None: ...
+
+    text = """
+        version = 1
+        name = "parallel"
+        run = { duration = "100ms" }
+        network.hosts = ["a", "b"]
+        network.links = [
+            { ends = ["a", "b"], rate = "10mbit", delay = "1ms", queue = "30pkt" },
+            { ends = ["a", "b"], rate = "20mbit", delay = "1ms", queue = "30pkt", parallel = true },
+        ]
+        flows = [{ name = "up", from = "a", to = "b" }]
+    """
+    scenario(Looks, text=text).run()
+    assert names == ["a->b", "a->b#2"]
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,16 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// `text` without characters that would command a terminal: names come from files, name servers and devices. Lines stay.
+/// `text` without characters that would command a terminal: names come from files, name servers and devices. Lines and tabs stay.
 pub fn printable(text: &str) -> String {
     let mut all = String::with_capacity(text.len());
     for c in text.chars() {
         let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}');
-        if (c.is_control() && c != '\n') || turns { all.extend(c.escape_default()) } else { all.push(c) }
+        if turns || c.is_control() && !matches!(c, '\n' | '\t') {
+            all.extend(c.escape_default());
+        } else {
+            all.push(c);
+        }
     }
     all
 }

@@ -98,6 +98,24 @@ fn rows_of_flows_add_up() {
     assert_eq!(calls.bytes, (374 - calls.drops.unwrap_or(0)) * 972, "{calls:?}");
 }
 
+/// `stop` in the middle of a transfer: the data on the way still arrives, and the flow is not complete.
+#[test]
+fn what_stop_cuts_off_is_unfinished() {
+    for keys in ["size = \"10MB\"", "size = \"10MB\"\nsubflows = 2"] {
+        let flows =
+            format!("[[flows]]\nname = \"cut\"\nfrom = \"left.0\"\nto = \"right.0\"\nstop = \"1s\"\n{keys}");
+        let (record, rows) = outcome("", &flows);
+        let [cut] = &rows[..] else { panic!("{rows:?}") };
+        assert!(cut.bytes > 100_000 && cut.bytes < 10_000_000, "{cut:?}");
+        assert_eq!((cut.end, cut.fct()), (None, None), "{keys}");
+        assert_eq!(
+            (record.metric("completed"), record.metric("unfinished")),
+            (Some(0.0), Some(1.0)),
+            "{keys}"
+        );
+    }
+}
+
 #[test]
 fn rows_of_messages_add_up() {
     let flows = |keys: &str| {
@@ -309,4 +327,62 @@ fn delays_over_time_of_flows() {
         found.map(|s| format!("{s:?}")).collect::<Vec<_>>()
     };
     assert_eq!(shared(&record), shared(&groups), "groups and ports are as without");
+}
+
+/// A queue of half a second at the end of the run: what still waits is not in the capture.
+#[test]
+fn a_capture_ends_with_the_run() {
+    let text = r#"
+        version = 1
+        name = "captured"
+        [run]
+        duration = "2s"
+        [network]
+        builder = "dumbbell"
+        left = 1
+        right = 1
+        access = { rate = "100mbit", delay = "1ms" }
+        bottleneck = { rate = "1mbit", delay = "1ms", queue = "50pkt" }
+        [[flows]]
+        name = "up"
+        from = "left"
+        to = "right"
+    "#;
+    let study = parse("x.toml", text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let mut last = Time::ZERO;
+    let mut keep = |packet: &bandmaster_core::capture::CapturedPacket| last = packet.at;
+    let mut options = RunOptions { capture: Some(("r1->r2", &mut keep)), ..RunOptions::default() };
+    run(&study.cases[0].scenario, 0, 0, &mut options).unwrap_or_else(|e| panic!("{e}"));
+    let end = Time::ZERO + Span::from_millis(2_000);
+    assert!(last <= end && last > Time::ZERO + Span::from_millis(1_980), "{last:?}");
+}
+
+/// As on Linux, where the bound of a route holds from the first segment on.
+#[test]
+fn a_clamp_bounds_the_initial_window() {
+    let text = r#"
+        version = 1
+        name = "clamped"
+        [run]
+        duration = "190ms"
+        [network]
+        builder = "dumbbell"
+        left = 1
+        right = 1
+        access = { rate = "100mbit", delay = "1ms" }
+        bottleneck = { rate = "100mbit", delay = "48ms", queue = "50pkt" }
+        [tcp]
+        initial-window = "10pkt"
+        cwnd-clamp = "2pkt"
+        [[flows]]
+        name = "up"
+        from = "left"
+        to = "right"
+    "#;
+    let study = parse("x.toml", text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let mut sent = 0;
+    let mut count = |_: &bandmaster_core::capture::CapturedPacket| sent += 1;
+    let mut options = RunOptions { capture: Some(("left.0->r1", &mut count)), ..RunOptions::default() };
+    run(&study.cases[0].scenario, 0, 0, &mut options).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(sent, 1 + 2 + 1, "a SYN, the handshake's end, and two segments in the first round trip");
 }

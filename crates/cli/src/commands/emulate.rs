@@ -271,5 +271,6 @@ fn say_length(study: &Study, jobs: u16, console: Console) {
     let seconds: f64 = study.cases.iter().map(of_case).sum();
     let trials: u32 = study.cases.iter().map(|case| case.scenario.run.trials).sum();
     let how = if jobs > 1 { format!("{jobs} at a time") } else { "one after the other".to_owned() };
-    console.say(format!("emulating {trials} trials, {how}: {:.0} s and more", seconds / f64::from(jobs)));
+    let plural = if trials == 1 { "trial" } else { "trials" };
+    console.say(format!("emulating {trials} {plural}, {how}: {:.0} s and more", seconds / f64::from(jobs)));
 }

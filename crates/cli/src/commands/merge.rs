@@ -138,7 +138,7 @@ fn check_missing(all: &[Found], plan: &[Job<'_>], studies: &[&Study]) -> Result<
     if let Some(more) = missing.len().checked_sub(LISTED).filter(|more| *more > 0) {
         text += &format!("\n  and {more} more");
     }
-    text += "\nrun the shards that they are of to their ends, and give all files";
+    text += "\nfinish their shards, and give all files";
     Err(Failure::usage(text))
 }
 

@@ -30,6 +30,7 @@ use super::ports::Ports;
 use super::routes::{self, LACKS, Routes};
 use super::sketch::Recorder;
 use super::status::{Done, Shared, Status, lock};
+use super::wakes::Wakes;
 use super::{Loaded, Means, control_group, lacking, means, sockets};
 use crate::daemon::Error;
 use crate::daemon::clock::{Clock, seconds_of_day};
@@ -53,34 +54,6 @@ const IPV4_HEADER: u64 = 20;
 const IPV6_HEADER: u64 = 40;
 /// A connection's data go both ways.
 const ENDS: [FlowEnd; 2] = [FlowEnd::Sender, FlowEnd::Receiver];
-
-/// When roles are to be woken.
-#[derive(Default)]
-struct Wakes(BTreeMap<usize, Wake>);
-
-/// When a role wants to be woken, by which its runner knows the wake, and when it is.
-#[derive(Clone, Copy)]
-struct Wake {
-    due: Time,
-    at: Time,
-}
-
-impl Wakes {
-    fn plan(&mut self, role: usize, due: Time, at: Time) {
-        self.0.insert(role, Wake { due, at });
-    }
-
-    fn next(&self) -> Option<Time> {
-        self.0.values().map(|wake| wake.at).min()
-    }
-
-    /// A role to be woken by `now`, and when it wanted to be.
-    fn due(&mut self, now: Time) -> Option<(usize, Time)> {
-        let (&role, &Wake { due, .. }) = self.0.iter().find(|(_, wake)| wake.at <= now)?;
-        self.0.remove(&role);
-        Some((role, due))
-    }
-}
 
 /// This host.
 pub(super) struct Machine {
@@ -805,22 +778,7 @@ fn count(text: &str, group: &str, name: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use bandmaster_core::time::Span;
-
     use super::*;
-
-    /// A runner takes a wake only for the time that its role asked for.
-    #[test]
-    fn a_role_that_is_woken_later_is_woken_for_the_time_it_asked_for() {
-        let at = |millis| Time::ZERO + Span::from_millis(millis);
-        let mut wakes = Wakes::default();
-        wakes.plan(0, at(100), at(100));
-        assert_eq!(wakes.due(at(120)), Some((0, at(100))));
-        wakes.plan(0, at(100), at(220));
-        assert_eq!((wakes.next(), wakes.due(at(219))), (Some(at(220)), None));
-        assert_eq!(wakes.due(at(220)), Some((0, at(100))));
-        assert_eq!(wakes.next(), None);
-    }
 
     #[test]
     fn counts_are_found_by_group_and_name() {

@@ -93,16 +93,29 @@ impl Simulation<'_> {
                 lab_port: None,
             });
         }
-        let connection = self.connections.get(i)?;
-        let finished = match self.flows.share(i) {
-            Some(share) => self.net.multipath[share.connection].finished_at(),
-            None => connection.receiver.finished_at(),
-        };
+        self.connections.get(i)?;
+        let finished = self.finished_at(i);
         let is_over = match self.target_of(flow) {
             Some((target, _)) => self.delivered(i) >= target,
             None => finished.is_some(),
         };
-        (!repeats || !is_over).then(|| self.transfer(flow, finished))
+        (!repeats || !is_over).then(|| self.transfer(flow, finished.filter(|_| !repeats)))
+    }
+
+    /// When the last byte of a connection had arrived. None if `stop` cut it off before its size.
+    pub(super) fn finished_at(&self, i: usize) -> Option<Time> {
+        let finished = match self.flows.share(i) {
+            Some(share) => self.net.multipath[share.connection].finished_at(),
+            None => self.connections.get(i)?.receiver.finished_at(),
+        };
+        finished.filter(|_| self.size(i).is_none_or(|size| self.delivered(i) >= size))
+    }
+
+    /// The payload that a flow has to transfer.
+    fn size(&self, i: usize) -> Option<u64> {
+        let group = self.flows.plans[i].group(&self.scenario.flows);
+        let drawn = self.flows.sizes.get(i).copied().filter(|_| group.has_sizes());
+        drawn.or_else(|| transfer_size(group))
     }
 
     /// On a persistent connection: what it has to deliver up to the end of its transfer.
@@ -134,8 +147,7 @@ impl Simulation<'_> {
         let (plan, groups) = (self.flows.plans[i], &self.scenario.flows);
         let group = plan.group(groups);
         let start = self.exchanges.begun(flow).or(self.rounds.begun(flow)).unwrap_or(plan.start);
-        let drawn = self.flows.sizes.get(i).copied().filter(|_| group.has_sizes());
-        let size = self.exchanges.size(flow).or(drawn).or_else(|| transfer_size(group));
+        let size = self.exchanges.size(flow).or_else(|| self.size(i));
         let target = self.target_of(flow);
         let (mut counters, mut drops) = (SenderCounters::default(), 0);
         let mut rtts = RttSketch::default();

@@ -106,7 +106,9 @@ impl Simulation<'_> {
         };
         let packets = std::mem::take(capture);
         let Some((_, on_packet)) = &mut options.capture else { return };
-        for (at, packet) in packets {
+        // A packet's time is known when it is queued; some would leave after the run.
+        let end = Time::ZERO + self.scenario.run.duration;
+        for (at, packet) in packets.into_iter().filter(|(at, _)| *at <= end) {
             on_packet(&self.describe(port, at, &packet));
         }
     }
@@ -156,11 +158,8 @@ impl Simulation<'_> {
         let mut completions: Vec<Span> = (0..self.connections.flows())
             .filter(|&i| is_sized(i))
             .filter_map(|i| {
-                let finished = match self.flows.share(i) {
-                    Some(share) if share.subflow > 0 => None,
-                    Some(share) => self.net.multipath[share.connection].finished_at(),
-                    _ => self.connections.get(i)?.receiver.finished_at(),
-                }?;
+                let is_first = self.flows.share(i).is_none_or(|share| share.subflow == 0);
+                let finished = self.finished_at(i).filter(|_| is_first)?;
                 Some(finished.since(self.flows.plans[i].start))
             })
             .collect();
