@@ -1,8 +1,8 @@
 """Looks at a built site: `python3 site/check.py target/site`.
 
 Every link leads to a page and an anchor that exist. In Chromium, on a telephone's and on a wide screen, light and
-dark: nothing is wider than the screen unless it scrolls, text contrasts with its ground, and no page writes an error
-into the console.
+dark: nothing is wider than the screen unless it scrolls, a page's text contrasts with its ground, and no page writes an
+error into the console.
 """
 
 import functools
@@ -79,7 +79,8 @@ def dead_links(site: pathlib.Path) -> list[str]:
     """Links that lead nowhere within the site or the repository."""
     pages = {path: Page(path.read_text()) for path in sorted(site.rglob("*.html"))}
     repository = pathlib.Path(__file__).resolve().parents[1]
-    dead = []
+    listed = re.findall(r"\(([^)]+)\.md\)", (repository / "docs/SUMMARY.md").read_text())
+    dead = [f"SUMMARY.md: {page} is no page" for page in listed if site / f"{page}.html" not in pages]
     for path, page in pages.items():
         for link in page.links:
             url = urllib.parse.urlsplit(link)
@@ -139,7 +140,7 @@ def seen(site: pathlib.Path, width: int, dark: bool) -> list[str]:
     Server.done.clear()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Server, directory=str(site)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    with tempfile.TemporaryDirectory() as profile, tempfile.TemporaryFile("w+") as log:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, tempfile.TemporaryFile("w+") as log:
         browser = subprocess.Popen(
             [
                 "chromium",
@@ -159,9 +160,16 @@ def seen(site: pathlib.Path, width: int, dark: bool) -> list[str]:
             stdout=subprocess.DEVNULL,
             stderr=log,
         )
-        finished = Server.done.wait(240)
+        finished = False
+        for _ in range(240):
+            finished = Server.done.wait(1)
+            if finished or browser.poll() is not None:
+                break
         browser.terminate()
-        browser.wait()
+        try:
+            browser.wait(10)
+        except subprocess.TimeoutExpired:
+            browser.kill()
         server.shutdown()
         server.server_close()
         log.seek(0)

@@ -28,7 +28,14 @@ def main() -> None:
                 return found[0]
             return f"{found[1]}{repository}{target}{anchor}"
 
-        content = re.sub(r"(\]\()(?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?", link, chapter["content"])
+        links = r"(\]\()(?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?"
+        code = r"^ *```.*?^ *```|`[^`\n]+`"
+        content = re.sub(
+            rf"{code}|{links}",
+            lambda found: link(found) if found[1] else found[0],
+            chapter["content"],
+            flags=re.MULTILINE | re.DOTALL,
+        )
         # A language that the highlighter does not know is an error in its console.
         chapter["content"] = content.replace("```openflow", "```text")
         for inner in chapter["sub_items"]:

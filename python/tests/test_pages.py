@@ -2,15 +2,19 @@
 
 A page of `docs/tutorials` is one run in an empty folder; so is each second-level section of a page of `docs/cookbook`.
 A block after a paragraph that ends with a file name in backticks and a colon is that file. A block of `sh` is run.
-A block of `text` after it is what it prints: these lines in this order, where `...` stands for any lines.
+A block of `text` after it is what it prints: these lines in this order, where `...` stands for any lines. More lines
+may stand before the first and after the last.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,18 +23,13 @@ from typing import Literal
 import pytest
 from conftest import ROOT
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    tomllib = None
-
 DOCS = ROOT / "docs"
 FROM = ("flent", "mininet", "ns3", "tc")
 PAGES = ["start.md", *(f"from-{name}.md" for name in FROM), "choose.md", "peers.md", "gallery.md"]
 BLOCK = re.compile(r"^([ ]*)```([\w-]*)\n(.*?)^[ ]*```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"`([^`\s]+)`[^`\n]*:$")
 
-Kind = Literal["file", "sh", "prints", "rust", "part", "console"]
+Kind = Literal["file", "sh", "prints", "rust", "console"]
 
 
 @dataclass
@@ -62,8 +61,6 @@ def parts(page: str) -> Iterator[Part]:
             kind = "file"
         elif language == "text" and last == "console":
             kind = "console"
-        elif language == "toml":
-            kind = "part"
         else:
             raise AssertionError(f"line {line}: a block of `{language}`: what is it?")
         yield Part(kind, text, file, line)
@@ -107,6 +104,42 @@ def runs() -> list[tuple[str, str, str]]:
     return found
 
 
+def ended(script: str, folder: Path, environment: dict[str, str]) -> tuple[int, str]:
+    """Exit code and output of a script. What it leaves running is ended."""
+    output = folder.parent / "output"
+    with output.open("w") as file:
+        shell = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = shell.wait(300)
+        except subprocess.TimeoutExpired:
+            code = -1
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGTERM)
+                time.sleep(0.5)
+                os.killpg(shell.pid, signal.SIGKILL)
+            shell.wait()
+    return code, output.read_text()
+
+
+def remove_namespaces(text: str) -> None:
+    """Removes the network namespaces that a page made and did not come to remove."""
+    for name in re.findall(r"ip netns add (\S+)", text):
+        within = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
+        if within.returncode == 0:
+            for process in within.stdout.split():
+                os.kill(int(process), signal.SIGKILL)
+            subprocess.run(["ip", "netns", "delete", name], stderr=subprocess.DEVNULL, check=False)
+
+
 @pytest.mark.parametrize(("page", "title", "text"), [pytest.param(*run, id=f"{run[0]}:{run[1]}") for run in runs()])
 def test_blocks_run(page: str, title: str, text: str, program: str, tmp_path: Path) -> None:
     del title
@@ -117,9 +150,7 @@ def test_blocks_run(page: str, title: str, text: str, program: str, tmp_path: Pa
     for made in (home, folder, tmp_path / "bin"):
         made.mkdir()
     (tmp_path / "bin/bandmaster").symlink_to(program)
-    (tmp_path / "bin/python").symlink_to(sys.executable)
-    # A link of its own would not find the venv's packages.
-    (tmp_path / "bin/python").unlink()
+    # A link would not find the venv's packages.
     (tmp_path / "bin/python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     (tmp_path / "bin/python").chmod(0o755)
     environment = {
@@ -129,6 +160,13 @@ def test_blocks_run(page: str, title: str, text: str, program: str, tmp_path: Pa
         "BANDMASTER_SOURCES": str(ROOT),
         "MPLBACKEND": "agg",
     }
+    try:
+        run_blocks(page, text, folder, environment)
+    finally:
+        remove_namespaces(text)
+
+
+def run_blocks(page: str, text: str, folder: Path, environment: dict[str, str]) -> None:
     printed = ""
     for part in parts(text):
         place = f"docs/{page}:{part.line}"
@@ -137,19 +175,8 @@ def test_blocks_run(page: str, title: str, text: str, program: str, tmp_path: Pa
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(part.text)
         elif part.kind == "sh":
-            done = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", part.text],
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=300,
-                check=False,
-            )
-            printed = done.stdout
-            assert done.returncode == 0, f"{place}: exit code {done.returncode}\n{printed}"
+            code, printed = ended(part.text, folder, environment)
+            assert code == 0, f"{place}: exit code {code}\n{printed}"
         elif part.kind == "prints":
             lacks = missing(part.text, printed)
             assert lacks is None, f"{place}: not printed: {lacks}\nIn:\n{printed}"
@@ -157,5 +184,3 @@ def test_blocks_run(page: str, title: str, text: str, program: str, tmp_path: Pa
             source = ROOT / part.file
             assert part.file and source.is_file(), f"{place}: no such file: {part.file}"
             assert part.text in source.read_text(), f"{place}: not in {part.file}"
-        elif part.kind == "part" and tomllib is not None:
-            tomllib.loads(part.text)

@@ -14,7 +14,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bandmaster_core::fairness::{self, max_min};
+use bandmaster_core::id::PortId;
 use bandmaster_core::params::Limit;
+use bandmaster_core::qdisc;
 use bandmaster_core::qdisc::fifo::{DropTail, Fifo};
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::Span;
@@ -198,7 +200,13 @@ pub fn load(scenario: &Scenario) -> Result<Load, Error> {
     let plan = Workplan::new(scenario, 0)?;
     let overhead = scenario.topology.frame_overhead.get() as f64;
     let headers = f64::from(tcp_headers(true));
-    let capacities: Vec<f64> = plan.links.rates.iter().map(|rate| rate.bits_per_sec() as f64).collect();
+    // An HTB passes no more than its root's rate.
+    let shaped = |port: usize, rate: Rate| {
+        let queue = scenario.topology.queue(PortId(port as u32));
+        if queue.discipline == &qdisc::htb::DEF { rate.min(queue.params.rate("rate")) } else { rate }
+    };
+    let ports = plan.links.rates.iter().enumerate();
+    let capacities: Vec<f64> = ports.map(|(port, rate)| shaped(port, *rate).bits_per_sec() as f64).collect();
     let transport = |i: usize| &plan.flows[i].group(&scenario.flows).transport;
     let most = |i: usize| match transport(i) {
         Transport::Tcp { .. } => f64::INFINITY,
@@ -574,7 +582,29 @@ fn receive(socket: &UdpSocket, over: &AtomicBool) -> Vec<Arrival> {
 
 #[cfg(test)]
 mod tests {
+    use bandmaster_core::scenario::{Options, parse};
+
     use super::*;
+
+    /// A tenth of the link's rate, a tenth of the packets.
+    #[test]
+    fn a_port_with_htb_carries_what_the_htb_passes() {
+        let packets = |queue: &str| {
+            let text = format!(
+                "version = 1\nname = \"x\"\nrun = {{ duration = \"1s\" }}\n\
+                 network = {{ builder = \"dumbbell\", left = 1, right = 1, \
+                 access = {{ rate = \"1gbit\", delay = \"1ms\" }}, \
+                 bottleneck = {{ rate = \"100mbit\", delay = \"1ms\", queue = {queue} }} }}\n\
+                 flows = [{{ name = \"up\", from = \"left\", to = \"right\" }}]\n"
+            );
+            let study = parse("x.toml", &text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+            load(&study.cases[0].scenario).unwrap_or_else(|e| panic!("{e}")).packets
+        };
+        let classes = "default = \"all\", classes = [{ name = \"all\", rate = \"5mbit\" }]";
+        let ratio = packets(&format!("{{ discipline = \"htb\", rate = \"10mbit\", {classes} }}"))
+            / packets("\"50pkt\"");
+        assert!((ratio - 0.1).abs() < 1e-9, "{ratio}");
+    }
 
     #[test]
     fn an_even_link_has_no_deviation() {

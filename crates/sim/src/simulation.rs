@@ -502,13 +502,17 @@ impl Simulation<'_> {
         }
     }
 
-    /// The last byte of a connection has arrived.
+    /// The last byte of a connection has arrived. What has no size, or was cut off before, is no transfer that completed.
     fn note_completion(&mut self, flow: u32) {
         let plan = &self.flows.plans[flow as usize];
         let groups = &self.scenario.flows;
         let subflows = plan.group(groups).multipath.map_or(1, |multipath| multipath.subflows);
         let first = flow - plan.subflow(groups);
         let is_persistent = self.rounds.target(first).is_some() || self.exchanges.is_persistent(first);
+        let i = first as usize;
+        if !is_persistent && (self.size(i).is_none() || self.finished_at(i).is_none()) {
+            return;
+        }
         let (mut packets, mut dropped) = (0, 0);
         for flow in first..first + subflows {
             // Each subflow has also sent a SYN, which `segments` does not count.
@@ -516,7 +520,6 @@ impl Simulation<'_> {
             packets += if is_persistent { self.distributions.take_handed(flow, handed) } else { handed };
             dropped += self.net.slab.take_drops(flow);
         }
-        let i = first as usize;
         let begun =
             self.exchanges.begun(first).or(self.rounds.begun(first)).unwrap_or(self.flows.plans[i].start);
         let is_tuned = self.flows.tuned.iter().any(|(.., profile)| *profile == self.flows.profile_of[i]);

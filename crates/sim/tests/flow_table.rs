@@ -98,13 +98,30 @@ fn rows_of_flows_add_up() {
     assert_eq!(calls.bytes, (374 - calls.drops.unwrap_or(0)) * 972, "{calls:?}");
 }
 
+/// Each connection of several subflows has the size that was drawn for it.
+#[test]
+fn sizes_of_multipath_connections_are_drawn() {
+    let flows = "[[flows]]\nname = \"drawn\"\nfrom = \"left\"\nto = \"right.0\"\nsubflows = 2\ncount = 4\nsize-cdf = \"hadoop\"";
+    let (record, rows) = outcome("", flows);
+    let sizes: std::collections::BTreeSet<_> = rows.iter().map(|row| row.size).collect();
+    assert!(sizes.len() > 3 && record.metric("completed") > Some(6.0), "{rows:?}");
+    for row in rows.iter().filter(|row| row.end.is_some()) {
+        assert_eq!(row.size, Some(row.bytes), "{row:?}");
+    }
+}
+
 /// `stop` in the middle of a transfer: the data on the way still arrives, and the flow is not complete.
 #[test]
 fn what_stop_cuts_off_is_unfinished() {
     for keys in ["size = \"10MB\"", "size = \"10MB\"\nsubflows = 2"] {
         let flows =
             format!("[[flows]]\nname = \"cut\"\nfrom = \"left.0\"\nto = \"right.0\"\nstop = \"1s\"\n{keys}");
-        let (record, rows) = outcome("", &flows);
+        let (record, rows) = outcome("", &format!("{flows}\n[measure]\ndistributions = true"));
+        assert_eq!(
+            record.metric("undropped").filter(|share| !share.is_nan()),
+            None,
+            "{keys}: nothing completed"
+        );
         let [cut] = &rows[..] else { panic!("{rows:?}") };
         assert!(cut.bytes > 100_000 && cut.bytes < 10_000_000, "{cut:?}");
         assert_eq!((cut.end, cut.fct()), (None, None), "{keys}");
@@ -150,6 +167,10 @@ fn rows_of_an_exchange_add_up() {
              rounds = 4\n{keys}"
         )
     };
+    // A last message that is shorter than the first is complete, too.
+    let falling = outcome("", &exchange("").replace("[\"144800B\"]", "[\"144800B\", \"14480B\"]"));
+    assert_eq!((falling.0.metric("completed"), falling.1.len()), (Some(48.0), 48));
+    assert!(falling.1.iter().all(|row| row.size == Some(row.bytes) && row.end.is_some()), "{falling:?}");
     for keys in ["", "persistent = true", "schedule = \"window\"\noutstanding = 2"] {
         let (record, rows) = outcome("", &exchange(keys));
         assert_eq!((record.metric("completed"), rows.len()), (Some(24.0), 24), "{keys}");
@@ -357,7 +378,7 @@ fn a_capture_ends_with_the_run() {
     assert!(last <= end && last > Time::ZERO + Span::from_millis(1_980), "{last:?}");
 }
 
-/// As on Linux, where the bound of a route holds from the first segment on.
+/// As in Linux, whose `tcp_init_cwnd` takes no more than the clamp.
 #[test]
 fn a_clamp_bounds_the_initial_window() {
     let text = r#"

@@ -38,6 +38,12 @@ impl Selection {
             (self.variants.is_empty() || self.variants.contains(&case.variant))
                 && (!self.base || case.base || is_extra(case))
         });
+        if self.base {
+            // A case of --key may be one of a sweep of the file too.
+            for case in study.cases.iter_mut().filter(|case| !case.base) {
+                case.points.retain(|(sweep, _)| extra.contains(&sweep.as_str()));
+            }
+        }
         let claims = study.claims.len();
         keep_what_is_there(study);
         Ok(claims - study.claims.len())

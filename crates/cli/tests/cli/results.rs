@@ -205,6 +205,10 @@ fn a_selection_runs_those_cases_alone() {
     let swept = run(&grid);
     assert_eq!(metrics(&swept).len(), 1 + 4);
     assert_eq!(swept["studies"][0]["sweeps"].as_array().map(Vec::len), Some(1));
+    // Also where a case is one of a sweep of the file: its other points are not there, nor the claims about them.
+    let both = run(&["sweep", "small.toml", "--base", "--variant", "cubic", "--key", "flows.bulk.count=2,3"]);
+    assert_eq!(metrics(&both).len(), 1 + 2);
+    assert_eq!(both["studies"][0]["sweeps"].as_array().map(Vec::len), Some(1), "{both:#}");
     scratch.run(&[&grid[..], &["-o", "out"]].concat()).expect(0);
     scratch.run(&["export", "out", "--format", "csv"]).expect(0);
     let table = std::fs::read_to_string(scratch.path("out-csv/trials.csv")).expect("a table");

@@ -271,11 +271,11 @@ metrics! {
         "retransmits", Named("pkt"), 1, "retransmits", "Retransmitted segments": "Segments sent again, whole run";
         "throughput_least", In("Mbit/s"), 1, "least throughput", "Least throughput of a long interval":
             "Least total goodput of the measured flows over one long interval";
-        "completed", Count, 1, "completed", "Completed flows": "Flows of limited size that completed";
+        "completed", Count, 1, "completed", "Completed flows": "Flows of limited size that completed, whole run";
         "unfinished", Count, 1, "unfinished", "Unfinished flows":
-            "Flows of limited size that started and did not complete";
+            "Flows of limited size that started and did not complete, whole run";
         "fct_mean", In("s"), 3, "FCT mean", "Mean flow completion time":
-            "Mean completion time of flows of limited size";
+            "Mean completion time of flows of limited size, whole run";
         "fct_p99", In("s"), 3, "FCT p99", "Flow completion time, 99th percentile":
             "99th percentile of the completion time";
         "fct_p50", In("s"), 3, "FCT median", "Median flow completion time": "Median of the completion time";

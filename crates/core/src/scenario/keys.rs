@@ -100,7 +100,7 @@ pub(super) static RUN: TableDef = TableDef {
     keys: &[keys! {
         /// Simulated time
         "duration": SPAN, required;
-        /// Time at the start that no metric includes
+        /// Time at the start that metrics leave out, except those of the whole run
         "warm-up": SPAN, default "0s";
         /// Sampling interval of series and of the fairness index
         "sample": SPAN, default "100ms";

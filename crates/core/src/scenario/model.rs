@@ -75,7 +75,7 @@ impl Scenario {
 pub struct RunPlan {
     /// Simulated time.
     pub duration: Span,
-    /// Time at the start that no metric includes.
+    /// Time at the start that metrics leave out, except those of the whole run.
     pub warm_up: Span,
     /// Sampling interval of series and of the fairness index.
     pub sample: Span,

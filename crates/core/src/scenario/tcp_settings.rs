@@ -87,6 +87,11 @@ pub struct TcpSettings {
 }
 
 impl TcpSettings {
+    /// Congestion window of a new connection, in segments: the bound holds from the first one on, as in Linux.
+    pub fn first_window(&self) -> u32 {
+        self.cwnd_clamp.map_or(self.initial_window, |clamp| self.initial_window.min(clamp))
+    }
+
     /// Payload share of a full frame on links that add `frame_overhead` to an IP packet.
     pub fn efficiency(&self, frame_overhead: Bytes) -> f64 {
         let (mss, headers) = (self.mss.get(), u64::from(tcp_headers(self.timestamps)));

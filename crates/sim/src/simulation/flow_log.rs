@@ -111,11 +111,11 @@ impl Simulation<'_> {
         finished.filter(|_| self.size(i).is_none_or(|size| self.delivered(i) >= size))
     }
 
-    /// The payload that a flow has to transfer.
-    fn size(&self, i: usize) -> Option<u64> {
+    /// The payload that a flow has to transfer; of an exchange, in its present message.
+    pub(super) fn size(&self, i: usize) -> Option<u64> {
         let group = self.flows.plans[i].group(&self.scenario.flows);
         let drawn = self.flows.sizes.get(i).copied().filter(|_| group.has_sizes());
-        drawn.or_else(|| transfer_size(group))
+        self.exchanges.size(i as u32).or(drawn).or_else(|| transfer_size(group))
     }
 
     /// On a persistent connection: what it has to deliver up to the end of its transfer.
@@ -147,7 +147,7 @@ impl Simulation<'_> {
         let (plan, groups) = (self.flows.plans[i], &self.scenario.flows);
         let group = plan.group(groups);
         let start = self.exchanges.begun(flow).or(self.rounds.begun(flow)).unwrap_or(plan.start);
-        let size = self.exchanges.size(flow).or_else(|| self.size(i));
+        let size = self.size(i);
         let target = self.target_of(flow);
         let (mut counters, mut drops) = (SenderCounters::default(), 0);
         let mut rtts = RttSketch::default();

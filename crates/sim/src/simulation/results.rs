@@ -68,7 +68,7 @@ impl Simulation<'_> {
                 },
                 None => {
                     let profile = of_flows.profile(i);
-                    let cwnd = Some(u64::from(profile.settings.initial_window) * profile.mss);
+                    let cwnd = Some(u64::from(profile.settings.first_window()) * profile.mss);
                     FlowSample { cwnd, ..FlowSample::default() }
                 }
             }

@@ -2,7 +2,7 @@
 
 use bandmaster_core::control::FlowEnd;
 use bandmaster_core::scenario::Transport;
-use bandmaster_core::units::{Bytes, UDP_HEADERS};
+use bandmaster_core::units::UDP_HEADERS;
 
 use super::{Simulation, transfer_size};
 use crate::events::Event;
@@ -42,9 +42,8 @@ impl Simulation<'_> {
         let profile = self.flows.profile(first);
         let mut earlier = None;
         if let Some(multipath) = group.multipath {
-            let Transport::Tcp { size, settings } = &group.transport else { return };
-            let size = size.map(Bytes::get);
-            let new = Shared::new(multipath, size, profile.mss, settings.receive_buffer.get());
+            let Transport::Tcp { settings, .. } = &group.transport else { return };
+            let new = Shared::new(multipath, self.size(first), profile.mss, settings.receive_buffer.get());
             if let Some(share) = self.flows.shares[first] {
                 let before = std::mem::replace(&mut self.net.multipath[share.connection], new);
                 earlier = Some(before.received());

@@ -141,9 +141,6 @@ struct Steering {
 impl Sender {
     pub(crate) fn new(flow: u32, route: u32, size: Option<u64>, settings: &TcpSettings) -> Self {
         let mss = settings.mss.get();
-        // As Linux does: the bound is of every window.
-        let initial =
-            settings.cwnd_clamp.map_or(settings.initial_window, |clamp| settings.initial_window.min(clamp));
         let by_time = settings.loss_detection == LossDetection::Rack && settings.sack;
         let steering =
             by_time.then(|| Box::new(Steering { rack: Some(Box::default()), ..Steering::default() }));
@@ -153,7 +150,7 @@ impl Sender {
             steering,
             limit: size.unwrap_or(u64::MAX),
             closing: size.is_some(),
-            window: Window { cwnd: u64::from(initial) * mss, ssthresh: u64::MAX },
+            window: Window { cwnd: u64::from(settings.first_window()) * mss, ssthresh: u64::MAX },
             control: cc::build(settings),
             ..Self::default()
         }

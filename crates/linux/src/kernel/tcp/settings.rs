@@ -92,7 +92,10 @@ impl Translation {
         }
         let settings = Settings {
             control,
-            initial_window: tuning.initial_window,
+            // The kernel would take a window above the cap from a program.
+            initial_window: tuning
+                .initial_window
+                .map(|window| tuning.window_cap.map_or(window, |cap| window.min(cap))),
             least_timeout,
             first_timeout,
             window_cap: tuning.window_cap,
@@ -163,7 +166,7 @@ mod tests {
         });
         assert_eq!(exact.remarks, Vec::<String>::new());
         assert_eq!(exact.settings.control.as_deref(), Some("reno"));
-        assert_eq!((exact.settings.initial_window, exact.settings.window_cap), (Some(20), Some(8)));
+        assert_eq!((exact.settings.initial_window, exact.settings.window_cap), (Some(8), Some(8)));
         let short = by(Tuning { min_rto: Some(Span::from_millis(2)), ..Tuning::default() });
         assert_eq!(short.settings.least_timeout, Some(Span::from_millis(8)));
         assert_eq!(short.remarks, ["min-rto 2ms: 8ms; this kernel takes 2 ticks of 4ms to 200ms"]);

@@ -1,0 +1,110 @@
+#!/bin/bash
+# Walks each way to install bandmaster, in a root that has nothing else. Each ends with the table of the README's first command.
+#
+#   packaging/walk.sh [static] [deb] [image] [pip] [cargo]        all when none is named
+#
+# Takes root, and debootstrap; image takes buildah, cargo the toolchain. Builds what it installs, with the profile PROFILE.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+out=${CARGO_TARGET_DIR:-target}/static
+machine=$(uname -m)
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+architecture=$(dpkg --print-architecture)
+scratch=$(mktemp -d)
+trap 'rm -rf --one-file-system "$scratch"' EXIT
+FIRST=(reproduce bas --quick --no-report)
+
+fail() {
+    echo "walk.sh: $*" >&2
+    exit 1
+}
+
+# The table of the first command: a row of plain TCP, and one of the scheme.
+has_table() {
+    grep -q "norm. Jain" "$1" && grep -q "^ *uncontrolled .*±" "$1" && grep -q "claims: " "$1" ||
+        { cat "$1"; fail "$2: no table"; }
+    echo "walk.sh: $2: $(grep "claims: " "$1" | tail -1)"
+}
+
+# A root of Debian without anything that its package manager does not need, and packages $2.
+debian() {
+    local mirror suite
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -1)
+    suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
+    debootstrap --variant=minbase --include="$2" "$suite" "$1" "$mirror" > "$scratch/debootstrap.log" 2>&1 ||
+        { tail "$scratch/debootstrap.log"; fail "debootstrap"; }
+    ! chroot "$1" sh -c 'command -v cargo rustc cc' || fail "this root has a toolchain"
+}
+
+walk_static() {
+    mkdir "$scratch/static"
+    cp "$out/bandmaster-$machine" "$scratch/static/bandmaster"
+    chroot "$scratch/static" /bandmaster "${FIRST[@]}" > "$scratch/log" 2>&1 || { cat "$scratch/log"; fail static; }
+    has_table "$scratch/log" static
+}
+
+walk_deb() {
+    local root=$scratch/deb
+    debian "$root" libcap2-bin
+    packaging/deb.sh "$machine"
+    cp "$out/bandmaster_${version}_$architecture.deb" "$root/tmp/bandmaster.deb"
+    (cd "$root" && find . -xdev | sort) > "$scratch/before"
+    chroot "$root" dpkg -i /tmp/bandmaster.deb
+    chroot "$root" getent passwd bandmaster || fail "deb: no user"
+    chroot "$root" bandmaster "${FIRST[@]}" > "$scratch/log" 2>&1 || { cat "$scratch/log"; fail deb; }
+    has_table "$scratch/log" deb
+    chroot "$root" dpkg --purge bandmaster
+    (cd "$root" && find . -xdev | sort) > "$scratch/after"
+    comm -13 "$scratch/before" "$scratch/after" | grep bandmaster | grep -v /var/lib/dpkg/info && fail "deb: left after purge"
+    return 0
+}
+
+walk_image() {
+    command -v buildah > /dev/null || { echo "skipped: image: no buildah"; return; }
+    packaging/image.sh "$machine"
+    # What the archive has, unpacked: its layer is the program alone.
+    local container
+    container=$(buildah from "oci-archive:$out/bandmaster-$version-$architecture.oci.tar")
+    local root
+    root=$(buildah mount "$container")
+    chroot "$root" /bandmaster "${FIRST[@]}" > "$scratch/log" 2>&1 || { cat "$scratch/log"; fail image; }
+    buildah umount "$container" > /dev/null
+    buildah rm "$container" > /dev/null
+    has_table "$scratch/log" image
+}
+
+walk_pip() {
+    local root=$scratch/pip
+    debian "$root" python3,python3-venv
+    python3 -m venv "$scratch/venv"
+    MATURIN_PEP517_ARGS=--locked "$scratch/venv/bin/pip" -q wheel --no-deps -w "$root/tmp" ./python
+    cp scenarios/examples/dumbbell.toml "$root/tmp/"
+    chroot "$root" sh -ec 'python3 -m venv /venv && /venv/bin/pip -q install --no-index /tmp/bandmaster-*.whl'
+    chroot "$root" /venv/bin/python -c '
+import bandmaster as bm
+result = bm.Scenario("/tmp/dumbbell.toml").run()
+print(result)
+assert all(claim["outcome"] == "ok" for claim in result.claims), result.claims' > "$scratch/log" 2>&1 ||
+        { cat "$scratch/log"; fail pip; }
+    cat "$scratch/log"
+    echo "walk.sh: pip: ok"
+}
+
+walk_cargo() {
+    # A user who has the toolchain and nothing of ours.
+    CARGO_TARGET_DIR=$scratch/target cargo install --locked --path crates/cli --root "$scratch/cargo" ${PROFILE:+--profile "$PROFILE"}
+    (cd "$scratch" && env -i PATH="$scratch/cargo/bin" HOME="$scratch" bandmaster "${FIRST[@]}") > "$scratch/log" 2>&1 ||
+        { cat "$scratch/log"; fail cargo; }
+    has_table "$scratch/log" cargo
+}
+
+[ "$(id -u)" = 0 ] || fail "needs root: it makes roots"
+for way in ${*:-static deb image pip cargo}; do
+    case $way in
+    static | deb | image) [ -x "$out/bandmaster-$machine" ] || packaging/static.sh "$machine" ;;
+    pip | cargo) ;;
+    *) fail "$way: write static, deb, image, pip or cargo" ;;
+    esac
+    "walk_$way"
+done
