@@ -313,9 +313,9 @@ fn place<const SLOT: usize>(params: &Params, inventory: &Inventory, routes: &[Ve
                 && let Some(end) = role.wants.passed
             {
                 let word = if end == PathEnd::First { "left" } else { "came" };
+                let (role, node) = (role.name, inventory.name(node));
                 let why = format!(
-                    "{}.wants: {word:?} counts on the way to the first peer, and `peers` gives none at {name:?}",
-                    role.name
+                    "{role}.wants: {word:?} counts on the way to the first peer, and `peers` gives none at {node:?}"
                 );
                 return Err(PyValueError::new_err(why));
             }

@@ -19,7 +19,9 @@ pub(crate) struct Network {
     /// Names of hosts and routers.
     #[pyo3(get)]
     nodes: Py<PyTuple>,
-    /// Ports: name `from->to` (`from->to#2` for the second of parallel links), the node that sends, the node that receives, rate in bit/s.
+    /// Ports: name, the node that sends, the node that receives, rate in bit/s.
+    ///
+    /// A name is `from->to`, and `from->to#2` for the second of parallel links.
     #[pyo3(get)]
     ports: Py<PyTuple>,
     /// By TCP flow: the ports on the way of its data.

@@ -298,6 +298,7 @@ def test_parallel_links_have_names_of_their_own() -> None:
             { ends = ["a", "b"], rate = "20mbit", delay = "1ms", queue = "30pkt", parallel = true },
         ]
         flows = [{ name = "up", from = "a", to = "b" }]
+        schemes.mine = {}
     """
     scenario(Looks, text=text).run()
     assert names == ["a->b", "a->b#2"]
