@@ -593,7 +593,7 @@ mod tests {
             let text = format!(
                 "version = 1\nname = \"x\"\nrun = {{ duration = \"1s\" }}\n\
                  network = {{ builder = \"dumbbell\", left = 1, right = 1, \
-                 access = {{ rate = \"1gbit\", delay = \"1ms\" }}, \
+                 access = {{ rate = \"400mbit\", delay = \"1ms\" }}, \
                  bottleneck = {{ rate = \"100mbit\", delay = \"1ms\", queue = {queue} }} }}\n\
                  flows = [{{ name = \"up\", from = \"left\", to = \"right\" }}]\n"
             );

@@ -775,8 +775,12 @@ fn a_program_that_is_taken_away_comes_back() {
     };
     let (last, first) = foreign.split_last_mut().expect("some");
     first.iter_mut().for_each(attach);
-    take_away(ours[0]);
-    attach(last);
+    // The daemon may be faster, and take its place again.
+    let taken = (0..20).any(|_| {
+        take_away(ours[0]);
+        rack.router.enter(|| Ok(last.attach("to0"))).expect("entered").is_ok()
+    });
+    assert!(taken, "the daemon is always faster");
     let fault = |status: &Status| status.faults.iter().any(|fault| fault.contains("to0"));
     rack.until("a fault", fault);
     let journal = || fs::read_to_string(rack.state().join("journal")).expect("a journal");
