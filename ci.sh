@@ -102,16 +102,18 @@ install_network_tools() {
     return 0
 }
 
-# `cargo test`. Counts the tests that report that they are skipped.
-run_tests() {
+# Runs a command, and counts what it reports as skipped.
+counted() {
     local output code
     output=$(mktemp) || return
-    cargo test --locked "$@" 2>&1 | tee "$output"
+    "$@" 2>&1 | tee "$output"
     code=$?
     mapfile -t -O "${#skipped_tests[@]}" skipped_tests < <(grep -oE 'skipped: .*' "$output")
     rm -f "$output"
     return $code
 }
+
+run_tests() { counted cargo test --locked "$@"; }
 
 check_test() {
     install_network_tools
@@ -167,15 +169,14 @@ check_site() {
         cargo install mdbook --locked --version $MDBOOK --no-default-features --features search --debug ||
         { missing "mdbook: cargo install mdbook"; return; }
     install_package chromium chromium
-    (cd site && mdbook build) && python3 site/check.py target/site
+    (cd site && mdbook build) && counted python3 site/check.py target/site
 }
 
 # The package in a fresh venv, next to the program, and what tutorials and cookbook run: python3 with venv.
 check_python() {
     install_network_tools
     install_package curl curl || return
-    local venv=target/python wheels=target/wheels output
-    output=$(mktemp) || return
+    local venv=target/python wheels=target/wheels
     rm -rf $venv $wheels
     python3 -m venv $venv || { missing "python3 -m venv"; return; }
     cargo build --release --locked -p bandmaster -p bandmaster-python &&
@@ -184,15 +185,16 @@ check_python() {
     wheel=$(echo $wheels/bandmaster-*.whl)
     [ "$(stat -c %s "$wheel")" -lt 6000000 ] || { echo "$wheel has 6 MB and more"; return 1; }
     $venv/bin/pip -q install "$wheel[test]" || { missing "what the package's tests need: pip install"; return; }
+    counted test_package
+}
+
+test_package() {
     (
-        cd python && PATH=$PWD/../$venv/bin:$PATH BANDMASTER=$PWD/../target/release/bandmaster
+        cd python && PATH=$PWD/../target/python/bin:$PATH BANDMASTER=$PWD/../target/release/bandmaster
         export BANDMASTER
-        ruff check . ../site && ruff format --check . ../site && mypy bandmaster examples tests ../site/check.py && pytest -q -rs --durations=5
-    ) 2>&1 | tee "$output"
-    local code=$?
-    mapfile -t -O "${#skipped_tests[@]}" skipped_tests < <(grep -oE 'skipped: .*' "$output")
-    rm -f "$output"
-    return $code
+        ruff check . ../site && ruff format --check . ../site && mypy bandmaster examples tests ../site/check.py &&
+            pytest -q -rs --durations=5
+    )
 }
 
 # The same wheel in other versions of CPython, as Maven Central packs them: the examples of docstrings.

@@ -6,25 +6,12 @@
 # Takes dpkg-deb. Packages go to target/static/. The package enables and starts nothing: a daemon needs its file first.
 set -eu
 cd "$(dirname "$0")/.."
-
-out=${CARGO_TARGET_DIR:-target}/static
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+. packaging/common.sh
 own=$out/bandmaster-$(uname -m)
-
-fail() {
-    echo "deb.sh: $*" >&2
-    exit 1
-}
-
 [ -x "$own" ] || fail "no $own, which writes man pages and completions: run packaging/static.sh $(uname -m)"
 
 for machine in ${*:-x86_64 aarch64}; do
-    case $machine in
-    x86_64) architecture=amd64 ;;
-    aarch64) architecture=arm64 ;;
-    *) fail "machine $machine: write x86_64 or aarch64" ;;
-    esac
-    [ -x "$out/bandmaster-$machine" ] || fail "no $out/bandmaster-$machine: run packaging/static.sh $machine"
+    need_program "$machine"
     root=$(mktemp -d)
     trap 'rm -rf "$root"' EXIT
     chmod 755 "$root"

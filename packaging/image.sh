@@ -6,24 +6,11 @@
 # Archives go to target/static/. `podman load -i FILE`, then `podman run --rm bandmaster reproduce bas --quick --no-report`.
 set -eu
 cd "$(dirname "$0")/.."
-
-out=${CARGO_TARGET_DIR:-target}/static
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
-
-fail() {
-    echo "image.sh: $*" >&2
-    exit 1
-}
-
+. packaging/common.sh
 command -v buildah > /dev/null || fail "no buildah (Debian: buildah)"
 
 for machine in ${*:-x86_64 aarch64}; do
-    case $machine in
-    x86_64) architecture=amd64 ;;
-    aarch64) architecture=arm64 ;;
-    *) fail "machine $machine: write x86_64 or aarch64" ;;
-    esac
-    [ -x "$out/bandmaster-$machine" ] || fail "no $out/bandmaster-$machine: run packaging/static.sh $machine"
+    need_program "$machine"
     archive=$out/bandmaster-$version-$architecture.oci.tar
     container=$(buildah from --arch "$architecture" scratch)
     buildah copy -q --chmod 755 "$container" "$out/bandmaster-$machine" /bandmaster > /dev/null

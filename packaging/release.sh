@@ -7,20 +7,13 @@
 # Takes rustup, python3 with venv, dpkg-deb and buildah. Files go to target/static/.
 set -eu
 cd "$(dirname "$0")/.."
-
-fail() {
-    echo "release.sh: $*" >&2
-    exit 2
-}
-
+. packaging/common.sh
 tag=${1:-}
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 [ "$tag" = "v$version" ] || fail "the tag is v$version: packaging/release.sh v$version"
 [ "$(git describe --tags --exact-match --match "$tag" 2> /dev/null)" = "$tag" ] || fail "HEAD is not at $tag"
 [ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed"
 grep -q "^## $version" CHANGELOG.md || fail "CHANGELOG.md has no section $version"
 
-out=${CARGO_TARGET_DIR:-target}/static
 rm -rf "$out"
 PROFILE=dist packaging/static.sh
 packaging/deb.sh

@@ -6,19 +6,12 @@
 # Takes root, and debootstrap; image takes buildah, cargo the toolchain. Builds what it installs, with the profile PROFILE.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-
-out=${CARGO_TARGET_DIR:-target}/static
+. packaging/common.sh
 machine=$(uname -m)
-version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 architecture=$(dpkg --print-architecture)
 scratch=$(mktemp -d)
 trap 'rm -rf --one-file-system "$scratch"' EXIT
 FIRST=(reproduce bas --quick --no-report)
-
-fail() {
-    echo "walk.sh: $*" >&2
-    exit 1
-}
 
 # The table of the first command: a row of plain TCP, and one of the scheme.
 has_table() {

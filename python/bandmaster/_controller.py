@@ -106,7 +106,7 @@ class Controller:
 
     wants: ClassVar[Sequence[str]] = ("ports", "flows")
     """What ticks bring: statistics of the node's `ports`, of the `flows` that end there, and the data that has `left`
-    for the first peer or that `came` from it (`Counted`). Fewer cost less."""
+    for the first peer or that `came` from it (`Counted`), which takes a peer (`peers`). Fewer cost less."""
 
     acts: ClassVar[Sequence[str]] = ("set_window", "set_rate", "measure_rtt", "send")
     """What the role does, by methods of `Out`: these four, `probe`, `set_class`, `tune`. Some scenarios refuse some:
@@ -137,7 +137,7 @@ class Controller:
     def peers(cls, node: str, parameters: Parameters, network: Network) -> Iterable[str]:
         """Give the names of the nodes with which the role at a node exchanges probes. Default: none.
 
-        The scheme has a role at each of them.
+        The scheme has a role at each of them. A role that wants `left` or `came` has at least one.
 
         Args:
             node: Name of the node.

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use bandmaster_core::fairness::{self, max_min};
 use bandmaster_core::id::PortId;
 use bandmaster_core::params::Limit;
-use bandmaster_core::qdisc;
 use bandmaster_core::qdisc::fifo::{DropTail, Fifo};
+use bandmaster_core::qdisc::htb;
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::time::Span;
 use bandmaster_core::units::{Rate, tcp_headers};
@@ -203,7 +203,7 @@ pub fn load(scenario: &Scenario) -> Result<Load, Error> {
     // An HTB passes no more than its root's rate.
     let shaped = |port: usize, rate: Rate| {
         let queue = scenario.topology.queue(PortId(port as u32));
-        if queue.discipline == &qdisc::htb::DEF { rate.min(queue.params.rate("rate")) } else { rate }
+        if queue.discipline == &htb::DEF { rate.min(queue.params.rate("rate")) } else { rate }
     };
     let ports = plan.links.rates.iter().enumerate();
     let capacities: Vec<f64> = ports.map(|(port, rate)| shaped(port, *rate).bits_per_sec() as f64).collect();
