@@ -2,7 +2,7 @@
 # The checks of the project, in three sizes, or by name:
 #   ./ci.sh quick        before a commit: format, words, lints, every test that needs no lab of namespaces
 #   ./ci.sh              complete, what CI runs
-#   ./ci.sh long         hours: a million hostile inputs for each reader, every claim, the soak, daemons in trouble, the benches
+#   ./ci.sh long         hours: a million hostile inputs for each reader, every claim, soaks, faults, installs, benches
 #   ./ci.sh fmt clippy   some
 # Installs what is missing where it may; a check whose tool cannot be had is skipped by name.
 set -uo pipefail
@@ -12,7 +12,7 @@ exec </dev/null
 
 COMPLETE=(fmt words clippy bpf test doc wasm pcap flent report site python msrv deny advisories readme)
 QUICK=(fmt words clippy test)
-LONG=(fuzz claims classes soak faults agents whatif pythons bench)
+LONG=(fuzz claims classes soak faults agents whatif pythons installs bench)
 MSRV=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml).0
 
 MDBOOK=0.5.4
@@ -218,6 +218,14 @@ print(sys.version, results)
 sys.exit(any(result.failed for result in results) or sum(result.attempted for result in results) < 20)' || code=1
     done
     return $code
+}
+
+# Each way to install, in a root that has nothing else; and the crates as crates.io would get them.
+check_installs() {
+    [ "$(id -u)" = 0 ] || { missing "root, for roots of their own"; return; }
+    install_package debootstrap debootstrap || return
+    install_package buildah buildah
+    counted packaging/walk.sh && cargo publish --workspace --dry-run --locked --allow-dirty
 }
 
 check_msrv() { need_toolchain "$MSRV" && cargo "+$MSRV" check --workspace --all-targets --locked; }

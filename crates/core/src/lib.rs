@@ -8,6 +8,7 @@
 //! [`topology`], [`scenario`], [`report`].
 
 pub mod agent;
+pub mod by_node;
 pub mod capacity;
 pub mod capture;
 pub mod control;

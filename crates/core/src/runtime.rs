@@ -55,9 +55,14 @@ pub trait Host {
     /// Role number `role` shows these values from now on.
     fn show(&mut self, _role: usize, _now: Time, _gauges: &Gauges) {}
 
-    /// Puts a message on its way.
+    /// Puts a message on its way, or keeps it until [`flush`](Self::flush).
     fn send(&mut self, _now: Time, _to: NodeId, _message: Message) -> Result<(), Refusal> {
         Err(Refusal::Unable)
+    }
+
+    /// Sends what [`send`](Self::send) has put off, once the actions of a role are done. Nodes whose messages could not be sent.
+    fn flush(&mut self) -> Vec<NodeId> {
+        Vec::new()
     }
 
     /// Sends a datagram behind the data.
@@ -325,6 +330,10 @@ impl Runner {
                 self.refused.push((subject, why));
             }
         }
+        for node in host.flush() {
+            self.refusals.add(Act::Send);
+            self.refused.push((Subject::Node(node), Refusal::Busy));
+        }
         if !self.refused.is_empty() {
             self.tell_refusals(index, host, now);
         }
@@ -345,6 +354,7 @@ impl Runner {
                 }
             }
         }
+        host.flush().iter().for_each(|_| self.refusals.add(Act::Send));
     }
 
     /// Shows the gauges and plans the wake-up of a role that has just been called.

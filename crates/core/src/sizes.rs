@@ -12,10 +12,10 @@ const ALLOWED: &str = "a size with its unit and the share of flows up to it, as 
 
 /// Distributions that ship with the program: name and text.
 pub static SHIPPED: &[(&str, &str)] = &[
-    ("web-search", include_str!("../../../sizes/web-search.cdf")),
-    ("data-mining", include_str!("../../../sizes/data-mining.cdf")),
-    ("hadoop", include_str!("../../../sizes/hadoop.cdf")),
-    ("file-system", include_str!("../../../sizes/file-system.cdf")),
+    ("web-search", include_str!("../sizes/web-search.cdf")),
+    ("data-mining", include_str!("../sizes/data-mining.cdf")),
+    ("hadoop", include_str!("../sizes/hadoop.cdf")),
+    ("file-system", include_str!("../sizes/file-system.cdf")),
 ];
 
 /// A distribution of flow sizes, linear between its points.

@@ -4,10 +4,13 @@
 //!
 //! The controller is a process of its own, as an operator runs it, with a cycle of a second. This program plays all hosts over the
 //! loopback: each reports once a cycle, and what is sent to it is counted. Time is the controller's alone, as the kernel states it.
+//! Over the loopback that includes what a host's kernel does with what it is sent. So a program that only takes and sends as many
+//! datagrams of these lengths, and reads none, is measured in its place: what it costs is the kernel's part.
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{IoSlice, IoSliceMut, Write};
 use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -22,10 +25,16 @@ use bandmaster_core::runtime::envelope::{Key, Line};
 use bandmaster_core::scheme::opentcp;
 use bandmaster_core::scheme::opentcp::wire::{Body, HostReport};
 use bandmaster_linux::controller;
-use nix::sys::socket::{SetSockOpt, sockopt};
+use nix::sys::socket::{
+    MsgFlags, MultiHeaders, SetSockOpt, SockaddrStorage, recv, recvmmsg, sendmmsg, sockopt,
+};
 
 /// The environment variable with the file of a child.
 const FILE: &str = "BANDMASTER_CONTROLLER_BENCH";
+/// That of a child that only takes and sends datagrams: how many it sends in a cycle.
+const BARE: &str = "BANDMASTER_CONTROLLER_BENCH_BARE";
+/// Bytes of a CUE in UDP, in this bench.
+const CUE: usize = 47;
 const HOSTS: u32 = 100_000;
 const CYCLES: u32 = 10;
 /// Cycles before those that are measured.
@@ -53,6 +62,9 @@ fn main() {
         controller::run(Path::new(&file), false).unwrap_or_else(|error| panic!("{error}"));
         return;
     }
+    if let Ok(sends) = std::env::var(BARE) {
+        bare(sends.parse().expect("a number"));
+    }
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let hosts = words.first().map_or(HOSTS, |word| word.parse().expect("a number of hosts"));
     let enrolled = words.get(1).is_some_and(|word| word == "enrolled");
@@ -62,13 +74,47 @@ fn main() {
         ("every CUE changes", vec![policy("all", "*")]),
         ("1 % of them change", vec![STILL.to_owned(), policy("some", "x*")]),
     ] {
-        let site = Site::new(hosts, &policies, enrolled);
+        let mut site = Site::new(hosts, &policies, enrolled);
+        let kernel = site.kernel_alone(if policies.len() == 1 { hosts } else { hosts / 100 });
         let seen = site.measure();
         println!(
-            "{what}: {:.2} of a core, {:.0} MB; {:.0} reports and {:.0} CUEs a cycle, {:.1} and {:.1} bytes of IP each",
+            "{what}: {:.2} of a core, of which the kernel takes {kernel:.2} for such datagrams alone; {:.0} MB; {:.0} reports and {:.0} CUEs a cycle, {:.1} and {:.1} bytes of IP each",
             seen.cores, seen.megabytes, seen.reports, seen.cues, seen.report_bytes, seen.cue_bytes
         );
         println!("{what}: after a restart all were told again after {:.1} s", seen.back);
+    }
+}
+
+/// Takes every datagram that comes, and sends so many at the end of each second, to where the last came from.
+fn bare(sends: usize) -> ! {
+    let socket = UdpSocket::bind(ADDRESS).expect("free");
+    let _ = sockopt::RcvBufForce.set(&socket, &(64 << 20));
+    let mut buffers = vec![[0; 2048]; 64];
+    let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(64, None);
+    let mut to = None;
+    loop {
+        let second = || SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+        let now = second();
+        while second() == now {
+            thread::sleep(Duration::from_millis(1));
+            loop {
+                let mut slices: Vec<_> = buffers.iter_mut().map(|buffer| [IoSliceMut::new(buffer)]).collect();
+                let flags = MsgFlags::MSG_DONTWAIT;
+                let all = recvmmsg(socket.as_raw_fd(), &mut headers, slices.iter_mut(), flags, None);
+                match all.map(|all| all.last().and_then(|last| last.address)) {
+                    Ok(from) => to = from,
+                    Err(_) => break,
+                }
+            }
+        }
+        let bytes = [0; CUE];
+        let (slices, addresses) = ([[IoSlice::new(&bytes)]; 64], [to; 64]);
+        for begin in (0..sends).step_by(64).filter(|_| to.is_some()) {
+            let many = (sends - begin).min(64);
+            let (slices, addresses) = (slices[..many].iter(), &addresses[..many]);
+            let sent = sendmmsg(socket.as_raw_fd(), &mut headers, slices, addresses, [], MsgFlags::empty());
+            assert_eq!(sent.expect("sent").count(), many);
+        }
     }
 }
 
@@ -100,6 +146,17 @@ fn name(host: u32) -> String {
 /// What the ledger of those who have enrolled says of `host`.
 fn entry(host: u32) -> String {
     format!("{{\"number\":{host},\"name\":\"{}\",\"secret\":\"{}\"}}\n", name(host), secret(host))
+}
+
+fn start(folder: &Path) -> Running {
+    let program = std::env::current_exe().expect("this program");
+    let mut command = Command::new(program);
+    command.env(FILE, folder.join("controller.toml")).env("RUST_LOG", "warn").stdin(Stdio::null());
+    let running = Running(command.spawn().expect("started"));
+    while controller::status(&folder.join("state")).is_err() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    running
 }
 
 impl Site {
@@ -139,24 +196,29 @@ impl Site {
         Self { lines: (1..=hosts).map(line).collect(), folder, enrolled }
     }
 
-    fn start(&self) -> Running {
-        let program = std::env::current_exe().expect("this program");
-        let mut command = Command::new(program);
-        command.env(FILE, self.folder.join("controller.toml")).env("RUST_LOG", "warn").stdin(Stdio::null());
-        let running = Running(command.spawn().expect("started"));
-        while controller::status(&self.folder.join("state")).is_err() {
-            thread::sleep(Duration::from_millis(10));
+    /// The part of a core that the kernel takes for the datagrams alone, so many `sends` in a cycle.
+    fn kernel_alone(&mut self, sends: u32) -> f64 {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let _ = sockopt::RcvBufForce.set(&socket, &(256 << 20));
+        let _heard = Heard::of(&socket);
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        let running = Running(command.env(BARE, sends.to_string()).spawn().expect("started"));
+        let mut at_begin = 0.0;
+        for cycle in 0..BEFORE + CYCLES {
+            if cycle == BEFORE {
+                at_begin = running.seconds();
+            }
+            self.cycle(&socket, cycle);
         }
-        running
+        (running.seconds() - at_begin) / f64::from(CYCLES)
     }
 
     fn measure(mut self) -> Seen {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
         // As root; else what is sent to hosts may be lost here, and is counted as too few.
         let _ = sockopt::RcvBufForce.set(&socket, &(256 << 20));
-        socket.set_read_timeout(Some(Duration::from_millis(100))).expect("set");
         let heard = Heard::of(&socket);
-        let mut running = self.start();
+        let running = start(&self.folder);
         let hosts = self.lines.len() as u64;
         let (mut bytes, mut at_begin) = (0, (0.0, 0, 0));
         for cycle in 0..BEFORE + CYCLES {
@@ -185,29 +247,29 @@ impl Site {
         let cues = heard.messages.load(Ordering::Relaxed) - at_begin.1;
         let cue_bytes = heard.bytes.load(Ordering::Relaxed) - at_begin.2;
         let megabytes = running.megabytes();
-        // All are told again once they have reported.
-        drop(running);
-        let begin = Instant::now();
-        running = self.start();
-        println!("  it answers after {:.2} s", begin.elapsed().as_secs_f64());
-        let before = heard.messages.load(Ordering::Relaxed);
-        let told = || heard.messages.load(Ordering::Relaxed) >= before + hosts;
+        // All are told again once they have reported, as they go on to do.
+        let (folder, ends) = (self.folder.clone(), AtomicBool::new(false));
+        let told = |before: u64| heard.messages.load(Ordering::Relaxed) >= before + hosts;
         let back = thread::scope(|scope| {
-            let waits = scope.spawn(|| {
-                while !told() && begin.elapsed() < 20 * SECOND {
-                    thread::sleep(Duration::from_millis(5));
-                }
-                begin.elapsed().as_secs_f64()
-            });
-            for cycle in 0..20 {
-                if !told() {
+            scope.spawn(|| {
+                for cycle in (0..20).take_while(|_| !ends.load(Ordering::Relaxed)) {
                     self.cycle(&socket, cycle);
                 }
+            });
+            thread::sleep(SECOND.mul_f64(1.5));
+            drop(running);
+            let begin = Instant::now();
+            let _running = start(&folder);
+            println!("  it answers after {:.2} s", begin.elapsed().as_secs_f64());
+            // It decides nothing before a report comes.
+            let before = heard.messages.load(Ordering::Relaxed);
+            while !told(before) {
+                assert!(begin.elapsed() < 20 * SECOND, "not told again");
+                thread::sleep(Duration::from_millis(5));
             }
-            waits.join().expect("it waits")
+            ends.store(true, Ordering::Relaxed);
+            begin.elapsed().as_secs_f64()
         });
-        assert!(told(), "not told again");
-        drop(running);
         let cycles = f64::from(CYCLES);
         Seen {
             cores: spent / cycles,
@@ -270,9 +332,13 @@ impl Heard {
         thread::spawn(move || {
             let mut buffer = [0; 2048];
             while !ends.load(Ordering::Relaxed) {
-                if let Ok(length) = socket.recv(&mut buffer) {
-                    messages.fetch_add(1, Ordering::Relaxed);
-                    bytes.fetch_add(length as u64 + 28, Ordering::Relaxed);
+                match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+                    Ok(length) => {
+                        messages.fetch_add(1, Ordering::Relaxed);
+                        bytes.fetch_add(length as u64 + 28, Ordering::Relaxed);
+                    }
+                    // Who waits in the kernel is woken by each message, in the time of the controller that sends it.
+                    Err(_) => thread::sleep(Duration::from_millis(5)),
                 }
             }
         });

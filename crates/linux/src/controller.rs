@@ -5,11 +5,13 @@
 //! running controller. [`halt`] silences it, so that every lease ends. [`enroll`] adds a host, and [`revoke`] makes the
 //! controller refuse one.
 
+mod batch;
 mod discover;
 mod inbox;
 mod life;
 mod machine;
 mod metrics;
+mod places;
 mod plan;
 mod records;
 mod status;

@@ -60,7 +60,7 @@ pub(crate) struct Reproduction {
 
 macro_rules! scenario_files {
     ($($path:literal),+ $(,)?) => {
-        &[$(($path, include_str!(concat!("../../../../", $path)))),+]
+        &[$(($path, include_str!(concat!("../../", $path)))),+]
     };
 }
 

@@ -15,9 +15,9 @@ pub struct Preset {
 
 /// All of them.
 pub static PRESETS: &[Preset] = &[
-    Preset { name: "ns-3", text: include_str!("../../../../presets/ns-3.toml") },
-    Preset { name: "linux-6", text: include_str!("../../../../presets/linux-6.toml") },
-    Preset { name: "hosts-2012", text: include_str!("../../../../presets/hosts-2012.toml") },
+    Preset { name: "ns-3", text: include_str!("../../presets/ns-3.toml") },
+    Preset { name: "linux-6", text: include_str!("../../presets/linux-6.toml") },
+    Preset { name: "hosts-2012", text: include_str!("../../presets/hosts-2012.toml") },
 ];
 
 impl Preset {

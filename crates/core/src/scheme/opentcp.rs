@@ -83,21 +83,21 @@ const KEYS: &[Key] = keys! {
 
 /// Policies that ship with the program: name and text.
 pub static SHIPPED: &[(&str, &str)] = &[
-    ("opentcp1", include_str!("../../../../policies/opentcp1.toml")),
-    ("opentcp2", include_str!("../../../../policies/opentcp2.toml")),
-    ("example1", include_str!("../../../../policies/example1.toml")),
-    ("example2", include_str!("../../../../policies/example2.toml")),
-    ("variant", include_str!("../../../../policies/variant.toml")),
-    ("half-a", include_str!("../../../../policies/half-a.toml")),
-    ("half-b", include_str!("../../../../policies/half-b.toml")),
-    ("only-window", include_str!("../../../../policies/only-window.toml")),
-    ("only-rto", include_str!("../../../../policies/only-rto.toml")),
-    ("no-condition", include_str!("../../../../policies/no-condition.toml")),
-    ("never-true", include_str!("../../../../policies/never-true.toml")),
-    ("starts", include_str!("../../../../policies/starts.toml")),
-    ("few-flows", include_str!("../../../../policies/few-flows.toml")),
-    ("matrix", include_str!("../../../../policies/matrix.toml")),
-    ("crowded-links", include_str!("../../../../policies/crowded-links.toml")),
+    ("opentcp1", include_str!("../../policies/opentcp1.toml")),
+    ("opentcp2", include_str!("../../policies/opentcp2.toml")),
+    ("example1", include_str!("../../policies/example1.toml")),
+    ("example2", include_str!("../../policies/example2.toml")),
+    ("variant", include_str!("../../policies/variant.toml")),
+    ("half-a", include_str!("../../policies/half-a.toml")),
+    ("half-b", include_str!("../../policies/half-b.toml")),
+    ("only-window", include_str!("../../policies/only-window.toml")),
+    ("only-rto", include_str!("../../policies/only-rto.toml")),
+    ("no-condition", include_str!("../../policies/no-condition.toml")),
+    ("never-true", include_str!("../../policies/never-true.toml")),
+    ("starts", include_str!("../../policies/starts.toml")),
+    ("few-flows", include_str!("../../policies/few-flows.toml")),
+    ("matrix", include_str!("../../policies/matrix.toml")),
+    ("crowded-links", include_str!("../../policies/crowded-links.toml")),
 ];
 
 /// The policies that are named.

@@ -99,6 +99,9 @@ impl Controller {
             if signals.reload() {
                 self.unread = self.reload().inspect_err(|why| tell_unread(why)).err();
             }
+            if self.machine.wake_at.is_some_and(|at| !self.is_before(at)) {
+                self.catch_up();
+            }
             let now = self.machine.clock.now();
             if let Some(due) = self.machine.wake_at.take_if(|at| *at <= now) {
                 self.runner.wake(&mut self.machine, 0, due, now);
@@ -128,16 +131,32 @@ impl Controller {
                 thread::sleep(Duration::from_nanos(pause.as_nanos()));
             }
             // Messages may come faster than they are read.
-            while self.is_before(next) && self.machine.fetch() {
-                while let Some((message, change)) = self.machine.next() {
-                    self.came += 1;
-                    let now = self.machine.clock.now();
-                    if let Some(change) = change {
-                        info!(host = %self.machine.name(message.from), "is heard again");
-                        self.runner.change(&mut self.machine, now, message.from, change);
-                    }
-                    self.runner.observe(&mut self.machine, now, OWN, &Observation::Message(&message));
-                }
+            while self.is_before(next) && self.receive() > 0 {}
+        }
+    }
+
+    /// Takes a batch of datagrams; how many.
+    fn receive(&mut self) -> usize {
+        let count = self.machine.fetch();
+        while let Some((message, change)) = self.machine.next() {
+            self.came += 1;
+            let now = self.machine.clock.now();
+            if let Some(change) = change {
+                info!(host = %self.machine.name(message.from), "is heard again");
+                self.runner.change(&mut self.machine, now, message.from, change);
+            }
+            self.runner.observe(&mut self.machine, now, OWN, &Observation::Message(&message));
+        }
+        count
+    }
+
+    /// Takes what has arrived before a decision: as many datagrams as there are hosts, so that this ends.
+    fn catch_up(&mut self) {
+        let mut left = self.machine.hosts();
+        while left > 0 {
+            match self.receive() {
+                0 => return,
+                count => left = left.saturating_sub(count),
             }
         }
     }

@@ -20,8 +20,10 @@ use bandmaster_core::time::{Span, Time};
 use nix::sys::socket::{GetSockOpt, SetSockOpt, sockopt};
 use tracing::{debug, error, info, warn};
 
+use super::batch::{Batch, Sent};
 use super::discover::Looks;
 use super::inbox::Inbox;
+use super::places::Places;
 use super::records::{Records, Taken};
 use super::status::{HostStatus, Shared, Status, lock};
 use super::{HALTED, Loaded, Refused, agent_file, hosts_file, key_of};
@@ -67,12 +69,12 @@ pub(super) struct Machine {
     pub(super) wake_at: Option<Time>,
     state: State<Nothing>,
     heard: Slab,
-    /// By a host's number: the highest heard until the last beat; also of hosts that were taken away, who may come back.
+    /// By a host's number: the highest heard, of hosts that were taken away, who may come back.
     heard_of: BTreeMap<u32, u64>,
     epochs: Epochs,
     peers: Vec<Peer>,
     /// By a host's number: its place in `peers`, and its node less one.
-    by_number: BTreeMap<u32, usize>,
+    by_number: Places,
     /// Decides, and sends no settings.
     observes: bool,
     halted: bool,
@@ -85,6 +87,9 @@ pub(super) struct Machine {
     shown: Vec<(&'static str, f64)>,
     counts: Counts,
     inbox: Inbox,
+    batch: Batch,
+    /// Nodes whose message of the last actions could not be sent.
+    unsent: Vec<NodeId>,
     records: Records,
     /// Of its own, so that nobody who writes stops the controller.
     ledger: Ledger,
@@ -203,7 +208,7 @@ impl Machine {
             heard,
             epochs,
             peers: Vec::new(),
-            by_number: BTreeMap::new(),
+            by_number: Places::default(),
             observes,
             halted: false,
             complained: None,
@@ -212,6 +217,8 @@ impl Machine {
             shown: Vec::new(),
             counts: Counts::default(),
             inbox: Inbox::default(),
+            batch: Batch::default(),
+            unsent: Vec::new(),
             records,
             ledger,
             read,
@@ -239,8 +246,9 @@ impl Machine {
         let failed = |error: io::Error| Error::Failed(format!("error: state directory: {EPOCH}: {error}"));
         // A host that was taken away and comes back has heard the numbers of the last one.
         let epoch = self.epochs.next().map_err(failed)?;
-        // On those that are there now, of this life; at the start there are none.
-        self.keep_heard();
+        // Also of those that are there now; at the start there are none.
+        let heard_now: Vec<(u32, u64)> = self.heard_now().collect();
+        self.heard_of.extend(heard_now);
         let before = &self.heard_of;
         self.ledger.refresh()?;
         let ledger = &self.ledger;
@@ -267,7 +275,8 @@ impl Machine {
         self.seen = ledger.version();
         self.is_news = false;
         *server::lock(&self.read) = read_of(loaded);
-        self.by_number = loaded.hosts.iter().map(|host| host.number).zip(0..).collect();
+        self.by_number = loaded.hosts.iter().map(|host| host.number).collect();
+        self.heard_of.retain(|number, _| !numbers.contains(number));
         self.loaded = LoadedParts {
             file: loaded.file.clone(),
             deployment: loaded.deployment.clone(),
@@ -276,15 +285,19 @@ impl Machine {
         Ok(())
     }
 
+    /// The numbers of the hosts that have been heard, and the highest heard from each.
+    fn heard_now(&self) -> impl Iterator<Item = (u32, u64)> {
+        let all =
+            self.loaded.hosts.iter().zip(&self.peers).map(|(host, peer)| (host.number, peer.line.heard()));
+        all.filter(|(_, heard)| *heard > 0)
+    }
+
     /// Keeps what was heard. Of the last second before a `kill -9` it may not know.
     fn keep_heard(&mut self) {
-        for (Told { number, .. }, peer) in self.loaded.hosts.iter().zip(&self.peers) {
-            if peer.line.heard() > 0 {
-                self.heard_of.insert(*number, peer.line.heard());
-            }
-        }
-        let mut bytes = Vec::with_capacity(self.heard_of.len() * ENTRY);
-        for (number, heard) in &self.heard_of {
+        let mut bytes = Vec::with_capacity((self.heard_of.len() + self.peers.len()) * ENTRY);
+        for (number, heard) in
+            self.heard_of.iter().map(|(&number, &heard)| (number, heard)).chain(self.heard_now())
+        {
             bytes.extend(number.to_be_bytes());
             bytes.extend(heard.to_be_bytes());
         }
@@ -306,8 +319,8 @@ impl Machine {
         self.halted = halted;
     }
 
-    /// Takes a batch of the datagrams received since the last call; false when there are none.
-    pub(super) fn fetch(&mut self) -> bool {
+    /// Takes a batch of the datagrams received since the last call; how many.
+    pub(super) fn fetch(&mut self) -> usize {
         self.inbox.fetch(&self.socket)
     }
 
@@ -316,7 +329,7 @@ impl Machine {
         while let Some((bytes, from)) = self.inbox.next() {
             let place = sender(bytes)
                 .ok_or(Forged::Length)
-                .and_then(|host| self.by_number.get(&host.0).copied().ok_or(Forged::Sender(host)));
+                .and_then(|host| self.by_number.get(host.0).ok_or(Forged::Sender(host)));
             let opened = place.and_then(|place| Ok((place, self.peers[place].line.open(bytes)?)));
             match opened {
                 Ok((place, _)) if self.peers[place].revoked => {
@@ -350,12 +363,20 @@ impl Machine {
                 Ok(_) => self.counts.refused.scheme += 1,
                 Err(why) => {
                     self.counts.refused.count(why);
-                    let host = sender(bytes).and_then(|host| self.by_number.get(&host.0).copied());
+                    let host = sender(bytes).and_then(|host| self.by_number.get(host.0));
                     self.complain(from, host, complaint(why));
                 }
             }
         }
         None
+    }
+
+    /// Sends the messages that wait.
+    fn send_batch(&mut self) {
+        let Sent { sent, refused } = self.batch.send(&self.socket);
+        self.counts.sent += sent;
+        self.counts.send_errors += refused.len() as u64;
+        self.unsent.extend(refused);
     }
 
     fn complain(&mut self, from: SocketAddr, host: Option<usize>, why: &str) {
@@ -405,7 +426,7 @@ impl Machine {
             }
             peer.revoked = revoked;
         }
-        let is_known = |number: &u32| self.by_number.contains_key(number) || self.absent.contains(number);
+        let is_known = |number: &u32| self.by_number.get(*number).is_some() || self.absent.contains(number);
         self.is_news = ledger.enrolled().any(|number| !is_known(&number));
         (gone, self.is_news)
     }
@@ -577,15 +598,14 @@ impl Host for Machine {
             return Err(Refusal::Busy);
         }
         let bytes = peer.line.seal(&message);
-        match self.socket.send_to(&bytes, address) {
-            Ok(_) => {
-                self.counts.sent += 1;
-                Ok(())
-            }
-            Err(_) => {
-                self.counts.send_errors += 1;
-                Err(Refusal::Busy)
-            }
+        if self.batch.add(to, address, bytes) {
+            self.send_batch();
         }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Vec<NodeId> {
+        self.send_batch();
+        std::mem::take(&mut self.unsent)
     }
 }

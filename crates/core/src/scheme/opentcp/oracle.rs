@@ -9,6 +9,7 @@ use super::statistic::{PairState, Source, State, Statistic, TRAFFIC_HOSTS, TRAFF
 use super::switch::Schedule;
 use super::wire::{self, Body, Columns, Cue, HostReport, Origin, PortLink, SwitchReport};
 use super::{AGENT, SWITCH, topology};
+use crate::by_node::ByNode;
 use crate::control::{self, Action, Controller, Gauges, Observation, Outbox, Refusal, Subject};
 use crate::id::NodeId;
 use crate::rng::Fnv;
@@ -29,26 +30,27 @@ pub struct Oracle {
     switches: BTreeMap<NodeId, Vec<String>>,
     /// What is at the ports of switches that do not know it.
     ends: BTreeMap<NodeId, Vec<NodeId>>,
-    names: BTreeMap<NodeId, String>,
+    names: ByNode<String>,
     /// Agents ought to report.
     hosts_report: bool,
     /// Agents and switches that have gone.
     away: BTreeSet<NodeId>,
     /// Agents of which nobody knows where they are, until they are heard.
     lost: BTreeSet<NodeId>,
-    hosts_heard: BTreeMap<NodeId, (Time, HostReport)>,
+    hosts_heard: ByNode<(Time, HostReport)>,
     switches_heard: BTreeMap<(NodeId, u32), (Time, SwitchReport, Columns)>,
     /// The topology is asked for.
     topology: bool,
     /// Where the traffic matrix is asked for.
     matrix: Option<Matrix>,
     epoch: Option<u64>,
-    /// When it was called first: for a cycle from then it only listens.
+    /// When it was called first: for a cycle from then it only listens, or until all have reported.
     began: Time,
+    listens: bool,
     sequence: u32,
     schedule: Schedule,
     /// Agents whose last CUE may still be in force, and its content.
-    cued: BTreeMap<NodeId, Told>,
+    cued: ByNode<Told>,
     /// Agents whose settings may change in a cycle.
     rollout: usize,
     /// Agents that got one with a lease in the last cycle.
@@ -173,13 +175,14 @@ impl Oracle {
             matrix: Matrix::new(collected, inventory),
             away: BTreeSet::new(),
             lost: BTreeSet::new(),
-            hosts_heard: BTreeMap::new(),
+            hosts_heard: ByNode::default(),
             switches_heard: BTreeMap::new(),
             epoch: None,
             began: Time::ZERO,
+            listens: true,
             sequence: 0,
             schedule: Schedule::new(cycle, Span::ZERO),
-            cued: BTreeMap::new(),
+            cued: ByNode::default(),
             rollout: usize::MAX,
             leased: 0,
             coverage: 0.0,
@@ -206,10 +209,22 @@ impl Oracle {
 
     /// Nodes that ought to report.
     fn expected(&self) -> usize {
-        let here = |node: &&NodeId| !self.away.contains(node);
+        let here = |node: &NodeId| !self.away.contains(node);
         let tell = self.hosts_report || self.matrix.is_some();
-        let hosts = if tell { self.names.keys().filter(here).count() } else { 0 };
-        hosts + self.switches.keys().filter(here).count()
+        let hosts = if tell { self.names.iter().filter(|(node, _)| here(node)).count() } else { 0 };
+        hosts + self.switches.keys().filter(|node| here(node)).count()
+    }
+
+    /// It began between two cycles, as after a restart, and nothing is left to wait for. A limit on changes is one per cycle.
+    fn has_heard_all(&self) -> bool {
+        let is_between = !self.began.as_nanos().is_multiple_of(self.cycle.as_nanos().max(1));
+        let is_heard =
+            |node: &NodeId| self.switches_heard.range((*node, 0)..=(*node, u32::MAX)).next().is_some();
+        is_between
+            && self.rollout == usize::MAX
+            && self.hosts_heard.len() + self.away.len() >= self.names.len()
+            && self.matrix.as_ref().is_none_or(|matrix| matrix.heard.len() >= self.names.len())
+            && self.switches.keys().all(|node| self.away.contains(node) || is_heard(node))
     }
 
     fn is_fresh(&self, now: Time, at: Time) -> bool {
@@ -227,7 +242,7 @@ impl Oracle {
 
     /// What is known at `now`.
     pub fn state(&self, now: Time) -> State {
-        self.state_with(now, |node| self.names.get(node).cloned().unwrap_or_default())
+        self.state_with(now, |node| self.names.get(*node).cloned().unwrap_or_default())
     }
 
     /// Hosts called so.
@@ -237,7 +252,7 @@ impl Oracle {
             .hosts_heard
             .iter()
             .filter(|(_, (at, _))| fresh(at))
-            .map(|(node, (_, report))| report.state(name(node)))
+            .map(|(node, (_, report))| report.state(name(&node)))
             .collect();
         let mut links = Vec::new();
         let mut switches = BTreeSet::new();
@@ -251,10 +266,11 @@ impl Oracle {
             }
         }
         let told = |node: &NodeId| self.matrix.as_ref().is_none_or(|matrix| matrix.has(node, fresh));
-        let reported =
-            |node: &NodeId| !self.hosts_report || self.hosts_heard.get(node).is_some_and(|(at, _)| fresh(at));
+        let reported = |node: &NodeId| {
+            !self.hosts_report || self.hosts_heard.get(*node).is_some_and(|(at, _)| fresh(at))
+        };
         let tell = self.hosts_report || self.matrix.is_some();
-        let heard_hosts = self.names.keys().filter(|node| tell && told(node) && reported(node)).count();
+        let heard_hosts = self.names.iter().filter(|(node, _)| tell && told(node) && reported(node)).count();
         let heard = heard_hosts + switches.len();
         let expected = self.expected();
         let coverage = if expected == 0 { 1.0 } else { heard as f64 / expected as f64 };
@@ -337,10 +353,10 @@ impl Oracle {
             });
             let Some(bytes) = &said.bytes else { continue };
             if said.decision.lease.is_some() {
-                let before = self.cued.get_mut(&agent.node);
+                let before = self.cued.get_mut(agent.node);
                 let told = before.as_ref().filter(|told| told.settings == said.settings);
                 // An agent that was never heard takes no place of one that was.
-                let is_heard = !self.hosts_report || self.hosts_heard.contains_key(&agent.node);
+                let is_heard = !self.hosts_report || self.hosts_heard.has(agent.node);
                 let is_limited = self.rollout < usize::MAX;
                 if told.is_none() && (changed == self.rollout || (is_limited && !is_heard)) {
                     // The agent keeps its previous settings.
@@ -361,7 +377,7 @@ impl Oracle {
                 changed += usize::from(told.is_none());
                 let (settings, decision) = (said.settings, said.decision.clone());
                 self.cued.insert(agent.node, Told { at: now, settings, decision });
-            } else if self.cued.remove(&agent.node).is_none() {
+            } else if self.cued.remove(agent.node).is_none() {
                 continue;
             }
             out.push(Action::Send { to: agent.node, body: bytes.clone() });
@@ -498,7 +514,8 @@ impl Controller for Oracle {
                 if self.epoch.is_none() {
                     self.epoch = Some(now.as_nanos() / 1_000_000);
                     self.began = now;
-                } else if now.since(self.began) >= self.cycle {
+                } else if !self.listens || now.since(self.began) >= self.cycle {
+                    self.listens = false;
                     self.decide(now, out);
                 }
                 self.schedule.advance(now);
@@ -507,17 +524,21 @@ impl Controller for Oracle {
                 if *why == Refusal::Unknown {
                     self.lost.insert(*node);
                 }
-                if self.cued.remove(node).is_some() {
+                if self.cued.remove(*node).is_some() {
                     self.leased -= 1;
                 }
             }
             Observation::Message(message) if !self.away.contains(&message.from) => {
                 self.lost.remove(&message.from);
                 match wire::read(message) {
-                    Some(Body::Host(report)) if self.names.contains_key(&message.from) => {
-                        let last = self.hosts_heard.get(&message.from).map(|(at, last)| (*at, last.sequence));
+                    Some(Body::Host(report)) if self.names.has(message.from) => {
+                        let last = self.hosts_heard.get(message.from).map(|(at, last)| (*at, last.sequence));
                         if self.is_news(now, last, report.sequence) {
                             self.hosts_heard.insert(message.from, (now, report));
+                        }
+                        if self.listens && self.has_heard_all() {
+                            self.listens = false;
+                            self.schedule.next = now;
                         }
                     }
                     Some(Body::Switch(report)) => {
@@ -526,11 +547,11 @@ impl Controller for Oracle {
                     Some(Body::SwitchAlso(report, also)) => {
                         self.on_switch(now, message.from, report, also);
                     }
-                    Some(Body::Traffic(report)) if self.names.contains_key(&message.from) => {
+                    Some(Body::Traffic(report)) if self.names.has(message.from) => {
                         let rows = report.rows.iter().map(|row| (Origin::Node(NodeId(row.from)), row.rate));
                         self.on_traffic(now, message.from, (report.sequence, 1), rows);
                     }
-                    Some(Body::TrafficFrom(report)) if self.names.contains_key(&message.from) => {
+                    Some(Body::TrafficFrom(report)) if self.names.has(message.from) => {
                         let rows = report.rows.iter().map(|row| (Origin::Address(row.from), row.rate));
                         self.on_traffic(now, message.from, (report.sequence, report.parts), rows);
                     }
@@ -539,8 +560,8 @@ impl Controller for Oracle {
             }
             Observation::Left(node) => {
                 self.away.insert(*node);
-                self.cued.remove(node);
-                self.hosts_heard.remove(node);
+                self.cued.remove(*node);
+                self.hosts_heard.remove(*node);
                 if let Some(matrix) = &mut self.matrix {
                     matrix.heard.remove(node);
                 }
@@ -594,6 +615,13 @@ mod tests {
 
     impl Site {
         fn new(lease: &str, rollout: Option<i64>) -> Self {
+            let oracle = Self::oracle(lease, rollout);
+            let mut site = Self { oracle, cycle: 0, live: 1, windows: Vec::new() };
+            assert!(site.decide().is_empty(), "nothing before the first cycle has passed");
+            site
+        }
+
+        fn oracle(lease: &str, rollout: Option<i64>) -> Box<dyn Controller> {
             let mut inventory = Inventory::default();
             for node in 0..=AGENTS {
                 inventory.join(&format!("n{node}"));
@@ -607,10 +635,7 @@ mod tests {
             let peers = (1..=AGENTS).map(|node| (NodeId(node), &AGENT)).collect();
             let place = Place { peers, ..Place::new(&ORACLE, NodeId(0), params) };
             let Built { controller, .. } = (DEF.build)(&place, &inventory, None);
-            let mut site =
-                Self { oracle: controller.expect("an Oracle"), cycle: 0, live: 1, windows: Vec::new() };
-            assert!(site.decide().is_empty(), "nothing before the first cycle has passed");
-            site
+            controller.expect("an Oracle")
         }
 
         /// All report, and it decides: whom it tells something.
@@ -661,6 +686,42 @@ mod tests {
         assert!(site.decide().is_empty());
         let mut site = Site::new("3s", None);
         assert_eq!((site.decide(), site.decide()), (all.to_vec(), all.to_vec()), "every cycle");
+    }
+
+    /// After a restart: as soon as all have reported, else at the end of the first whole cycle.
+    #[test]
+    fn an_oracle_that_begins_between_cycles_waits_for_the_last_report() {
+        let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
+        // The cycle is a second; who reports when, in ms, and when it decides first.
+        let all = |last: u64| [100, 200, 300, 400, last];
+        for (began, rollout, reports, decides) in [
+            (5_050, None, all(500), 5_550),
+            (5_050, None, all(990), 6_040),
+            (5_050, None, all(3_000), 7_000),
+            (5_050, Some(2), all(500), 7_000),
+            (5_000, None, all(500), 6_000),
+        ] {
+            let mut oracle = Site::oracle("9s", rollout);
+            let mut out = Outbox::default();
+            let mut first = None;
+            for now in (began..began + 2_500).step_by(10) {
+                for (node, after) in (1..).zip(reports) {
+                    if now == began + after {
+                        let report = HostReport { sequence: 1, live: 1, started: 0, drop_rate: 0, rtt: 0 };
+                        let body = control::body(&Body::Host(report));
+                        let message = control::Message { from: NodeId(node), scheme: DEF.code, body };
+                        oracle.on(at(now), &Observation::Message(&message), &mut out);
+                    }
+                }
+                if oracle.wakeup().is_some_and(|due| due <= at(now)) {
+                    oracle.on(at(now), &Observation::Tick { ports: &[], flows: &[] }, &mut out);
+                }
+                if out.drain().next().is_some() {
+                    first = first.or(Some(now));
+                }
+            }
+            assert_eq!(first, Some(decides), "began at {began}, {rollout:?}, {reports:?}");
+        }
     }
 
     #[test]
