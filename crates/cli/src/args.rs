@@ -3,9 +3,16 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::thread;
+#[cfg(target_os = "linux")]
+use std::time::Duration;
 
 use bandmaster_core::scenario::{ExtraSweep, Override};
+#[cfg(target_os = "linux")]
+use bandmaster_core::units::{Dimension, parse_quantity};
 use clap::{Args, ValueHint};
+
+use crate::console::Console;
+use crate::exit::Failure;
 
 /// Changes to what the file says.
 #[derive(Args, Debug)]
@@ -61,6 +68,56 @@ pub(crate) struct ReportArgs {
     pub(crate) no_report: bool,
 }
 
+/// Whether trials are shown while they run.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct WatchArgs {
+    /// Show trials live on the terminal while they run; q closes the view, Ctrl-C stops the trials
+    #[arg(long)]
+    watch: bool,
+}
+
+impl WatchArgs {
+    /// The terminal with the view that is asked for.
+    ///
+    /// # Errors
+    /// When there can be no view.
+    pub(crate) fn applied(self, console: Console, json: bool) -> Result<Console, Failure> {
+        if self.watch { console.with_view(json) } else { Ok(console) }
+    }
+}
+
+/// How a daemon's status is shown.
+#[cfg(target_os = "linux")]
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct StatusArgs {
+    /// JSON instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show the status live on the terminal, asked for every second or INTERVAL; q ends it
+    #[arg(
+        long,
+        value_name = "INTERVAL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1s",
+        value_parser = interval
+    )]
+    pub(crate) watch: Option<Duration>,
+}
+
+/// Bounds of the time between two questions to a daemon, and their words.
+#[cfg(target_os = "linux")]
+const INTERVALS: (Duration, Duration, &str) =
+    (Duration::from_millis(100), Duration::from_secs(3600), "write a time from 100ms to 60min");
+
+#[cfg(target_os = "linux")]
+fn interval(text: &str) -> Result<Duration, String> {
+    let (least, most, words) = INTERVALS;
+    let nanos = parse_quantity(text, Dimension::Span).map_err(|why| format!("{why}; {words}"))?;
+    let interval = Duration::from_nanos(nanos);
+    if (least..=most).contains(&interval) { Ok(interval) } else { Err(words.to_owned()) }
+}
+
 /// How many trials at a time.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct JobsArgs {
@@ -100,5 +157,19 @@ pub(crate) fn whole_number<T: TryFrom<u64>>(
         let number = text.parse().ok().filter(|number| (least..=most).contains(number));
         let typed = number.and_then(|number| T::try_from(number).ok());
         typed.ok_or_else(|| format!("write a whole number from {least} to {most}"))
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_has_a_unit_and_bounds() {
+        assert_eq!(interval("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(interval("60min"), Ok(Duration::from_secs(3600)));
+        for wrong in ["1", "soon", "99ms", "61min"] {
+            assert!(interval(wrong).is_err_and(|why| why.contains("from 100ms to 60min")), "{wrong}");
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::console::complain;
 use crate::exit::{Exit, Failure};
+use crate::watch;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static HEARD: AtomicBool = AtomicBool::new(false);
@@ -29,8 +30,24 @@ pub(crate) fn watch() -> Result<&'static AtomicBool, Failure> {
     let watched = WATCHED.get_or_init(|| ctrlc::set_handler(on_signal).map_err(|e| e.to_string()));
     match watched {
         Ok(()) => Ok(&STOP),
-        Err(why) => Err(Failure::run(format!("cannot watch for Ctrl-C: {why}"))),
+        Err(why) => Err(unwatched(why)),
     }
+}
+
+fn unwatched(why: impl core::fmt::Display) -> Failure {
+    Failure::run(format!("cannot watch for Ctrl-C: {why}"))
+}
+
+/// From now on a signal sets the returned flag and does nothing else: for a view without trials.
+#[cfg(target_os = "linux")]
+pub(crate) fn flag() -> Result<&'static AtomicBool, Failure> {
+    ctrlc::set_handler(|| STOP.store(true, Ordering::SeqCst)).map_err(unwatched)?;
+    Ok(&STOP)
+}
+
+/// Does what a signal does. Where a view has the terminal, Ctrl-C is a key and no signal.
+pub(crate) fn interrupt() {
+    on_signal();
 }
 
 /// All trials have ended; only their results remain to be written.
@@ -53,6 +70,7 @@ fn on_signal() {
 }
 
 fn exit_at_once() -> ! {
+    watch::leave();
     if let Some(last) = LAST.get() {
         last();
     }

@@ -39,6 +39,11 @@ impl Job<'_> {
     pub(crate) fn key(&self) -> TrialKey {
         (self.study, self.case, self.trial)
     }
+
+    /// Its work, in the unit of the progress bar.
+    pub(crate) fn weight(&self) -> u64 {
+        self.weight
+    }
 }
 
 /// Why a trial has no record.

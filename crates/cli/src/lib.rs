@@ -10,6 +10,7 @@ mod jobs;
 mod progress;
 mod records;
 mod report;
+mod watch;
 
 use std::process::ExitCode;
 

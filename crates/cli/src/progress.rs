@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::console::holds_messages;
+
 /// Shorter work shows no bar.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -25,12 +27,13 @@ impl Progress {
         Self { bar, trials, finished: Mutex::new(0), appears: visible.then(|| Instant::now() + PATIENCE) }
     }
 
-    /// A trial that weighs `weight` has ended.
+    /// A trial that weighs `weight` has ended. The bar does not appear while a view has the screen.
     pub(crate) fn advance(&self, weight: u64) {
         let mut finished = self.finished.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         *finished += 1;
         self.bar.set_message(format!("{finished} of {} trials", self.trials));
-        if self.bar.is_hidden() && self.appears.is_some_and(|at| Instant::now() >= at) {
+        let is_due = self.appears.is_some_and(|at| Instant::now() >= at);
+        if self.bar.is_hidden() && is_due && !holds_messages() {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.inc(weight);

@@ -9,9 +9,11 @@ use bandmaster_linux::daemon::{End, Error, printable};
 use clap::{Args, Subcommand, ValueHint};
 
 use super::controller::DEFAULT_PORT;
+use crate::args::StatusArgs;
 use crate::commands::to_json;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
+use crate::watch::status::show;
 
 /// Let a controller set the TCP of this host
 #[derive(Args, Debug)]
@@ -69,9 +71,8 @@ enum AgentCommand {
     Status {
         #[command(flatten)]
         of: Which,
-        /// JSON instead of text
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        how: StatusArgs,
     },
     /// Give connections back what they had, after an agent was killed
     Restore {
@@ -117,6 +118,7 @@ Examples:
   bandmaster agent plan /etc/bandmaster/agent.toml
   bandmaster agent run /etc/bandmaster/agent.toml --dry-run
   bandmaster agent status --json | jq '.\"in-force\"'
+  bandmaster agent status --watch
   bandmaster agent restore
 
 docs/agent.md has every key of the file, and what the kernel can do.
@@ -145,10 +147,9 @@ pub(crate) fn agent(args: &AgentArgs, console: Console) -> Result<Exit, Failure>
             console.print("this host has a new secret and certificate; a running agent goes on with them within a second")?;
             Ok(Exit::Success)
         }
-        AgentCommand::Status { of, json } => {
-            let status = agent::status(&of.folder()?)?;
-            console.print(&if *json { to_json(&status)? } else { printable(&status.to_string()) })?;
-            Ok(Exit::Success)
+        AgentCommand::Status { of, how } => {
+            let folder = of.folder()?;
+            show("agent", move || agent::status(&folder), *how, console)
         }
         AgentCommand::Restore { of, force } => restore(&of.folder()?, *force, console),
     }

@@ -7,9 +7,11 @@ use bandmaster_linux::daemon::{End, printable};
 use clap::{Args, Subcommand, ValueHint};
 
 use super::whatif::{WhatifArgs, whatif};
+use crate::args::StatusArgs;
 use crate::commands::to_json;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
+use crate::watch::status::show;
 
 /// Decide what the agents of a network's hosts do
 #[derive(Args, Debug)]
@@ -60,9 +62,8 @@ enum ControllerCommand {
     Status {
         #[command(flatten)]
         of: Which,
-        /// JSON instead of text
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        how: StatusArgs,
     },
     /// Emergency stop: say nothing more, so that every lease ends
     Halt {
@@ -142,6 +143,7 @@ Examples:
   bandmaster controller discover /etc/bandmaster/controller.toml
   bandmaster controller whatif /etc/bandmaster/controller.toml --policy new.toml
   bandmaster controller status --json | jq .account
+  bandmaster controller status --watch
   bandmaster controller halt
   bandmaster controller revoke /etc/bandmaster/controller.toml web-1
 
@@ -169,10 +171,9 @@ pub(crate) fn controller(args: &ControllerArgs, console: Console) -> Result<Exit
             Ok(Exit::Success)
         }
         ControllerCommand::Whatif(args) => whatif(args, console),
-        ControllerCommand::Status { of, json } => {
-            let status = controller::status(&of.folder()?)?;
-            console.print(&if *json { to_json(&status)? } else { printable(&status.to_string()) })?;
-            Ok(Exit::Success)
+        ControllerCommand::Status { of, how } => {
+            let folder = of.folder()?;
+            show("controller", move || controller::status(&folder), *how, console)
         }
         ControllerCommand::Halt { of } => {
             let folder = of.folder()?;

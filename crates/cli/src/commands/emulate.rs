@@ -17,7 +17,7 @@ use super::execute::{Experiment, Runtime, execute};
 use super::run::settings_as_written;
 use super::scenario_file::{Checked, ScenarioFile, options};
 use super::selection::{Selection, keep_what_is_there};
-use crate::args::{CaptureArgs, JobsArgs, KeyArgs, ReportArgs, Settings, WorkArgs, whole_number};
+use crate::args::{CaptureArgs, JobsArgs, KeyArgs, ReportArgs, Settings, WatchArgs, WorkArgs, whole_number};
 use crate::console::Console;
 use crate::embed::Brought;
 use crate::exit::{Exit, Failure};
@@ -51,8 +51,10 @@ pub(crate) struct EmulateArgs {
     traffic: Who,
     #[command(flatten)]
     report: ReportArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
     /// Remove what emulations that were killed have left, and do nothing else
-    #[arg(long, conflicts_with_all = ["scenario", "out", "json", "no_report"])]
+    #[arg(long, conflicts_with_all = ["scenario", "out", "json", "no_report", "watch"])]
     clean: bool,
 }
 
@@ -62,6 +64,7 @@ Examples:
   sudo bandmaster emulate scenarios/er2bc/table5-tcp.toml --variant er2bc --trials 1 --out lab
   sudo bandmaster emulate scenarios/bas/fixed.toml --variant conventional --base --set clients=8
   sudo bandmaster emulate scenarios/examples/htb.toml --quick --traffic iperf3
+  sudo bandmaster emulate scenarios/examples/htb.toml --quick --watch
   sudo bandmaster emulate --clean
 
 The same file as for `run`, the same report. Each node is a network namespace bm-RUN-NODE, each
@@ -69,7 +72,8 @@ link is forwarded at its rate and delay through the queue discipline of the simu
 kernel's for htb. Trials take their real time, --jobs of them at once. Nothing outside the
 namespaces is touched, and they go at the end; after a kill -9, --clean or the next emulation
 removes them, and `bandmaster resume` goes on from the trials that finished. Without root a user
-namespace is used where the system allows it.
+namespace is used where the system allows it. With --watch the terminal shows the trials live, as
+with `run`.
 
 Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 Linux or this machine
 cannot do what the scenario asks for, 4 failure, 5 some trials failed, 130 interrupted.";
@@ -95,6 +99,7 @@ impl From<Who> for TrafficSource {
 /// Runs one scenario file on real Linux.
 pub(crate) fn emulate(args: &EmulateArgs, console: Console) -> Result<Exit, Failure> {
     let Some(path) = &args.scenario else { return clean(console) };
+    let console = args.watch.applied(console, args.report.json)?;
     let (keys, selection) = (KeyArgs::default(), &args.selection);
     let checked = ScenarioFile::read(path)?.checked(options(&args.settings, &keys), selection.clone())?;
     // A quick look judges none.

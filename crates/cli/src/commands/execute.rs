@@ -30,6 +30,8 @@ use crate::report::folder::OutputFolder;
 use crate::report::manifest::Manifest;
 use crate::report::pcapng::PcapWriter;
 use crate::report::{self, COMMIT, ReportError, ReportSummary, StudyResults, VERSION, table};
+use crate::watch;
+use crate::watch::trials::{Board, Trials};
 
 /// Failures that are printed one by one; the rest is counted.
 const PRINTED_FAILURES: usize = 10;
@@ -296,7 +298,20 @@ fn run_and_publish(
         _ => (runtime.run)(job, stop, flows),
     };
     let stop = interrupt::watch()?;
-    let outcome = run_trials(&plan, studies.len(), &run, (records.as_ref(), done), threads, stop, visible);
+    let work = |run: &RunTrial<'_>| {
+        run_trials(&plan, studies.len(), run, (records.as_ref(), done), threads, stop, visible)
+    };
+    let outcome = if console.has_view() {
+        let trials = Board::new(Trials::new(&experiment.title, &studies, &plan));
+        let run = |job: &Job<'_>, stop: &AtomicBool, flows: Option<&dyn Fn(FlowRecord)>| {
+            let result = jobs::unpanicked(|| run(job, stop, flows));
+            trials.enter(job, &result);
+            result
+        };
+        watch::trials::show(&trials, console, || work(&run))
+    } else {
+        work(&run)
+    };
     let rows = records.map(Records::into_rows).transpose();
     let captured = captured.into_inner().unwrap_or_else(PoisonError::into_inner);
     publish(runtime.world, experiment, outcome, rows, captured, output, console)

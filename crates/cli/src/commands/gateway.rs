@@ -7,9 +7,11 @@ use bandmaster_linux::daemon::{End, printable};
 use bandmaster_linux::gateway::{self, Restored};
 use clap::{Args, Subcommand, ValueHint};
 
+use crate::args::StatusArgs;
 use crate::commands::to_json;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
+use crate::watch::status::show;
 
 /// Keep the rates of important flows on a real machine
 #[derive(Args, Debug)]
@@ -49,9 +51,8 @@ enum GatewayCommand {
     Status {
         #[command(flatten)]
         of: Which,
-        /// JSON instead of text
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        how: StatusArgs,
     },
     /// Give the machine back what it had, after a gateway was killed or left its changes
     Restore {
@@ -97,6 +98,7 @@ Examples:
   bandmaster gateway run /etc/bandmaster/gateway.toml --dry-run
   bandmaster gateway status --json | jq '.sender.estimate'
   bandmaster gateway status /etc/bandmaster/site-a.toml
+  bandmaster gateway status --watch
   bandmaster gateway restore
 
 docs/gateway.md has every key of the file. A running gateway reads it again on SIGHUP, and keeps
@@ -118,10 +120,9 @@ pub(crate) fn gateway(args: &GatewayArgs, console: Console) -> Result<Exit, Fail
             End::Stopped => Exit::Success,
             End::Interrupted => Exit::Interrupted,
         }),
-        GatewayCommand::Status { of, json } => {
-            let status = gateway::status(&of.folder()?)?;
-            console.print(&if *json { to_json(&status)? } else { printable(&status.to_string()) })?;
-            Ok(Exit::Success)
+        GatewayCommand::Status { of, how } => {
+            let folder = of.folder()?;
+            show("gateway", move || gateway::status(&folder), *how, console)
         }
         GatewayCommand::Restore { of, force } => restore(&of.folder()?, *force, console),
     }

@@ -7,7 +7,7 @@ use clap::{Args, ValueHint};
 use super::execute::{Experiment, SIMULATION, execute};
 use super::scenario_file::{ScenarioFile, options};
 use super::selection::Selection;
-use crate::args::{CaptureArgs, KeyArgs, Settings, WorkArgs};
+use crate::args::{CaptureArgs, KeyArgs, Settings, WatchArgs, WorkArgs};
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
 
@@ -33,6 +33,8 @@ pub(crate) struct FileArgs {
     work: WorkArgs,
     #[command(flatten)]
     capture: CaptureArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
 }
 
 const HELP: &str = "\
@@ -42,10 +44,14 @@ Examples:
   bandmaster run network.toml --quick --set flows.uploads.count=8 --set run.duration=5s
   bandmaster run network.toml --json --no-report | jq '.claims[] | select(.ok | not)'
   bandmaster run network.toml --pcap 'r1->server' --out results/look
+  bandmaster run network.toml --watch
 
 The folder holds report.html, figures/*.svg, summary.json and manifest.json, and tables for other
 programs: trials.parquet, flows.parquet and series.parquet. The same scenario, seed and version
 give the same bytes, for any --jobs. While the folder holds a file INCOMPLETE, something is missing.
+
+--watch takes the screen while trials run: trials finished, means and 95 % intervals of every case.
+q closes the view, and the trials go on; Ctrl-C stops them. The results are the same.
 
 Exit codes: 0 every claim holds, 1 a claim fails, 2 usage or scenario, 3 missing capability,
 4 failure, 5 some trials failed, 130 interrupted (finished trials are kept; see resume).";
@@ -62,6 +68,7 @@ pub(crate) fn run_file(
     keys: &KeyArgs,
     console: Console,
 ) -> Result<Exit, Failure> {
+    let console = args.watch.applied(console, args.work.report.json)?;
     let file = ScenarioFile::read(&args.scenario)?;
     let checked = file.checked(options(&args.settings, keys), args.selection.clone())?;
     checked.say_unjudged(console);

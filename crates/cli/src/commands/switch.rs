@@ -6,9 +6,11 @@ use bandmaster_linux::daemon::{End, printable};
 use bandmaster_linux::switch::{self, Restored};
 use clap::{Args, Subcommand, ValueHint};
 
+use crate::args::StatusArgs;
 use crate::commands::to_json;
 use crate::console::Console;
 use crate::exit::{Exit, Failure};
+use crate::watch::status::show;
 
 /// At a router's ports, keep windows within the buffers (QCBF) or share the queue among flows (FBQM)
 #[derive(Args, Debug)]
@@ -48,9 +50,8 @@ enum SwitchCommand {
     Status {
         #[command(flatten)]
         of: Which,
-        /// JSON instead of text
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        how: StatusArgs,
     },
     /// Take away what a switch that was killed has left, and forget its journal
     Restore {
@@ -92,6 +93,7 @@ Examples:
   bandmaster switch plan /etc/bandmaster/switch.toml
   bandmaster switch run /etc/bandmaster/switch.toml --dry-run
   bandmaster switch status --json | jq .ports
+  bandmaster switch status --watch
   bandmaster switch restore
 
 docs/switch.md has every key of the file, and what happens on faults.
@@ -112,10 +114,9 @@ pub(crate) fn switch(args: &SwitchArgs, console: Console) -> Result<Exit, Failur
             End::Stopped => Exit::Success,
             End::Interrupted => Exit::Interrupted,
         }),
-        SwitchCommand::Status { of, json } => {
-            let status = switch::status(&of.folder()?)?;
-            console.print(&if *json { to_json(&status)? } else { printable(&status.to_string()) })?;
-            Ok(Exit::Success)
+        SwitchCommand::Status { of, how } => {
+            let folder = of.folder()?;
+            show("switch", move || switch::status(&folder), *how, console)
         }
         SwitchCommand::Restore { of } => restore(&of.folder()?, console),
     }

@@ -103,10 +103,7 @@ impl TablePrint {
                 Some((variant.name.as_str(), *row))
             })
             .collect();
-        let present = |metric: &&str| base.iter().any(|(_, row)| row.metric(metric).is_some());
-        let columns =
-            COLUMNS.into_iter().find(|(metric, _)| present(metric)).map_or(&SHARES[..], |found| found.1);
-        let metrics: Vec<&str> = columns.iter().copied().filter(|metric| present(metric)).collect();
+        let metrics = columns(|metric| base.iter().any(|(_, row)| row.metric(metric).is_some()));
         if metrics.is_empty() {
             text.push_str("No trial has finished.\n\n");
             return;
@@ -234,8 +231,21 @@ impl TablePrint {
     }
 }
 
+/// The metrics in the columns of the table of variants, where those that were measured are `present`.
+pub(crate) fn columns(present: impl Fn(&str) -> bool) -> Vec<&'static str> {
+    let columns =
+        COLUMNS.into_iter().find(|(metric, _)| present(metric)).map_or(&SHARES[..], |found| found.1);
+    columns.iter().copied().filter(|metric| present(metric)).collect()
+}
+
+/// Every metric that the tables of a study may show.
+pub(crate) fn candidates(study: &Study) -> Vec<String> {
+    let columns = COLUMNS.into_iter().flat_map(|(_, columns)| columns).map(|metric| (*metric).to_owned());
+    distinct(columns.chain(study.sweeps.iter().flat_map(|sweep| focus(study, sweep))))
+}
+
 /// Metrics that a study's figures and claims look at along a sweep.
-pub(super) fn focus(study: &Study, sweep: &Sweep) -> Vec<String> {
+pub(crate) fn focus(study: &Study, sweep: &Sweep) -> Vec<String> {
     let drawn = study.figures.iter().filter_map(|figure| match &figure.content {
         FigureContent::Sweep { y, .. }
         | FigureContent::Heatmap { z: y, .. }

@@ -23,4 +23,6 @@ mod refusals;
 mod results;
 mod teaching;
 #[cfg(target_os = "linux")]
+mod watch;
+#[cfg(target_os = "linux")]
 mod whatif;
