@@ -37,6 +37,6 @@ use crate::exit::Failure;
 
 /// As `--json` prints it.
 #[cfg(target_os = "linux")]
-fn to_json(value: &impl serde::Serialize) -> Result<String, Failure> {
+pub(crate) fn to_json(value: &impl serde::Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(value).map_err(Failure::run)
 }
