@@ -15,7 +15,7 @@ FIRST=(reproduce bas --quick --no-report)
 
 # The table of the first command: a row of plain TCP, and one of the scheme.
 has_table() {
-    grep -q "norm. Jain" "$1" && grep -q "^ *uncontrolled .*±" "$1" && grep -q "claims: " "$1" ||
+    grep -q "norm. Jain" "$1" && grep -q "^ *conventional .*±" "$1" && grep -q "claims: " "$1" ||
         { cat "$1"; fail "$2: no table"; }
     echo "walk.sh: $2: $(grep "claims: " "$1" | tail -1)"
 }
