@@ -220,9 +220,13 @@ impl Oracle {
         let is_between = !self.began.as_nanos().is_multiple_of(self.cycle.as_nanos().max(1));
         let is_heard =
             |node: &NodeId| self.switches_heard.range((*node, 0)..=(*node, u32::MAX)).next().is_some();
+        let missing = self.names.len().saturating_sub(self.hosts_heard.len());
+        // Switches and other nodes may be away too.
+        let away_agents = || self.away.iter().filter(|node| self.names.has(**node)).count();
         is_between
             && self.rollout == usize::MAX
-            && self.hosts_heard.len() + self.away.len() >= self.names.len()
+            && missing <= self.away.len()
+            && missing <= away_agents()
             && self.matrix.as_ref().is_none_or(|matrix| matrix.heard.len() >= self.names.len())
             && self.switches.keys().all(|node| self.away.contains(node) || is_heard(node))
     }
@@ -703,6 +707,8 @@ mod tests {
         ] {
             let mut oracle = Site::oracle("9s", rollout);
             let mut out = Outbox::default();
+            // One that is no agent is away: all agents are still waited for.
+            oracle.on(at(began), &Observation::Left(NodeId(AGENTS + 1)), &mut out);
             let mut first = None;
             for now in (began..began + 2_500).step_by(10) {
                 for (node, after) in (1..).zip(reports) {
