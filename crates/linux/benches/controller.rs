@@ -90,7 +90,9 @@ fn bare(sends: usize) -> ! {
     let socket = UdpSocket::bind(ADDRESS).expect("free");
     let _ = sockopt::RcvBufForce.set(&socket, &(64 << 20));
     let mut buffers = vec![[0; 2048]; 64];
-    let mut headers = MultiHeaders::<SockaddrStorage>::preallocate(64, None);
+    // Those that have sent point to the addresses that they sent to, where the kernel must not write.
+    let headers = || MultiHeaders::<SockaddrStorage>::preallocate(64, None);
+    let (mut receives, mut sends_with) = (headers(), headers());
     let mut to = None;
     loop {
         let second = || SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
@@ -100,7 +102,7 @@ fn bare(sends: usize) -> ! {
             loop {
                 let mut slices: Vec<_> = buffers.iter_mut().map(|buffer| [IoSliceMut::new(buffer)]).collect();
                 let flags = MsgFlags::MSG_DONTWAIT;
-                let all = recvmmsg(socket.as_raw_fd(), &mut headers, slices.iter_mut(), flags, None);
+                let all = recvmmsg(socket.as_raw_fd(), &mut receives, slices.iter_mut(), flags, None);
                 match all.map(|all| all.last().and_then(|last| last.address)) {
                     Ok(from) => to = from,
                     Err(_) => break,
@@ -112,7 +114,8 @@ fn bare(sends: usize) -> ! {
         for begin in (0..sends).step_by(64).filter(|_| to.is_some()) {
             let many = (sends - begin).min(64);
             let (slices, addresses) = (slices[..many].iter(), &addresses[..many]);
-            let sent = sendmmsg(socket.as_raw_fd(), &mut headers, slices, addresses, [], MsgFlags::empty());
+            let flags = MsgFlags::empty();
+            let sent = sendmmsg(socket.as_raw_fd(), &mut sends_with, slices, addresses, [], flags);
             assert_eq!(sent.expect("sent").count(), many);
         }
     }
