@@ -9,8 +9,9 @@ mod screen;
 pub(crate) mod status;
 pub(crate) mod trials;
 
-use std::io;
-use std::time::Duration;
+use std::io::{self, IsTerminal};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::style::{Color, Modifier, Style};
@@ -41,9 +42,25 @@ enum Step {
     Right,
 }
 
-/// The next wish; none within that time.
+/// Time from one look for keys to the next.
+const KEY_PAUSE: Duration = Duration::from_millis(10);
+
+/// The next wish; none within that time. An error when the terminal is closed: crossterm 0.29, if it waited for keys then, would
+/// read the end of the terminal without pause and never return. So the wait is here.
 fn next_wish(within: Duration) -> io::Result<Option<Wish>> {
-    if event::poll(within)? { Ok(wish(&event::read()?)) } else { Ok(None) }
+    let begin = Instant::now();
+    loop {
+        if !io::stdout().is_terminal() {
+            return Err(io::Error::other("the terminal is closed"));
+        }
+        if event::poll(Duration::ZERO)? {
+            return Ok(wish(&event::read()?));
+        }
+        if begin.elapsed() >= within {
+            return Ok(None);
+        }
+        thread::sleep(KEY_PAUSE);
+    }
 }
 
 fn wish(event: &Event) -> Option<Wish> {

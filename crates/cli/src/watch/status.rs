@@ -77,11 +77,10 @@ impl View<'_> {
         match (&self.known.why, self.age) {
             (None, None) => Line::raw("asking"),
             (None, Some(since)) => Line::raw(format!("answered {} ago{every}", age(since))),
-            (Some(_), None) => Line::styled(format!("not running{every}"), self.paint.notice()),
-            (Some(_), Some(since)) => Line::styled(
-                format!("not running; last answer {} ago{every}", age(since)),
-                self.paint.notice(),
-            ),
+            (Some(_), None) => Line::styled(format!("no answer{every}"), self.paint.notice()),
+            (Some(_), Some(since)) => {
+                Line::styled(format!("no answer; last answer {} ago{every}", age(since)), self.paint.notice())
+            }
         }
     }
 
@@ -323,7 +322,7 @@ q end  p pause  ↑↓ move
 
     const SILENT: &str = "\
 agent
-not running; asked every 1s
+no answer; asked every 1s
 no agent answers at /run/agent.sock: No
 such file
 
@@ -348,7 +347,7 @@ q end  p pause  ↑↓ move
         let view = View { age: Some(Duration::from_secs(75)), ..view(&known) };
         let picture = text(&cells(80, 24, |frame| draw(frame, &view)));
         assert!(
-            picture.contains("\nnot running; last answer 1:15 ago; asked every 1s\nit has gone\n"),
+            picture.contains("\nno answer; last answer 1:15 ago; asked every 1s\nit has gone\n"),
             "{picture}"
         );
         assert!(picture.contains("\nrounds     1125 asked"), "{picture}");

@@ -58,7 +58,7 @@ impl Terminal {
     /// None, with the reason on stderr, where there is no `script`.
     fn new(test: &str, scratch: &Scratch, args: &str) -> Option<Self> {
         let program = env!("CARGO_BIN_EXE_bandmaster");
-        let line = format!("stty rows 30 cols 100; exec '{program}' {args}");
+        let line = format!("echo $$ >process; stty rows 30 cols 100; exec '{program}' {args}");
         let mut script = Command::new("script");
         script.args(["-qefc", &line, "/dev/null"]).current_dir(scratch.path(""));
         script.env("SHELL", "/bin/sh").env("TERM", "xterm").env_remove("NO_COLOR");
@@ -203,18 +203,37 @@ fn a_status_is_watched_until_a_key_ends_it() {
     let scratch = Scratch::new("watched-status");
     let args = "agent status --watch=100ms --state-directory .";
     let Some(mut terminal) = Terminal::new(test, &scratch, args) else { return };
-    terminal.wait_for("not running");
+    terminal.wait_for("no answer");
     answer(&scratch.path(""));
     terminal.wait_for("web-1: host 0");
     terminal.wait_for("carry data");
     fs::remove_file(scratch.path("agent.sock")).expect("removed");
-    terminal.wait_for("not running; last answer");
+    terminal.wait_for("no answer; last answer");
     terminal.press("q");
     let (code, text) = terminal.end();
     assert_eq!((code, after_the_view(&text).as_str()), (Some(0), ""), "{text:?}");
 
     let mut terminal = Terminal::new(test, &scratch, args).expect("a terminal");
-    terminal.wait_for("not running");
+    terminal.wait_for("no answer");
     terminal.press("\u{3}");
     assert_eq!(terminal.end().0, Some(130));
+}
+
+/// As when its window is closed.
+#[test]
+fn a_view_ends_with_its_terminal() {
+    let test = "a_view_ends_with_its_terminal";
+    let scratch = Scratch::new("watched-hangup");
+    let args = "agent status --watch=100ms --state-directory .";
+    let Some(mut terminal) = Terminal::new(test, &scratch, args) else { return };
+    terminal.wait_for("no answer");
+    let process = fs::read_to_string(scratch.path("process")).expect("the shell writes it");
+    terminal.script.kill().and_then(|()| terminal.script.wait()).expect("ended");
+    // A process that has ended has no command line, even before its parent takes note.
+    let command = format!("/proc/{}/cmdline", process.trim());
+    let start = Instant::now();
+    while fs::read(&command).is_ok_and(|line| !line.is_empty()) {
+        assert!(start.elapsed() < PATIENCE, "it goes on without a terminal");
+        thread::sleep(PAUSE);
+    }
 }
