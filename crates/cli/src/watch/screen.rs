@@ -4,6 +4,7 @@
 //! the screen is left once in either case, and after the last picture.
 
 use std::io::{self, Stdout};
+use std::mem::ManuallyDrop;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -28,8 +29,8 @@ static IS_DRAWING: AtomicBool = AtomicBool::new(false);
 const PATIENCE: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The screen of a view; left when this is dropped.
-pub(super) struct Screen(Terminal<CrosstermBackend<Stdout>>);
+/// The screen of a view; left when this is dropped. The drop of [`Terminal`] panics when the terminal is closed.
+pub(super) struct Screen(ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>);
 
 impl Screen {
     /// Takes the terminal: keys come one by one, and what was on the screen is kept. Messages wait.
@@ -38,7 +39,7 @@ impl Screen {
         let terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
         hold_messages();
         IS_SHOWN.store(true, Ordering::SeqCst);
-        let screen = Self(terminal);
+        let screen = Self(ManuallyDrop::new(terminal));
         enable_raw_mode()?;
         execute!(io::stdout(), EnterAlternateScreen)?;
         Ok(screen)
