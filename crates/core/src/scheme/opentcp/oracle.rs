@@ -227,7 +227,9 @@ impl Oracle {
             && self.rollout == usize::MAX
             && missing <= self.away.len()
             && missing <= away_agents()
-            && self.matrix.as_ref().is_none_or(|matrix| matrix.heard.len() >= self.names.len())
+            && self.matrix.as_ref().is_none_or(|matrix| {
+                matrix.heard.len() >= self.names.len() && matrix.heard.values().all(|came| came.missing == 0)
+            })
             && self.switches.keys().all(|node| self.away.contains(node) || is_heard(node))
     }
 
