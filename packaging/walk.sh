@@ -78,7 +78,7 @@ walk_pip() {
 import bandmaster as bm
 result = bm.Scenario("/tmp/dumbbell.toml").run()
 print(result)
-assert all(claim["outcome"] == "ok" for claim in result.claims), result.claims' > "$scratch/log" 2>&1 ||
+assert result.claims and all(claim.status == "holds" for claim in result.claims), result.claims' > "$scratch/log" 2>&1 ||
         { cat "$scratch/log"; fail pip; }
     cat "$scratch/log"
     echo "walk.sh: pip: ok"
