@@ -252,11 +252,15 @@ impl Machine {
         let before = &self.heard_of;
         self.ledger.refresh()?;
         let ledger = &self.ledger;
+        // As of now, not of when the file was read. An error is before anything changes.
+        let keys = loaded.hosts.iter().zip(&loaded.keys).map(|(host, key)| match host.secret == ENROLLED {
+            true => key_of(host, ledger),
+            false => Ok(key.clone()),
+        });
+        let keys = keys.collect::<Result<Vec<Key>, Error>>()?;
         let mut known: BTreeMap<Told, Peer> =
             std::mem::take(&mut self.loaded.hosts).into_iter().zip(self.peers.drain(..)).collect();
-        let peer = |(host, key): (&Told, &Key)| {
-            // As of now, not of when the file was read.
-            let key = if host.secret == ENROLLED { key_of(host, ledger)? } else { key.clone() };
+        let peer = |(host, key): (&Told, Key)| {
             let secret = enrolled_secret(ledger, host).map(str::to_owned);
             let peer = known.remove(host).unwrap_or_else(|| {
                 let line = Line::new(key.clone(), NodeId(CONTROLLER), NodeId(host.number), epoch);
@@ -267,9 +271,9 @@ impl Machine {
             let revoked = ledger.is_revoked(host);
             // A revoked host gets no messages.
             let address = peer.address.filter(|_| !revoked);
-            Ok(Peer { line, address, away: revoked, revoked, secret, ..peer })
+            Peer { line, address, away: revoked, revoked, secret, ..peer }
         };
-        self.peers = loaded.hosts.iter().zip(&loaded.keys).map(peer).collect::<Result<_, Error>>()?;
+        self.peers = loaded.hosts.iter().zip(keys).map(peer).collect();
         let numbers: BTreeSet<u32> = loaded.hosts.iter().map(|host| host.number).collect();
         self.absent = ledger.enrolled().filter(|number| !numbers.contains(number)).collect();
         self.seen = ledger.version();
