@@ -72,6 +72,9 @@ if [ "$1" = configure ]; then
     elif ! getent passwd bandmaster > /dev/null; then
         useradd --system --user-group --no-create-home --home-dir /var/lib/bandmaster --shell /usr/sbin/nologin bandmaster
     fi
+    # Keys are there.
+    chown root:bandmaster /etc/bandmaster
+    chmod 750 /etc/bandmaster
     if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 fi
 FILE

@@ -45,6 +45,7 @@ walk_deb() {
     (cd "$root" && find . -xdev | sort) > "$scratch/before"
     chroot "$root" dpkg -i /tmp/bandmaster.deb
     chroot "$root" getent passwd bandmaster || fail "deb: no user"
+    [ "$(chroot "$root" stat -c "%U %G %a" /etc/bandmaster)" = "root bandmaster 750" ] || fail "deb: /etc/bandmaster is not the daemons'"
     chroot "$root" bandmaster "${FIRST[@]}" > "$scratch/log" 2>&1 || { cat "$scratch/log"; fail deb; }
     has_table "$scratch/log" deb
     chroot "$root" dpkg --purge bandmaster
