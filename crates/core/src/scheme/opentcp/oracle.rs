@@ -221,7 +221,7 @@ impl Oracle {
         let is_heard =
             |node: &NodeId| self.switches_heard.range((*node, 0)..=(*node, u32::MAX)).next().is_some();
         let missing = self.names.len().saturating_sub(self.hosts_heard.len());
-        // Switches and other nodes may be away too.
+        // It is asked with every message: what costs little is first. Switches and other nodes may be away too.
         let away_agents = || self.away.iter().filter(|node| self.names.has(**node)).count();
         is_between
             && self.rollout == usize::MAX
@@ -542,10 +542,6 @@ impl Controller for Oracle {
                         if self.is_news(now, last, report.sequence) {
                             self.hosts_heard.insert(message.from, (now, report));
                         }
-                        if self.listens && self.has_heard_all() {
-                            self.listens = false;
-                            self.schedule.next = now;
-                        }
                     }
                     Some(Body::Switch(report)) => {
                         self.on_switch(now, message.from, report, Columns::default());
@@ -562,6 +558,10 @@ impl Controller for Oracle {
                         self.on_traffic(now, message.from, (report.sequence, report.parts), rows);
                     }
                     _ => {}
+                }
+                if self.listens && self.has_heard_all() {
+                    self.listens = false;
+                    self.schedule.next = now;
                 }
             }
             Observation::Left(node) => {
@@ -604,6 +604,7 @@ mod tests {
     use crate::params::{NamedText, Params, Value};
     use crate::rng::Stream;
     use crate::scheme::Built;
+    use crate::units::Rate;
 
     const POLICY: &str = "version = 1\nname = \"p\"\ngoal = \"a test\"\ncycle = \"1s\"\nlease = \"LEASE\"\n\
                           statistics = [\"flows.live\"]\n[[rules]]\nname = \"few\"\nwhen = \"max(flows.live) < 10\"\n\
@@ -621,16 +622,21 @@ mod tests {
 
     impl Site {
         fn new(lease: &str, rollout: Option<i64>) -> Self {
-            let oracle = Self::oracle(lease, rollout);
+            let oracle = Self::oracle(lease, rollout, false);
             let mut site = Self { oracle, cycle: 0, live: 1, windows: Vec::new() };
             assert!(site.decide().is_empty(), "nothing before the first cycle has passed");
             site
         }
 
-        fn oracle(lease: &str, rollout: Option<i64>) -> Box<dyn Controller> {
+        /// With a switch of one port, the node after the agents, where `has_switch`.
+        fn oracle(lease: &str, rollout: Option<i64>, has_switch: bool) -> Box<dyn Controller> {
             let mut inventory = Inventory::default();
-            for node in 0..=AGENTS {
+            for node in 0..=AGENTS + u32::from(has_switch) {
                 inventory.join(&format!("n{node}"));
+            }
+            let switch = has_switch.then_some(NodeId(AGENTS + 1));
+            if let Some(switch) = switch {
+                inventory.add_port("", switch, NodeId(1), Rate::from_bits_per_sec(1_000_000));
             }
             let mut params = Params::defaults(DEF.keys);
             let text = Some(POLICY.replace("LEASE", lease));
@@ -638,7 +644,8 @@ mod tests {
             if let Some(most) = rollout {
                 params.set("rollout", Value::Integer(most));
             }
-            let peers = (1..=AGENTS).map(|node| (NodeId(node), &AGENT)).collect();
+            let agents = (1..=AGENTS).map(|node| (NodeId(node), &AGENT));
+            let peers = agents.chain(switch.map(|node| (node, &SWITCH))).collect();
             let place = Place { peers, ..Place::new(&ORACLE, NodeId(0), params) };
             let Built { controller, .. } = (DEF.build)(&place, &inventory, None);
             controller.expect("an Oracle")
@@ -698,28 +705,37 @@ mod tests {
     #[test]
     fn an_oracle_that_begins_between_cycles_waits_for_the_last_report() {
         let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
-        // The cycle is a second; who reports when, in ms, and when it decides first.
+        // The cycle is a second; when agents, and a switch where there is one, report, in ms, and when it decides first.
         let all = |last: u64| [100, 200, 300, 400, last];
-        for (began, rollout, reports, decides) in [
-            (5_050, None, all(500), 5_550),
-            (5_050, None, all(990), 6_040),
-            (5_050, None, all(3_000), 7_000),
-            (5_050, Some(2), all(500), 7_000),
-            (5_000, None, all(500), 6_000),
+        for (began, rollout, reports, switch, decides) in [
+            (5_050, None, all(500), None, 5_550),
+            (5_050, None, all(990), None, 6_040),
+            (5_050, None, all(3_000), None, 7_000),
+            (5_050, Some(2), all(500), None, 7_000),
+            (5_000, None, all(500), None, 6_000),
+            (5_050, None, all(500), Some(300), 5_550),
+            (5_050, None, all(500), Some(700), 5_750),
+            (5_050, None, all(500), Some(3_000), 7_000),
         ] {
-            let mut oracle = Site::oracle("9s", rollout);
+            let mut oracle = Site::oracle("9s", rollout, switch.is_some());
             let mut out = Outbox::default();
-            // One that is no agent is away: all agents are still waited for.
-            oracle.on(at(began), &Observation::Left(NodeId(AGENTS + 1)), &mut out);
+            // One that is neither agent nor switch is away: all others are still waited for.
+            oracle.on(at(began), &Observation::Left(NodeId(AGENTS + 2)), &mut out);
             let mut first = None;
             for now in (began..began + 2_500).step_by(10) {
-                for (node, after) in (1..).zip(reports) {
-                    if now == began + after {
-                        let report = HostReport { sequence: 1, live: 1, started: 0, drop_rate: 0, rtt: 0 };
-                        let body = control::body(&Body::Host(report));
-                        let message = control::Message { from: NodeId(node), scheme: DEF.code, body };
-                        oracle.on(at(now), &Observation::Message(&message), &mut out);
+                for (node, after) in (1..).zip(reports.into_iter().chain(switch)) {
+                    if now != began + after {
+                        continue;
                     }
+                    let body = match node {
+                        1..=AGENTS => {
+                            Body::Host(HostReport { sequence: 1, live: 1, started: 0, drop_rate: 0, rtt: 0 })
+                        }
+                        _ => Body::Switch(SwitchReport { sequence: 1, first: 0, covered: 1, ports: vec![] }),
+                    };
+                    let (from, scheme) = (NodeId(node), DEF.code);
+                    let message = control::Message { from, scheme, body: control::body(&body) };
+                    oracle.on(at(now), &Observation::Message(&message), &mut out);
                 }
                 if oracle.wakeup().is_some_and(|due| due <= at(now)) {
                     oracle.on(at(now), &Observation::Tick { ports: &[], flows: &[] }, &mut out);
@@ -728,7 +744,7 @@ mod tests {
                     first = first.or(Some(now));
                 }
             }
-            assert_eq!(first, Some(decides), "began at {began}, {rollout:?}, {reports:?}");
+            assert_eq!(first, Some(decides), "began at {began}, {rollout:?}, {reports:?}, {switch:?}");
         }
     }
 
