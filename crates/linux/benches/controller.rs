@@ -2,20 +2,25 @@
 //! with `-- HOSTS` for another number than 100,000, and `-- HOSTS enrolled` for secrets that the hosts have enrolled for: one more
 //! is renewed in each cycle.
 //!
-//! The controller is a process of its own, as an operator runs it, with a cycle of a second. This program plays all hosts over the
-//! loopback: each reports once a cycle, and what is sent to it is counted. Time is the controller's alone, as the kernel states it.
-//! Over the loopback that includes what a host's kernel does with what it is sent. So a program that only takes and sends as many
-//! datagrams of these lengths, and reads none, is measured in its place: what it costs is the kernel's part.
+//! The controller is a process of its own, as an operator runs it, with a cycle of a second. This program plays all hosts: each
+//! reports once a cycle. Time is the controller's alone, as the kernel states it.
+//!
+//! A veth pair connects the two. A kernel delivers what is sent over it in the time of the sender. So the hosts' end counts and
+//! drops what the controller sends, before IP: what hosts do with a CUE is not the controller's time. Reports are delivered in
+//! the time of this program, as an interrupt of a network card delivers them in nobody's. It needs root, `ip` and `nft`. Both
+//! ends are in namespaces without a name, which end with this program.
+//!
+//! A program that only takes and sends as many datagrams of these lengths, and reads none, is measured in the controller's place:
+//! what it costs is the kernel's part.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut, Write};
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -25,21 +30,25 @@ use bandmaster_core::runtime::envelope::{Key, Line};
 use bandmaster_core::scheme::opentcp;
 use bandmaster_core::scheme::opentcp::wire::{Body, HostReport};
 use bandmaster_linux::controller;
-use nix::sys::socket::{
-    MsgFlags, MultiHeaders, SetSockOpt, SockaddrStorage, recv, recvmmsg, sendmmsg, sockopt,
-};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::socket::{MsgFlags, MultiHeaders, SetSockOpt, SockaddrStorage, recvmmsg, sendmmsg, sockopt};
+use nix::unistd::geteuid;
 
 /// The environment variable with the file of a child.
 const FILE: &str = "BANDMASTER_CONTROLLER_BENCH";
 /// That of a child that only takes and sends datagrams: how many it sends in a cycle.
 const BARE: &str = "BANDMASTER_CONTROLLER_BENCH_BARE";
+/// Bytes of Ethernet's header, which an interface counts.
+const ETHERNET: u64 = 14;
 /// Bytes of a CUE in UDP, in this bench.
 const CUE: usize = 47;
 const HOSTS: u32 = 100_000;
 const CYCLES: u32 = 10;
 /// Cycles before those that are measured.
 const BEFORE: u32 = 3;
-const ADDRESS: &str = "127.0.0.1:47420";
+/// The controller's, and the hosts'.
+const ADDRESS: &str = "192.0.2.1:47420";
+const HOSTS_ADDRESS: &str = "192.0.2.2:0";
 const SECOND: Duration = Duration::from_secs(1);
 /// Reports between two looks at the clock.
 const BATCH: usize = 200;
@@ -65,6 +74,11 @@ fn main() {
     if let Ok(sends) = std::env::var(BARE) {
         bare(sends.parse().expect("a number"));
     }
+    if !geteuid().is_root() {
+        println!("skipped: it makes a pair of interfaces, which needs root");
+        return;
+    }
+    let wire = Wire::new();
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let hosts = words.first().map_or(HOSTS, |word| word.parse().expect("a number of hosts"));
     let enrolled = words.get(1).is_some_and(|word| word == "enrolled");
@@ -74,7 +88,7 @@ fn main() {
         ("every CUE changes", hosts, vec![policy("all", "*")]),
         ("1 % of them change", hosts / 100, vec![STILL.to_owned(), policy("some", "x*")]),
     ] {
-        let mut site = Site::new(hosts, &policies, enrolled);
+        let mut site = Site::new(&wire, hosts, &policies, enrolled);
         let kernel = site.kernel_alone(changed);
         let seen = site.measure();
         println!(
@@ -121,7 +135,64 @@ fn bare(sends: usize) -> ! {
     }
 }
 
-struct Site {
+/// A veth pair between the hosts, in the namespace of this program, and the controller, in one of its own.
+struct Wire {
+    controller: File,
+}
+
+impl Wire {
+    fn new() -> Self {
+        let run = |command: &str| {
+            let words: Vec<&str> = command.split(' ').collect();
+            let status = Command::new(words[0]).args(&words[1..]).status().expect("it runs");
+            assert!(status.success(), "{command}");
+        };
+        unshare(CloneFlags::CLONE_NEWNET).expect("as root");
+        let unnamed = || {
+            unshare(CloneFlags::CLONE_NEWNET).expect("as root");
+            File::open("/proc/thread-self/ns/net").expect("this thread's")
+        };
+        let wire = Self { controller: thread::scope(|scope| scope.spawn(unnamed).join().expect("made")) };
+        wire.at_controller(|| {
+            run(&format!("ip link add wire type veth peer name wire netns {}", std::process::id()));
+            run("ip address add 192.0.2.1/30 dev wire");
+            run("ip link set wire up");
+        });
+        run("ip address add 192.0.2.2/30 dev wire");
+        run("ip link set wire up");
+        run("nft add table netdev bench");
+        run("nft add chain netdev bench in { type filter hook ingress device wire priority 0 ; }");
+        run("nft add rule netdev bench in meta l4proto udp drop");
+        wire
+    }
+
+    fn at_controller<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let inside = || {
+            setns(&self.controller, CloneFlags::CLONE_NEWNET).expect("as root");
+            work()
+        };
+        thread::scope(|scope| scope.spawn(inside).join().expect("done"))
+    }
+
+    /// Starts this program in the controller's place.
+    fn spawn(&self, variable: &str, value: &str) -> Running {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.env(variable, value).env("RUST_LOG", "warn").stdin(Stdio::null());
+        Running(self.at_controller(|| command.spawn().expect("started")))
+    }
+
+    /// What the hosts' end has received.
+    fn heard() -> Heard {
+        let text = fs::read_to_string("/proc/thread-self/net/dev").expect("read");
+        let line = text.lines().find_map(|line| line.trim().strip_prefix("wire:")).expect("it is there");
+        let mut fields = line.split_whitespace().map(|field| field.parse().expect("a number"));
+        let [bytes, messages] = [(); 2].map(|()| fields.next().expect("a field"));
+        Heard { messages, bytes: bytes - messages * ETHERNET }
+    }
+}
+
+struct Site<'a> {
+    wire: &'a Wire,
     folder: PathBuf,
     lines: Vec<Line>,
     enrolled: bool,
@@ -151,19 +222,16 @@ fn entry(host: u32) -> String {
     format!("{{\"number\":{host},\"name\":\"{}\",\"secret\":\"{}\"}}\n", name(host), secret(host))
 }
 
-fn start(folder: &Path) -> Running {
-    let program = std::env::current_exe().expect("this program");
-    let mut command = Command::new(program);
-    command.env(FILE, folder.join("controller.toml")).env("RUST_LOG", "warn").stdin(Stdio::null());
-    let running = Running(command.spawn().expect("started"));
+fn start(wire: &Wire, folder: &Path) -> Running {
+    let running = wire.spawn(FILE, folder.join("controller.toml").to_str().expect("plain"));
     while controller::status(&folder.join("state")).is_err() {
         thread::sleep(Duration::from_millis(10));
     }
     running
 }
 
-impl Site {
-    fn new(hosts: u32, policies: &[String], enrolled: bool) -> Self {
+impl<'a> Site<'a> {
+    fn new(wire: &'a Wire, hosts: u32, policies: &[String], enrolled: bool) -> Self {
         let folder = std::env::temp_dir().join(format!("bandmaster-bench-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("made");
@@ -196,16 +264,13 @@ impl Site {
             fs::write(&ledger, (1..=hosts).map(entry).collect::<String>()).expect("written");
             fs::set_permissions(ledger, fs::Permissions::from_mode(0o600)).expect("set");
         }
-        Self { lines: (1..=hosts).map(line).collect(), folder, enrolled }
+        Self { wire, lines: (1..=hosts).map(line).collect(), folder, enrolled }
     }
 
     /// The part of a core that the kernel takes for the datagrams alone, so many `sends` in a cycle.
     fn kernel_alone(&mut self, sends: u32) -> f64 {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
-        let _ = sockopt::RcvBufForce.set(&socket, &(256 << 20));
-        let _heard = Heard::of(&socket);
-        let mut command = Command::new(std::env::current_exe().expect("this program"));
-        let running = Running(command.env(BARE, sends.to_string()).spawn().expect("started"));
+        let socket = UdpSocket::bind(HOSTS_ADDRESS).expect("a port");
+        let running = self.wire.spawn(BARE, &sends.to_string());
         let mut at_begin = 0.0;
         for cycle in 0..BEFORE + CYCLES {
             if cycle == BEFORE {
@@ -217,24 +282,17 @@ impl Site {
     }
 
     fn measure(mut self) -> Seen {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
-        // As root; else what is sent to hosts may be lost here, and is counted as too few.
-        let _ = sockopt::RcvBufForce.set(&socket, &(256 << 20));
-        let heard = Heard::of(&socket);
-        let running = start(&self.folder);
+        let socket = UdpSocket::bind(HOSTS_ADDRESS).expect("a port");
+        let running = start(self.wire, &self.folder);
         let hosts = self.lines.len() as u64;
-        let (mut bytes, mut at_begin) = (0, (0.0, 0, 0));
+        let (mut bytes, mut at_begin) = (0, (0.0, Heard::default()));
         for cycle in 0..BEFORE + CYCLES {
             if cycle == BEFORE {
-                at_begin = (
-                    running.seconds(),
-                    heard.messages.load(Ordering::Relaxed),
-                    heard.bytes.load(Ordering::Relaxed),
-                );
+                at_begin = (running.seconds(), Wire::heard());
             }
             bytes = self.cycle(&socket, cycle);
         }
-        let spent = running.seconds() - at_begin.0;
+        let (spent, heard) = (running.seconds() - at_begin.0, Wire::heard());
         // It tells of itself once a second.
         thread::sleep(2 * SECOND);
         let status = controller::status(&self.folder.join("state")).expect("it answers");
@@ -247,12 +305,11 @@ impl Site {
             shown("cued"),
             status.send_errors
         );
-        let cues = heard.messages.load(Ordering::Relaxed) - at_begin.1;
-        let cue_bytes = heard.bytes.load(Ordering::Relaxed) - at_begin.2;
+        let (cues, cue_bytes) = (heard.messages - at_begin.1.messages, heard.bytes - at_begin.1.bytes);
         let megabytes = running.megabytes();
         // All are told again once they have reported, as they go on to do.
-        let (folder, ends) = (self.folder.clone(), AtomicBool::new(false));
-        let told = |before: u64| heard.messages.load(Ordering::Relaxed) >= before + hosts;
+        let (wire, folder, ends) = (self.wire, self.folder.clone(), AtomicBool::new(false));
+        let told = |before: u64| Wire::heard().messages >= before + hosts;
         let back = thread::scope(|scope| {
             scope.spawn(|| {
                 for cycle in (0..20).take_while(|_| !ends.load(Ordering::Relaxed)) {
@@ -262,10 +319,10 @@ impl Site {
             thread::sleep(SECOND.mul_f64(1.5));
             drop(running);
             let begin = Instant::now();
-            let _running = start(&folder);
+            let _running = start(wire, &folder);
             println!("  it answers after {:.2} s", begin.elapsed().as_secs_f64());
             // It decides nothing before a report comes.
-            let before = heard.messages.load(Ordering::Relaxed);
+            let before = Wire::heard().messages;
             while !told(before) {
                 assert!(begin.elapsed() < 20 * SECOND, "not told again");
                 thread::sleep(Duration::from_millis(5));
@@ -314,45 +371,17 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for Site<'_> {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// What is sent to hosts.
+/// What is sent to hosts, with IP's and UDP's headers.
+#[derive(Clone, Copy, Default)]
 struct Heard {
-    messages: Arc<AtomicU64>,
-    bytes: Arc<AtomicU64>,
-    ends: Arc<AtomicBool>,
-}
-
-impl Heard {
-    fn of(socket: &UdpSocket) -> Self {
-        let heard = Self { messages: Arc::default(), bytes: Arc::default(), ends: Arc::default() };
-        let socket = socket.try_clone().expect("cloned");
-        let (messages, bytes, ends) = (heard.messages.clone(), heard.bytes.clone(), heard.ends.clone());
-        thread::spawn(move || {
-            let mut buffer = [0; 2048];
-            while !ends.load(Ordering::Relaxed) {
-                match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
-                    Ok(length) => {
-                        messages.fetch_add(1, Ordering::Relaxed);
-                        bytes.fetch_add(length as u64 + 28, Ordering::Relaxed);
-                    }
-                    // Who waits in the kernel is woken by each message, in the time of the controller that sends it.
-                    Err(_) => thread::sleep(Duration::from_millis(5)),
-                }
-            }
-        });
-        heard
-    }
-}
-
-impl Drop for Heard {
-    fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
-    }
+    messages: u64,
+    bytes: u64,
 }
 
 /// The controller.
