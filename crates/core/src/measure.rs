@@ -27,6 +27,8 @@ pub struct FlowSample {
     pub cwnd: Option<u64>,
     /// Smoothed round-trip time, once measured.
     pub srtt: Option<Span>,
+    /// No more payload will arrive.
+    pub is_over: bool,
 }
 
 /// The flows of a run, by position in the list of all.
@@ -64,12 +66,15 @@ pub struct Meter {
     detail: RecordDetail,
     /// Plans of measured flows, by position in the list of all.
     measured: Vec<u32>,
+    /// Positions in `measured` of flows that are not over.
+    running: Vec<u32>,
     last: Vec<u64>,
     /// [`FlowSample::ip_bytes`] of the last sample; empty when arrivals are not measured.
     last_came: Vec<f64>,
     fair: Vec<f64>,
     /// The state that `fair` was computed for: which flows cover the interval, and the capacities.
     fair_key: (Vec<bool>, Vec<f64>),
+    ways: Ways,
     entities: Vec<String>,
     /// Per entity: the positions of its flows in `measured`.
     flows_of: Vec<Vec<usize>>,
@@ -80,6 +85,30 @@ pub struct Meter {
     room: Option<Room>,
     /// [`PortSample::begun`] of the last sample.
     begun: u64,
+}
+
+/// The routes of measured flows, which stay.
+#[derive(Default)]
+struct Ways {
+    /// Per measured flow: the position of its route in `alike`.
+    of: Vec<u32>,
+    /// Per route, in the order of their ports: a flow that takes it.
+    alike: Vec<u32>,
+    /// Per measured flow: [`Flows::efficiency`].
+    efficiency: Vec<f64>,
+}
+
+impl Ways {
+    fn of(measured: &[u32], flows: &Flows<'_>) -> Self {
+        let route = |i: u32| (flows.route)(i as usize);
+        let mut all: BTreeMap<&[u32], (u32, u32)> = measured.iter().map(|&i| (route(i), (0, i))).collect();
+        all.values_mut().zip(0..).for_each(|((way, _), number)| *way = number);
+        Self {
+            of: measured.iter().map(|&i| all[route(i)].0).collect(),
+            alike: all.values().map(|(_, i)| *i).collect(),
+            efficiency: measured.iter().map(|&i| (flows.efficiency)(i as usize)).collect(),
+        }
+    }
 }
 
 /// The capacity that unmeasured traffic leaves at the measured port.
@@ -321,10 +350,12 @@ impl Meter {
                 as usize,
             warm_up: Time::ZERO + run.warm_up,
             detail: scenario.measure.record,
+            running: (0..measured.len() as u32).collect(),
             last: vec![0; measured.len()],
             last_came: vec![0.0; if scenario.measure.arrivals { measured.len() } else { 0 }],
             fair: vec![0.0; measured.len()],
             fair_key: (Vec::new(), Vec::new()),
+            ways: Ways::default(),
             long: LongInterval {
                 bytes: vec![0.0; measured.len()],
                 fair: vec![0.0; measured.len()],
@@ -364,13 +395,17 @@ impl Meter {
         let covers: Vec<bool> =
             self.measured.iter().map(|&i| flows.plans[i as usize].covers(from, now)).collect();
         self.update_fair(&covers, capacities, flows);
-        let rate_since = |(&i, last): (&u32, &mut u64)| {
-            let delivered = (flows.state)(i as usize).delivered;
-            let rate = (delivered - *last) as f64 * 8.0 / seconds;
-            *last = delivered;
-            rate
-        };
-        let rates: Vec<f64> = self.measured.iter().zip(&mut self.last).map(rate_since).collect();
+        let mut rates = vec![0.0; self.measured.len()];
+        self.running.retain(|&f| {
+            let (f, i) = (f as usize, self.measured[f as usize] as usize);
+            if flows.plans[i].start > now {
+                return true;
+            }
+            let state = (flows.state)(i);
+            let last = std::mem::replace(&mut self.last[f], state.delivered);
+            rates[f] = (state.delivered - last) as f64 * 8.0 / seconds;
+            !state.is_over
+        });
         let total: f64 = rates.iter().sum();
         let came_since = |(&i, last): (&u32, &mut f64)| {
             let came = (flows.state)(i as usize).ip_bytes;
@@ -481,17 +516,25 @@ impl Meter {
         if self.fair_key.0 == covers && self.fair_key.1 == capacities {
             return;
         }
-        let links_of = |f: usize| (flows.route)(self.measured[f] as usize);
-        let mut flows_on: BTreeMap<&[u32], u32> = BTreeMap::new();
-        for f in (0..covers.len()).filter(|&f| covers[f]) {
-            *flows_on.entry(links_of(f)).or_default() += 1;
+        if self.ways.of.is_empty() {
+            self.ways = Ways::of(&self.measured, flows);
         }
-        let alike = flows_on.iter().map(|(links, &flows)| Demand { links, most: f64::INFINITY, flows });
-        let rates = max_min(capacities, &alike.collect::<Vec<_>>());
-        let rate_on: BTreeMap<&[u32], f64> = flows_on.into_keys().zip(rates).collect();
+        let ways = &self.ways;
+        let mut flows_on = vec![0; ways.alike.len()];
+        for (way, _) in ways.of.iter().zip(covers).filter(|(_, covers)| **covers) {
+            flows_on[*way as usize] += 1;
+        }
+        let used = || (0..flows_on.len()).filter(|&way| flows_on[way] > 0);
+        let demand = |way: usize| {
+            let links = (flows.route)(ways.alike[way] as usize);
+            Demand { links, most: f64::INFINITY, flows: flows_on[way] }
+        };
+        let rates = max_min(capacities, &used().map(demand).collect::<Vec<_>>());
+        let mut rate_on = vec![0.0; flows_on.len()];
+        used().zip(rates).for_each(|(way, rate)| rate_on[way] = rate);
         for (f, fair) in self.fair.iter_mut().enumerate() {
-            let rate = if covers[f] { rate_on[(flows.route)(self.measured[f] as usize)] } else { 0.0 };
-            *fair = rate * (flows.efficiency)(self.measured[f] as usize);
+            let rate = if covers[f] { rate_on[ways.of[f] as usize] } else { 0.0 };
+            *fair = rate * ways.efficiency[f];
         }
         self.fair_key = (covers.to_vec(), capacities.to_vec());
     }

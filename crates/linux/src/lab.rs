@@ -425,6 +425,7 @@ impl<'a> Lab<'a> {
                             .has_sockets()
                             .then(|| info.map_or(initial, |info| u64::from(info.cwnd) * u64::from(info.mss))),
                         srtt: info.and_then(|info| info.srtt),
+                        is_over: false,
                     }
                 }
             }

@@ -218,8 +218,12 @@ impl Oracle {
     /// It began between two cycles, as after a restart, and nothing is left to wait for. A limit on changes is one per cycle.
     fn has_heard_all(&self) -> bool {
         let is_between = !self.began.as_nanos().is_multiple_of(self.cycle.as_nanos().max(1));
-        let is_heard =
-            |node: &NodeId| self.switches_heard.range((*node, 0)..=(*node, u32::MAX)).next().is_some();
+        // A switch with many ports reports in parts.
+        let is_heard = |node: NodeId, ports: usize| {
+            let parts = self.switches_heard.range((node, 0)..=(node, u32::MAX));
+            let covered = parts.map(|(_, (_, report, _))| u64::from(report.covered));
+            covered.reduce(|all, part| all + part).is_some_and(|covered| covered >= ports as u64)
+        };
         let missing = self.names.len().saturating_sub(self.hosts_heard.len());
         // It is asked with every message: what costs little is first. Switches and other nodes may be away too.
         let away_agents = || self.away.iter().filter(|node| self.names.has(**node)).count();
@@ -230,7 +234,10 @@ impl Oracle {
             && self.matrix.as_ref().is_none_or(|matrix| {
                 matrix.heard.len() >= self.names.len() && matrix.heard.values().all(|came| came.missing == 0)
             })
-            && self.switches.keys().all(|node| self.away.contains(node) || is_heard(node))
+            && self
+                .switches
+                .iter()
+                .all(|(node, ports)| self.away.contains(node) || is_heard(*node, ports.len()))
     }
 
     fn is_fresh(&self, now: Time, at: Time) -> bool {
@@ -622,21 +629,21 @@ mod tests {
 
     impl Site {
         fn new(lease: &str, rollout: Option<i64>) -> Self {
-            let oracle = Self::oracle(lease, rollout, false);
+            let oracle = Self::oracle(lease, rollout, 0);
             let mut site = Self { oracle, cycle: 0, live: 1, windows: Vec::new() };
             assert!(site.decide().is_empty(), "nothing before the first cycle has passed");
             site
         }
 
         /// With a switch of one port, the node after the agents, where `has_switch`.
-        fn oracle(lease: &str, rollout: Option<i64>, has_switch: bool) -> Box<dyn Controller> {
+        fn oracle(lease: &str, rollout: Option<i64>, switch_ports: u32) -> Box<dyn Controller> {
             let mut inventory = Inventory::default();
-            for node in 0..=AGENTS + u32::from(has_switch) {
+            for node in 0..=AGENTS + switch_ports.min(1) {
                 inventory.join(&format!("n{node}"));
             }
-            let switch = has_switch.then_some(NodeId(AGENTS + 1));
-            if let Some(switch) = switch {
-                inventory.add_port("", switch, NodeId(1), Rate::from_bits_per_sec(1_000_000));
+            let switch = (switch_ports > 0).then_some(NodeId(AGENTS + 1));
+            for (switch, to) in switch.iter().flat_map(|switch| (1..=switch_ports).map(|to| (*switch, to))) {
+                inventory.add_port("", switch, NodeId(to), Rate::from_bits_per_sec(1_000_000));
             }
             let mut params = Params::defaults(DEF.keys);
             let text = Some(POLICY.replace("LEASE", lease));
@@ -705,35 +712,40 @@ mod tests {
     #[test]
     fn an_oracle_that_begins_between_cycles_waits_for_the_last_report() {
         let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
-        // The cycle is a second; when agents, and a switch where there is one, report, in ms, and when it decides first.
+        // The cycle is a second; when agents, and the ports of a switch where there is one, report, in ms, and when it decides
+        // first.
         let all = |last: u64| [100, 200, 300, 400, last];
         for (began, rollout, reports, switch, decides) in [
-            (5_050, None, all(500), None, 5_550),
-            (5_050, None, all(990), None, 6_040),
-            (5_050, None, all(3_000), None, 7_000),
-            (5_050, Some(2), all(500), None, 7_000),
-            (5_000, None, all(500), None, 6_000),
-            (5_050, None, all(500), Some(300), 5_550),
-            (5_050, None, all(500), Some(700), 5_750),
-            (5_050, None, all(500), Some(3_000), 7_000),
+            (5_050, None, all(500), &[][..], 5_550),
+            (5_050, None, all(990), &[], 6_040),
+            (5_050, None, all(3_000), &[], 7_000),
+            (5_050, Some(2), all(500), &[], 7_000),
+            (5_000, None, all(500), &[], 6_000),
+            (5_050, None, all(500), &[300], 5_550),
+            (5_050, None, all(500), &[700], 5_750),
+            (5_050, None, all(500), &[3_000], 7_000),
+            (5_050, None, all(500), &[300, 800], 5_850),
         ] {
-            let mut oracle = Site::oracle("9s", rollout, switch.is_some());
+            let mut oracle = Site::oracle("9s", rollout, switch.len() as u32);
             let mut out = Outbox::default();
             // One that is neither agent nor switch is away: all others are still waited for.
             oracle.on(at(began), &Observation::Left(NodeId(AGENTS + 2)), &mut out);
             let mut first = None;
             for now in (began..began + 2_500).step_by(10) {
-                for (node, after) in (1..).zip(reports.into_iter().chain(switch)) {
+                for (place, after) in (0..).zip(reports.into_iter().chain(switch.iter().copied())) {
                     if now != began + after {
                         continue;
                     }
-                    let body = match node {
-                        1..=AGENTS => {
+                    let body = match place {
+                        0..AGENTS => {
                             Body::Host(HostReport { sequence: 1, live: 1, started: 0, drop_rate: 0, rtt: 0 })
                         }
-                        _ => Body::Switch(SwitchReport { sequence: 1, first: 0, covered: 1, ports: vec![] }),
+                        _ => {
+                            let first = place - AGENTS;
+                            Body::Switch(SwitchReport { sequence: 1, first, covered: 1, ports: vec![] })
+                        }
                     };
-                    let (from, scheme) = (NodeId(node), DEF.code);
+                    let (from, scheme) = (NodeId(place.min(AGENTS) + 1), DEF.code);
                     let message = control::Message { from, scheme, body: control::body(&body) };
                     oracle.on(at(now), &Observation::Message(&message), &mut out);
                 }
