@@ -21,7 +21,10 @@ Value: TypeAlias = "bool | int | float | str | list[Any]"
 """A value of a key: a number, a truth value, a quantity such as `"5mbit"`, a text, or a list of them."""
 
 SHARDS = 64
-"""Most shards that a run on an executor is cut into, unless `shards` says otherwise."""
+"""Most shards that a run is cut into on an executor that does not tell its threads, unless `shards` says otherwise."""
+
+SHARDS_PER_THREAD = 8
+"""Most shards for each thread of an executor that tells how many it has, as Dask's does."""
 
 
 class Future(Protocol):
@@ -252,7 +255,8 @@ class Scenario:
             jobs: Number of trials at the same time, 1 to 1,024, in threads. Default: one for each processor.
             executor: Anything with `submit(fn, *args)`. Each call runs a shard on one thread of a worker, which needs
                 this version of the package.
-            shards: Number of shards into which a run on an executor is cut. Default: 64 at most.
+            shards: Number of shards into which a run on an executor is cut, at most one for each trial. Default: 8 for
+                each thread of a Dask cluster, 64 on other executors.
             progress: Show a progress bar on stderr. Default: when stderr is a terminal.
 
         Raises:
@@ -331,6 +335,15 @@ def _submit(executor: Executor, *args: Any) -> Future:
         return _Refused(error)
 
 
+def _shards(executor: Executor) -> int:
+    """Count shards that keep all of an executor busy: each costs some milliseconds."""
+    threads = getattr(executor, "nthreads", None)
+    try:
+        return SHARDS_PER_THREAD * sum(threads().values()) or SHARDS if callable(threads) else SHARDS
+    except Exception:
+        return SHARDS
+
+
 def _on_executor(
     run: _bandmaster.Run,
     brought: Brought,
@@ -341,7 +354,7 @@ def _on_executor(
     shows: bool,
 ) -> tuple[_bandmaster.Ended, BaseException | None, list[str]]:
     """Run shards on an executor. When a shard comes back, its trials are kept at once."""
-    count = min(SHARDS if shards is None else shards, run.planned)
+    count = min(_shards(executor) if shards is None else shards, run.planned)
     gathering = _bandmaster.Gathering(run, out, force)
     content = run.to_bytes()
     futures = [_submit(executor, content, brought, number, count) for number in range(1, count + 1)]
