@@ -312,7 +312,7 @@ def test_other_threads_of_python_run_meanwhile(small: Path) -> None:
 
 @pytest.mark.timing
 def test_dask_costs_at_most_a_tenth_more_than_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """400 trials of BAS in both directions, on a cluster of two workers that has started, and with two threads, in turns.
+    """400 trials of BAS in both directions, on a cluster of two started workers and with two threads, in turns.
 
     A trial takes a fifth of a second. Where one takes 20 ms, a run of 3.6 s takes half a second longer on Dask.
     """
