@@ -275,6 +275,9 @@ class Result:
     ) -> Any:
         """Draw a metric with its 95 % confidence intervals: over the values of a sweep, or for each variant.
 
+        Intervals end where the metric does: Jain's index at 1, a time at 0. Values of a sweep that are numbers stand
+        at their places, others at equal distances.
+
         Args:
             metric: A metric of `summary.json`, such as `"jain"` or `"throughput"`.
             sweep: Name of the sweep. Default: the first one, if there is any.
@@ -315,21 +318,33 @@ class Result:
             ax.tick_params(axis="x", labelrotation=30)
         else:
             name, values = chosen["name"], list(chosen["values"])
+            places = _numbers(values) or list(range(len(values)))
             for variant in dict.fromkeys(row["variant"] for row in rows):
                 own = [row for row in rows if row["variant"] == variant and name in row["points"]]
                 own.sort(key=lambda row: values.index(row["points"][name]))
-                positions = [values.index(row["points"][name]) for row in own]
+                positions = [places[values.index(row["points"][name])] for row in own]
                 means = [row["metrics"][metric]["mean"] for row in own]
                 ax.errorbar(positions, means, yerr=_bars(own, metric), label=titles[variant], marker="o", capsize=3)
-            ax.set_xticks(range(len(values)), values)
+            ax.set_xticks(places, values)
             ax.set_xlabel(chosen["title"])
             ax.legend()
-        ax.set_ylabel(metric)
+        ax.set_ylabel(_bandmaster.metric_axis(metric)[0])
         return ax
 
 
-def _bars(rows: list[dict[str, Any]], metric: str) -> list[float]:
-    return [row["metrics"][metric].get("ci95") or 0.0 for row in rows]
+def _numbers(values: list[str]) -> list[float] | None:
+    try:
+        return [float(value) for value in values]
+    except ValueError:
+        return None
+
+
+def _bars(rows: list[dict[str, Any]], metric: str) -> list[list[float]]:
+    """How far each interval goes below the mean, and above it."""
+    _, least, most = _bandmaster.metric_axis(metric)
+    estimates = [row["metrics"][metric] for row in rows]
+    ends = [(each["mean"], each.get("ci95") or 0.0) for each in estimates]
+    return [[min(half, mean - least) for mean, half in ends], [min(half, most - mean) for mean, half in ends]]
 
 
 def _estimate(estimate: dict[str, Any] | None) -> str:

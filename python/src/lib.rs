@@ -12,6 +12,7 @@ mod run;
 mod table;
 
 use bandmaster::embed::Error;
+use bandmaster_core::report::metric;
 use pyo3::prelude::*;
 
 /// An exception of `bandmaster/_errors.py`.
@@ -34,8 +35,17 @@ fn exception(py: Python<'_>, error: Error) -> PyErr {
     made().map_or_else(|error| error, PyErr::from_value)
 }
 
+/// The text of a metric's axis, and the least and the most that the metric can be.
+#[pyfunction]
+fn metric_axis(name: &str) -> (String, f64, f64) {
+    let [least, most] = metric::range(name);
+    (metric::label(name).axis(), least, most)
+}
+
 #[pymodule]
 mod _bandmaster {
+    #[pymodule_export]
+    use super::metric_axis;
     #[pymodule_export]
     use crate::congestion::{Ack, Window};
     #[pymodule_export]

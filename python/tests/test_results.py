@@ -73,12 +73,37 @@ def test_a_figure_has_a_point_for_each_value(result: bm.Result) -> None:
     assert [label.get_text() for label in ax.get_xticklabels()] == ["10pkt", "30pkt"]
     means = [row["metrics"]["jain"]["mean"] for row in result.summary["rows"]]
     assert sorted(ax.get_lines()[0].get_ydata()) == sorted(means)
+    assert ax.get_ylabel() == "Jain\N{RIGHT SINGLE QUOTATION MARK}s index"
     with pytest.raises(bm.UsageError, match=r"no metric 'jian'; there are: .*jain"):
         result.plot("jian")
     with pytest.raises(bm.UsageError, match="no sweep"):
         result.plot("jain", sweep="n")
     with pytest.raises(bm.UsageError, match="no variant 'third'; there are: "):
         result.plot("jain", variants=["third"])
+
+
+def test_intervals_of_a_figure_end_where_the_metric_does(result: bm.Result) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    result = bm.load(result.path)
+    for row in result.summary["rows"]:
+        row["metrics"]["jain"].update(mean=0.9, ci95=0.2)
+        row["metrics"]["queue"].update(mean=1.0, ci95=3.0)
+    for metric, expected in (("jain", [0.7, 1.0]), ("queue", [0.0, 4.0])):
+        (bars,) = result.plot(metric).containers[0].lines[2]
+        for segment in bars.get_segments():
+            assert [y for _, y in segment] == pytest.approx(expected)
+
+
+def test_sweeps_of_numbers_stand_at_their_places(result: bm.Result) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    result = bm.load(result.path)
+    values = result.summary["studies"][0]["sweeps"][0]["values"]
+    for row in result.summary["rows"]:
+        row["points"] = {name: {"10pkt": "0.1", "30pkt": "0.7"}[value] for name, value in row["points"].items()}
+    values[:] = ["0.1", "0.7"]
+    assert list(result.plot("jain").get_lines()[0].get_xdata()) == [0.1, 0.7]
 
 
 def test_a_folder_is_loaded(result: bm.Result, tmp_path: Path) -> None:

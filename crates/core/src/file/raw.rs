@@ -30,6 +30,8 @@ pub(crate) enum Content {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
     pub(crate) entries: Vec<Entry>,
+    /// Made by a key with dots, which names one of its keys: `queue.limit = "5pkt"`.
+    pub(crate) is_dotted: bool,
 }
 
 /// A key with its value.
@@ -85,6 +87,7 @@ impl Item {
                     .iter()
                     .map(|e| Entry { key: e.key.clone(), place: e.place.by(source), item: e.item.by(source) })
                     .collect(),
+                is_dotted: table.is_dotted,
             }),
             Content::Scalar(_) | Content::Date(_) => self.content.clone(),
         };
@@ -108,7 +111,8 @@ impl Item {
     }
 
     /// Writes `item` at `path`: elements of lists by name or position, missing tables made on the way. A table is
-    /// merged into a table or list; anything else, and the table of a queue or capacity, replaces what was there.
+    /// merged into a table or list; anything else, and the table of a queue or capacity, replaces what was there. Of a
+    /// queue, a key with dots changes one key.
     ///
     /// # Errors
     /// When the path leads through something that is not a table, or to an element that the list lacks: the place of
@@ -132,7 +136,7 @@ impl Item {
         let Some((step, rest)) = path.split_first() else {
             if let (Content::Table(from), Content::Table(_) | Content::List(_)) =
                 (&item.content, &self.content)
-                && from.get("discipline").is_none()
+                && (from.is_dotted || from.get("discipline").is_none())
                 && !walked.last().is_some_and(|key| ["capacity", "capacity-back"].contains(&key.as_str()))
             {
                 for entry in &from.entries {
@@ -297,7 +301,7 @@ pub(crate) fn read_file(file: &str, text: &str) -> Result<Item, Vec<Error>> {
         return Err(errors.iter().map(error).collect());
     }
     let mut errors = Vec::new();
-    let mut reading = Reading { place: &|offset| lines.place(offset), file, errors: &mut errors };
+    let mut reading = Reading { place: &|offset| lines.place(offset), text, file, errors: &mut errors };
     let table = reading.table(document.get_ref());
     if errors.is_empty() {
         Ok(Item { content: Content::Table(table), place: Place::start() })
@@ -329,7 +333,7 @@ pub(crate) fn read_word(word: &str, place: &Place) -> Result<Item, Vec<Error>> {
         Err(_) => return Ok(bare),
     };
     let mut errors = Vec::new();
-    let item = Reading { place: &|_| place.clone(), file: "", errors: &mut errors }
+    let item = Reading { place: &|_| place.clone(), text: word, file: "", errors: &mut errors }
         .value(value.get_ref(), place.clone());
     match item.content {
         Content::Date(_) => Ok(bare),
@@ -340,14 +344,20 @@ pub(crate) fn read_word(word: &str, place: &Place) -> Result<Item, Vec<Error>> {
 
 struct Reading<'a> {
     place: &'a dyn Fn(usize) -> Place,
+    text: &'a str,
     file: &'a str,
     errors: &'a mut Vec<Error>,
 }
 
 impl Reading<'_> {
     fn item(&mut self, value: &Spanned<DeValue<'_>>) -> Item {
-        let place = (self.place)(value.span().start);
-        self.value(value.get_ref(), place)
+        let start = value.span().start;
+        let mut item = self.value(value.get_ref(), (self.place)(start));
+        if let Content::Table(table) = &mut item.content {
+            // Others begin with a brace, or with the bracket of their header.
+            table.is_dotted = !self.text[start..].starts_with(['{', '[']);
+        }
+        item
     }
 
     fn value(&mut self, value: &DeValue<'_>, place: Place) -> Item {
@@ -379,7 +389,7 @@ impl Reading<'_> {
             let place = (self.place)(key.span().start);
             entries.push(Entry { key: key.get_ref().to_string(), place, item: self.item(value) });
         }
-        Table { entries }
+        Table { entries, is_dotted: false }
     }
 }
 
@@ -446,6 +456,18 @@ mod tests {
             "{ schemes = { bas = { alpha = 0.5, beta = 0.8 } }, flows = [{ name = \"up\", queue = \
              { discipline = \"fifo\" } }], run = { sample = \"1s\" } }"
         );
+        let queue = |change: &str| {
+            let mut root = item("[link]\nqueue = { discipline = 'fifo', limit = '80pkt' }\n");
+            root.assign(&[], &Place::start(), &item(change)).expect("fits");
+            root.find(&path("link.queue")).map(Item::to_string).unwrap_or_default()
+        };
+        for one in ["link.queue.discipline = 'codel'", "'link.queue.discipline' = 'codel'"] {
+            assert_eq!(queue(one), "{ discipline = \"codel\", limit = \"80pkt\" }", "{one}");
+            assert_eq!(queue(&format!("link = {{ {} }}", &one.replace("link.", ""))), queue(one), "{one}");
+        }
+        for whole in ["link.queue = { discipline = 'codel' }", "[link.queue]\ndiscipline = 'codel'"] {
+            assert_eq!(queue(whole), "{ discipline = \"codel\" }", "{whole}");
+        }
         let place = Place::start();
         let wrong = root.assign(&path("flows.down.count"), &place, &change).expect_err("no such element");
         assert_eq!(wrong.1, "`flows` has no element `down`; it has up");

@@ -176,7 +176,10 @@ fn without_study(root: &Item) -> Item {
     let content = match &root.content {
         Content::Table(table) => {
             let is_common = |entry: &&Entry| !STUDY_KEYS.contains(&entry.key.as_str());
-            Content::Table(Table { entries: table.entries.iter().filter(is_common).cloned().collect() })
+            Content::Table(Table {
+                entries: table.entries.iter().filter(is_common).cloned().collect(),
+                is_dotted: false,
+            })
         }
         other => other.clone(),
     };
