@@ -27,7 +27,7 @@ pub struct FlowSample {
     pub cwnd: Option<u64>,
     /// Smoothed round-trip time, once measured.
     pub srtt: Option<Span>,
-    /// No more payload will arrive.
+    /// No more payload will arrive, unless the flow is used again.
     pub is_over: bool,
 }
 
@@ -398,13 +398,17 @@ impl Meter {
         let mut rates = vec![0.0; self.measured.len()];
         self.running.retain(|&f| {
             let (f, i) = (f as usize, self.measured[f as usize] as usize);
-            if flows.plans[i].start > now {
+            let plan = &flows.plans[i];
+            let group = plan.group(flows.groups);
+            // Rounds and exchanges use a flow again, and start it when they do.
+            let is_used_again = group.rounds.is_some() || group.exchange.is_some();
+            if plan.start > now && !is_used_again {
                 return true;
             }
             let state = (flows.state)(i);
             let last = std::mem::replace(&mut self.last[f], state.delivered);
             rates[f] = (state.delivered - last) as f64 * 8.0 / seconds;
-            !state.is_over
+            is_used_again || !state.is_over
         });
         let total: f64 = rates.iter().sum();
         let came_since = |(&i, last): (&u32, &mut f64)| {

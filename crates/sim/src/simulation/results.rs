@@ -51,7 +51,6 @@ impl Simulation<'_> {
             let subflows = of_flows.plans[i].group(&self.scenario.flows).multipath.map_or(1, |m| m.subflows);
             of_flows.received_ip_bytes.iter().skip(i).take(subflows as usize).sum()
         };
-        let repeats = |i: usize| rounds.contains(i as u32) || exchanges.contains(i as u32);
         let state = |i: usize| {
             if i >= connections.flows() {
                 let i = i - connections.flows();
@@ -66,7 +65,7 @@ impl Simulation<'_> {
                     ip_bytes: came(i) as f64,
                     cwnd: Some(c.sender.cwnd()),
                     srtt: c.sender.rtt.srtt(),
-                    is_over: c.receiver.finished_at().is_some() && !repeats(i) && of_flows.share(i).is_none(),
+                    is_over: c.receiver.finished_at().is_some() && of_flows.share(i).is_none(),
                 },
                 None => {
                     let profile = of_flows.profile(i);
