@@ -344,7 +344,8 @@ def _bars(rows: list[dict[str, Any]], metric: str) -> list[list[float]]:
     _, least, most = _bandmaster.metric_axis(metric)
     estimates = [row["metrics"][metric] for row in rows]
     ends = [(each["mean"], each.get("ci95") or 0.0) for each in estimates]
-    return [[min(half, mean - least) for mean, half in ends], [min(half, most - mean) for mean, half in ends]]
+    below = [max(0.0, min(half, mean - least)) for mean, half in ends]
+    return [below, [max(0.0, min(half, most - mean)) for mean, half in ends]]
 
 
 def _estimate(estimate: dict[str, Any] | None) -> str:

@@ -93,6 +93,9 @@ def test_intervals_of_a_figure_end_where_the_metric_does(result: bm.Result) -> N
         (bars,) = result.plot(metric).containers[0].lines[2]
         for segment in bars.get_segments():
             assert [y for _, y in segment] == pytest.approx(expected)
+    # A mean that is rounded to more than its most is drawn too.
+    result.summary["rows"][0]["metrics"]["jain"].update(mean=1.0000000000000002)
+    result.plot("jain")
 
 
 def test_sweeps_of_numbers_stand_at_their_places(result: bm.Result) -> None:

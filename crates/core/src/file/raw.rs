@@ -355,7 +355,7 @@ impl Reading<'_> {
         let mut item = self.value(value.get_ref(), (self.place)(start));
         if let Content::Table(table) = &mut item.content {
             // Others begin with a brace, or with the bracket of their header.
-            table.is_dotted = !self.text[start..].starts_with(['{', '[']);
+            table.is_dotted = self.text.get(start..).is_some_and(|rest| !rest.starts_with(['{', '[']));
         }
         item
     }
