@@ -9,6 +9,9 @@
 // In a namespace that is followed, `comes` tells when a connection has become a flow, and measures round-trip times where the
 // data come; `begins` tells when a flow ends, and sets the receiver's window again with each segment that leaves: the kernel
 // forgets it while it finds how large a buffer should be.
+//
+// In a namespace that is watched, `begins` and `looks` write down the addresses of connections, and `passes` looks those up and
+// reports them. It costs what there are connections; `looks` reads all places of the kernel's table, however few are taken.
 
 #include "kernel.h"
 
@@ -21,10 +24,12 @@ enum { TELL_STATES = 1 << 2, TELL_SEGMENTS = 1 << 6 }; // BPF_SOCK_OPS_*_CB_FLAG
 enum { NO_CAP = 0x7fffffff, NO_PACE = 0xffffffff }; // as much as can be set
 enum { MOST_NAMESPACES = 1024, MOST_CONNECTIONS = 65536, ROOM_OF_ENDS = 1 << 20 };
 enum { ROOM_OF_NEWS = 1 << 20, NOBODY = 0xffffffff };
+enum { MOST_WATCHED = 8192, ROOM_OF_ROWS = 1 << 20 }; // for 5461 rows; `MOST_PASSED` of kernel/tcp.rs is less
 enum { KEEP = 0 }; // of a number to set: leave what is
-enum { RECORD = 1, FOLLOW = 2 }; // what is done in a namespace
+enum { RECORD = 1, FOLLOW = 2, WATCH = 4 }; // what is done in a namespace
 enum { FIRST_SEGMENTS = 10 };    // a connection that has carried more is a flow; as in agent/machine.rs
 enum { LONGEST_RTT = 60000 };    // ms
+enum { MAPPED = 0xffff0000 };    // the third part of an IPv4 address in IPv6, in the order of the network
 
 static long (*set_option)(void *, int, int, void *, int) = (void *)49;
 static long (*read_kernel)(void *, u32, const void *) = (void *)113;
@@ -37,6 +42,10 @@ enum { NO_WAKEUP = 1 }; // BPF_RB_NO_WAKEUP
 static u64 (*cookie_of)(void *) = (void *)46;
 static u64 (*namespace_of)(void *) = (void *)122;
 static void *(*of_socket)(const void *, void *, void *, u64) = (void *)107;
+static void *(*find_tcp)(void *, void *, u32, u64, u64) = (void *)84;
+static long (*release)(void *) = (void *)86;
+static long (*for_each)(void *, void *, void *, u64) = (void *)164;
+#define CURRENT_NAMESPACE ((u64)-1) // BPF_F_CURRENT_NETNS
 static long (*forget_socket)(const void *, void *) = (void *)108;
 enum { CREATE = 1 }; // BPF_SK_STORAGE_GET_F_CREATE
 
@@ -127,20 +136,36 @@ struct times {
     u8 opened, established, unused[6];
 };
 
+// As a segment that comes has them: `struct bpf_sock_tuple`.
+struct addresses {
+    union {
+        struct {
+            u32 from, to;
+            u16 from_port, to_port;
+        } v4;
+        struct {
+            u32 from[4], to[4];
+            u16 from_port, to_port;
+        } v6;
+    };
+    u32 is_v6;
+};
+
 MAP(SETTINGS, HASH, u64, struct settings, MOST_NAMESPACES);
 MAP(LIVE, HASH, u64, struct settings, MOST_CONNECTIONS);
 MAP(OUTCOMES, ARRAY, u32, struct outcome, KINDS);
-// A tick in us while connections get back what they had, else 0; not 0 while listening sockets are told of too.
-MAP(WANTS, ARRAY, u32, u32, 2);
+// A tick in us while connections get back what they had, else 0; not 0 while listening sockets are told of too; not 0 where
+// connections are watched.
+MAP(WANTS, ARRAY, u32, u32, 3);
 OF_SOCKETS(MARKS, struct mark, CLONE);
-// What is done in a namespace: of RECORD and FOLLOW.
+// What is done in a namespace: of RECORD, FOLLOW and WATCH.
 MAP(RECORDED, HASH, u64, u32, MOST_NAMESPACES);
 OF_SOCKETS(TIMES, struct times, 0);
 struct {
     int (*type)[RINGBUF];
     int (*max_entries)[ROOM_OF_ENDS];
 } ENDS SEC(".maps");
-MAP(MISSED, ARRAY, u32, u64, 1); // ends for which there was no room
+MAP(MISSED, ARRAY, u32, u64, 2); // ends, and rows, for which there was no room
 OF_SOCKETS(FOLLOWED, struct followed, 0);
 // Windows of receivers that are followed, by cookie, bytes.
 MAP(WINDOWS, LRU_HASH, u64, u32, MOST_CONNECTIONS);
@@ -149,6 +174,13 @@ struct {
     int (*type)[RINGBUF];
     int (*max_entries)[ROOM_OF_NEWS];
 } NEWS SEC(".maps");
+
+// Addresses of connections, by cookie.
+MAP(WATCHED, HASH, u64, struct addresses, MOST_WATCHED);
+struct {
+    int (*type)[RINGBUF];
+    int (*max_entries)[ROOM_OF_ROWS];
+} ROWS SEC(".maps");
 
 INLINE void note(u32 kind, long result) {
     struct outcome *outcome = map_lookup(&OUTCOMES, &kind);
@@ -159,6 +191,13 @@ INLINE void note(u32 kind, long result) {
     } else {
         __sync_fetch_and_add(&outcome->done, 1);
     }
+}
+
+enum { THE_ENDS, THE_ROWS };
+
+INLINE void miss(u32 kind) {
+    u64 *missed = map_lookup(&MISSED, &kind);
+    if (missed) __sync_fetch_and_add(missed, 1);
 }
 
 INLINE void set_number(void *socket, u32 kind, int level, int option, u32 value) {
@@ -201,6 +240,10 @@ struct in6_addr {
 struct sock_common {
     u16 skc_family;
     u8 skc_state;
+    int skc_bound_dev_if;
+    struct {
+        s64 counter;
+    } skc_cookie;
     u16 skc_dport, skc_num;
     u32 skc_daddr, skc_rcv_saddr;
     struct in6_addr skc_v6_daddr, skc_v6_rcv_saddr;
@@ -227,7 +270,11 @@ struct minmax {
 struct sock {
     struct sock_common __sk_common;
     unsigned long sk_max_pacing_rate;
+    struct {
+        u32 val;
+    } sk_uid;
 } KERNEL;
+
 
 struct inet_sock {
     struct sock sk;
@@ -274,6 +321,34 @@ INLINE void read_before(const struct tcp_sock *tcp, struct before *before) {
 }
 
 INLINE int carries(u8 state) { return state == ESTABLISHED || state == CLOSE_WAIT || state == FIN_WAIT_1; }
+
+// A segment finds a connection that is bound to an interface only there: it is counted as missed, so that the table is read.
+INLINE void write_down(const struct tcp_sock *tcp, u64 cookie) {
+    const struct sock_common *common = &tcp->inet_conn.icsk_inet.sk.__sk_common;
+    struct addresses addresses = {};
+    u16 remote_port = common->skc_dport, local_port = AS_NETWORK(common->skc_num);
+    const u32 *remote = common->skc_v6_daddr.in6_u.u6_addr32, *local = common->skc_v6_rcv_saddr.in6_u.u6_addr32;
+    if (common->skc_bound_dev_if) {
+        miss(THE_ROWS);
+        return;
+    }
+    // A socket for both families may have an IPv4 connection.
+    if (common->skc_family == IPV4 || (!remote[0] && !remote[1] && remote[2] == MAPPED)) {
+        addresses.v4.from = common->skc_daddr;
+        addresses.v4.to = common->skc_rcv_saddr;
+        addresses.v4.from_port = remote_port;
+        addresses.v4.to_port = local_port;
+    } else {
+        for (int i = 0; i < 4; i++) {
+            addresses.v6.from[i] = remote[i];
+            addresses.v6.to[i] = local[i];
+        }
+        addresses.v6.from_port = remote_port;
+        addresses.v6.to_port = local_port;
+        addresses.is_v6 = 1;
+    }
+    if (map_update(&WATCHED, &cookie, &addresses, 0)) miss(THE_ROWS);
+}
 
 // All but what was set before, and whose it is.
 INLINE void fill(struct row *row, const struct tcp_sock *tcp, const struct followed *followed) {
@@ -367,11 +442,7 @@ INLINE void report(struct bpf_sock_ops *context, struct tcp_sock *tcp, const str
     } else {
         for (int i = 0; i < 4; i++) end.remote[i] = common->skc_v6_daddr.in6_u.u6_addr32[i];
     }
-    if (ring_output(&ENDS, &end, sizeof(end), NO_WAKEUP)) {
-        u32 zero = 0;
-        u64 *missed = map_lookup(&MISSED, &zero);
-        if (missed) __sync_fetch_and_add(missed, 1);
-    }
+    if (ring_output(&ENDS, &end, sizeof(end), NO_WAKEUP)) miss(THE_ENDS);
 }
 
 // Notes when a connection begins and when each way of it ends, and reports it when both have.
@@ -431,6 +502,24 @@ INLINE void follow(struct bpf_sock_ops *context, u64 namespace) {
     }
 }
 
+// A socket that begins to listen is found by no segment's addresses; it may have been set.
+INLINE void watch(struct bpf_sock_ops *context, u64 namespace) {
+    u32 op = context->op;
+    u64 cookie = cookie_of(context);
+    if (op == STATE && context->args[1] == CLOSED) map_delete(&WATCHED, &cookie);
+    if (op != CONNECTS && op != PASSIVE && op != LISTENS) return;
+    u32 *what = map_lookup(&RECORDED, &namespace);
+    if (!what || !(*what & WATCH)) return;
+    if (op == LISTENS) {
+        miss(THE_ROWS);
+        return;
+    }
+    struct tcp_sock *tcp = context->sk ? as_tcp(context->sk) : 0;
+    if (!tcp) return;
+    set_flags(context, context->flags | TELL_STATES);
+    write_down(tcp, cookie);
+}
+
 INLINE void keep_window(struct bpf_sock_ops *context) {
     struct tcp_sock *tcp = context->sk ? as_tcp(context->sk) : 0;
     struct followed *followed = tcp ? of_socket(&FOLLOWED, tcp, 0, 0) : 0;
@@ -449,6 +538,7 @@ int begins(struct bpf_sock_ops *context) {
     u64 namespace = namespace_of(context);
     record(context, namespace);
     follow(context, namespace);
+    watch(context, namespace);
     struct settings *settings = map_lookup(&SETTINGS, &namespace);
     if (!settings) return 1;
     switch (context->op) {
@@ -583,17 +673,58 @@ int looks(struct bpf_iter__tcp *context) {
         if (state != LISTENING) set_window(tcp, settings);
     }
     struct mark *mark = of_socket(&MARKS, tcp, 0, 0);
-    u32 zero = 0, one = 1, *tick = map_lookup(&WANTS, &zero), *all = map_lookup(&WANTS, &one);
+    u32 zero = 0, one = 1, two = 2;
+    u32 *tick = map_lookup(&WANTS, &zero), *all = map_lookup(&WANTS, &one), *watched = map_lookup(&WANTS, &two);
     if (mark && tick && *tick) {
         give_back(tcp, mark, *tick);
         forget_socket(&MARKS, tcp);
         mark = 0;
     }
     if (mark) row.before = mark->before;
+    if (watched && *watched && state != LISTENING && (carries(state) || mark)) write_down(tcp, row.cookie);
     if (!carries(state) && !mark && !settings && !(all && *all && state == LISTENING)) return 0;
     fill(&row, tcp, followed);
     row.user = context->uid;
     seq_write(context->meta->seq, &row, sizeof(row));
+    return 0;
+}
+
+INLINE void *find(struct __sk_buff *skb, struct addresses *addresses) {
+    if (addresses->is_v6) return find_tcp(skb, &addresses->v6, sizeof(addresses->v6), CURRENT_NAMESPACE, 0);
+    return find_tcp(skb, &addresses->v4, sizeof(addresses->v4), CURRENT_NAMESPACE, 0);
+}
+
+INLINE int show_socket(void *socket, u64 cookie) {
+    struct tcp_sock *tcp = as_tcp(socket);
+    if (!tcp || (u64)tcp->inet_conn.icsk_inet.sk.__sk_common.skc_cookie.counter != cookie) return 0;
+    u8 state = tcp->inet_conn.icsk_inet.sk.__sk_common.skc_state;
+    struct mark *mark = of_socket(&MARKS, tcp, 0, 0);
+    if (!carries(state) && !mark) return 1;
+    struct row row = {.cookie = cookie};
+    if (mark) row.before = mark->before;
+    fill(&row, tcp, of_socket(&FOLLOWED, tcp, 0, 0));
+    row.user = tcp->inet_conn.icsk_inet.sk.sk_uid.val;
+    if (ring_output(&ROWS, &row, sizeof(row), NO_WAKEUP)) miss(THE_ROWS);
+    return 1;
+}
+
+// One that is not found, or has made way for another, has gone.
+static long show(void *map, u64 *key, struct addresses *addresses, struct __sk_buff **skb) {
+    u64 cookie = *key;
+    void *socket = find(*skb, addresses);
+    int is_there = 0;
+    if (socket) {
+        is_there = show_socket(socket, cookie);
+        release(socket);
+    }
+    if (!is_there) map_delete(map, &cookie);
+    return 0;
+}
+
+// Runs when it is called (BPF_PROG_RUN), with an empty packet of the caller's namespace.
+SEC("classifier")
+int passes(struct __sk_buff *skb) {
+    for_each(&WATCHED, show, &skb, 0);
     return 0;
 }
 

@@ -237,6 +237,11 @@ impl Machine {
             tcp.record(namespace).map_err(|why| lacking(&why))?;
             recorder = Some(Recorder::new(clock.now()));
         }
+        if let Some(tcp) = tcp.as_mut().filter(|_| written.is_some() && deployment.control_group.is_none())
+            && let Err(why) = tcp.watch(namespace)
+        {
+            info!(%why, "each look at the connections reads the kernel's whole table of them");
+        }
         let is_asked = written.is_some() && deployment.neighbours;
         let surroundings = if is_asked { Some(Surroundings::new(deployment)?) } else { None };
         Ok(Self {

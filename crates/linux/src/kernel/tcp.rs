@@ -8,6 +8,7 @@ mod connection;
 mod ends;
 mod settings;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,7 +16,9 @@ use std::path::{Path, PathBuf};
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData, MapError, RingBuf};
-use aya::programs::{CgroupAttachMode, CgroupSkb, CgroupSkbAttachType, Iter, SockOps};
+use aya::programs::{
+    CgroupAttachMode, CgroupSkb, CgroupSkbAttachType, Iter, SchedClassifier, SockOps, TestRun, TestRunOptions,
+};
 use bandmaster_core::sketch::collect::Ended;
 
 use super::{NoProgram, load, map, program, refused, types};
@@ -31,11 +34,13 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/tcp.o");
 
 const BEGINS: &str = "begins";
 const LOOKS: &str = "looks";
+const PASSES: &str = "passes";
 const COMES: &str = "comes";
 
 /// What is done in a namespace: the same as in `bpf/tcp.c`.
 const RECORD: u32 = 1;
 const FOLLOW: u32 = 2;
+const WATCH: u32 = 4;
 
 /// Bytes of a congestion control's name.
 const NAME: usize = 16;
@@ -43,6 +48,14 @@ const OUTCOME: usize = 24;
 /// Places in the map of what is wanted.
 const GIVES_BACK: u32 = 0;
 const ALL: u32 = 1;
+const WATCHED: u32 = 2;
+/// Place of rows in the map of what was missed.
+const ROWS: u32 = 1;
+
+/// With more connections than these, [`looks`](HostTcp::look) read the kernel's whole table: it costs less then.
+const MOST_PASSED: usize = 4096;
+/// So many looks at watched connections go by before one reads the kernel's whole table, for those that began unseen.
+const PASSES_IN_TURN: u32 = 9;
 
 /// As many bytes, in the order of this machine, as in `bpf/tcp.c`.
 type SettingsMap = HashMap<MapData, u64, [u8; SETTINGS]>;
@@ -83,6 +96,19 @@ pub struct HostTcp {
     news: RingBuf<MapData>,
     windows: HashMap<MapData, u64, u32>,
     missed: Array<MapData, u64>,
+    rows: RingBuf<MapData>,
+    is_attached: bool,
+    /// Whether the kernel takes the program that looks connections up.
+    can_pass: Result<(), NoProgram>,
+    is_watched: bool,
+    /// How often it may look them up before the whole table is read.
+    passes: u32,
+    /// Rows that it missed before the last reading of the whole table.
+    missed_before: u64,
+    /// Listening sockets, as of that.
+    listening: Vec<Connection>,
+    /// Connections that are set at each look.
+    set: BTreeSet<u64>,
     /// Those of `missed` that were reported already.
     told_missed: u64,
 }
@@ -109,6 +135,7 @@ impl HostTcp {
         let news = RingBuf::try_from(map(&mut kernel, "NEWS")?).map_err(refused)?;
         let windows = HashMap::try_from(map(&mut kernel, "WINDOWS")?).map_err(refused)?;
         let missed = Array::try_from(map(&mut kernel, "MISSED")?).map_err(refused)?;
+        let rows = RingBuf::try_from(map(&mut kernel, "ROWS")?).map_err(refused)?;
         Ok(Self {
             kernel,
             settings,
@@ -120,6 +147,14 @@ impl HostTcp {
             news,
             windows,
             missed,
+            rows,
+            is_attached: false,
+            can_pass: Err(NoProgram::new("it was not loaded".to_owned())),
+            is_watched: false,
+            passes: 0,
+            missed_before: 0,
+            listening: Vec::new(),
+            set: BTreeSet::new(),
             told_missed: 0,
         })
     }
@@ -129,7 +164,9 @@ impl HostTcp {
     /// # Errors
     /// Why it does not take it.
     pub fn load_live(&mut self) -> Result<(), NoProgram> {
-        program::<Iter>(&mut self.kernel, LOOKS)?.load("tcp", &types()?).map_err(refused)
+        program::<Iter>(&mut self.kernel, LOOKS)?.load("tcp", &types()?).map_err(refused)?;
+        self.can_pass = program::<SchedClassifier>(&mut self.kernel, PASSES)?.load().map_err(refused);
+        Ok(())
     }
 
     /// The program for live connections alone.
@@ -152,6 +189,7 @@ impl HostTcp {
         let begins = program::<SockOps>(&mut self.kernel, BEGINS)?;
         // A link of the kernel's always lets others be.
         begins.attach(folder, CgroupAttachMode::Single).map_err(refused)?;
+        self.is_attached = true;
         Ok(())
     }
 
@@ -171,6 +209,7 @@ impl HostTcp {
     /// # Errors
     /// Why the kernel does not do so.
     pub fn set(&mut self, cookie: u64, settings: &Settings) -> Result<(), NoProgram> {
+        self.set.insert(cookie);
         self.live.insert(cookie, settings.bytes(), 0).map_err(refused)
     }
 
@@ -179,7 +218,25 @@ impl HostTcp {
     /// # Errors
     /// Why the kernel does not do so.
     pub fn leave(&mut self, cookie: u64) -> Result<(), NoProgram> {
+        self.set.remove(&cookie);
         forget(&mut self.live, cookie)
+    }
+
+    /// From now on a [`look`](Self::look) costs what there are connections. Each is from within this [network
+    /// namespace](namespace). Needs [`attach`](Self::attach) and [`load_live`](Self::load_live). A connection that begins, and is
+    /// of no program in the group, is seen up to nine looks late.
+    ///
+    /// # Errors
+    /// Why the kernel does not do so; looks go on to read its whole table.
+    pub fn watch(&mut self, namespace: u64) -> Result<(), NoProgram> {
+        if !self.is_attached {
+            return Err(NoProgram::new("no program sees connections begin".to_owned()));
+        }
+        self.can_pass.clone()?;
+        self.also_do(namespace, WATCH)?;
+        self.wants.set(WATCHED, 1, 0).map_err(refused)?;
+        self.is_watched = true;
+        Ok(())
     }
 
     /// Sets the connections of the calling thread's namespace that are to be set, and tells of all that carry data, or were set
@@ -188,6 +245,43 @@ impl HostTcp {
     /// # Errors
     /// Why the kernel does not do so.
     pub fn look(&mut self) -> Result<Vec<Connection>, NoProgram> {
+        if self.set.is_empty()
+            && let Some(left) = self.passes.checked_sub(1)
+        {
+            self.passes = left;
+            if let Some(all) = self.look_up()? {
+                return Ok(all);
+            }
+        }
+        let missed = self.missed.get(&ROWS, 0).map_err(refused)?;
+        let all = self.look_through_table()?;
+        if self.is_watched {
+            self.missed_before = missed;
+            self.passes = if all.len() <= MOST_PASSED { PASSES_IN_TURN } else { 0 };
+            self.listening = all.iter().filter(|one| one.remote.1 == 0).cloned().collect();
+        }
+        Ok(all)
+    }
+
+    /// Tells of the connections that are [watched](Self::watch), without reading the kernel's table. None: some have to be looked
+    /// for there, since they are many, are bound to an interface, or listen since the last look.
+    ///
+    /// # Errors
+    /// Why the kernel does not do so.
+    pub fn look_up(&mut self) -> Result<Option<Vec<Connection>>, NoProgram> {
+        const ETHERNET: [u8; 14] = [0; 14];
+        let passes: &mut SchedClassifier = program(&mut self.kernel, PASSES)?;
+        let options = TestRunOptions { data_in: Some(&ETHERNET), ..TestRunOptions::new() };
+        passes.test_run(options).map_err(refused)?;
+        let mut all = connections(&mut self.rows);
+        if all.len() > MOST_PASSED || self.missed.get(&ROWS, 0).map_err(refused)? != self.missed_before {
+            return Ok(None);
+        }
+        all.extend_from_slice(&self.listening);
+        Ok(Some(all))
+    }
+
+    fn look_through_table(&mut self) -> Result<Vec<Connection>, NoProgram> {
         let looks = program::<Iter>(&mut self.kernel, LOOKS)?;
         let link = looks.attach().map_err(refused)?;
         let mut file = looks.take_link(link).map_err(refused)?.into_file().map_err(refused)?;
@@ -218,7 +312,7 @@ impl HostTcp {
 
     fn look_wanting(&mut self, what: u32, value: u32) -> Result<Vec<Connection>, NoProgram> {
         self.wants.set(what, value, 0).map_err(refused)?;
-        let looked = self.look();
+        let looked = self.look_through_table();
         self.wants.set(what, 0, 0).map_err(refused)?;
         looked
     }
@@ -262,12 +356,7 @@ impl HostTcp {
     /// Connections that are [followed](Self::follow) and have become flows since the last time, or, where they carry nothing,
     /// are none any more.
     pub fn news(&mut self) -> Vec<Connection> {
-        let tick = tick();
-        let mut all = Vec::new();
-        while let Some(row) = self.news.next() {
-            all.extend(row.first_chunk().map(|row| Connection::parse(row, tick)));
-        }
-        all
+        connections(&mut self.news)
     }
 
     /// A connection that is [followed](Connection::followed) offers no more than a window of so many bytes, from its next
@@ -313,6 +402,16 @@ impl HostTcp {
     pub fn outcomes(&self) -> Result<[Outcome; KINDS.len()], NoProgram> {
         outcomes(&self.outcomes)
     }
+}
+
+/// Those in a ring, each as a `struct row`.
+fn connections(ring: &mut RingBuf<MapData>) -> Vec<Connection> {
+    let tick = tick();
+    let mut all = Vec::new();
+    while let Some(row) = ring.next() {
+        all.extend(row.first_chunk().map(|row| Connection::parse(row, tick)));
+    }
+    all
 }
 
 fn outcomes(map: &Outcomes) -> Result<[Outcome; KINDS.len()], NoProgram> {

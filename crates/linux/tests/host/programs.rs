@@ -1,6 +1,7 @@
 //! Programs in the kernel that set and read connections. `ss` and receivers show what the kernel has done.
 
 use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -67,7 +68,7 @@ fn the_first_timeout_is_set() {
         let _socket = hosts.a.enter(|| {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
             socket.set_nonblocking(true).expect("set");
-            let _ = socket.connect(&std::net::SocketAddr::from((NOBODY, PORT)).into());
+            let _ = socket.connect(&SocketAddr::from((NOBODY, PORT)).into());
             Ok(socket)
         });
         let told = Hosts::ss(&hosts.a, "state syn-sent");
@@ -283,7 +284,7 @@ fn connections_that_end_are_told_with_bytes_and_times() {
         assert!((0.038..0.4).contains(&time.as_secs_f64()), "{opener:?}");
     }
     // One that nobody accepts was never established.
-    let nobody = hosts.a.enter(|| Ok(std::net::TcpStream::connect((B, PORT + 1)))).expect("entered");
+    let nobody = hosts.a.enter(|| Ok(TcpStream::connect((B, PORT + 1)))).expect("entered");
     assert!(nobody.is_err());
     let (ends, _) = tcp.ends().expect("read");
     assert!(ends.iter().any(|end| end.opened && !end.established && end.bytes == [0, 0]), "{ends:?}");
@@ -333,4 +334,97 @@ fn a_connection_that_is_followed_is_told_of_and_keeps_its_window() {
         assert!(!ended.carries && ended.cookie == told.cookie, "{ended:?}");
         Ok(())
     });
+}
+
+/// A watched namespace shows the same connections, with the same values, as a reading of the kernel's whole table: those from
+/// before, those that begin, of all families, that end, that are closed but still open in their program, that are bound to an
+/// interface, and more than fit into one answer.
+#[test]
+fn watched_connections_are_those_of_the_table() {
+    let Some((hosts, mut tcp)) = Hosts::new("watched_connections_are_those_of_the_table") else { return };
+    let mut table = HostTcp::only_live().expect("loaded");
+    let mut old = hosts.connections(B, 3);
+    Hosts::tune(
+        &mut tcp,
+        &hosts.a,
+        &Settings { window_cap: Some(40), control: Some("reno".to_owned()), ..Settings::default() },
+    );
+    tcp.watch(super::hosts::cookie(&hosts.a)).expect("watched");
+    let inside = hosts.a.enter(|| Ok(TcpListener::bind("[::]:7101").expect("a port"))).expect("entered");
+    // Whether the connections can be looked up, and how many carry data.
+    let mut same = |tcp: &mut HostTcp, can: bool, carrying: usize, what: &str| {
+        let up = hosts.a.enter(|| Ok(tcp.look_up().expect("read"))).expect("entered");
+        assert_eq!(up.is_some(), can, "{what}");
+        let listening = |all: &[Connection]| all.iter().filter(|one| one.remote.1 == 0).count();
+        for mut all in up.into_iter().chain([Hosts::look(tcp, &hosts.a)]) {
+            assert_eq!(listening(&all), 1, "{what}");
+            let mut expected = Hosts::look(&mut table, &hosts.a);
+            // The other reader knows nothing of what was set.
+            all.retain(|one| one.carries);
+            expected.retain(|one| one.carries);
+            assert_eq!(all.len(), carrying, "{what}");
+            for one in &mut all {
+                one.before = None;
+            }
+            for side in [&mut all, &mut expected] {
+                side.sort_unstable_by_key(|one| one.cookie);
+            }
+            assert_eq!(all, expected, "{what}");
+        }
+    };
+    same(&mut tcp, false, 3, "a socket listens since");
+    same(&mut tcp, true, 3, "those from before");
+    let mut new = hosts.connections(B, 400);
+    for (here, there) in &mut new[..50] {
+        here.write_all(&[0; 3000]).expect("written");
+        there.read_exact(&mut [0; 3000]).expect("read");
+    }
+    thread::sleep(HALF_A_SECOND);
+    same(&mut tcp, true, 403, "those from before and those that began");
+    let connect =
+        |to: &str| hosts.a.enter(|| Ok(TcpStream::connect(to).expect("connected"))).expect("entered");
+    let own = ["[::1]:7101", "[::ffff:127.0.0.1]:7101", "127.0.0.1:7101"].map(connect);
+    let own_ends = [(); 3].map(|()| inside.accept().expect("accepted"));
+    same(&mut tcp, true, 409, "both ends of three within");
+    let before = Hosts::look(&mut tcp, &hosts.a).into_iter().filter(|one| one.before.is_some());
+    assert_eq!(before.count(), 407, "with the listening socket, which was set too");
+    drop((own, own_ends));
+    // A reset closes the socket, which its program still has.
+    let reset = |(here, there): (TcpStream, TcpStream)| {
+        SockRef::from(&there).set_linger(Some(Duration::ZERO)).expect("set");
+        drop(there);
+        here
+    };
+    let closed: Vec<TcpStream> = new.drain(..100).map(reset).collect();
+    drop(new.drain(..100));
+    old.pop();
+    thread::sleep(HALF_A_SECOND);
+    for look in 0..24 {
+        same(&mut tcp, true, 202, &format!("look {look} after many ended"));
+    }
+    drop(closed);
+    let listener = Hosts::listen(&hosts.b);
+    let bound = || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind_device(Some(b"cable"))?;
+        socket.connect(&SocketAddr::from((B, PORT)).into())?;
+        Ok::<_, std::io::Error>(socket)
+    };
+    let bound = hosts.a.enter(|| Ok(bound())).expect("entered");
+    let bound = (bound.expect("connected"), listener.accept().expect("accepted"));
+    for look in 0..12 {
+        same(&mut tcp, false, 203, &format!("look {look} with one that is bound to an interface"));
+    }
+    drop((bound, listener));
+    thread::sleep(HALF_A_SECOND);
+    Hosts::look(&mut tcp, &hosts.a);
+    let many = hosts.connections(B, 4600);
+    for look in 0..12 {
+        same(&mut tcp, false, 4802, &format!("look {look} at many"));
+    }
+    drop(many);
+    thread::sleep(HALF_A_SECOND);
+    for look in 0..12 {
+        same(&mut tcp, true, 202, &format!("look {look} after many"));
+    }
 }
