@@ -1,6 +1,7 @@
 //! The rows of `flows.parquet`: those of transfers of rounds and exchanges as they end, all others at the end of the run.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use bandmaster_core::measure::rtt::RttSketch;
 use bandmaster_core::report::flow::{FlowRecord, IdealFrames, IdealPort, ideal};
@@ -12,6 +13,9 @@ use crate::RunOptions;
 use crate::net::{Net, TAIL};
 use crate::routes::route_ports;
 use crate::tcp::sender::SenderCounters;
+
+/// Flows whose memory is read before their rows are made.
+const TOUCHED: usize = 64;
 
 /// Transfers that ended since the rows were handed out last.
 #[derive(Default)]
@@ -59,11 +63,26 @@ impl Simulation<'_> {
         if self.flow_log.is_none() {
             return;
         }
-        for flow in 0..self.flows.plans.len() as u32 {
-            if let (Some(row), Some(take)) = (self.flow(flow), options.flows) {
-                take(row);
+        let all = self.flows.plans.len() as u32;
+        for first in (0..all).step_by(TOUCHED) {
+            let some = first..all.min(first + TOUCHED as u32);
+            self.touch(some.clone());
+            for flow in some {
+                if let (Some(row), Some(take)) = (self.flow(flow), options.flows) {
+                    take(row);
+                }
             }
         }
+    }
+
+    /// Reads what the rows of these flows take from memory: here the processor waits for several at once, there for each.
+    fn touch(&self, flows: Range<u32>) {
+        let read = |flow: u32| {
+            self.connections.get(flow as usize).map_or(0, |connection| {
+                connection.receiver.delivered() ^ u64::from(connection.sender.counters.segments)
+            })
+        };
+        std::hint::black_box(flows.map(read).fold(0, u64::wrapping_add));
     }
 
     /// The row of a flow at the end of the run; none of what never started, or has its row.
