@@ -23,8 +23,8 @@ enum { ESTABLISHED = 1, FIN_WAIT_1 = 4, FIN_WAIT_2 = 5, CLOSED = 7, CLOSE_WAIT =
 enum { TELL_STATES = 1 << 2, TELL_SEGMENTS = 1 << 6 }; // BPF_SOCK_OPS_*_CB_FLAG
 enum { NO_CAP = 0x7fffffff, NO_PACE = 0xffffffff }; // as much as can be set
 enum { MOST_NAMESPACES = 1024, MOST_CONNECTIONS = 65536, ROOM_OF_ENDS = 1 << 20 };
-enum { ROOM_OF_NEWS = 1 << 20, NOBODY = 0xffffffff };
-enum { MOST_WATCHED = 8192, ROOM_OF_ROWS = 1 << 20 }; // for 5461 rows; `MOST_PASSED` of kernel/tcp.rs is less
+enum { ROOM_OF_NEWS = 1 << 20 };
+enum { MOST_WATCHED = 2048, ROOM_OF_ROWS = 1 << 19 }; // for 2730 rows, some of them twice; the former as in kernel/tcp.rs
 enum { KEEP = 0 }; // of a number to set: leave what is
 enum { RECORD = 1, FOLLOW = 2, WATCH = 4 }; // what is done in a namespace
 enum { FIRST_SEGMENTS = 10 };    // a connection that has carried more is a flow; as in agent/machine.rs
@@ -350,9 +350,10 @@ INLINE void write_down(const struct tcp_sock *tcp, u64 cookie) {
     if (map_update(&WATCHED, &cookie, &addresses, 0)) miss(THE_ROWS);
 }
 
-// All but what was set before, and whose it is.
+// All but what was set before.
 INLINE void fill(struct row *row, const struct tcp_sock *tcp, const struct followed *followed) {
     const struct sock_common *common = &tcp->inet_conn.icsk_inet.sk.__sk_common;
+    row->user = tcp->inet_conn.icsk_inet.sk.sk_uid.val;
     row->acknowledged = tcp->bytes_acked;
     row->received = tcp->bytes_received;
     row->family = common->skc_family;
@@ -502,12 +503,16 @@ INLINE void follow(struct bpf_sock_ops *context, u64 namespace) {
     }
 }
 
-// A socket that begins to listen is found by no segment's addresses; it may have been set.
+// A socket that begins to listen is found by no segment's addresses; it may have been set. One that connects is written down
+// again when it is established: a reading of the table may have used up in between that it was missed.
 INLINE void watch(struct bpf_sock_ops *context, u64 namespace) {
     u32 op = context->op;
-    u64 cookie = cookie_of(context);
-    if (op == STATE && context->args[1] == CLOSED) map_delete(&WATCHED, &cookie);
-    if (op != CONNECTS && op != PASSIVE && op != LISTENS) return;
+    if (op == STATE && context->args[1] == CLOSED) {
+        u64 cookie = cookie_of(context);
+        map_delete(&WATCHED, &cookie);
+        return;
+    }
+    if (op != CONNECTS && op != ACTIVE && op != PASSIVE && op != LISTENS) return;
     u32 *what = map_lookup(&RECORDED, &namespace);
     if (!what || !(*what & WATCH)) return;
     if (op == LISTENS) {
@@ -517,7 +522,7 @@ INLINE void watch(struct bpf_sock_ops *context, u64 namespace) {
     struct tcp_sock *tcp = context->sk ? as_tcp(context->sk) : 0;
     if (!tcp) return;
     set_flags(context, context->flags | TELL_STATES);
-    write_down(tcp, cookie);
+    write_down(tcp, cookie_of(context));
 }
 
 INLINE void keep_window(struct bpf_sock_ops *context) {
@@ -620,7 +625,7 @@ int comes(struct __sk_buff *skb) {
     u8 state = tcp->inet_conn.icsk_inet.sk.__sk_common.skc_state;
     if (!followed->told && carries(state) && (tcp->data_segs_out > FIRST_SEGMENTS || tcp->bytes_received > came)) {
         followed->told = 1;
-        struct row row = {.cookie = cookie_of(skb), .user = NOBODY};
+        struct row row = {.cookie = cookie_of(skb)};
         fill(&row, tcp, followed);
         ring_output(&NEWS, &row, sizeof(row), 0);
     }
@@ -681,10 +686,9 @@ int looks(struct bpf_iter__tcp *context) {
         mark = 0;
     }
     if (mark) row.before = mark->before;
-    if (watched && *watched && state != LISTENING && (carries(state) || mark)) write_down(tcp, row.cookie);
+    if (watched && *watched && state != LISTENING) write_down(tcp, row.cookie);
     if (!carries(state) && !mark && !settings && !(all && *all && state == LISTENING)) return 0;
     fill(&row, tcp, followed);
-    row.user = context->uid;
     seq_write(context->meta->seq, &row, sizeof(row));
     return 0;
 }
@@ -697,18 +701,16 @@ INLINE void *find(struct __sk_buff *skb, struct addresses *addresses) {
 INLINE int show_socket(void *socket, u64 cookie) {
     struct tcp_sock *tcp = as_tcp(socket);
     if (!tcp || (u64)tcp->inet_conn.icsk_inet.sk.__sk_common.skc_cookie.counter != cookie) return 0;
-    u8 state = tcp->inet_conn.icsk_inet.sk.__sk_common.skc_state;
     struct mark *mark = of_socket(&MARKS, tcp, 0, 0);
-    if (!carries(state) && !mark) return 1;
     struct row row = {.cookie = cookie};
     if (mark) row.before = mark->before;
     fill(&row, tcp, of_socket(&FOLLOWED, tcp, 0, 0));
-    row.user = tcp->inet_conn.icsk_inet.sk.sk_uid.val;
     if (ring_output(&ROWS, &row, sizeof(row), NO_WAKEUP)) miss(THE_ROWS);
     return 1;
 }
 
-// One that is not found, or has made way for another, has gone.
+// `begins` removes a connection that closes. One that is not found has begun before that, or is bound to an interface since, or
+// has got the place of another while this was read.
 static long show(void *map, u64 *key, struct addresses *addresses, struct __sk_buff **skb) {
     u64 cookie = *key;
     void *socket = find(*skb, addresses);
@@ -717,7 +719,10 @@ static long show(void *map, u64 *key, struct addresses *addresses, struct __sk_b
         is_there = show_socket(socket, cookie);
         release(socket);
     }
-    if (!is_there) map_delete(map, &cookie);
+    if (!is_there) {
+        map_delete(map, &cookie);
+        miss(THE_ROWS);
+    }
     return 0;
 }
 

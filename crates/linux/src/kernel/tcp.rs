@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use aya::Ebpf;
@@ -20,6 +21,7 @@ use aya::programs::{
     CgroupAttachMode, CgroupSkb, CgroupSkbAttachType, Iter, SchedClassifier, SockOps, TestRun, TestRunOptions,
 };
 use bandmaster_core::sketch::collect::Ended;
+use tracing::warn;
 
 use super::{NoProgram, load, map, program, refused, types};
 use crate::syscall;
@@ -42,9 +44,14 @@ const RECORD: u32 = 1;
 const FOLLOW: u32 = 2;
 const WATCH: u32 = 4;
 
+/// Number of the file that is the root of all control groups.
+const ROOT_GROUP: u64 = 1;
+
 /// Bytes of a congestion control's name.
 const NAME: usize = 16;
 const OUTCOME: usize = 24;
+/// Bytes of `struct addresses`.
+const ADDRESSES: usize = 40;
 /// Places in the map of what is wanted.
 const GIVES_BACK: u32 = 0;
 const ALL: u32 = 1;
@@ -52,8 +59,8 @@ const WATCHED: u32 = 2;
 /// Place of rows in the map of what was missed.
 const ROWS: u32 = 1;
 
-/// With more connections than these, [`looks`](HostTcp::look) read the kernel's whole table: it costs less then.
-const MOST_PASSED: usize = 4096;
+/// With more connections than these, a [look](HostTcp::look) reads the kernel's whole table. As in `bpf/tcp.c`.
+const MOST_WATCHED: usize = 2048;
 /// So many looks at watched connections go by before one reads the kernel's whole table, for those that began unseen.
 const PASSES_IN_TURN: u32 = 9;
 
@@ -84,6 +91,23 @@ pub struct Outcome {
     pub error: i32,
 }
 
+/// Of a namespace whose connections are watched.
+struct Watched {
+    namespace: u64,
+    /// They are few enough.
+    is_on: bool,
+    /// All that are there are watched, as of the last reading of the whole table.
+    is_whole: bool,
+    /// How often they may be looked up before the whole table is read.
+    passes: u32,
+    /// Rows that were missed, as of the last reading of the whole table.
+    missed: u64,
+    /// Listening sockets, as of that.
+    listening: Vec<Connection>,
+    /// Those that the last look has shown, in order.
+    shown: Vec<u64>,
+}
+
 /// The programs in the kernel; they end with this.
 pub struct HostTcp {
     kernel: Ebpf,
@@ -97,16 +121,12 @@ pub struct HostTcp {
     windows: HashMap<MapData, u64, u32>,
     missed: Array<MapData, u64>,
     rows: RingBuf<MapData>,
-    is_attached: bool,
+    addresses: HashMap<MapData, u64, [u8; ADDRESSES]>,
+    /// A program sees every connection of the machine begin.
+    sees_all: bool,
     /// Whether the kernel takes the program that looks connections up.
     can_pass: Result<(), NoProgram>,
-    is_watched: bool,
-    /// How often it may look them up before the whole table is read.
-    passes: u32,
-    /// Rows that it missed before the last reading of the whole table.
-    missed_before: u64,
-    /// Listening sockets, as of that.
-    listening: Vec<Connection>,
+    watched: Option<Watched>,
     /// Connections that are set at each look.
     set: BTreeSet<u64>,
     /// Those of `missed` that were reported already.
@@ -136,6 +156,7 @@ impl HostTcp {
         let windows = HashMap::try_from(map(&mut kernel, "WINDOWS")?).map_err(refused)?;
         let missed = Array::try_from(map(&mut kernel, "MISSED")?).map_err(refused)?;
         let rows = RingBuf::try_from(map(&mut kernel, "ROWS")?).map_err(refused)?;
+        let addresses = HashMap::try_from(map(&mut kernel, "WATCHED")?).map_err(refused)?;
         Ok(Self {
             kernel,
             settings,
@@ -148,12 +169,10 @@ impl HostTcp {
             windows,
             missed,
             rows,
-            is_attached: false,
+            addresses,
+            sees_all: false,
             can_pass: Err(NoProgram::new("it was not loaded".to_owned())),
-            is_watched: false,
-            passes: 0,
-            missed_before: 0,
-            listening: Vec::new(),
+            watched: None,
             set: BTreeSet::new(),
             told_missed: 0,
         })
@@ -189,7 +208,8 @@ impl HostTcp {
         let begins = program::<SockOps>(&mut self.kernel, BEGINS)?;
         // A link of the kernel's always lets others be.
         begins.attach(folder, CgroupAttachMode::Single).map_err(refused)?;
-        self.is_attached = true;
+        // The root of all groups, not that of a container.
+        self.sees_all = fs::metadata(group).is_ok_and(|folder| folder.ino() == ROOT_GROUP);
         Ok(())
     }
 
@@ -223,20 +243,28 @@ impl HostTcp {
     }
 
     /// From now on a [`look`](Self::look) costs what there are connections. Each is from within this [network
-    /// namespace](namespace). Needs [`attach`](Self::attach) and [`load_live`](Self::load_live). A connection that begins, and is
-    /// of no program in the group, is seen up to nine looks late.
+    /// namespace](namespace), as is this call. Needs [`load_live`](Self::load_live), and an [`attach`](Self::attach) to the root
+    /// of all control groups: what begins unseen is shown up to nine looks late.
     ///
     /// # Errors
     /// Why the kernel does not do so; looks go on to read its whole table.
     pub fn watch(&mut self, namespace: u64) -> Result<(), NoProgram> {
-        if !self.is_attached {
-            return Err(NoProgram::new("no program sees connections begin".to_owned()));
+        if !self.sees_all {
+            return Err(NoProgram::new("no program sees all connections begin".to_owned()));
         }
         self.can_pass.clone()?;
-        self.also_do(namespace, WATCH)?;
-        self.wants.set(WATCHED, 1, 0).map_err(refused)?;
-        self.is_watched = true;
+        self.pass()?;
+        self.set_watching(namespace, true)?;
+        let (missed, listening, shown) = (0, Vec::new(), Vec::new());
+        self.watched =
+            Some(Watched { namespace, is_on: true, is_whole: false, passes: 0, missed, listening, shown });
         Ok(())
+    }
+
+    fn set_watching(&mut self, namespace: u64, on: bool) -> Result<(), NoProgram> {
+        let before = self.recorded.get(&namespace, 0).unwrap_or(0) & !WATCH;
+        self.recorded.insert(namespace, if on { before | WATCH } else { before }, 0).map_err(refused)?;
+        self.wants.set(WATCHED, u32::from(on), 0).map_err(refused)
     }
 
     /// Sets the connections of the calling thread's namespace that are to be set, and tells of all that carry data, or were set
@@ -246,39 +274,69 @@ impl HostTcp {
     /// Why the kernel does not do so.
     pub fn look(&mut self) -> Result<Vec<Connection>, NoProgram> {
         if self.set.is_empty()
-            && let Some(left) = self.passes.checked_sub(1)
+            && let Some(watched) = self.watched.as_mut().filter(|watched| watched.is_whole)
+            && let Some(left) = watched.passes.checked_sub(1)
         {
-            self.passes = left;
-            if let Some(all) = self.look_up()? {
-                return Ok(all);
+            watched.passes = left;
+            match self.look_up() {
+                Ok(Some(all)) => return Ok(all),
+                Ok(None) => {}
+                Err(why) => {
+                    warn!(%why, "from now on each look at the connections reads the kernel's whole table of them");
+                    if let Some(watched) = self.watched.take() {
+                        self.set_watching(watched.namespace, false)?;
+                    }
+                }
             }
         }
-        let missed = self.missed.get(&ROWS, 0).map_err(refused)?;
+        let before = self.missed.get(&ROWS, 0).map_err(refused)?;
         let all = self.look_through_table()?;
-        if self.is_watched {
-            self.missed_before = missed;
-            self.passes = if all.len() <= MOST_PASSED { PASSES_IN_TURN } else { 0 };
-            self.listening = all.iter().filter(|one| one.remote.1 == 0).cloned().collect();
+        let missed = self.missed.get(&ROWS, 0).map_err(refused)?;
+        let Some(watched) = &mut self.watched else { return Ok(all) };
+        let (was_on, namespace) = (watched.is_on, watched.namespace);
+        watched.missed = missed;
+        watched.is_on = all.len() <= MOST_WATCHED;
+        watched.is_whole = was_on && watched.is_on && missed == before;
+        watched.passes = PASSES_IN_TURN;
+        watched.listening = all.iter().filter(|one| is_listening(one)).cloned().collect();
+        watched.shown = cookies(all.iter().filter(|one| !is_listening(one)));
+        if watched.is_on != was_on {
+            self.set_watching(namespace, !was_on)?;
         }
         Ok(all)
     }
 
-    /// Tells of the connections that are [watched](Self::watch), without reading the kernel's table. None: some have to be looked
-    /// for there, since they are many, are bound to an interface, or listen since the last look.
+    /// Tells of the connections that are [watched](Self::watch), without reading the kernel's table. None: it has to be read, since
+    /// connections are many or bound to an interface, a socket has begun to listen, or one is missing that has not closed.
     ///
     /// # Errors
     /// Why the kernel does not do so.
     pub fn look_up(&mut self) -> Result<Option<Vec<Connection>>, NoProgram> {
+        self.pass()?;
+        let mut all = connections(&mut self.rows);
+        let missed = self.missed.get(&ROWS, 0).map_err(refused)?;
+        let is_whole = |watched: &&mut Watched| watched.is_whole && missed == watched.missed;
+        let Some(watched) = self.watched.as_mut().filter(is_whole) else { return Ok(None) };
+        let shown = cookies(&all);
+        // The kernel's walk goes on in another place when an entry is used again under it: it may have missed some, or met them
+        // twice.
+        let has_closed = |cookie: &u64| is_missing(&self.addresses, *cookie);
+        let is_known = |cookie: &u64| shown.binary_search(cookie).is_ok() || has_closed(cookie);
+        if shown.windows(2).any(|two| two[0] == two[1]) || !watched.shown.iter().all(is_known) {
+            return Ok(None);
+        }
+        watched.shown = shown;
+        all.retain(|one| one.carries || one.before.is_some());
+        all.extend_from_slice(&watched.listening);
+        Ok(Some(all))
+    }
+
+    /// Lets the program look up the connections that are watched.
+    fn pass(&mut self) -> Result<(), NoProgram> {
         const ETHERNET: [u8; 14] = [0; 14];
         let passes: &mut SchedClassifier = program(&mut self.kernel, PASSES)?;
         let options = TestRunOptions { data_in: Some(&ETHERNET), ..TestRunOptions::new() };
-        passes.test_run(options).map_err(refused)?;
-        let mut all = connections(&mut self.rows);
-        if all.len() > MOST_PASSED || self.missed.get(&ROWS, 0).map_err(refused)? != self.missed_before {
-            return Ok(None);
-        }
-        all.extend_from_slice(&self.listening);
-        Ok(Some(all))
+        passes.test_run(options).map_err(refused).map(drop)
     }
 
     fn look_through_table(&mut self) -> Result<Vec<Connection>, NoProgram> {
@@ -313,6 +371,10 @@ impl HostTcp {
     fn look_wanting(&mut self, what: u32, value: u32) -> Result<Vec<Connection>, NoProgram> {
         self.wants.set(what, value, 0).map_err(refused)?;
         let looked = self.look_through_table();
+        if let Some(watched) = &mut self.watched {
+            // What is given back is set no more.
+            watched.is_whole = false;
+        }
         self.wants.set(what, 0, 0).map_err(refused)?;
         looked
     }
@@ -402,6 +464,22 @@ impl HostTcp {
     pub fn outcomes(&self) -> Result<[Outcome; KINDS.len()], NoProgram> {
         outcomes(&self.outcomes)
     }
+}
+
+fn is_listening(connection: &Connection) -> bool {
+    connection.remote.1 == 0
+}
+
+/// In order.
+fn cookies<'a>(all: impl IntoIterator<Item = &'a Connection>) -> Vec<u64> {
+    let mut all: Vec<u64> = all.into_iter().map(|one| one.cookie).collect();
+    all.sort_unstable();
+    all
+}
+
+/// Whether the kernel has no entry for this key.
+fn is_missing<V: aya::Pod>(map: &HashMap<MapData, u64, V>, key: u64) -> bool {
+    matches!(map.get(&key, 0), Err(MapError::KeyNotFound))
 }
 
 /// Those in a ring, each as a `struct row`.

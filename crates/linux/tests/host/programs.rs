@@ -1,7 +1,9 @@
 //! Programs in the kernel that set and read connections. `ss` and receivers show what the kernel has done.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -397,8 +399,10 @@ fn watched_connections_are_those_of_the_table() {
     };
     let closed: Vec<TcpStream> = new.drain(..100).map(reset).collect();
     drop(new.drain(..100));
+    // Nobody has seen this one begin, so nobody sees it end.
     old.pop();
     thread::sleep(HALF_A_SECOND);
+    same(&mut tcp, false, 202, "one from before has ended");
     for look in 0..24 {
         same(&mut tcp, true, 202, &format!("look {look} after many ended"));
     }
@@ -424,7 +428,36 @@ fn watched_connections_are_those_of_the_table() {
     }
     drop(many);
     thread::sleep(HALF_A_SECOND);
+    for _ in 0..2 {
+        same(&mut tcp, false, 202, "they are few again");
+    }
     for look in 0..12 {
         same(&mut tcp, true, 202, &format!("look {look} after many"));
     }
+    // Others come and go on another processor while the kernel looks these up.
+    let ends = AtomicBool::new(false);
+    let listener = Hosts::listen(&hosts.b);
+    let connect = || {
+        while !ends.load(Ordering::Relaxed) {
+            let here = TcpStream::connect((B, PORT)).expect("connected");
+            SockRef::from(&here).set_linger(Some(Duration::ZERO)).expect("set");
+            drop((here, listener.accept().expect("accepted")));
+        }
+    };
+    let kept: BTreeSet<u64> = Hosts::look(&mut tcp, &hosts.a).iter().map(|one| one.cookie).collect();
+    let looked_up = thread::scope(|scope| {
+        scope.spawn(|| hosts.a.enter(|| Ok(connect())).expect("entered"));
+        let looks = (0..400).map(|_| {
+            let up = hosts.a.enter(|| Ok(tcp.look_up().expect("read"))).expect("entered");
+            let is_up = up.is_some();
+            let all = up.unwrap_or_else(|| Hosts::look(&mut tcp, &hosts.a));
+            let all: BTreeSet<u64> = all.iter().map(|one| one.cookie).collect();
+            assert!(kept.is_subset(&all), "{:?}", kept.difference(&all));
+            usize::from(is_up)
+        });
+        let looked_up: usize = looks.sum();
+        ends.store(true, Ordering::Relaxed);
+        looked_up
+    });
+    assert!(looked_up > 200, "{looked_up} of 400");
 }
