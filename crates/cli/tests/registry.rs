@@ -309,7 +309,15 @@ fn qdisc_table(def: &QdiscDef) -> String {
         for (flow, len) in (0..3).zip([1502, 1502, 66]).filter(|(flow, _)| sends[*flow as usize]) {
             // Voice: expedited forwarding.
             let dscp = if flow == 2 { 46 } else { 0 };
-            let pkt = Pkt { key: arrived, len, flow: FlowId(flow), dscp, ect: flow == 0, ce: false };
+            let pkt = Pkt {
+                key: arrived,
+                len,
+                flow: FlowId(flow),
+                dscp,
+                ect: flow == 0,
+                ce: false,
+                reverse: false,
+            };
             arrived += 1;
             let event = match queue.enqueue(now, pkt, &mut dropped) {
                 Verdict::Accept => "accept",

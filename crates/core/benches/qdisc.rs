@@ -144,7 +144,7 @@ impl Case {
     #[inline]
     fn arrive(&mut self) {
         let flow = self.order[self.key as usize & (self.order.len() - 1)];
-        let pkt = Pkt { key: self.key, len: LEN, flow, dscp: 0, ect: true, ce: false };
+        let pkt = Pkt { key: self.key, len: LEN, flow, dscp: 0, ect: true, ce: false, reverse: false };
         let verdict = self.qdisc.enqueue(self.now, pkt, &mut self.dropped);
         self.key = self.key.wrapping_add(1);
         self.dropped_packets += u64::from(verdict == Verdict::Drop);

@@ -23,7 +23,7 @@ pub mod tbf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::id::FlowId;
+use crate::id::{FlowId, NodeId};
 use crate::params::{Key, Limit, Params, Value};
 use crate::rng::Stream;
 use crate::time::{Span, Time};
@@ -44,6 +44,8 @@ pub struct Pkt {
     pub ect: bool,
     /// Set by a discipline that marks at departure: congestion experienced (RFC 3168).
     pub ce: bool,
+    /// From the receiver of the flow to its sender.
+    pub reverse: bool,
 }
 
 /// What waits in a queue, without the packet that is being transmitted.
@@ -164,13 +166,44 @@ pub struct Site {
     pub stream: Stream,
     /// What waits at all ports of the node that share their memory.
     pub pool: Pool,
+    /// Hosts of the flows.
+    pub hosts: Hosts,
 }
 
 impl Site {
-    /// A port that shares its memory with no other.
+    /// A port that shares its memory with no other, and knows no hosts.
     pub fn new(rate: Rate, stream: Stream) -> Self {
-        Self { rate, stream, pool: Pool::default() }
+        Self { rate, stream, pool: Pool::default(), hosts: Hosts::default() }
     }
+}
+
+/// Which hosts flows join. The runtime keeps it; disciplines that share by host read it.
+#[derive(Clone, Debug, Default)]
+pub struct Hosts(Arc<[AtomicU64]>);
+
+impl Hosts {
+    /// Sender and receiver of flow 0, flow 1 and so on.
+    pub fn new(flows: impl Iterator<Item = (NodeId, NodeId)>) -> Self {
+        Self(flows.map(|(from, to)| AtomicU64::new(both(from, to))).collect())
+    }
+
+    /// `flow` joins other hosts from now on. A flow that is not in the list stays unknown.
+    pub fn set(&self, flow: FlowId, from: NodeId, to: NodeId) {
+        if let Some(ends) = self.0.get(flow.index()) {
+            ends.store(both(from, to), Ordering::Relaxed);
+        }
+    }
+
+    /// The hosts that send and get `pkt`; none when the runtime does not know them.
+    pub fn of(&self, pkt: &Pkt) -> Option<(NodeId, NodeId)> {
+        let ends = self.0.get(pkt.flow.index())?.load(Ordering::Relaxed);
+        let (from, to) = (NodeId((ends >> 32) as u32), NodeId(ends as u32));
+        Some(if pkt.reverse { (to, from) } else { (from, to) })
+    }
+}
+
+fn both(from: NodeId, to: NodeId) -> u64 {
+    u64::from(from.0) << 32 | u64::from(to.0)
 }
 
 /// What waits in a memory that several queues share.
@@ -238,6 +271,11 @@ impl QueueConfig {
         self.params.get("ecn-threshold").is_some() || self.params.get("ecn") == Some(&Value::Bool(true))
     }
 
+    /// True when it shares by host: it needs [`Site::hosts`].
+    pub fn isolates_hosts(&self) -> bool {
+        self.params.get("isolation").is_some()
+    }
+
     /// Builds the discipline for one port.
     pub fn build(&self, site: Site) -> Discipline {
         (self.discipline.build)(&self.params, site)
@@ -246,4 +284,31 @@ impl QueueConfig {
 
 fn name_of_def<S: serde::Serializer>(def: &&'static QdiscDef, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(def.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_follow_the_direction_of_a_packet_and_the_flow() {
+        let hosts = Hosts::new([(NodeId(1), NodeId(2)), (NodeId(1), NodeId(3))].into_iter());
+        let pkt = |flow, reverse| Pkt {
+            key: 0,
+            len: 100,
+            flow: FlowId(flow),
+            dscp: 0,
+            ect: false,
+            ce: false,
+            reverse,
+        };
+        assert_eq!(hosts.of(&pkt(0, false)), Some((NodeId(1), NodeId(2))));
+        assert_eq!(hosts.of(&pkt(1, true)), Some((NodeId(3), NodeId(1))));
+        let port = hosts.clone();
+        hosts.set(FlowId(1), NodeId(4), NodeId(u32::MAX));
+        assert_eq!(port.of(&pkt(1, false)), Some((NodeId(4), NodeId(u32::MAX))));
+        // Probes have no flow.
+        hosts.set(FlowId(2), NodeId(4), NodeId(5));
+        assert_eq!([2, u32::MAX].map(|flow| hosts.of(&pkt(flow, false))), [None; 2]);
+    }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use bandmaster_core::id::FlowId;
+use bandmaster_core::id::{FlowId, NodeId};
 use bandmaster_core::params::{Key, Kind, Limit, Params, Value};
 use bandmaster_core::qdisc::fifo::Fifo;
 use bandmaster_core::qdisc::registry::REGISTRY;
-use bandmaster_core::qdisc::{Backlog, Discipline, Pkt, Qdisc, QdiscDef, Site, Verdict};
+use bandmaster_core::qdisc::{Backlog, Discipline, Hosts, Pkt, Qdisc, QdiscDef, Site, Verdict};
 use bandmaster_core::rng::SpanDraw;
 use bandmaster_core::rng::Stream;
 use bandmaster_core::time::{Span, Time};
@@ -106,7 +106,15 @@ impl Traffic {
     fn pkt(&self, key: u32, flow: u32, len: u32) -> Pkt {
         let flow = flow % self.flows;
         let (dscp, ect) = (flow as usize % self.dscp.len(), flow as usize % self.ect.len());
-        Pkt { key, len, flow: FlowId(flow), dscp: self.dscp[dscp], ect: self.ect[ect], ce: false }
+        Pkt {
+            key,
+            len,
+            flow: FlowId(flow),
+            dscp: self.dscp[dscp],
+            ect: self.ect[ect],
+            ce: false,
+            reverse: flow % 3 == 2,
+        }
     }
 }
 
@@ -232,7 +240,9 @@ fn drive(
     traffic: &Traffic,
     ops: &[Op],
 ) -> Result<Trace, TestCaseError> {
-    let site = Site::new(Rate::from_bits_per_sec(10_000_000), Stream::new(seed, 0, "fuzz"));
+    let mut site = Site::new(Rate::from_bits_per_sec(10_000_000), Stream::new(seed, 0, "fuzz"));
+    // Further flows are of hosts that the port does not know.
+    site.hosts = Hosts::new((0..1_000).map(|flow| (NodeId(flow % 3), NodeId(10 + flow % 7))));
     let qdisc: Box<dyn Qdisc> = match (def.build)(params, site) {
         Discipline::Fifo(rule) => Box::new(Fifo::new(rule)),
         Discipline::Ordered(qdisc) => qdisc,
@@ -276,6 +286,8 @@ fn most(params: &Params) -> Limit {
         _ => 1,
     };
     match params.get("limit") {
+        // Computed from other keys: nothing that operations this short reach.
+        None => Limit::Unlimited,
         Some(Value::Limit(Limit::Packets(packets))) => Limit::Packets(packets.saturating_mul(bands)),
         Some(Value::Limit(Limit::Bytes(bytes))) => {
             Limit::Bytes(Bytes::new(bytes.get().saturating_mul(u64::from(bands))))

@@ -488,6 +488,7 @@ impl Port {
             dscp: ip.dcp().value(),
             ect: ecn != 0,
             ce: ecn == 3,
+            reverse: matches!(kind, Kind::Reverse(_)),
         };
         self.state.counters.arrived += 1;
         // What the transmitter does up to now it does first.

@@ -10,7 +10,7 @@ use bandmaster_core::measure::sojourn::Sojourns;
 use bandmaster_core::params::Limit;
 use bandmaster_core::port::PortProgram;
 use bandmaster_core::port::flow_counter::FlowCounter;
-use bandmaster_core::qdisc::{self, Discipline, Site, fifo};
+use bandmaster_core::qdisc::{self, Discipline, Hosts, Site, fifo};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{Scenario, Transport};
 use bandmaster_core::scheme::{Program, Role};
@@ -118,7 +118,11 @@ impl Network {
             // The kernel's classes are the queue; what has left them only waits for the transmitter.
             Discipline::Fifo(Box::new(fifo::DropTail { limit: Limit::Unlimited }))
         } else {
-            config.build(Site::new(rate, stream("queue")))
+            let mut site = Site::new(rate, stream("queue"));
+            if config.isolates_hosts() {
+                site.hosts = Hosts::new(plan.flows.iter().map(|flow| (flow.src, flow.dst)));
+            }
+            config.build(site)
         };
         let queue = match queue {
             Discipline::Fifo(rule) => Box::new(fifo::Fifo::new(rule)),

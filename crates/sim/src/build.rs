@@ -12,7 +12,7 @@ use bandmaster_core::measure::sojourn::Sojourns;
 use bandmaster_core::params::Value;
 use bandmaster_core::plan::{self, Links};
 use bandmaster_core::port::flow_counter::FlowCounter;
-use bandmaster_core::qdisc::{Pool, Site};
+use bandmaster_core::qdisc::{Hosts, Pool, Site};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::runtime::Runner;
 use bandmaster_core::runtime::inventory::Inventory;
@@ -44,8 +44,9 @@ pub(crate) fn build<'a>(
     options: &RunOptions<'_>,
 ) -> Result<Simulation<'a>, RunError> {
     let topology = &scenario.topology;
-    let (mut ports, rates) = build_ports(scenario, trial, options)?;
     let (plans, tcp_flows) = plan::flows(scenario, trial);
+    let hosts = hosts_of(topology, &plans);
+    let (mut ports, rates) = build_ports(scenario, trial, &hosts, options)?;
     let (mut routes, mut table) = (Routes::new(scenario, trial), Vec::new());
     let ways = routes.insert_flows(&plans, tcp_flows, &mut table, options)?;
     for way in table.split(|port| *port == ROUTE_END).filter(|way| !way.is_empty()) {
@@ -137,6 +138,7 @@ pub(crate) fn build<'a>(
         flow_log,
         rtts_told: vec![RttSketch::default(); scenario.flows.len()],
         captured_port,
+        hosts,
         flows: FlowTable::new(scenario, trial, plans, ways, (profiles, &profile_of)),
     })
 }
@@ -206,9 +208,20 @@ fn count_probes(
     }
 }
 
+/// Hosts of the flows, where a port's discipline asks for them.
+fn hosts_of(topology: &Topology, plans: &[FlowPlan]) -> Hosts {
+    let mut ports = (0..2 * topology.links.len() as u32).map(PortId);
+    if ports.any(|port| topology.queue(port).isolates_hosts()) {
+        Hosts::new(plans.iter().map(|plan| (plan.src, plan.dst)))
+    } else {
+        Hosts::default()
+    }
+}
+
 fn build_ports(
     scenario: &Scenario,
     trial: u32,
+    hosts: &Hosts,
     options: &RunOptions<'_>,
 ) -> Result<(Vec<Port>, Vec<Rate>), RunError> {
     let topology = &scenario.topology;
@@ -238,7 +251,8 @@ fn build_ports(
                 _ => None,
             };
             let rate = links.rates[number];
-            let site = Site { rate, stream: stream("queue"), pool: pools[owner.index()].clone() };
+            let pool = pools[owner.index()].clone();
+            let site = Site { rate, stream: stream("queue"), pool, hosts: hosts.clone() };
             let mut port = Port::new(rate, links.delays[i], queue.build(site), limit);
             if let Some(schedule) = links.schedules.remove(&number) {
                 port.set_schedule(schedule);

@@ -275,6 +275,7 @@ impl Port {
                     dscp: 0,
                     ect: false,
                     ce: false,
+                    reverse: false,
                 };
                 rule.admit(now, backlog, Span::ZERO, &pkt)
             }
@@ -725,6 +726,7 @@ fn pkt_view(key: u32, packet: &Packet) -> Pkt {
         dscp: packet.dscp(),
         ect: packet.is_ect(),
         ce: packet.is_ce(),
+        reverse: packet.reverse,
     }
 }
 

@@ -11,6 +11,7 @@ use bandmaster_core::id::{FlowId, NodeId};
 use bandmaster_core::measure::meters::Meters;
 use bandmaster_core::measure::rtt::RttSketch;
 use bandmaster_core::memory;
+use bandmaster_core::qdisc::Hosts;
 use bandmaster_core::report::RunRecord;
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
 use bandmaster_core::time::{Span, Time};
@@ -55,6 +56,8 @@ pub(crate) struct Simulation<'a> {
     pub(crate) rtts_told: Vec<RttSketch>,
     /// Port that is captured.
     pub(crate) captured_port: Option<u32>,
+    /// What ports know of the hosts of flows.
+    pub(crate) hosts: Hosts,
 }
 
 /// Both ends of a TCP flow.
@@ -455,6 +458,7 @@ impl Simulation<'_> {
             self.move_flow(flow, to);
         }
         self.flows.plans[i].dst = to;
+        self.hosts.set(FlowId(flow), from, to);
         self.flows.profile_of[i] = message.profile;
         self.forget_late(flow);
         if !self.control.runner.is_empty() {

@@ -216,7 +216,7 @@ mod tests {
 
     /// Distances of the drops among 20,000 packets that each find `packets` waiting, all in one moment.
     fn gaps(packets: u32, set: &[(&'static str, Value)]) -> Vec<u32> {
-        let pkt = Pkt { key: 0, len: 1_000, flow: FlowId(0), dscp: 0, ect: false, ce: false };
+        let pkt = Pkt { key: 0, len: 1_000, flow: FlowId(0), dscp: 0, ect: false, ce: false, reverse: false };
         let mut queue = ared(1_000_000, &[&[("weight", Value::Float(1.0))][..], set].concat());
         let backlog = Backlog { packets, bytes: u64::from(packets) * 1_000 };
         let (mut gaps, mut since) = (Vec::new(), 0);
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn late_steps_are_those_of_a_timer() {
-        let pkt = Pkt { key: 0, len: 1_000, flow: FlowId(0), dscp: 0, ect: false, ce: false };
+        let pkt = Pkt { key: 0, len: 1_000, flow: FlowId(0), dscp: 0, ect: false, ce: false, reverse: false };
         let mut queue = ared(1_000_000, &[]);
         let at = |ms: u64| Time::ZERO + Span::from_millis(ms);
         // The average is zero, below the target: the steps at 500 ms and 1 s, not yet the one at 1.5 s.
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_raises_the_probability() {
-        let pkt = Pkt { key: 0, len: 1_000, flow: FlowId(0), dscp: 0, ect: false, ce: false };
+        let pkt = Pkt { key: 0, len: 1_000, flow: FlowId(0), dscp: 0, ect: false, ce: false, reverse: false };
         let mut queue = ared(1_000_000, &[("weight", Value::Float(1.0))]);
         let full = Backlog { packets: 14, bytes: 14_000 };
         queue.admit(Time::ZERO, full, Span::ZERO, &pkt);

@@ -286,7 +286,7 @@ mod tests {
     /// Queues packets with these keys, 1000 bytes each, at `now`.
     fn fill(codel: &mut CoDel, now: Time, keys: core::ops::Range<u32>, ect: bool) {
         for key in keys {
-            let pkt = Pkt { key, len: 1000, flow: FlowId(0), dscp: 0, ect, ce: false };
+            let pkt = Pkt { key, len: 1000, flow: FlowId(0), dscp: 0, ect, ce: false, reverse: false };
             assert_eq!(codel.enqueue(now, pkt, &mut Vec::new()), Verdict::Accept);
         }
     }

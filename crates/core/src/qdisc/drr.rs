@@ -384,7 +384,7 @@ mod tests {
 
     fn put(drr: &mut Drr, key: u32, flow: u32, len: u32) -> (Verdict, Vec<u32>) {
         let mut dropped = Vec::new();
-        let pkt = Pkt { key, len, flow: FlowId(flow), dscp: 0, ect: false, ce: false };
+        let pkt = Pkt { key, len, flow: FlowId(flow), dscp: 0, ect: false, ce: false, reverse: false };
         let verdict = drr.enqueue(Time::ZERO, pkt, &mut dropped);
         (verdict, dropped.iter().map(|p| p.key).collect())
     }

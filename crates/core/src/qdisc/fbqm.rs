@@ -549,7 +549,7 @@ mod tests {
     }
 
     fn pkt(key: u32, flow: u32, dscp: u8) -> Pkt {
-        Pkt { key, len: 1_000, flow: FlowId(flow), dscp, ect: false, ce: false }
+        Pkt { key, len: 1_000, flow: FlowId(flow), dscp, ect: false, ce: false, reverse: false }
     }
 
     fn put(queue: &mut Fbqm, pkt: Pkt) -> Verdict {

@@ -213,7 +213,7 @@ mod tests {
     use crate::units::Bytes;
 
     fn pkt(key: u32, len: u32) -> Pkt {
-        Pkt { key, len, flow: FlowId(0), dscp: 0, ect: false, ce: false }
+        Pkt { key, len, flow: FlowId(0), dscp: 0, ect: false, ce: false, reverse: false }
     }
 
     #[test]

@@ -281,7 +281,7 @@ mod tests {
     }
 
     fn pkt(key: u32, flow: u32, len: u32) -> Pkt {
-        Pkt { key, len, flow: FlowId(flow), dscp: 0, ect: false, ce: false }
+        Pkt { key, len, flow: FlowId(flow), dscp: 0, ect: false, ce: false, reverse: false }
     }
 
     fn put(queue: &mut FqCoDel, key: u32, flow: u32, len: u32) -> (Verdict, Vec<u32>) {

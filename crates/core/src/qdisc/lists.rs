@@ -101,7 +101,7 @@ mod tests {
     use crate::id::FlowId;
 
     fn pkt(key: u32) -> Pkt {
-        Pkt { key, len: 100, flow: FlowId(0), dscp: 0, ect: false, ce: false }
+        Pkt { key, len: 100, flow: FlowId(0), dscp: 0, ect: false, ce: false, reverse: false }
     }
 
     #[test]

@@ -295,7 +295,7 @@ mod tests {
     }
 
     fn pkt(ect: bool) -> Pkt {
-        Pkt { key: 0, len: 1_500, flow: FlowId(0), dscp: 0, ect, ce: false }
+        Pkt { key: 0, len: 1_500, flow: FlowId(0), dscp: 0, ect, ce: false, reverse: false }
     }
 
     fn at(ms: u64) -> Time {

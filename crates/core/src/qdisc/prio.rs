@@ -163,7 +163,7 @@ mod tests {
     }
 
     fn put(qdisc: &mut dyn Qdisc, key: u32, dscp: u8) -> Verdict {
-        let pkt = Pkt { key, len: 100, flow: FlowId(0), dscp, ect: false, ce: false };
+        let pkt = Pkt { key, len: 100, flow: FlowId(0), dscp, ect: false, ce: false, reverse: false };
         qdisc.enqueue(Time::ZERO, pkt, &mut Vec::new())
     }
 

@@ -353,7 +353,7 @@ mod tests {
     }
 
     fn pkt(len: u32, ect: bool) -> Pkt {
-        Pkt { key: 0, len, flow: FlowId(0), dscp: 0, ect, ce: false }
+        Pkt { key: 0, len, flow: FlowId(0), dscp: 0, ect, ce: false, reverse: false }
     }
 
     fn waiting(packets: u32) -> Backlog {

@@ -95,7 +95,7 @@ mod tests {
     }
 
     fn fill(queue: &mut Shared) -> u64 {
-        let pkt = Pkt { key: 0, len: 100, flow: FlowId(0), dscp: 0, ect: false, ce: false };
+        let pkt = Pkt { key: 0, len: 100, flow: FlowId(0), dscp: 0, ect: false, ce: false, reverse: false };
         while queue.enqueue(Time::ZERO, pkt, &mut Vec::new()) == Verdict::Accept {}
         queue.backlog.bytes
     }

@@ -183,7 +183,7 @@ mod tests {
 
     fn fill(queue: &mut TokenBucket, packets: u32, len: u32) {
         for key in 0..packets {
-            let pkt = Pkt { key, len, flow: FlowId(0), dscp: 0, ect: false, ce: false };
+            let pkt = Pkt { key, len, flow: FlowId(0), dscp: 0, ect: false, ce: false, reverse: false };
             assert_eq!(queue.enqueue(Time::ZERO, pkt, &mut Vec::new()), Verdict::Accept);
         }
     }
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn what_is_longer_than_the_bucket_is_dropped() {
         let mut queue = TokenBucket::new(&params(8_000_000, 3_000, None));
-        let pkt = |len| Pkt { key: 0, len, flow: FlowId(0), dscp: 0, ect: false, ce: false };
+        let pkt = |len| Pkt { key: 0, len, flow: FlowId(0), dscp: 0, ect: false, ce: false, reverse: false };
         assert_eq!(queue.enqueue(Time::ZERO, pkt(3_001), &mut Vec::new()), Verdict::Drop);
         assert_eq!(queue.enqueue(Time::ZERO, pkt(3_000), &mut Vec::new()), Verdict::Accept);
         let mut queue = TokenBucket::new(&params(8_000_000, 3_000, Some(9_000_000)));

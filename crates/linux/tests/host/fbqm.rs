@@ -154,6 +154,7 @@ fn the_programs_classes_are_those_of_the_simulator() {
                     dscp: 0,
                     ect: false,
                     ce: false,
+                    reverse: false,
                 };
                 let expected = core.classify(now, &pkt);
                 let got = kernel.try_on(&sent, 1).unwrap_or_else(|why| panic!("{why}"));
@@ -236,7 +237,7 @@ fn the_program_drops_as_red_does() {
         let site = Site::new(Rate::from_bits_per_sec(slow), Stream::new(1, trial, "red"));
         let mut red = Red::new(settings.clone(), site);
         let mut backlog = Backlog::default();
-        let pkt = Pkt { key: 0, len: 1000, flow: FlowId(1), dscp: 0, ect: false, ce: false };
+        let pkt = Pkt { key: 0, len: 1000, flow: FlowId(1), dscp: 0, ect: false, ce: false, reverse: false };
         while backlog.packets < 80 {
             match red.admit(Time::ZERO, backlog, Span::ZERO, &pkt) {
                 Verdict::Drop => of_core += 1,

@@ -211,7 +211,7 @@ mod tests {
     use crate::rng::Stream;
 
     fn pkt(flow: u32, len: u32, dscp: u8) -> Pkt {
-        Pkt { key: 0, len, flow: FlowId(flow), dscp, ect: false, ce: false }
+        Pkt { key: 0, len, flow: FlowId(flow), dscp, ect: false, ce: false, reverse: false }
     }
 
     fn rates(classes: usize, in_order: bool) -> RateClasses {

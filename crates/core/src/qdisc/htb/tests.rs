@@ -13,7 +13,7 @@ const FRAME: u32 = 1514;
 const PORT: Rate = Rate::from_bits_per_sec(1_000_000_000);
 
 fn pkt(key: u32, len: u32, dscp: u8) -> Pkt {
-    Pkt { key, len, flow: FlowId(u32::from(dscp)), dscp, ect: false, ce: false }
+    Pkt { key, len, flow: FlowId(u32::from(dscp)), dscp, ect: false, ce: false, reverse: false }
 }
 
 fn class(name: &str, dscp: u8, rate: u64, ceil: u64, keys: &[(&'static str, Value)]) -> Params {
