@@ -10,6 +10,7 @@ pub mod drr;
 pub mod dscp;
 pub mod fbqm;
 pub mod fifo;
+mod flow_queues;
 pub mod fq_codel;
 pub mod htb;
 pub mod lists;

@@ -6,12 +6,11 @@
 //! what waits in all queues. Ours: `limit` may be bytes, which stand in for Linux's `memory_limit`.
 
 use super::codel::{self, Settings, State, Waiting};
-use super::lists::{Chain, NONE, Pool};
+use super::flow_queues::{FlowQueues, Queue, check_quantum};
 use super::{Backlog, Discipline, Pkt, Qdisc, QdiscDef, Site, Verdict};
-use crate::id::FlowId;
 use crate::params::{Kind, Limit, Params, keys};
 use crate::time::Time;
-use crate::units::{Bytes, Dimension};
+use crate::units::Dimension;
 
 /// The registry entry.
 pub static DEF: QdiscDef = QdiscDef {
@@ -35,89 +34,24 @@ pub static DEF: QdiscDef = QdiscDef {
     build: |params, site| Discipline::Ordered(Box::new(FqCoDel::new(params, site))),
 };
 
-/// A smaller quantum takes many turns for a packet; Linux has the same bound.
-const LEAST_QUANTUM: Bytes = Bytes::new(256);
-const MOST_QUANTUM: Bytes = Bytes::new(1 << 30);
 /// Section 4.1: packets that one overflow may drop.
 const DROP_BATCH: u32 = 64;
 
 fn check(params: &Params) -> Result<(), (&'static str, String)> {
-    let quantum = params.bytes("quantum");
-    if !(LEAST_QUANTUM..=MOST_QUANTUM).contains(&quantum) {
-        return Err(("quantum", format!("\"{quantum}\" is not from {LEAST_QUANTUM} to {MOST_QUANTUM}")));
-    }
+    check_quantum(params)?;
     codel::check(params)
 }
 
 struct FqCoDel {
     settings: Settings,
     limit: Limit,
-    quantum: i64,
-    /// Makes the hash differ between ports (section 4.1.2).
-    perturbation: u64,
-    slots: Vec<Slot>,
-    /// Bytes in each queue, apart from [`Slot`]: the search for the longest reads only these.
-    bytes: Vec<u64>,
-    pool: Pool,
-    backlog: Backlog,
-    new: Turns,
-    old: Turns,
-}
-
-/// One queue. Linked into [`FqCoDel::new`] or [`FqCoDel::old`] from its first packet until found empty at its turn.
-#[derive(Clone)]
-struct Slot {
-    chain: Chain,
-    /// Bytes that it may still send; below zero when its last packet was longer.
-    deficit: i64,
-    state: State,
-    next: u32,
-    has_turn: bool,
-}
-
-/// Queues in the order of their turns.
-struct Turns {
-    first: u32,
-    last: u32,
-}
-
-impl Turns {
-    const EMPTY: Self = Self { first: NONE, last: NONE };
-
-    fn push(&mut self, slots: &mut [Slot], place: u32) {
-        slots[place as usize].next = NONE;
-        match slots.get_mut(self.last as usize) {
-            Some(last) => last.next = place,
-            None => self.first = place,
-        }
-        self.last = place;
-    }
-
-    fn pop(&mut self, slots: &[Slot]) {
-        self.first = slots[self.first as usize].next;
-        if self.first == NONE {
-            self.last = NONE;
-        }
-    }
-}
-
-/// A queue as its CoDel sees it.
-struct Queue<'a> {
-    chain: &'a mut Chain,
-    bytes: &'a mut u64,
-    pool: &'a mut Pool,
-    backlog: &'a mut Backlog,
+    queues: FlowQueues<State>,
 }
 
 impl Waiting for Queue<'_> {
     #[inline]
     fn pop(&mut self) -> Option<(Pkt, Time)> {
-        let (pkt, since) = self.pool.pop(self.chain)?;
-        let len = u64::from(pkt.len);
-        *self.bytes -= len;
-        self.backlog.packets -= 1;
-        self.backlog.bytes -= len;
-        Some((pkt, since))
+        self.take()
     }
 
     fn bytes(&self) -> u64 {
@@ -128,51 +62,28 @@ impl Waiting for Queue<'_> {
 impl FqCoDel {
     fn new(params: &Params, mut site: Site) -> Self {
         let queues = params.integer("queues").max(1) as usize;
-        let slot =
-            Slot { chain: Chain::EMPTY, deficit: 0, state: State::default(), next: NONE, has_turn: false };
+        let perturbation = site.stream.next_u64();
         Self {
             settings: Settings::new(params),
             limit: params.limit("limit"),
-            quantum: params.bytes("quantum").get().clamp(LEAST_QUANTUM.get(), MOST_QUANTUM.get()) as i64,
-            perturbation: site.stream.next_u64(),
-            slots: vec![slot; queues],
-            bytes: vec![0; queues],
-            pool: Pool::new(),
-            backlog: Backlog::default(),
-            new: Turns::EMPTY,
-            old: Turns::EMPTY,
+            queues: FlowQueues::new(queues, params.bytes("quantum"), State::default(), perturbation),
         }
-    }
-
-    /// The flow's queue: two rounds of multiplication and folding spread consecutive numbers.
-    #[inline]
-    fn place(&self, flow: FlowId) -> u32 {
-        let mixed = (u64::from(flow.0) ^ self.perturbation).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        (((mixed >> 32) * self.slots.len() as u64) >> 32) as u32
     }
 
     /// Drops from the longest queue and returns which that is; from `arrival`'s when all have no length.
     #[cold]
     fn drop_batch(&mut self, arrival: u32, dropped: &mut Vec<Pkt>) -> u32 {
-        let most = self.bytes.iter().copied().max().unwrap_or(0);
-        let longest = self.bytes.iter().position(|bytes| *bytes == most && most > 0);
-        let place = longest.unwrap_or(arrival as usize);
-        let slot = &mut self.slots[place];
-        let mut queue = Queue {
-            chain: &mut slot.chain,
-            bytes: &mut self.bytes[place],
-            pool: &mut self.pool,
-            backlog: &mut self.backlog,
-        };
+        let place = self.queues.longest().unwrap_or(arrival);
+        let (state, mut queue) = self.queues.at(place);
+        let most = *queue.bytes;
         let mut count = 0;
         while count < DROP_BATCH && (count == 0 || *queue.bytes > most - most / 2) {
-            let Some((pkt, _)) = queue.pop() else { break };
+            let Some((pkt, _)) = queue.take() else { break };
             dropped.push(pkt);
             count += 1;
         }
-        slot.state.count_drops(count);
-        place as u32
+        state.count_drops(count);
+        place
     }
 }
 
@@ -182,21 +93,11 @@ impl Qdisc for FqCoDel {
         if matches!(self.limit, Limit::Bytes(bytes) if u64::from(pkt.len) > bytes.get()) {
             return Verdict::Drop;
         }
-        let place = self.place(pkt.flow);
-        let slot = &mut self.slots[place as usize];
-        let len = u64::from(pkt.len);
-        self.pool.push(&mut slot.chain, pkt, now);
-        self.bytes[place as usize] += len;
-        self.backlog.packets += 1;
-        self.backlog.bytes += len;
-        if !slot.has_turn {
-            slot.has_turn = true;
-            slot.deficit = self.quantum;
-            self.new.push(&mut self.slots, place);
-        }
-        while !self.backlog.within(self.limit) {
+        let place = self.queues.place(pkt.flow);
+        self.queues.push(place, pkt, now);
+        while !self.queues.backlog().within(self.limit) {
             let victim = self.drop_batch(place, dropped);
-            if victim == place && self.slots[place as usize].chain.is_empty() {
+            if victim == place && self.queues.slots[place as usize].chain.is_empty() {
                 // The arriving packet was the last of its queue.
                 dropped.pop();
                 return Verdict::Drop;
@@ -207,55 +108,27 @@ impl Qdisc for FqCoDel {
 
     #[inline]
     fn dequeue(&mut self, now: Time, dropped: &mut Vec<Pkt>) -> Option<Pkt> {
-        loop {
-            let turns = if self.new.first != NONE { &mut self.new } else { &mut self.old };
-            let place = turns.first;
-            let slot = self.slots.get_mut(place as usize)?;
-            if slot.deficit <= 0 {
-                slot.deficit += self.quantum;
-                turns.pop(&self.slots);
-                self.old.push(&mut self.slots, place);
-                continue;
-            }
-            let mut queue = Queue {
-                chain: &mut slot.chain,
-                bytes: &mut self.bytes[place as usize],
-                pool: &mut self.pool,
-                backlog: &mut self.backlog,
-            };
-            if let Some(pkt) = slot.state.dequeue(now, &self.settings, &mut queue, dropped) {
-                slot.deficit -= i64::from(pkt.len);
-                return Some(pkt);
-            }
-            // Section 4.2: an empty new queue waits for a turn among the old ones, so that it cannot come first again
-            // by sending one packet at a time.
-            let was_new = self.new.first != NONE;
-            if was_new {
-                self.new.pop(&self.slots);
-                self.old.push(&mut self.slots, place);
-            } else {
-                slot.has_turn = false;
-                self.old.pop(&self.slots);
-            }
-        }
+        self.queues.dequeue(|state, queue| state.dequeue(now, &self.settings, queue, dropped))
     }
 
     fn next_ready(&self, now: Time) -> Option<Time> {
-        (self.backlog.packets > 0).then_some(now)
+        (self.queues.backlog().packets > 0).then_some(now)
     }
 
     fn backlog(&self) -> Backlog {
-        self.backlog
+        self.queues.backlog()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::flow_queues::Slot;
     use super::*;
+    use crate::id::FlowId;
     use crate::params::Value;
     use crate::rng::Stream;
     use crate::time::Span;
-    use crate::units::Rate;
+    use crate::units::{Bytes, Rate};
 
     /// `limit`, and the default of every other key but `ecn`: off.
     fn fq_codel(limit: Limit) -> FqCoDel {
@@ -270,7 +143,8 @@ mod tests {
     fn flows<const N: usize>(queue: &FqCoDel) -> [u32; N] {
         let mut found = Vec::new();
         for flow in 0.. {
-            if found.iter().all(|have| queue.place(FlowId(*have)) != queue.place(FlowId(flow))) {
+            let place = |flow| queue.queues.place(FlowId(flow));
+            if found.iter().all(|have| place(*have) != place(flow)) {
                 found.push(flow);
             }
             if found.len() == N {
@@ -354,7 +228,7 @@ mod tests {
         // a has 6000 bytes, b 5600: three packets of a make half.
         assert_eq!(put(&mut queue, 20, c, 500), (Verdict::Accept, vec![0, 1, 2]));
         assert_eq!(queue.backlog(), Backlog { packets: 8, bytes: 3000 + 5600 + 500 });
-        assert_eq!(queue.slots[queue.place(FlowId(a)) as usize].state, {
+        assert_eq!(queue.queues.slots[queue.queues.place(FlowId(a)) as usize].aqm, {
             let mut state = State::default();
             state.count_drops(3);
             state
@@ -412,12 +286,12 @@ mod tests {
         let params = Params::defaults(DEF.keys);
         let (one, other) = (FqCoDel::new(&params, site("one")), FqCoDel::new(&params, site("other")));
         assert_ne!(
-            (0..20).map(|f| one.place(FlowId(f))).collect::<Vec<_>>(),
-            (0..20).map(|f| other.place(FlowId(f))).collect::<Vec<_>>()
+            (0..20).map(|f| one.queues.place(FlowId(f))).collect::<Vec<_>>(),
+            (0..20).map(|f| other.queues.place(FlowId(f))).collect::<Vec<_>>()
         );
         let mut flows = vec![0u32; 1024];
         for flow in 0..102_400 {
-            flows[one.place(FlowId(flow)) as usize] += 1;
+            flows[one.queues.place(FlowId(flow)) as usize] += 1;
         }
         // 100 each; the standard deviation is 10.
         assert!(flows.iter().all(|n| (50..150).contains(n)), "{flows:?}");
@@ -425,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_queue_takes_one_cache_line_and_its_byte_count() {
-        assert_eq!(size_of::<Slot>(), 64);
+        assert_eq!(size_of::<Slot<State>>(), 64);
     }
 
     #[test]
