@@ -25,23 +25,27 @@ pub static DEF: QdiscDef = QdiscDef {
     about: "PIE: a controller moves the drop probability so that packets wait for a reference delay",
     source: "RFC 8033",
     keys: KEYS,
-    check: |params| {
-        let (target, update) = (params.span("target"), params.span("update"));
-        if target.is_zero() {
-            return Err(("target", "must be longer than 0s".to_owned()));
-        }
-        if update < LEAST_UPDATE {
-            return Err(("update", format!("\"{update}\" is shorter than {LEAST_UPDATE}")));
-        }
-        Ok(())
-    },
+    check,
     build: |params, site| Discipline::Ordered(Box::new(Pie::new(params, site))),
 };
 
 /// Below it a long silence would take too many updates to catch up with.
 const LEAST_UPDATE: Span = Span::from_micros(100);
 
-const KEYS: &[Key] = keys! {
+/// Checks what every discipline with PIE inside needs.
+pub(super) fn check(params: &Params) -> Result<(), (&'static str, String)> {
+    let (target, update) = (params.span("target"), params.span("update"));
+    if target.is_zero() {
+        return Err(("target", "must be longer than 0s".to_owned()));
+    }
+    if update < LEAST_UPDATE {
+        return Err(("update", format!("\"{update}\" is shorter than {LEAST_UPDATE}")));
+    }
+    Ok(())
+}
+
+/// `limit` first, then those of [`Settings`].
+pub(super) const KEYS: &[Key] = keys! {
     /// Most that may wait, not counting the packet in transmission
     "limit": Kind::Limit, default "1000pkt", from "Linux tc-pie(8)";
     /// Reference delay, QDELAY_REF
@@ -97,7 +101,7 @@ struct State {
 
 /// The constants of one instance.
 #[derive(Clone, Copy, Debug)]
-struct Settings {
+pub(super) struct Settings {
     /// In seconds.
     target: f64,
     update: Span,
@@ -147,24 +151,10 @@ impl State {
     }
 }
 
-/// A first-in-first-out queue ruled by PIE.
-#[derive(Clone, Debug)]
-pub struct Pie {
-    settings: Settings,
-    tail: DropTail,
-    state: State,
-    next_update: Time,
-    /// Probabilities summed since the last drop.
-    accumulated: f64,
-    queue: VecDeque<(Pkt, Time)>,
-    bytes: u64,
-    stream: Stream,
-}
-
-impl Pie {
-    /// PIE for one port; `params` are those of [`DEF`].
-    pub fn new(params: &Params, site: Site) -> Self {
-        let settings = Settings {
+impl Settings {
+    /// The values of [`KEYS`].
+    pub(super) fn new(params: &Params) -> Self {
+        Self {
             target: params.span("target").as_secs_f64(),
             update: params.span("update"),
             burst: params.span("burst"),
@@ -176,49 +166,83 @@ impl Pie {
             mark_limit: params.float("mark-limit"),
             derandomize: params.bool("derandomize"),
             mean_packet: params.bytes("mean-packet"),
-        };
-        Self {
-            tail: DropTail { limit: params.limit("limit") },
-            state: State { probability: 0.0, delay: 0.0, old_delay: 0.0, burst: Span::ZERO },
-            next_update: Time::ZERO + settings.update,
-            settings,
-            accumulated: 0.0,
-            queue: VecDeque::new(),
-            bytes: 0,
-            stream: site.stream,
         }
     }
+}
 
-    /// The drop probability.
-    pub const fn probability(&self) -> f64 {
-        self.state.probability
+/// PIE's memory of one queue; FQ-PIE has one for each of its queues.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Control {
+    state: State,
+    next_update: Time,
+    /// Probabilities summed since the last drop.
+    accumulated: f64,
+}
+
+impl Control {
+    /// That of a queue which has been empty since the start.
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            state: State { probability: 0.0, delay: 0.0, old_delay: 0.0, burst: Span::ZERO },
+            next_update: Time::ZERO + settings.update,
+            accumulated: 0.0,
+        }
     }
 
     /// Does what a timer would have done by `now`. Without packets the state soon stands still, and the rest of a long
     /// silence needs no steps.
-    fn catch_up(&mut self, now: Time) {
+    pub(super) fn catch_up(&mut self, now: Time, settings: &Settings) {
         while self.next_update <= now {
             let before = self.state;
-            self.state = before.updated(&self.settings);
-            self.next_update += self.settings.update;
+            self.state = before.updated(settings);
+            self.next_update += settings.update;
             if (State { burst: before.burst, ..self.state }) == before && self.next_update <= now {
-                let behind = now.since(self.next_update).as_nanos() / self.settings.update.as_nanos();
-                let silence = self.settings.update * (behind + 1);
+                let behind = now.since(self.next_update).as_nanos() / settings.update.as_nanos();
+                let silence = settings.update * (behind + 1);
                 self.state.burst = self.state.burst.saturating_sub(silence);
                 self.next_update += silence;
             }
         }
     }
 
+    /// Judges `pkt`, for which there is room behind the `bytes` that wait.
+    pub(super) fn judge(
+        &mut self,
+        pkt: &Pkt,
+        bytes: u64,
+        settings: &Settings,
+        stream: &mut Stream,
+    ) -> Verdict {
+        if self.state.probability == 0.0 && self.state.is_low(settings) {
+            self.state.burst = settings.burst;
+        }
+        if self.state.burst.is_zero() && self.drops_early(bytes, settings, stream) {
+            self.accumulated = 0.0;
+            let markable = settings.ecn && pkt.ect && self.state.probability < settings.mark_limit;
+            return if markable { Verdict::Mark } else { Verdict::Drop };
+        }
+        Verdict::Accept
+    }
+
+    /// There was no room for a packet.
+    pub(super) const fn on_overflow(&mut self) {
+        self.accumulated = 0.0;
+    }
+
+    /// A packet leaves that has waited for `wait`, the last one of the queue or not.
+    pub(super) fn on_departure(&mut self, wait: Span, is_last: bool) {
+        self.state.delay = if is_last { 0.0 } else { wait.as_secs_f64() };
+    }
+
     /// `drop_early`.
-    fn drops_early(&mut self) -> bool {
+    fn drops_early(&mut self, bytes: u64, settings: &Settings, stream: &mut Stream) -> bool {
         let State { probability, old_delay, .. } = self.state;
-        if (old_delay < self.settings.target / 2.0 && probability < LEAST_CERTAIN)
-            || self.bytes <= self.settings.mean_packet.get().saturating_mul(2)
+        if (old_delay < settings.target / 2.0 && probability < LEAST_CERTAIN)
+            || bytes <= settings.mean_packet.get().saturating_mul(2)
         {
             return false;
         }
-        if self.settings.derandomize {
+        if settings.derandomize {
             if probability == 0.0 {
                 self.accumulated = 0.0;
             }
@@ -230,29 +254,52 @@ impl Pie {
                 return true;
             }
         }
-        self.stream.chance(probability)
+        stream.chance(probability)
+    }
+}
+
+/// A first-in-first-out queue ruled by PIE.
+#[derive(Clone, Debug)]
+pub struct Pie {
+    settings: Settings,
+    tail: DropTail,
+    control: Control,
+    queue: VecDeque<(Pkt, Time)>,
+    bytes: u64,
+    stream: Stream,
+}
+
+impl Pie {
+    /// PIE for one port; `params` are those of [`DEF`].
+    pub fn new(params: &Params, site: Site) -> Self {
+        let settings = Settings::new(params);
+        Self {
+            tail: DropTail { limit: params.limit("limit") },
+            control: Control::new(&settings),
+            settings,
+            queue: VecDeque::new(),
+            bytes: 0,
+            stream: site.stream,
+        }
+    }
+
+    /// The drop probability.
+    pub const fn probability(&self) -> f64 {
+        self.control.state.probability
     }
 
     fn judge(&mut self, now: Time, pkt: &Pkt) -> Verdict {
         if self.tail.admit(now, self.backlog(), Span::ZERO, pkt) == Verdict::Drop {
-            self.accumulated = 0.0;
+            self.control.on_overflow();
             return Verdict::Drop;
         }
-        if self.state.probability == 0.0 && self.state.is_low(&self.settings) {
-            self.state.burst = self.settings.burst;
-        }
-        if self.state.burst.is_zero() && self.drops_early() {
-            self.accumulated = 0.0;
-            let markable = self.settings.ecn && pkt.ect && self.state.probability < self.settings.mark_limit;
-            return if markable { Verdict::Mark } else { Verdict::Drop };
-        }
-        Verdict::Accept
+        self.control.judge(pkt, self.bytes, &self.settings, &mut self.stream)
     }
 }
 
 impl Qdisc for Pie {
     fn enqueue(&mut self, now: Time, pkt: Pkt, _dropped: &mut Vec<Pkt>) -> Verdict {
-        self.catch_up(now);
+        self.control.catch_up(now, &self.settings);
         let verdict = self.judge(now, &pkt);
         if verdict != Verdict::Drop {
             self.bytes += u64::from(pkt.len);
@@ -262,10 +309,10 @@ impl Qdisc for Pie {
     }
 
     fn dequeue(&mut self, now: Time, _dropped: &mut Vec<Pkt>) -> Option<Pkt> {
-        self.catch_up(now);
+        self.control.catch_up(now, &self.settings);
         let (pkt, arrived) = self.queue.pop_front()?;
         self.bytes -= u64::from(pkt.len);
-        self.state.delay = if self.queue.is_empty() { 0.0 } else { now.since(arrived).as_secs_f64() };
+        self.control.on_departure(now.since(arrived), self.queue.is_empty());
         Some(pkt)
     }
 
@@ -388,12 +435,12 @@ mod tests {
             queue.enqueue(at(ms), pkt(false), &mut Vec::new());
         }
         queue.dequeue(at(4), &mut Vec::new());
-        close(queue.state.delay, 0.003);
+        close(queue.control.state.delay, 0.003);
         queue.dequeue(at(9), &mut Vec::new());
-        close(queue.state.delay, 0.007);
+        close(queue.control.state.delay, 0.007);
         // The last one leaves an empty queue.
         assert!(queue.dequeue(at(30), &mut Vec::new()).is_some());
-        assert_eq!(queue.state.delay, 0.0);
+        assert_eq!(queue.control.state.delay, 0.0);
         assert_eq!(queue.dequeue(at(31), &mut Vec::new()), None);
         assert_eq!(queue.backlog(), Backlog::default());
     }
@@ -406,29 +453,29 @@ mod tests {
         queue.enqueue(at(0), pkt(false), &mut Vec::new());
         let days = Span::from_secs(1_000_000);
         queue.enqueue(Time::ZERO + days, pkt(false), &mut Vec::new());
-        assert_eq!(queue.state.burst, Span::from_secs(1 << 24));
+        assert_eq!(queue.control.state.burst, Span::from_secs(1 << 24));
         // A packet that waited prevents a new burst allowance.
-        queue.state.delay = 1.0;
-        queue.catch_up(Time::ZERO + days * 2);
-        assert_eq!(queue.state.burst, Span::from_secs(1 << 24).saturating_sub(days));
+        queue.control.state.delay = 1.0;
+        queue.control.catch_up(Time::ZERO + days * 2, &queue.settings);
+        assert_eq!(queue.control.state.burst, Span::from_secs(1 << 24).saturating_sub(days));
     }
 
     #[test]
     fn a_burst_after_quiet_passes() {
         let mut queue = pie(&[]);
         queue.enqueue(at(0), pkt(false), &mut Vec::new());
-        assert_eq!(queue.state.burst, Span::from_millis(150));
+        assert_eq!(queue.control.state.burst, Span::from_millis(150));
         for _ in 0..20 {
             queue.enqueue(at(1), pkt(false), &mut Vec::new());
         }
         // A packet that waited 10 ms is above half of the reference: the allowance runs out in ten updates.
         queue.dequeue(at(10), &mut Vec::new());
-        queue.state.probability = 1.0;
+        queue.control.state.probability = 1.0;
         assert_eq!(queue.enqueue(at(149), pkt(false), &mut Vec::new()), Verdict::Accept);
-        assert_eq!(queue.state.burst, Span::from_millis(15));
-        queue.state.probability = 1.0;
+        assert_eq!(queue.control.state.burst, Span::from_millis(15));
+        queue.control.state.probability = 1.0;
         assert_eq!(queue.enqueue(at(150), pkt(false), &mut Vec::new()), Verdict::Drop);
-        assert!(queue.state.burst.is_zero());
+        assert!(queue.control.state.burst.is_zero());
     }
 
     /// A queue of `packets` whose state wants drops.
@@ -437,8 +484,12 @@ mod tests {
         for _ in 0..packets {
             queue.enqueue(Time::ZERO, pkt(false), &mut Vec::new());
         }
-        queue.state = State { probability, delay: 0.02, old_delay: 0.02, burst: Span::ZERO };
+        queue.control.state = State { probability, delay: 0.02, old_delay: 0.02, burst: Span::ZERO };
         queue
+    }
+
+    fn drops_early(queue: &mut Pie) -> bool {
+        queue.control.drops_early(queue.bytes, &queue.settings, &mut queue.stream)
     }
 
     #[test]
@@ -448,16 +499,16 @@ mod tests {
         assert_eq!(congested(3, &[], 1.0).enqueue(at(1), pkt(false), &mut Vec::new()), Verdict::Drop);
         // The delay was low and the probability is below 0.2.
         let mut queue = congested(10, &[], 0.199);
-        queue.state.old_delay = 0.007;
-        assert!((0..1_000).all(|_| !queue.drops_early()));
-        queue.state.probability = 0.2;
-        assert!((0..1_000).any(|_| queue.drops_early()));
+        queue.control.state.old_delay = 0.007;
+        assert!((0..1_000).all(|_| !drops_early(&mut queue)));
+        queue.control.state.probability = 0.2;
+        assert!((0..1_000).any(|_| drops_early(&mut queue)));
     }
 
     #[test]
     fn drops_have_the_probability() {
         let mut queue = congested(10, &[], 0.05);
-        let drops = (0..100_000).filter(|_| queue.drops_early()).count();
+        let drops = (0..100_000).filter(|_| drops_early(&mut queue)).count();
         // Standard deviation 69.
         assert!((4_700..=5_300).contains(&drops), "{drops}");
     }
@@ -504,9 +555,9 @@ mod tests {
     #[test]
     fn the_limit_comes_first() {
         let mut queue = congested(3, &[("limit", Value::Limit(Limit::Packets(3)))], 0.0);
-        queue.accumulated = 0.5;
+        queue.control.accumulated = 0.5;
         assert_eq!(queue.enqueue(at(1), pkt(true), &mut Vec::new()), Verdict::Drop);
-        assert_eq!(queue.accumulated, 0.0);
+        assert_eq!(queue.control.accumulated, 0.0);
         let mut none = pie(&[("limit", Value::Limit(Limit::Packets(0)))]);
         assert_eq!(none.enqueue(Time::ZERO, pkt(false), &mut Vec::new()), Verdict::Drop);
     }
@@ -516,21 +567,21 @@ mod tests {
         let mut timed = congested(5, &[], 0.3);
         let mut lazy = timed.clone();
         for ms in (15..=3_600_000).step_by(15) {
-            timed.catch_up(at(ms));
+            timed.control.catch_up(at(ms), &timed.settings);
         }
         // A packet that never leaves keeps its delay; the probability rises to 1 and stands.
-        lazy.catch_up(at(3_600_000));
-        assert_eq!((lazy.state, lazy.next_update), (timed.state, timed.next_update));
-        assert_eq!(lazy.state.probability, 1.0);
+        lazy.control.catch_up(at(3_600_000), &lazy.settings);
+        assert_eq!(lazy.control, timed.control);
+        assert_eq!(lazy.control.state.probability, 1.0);
         // And down again once the queue is empty.
         for queue in [&mut timed, &mut lazy] {
             while queue.dequeue(at(3_600_001), &mut Vec::new()).is_some() {}
         }
         for ms in (3_600_001..=7_200_001).step_by(5) {
-            timed.catch_up(at(ms));
+            timed.control.catch_up(at(ms), &timed.settings);
         }
-        lazy.catch_up(at(7_200_001));
-        assert_eq!((lazy.state, lazy.next_update), (timed.state, timed.next_update));
-        assert_eq!(lazy.state.probability, 0.0);
+        lazy.control.catch_up(at(7_200_001), &lazy.settings);
+        assert_eq!(lazy.control, timed.control);
+        assert_eq!(lazy.control.state.probability, 0.0);
     }
 }
