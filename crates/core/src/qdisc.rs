@@ -12,6 +12,7 @@ pub mod fbqm;
 pub mod fifo;
 mod flow_queues;
 pub mod fq_codel;
+pub mod fq_pie;
 pub mod htb;
 pub mod lists;
 pub mod pie;

@@ -1,6 +1,6 @@
 //! The list of disciplines.
 
-use super::{QdiscDef, ared, codel, drr, fbqm, fifo, fq_codel, htb, pie, prio, red, shared, tbf};
+use super::{QdiscDef, ared, codel, drr, fbqm, fifo, fq_codel, fq_pie, htb, pie, prio, red, shared, tbf};
 
 /// Every queue discipline.
 pub static REGISTRY: &[&QdiscDef] = &[
@@ -11,6 +11,7 @@ pub static REGISTRY: &[&QdiscDef] = &[
     &pie::DEF,
     &codel::DEF,
     &fq_codel::DEF,
+    &fq_pie::DEF,
     &drr::DEF,
     &prio::DEF,
     &tbf::DEF,
