@@ -5,6 +5,7 @@
 //! admission rule alone; everyone else wraps it in [`fifo::Fifo`].
 
 pub mod ared;
+pub mod cake;
 pub mod codel;
 pub mod drr;
 pub mod dscp;

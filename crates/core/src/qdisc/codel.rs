@@ -99,9 +99,14 @@ impl Settings {
 
     /// `control_law` of section 5.6: the next drop after one at `from`, the `count`th.
     fn next_drop(&self, from: Time, count: u32) -> Time {
-        let gap = self.interval.as_nanos() as f64 / libm::sqrt(f64::from(count.max(1)));
-        from + Span::from_nanos(gap as u64)
+        from + gap(self.interval, count)
     }
+}
+
+/// Time between the drops of number `count` and the next.
+pub(super) fn gap(interval: Span, count: u32) -> Span {
+    let nanos = interval.as_nanos() as f64 / libm::sqrt(f64::from(count.max(1)));
+    Span::from_nanos(nanos as u64)
 }
 
 /// A queue as CoDel sees it.

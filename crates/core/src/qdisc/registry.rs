@@ -1,6 +1,6 @@
 //! The list of disciplines.
 
-use super::{QdiscDef, ared, codel, drr, fbqm, fifo, fq_codel, fq_pie, htb, pie, prio, red, shared, tbf};
+use super::{QdiscDef, ared, cake, codel, drr, fbqm, fifo, fq_codel, fq_pie, htb, pie, prio, red, shared, tbf};
 
 /// Every queue discipline.
 pub static REGISTRY: &[&QdiscDef] = &[
@@ -12,6 +12,7 @@ pub static REGISTRY: &[&QdiscDef] = &[
     &codel::DEF,
     &fq_codel::DEF,
     &fq_pie::DEF,
+    &cake::DEF,
     &drr::DEF,
     &prio::DEF,
     &tbf::DEF,
