@@ -1865,7 +1865,7 @@ fn links_flows_and_marks() {
         (
             "queue = \"200pkt\"",
             "queue-back = { discipline = \"fif\" }",
-            "x.toml:19:29: error: network.links.server-r1.queue-back.discipline: unknown discipline \"fif\"; did you mean `fifo`? allowed: fifo, fbqm, red, ared, pie, codel, fq-codel, drr, prio, tbf, htb, shared",
+            "x.toml:19:29: error: network.links.server-r1.queue-back.discipline: unknown discipline \"fif\"; did you mean `fifo`? allowed: fifo, fbqm, red, ared, pie, codel, fq-codel, fq-pie, cake, drr, prio, tbf, htb, shared",
         ),
         (
             "to = \"server\"",

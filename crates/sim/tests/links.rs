@@ -39,13 +39,16 @@ fn arrived(record: &RunRecord) -> Vec<f64> {
     series.values.iter().map(|mbit| (f64::from(*mbit) * 1e6 * 0.010 / 8.0 / 1472.0).round()).collect()
 }
 
-const QUEUES: [&str; 10] = [
+const QUEUES: [&str; 13] = [
     "\"30pkt\"",
     "{ discipline = \"red\", min-th = \"10pkt\", max-th = \"25pkt\", limit = \"30pkt\" }",
     "{ discipline = \"ared\", target-delay = \"15ms\", limit = \"60pkt\" }",
     "{ discipline = \"pie\" }",
     "{ discipline = \"codel\" }",
     "{ discipline = \"fq-codel\" }",
+    "{ discipline = \"fq-pie\" }",
+    "{ discipline = \"cake\" }",
+    "{ discipline = \"cake\", rate = \"50mbit\" }",
     "{ discipline = \"drr\", limit = \"30pkt\" }",
     "{ discipline = \"prio\", limit = \"30pkt\" }",
     "{ discipline = \"tbf\", rate = \"50mbit\", limit = \"30pkt\" }",
