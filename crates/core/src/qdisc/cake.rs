@@ -50,8 +50,8 @@ const KEYS: &[Key] = keys! {
     "link-layer": LinkLayer::KIND, default "none", from "tc-cake(8): noatm";
     /// Usual round-trip time: COBALT's interval; its target is a twentieth
     "rtt": Kind::Quantity(Dimension::Span), default "100ms", from "tc-cake(8): internet";
-    /// Who shares equally: sources (dual-srchost), destinations (dual-dsthost), both (triple-isolate), and
-    /// then the flows of each; or flows alone
+    /// Who shares equally: sources (dual-srchost), destinations (dual-dsthost), or both (triple-isolate),
+    /// and then the flows of a host; or flows alone
     "isolation": Isolation::KIND, default "triple-isolate", from "tc-cake(8)";
     /// Tins: one; bulk, best effort and voice; or these with video
     "diffserv": Diffserv::KIND, default "diffserv3", from "tc-cake(8)";
