@@ -85,9 +85,9 @@ choice! {
     }
 }
 
-/// Bounds of `rtt`; the longest is tc's `interplanetary`.
+/// Bounds of `rtt`; the longest is `interplanetary` of tc-cake(8).
 const LEAST_RTT: Span = Span::from_micros(1);
-const MOST_RTT: Span = Span::from_secs(1_000);
+const MOST_RTT: Span = Span::from_secs(3_600);
 /// Most of `overhead` and `mpu`, as tc has it.
 const MOST_OVERHEAD: Bytes = Bytes::new(256);
 /// Least of the limit that follows from the rate.

@@ -1,6 +1,8 @@
 //! The list of disciplines.
 
-use super::{QdiscDef, ared, cake, codel, drr, fbqm, fifo, fq_codel, fq_pie, htb, pie, prio, red, shared, tbf};
+use super::{
+    QdiscDef, ared, cake, codel, drr, fbqm, fifo, fq_codel, fq_pie, htb, pie, prio, red, shared, tbf,
+};
 
 /// Every queue discipline.
 pub static REGISTRY: &[&QdiscDef] = &[

@@ -343,9 +343,8 @@ mod tests {
 
     #[test]
     fn the_turns_of_a_host_add_up_to_a_quantum() {
-        let turn = |isolates, hosts, bulk: &[[u32; 2]]| {
-            Loads { isolates, bulk: bulk.to_vec() }.turn(1514, hosts)
-        };
+        let turn =
+            |isolates, hosts, bulk: &[[u32; 2]]| Loads { isolates, bulk: bulk.to_vec() }.turn(1514, hosts);
         // Host 0 sends eight flows, host 1 gets three and sends one.
         let bulk = [[8, 0], [1, 3]];
         assert_eq!(turn([true, true], [0, 1], &bulk), 189);
