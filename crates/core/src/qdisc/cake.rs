@@ -37,8 +37,8 @@ pub static DEF: QdiscDef = QdiscDef {
 };
 
 const KEYS: &[Key] = keys! {
-    /// Most that may wait in all tins; absent: four times what `rate` carries in `rtt`, at least 4 MiB, and
-    /// unlimited without `rate`
+    /// Most that may wait in all tins; absent: four times what `rate` carries in `rtt`, without `rate` 10240 times
+    /// `mtu`, and at least 4 MiB
     "limit": Kind::Limit, optional;
     /// Rate of the shaper; absent: no shaper, packets leave when the port is free
     "rate": Kind::Quantity(Dimension::Rate), optional;
@@ -90,8 +90,10 @@ const LEAST_RTT: Span = Span::from_micros(1);
 const MOST_RTT: Span = Span::from_secs(3_600);
 /// Most of `overhead` and `mpu`, as tc has it.
 const MOST_OVERHEAD: Bytes = Bytes::new(256);
-/// Least of the limit that follows from the rate.
+/// Least of the limit that follows from other keys.
 const LEAST_MEMORY: u64 = 4 << 20;
+/// Longest packets of the limit without a rate. Linux shows 14680 KiB there for packets of 1468 bytes.
+const MOST_PACKETS: u64 = 10_240;
 /// Quanta: what a tin's rate carries in 1/4096 s, within these bounds; the upper one without a shaper.
 const QUANTA: (u64, u64) = (300, 1514);
 const QUANTA_PER_SECOND: u64 = 4096;
@@ -185,7 +187,7 @@ impl Cake {
             *tin = diffserv.tin(dscp);
         }
         Self {
-            limit: params.optional("limit", Params::limit).unwrap_or_else(|| memory(rate, rtt)),
+            limit: params.optional("limit", Params::limit).unwrap_or_else(|| memory(rate, rtt, mtu)),
             framing: Framing {
                 overhead: params.bytes("overhead").get(),
                 mpu: params.bytes("mpu").get(),
@@ -247,15 +249,13 @@ impl Cake {
     }
 }
 
-/// The limit that follows from the shaper's rate.
-fn memory(rate: Option<Rate>, rtt: Span) -> Limit {
-    match rate {
-        Some(rate) => {
-            let bytes = rate.bytes_in(rtt).get().saturating_mul(4);
-            Limit::Bytes(Bytes::new(bytes.max(LEAST_MEMORY)))
-        }
-        None => Limit::Unlimited,
-    }
+/// The limit that follows from the shaper's rate, or from the longest packet where there is no shaper.
+fn memory(rate: Option<Rate>, rtt: Span, mtu: Bytes) -> Limit {
+    let bytes = match rate {
+        Some(rate) => rate.bytes_in(rtt).get().saturating_mul(4),
+        None => mtu.get().saturating_mul(MOST_PACKETS),
+    };
+    Limit::Bytes(Bytes::new(bytes.max(LEAST_MEMORY)))
 }
 
 impl Qdisc for Cake {

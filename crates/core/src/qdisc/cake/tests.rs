@@ -448,7 +448,7 @@ fn memory_follows_from_rate_and_round_trip() {
     // tc-cake(8) has 100 Mbit/s and 100 ms with 5,000,000 bytes.
     assert_eq!(limit(&[rate(100_000_000)]), Limit::Bytes(Bytes::new(5_000_000)));
     assert_eq!(limit(&[rate(1_000_000)]), Limit::Bytes(Bytes::new(4_194_304)));
-    assert_eq!(limit(&[]), Limit::Unlimited);
+    assert_eq!(limit(&[]), Limit::Bytes(Bytes::new(10_240 * 1514)));
     let stated = ("limit", Value::Limit(Limit::Packets(7)));
     assert_eq!(limit(&[rate(1_000_000), stated]), Limit::Packets(7));
 }
