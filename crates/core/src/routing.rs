@@ -1,5 +1,5 @@
-//! Static shortest-path routes by hop count. A hash of seed, trial, flow and router chooses among equal-cost paths, or they
-//! are numbered.
+//! Shortest-path routes by hop count. A hash of seed, trial, flow and router chooses among equal-cost paths, or they
+//! are numbered. Links that are down are left out, by the same rule.
 
 use std::collections::BTreeMap;
 
@@ -45,14 +45,15 @@ impl<'a> Router<'a> {
         let mut salt = Fnv::new();
         salt.write(&scenario.run.seed.to_le_bytes());
         salt.write(&trial.to_le_bytes());
-        let topology = &scenario.topology;
-        let mut neighbours = vec![Vec::new(); topology.nodes.len()];
-        for (i, link) in topology.links.iter().enumerate() {
-            neighbours[link.a.index()].push((link.b.0, 2 * i as u32));
-            neighbours[link.b.index()].push((link.a.0, 2 * i as u32 + 1));
-        }
-        let adjacency = Adjacency { topology, neighbours };
+        let adjacency = Adjacency::new(&scenario.topology, |_| false);
         Self { adjacency, salt, ways: BTreeMap::new(), counts: BTreeMap::new() }
+    }
+
+    /// From now on routes leave out the links that are `down`, by position in the topology.
+    pub fn avoid(&mut self, down: &[bool]) {
+        self.adjacency = Adjacency::new(self.adjacency.topology, |link| down[link]);
+        self.ways.clear();
+        self.counts.clear();
     }
 
     /// Ports from `src` to `dst` for the flow with hash key `flow`; `None` when there is no way.
@@ -143,7 +144,17 @@ impl<'a> Router<'a> {
     }
 }
 
-impl Adjacency<'_> {
+impl<'a> Adjacency<'a> {
+    /// The links of `topology` that are not down.
+    fn new(topology: &'a Topology, is_down: impl Fn(usize) -> bool) -> Self {
+        let mut neighbours = vec![Vec::new(); topology.nodes.len()];
+        for (i, link) in topology.links.iter().enumerate().filter(|(i, _)| !is_down(*i)) {
+            neighbours[link.a.index()].push((link.b.0, 2 * i as u32));
+            neighbours[link.b.index()].push((link.a.0, 2 * i as u32 + 1));
+        }
+        Self { topology, neighbours }
+    }
+
     fn is_host(&self, node: u32) -> bool {
         self.topology.nodes[node as usize].kind == NodeKind::Host
     }
@@ -434,6 +445,31 @@ mod tests {
         let mut router = Router::new(&scenario, 0);
         assert_eq!((router.route(a, b, 0), router.distinct(a, b, 0, 1)), (None, None));
         assert_eq!(router.route(a, m, 0).map(|way| way.len()), Some(2));
+    }
+
+    /// Routes around links that are down are those of a network without them, and the first ones when they are up again.
+    #[test]
+    fn links_that_are_down_are_left_out_by_the_same_rule() {
+        let kept = [["a", "r1"], ["b", "r2"], ["m", "r1"], ["r1", "x"], ["r1", "y"], ["x", "r2"], ["y", "r2"]];
+        let whole = custom(&[&kept[..], &[["r1", "r2"]]].concat());
+        let reduced = custom(&kept);
+        let [a, b] = ["a", "b"].map(|name| node(&whole, name));
+        let ways = |router: &mut Router<'_>| -> Vec<Option<Vec<u32>>> {
+            (0..32).flat_map(|flow| [router.route(a, b, flow), router.distinct(a, b, flow, 1)]).collect()
+        };
+        let mut router = Router::new(&whole, 3);
+        let first = ways(&mut router);
+        assert!(first.iter().flatten().all(|way| way.len() == 3), "{first:?}");
+        router.avoid(&[false, false, false, false, false, false, false, true]);
+        let around = ways(&mut router);
+        assert_eq!(around, ways(&mut Router::new(&reduced, 3)));
+        assert_eq!(different(around.iter().flatten()), 2, "over x and over y");
+        router.avoid(&[false, false, false, false, false, true, false, true]);
+        assert_eq!(different(ways(&mut router).iter().flatten()), 1, "over y");
+        router.avoid(&[false, true, false, false, false, false, false, false]);
+        assert!(ways(&mut router).iter().all(Option::is_none), "b has no link");
+        router.avoid(&[false; 8]);
+        assert_eq!(ways(&mut router), first);
     }
 
     /// From one edge router of a rack to the other it is two hops over each host of the rack and each aggregation router.
