@@ -22,6 +22,7 @@ pub mod losses;
 pub mod measure;
 pub mod memory;
 pub mod neighbours;
+pub mod outages;
 pub mod params;
 pub mod plan;
 pub mod port;

@@ -137,6 +137,13 @@ pub enum SpanDraw {
 /// How many standard deviations from the mean a normal draw reaches: the bound that delays need.
 pub const NORMAL_REACH: u32 = 4;
 
+impl Default for SpanDraw {
+    /// Always no time at all.
+    fn default() -> Self {
+        Self::fixed(Span::ZERO)
+    }
+}
+
 impl SpanDraw {
     /// A fixed span.
     pub const fn fixed(value: Span) -> Self {

@@ -13,6 +13,7 @@ mod keys;
 mod listed;
 mod model;
 mod network;
+mod outages;
 mod permutation;
 mod queue;
 mod reach;

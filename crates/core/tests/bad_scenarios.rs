@@ -614,6 +614,66 @@ fn faults_gauges_and_tracking() {
             "[[faults.absences]]\nnode = \"r1\"\nleaves = [\"1s\"]\n[[faults.absences]]\nnode = \"r1\"\nleaves = [\"2s\"]",
             "x.toml:20:1: error: faults.absences: at 2s \"r1\" leaves, and has left before",
         ),
+        (
+            "[faults]\nreroute = \"50\"",
+            "x.toml:21:11: error: faults.reroute: \"50\" has no unit; write a time such as \"25ms\", \"uniform(2ms, 6ms)\", \"normal(20ms, 2ms)\", or \"exponential(15s)\"",
+        ),
+        (
+            "[[faults.links]]\nends = [\"r1\", \"r3\"]\ndown = \"1s\"",
+            "x.toml:21:8: error: faults.links.r1-r3.ends: no node is called \"r3\"; did you mean `r1`? allowed: r1, r2, a, b",
+        ),
+        (
+            "[[faults.links]]\nends = \"r1\"\ndown = \"1s\"",
+            "x.toml:21:8: error: faults.links.0.ends: a link has two ends, as in [\"r1\", \"r2\"], not 1",
+        ),
+        (
+            "[[faults.links]]\nends = [\"a\", \"b\"]\ndown = \"1s\"",
+            "x.toml:21:8: error: faults.links.a-b.ends: `a` and `b` have no link; `a` has links to r1; `b` has links to r2",
+        ),
+        (
+            "[[faults.links]]\nends = [\"r2\", \"r1\"]\nnumber = 2\ndown = \"1s\"",
+            "x.toml:22:10: error: faults.links.r2-r1.number: 2 is no link: `r2` and `r1` have 1",
+        ),
+        (
+            "[[faults.nodes]]\nnode = \"r1\"",
+            "x.toml:20:1: error: faults.nodes.0: does not say when it goes down; write `down`, or `time-to-failure` and `time-to-repair`",
+        ),
+        (
+            "[[faults.nodes]]\nnode = \"r1\"\ndown = [\"1s\", \"2s\"]",
+            "x.toml:22:8: error: faults.nodes.0.down: at 2s it is down already",
+        ),
+        (
+            "[[faults.nodes]]\nnode = \"r1\"\ndown = \"3s\"\nup = \"2s\"",
+            "x.toml:23:6: error: faults.nodes.0.up: at 2s it is up already",
+        ),
+        (
+            "[[faults.nodes]]\nnode = \"r1\"\ndown = \"21s\"",
+            "x.toml:22:8: error: faults.nodes.0.down: \"21s\" is after the end of the run, 20s",
+        ),
+        (
+            "[[faults.nodes]]\nnode = \"r1\"\nup = \"2s\"",
+            "x.toml:22:6: error: faults.nodes.0.up: also needs `down`",
+        ),
+        (
+            "[[faults.nodes]]\nnode = \"r1\"\ndown = \"2s\"\ntime-to-repair = \"1s\"",
+            "x.toml:23:18: error: faults.nodes.0.time-to-repair: conflicts with `down`; times are stated or drawn",
+        ),
+        (
+            "[[faults.nodes]]\nnode = \"r1\"\ntime-to-failure = \"1s\"",
+            "x.toml:22:19: error: faults.nodes.0.time-to-failure: also needs `time-to-repair`",
+        ),
+        (
+            "[[faults.nodes]]\nnode = \"r1\"\ntime-to-failure = \"1ms\"\ntime-to-repair = \"1ms\"",
+            "x.toml:22:19: error: faults.nodes.0.time-to-failure: makes 10000 failures in a trial, with those above; at most 5000",
+        ),
+        (
+            "[[faults.nodes]]\nnode = \"r1\"\ntime-to-failure = \"0s\"\ntime-to-repair = \"1ms\"",
+            "x.toml:22:19: error: faults.nodes.0.time-to-failure: a mean of 0s is no time; write a longer one, such as \"exponential(1s)\"",
+        ),
+        (
+            "[[faults.nodes]]\nnode = \"r1\"\ndown = \"1s\"\n[[faults.nodes]]\nnode = \"r1\"\ndown = \"2s\"",
+            "x.toml:24:8: error: faults.nodes.1.node: this node has a table already (line 21); write all its times in one table",
+        ),
         ("[measure]\ngauges = [\"r1\"]", "x.toml:21:10: error: measure.gauges: \"r1\" is not `node.gauge`"),
         (
             "[measure]\ngauges = [\"r3.estimate\"]",

@@ -63,7 +63,7 @@ pub(super) static FILE: TableDef = TableDef {
         "schemes": Kind::Nested, optional;
         /// How messages between the roles of a scheme travel
         "control": Kind::Nested, optional;
-        /// Faults of schemes; absent: none
+        /// Links, nodes and roles of schemes that fail; absent: none
         "faults": Kind::Nested, optional;
         /// What is recorded and summarised
         "measure": Kind::Nested, optional;
@@ -138,8 +138,15 @@ pub(super) static CONTROL: TableDef = TableDef {
 /// `[faults]`.
 pub(super) static FAULTS: TableDef = TableDef {
     header: "[faults]",
-    doc: "Faults of schemes; messages are lost by `control.loss`, packets by the `loss` of links",
+    doc: "What fails: links, nodes, and roles of schemes; messages are lost by `control.loss`, packets by the `loss` of \
+          links",
     keys: &[keys! {
+        /// Links that go down and up; absent: none
+        "links": Kind::Nested, optional;
+        /// Nodes that go down and up, with all their links; absent: none
+        "nodes": Kind::Nested, optional;
+        /// Time from a change of the network until routes follow it, drawn for each change
+        "reroute": Kind::Draw, default "0s";
         /// Probability that a probe of a scheme is lost in transit, in addition to losses on links
         "probe-loss": SHARE, default "0.0";
         /// Restarts of nodes that run a scheme; absent: none
@@ -148,7 +155,56 @@ pub(super) static FAULTS: TableDef = TableDef {
         "absences": Kind::Nested, optional;
     }],
     selector: None,
-    nested: &[("restarts", Shape::Tables(&RESTARTS)), ("absences", Shape::Tables(&ABSENCES))],
+    nested: &[
+        ("links", Shape::Tables(&LINK_OUTAGE)),
+        ("nodes", Shape::Tables(&NODE_OUTAGE)),
+        ("restarts", Shape::Tables(&RESTARTS)),
+        ("absences", Shape::Tables(&ABSENCES)),
+    ],
+};
+
+/// When a part of the network is down.
+const OUTAGE_KEYS: &[Key] = keys! {
+    /// Times such as "1s" at which it goes down; this or `time-to-failure`
+    "down": Kind::TextList, optional;
+    /// Times at which it comes up again, one after each of `down`; without the last of them it stays down
+    "up": Kind::TextList, optional;
+    /// Time until it goes down, drawn at the start of the run and after each repair
+    "time-to-failure": Kind::Draw, optional;
+    /// Time until it comes up again, drawn at each failure; with `time-to-failure`
+    "time-to-repair": Kind::Draw, optional;
+};
+
+/// `[[faults.links]]`.
+pub(super) static LINK_OUTAGE: TableDef = TableDef {
+    header: "[[faults.links]]",
+    doc: "A link that goes down and up: what waits for it or is on it is lost, in both directions",
+    keys: &[
+        keys! {
+            /// The two nodes that it links
+            "ends": Kind::TextList, required;
+            /// Which of the links between them, from 1
+            "number": COUNT, default "1";
+        },
+        OUTAGE_KEYS,
+    ],
+    selector: None,
+    nested: &[],
+};
+
+/// `[[faults.nodes]]`.
+pub(super) static NODE_OUTAGE: TableDef = TableDef {
+    header: "[[faults.nodes]]",
+    doc: "A node whose links all go down and up; roles of schemes at the node go on",
+    keys: &[
+        keys! {
+            /// The node
+            "node": Kind::Text, required;
+        },
+        OUTAGE_KEYS,
+    ],
+    selector: None,
+    nested: &[],
 };
 
 /// `[[faults.absences]]`.

@@ -4,6 +4,7 @@ use super::choices::{CdfOf, FlowRows, Pairing, ReceiveWindow, RecordDetail, Sche
 use super::listed::FlowList;
 use super::tcp_settings::TcpSettings;
 use crate::id::{NodeId, PortId};
+use crate::outages::Outage;
 use crate::rng::SpanDraw;
 use crate::rng::Stream;
 use crate::runtime::faults::ProbeFaults;
@@ -37,13 +38,23 @@ pub struct Scenario {
     pub measure: Measure,
 }
 
-/// Faults of schemes; the default is nothing.
+/// What fails; the default is nothing.
 #[derive(Clone, PartialEq, Debug, Default, serde::Serialize)]
 pub struct Faults {
     /// Probability that a probe of a scheme is lost on its path, in addition to losses of the links.
     pub probe_loss: f64,
-    /// What happens to nodes, by time.
+    /// What happens to the roles at nodes, by time.
     pub nodes: Vec<NodeFault>,
+    /// Links and nodes that go down and up.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub outages: Vec<Outage>,
+    /// From a change of the network until routes follow it, drawn for each change.
+    #[serde(skip_serializing_if = "is_at_once")]
+    pub reroute: SpanDraw,
+}
+
+fn is_at_once(reroute: &SpanDraw) -> bool {
+    *reroute == SpanDraw::default()
 }
 
 /// Something happens to the roles at a node.

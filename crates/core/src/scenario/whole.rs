@@ -8,7 +8,7 @@ use super::model::{
     ControlPlane, Faults, FlowGroup, Measure, NodeFault, RunPlan, Scenario, Tracking, Transport, Window,
 };
 use super::sources::Reader;
-use super::{network, traffic};
+use super::{network, outages, traffic};
 use crate::file::{Item, Layer, Section, is_name, joined, suggestion};
 use crate::id::{NodeId, PortId};
 use crate::memory;
@@ -234,6 +234,7 @@ fn faults(
         let message = "1 would lose every probe; write a number from 0 to below 1";
         reader.fail_key(&section, "probe-loss", message);
     }
+    let outages = outages::read(reader, &section, topology, duration);
     let mut nodes = Vec::new();
     let lists = [
         ("restarts", &keys::RESTARTS, &[("at", Change::Restart)][..]),
@@ -264,11 +265,11 @@ fn faults(
             reader.fail_key(&section, list, format!("at {at} \"{name}\" {says}"));
         }
     }
-    Some(Faults { probe_loss: probe_loss?, nodes })
+    Some(Faults { probe_loss: probe_loss?, nodes, outages, reroute: section.draw("reroute")? })
 }
 
 /// The times that `key` lists, none after the end of the run.
-fn times(reader: &mut Reader, section: &Section<'_>, key: &str, duration: Option<Span>) -> Vec<Span> {
+pub(super) fn times(reader: &mut Reader, section: &Section<'_>, key: &str, duration: Option<Span>) -> Vec<Span> {
     let texts = section.list(key).unwrap_or_default();
     if section.item(key).is_some() && texts.is_empty() {
         reader.fail_key(section, key, "is an empty list");
@@ -291,7 +292,7 @@ fn times(reader: &mut Reader, section: &Section<'_>, key: &str, duration: Option
 }
 
 /// The node that `key` names.
-fn known_node(
+pub(super) fn known_node(
     reader: &mut Reader,
     section: &Section<'_>,
     key: &str,
