@@ -108,7 +108,7 @@ pub trait Admission: Send {
 /// A queue discipline that orders packets itself.
 ///
 /// Counter identities, checked over the whole registry: arrived = dropped at enqueue + enqueued;
-/// enqueued = dequeued + dropped after being queued + backlog; the same in bytes.
+/// enqueued = dequeued + dropped after being queued + purged + backlog; the same in bytes.
 pub trait Qdisc: Send {
     /// Takes `pkt`, or drops it. Packets that were queued before and make room are added to `dropped`.
     fn enqueue(&mut self, now: Time, pkt: Pkt, dropped: &mut Vec<Pkt>) -> Verdict;
@@ -122,6 +122,14 @@ pub trait Qdisc: Send {
 
     /// What waits.
     fn backlog(&self) -> Backlog;
+
+    /// Takes out everything that waits, as when the link goes down, and adds it to `purged`. A shaper, which would hold
+    /// packets back, needs one of its own that leaves its buckets alone.
+    fn purge(&mut self, now: Time, purged: &mut Vec<Pkt>) {
+        while let Some(pkt) = self.dequeue(now, purged) {
+            purged.push(pkt);
+        }
+    }
 
     /// Changes a class while packets wait. False when the discipline has no such class or cannot give it these rates;
     /// nothing has changed then. Afterwards packets may leave at other times: the runtime asks [`Qdisc::next_ready`] again.

@@ -66,6 +66,8 @@ enum Op {
     Wait(Span),
     /// Dequeue until nothing is left, as a transmitter does that is never late.
     Drain,
+    /// The link goes down.
+    Purge,
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -78,11 +80,12 @@ fn op() -> impl Strategy<Value = Op> {
         1 => Just(Span::ZERO),
     ];
     prop_oneof![
-        12 => (flow, len).prop_map(|(flow, len)| Op::Enqueue { flow, len }),
-        4 => Just(Op::Dequeue),
-        2 => Just(Op::DequeueReady),
-        4 => wait.prop_map(Op::Wait),
-        1 => Just(Op::Drain),
+        24 => (flow, len).prop_map(|(flow, len)| Op::Enqueue { flow, len }),
+        8 => Just(Op::Dequeue),
+        4 => Just(Op::DequeueReady),
+        8 => wait.prop_map(Op::Wait),
+        2 => Just(Op::Drain),
+        1 => Just(Op::Purge),
     ]
 }
 
@@ -273,6 +276,7 @@ fn drive(
                     model.dequeue_ready()?;
                 }
             }
+            Op::Purge => model.purge()?,
         }
         model.agrees()?;
     }
@@ -340,6 +344,18 @@ impl Model {
         self.now = self.now.max(at);
         let something = self.dequeue()?;
         prop_assert!(something, "ready at {} and nothing came", at);
+        Ok(())
+    }
+
+    /// Nothing waits afterwards.
+    fn purge(&mut self) -> TestCaseResult {
+        let mut purged = Vec::new();
+        self.qdisc.purge(self.now, &mut purged);
+        for pkt in &purged {
+            self.take(pkt)?;
+            self.note("purge", *pkt);
+        }
+        prop_assert!(self.waiting.is_empty(), "{:?} stay", self.waiting);
         Ok(())
     }
 

@@ -355,6 +355,22 @@ impl Qdisc for Htb {
         self.backlog
     }
 
+    fn purge(&mut self, _now: Time, purged: &mut Vec<Pkt>) {
+        while let Some(pkt) = self.direct.pop(&mut self.pool) {
+            purged.push(pkt);
+        }
+        for at in 0..self.leaves.len() {
+            if self.leaves[at].queue.chain.is_empty() {
+                continue;
+            }
+            while let Some(pkt) = self.leaves[at].queue.pop(&mut self.pool) {
+                purged.push(pkt);
+            }
+            self.part(at);
+        }
+        self.backlog = Backlog::default();
+    }
+
     fn set_class(&mut self, _now: Time, change: &ClassChange<'_>) -> bool {
         let ClassChange { class, rate, ceil } = *change;
         if rate == Rate::ZERO || ceil < rate {

@@ -162,6 +162,11 @@ impl Qdisc for TokenBucket {
     fn backlog(&self) -> Backlog {
         Backlog { packets: self.queue.len() as u32, bytes: self.bytes }
     }
+
+    fn purge(&mut self, _now: Time, purged: &mut Vec<Pkt>) {
+        self.bytes = 0;
+        purged.extend(self.queue.drain(..));
+    }
 }
 
 #[cfg(test)]

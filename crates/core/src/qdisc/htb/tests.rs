@@ -103,6 +103,23 @@ fn fill(queue: &mut Htb, dscp: u8, count: u32, len: u32) {
     }
 }
 
+/// A packet of 1000 bytes takes 1 ms of class 10 and 8 ms of class 20; each has saved up one, so both send two at once.
+#[test]
+fn a_purge_takes_every_class_and_leaves_its_debts() {
+    let burst = [("burst", bytes(1_000)), ("cburst", bytes(1_000))];
+    let classes = vec![class("ten", 10, 8 * MBIT, 8 * MBIT, &burst), class("twenty", 20, MBIT, MBIT, &burst)];
+    let mut queue = htb(10 * MBIT, classes);
+    fill(&mut queue, 10, 4, 1_000);
+    fill(&mut queue, 20, 4, 1_000);
+    assert!(departures(&mut queue, 4).iter().all(|(at, _)| *at == 0.0));
+    let mut purged = Vec::new();
+    queue.purge(Time::ZERO, &mut purged);
+    assert_eq!((purged.len(), queue.backlog()), (4, Backlog::default()));
+    assert_eq!(queue.next_ready(Time::ZERO), None);
+    fill(&mut queue, 20, 1, 1_000);
+    assert_eq!(queue.next_ready(Time::ZERO), Some(millis(8)), "what was sent is still owed");
+}
+
 #[test]
 fn green_classes_leave_first_whatever_the_root_owes() {
     // 1000 bytes: 0.8 ms of the root, 1 ms of class 10, 8 ms of class 20 (0.8 ms of its ceil); each saves up 1000 bytes.
