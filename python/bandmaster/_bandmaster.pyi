@@ -334,6 +334,16 @@ class FlowStarted:
     def route(self) -> tuple[str, ...]:
         """Names of the ports on the way of its data, in order."""
 
+class FlowMoved:
+    """The data of a flow at the node take another way, because a link or a node has failed or is back."""
+
+    @property
+    def flow(self) -> Flow:
+        """What is known of it."""
+    @property
+    def route(self) -> tuple[str, ...]:
+        """Names of the ports on the way of its data, in order."""
+
 class Carried:
     """The last statistics of a flow; comes just before `FlowEnded`."""
 

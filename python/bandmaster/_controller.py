@@ -14,6 +14,7 @@ from ._bandmaster import (
     Counted,
     Flow,
     FlowEnded,
+    FlowMoved,
     FlowStarted,
     Joined,
     Left,
@@ -35,6 +36,7 @@ Observation: TypeAlias = (
     | Sent
     | Counted
     | FlowStarted
+    | FlowMoved
     | Carried
     | FlowEnded
     | Message
@@ -56,6 +58,7 @@ __all__ = [
     "Counted",
     "Flow",
     "FlowEnded",
+    "FlowMoved",
     "FlowStarted",
     "Joined",
     "Left",

@@ -54,8 +54,8 @@ mod _bandmaster {
     use crate::network::Network;
     #[pymodule_export]
     use crate::observation::{
-        Carried, Counted, Flow, FlowEnded, FlowStarted, Joined, Left, Message, Port, ProbeCame, ProbeLeft,
-        Refused, Sent, Tick,
+        Carried, Counted, Flow, FlowEnded, FlowMoved, FlowStarted, Joined, Left, Message, Port, ProbeCame,
+        ProbeLeft, Refused, Sent, Tick,
     };
     #[pymodule_export]
     use crate::out::Out;

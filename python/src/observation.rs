@@ -117,6 +117,13 @@ observations! {
         /// Names of the ports on the way of its data, in order.
         route: Py<PyTuple>,
     }
+    /// The data of a flow at the node take another way, because a link or a node has failed or is back.
+    FlowMoved {
+        /// What is known of it.
+        flow: Py<Flow>,
+        /// Names of the ports on the way of its data, in order.
+        route: Py<PyTuple>,
+    }
     /// The last statistics of a flow; comes just before `FlowEnded`.
     Carried {
         /// The statistics.
@@ -216,6 +223,10 @@ pub(crate) fn observed<'py>(
             let route = PyTuple::new(py, route.iter().map(|port| port_name(*port)))?.unbind();
             let (source, destination) = (end(key.from), end(key.to));
             FlowStarted { flow: Py::new(py, flow(stats))?, source, destination, route }.into_bound_py_any(py)
+        }
+        Observation::FlowMoved(FlowStart { stats, route, .. }) => {
+            let route = PyTuple::new(py, route.iter().map(|port| port_name(*port)))?.unbind();
+            FlowMoved { flow: Py::new(py, flow(stats))?, route }.into_bound_py_any(py)
         }
         Observation::Carried(stats) => Carried { flow: Py::new(py, flow(stats))? }.into_bound_py_any(py),
         Observation::FlowEnded(flow) => FlowEnded { flow: flow.0 }.into_bound_py_any(py),

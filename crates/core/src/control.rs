@@ -85,6 +85,8 @@ pub enum Observation<'a> {
     /// A flow begins at the role's node. In the simulator and the lab the answer still applies to the first window that
     /// the node offers or uses; a daemon sees flows late.
     FlowStarted(FlowStart<'a>),
+    /// The data of a flow at the role's node take another way from now on, because a link or a node has failed or is back.
+    FlowMoved(FlowStart<'a>),
     /// The last statistics of a flow at the role's node. Arrives just before [`Observation::FlowEnded`].
     Carried(FlowStats),
     /// A flow at the role's node has ended.
@@ -187,7 +189,7 @@ pub struct FlowStats {
     pub frame: Bytes,
 }
 
-/// A flow that begins.
+/// A flow that begins, or takes another way.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FlowStart<'a> {
     /// What is known of it.

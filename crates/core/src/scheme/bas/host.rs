@@ -263,6 +263,14 @@ impl Controller for Host {
                 }
                 out.send(self.allocator, &Word::Started(stats.flow, way));
             }
+            Observation::FlowMoved(FlowStart { stats, key, route }) => {
+                let way = Way { key: *key, ports: route.to_vec() };
+                // Its share stays until the allocator has one for the new way.
+                if let Some(known) = self.flows.get_mut(&stats.flow) {
+                    known.way = Some(way.clone());
+                    out.send(self.allocator, &Word::Started(stats.flow, way));
+                }
+            }
             Observation::FlowEnded(flow) if self.flows.remove(flow).is_some() => {
                 self.waiting.remove(flow);
                 out.send(self.allocator, &Word::Ended(*flow));
@@ -307,6 +315,7 @@ mod tests {
     use super::super::DEF;
     use super::*;
     use crate::control::{FlowKey, Message, body};
+    use crate::id::PortId;
     use crate::params::{Params, Value};
 
     const ALLOCATOR: NodeId = NodeId(9);
@@ -394,6 +403,20 @@ mod tests {
         let begun = tell(&mut host, &start(known[0]));
         assert!(matches!(begun[..], [Action::Send { .. }]), "{begun:?}");
         assert!(matches!(give(&mut host, 10)[..], [Action::SetRate { .. }]));
+    }
+
+    #[test]
+    fn a_flow_that_moves_is_announced_with_its_new_way() {
+        let mut host = host();
+        let any = (IpAddr::from(Ipv4Addr::UNSPECIFIED), 0);
+        let key = FlowKey { from: any, to: any, protocol: 6 };
+        let route = [PortId(4), PortId(6)];
+        let begun = stats(FlowEnd::Sender, None);
+        let moved = Observation::FlowMoved(FlowStart { stats: begun, key, route: &route });
+        assert_eq!(tell(&mut host, &moved), [], "nothing is known of it");
+        tell(&mut host, &start(begun));
+        let said = Word::Started(FLOW, Way { key, ports: route.to_vec() });
+        assert_eq!(tell(&mut host, &moved), [Action::Send { to: ALLOCATOR, body: body(&said) }]);
     }
 
     /// The allocator answers for another flow, and never for this one.
