@@ -239,7 +239,7 @@ class Port:
         """Packets offered to the port, since the start."""
     @property
     def dropped(self) -> int:
-        """Packets that its queue dropped, of those offered."""
+        """Packets that its queue dropped, or that were lost because the link is down or went down, of those offered."""
 
 class Flow:
     """Statistics of a flow at this node."""

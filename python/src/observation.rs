@@ -50,7 +50,7 @@ observations! {
         sent: u64,
         /// Packets offered to the port, since the start.
         offered: u64,
-        /// Packets that its queue dropped, of those offered.
+        /// Packets that its queue dropped, or that were lost because the link is down or went down, of those offered.
         dropped: u64,
     }
     /// Statistics of a flow at this node.

@@ -155,7 +155,7 @@ pub struct PortStats {
     pub sent: Bytes,
     /// Packets offered to the port since it was there.
     pub offered: u64,
-    /// Those of them that its queue dropped.
+    /// Those of them that its queue dropped, or that were lost because the link is down or went down.
     pub dropped: u64,
 }
 

@@ -380,6 +380,11 @@ impl Meter {
         (room.rate, room.background) = (rate, background);
     }
 
+    /// Flows have taken other ways: their fair shares are no longer what they were.
+    pub fn forget_fair(&mut self) {
+        self.fair_key = (Vec::new(), Vec::new());
+    }
+
     /// Ends the interval at `now`. `port` is of the measured port; `capacities` are of the ports, in bit/s, less what
     /// inelastic traffic takes.
     pub fn take(

@@ -1,5 +1,6 @@
 //! What a trial needs of memory: an upper bound that is known before it runs.
 
+use crate::outages::most_turns;
 use crate::scenario::{FlowGroup, FlowRows, Pairing, Scenario, Transport};
 use crate::topology::{Node, NodeKind};
 use crate::workload::SETS;
@@ -10,6 +11,10 @@ pub const MOST_BYTES: u64 = 8 << 30;
 /// The most packets that may be on their way at one time. A simulation with more of them ends with an error: they wait in
 /// an unlimited queue that is sent more than it can carry.
 pub const MOST_PACKETS: u64 = 4 << 20;
+
+/// The most ports of routes, in all that flows take one after the other as links and nodes fail. A simulation with more of them
+/// ends with an error.
+pub const MOST_ROUTE_PORTS: u64 = 16 << 20;
 
 /// Of a node, with what roles learn about it.
 const NODE: u64 = 1 << 10;
@@ -26,6 +31,8 @@ const SAMPLE: u64 = 8;
 /// Of a node in the table of ways to another: its distance, and where paths are numbered how many there are.
 const DISTANCE: u64 = 4;
 const PATHS: u64 = 8;
+/// Of a port of a route that a flow takes after a failure, with what finds equal routes again.
+const ROUTE_PORT: u64 = 48;
 /// Metrics that are sampled of an entity; and those of no entity.
 const SERIES: u64 = 12;
 /// What there is of one trial in any case.
@@ -61,9 +68,24 @@ pub fn most(scenario: &Scenario) -> u64 {
         (packets.min(MOST_PACKETS), PACKET),
         (samples.saturating_mul(entities), SERIES * SAMPLE),
         (ways(scenario, nodes), if counts_paths(scenario) { DISTANCE + PATHS } else { DISTANCE }),
+        (route_ports(scenario, flows, nodes), ROUTE_PORT),
+        // Messages without a way take one as if nothing had failed.
+        (if scenario.faults.outages.is_empty() { 0 } else { ways(scenario, nodes) }, DISTANCE),
     ]
     .into_iter()
     .fold(BASE, |sum, (count, bytes)| sum.saturating_add(count.saturating_mul(bytes)))
+}
+
+/// Ports of routes that `flows` take after the first, there and back.
+fn route_ports(scenario: &Scenario, flows: u64, nodes: u64) -> u64 {
+    if scenario.faults.outages.is_empty() {
+        return 0;
+    }
+    // Every message of an exchange may find its own.
+    if scenario.flows.iter().any(|group| group.exchange.is_some()) {
+        return MOST_ROUTE_PORTS;
+    }
+    most_turns(scenario).saturating_mul(flows).saturating_mul(2 * nodes).min(MOST_ROUTE_PORTS)
 }
 
 /// The most flows, with their restarts, that a group makes.

@@ -723,6 +723,10 @@ fn faults_gauges_and_tracking() {
             "CLAIM follow",
             "x.toml:25:10: error: claims.c.metric: \"follow_max\" needs [measure.tracking]; say there which estimate is compared with which port",
         ),
+        (
+            "CLAIM faults",
+            "x.toml:25:10: error: claims.c.metric: \"fault_losses\" is of links and nodes that fail; write [[faults.links]] or [[faults.nodes]]",
+        ),
         ("FIGURE free", "x.toml:26:10: error: figures.f.beside: \"free\" needs [measure.tracking]"),
         (
             "FIGURE node",
@@ -747,6 +751,7 @@ fn faults_gauges_and_tracking() {
                 .to_owned(),
             "CLAIM gw" => claim("r1.estimate.max"),
             "CLAIM follow" => claim("follow_max"),
+            "CLAIM faults" => claim("fault_losses"),
             "FIGURE free" => figure("y = \"estimate\"\nentities = \"r1\"\nbeside = \"free\""),
             "FIGURE node" => figure("y = \"estimate\"\nentities = \"r3\""),
             "FIGURE trial" => figure("y = \"throughput\"\ntrial = 10"),

@@ -496,6 +496,7 @@ impl<'a> Lab<'a> {
             rtts: Vec::new(),
             delays: Vec::new(),
             ports: Vec::new(),
+            faults: None,
             control_bytes: self.post.bytes_sent() + self.probes.bytes,
             refusals: *self.runner.refusals(),
             work: Work { events: self.work, packet_hops: sum(&|c| c.sent) },

@@ -62,6 +62,12 @@ pub fn check(scenario: &Scenario, labs: usize) -> Result<Remarks, Error> {
 
 fn check_network(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error> {
     let topology = &scenario.topology;
+    if !scenario.faults.outages.is_empty() {
+        return missing(
+            "faults: links and nodes that go down (`faults.links`, `faults.nodes`) are not emulated yet; `run` simulates them"
+                .to_owned(),
+        );
+    }
     if topology.nodes.len() > MOST_NODES {
         return missing(format!(
             "the network has {} nodes; the lab makes a network namespace for each and stops at {MOST_NODES}",

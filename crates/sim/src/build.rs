@@ -30,6 +30,7 @@ use crate::exchange::Exchanges;
 use crate::gates::Gates;
 use crate::link::{PathCounter, Port, QueueWatch, SojournWatch};
 use crate::net::{Net, ROUTE_END};
+use crate::outages::Outages;
 use crate::packet::Slab;
 use crate::probes::Probes;
 use crate::routes::{Routes, STOP_CHECK, route_ports};
@@ -48,7 +49,7 @@ pub(crate) fn build<'a>(
     let hosts = hosts_of(topology, &plans);
     let (mut ports, rates) = build_ports(scenario, trial, &hosts, options)?;
     let (mut routes, mut table) = (Routes::new(scenario, trial), Vec::new());
-    let ways = routes.insert_flows(&plans, tcp_flows, &mut table, options)?;
+    let ways = routes.insert_flows(&plans, tcp_flows, None, &mut table, options)?;
     for way in table.split(|port| *port == ROUTE_END).filter(|way| !way.is_empty()) {
         let slowest = way.iter().map(|&port| ports[port as usize].nanos_per_byte()).max();
         ports[way[0] as usize].leads_over(slowest.unwrap_or_default());
@@ -105,6 +106,7 @@ pub(crate) fn build<'a>(
         },
         delays,
         multipath: Vec::new(),
+        untold: Vec::new(),
     };
     if net.delays.is_some() {
         net.slab.note_departures();
@@ -139,6 +141,7 @@ pub(crate) fn build<'a>(
         rtts_told: vec![RttSketch::default(); scenario.flows.len()],
         captured_port,
         hosts,
+        outages: Outages::new(scenario, trial),
         flows: FlowTable::new(scenario, trial, plans, ways, (profiles, &profile_of)),
     })
 }

@@ -164,6 +164,11 @@ impl Exchanges {
         first..first + running.outstanding().min(each)
     }
 
+    /// Connections that a message is under way on, or that are kept: flow number, and the key of their ways.
+    pub(crate) fn open(&self) -> Vec<(u32, u64)> {
+        self.all.iter().flat_map(Running::open_flows).collect()
+    }
+
     /// Payload of the message of `flow`.
     pub(crate) fn size(&self, flow: u32) -> Option<u64> {
         let running = self.all.iter().find(|running| running.contains(flow))?;
@@ -230,6 +235,24 @@ impl Running {
 
     fn contains(&self, flow: u32) -> bool {
         (flow.wrapping_sub(self.first) as usize) < self.slots.len()
+    }
+
+    fn open_flows(&self) -> Vec<(u32, u64)> {
+        let (hosts, each) = (self.hosts.len(), self.each() as usize);
+        let flow = |(at, slot): (usize, &Slot)| {
+            let (host, own) = (at / each, at % each);
+            // A kept connection leads to the same host in every round.
+            let step = if self.persistent { own + 1 } else { slot.step as usize };
+            let is_open = if self.persistent { slot.given > 0 } else { slot.step > 0 };
+            let to = (host + step) % hosts;
+            is_open.then(|| (self.first + at as u32, self.key(host, to)))
+        };
+        self.slots.iter().enumerate().filter_map(flow).collect()
+    }
+
+    /// What picks the way of messages between two hosts where there are several.
+    fn key(&self, from: usize, to: usize) -> u64 {
+        u64::from(self.first) + (from * self.hosts.len() + to) as u64
     }
 
     fn outstanding(&self) -> u32 {
@@ -313,7 +336,7 @@ impl Running {
             to: self.hosts[to].node,
             bytes: self.bytes(),
             total: self.persistent.then(|| self.total(at)),
-            key: u64::from(self.first) + (number * hosts + to) as u64,
+            key: self.key(number, to),
             generation,
             profile: self.profile,
             group: self.group,

@@ -11,6 +11,7 @@ mod exchange;
 mod gates;
 mod link;
 mod net;
+mod outages;
 mod packet;
 mod probes;
 mod routes;

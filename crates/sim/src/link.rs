@@ -83,6 +83,10 @@ pub(crate) struct Extras {
     losses: Option<Box<Losses>>,
     /// Packets that the wire lost.
     lost: u64,
+    /// The link is down.
+    is_down: bool,
+    /// Packets lost because it was down, or went down.
+    faulted: u64,
     /// Bytes of the packets whose begin of transmission is known: past, or to come before that of any that arrive now.
     planned: u64,
     /// Data that passed, for the stamps of probes.
@@ -99,12 +103,14 @@ pub(crate) struct Extras {
     pub(crate) capture: Option<Vec<(Time, Packet)>>,
 }
 
-/// Counters of a port. Every packet that it was offered has one fate: dropped, held, in transit, delivered or lost.
+/// Counters of a port. Every packet that it was offered has one fate: dropped, held, in transit, delivered, lost by the wire
+/// or lost to a fault of the link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PortCounters {
     pub(crate) dropped: u64,
     pub(crate) delivered: u64,
     pub(crate) lost: u64,
+    pub(crate) faulted: u64,
 }
 
 /// With thousands of ports, a hop costs as much as the cache lines that it touches: the first is enough for an arrival,
@@ -261,7 +267,10 @@ impl Port {
         self.settle();
         let mut fate = 0;
         if self.extras.is_some() {
-            fate = self.pass_extras(now, slab.at(label.key));
+            match self.pass_extras(now, slab.at(label.key)) {
+                Some(own) => fate = own,
+                None => return slab.remove(label.key),
+            }
         }
         let backlog = self.waiting_at(now);
         let verdict = match &mut self.queue {
@@ -372,7 +381,60 @@ impl Port {
         if let Some((next, _)) = ordered.processing.front() {
             events.push(*next, Event::Processed(id));
         }
+        if let Some(extras) = self.extras.as_mut().filter(|extras| extras.is_down) {
+            extras.faulted += 1;
+            return slab.remove(label.key & !LOST);
+        }
         self.enqueue_ordered(id, now, label, slab, events);
+    }
+
+    /// The link goes down: what waits, is being transmitted or is on the wire is lost, and so is what comes until
+    /// [`Port::restore`]. Returns the keys of probes whose departure an event is still to tell of; the caller frees them.
+    #[cold]
+    pub(crate) fn fail(&mut self, now: Time, slab: &mut Slab) -> Vec<u32> {
+        self.settle();
+        self.plain = 0;
+        let path = self.extras.as_ref().and_then(|extras| extras.path.as_ref());
+        let tells = path.is_some_and(|path| path.tells);
+        let (mut gone, mut untold) = (Vec::new(), Vec::new());
+        let (mut unsent, mut ahead) = (0, 0);
+        let head = (self.in_transit > 0).then_some(self.head);
+        for Transit { start, label, .. } in head.into_iter().chain(self.rest.ring.drain(..)) {
+            if tells && start >= now && label.flow == PROBE {
+                untold.push(label.key & !LOST);
+            } else {
+                gone.push(label.key);
+            }
+            if start > now {
+                unsent += u64::from(label.len);
+                ahead += start.since(now).as_nanos();
+            }
+        }
+        (self.in_transit, self.waiting, self.waiting_bytes) = (0, 0, 0);
+        self.free_at = self.free_at.min(now);
+        self.fraction = 0;
+        if let Queue::Ordered(ordered) = &mut self.queue {
+            ordered.qdisc.purge(now, &mut ordered.dropped);
+            gone.extend(ordered.dropped.drain(..).map(|pkt| pkt.key));
+            ordered.wake = Time::MAX;
+        }
+        let extras = self.extras();
+        extras.is_down = true;
+        extras.faulted += (gone.len() + untold.len()) as u64;
+        // What these packets would have done was noted when they came.
+        extras.planned = extras.planned.saturating_sub(unsent);
+        if let Some(watch) = &mut extras.watch {
+            watch.waited = watch.waited.saturating_sub(ahead);
+        }
+        gone.into_iter().for_each(|key| slab.remove(key & !LOST));
+        self.watch_level(now);
+        untold
+    }
+
+    /// The link is up again, with nothing on it.
+    #[cold]
+    pub(crate) fn restore(&mut self) {
+        self.extras().is_down = false;
     }
 
     fn enqueue_ordered(
@@ -564,10 +626,20 @@ impl Port {
         std::hint::black_box(self.in_transit);
     }
 
-    /// Takes the packet that arrives now at the other end; `None` when the wire lost it.
+    /// Takes the packet that arrives now at the other end; `None` when the wire lost it, or lost it to a fault before.
     #[inline]
-    pub(crate) fn arrive(&mut self, id: u32, slab: &mut Slab, events: &mut EventQueue) -> Option<Label> {
+    pub(crate) fn arrive(
+        &mut self,
+        id: u32,
+        now: Time,
+        slab: &mut Slab,
+        events: &mut EventQueue,
+    ) -> Option<Label> {
         let head = self.head;
+        // The event of a packet that a fault took may come while others are on the wire.
+        if head.arrive != now {
+            return None;
+        }
         self.in_transit = self.in_transit.checked_sub(1)?;
         if self.waiting > self.in_transit {
             self.waiting -= 1;
@@ -608,6 +680,11 @@ impl Port {
         self.extras.as_ref().map_or(0, |extras| extras.lost)
     }
 
+    /// Packets that were lost because the link was down, or went down.
+    fn faulted(&self) -> u64 {
+        self.extras.as_ref().map_or(0, |extras| extras.faulted)
+    }
+
     /// Packets that a queue in order of arrival has taken, or that the discipline has picked.
     pub(crate) fn accepted(&self) -> u64 {
         self.delivered + self.lost() + self.in_transit()
@@ -624,11 +701,16 @@ impl Port {
 
     /// Packets that were offered to it.
     pub(crate) fn offered(&self) -> u64 {
-        self.accepted() + self.held() + self.rest.dropped
+        self.accepted() + self.held() + self.rest.dropped + self.faulted()
     }
 
     pub(crate) fn counters(&self) -> PortCounters {
-        PortCounters { dropped: self.rest.dropped, delivered: self.delivered, lost: self.lost() }
+        PortCounters {
+            dropped: self.rest.dropped,
+            delivered: self.delivered,
+            lost: self.lost(),
+            faulted: self.faulted(),
+        }
     }
 
     /// Packets marked with congestion experienced here.
@@ -697,9 +779,14 @@ impl Port {
         }
     }
 
+    /// What becomes of a packet on the wire; none: it is lost here, as the link is down.
     #[cold]
-    fn pass_extras(&mut self, now: Time, packet: &Packet) -> u32 {
-        let Some(extras) = &mut self.extras else { return 0 };
+    fn pass_extras(&mut self, now: Time, packet: &Packet) -> Option<u32> {
+        let Some(extras) = &mut self.extras else { return Some(0) };
+        if extras.is_down {
+            extras.faulted += 1;
+            return None;
+        }
         let is_data = packet.flow != PROBE;
         if is_data && (extras.flow_counter.is_some() || !extras.programs.is_empty()) {
             let header = Header {
@@ -714,7 +801,7 @@ impl Port {
         }
         let has_payload = is_data && packet.payload > 0;
         let is_lost = extras.losses.as_mut().is_some_and(|losses| losses.loses_next(has_payload));
-        if is_lost { LOST } else { 0 }
+        Some(if is_lost { LOST } else { 0 })
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Net {
     pub(crate) delays: Option<Box<Delays>>,
     /// By multipath connection: the state that its subflows share, at both ends.
     pub(crate) multipath: Vec<Shared>,
+    /// Keys of probes that a fault took before the event that tells of their departure.
+    pub(crate) untold: Vec<u32>,
 }
 
 impl Net {
@@ -104,6 +106,18 @@ impl Net {
 
     pub(crate) fn schedule(&mut self, at: Time, event: Event) {
         self.events.push(at, event);
+    }
+
+    /// A link goes down, in both directions, or comes up.
+    pub(crate) fn turn_link(&mut self, link: u32, is_down: bool) {
+        for port in [2 * link, 2 * link + 1] {
+            let port = &mut self.ports[port as usize];
+            if is_down {
+                self.untold.extend(port.fail(self.now, &mut self.slab));
+            } else {
+                port.restore();
+            }
+        }
     }
 }
 

@@ -41,6 +41,13 @@ impl Probes {
         self.routes.get(&(from, to)).map_or(&[], |route| route_ports(table, *route))
     }
 
+    /// Lets probes take ways that `find` finds, given both nodes and the place of their way now.
+    pub(crate) fn reroute(&mut self, mut find: impl FnMut(NodeId, NodeId, u32) -> u32) {
+        for ((from, to), place) in &mut self.routes {
+            *place = find(*from, *to, *place);
+        }
+    }
+
     /// Restarts the counters of the data path at `node`; `passed` as in [`ProbeFaults::restart`].
     pub(crate) fn restart(&mut self, node: NodeId, table: &[u32], passed: impl Fn(usize, PathEnd) -> Passed) {
         let ways = self.routes.iter().map(|((from, to), route)| (*from, *to, route_ports(table, *route)));

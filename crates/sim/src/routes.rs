@@ -10,6 +10,7 @@ use bandmaster_core::scheme::Role;
 use bandmaster_core::topology::NodeKind;
 
 use crate::net::ROUTE_END;
+use crate::packet::PROBE;
 use crate::workload::FlowPlan;
 use crate::{RunError, RunOptions};
 
@@ -26,10 +27,16 @@ pub(crate) fn route_ports(table: &[u32], route: u32) -> &[u32] {
 /// Routes as runs in a table, each ended by [`ROUTE_END`]; equal routes share a run.
 pub(crate) struct Routes<'a> {
     scenario: &'a Scenario,
+    trial: u32,
     router: Router<'a>,
+    /// Routes as if everything were up, for messages that have no way; none while that is so.
+    whole: Option<Router<'a>>,
     known: BTreeMap<Vec<u32>, u32>,
     tails: Tails,
 }
+
+/// Places in the table of the routes of every flow's data, and of the acknowledgements of TCP flows.
+pub(crate) type Places = (Vec<u32>, Vec<u32>);
 
 /// A way that shares all but its first port with the ways of other hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,7 +98,26 @@ impl<'a> Routes<'a> {
         } else {
             Tails::default()
         };
-        Self { scenario, router: Router::new(scenario, trial), known: BTreeMap::new(), tails }
+        let router = Router::new(scenario, trial);
+        Self { scenario, trial, router, whole: None, known: BTreeMap::new(), tails }
+    }
+
+    /// Ways that are looked for from now on leave out the links that are `down`.
+    pub(crate) fn avoid(&mut self, down: &[bool]) {
+        let (scenario, trial) = (self.scenario, self.trial);
+        self.whole.get_or_insert_with(|| Router::new(scenario, trial));
+        self.router.avoid(down);
+    }
+
+    /// The place of the way of probes between two nodes that now has its way at `place`. It begins and ends at the same ports,
+    /// where data are counted, or it stays.
+    pub(crate) fn move_probes(&mut self, from: NodeId, to: NodeId, place: u32, table: &mut Vec<u32>) -> u32 {
+        let ends = |ports: &[u32]| (ports.first().copied(), ports.last().copied());
+        let before = ends(route_ports(table, place));
+        match self.router.route(from, to, PROBE.into()).filter(|ports| ends(ports) == before) {
+            Some(ports) => self.insert_ports(ports, table),
+            None => place,
+        }
     }
 
     /// Places in the table of the ways of probes between `roles`.
@@ -108,14 +134,15 @@ impl<'a> Routes<'a> {
     }
 
     /// Inserts the routes of every flow's data, and of the acknowledgements of the first `tcp_flows`; returns their places in the
-    /// table.
+    /// table. A flow without a way keeps that of `before`.
     pub(crate) fn insert_flows(
         &mut self,
         plans: &[FlowPlan],
         tcp_flows: usize,
+        before: Option<(&[u32], &[u32])>,
         table: &mut Vec<u32>,
         options: &RunOptions<'_>,
-    ) -> Result<(Vec<u32>, Vec<u32>), RunError> {
+    ) -> Result<Places, RunError> {
         let mut data_routes = Vec::with_capacity(plans.len());
         let mut ack_routes = Vec::with_capacity(tcp_flows);
         // Where the flows of this source begin, and those of this set.
@@ -139,9 +166,9 @@ impl<'a> Routes<'a> {
                 ack_routes.push(ack_routes[i]);
                 continue;
             }
-            data_routes.push(self.insert(plan, i, false, table)?);
+            data_routes.push(self.insert(plan, i, false, before.map(|(data, _)| data[i]), table)?);
             if i < tcp_flows {
-                ack_routes.push(self.insert(plan, i, true, table)?);
+                ack_routes.push(self.insert(plan, i, true, before.map(|(_, acks)| acks[i]), table)?);
             }
         }
         Ok((data_routes, ack_routes))
@@ -152,9 +179,13 @@ impl<'a> Routes<'a> {
         plan: &FlowPlan,
         flow: usize,
         reverse: bool,
+        before: Option<u32>,
         table: &mut Vec<u32>,
     ) -> Result<u32, RunError> {
         let Some(route) = self.ports(plan, flow as u64, reverse) else {
+            if let Some(place) = before {
+                return Ok(place);
+            }
             let (from, to) = if reverse { (plan.dst, plan.src) } else { (plan.src, plan.dst) };
             let name = |node: NodeId| &self.scenario.topology.nodes[node.index()].name;
             let flow = plan.name(&self.scenario.flows);
@@ -202,7 +233,8 @@ impl<'a> Routes<'a> {
         {
             return Some(Way { first, tail: *run });
         }
-        let route = self.router.route(from, to, key)?;
+        let around = self.router.route(from, to, key);
+        let route = around.or_else(|| self.whole.as_mut()?.route(from, to, key))?;
         let (first, rest) = route.split_first()?;
         let tail = self.insert_ports(rest.to_vec(), table);
         if let Some((_, run)) = self.tails.place(from, to) {

@@ -2,6 +2,7 @@
 
 mod flow_log;
 mod flows;
+mod rerouting;
 mod results;
 mod schemes;
 mod traffic;
@@ -22,6 +23,7 @@ use crate::distributions::Distributions;
 use crate::events::Event;
 use crate::exchange::{Exchanges, Message};
 use crate::net::{Net, TAIL};
+use crate::outages::Outages;
 use crate::packet::{Label, PROBE, Packet, flag};
 use crate::routes::{Routes, route_ports};
 use crate::tcp::Profile;
@@ -58,6 +60,7 @@ pub(crate) struct Simulation<'a> {
     pub(crate) captured_port: Option<u32>,
     /// What ports know of the hosts of flows.
     pub(crate) hosts: Hosts,
+    pub(crate) outages: Outages,
 }
 
 /// Both ends of a TCP flow.
@@ -106,6 +109,10 @@ impl Connections {
         self.started.get(self.place[flow] as usize)
     }
 
+    fn get_mut(&mut self, flow: usize) -> Option<&mut Connection> {
+        self.started.get_mut(self.place[flow] as usize)
+    }
+
     /// The connection of a flow, made by `new` when it has not started.
     #[inline]
     fn get_or_insert_with(&mut self, flow: usize, new: impl FnOnce() -> Connection) -> &mut Connection {
@@ -126,6 +133,7 @@ impl Simulation<'_> {
         options: &mut RunOptions<'_>,
     ) -> Result<RunRecord, RunError> {
         let end = Time::ZERO + self.scenario.run.duration;
+        self.begin_outages(options)?;
         self.schedule_start();
         self.drive(end, options)?;
         self.net.now = end;
@@ -148,9 +156,13 @@ impl Simulation<'_> {
             }
             self.fetch_ahead();
             self.handle(event);
-            if matches!(event, Event::Sample) {
-                self.flush_capture(options);
-                self.flush_flows(options);
+            match event {
+                Event::Sample => {
+                    self.flush_capture(options);
+                    self.flush_flows(options);
+                }
+                Event::Reroute => self.reroute(options)?,
+                _ => {}
             }
         }
         Ok(())
@@ -209,7 +221,7 @@ impl Simulation<'_> {
         match event {
             Event::Arrival(port) => {
                 let net = &mut self.net;
-                let arrived = net.ports[port as usize].arrive(port, &mut net.slab, &mut net.events);
+                let arrived = net.ports[port as usize].arrive(port, net.now, &mut net.slab, &mut net.events);
                 let Some(label) = arrived else { return };
                 if self.control.gates.concern(port, label, &self.net) && !self.pass_gates(port, label) {
                     return;
@@ -254,6 +266,9 @@ impl Simulation<'_> {
                 self.control.gates.on_timer(number, profile_of, &mut self.net);
             }
             Event::NodeFault(number) => self.node_fault(number as usize),
+            Event::Outage(number) => self.outage(number as usize),
+            // It takes long in a large network: the loop does it, which knows the caller's stop flag.
+            Event::Reroute => {}
         }
     }
 

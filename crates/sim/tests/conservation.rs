@@ -17,6 +17,15 @@ proptest! {
         prop_assert_eq!(same(&first), same(&second));
     }
 
+    /// The same where links and nodes fail, at any time and with new routes after any time.
+    #[test]
+    fn packets_are_conserved_when_links_fail(text in scenario(true), faults in faults()) {
+        let scenario = read(&(text + &faults));
+        let (first, second) = (record(&scenario), record(&scenario));
+        prop_assert_eq!(same(&first), same(&second));
+        prop_assert!(first.metric("fault_losses").is_some());
+    }
+
     /// Without loss every sized flow completes, with exactly its bytes in order.
     #[test]
     fn sized_flows_complete_exactly(
@@ -202,6 +211,31 @@ fn scenario(lossy: bool) -> impl Strategy<Value = String> {
         let flows: String =
             flows.iter().enumerate().map(|(i, flow)| format!("[[flows]]\nname = \"f{i}\"\n{flow}")).collect();
         format!("{}{tcp}{flows}{network}", head("4s", "1s"))
+    })
+}
+
+/// The shared link of the dumbbell and perhaps a node, down at stated times or drawn ones.
+fn faults() -> impl Strategy<Value = String> {
+    let times = prop_oneof![
+        prop::collection::btree_set(0u64..4_000, 1..5).prop_map(|times| {
+            let listed = |parity: usize| -> Vec<String> {
+                times.iter().skip(parity).step_by(2).map(|ms| format!("{ms}ms")).collect()
+            };
+            let (down, up) = (listed(0), listed(1));
+            let up = if up.is_empty() { String::new() } else { format!("up = {up:?}\n") };
+            format!("down = {down:?}\n{up}")
+        }),
+        (2u64..500, 1u64..500).prop_map(|(failure, repair)| format!(
+            "time-to-failure = \"exponential({failure}ms)\"\ntime-to-repair = \"uniform(0ms, {repair}ms)\"\n"
+        )),
+    ]
+    .boxed();
+    let node = prop::option::of(prop::sample::select(vec!["r1", "r2", "left.0", "right.0"]));
+    (0u64..200, times.clone(), node, times).prop_map(|(reroute, of_link, node, of_node)| {
+        let node = node.map_or(String::new(), |node| format!("[[faults.nodes]]\nnode = \"{node}\"\n{of_node}"));
+        format!(
+            "[faults]\nreroute = \"uniform(0ms, {reroute}ms)\"\n[[faults.links]]\nends = [\"r1\", \"r2\"]\n{of_link}{node}"
+        )
     })
 }
 

@@ -13,6 +13,9 @@ use crate::time::{Span, Time};
 /// Metrics of incast rounds, in the order of [`Tallies::rounds`].
 const ROUNDS: [&str; 4] = ["rounds", "round_time_mean", "round_time_max", "round_goodput"];
 
+/// Metrics of faults, in the order of [`Tallies::faults`].
+const FAULTS: [&str; 3] = ["fault_losses", "outage", "reroutes"];
+
 /// Results of a run, apart from its samples. Not-a-number: the runtime does not know the value.
 #[derive(Clone, Debug)]
 pub struct Tallies {
@@ -32,6 +35,9 @@ pub struct Tallies {
     pub unfinished: f64,
     /// How many rounds of incast, their mean and longest time, and their goodput.
     pub rounds: [f64; 4],
+    /// Packets lost to faults, seconds that links were down, and how often routes were computed again; none where neither links
+    /// nor nodes fail.
+    pub faults: Option<[f64; 3]>,
     /// Bytes of IP of messages and probes.
     pub control_bytes: u64,
     /// Percentiles of delays in each sampling interval, where the scenario asks for them and the runtime can tell.
@@ -94,6 +100,7 @@ pub fn record(
     ROUNDS.into_iter().zip(tallies.rounds).for_each(|(name, value)| push(name, value));
     push("control_rate", tallies.control_bytes as f64 * 8.0 / 1e3 / scenario.run.duration.as_secs_f64());
     push("refusals", tallies.refusals.total() as f64);
+    FAULTS.into_iter().zip(tallies.faults.into_iter().flatten()).for_each(|(name, value)| push(name, value));
     if scenario.measure.flow_table == FlowRows::Rtt {
         let mut all = RttSketch::default();
         let groups = || scenario.flows.iter().zip(&tallies.rtts);

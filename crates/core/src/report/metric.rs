@@ -3,7 +3,8 @@
 //! Scenario files, reports, `list` and the reference tables take all of that from here.
 
 use Place::{
-    Arrivals, Distribution, FlowSeries, Gauge, Group, RoundTrips, Series, Shown, Spread, Summary, Tracking,
+    Arrivals, Distribution, Faults, FlowSeries, Gauge, Group, RoundTrips, Series, Shown, Spread, Summary,
+    Tracking,
 };
 use Unit::{Count, In, Index, Named, OfGauge};
 
@@ -52,6 +53,8 @@ pub enum Place {
     Spread,
     /// The same, of runs with `measure.arrivals`.
     Arrivals,
+    /// In the summary of a run with `[[faults.links]]` or `[[faults.nodes]]`.
+    Faults,
     /// The same, of runs with `measure.flow-table = "rtt"`, and of each flow group as `group.metric`.
     RoundTrips,
     /// The same, of runs with `[measure.tracking]`: how well an estimate of the free bandwidth tracks it. A step is a
@@ -106,7 +109,7 @@ impl Metric {
 }
 
 /// Where the summary of any run may have metrics by their bare names.
-pub const SUMMARY: &[Place] = &[Summary, Arrivals, Group, Spread, RoundTrips];
+pub const SUMMARY: &[Place] = &[Summary, Arrivals, Faults, Group, Spread, RoundTrips];
 
 /// Where series have metrics, in the order of the columns of `series.parquet`.
 pub const SERIES: &[Place] = &[Series, FlowSeries, Shown];
@@ -139,7 +142,7 @@ pub fn summarised(name: &str) -> Option<(Option<&str>, &'static Metric)> {
         Some((window, metric)) => (Some(window), metric),
         None => (None, name),
     };
-    let places = [Summary, Arrivals, Group, Spread, RoundTrips, Tracking];
+    let places = [Summary, Arrivals, Faults, Group, Spread, RoundTrips, Tracking];
     find_at(&places, metric).map(|metric| (window, metric))
 }
 
@@ -292,6 +295,13 @@ metrics! {
             "Rate of the scheme's messages between nodes";
         "refusals", Count, 1, "refusals", "Refused requests of schemes":
             "Requests of schemes that the network or its hosts refused";
+    }
+    [Faults] {
+        "fault_losses", Named("pkt"), 1, "lost to faults", "Packets lost to faults":
+            "Packets that waited for a link or were on it when it went down, or were sent to it while it was down, whole run";
+        "outage", In("s"), 2, "outage", "Time that links were down": "Time that links were down, summed over all links";
+        "reroutes", Count, 1, "reroutes", "Changes of routes":
+            "How often routes were computed again because links went down or came up";
     }
     [Group] {
         "shortage", In("%"), 1, "shortage", "Time short of what is needed":

@@ -123,7 +123,15 @@ impl<'a> Scope<'a> {
         variant: &str,
     ) -> bool {
         let Some(base) = self.base(variant) else { return true };
-        let of_runs = [Place::Summary, Place::Arrivals, Place::Spread];
+        let mut of_runs = vec![Place::Summary, Place::Arrivals, Place::Spread];
+        if !base.faults.outages.is_empty() {
+            of_runs.push(Place::Faults);
+        } else if metric::find_at(&[Place::Faults], name).is_some() {
+            let message = format!("\"{name}\" is of links and nodes that fail");
+            let hint = "write [[faults.links]] or [[faults.nodes]]";
+            reader.fail_key_with(section, key, message, hint);
+            return false;
+        }
         let known = |name: &str| metric::find_at(&of_runs, name).is_some();
         let has_need = |group: &str| base.flows.iter().any(|g| g.name == group && g.need.is_some());
         let of_tracking = metric::find_at(&[Place::Tracking], name).is_some();

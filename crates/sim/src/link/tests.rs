@@ -52,7 +52,7 @@ fn pass(mut port: Port, packets: &[(u64, u32)]) -> (Vec<Arrival>, PortCounters) 
             Event::Processed(_) => port.finish_processing(0, now, &mut slab, &mut events),
             Event::PortFree(_) => port.wake(0, now, &mut slab, &mut events),
             Event::Arrival(_) => {
-                if let Some(label) = port.arrive(0, &mut slab, &mut events) {
+                if let Some(label) = port.arrive(0, now, &mut slab, &mut events) {
                     arrived.push((now.as_nanos(), slab.at(label.key).seq));
                     slab.remove(label.key);
                 }
@@ -118,7 +118,7 @@ fn watched(discipline: Discipline, packets: &[(u64, u32)], looks: &[u64]) -> (Ve
             }
             Event::PortFree(_) => port.wake(0, now, &mut slab, &mut events),
             Event::Arrival(_) => {
-                if let Some(label) = port.arrive(0, &mut slab, &mut events) {
+                if let Some(label) = port.arrive(0, now, &mut slab, &mut events) {
                     slab.remove(label.key);
                 }
             }
@@ -132,6 +132,68 @@ fn watched(discipline: Discipline, packets: &[(u64, u32)], looks: &[u64]) -> (Ve
 
 fn unlimited() -> Box<DropTail> {
     Box::new(DropTail { limit: Limit::Unlimited })
+}
+
+/// Sends packets of 1000 bytes (arrival in us) through a port of 8 Mbit/s that is down between two times in us: when in us which
+/// arrive, and the counters.
+fn interrupted(
+    discipline: Discipline,
+    limit: Option<Limit>,
+    sent: &[u64],
+    (down, up): (u64, u64),
+) -> (Vec<Arrival>, PortCounters) {
+    let mut port = Port::new(Rate::from_bits_per_sec(8_000_000), Span::from_micros(7), discipline, limit);
+    port.finish_setup();
+    let (mut slab, mut events) = (Slab::default(), EventQueue::new());
+    let at = |micros: u64| Time::ZERO + Span::from_micros(micros);
+    events.push(at(down), Event::Outage(0));
+    events.push(at(up), Event::Outage(1));
+    for (i, micros) in (0..).zip(sent) {
+        events.push(at(*micros), Event::Datagram(i));
+    }
+    let mut arrived = Vec::new();
+    while let Some((now, event)) = events.pop() {
+        match event {
+            Event::Outage(0) => assert!(port.fail(now, &mut slab).is_empty(), "no probes"),
+            Event::Outage(_) => port.restore(),
+            Event::Datagram(i) => {
+                let label = slab.insert(Packet { len: 1_000, seq: u64::from(i), ..Packet::default() });
+                port.enqueue(0, now, label, &mut slab, &mut events);
+            }
+            Event::PortFree(_) => port.wake(0, now, &mut slab, &mut events),
+            Event::Arrival(_) => {
+                if let Some(label) = port.arrive(0, now, &mut slab, &mut events) {
+                    arrived.push((now.as_nanos() / 1_000, slab.at(label.key).seq));
+                    slab.remove(label.key);
+                }
+            }
+            other => panic!("{other:?} on a lone port"),
+        }
+    }
+    assert_eq!((slab.live(), port.waiting_bytes(Time::MAX)), (0, 0));
+    (arrived, port.counters())
+}
+
+/// Packet 0 has arrived, packet 1 is being transmitted and would arrive at 2007 us, 2 and 3 wait, 4 comes while the link is down.
+/// Afterwards the transmitter is free at once, and the event of packet 1 takes none of the new packets.
+#[test]
+fn a_link_that_fails_loses_what_it_has_and_begins_afresh() {
+    let sent = [0, 0, 0, 0, 1_600, 2_000, 2_000];
+    for (discipline, limit) in [
+        (Discipline::Fifo(unlimited()), None),
+        (Discipline::Fifo(unlimited()), Some(Limit::Packets(9))),
+        (Discipline::Ordered(Box::new(Fifo::new(unlimited()))), None),
+        (Discipline::Ordered(Box::new(Stack(Vec::new()))), None),
+    ] {
+        let (arrived, counters) = interrupted(discipline, limit, &sent, (1_500, 1_900));
+        assert_eq!(arrived, [(1_007, 0), (3_007, 5), (4_007, 6)]);
+        assert_eq!(counters, PortCounters { delivered: 3, faulted: 4, ..PortCounters::default() });
+    }
+    // One packet that is alone on a plain link, and the next one.
+    let alone =
+        interrupted(Discipline::Fifo(unlimited()), Some(Limit::Packets(9)), &[0, 700, 900], (500, 600));
+    assert_eq!(alone.0, [(1_707, 1), (2_707, 2)]);
+    assert_eq!(alone.1, PortCounters { delivered: 2, faulted: 1, ..PortCounters::default() });
 }
 
 /// Transmissions of 1 ms each begin at 0, 1, 2 and 3 ms.

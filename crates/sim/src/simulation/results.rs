@@ -124,12 +124,12 @@ impl Simulation<'_> {
     pub(super) fn check_conservation(&self) {
         let (mut alive, mut ended) = (0, 0);
         for port in &self.net.ports {
-            let PortCounters { dropped, delivered, lost } = port.counters();
+            let PortCounters { dropped, delivered, lost, faulted } = port.counters();
             alive += port.in_transit() + port.held();
-            ended += dropped + delivered + lost;
+            ended += dropped + delivered + lost + faulted;
         }
         assert_eq!(self.net.offered, ended + alive, "packets offered to ports, and their fates");
-        alive += self.control.gates.held();
+        alive += self.control.gates.held() + self.net.untold.len() as u64;
         assert_eq!(alive, self.net.slab.live() as u64, "packets alive outside every port");
     }
 
@@ -176,7 +176,11 @@ impl Simulation<'_> {
         for (plan, own) in self.flows.plans.iter().zip(&self.net.rtts) {
             self.rtts_told[plan.group_index()].merge(own);
         }
+        let has_faults = !self.scenario.faults.outages.is_empty();
+        let faulted: u64 = self.net.ports.iter().map(|port| port.counters().faulted).sum();
+        let outage = self.outages.downtime(now).as_secs_f64();
         let tallies = Tallies {
+            faults: has_faults.then_some([faulted as f64, outage, self.outages.reroutes as f64]),
             delays: self.net.delays.take().map(|delays| delays.finish()).unwrap_or_default(),
             ports: of_ports,
             rtts: std::mem::take(&mut self.rtts_told),

@@ -164,6 +164,11 @@ impl Simulation<'_> {
     }
 
     pub(super) fn probe_left(&mut self, key: u32) {
+        if let Some(at) = self.net.untold.iter().position(|untold| *untold == key) {
+            self.net.untold.swap_remove(at);
+            self.net.slab.remove(key);
+            return;
+        }
         let passed = self.net.slab.at(key).left_before();
         if let Some(Probe { from, to, payload, .. }) = self.control.probes.get(key) {
             let (from, to, payload) = (*from, *to, payload.clone());
@@ -235,7 +240,7 @@ impl Host for Simulation<'_> {
                 backlog: Some(Bytes::new(ports[i].backlog(now).bytes)),
                 sent: Bytes::new(ports[i].begun_bytes(now)),
                 offered: ports[i].offered(),
-                dropped: ports[i].counters().dropped,
+                dropped: ports[i].counters().dropped + ports[i].counters().faulted,
             }
         };
         all.filter(|(_, (owner, _))| *owner == node).map(&mut stats).collect()

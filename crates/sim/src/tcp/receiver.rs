@@ -105,6 +105,11 @@ impl Receiver {
         self.route
     }
 
+    /// From now on acknowledgements take another way.
+    pub(crate) fn set_route(&mut self, route: u32) {
+        self.route = route;
+    }
+
     /// Payload bytes received in order.
     pub(crate) fn delivered(&self) -> u64 {
         // The FIN takes an offset of its own.

@@ -283,6 +283,11 @@ impl Sender {
         self.route
     }
 
+    /// From now on segments take another way.
+    pub(crate) fn set_route(&mut self, route: u32) {
+        self.route = route;
+    }
+
     /// Payload bytes acknowledged.
     pub(crate) fn acknowledged(&self) -> u64 {
         self.board.una.min(self.limit)
