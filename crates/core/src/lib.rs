@@ -27,6 +27,7 @@ pub mod params;
 pub mod plan;
 pub mod port;
 pub mod prefix;
+pub mod propagation;
 pub mod qdisc;
 pub mod report;
 pub mod rng;

@@ -4,7 +4,8 @@ pub mod builders;
 
 use crate::capacity::Capacity;
 use crate::id::NodeId;
-use crate::losses::{LossOf, LossPlan};
+use crate::losses::{GilbertElliott, LossOf, LossPlan};
+use crate::propagation::Variation;
 use crate::qdisc::QueueConfig;
 use crate::rng::SpanDraw;
 use crate::units::{Bytes, Rate};
@@ -63,13 +64,22 @@ pub struct Link {
     /// The same from `b` to `a`; none: it is `loss`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_back: Option<f64>,
-    /// Which packets `loss` and `loss_back` reach.
+    /// Losses in bursts, each direction independently; none: there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bursts: Option<GilbertElliott>,
+    /// The same from `b` to `a`; none: it is `bursts`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bursts_back: Option<GilbertElliott>,
+    /// Which packets `loss`, `bursts` and those of the other direction reach.
     pub loss_of: LossOf,
     /// Periodic loss: every N-th data packet from `a` to `b` vanishes, N at least 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss_every: Option<u64>,
     /// Scripted losses: ordinal numbers (from 1) of the data packets, counted in direction `a` to `b`, that vanish.
     pub drop_packets: Vec<u64>,
+    /// How the delays of packets differ, each direction independently.
+    #[serde(skip_serializing_if = "Variation::is_none")]
+    pub variation: Variation,
 }
 
 impl Link {
@@ -80,11 +90,13 @@ impl Link {
 
     /// What the wire loses from `a` to `b`, or else from `b` to `a`.
     pub fn losses(&self, is_forth: bool) -> LossPlan {
-        let of = self.loss_of;
+        let (of, bursts) = (self.loss_of, self.bursts);
         if is_forth {
-            LossPlan { random: self.loss, of, every: self.loss_every, script: self.drop_packets.clone() }
+            let (every, script) = (self.loss_every, self.drop_packets.clone());
+            LossPlan { random: self.loss, bursts, of, every, script }
         } else {
-            LossPlan { random: self.loss_back.unwrap_or(self.loss), of, ..LossPlan::default() }
+            let random = self.loss_back.unwrap_or(self.loss);
+            LossPlan { random, bursts: self.bursts_back.or(bursts), of, ..LossPlan::default() }
         }
     }
 }

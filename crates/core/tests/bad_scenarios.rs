@@ -1,6 +1,6 @@
 //! Wrong scenario files, each with the whole of its message.
 
-use bandmaster_core::losses::{LossOf, LossPlan};
+use bandmaster_core::losses::{GilbertElliott, LossOf, LossPlan};
 use bandmaster_core::qdisc;
 use bandmaster_core::scenario::{ExtraSweep, Files, Options, Override, parse};
 use proptest::prelude::*;
@@ -342,6 +342,37 @@ fn quantities() {
         ),
         (
             "queue = \"200pkt\"",
+            "gemodel = 0.1",
+            "x.toml:19:11: error: network.links.server-r1.gemodel: 0.1 is not a table; write { p = 0.01, r = 0.25 }",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "gemodel = { p = 0.1 }",
+            "x.toml:19:11: error: network.links.server-r1.gemodel.r: is missing; write a number from 0 to 1",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "gemodel = { p = 0.1, r = 0.0 }",
+            "x.toml:19:26: error: network.links.server-r1.gemodel.r: 0 would never leave the bad state; write a number above 0, up to 1",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "jitter-reorders = true",
+            "x.toml:19:19: error: network.links.server-r1.jitter-reorders: also needs `jitter`",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "reorder-gap = 5",
+            "x.toml:19:15: error: network.links.server-r1.reorder-gap: also needs `reorder`",
+        ),
+        (
+            "queue = \"200pkt\"",
+            "reorder = 0.1\nreorder-delay = \"1ms\"",
+            "x.toml:19:11: error: network.links.server-r1.reorder: 0.1 overtakes nothing: packets that overtake take 1ms, \
+             and the others 1ms; write a longer `delay`, or a shorter `reorder-delay`",
+        ),
+        (
+            "queue = \"200pkt\"",
             "rate-back = \"999bit\"",
             "x.toml:19:13: error: network.links.server-r1.rate-back: \"999bit\" is below 1kbit, the least rate",
         ),
@@ -388,11 +419,35 @@ fn losses_reach_links_and_groups() {
         let is_scripted = !link.drop_packets.is_empty();
         let (of, every, script) =
             if is_scripted { (LossOf::All, 7, vec![3, 9]) } else { (LossOf::Data, 50, Vec::new()) };
-        assert_eq!(link.losses(true), LossPlan { random: 0.1, of, every: Some(every), script });
+        let every = Some(every);
+        assert_eq!(link.losses(true), LossPlan { random: 0.1, of, every, script, ..LossPlan::default() });
         assert_eq!(link.losses(false), LossPlan { random: 0.2, of, ..LossPlan::default() });
         scripted += u32::from(is_scripted);
     }
     assert_eq!(scripted, 1);
+}
+
+/// The two directions lose alike unless one says otherwise; the parameters that netem gives a default have it.
+#[test]
+fn bursts_and_variations_reach_links_and_groups() {
+    let defaults = "delay = \"1ms\"\ngemodel = { p = 0.01, r = 0.25 }\njitter = \"uniform(0ms, 2ms)\"\nreorder = 0.1";
+    let text = GOOD
+        .replace("delay = \"1ms\"", defaults)
+        .replace("queue = \"200pkt\"", "gemodel-back = { p = 0.5, r = 1, 1-h = 0.3, 1-k = 0.1 }\nreorder-gap = 4");
+    let study = parse("x.toml", &text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let usual = GilbertElliott { p: 0.01, r: 0.25, bad_loss: 1.0, good_loss: 0.0 };
+    let other = GilbertElliott { p: 0.5, r: 1.0, bad_loss: 0.3, good_loss: 0.1 };
+    let mut others = 0;
+    for link in &study.cases[0].scenario.topology.links {
+        let is_other = link.bursts_back.is_some();
+        others += u32::from(is_other);
+        assert_eq!(link.losses(true).bursts, Some(usual));
+        assert_eq!(link.losses(false).bursts, Some(if is_other { other } else { usual }));
+        let variation = link.variation;
+        assert_eq!((variation.reorder, variation.reorder_gap), (0.1, if is_other { 4 } else { 1 }));
+        assert!(variation.jitter.is_some() && !variation.jitter_reorders);
+    }
+    assert_eq!(others, 1);
 }
 
 #[test]
@@ -773,7 +828,7 @@ fn networks() {
             "delay = \"1ms\"",
             "dely = \"1ms\"",
             "x.toml:15:1: error: network.link: unknown key `dely` in [network.link]; did you mean `delay`? \
-             allowed: rate, rate-back, capacity, capacity-back, delay, queue, queue-back, host-queue, loss, loss-back, loss-of, loss-every",
+             allowed: rate, rate-back, capacity, capacity-back, delay, queue, queue-back, host-queue, loss, loss-back, loss-of, loss-every, gemodel, gemodel-back, jitter, jitter-reorders, reorder, reorder-gap, reorder-delay",
         ),
         (
             "rate = \"100mbit\"\n",
@@ -2060,7 +2115,7 @@ fn several_errors_at_once() {
     let expected = "x.toml:7:1: error: run: unknown key `warmup` in [run]; did you mean `warm-up`? allowed: duration, \
          warm-up, sample, trials, quick-trials, seed\n\
          x.toml:15:1: error: network.link: unknown key `dely` in [network.link]; did you mean `delay`? \
-         allowed: rate, rate-back, capacity, capacity-back, delay, queue, queue-back, host-queue, loss, loss-back, loss-of, loss-every\n\
+         allowed: rate, rate-back, capacity, capacity-back, delay, queue, queue-back, host-queue, loss, loss-back, loss-of, loss-every, gemodel, gemodel-back, jitter, jitter-reorders, reorder, reorder-gap, reorder-delay\n\
          x.toml:33:9: error: network.groups.far.count: -4 is not a whole number from 1 to 1000000\n\
          x.toml:48:8: error: flows.noise.rate: \"5mb\" has the unknown unit `mb`; write a bit rate such as \
          \"5mbit\" (bit, kbit, mbit, gbit, tbit)";
@@ -2131,7 +2186,7 @@ fn values_of_the_command_line() {
             set(&["network.links.0.raet=20mbit"]),
             "--set network.links.0.raet=20mbit: error: network.links.server-r1: unknown key `raet` in \
              [[network.links]]; did you mean `rate`? allowed: ends, rate, rate-back, capacity, capacity-back, delay, queue, queue-back, host-queue, loss, loss-back, \
-             loss-of, loss-every, parallel, override, drop-packets",
+             loss-of, loss-every, gemodel, gemodel-back, jitter, jitter-reorders, reorder, reorder-gap, reorder-delay, parallel, override, drop-packets",
         ),
         (
             set(&["flows.downloads.count=3"]),

@@ -83,6 +83,11 @@ fn check_network(scenario: &Scenario, remarks: &mut Remarks) -> Result<(), Error
                 "link {name}: {highest} is more than a user-space forwarder carries; at most {MOST_RATE}"
             ));
         }
+        if !link.variation.is_none() {
+            return missing(format!(
+                "link {name}: `jitter` and `reorder` are not emulated yet; `run` simulates them"
+            ));
+        }
         let queues = [2 * i, 2 * i + 1].map(|port| topology.queue(PortId(port as u32)));
         if queues.iter().any(|queue| queue.discipline == &qdisc::shared::DEF) {
             return missing(format!(

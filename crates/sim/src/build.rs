@@ -12,6 +12,7 @@ use bandmaster_core::measure::sojourn::Sojourns;
 use bandmaster_core::params::Value;
 use bandmaster_core::plan::{self, Links};
 use bandmaster_core::port::flow_counter::FlowCounter;
+use bandmaster_core::propagation::Propagation;
 use bandmaster_core::qdisc::{Hosts, Pool, Site};
 use bandmaster_core::rng::Stream;
 use bandmaster_core::runtime::Runner;
@@ -265,8 +266,11 @@ fn build_ports(
                 let jitter = Stream::new(scenario.run.seed, trial, &format!("host/{host}/{name}/processing"));
                 port.set_jitter(topology.host_delay, jitter);
             }
-            if let Some(losses) = Losses::from_plan(link.losses(direction == 0), || stream("loss")) {
+            if let Some(losses) = Losses::from_plan(link.losses(direction == 0), &stream) {
                 port.set_losses(losses);
+            }
+            if let Some(propagation) = Propagation::new(link.variation, links.delays[i], &stream) {
+                port.set_propagation(propagation);
             }
             ports.push(port);
         }

@@ -47,6 +47,8 @@ pub(crate) enum Event {
     Gate(u32),
     /// Fault `.0` of the scenario's list of nodes happens.
     NodeFault(u32),
+    /// A packet that had a delay of its own arrives over port `.0`.
+    Landing(u32),
     /// Turn `.0` of the trial's outages happens.
     Outage(u32),
     /// Routes learn of links that went down or came up.

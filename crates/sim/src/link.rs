@@ -5,6 +5,7 @@
 //! the wire; only `head` has a pending event. Other disciplines need a second event when the transmitter becomes free.
 
 mod watch;
+mod wire;
 
 use std::collections::VecDeque;
 
@@ -14,6 +15,7 @@ use bandmaster_core::id::FlowId;
 use bandmaster_core::losses::Losses;
 use bandmaster_core::params::Limit;
 use bandmaster_core::port::{Header, PortProgram, flow_counter::FlowCounter};
+use bandmaster_core::propagation::Propagation;
 use bandmaster_core::qdisc::fifo::DropTail;
 use bandmaster_core::qdisc::{Admission, Backlog, ClassChange, Discipline, Pkt, Qdisc, Verdict};
 use bandmaster_core::report::flow::IdealPort;
@@ -23,11 +25,16 @@ use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::Rate;
 
 pub(crate) use self::watch::{PathCounter, QueueWatch, SojournWatch};
+use self::wire::Wire;
 use crate::events::{Event, EventQueue};
 use crate::packet::{Label, PROBE, Packet, Slab, flag};
 
 /// Marks a packet key in the ring whose packet does not arrive.
 const LOST: u32 = 1 << 31;
+/// Marks one whose packet, when it has been transmitted, gets a delay of its own.
+const VARIED: u32 = 1 << 30;
+/// Not of the key.
+const MARKS: u32 = LOST | VARIED;
 
 #[derive(Clone, Copy, Default)]
 struct Transit {
@@ -70,7 +77,7 @@ impl Ordered {
     fn bury(&mut self, slab: &mut Slab) -> u64 {
         let count = self.dropped.len() as u64;
         for pkt in self.dropped.drain(..) {
-            slab.drop(pkt.key & !LOST);
+            slab.drop(pkt.key & !MARKS);
         }
         count
     }
@@ -81,6 +88,8 @@ impl Ordered {
 pub(crate) struct Extras {
     /// What the wire loses.
     losses: Option<Box<Losses>>,
+    /// The wire, when its packets take different times.
+    wire: Option<Box<Wire>>,
     /// Packets that the wire lost.
     lost: u64,
     /// The link is down.
@@ -218,7 +227,9 @@ impl Port {
 
     /// What the completion time in an empty network depends on.
     pub(crate) fn ideal(&self) -> IdealPort {
-        IdealPort { nanos_per_byte: self.nanos_per_byte, delay: self.delay }
+        let wire = self.extras.as_ref().and_then(|extras| extras.wire.as_deref());
+        let delay = wire.map_or(self.delay, Wire::delay);
+        IdealPort { nanos_per_byte: self.nanos_per_byte, delay }
     }
 
     /// Capacity over time, where it changes.
@@ -230,6 +241,12 @@ impl Port {
     pub(crate) fn set_schedule(&mut self, schedule: Schedule) {
         self.varies = true;
         self.rest.schedule = Some(Box::new(schedule));
+    }
+
+    /// Lets packets take different times on the wire, which they enter when they have been transmitted.
+    pub(crate) fn set_propagation(&mut self, propagation: Propagation) {
+        self.delay = Span::ZERO;
+        self.extras().wire = Some(Box::new(Wire::new(propagation)));
     }
 
     /// Adds losses on the wire.
@@ -383,7 +400,7 @@ impl Port {
         }
         if let Some(extras) = self.extras.as_mut().filter(|extras| extras.is_down) {
             extras.faulted += 1;
-            return slab.remove(label.key & !LOST);
+            return slab.remove(label.key & !MARKS);
         }
         self.enqueue_ordered(id, now, label, slab, events);
     }
@@ -401,7 +418,7 @@ impl Port {
         let head = (self.in_transit > 0).then_some(self.head);
         for Transit { start, label, .. } in head.into_iter().chain(self.rest.ring.drain(..)) {
             if tells && start >= now && label.flow == PROBE {
-                untold.push(label.key & !LOST);
+                untold.push(label.key & !MARKS);
             } else {
                 gone.push(label.key);
             }
@@ -413,6 +430,9 @@ impl Port {
         (self.in_transit, self.waiting, self.waiting_bytes) = (0, 0, 0);
         self.free_at = self.free_at.min(now);
         self.fraction = 0;
+        if let Some(wire) = self.extras.as_mut().and_then(|extras| extras.wire.as_mut()) {
+            gone.extend(wire.clear());
+        }
         if let Queue::Ordered(ordered) = &mut self.queue {
             ordered.qdisc.purge(now, &mut ordered.dropped);
             gone.extend(ordered.dropped.drain(..).map(|pkt| pkt.key));
@@ -426,7 +446,7 @@ impl Port {
         if let Some(watch) = &mut extras.watch {
             watch.waited = watch.waited.saturating_sub(ahead);
         }
-        gone.into_iter().for_each(|key| slab.remove(key & !LOST));
+        gone.into_iter().for_each(|key| slab.remove(key & !MARKS));
         self.watch_level(now);
         untold
     }
@@ -447,9 +467,9 @@ impl Port {
     ) {
         let Queue::Ordered(ordered) = &mut self.queue else { return };
         if let Some(sojourns) = self.extras.as_mut().and_then(|extras| extras.sojourns.as_mut()) {
-            sojourns.arrive(label.key & !LOST, now);
+            sojourns.arrive(label.key & !MARKS, now);
         }
-        let packet = slab.at(label.key & !LOST);
+        let packet = slab.at(label.key & !MARKS);
         packet.hop = label.hop;
         let verdict = ordered.qdisc.enqueue(now, pkt_view(label.key, packet), &mut ordered.dropped);
         match verdict {
@@ -460,7 +480,7 @@ impl Port {
             }
             Verdict::Drop => {
                 self.rest.dropped += 1;
-                slab.drop(label.key & !LOST);
+                slab.drop(label.key & !MARKS);
             }
         }
         self.rest.dropped += ordered.bury(slab);
@@ -557,7 +577,7 @@ impl Port {
         self.rest.dropped += ordered.bury(slab);
         match next {
             Some(pkt) => {
-                let packet = slab.at(pkt.key & !LOST);
+                let packet = slab.at(pkt.key & !MARKS);
                 if pkt.ce && !packet.is_ce() {
                     packet.mark();
                     self.rest.marked += 1;
@@ -655,13 +675,44 @@ impl Port {
                 self.rest.ring.clear();
             }
         }
-        if head.label.key & LOST != 0 {
-            self.extras().lost += 1;
-            slab.remove(head.label.key & !LOST);
+        if head.label.key & MARKS != 0 {
+            self.end_transmission(id, now, head.label, slab, events);
             return None;
         }
         self.delivered += 1;
         Some(head.label)
+    }
+
+    /// The wire loses a packet, or gives it a delay of its own.
+    #[cold]
+    fn end_transmission(
+        &mut self,
+        id: u32,
+        now: Time,
+        label: Label,
+        slab: &mut Slab,
+        events: &mut EventQueue,
+    ) {
+        let key = label.key & !MARKS;
+        let extras = self.extras();
+        match &mut extras.wire {
+            Some(wire) if label.key & LOST == 0 => {
+                let arrive = wire.enter(now, Label { key, ..label });
+                events.push(arrive, Event::Landing(id));
+            }
+            _ => {
+                extras.lost += 1;
+                slab.remove(key);
+            }
+        }
+    }
+
+    /// Takes a packet that arrives now over a wire whose packets take different times; `None` when a fault took it before.
+    #[cold]
+    pub(crate) fn land(&mut self, now: Time) -> Option<Label> {
+        let label = self.extras.as_mut()?.wire.as_mut()?.leave(now)?;
+        self.delivered += 1;
+        Some(label)
     }
 
     /// What waits at `now`.
@@ -720,7 +771,8 @@ impl Port {
 
     /// Packets between acceptance and arrival, waiting included.
     pub(crate) fn in_transit(&self) -> u64 {
-        u64::from(self.in_transit)
+        let wire = self.extras.as_ref().and_then(|extras| extras.wire.as_deref());
+        u64::from(self.in_transit) + wire.map_or(0, Wire::packets)
     }
 
     /// Packets in transit, the last accepted first.
@@ -755,7 +807,7 @@ impl Port {
     #[cold]
     fn watch(&mut self, start: Time, now: Time, key: u32, slab: &mut Slab, events: &mut EventQueue) {
         let Some(extras) = &mut self.extras else { return };
-        let packet = slab.at(key & !LOST);
+        let packet = slab.at(key & !MARKS);
         extras.planned += u64::from(packet.len);
         if let Some(path) = &mut extras.path {
             path.pass(start, key, packet, events);
@@ -766,7 +818,7 @@ impl Port {
         }
         if let Some(sojourns) = &mut extras.sojourns {
             let arrived = match (&self.queue, &self.rest.jitter) {
-                (Queue::Ordered(_), _) => sojourns.arrived[(key & !LOST) as usize],
+                (Queue::Ordered(_), _) => sojourns.arrived[(key & !MARKS) as usize],
                 (_, Some(jitter)) => jitter.last,
                 _ => now,
             };
@@ -801,7 +853,8 @@ impl Port {
         }
         let has_payload = is_data && packet.payload > 0;
         let is_lost = extras.losses.as_mut().is_some_and(|losses| losses.loses_next(has_payload));
-        Some(if is_lost { LOST } else { 0 })
+        let varies = if extras.wire.is_some() { VARIED } else { 0 };
+        Some(if is_lost { LOST } else { varies })
     }
 }
 

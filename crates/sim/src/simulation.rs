@@ -223,11 +223,11 @@ impl Simulation<'_> {
                 let net = &mut self.net;
                 let arrived = net.ports[port as usize].arrive(port, net.now, &mut net.slab, &mut net.events);
                 let Some(label) = arrived else { return };
-                if self.control.gates.concern(port, label, &self.net) && !self.pass_gates(port, label) {
-                    return;
-                }
-                if !self.net.forward(label) {
-                    self.deliver(label);
+                self.pass_on(port, label);
+            }
+            Event::Landing(port) => {
+                if let Some(label) = self.net.ports[port as usize].land(self.net.now) {
+                    self.pass_on(port, label);
                 }
             }
             Event::PortFree(port) => {
@@ -269,6 +269,17 @@ impl Simulation<'_> {
             Event::Outage(number) => self.outage(number as usize),
             // It takes long in a large network: the loop does it, which knows the caller's stop flag.
             Event::Reroute => {}
+        }
+    }
+
+    /// A packet has come over a port: it goes on, unless a program holds it, or is delivered.
+    #[inline]
+    fn pass_on(&mut self, port: u32, label: Label) {
+        if self.control.gates.concern(port, label, &self.net) && !self.pass_gates(port, label) {
+            return;
+        }
+        if !self.net.forward(label) {
+            self.deliver(label);
         }
     }
 

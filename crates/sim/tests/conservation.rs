@@ -17,10 +17,10 @@ proptest! {
         prop_assert_eq!(same(&first), same(&second));
     }
 
-    /// The same where links and nodes fail, at any time and with new routes after any time.
+    /// The same where links and nodes fail, at any time and with new routes after any time, and packets take different times.
     #[test]
-    fn packets_are_conserved_when_links_fail(text in scenario(true), faults in faults()) {
-        let scenario = read(&(text + &faults));
+    fn packets_are_conserved_when_links_fail(text in scenario(true), wire in wire(), faults in faults()) {
+        let scenario = read(&(text + &wire + &faults));
         let (first, second) = (record(&scenario), record(&scenario));
         prop_assert_eq!(same(&first), same(&second));
         prop_assert!(first.metric("fault_losses").is_some());
@@ -212,6 +212,22 @@ fn scenario(lossy: bool) -> impl Strategy<Value = String> {
             flows.iter().enumerate().map(|(i, flow)| format!("[[flows]]\nname = \"f{i}\"\n{flow}")).collect();
         format!("{}{tcp}{flows}{network}", head("4s", "1s"))
     })
+}
+
+/// Keys of the shared link, which the text of a network ends with.
+fn wire() -> impl Strategy<Value = String> {
+    let jitter = (0u64..40, any::<bool>())
+        .prop_map(|(most, reorders)| format!("jitter = \"uniform(0ms, {most}ms)\"\njitter-reorders = {reorders}\n"));
+    let reorder = (0.0..1.0, 1u32..9).prop_map(|(share, gap)| format!("reorder = {share}\nreorder-gap = {gap}\n"));
+    let bursts = (0.0..0.3, 0.01..1.0, 0.0..1.0)
+        .prop_map(|(p, r, bad)| format!("gemodel = {{ p = {p}, r = {r}, 1-h = {bad} }}\n"));
+    let maybe = |keys: BoxedStrategy<String>| prop::option::of(keys).prop_map(Option::unwrap_or_default);
+    (maybe(jitter.boxed()), maybe(reorder.boxed()), maybe(bursts.boxed())).prop_map(
+        |(jitter, reorder, bursts)| {
+            // A link without delay or jitter has nothing to overtake.
+            if jitter.is_empty() { bursts } else { jitter + &reorder + &bursts }
+        },
+    )
 }
 
 /// The shared link of the dumbbell and perhaps a node, down at stated times or drawn ones.

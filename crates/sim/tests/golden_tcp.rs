@@ -888,7 +888,7 @@ impl Case {
             trace.rows.push(Row { event, again, ..row });
         }
         let plan = LossPlan { random: self.loss_back, ..LossPlan::default() };
-        let mut losses = Losses::from_plan(plan, || Stream::new(scenario.run.seed, 0, "port/rx->tx/loss"));
+        let mut losses = Losses::from_plan(plan, |_| Stream::new(scenario.run.seed, 0, "port/rx->tx/loss"));
         for packet in &answers {
             if losses.as_mut().is_some_and(|losses| losses.loses_next(false)) {
                 continue;

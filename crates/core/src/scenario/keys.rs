@@ -5,7 +5,8 @@ mod results;
 mod traffic;
 
 pub(super) use network::{
-    ACCESS, BOTTLENECK, CAPACITY, CAPACITY_STEP, FABRIC, GROUP, LINK, LINK_DEFAULTS, NETWORK, shape_in_queue,
+    ACCESS, BOTTLENECK, CAPACITY, CAPACITY_STEP, FABRIC, GEMODEL, GROUP, LINK, LINK_DEFAULTS, NETWORK,
+    shape_in_queue,
 };
 pub(super) use results::{AXIS, CLAIM, FIGURE, MEASURE, PAPER, REFERENCE, SWEEP, TRACKING, VARIANT, WINDOW};
 pub(super) use traffic::{FLOW, STEP, TCP};

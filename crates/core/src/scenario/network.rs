@@ -8,7 +8,9 @@ use super::sources::Reader;
 use crate::capacity::{Capacity, Step, Steps, StepsMisfit};
 use crate::file::{Content, Item, Layer, Place, Section, is_name, joined, list, suggestion};
 use crate::id::NodeId;
+use crate::losses::GilbertElliott;
 use crate::params::Written;
+use crate::propagation::Variation;
 use crate::rng::SpanDraw;
 use crate::time::Span;
 use crate::topology::builders::{self, Graph, LinkSettings};
@@ -20,6 +22,10 @@ pub(super) const LEAST_RATE: Rate = Rate::from_bits_per_sec(1_000);
 
 /// The keys of the two directions.
 const CAPACITIES: [&str; 2] = ["capacity", "capacity-back"];
+const GEMODELS: [&str; 2] = ["gemodel", "gemodel-back"];
+
+/// The longest delay of a link.
+const LONGEST_DELAY: Span = Span::from_secs(3600);
 
 /// Most hosts in the networks of all cases of a file: a million take more than a second to be read.
 const MOST_HOSTS: u64 = 600_000;
@@ -38,6 +44,9 @@ pub(super) fn read(reader: &mut Reader, file: &Section<'_>, clients: Option<i64>
         }
         for key in CAPACITIES {
             let _ = capacity(reader, &section, key);
+        }
+        for key in GEMODELS {
+            let _ = gemodel(reader, &section, key);
         }
     }
     let before_building = reader.errors.len();
@@ -469,8 +478,10 @@ fn link_settings(reader: &mut Reader, section: &Section<'_>) -> Option<LinkSetti
         loss
     });
     let loss_every = section.integer("loss-every").and_then(|every| u64::try_from(every).ok());
+    let [bursts, bursts_back] = GEMODELS.map(|key| gemodel(reader, section, key));
     let delay = section.draw("delay");
-    if delay.is_some_and(|delay| delay.upper_bound().is_some_and(|most| most > Span::from_secs(3600))) {
+    let variation = variation(reader, section, delay);
+    if delay.is_some_and(|delay| delay.upper_bound().is_some_and(|most| most > LONGEST_DELAY)) {
         reader.fail_key(section, "delay", "is longer than an hour");
     }
     if let Some(SpanDraw::Exponential { .. }) = delay {
@@ -494,9 +505,81 @@ fn link_settings(reader: &mut Reader, section: &Section<'_>) -> Option<LinkSetti
         host_queue: host_queue?,
         loss: loss?,
         loss_back,
+        bursts: bursts.ok()?,
+        bursts_back: bursts_back.ok()?,
         loss_of: section.choice("loss-of")?,
         loss_every,
+        variation: variation?,
     })
+}
+
+/// The losses in bursts at `key`, none when the key is absent.
+///
+/// # Errors
+/// When something is wrong with them, which is noted.
+fn gemodel(reader: &mut Reader<'_>, link: &Section<'_>, key: &str) -> Result<Option<GilbertElliott>, ()> {
+    let Some(item) = link.item(key) else { return Ok(None) };
+    let errors_before = reader.errors.len();
+    if item.table().is_none() {
+        let message = format!("{item} is not a table");
+        reader.fail_with(&item.place, link.key_path(key), message, "write { p = 0.01, r = 0.25 }");
+        return Err(());
+    }
+    let section = reader.section(&keys::GEMODEL, &Layer::new(link.key_path(key), item));
+    let [p, r, bad_loss, good_loss] = ["p", "r", "1-h", "1-k"].map(|key| section.float(key));
+    if r == Some(0.0) {
+        reader.fail_key(&section, "r", "0 would never leave the bad state; write a number above 0, up to 1");
+    }
+    if good_loss.is_some_and(|loss| loss >= 1.0) {
+        let message = "1 would lose every packet of the good state; write a number from 0 to below 1";
+        reader.fail_key(&section, "1-k", message);
+    }
+    match (p, r, bad_loss, good_loss) {
+        (Some(p), Some(r), Some(bad_loss), Some(good_loss)) if reader.errors.len() == errors_before => {
+            Ok(Some(GilbertElliott { p, r, bad_loss, good_loss }))
+        }
+        _ => Err(()),
+    }
+}
+
+/// How the delays of packets differ on a link with this delay.
+fn variation(reader: &mut Reader<'_>, link: &Section<'_>, delay: Option<SpanDraw>) -> Option<Variation> {
+    let errors_before = reader.errors.len();
+    let jitter = link.draw("jitter");
+    if let Some(jitter) = jitter {
+        let most = jitter.upper_bound().unwrap_or(Span::from_secs_f64(jitter.mean()));
+        if most > LONGEST_DELAY {
+            reader.fail_key(link, "jitter", "is longer than an hour");
+        }
+    }
+    let variation = Variation {
+        jitter,
+        jitter_reorders: link.bool("jitter-reorders")?,
+        reorder: link.float("reorder")?,
+        reorder_gap: u32::try_from(link.integer("reorder-gap")?).ok()?,
+        reorder_delay: link.span("reorder-delay")?,
+    };
+    // A sweep may turn either off: only what is not written is missing.
+    if variation.jitter_reorders && link.item("jitter").is_none() {
+        reader.fail_key(link, "jitter-reorders", "also needs `jitter`");
+    }
+    for key in ["reorder-gap", "reorder-delay"] {
+        if link.item(key).is_some() && link.item("reorder").is_none() {
+            reader.fail_key(link, key, "also needs `reorder`");
+        }
+    }
+    let most = delay.and_then(SpanDraw::upper_bound);
+    if let Some(most) = most.filter(|most| *most <= variation.reorder_delay)
+        && variation.reorder > 0.0
+        && jitter.is_none()
+    {
+        let message = format!(
+            "{} overtakes nothing: packets that overtake take {}, and the others {most}",
+            variation.reorder, variation.reorder_delay
+        );
+        reader.fail_key_with(link, "reorder", message, "write a longer `delay`, or a shorter `reorder-delay`");
+    }
+    (reader.errors.len() == errors_before).then_some(variation)
 }
 
 /// The capacity at `key`, none when the key is absent.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::{Group, Link, Node, NodeKind, Topology};
 use crate::capacity::Capacity;
 use crate::id::NodeId;
-use crate::losses::LossOf;
+use crate::losses::{GilbertElliott, LossOf};
+use crate::propagation::Variation;
 use crate::qdisc::QueueConfig;
 use crate::rng::SpanDraw;
 use crate::units::{Bytes, Rate};
@@ -44,10 +45,16 @@ pub struct LinkSettings {
     pub loss: f64,
     /// The same from the second end to the first; none: it is `loss`.
     pub loss_back: Option<f64>,
-    /// Which packets `loss` and `loss_back` reach.
+    /// Losses in bursts.
+    pub bursts: Option<GilbertElliott>,
+    /// The same from the second end to the first; none: it is `bursts`.
+    pub bursts_back: Option<GilbertElliott>,
+    /// Which packets `loss`, `bursts` and those of the other direction reach.
     pub loss_of: LossOf,
     /// Periodic loss: every N-th data packet from the first end to the second, N at least 2.
     pub loss_every: Option<u64>,
+    /// How the delays of packets differ.
+    pub variation: Variation,
 }
 
 impl Graph {
@@ -79,8 +86,11 @@ impl Graph {
             host_queue,
             loss,
             loss_back,
+            bursts,
+            bursts_back,
             loss_of,
             loss_every,
+            variation,
         } = settings.clone();
         let drop_packets = Vec::new();
         self.links.push(Link {
@@ -97,9 +107,12 @@ impl Graph {
             host_queue,
             loss,
             loss_back,
+            bursts,
+            bursts_back,
             loss_of,
             loss_every,
             drop_packets,
+            variation,
         });
     }
 
@@ -308,8 +321,11 @@ mod tests {
             host_queue: fifo::config(Limit::Unlimited),
             loss: 0.0,
             loss_back: None,
+            bursts: None,
+            bursts_back: None,
             loss_of: LossOf::All,
             loss_every: None,
+            variation: Variation::default(),
         }
     }
 

@@ -3,7 +3,9 @@
 use bandmaster_core::capacity::{Capacity, Step, Steps, Trace};
 use bandmaster_core::losses::LossPlan;
 use bandmaster_core::measure::sojourn::Sojourns;
+use bandmaster_core::propagation::Variation;
 use bandmaster_core::qdisc::fifo::{DropTail, Fifo};
+use bandmaster_core::rng::SpanDraw;
 use bandmaster_core::units::Bytes;
 use proptest::prelude::*;
 
@@ -22,7 +24,7 @@ fn host_port(discipline: Discipline, rate: u64, host_delay: f64) -> Port {
     let mut port = Port::new(Rate::from_bits_per_sec(rate), Span::from_micros(7), discipline, None);
     port.set_jitter(host_delay, Stream::new(1, 0, "processing"));
     let plan = LossPlan { random: 0.02, script: vec![3, 5, 6], ..LossPlan::default() };
-    port.set_losses(Losses::from_plan(plan, || Stream::new(1, 0, "loss")).expect("losses"));
+    port.set_losses(Losses::from_plan(plan, |_| Stream::new(1, 0, "loss")).expect("losses"));
     port
 }
 
@@ -53,6 +55,12 @@ fn pass(mut port: Port, packets: &[(u64, u32)]) -> (Vec<Arrival>, PortCounters) 
             Event::PortFree(_) => port.wake(0, now, &mut slab, &mut events),
             Event::Arrival(_) => {
                 if let Some(label) = port.arrive(0, now, &mut slab, &mut events) {
+                    arrived.push((now.as_nanos(), slab.at(label.key).seq));
+                    slab.remove(label.key);
+                }
+            }
+            Event::Landing(_) => {
+                if let Some(label) = port.land(now) {
                     arrived.push((now.as_nanos(), slab.at(label.key).seq));
                     slab.remove(label.key);
                 }
@@ -132,6 +140,31 @@ fn watched(discipline: Discipline, packets: &[(u64, u32)], looks: &[u64]) -> (Ve
 
 fn unlimited() -> Box<DropTail> {
     Box::new(DropTail { limit: Limit::Unlimited })
+}
+
+/// A port of 80 Mbit/s to a wire of 5 ms with this variation.
+fn varied(discipline: Discipline, variation: Variation) -> Port {
+    let delay = Span::from_millis(5);
+    let mut port = Port::new(Rate::from_bits_per_sec(80_000_000), delay, discipline, None);
+    let propagation = Propagation::new(variation, delay, |kind| Stream::new(1, 0, kind)).expect("it varies");
+    port.set_propagation(propagation);
+    assert_eq!(port.ideal(), IdealPort { nanos_per_byte: port.nanos_per_byte(), delay });
+    port
+}
+
+/// Packets of 1000 bytes leave each millisecond and take 0.1 ms; the third and the sixth overtake at once. Of those that arrive at the
+/// same time the earlier comes first.
+#[test]
+fn packets_overtake_others_on_the_wire_whatever_orders_the_queue() {
+    let variation = Variation { reorder: 1.0, reorder_gap: 3, ..Variation::default() };
+    for discipline in
+        [Discipline::Fifo(unlimited()), Discipline::Ordered(Box::new(Fifo::new(unlimited())))]
+    {
+        let (arrived, counters) = pass(varied(discipline, variation), &[(1_000_000, 1_000); 6]);
+        let expected: [Arrival; 6] = [(31, 2), (61, 0), (61, 5), (71, 1), (91, 3), (101, 4)];
+        assert_eq!(arrived, expected.map(|(tenths, number)| (tenths * 100_000, number)));
+        assert_eq!(counters, PortCounters { delivered: 6, ..PortCounters::default() });
+    }
 }
 
 /// Sends packets of 1000 bytes (arrival in us) through a port of 8 Mbit/s that is down between two times in us: when in us which
@@ -325,6 +358,34 @@ proptest! {
         let fast = pass(host_port(Discipline::Fifo(rule()), rate, host_delay), &packets);
         let ordered = Discipline::Ordered(Box::new(Fifo::new(rule())));
         prop_assert_eq!(fast, pass(host_port(ordered, rate, host_delay), &packets));
+    }
+
+    /// Jitter delays no packet by more than its bound. It keeps their order unless it may reorder them, and an ordering discipline
+    /// changes nothing.
+    #[test]
+    fn jitter_delays_within_its_bound_and_keeps_the_order_unless_it_may_not(
+        jitter_reorders in any::<bool>(),
+        bound in 1u64..20_000_000,
+        packets in prop::collection::vec((0u64..2_000_000, 40u32..1_600), 1..200),
+    ) {
+        let jitter = SpanDraw::Uniform { low: Span::ZERO, high: Span::from_nanos(bound) };
+        let variation = Variation { jitter: Some(jitter), jitter_reorders, ..Variation::default() };
+        let exact = Variation { jitter: Some(SpanDraw::fixed(Span::ZERO)), ..Variation::default() };
+        let by_number = |(mut arrived, counters): (Vec<Arrival>, PortCounters)| {
+            arrived.sort_by_key(|(_, number)| *number);
+            (arrived, counters)
+        };
+        let undelayed = pass(varied(Discipline::Fifo(unlimited()), exact), &packets);
+        let fast = pass(varied(Discipline::Fifo(unlimited()), variation), &packets);
+        let ordered = Discipline::Ordered(Box::new(Fifo::new(unlimited())));
+        prop_assert_eq!(&fast, &pass(varied(ordered, variation), &packets));
+        prop_assert!(jitter_reorders || fast.0.iter().map(|(_, number)| *number).is_sorted());
+        let ((fast, delivered), (undelayed, all)) = (by_number(fast), by_number(undelayed));
+        prop_assert_eq!(delivered, all);
+        for ((late, number), (early, other)) in fast.into_iter().zip(undelayed) {
+            prop_assert_eq!(number, other);
+            prop_assert!((early..=early + bound).contains(&late), "{} ns late, at most {}", late - early, bound);
+        }
     }
 
     /// A busy link transmits at its rate: what rounding to nanoseconds owes is carried on.

@@ -5,7 +5,7 @@ use bandmaster_core::measure::delays::SojournIntervals;
 use bandmaster_core::measure::sojourn::Sojourns;
 use bandmaster_core::time::Time;
 
-use super::LOST;
+use super::{LOST, MARKS};
 use crate::events::{Event, EventQueue};
 use crate::packet::{PROBE, Packet};
 
@@ -31,7 +31,7 @@ impl PathCounter {
         if packet.flow == PROBE {
             let is_first = packet.stamp(self.left, self.arriving);
             if is_first && self.tells {
-                events.push(start, Event::ProbeLeft(key & !LOST));
+                events.push(start, Event::ProbeLeft(key & !MARKS));
             }
             return;
         }

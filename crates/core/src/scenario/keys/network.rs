@@ -28,10 +28,25 @@ const LINK_KEYS: &[Key] = keys! {
     "loss": SHARE, default "0.0";
     /// Probability that a packet is lost on the wire from the second end to the first; absent: it is `loss`
     "loss-back": SHARE, optional;
-    /// Which packets `loss` and `loss-back` reach: all, or those of flows that carry payload
+    /// Which packets `loss`, `gemodel` and those of the other direction reach: all, or those of flows that
+    /// carry payload
     "loss-of": LossOf::KIND, default "all";
     /// Periodic loss: every N-th data packet from the first end to the second; absent: none
     "loss-every": Kind::Integer { min: 2, max: i64::MAX }, optional;
+    /// Losses in bursts, each direction; absent: none
+    "gemodel": Kind::Nested, optional;
+    /// Losses in bursts from the second end to the first; absent: it is `gemodel`
+    "gemodel-back": Kind::Nested, optional;
+    /// Delay that each packet has in addition, drawn for it, in each direction; absent: none
+    "jitter": Kind::Draw, optional;
+    /// A packet with less jitter may arrive before one sent earlier; false: it arrives with that one
+    "jitter-reorders": Kind::Bool, default "false";
+    /// Share of the packets that overtake others, of those that may, in each direction
+    "reorder": SHARE, default "0.0";
+    /// Only one of so many packets may overtake: the last after one that did
+    "reorder-gap": COUNT, default "1", from "netem";
+    /// Delay of packets that overtake, instead of `delay` and `jitter`
+    "reorder-delay": SPAN, default "0s", from "netem: at once";
 };
 
 /// Link settings that stand for several links: `[network.link]` and the links of builders.
@@ -117,6 +132,8 @@ pub(in crate::scenario) static GROUP: TableDef = TableDef {
 const OF_LINKS: &[(&str, Shape)] = &[
     ("capacity", Shape::Table(&CAPACITY)),
     ("capacity-back", Shape::Table(&CAPACITY)),
+    ("gemodel", Shape::Table(&GEMODEL)),
+    ("gemodel-back", Shape::Table(&GEMODEL)),
     ("queue", Shape::Queue),
     ("queue-back", Shape::Queue),
     ("host-queue", Shape::Queue),
@@ -148,6 +165,24 @@ pub(in crate::scenario) static CAPACITY_STEP: TableDef = TableDef {
         "at": SPAN, required;
         /// Rate from then on; `0bit`: a pause
         "rate": RATE, required;
+    }],
+    selector: None,
+    nested: &[],
+};
+
+/// `gemodel` and `gemodel-back` of links.
+pub(in crate::scenario) static GEMODEL: TableDef = TableDef {
+    header: "the losses of a link in bursts",
+    doc: "The model of Gilbert and Elliott, with the parameters of netem's gemodel: a link in a good or in a bad state",
+    keys: &[keys! {
+        /// Probability that a packet turns the good state bad
+        "p": SHARE, required;
+        /// Probability that a packet turns the bad state good; above 0
+        "r": SHARE, required;
+        /// Probability that a packet is lost in the bad state
+        "1-h": SHARE, default "1.0", from "netem";
+        /// Probability that a packet is lost in the good state
+        "1-k": SHARE, default "0.0", from "netem";
     }],
     selector: None,
     nested: &[],
