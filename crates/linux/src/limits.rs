@@ -329,7 +329,34 @@ fn missing<T>(what: String) -> Result<T, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::knows_rack_only;
+    use bandmaster_core::scenario::{Options, parse};
+
+    use super::{Remarks, check_network, knows_rack_only};
+
+    /// What is said of a link with these keys, in a file with these tables.
+    fn refusal(link: &str, tables: &str) -> String {
+        let text = format!(
+            "version = 1\nname = \"t\"\n[run]\nduration = \"2s\"\n[network]\nhosts = [\"a\", \"b\"]\n\
+             [[network.links]]\nends = [\"a\", \"b\"]\nrate = \"1mbit\"\n{link}\n\
+             [[flows]]\nname = \"f\"\nfrom = \"a\"\nto = \"b\"\n{tables}"
+        );
+        let mut study = parse("t.toml", &text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+        let checked = check_network(&study.cases.remove(0).scenario, &mut Remarks::new());
+        checked.err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn links_that_fail_or_vary_are_refused_by_name() {
+        assert_eq!(refusal("gemodel = { p = 0.01, r = 0.25 }", ""), "");
+        for (link, tables, named) in [
+            ("", "[[faults.links]]\nends = [\"a\", \"b\"]\ndown = \"1s\"\n", "`faults.links`"),
+            ("jitter = \"1ms\"", "", "link a->b: `jitter` and `reorder`"),
+            ("reorder = 0.5", "", "link a->b: `jitter` and `reorder`"),
+        ] {
+            let said = refusal(link, tables);
+            assert!(said.contains(named) && said.contains("`run` simulates"), "{said}");
+        }
+    }
 
     #[test]
     fn kernels_before_6_17_know_rfc_6675() {
