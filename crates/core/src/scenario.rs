@@ -11,6 +11,7 @@ mod figures;
 mod include;
 mod keys;
 mod listed;
+mod matrix;
 mod model;
 mod network;
 mod outages;

@@ -1,6 +1,7 @@
 //! The network as a graph: nodes, links, groups of hosts, and what every trial draws.
 
 pub mod builders;
+pub mod graphml;
 
 use crate::capacity::Capacity;
 use crate::id::NodeId;

@@ -61,7 +61,7 @@ const SIZES: [&str; 16] = [
     "1000GB",
     "1048576GiB",
 ];
-const TEXTS: [&str; 23] = [
+const TEXTS: [&str; 25] = [
     "a",
     "x",
     "r1",
@@ -70,6 +70,8 @@ const TEXTS: [&str; 23] = [
     "clients",
     "h1",
     "x.trace",
+    "abilene.graphml",
+    "abilene.csv",
     "down.trace",
     "x.cdf",
     "web-search",

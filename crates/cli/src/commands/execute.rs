@@ -466,7 +466,9 @@ pub(crate) fn case_name(case: &Case) -> String {
 fn provenance(world: &'static str, file: &ScenarioFile, study: &Study, settings: &[String]) -> Provenance {
     let mut digest = Sha256::new();
     digest.update(&file.text);
-    for (name, text) in file.named.borrow().iter().filter(|(name, _)| name.ends_with(".toml")) {
+    // Of other files the study has the digests.
+    let is_whole = |name: &str| [".toml", ".graphml", ".xml", ".csv"].iter().any(|end| name.ends_with(end));
+    for (name, text) in file.named.borrow().iter().filter(|(name, _)| is_whole(name.as_str())) {
         digest.update([0]);
         digest.update(name);
         digest.update([0]);

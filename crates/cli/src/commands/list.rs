@@ -62,6 +62,7 @@ static BUILDERS: &[(&str, &str)] = &[
     ("fat-tree", "Three tiers of k-port routers with equal bandwidth throughout"),
     ("pod", "Hosts with a link to each of several top-of-rack routers, and one receiver"),
     ("dual-fat-tree", "A fat tree with two top-of-rack routers per rack and hosts linked to both"),
+    ("graphml", "The routers and links of a map, as the Internet Topology Zoo has them, and hosts at each"),
 ];
 
 /// Prints one list, or all.

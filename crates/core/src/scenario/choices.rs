@@ -13,6 +13,7 @@ choice! {
         FatTree = "fat-tree",
         Pod = "pod",
         DualFatTree = "dual-fat-tree",
+        GraphMl = "graphml",
     }
 
     /// Who sends to whom.

@@ -52,6 +52,7 @@ pub(super) fn read(reader: &mut Reader, file: &Section<'_>, clients: Option<i64>
     let before_building = reader.errors.len();
     let graph = build(reader, &network, &defaults);
     let mut draft = Draft {
+        is_map: network.choice("builder") == Some(Builder::GraphMl),
         is_whole: reader.errors.len() == before_building,
         graph: graph.unwrap_or_default(),
         names: BTreeMap::new(),
@@ -153,6 +154,20 @@ fn build(reader: &mut Reader, network: &Section<'_>, defaults: &Layer<'_>) -> Op
                 if builder == Builder::FatTree { builders::fat_tree } else { builders::dual_fat_tree };
             Some(build(k, &access?, &fabric?))
         }
+        Builder::GraphMl => {
+            let (access, fabric) = (links(reader, "access"), links(reader, "fabric"));
+            let map = reader.map(network, "map")?;
+            let size = limited(reader, network, "size", u32::try_from(map.sites.len()).ok()?)?;
+            let scale = network.float("rate-scale")?;
+            let slowest = map.lines.iter().filter_map(|line| line.rate).min();
+            let least = LEAST_RATE.bits_per_sec() as f64;
+            if let Some(rate) = slowest.filter(|rate| rate.bits_per_sec() as f64 * scale < least) {
+                let message = format!("{scale} of {rate}, a rate of the map, is below {LEAST_RATE}, the least");
+                reader.fail_key(network, "rate-scale", message);
+                return None;
+            }
+            Some(builders::map(&map, size, scale, &access?, &fabric?))
+        }
     }
 }
 
@@ -185,6 +200,8 @@ struct Draft<'a> {
     graph: Graph,
     /// False when nodes are missing because something is wrong with their table, which is noted.
     is_whole: bool,
+    /// Its links have rates and delays of a map.
+    is_map: bool,
     names: BTreeMap<String, (NodeId, Place)>,
     /// Tables with the settings of links that the builder and groups made: the table's first link, whether the first
     /// end of its links is a host, and the table.
@@ -296,7 +313,13 @@ impl<'a> Draft<'a> {
         let overrides = section.bool("override") == Some(true);
         // Without its link an override may lack what that has.
         let is_complete = !overrides || target.is_some();
-        let settings = if is_complete { link_settings(reader, &section) } else { None };
+        let mut settings = if is_complete { link_settings(reader, &section) } else { None };
+        if let (Some(settings), Some(target)) = (&mut settings, target.filter(|_| self.is_map)) {
+            let is_written = |key| layers[0].table.is_some_and(|table| table.get(key).is_some());
+            let made = &self.graph.links[target];
+            settings.rate = if is_written("rate") { settings.rate } else { made.rate };
+            settings.delay = if is_written("delay") { settings.delay } else { made.delay };
+        }
         let Some(names) = section.list("ends") else { return };
         let [a, b] = names.as_slice() else {
             let message = format!("a link has two ends, as in [\"r1\", \"r2\"], not {}", names.len());

@@ -1,13 +1,15 @@
-//! What a scenario file may name: schemes, and files, of which traces are read once.
+//! What a scenario file may name: schemes, and files, of which traces and maps are read once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use super::{Files, Options};
 use crate::capacity::Trace;
 use crate::file::{self, Section};
 use crate::scheme::SchemeDef;
 use crate::sizes::SizeDistribution;
+use crate::topology::graphml::Map;
 
 /// Reads scenario files.
 pub(super) type Reader<'a> = file::Reader<'a, &'a Sources<'a>>;
@@ -19,6 +21,8 @@ pub(super) struct Sources<'a> {
     controls: &'a [(&'static str, &'static str)],
     /// The traces so far.
     traces: RefCell<BTreeMap<String, Result<Trace, String>>>,
+    /// The maps so far.
+    maps: RefCell<BTreeMap<String, Result<Rc<Map>, String>>>,
     /// Hosts of the networks so far.
     pub(super) hosts: Cell<u64>,
 }
@@ -30,6 +34,7 @@ impl<'a> Sources<'a> {
             schemes: options.schemes,
             controls: options.controls,
             traces: RefCell::default(),
+            maps: RefCell::default(),
             hosts: Cell::default(),
         }
     }
@@ -60,6 +65,19 @@ impl<'r> Reader<'r> {
         let parse = |text: String| Trace::parse(&name, &text).map_err(|e| at_line(&name, e.line, &e.why));
         let mut traces = self.sources.traces.borrow_mut();
         let read = traces.entry(name.clone()).or_insert_with(|| self.text(&name).and_then(parse)).clone();
+        read.map_err(|why| self.fail_key(section, key, why)).ok()
+    }
+
+    /// The map in the file that is named at `key`.
+    pub(super) fn map(&mut self, section: &Section<'_>, key: &str) -> Option<Rc<Map>> {
+        let name = section.text(key)?;
+        if !name.ends_with(".graphml") && !name.ends_with(".xml") {
+            self.fail_key(section, key, format!("\"{name}\" is not a file whose name ends in .graphml or .xml"));
+            return None;
+        }
+        let parse = |text: String| Map::parse(&text).map(Rc::new).map_err(|e| at_line(&name, e.line, &e.why));
+        let mut maps = self.sources.maps.borrow_mut();
+        let read = maps.entry(name.clone()).or_insert_with(|| self.text(&name).and_then(parse)).clone();
         read.map_err(|why| self.fail_key(section, key, why)).ok()
     }
 

@@ -7,6 +7,7 @@ use super::choices::{LossDetection, Pairing, StartPer};
 use super::exchange;
 use super::keys;
 use super::listed;
+use super::matrix;
 use super::model::{Exchange, FlowGroup, Multipath, Need, OnOff, RunPlan, TimelineStep, Transport};
 use super::network;
 use super::permutation;
@@ -60,6 +61,21 @@ pub(super) fn read(
         needs_over(reader, &section, run);
         if section.integer("count") == Some(0) {
             is_off |= group.is_some();
+            continue;
+        }
+        if section.item("matrix").is_some() {
+            // It is read with the hosts of a sound network.
+            if let (Some(base), Some(reach)) = (&group, &reach)
+                && let Some((groups, own)) = matrix::groups(reader, &section, base, reach, duration)
+            {
+                total += own;
+                if total > MOST_FLOWS {
+                    let message = format!("makes {total} flows in all; at most {MOST_FLOWS}");
+                    reader.fail_key(&section, "matrix", message);
+                    break;
+                }
+                flows.extend(groups);
+            }
             continue;
         }
         let per_pair = group.as_ref().and_then(|g| g.multipath).map_or(1, |m| i64::from(m.subflows));
@@ -549,7 +565,13 @@ fn ends(reader: &mut Reader, section: &Section<'_>, reach: &Reach<'_>) -> u64 {
     pairs
 }
 
-fn hosts(reader: &mut Reader, section: &Section<'_>, key: &str, topology: &Topology) -> Option<Vec<NodeId>> {
+/// The hosts that `key` names.
+pub(super) fn hosts(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    key: &str,
+    topology: &Topology,
+) -> Option<Vec<NodeId>> {
     let names = section.list(key)?;
     if names.is_empty() {
         reader.fail_key(section, key, "is empty");

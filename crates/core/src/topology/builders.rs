@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::graphml::Map;
 use super::{Group, Link, Node, NodeKind, Topology};
 use crate::capacity::Capacity;
 use crate::id::NodeId;
@@ -250,6 +251,31 @@ pub fn fat_tree(k: u32, access: &LinkSettings, fabric: &LinkSettings) -> Graph {
         }
         all.extend(members.clone());
         graph.groups.push(Group { name: format!("pod{pod}"), members });
+    }
+    graph.groups.push(Group { name: "hosts".to_owned(), members: all });
+    graph
+}
+
+/// The routers and links of a map, and a group `ROUTER-hosts` of `size` hosts at each router; the group `hosts` of all. Rates of
+/// the map are multiplied by `scale`. Links without a rate or delay in the map have that of `fabric`.
+pub fn map(map: &Map, size: u32, scale: f64, access: &LinkSettings, fabric: &LinkSettings) -> Graph {
+    let mut graph = Graph::default();
+    let routers: Vec<NodeId> = map.sites.iter().map(|site| graph.router(site.name.as_str())).collect();
+    for line in &map.lines {
+        let mut settings = fabric.clone();
+        if let Some(rate) = line.rate {
+            settings.rate = Rate::from_bits_per_sec_f64(rate.bits_per_sec() as f64 * scale);
+            settings.rate_back = None;
+        }
+        if let Some(delay) = map.delay(line) {
+            settings.delay = SpanDraw::fixed(delay);
+        }
+        let [a, b] = line.ends.map(|site| routers[site]);
+        graph.link(a, b, &settings);
+    }
+    let mut all = Vec::new();
+    for (site, router) in map.sites.iter().zip(routers) {
+        all.extend(graph.group(&format!("{}-hosts", site.name), size, router, access));
     }
     graph.groups.push(Group { name: "hosts".to_owned(), members: all });
     graph

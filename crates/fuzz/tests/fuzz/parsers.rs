@@ -1,5 +1,7 @@
 //! Files and words that people write.
 
+use std::collections::BTreeSet;
+
 use bandmaster_core::agent;
 use bandmaster_core::capacity::{Capacity, Schedule, Step, Steps, Trace};
 use bandmaster_core::controller;
@@ -14,6 +16,7 @@ use bandmaster_core::scheme::opentcp::file;
 use bandmaster_core::scheme::opentcp::statistic::{HostState, LinkState, PairState, State, TopologyState};
 use bandmaster_core::sizes::SizeDistribution;
 use bandmaster_core::time::{Span, Time};
+use bandmaster_core::topology::graphml::Map;
 use bandmaster_core::units::{Dimension, Rate, parse_quantity};
 use bandmaster_fuzz::{Corpus, INPUTS, MOST_TIME, Schema, Source, Target, Turn, processor_time, turn};
 
@@ -287,6 +290,37 @@ fn traces() {
         }
     };
     try_texts(&turn, "trace", 10_000, SMALL, &corpus, &read);
+}
+
+#[test]
+fn maps() {
+    let turn = turn();
+    let known = texts(&["scenarios/examples"], "graphml");
+    let more = words(&[
+        "<node id=\"0\">",
+        "</node>",
+        "<edge source=\"0\" target=\"1\"/>",
+        "<data key=\"latitude\">",
+        "</data>",
+        "<!--",
+        "-->",
+        "<![CDATA[",
+        "]]>",
+        "&amp;",
+        "<!DOCTYPE a [<!ENTITY b \"c\">]>",
+    ]);
+    let corpus = Corpus::new(known, more);
+    let read = |input: &[u8]| {
+        let Ok(map) = Map::parse(&as_text(input)) else { return };
+        let names: BTreeSet<&str> = map.sites.iter().map(|site| site.name.as_str()).collect();
+        assert!(names.len() == map.sites.len() && !names.contains(""), "{names:?}");
+        for line in &map.lines {
+            assert!(line.ends[0] != line.ends[1] && line.ends.iter().all(|end| *end < names.len()), "{line:?}");
+            // Half of the equator takes 0.1 s.
+            assert!(map.delay(line).is_none_or(|delay| delay < Span::from_millis(101)), "{line:?}");
+        }
+    };
+    try_texts(&turn, "map", 10_000, SMALL, &corpus, &read);
 }
 
 #[test]

@@ -49,9 +49,14 @@ pub(crate) struct Shelf(BTreeMap<String, String>);
 impl Shelf {
     pub(crate) fn new() -> Self {
         let mut all = BTreeMap::new();
-        for (folder, end) in
-            [("scenarios/links", "trace"), ("policies", "toml"), ("policies/own", "toml"), ("sizes", "cdf")]
-        {
+        for (folder, end) in [
+            ("scenarios/links", "trace"),
+            ("policies", "toml"),
+            ("policies/own", "toml"),
+            ("sizes", "cdf"),
+            ("scenarios/examples", "graphml"),
+            ("scenarios/examples", "csv"),
+        ] {
             for (path, bytes) in files(&[folder], end) {
                 let name = path.file_name().expect("a name").to_string_lossy().into_owned();
                 all.insert(name, String::from_utf8(bytes).expect("text"));

@@ -317,6 +317,19 @@ pub(in crate::scenario) static NETWORK: TableDef = TableDef {
                     ..FABRIC_KEY;
                 },
             ),
+            (
+                "graphml",
+                keys! {
+                    /// File with the routers and links, relative to the scenario file, as the Internet Topology
+                    /// Zoo has them; its name ends in .graphml or .xml
+                    "map": Kind::Text, required;
+                    /// Rates of the map are multiplied by this
+                    "rate-scale": Kind::Float { min: 1e-9, max: 1000.0 }, default "1.0";
+                    ..SIZE;
+                    ..ACCESS_KEY;
+                    ..FABRIC_KEY;
+                },
+            ),
         ],
     }),
     nested: &[

@@ -120,6 +120,9 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
         "pairing": Pairing::KIND, default "one-to-one";
         /// Flows per pair; 0: the group is off
         "count": Kind::Integer { min: 0, max: 1_000_000 }, default "1";
+        /// A file, relative to the scenario file, whose name ends in .csv: a header of receivers, and a line for each
+        /// sender with its demands; a flow group `NAME-SENDER-RECEIVER` for each above 0, among `from` and `to`
+        "matrix": Kind::Text, optional;
         /// Rate that each flow must receive; gives the metric `NAME.shortage`
         "needs": RATE, optional;
         /// Time over which the rate is averaged
@@ -165,6 +168,9 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
                     /// Time between the flows that each sender starts, from `start` to `stop`; when `pairing`
                     /// is "all-to-all" each flow draws its receiver; `exponential(10ms)`: Poisson
                     "arrivals": Kind::Draw, optional;
+                    /// With `matrix`: what 1 in it stands for, in offered payload of flows of `size` or `size-cdf`
+                    /// that arrive one after the other, Poisson
+                    "demand": RATE, optional;
                     /// Poisson arrivals, instead of `arrivals`: offered payload as a share of what each
                     /// sender's link can carry in full segments
                     "load": Kind::Float { min: 0.000_001, max: 100.0 }, optional;
@@ -205,7 +211,7 @@ pub(in crate::scenario) static FLOW: TableDef = TableDef {
             (
                 "udp",
                 keys! {
-                    /// Rate, counted in IP packets
+                    /// Rate, counted in IP packets; with `matrix`: what 1 in it stands for
                     "rate": RATE, required;
                     /// Size of an IP packet
                     "packet": BYTES, default "1500B";
