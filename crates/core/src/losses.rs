@@ -202,7 +202,8 @@ mod tests {
             let bursts = lost.chunk_by(|a, b| a == b).filter(|run| run[0]).count() as f64;
             let deviation = ((1.0 - r) / (r * r) / (count * bad * r)).sqrt();
             let length = seen / bursts;
-            assert!((length - 1.0 / r).abs() <= 4.0 * deviation + 0.01, "{length} packets a burst: {model:?}");
+            let off = (length - 1.0 / r).abs();
+            assert!(off <= 4.0 * deviation + 0.01, "{length} packets a burst: {model:?}");
         }
     }
 

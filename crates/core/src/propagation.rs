@@ -144,8 +144,8 @@ mod tests {
         let mean = |arrivals: &[Time]| {
             (0..arrivals.len()).map(|i| late(arrivals, i).as_secs_f64()).sum::<f64>() / arrivals.len() as f64
         };
-        let [kept, free] = [false, true]
-            .map(|jitter_reorders| arrivals(Variation { jitter_reorders, ..in_order }, 20_000));
+        let [kept, free] =
+            [false, true].map(|jitter_reorders| arrivals(Variation { jitter_reorders, ..in_order }, 20_000));
         assert!(kept.is_sorted() && !free.is_sorted());
         for arrivals in [&kept, &free] {
             assert!((0..arrivals.len()).all(|i| late(arrivals, i) <= Span::from_millis(4)));
@@ -167,7 +167,8 @@ mod tests {
                 (0..arrivals.len()).filter(|i| arrivals[*i] == Time::ZERO + GAP * *i as u64).collect();
             let expected = n as f64 * variation.reordered_share();
             let seen = early.len() as f64;
-            assert!((seen - expected).abs() <= 4.0 * expected.sqrt(), "{seen}, not {expected}: {variation:?}");
+            let off = (seen - expected).abs();
+            assert!(off <= 4.0 * expected.sqrt(), "{seen}, not {expected}: {variation:?}");
             assert!(early.windows(2).all(|pair| pair[1] - pair[0] >= reorder_gap as usize), "{variation:?}");
             let mut others = (0..arrivals.len()).filter(|i| !early.contains(i)).take(1_000);
             assert!(others.all(|i| late(&arrivals, i).is_zero()), "the others take the delay");
@@ -184,9 +185,11 @@ mod tests {
             reorder_delay: Span::from_millis(2),
             ..Variation::default()
         };
-        let millis = |times: &[Time]| -> Vec<u64> { times.iter().map(|at| at.as_nanos() / 1_000_000).collect() };
+        let millis =
+            |times: &[Time]| -> Vec<u64> { times.iter().map(|at| at.as_nanos() / 1_000_000).collect() };
         assert_eq!(millis(&arrivals(variation, 7)), [15, 16, 4, 18, 19, 7, 21]);
-        let mut wire = Propagation::new(variation, DELAY, |kind| Stream::new(1, 0, kind)).expect("they differ");
+        let mut wire =
+            Propagation::new(variation, DELAY, |kind| Stream::new(1, 0, kind)).expect("they differ");
         let first: Vec<Time> = (0..2).map(|_| wire.arrival(Time::ZERO)).collect();
         wire.restart();
         let after: Vec<Time> = (0..3).map(|_| wire.arrival(Time::ZERO)).collect();

@@ -450,7 +450,8 @@ mod tests {
     /// Routes around links that are down are those of a network without them, and the first ones when they are up again.
     #[test]
     fn links_that_are_down_are_left_out_by_the_same_rule() {
-        let kept = [["a", "r1"], ["b", "r2"], ["m", "r1"], ["r1", "x"], ["r1", "y"], ["x", "r2"], ["y", "r2"]];
+        let kept =
+            [["a", "r1"], ["b", "r2"], ["m", "r1"], ["r1", "x"], ["r1", "y"], ["x", "r2"], ["y", "r2"]];
         let whole = custom(&[&kept[..], &[["r1", "r2"]]].concat());
         let reduced = custom(&kept);
         let [a, b] = ["a", "b"].map(|name| node(&whole, name));

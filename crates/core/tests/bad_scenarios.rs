@@ -430,10 +430,10 @@ fn losses_reach_links_and_groups() {
 /// The two directions lose alike unless one says otherwise; the parameters that netem gives a default have it.
 #[test]
 fn bursts_and_variations_reach_links_and_groups() {
-    let defaults = "delay = \"1ms\"\ngemodel = { p = 0.01, r = 0.25 }\njitter = \"uniform(0ms, 2ms)\"\nreorder = 0.1";
-    let text = GOOD
-        .replace("delay = \"1ms\"", defaults)
-        .replace("queue = \"200pkt\"", "gemodel-back = { p = 0.5, r = 1, 1-h = 0.3, 1-k = 0.1 }\nreorder-gap = 4");
+    let defaults =
+        "delay = \"1ms\"\ngemodel = { p = 0.01, r = 0.25 }\njitter = \"uniform(0ms, 2ms)\"\nreorder = 0.1";
+    let back = "gemodel-back = { p = 0.5, r = 1, 1-h = 0.3, 1-k = 0.1 }\nreorder-gap = 4";
+    let text = GOOD.replace("delay = \"1ms\"", defaults).replace("queue = \"200pkt\"", back);
     let study = parse("x.toml", &text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
     let usual = GilbertElliott { p: 0.01, r: 0.25, bad_loss: 1.0, good_loss: 0.0 };
     let other = GilbertElliott { p: 0.5, r: 1.0, bad_loss: 0.3, good_loss: 0.1 };

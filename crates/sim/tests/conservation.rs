@@ -216,10 +216,12 @@ fn scenario(lossy: bool) -> impl Strategy<Value = String> {
 
 /// Keys of the shared link, which the text of a network ends with.
 fn wire() -> impl Strategy<Value = String> {
-    let jitter = (0u64..40, any::<bool>())
-        .prop_map(|(most, reorders)| format!("jitter = \"uniform(0ms, {most}ms)\"\njitter-reorders = {reorders}\n"));
-    let reorder = (0.0..1.0, 1u32..9).prop_map(|(share, gap)| format!("reorder = {share}\nreorder-gap = {gap}\n"));
-    let bursts = (0.0..0.3, 0.01..1.0, 0.0..1.0)
+    let jitter = (0u64..40, any::<bool>()).prop_map(|(most, reorders)| {
+        format!("jitter = \"uniform(0ms, {most}ms)\"\njitter-reorders = {reorders}\n")
+    });
+    let reorder =
+        (0.0..1.0_f64, 1u32..9).prop_map(|(share, gap)| format!("reorder = {share}\nreorder-gap = {gap}\n"));
+    let bursts = (0.0..0.3_f64, 0.01..1.0_f64, 0.0..1.0_f64)
         .prop_map(|(p, r, bad)| format!("gemodel = {{ p = {p}, r = {r}, 1-h = {bad} }}\n"));
     let maybe = |keys: BoxedStrategy<String>| prop::option::of(keys).prop_map(Option::unwrap_or_default);
     (maybe(jitter.boxed()), maybe(reorder.boxed()), maybe(bursts.boxed())).prop_map(
@@ -248,7 +250,8 @@ fn faults() -> impl Strategy<Value = String> {
     .boxed();
     let node = prop::option::of(prop::sample::select(vec!["r1", "r2", "left.0", "right.0"]));
     (0u64..200, times.clone(), node, times).prop_map(|(reroute, of_link, node, of_node)| {
-        let node = node.map_or(String::new(), |node| format!("[[faults.nodes]]\nnode = \"{node}\"\n{of_node}"));
+        let node =
+            node.map_or(String::new(), |node| format!("[[faults.nodes]]\nnode = \"{node}\"\n{of_node}"));
         format!(
             "[faults]\nreroute = \"uniform(0ms, {reroute}ms)\"\n[[faults.links]]\nends = [\"r1\", \"r2\"]\n{of_link}{node}"
         )

@@ -108,11 +108,13 @@ fn exchanges_go_on_around_spines_and_after_leaves_that_fail() {
              {more}\n{faults}"
         )
     };
-    let spine = "[[faults.nodes]]\nnode = \"spine1\"\ndown = [\"50ms\", \"400ms\"]\nup = [\"300ms\", \"600ms\"]\n";
+    let spine =
+        "[[faults.nodes]]\nnode = \"spine1\"\ndown = [\"50ms\", \"400ms\"]\nup = [\"300ms\", \"600ms\"]\n";
     let leaf = "[[faults.nodes]]\nnode = \"leaf1\"\ndown = \"50ms\"\nup = \"2s\"\n";
+    let both = format!("[faults]\nreroute = \"30ms\"\n{spine}{leaf}");
     for more in ["", "persistent = true", "schedule = \"window\"\noutstanding = 3"] {
-        for faults in [spine.to_owned(), leaf.to_owned(), format!("[faults]\nreroute = \"30ms\"\n{spine}{leaf}")] {
-            let record = record(&text(more, &faults));
+        for faults in [spine, leaf, both.as_str()] {
+            let record = record(&text(more, faults));
             assert_eq!(metric(&record, "completed"), 20.0 * 30.0, "{more} {faults}");
             assert!(metric(&record, "fault_losses") > 0.0, "{more} {faults}");
         }

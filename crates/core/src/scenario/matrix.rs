@@ -88,7 +88,10 @@ pub(super) fn groups(
             return None;
         }
         for (a, b) in senders.iter().flat_map(|a| receivers.iter().map(move |b| (*a, *b))) {
-            if a != b && judged.insert((reach.class(a), reach.class(b))) && !reach.judge(reader, section, a, b) {
+            if a != b
+                && judged.insert((reach.class(a), reach.class(b)))
+                && !reach.judge(reader, section, a, b)
+            {
                 return None;
             }
         }
@@ -169,7 +172,7 @@ fn group(
             let bytes = size.map_or(0.0, |size| size.get() as f64);
             let mean = Span::from_secs_f64(8.0 * bytes / bits);
             if mean.is_zero() || mean > LONGEST {
-                return Err(format!("{amount} makes a flow each {mean} at every sender; from 1ns to {LONGEST}"));
+                return Err(format!("{amount} makes a flow each {mean} per sender; from 1ns to {LONGEST}"));
             }
             group.arrivals = Some(Arrivals { interval: SpanDraw::Exponential { mean } });
             group.pairing = Pairing::AllToAll;
@@ -268,7 +271,8 @@ mod tests {
         parse("t.toml", &text, &options).map_err(|errors| errors.to_string())
     }
 
-    const MATRIX: &str = "# Mbit/s\nfrom, leaf1, \"leaf2\", leaf3-hosts.1\nleaf1, 0, 8, 0.5\n\nleaf2-hosts, 2, , 0 # less\n";
+    const MATRIX: &str =
+        "# Mbit/s\nfrom, leaf1, \"leaf2\", leaf3-hosts.1\nleaf1, 0, 8, 0.5\n\nleaf2-hosts, 2, , 0 # less\n";
     const UDP: &str = "transport = \"udp\"\nrate = \"1mbit\"\ncount = 2\n";
 
     /// Two hosts at each leaf, and two flows from each to one host at the other end.
@@ -320,7 +324,7 @@ mod tests {
             ("from,leaf1\nleaf2,0.001\n", UDP, "m.csv:2: 0.001 makes flows of 250bit; at least 1kbit"),
             ("from,leaf1\nleaf2,1\n", "size = \"100kB\"\n", "also needs `demand`"),
             ("from,leaf1\nleaf2,1\n", "demand = \"1mbit\"\n", "also needs `size` or `size-cdf`"),
-            ("from,leaf1\nleaf2,1\n", "demand = \"1mbit\"\nsize = \"1kB\"\ncount = 3\n", "count: is not for the demands"),
+            ("from,leaf1\nleaf2,1\n", "demand = \"1mbit\"\nsize = \"1kB\"\ncount = 3\n", "count: is not for"),
             ("from,leaf1\nleaf2,1e9\n", tcp, "m.csv: makes some"),
         ] {
             let wrong = study(matrix, flows).expect_err(why);

@@ -162,7 +162,7 @@ fn build(reader: &mut Reader, network: &Section<'_>, defaults: &Layer<'_>) -> Op
             let slowest = map.lines.iter().filter_map(|line| line.rate).min();
             let least = LEAST_RATE.bits_per_sec() as f64;
             if let Some(rate) = slowest.filter(|rate| rate.bits_per_sec() as f64 * scale < least) {
-                let message = format!("{scale} of {rate}, a rate of the map, is below {LEAST_RATE}, the least");
+                let message = format!("{scale} of {rate} of the map is below {LEAST_RATE}, the least rate");
                 reader.fail_key(network, "rate-scale", message);
                 return None;
             }
@@ -600,7 +600,8 @@ fn variation(reader: &mut Reader<'_>, link: &Section<'_>, delay: Option<SpanDraw
             "{} overtakes nothing: packets that overtake take {}, and the others {most}",
             variation.reorder, variation.reorder_delay
         );
-        reader.fail_key_with(link, "reorder", message, "write a longer `delay`, or a shorter `reorder-delay`");
+        let hint = "write a longer `delay`, or a shorter `reorder-delay`";
+        reader.fail_key_with(link, "reorder", message, hint);
     }
     (reader.errors.len() == errors_before).then_some(variation)
 }

@@ -72,7 +72,8 @@ impl<'r> Reader<'r> {
     pub(super) fn map(&mut self, section: &Section<'_>, key: &str) -> Option<Rc<Map>> {
         let name = section.text(key)?;
         if !name.ends_with(".graphml") && !name.ends_with(".xml") {
-            self.fail_key(section, key, format!("\"{name}\" is not a file whose name ends in .graphml or .xml"));
+            let message = format!("\"{name}\" is not a file whose name ends in .graphml or .xml");
+            self.fail_key(section, key, message);
             return None;
         }
         let parse = |text: String| Map::parse(&text).map(Rc::new).map_err(|e| at_line(&name, e.line, &e.why));

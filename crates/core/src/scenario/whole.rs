@@ -269,7 +269,12 @@ fn faults(
 }
 
 /// The times that `key` lists, none after the end of the run.
-pub(super) fn times(reader: &mut Reader, section: &Section<'_>, key: &str, duration: Option<Span>) -> Vec<Span> {
+pub(super) fn times(
+    reader: &mut Reader,
+    section: &Section<'_>,
+    key: &str,
+    duration: Option<Span>,
+) -> Vec<Span> {
     let texts = section.list(key).unwrap_or_default();
     if section.item(key).is_some() && texts.is_empty() {
         reader.fail_key(section, key, "is an empty list");

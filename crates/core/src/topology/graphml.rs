@@ -72,7 +72,7 @@ impl Map {
         let reading = Reading { document: &document };
         let root = document.root_element();
         let Some(graph) = children(root, "graph").next().filter(|_| is_called(root, "graphml")) else {
-            return whole("has no <graphml> with a <graph>; write GraphML, as the Internet Topology Zoo has it");
+            return whole("has no <graphml> with a <graph>; write GraphML, as the Topology Zoo has it");
         };
         if graph.attribute("edgedefault") == Some("directed") {
             let why = "is a directed graph; links are duplex, so write edgedefault=\"undirected\"";
@@ -101,7 +101,9 @@ impl Map {
                 let id = reading.attribute(edge, key)?;
                 match numbers.get(id) {
                     Some(number) => Ok(*number),
-                    None => reading.wrong(edge, &format!("has the {key} \"{}\", which is no node", shown(id))),
+                    None => {
+                        reading.wrong(edge, &format!("has the {key} \"{}\", which is no node", shown(id)))
+                    }
                 }
             };
             let ends = [end("source")?, end("target")?];
@@ -178,7 +180,10 @@ fn is_called(node: Node<'_, '_>, name: &str) -> bool {
     node.is_element() && node.tag_name().name() == name
 }
 
-fn children<'a, 'input>(node: Node<'a, 'input>, name: &'static str) -> impl Iterator<Item = Node<'a, 'input>> {
+fn children<'a, 'input>(
+    node: Node<'a, 'input>,
+    name: &'static str,
+) -> impl Iterator<Item = Node<'a, 'input>> {
     node.children().filter(move |child| is_called(*child, name))
 }
 
@@ -186,8 +191,8 @@ fn children<'a, 'input>(node: Node<'a, 'input>, name: &'static str) -> impl Iter
 struct Keys<'a>(BTreeMap<(&'a str, &'a str), &'a str>);
 
 impl<'a> Keys<'a> {
-    fn of(root: Node<'a, 'a>) -> Self {
-        let key = |key: Node<'a, 'a>| {
+    fn of<'input>(root: Node<'a, 'input>) -> Self {
+        let key = |key: Node<'a, 'input>| {
             let name = (key.attribute("for")?, key.attribute("attr.name")?);
             Some((name, key.attribute("id")?))
         };
@@ -195,24 +200,24 @@ impl<'a> Keys<'a> {
     }
 
     /// The `<data>` of `owner`, a node or an edge, with this name.
-    fn data(&self, owner: Node<'a, 'a>, kind: &str, name: &str) -> Option<Node<'a, 'a>> {
+    fn data<'n, 'input>(&self, owner: Node<'n, 'input>, kind: &str, name: &str) -> Option<Node<'n, 'input>> {
         let id = self.0.get(&(kind, name)).copied()?;
         children(owner, "data").find(|data| data.attribute("key") == Some(id))
     }
 }
 
 /// Names the place of what is wrong.
-struct Reading<'a> {
-    document: &'a Document<'a>,
+struct Reading<'a, 'input> {
+    document: &'a Document<'input>,
 }
 
-impl<'a> Reading<'a> {
+impl<'a, 'input> Reading<'a, 'input> {
     fn wrong<T>(&self, node: Node<'_, '_>, why: &str) -> Result<T, MapError> {
         let line = Some(self.document.text_pos_at(node.range().start).row);
         Err(MapError { line, why: format!("<{}> {why}", node.tag_name().name()) })
     }
 
-    fn attribute(&self, node: Node<'a, 'a>, key: &str) -> Result<&'a str, MapError> {
+    fn attribute(&self, node: Node<'a, 'input>, key: &str) -> Result<&'a str, MapError> {
         match node.attribute(key) {
             Some(value) => Ok(value),
             None => self.wrong(node, &format!("has no `{key}`")),
@@ -232,7 +237,7 @@ impl<'a> Reading<'a> {
         const MOST: f64 = 1e14;
         let text = data.text().unwrap_or_default().trim();
         match text.parse::<f64>() {
-            Ok(rate) if rate >= 1.0 && rate <= MOST => Ok(Rate::from_bits_per_sec_f64(rate)),
+            Ok(rate) if (1.0..=MOST).contains(&rate) => Ok(Rate::from_bits_per_sec_f64(rate)),
             _ => self.wrong(data, &format!("\"{}\" is not a speed in bit/s, from 1 to 1e14", shown(text))),
         }
     }
@@ -245,8 +250,8 @@ fn unique(label: &str, id: &str, names: &mut BTreeSet<String>) -> String {
         text.split(|c: char| !is_kept(c)).filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
     };
     let (label, id) = (kept(label), kept(id));
-    let long = [label.as_str(), id.as_str()].iter().filter(|word| !word.is_empty()).copied();
-    let long = long.collect::<Vec<_>>().join("-");
+    let words = [label.as_str(), id.as_str()].into_iter().filter(|word| !word.is_empty());
+    let long = words.collect::<Vec<_>>().join("-");
     let numbered = (2..).map(|number| format!("{long}-{number}"));
     let mut candidates = [label, long.clone()].into_iter().filter(|name| !name.is_empty()).chain(numbered);
     candidates.find(|name| names.insert(name.clone())).unwrap_or_default()
@@ -288,7 +293,8 @@ mod tests {
 
     #[test]
     fn a_map_has_names_rates_and_delays() {
-        let more = "<edge source=\"2\" target=\"1\"><data key=\"d4\">OC-3</data></edge>\n<edge source=\"2\" target=\"3\"/>";
+        let more = "<edge source=\"2\" target=\"1\"><data key=\"d4\">OC-3</data></edge>\n\
+                    <edge source=\"2\" target=\"3\"/>";
         let text = graph(&format!(
             "{}{}{}{}{EDGE}{more}",
             node("0", "New York", Some((40.71, -74.01))),
@@ -327,12 +333,12 @@ mod tests {
             ("<graphml>\n<graph/>\n</graphm>".to_owned(), Some(3), "is not XML"),
             ("<html/>".to_owned(), None, "has no <graphml> with a <graph>"),
             (graph(&both), None, "has no <edge>"),
-            (after("<edge source=\"0\" target=\"7\"/>"), Some(11), "<edge> has the target \"7\", which is no node"),
+            (after("<edge source=\"0\" target=\"7\"/>"), Some(11), "<edge> has the target \"7\", which"),
             (after("<edge source=\"0\"/>"), Some(11), "<edge> has no `target`"),
             (after("<edge source=\"1\" target=\"1\"/>"), Some(11), "<edge> links `b` to itself"),
             (after(&node("1", "c", None)), Some(11), "<node> has the id \"1\" of another node"),
             (graph(&node("0", "a", Some((91.0, 0.0)))), Some(9), "<data> \"91\" is not a number of degrees"),
-            (after(&EDGE.replace("10000000000.0", "10G")), Some(11), "<data> \"10G\" is not a speed in bit/s"),
+            (after(&EDGE.replace("10000000000.0", "10G")), Some(11), "<data> \"10G\" is not a speed"),
             (graph(EDGE).replace("undirected", "directed"), Some(8), "<graph> is a directed graph"),
             ("<a>".repeat(1_000_000), None, "has too many elements inside each other"),
         ] {
