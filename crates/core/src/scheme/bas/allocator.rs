@@ -243,8 +243,9 @@ impl Allocator {
             self.outsides.entry(port).or_default();
         }
         let links: Vec<PortId> = ports.into_iter().filter(|port| self.links.contains_key(port)).collect();
-        if !self.ways.contains_key(&name) {
-            for port in &links {
+        let before = self.ways.get(&name).map(|way| way.links.as_slice());
+        if before != Some(links.as_slice()) {
+            for port in before.unwrap_or_default().iter().chain(&links) {
                 self.links.entry(*port).and_modify(|link| link.changed = self.now);
             }
         }

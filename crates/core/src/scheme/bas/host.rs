@@ -52,9 +52,38 @@ struct Known {
     measured: bool,
     /// The last share, while it is enforced by a pace.
     paced: Option<Share>,
+    /// It has moved to another way; the connection's least round-trip time is of all its ways.
+    moved: Option<Moved>,
+}
+
+/// Round-trip times of a flow since it moved.
+#[derive(Clone, Copy, Default)]
+struct Moved {
+    /// There was a measurement since then. What had been measured until then may be of the old way.
+    is_measured: bool,
+    before: Option<Span>,
+    least: Option<Span>,
+}
+
+impl Moved {
+    /// `last` is what the connection has measured last.
+    fn measure(&mut self, last: Option<Span>) {
+        if !std::mem::replace(&mut self.is_measured, true) {
+            self.before = last;
+        }
+        if last != self.before {
+            self.before = None;
+            self.least = self.least.into_iter().chain(last).min();
+        }
+    }
 }
 
 impl Known {
+    /// Round-trip time without queues.
+    fn least_rtt(&self) -> Option<Span> {
+        self.moved.map_or(self.stats.min_rtt, |moved| moved.least)
+    }
+
     const fn count_unanswered(&self) -> u32 {
         self.unanswered.saturating_add(1)
     }
@@ -113,7 +142,12 @@ impl Host {
                 let wire = payload * stats.frame.get() as f64 / stats.mss.get() as f64;
                 Rate::from_bits_per_sec_f64(wire * 8.0 / seconds)
             });
-            let queueing = match (stats.last_rtt, stats.min_rtt) {
+            let mut moved = before.as_ref().and_then(|known| known.moved);
+            if let Some(moved) = &mut moved {
+                moved.measure(stats.last_rtt);
+            }
+            let least = moved.map_or(stats.min_rtt, |moved| moved.least);
+            let queueing = match (stats.last_rtt, least) {
                 (Some(last), Some(min)) => last.saturating_sub(min),
                 _ => Span::ZERO,
             };
@@ -137,7 +171,7 @@ impl Host {
             }
             let unanswered = before.as_ref().map_or(0, Known::count_unanswered);
             let way = before.and_then(|known| known.way);
-            let now = Known { stats: *stats, way, answered: false, unanswered, measured: true, paced };
+            let now = Known { stats: *stats, way, answered: false, unanswered, measured: true, paced, moved };
             known.insert(stats.flow, now);
         }
         // A flow that was announced and is not measured yet is still connecting.
@@ -191,9 +225,10 @@ impl Host {
     }
 
     fn enforce(&mut self, share: &Share, out: &mut Outbox) {
-        let Some(Known { stats, answered, unanswered, paced, .. }) = self.flows.get_mut(&share.flow) else {
-            return;
-        };
+        let Some(known) = self.flows.get_mut(&share.flow) else { return };
+        // Nothing measured on a new way: the smoothed time bounds no window too tightly.
+        let least = known.least_rtt().or(known.stats.srtt);
+        let Known { stats, answered, unanswered, paced, .. } = known;
         *answered = true;
         *unanswered = ANSWERED;
         self.waiting.remove(&share.flow);
@@ -203,7 +238,7 @@ impl Host {
         if share.paced && can_pace {
             let payload =
                 Rate::from_bits_per_sec_f64(bits * stats.mss.get() as f64 / stats.frame.get() as f64);
-            let rtt = stats.min_rtt.unwrap_or_default().mul_f64(1.25) + PACED_RTT_SLACK + share.queueing;
+            let rtt = least.unwrap_or_default().mul_f64(1.25) + PACED_RTT_SLACK + share.queueing;
             let window = Bytes::new(payload.bytes_in(rtt).get() + PACED_SLACK * stats.mss.get());
             out.push(Action::SetRate { flow: share.flow, rate: payload, window });
             return;
@@ -213,7 +248,7 @@ impl Host {
         // every other one (RFC 1122, Sect. 4.2.3.2).
         let sends = stats.end == FlowEnd::Sender;
         let unacknowledged = if sends { stats.mss } else { Bytes::ZERO };
-        let rtt = if self.settings.minimum_rtt || sends { stats.min_rtt } else { stats.srtt };
+        let rtt = if self.settings.minimum_rtt || sends { least } else { stats.srtt };
         let Some(rtt) = rtt else {
             if share.paced {
                 let window = Bytes::new(PACED_SLACK * stats.mss.get());
@@ -249,6 +284,7 @@ impl Controller for Host {
                     unanswered: 0,
                     measured: false,
                     paced: None,
+                    moved: None,
                 };
                 self.flows.insert(stats.flow, known);
                 // Paced flows wait for their share, or many that start at once would overflow every queue.
@@ -268,6 +304,7 @@ impl Controller for Host {
                 // Its share stays until the allocator has one for the new way.
                 if let Some(known) = self.flows.get_mut(&stats.flow) {
                     known.way = Some(way.clone());
+                    known.moved = Some(Moved::default());
                     out.send(self.allocator, &Word::Started(stats.flow, way));
                 }
             }
@@ -417,6 +454,30 @@ mod tests {
         tell(&mut host, &start(begun));
         let said = Word::Started(FLOW, Way { key, ports: route.to_vec() });
         assert_eq!(tell(&mut host, &moved), [Action::Send { to: ALLOCATOR, body: body(&said) }]);
+    }
+
+    /// From a way of 10 ms to one of 40 ms: those are no 30 ms of queueing. What was measured until the first look is of the old way.
+    #[test]
+    fn a_flow_that_moves_queues_by_the_times_of_its_new_way() {
+        let mut host = host();
+        let any = (IpAddr::from(Ipv4Addr::UNSPECIFIED), 0);
+        let key = FlowKey { from: any, to: any, protocol: 6 };
+        let at = |millis| FlowStats {
+            last_rtt: Some(Span::from_millis(millis)),
+            ..stats(FlowEnd::Receiver, Some(Span::from_millis(10)))
+        };
+        let queueing = |host: &mut Host, millis| {
+            let acts = tell(host, &Observation::Tick { ports: &[], flows: &[at(millis)] });
+            let Some(Action::Send { body, .. }) = acts.last() else { panic!("{acts:?}") };
+            let Ok(Word::Flows(flows)) = postcard::from_bytes(body) else { panic!("no report") };
+            flows[0].queueing
+        };
+        tell(&mut host, &start(at(10)));
+        assert_eq!(queueing(&mut host, 12), Span::from_millis(2));
+        let moved = FlowStart { stats: at(12), key, route: &[PortId(4)] };
+        tell(&mut host, &Observation::FlowMoved(moved));
+        let seen = [12, 12, 40, 43, 41].map(|millis| queueing(&mut host, millis));
+        assert_eq!(seen, [0, 0, 0, 3, 1].map(Span::from_millis));
     }
 
     /// The allocator answers for another flow, and never for this one.
