@@ -87,7 +87,7 @@ pub struct Meter {
     begun: u64,
 }
 
-/// The routes of measured flows, which stay.
+/// The routes of measured flows, until [`Meter::forget_fair`].
 #[derive(Default)]
 struct Ways {
     /// Per measured flow: the position of its route in `alike`.
@@ -380,9 +380,10 @@ impl Meter {
         (room.rate, room.background) = (rate, background);
     }
 
-    /// Flows have taken other ways: their fair shares are no longer what they were.
+    /// Flows have taken other ways: the next sample reads routes and fair shares again.
     pub fn forget_fair(&mut self) {
         self.fair_key = (Vec::new(), Vec::new());
+        self.ways = Ways::default();
     }
 
     /// Ends the interval at `now`. `port` is of the measured port; `capacities` are of the ports, in bit/s, less what
