@@ -1,0 +1,207 @@
+//! The five schemes where a link goes down and comes up again: what they know is right again within the time that their pages state.
+
+use bandmaster_core::report::RunRecord;
+use bandmaster_core::scenario::{Options, parse};
+use bandmaster_sim::{RunOptions, run};
+
+fn record(text: &str) -> RunRecord {
+    let study = parse("x.toml", text, &Options::default()).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    run(&study.cases[0].scenario, 0, 0, &mut RunOptions::default()).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+fn metric(record: &RunRecord, name: &str) -> f64 {
+    record.metric(name).unwrap_or_else(|| panic!("no {name}"))
+}
+
+/// Samples of an entity from a time in seconds up to another.
+fn samples(record: &RunRecord, entity: &str, name: &str, from: f64, to: f64) -> Vec<f32> {
+    let series = record.series.iter().find(|s| s.entity == entity && s.metric == name);
+    let values = &series.unwrap_or_else(|| panic!("no {name} of {entity}")).values;
+    let at = |seconds: f64| (seconds / SAMPLE).round() as usize;
+    values[at(from)..at(to).min(values.len())].to_vec()
+}
+
+/// Seconds.
+const SAMPLE: f64 = 0.1;
+
+/// Four senders of `free` take the link between `r1` and `r2`, two of `bound` the way over `r3`. From 5 s to 10 s the link is down,
+/// and routes follow after 50 ms: then six flows share the way over `r3`.
+fn square(queue: &str, flows: &str, more: &str) -> RunRecord {
+    let mut text =
+        "version = 1\nname = \"square\"\n[run]\nduration = \"15s\"\nsample = \"100ms\"\n[network]\n\
+         routers = [\"r1\", \"r2\", \"r3\"]\nhost-delay = 0.0\nrate-tolerance = 1e-4\n"
+            .to_owned();
+    for (a, b) in [("r1", "r2"), ("r1", "r3"), ("r3", "r2")] {
+        text += &format!(
+            "[[network.links]]\nends = [\"{a}\", \"{b}\"]\nrate = \"10mbit\"\ndelay = \"2ms\"\nqueue = {queue}\n"
+        );
+    }
+    for (group, at, count) in [("free", "r1", 4), ("bound", "r1", 2), ("server", "r2", 1)] {
+        text += &format!(
+            "[[network.groups]]\nname = \"{group}\"\nattach = \"{at}\"\ncount = {count}\nrate = \"1gbit\"\n\
+             delay = \"1ms\"\n"
+        );
+    }
+    for (group, over) in [("free", ""), ("bound", "paths = [\"r3\"]\n")] {
+        text += &format!(
+            "[[flows]]\nname = \"{group}\"\nfrom = \"{group}\"\nto = \"server\"\npairing = \"all-to-all\"\n{over}{flows}\n"
+        );
+    }
+    text += "[faults]\nreroute = \"50ms\"\n[[faults.links]]\nends = [\"r1\", \"r2\"]\ndown = \"5s\"\nup = \"10s\"\n";
+    record(&(text + more))
+}
+
+/// Jain's index of goodput over fair share, and goodput in Mbit/s, each of 0.1 s and averaged from a time up to another.
+fn shares(record: &RunRecord, from: f64, to: f64) -> [f64; 2] {
+    ["jain_normalised", "throughput"].map(|name| {
+        let all = samples(record, "all", name, from, to);
+        all.iter().map(|x| f64::from(*x)).sum::<f64>() / all.len() as f64
+    })
+}
+
+/// Links carry 19.2 Mbit/s of payload, and 9.6 while one is down. So they do a second after each change, and the shares of flows
+/// are `fair`.
+fn shares_are_right(name: &str, record: &RunRecord, fair: f64) {
+    for (from, to, most) in [(2.0, 5.0, 19.2), (6.0, 10.0, 9.6), (11.0, 15.0, 19.2)] {
+        let [jain, throughput] = shares(record, from, to);
+        println!("{name}, {from} s to {to} s: Jain's index {jain:.3}, {throughput:.2} Mbit/s");
+        assert!(jain >= fair && throughput >= 0.97 * most, "{name}, {from} s: {jain} {throughput}");
+    }
+}
+
+/// Reports come every 50 ms, measurements every 100 ms, of which some are averaged.
+#[test]
+fn bas_shares_out_the_links_that_flows_take_now() {
+    for counting in ["seen", "open"] {
+        let bas = |allocator: &str| {
+            let keys = format!("allocator = \"{allocator}\"\ncounting = \"{counting}\"\n");
+            let domain = "domain = [\"r1\", \"r2\", \"r3\", \"server.0\"]";
+            let record =
+                square("\"100pkt\"", "", &format!("[schemes.bas]\nservers = \"server.0\"\n{domain}\n{keys}"));
+            assert_eq!(metric(&record, "refusals"), 0.0);
+            record
+        };
+        shares_are_right("max-min", &bas("max-min"), 0.98);
+        // The paper's windows leave it to NewReno to grow after timeouts, next to flows with a full share.
+        let paper = bas("bas");
+        let [[before, _], [during, _], [after, throughput]] =
+            [(2.0, 5.0), (6.0, 10.0), (12.0, 15.0)].map(|(from, to)| shares(&paper, from, to));
+        println!("bas: {before:.3} {during:.3} {after:.3}");
+        assert!(during < before && after > 0.95 && throughput > 18.6, "{during} {after} {throughput}");
+    }
+}
+
+/// The place of a flow in turns is known with its first packets.
+#[test]
+fn fbqm_sorts_flows_that_come_from_another_link() {
+    let lead = "{ discipline = \"fbqm\", classifier = \"lead\", classes = 8, serve = \"always\", drop = \"fair\", \
+                limit = \"100pkt\", min-th = \"1pkt\", max-th = \"25pkt\" }";
+    shares_are_right("fbqm", &square(lead, "", ""), 0.92);
+    let tail = square("\"100pkt\"", "", "");
+    let [[fifo, _], [fbqm, _]] = [tail, square(lead, "", "")].map(|record| shares(&record, 6.0, 10.0));
+    println!("drop-tail {fifo:.3}, FBQM {fbqm:.3}");
+    assert!(fbqm > fifo + 0.05, "{fbqm} {fifo}");
+}
+
+/// Streams fill half of either way. While both take one, it is busy: the Oracle sees it after a cycle of 1 s at most, falls silent,
+/// and the leases of three cycles end. A cycle after the link is up hosts are tuned again, by the next CUE.
+#[test]
+fn opentcp_sees_the_link_that_fills_up_and_that_it_has_room_again() {
+    let more = "[[flows]]\nname = \"stream\"\ntransport = \"udp\"\nfrom = \"free.0\"\nto = \"server\"\nrate = \"5mbit\"\n\
+                [[flows]]\nname = \"other\"\ntransport = \"udp\"\nfrom = \"bound.0\"\nto = \"server\"\nrate = \"5mbit\"\n\
+                paths = [\"r3\"]\n[schemes.opentcp]\npolicies = [\"opentcp1\"]\ncycle = \"1s\"\n\
+                [measure]\ngauges = [\"free.1.tuned\", \"bound.1.tuned\"]\n";
+    let record = square("\"100pkt\"", "size = \"10kB\"\nstart = \"uniform(0s, 14s)\"", more);
+    for host in ["free.1", "bound.1"] {
+        for (from, to, tuned) in [(2.2, 5.0, 1.0), (9.2, 10.0, 0.0), (12.2, 15.0, 1.0)] {
+            let seen = samples(&record, host, "tuned", from, to);
+            assert!(seen.iter().all(|value| *value == tuned), "{host} from {from} s: {seen:?}");
+        }
+    }
+}
+
+/// The share of a silent flow is back after 1.5 times the ageing time, 450 ms. No queue overflows.
+#[test]
+fn qcbf_gives_shares_to_flows_that_come_and_takes_them_from_those_that_went() {
+    // With "ack", a router asks flows that went with data not acknowledged, and keeps what it asks them with.
+    for (form, fair) in [("window-field", 0.97), ("share", 0.97), ("ack", 0.93)] {
+        let qcbf = format!(
+            "[schemes.qcbf]\nports = [\"r1->r2\", \"r1->r3\"]\nbuffer = \"64KiB\"\nrtt = \"10ms\"\nform = \"{form}\"\n\
+             ageing = \"300ms\"\n"
+        );
+        let record = square("\"64KiB\"", "", &qcbf);
+        shares_are_right(form, &record, fair);
+        assert_eq!((metric(&record, "drops"), metric(&record, "refusals")), (0.0, 0.0), "{form}");
+    }
+}
+
+/// Five flows that want 5.5 Mbit/s of a link of 5 Mbit/s between two gateways, which is down from 20.3 s to 40.7 s; and perhaps another
+/// way of 2 Mbit/s.
+fn gateways(has_way: bool, keys: &str) -> RunRecord {
+    let mut text = "version = 1\nname = \"gateways\"\n[run]\nduration = \"70s\"\nsample = \"100ms\"\n[network]\n\
+         routers = [\"gw1\", \"r1\", \"r2\", \"r3\", \"gw2\"]\nframe-overhead = \"0B\"\n[network.link]\nrate = \"1gbit\"\n\
+         delay = \"100us\"\nqueue = \"2000pkt\"\n[[network.links]]\nends = [\"gw1\", \"r1\"]\n[network.links.queue]\n\
+         discipline = \"htb\"\nrate = \"1mbit\"\nlimit = \"20pkt\"\ndirect = [48]\n"
+        .to_owned();
+    for i in 1..=5 {
+        text += &format!(
+            "[[network.links.queue.classes]]\nname = \"p{i}\"\ndscp = [{i}]\nrate = \"80kbit\"\nceil = \"1mbit\"\nprio = {}\n",
+            i - 1
+        );
+    }
+    let link =
+        |a: &str, b: &str, more: &str| format!("[[network.links]]\nends = [\"{a}\", \"{b}\"]\n{more}\n");
+    text += &link("r1", "r2", "rate = \"5mbit\"\ndelay = \"25ms\"\nqueue = \"50pkt\"");
+    text += &link("r2", "gw2", "");
+    let other = "rate = \"2mbit\"\ndelay = \"12500us\"\nqueue = \"50pkt\"";
+    text += &link("r1", "r3", other);
+    if has_way {
+        text += &link("r3", "r2", other);
+    }
+    let mut flows = String::new();
+    for i in 1..=5 {
+        for (group, at) in [("p", "gw1"), ("d", "gw2")] {
+            text += &format!("[[network.groups]]\nname = \"{group}{i}\"\nattach = \"{at}\"\ncount = 1\n");
+        }
+        flows += &format!(
+            "[[flows]]\nname = \"p{i}\"\nfrom = \"p{i}\"\nto = \"d{i}\"\ndscp = {i}\ntransport = \"udp\"\nrate = \"1100kbit\"\n\
+             jitter = 1.0\nmeasured = true\nstart = \"uniform(0s, 100ms)\"\n"
+        );
+    }
+    text += &flows;
+    text += "[faults]\nreroute = \"50ms\"\n[[faults.links]]\nends = [\"r1\", \"r2\"]\ndown = \"20300ms\"\nup = \"40700ms\"\n\
+        [measure]\ngauges = [\"gw1.estimate\", \"gw1.lost\"]\n";
+    text += &format!(
+        "[schemes.er2bc]\nport = \"gw1->r1\"\nreceiver = \"gw2\"\nneeds = {:?}\n\
+         control = \"limit\"\nretransmission = false\ninitial = \"5mbit\"\n{keys}\n",
+        ["400kbit"; 5]
+    );
+    record(&text)
+}
+
+/// The estimate for real paths is within a tenth of the capacity 3 s after a step, both down and up to a rate that it knows.
+#[test]
+fn er2bc_finds_the_rate_of_the_other_way() {
+    let record = gateways(true, "estimator = \"robust\"");
+    for (from, to, rate) in [(15.0, 20.0, 5.0), (23.3, 40.7, 2.0), (43.7, 60.0, 5.0)] {
+        let seen = samples(&record, "gw1", "estimate", from, to);
+        println!("{from} s: {:?}", (seen[0], seen.last()));
+        assert!(seen.iter().all(|w| (w / rate - 1.0).abs() <= 0.1), "{from} s: {seen:?}");
+    }
+    let lost = samples(&record, "gw1", "lost", 59.0, 60.0)[0];
+    println!("lost {lost}, by faults {}", metric(&record, "fault_losses"));
+    assert!(f64::from(lost) <= metric(&record, "fault_losses") + 60.0, "{lost}");
+}
+
+/// Without another way nothing is answered: the estimate falls to what the classes need at least, and is back within 24 s.
+#[test]
+fn er2bc_goes_down_in_silence_and_comes_back() {
+    let record = gateways(false, "estimator = \"robust\"\nsafe-rate = \"1mbit\"\nhold = \"5s\"");
+    let silent = samples(&record, "gw1", "estimate", 24.0, 40.7);
+    assert!(silent.iter().all(|w| *w == 0.4), "{silent:?}");
+    let back = samples(&record, "gw1", "estimate", 40.7, 70.0);
+    let at = back.iter().position(|w| *w >= 4.5).map(|at| at as f64 * SAMPLE);
+    println!("back after {at:?} s");
+    assert!(at.is_some_and(|at| at <= 24.0), "{back:?}");
+    assert!(back[240..].iter().all(|w| (4.5..=5.25).contains(w)), "{back:?}");
+}
