@@ -20,13 +20,7 @@ pub struct Variation {
 
 impl Default for Variation {
     fn default() -> Self {
-        Self {
-            jitter: None,
-            jitter_reorders: false,
-            reorder: 0.0,
-            reorder_gap: 1,
-            reorder_delay: Span::ZERO,
-        }
+        Self { jitter: None, jitter_reorders: false, reorder: 0.0, reorder_gap: 1, reorder_delay: Span::ZERO }
     }
 }
 

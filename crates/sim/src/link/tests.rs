@@ -157,9 +157,7 @@ fn varied(discipline: Discipline, variation: Variation) -> Port {
 #[test]
 fn packets_overtake_others_on_the_wire_whatever_orders_the_queue() {
     let variation = Variation { reorder: 1.0, reorder_gap: 3, ..Variation::default() };
-    for discipline in
-        [Discipline::Fifo(unlimited()), Discipline::Ordered(Box::new(Fifo::new(unlimited())))]
-    {
+    for discipline in [Discipline::Fifo(unlimited()), Discipline::Ordered(Box::new(Fifo::new(unlimited())))] {
         let (arrived, counters) = pass(varied(discipline, variation), &[(1_000_000, 1_000); 6]);
         let expected: [Arrival; 6] = [(31, 2), (61, 0), (61, 5), (71, 1), (91, 3), (101, 4)];
         assert_eq!(arrived, expected.map(|(tenths, number)| (tenths * 100_000, number)));
