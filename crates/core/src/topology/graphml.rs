@@ -140,8 +140,8 @@ fn depth(text: &str) -> usize {
     let (mut rest, mut depth, mut most) = (text, 0_usize, 0);
     while let Some(at) = rest.find('<') {
         rest = &rest[at + 1..];
-        let end = if rest.starts_with("!--") {
-            rest[3..].find("-->").map(|end| end + 6)
+        let end = if let Some(comment) = rest.strip_prefix("!--") {
+            comment.find("-->").map(|end| end + 6)
         } else if rest.starts_with("![CDATA[") {
             rest.find("]]>").map(|end| end + 3)
         } else if rest.starts_with('?') {
