@@ -446,6 +446,9 @@ impl Port {
         if let Some(watch) = &mut extras.watch {
             watch.waited = watch.waited.saturating_sub(ahead);
         }
+        if let Some(capture) = &mut extras.capture {
+            capture.retain(|(start, _)| *start <= now);
+        }
         gone.into_iter().for_each(|key| slab.remove(key & !MARKS));
         self.watch_level(now);
         untold

@@ -1,7 +1,9 @@
 //! Links and nodes that go down and up. That every packet has one fate the engine asserts at the end of each run.
 
+use bandmaster_core::capture::CapturedPacket;
 use bandmaster_core::report::RunRecord;
 use bandmaster_core::scenario::{Options, parse};
+use bandmaster_core::time::{Span, Time};
 use bandmaster_sim::{RunOptions, run};
 
 fn record(text: &str) -> RunRecord {
@@ -63,6 +65,23 @@ fn rounds_and_subflows_go_around_a_link_that_fails_and_comes_back() {
         assert!(metric(&first, "fault_losses") > 0.0 && metric(&first, "reroutes") > 4.0, "{flows}");
         assert_eq!(format!("{first:?}"), format!("{:?}", incast(20, flows, &links)), "{flows}");
     }
+}
+
+/// A capture has what a port began to send, and not what waited when the link failed, at the time of a sample.
+#[test]
+fn a_capture_ends_with_the_last_packet_that_left() {
+    let text = "version = 1\nname = \"capture\"\n[run]\nduration = \"1s\"\nsample = \"100ms\"\n[network]\nbuilder = \"star\"\nsize = 3\n\
+                [network.link]\nrate = \"10mbit\"\ndelay = \"1ms\"\nqueue = \"100pkt\"\n\
+                [[flows]]\nname = \"f\"\nfrom = [\"hosts.0\", \"hosts.1\"]\nto = \"hosts.2\"\npairing = \"all-to-all\"\n\
+                [[faults.links]]\nends = [\"hub\", \"hosts.2\"]\ndown = \"300ms\"\n";
+    let study = parse("x.toml", text, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let mut times = Vec::new();
+    let mut keep = |packet: &CapturedPacket| times.push(packet.at);
+    let mut options = RunOptions { capture: Some(("hub->hosts.2", &mut keep)), ..RunOptions::default() };
+    let record = run(&study.cases[0].scenario, 0, 0, &mut options).unwrap_or_else(|e| panic!("{e}"));
+    assert!(metric(&record, "fault_losses") > 10.0 && times.len() > 100);
+    let down = Time::ZERO + Span::from_millis(300);
+    assert!(times.is_sorted() && times.iter().all(|at| *at <= down), "{:?}", times.last());
 }
 
 /// A datagram each millisecond over 5 ms of wire. The link is down for half a second: it loses those on the wire, 5 or 6, and the

@@ -105,11 +105,11 @@ impl Simulation<'_> {
         else {
             return;
         };
-        let packets = std::mem::take(capture);
+        // A packet's time is known when it is queued; until then a fault may take it, or the run may end.
+        let now = self.net.now;
+        let packets: Vec<(Time, Packet)> = capture.extract_if(.., |(at, _)| *at <= now).collect();
         let Some((_, on_packet)) = &mut options.capture else { return };
-        // A packet's time is known when it is queued; some would leave after the run.
-        let end = Time::ZERO + self.scenario.run.duration;
-        for (at, packet) in packets.into_iter().filter(|(at, _)| *at <= end) {
+        for (at, packet) in packets {
             on_packet(&self.describe(port, at, &packet));
         }
     }
