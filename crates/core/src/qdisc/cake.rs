@@ -308,6 +308,12 @@ impl Qdisc for Cake {
     fn backlog(&self) -> Backlog {
         self.store.backlog
     }
+
+    fn purge(&mut self, _now: Time, purged: &mut Vec<Pkt>) {
+        for tin in &mut self.tins {
+            tin.purge(&mut self.store, purged);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -463,3 +463,21 @@ fn parameters_out_of_range_are_refused() {
     assert_eq!(why("overhead", Value::Bytes(Bytes::new(257))), ("overhead", message.clone()));
     assert_eq!(why("mpu", Value::Bytes(Bytes::new(257))), ("mpu", message));
 }
+
+/// A link that fails takes every packet at once, whatever the shaper allows, and the queue goes on afterwards.
+#[test]
+fn a_purge_takes_what_the_shaper_would_hold() {
+    let mut cake = cake(&[rate(1_000_000)], Hosts::default());
+    for load in [Load::new(0, 1500, 0), Load::new(1, 1500, 0), Load::new(2, 100, 46)] {
+        for _ in 0..3 {
+            assert_eq!(put(&mut cake, Time::ZERO, load), (Verdict::Accept, vec![]));
+        }
+    }
+    let mut purged = Vec::new();
+    cake.purge(Time::ZERO, &mut purged);
+    assert_eq!((purged.len(), cake.backlog()), (9, Backlog::default()));
+    assert_eq!(cake.next_ready(Time::ZERO), None);
+    let later = Time::ZERO + Span::from_millis(100);
+    assert_eq!(put(&mut cake, later, Load::new(1, 1500, 0)), (Verdict::Accept, vec![]));
+    assert_eq!(take(&mut cake, later).map(|(_, pkt)| pkt.flow), Some(FlowId(1)));
+}

@@ -324,6 +324,15 @@ impl Tin {
         Some((pkt, since))
     }
 
+    /// Takes out all packets, whatever the rate. Queues stay as they are, as when a host sends no more.
+    pub(super) fn purge(&mut self, store: &mut Store, purged: &mut Vec<Pkt>) {
+        for place in 0..self.slots.len() {
+            while let Some((pkt, _)) = self.take(place, store) {
+                purged.push(pkt);
+            }
+        }
+    }
+
     /// The queue with most bytes, and how many; none when all are empty.
     pub(super) fn longest(&self) -> Option<(u64, usize)> {
         let most = self.bytes.iter().copied().max().filter(|most| *most > 0)?;
