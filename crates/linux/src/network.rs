@@ -154,7 +154,7 @@ impl Network {
             rate,
             schedule: plan.links.schedules.get(&port).cloned(),
             delay: plan.links.delays[port / 2],
-            losses: Losses::from_plan(link.losses(is_forth), &stream),
+            losses: Losses::from_plan(link.losses(is_forth), stream),
             overhead,
             tells_left,
             tells_came,

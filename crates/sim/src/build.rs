@@ -266,10 +266,10 @@ fn build_ports(
                 let jitter = Stream::new(scenario.run.seed, trial, &format!("host/{host}/{name}/processing"));
                 port.set_jitter(topology.host_delay, jitter);
             }
-            if let Some(losses) = Losses::from_plan(link.losses(direction == 0), &stream) {
+            if let Some(losses) = Losses::from_plan(link.losses(direction == 0), stream) {
                 port.set_losses(losses);
             }
-            if let Some(propagation) = Propagation::new(link.variation, links.delays[i], &stream) {
+            if let Some(propagation) = Propagation::new(link.variation, links.delays[i], stream) {
                 port.set_propagation(propagation);
             }
             ports.push(port);

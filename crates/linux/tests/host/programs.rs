@@ -443,10 +443,11 @@ fn watched_connections_are_those_of_the_table() {
             SockRef::from(&here).set_linger(Some(Duration::ZERO)).expect("set");
             drop((here, listener.accept().expect("accepted")));
         }
+        Ok(())
     };
     let kept: BTreeSet<u64> = Hosts::look(&mut tcp, &hosts.a).iter().map(|one| one.cookie).collect();
     let looked_up = thread::scope(|scope| {
-        scope.spawn(|| hosts.a.enter(|| Ok(connect())).expect("entered"));
+        scope.spawn(|| hosts.a.enter(connect).expect("entered"));
         let looks = (0..400).map(|_| {
             let up = hosts.a.enter(|| Ok(tcp.look_up().expect("read"))).expect("entered");
             let is_up = up.is_some();
