@@ -941,7 +941,7 @@ fn networks() {
             "hosts = [\"server\"]",
             "hosts = [\"server\"]\nbuilder = \"dumbell\"",
             "x.toml:12:11: error: network.builder: \"dumbell\" is not \"custom\", \"dumbbell\", \"star\", \
-             \"parking-lot\", \"leaf-spine\", \"fat-tree\", \"pod\" or \"dual-fat-tree\"; did you mean \"dumbbell\"?",
+             \"parking-lot\", \"leaf-spine\", \"fat-tree\", \"pod\", \"dual-fat-tree\" or \"graphml\"; did you mean \"dumbbell\"?",
         ),
         (
             "hosts = [\"server\"]",
