@@ -156,15 +156,21 @@ impl Simulation<'_> {
             }
             self.fetch_ahead();
             self.handle(event);
-            match event {
-                Event::Sample => {
-                    self.flush_capture(options);
-                    self.flush_flows(options);
-                }
-                Event::Reroute => self.reroute(options)?,
-                _ => {}
+            if matches!(event, Event::Sample | Event::Reroute) {
+                self.report_back(event, options)?;
             }
         }
+        Ok(())
+    }
+
+    /// What an event asks of the caller: to take rows and captured packets, or to be heard while routes are found again.
+    #[cold]
+    fn report_back(&mut self, event: Event, options: &mut RunOptions<'_>) -> Result<(), RunError> {
+        if matches!(event, Event::Reroute) {
+            return self.reroute(options);
+        }
+        self.flush_capture(options);
+        self.flush_flows(options);
         Ok(())
     }
 
@@ -225,11 +231,7 @@ impl Simulation<'_> {
                 let Some(label) = arrived else { return };
                 self.pass_on(port, label);
             }
-            Event::Landing(port) => {
-                if let Some(label) = self.net.ports[port as usize].land(self.net.now) {
-                    self.pass_on(port, label);
-                }
-            }
+            Event::Landing(port) => self.land(port),
             Event::PortFree(port) => {
                 let net = &mut self.net;
                 net.ports[port as usize].wake(port, net.now, &mut net.slab, &mut net.events);
@@ -272,8 +274,16 @@ impl Simulation<'_> {
         }
     }
 
+    /// A packet has come over a port whose wire gives each a delay of its own.
+    #[cold]
+    fn land(&mut self, port: u32) {
+        if let Some(label) = self.net.ports[port as usize].land(self.net.now) {
+            self.pass_on(port, label);
+        }
+    }
+
     /// A packet has come over a port: it goes on, unless a program holds it, or is delivered.
-    #[inline]
+    #[inline(always)]
     fn pass_on(&mut self, port: u32, label: Label) {
         if self.control.gates.concern(port, label, &self.net) && !self.pass_gates(port, label) {
             return;
