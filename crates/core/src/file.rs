@@ -26,3 +26,15 @@ pub trait Files: core::fmt::Debug {
     /// Why it cannot be read, as the rest of "`name`: ...".
     fn read(&self, name: &str) -> Result<String, String>;
 }
+
+/// Has one text, whatever the name.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct OneText(pub(crate) &'static str);
+
+#[cfg(test)]
+impl Files for OneText {
+    fn read(&self, _name: &str) -> Result<String, String> {
+        Ok(self.0.to_owned())
+    }
+}

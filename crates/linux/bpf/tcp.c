@@ -709,7 +709,7 @@ INLINE int show_socket(void *socket, u64 cookie) {
     return 1;
 }
 
-// `begins` removes a connection that closes. One that is not found has begun before that, or is bound to an interface since, or
+// `begins` removes a connection that closes. One that is not found is older than `begins`, or is bound to an interface since, or
 // has got the place of another while this was read.
 static long show(void *map, u64 *key, struct addresses *addresses, struct __sk_buff **skb) {
     u64 cookie = *key;

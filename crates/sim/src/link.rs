@@ -4,6 +4,7 @@
 //! hop: its arrival at the other end. `head` and the ring hold packets that wait, are being transmitted or are on
 //! the wire; only `head` has a pending event. Other disciplines need a second event when the transmitter becomes free.
 
+mod outage;
 mod watch;
 mod wire;
 
@@ -405,61 +406,6 @@ impl Port {
         self.enqueue_ordered(id, now, label, slab, events);
     }
 
-    /// The link goes down: what waits, is being transmitted or is on the wire is lost, and so is what comes until
-    /// [`Port::restore`]. Returns the keys of probes whose departure an event is still to tell of; the caller frees them.
-    #[cold]
-    pub(crate) fn fail(&mut self, now: Time, slab: &mut Slab) -> Vec<u32> {
-        self.settle();
-        self.plain = 0;
-        let path = self.extras.as_ref().and_then(|extras| extras.path.as_ref());
-        let tells = path.is_some_and(|path| path.tells);
-        let (mut gone, mut untold) = (Vec::new(), Vec::new());
-        let (mut unsent, mut ahead) = (0, 0);
-        let head = (self.in_transit > 0).then_some(self.head);
-        for Transit { start, label, .. } in head.into_iter().chain(self.rest.ring.drain(..)) {
-            if tells && start >= now && label.flow == PROBE {
-                untold.push(label.key & !MARKS);
-            } else {
-                gone.push(label.key);
-            }
-            if start > now {
-                unsent += u64::from(label.len);
-                ahead += start.since(now).as_nanos();
-            }
-        }
-        (self.in_transit, self.waiting, self.waiting_bytes) = (0, 0, 0);
-        self.free_at = self.free_at.min(now);
-        self.fraction = 0;
-        if let Some(wire) = self.extras.as_mut().and_then(|extras| extras.wire.as_mut()) {
-            gone.extend(wire.clear());
-        }
-        if let Queue::Ordered(ordered) = &mut self.queue {
-            ordered.qdisc.purge(now, &mut ordered.dropped);
-            gone.extend(ordered.dropped.drain(..).map(|pkt| pkt.key));
-            ordered.wake = Time::MAX;
-        }
-        let extras = self.extras();
-        extras.is_down = true;
-        extras.faulted += (gone.len() + untold.len()) as u64;
-        // What these packets would have done was noted when they came.
-        extras.planned = extras.planned.saturating_sub(unsent);
-        if let Some(watch) = &mut extras.watch {
-            watch.waited = watch.waited.saturating_sub(ahead);
-        }
-        if let Some(capture) = &mut extras.capture {
-            capture.retain(|(start, _)| *start <= now);
-        }
-        gone.into_iter().for_each(|key| slab.remove(key & !MARKS));
-        self.watch_level(now);
-        untold
-    }
-
-    /// The link is up again, with nothing on it.
-    #[cold]
-    pub(crate) fn restore(&mut self) {
-        self.extras().is_down = false;
-    }
-
     fn enqueue_ordered(
         &mut self,
         id: u32,
@@ -684,38 +630,6 @@ impl Port {
         }
         self.delivered += 1;
         Some(head.label)
-    }
-
-    /// The wire loses a packet, or gives it a delay of its own.
-    #[cold]
-    fn end_transmission(
-        &mut self,
-        id: u32,
-        now: Time,
-        label: Label,
-        slab: &mut Slab,
-        events: &mut EventQueue,
-    ) {
-        let key = label.key & !MARKS;
-        let extras = self.extras();
-        match &mut extras.wire {
-            Some(wire) if label.key & LOST == 0 => {
-                let arrive = wire.enter(now, Label { key, ..label });
-                events.push(arrive, Event::Landing(id));
-            }
-            _ => {
-                extras.lost += 1;
-                slab.remove(key);
-            }
-        }
-    }
-
-    /// Takes a packet that arrives now over a wire whose packets take different times; `None` when a fault took it before.
-    #[cold]
-    pub(crate) fn land(&mut self, now: Time) -> Option<Label> {
-        let label = self.extras.as_mut()?.wire.as_mut()?.leave(now)?;
-        self.delivered += 1;
-        Some(label)
     }
 
     /// What waits at `now`.

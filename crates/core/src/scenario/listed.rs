@@ -179,20 +179,11 @@ pub(super) fn ends(reader: &mut Reader, section: &Section<'_>, reach: &Reach<'_>
 
 #[cfg(test)]
 mod tests {
-    use crate::file::Files;
+    use crate::file::OneText;
     use crate::scenario::{Options, Study, parse};
     use crate::time::{Span, Time};
     use crate::units::Bytes;
     use crate::workload::plan;
-
-    #[derive(Debug)]
-    struct One(&'static str);
-
-    impl Files for One {
-        fn read(&self, _name: &str) -> Result<String, String> {
-            Ok(self.0.to_owned())
-        }
-    }
 
     fn study(list: &'static str, more: &str) -> Result<Study, String> {
         let text = format!(
@@ -200,7 +191,7 @@ mod tests {
              [network.link]\nrate = \"1gbit\"\n\
              [[flows]]\nname = \"f\"\nfrom = [\"hosts.0\", \"hosts.1\"]\nto = \"hosts\"\nflow-list = \"l.flows\"\n{more}"
         );
-        let files = One(list);
+        let files = OneText(list);
         let options = Options { files: Some(&files), ..Options::default() };
         parse("t.toml", &text, &options).map_err(|errors| errors.to_string())
     }

@@ -37,7 +37,7 @@ const MOST_DEMANDS: usize = 10_000;
 #[derive(Clone, PartialEq, Debug)]
 struct Demand {
     /// Line of the file, from 1.
-    line: usize,
+    line: u64,
     from: String,
     to: String,
     /// Above 0.
@@ -193,14 +193,22 @@ fn members(topology: &Topology, label: &str) -> Option<(String, Vec<NodeId>)> {
     })
 }
 
-/// Reads a file: the first line names receivers after its first cell, each other line a sender and its demands. Empty cells are 0, and
-/// behind `#` is a comment.
+/// Reads a file: the first line names receivers after its first cell, each other line a sender and its demands. Empty cells are 0. Lines
+/// that begin with `#` are comments.
 fn parse(name: &str, text: &str) -> Result<Vec<Demand>, String> {
-    let lines = (1..).zip(text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()));
-    let mut rows = lines.filter(|(_, line)| !line.is_empty()).map(|(number, line)| {
-        let cells: Vec<&str> = line.split(',').map(|cell| cell.trim().trim_matches('"').trim()).collect();
-        (number, cells)
-    });
+    let mut builder = csv::ReaderBuilder::new();
+    builder.has_headers(false).flexible(true).trim(csv::Trim::All).comment(Some(b'#'));
+    let mut reader = builder.from_reader(text.as_bytes());
+    let mut rows = Vec::new();
+    for record in reader.records() {
+        let record = record.map_err(|error| format!("{name}: {error}"))?;
+        let (at, byte) = record.position().map_or((1, 0), |at| (at.line(), at.byte() as usize));
+        // There it went on to read: lines that it passes over may come first.
+        let rest = text.get(byte..).unwrap_or_default().lines();
+        let passed = rest.take_while(|line| line.is_empty() || line.starts_with('#')).count();
+        rows.push((at + passed as u64, record));
+    }
+    let mut rows = rows.iter().map(|(line, record)| (*line, record.iter().collect::<Vec<&str>>()));
     let Some((first, header)) = rows.next() else {
         return Err(format!("{name}: has no line; write a header of receivers and a line for each sender"));
     };
@@ -245,20 +253,11 @@ fn parse(name: &str, text: &str) -> Result<Vec<Demand>, String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::file::Files;
+    use crate::file::OneText;
     use crate::rng::SpanDraw;
     use crate::scenario::{Options, Pairing, Study, Transport, parse};
     use crate::time::Span;
     use crate::units::Rate;
-
-    #[derive(Debug)]
-    struct One(&'static str);
-
-    impl Files for One {
-        fn read(&self, _name: &str) -> Result<String, String> {
-            Ok(self.0.to_owned())
-        }
-    }
 
     fn study(matrix: &'static str, flows: &str) -> Result<Study, String> {
         let text = format!(
@@ -266,13 +265,13 @@ mod tests {
              size = 2\n[network.link]\nrate = \"1gbit\"\n\
              [[flows]]\nname = \"f\"\nfrom = \"hosts\"\nto = \"hosts\"\nmatrix = \"m.csv\"\n{flows}"
         );
-        let files = One(matrix);
+        let files = OneText(matrix);
         let options = Options { files: Some(&files), ..Options::default() };
         parse("t.toml", &text, &options).map_err(|errors| errors.to_string())
     }
 
     const MATRIX: &str =
-        "# Mbit/s\nfrom, leaf1, \"leaf2\", leaf3-hosts.1\nleaf1, 0, 8, 0.5\n\nleaf2-hosts, 2, , 0 # less\n";
+        "# Mbit/s\nfrom, leaf1,\"leaf2\", leaf3-hosts.1\nleaf1, 0, 8, 0.5\n\n# less\nleaf2-hosts, 2, , 0\n";
     const UDP: &str = "transport = \"udp\"\nrate = \"1mbit\"\ncount = 2\n";
 
     /// Two hosts at each leaf, and two flows from each to one host at the other end.

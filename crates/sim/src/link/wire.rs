@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use bandmaster_core::propagation::Propagation;
 use bandmaster_core::time::{Span, Time};
 
-use crate::packet::Label;
+use super::{LOST, MARKS, Port};
+use crate::events::{Event, EventQueue};
+use crate::packet::{Label, Slab};
 
 /// Packets that have been transmitted and have not arrived.
 pub(super) struct Wire {
@@ -48,5 +50,39 @@ impl Wire {
     pub(super) fn clear(&mut self) -> Vec<u32> {
         self.propagation.restart();
         std::mem::take(&mut self.packets).into_values().map(|label| label.key).collect()
+    }
+}
+
+impl Port {
+    /// The wire loses a packet, or gives it a delay of its own.
+    #[cold]
+    pub(super) fn end_transmission(
+        &mut self,
+        id: u32,
+        now: Time,
+        label: Label,
+        slab: &mut Slab,
+        events: &mut EventQueue,
+    ) {
+        let key = label.key & !MARKS;
+        let extras = self.extras();
+        match &mut extras.wire {
+            Some(wire) if label.key & LOST == 0 => {
+                let arrive = wire.enter(now, Label { key, ..label });
+                events.push(arrive, Event::Landing(id));
+            }
+            _ => {
+                extras.lost += 1;
+                slab.remove(key);
+            }
+        }
+    }
+
+    /// Takes a packet that arrives now over a wire whose packets take different times; `None` when a fault took it before.
+    #[cold]
+    pub(crate) fn land(&mut self, now: Time) -> Option<Label> {
+        let label = self.extras.as_mut()?.wire.as_mut()?.leave(now)?;
+        self.delivered += 1;
+        Some(label)
     }
 }
