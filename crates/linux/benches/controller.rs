@@ -5,10 +5,10 @@
 //! The controller is a process of its own, as an operator runs it, with a cycle of a second. This program plays all hosts: each
 //! reports once a cycle. Time is the controller's alone, as the kernel states it.
 //!
-//! A veth pair connects the two. A kernel delivers what is sent over it in the time of the sender. So the hosts' end counts and
-//! drops what the controller sends, before IP: what hosts do with a CUE is not the controller's time. Reports are delivered in
-//! the time of this program, as an interrupt of a network card delivers them in nobody's. It needs root, `ip` and `nft`. Both
-//! ends are in namespaces without a name, which end with this program.
+//! A veth pair connects the two. What the controller sends goes to a ring, as that of a network card; a thread of the kernel
+//! takes it from there, counts it and drops it: what hosts do with a CUE is not the controller's time. Reports are delivered in
+//! the time of this program, as an interrupt of a network card delivers them in nobody's. It needs root, `ip`, `ethtool` and
+//! `nft`. Both ends are in namespaces without a name, which end with this program.
 //!
 //! A program that only takes and sends as many datagrams of these lengths, and reads none, is measured in the controller's place:
 //! what it costs is the kernel's part.
@@ -161,6 +161,11 @@ impl Wire {
         });
         run("ip address add 192.0.2.2/30 dev wire");
         run("ip link set wire up");
+        // A ring and a thread of the kernel for what arrives. Files of an interface are seen in its namespace only.
+        run("ethtool -K wire gro on");
+        let thread = "mount -t sysfs sysfs /sys && echo 1 > /sys/class/net/wire/threaded";
+        let status = Command::new("unshare").args(["--mount", "sh", "-c", thread]).status().expect("it runs");
+        assert!(status.success(), "{thread}");
         run("nft add table netdev bench");
         run("nft add chain netdev bench in { type filter hook ingress device wire priority 0 ; }");
         run("nft add rule netdev bench in meta l4proto udp drop");

@@ -140,7 +140,7 @@ impl Controller {
         let count = self.machine.fetch();
         while let Some((message, change)) = self.machine.next() {
             self.came += 1;
-            let now = self.machine.clock.now();
+            let now = self.machine.fetched();
             if let Some(change) = change {
                 info!(host = %self.machine.name(message.from), "is heard again");
                 self.runner.change(&mut self.machine, now, message.from, change);

@@ -87,6 +87,8 @@ pub(super) struct Machine {
     shown: Vec<(&'static str, f64)>,
     counts: Counts,
     inbox: Inbox,
+    /// When the inbox was filled.
+    fetched: Time,
     batch: Batch,
     /// Nodes whose message of the last actions could not be sent.
     unsent: Vec<NodeId>,
@@ -217,6 +219,7 @@ impl Machine {
             shown: Vec::new(),
             counts: Counts::default(),
             inbox: Inbox::default(),
+            fetched: clock.now(),
             batch: Batch::default(),
             unsent: Vec::new(),
             records,
@@ -325,7 +328,13 @@ impl Machine {
 
     /// Takes a batch of the datagrams received since the last call; how many.
     pub(super) fn fetch(&mut self) -> usize {
+        self.fetched = self.clock.now();
         self.inbox.fetch(&self.socket)
+    }
+
+    /// When the last batch was taken.
+    pub(super) fn fetched(&self) -> Time {
+        self.fetched
     }
 
     /// A valid message among those [fetched](Self::fetch), and whether its host was away; none when nothing is left.
@@ -341,26 +350,25 @@ impl Machine {
                     self.complain(from, Some(place), "it is revoked");
                 }
                 Ok((place, message)) if message.scheme == self.loaded.deployment.scheme.def().code => {
-                    let now = self.clock.now();
                     let peer = &mut self.peers[place];
                     self.counts.messages += 1;
-                    peer.heard = Some(now);
+                    peer.heard = Some(self.fetched);
                     peer.address = Some(from);
                     let back = std::mem::take(&mut peer.away).then_some(Change::Join);
                     return Some((Message { from: node(place), ..message }, back));
                 }
                 Ok((place, message)) if message.scheme == sketch::CODE => {
-                    let (now, host) = (self.clock.now(), self.loaded.hosts[place].number);
-                    match self.records.take(now, host, from.ip(), message.body) {
+                    let host = self.loaded.hosts[place].number;
+                    match self.records.take(self.fetched, host, from.ip(), message.body) {
                         Taken::Kept => {}
                         Taken::NoReport => self.counts.refused.report += 1,
                         Taken::TooMuch => self.counts.refused.excess += 1,
                     }
                 }
                 Ok((place, message)) if message.scheme == neighbours::CODE => {
-                    let (now, host) = (self.clock.now(), &self.loaded.hosts[place]);
+                    let host = &self.loaded.hosts[place];
                     let is_router = self.loaded.deployment.routers.iter().any(|of| of.name == host.name);
-                    if !is_router || !self.looks.take(now, host.number, &message.body) {
+                    if !is_router || !self.looks.take(self.fetched, host.number, &message.body) {
                         self.counts.refused.report += 1;
                     }
                 }

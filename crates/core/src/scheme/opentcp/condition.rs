@@ -1,9 +1,11 @@
 //! Conditions in the Common Expression Language over statistics, checked for names and types before anything runs.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use cel::common::ast::{ComprehensionExpr, Expr, LiteralValue, operators as op};
+use cel::objects::Opaque;
 use cel::{Context, Env, ExecutionError, IdedExpr, Program, Value};
 use statrs::statistics::{Data, Distribution, OrderStatistics};
 
@@ -24,6 +26,7 @@ pub struct Condition {
     program: Arc<Program>,
     statistics: Vec<&'static Statistic>,
     terms: Vec<(String, IdedExpr)>,
+    takes_elements: bool,
 }
 
 /// Whose statistics a condition is about.
@@ -52,6 +55,35 @@ impl core::fmt::Display for Fault {
 
 /// The language's own functions, which all values share: an agent makes values at each look.
 static LANGUAGE: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
+
+/// How conditions use a statistic of many values.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Use {
+    /// Not at all.
+    No,
+    /// Functions make a number of it.
+    Whole,
+    /// They go through its elements. This costs an allocation per value.
+    Elements,
+}
+
+/// Values that functions take as a whole.
+#[derive(Debug)]
+struct Numbers(Vec<f64>);
+
+impl PartialEq for Numbers {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.iter().map(|x| x.to_bits()).eq(other.0.iter().map(|x| x.to_bits()))
+    }
+}
+
+impl Eq for Numbers {}
+
+impl Opaque for Numbers {
+    fn runtime_type_name(&self) -> &str {
+        "bandmaster.Numbers"
+    }
+}
 
 /// Statistics as conditions see them.
 pub struct Values(Context<'static, 'static>);
@@ -102,14 +134,21 @@ impl Condition {
             locals: Vec::new(),
             statistics: Vec::new(),
             terms: Vec::new(),
+            sets: 0,
         };
         let found = checker.type_of(program.expression())?;
         if found != Type::Bool {
             let at = checker.place(program.expression());
             return Err(Fault { at, message: format!("is {}, not true or false", found.name()) });
         }
-        let Checker { statistics, terms, .. } = checker;
-        Ok(Self { text: text.into(), program: Arc::new(program), statistics, terms })
+        let Checker { statistics, terms, sets, .. } = checker;
+        Ok(Self {
+            text: text.into(),
+            program: Arc::new(program),
+            statistics,
+            terms,
+            takes_elements: sets > 0,
+        })
     }
 
     /// As written.
@@ -120,6 +159,15 @@ impl Condition {
     /// The statistics that it names.
     pub fn statistics(&self) -> &[&'static Statistic] {
         &self.statistics
+    }
+
+    /// How it uses a statistic.
+    pub fn use_of(&self, statistic: &Statistic) -> Use {
+        match self.statistics.iter().any(|named| named.name == statistic.name) {
+            false => Use::No,
+            true if self.takes_elements => Use::Elements,
+            true => Use::Whole,
+        }
     }
 
     /// Whether it holds.
@@ -150,11 +198,11 @@ impl Condition {
 impl Values {
     /// Of a network.
     pub fn of_network(state: &State) -> Self {
-        Self::of_some(state, |_| true)
+        Self::of_some(state, |_| Use::Elements)
     }
 
-    /// Of a network, for conditions that name such statistics only.
-    pub fn of_some(state: &State, is_such: impl Fn(&Statistic) -> bool) -> Self {
+    /// Of a network, for conditions that use statistics so.
+    pub fn of_some(state: &State, used: impl Fn(&Statistic) -> Use) -> Self {
         Self::new(|statistic| {
             // A statistic that nobody reports is not zero: conditions on it cannot be decided.
             let is_told = match statistic.source {
@@ -162,15 +210,18 @@ impl Values {
                 Source::Link => !state.links.is_empty(),
                 Source::Traffic | Source::Topology | Source::Oracle => true,
             };
-            if !is_such(statistic) || !is_told {
+            let used = used(statistic);
+            if used == Use::No || !is_told {
                 return None;
             }
-            let mut values = statistic.values(state).into_iter().map(Value::Float);
+            let values = statistic.values(state);
             if statistic.source.is_single() {
-                values.next()
-            } else {
-                Some(Value::List(Arc::new(values.collect())))
+                return values.first().copied().map(Value::Float);
             }
+            Some(match used {
+                Use::Elements => Value::List(Arc::new(values.into_iter().map(Value::Float).collect())),
+                _ => Value::Opaque(Arc::new(Numbers(values))),
+            })
         })
     }
 
@@ -215,7 +266,7 @@ static FUNCTIONS: &[Function] = &[
         name: "max",
         takes_share: false,
         add: |c| {
-            c.add_function("max", |s: Set| {
+            c.add_function("max", |s: Value| {
                 of(&s, "max", |data: &Data<Vec<f64>>| data.iter().copied().fold(f64::NEG_INFINITY, f64::max))
             })
         },
@@ -224,7 +275,7 @@ static FUNCTIONS: &[Function] = &[
         name: "min",
         takes_share: false,
         add: |c| {
-            c.add_function("min", |s: Set| {
+            c.add_function("min", |s: Value| {
                 of(&s, "min", |data: &Data<Vec<f64>>| data.iter().copied().fold(f64::INFINITY, f64::min))
             })
         },
@@ -232,42 +283,62 @@ static FUNCTIONS: &[Function] = &[
     Function {
         name: "mean",
         takes_share: false,
-        add: |c| c.add_function("mean", |s: Set| of(&s, "mean", mean)),
+        add: |c| c.add_function("mean", |s: Value| of(&s, "mean", mean)),
     },
     Function {
         name: "sum",
         takes_share: false,
-        add: |c| c.add_function("sum", |s: Set| numbers(&s).iter().sum::<f64>()),
+        add: |c| c.add_function("sum", |s: Value| numbers(&s).iter().sum::<f64>()),
     },
-    Function { name: "count", takes_share: false, add: |c| c.add_function("count", |s: Set| s.len() as f64) },
+    Function {
+        name: "count",
+        takes_share: false,
+        add: |c| c.add_function("count", |s: Value| count(&s) as f64),
+    },
     Function {
         name: "quantile",
         takes_share: true,
         add: |c| {
-            c.add_function("quantile", |s: Set, share: f64| {
+            c.add_function("quantile", |s: Value, share: f64| {
                 of(&s, "quantile", |data: &Data<Vec<f64>>| data.clone().quantile(share))
             })
         },
     },
 ];
 
-type Set = Arc<Vec<Value>>;
-
 fn mean(data: &Data<Vec<f64>>) -> f64 {
     data.mean().unwrap_or_default()
 }
 
-fn numbers(set: &[Value]) -> Vec<f64> {
+/// The values of a set that functions take as a whole.
+fn whole(set: &Value) -> Option<&[f64]> {
+    let Value::Opaque(opaque) = set else { return None };
+    let any: &dyn Any = &**opaque;
+    any.downcast_ref::<Numbers>().map(|numbers| &*numbers.0)
+}
+
+fn numbers(set: &Value) -> Vec<f64> {
     let number = |value: &Value| match value {
         Value::Float(x) => Some(*x),
         Value::Int(n) => Some(*n as f64),
         _ => None,
     };
-    set.iter().filter_map(number).collect()
+    match (whole(set), set) {
+        (Some(numbers), _) => numbers.to_vec(),
+        (None, Value::List(list)) => list.iter().filter_map(number).collect(),
+        (None, _) => Vec::new(),
+    }
 }
 
-fn of(set: &[Value], name: &str, number: impl Fn(&Data<Vec<f64>>) -> f64) -> Result<f64, ExecutionError> {
-    if set.is_empty() {
+fn count(set: &Value) -> usize {
+    match set {
+        Value::List(list) => list.len(),
+        _ => whole(set).map_or(0, <[f64]>::len),
+    }
+}
+
+fn of(set: &Value, name: &str, number: impl Fn(&Data<Vec<f64>>) -> f64) -> Result<f64, ExecutionError> {
+    if count(set) == 0 {
         return Err(ExecutionError::function_error(name, format!("there are no data for {name}")));
     }
     Ok(number(&Data::new(numbers(set))))
@@ -346,6 +417,8 @@ struct Checker<'a> {
     locals: Vec<(String, Type)>,
     statistics: Vec<&'static Statistic>,
     terms: Vec<(String, IdedExpr)>,
+    /// Sets of statistics that were named, less those that a function takes as a whole.
+    sets: usize,
 }
 
 impl Checker<'_> {
@@ -426,6 +499,7 @@ impl Checker<'_> {
             self.terms.push((name.to_owned(), expr.clone()));
             return Ok(Type::Double);
         }
+        self.sets += 1;
         Ok(Type::Set(Some(Box::new(Type::Double))))
     }
 
@@ -512,6 +586,8 @@ impl Checker<'_> {
                 return self.fault(expr, format!("write `{name}({form})`{hint}"));
             }
         }
+        // No other selection has the type of a set.
+        self.sets -= usize::from(matches!(args[0].expr, Expr::Select(_)));
         if self.locals.is_empty()
             && let Some(text) = call_text(name, args)
         {
@@ -590,7 +666,15 @@ mod tests {
 
     fn holds(text: &str) -> Result<bool, String> {
         let condition = Condition::compile(text, Scope::Network).unwrap_or_else(|e| panic!("{text}: {e}"));
-        condition.holds(&Values::of_network(&state()))
+        assert_eq!(condition.takes_elements, text.contains("u, "), "{text}");
+        let [all, used] = [
+            Values::of_network(&state()),
+            Values::of_some(&state(), |statistic| condition.use_of(statistic)),
+        ];
+        assert_eq!(condition.terms(&all), condition.terms(&used), "{text}");
+        let holds = condition.holds(&used);
+        assert_eq!(condition.holds(&all), holds, "{text}");
+        holds
     }
 
     #[test]
@@ -606,6 +690,7 @@ mod tests {
             ("link.utilization.all(u, u > 0.15)", false),
             ("count(link.utilization.filter(u, u > 0.15)) == 2.0", true),
             ("max(link.utilization.map(u, u * 2.0)) > 1.7", true),
+            ("max(link.utilization) > 1 || link.utilization.exists(u, u > max(flows.live))", false),
             ("!(max(flows.live) - min(flows.live) > 2.0)", true),
             ("(oracle.coverage > 0.5 ? max(flows.live) : 0.0) == 5", true),
             ("true", true),

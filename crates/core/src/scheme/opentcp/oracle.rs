@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::condition::Values;
+use super::condition::{Use, Values};
 use super::policy::{Otherwise, Policy, Rule};
 use super::statistic::{PairState, Source, State, Statistic, TRAFFIC_HOSTS, TRAFFIC_RACKS};
 use super::switch::Schedule;
@@ -342,11 +342,11 @@ impl Oracle {
         // Conditions have no names of hosts.
         let state = self.state_with(now, |_| String::new());
         self.coverage = state.coverage;
-        let is_named = |statistic: &Statistic| {
-            let mut named = self.policies.iter().flat_map(|policy| &policy.statistics);
-            named.any(|named| named.name == statistic.name)
+        let used = |statistic: &Statistic| {
+            let uses = self.policies.iter().map(|policy| policy.use_of(statistic));
+            uses.max().unwrap_or(Use::No)
         };
-        let values = Values::of_some(&state, is_named);
+        let values = Values::of_some(&state, used);
         let fired: Vec<Option<&Rule>> = self.policies.iter().map(|policy| policy.decide(&values)).collect();
         let rules = self.policies.iter().zip(&fired).flat_map(|(policy, fired)| {
             policy.rules.iter().map(|rule| fired.is_some_and(|fired| std::ptr::eq(fired, rule)))

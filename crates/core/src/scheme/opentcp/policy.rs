@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::condition::{Condition, Term, Values};
+use super::condition::{Condition, Term, Use, Values};
 use super::statistic::{Source, State, Statistic};
 use crate::params::choice;
 use crate::time::Span;
@@ -155,6 +155,12 @@ impl Policy {
     /// True when something has to measure for it.
     pub fn collects(&self, source: Source) -> bool {
         self.statistics.iter().any(|statistic| statistic.source == source)
+    }
+
+    /// How its conditions use a statistic.
+    pub fn use_of(&self, statistic: &Statistic) -> Use {
+        let conditions = self.constraints.iter().chain(self.rules.iter().map(|rule| &rule.when));
+        conditions.map(|condition| condition.use_of(statistic)).max().unwrap_or(Use::No)
     }
 
     /// Variants that hosts use under it.
