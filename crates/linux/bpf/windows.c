@@ -17,9 +17,10 @@ enum { LARGEST_SCALE = 14, DEFAULT_MSS = 536, OF_TIMESTAMPS = 12, HIGHEST_WINDOW
 enum { PERCPU_ARRAY = 6, NO_EXIST = 1 };
 enum { LARGEST_STEP = 1 << 20 }; // of sequence numbers, from what was seen to what follows it
 enum { MOST_FLOWS = 131072, ROOM_OF_EVENTS = 1 << 20 };
+enum { FARTHEST = 0x3fff }; // of a header of TCP from that of the network; the verifier has forgotten its bound
 #define SILENCE 500000000ULL
 
-static long (*skb_store)(struct __sk_buff *, u32, const void *, u32, u64) = (void *)9;
+static long (*skb_pull)(struct __sk_buff *, u32) = (void *)39;
 static long (*csum_replace)(struct __sk_buff *, u32, u64, u64, u64) = (void *)11;
 static long (*ring_output)(void *, void *, u64, u64) = (void *)130;
 static u64 (*coarse_time)(void) = (void *)160;
@@ -114,49 +115,74 @@ struct segment {
     u8 flags;
 };
 
-#define BIG(bytes) __builtin_bswap32(*(u32 *)(bytes))
+// As the network orders them, at any place of a packet.
+#define SHORT(at) (*(u16 *)(at))
+#define WORD(at) (*(const u32 *)(at))
+#define BIG(at) __builtin_bswap32(WORD(at))
+#define BIG_SHORT(at) __builtin_bswap16(SHORT(at))
+
+// Where the packet begins and ends now. The verifier knows what is loaded as a whole, and no copy of half of a register.
+#define PLACE(member) ((const u8 *)(long)*(volatile u32 *)&skb->member)
+
+INLINE const u8 *within(struct __sk_buff *skb, u32 at, u32 many) {
+    const u8 *bytes = PLACE(data) + ETHERNET + at;
+    // The verifier has to see that what is compared is what is used.
+    asm volatile("" : "+r"(bytes));
+    return bytes + many <= PLACE(data_end) ? bytes : 0;
+}
+
+// So many bytes of the packet, from the network header; 0: it has fewer. Ports are Ethernet devices.
+INLINE const u8 *bytes_at(struct __sk_buff *skb, u32 at, u32 many) {
+    const u8 *bytes = within(skb, at, many);
+    if (bytes) return bytes;
+    return skb_pull(skb, ETHERNET + at + many) ? 0 : within(skb, at, many);
+}
+
+INLINE void copy_address(u32 *to, const u8 *from) {
+    for (int i = 0; i < 4; i++) to[i] = WORD(from + 4 * i);
+}
 
 // 1: a segment of TCP; 0: none; -1: it cannot be read.
 INLINE int read(struct __sk_buff *skb, u32 arrives, struct segment *segment) {
-    u8 header[40], tcp[TCP_HEADER];
+    const u8 *header, *tcp;
     u32 at = 0, bytes;
     u16 protocol = skb->protocol;
-    u8 next;
     struct name *name = &segment->name;
     name->vlan = skb->vlan_present ? skb->vlan_tci & 0xfff : 0;
     if (protocol == AS_NETWORK(VLAN) || protocol == AS_NETWORK(PROVIDER_VLAN)) {
-        u8 tag[TAG];
-        if (skb_load(skb, 0, tag, TAG, FROM_NETWORK_HEADER) || skb->vlan_present) return -1;
-        name->vlan = (tag[0] & 15) << 8 | tag[1];
-        protocol = *(u16 *)(tag + 2);
+        const u8 *tag = bytes_at(skb, 0, TAG);
+        if (!tag || skb->vlan_present) return -1;
+        name->vlan = BIG_SHORT(tag) & 0xfff;
+        protocol = SHORT(tag + 2);
         at = TAG;
         if (protocol == AS_NETWORK(VLAN) || protocol == AS_NETWORK(PROVIDER_VLAN)) return -1;
     }
     u32 *source = arrives ? name->receiver : name->sender, *destination = arrives ? name->sender : name->receiver;
     if (protocol == AS_NETWORK(ETHERTYPE_IPV4)) {
-        if (skb_load(skb, at, header, 20, FROM_NETWORK_HEADER)) return -1;
+        header = bytes_at(skb, at, 20);
+        if (!header) return -1;
         if (header[9] != TCP) return 0;
         u32 length = (header[0] & 15) * 4;
-        if (header[0] >> 4 != 4 || length < 20 || (header[6] & 0x3f) | header[7]) return -1;
-        bytes = header[2] << 8 | header[3];
+        if (header[0] >> 4 != 4 || length < 20 || SHORT(header + 6) & AS_NETWORK(0x3fff)) return -1;
+        bytes = BIG_SHORT(header + 2);
         bytes = bytes >= length ? bytes - length : 0;
-        __builtin_memcpy(source, header + 12, 4);
-        __builtin_memcpy(destination, header + 16, 4);
+        source[0] = WORD(header + 12);
+        destination[0] = WORD(header + 16);
         name->family = IPV4;
         at += length;
     } else if (protocol == AS_NETWORK(ETHERTYPE_IPV6)) {
-        if (skb_load(skb, at, header, 40, FROM_NETWORK_HEADER)) return -1;
-        if (header[0] >> 4 != 6) return -1;
-        next = header[6];
-        bytes = header[4] << 8 | header[5];
-        __builtin_memcpy(source, header + 8, 16);
-        __builtin_memcpy(destination, header + 24, 16);
+        header = bytes_at(skb, at, 40);
+        if (!header || header[0] >> 4 != 6) return -1;
+        u8 next = header[6];
+        bytes = BIG_SHORT(header + 4);
+        copy_address(source, header + 8);
+        copy_address(destination, header + 24);
         name->family = IPV6;
         at += 40;
         for (int i = 0; i < MOST_EXTENSIONS; i++) { // hop-by-hop, routing, destination options
             if (next != 0 && next != 43 && next != 60) break;
-            u8 extension[2];
-            if (skb_load(skb, at, extension, 2, FROM_NETWORK_HEADER)) return -1;
+            const u8 *extension = bytes_at(skb, at, 2);
+            if (!extension) return -1;
             next = extension[0];
             u32 length = (extension[1] + 1) * 8;
             bytes = bytes >= length ? bytes - length : 0;
@@ -168,7 +194,8 @@ INLINE int read(struct __sk_buff *skb, u32 arrives, struct segment *segment) {
     } else {
         return 0;
     }
-    if (skb_load(skb, at, tcp, TCP_HEADER, FROM_NETWORK_HEADER)) return -1;
+    tcp = bytes_at(skb, at, TCP_HEADER);
+    if (!tcp) return -1;
     segment->header = (tcp[OFFSET] >> 4) * 4;
     if (segment->header < TCP_HEADER) return -1;
     segment->at = at;
@@ -178,9 +205,9 @@ INLINE int read(struct __sk_buff *skb, u32 arrives, struct segment *segment) {
     segment->sequence = BIG(tcp + SEQUENCE);
     segment->acknowledged = BIG(tcp + ACKNOWLEDGED);
     segment->flags = tcp[13];
-    segment->window = *(u16 *)(tcp + WINDOW);
-    name->ports[0] = *(u16 *)(tcp + (arrives ? 2 : 0));
-    name->ports[1] = *(u16 *)(tcp + (arrives ? 0 : 2));
+    segment->window = SHORT(tcp + WINDOW);
+    name->ports[0] = SHORT(tcp + (arrives ? 2 : 0));
+    name->ports[1] = SHORT(tcp + (arrives ? 0 : 2));
     name->device = skb->ifindex;
     return 1;
 }
@@ -231,11 +258,14 @@ INLINE void lower(struct __sk_buff *skb, const struct segment *segment, const st
     u16 before = segment->window, after = AS_NETWORK((u16)most);
     if (AS_NETWORK(before) <= most) return;
     u32 at = ETHERNET + segment->at;
-    if (skb_store(skb, at + WINDOW, &after, 2, 0)) {
+    // It also makes the header ours to write.
+    if (csum_replace(skb, at + CHECKSUM, before, after, 2)) {
         count(UNREAD);
         return;
     }
-    csum_replace(skb, at + CHECKSUM, before, after, 2);
+    u8 *tcp = (u8 *)bytes_at(skb, segment->at & FARTHEST, TCP_HEADER);
+    if (!tcp) return;
+    SHORT(tcp + WINDOW) = after;
     count(LOWERED);
 }
 
@@ -359,7 +389,8 @@ INLINE int look(struct __sk_buff *skb, u32 arrives) {
         if (arrives) count(UNKNOWN);
         return NEXT;
     }
-    flow->last = coarse_time();
+    u64 now = coarse_time();
+    flow->last = now;
     if (segment.flags & RST) {
         if (!is_its_own(arrives, &segment, flow)) return NEXT;
         if (!__sync_lock_test_and_set(&flow->has_ended, 1)) tell(RESET, &segment.name, flow);
@@ -381,7 +412,6 @@ INLINE int look(struct __sk_buff *skb, u32 arrives) {
     u32 zero = 0;
     struct settings *settings = map_lookup(&SETTINGS, &zero);
     if (!settings) return NEXT;
-    u64 now = coarse_time();
     if (!settings->beat || (now > settings->beat && now - settings->beat > SILENCE)) {
         count(SILENT);
         return NEXT;
