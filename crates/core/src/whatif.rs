@@ -218,6 +218,7 @@ impl Recording {
             "cubic" => "cubic",
             "reno" => "newreno",
             "bic" => "bic",
+            "bbr" => "bbr",
             other => {
                 return (
                     "cubic",

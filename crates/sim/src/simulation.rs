@@ -506,6 +506,7 @@ impl Simulation<'_> {
             let mut sender = Sender::new(flow, there.tail | TAIL, Some(message.bytes), &profile.settings);
             let mut receiver = Receiver::new(flow, back.tail | TAIL, profile);
             sender.set_generation(message.generation);
+            sender.set_stream(|| self.flows.control_stream(i, &self.scenario.flows));
             receiver.set_generation(message.generation);
             Connection { sender, receiver }
         };

@@ -33,7 +33,7 @@ const COUNT: Kind = Kind::Integer { min: 1, max: 1_000_000 };
 
 /// Names of congestion controls.
 const CONGESTION_CONTROLS: &[&str] =
-    &["tahoe", "reno", "newreno", "bic", "cubic", "dctcp", "lia", "olia", "balia"];
+    &["tahoe", "reno", "newreno", "bic", "cubic", "dctcp", "bbr", "lia", "olia", "balia"];
 
 /// The whole file.
 pub(super) static FILE: TableDef = TableDef {

@@ -1,5 +1,6 @@
 //! What is known of every flow, apart from its connection.
 
+use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::{FlowGroup, Scenario, Transport};
 use bandmaster_core::tuning::Tuning;
 use bandmaster_core::units::Bytes;
@@ -29,6 +30,8 @@ pub(crate) struct FlowTable {
     pub(crate) received_ip_bytes: Vec<u64>,
     /// Bytes that each TCP flow sends; empty when no group draws them.
     pub(crate) sizes: Vec<u64>,
+    /// Seed and trial.
+    draws: (u64, u32),
 }
 
 impl FlowTable {
@@ -54,9 +57,16 @@ impl FlowTable {
             toggles: Toggles::new(&plans, scenario, trial),
             received_ip_bytes: vec![0; needed(&|group| group.need.is_some() || scenario.measure.arrivals)],
             sizes: tcp[..needed(&FlowGroup::has_sizes)].iter().map(size).collect(),
+            draws: (scenario.run.seed, trial),
             ack_routes,
             plans,
         }
+    }
+
+    /// What the congestion control of a flow draws at random.
+    pub(crate) fn control_stream(&self, flow: usize, groups: &[FlowGroup]) -> Stream {
+        let (seed, trial) = self.draws;
+        Stream::new(seed, trial, &format!("flow/{}/congestion-control", self.plans[flow].name(groups)))
     }
 
     #[inline]
@@ -73,7 +83,7 @@ impl FlowTable {
     pub(super) fn connect(&self, flow: usize, groups: &[FlowGroup]) -> Connection {
         let (group, profile, number) = (self.plans[flow].group(groups), self.profile(flow), flow as u32);
         let mut receiver = Receiver::new(number, self.ack_routes[flow], profile);
-        let sender = if let Some(share) = self.share(flow) {
+        let mut sender = if let Some(share) = self.share(flow) {
             receiver.set_share(share);
             Sender::subflow(number, self.data_routes[flow], share, &profile.settings)
         } else {
@@ -81,6 +91,7 @@ impl FlowTable {
             let size = drawn.or_else(|| transfer_size(group));
             Sender::new(number, self.data_routes[flow], size, &profile.settings)
         };
+        sender.set_stream(|| self.control_stream(flow, groups));
         Connection { sender, receiver }
     }
 

@@ -1,6 +1,7 @@
 //! Congestion controls: one file each, one line in the registry.
 
 mod balia;
+mod bbr;
 mod bic;
 mod cubic;
 mod dctcp;
@@ -11,8 +12,10 @@ mod olia;
 mod reno;
 mod tahoe;
 
+use bandmaster_core::rng::Stream;
 use bandmaster_core::scenario::TcpSettings;
 use bandmaster_core::time::{Span, Time};
+use bandmaster_core::units::Rate;
 
 use super::multipath::PathState;
 
@@ -50,6 +53,52 @@ pub(crate) struct Echo {
     /// Next offset to be sent, and offset acknowledged.
     pub(crate) next: u64,
     pub(crate) una: u64,
+}
+
+/// What is being repaired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Repair {
+    /// Nothing.
+    None,
+    /// A loss, by fast recovery.
+    Recovery,
+    /// What was outstanding at a timeout.
+    Loss,
+}
+
+/// What an acknowledgement tells a control that steers by delivery rates. Counts are of segments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delivery {
+    pub(crate) now: Time,
+    pub(crate) mss: u64,
+    /// Newly delivered, by a cumulative or a selective acknowledgement, and newly found lost.
+    pub(crate) newly_delivered: u32,
+    pub(crate) newly_lost: u32,
+    /// Delivered and lost since the start of the connection.
+    pub(crate) delivered: u64,
+    pub(crate) lost: u64,
+    /// In flight before this acknowledgement, and now.
+    pub(crate) prior_in_flight: u32,
+    pub(crate) in_flight: u32,
+    pub(crate) repair: Repair,
+    /// Round-trip time of the segment delivered last, which no delayed acknowledgement lengthens.
+    pub(crate) rtt: Option<Span>,
+    pub(crate) srtt: Option<Span>,
+    pub(crate) sample: Option<RateSample>,
+    /// When the pace lets the next segment go, from now on.
+    pub(crate) next_send: Time,
+}
+
+/// A sample of the delivery rate (draft-cheng-iccrg-delivery-rate-estimation-00, section 2.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RateSample {
+    /// Segments delivered in `interval`.
+    pub(crate) delivered: u64,
+    pub(crate) interval: Span,
+    /// Delivered when the segment was sent that this acknowledgement tells of.
+    pub(crate) prior_delivered: u64,
+    /// The application, not the network, limited the sender.
+    pub(crate) is_app_limited: bool,
 }
 
 /// What follows the fast retransmit that the third duplicate acknowledgement or SACK brings about.
@@ -113,6 +162,39 @@ pub(crate) trait CongestionControl: Send {
 
     /// A retransmission timeout has set the window to one segment.
     fn on_timeout(&mut self) {}
+
+    /// The control steers by delivery rates: [`Self::on_delivery`] sets the window, in recovery too, instead of [`Self::on_ack`]
+    /// and proportional rate reduction, and [`Self::pacing_rate`] the pace. Marks do not concern it.
+    fn is_rate_based(&self) -> bool {
+        false
+    }
+
+    /// For a control by rates: the random numbers that it may draw.
+    fn set_stream(&mut self, _stream: Stream) {}
+
+    /// For a control by rates: the connection is open, and the SYN's round-trip time measured.
+    fn on_open(&mut self, _window: &Window, _rtt: Option<Span>, _mss: u64, _now: Time) {}
+
+    /// For a control by rates: called for every acknowledgement.
+    fn on_delivery(&mut self, _window: &mut Window, _delivery: &Delivery) {}
+
+    /// For a control by rates: sending goes on after the application had nothing to send and nothing was in flight.
+    fn on_restart(&mut self, _window: &mut Window, _mss: u64, _now: Time) {}
+
+    /// For a control by rates: the window is small on purpose, so that rate samples count as the application's.
+    fn is_app_limiting(&self) -> bool {
+        false
+    }
+
+    /// For a control by rates: payload per second. None: as fast as the window allows.
+    fn pacing_rate(&self) -> Option<Rate> {
+        None
+    }
+
+    /// For a control by rates: segments that leave together.
+    fn send_quantum(&self) -> u32 {
+        1
+    }
 }
 
 /// An entry of the registry.
@@ -135,6 +217,7 @@ pub static REGISTRY: &[&CongestionControlDef] = &[
     &bic::DEF,
     &cubic::DEF,
     &dctcp::DEF,
+    &bbr::DEF,
     &lia::DEF,
     &olia::DEF,
     &balia::DEF,

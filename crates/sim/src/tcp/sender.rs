@@ -5,6 +5,7 @@
 
 mod pacing;
 mod rack;
+mod rates;
 mod recovery;
 
 use std::collections::VecDeque;
@@ -14,6 +15,7 @@ use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::{Bytes, Rate};
 
 use self::rack::{Found, Rack};
+use self::rates::Rates;
 use self::recovery::{Progress, Prr};
 use super::cc::{self, AckInfo, CongestionControl, Echo, FastRecovery, Window};
 use super::multipath::Share;
@@ -136,14 +138,20 @@ struct Steering {
     share: Option<Share>,
     /// Losses are found by time.
     rack: Option<Box<Rack>>,
+    /// The congestion control steers by delivery rates.
+    rates: Option<Box<Rates>>,
 }
 
 impl Sender {
     pub(crate) fn new(flow: u32, route: u32, size: Option<u64>, settings: &TcpSettings) -> Self {
         let mss = settings.mss.get();
         let by_time = settings.loss_detection == LossDetection::Rack && settings.sack;
-        let steering =
-            by_time.then(|| Box::new(Steering { rack: Some(Box::default()), ..Steering::default() }));
+        let control = cc::build(settings);
+        let by_rate = control.as_ref().is_some_and(|control| control.is_rate_based());
+        let steering = (by_time || by_rate).then(|| {
+            let rack = by_time.then(Box::default);
+            Box::new(Steering { rack, rates: by_rate.then(Box::default), ..Steering::default() })
+        });
         Self {
             flow,
             route,
@@ -151,7 +159,7 @@ impl Sender {
             limit: size.unwrap_or(u64::MAX),
             closing: size.is_some(),
             window: Window { cwnd: u64::from(settings.first_window()) * mss, ssthresh: u64::MAX },
-            control: cc::build(settings),
+            control,
             ..Self::default()
         }
     }
@@ -243,6 +251,7 @@ impl Sender {
     fn restart_after_idle(&mut self, profile: &Profile, now: Time) {
         let settings = &profile.settings;
         if settings.idle_restart
+            && !self.has_rates()
             && self.board.is_empty()
             && self
                 .steering
@@ -354,6 +363,7 @@ impl Sender {
         self.edge = if is_closed { edge } else { self.edge.max(edge) };
         let before = self.delivered_segments();
         let limited = self.is_window_limited(profile);
+        let prior_in_flight = self.has_rates().then(|| self.in_flight(&profile.settings));
         let (sample, repairs) = if advanced > 0 { self.advance(packet, profile, net) } else { (None, false) };
         let sacked_before = self.board.sacked;
         if packet.sack_count > 0 {
@@ -394,15 +404,19 @@ impl Sender {
         self.update_state(advanced > 0, profile, net);
         // RFC 5681 section 4.3: the loss of a retransmission is another sign of congestion; Linux lowers the window for it after a
         // timeout.
-        if found.retransmission && self.state == State::Loss {
+        if found.again > 0 && self.state == State::Loss {
             self.enter_recovery(profile, net);
         }
         let is_ns3 = profile.settings.recovery == Recovery::PrrNs3;
         // Where ns-3 neither grows nor restarts the timer.
         let is_disordered = is_duplicate && self.state == State::Open && is_ns3;
-        if self.state == State::Recovery {
+        if let Some(prior_in_flight) = prior_in_flight {
+            let newly_lost = (self.board.lost() + found.again).saturating_sub(lost_before);
+            let counts = (prior_in_flight, newly_delivered, newly_lost);
+            self.steer_by_rate(counts, sample, profile, net.now);
+        } else if self.state == State::Recovery {
             if profile.settings.recovery != Recovery::Rfc6675 {
-                let is_safe = advanced > 0 && self.board.lost() <= lost_before && !found.any;
+                let is_safe = advanced > 0 && self.board.lost() <= lost_before && found.segments == 0;
                 let progress = Progress { is_safe, repairs };
                 self.apply_prr(newly_delivered, progress, profile);
                 if is_ns3 && is_partial && is_duplicate {
@@ -530,6 +544,7 @@ impl Sender {
         if profile.echoes_window {
             self.take_field(packet, profile, net);
         }
+        self.open_rates(profile, net.now);
         // RFC 6928 section 2: a small start after more than one SYN was lost.
         if self.counters.timeouts > 1 {
             self.window.cwnd = profile.mss;
@@ -578,6 +593,9 @@ impl Sender {
         self.note_delivered(0, segments as usize, profile, net.now);
         if let Some(rack) = self.rack() {
             rack.forget(segments as usize);
+        }
+        if let Some(rates) = self.rates() {
+            rates.forget(segments as usize);
         }
         let any_retransmitted = self.board.acknowledge(packet.ack, segments, profile.settings.sack);
         if profile.settings.timestamps {
@@ -701,6 +719,7 @@ impl Sender {
                 break;
             }
         }
+        self.note_app_limit(profile, net);
         let blocked = self.board.is_empty() && (self.next < self.send_limit() || self.awaits_window(net));
         if blocked && !self.retransmit.is_set() && self.is_open() {
             // RFC 9293 section 3.8.6.1: probe a closed window.
@@ -733,6 +752,7 @@ impl Sender {
             RttSamples::EachRoundTrip => {}
         }
         let width = if profile.is_multipath && len > 0 { profile.mss } else { len };
+        self.push_rates(profile, net.now);
         self.next += width + u64::from(last);
         self.board.push();
         if let Some(rack) = self.rack() {
@@ -763,6 +783,9 @@ impl Sender {
         packet.tos = profile.tos;
         if let Some(rack) = self.rack() {
             rack.resend(at, net.now);
+        }
+        if let Some(rates) = self.rates() {
+            rates.resend(at, net.now);
         }
         self.timed = Timed::default();
         self.counters.segments += 1;

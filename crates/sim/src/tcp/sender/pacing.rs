@@ -1,4 +1,4 @@
-//! Segments leave one by one, at the rate of a scheme or at that of the window.
+//! Segments leave one by one, at the rate of a scheme or at that of the window; or in bursts, at the rate of the congestion control.
 
 use bandmaster_core::time::Span;
 use bandmaster_core::units::{Bytes, Rate};
@@ -18,6 +18,9 @@ impl Sender {
         if let Some(rate) = self.scheme_rate() {
             return Some(rate);
         }
+        if self.has_rates() {
+            return self.control.as_ref().and_then(|control| control.pacing_rate());
+        }
         if !profile.settings.pacing {
             return None;
         }
@@ -32,7 +35,12 @@ impl Sender {
 
     pub(super) fn must_wait_for_pace(&mut self, profile: &Profile, net: &mut Net) -> bool {
         let Some(steering) = &mut self.steering else { return false };
-        if !profile.settings.pacing && steering.rate.is_none() || steering.next_send <= net.now {
+        let is_paced = profile.settings.pacing || steering.rate.is_some() || steering.rates.is_some();
+        if !is_paced || steering.next_send <= net.now {
+            return false;
+        }
+        let rates = steering.rates.as_ref().filter(|_| steering.rate.is_none());
+        if rates.is_some_and(|rates| rates.has_burst(net.now)) {
             return false;
         }
         steering.timer.set(steering.next_send, Event::Pace(self.flow), &mut net.events);
@@ -41,6 +49,10 @@ impl Sender {
 
     pub(super) fn charge_pace(&mut self, packet: &Packet, profile: &Profile, net: &Net) {
         if let Some(rate) = self.pacing_rate(profile) {
+            if self.has_rates() && self.scheme_rate().is_none() {
+                self.charge_control(packet.payload, rate, net.now);
+                return;
+            }
             // A scheme's rate is of payload, cwnd / srtt of what the link carries.
             let len =
                 if self.scheme_rate().is_some() { u64::from(packet.payload) } else { u64::from(packet.len) };

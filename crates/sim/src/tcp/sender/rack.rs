@@ -39,9 +39,10 @@ pub(super) struct Rack {
 /// What a look for losses has found.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Found {
-    pub(super) any: bool,
-    /// A retransmission was lost.
-    pub(super) retransmission: bool,
+    /// Lost segments.
+    pub(super) segments: u32,
+    /// Those of them that had been sent again.
+    pub(super) again: u32,
 }
 
 impl Rack {
@@ -90,13 +91,21 @@ impl Sender {
 
     /// The outstanding segments at places `from` to `to` have been delivered, unless that was known.
     pub(super) fn note_delivered(&mut self, from: usize, to: usize, profile: &Profile, now: Time) {
-        let Some(rack) = self.steering.as_mut().and_then(|steering| steering.rack.as_deref_mut()) else {
-            return;
-        };
-        for at in from..to.min(rack.sent.len()) {
-            if !self.board.is_sacked(at) {
-                let end = self.board.una + (at as u64 + 1) * profile.mss;
-                rack.deliver(at, end, self.board.is_ever_retransmitted(at), now);
+        let Some(steering) = &mut self.steering else { return };
+        if let Some(rack) = steering.rack.as_deref_mut() {
+            for at in from..to.min(rack.sent.len()) {
+                if !self.board.is_sacked(at) {
+                    let end = self.board.una + (at as u64 + 1) * profile.mss;
+                    rack.deliver(at, end, self.board.is_ever_retransmitted(at), now);
+                }
+            }
+        }
+        if let Some(rates) = steering.rates.as_deref_mut() {
+            for at in from..to {
+                if !self.board.is_sacked(at) {
+                    let end = self.board.una + (at as u64 + 1) * profile.mss;
+                    rates.deliver(at, end, self.board.is_ever_retransmitted(at));
+                }
             }
         }
     }
@@ -126,8 +135,8 @@ impl Sender {
             }
             let deadline = *sent + rack.rtt + window;
             if deadline <= net.now {
-                found.any = true;
-                found.retransmission |= self.board.is_retransmitted(at);
+                found.segments += 1;
+                found.again += u32::from(self.board.is_retransmitted(at));
                 self.board.mark_lost_at(at);
             } else {
                 longest = longest.max(Some(deadline));
@@ -158,12 +167,14 @@ impl Sender {
         if !self.rack().is_some_and(|rack| rack.timer.fires(event, net)) || !self.is_open() {
             return;
         }
-        if !self.find_losses(profile, net).any {
+        let found = self.find_losses(profile, net);
+        if found.segments == 0 {
             return;
         }
+        self.note_timer_losses(found.segments);
         if self.state != State::Recovery {
             self.enter_recovery(profile, net);
-            if profile.settings.recovery != Recovery::Rfc6675 {
+            if profile.settings.recovery != Recovery::Rfc6675 && !self.has_rates() {
                 self.apply_prr(1, Progress::default(), profile);
             }
         }

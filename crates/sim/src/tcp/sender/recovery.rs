@@ -71,6 +71,12 @@ impl Sender {
         if packet.flags & flag::ECE == 0 || answered || self.state != State::Open {
             return;
         }
+        if self.has_rates() {
+            // Its control does not react to marks.
+            self.steering.get_or_insert_default().reduced_until = self.next;
+            self.send_cwr = true;
+            return;
+        }
         let flight = u64::from(self.board.outstanding().saturating_sub(self.board.sacked)) * profile.mss;
         self.window.ssthresh = match &mut self.control {
             Some(control) if profile.echoes_each || control.tells_marks_from_losses() => {
@@ -151,7 +157,7 @@ impl Sender {
             _ => false,
         };
         if is_over {
-            if self.state == State::Recovery {
+            if self.state == State::Recovery && !self.has_rates() {
                 self.window.cwnd = self.window.ssthresh.max(profile.mss);
             }
             self.state = State::Open;
@@ -197,6 +203,10 @@ impl Sender {
         if self.board.lost() == 0 {
             self.board.mark_head_lost(profile.mss);
         }
+        if self.has_rates() {
+            // The control sets the window, and what is lost leaves at its pace.
+            return;
+        }
         if profile.settings.recovery == Recovery::Rfc6675 {
             self.window.cwnd = self.window.ssthresh;
         }
@@ -210,11 +220,13 @@ impl Sender {
         self.state = State::Loss;
         self.recovery_point = self.next;
         self.timed = Timed::default();
+        let lost_before = self.board.lost();
         if self.has_rack() {
             self.mark_overdue(net.now);
         } else {
             self.board.mark_all_lost(self.next);
         }
+        self.note_timer_losses(self.board.lost().saturating_sub(lost_before));
         // What is not lost is still in flight (Linux).
         self.window.cwnd = (u64::from(self.in_flight(&profile.settings)) + 1) * profile.mss;
         self.retransmit_next(profile, net);
