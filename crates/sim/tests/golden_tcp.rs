@@ -579,6 +579,26 @@ fn pacing_spreads_the_window() {
     assert!(gap > least * 0.98 && gap < least * 2.2, "least gap {gap} ms, rtt / 16 {least} ms");
 }
 
+/// draft-cardwell-iccrg-bbr-congestion-control-00, and Linux, whose pace begins with the eleventh segment. A loss leaves the window
+/// what was delivered for a round trip (section 4.2.3.4), and does not halve it.
+#[test]
+fn bbr_does_not_halve() {
+    let tcp = "congestion-control = \"bbr\"\ndelayed-ack = \"1pkt\"\nloss-detection = \"rack\"";
+    let trace = Case { tcp, drops: &[40], ..Case::new("bbr-startup") }.size("120000B").check();
+    let acks: Vec<&Row> = trace.acks().collect();
+    // The first window leaves back to back, as the link takes it.
+    let first: Vec<f64> = trace.data().take(10).map(|row| row.at).collect();
+    let transmission = trace.transmission(trace.data().next().expect("a segment"));
+    assert!(first.windows(2).all(|pair| (pair[1] - pair[0] - transmission).abs() < 0.001), "{first:?}");
+    let again = trace.retransmissions();
+    assert_eq!(again.iter().map(|row| row.seq).collect::<Vec<_>>(), [39 * MSS]);
+    let cwnd_before = acks.iter().filter(|ack| ack.at < again[0].at).map(|ack| ack.cwnd).fold(0.0, f64::max);
+    let last = acks.last().expect("acknowledgements");
+    assert!(last.cwnd >= cwnd_before, "{last:?} after {cwnd_before}");
+    assert_eq!(trace.metric("rtos"), 0.0);
+    trace.assert_complete(120 * MSS);
+}
+
 /// Jacobson 1988: the third duplicate sends the segment again, and the window is one segment; slow start up to half of
 /// the 15 that were in flight, a segment per round-trip time from there.
 #[test]
