@@ -658,7 +658,7 @@ mod tests {
 
         /// After so many milliseconds `segments` are delivered, at a rate in segments per second.
         fn ack(&mut self, millis: u64, segments: u32, rate: f64, in_flight: u32, prior: u64, lost: u32) {
-            self.now = self.now + Span::from_millis(millis);
+            self.now += Span::from_millis(millis);
             self.delivered += u64::from(segments);
             self.lost += u64::from(lost);
             let sample = RateSample {
