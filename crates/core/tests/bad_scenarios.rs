@@ -1368,6 +1368,11 @@ fn traffic() {
         ),
         (
             "congestion-control = \"newreno\"",
+            "tail-loss-probe = true",
+            "x.toml:36:19: error: tcp.tail-loss-probe: needs losses found by time; write `loss-detection = \"rack\"`",
+        ),
+        (
+            "congestion-control = \"newreno\"",
             "min-rto = \"121s\"",
             "x.toml:36:11: error: tcp.min-rto: \"121s\" is above `max-rto`, 120s",
         ),
@@ -1382,7 +1387,7 @@ fn traffic() {
             "to = \"server\"\ntcp = { scak = false }",
             "x.toml:42:9: error: flows.uploads.tcp: unknown key `scak` in [tcp]; did you mean `sack`? \
              allowed: congestion-control, mss, initial-window, sack, timestamps, aligned-options, window-scaling, \
-             delayed-ack, delayed-ack-timeout, quick-acks, limited-transmit, recovery, loss-detection, rack-tlp, mark-reduction, flight-size, \
+             delayed-ack, delayed-ack-timeout, quick-acks, limited-transmit, recovery, loss-detection, tail-loss-probe, rack-tlp, mark-reduction, flight-size, \
              partial-ack-sends, impatient-timer, byte-counting, cwnd-validation, rtt-samples, initial-rto, min-rto, \
              rto-floor, timer-tick, max-rto, receive-buffer, read-rate, ecn, pacing, pacing-gain-slow-start, pacing-gain, idle-restart, cwnd-clamp, hystart, \
              fast-convergence, ack-at-window-end",

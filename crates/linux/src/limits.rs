@@ -210,7 +210,11 @@ fn check_tcp(group: &str, tcp: &TcpSettings, remarks: &mut Remarks) -> Result<()
         !by_time && (tcp.rack_tlp || knows_rack_only(&parameter("kernel.osrelease").unwrap_or_default())),
         "loss-detection: Linux finds losses by time (RFC 8985); the simulator does with \"rack\"",
     );
-    remark(tcp.rack_tlp, "rack-tlp: Linux probes for tails, the simulator does not");
+    remark(
+        tcp.rack_tlp && !tcp.tail_loss_probe,
+        "rack-tlp: Linux probes for tails; the simulator does with `tail-loss-probe`",
+    );
+    remark(!tcp.rack_tlp && tcp.tail_loss_probe, "tail-loss-probe: the lab's kernel probes with `rack-tlp`");
     remark(!tcp.aligned_options, "aligned-options: Linux aligns each");
     remark(tcp.flight_size != FlightSize::Outstanding, "flight-size: Linux takes the congestion window");
     remark(tcp.partial_ack_sends, "partial-ack-sends: Linux's window decides");

@@ -19,6 +19,8 @@ pub(crate) enum Event {
     Retransmit(u32),
     /// Reordering timer of TCP flow `.0` (RFC 8985).
     Reordering(u32),
+    /// Tail-loss probe of TCP flow `.0` (RFC 8985).
+    Probe(u32),
     /// Delayed acknowledgement of TCP flow `.0`.
     DelayedAck(u32),
     /// Pacing of TCP flow `.0` lets a segment go.

@@ -248,6 +248,10 @@ impl Simulation<'_> {
                 self.with_sender(flow, Sender::on_reordering_timer);
                 self.push_data(flow, false);
             }
+            Event::Probe(flow) => {
+                self.with_sender(flow, Sender::on_probe_timer);
+                self.push_data(flow, false);
+            }
             Event::DelayedAck(flow) => self.with_receiver(flow, Receiver::on_delayed_ack_timer),
             Event::Pace(flow) => {
                 self.with_sender(flow, Sender::on_pace_timer);

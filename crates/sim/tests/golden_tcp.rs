@@ -242,6 +242,61 @@ fn tail_loss_waits_for_the_timer() {
     trace.assert_complete(10 * MSS);
 }
 
+/// RFC 8985 section 7: the last two segments are lost. Two round trips after the last acknowledgement the last one is sent again
+/// (7.3). Its SACK shows that the other is lost too (7.4.1). Without a probe the timer must run out.
+#[test]
+fn a_probe_shows_a_lost_tail() {
+    let rules = [("tail-no-probe", RACK), ("tail-probe", TLP)];
+    let [waits, probes] =
+        rules.map(|(name, tcp)| Case { tcp, drops: &[9, 10], ..Case::new(name) }.size("10000B").check());
+    assert_eq!([&waits, &probes].map(|trace| trace.metric("rtos")), [1.0, 0.0]);
+    let again = probes.retransmissions();
+    assert_eq!(again.iter().map(|r| r.seq / MSS).collect::<Vec<_>>(), [9, 8]);
+    let (last, srtt) = probes.before(again[0]);
+    assert!((again[0].at - last.at - 2.0 * srtt).abs() < 0.01, "{:?} after {last:?}, SRTT {srtt}", again[0]);
+    let told = probes.acks().find(|ack| !ack.sack.is_empty()).expect("a SACK of the probe");
+    assert_eq!(told.sack, [(9 * MSS, 10 * MSS + 1)]);
+    assert!((again[1].at - told.at).abs() < 0.001, "{:?} answers {told:?}", again[1]);
+    assert!(waits.retransmissions()[0].at > again[1].at + 100.0, "the timer is slower");
+    for trace in [&waits, &probes] {
+        trace.assert_complete(10 * MSS);
+    }
+}
+
+/// RFC 8985 section 7.2: to the wait for a lone segment the longest delay of an acknowledgement is added. Section 7.4.2: the probe
+/// repairs the only loss, which no acknowledgement shows; the first of later data lowers the window, once.
+#[test]
+fn a_probe_that_repairs_the_only_loss_lowers_the_window_once() {
+    let case = Case { tcp: TLP, drops: &[10], ..Case::new("probe-repairs") };
+    let case = Case { flow: "on = \"25ms\"\noff = \"225ms\"\nstop = \"550ms\"".to_owned(), ..case };
+    let trace = case.check();
+    let again = trace.retransmissions();
+    assert_eq!(again.iter().map(|r| r.seq / MSS).collect::<Vec<_>>(), [9]);
+    assert_eq!(trace.metric("rtos"), 0.0);
+    let (last, srtt) = trace.before(again[0]);
+    assert!((again[0].at - last.at - 2.0 * srtt - 40.0).abs() < 0.01, "{:?}, SRTT {srtt}", again[0]);
+    let repaired = trace.acks().find(|ack| ack.ack == 10 * MSS).expect("an acknowledgement of the probe");
+    assert_eq!(repaired.cwnd, 10.0, "not yet");
+    // Ten segments are in flight again.
+    let later: Vec<f64> = trace.acks().filter(|ack| ack.ack > 10 * MSS).map(|ack| ack.cwnd).collect();
+    assert!((5.0..5.5).contains(&later[0]), "{later:?}");
+    assert!(later.windows(2).all(|pair| pair[0] <= pair[1]), "{later:?}");
+}
+
+/// With ticks a probe waits as Linux's does: 2 ms more than two round trips, in whole ticks, of which that under way does not count.
+#[test]
+fn a_probe_waits_for_whole_ticks() {
+    let tcp =
+        "cwnd-clamp = \"10pkt\"\nloss-detection = \"rack\"\ntail-loss-probe = true\ntimer-tick = \"4ms\"";
+    let trace = Case { tcp, drops: &[9, 10], ..Case::new("probe-ticks") }.size("10000B").trace();
+    let probe = trace.retransmissions()[0];
+    let (last, srtt) = trace.before(probe);
+    let ticks = |time: f64| (time / 4.0).ceil() * 4.0;
+    let due = ticks(last.at + ticks(2.0 * srtt + 2.0));
+    assert!((probe.at - due).abs() < 0.01, "{probe:?}, not {due} ms");
+    assert_eq!(trace.metric("rtos"), 0.0);
+}
+
 /// RFC 6298 section 3 (Karn): without timestamps, what was sent again is not measured. The last timeout is that of round trips
 /// on an idle link: the smoothed time and the floor of 200 ms.
 #[test]
@@ -776,6 +831,7 @@ const RED: &str = "host-queue = { discipline = \"red\", min-th = \"2pkt\", max-t
 /// A window that the link holds without a queue: segments leave when ACKs come.
 const NO_QUEUE: &str = "cwnd-clamp = \"10pkt\"";
 const RACK: &str = "cwnd-clamp = \"10pkt\"\nloss-detection = \"rack\"";
+const TLP: &str = "cwnd-clamp = \"10pkt\"\nloss-detection = \"rack\"\ntail-loss-probe = true";
 /// RFC 6298 as written: the timeout is at least a second.
 const RFC_RTO: &str = "min-rto = \"1s\"\nrto-floor = \"rto\"";
 
@@ -1040,6 +1096,15 @@ impl Trace {
     fn answers(&self, ack: &Row) -> impl Iterator<Item = &Row> {
         let at = ack.at;
         self.data().filter(move |r| (r.at - at).abs() < 0.001)
+    }
+
+    /// The last acknowledgement before `row`, and the smoothed round-trip time after it (RFC 6298). All segments went out together
+    /// when the handshake ended.
+    fn before(&self, row: &Row) -> (&Row, f64) {
+        let acks: Vec<&Row> = self.acks().filter(|ack| ack.at < row.at).collect();
+        let open = acks[0].at;
+        let srtt = acks[1..].iter().fold(open, |srtt, ack| 0.875 * srtt + 0.125 * (ack.at - open));
+        (acks[acks.len() - 1], srtt)
     }
 
     /// Milliseconds on the link.

@@ -36,6 +36,8 @@ pub struct TcpSettings {
     pub recovery: Recovery,
     /// How losses are found.
     pub loss_detection: LossDetection,
+    /// RFC 8985 section 7: tail-loss probes of the simulator.
+    pub tail_loss_probe: bool,
     /// RFC 8985's tail-loss probes, in the lab only; before Linux 6.17 also its loss detection.
     pub rack_tlp: bool,
     /// How the window falls after an ECN echo.
@@ -129,6 +131,7 @@ impl Default for TcpSettings {
             limited_transmit: true,
             recovery: Recovery::Prr,
             loss_detection: LossDetection::Rfc6675,
+            tail_loss_probe: false,
             rack_tlp: true,
             mark_reduction: MarkReduction::AtOnce,
             flight_size: FlightSize::Outstanding,

@@ -457,6 +457,11 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         let message = "\"rack\" needs selective acknowledgements";
         reader.fail_key_with(section, "loss-detection", message, "leave `sack = false` out");
     }
+    if section.bool("tail-loss-probe") == Some(true) && loss_detection == Some(LossDetection::Rfc6675) {
+        let message = "needs losses found by time";
+        let hint = "write `loss-detection = \"rack\"`";
+        reader.fail_key_with(section, "tail-loss-probe", message, hint);
+    }
     let read_rate = match section.rate("read-rate") {
         Some(rate) if rate == Rate::ZERO => {
             reader.fail_key(section, "read-rate", "\"0bit\" would never read; leave it out to read at once");
@@ -492,6 +497,7 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         limited_transmit: section.bool("limited-transmit")?,
         recovery: section.choice("recovery")?,
         loss_detection: loss_detection?,
+        tail_loss_probe: section.bool("tail-loss-probe")?,
         rack_tlp: section.bool("rack-tlp")?,
         mark_reduction: section.choice("mark-reduction")?,
         partial_ack_sends: section.bool("partial-ack-sends")?,

@@ -198,6 +198,16 @@ impl Scoreboard {
         Some(0)
     }
 
+    /// Place of the last outstanding segment, unless something is known of it.
+    pub(super) fn take_last(&mut self) -> Option<usize> {
+        let at = self.outstanding.checked_sub(1)? as usize;
+        if self.state(at) != 0 {
+            return None;
+        }
+        self.known().resend(at);
+        Some(at)
+    }
+
     /// RFC 6675 NextSeg rule 4: place of the last segment that is not SACKed, unless it is lost or sent again.
     pub(super) fn take_rescue(&mut self) -> Option<usize> {
         if self.is_empty() { None } else { self.known().take_rescue() }

@@ -4,6 +4,7 @@
 //! RFC 6582's window inflation in terms of data in flight.
 
 mod pacing;
+mod probe;
 mod rack;
 mod rates;
 mod recovery;
@@ -149,7 +150,7 @@ impl Sender {
         let control = cc::build(settings);
         let by_rate = control.as_ref().is_some_and(|control| control.is_rate_based());
         let steering = (by_time || by_rate).then(|| {
-            let rack = by_time.then(Box::default);
+            let rack = by_time.then(|| Box::new(Rack::new(settings)));
             Box::new(Steering { rack, rates: by_rate.then(Box::default), ..Steering::default() })
         });
         Self {
@@ -362,6 +363,10 @@ impl Sender {
         let moved = is_closed || edge > self.edge;
         self.edge = if is_closed { edge } else { self.edge.max(edge) };
         let before = self.delivered_segments();
+        if self.probes() {
+            let is_duplicate = advanced == 0 && !moved && packet.sack_count == 0;
+            self.judge_probe(packet, is_duplicate, profile, net);
+        }
         let limited = self.is_window_limited(profile);
         let prior_in_flight = self.has_rates().then(|| self.in_flight(&profile.settings));
         let (sample, repairs) = if advanced > 0 { self.advance(packet, profile, net) } else { (None, false) };
@@ -451,6 +456,9 @@ impl Sender {
         }
         if profile.settings.idle_restart && advanced > 0 && self.board.is_empty() {
             self.steering.get_or_insert_default().idle_since = Some(net.now);
+        }
+        if self.probes() && (advanced > 0 || self.board.sacked > 0) {
+            self.plan_probe(profile, net);
         }
         self.note_path(advanced, net);
         self.transmit(profile, net);
@@ -684,6 +692,12 @@ impl Sender {
         if self.paused { self.next } else { self.limit.saturating_add(u64::from(self.closing)) }
     }
 
+    /// Length of the next new segment, if there is one and the receiver has room for it.
+    fn next_len(&self, profile: &Profile) -> Option<u64> {
+        let len = profile.mss.min(self.limit.saturating_sub(self.next));
+        (self.next < self.send_limit() && self.next + len <= self.edge).then_some(len)
+    }
+
     /// Congestion window and a scheme's bound, at least a segment.
     fn send_window(&self, profile: &Profile) -> u64 {
         let cap = self.steering.as_ref().and_then(|steering| steering.cap);
@@ -755,8 +769,10 @@ impl Sender {
         self.push_rates(profile, net.now);
         self.next += width + u64::from(last);
         self.board.push();
+        let mut probes = false;
         if let Some(rack) = self.rack() {
             rack.push(net.now);
+            probes = rack.tail.is_some();
         }
         self.counters.segments += 1;
         self.prr.out = self.prr.out.wrapping_add(1);
@@ -764,6 +780,9 @@ impl Sender {
         net.send(packet);
         if !self.retransmit.is_set() {
             self.arm_timer(profile, net);
+        }
+        if probes {
+            self.plan_probe(profile, net);
         }
         self.charge_pace(&packet, profile, net);
     }

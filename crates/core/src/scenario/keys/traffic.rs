@@ -43,8 +43,11 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         /// How losses are found: by three SACKed segments above, or by a segment sent later that was delivered,
         /// retransmissions too; Linux from 6.17 on knows only the latter
         "loss-detection": LossDetection::KIND, default "rfc6675", from "RFC 6675, 8985";
+        /// The simulator sends tail-loss probes: when acknowledgements stop for about two round trips, a segment that
+        /// asks for one. Needs `loss-detection` "rack"
+        "tail-loss-probe": Kind::Bool, default "false", from "RFC 8985; Linux: true";
         /// The lab's kernel sends tail-loss probes, and finds losses as RFC 8985 does. Off: no probes, and kernels
-        /// before 6.17 find losses as `loss-detection` says. The simulator sends no probes
+        /// before 6.17 find losses as `loss-detection` says. Probes of the simulator: `tail-loss-probe`
         "rack-tlp": Kind::Bool, default "true", from "RFC 8985, Linux";
         /// How the window falls after an ECN echo: at once to ssthresh, or by proportional rate reduction
         /// (Linux, ns-3)

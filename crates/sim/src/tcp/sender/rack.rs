@@ -5,9 +5,10 @@
 
 use std::collections::VecDeque;
 
-use bandmaster_core::scenario::Recovery;
+use bandmaster_core::scenario::{Recovery, TcpSettings};
 use bandmaster_core::time::{Span, Time};
 
+use super::probe::Tail;
 use super::recovery::Progress;
 use super::{Sender, State};
 use crate::events::Event;
@@ -16,8 +17,8 @@ use crate::tcp::Profile;
 use crate::tcp::rtt::RttRange;
 use crate::tcp::scoreboard::DUP_THRESH;
 
-/// What Linux adds to the reordering timer (its `TCP_TIMEOUT_MIN_US`), where timers have ticks.
-const LEAST_TIMER: Span = Span::from_millis(2);
+/// What Linux adds to the reordering timer and to that of probes (its `TCP_TIMEOUT_MIN_US`), where timers have ticks.
+pub(super) const LEAST_TIMER: Span = Span::from_millis(2);
 
 #[derive(Default)]
 pub(super) struct Rack {
@@ -34,6 +35,8 @@ pub(super) struct Rack {
     /// Something was delivered since losses were last looked for.
     has_news: bool,
     timer: Timer,
+    /// Tail-loss probes.
+    pub(super) tail: Option<Tail>,
 }
 
 /// What a look for losses has found.
@@ -46,8 +49,15 @@ pub(super) struct Found {
 }
 
 impl Rack {
+    pub(super) fn new(settings: &TcpSettings) -> Self {
+        Self { tail: settings.tail_loss_probe.then(Tail::default), ..Self::default() }
+    }
+
     pub(super) fn add_sample(&mut self, sample: Span) {
         self.range.add(sample);
+        if let Some(tail) = &mut self.tail {
+            tail.has_sample = true;
+        }
     }
 
     pub(super) fn push(&mut self, now: Time) {
@@ -83,6 +93,12 @@ impl Rack {
 impl Sender {
     pub(super) fn rack(&mut self) -> Option<&mut Rack> {
         self.steering.as_mut()?.rack.as_deref_mut()
+    }
+
+    /// Whether the end of a flow is probed.
+    pub(super) fn probes(&self) -> bool {
+        let rack = self.steering.as_ref().and_then(|steering| steering.rack.as_ref());
+        rack.is_some_and(|rack| rack.tail.is_some())
     }
 
     pub(super) fn has_rack(&self) -> bool {
@@ -143,12 +159,11 @@ impl Sender {
             }
         }
         rack.has_news = false;
-        match (longest, profile.settings.timer_tick) {
-            (None, _) => rack.timer.cancel(),
-            (Some(deadline), None) => rack.timer.set(deadline, Event::Reordering(self.flow), &mut net.events),
-            (Some(deadline), Some(tick)) => {
-                let wait = deadline.since(net.now) + LEAST_TIMER;
-                let end = (net.now + wait.up_to(tick)).up_to(tick);
+        match longest {
+            None => rack.timer.cancel(),
+            Some(deadline) => {
+                let least = if profile.settings.timer_tick.is_some() { LEAST_TIMER } else { Span::ZERO };
+                let end = self.timer_end(deadline.since(net.now) + least, profile, net);
                 rack.timer.set(end, Event::Reordering(self.flow), &mut net.events);
             }
         }

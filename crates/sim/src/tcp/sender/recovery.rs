@@ -2,7 +2,7 @@
 //! (RFC 6298).
 
 use bandmaster_core::scenario::{FlightSize, MarkReduction, Recovery};
-use bandmaster_core::time::Span;
+use bandmaster_core::time::{Span, Time};
 
 use super::{Sender, State, Timed};
 use crate::events::Event;
@@ -84,6 +84,7 @@ impl Sender {
             }
             _ => self.ssthresh_after_loss(profile, net),
         };
+        self.forget_probe();
         let steering = self.steering.get_or_insert_default();
         steering.reduced_until = self.next;
         match profile.settings.mark_reduction {
@@ -116,7 +117,7 @@ impl Sender {
         self.end_reduction();
     }
 
-    fn end_reduction(&mut self) {
+    pub(super) fn end_reduction(&mut self) {
         if let Some(steering) = &mut self.steering {
             steering.is_reducing = false;
         }
@@ -196,6 +197,7 @@ impl Sender {
         }
         self.prr = Prr { flight_at_start: self.board.outstanding(), ..Prr::default() };
         self.end_reduction();
+        self.forget_probe();
         self.state = State::Recovery;
         self.recovery_point = self.next;
         self.rescued = false;
@@ -217,6 +219,7 @@ impl Sender {
     /// The window falls to a segment; what is outstanding is to be sent again, as acknowledgements allow.
     pub(super) fn start_over(&mut self, profile: &Profile, net: &mut Net) {
         self.end_reduction();
+        self.forget_probe();
         self.state = State::Loss;
         self.recovery_point = self.next;
         self.timed = Timed::default();
@@ -266,8 +269,7 @@ impl Sender {
             self.retransmit_next(profile, net);
             return;
         }
-        let len = profile.mss.min(self.limit.saturating_sub(self.next));
-        if self.next < self.send_limit() && self.next + len <= self.edge {
+        if let Some(len) = self.next_len(profile) {
             self.send_new(len, profile, net);
         } else if let Some(at) = self.board.take_head() {
             self.resend(at, profile, net);
@@ -294,6 +296,15 @@ impl Sender {
         true
     }
 
+    /// When a timer of so long ends.
+    pub(super) fn timer_end(&self, wait: Span, profile: &Profile, net: &Net) -> Time {
+        match profile.settings.timer_tick {
+            // The wait is so many ticks, and the tick that has begun does not count.
+            Some(tick) => (net.now + wait.up_to(tick)).up_to(tick),
+            None => net.now + wait,
+        }
+    }
+
     pub(super) fn arm_timer(&mut self, profile: &Profile, net: &mut Net) {
         let mut rto = self.rtt.rto(&profile.settings);
         // RFC 6298 (5.7): data starts with 3 s when the SYN timed out and nothing could be measured.
@@ -301,11 +312,7 @@ impl Sender {
             rto = rto.max(Span::from_secs(3)).min(profile.settings.max_rto);
         }
         let backed_off = (rto * (1 << self.backoff.min(16))).min(profile.settings.max_rto);
-        let mut end = net.now + backed_off;
-        if let Some(tick) = profile.settings.timer_tick {
-            // The timeout is so many ticks, and the tick that has begun does not count.
-            end = (net.now + backed_off.up_to(tick)).up_to(tick);
-        }
+        let end = self.timer_end(backed_off, profile, net);
         self.retransmit.set(end, Event::Retransmit(self.flow), &mut net.events);
     }
 
@@ -323,6 +330,10 @@ impl Sender {
             || self.is_done()
             || self.state == State::Reset
         {
+            return;
+        }
+        if self.is_probe_due() {
+            self.probe(profile, net);
             return;
         }
         self.backoff = self.backoff.saturating_add(1);
