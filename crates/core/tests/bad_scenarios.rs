@@ -1373,6 +1373,11 @@ fn traffic() {
         ),
         (
             "congestion-control = \"newreno\"",
+            "sack = false\nf-rto = true",
+            "x.toml:37:9: error: tcp.f-rto: needs selective acknowledgements; leave `sack = false` out",
+        ),
+        (
+            "congestion-control = \"newreno\"",
             "min-rto = \"121s\"",
             "x.toml:36:11: error: tcp.min-rto: \"121s\" is above `max-rto`, 120s",
         ),
@@ -1387,7 +1392,7 @@ fn traffic() {
             "to = \"server\"\ntcp = { scak = false }",
             "x.toml:42:9: error: flows.uploads.tcp: unknown key `scak` in [tcp]; did you mean `sack`? \
              allowed: congestion-control, mss, initial-window, sack, timestamps, aligned-options, window-scaling, \
-             delayed-ack, delayed-ack-timeout, quick-acks, limited-transmit, recovery, loss-detection, tail-loss-probe, rack-tlp, mark-reduction, flight-size, \
+             delayed-ack, delayed-ack-timeout, quick-acks, limited-transmit, recovery, loss-detection, tail-loss-probe, dsack, f-rto, rack-tlp, mark-reduction, flight-size, \
              partial-ack-sends, impatient-timer, byte-counting, cwnd-validation, rtt-samples, initial-rto, min-rto, \
              rto-floor, timer-tick, max-rto, receive-buffer, read-rate, ecn, pacing, pacing-gain-slow-start, pacing-gain, idle-restart, cwnd-clamp, hystart, \
              fast-convergence, ack-at-window-end",

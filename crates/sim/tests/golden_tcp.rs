@@ -283,6 +283,82 @@ fn a_probe_that_repairs_the_only_loss_lowers_the_window_once() {
     assert!(later.windows(2).all(|pair| pair[0] <= pair[1]), "{later:?}");
 }
 
+/// RFC 8985 section 7.4.2, case 1: only the acknowledgement of the last segment is lost. A DSACK tells so, and the window stays. Without
+/// it the sender must take the segment for lost.
+#[test]
+fn a_duplicate_shows_that_a_probe_was_needless() {
+    const LONE: &str =
+        "cwnd-clamp = \"19pkt\"\ndelayed-ack = \"1pkt\"\nloss-detection = \"rack\"\ntail-loss-probe = true";
+    let cases =
+        [("probe-needless", LONE.to_owned()), ("probe-needless-dsack", format!("{LONE}\ndsack = true"))];
+    let [silent, reports] = cases.map(|(name, tcp)| {
+        // Of the packets that come back the twentieth alone is lost.
+        let case = Case { tcp: tcp.leak(), loss_back: 0.01, window: "19pkt", ..Case::new(name) };
+        let flow = "on = \"25ms\"\noff = \"225ms\"\nstop = \"400ms\"".to_owned();
+        Case { flow, ..case }.check()
+    });
+    for trace in [&silent, &reports] {
+        assert_eq!(trace.retransmissions().iter().map(|r| r.seq / MSS).collect::<Vec<_>>(), [18]);
+        assert_eq!(trace.metric("rtos"), 0.0);
+    }
+    let window = |trace: &Trace| trace.acks().find(|ack| ack.ack > 19 * MSS).expect("later data").cwnd;
+    assert!((9.0..10.0).contains(&window(&silent)), "half of 19: {}", window(&silent));
+    assert_eq!(window(&reports), 19.0);
+    let answer = reports.acks().find(|ack| ack.ack == 19 * MSS).expect("an answer to the probe");
+    assert_eq!(answer.sack, [(18 * MSS, 19 * MSS)]);
+}
+
+/// RFC 5682 section 3.1: the link stands still for longer than the timeout. The first acknowledgement lets two new segments go, the next
+/// one is of data that was sent before the timeout: nothing else is sent again, and the window is what it was.
+#[test]
+fn a_timeout_by_a_delay_is_undone() {
+    const SPIKE: &str = "capacity = { period = \"30s\", steps = [{ at = \"0s\", rate = \"10mbit\" }, \
+                         { at = \"60ms\", rate = \"8kbit\" }, { at = \"400ms\", rate = \"10mbit\" }] }";
+    for found in ["rfc6675", "rack"] {
+        let run = |f_rto: bool| {
+            let tcp = format!("cwnd-clamp = \"10pkt\"\nloss-detection = \"{found}\"\nf-rto = {f_rto}");
+            Case { tcp: tcp.leak(), link: SPIKE, ..Case::new("delay-spike") }.size("60000B").trace()
+        };
+        let [plain, forward] = [false, true].map(run);
+        assert_eq!([&plain, &forward].map(|trace| trace.metric("rtos")), [1.0, 1.0], "{found}");
+        assert!(
+            plain.retransmissions().len() >= 9,
+            "{found}: of ten in flight {}",
+            plain.retransmissions().len()
+        );
+        assert_eq!(forward.retransmissions().len(), 1, "{found}");
+        let timeout = forward.retransmissions()[0];
+        let acks: Vec<&Row> = forward.acks().filter(|ack| ack.at > 400.0 && ack.ack > timeout.seq).collect();
+        assert!(acks[0].cwnd <= 3.0 && acks[1].cwnd >= 10.0, "{found}: {} {}", acks[0].cwnd, acks[1].cwnd);
+        let done = |trace: &Trace| trace.acks().last().map_or(0.0, |ack| ack.at);
+        assert!(done(&forward) < done(&plain), "{found}: {} {}", done(&forward), done(&plain));
+        for trace in [&plain, &forward] {
+            trace.assert_complete(60 * MSS);
+        }
+    }
+}
+
+/// RFC 5682 section 3.1, step 3a: the segments after the first are lost, so that the new data is all that arrives.
+#[test]
+fn a_timeout_after_losses_is_none_that_f_rto_undoes() {
+    let drops = &[11, 12, 13, 14, 15, 16, 17, 18, 19, 20];
+    let traces = ["", "\nf-rto = true"].map(|f_rto| {
+        let tcp = format!("{RACK}{f_rto}");
+        Case { tcp: tcp.leak(), drops, ..Case::new("f-rto-losses") }.size("60000B").trace()
+    });
+    for trace in &traces {
+        assert_eq!(trace.metric("rtos"), 1.0);
+        assert_eq!(
+            trace.retransmissions().iter().map(|r| r.seq / MSS).collect::<Vec<_>>(),
+            (10..20).collect::<Vec<_>>()
+        );
+        trace.assert_complete(60 * MSS);
+    }
+    let timeout = traces[1].retransmissions()[0].at;
+    let next: Vec<u64> = traces[1].data().filter(|r| r.at > timeout).take(2).map(|r| r.seq / MSS).collect();
+    assert_eq!(next, [20, 21], "new data before the other nine");
+}
+
 /// With ticks a probe waits as Linux's does: 2 ms more than two round trips, in whole ticks, of which that under way does not count.
 #[test]
 fn a_probe_waits_for_whole_ticks() {
@@ -1156,8 +1232,10 @@ impl Trace {
                     );
                     una = row.ack;
                     edge = row.ack + row.window;
-                    sacked.extend(&row.sack);
-                    for &(left, right) in &row.sack {
+                    sacked.extend(row.sack.iter().filter(|&&(_, right)| right > row.ack));
+                    // RFC 2883: the first block may lie below.
+                    let first = usize::from(row.sack.first().is_some_and(|&(_, right)| right <= row.ack));
+                    for &(left, right) in &row.sack[first..] {
                         assert!(
                             left > row.ack && right > left,
                             "RFC 2018: blocks lie beyond the ACK: {row:?}"

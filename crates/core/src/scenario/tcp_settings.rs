@@ -38,6 +38,10 @@ pub struct TcpSettings {
     pub loss_detection: LossDetection,
     /// RFC 8985 section 7: tail-loss probes of the simulator.
     pub tail_loss_probe: bool,
+    /// RFC 2883: the receiver reports duplicates. They widen RACK's reordering window (RFC 8985 section 6.2), and undo a reduction (RFC 3708).
+    pub dsack: bool,
+    /// RFC 5682: spurious timeouts are found by what arrives after them, and undone.
+    pub f_rto: bool,
     /// RFC 8985's tail-loss probes, in the lab only; before Linux 6.17 also its loss detection.
     pub rack_tlp: bool,
     /// How the window falls after an ECN echo.
@@ -132,6 +136,8 @@ impl Default for TcpSettings {
             recovery: Recovery::Prr,
             loss_detection: LossDetection::Rfc6675,
             tail_loss_probe: false,
+            dsack: false,
+            f_rto: false,
             rack_tlp: true,
             mark_reduction: MarkReduction::AtOnce,
             flight_size: FlightSize::Outstanding,

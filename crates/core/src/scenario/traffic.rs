@@ -462,6 +462,12 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         let hint = "write `loss-detection = \"rack\"`";
         reader.fail_key_with(section, "tail-loss-probe", message, hint);
     }
+    for key in ["dsack", "f-rto"] {
+        if section.bool(key) == Some(true) && section.bool("sack") == Some(false) {
+            let message = "needs selective acknowledgements";
+            reader.fail_key_with(section, key, message, "leave `sack = false` out");
+        }
+    }
     let read_rate = match section.rate("read-rate") {
         Some(rate) if rate == Rate::ZERO => {
             reader.fail_key(section, "read-rate", "\"0bit\" would never read; leave it out to read at once");
@@ -498,6 +504,8 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         recovery: section.choice("recovery")?,
         loss_detection: loss_detection?,
         tail_loss_probe: section.bool("tail-loss-probe")?,
+        dsack: section.bool("dsack")?,
+        f_rto: section.bool("f-rto")?,
         rack_tlp: section.bool("rack-tlp")?,
         mark_reduction: section.choice("mark-reduction")?,
         partial_ack_sends: section.bool("partial-ack-sends")?,

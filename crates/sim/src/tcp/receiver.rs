@@ -41,6 +41,8 @@ pub(crate) struct Receiver {
 struct Extras {
     /// Received beyond `next`, most recently changed first (RFC 2018 section 4).
     islands: Vec<(u64, u64)>,
+    /// The segment that has come again, for the acknowledgement that is due (RFC 2883).
+    duplicate: Option<(u64, u64)>,
     /// Round-trip times, where a scheme looks at them.
     rtt: RttEstimator,
     range: RttRange,
@@ -197,6 +199,9 @@ impl Receiver {
             self.recent_timestamp = packet.ts_value;
         }
         if end <= self.next || start >= self.edge.max(self.next + 1) {
+            if profile.settings.dsack && end <= self.next {
+                self.extras().duplicate = Some((start, end));
+            }
             self.acknowledge(profile, net, flag::ACK);
             return;
         }
@@ -208,6 +213,9 @@ impl Receiver {
             extras.range.add(sample);
         }
         if start > self.next {
+            if profile.settings.dsack && self.extras().islands.iter().any(|&(s, e)| s <= start && end <= e) {
+                self.extras().duplicate = Some((start, end));
+            }
             self.insert_island(start, end);
             self.acknowledge(profile, net, flag::ACK);
             return;
@@ -424,11 +432,13 @@ impl Receiver {
             packet.ts_echo = self.recent_timestamp;
         }
         if profile.settings.sack
-            && let Some(extras) = &self.extras
+            && let Some(extras) = &mut self.extras
         {
-            for &(start, end) in extras.islands.iter().take(profile.max_sacks()) {
+            // RFC 2883: a duplicate comes first. It may lie below the acknowledgement.
+            let duplicate = extras.duplicate.take();
+            for &(start, end) in duplicate.iter().chain(&extras.islands).take(profile.max_sacks()) {
                 packet.sack[usize::from(packet.sack_count)] =
-                    ((start - self.next) as u32, (end - start) as u32);
+                    (start.wrapping_sub(self.next) as u32, (end - start) as u32);
                 packet.sack_count += 1;
             }
         }

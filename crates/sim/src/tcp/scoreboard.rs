@@ -173,6 +173,14 @@ impl Scoreboard {
         }
     }
 
+    /// Nothing is lost: a timeout was spurious.
+    pub(super) fn unmark_lost(&mut self) {
+        let una = self.una;
+        if let Some(known) = &mut self.known {
+            known.unmark_lost(una);
+        }
+    }
+
     /// After a timeout: everything up to `next` that is not SACKed is lost and has not been sent again.
     pub(super) fn mark_all_lost(&mut self, next: u64) {
         self.known().mark_all_lost(next);
@@ -352,6 +360,15 @@ impl Known {
         self.lost_pending = self.lost;
         self.search_from = 0;
         self.lost_edge = next;
+    }
+
+    fn unmark_lost(&mut self, una: u64) {
+        for state in &mut self.queue {
+            *state &= !segment::LOST;
+        }
+        self.lost = 0;
+        self.lost_pending = 0;
+        self.lost_edge = una;
     }
 
     fn take_lost(&mut self) -> Option<usize> {

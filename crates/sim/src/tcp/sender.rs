@@ -8,6 +8,7 @@ mod probe;
 mod rack;
 mod rates;
 mod recovery;
+mod spurious;
 
 use std::collections::VecDeque;
 
@@ -18,6 +19,7 @@ use bandmaster_core::units::{Bytes, Rate};
 use self::rack::{Found, Rack};
 use self::rates::Rates;
 use self::recovery::{Progress, Prr};
+use self::spurious::{Spurious, Step};
 use super::cc::{self, AckInfo, CongestionControl, Echo, FastRecovery, Window};
 use super::multipath::Share;
 use super::rtt::{RttEstimator, RttRange};
@@ -141,17 +143,21 @@ struct Steering {
     rack: Option<Box<Rack>>,
     /// The congestion control steers by delivery rates.
     rates: Option<Box<Rates>>,
+    /// Losses that were none are taken back.
+    spurious: Option<Box<Spurious>>,
 }
 
 impl Sender {
     pub(crate) fn new(flow: u32, route: u32, size: Option<u64>, settings: &TcpSettings) -> Self {
         let mss = settings.mss.get();
         let by_time = settings.loss_detection == LossDetection::Rack && settings.sack;
+        let takes_back = settings.sack && (settings.dsack || settings.f_rto);
         let control = cc::build(settings);
         let by_rate = control.as_ref().is_some_and(|control| control.is_rate_based());
-        let steering = (by_time || by_rate).then(|| {
+        let steering = (by_time || by_rate || takes_back).then(|| {
             let rack = by_time.then(|| Box::new(Rack::new(settings)));
-            Box::new(Steering { rack, rates: by_rate.then(Box::default), ..Steering::default() })
+            let (rates, spurious) = (by_rate.then(Box::default), takes_back.then(Box::default));
+            Box::new(Steering { rack, rates, spurious, ..Steering::default() })
         });
         Self {
             flow,
@@ -363,16 +369,20 @@ impl Sender {
         let moved = is_closed || edge > self.edge;
         self.edge = if is_closed { edge } else { self.edge.max(edge) };
         let before = self.delivered_segments();
+        let reported = match profile.settings.dsack {
+            true => Self::reported_duplicate(packet),
+            false => None,
+        };
         if self.probes() {
-            let is_duplicate = advanced == 0 && !moved && packet.sack_count == 0;
-            self.judge_probe(packet, is_duplicate, profile, net);
+            let is_bare = advanced == 0 && !moved && packet.sack_count == 0;
+            self.judge_probe(packet, is_bare, reported.map(|(_, end)| end), profile, net);
         }
         let limited = self.is_window_limited(profile);
         let prior_in_flight = self.has_rates().then(|| self.in_flight(&profile.settings));
         let (sample, repairs) = if advanced > 0 { self.advance(packet, profile, net) } else { (None, false) };
         let sacked_before = self.board.sacked;
         if packet.sack_count > 0 {
-            self.take_sacks(packet, profile, net.now);
+            self.take_sacks(packet, usize::from(reported.is_some()), profile, net.now);
         }
         if advanced > 0 {
             self.duplicates = 0;
@@ -387,6 +397,16 @@ impl Sender {
             self.count_duplicate(packet, profile);
         }
         let newly_delivered = self.delivered_segments().wrapping_sub(before);
+        if let Some((_, end)) = reported {
+            self.take_duplicate(end);
+        }
+        let step = match self.state {
+            State::Loss if profile.settings.f_rto => {
+                let new = advanced > 0 || self.board.sacked > sacked_before;
+                self.step_forward(packet, advanced > 0, new, profile)
+            }
+            _ => Step::Conventional,
+        };
         let lost_before = self.board.lost();
         let mut found = Found::default();
         if self.has_rack() {
@@ -461,7 +481,11 @@ impl Sender {
             self.plan_probe(profile, net);
         }
         self.note_path(advanced, net);
-        self.transmit(profile, net);
+        if step == Step::SendNew && self.state == State::Loss {
+            self.send_forward(profile, net);
+        } else {
+            self.transmit(profile, net);
+        }
     }
 
     /// Right edge of this flow. A subflow whose connection shares one window has none of its own.
@@ -658,9 +682,10 @@ impl Sender {
         }
     }
 
-    fn take_sacks(&mut self, packet: &Packet, profile: &Profile, now: Time) {
+    /// Takes the SACK blocks but the first `skipped`.
+    fn take_sacks(&mut self, packet: &Packet, skipped: usize, profile: &Profile, now: Time) {
         let mut blocks = packet.sack;
-        let blocks = &mut blocks[..usize::from(packet.sack_count)];
+        let blocks = &mut blocks[skipped..usize::from(packet.sack_count)];
         // The newest comes first; RACK takes what was delivered in ascending order, as Linux sorts the blocks.
         blocks.sort_unstable();
         for &mut (offset, len) in blocks {
@@ -706,6 +731,9 @@ impl Sender {
 
     /// Sends what the windows allow.
     fn transmit(&mut self, profile: &Profile, net: &mut Net) {
+        if self.state == State::Loss && self.awaits_forward() {
+            return;
+        }
         let window = self.send_window(profile);
         loop {
             let in_flight = u64::from(self.in_flight(&profile.settings));
@@ -805,6 +833,9 @@ impl Sender {
         }
         if let Some(rates) = self.rates() {
             rates.resend(at, net.now);
+        }
+        if profile.settings.dsack {
+            self.note_resent();
         }
         self.timed = Timed::default();
         self.counters.segments += 1;

@@ -46,6 +46,13 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         /// The simulator sends tail-loss probes: when acknowledgements stop for about two round trips, a segment that
         /// asks for one. Needs `loss-detection` "rack"
         "tail-loss-probe": Kind::Bool, default "false", from "RFC 8985; Linux: true";
+        /// The simulator's receiver reports segments that arrive twice. With `loss-detection` "rack" the sender then waits
+        /// longer for reordered segments, and when all segments that it sent again were needless it takes its reduction
+        /// back. Needs `sack`
+        "dsack": Kind::Bool, default "false", from "RFC 2883, 3708, 8985; Linux: true";
+        /// After a timeout the simulator's sender sends new data first: an acknowledgement of what was sent before the
+        /// timeout takes its reduction back. Needs `sack`
+        "f-rto": Kind::Bool, default "false", from "RFC 5682; Linux: true";
         /// The lab's kernel sends tail-loss probes, and finds losses as RFC 8985 does. Off: no probes, and kernels
         /// before 6.17 find losses as `loss-detection` says. Probes of the simulator: `tail-loss-probe`
         "rack-tlp": Kind::Bool, default "true", from "RFC 8985, Linux";

@@ -118,22 +118,24 @@ impl Sender {
         }
     }
 
-    /// Section 7.4.2: what an acknowledgement, which may report a duplicate, says of the last probe. A probe that repaired the only
-    /// loss lowers the window as a fast recovery would.
+    /// Section 7.4.2: what an acknowledgement says of the last probe. It may be a bare duplicate, or report the end of a duplicate. A
+    /// probe that repaired the only loss lowers the window as a fast recovery would.
     pub(super) fn judge_probe(
         &mut self,
         packet: &Packet,
-        is_duplicate: bool,
+        is_bare: bool,
+        reported: Option<u64>,
         profile: &Profile,
         net: &mut Net,
     ) {
         let Some(tail) = self.tail() else { return };
         let Some(end) = tail.end.filter(|end| packet.ack >= *end) else { return };
-        let has_repaired = tail.is_resent && packet.ack > end;
-        if !tail.is_resent || has_repaired || is_duplicate {
+        let has_repaired = tail.is_resent && reported != Some(end) && packet.ack > end;
+        if !tail.is_resent || reported == Some(end) || has_repaired || is_bare {
             tail.end = None;
         }
-        if has_repaired {
+        // A control by rates sets its window.
+        if has_repaired && !self.has_rates() {
             self.window.ssthresh = self.ssthresh_after_loss(profile, net);
             self.window.cwnd = self.window.ssthresh.max(profile.mss);
             self.end_reduction();

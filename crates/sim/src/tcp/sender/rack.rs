@@ -1,7 +1,7 @@
 //! Losses found by time (RFC 8985 section 6): a segment is lost once one that was sent after it has been delivered.
 //!
 //! As in Linux, timestamps are not asked whether a retransmission or its original was delivered (section 6.2, step 2, condition
-//! 1), only whether a round trip has passed since (condition 2). DSACK, which the simulator lacks, would widen the window.
+//! 1), only whether a round trip has passed since (condition 2).
 
 use std::collections::VecDeque;
 
@@ -20,6 +20,9 @@ use crate::tcp::scoreboard::DUP_THRESH;
 /// What Linux adds to the reordering timer and to that of probes (its `TCP_TIMEOUT_MIN_US`), where timers have ticks.
 pub(super) const LEAST_TIMER: Span = Span::from_millis(2);
 
+/// Step 4: recoveries without a duplicate after which the reordering window is the least again.
+const PERSIST: u32 = 16;
+
 #[derive(Default)]
 pub(super) struct Rack {
     /// When each outstanding segment was last sent.
@@ -32,6 +35,12 @@ pub(super) struct Rack {
     /// End of the highest segment delivered (RACK.fack).
     highest: u64,
     is_reordered: bool,
+    /// By how many quarters of the least round-trip time the reordering window is wider than one (RACK.reo_wnd_mult - 1).
+    widened: u32,
+    /// Recoveries for which it stays so (RACK.reo_wnd_persist).
+    persist: u32,
+    /// It does not widen again before this is acknowledged (RACK.dsack_round).
+    widened_until: Option<u64>,
     /// Something was delivered since losses were last looked for.
     has_news: bool,
     timer: Timer,
@@ -70,6 +79,23 @@ impl Rack {
 
     pub(super) fn forget(&mut self, segments: usize) {
         self.sent.drain(..segments.min(self.sent.len()));
+    }
+
+    /// Step 4: the receiver reports a duplicate, with `una` acknowledged before and `next` to be sent.
+    pub(super) fn note_duplicate(&mut self, una: u64, next: u64) {
+        if self.widened_until.is_none_or(|until| una >= until) {
+            self.widened_until = Some(next);
+            self.widened += 1;
+            self.persist = PERSIST;
+        }
+    }
+
+    /// Step 4: a recovery ends.
+    pub(super) fn note_recovery(&mut self) {
+        self.persist = self.persist.saturating_sub(1);
+        if self.persist == 0 {
+            self.widened = 0;
+        }
     }
 
     /// Steps 2 and 3 for a segment that is newly acknowledged or SACKed. Call it in ascending order: segments of the same
@@ -132,8 +158,9 @@ impl Sender {
         if !rack.is_reordered && (in_recovery || self.board.sacked >= DUP_THRESH) {
             return Span::ZERO;
         }
-        let quarter = Span::from_nanos(rack.range.min().unwrap_or_default().as_nanos() / 4);
-        quarter.min(self.rtt.srtt().unwrap_or_default())
+        let quarters = u64::from(rack.widened + 1);
+        let window = Span::from_nanos(rack.range.min().unwrap_or_default().as_nanos() * quarters / 4);
+        window.min(self.rtt.srtt().unwrap_or_default())
     }
 
     /// Step 5: marks what is lost, and sets the timer for what may be.

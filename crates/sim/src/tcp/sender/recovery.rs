@@ -162,7 +162,7 @@ impl Sender {
                 self.window.cwnd = self.window.ssthresh.max(profile.mss);
             }
             self.state = State::Open;
-            self.had_partial_ack = false;
+            self.end_recovery();
             if !profile.settings.sack {
                 self.board.sacked = 0;
             }
@@ -188,7 +188,15 @@ impl Sender {
         }
     }
 
+    pub(super) fn end_recovery(&mut self) {
+        self.had_partial_ack = false;
+        if let Some(rack) = self.rack() {
+            rack.note_recovery();
+        }
+    }
+
     pub(super) fn enter_recovery(&mut self, profile: &Profile, net: &mut Net) {
+        self.remember_window();
         self.window.ssthresh = self.ssthresh_after_loss(profile, net);
         if self.fast_recovery() == FastRecovery::None {
             self.send_cwr = profile.settings.ecn;
@@ -359,7 +367,9 @@ impl Sender {
         self.counters.timeouts += 1;
         // RFC 5681 section 3.1: ssthresh falls once per loss, not with every timeout of the same segment.
         let cwnd = self.window.cwnd;
+        let looks_spurious = self.state == State::Open || self.state == State::Loss && self.backoff > 1;
         if self.state != State::Loss || self.board.una >= self.recovery_point || self.backoff <= 1 {
+            self.remember_window();
             self.window.ssthresh = self.ssthresh_after_loss(profile, net);
         }
         if profile.divides_at_timeout {
@@ -381,6 +391,9 @@ impl Sender {
             steering.next_send = net.now;
         }
         self.start_over(profile, net);
+        if looks_spurious && profile.settings.f_rto {
+            self.begin_forward();
+        }
     }
 }
 
