@@ -17,10 +17,10 @@ enum { LARGEST_SCALE = 14, DEFAULT_MSS = 536, OF_TIMESTAMPS = 12, HIGHEST_WINDOW
 enum { PERCPU_ARRAY = 6, NO_EXIST = 1 };
 enum { LARGEST_STEP = 1 << 20 }; // of sequence numbers, from what was seen to what follows it
 enum { MOST_FLOWS = 131072, ROOM_OF_EVENTS = 1 << 20 };
-enum { FARTHEST = 0x3fff }; // of a header of TCP from that of the network; the verifier has forgotten its bound
+enum { USUAL_IPV4 = ETHERNET + 20, USUAL_IPV6 = ETHERNET + 40 }; // where TCP begins in most packets
 #define SILENCE 500000000ULL
 
-static long (*skb_pull)(struct __sk_buff *, u32) = (void *)39;
+static long (*skb_store)(struct __sk_buff *, u32, const void *, u32, u64) = (void *)9;
 static long (*csum_replace)(struct __sk_buff *, u32, u64, u64, u64) = (void *)11;
 static long (*ring_output)(void *, void *, u64, u64) = (void *)130;
 static u64 (*coarse_time)(void) = (void *)160;
@@ -122,80 +122,36 @@ struct segment {
 #define BIG_SHORT(at) __builtin_bswap16(SHORT(at))
 
 // Where the packet begins and ends now. The verifier knows what is loaded as a whole, and no copy of half of a register.
-#define PLACE(member) ((const u8 *)(long)*(volatile u32 *)&skb->member)
-
-INLINE const u8 *within(struct __sk_buff *skb, u32 at, u32 many) {
-    const u8 *bytes = PLACE(data) + ETHERNET + at;
-    // The verifier has to see that what is compared is what is used.
-    asm volatile("" : "+r"(bytes));
-    return bytes + many <= PLACE(data_end) ? bytes : 0;
-}
-
-// So many bytes of the packet, from the network header; 0: it has fewer. Ports are Ethernet devices.
-INLINE const u8 *bytes_at(struct __sk_buff *skb, u32 at, u32 many) {
-    const u8 *bytes = within(skb, at, many);
-    if (bytes) return bytes;
-    return skb_pull(skb, ETHERNET + at + many) ? 0 : within(skb, at, many);
-}
+#define PLACE(member) ((u8 *)(long)*(volatile u32 *)&skb->member)
 
 INLINE void copy_address(u32 *to, const u8 *from) {
     for (int i = 0; i < 4; i++) to[i] = WORD(from + 4 * i);
 }
 
-// 1: a segment of TCP; 0: none; -1: it cannot be read.
-INLINE int read(struct __sk_buff *skb, u32 arrives, struct segment *segment) {
-    const u8 *header, *tcp;
-    u32 at = 0, bytes;
-    u16 protocol = skb->protocol;
+// 1: its header, of a length in `at`, is before TCP; 0: something else follows; -1: it cannot be read.
+INLINE int take_ipv4(const u8 *header, u32 *source, u32 *destination, u32 *at, u32 *bytes) {
+    if (header[9] != TCP) return 0;
+    u32 length = (header[0] & 15) * 4;
+    if (header[0] >> 4 != 4 || length < 20 || SHORT(header + 6) & AS_NETWORK(0x3fff)) return -1;
+    u32 all = BIG_SHORT(header + 2);
+    *bytes = all >= length ? all - length : 0;
+    source[0] = WORD(header + 12);
+    destination[0] = WORD(header + 16);
+    *at += length;
+    return 1;
+}
+
+// Returns what follows the header.
+INLINE u8 take_ipv6(const u8 *header, u32 *source, u32 *destination, u32 *at, u32 *bytes) {
+    *bytes = BIG_SHORT(header + 4);
+    copy_address(source, header + 8);
+    copy_address(destination, header + 24);
+    *at += 40;
+    return header[6];
+}
+
+INLINE int take_tcp(struct __sk_buff *skb, const u8 *tcp, u32 arrives, u32 at, u32 bytes, struct segment *segment) {
     struct name *name = &segment->name;
-    name->vlan = skb->vlan_present ? skb->vlan_tci & 0xfff : 0;
-    if (protocol == AS_NETWORK(VLAN) || protocol == AS_NETWORK(PROVIDER_VLAN)) {
-        const u8 *tag = bytes_at(skb, 0, TAG);
-        if (!tag || skb->vlan_present) return -1;
-        name->vlan = BIG_SHORT(tag) & 0xfff;
-        protocol = SHORT(tag + 2);
-        at = TAG;
-        if (protocol == AS_NETWORK(VLAN) || protocol == AS_NETWORK(PROVIDER_VLAN)) return -1;
-    }
-    u32 *source = arrives ? name->receiver : name->sender, *destination = arrives ? name->sender : name->receiver;
-    if (protocol == AS_NETWORK(ETHERTYPE_IPV4)) {
-        header = bytes_at(skb, at, 20);
-        if (!header) return -1;
-        if (header[9] != TCP) return 0;
-        u32 length = (header[0] & 15) * 4;
-        if (header[0] >> 4 != 4 || length < 20 || SHORT(header + 6) & AS_NETWORK(0x3fff)) return -1;
-        bytes = BIG_SHORT(header + 2);
-        bytes = bytes >= length ? bytes - length : 0;
-        source[0] = WORD(header + 12);
-        destination[0] = WORD(header + 16);
-        name->family = IPV4;
-        at += length;
-    } else if (protocol == AS_NETWORK(ETHERTYPE_IPV6)) {
-        header = bytes_at(skb, at, 40);
-        if (!header || header[0] >> 4 != 6) return -1;
-        u8 next = header[6];
-        bytes = BIG_SHORT(header + 4);
-        copy_address(source, header + 8);
-        copy_address(destination, header + 24);
-        name->family = IPV6;
-        at += 40;
-        for (int i = 0; i < MOST_EXTENSIONS; i++) { // hop-by-hop, routing, destination options
-            if (next != 0 && next != 43 && next != 60) break;
-            const u8 *extension = bytes_at(skb, at, 2);
-            if (!extension) return -1;
-            next = extension[0];
-            u32 length = (extension[1] + 1) * 8;
-            bytes = bytes >= length ? bytes - length : 0;
-            at += length;
-        }
-        // A fragment, or more headers than are read.
-        if (next == 44 || next == 0 || next == 43 || next == 60) return -1;
-        if (next != TCP) return 0;
-    } else {
-        return 0;
-    }
-    tcp = bytes_at(skb, at, TCP_HEADER);
-    if (!tcp) return -1;
     segment->header = (tcp[OFFSET] >> 4) * 4;
     if (segment->header < TCP_HEADER) return -1;
     segment->at = at;
@@ -210,6 +166,60 @@ INLINE int read(struct __sk_buff *skb, u32 arrives, struct segment *segment) {
     name->ports[1] = SHORT(tcp + (arrives ? 0 : 2));
     name->device = skb->ifindex;
     return 1;
+}
+
+// 1: a segment of TCP; 0: none; -1: it cannot be read. Headers of the usual lengths are read in place. Elsewhere the program would
+// need CAP_PERFMON for that.
+INLINE int read(struct __sk_buff *skb, u32 arrives, struct segment *segment) {
+    u32 header[10], tcp[TCP_HEADER / 4];
+    u8 *begin = PLACE(data), *end = PLACE(data_end), *ip = begin + ETHERNET;
+    u32 at = 0, bytes;
+    u16 protocol = skb->protocol;
+    struct name *name = &segment->name;
+    u32 *source = arrives ? name->receiver : name->sender, *destination = arrives ? name->sender : name->receiver;
+    name->vlan = skb->vlan_present ? skb->vlan_tci & 0xfff : 0;
+    if (protocol == AS_NETWORK(VLAN) || protocol == AS_NETWORK(PROVIDER_VLAN)) {
+        u8 tag[TAG];
+        if (skb_load(skb, 0, tag, TAG, FROM_NETWORK_HEADER) || skb->vlan_present) return -1;
+        name->vlan = (tag[0] & 15) << 8 | tag[1];
+        protocol = *(u16 *)(tag + 2);
+        at = TAG;
+        if (protocol == AS_NETWORK(VLAN) || protocol == AS_NETWORK(PROVIDER_VLAN)) return -1;
+    } else if (protocol == AS_NETWORK(ETHERTYPE_IPV4) && begin + USUAL_IPV4 + TCP_HEADER <= end && ip[0] == 0x45) {
+        name->family = IPV4;
+        int what = take_ipv4(ip, source, destination, &at, &bytes);
+        return what > 0 ? take_tcp(skb, begin + USUAL_IPV4, arrives, 20, bytes, segment) : what;
+    } else if (protocol == AS_NETWORK(ETHERTYPE_IPV6) && begin + USUAL_IPV6 + TCP_HEADER <= end && ip[0] >> 4 == 6 && ip[6] == TCP) {
+        name->family = IPV6;
+        take_ipv6(ip, source, destination, &at, &bytes);
+        return take_tcp(skb, begin + USUAL_IPV6, arrives, 40, bytes, segment);
+    }
+    if (protocol == AS_NETWORK(ETHERTYPE_IPV4)) {
+        if (skb_load(skb, at, header, 20, FROM_NETWORK_HEADER)) return -1;
+        name->family = IPV4;
+        int what = take_ipv4((u8 *)header, source, destination, &at, &bytes);
+        if (what <= 0) return what;
+    } else if (protocol == AS_NETWORK(ETHERTYPE_IPV6)) {
+        if (skb_load(skb, at, header, 40, FROM_NETWORK_HEADER) || *(u8 *)header >> 4 != 6) return -1;
+        name->family = IPV6;
+        u8 next = take_ipv6((u8 *)header, source, destination, &at, &bytes);
+        for (int i = 0; i < MOST_EXTENSIONS; i++) { // hop-by-hop, routing, destination options
+            if (next != 0 && next != 43 && next != 60) break;
+            u8 extension[2];
+            if (skb_load(skb, at, extension, 2, FROM_NETWORK_HEADER)) return -1;
+            next = extension[0];
+            u32 length = (extension[1] + 1) * 8;
+            bytes = bytes >= length ? bytes - length : 0;
+            at += length;
+        }
+        // A fragment, or more headers than are read.
+        if (next == 44 || next == 0 || next == 43 || next == 60) return -1;
+        if (next != TCP) return 0;
+    } else {
+        return 0;
+    }
+    if (skb_load(skb, at, tcp, TCP_HEADER, FROM_NETWORK_HEADER)) return -1;
+    return take_tcp(skb, (u8 *)tcp, arrives, at, bytes, segment);
 }
 
 // Of the SYN whose options are in these bytes of the packet. A function that the kernel looks through once, by itself: within
@@ -258,14 +268,14 @@ INLINE void lower(struct __sk_buff *skb, const struct segment *segment, const st
     u16 before = segment->window, after = AS_NETWORK((u16)most);
     if (AS_NETWORK(before) <= most) return;
     u32 at = ETHERNET + segment->at;
-    // It also makes the header ours to write.
+    // This also makes the header ours to write.
     if (csum_replace(skb, at + CHECKSUM, before, after, 2)) {
         count(UNREAD);
         return;
     }
-    u8 *tcp = (u8 *)bytes_at(skb, segment->at & FARTHEST, TCP_HEADER);
-    if (!tcp) return;
-    SHORT(tcp + WINDOW) = after;
+    u8 *tcp = PLACE(data) + USUAL_IPV4;
+    if (at == USUAL_IPV4 && tcp + TCP_HEADER <= PLACE(data_end)) SHORT(tcp + WINDOW) = after;
+    else skb_store(skb, at + WINDOW, &after, 2, 0);
     count(LOWERED);
 }
 
