@@ -1343,7 +1343,7 @@ fn traffic() {
             "congestion-control = \"newreno\"",
             "congestion-control = \"vegas\"",
             "x.toml:36:22: error: tcp.congestion-control: \"vegas\" is not \"tahoe\", \"reno\", \"newreno\", \"bic\", \
-             \"cubic\", \"dctcp\", \"lia\", \"olia\" or \"balia\"",
+             \"cubic\", \"dctcp\", \"bbr\", \"lia\", \"olia\" or \"balia\"",
         ),
         (
             "congestion-control = \"newreno\"",
