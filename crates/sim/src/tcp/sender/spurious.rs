@@ -68,8 +68,8 @@ impl Sender {
         let (offset, len) = packet.sack[0];
         let below = (offset as i32) < 0;
         let (outer, outer_len) = packet.sack[1];
-        let within =
-            packet.sack_count > 1 && offset >= outer && offset + len <= outer.saturating_add(outer_len);
+        let end = |offset: u32, len: u32| u64::from(offset) + u64::from(len);
+        let within = packet.sack_count > 1 && offset >= outer && end(offset, len) <= end(outer, outer_len);
         let start = packet.ack.wrapping_add_signed(i64::from(offset as i32));
         (packet.sack_count > 0 && (below || within)).then_some((start, start + u64::from(len)))
     }
