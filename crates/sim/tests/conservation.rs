@@ -160,13 +160,16 @@ fn tcp() -> impl Strategy<Value = String> {
         prop::option::of(100u32..20_000),
         prop::option::of(1u32..100),
     );
-    let switches = prop::collection::vec(any::<bool>(), 10);
+    let switches = prop::collection::vec(any::<bool>(), 14);
     let numbers = (100u64..3_000, 1u32..20, 1u32..5, 1u64..400, 10u64..2_000, 1u64..200);
     (words, switches, numbers).prop_map(
         |((control, recovery, floor, read, clamp), on, (mss, window, every, ack_ms, min_rto, segments))| {
             let read = read.map_or(String::new(), |rate| format!("read-rate = \"{rate}kbit\"\n"));
             let sack = on[0] && !matches!(control, "tahoe" | "reno");
             let detection = if sack && on[9] { "rack" } else { "rfc6675" };
+            let probes = sack && on[9] && on[10];
+            let (dsack, f_rto) = (sack && on[11], sack && on[12]);
+            let rules = if on[13] { "rfc9406" } else { "linux" };
             let clamp = clamp.map_or(String::new(), |n| format!("cwnd-clamp = \"{n}pkt\"\n"));
             format!(
                 "[tcp]\ncongestion-control = \"{control}\"\nrecovery = \"{recovery}\"\nrto-floor = \"{floor}\"\n\
@@ -174,7 +177,8 @@ fn tcp() -> impl Strategy<Value = String> {
                  delayed-ack-timeout = \"{ack_ms}ms\"\nmin-rto = \"{min_rto}ms\"\nmax-rto = \"10s\"\n\
                  receive-buffer = \"{}B\"\nsack = {sack}\ntimestamps = {}\nwindow-scaling = {}\n\
                  limited-transmit = {}\nbyte-counting = {}\ncwnd-validation = {}\necn = {}\npacing = {}\n\
-                 hystart = {}\nloss-detection = \"{detection}\"\n{read}{clamp}",
+                 hystart = {}\nhystart-rules = \"{rules}\"\nloss-detection = \"{detection}\"\n\
+                 tail-loss-probe = {probes}\ndsack = {dsack}\nf-rto = {f_rto}\n{read}{clamp}",
                 mss * segments, on[1], on[2], on[3], on[4], on[5], on[6], on[7], on[8]
             )
         },

@@ -105,6 +105,16 @@ choice! {
         EachAck = "each-ack",
     }
 
+    /// How growing delay ends slow start.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum HyStartRules {
+        /// HyStart's delay-increase part, at once to congestion avoidance (Linux's CUBIC).
+        Linux = "linux",
+        /// RFC 9406, HyStart++: through a conservative slow start, which ends if the delay falls again.
+        Rfc9406 = "rfc9406",
+    }
+
     /// What the least retransmission timeout bounds.
     #[derive(serde::Serialize)]
     #[serde(rename_all = "lowercase")]

@@ -1,6 +1,8 @@
 //! The switches of the TCP model.
 
-use super::choices::{FlightSize, LossDetection, MarkReduction, Recovery, RtoFloor, RttSamples};
+use super::choices::{
+    FlightSize, HyStartRules, LossDetection, MarkReduction, Recovery, RtoFloor, RttSamples,
+};
 use crate::time::Span;
 use crate::units::{Bytes, Rate, tcp_headers};
 
@@ -84,8 +86,10 @@ pub struct TcpSettings {
     pub idle_restart: bool,
     /// Upper bound of the congestion window in segments; none: unbounded.
     pub cwnd_clamp: Option<u32>,
-    /// HyStart, delay-increase part only (CUBIC).
+    /// Growing delay ends slow start (CUBIC; NewReno with RFC 9406).
     pub hystart: bool,
+    /// How it does.
+    pub hystart_rules: HyStartRules,
     /// RFC 9438 section 4.7: a loss below the window of the one before lowers the window that is aimed at (CUBIC).
     pub fast_convergence: bool,
     /// Acknowledge at once what leaves less than a segment of the window that was offered.
@@ -160,6 +164,7 @@ impl Default for TcpSettings {
             idle_restart: false,
             cwnd_clamp: None,
             hystart: true,
+            hystart_rules: HyStartRules::Linux,
             fast_convergence: true,
             ack_at_window_end: true,
         }

@@ -528,6 +528,7 @@ fn tcp_settings(reader: &mut Reader, section: &Section<'_>) -> Option<TcpSetting
         idle_restart: section.bool("idle-restart")?,
         cwnd_clamp,
         hystart: section.bool("hystart")?,
+        hystart_rules: section.choice("hystart-rules")?,
         fast_convergence: section.bool("fast-convergence")?,
         ack_at_window_end: section.bool("ack-at-window-end")?,
     })

@@ -6,6 +6,7 @@ mod bic;
 mod cubic;
 mod dctcp;
 pub(crate) mod foreign;
+mod hystart;
 mod lia;
 mod newreno;
 mod olia;
@@ -13,7 +14,7 @@ mod reno;
 mod tahoe;
 
 use bandmaster_core::rng::Stream;
-use bandmaster_core::scenario::TcpSettings;
+use bandmaster_core::scenario::{HyStartRules, TcpSettings};
 use bandmaster_core::time::{Span, Time};
 use bandmaster_core::units::Rate;
 
@@ -227,6 +228,18 @@ pub static REGISTRY: &[&CongestionControlDef] = &[
 pub(crate) fn build(settings: &TcpSettings) -> Option<Box<dyn CongestionControl>> {
     let def = REGISTRY.iter().find(|def| def.name == settings.congestion_control);
     def.map(|def| (def.build)(settings)).or_else(|| foreign::build(settings))
+}
+
+/// A control that begins with HyStart++ where the settings ask for it.
+fn with_hystart<C: CongestionControl + 'static>(
+    settings: &TcpSettings,
+    control: C,
+) -> Box<dyn CongestionControl> {
+    if settings.hystart && settings.hystart_rules == HyStartRules::Rfc9406 {
+        Box::new(hystart::HyStartPlusPlus::new(control, settings.byte_counting, settings.pacing))
+    } else {
+        Box::new(control)
+    }
 }
 
 /// What the controls before CUBIC have in common: a segment more per round-trip time, half after a loss.

@@ -5,8 +5,8 @@ use crate::control::Protocol;
 use crate::file::{Selector, Shape, TableDef};
 use crate::params::{Choice, Kind, keys};
 use crate::scenario::choices::{
-    FlightSize, LossDetection, MarkReduction, Pairing, ReceiveWindow, Recovery, RtoFloor, RttSamples,
-    ScheduleKind, Scheduler, StartPer,
+    FlightSize, HyStartRules, LossDetection, MarkReduction, Pairing, ReceiveWindow, Recovery, RtoFloor,
+    RttSamples, ScheduleKind, Scheduler, StartPer,
 };
 
 /// `[tcp]`, and `tcp` of a flow. Defaults are those of [`super::TcpSettings`].
@@ -101,8 +101,11 @@ pub(in crate::scenario) static TCP: TableDef = TableDef {
         "idle-restart": Kind::Bool, default "false";
         /// Upper bound of the congestion window; absent: none
         "cwnd-clamp": PACKETS, optional;
-        /// HyStart's delay-increase part, for cubic
+        /// Growing delay ends slow start, for cubic
         "hystart": Kind::Bool, default "true", from "Linux";
+        /// With `hystart`: slow start ends at once, by HyStart's delay-increase part; or by HyStart++ (RFC 9406),
+        /// through five rounds of slower growth that end if the delay falls again, for newreno too
+        "hystart-rules": HyStartRules::KIND, default "linux", from "Linux";
         /// After a loss at a smaller window than the previous loss, aim lower, for cubic
         "fast-convergence": Kind::Bool, default "true", from "RFC 9438, Linux";
         /// Acknowledge at once when less than one segment of the offered window remains; off: after the

@@ -1,16 +1,16 @@
 //! CUBIC (RFC 9438), with the delay-increase part of HyStart (Ha and Rhee 2011, as in Linux).
 
-use bandmaster_core::scenario::TcpSettings;
+use bandmaster_core::scenario::{HyStartRules, TcpSettings};
 use bandmaster_core::time::{Span, Time};
 
 use super::super::rtt::OptionalSpan;
-use super::{AckInfo, CongestionControl, CongestionControlDef, Window, slow_start};
+use super::{AckInfo, CongestionControl, CongestionControlDef, Window, slow_start, with_hystart};
 
 pub(super) static DEF: CongestionControlDef = CongestionControlDef {
     name: "cubic",
     about: "Window grows with the cube of the time since the last loss; Linux's default",
     source: "RFC 9438",
-    build: |settings| Box::new(Cubic::new(settings)),
+    build: |settings| with_hystart(settings, Cubic::new(settings)),
 };
 
 /// RFC 9438 section 5: C in segments per second cubed.
@@ -62,7 +62,7 @@ impl Cubic {
     fn new(settings: &TcpSettings) -> Self {
         Self {
             byte_counting: settings.byte_counting,
-            has_hystart: settings.hystart,
+            has_hystart: settings.hystart && settings.hystart_rules == HyStartRules::Linux,
             converges_fast: settings.fast_convergence,
             hystart: HyStart::default(),
             avoidance: None,

@@ -1,12 +1,12 @@
 //! The window of RFC 5681.
 
-use super::{Additive, CongestionControlDef};
+use super::{Additive, CongestionControlDef, with_hystart};
 
 pub(super) static DEF: CongestionControlDef = CongestionControlDef {
     name: "newreno",
     about: "Additive increase by a segment per RTT, halving on loss",
     source: "RFC 5681, RFC 6582",
-    build: |settings| Box::new(Additive::new(settings, None)),
+    build: |settings| with_hystart(settings, Additive::new(settings, None)),
 };
 
 #[cfg(test)]
